@@ -1,0 +1,2 @@
+//! Trains MNIST.
+fn main() {}

@@ -1,0 +1,2 @@
+//! teeny crate.
+#![forbid(unsafe_code)]
