@@ -49,11 +49,11 @@ element! {
     u8 => U8, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u8, s => s.to_u64_wrapping() as u8 };
     u16 => U16, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u16, s => s.to_u64_wrapping() as u16 };
     u32 => U32, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u32, s => s.to_u64_wrapping() as u32 };
-    u64 => U64, Scalar::UInt, |s: Scalar| match s { Scalar::Float(v) => v as u64, s => s.to_u64_wrapping() as u64 };
+    u64 => U64, Scalar::UInt, |s: Scalar| match s { Scalar::Float(v) => v as u64, s => s.to_u64_wrapping() };
     i8 => I8, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i8, s => s.to_i64_wrapping() as i8 };
     i16 => I16, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i16, s => s.to_i64_wrapping() as i16 };
     i32 => I32, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i32, s => s.to_i64_wrapping() as i32 };
-    i64 => I64, Scalar::Int, |s: Scalar| match s { Scalar::Float(v) => v as i64, s => s.to_i64_wrapping() as i64 };
+    i64 => I64, Scalar::Int, |s: Scalar| match s { Scalar::Float(v) => v as i64, s => s.to_i64_wrapping() };
     f16 => F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(s.to_f64());
     bf16 => BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(s.to_f64());
     f32 => F32, |v| Scalar::Float(v as f64), |s: Scalar| s.to_f64() as f32;
