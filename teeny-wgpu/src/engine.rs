@@ -1,0 +1,85 @@
+//! `impl Device for Wgpu`: the list of what this engine does and which room does it.
+
+use crate::device::Wgpu;
+use crate::error::op_unsupported;
+use std::any::Any;
+use std::sync::Arc;
+use teeny_core::{
+    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor,
+};
+
+fn missing<T>(op: &str, dtype: DType) -> Result<T> {
+    Err(op_unsupported(op, dtype, "use the CPU device for this operation"))
+}
+
+impl Device for Wgpu {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "wgpu".to_string(), description: self.capabilities().to_string() }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        self.upload_bytes(bytes, dtype)
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.download_bytes(x)
+    }
+
+    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        self.map(kernel, inputs, params, shape)
+    }
+
+    fn reduce(&self, _op: ReduceOp, x: &Tensor, _axes: &[usize]) -> Result<StorageRef> {
+        missing("reduction", x.dtype())
+    }
+
+    fn scan(&self, _op: ScanOp, x: &Tensor, _axis: usize) -> Result<StorageRef> {
+        missing("scan", x.dtype())
+    }
+
+    fn matmul(&self, lhs: &Tensor, _rhs: &Tensor) -> Result<StorageRef> {
+        missing("matmul", lhs.dtype())
+    }
+
+    fn gather(&self, x: &Tensor, _axis: usize, _index: &Tensor) -> Result<StorageRef> {
+        missing("gather", x.dtype())
+    }
+
+    fn scatter(&self, _mode: ScatterMode, x: &Tensor, _axis: usize, _index: &Tensor, _src: &Tensor) -> Result<StorageRef> {
+        missing("scatter", x.dtype())
+    }
+
+    fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        self.overwrite(dst, view, src)
+    }
+
+    fn sort(&self, x: &Tensor, _axis: usize, _descending: bool) -> Result<(StorageRef, StorageRef)> {
+        missing("sort", x.dtype())
+    }
+
+    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: teeny_core::Key) -> Result<StorageRef> {
+        self.draw(distribution, shape, dtype, key)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream.wait()?;
+        self.sticky.check()
+    }
+
+    fn stats(&self) -> Stats {
+        self.pool.stats()
+    }
+
+    fn clear_cache(&self) {
+        self.pool.trim();
+        self.clear_staging();
+    }
+
+    fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
+        self.packed(x)
+    }
+}
