@@ -24,26 +24,10 @@ type Wanted = (&'static str, &'static str, u64);
 
 /// The files of MNIST.
 const WANTED: [Wanted; 4] = [
-    (
-        FILES[0],
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        47_040_016,
-    ),
-    (
-        FILES[1],
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        60_008,
-    ),
-    (
-        FILES[2],
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        7_840_016,
-    ),
-    (
-        FILES[3],
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        10_008,
-    ),
+    (FILES[0], "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", 47_040_016),
+    (FILES[1], "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", 60_008),
+    (FILES[2], "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", 7_840_016),
+    (FILES[3], "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", 10_008),
 ];
 
 /// No file of MNIST is larger than 10 MB compressed.
@@ -76,8 +60,7 @@ fn fetch(dir: &Path, mirrors: &[&str], wanted: &[Wanted]) -> Result<String> {
         }
         // a mirror that failed once is not asked again
         while let Some(base) = mirror {
-            let bytes = get(&agent, &format!("{base}/{name}.gz"))
-                .and_then(|bytes| check(&bytes, sha256, length).map(|()| bytes));
+            let bytes = get(&agent, &format!("{base}/{name}.gz")).and_then(|bytes| check(&bytes, sha256, length).map(|()| bytes));
             match bytes {
                 Ok(bytes) => {
                     replace(&path, &bytes)?;
@@ -97,20 +80,13 @@ fn fetch(dir: &Path, mirrors: &[&str], wanted: &[Wanted]) -> Result<String> {
 
 /// The body of `url`, with a progress bar where someone is watching.
 fn get(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>> {
-    let mut response = agent
-        .get(url)
-        .call()
-        .map_err(|e| Error::io(e.to_string()))?;
+    let mut response = agent.get(url).call().map_err(|e| Error::io(e.to_string()))?;
     let body = response.body_mut();
-    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}")
-        .expect("a fixed template");
+    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}").expect("a fixed template");
     let bar = ProgressBar::new(body.content_length().unwrap_or(0)).with_style(style);
     bar.set_message(url.rsplit('/').next().unwrap_or(url).to_string());
     let mut bytes = Vec::new();
-    let read = bar
-        .wrap_read(body.as_reader())
-        .take(MOST_BYTES + 1)
-        .read_to_end(&mut bytes);
+    let read = bar.wrap_read(body.as_reader()).take(MOST_BYTES + 1).read_to_end(&mut bytes);
     bar.finish_and_clear();
     read.map_err(|e| Error::io(e.to_string()))?;
     match bytes.len() as u64 {
@@ -123,20 +99,12 @@ fn get(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>> {
 fn check(bytes: &[u8], sha256: &str, length: u64) -> Result<()> {
     let mut content = Vec::new();
     let mut inflated = flate2::read::GzDecoder::new(bytes).take(length + 1);
-    inflated
-        .read_to_end(&mut content)
-        .map_err(|e| Error::format(format!("not the file we asked for: {e}")))?;
-    let found: String = Sha256::digest(&content)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    inflated.read_to_end(&mut content).map_err(|e| Error::format(format!("not the file we asked for: {e}")))?;
+    let found: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
     if found == sha256 {
         return Ok(());
     }
-    Err(Error::format(format!(
-        "wrong content: {} bytes with SHA-256 {found}, expected {length} with {sha256}",
-        content.len()
-    )))
+    Err(Error::format(format!("wrong content: {} bytes with SHA-256 {found}, expected {length} with {sha256}", content.len())))
 }
 
 /// Writes `bytes` beside `path` and renames them into place.
@@ -171,29 +139,16 @@ mod tests {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let request = BufReader::new(stream.try_clone().unwrap());
-                request
-                    .lines()
-                    .take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty()))
-                    .for_each(drop);
-                let head = format!(
-                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    body.len()
-                );
-                stream
-                    .write_all(head.as_bytes())
-                    .and_then(|()| stream.write_all(&body))
-                    .unwrap();
+                request.lines().take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty())).for_each(drop);
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).unwrap();
             }
         });
         address
     }
 
     /// SHA-256 of the four bytes `abcd`.
-    const ABCD: Wanted = (
-        "letters",
-        "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589",
-        4,
-    );
+    const ABCD: Wanted = ("letters", "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589", 4);
 
     #[test]
     fn a55_mirrors_are_tried_until_one_has_the_right_content() {
@@ -208,27 +163,13 @@ mod tests {
         let mirrors: Vec<&str> = mirrors.iter().map(String::as_str).collect();
         assert_eq!(fetch(&dir, &mirrors, &[ABCD]).unwrap(), mirrors[4]);
         assert_eq!(fs::read(dir.join("letters.gz")).unwrap(), gzipped(b"abcd"));
-        assert_eq!(
-            fs::read_dir(&dir).unwrap().count(),
-            1,
-            "no temporary file stays behind"
-        );
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "no temporary file stays behind");
 
         fs::write(dir.join("letters.gz"), b"damaged").unwrap();
         let error = fetch(&dir, &mirrors[..4], &[ABCD]).unwrap_err().to_string();
-        assert!(
-            error.starts_with("no mirror served letters.gz") && error.contains("404"),
-            "{error}"
-        );
-        assert!(
-            error.contains("not the file we asked for") && error.contains("wrong content: 4 bytes"),
-            "{error}"
-        );
-        assert_eq!(
-            fs::read(dir.join("letters.gz")).unwrap(),
-            b"damaged",
-            "a failed download touches nothing"
-        );
+        assert!(error.starts_with("no mirror served letters.gz") && error.contains("404"), "{error}");
+        assert!(error.contains("not the file we asked for") && error.contains("wrong content: 4 bytes"), "{error}");
+        assert_eq!(fs::read(dir.join("letters.gz")).unwrap(), b"damaged", "a failed download touches nothing");
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -236,14 +177,7 @@ mod tests {
     fn a55_an_unreachable_mirror_fails_within_seconds() {
         let start = std::time::Instant::now();
         let dir = std::env::temp_dir().join(format!("teeny-unreachable-{}", std::process::id()));
-        assert!(
-            fetch(
-                &dir,
-                &["https://127.0.0.1:9", "https://nowhere.invalid"],
-                &[ABCD]
-            )
-            .is_err()
-        );
+        assert!(fetch(&dir, &["https://127.0.0.1:9", "https://nowhere.invalid"], &[ABCD]).is_err());
         assert!(start.elapsed() < Duration::from_secs(10));
         fs::remove_dir_all(dir).unwrap();
     }

@@ -19,36 +19,19 @@ pub const BUILTIN: &str = "builtin";
 /// If the folder that was named cannot be used. Without one there is always the built-in data.
 pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
     if named == Some(Path::new(BUILTIN)) {
-        return Ok((
-            digits::load()?,
-            describe_builtin("--data builtin asks for them"),
-        ));
+        return Ok((digits::load()?, describe_builtin("--data builtin asks for them")));
     }
-    let variable = std::env::var_os("TEENY_DATA")
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from);
-    if let Some((dir, why)) = named
-        .map(|d| (d, "--data"))
-        .or(variable.as_deref().map(|d| (d, "TEENY_DATA")))
-    {
-        return Ok((
-            Mnist::read(dir)?,
-            format!("MNIST from {} ({why})", dir.display()),
-        ));
+    let variable = std::env::var_os("TEENY_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some((dir, why)) = named.map(|d| (d, "--data")).or(variable.as_deref().map(|d| (d, "TEENY_DATA"))) {
+        return Ok((Mnist::read(dir)?, format!("MNIST from {} ({why})", dir.display())));
     }
     let Some(dir) = cache_dir() else {
-        return Ok((
-            digits::load()?,
-            describe_builtin("there is no folder to keep a download in: HOME is not set"),
-        ));
+        return Ok((digits::load()?, describe_builtin("there is no folder to keep a download in: HOME is not set")));
     };
     if complete(&dir) {
         match Mnist::read(&dir) {
             Ok(mnist) => {
-                return Ok((
-                    mnist,
-                    format!("MNIST from {} (an earlier download)", dir.display()),
-                ));
+                return Ok((mnist, format!("MNIST from {} (an earlier download)", dir.display())));
             }
             Err(error) => {
                 eprintln!("the earlier download is damaged and will be replaced: {error}")
@@ -56,14 +39,8 @@ pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
         }
     }
     match fetch(&dir).and_then(|mirror| Ok((Mnist::read(&dir)?, mirror))) {
-        Ok((mnist, mirror)) => Ok((
-            mnist,
-            format!("MNIST, downloaded from {mirror} to {}", dir.display()),
-        )),
-        Err(error) => Ok((
-            digits::load()?,
-            describe_builtin(&format!("MNIST could not be had: {error}")),
-        )),
+        Ok((mnist, mirror)) => Ok((mnist, format!("MNIST, downloaded from {mirror} to {}", dir.display()))),
+        Err(error) => Ok((digits::load()?, describe_builtin(&format!("MNIST could not be had: {error}")))),
     }
 }
 
@@ -76,26 +53,16 @@ fn describe_builtin(why: &str) -> String {
 
 /// Whether all four files are there.
 fn complete(dir: &Path) -> bool {
-    FILES
-        .iter()
-        .all(|name| dir.join(name).is_file() || dir.join(format!("{name}.gz")).is_file())
+    FILES.iter().all(|name| dir.join(name).is_file() || dir.join(format!("{name}.gz")).is_file())
 }
 
 /// The user's folder for things that can be had again: `teeny/mnist` under the platform's cache folder.
 fn cache_dir() -> Option<PathBuf> {
-    let variable = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = if cfg!(windows) {
         variable("LOCALAPPDATA")
     } else {
-        let in_home = if cfg!(target_os = "macos") {
-            "Library/Caches"
-        } else {
-            ".cache"
-        };
+        let in_home = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
         variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(in_home)))
     };
     base.map(|base| base.join("teeny").join("mnist"))
@@ -108,7 +75,5 @@ fn fetch(dir: &Path) -> Result<String> {
 
 #[cfg(not(feature = "download"))]
 fn fetch(_: &Path) -> Result<String> {
-    Err(teeny_core::Error::unsupported(
-        "this program was built without the feature `download`",
-    ))
+    Err(teeny_core::Error::unsupported("this program was built without the feature `download`"))
 }

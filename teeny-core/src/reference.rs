@@ -226,9 +226,7 @@ impl Device for Reference {
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         let values = read(x)?;
-        let mut bytes = Vec::with_capacity(values.len() * x.dtype().size());
-        crate::with_element!(x.dtype(), T => T::extend_bytes(&values.into_iter().map(T::from_scalar).collect::<Vec<T>>(), &mut bytes));
-        Ok(bytes)
+        Ok(crate::with_element!(x.dtype(), T => T::to_bytes(&values.into_iter().map(T::from_scalar).collect::<Vec<T>>()).into_owned()))
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {

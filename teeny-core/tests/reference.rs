@@ -63,7 +63,7 @@ fn an_index_outside_names_the_first_offender() -> Result<()> {
     let device = Reference::new();
     let x = Tensor::zeros((2, 3), DType::F32, &device)?;
     let index = Tensor::new([[0i64, 2], [3, -1]], &device)?;
-    let error = x.gather(1, &index).err().expect("3 is outside");
+    let error = x.gather(1, &index).expect_err("3 is outside");
     assert_eq!(error.kind(), ErrorKind::Index);
     assert_eq!(error.message(), "index[1, 0] is 3, but axis 1 of (2, 3) has size 3");
     Ok(())

@@ -113,27 +113,35 @@ impl Tensor {
     }
 
     /// With `(before, after)` elements of `value` around each axis, one pair per axis, outermost first; missing leading pairs are (0, 0).
+    /// Negative widths cut elements off. Equivalent: `torch.nn.functional.pad`, whose pairs come in the opposite order.
     ///
     /// # Errors
-    /// If there are more pairs than axes.
+    /// If there are more pairs than axes, or more is cut off than there is.
     #[track_caller]
-    pub fn pad(&self, widths: &[(usize, usize)], value: impl Into<Scalar>) -> Result<Tensor> {
+    pub fn pad(&self, widths: &[(isize, isize)], value: impl Into<Scalar>) -> Result<Tensor> {
         let _op = enter("pad");
         let Some(lead) = self.ndim().checked_sub(widths.len()) else {
             return Err(Error::axis(format!("{} pairs of widths for {}", widths.len(), self.shape())));
         };
         let mut sizes = self.shape().to_vec();
+        let mut part = self.clone();
         for (i, &(before, after)) in widths.iter().enumerate() {
-            sizes[lead + i] += before + after;
+            let (axis, n) = (lead + i, self.shape()[lead + i]);
+            let (cut_before, cut_after) = ((-before).max(0) as usize, (-after).max(0) as usize);
+            if cut_before + cut_after > n {
+                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape())));
+            }
+            part = part.slice(axis as isize, cut_before..n - cut_after)?;
+            sizes[axis] = part.shape()[axis] + before.max(0) as usize + after.max(0) as usize;
         }
         let frame = Tensor::full(sizes, value, self.dtype(), self)?;
         let inside = |frame: &Tensor| {
-            widths
-                .iter()
-                .enumerate()
-                .try_fold(frame.clone(), |x, (i, &(before, _))| x.slice((lead + i) as isize, before..before + self.shape()[lead + i]))
+            widths.iter().enumerate().try_fold(frame.clone(), |x, (i, &(before, _))| {
+                let start = before.max(0) as usize;
+                x.slice((lead + i) as isize, start..start + part.shape()[lead + i])
+            })
         };
-        frame.assign(inside, self)
+        frame.assign(inside, &part)
     }
 
     /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes. Equivalent: `x.repeat`.

@@ -101,18 +101,21 @@ impl Tensor {
         Ok((values, inverse.reshape(self.shape())?, counts))
     }
 
-    /// The positions (`I32`) where `values` (any shape) would be inserted into self, an ascending vector, to keep it ascending: before equal elements.
+    /// The positions (`I32`) where `values` (any shape) would be inserted into self, an ascending vector, to keep it ascending:
+    /// before equal elements, or after them if `right`.
     ///
     /// # Errors
     /// If self is not a vector.
     ///
     /// Equivalent: `torch.searchsorted`.
     #[track_caller]
-    pub fn searchsorted(&self, values: &Tensor) -> Result<Tensor> {
+    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
         let _op = enter("searchsorted");
         if self.ndim() != 1 {
             return Err(Error::shape(format!("needs an ascending vector, not {}", self.shape())));
         }
-        self.lt(&values.unsqueeze(-1)?)?.sum(-1)?.cast(DType::I32)
+        let values = values.unsqueeze(-1)?;
+        let before = if right { self.le(&values)? } else { self.lt(&values)? };
+        before.sum(-1)?.cast(DType::I32)
     }
 }

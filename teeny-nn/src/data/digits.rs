@@ -28,21 +28,14 @@ const SIDE: usize = 28;
 pub fn load() -> Result<Mnist> {
     let small = idx::from_bytes("built-in digits", IMAGES)?;
     let labels = idx::from_bytes("built-in labels", LABELS)?.values;
-    let pixels: Vec<u8> = small
-        .values
-        .chunks_exact(SMALL * SMALL)
-        .flat_map(enlarge)
-        .collect();
+    let pixels: Vec<u8> = small.values.chunks_exact(SMALL * SMALL).flat_map(enlarge).collect();
     let part = |from: usize, to: usize| Images {
         pixels: pixels[from * SIDE * SIDE..to * SIDE * SIDE].to_vec(),
         labels: labels[from..to].to_vec(),
         height: SIDE,
         width: SIDE,
     };
-    Ok(Mnist {
-        train: part(0, TRAIN),
-        test: part(TRAIN, labels.len()),
-    })
+    Ok(Mnist { train: part(0, TRAIN), test: part(TRAIN, labels.len()) })
 }
 
 /// An 8x8 image of 0..=16 as 28x28 of 0..=255, by bilinear interpolation between pixel centres.
@@ -78,22 +71,10 @@ mod tests {
         assert_eq!((digits.train.len(), digits.test.len()), (1437, 360));
         assert_eq!((digits.train.height, digits.train.width), (28, 28));
         let mut counts = [0; 10];
-        digits
-            .train
-            .labels
-            .iter()
-            .chain(&digits.test.labels)
-            .for_each(|&l| counts[usize::from(l)] += 1);
+        digits.train.labels.iter().chain(&digits.test.labels).for_each(|&l| counts[usize::from(l)] += 1);
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]); // as the source's description lists them
         assert_eq!(digits.train.pixels.iter().max(), Some(&255));
-        assert!(
-            digits
-                .train
-                .pixels
-                .chunks_exact(784)
-                .all(|image| image[..4 * 28].iter().all(|&p| p == 0)),
-            "a margin of four rows"
-        );
+        assert!(digits.train.pixels.chunks_exact(784).all(|image| image[..4 * 28].iter().all(|&p| p == 0)), "a margin of four rows");
     }
 
     #[test]

@@ -10,12 +10,7 @@ use std::path::{Path, PathBuf};
 use teeny_core::{Error, Result};
 
 /// The files of MNIST in the order train images, train labels, test images, test labels; each may also end in `.gz`.
-pub const FILES: [&str; 4] = [
-    "train-images-idx3-ubyte",
-    "train-labels-idx1-ubyte",
-    "t10k-images-idx3-ubyte",
-    "t10k-labels-idx1-ubyte",
-];
+pub const FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
 
 /// Grey images of one size with a class for each.
 ///
@@ -48,33 +43,15 @@ impl Images {
     /// If `images` is not (N, height, width), `labels` is not (N), or a label is 10 or more.
     pub fn new(images: idx::Idx, labels: idx::Idx) -> Result<Images> {
         let &[n, height, width] = images.sizes.as_slice() else {
-            return Err(Error::format(format!(
-                "images must have sizes [count, height, width], found {:?}",
-                images.sizes
-            )));
+            return Err(Error::format(format!("images must have sizes [count, height, width], found {:?}", images.sizes)));
         };
         if labels.sizes != [n] {
-            return Err(Error::format(format!(
-                "{n} images need labels of sizes [{n}], found {:?}",
-                labels.sizes
-            )));
+            return Err(Error::format(format!("{n} images need labels of sizes [{n}], found {:?}", labels.sizes)));
         }
-        if let Some((i, label)) = labels
-            .values
-            .iter()
-            .enumerate()
-            .find(|(_, label)| **label > 9)
-        {
-            return Err(Error::format(format!(
-                "labels[{i}] is {label}, but the digits are 0..=9"
-            )));
+        if let Some((i, label)) = labels.values.iter().enumerate().find(|(_, label)| **label > 9) {
+            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")));
         }
-        Ok(Images {
-            pixels: images.values,
-            labels: labels.values,
-            height,
-            width,
-        })
+        Ok(Images { pixels: images.values, labels: labels.values, height, width })
     }
 
     /// The number of images.
@@ -116,13 +93,9 @@ impl Mnist {
         let dir = dir.as_ref();
         let part = |images: &str, labels: &str| -> Result<Images> {
             let (images, labels) = (find(dir, images)?, find(dir, labels)?);
-            Images::new(idx::read(&images)?, idx::read(&labels)?)
-                .map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
+            Images::new(idx::read(&images)?, idx::read(&labels)?).map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
         };
-        Ok(Mnist {
-            train: part(FILES[0], FILES[1])?,
-            test: part(FILES[2], FILES[3])?,
-        })
+        Ok(Mnist { train: part(FILES[0], FILES[1])?, test: part(FILES[2], FILES[3])? })
     }
 }
 
@@ -146,55 +119,28 @@ mod tests {
     fn a55_missing_files_are_named_with_a_way_out() {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
         assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
-        assert!(
-            error.contains("there is no such folder")
-                && error.contains("t10k-labels-idx1-ubyte")
-                && error.contains("hint:"),
-            "{error}"
-        );
+        assert!(error.contains("there is no such folder") && error.contains("t10k-labels-idx1-ubyte") && error.contains("hint:"), "{error}");
     }
 
     #[test]
     fn a55_images_and_labels_must_pair() {
-        let images = |n| idx::Idx {
-            sizes: vec![n, 2, 2],
-            values: vec![0; 4 * n],
-        };
-        let labels = |values: &[u8]| idx::Idx {
-            sizes: vec![values.len()],
-            values: values.to_vec(),
-        };
+        let images = |n| idx::Idx { sizes: vec![n, 2, 2], values: vec![0; 4 * n] };
+        let labels = |values: &[u8]| idx::Idx { sizes: vec![values.len()], values: values.to_vec() };
         assert!(Images::new(images(2), labels(&[1, 2])).is_ok());
-        assert_eq!(
-            Images::new(images(2), labels(&[1]))
-                .unwrap_err()
-                .to_string(),
-            "2 images need labels of sizes [2], found [1]"
-        );
-        assert_eq!(
-            Images::new(images(1), labels(&[10]))
-                .unwrap_err()
-                .to_string(),
-            "labels[0] is 10, but the digits are 0..=9"
-        );
+        assert_eq!(Images::new(images(2), labels(&[1])).unwrap_err().to_string(), "2 images need labels of sizes [2], found [1]");
+        assert_eq!(Images::new(images(1), labels(&[10])).unwrap_err().to_string(), "labels[0] is 10, but the digits are 0..=9");
         assert!(Images::new(labels(&[1]), labels(&[1])).is_err());
     }
 
     #[test]
     fn a55_mnist_has_its_published_size_and_mean() {
         let Some(dir) = std::env::var_os("TEENY_DATA") else {
-            eprintln!(
-                "SKIPPED a55_mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files"
-            );
+            eprintln!("SKIPPED a55_mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files");
             return;
         };
         let mnist = Mnist::read(dir).unwrap();
         assert_eq!((mnist.train.len(), mnist.test.len()), (60_000, 10_000));
         assert_eq!((mnist.train.height, mnist.train.width), (28, 28));
-        assert!(
-            (mnist.train.mean() - 0.13066).abs() < 5e-6,
-            "mean {}",
-            mnist.train.mean()
-        );
+        assert!((mnist.train.mean() - 0.13066).abs() < 5e-6, "mean {}", mnist.train.mean());
     }
 }
