@@ -111,8 +111,7 @@ impl Input {
         for (place, &value) in layout.positions().zip(&self.values) {
             storage[place] = value;
         }
-        let mut bytes = Vec::new();
-        crate::with_element!(self.dtype, T => T::extend_bytes(&storage.into_iter().map(T::from_scalar).collect::<Vec<T>>(), &mut bytes));
+        let bytes = crate::with_element!(self.dtype, T => T::to_bytes(&storage.into_iter().map(T::from_scalar).collect::<Vec<T>>()).into_owned());
         Ok(Tensor::from_bytes(&bytes, len, self.dtype, device)?.with_layout(layout))
     }
 }

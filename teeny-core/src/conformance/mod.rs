@@ -111,31 +111,29 @@ impl Suite {
         cases::each(&mut |case: Case| {
             let wanted = self.dtypes.contains(&case.dtype) && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()));
             if wanted {
-                let expected = outcome(&case, &reference);
-                let outcome = outcome(&case, &self.device);
-                self.judge(&case, expected, outcome, &mut report);
+                let (expected, got) = (outcome(&case, &reference), outcome(&case, &self.device));
+                report.add(case.op, case.dtype, self.judge(&case, expected, got));
             }
         });
         report
     }
 
-    fn judge(&self, case: &Case, expected: Result<Vec<Tensor>>, got: Result<Vec<Tensor>>, report: &mut Report) {
-        let cell = |cell| report.add(case.op, case.dtype, cell);
+    fn judge(&self, case: &Case, expected: Result<Vec<Tensor>>, got: Result<Vec<Tensor>>) -> Cell {
+        let failed = |expected: &str, got: &str| Cell::Failed(case.counterexample(expected, got));
         match (expected, got) {
-            (_, Err(error)) if error.kind() == ErrorKind::Unsupported => cell(Cell::Unsupported(error.to_string())),
-            (Err(expected), Err(error)) if expected.kind() == error.kind() => {
-                cell(if expected.kind() == ErrorKind::Index { Cell::Passed(1) } else { Cell::Undefined })
-            }
-            (Err(expected), Ok(_)) if self.leniency.trusts_indices && expected.kind() == ErrorKind::Index => cell(Cell::Passed(1)),
-            (Err(expected), Ok(_)) => cell(Cell::Failed(case.counterexample(&format!("expected an error: {expected}"), "none"))),
-            (Err(expected), Err(error)) => {
-                cell(Cell::Failed(case.counterexample(&format!("{:?}: {expected}", expected.kind()), &format!("{:?}: {error}", error.kind()))))
-            }
-            (Ok(_), Err(error)) => cell(Cell::Failed(case.counterexample("a result", &error.to_string()))),
+            (_, Err(error)) if error.kind() == ErrorKind::Unsupported => Cell::Unsupported(error.to_string()),
+            (Err(expected), Err(error)) if expected.kind() == error.kind() => match expected.kind() {
+                ErrorKind::Index => Cell::Passed(1),
+                _ => Cell::Undefined,
+            },
+            (Err(expected), Ok(_)) if self.leniency.trusts_indices && expected.kind() == ErrorKind::Index => Cell::Passed(1),
+            (Err(expected), Ok(_)) => failed(&format!("the error {expected}"), "a result"),
+            (Err(expected), Err(error)) => failed(&format!("{:?}: {expected}", expected.kind()), &format!("{:?}: {error}", error.kind())),
+            (Ok(_), Err(error)) => failed("a result", &error.to_string()),
             (Ok(expected), Ok(got)) => match self.leniency.compare(case, &expected, &got) {
-                Ok(()) => cell(Cell::Passed(1)),
-                Err(error) if error.kind() == ErrorKind::Unsupported => cell(Cell::Unsupported(error.to_string())),
-                Err(error) => cell(Cell::Failed(case.counterexample("", error.message()))),
+                Ok(()) => Cell::Passed(1),
+                Err(error) if error.kind() == ErrorKind::Unsupported => Cell::Unsupported(error.to_string()),
+                Err(error) => failed("", error.message()),
             },
         }
     }

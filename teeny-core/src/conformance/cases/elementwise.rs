@@ -179,8 +179,8 @@ fn programs(sink: Sink<'_>, dtype: DType) {
     };
     sink(one("kernel of eight inputs", dtype, near(4.0, 32.0), eight(), String::new(), sum));
     let body = move |_: &_, x: &[Tensor]| {
-        let update = |[w, g]: [_; 2], [lr, decay]: [_; 2]| [w - (g + w * decay) * lr];
-        Arc::new(Kernel::build([dtype, dtype], [DType::F32, DType::F32], update)?).run(&[&x[0], &x[1]], &[Scalar::Float(0.1), Scalar::Float(0.01)])
+        let kernel = Kernel::build([dtype, dtype], [DType::F32, DType::F32], |[w, g], [lr, decay]| [w - (g + w * decay) * lr])?;
+        Arc::new(kernel).run(&[&x[0], &x[1]], &[Scalar::Float(0.1), Scalar::Float(0.01)])
     };
     let inputs =
         vec![Input::new((6, 9), dtype, Arrangement::Packed, Domain::Small, 17), Input::new(9, dtype, Arrangement::Flipped, Domain::Small, 18)];
