@@ -17,6 +17,6 @@ fn the_oracle_agrees_with_itself_in_every_case() {
 }
 
 #[test]
-fn a_thousand_random_graphs_agree_with_themselves() {
-    conformance::fuzz(&Reference::new(), 1000, 1).unwrap();
+fn ten_thousand_random_graphs_agree_with_themselves() {
+    conformance::fuzz(&Reference::new(), 10_000, 1).unwrap();
 }

@@ -122,8 +122,10 @@ fn usable(x: &Tensor, dtypes: &[DType]) -> Option<f64> {
     if x.numel() > 600 || !dtypes.contains(&x.dtype()) {
         return None;
     }
-    let largest = x.to_scalars().ok()?.into_iter().map(Scalar::to_f64).fold(0.0, |m: f64, v| if v.is_nan() { f64::NAN } else { m.max(v.abs()) });
-    (!x.dtype().is_float() || largest < 1e3).then_some(largest.max(1.0))
+    let sizes: Vec<f64> = x.to_scalars().ok()?.into_iter().map(|v| v.to_f64().abs()).collect();
+    let largest = sizes.iter().copied().fold(1.0, f64::max);
+    let tame = !x.dtype().is_float() || sizes.iter().all(|&size| size < 1e3); // NaN is not tame
+    tame.then_some(largest)
 }
 
 fn compare(expected: &Value, got: &Tensor) -> std::result::Result<(), String> {

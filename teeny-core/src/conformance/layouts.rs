@@ -154,7 +154,7 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
     let words = philox(Key { seed, draw: 0xC0F0 }, i as u64);
     let unit = words[0] as f64 / 4_294_967_296.0;
     let value = match domain {
-        Domain::Any if dtype.is_float() && words[1] % 3 != 0 => Scalar::Float(SPECIAL[(i + seed as usize) % SPECIAL.len()]),
+        Domain::Any if dtype.is_float() && !words[1].is_multiple_of(3) => Scalar::Float(SPECIAL[(i + seed as usize) % SPECIAL.len()]),
         Domain::Any if dtype.is_float() => Scalar::Float(16.0 * unit - 8.0),
         Domain::Any => match words[1] % 4 {
             0 => Scalar::UInt(1 << (8 * dtype.size() - 1)), // the smallest signed integer
@@ -162,7 +162,7 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
             2 => Scalar::UInt(u64::MAX >> (words[2] % 2)),
             _ => Scalar::Int((words[2] % 9) as i64 - 4),
         },
-        Domain::Angle if dtype.is_float() && words[1] % 3 == 0 => Scalar::Float(2000.0 * unit - 1000.0),
+        Domain::Angle if dtype.is_float() && words[1].is_multiple_of(3) => Scalar::Float(2000.0 * unit - 1000.0),
         Domain::Angle if dtype.is_float() => {
             let special = SPECIAL[(i + seed as usize) % SPECIAL.len()];
             Scalar::Float(if special.abs() < 1e4 { special } else { unit })
