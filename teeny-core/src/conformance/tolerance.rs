@@ -29,8 +29,18 @@ pub const fn near(ulps: f64, floor: f64) -> Tolerance {
     Tolerance { ulps, floor, zero_signs: false }
 }
 
+/// [`near`] for operations of several steps whose 16-bit results the definition rounds after each step and a faster device only once, or the other way
+/// round: `ulps` are places of the type itself.
+pub fn stepwise(dtype: DType, ulps: f64, floor: f64) -> Tolerance {
+    match dtype {
+        DType::F16 => near(ulps * 8192.0, floor),
+        DType::BF16 => near(ulps * 65536.0, floor),
+        _ => near(ulps, floor),
+    }
+}
+
 impl Tolerance {
-    /// Twice the type's last place, and smaller by the number of terms it allows: how far `got` may be from `expected`.
+    /// How far a result may be from `expected`: places of the type that is computed in, and for 16-bit floats one more for the rounding at the end.
     fn allowed(self, expected: f64, dtype: DType) -> f64 {
         if self.ulps == 0.0 {
             return 0.0;

@@ -1,6 +1,6 @@
 //! What a device may carry out in one pass: softmax and its gradients, convolution, pooling. Defined by their primitives on the oracle.
 
-use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, Tolerance, near, one};
+use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};
 use crate::device::{DeviceRef, Window};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -22,16 +22,6 @@ pub fn each(sink: Sink<'_>) {
     }
 }
 
-/// The probabilities of half types are rounded between steps by the definition: a fused device is closer to the truth than the oracle.
-fn by_type(dtype: DType, ulps: f64, floor: f64) -> Tolerance {
-    match dtype {
-        DType::F16 => near(ulps * 8192.0, floor),
-        DType::BF16 => near(ulps * 65536.0, floor),
-        DType::F32 | DType::F64 => near(ulps, floor),
-        _ => EQUAL,
-    }
-}
-
 fn softmax(sink: Sink<'_>, dtype: DType) {
     type Along = fn(&Tensor, isize) -> Result<Tensor>;
     let forward: [(&str, Along, f64); 2] = [("softmax", |x, a| x.softmax(a), 0.1), ("log_softmax", |x, a| x.log_softmax(a), 8.0)];
@@ -40,13 +30,13 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
         for (shape, arrangement) in shapes.chain([vec![700], vec![1], vec![3, 0], vec![0, 3], vec![40, 33]].map(|s| (s, Arrangement::Packed))) {
             for axis in 0..shape.len() as isize {
                 let inputs = vec![Input::new(shape.clone(), dtype, arrangement, Domain::Small, 60)];
-                sink(one(op, dtype, by_type(dtype, 8.0, floor), inputs, format!("axis {axis}"), move |x| f(&x[0], axis)));
+                sink(one(op, dtype, stepwise(dtype, 8.0, floor), inputs, format!("axis {axis}"), move |x| f(&x[0], axis)));
             }
         }
         let inf = f64::INFINITY;
         let rows = [1e4, -1e4, 1e4, -inf, 0.0, 1.0, -inf, -inf, -inf, 3.0, f64::NAN, 1.0].map(Scalar::Float);
         let inputs = vec![Input::of(rows, (4, 3), dtype, Arrangement::Packed)];
-        sink(one(op, dtype, by_type(dtype, 8.0, floor), inputs, "large, masked, NaN".to_string(), move |x| f(&x[0], 1)));
+        sink(one(op, dtype, stepwise(dtype, 8.0, floor), inputs, "large, masked, NaN".to_string(), move |x| f(&x[0], 1)));
     }
     for arrangement in Arrangement::ALL {
         for axis in 0..3 {
@@ -56,7 +46,7 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                     Input::new((3, 4, 5), dtype, Arrangement::Stepped, Domain::Small, 62),
                 ]
             };
-            let tolerance = by_type(dtype, 8.0, 16.0);
+            let tolerance = stepwise(dtype, 8.0, 16.0);
             sink(one("softmax_grad", dtype, tolerance, inputs(), format!("axis {axis}"), move |x| {
                 let y = x[0].softmax(axis)?;
                 like(&y, y.device().softmax_grad(&y, &x[1], axis as usize)?)
@@ -96,7 +86,7 @@ fn conv(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
         let g = || Input::new(out, dtype, a, Domain::Small, 65);
         let w = window.clone();
         let back = vec![g(), Input::new(w_shape, dtype, b, Domain::Small, 64)];
-        sink(one("conv_transpose", dtype, by_type(dtype, 8.0, 64.0), back, detail.clone(), move |x| x[0].conv_transpose(&x[1], &w, &x_shape[2..])));
+        sink(one("conv_transpose", dtype, stepwise(dtype, 8.0, 64.0), back, detail.clone(), move |x| x[0].conv_transpose(&x[1], &w, &x_shape[2..])));
         let back = vec![g(), Input::new(x_shape, dtype, b, Domain::Small, 63)];
         sink(one("conv_weight_grad", dtype, near(16.0, 256.0), back, detail, move |x| x[0].conv_weight_grad(&x[1], &window, &shape(w_shape))));
     }
@@ -129,6 +119,6 @@ fn pool(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             sink(Case { op: "max_pool", dtype, inputs, tolerance: EQUAL, detail: detail.clone(), body: Box::new(body) });
         }
         let inputs = vec![Input::new(x_shape, dtype, arrangement, Domain::Small, 67)];
-        sink(one("avg_pool", dtype, by_type(dtype, 4.0, 4.0), inputs, detail, move |x| x[0].avg_pool(size, &window)));
+        sink(one("avg_pool", dtype, stepwise(dtype, 4.0, 4.0), inputs, detail, move |x| x[0].avg_pool(size, &window)));
     }
 }

@@ -8,7 +8,7 @@ mod products;
 mod reductions;
 
 pub(super) use super::layouts::{Arrangement, Domain, Input};
-pub(super) use super::tolerance::{BITS, EQUAL, Tolerance, near, ulps};
+pub(super) use super::tolerance::{BITS, EQUAL, Tolerance, near, stepwise, ulps};
 use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
