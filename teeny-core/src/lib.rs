@@ -1,2 +1,45 @@
-//! teeny crate.
+//! Strided tensors, scalar programs and the one door that everything that computes goes through: the [`Device`] trait.
+//!
+//! ```text
+//! Tensor { storage, layout, dtype, device }     tensor/   checks, infers, then asks
+//!     │ views: layout → layout                  layout    never touches the device
+//!     ▼
+//! trait Device                                  device    about a dozen required methods, the rest provided
+//!     ▲ elementwise(Kernel, ..)                 kernel/   typed scalar programs: one vocabulary for every backend
+//! ```
+//!
+//! This crate knows neither a backend nor a gradient. [`Reference`] is a naive device that says what every operation means; the suite behind the
+//! feature `conformance` holds other devices against it.
 #![forbid(unsafe_code)]
+
+pub mod context;
+mod definition;
+pub mod device;
+mod display;
+mod dtype;
+mod element;
+mod error;
+pub mod kernel;
+mod layout;
+pub mod random;
+mod reference;
+pub mod registry;
+mod scalar;
+mod shape;
+pub mod storage;
+mod tensor;
+
+pub use device::{Device, DeviceInfo, DeviceRef, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
+pub use dtype::DType;
+pub use element::Element;
+pub use error::{Error, ErrorKind, Result};
+pub use half::{bf16, f16};
+pub use kernel::build::{Builder, Expr};
+pub use kernel::{Kernel, OpCode, OpNode};
+pub use layout::Layout;
+pub use random::{Distribution, Key, manual_seed};
+pub use reference::Reference;
+pub use scalar::Scalar;
+pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
+pub use storage::{Storage, StorageRef};
+pub use tensor::{Nested, Operand, SliceRange, Tensor, map, map_n, permutation};

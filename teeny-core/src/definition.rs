@@ -1,0 +1,231 @@
+//! What the provided methods of [`crate::Device`] mean, in primitives: the fallback of every device, and what a faster kernel must agree with.
+//!
+//! Everything here is written with public `Tensor` operations, so it runs on any device, and on an autograd device records its own gradient.
+
+use crate::device::{Device, ReduceOp, Window};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::storage::StorageRef;
+use crate::tensor::{Tensor, map};
+use std::sync::Arc;
+
+/// The storage of a result that must be row-major and nobody else's.
+fn finish(x: Tensor) -> Result<StorageRef> {
+    let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
+    Ok(if whole { x.storage().clone() } else { x.copy()?.storage().clone() })
+}
+
+pub(crate) fn reduce_kernel<D: Device + ?Sized>(
+    device: &D,
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    op: ReduceOp,
+    axes: &[usize],
+) -> Result<StorageRef> {
+    let mut outputs = device.elementwise(kernel, inputs, params, shape)?.into_iter();
+    let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+    let mapped = Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(0), inputs[0].device().clone());
+    device.reduce(op, &mapped, axes)
+}
+
+/// The identity kernel, which copies whatever its input's strides are into row-major order.
+pub(crate) fn contiguous<D: Device + ?Sized>(device: &D, x: &Tensor) -> Result<StorageRef> {
+    use crate::kernel::table::UnaryTable;
+    static IDENTITY: UnaryTable = UnaryTable::new();
+    let kernel = IDENTITY.get(x.dtype(), |x| x)?;
+    let mut outputs = device.elementwise(kernel, &[x], &[], x.shape())?.into_iter();
+    outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))
+}
+
+pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
+    if x.shape()[axis] == 0 {
+        return finish(x.copy()?);
+    }
+    let max = x.max_keepdim(axis)?;
+    let exp = map([x, &max], |[x, m]| (x - m).exp())?;
+    let sum = exp.sum_keepdim(axis)?;
+    finish(exp.div(&sum)?)
+}
+
+pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
+    if x.shape()[axis] == 0 {
+        return finish(x.copy()?);
+    }
+    let max = x.max_keepdim(axis)?;
+    let shifted = x.sub(&max)?;
+    let sum = shifted.exp()?.sum_keepdim(axis)?;
+    finish(map([&shifted, &sum], |[x, s]| x - s.log())?)
+}
+
+pub(crate) fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+    let inner = y.mul(g)?.sum_keepdim(axis)?;
+    finish(map([y, g, &inner], |[y, g, s]| y * (g - s))?)
+}
+
+pub(crate) fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+    let sum = g.sum_keepdim(axis)?;
+    finish(map([y, g, &sum], |[y, g, s]| g - y.exp() * s)?)
+}
+
+/// `x` with `padding` elements of `value` before and after each of its last axes.
+fn padded(x: &Tensor, padding: &[usize], value: Scalar) -> Result<Tensor> {
+    if padding.iter().all(|&p| p == 0) {
+        return Ok(x.clone());
+    }
+    let lead = x.ndim() - padding.len();
+    let mut shape = *x.shape();
+    for (i, &p) in padding.iter().enumerate() {
+        shape = shape.with_size(lead + i, x.shape()[lead + i] + 2 * p);
+    }
+    let frame = Tensor::full(shape, value, x.dtype(), x)?;
+    frame.assign(|f| unpadded(f, padding), x)
+}
+
+/// The inside of a padded tensor, a view.
+fn unpadded(x: &Tensor, padding: &[usize]) -> Result<Tensor> {
+    let lead = x.ndim() - padding.len();
+    padding.iter().enumerate().try_fold(x.clone(), |x, (i, &p)| x.slice((lead + i) as isize, p..x.shape()[lead + i] - p))
+}
+
+/// All windows over the last `kernel.len()` axes as a view: (lead.., counts.., kernel..).
+fn windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
+    let lead = x.ndim() - kernel.len();
+    let mut view = x.clone();
+    for (i, &k) in kernel.iter().enumerate() {
+        let reach = window.dilation[i] * (k - 1) + 1;
+        view = view.unfold((lead + i) as isize, reach, window.stride[i])?.slice_step(-1, .., window.dilation[i] as isize)?;
+    }
+    Ok(view)
+}
+
+/// The windows of a padded input as (N, groups, C_in / groups, counts.., kernel..), still a view.
+fn grouped_windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
+    let padded = padded(x, &window.padding, Scalar::Float(0.0))?;
+    let groups = window.groups;
+    windows(&padded, kernel, window)?.unflatten(1, (groups, x.shape()[1] / groups))
+}
+
+fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
+    parts.iter().cloned().flatten().collect()
+}
+
+/// im2col: windows as columns, then one matrix product per group.
+pub(crate) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+    let (n, groups) = (x.shape()[0], window.groups);
+    let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
+    let d = kernel.len();
+    let view = grouped_windows(x, kernel, window)?; // (N, G, C/G, counts.., kernel..)
+    let counts = view.shape()[3..3 + d].to_vec();
+    let columns = view.permute(axes(&[0..2, 2..3, 3 + d..3 + 2 * d, 3..3 + d]))?; // (N, G, C/G, kernel.., counts..)
+    let (rows, places) = (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
+    let columns = columns.reshape((n, groups, rows, places))?;
+    let w = weight.reshape((1, groups, out / groups, rows))?;
+    let y = w.matmul(&columns)?; // (N, G, C_out/G, places)
+    let mut sizes = vec![n, out];
+    sizes.extend(counts);
+    finish(y.reshape(sizes)?)
+}
+
+/// Every output place adds its window back to the padded input: one strided addition per kernel position, in a fixed order.
+pub(crate) fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    let (n, groups) = (x_shape[0], window.groups);
+    let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
+    let counts = g.shape()[2..].to_vec();
+    let (rows, places) = (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
+    let w = weight.reshape((1, groups, out / groups, rows))?.t()?; // (1, G, rows, C_out/G)
+    let columns = w.matmul(&g.reshape((n, groups, out / groups, places))?)?; // (N, G, rows, places)
+    let mut sizes = vec![n, x_shape[1], kernel.iter().product()];
+    sizes.extend(&counts);
+    let columns = columns.reshape(sizes)?; // (N, C, kernel positions, counts..)
+    let mut padded_shape = *x_shape;
+    for (i, &p) in window.padding.iter().enumerate() {
+        padded_shape = padded_shape.with_size(2 + i, x_shape[2 + i] + 2 * p);
+    }
+    let mut image = Tensor::zeros(padded_shape, g.dtype(), g)?;
+    for position in 0..kernel.iter().product() {
+        let part = columns.at(2, position as isize)?; // (N, C, counts..)
+        let target = |x: &Tensor| place(x, position, &kernel, &counts, window);
+        let sum = target(&image)?.add(&part)?;
+        image = image.assign(target, &sum)?;
+    }
+    finish(unpadded(&image, &window.padding)?)
+}
+
+/// The elements of a padded image that kernel position `position` meets, one per window: a strided view (N, C, counts..).
+fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &[usize], window: &Window) -> Result<Tensor> {
+    let (mut view, mut rest) = (image.clone(), position);
+    for i in (0..kernel.len()).rev() {
+        let start = (rest % kernel[i]) * window.dilation[i];
+        rest /= kernel[i];
+        let end = start + (counts[i] - 1) * window.stride[i] + 1;
+        view = view.slice_step(2 + i as isize, start..end, window.stride[i] as isize)?;
+    }
+    Ok(view)
+}
+
+pub(crate) fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    let (n, groups) = (x.shape()[0], window.groups);
+    let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
+    let d = kernel.len();
+    let view = grouped_windows(x, kernel, window)?; // (N, G, C/G, counts.., kernel..)
+    let places = view.shape()[3..3 + d].iter().product::<usize>();
+    let rows = weight_shape[1..].iter().product::<usize>();
+    let columns = view.permute(axes(&[1..2, 0..1, 3..3 + d, 2..3, 3 + d..3 + 2 * d]))?.reshape((groups, n * places, rows))?;
+    let g = g.reshape((n, groups, out / groups, places))?.permute([1, 2, 0, 3])?.reshape((groups, out / groups, n * places))?;
+    finish(g.matmul(&columns)?.reshape(weight_shape)?)
+}
+
+pub(crate) fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    let lowest = match x.dtype() {
+        t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
+        t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
+        _ => Scalar::UInt(0),
+    };
+    let d = size.len();
+    let lead = x.ndim() - d;
+    let view = windows(&padded(x, &window.padding, lowest)?, size, window)?; // (lead.., counts.., size..)
+    let counts = view.shape()[lead..lead + d].to_vec();
+    let mut flat_shape = view.shape()[..lead + d].to_vec();
+    flat_shape.push(size.iter().product());
+    let flat = view.reshape(flat_shape)?; // (lead.., counts.., places in the window)
+    // The positions of all places in all windows, with padding marked -1, so that a padded place is never named.
+    let spatial = Shape::new(&x.shape()[lead..])?;
+    let numbers = Tensor::arange(0i32, crate::tensor::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
+    let mut places_shape = counts.clone();
+    places_shape.push(size.iter().product());
+    let places = windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?.reshape(places_shape)?; // (counts.., places)
+    // Among padding and equal elements the real one must win: mark padding as lower than everything by its position.
+    let real = places.ge(0)?;
+    let best = flat.max_keepdim(-1)?; // (lead.., counts.., 1)
+    let winner = map([&flat, &best, &real], |[x, b, r]| x.eq(b).or(x.is_nan()).and(r))?;
+    let first = winner.cast(DType::I32)?.argmax(-1)?.unsqueeze(-1)?; // (lead.., counts.., 1)
+    let mut stretched = view.shape()[..lead + d].to_vec();
+    stretched.push(places.shape()[d]);
+    let positions = places.expand(stretched)?.gather(-1, &first)?.squeeze(-1)?;
+    let values = flat.gather(-1, &first)?.squeeze(-1)?;
+    Ok((finish(values)?, finish(positions)?))
+}
+
+pub(crate) fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    let lead = x_shape.ndim() - spatial;
+    let places = x_shape[lead..].iter().product::<usize>();
+    let mut zero_shape = x_shape[..lead].to_vec();
+    let mut flat_shape = zero_shape.clone();
+    zero_shape.push(places);
+    flat_shape.push(g.shape()[lead..].iter().product());
+    let zeros = Tensor::zeros(zero_shape, g.dtype(), g)?;
+    finish(zeros.scatter_add(-1, &positions.reshape(flat_shape.as_slice())?, &g.reshape(flat_shape.as_slice())?)?.reshape(x_shape)?)
+}
+
+pub(crate) fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+    let lead = x.ndim() - size.len();
+    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, size, window)?;
+    let inside: Vec<usize> = (lead + size.len()..view.ndim()).collect();
+    finish(view.mean(inside)?)
+}

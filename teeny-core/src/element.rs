@@ -1,0 +1,148 @@
+//! The Rust types that can be elements of a tensor, and the host-side conversions between them.
+
+use crate::dtype::DType;
+use crate::scalar::Scalar;
+use half::{bf16, f16};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A Rust type that is stored in tensors: `bool`, the integers of 8 to 64 bits, `f16`, `bf16`, `f32`, `f64`.
+///
+/// The trait is sealed: the thirteen types are the thirteen [`DType`]s.
+pub trait Element: sealed::Sealed + Copy + PartialEq + PartialOrd + Default + std::fmt::Debug + Send + Sync + 'static {
+    /// The type as data.
+    const DTYPE: DType;
+    /// This value as a [`Scalar`], exactly.
+    fn to_scalar(self) -> Scalar;
+    /// The nearest value of this type, by the rules of [`Scalar::cast`].
+    fn from_scalar(scalar: Scalar) -> Self;
+    /// Appends the little-endian bytes of `values` to `out`.
+    fn extend_bytes(values: &[Self], out: &mut Vec<u8>);
+    /// The values whose little-endian bytes are `bytes`; a trailing part of an element is ignored. A bool is true if its byte is not 0.
+    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+}
+
+macro_rules! element {
+    ($($t:ty => $dtype:ident, $to:expr, $from:expr;)*) => {$(
+        impl sealed::Sealed for $t {}
+        impl Element for $t {
+            const DTYPE: DType = DType::$dtype;
+            #[inline]
+            fn to_scalar(self) -> Scalar { ($to)(self) }
+            #[inline]
+            fn from_scalar(scalar: Scalar) -> Self { ($from)(scalar) }
+            fn extend_bytes(values: &[Self], out: &mut Vec<u8>) {
+                out.reserve(size_of_val(values));
+                for value in values { out.extend_from_slice(&value.to_le_bytes()); }
+            }
+            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+                const SIZE: usize = size_of::<$t>();
+                bytes.chunks_exact(SIZE).map(|c| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"))).collect()
+            }
+        }
+    )*};
+}
+
+element! {
+    u8 => U8, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u8, s => s.to_u64_wrapping() as u8 };
+    u16 => U16, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u16, s => s.to_u64_wrapping() as u16 };
+    u32 => U32, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u32, s => s.to_u64_wrapping() as u32 };
+    u64 => U64, Scalar::UInt, |s: Scalar| match s { Scalar::Float(v) => v as u64, s => s.to_u64_wrapping() as u64 };
+    i8 => I8, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i8, s => s.to_i64_wrapping() as i8 };
+    i16 => I16, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i16, s => s.to_i64_wrapping() as i16 };
+    i32 => I32, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i32, s => s.to_i64_wrapping() as i32 };
+    i64 => I64, Scalar::Int, |s: Scalar| match s { Scalar::Float(v) => v as i64, s => s.to_i64_wrapping() as i64 };
+    f16 => F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(s.to_f64());
+    bf16 => BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(s.to_f64());
+    f32 => F32, |v| Scalar::Float(v as f64), |s: Scalar| s.to_f64() as f32;
+    f64 => F64, Scalar::Float, |s: Scalar| s.to_f64();
+}
+
+impl sealed::Sealed for bool {}
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    #[inline]
+    fn to_scalar(self) -> Scalar {
+        Scalar::Bool(self)
+    }
+    #[inline]
+    fn from_scalar(scalar: Scalar) -> Self {
+        scalar.to_bool()
+    }
+    fn extend_bytes(values: &[Self], out: &mut Vec<u8>) {
+        out.extend(values.iter().map(|&v| v as u8));
+    }
+    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+        bytes.iter().map(|&b| b != 0).collect()
+    }
+}
+
+/// Runs `$body` with the type alias `$t` standing for the Rust type of `$dtype`: the one place where a [`DType`] becomes a type.
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, with_element};
+/// let bytes = with_element!(DType::F16, T => size_of::<T>());
+/// assert_eq!(bytes, 2);
+/// ```
+#[macro_export]
+macro_rules! with_element {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            $crate::DType::Bool => {
+                type $t = bool;
+                $body
+            }
+            $crate::DType::U8 => {
+                type $t = u8;
+                $body
+            }
+            $crate::DType::U16 => {
+                type $t = u16;
+                $body
+            }
+            $crate::DType::U32 => {
+                type $t = u32;
+                $body
+            }
+            $crate::DType::U64 => {
+                type $t = u64;
+                $body
+            }
+            $crate::DType::I8 => {
+                type $t = i8;
+                $body
+            }
+            $crate::DType::I16 => {
+                type $t = i16;
+                $body
+            }
+            $crate::DType::I32 => {
+                type $t = i32;
+                $body
+            }
+            $crate::DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            $crate::DType::F16 => {
+                type $t = $crate::f16;
+                $body
+            }
+            $crate::DType::BF16 => {
+                type $t = $crate::bf16;
+                $body
+            }
+            $crate::DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            $crate::DType::F64 => {
+                type $t = f64;
+                $body
+            }
+        }
+    };
+}

@@ -1,0 +1,199 @@
+//! Errors: one type for every fallible operation of the workspace.
+//!
+//! The first line is complete on its own (operation, the caller's `file:line`, what disagrees); facts follow, one per line, then at most one hint.
+//! An error takes its operation and place from [`crate::context`], so a device or an autograd rule that fails deep below still names the user's line.
+
+use crate::context;
+use std::fmt;
+use std::panic::Location;
+
+/// The result of every fallible operation in teeny.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What kind of mistake an [`Error`] reports; for programs that react to errors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Shapes that do not fit each other or the operation.
+    Shape,
+    /// An axis that the tensor does not have, or named twice.
+    Axis,
+    /// A data type the operation does not accept.
+    DType,
+    /// Tensors on unrelated devices, or a device that does not exist.
+    Device,
+    /// An index outside its axis.
+    Index,
+    /// An argument outside its range, or a number of bytes that overflows.
+    Value,
+    /// The device cannot do this; the message names an alternative.
+    Unsupported,
+    /// The device has no room for the result.
+    OutOfMemory,
+    /// A file or stream could not be read or written.
+    Io,
+    /// A file's content is not what its format says.
+    Format,
+    /// A gradient that does not exist, or a graph that cannot be differentiated.
+    Gradient,
+    /// A device broke its contract. Always a bug in the device.
+    Internal,
+}
+
+/// Why an operation failed: operation, place, the sizes that disagree, facts and at most one hint.
+///
+/// # Example
+/// ```
+/// use teeny_core::{Reference, Tensor, DType};
+/// let device = Reference::new();
+/// let lhs = Tensor::zeros((64, 784), DType::F32, &device).unwrap();
+/// let rhs = Tensor::zeros((128, 784), DType::F32, &device).unwrap();
+/// let error = lhs.matmul(&rhs).unwrap_err().to_string();
+/// assert!(error.contains("cannot multiply (64, 784) @ (128, 784): 784 columns meet 128 rows"));
+/// ```
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    op: Option<String>,
+    location: Option<&'static Location<'static>>,
+    message: String,
+    facts: Vec<String>,
+    hint: Option<String>,
+}
+
+impl Error {
+    /// An error of `kind`; operation and place come from the operation in progress on this thread, if any.
+    #[track_caller]
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        let context = context::current();
+        Error(Box::new(Inner {
+            kind,
+            op: context.map(|c| c.op.to_string()),
+            location: context.map(|c| c.location),
+            message: message.into(),
+            facts: Vec::new(),
+            hint: None,
+        }))
+    }
+
+    /// Shapes that do not fit. See [`ErrorKind::Shape`].
+    pub fn shape(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Shape, message)
+    }
+    /// A wrong axis. See [`ErrorKind::Axis`].
+    pub fn axis(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Axis, message)
+    }
+    /// A wrong data type. See [`ErrorKind::DType`].
+    pub fn dtype(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::DType, message)
+    }
+    /// A wrong device. See [`ErrorKind::Device`].
+    pub fn device(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Device, message)
+    }
+    /// An index out of range. See [`ErrorKind::Index`].
+    pub fn index(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Index, message)
+    }
+    /// An argument out of range. See [`ErrorKind::Value`].
+    pub fn value(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Value, message)
+    }
+    /// Something this device cannot do. See [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+    /// No room. See [`ErrorKind::OutOfMemory`].
+    pub fn out_of_memory(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::OutOfMemory, message)
+    }
+    /// A file that cannot be read or written. See [`ErrorKind::Io`].
+    pub fn io(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Io, message)
+    }
+    /// A file with unexpected content. See [`ErrorKind::Format`].
+    pub fn format(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Format, message)
+    }
+    /// A gradient that does not exist. See [`ErrorKind::Gradient`].
+    pub fn gradient(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Gradient, message)
+    }
+    /// A broken contract. See [`ErrorKind::Internal`].
+    pub fn internal(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Internal, message)
+    }
+
+    /// The same error with one more fact, printed on a line of its own.
+    pub fn fact(mut self, fact: impl Into<String>) -> Error {
+        self.0.facts.push(fact.into());
+        self
+    }
+
+    /// The same error with a hint; a later hint replaces an earlier one.
+    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+        self.0.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error under another operation's name, e.g. `load "mlp.safetensors"`; the place is dropped.
+    pub fn named(mut self, op: impl Into<String>) -> Error {
+        self.0.op = Some(op.into());
+        self.0.location = None;
+        self
+    }
+
+    /// The kind of mistake.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation that failed, as the user called it.
+    pub fn op(&self) -> Option<&str> {
+        self.0.op.as_deref()
+    }
+
+    /// The line of user code that called the operation.
+    pub fn location(&self) -> Option<&'static Location<'static>> {
+        self.0.location
+    }
+
+    /// The message without operation, place, facts and hint.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let inner = &*self.0;
+        if let Some(op) = &inner.op {
+            write!(f, "{op}")?;
+            if let Some(location) = inner.location {
+                write!(f, " at {}:{}", location.file(), location.line())?;
+            }
+            write!(f, ": ")?;
+        }
+        write!(f, "{}", inner.message)?;
+        for fact in &inner.facts {
+            write!(f, "\n  {fact}")?;
+        }
+        if let Some(hint) = &inner.hint {
+            write!(f, "\n  hint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `unwrap` prints an error through `Debug`; the readable text is the useful one there too.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl std::error::Error for Error {}

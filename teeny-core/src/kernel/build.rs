@@ -1,0 +1,270 @@
+//! Building kernels: typed expressions with operators, promotion and hash-consing.
+//!
+//! [`Expr`] is a handle to a node of a [`Builder`]; its methods are the elementwise vocabulary of the library. Composite functions (`gelu`, `sigmoid`, …)
+//! are defined here, once, for tensors, user kernels and derivative rules alike.
+
+use super::simplify::{Simplified, simplify};
+use super::{Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// Collects the nodes of a program. Equal nodes are stored once. The first mistake is kept and reported by [`Builder::finish`].
+#[derive(Default)]
+pub struct Builder {
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    inputs: Vec<DType>,
+    params: Vec<DType>,
+    nodes: Vec<OpNode>,
+    known: HashMap<OpNode, Id>,
+    error: Option<Error>,
+}
+
+impl Builder {
+    /// An empty program.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// The next input tensor, of type `dtype`.
+    pub fn input(&self, dtype: DType) -> Expr<'_> {
+        let i = {
+            let mut state = self.state.borrow_mut();
+            state.inputs.push(dtype);
+            state.inputs.len() - 1
+        };
+        if i >= MAX_INPUTS {
+            self.fail(Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors")));
+        }
+        self.add(OpCode::Input(i as u8), [0; 3], dtype)
+    }
+
+    /// The next run-time parameter, of type `dtype`.
+    pub fn param(&self, dtype: DType) -> Expr<'_> {
+        let i = {
+            let mut state = self.state.borrow_mut();
+            state.params.push(dtype);
+            state.params.len() - 1
+        };
+        self.add(OpCode::Param(i as u8), [0; 3], dtype)
+    }
+
+    /// A constant as `dtype` computes it.
+    pub fn constant(&self, value: impl Into<Scalar>, dtype: DType) -> Expr<'_> {
+        self.add(OpCode::Const(value.into().cast(dtype.compute())), [0; 3], dtype)
+    }
+
+    /// The program of `kernel` with its inputs and parameters replaced by expressions: substitution, the base of fusion and of derivatives.
+    pub fn embed<'b>(&'b self, kernel: &Kernel, inputs: &[Expr<'b>], params: &[Expr<'b>]) -> Vec<Expr<'b>> {
+        let mut map: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes.len());
+        for node in &kernel.nodes {
+            let expr = match node.op {
+                OpCode::Input(i) => inputs[i as usize],
+                OpCode::Param(i) => params[i as usize],
+                op => {
+                    let mut src = [0; 3];
+                    for (to, &from) in src.iter_mut().zip(node.sources()) {
+                        *to = map[from as usize].id;
+                    }
+                    self.add(op, src, node.dtype)
+                }
+            };
+            map.push(expr);
+        }
+        kernel.outputs.iter().map(|&o| map[o as usize]).collect()
+    }
+
+    /// The finished program: only nodes that an output needs, in order.
+    ///
+    /// # Errors
+    /// The first mistake made while building: an operation on a type it does not accept, too many inputs, outputs or nodes.
+    pub fn finish(&self, outputs: &[Expr<'_>]) -> Result<Kernel> {
+        let state = self.state.borrow();
+        if let Some(error) = &state.error {
+            return Err(error.clone());
+        }
+        if outputs.is_empty() || outputs.len() > MAX_OUTPUTS {
+            return Err(Error::value(format!("a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}", outputs.len())));
+        }
+        let mut needed = vec![false; state.nodes.len()];
+        for output in outputs {
+            needed[output.id as usize] = true;
+        }
+        for id in (0..state.nodes.len()).rev().filter(|&id| needed[id]).collect::<Vec<_>>() {
+            // Sources precede users, so one backward sweep would do; `needed` grows while it runs.
+            mark(&state.nodes, &mut needed, id);
+        }
+        let mut renumbered = vec![0 as Id; state.nodes.len()];
+        let mut nodes = Vec::new();
+        for (id, node) in state.nodes.iter().enumerate().filter(|(id, _)| needed[*id]) {
+            let mut node = *node;
+            for i in 0..node.op.arity() {
+                node.src[i] = renumbered[node.src[i] as usize];
+            }
+            renumbered[id] = nodes.len() as Id;
+            nodes.push(node);
+        }
+        let outputs = outputs.iter().map(|o| renumbered[o.id as usize]).collect();
+        Ok(Kernel::new(state.inputs.clone(), state.params.clone(), nodes, outputs))
+    }
+
+    fn add(&self, op: OpCode, src: [Id; 3], dtype: DType) -> Expr<'_> {
+        let mut state = self.state.borrow_mut();
+        let id = match simplify(&state.nodes, OpNode { op, src, dtype }) {
+            Simplified::Same(id) => id,
+            Simplified::Node(node) => match state.known.get(&node) {
+                Some(&id) => id,
+                None => {
+                    let id = state.nodes.len();
+                    if id >= Id::MAX as usize {
+                        state.error.get_or_insert_with(|| Error::value(format!("a kernel has at most {} operations", Id::MAX)));
+                        return Expr { builder: self, id: 0 };
+                    }
+                    state.nodes.push(node);
+                    state.known.insert(node, id as Id);
+                    id as Id
+                }
+            },
+        };
+        Expr { builder: self, id }
+    }
+
+    fn fail(&self, error: Error) {
+        self.state.borrow_mut().error.get_or_insert(error);
+    }
+}
+
+fn mark(nodes: &[OpNode], needed: &mut [bool], from: usize) {
+    let mut stack = vec![from];
+    while let Some(id) = stack.pop() {
+        for &source in nodes[id].sources() {
+            if !needed[source as usize] {
+                needed[source as usize] = true;
+                stack.push(source as usize);
+            }
+        }
+    }
+}
+
+impl Kernel {
+    /// The kernel that `body` describes, for inputs and run-time parameters of the given types.
+    ///
+    /// # Errors
+    /// If an operation does not accept its operands' types.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{DType, Kernel};
+    /// // Plain gradient descent with the learning rate as a parameter.
+    /// let sgd = Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g * lr]).unwrap();
+    /// assert_eq!(sgd.inputs().len(), 2);
+    /// ```
+    pub fn build<const I: usize, const P: usize, const O: usize>(
+        inputs: [DType; I],
+        params: [DType; P],
+        body: impl for<'b> FnOnce([Expr<'b>; I], [Expr<'b>; P]) -> [Expr<'b>; O],
+    ) -> Result<Kernel> {
+        let builder = Builder::new();
+        let outputs = body(inputs.map(|t| builder.input(t)), params.map(|t| builder.param(t)));
+        builder.finish(&outputs)
+    }
+}
+
+/// A value of a program under construction. Copied freely; operators and methods add nodes.
+///
+/// Operands of different types are promoted as tensors are; a Rust number takes the type its partner would promote to.
+#[derive(Clone, Copy)]
+pub struct Expr<'b> {
+    builder: &'b Builder,
+    id: Id,
+}
+
+/// Anything that can be the second operand of an [`Expr`] method: another expression or a Rust number.
+pub trait ExprOperand<'b> {
+    /// The operand as an expression, given its partner.
+    fn expr(self, partner: Expr<'b>) -> Expr<'b>;
+}
+impl<'b> ExprOperand<'b> for Expr<'b> {
+    fn expr(self, _: Expr<'b>) -> Expr<'b> {
+        self
+    }
+}
+impl<'b, T: Into<Scalar>> ExprOperand<'b> for T {
+    fn expr(self, partner: Expr<'b>) -> Expr<'b> {
+        let value = self.into();
+        partner.builder.constant(value, partner.dtype().promote_scalar(value.kind()))
+    }
+}
+
+impl<'b> Expr<'b> {
+    /// The builder this value belongs to.
+    pub fn builder(self) -> &'b Builder {
+        self.builder
+    }
+
+    /// The type of the value.
+    pub fn dtype(self) -> DType {
+        self.builder.state.borrow().nodes[self.id as usize].dtype
+    }
+
+    /// True if the value is the number `value` whatever the inputs.
+    pub fn is_constant(self, value: f64) -> bool {
+        matches!(self.builder.state.borrow().nodes[self.id as usize].op, OpCode::Const(k) if k.is(value))
+    }
+
+    /// The value as `dtype`. See [`Scalar::cast`].
+    pub fn cast(self, dtype: DType) -> Expr<'b> {
+        self.builder.add(OpCode::Cast, [self.id, 0, 0], dtype)
+    }
+
+    /// A constant of the same type.
+    pub fn like(self, value: impl Into<Scalar>) -> Expr<'b> {
+        self.builder.constant(value, self.dtype())
+    }
+
+    /// `op` applied to this value; the value must have a type `op` accepts.
+    pub fn unary(self, op: OpCode) -> Expr<'b> {
+        let dtype = self.dtype();
+        if !op.accepts(dtype) {
+            self.builder.fail(refuse(op, dtype));
+            return self;
+        }
+        self.builder.add(op, [self.id, 0, 0], if op.is_predicate() { DType::Bool } else { dtype })
+    }
+
+    /// `op` applied to this value and `rhs` after promotion; the promoted type must be one `op` accepts.
+    pub fn binary(self, op: OpCode, rhs: impl ExprOperand<'b>) -> Expr<'b> {
+        let rhs = rhs.expr(self);
+        let dtype = self.dtype().promote(rhs.dtype());
+        if !op.accepts(dtype) {
+            self.builder.fail(refuse(op, dtype));
+            return self;
+        }
+        let (lhs, rhs) = (self.cast(dtype), rhs.cast(dtype));
+        self.builder.add(op, [lhs.id, rhs.id, 0], if op.is_predicate() { DType::Bool } else { dtype })
+    }
+
+    /// `a` where this value is true, `b` elsewhere; `a` and `b` are promoted to one type. A value that is not a bool is compared with 0.
+    pub fn select(self, a: Expr<'b>, b: impl ExprOperand<'b>) -> Expr<'b> {
+        let b = b.expr(a);
+        let dtype = a.dtype().promote(b.dtype());
+        let (condition, a, b) = (self.truth(), a.cast(dtype), b.cast(dtype));
+        self.builder.add(OpCode::Where, [condition.id, a.id, b.id], dtype)
+    }
+
+    /// True where the value is not zero.
+    pub fn truth(self) -> Expr<'b> {
+        self.cast(DType::Bool)
+    }
+}
+
+fn refuse(op: OpCode, dtype: DType) -> Error {
+    let accepted: Vec<&str> = DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
+    Error::dtype(format!("{} does not work on {dtype}", op.name())).fact(format!("accepted: {}", accepted.join(" ")))
+}

@@ -1,0 +1,255 @@
+//! What every operation of a scalar program means: the evaluator behind constant folding and the `Reference` device.
+//!
+//! Floats are computed in f64 and rounded to the node's compute type; integers in 128 bits and wrapped. Devices differ from this only in the last
+//! places of transcendental functions.
+
+use super::{Kernel, OpCode, OpNode};
+use crate::dtype::DType;
+use crate::scalar::Scalar;
+
+/// The value of `node` for the given source values. `src_dtype` is the type of the (last) source: predicates and casts need it.
+///
+/// Leaves have no value of their own: `Input` and `Param` give `args[0]`.
+pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
+    let value = match node.op {
+        OpCode::Input(_) | OpCode::Param(_) => args[0],
+        OpCode::Const(value) => value,
+        OpCode::Cast => return args[0].cast(src_dtype).cast(node.dtype),
+        OpCode::Where => {
+            if args[0].to_bool() {
+                args[1]
+            } else {
+                args[2]
+            }
+        }
+        op => {
+            let dtype = if op.arity() > 0 { src_dtype } else { node.dtype };
+            if dtype.is_float() {
+                float(op, args[0].to_f64(), args[1].to_f64())
+            } else if dtype == DType::Bool {
+                boolean(op, args[0].to_bool(), args[1].to_bool())
+            } else {
+                integer(op, dtype, int(args[0]), int(args[1]))
+            }
+        }
+    };
+    value.cast(node.dtype.compute())
+}
+
+impl Kernel {
+    /// The outputs for one index: the program run on single values. Inputs and outputs are rounded to their types.
+    pub fn eval(&self, inputs: &[Scalar], params: &[Scalar]) -> Vec<Scalar> {
+        let mut values: Vec<Scalar> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let mut args = [Scalar::Bool(false); 3];
+            let mut src_dtype = node.dtype;
+            match node.op {
+                OpCode::Input(i) => args[0] = inputs[i as usize].cast(node.dtype),
+                OpCode::Param(i) => args[0] = params[i as usize],
+                _ => {
+                    for (arg, &source) in args.iter_mut().zip(node.sources()) {
+                        *arg = values[source as usize];
+                        src_dtype = self.nodes[source as usize].dtype;
+                    }
+                }
+            }
+            values.push(eval(node, src_dtype, args));
+        }
+        self.outputs.iter().enumerate().map(|(i, &o)| values[o as usize].cast(self.output_dtype(i))).collect()
+    }
+}
+
+fn int(s: Scalar) -> i128 {
+    match s {
+        Scalar::Bool(v) => v as i128,
+        Scalar::Int(v) => v as i128,
+        Scalar::UInt(v) => v as i128,
+        Scalar::Float(v) => v as i128,
+    }
+}
+
+fn unexpected(op: OpCode, what: &str) -> ! {
+    unreachable!("kernel builder let {} of {what} through", op.name())
+}
+
+fn float(op: OpCode, a: f64, b: f64) -> Scalar {
+    use OpCode::*;
+    let value = match op {
+        Neg => -a,
+        Abs => a.abs(),
+        Sign if a == 0.0 || a.is_nan() => a,
+        Sign => a.signum(),
+        Recip => 1.0 / a,
+        Sqrt => a.sqrt(),
+        Rsqrt => 1.0 / a.sqrt(),
+        Exp => a.exp(),
+        Exp2 => a.exp2(),
+        Expm1 => a.exp_m1(),
+        Log => a.ln(),
+        Log2 => a.log2(),
+        Log1p => a.ln_1p(),
+        Sin => a.sin(),
+        Cos => a.cos(),
+        Tan => a.tan(),
+        Atan => a.atan(),
+        Tanh => a.tanh(),
+        Erf => erf(a),
+        Floor => a.floor(),
+        Ceil => a.ceil(),
+        Round => a.round_ties_even(),
+        Trunc => a.trunc(),
+        Add => a + b,
+        Sub => a - b,
+        Mul => a * b,
+        Div => a / b,
+        Pow => a.powf(b),
+        Max if a.is_nan() || b.is_nan() => f64::NAN,
+        Max => a.max(b),
+        Min if a.is_nan() || b.is_nan() => f64::NAN,
+        Min => a.min(b),
+        Rem => remainder(a, b),
+        FloorDiv => floor_div(a, b),
+        IsNan => return Scalar::Bool(a.is_nan()),
+        CmpLt => return Scalar::Bool(a < b),
+        CmpLe => return Scalar::Bool(a <= b),
+        CmpEq => return Scalar::Bool(a == b),
+        CmpNe => return Scalar::Bool(a != b),
+        Not | And | Or | Xor | Shl | Shr => unexpected(op, "floats"),
+        Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
+    };
+    Scalar::Float(value)
+}
+
+/// The remainder with the sign of the divisor; exact, as C's `fmod` is.
+pub fn remainder(a: f64, b: f64) -> f64 {
+    let r = a % b;
+    if r != 0.0 && (r < 0.0) != (b < 0.0) {
+        r + b
+    } else if r == 0.0 {
+        0.0_f64.copysign(b)
+    } else {
+        r
+    }
+}
+
+/// `floor(a / b)` computed from the exact remainder, so that `a == floor_div(a, b) * b + remainder(a, b)` as nearly as possible (Python's rule).
+pub fn floor_div(a: f64, b: f64) -> f64 {
+    if b == 0.0 {
+        return a / b;
+    }
+    let r = a % b;
+    let mut quotient = (a - r) / b;
+    if r != 0.0 && (r < 0.0) != (b < 0.0) {
+        quotient -= 1.0;
+    }
+    if quotient == 0.0 {
+        return 0.0_f64.copysign(a / b);
+    }
+    let floor = quotient.floor();
+    if quotient - floor > 0.5 { floor + 1.0 } else { floor }
+}
+
+fn boolean(op: OpCode, a: bool, b: bool) -> Scalar {
+    use OpCode::*;
+    Scalar::Bool(match op {
+        Not => !a,
+        And => a & b,
+        Or => a | b,
+        Xor => a ^ b,
+        CmpLt => !a & b,
+        CmpLe => a <= b,
+        CmpEq => a == b,
+        CmpNe => a != b,
+        Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil
+        | Round | Trunc | IsNan | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | Shl | Shr => unexpected(op, "bools"),
+        Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
+    })
+}
+
+fn integer(op: OpCode, dtype: DType, a: i128, b: i128) -> Scalar {
+    use OpCode::*;
+    let bits = 8 * dtype.size() as i128;
+    let value = match op {
+        Neg => -a,
+        Abs => a.abs(),
+        Sign => a.signum(),
+        Not => !a,
+        Add => a + b,
+        Sub => a - b,
+        Mul => a.wrapping_mul(b),
+        Pow => int_pow(a, b),
+        Max => a.max(b),
+        Min => a.min(b),
+        Rem | FloorDiv if b == 0 => 0,
+        Rem => a - floor_quotient(a, b) * b,
+        FloorDiv => floor_quotient(a, b),
+        And => a & b,
+        Or => a | b,
+        Xor => a ^ b,
+        Shl if b < 0 || b >= bits => 0,
+        Shl => a << b,
+        Shr if b < 0 || b >= bits => -((a < 0) as i128),
+        Shr => a >> b,
+        CmpLt => return Scalar::Bool(a < b),
+        CmpLe => return Scalar::Bool(a <= b),
+        CmpEq => return Scalar::Bool(a == b),
+        CmpNe => return Scalar::Bool(a != b),
+        Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc
+        | IsNan | Div => unexpected(op, "integers"),
+        Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
+    };
+    if dtype.is_unsigned_int() { Scalar::UInt(value as u64).cast(dtype) } else { Scalar::Int(value as i64).cast(dtype) }
+}
+
+fn floor_quotient(a: i128, b: i128) -> i128 {
+    if b < 0 { (-a).div_euclid(-b) } else { a.div_euclid(b) }
+}
+
+/// `a^b` modulo 2^64 (enough for every type); a negative exponent gives the truncated quotient: 0 unless `|a| == 1`.
+fn int_pow(a: i128, b: i128) -> i128 {
+    if b < 0 {
+        return match a {
+            1 => 1,
+            -1 if b % 2 == 0 => 1,
+            -1 => -1,
+            _ => 0,
+        };
+    }
+    let (mut base, mut exponent, mut power) = (a as u64, b as u64, 1u64);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            power = power.wrapping_mul(base);
+        }
+        base = base.wrapping_mul(base);
+        exponent >>= 1;
+    }
+    power as i64 as i128
+}
+
+/// The error function in f64, to about 1e-15 relative.
+///
+/// Below 3 the series `erf x = 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*…*(2n+1))`, whose terms are all positive; above, one minus the continued
+/// fraction of erfc (Abramowitz & Stegun 7.1.6 and 7.1.14).
+pub fn erf(x: f64) -> f64 {
+    let a = x.abs();
+    if a.is_nan() {
+        return x;
+    }
+    if a > 6.0 {
+        return 1.0_f64.copysign(x); // erfc(6) = 2e-17 is below half an ulp of 1
+    }
+    let scale = std::f64::consts::FRAC_2_SQRT_PI * (-a * a).exp();
+    let value = if a < 3.0 {
+        let (mut term, mut sum, mut n) = (a, a, 1.0);
+        while term > sum * 1e-17 {
+            term *= 2.0 * a * a / (2.0 * n + 1.0);
+            sum += term;
+            n += 1.0;
+        }
+        scale * sum
+    } else {
+        let fraction = (1..=60).rev().fold(a, |tail, n| a + n as f64 / 2.0 / tail);
+        1.0 - scale / 2.0 / fraction
+    };
+    value.copysign(x)
+}

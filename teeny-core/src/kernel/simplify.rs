@@ -1,0 +1,87 @@
+//! Rules that shrink a program while it is built. Each keeps every bit of the result, for NaN, infinities and signed zeros too.
+
+use super::eval::eval;
+use super::{Id, OpCode, OpNode};
+use crate::dtype::DType;
+use crate::scalar::Scalar;
+
+/// What a node about to be added turns out to be.
+pub(super) enum Simplified {
+    /// An existing node.
+    Same(Id),
+    /// A node (perhaps rewritten) that still has to be added.
+    Node(OpNode),
+}
+
+/// Folds constants, removes neutral elements and double operations, and orders the operands of commutative operations.
+pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
+    use OpCode::*;
+    let constant = |id: Id| match nodes[id as usize].op {
+        Const(value) => Some(value),
+        _ => None,
+    };
+    let [a, b, c] = node.src;
+
+    if node.op.arity() > 0 && node.sources().iter().all(|&s| constant(s).is_some()) {
+        let args = node.src.map(|s| constant(s).unwrap_or(Scalar::Bool(false)));
+        let src_dtype = nodes[*node.sources().last().expect("an operand") as usize].dtype;
+        let value = eval(&node, src_dtype, args);
+        return Simplified::Node(OpNode { op: Const(value), src: [0; 3], dtype: node.dtype });
+    }
+    // Operands of commutative operations: constants second, otherwise the earlier node first.
+    if node.op.is_commutative() && ((constant(a).is_some() && constant(b).is_none()) || (constant(b).is_none() && a > b)) {
+        node.src = [b, a, 0];
+    }
+    let [a, b, _] = if node.op.is_commutative() { node.src } else { [a, b, c] };
+    let is = |id: Id, value: f64| constant(id).is_some_and(|k| k.is(value));
+    let float = node.dtype.is_float();
+    let inner = |id: Id| nodes[id as usize];
+
+    let same = match node.op {
+        Cast if inner(a).dtype == node.dtype => Some(a),
+        // Widening and coming back loses nothing.
+        Cast if inner(a).op == Cast && inner(inner(a).src[0]).dtype == node.dtype && widens(node.dtype, inner(a).dtype) => Some(inner(a).src[0]),
+        Neg | Not if inner(a).op == node.op => Some(inner(a).src[0]),
+        Abs | Floor | Ceil | Round | Trunc | Sign if inner(a).op == node.op => Some(a),
+        // -0.0 is the neutral element of float addition: -0.0 + 0.0 would be 0.0.
+        Add if float && constant(b).is_some_and(|k| k.is(0.0) && k.to_f64().is_sign_negative()) => Some(a),
+        Add if !float && is(b, 0.0) => Some(a),
+        Sub if is(b, 0.0) && (!float || constant(b).is_some_and(|k| k.to_f64().is_sign_positive())) => Some(a),
+        Mul | Div | FloorDiv if is(b, 1.0) && (node.op != FloorDiv || !float) => Some(a),
+        Mul if !float && is(b, 0.0) => Some(b),
+        Pow if is(b, 1.0) => Some(a),
+        Max | Min | And | Or if a == b => Some(a),
+        And if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) => Some(a),
+        And if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) => Some(b),
+        Or if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) => Some(a),
+        Or if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) => Some(b),
+        Where if b == c => Some(b),
+        Where if constant(a).is_some() => Some(if constant(a) == Some(Scalar::Bool(true)) { b } else { c }),
+        // NOTE: the one wildcard over operations: a rule that is missing here costs speed, never correctness.
+        _ => None,
+    };
+    if let Some(id) = same {
+        return Simplified::Same(id);
+    }
+    // A square is cheaper than a power and equal to it, bit for bit after rounding.
+    if node.op == Pow && is(b, 2.0) {
+        node.op = Mul;
+        node.src = [a, a, 0];
+    }
+    Simplified::Node(node)
+}
+
+/// True if every value of `narrow` survives being stored as `wide`.
+fn widens(narrow: DType, wide: DType) -> bool {
+    use DType::*;
+    match (narrow, wide) {
+        (a, b) if a == b => true,
+        (Bool, _) => true,
+        (F16 | BF16, F32 | F64) | (F32, F64) => true,
+        (a, b) if a.is_unsigned_int() && b.is_unsigned_int() || a.is_signed_int() && b.is_signed_int() => a.size() < b.size(),
+        (a, b) if a.is_unsigned_int() && b.is_signed_int() => a.size() < b.size(),
+        (a, F64) if a.is_int() => a.size() <= 4,
+        (a, F32) if a.is_int() => a.size() <= 2,
+        _ => false,
+    }
+}

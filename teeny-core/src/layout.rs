@@ -1,0 +1,307 @@
+//! Where the elements of a view lie in its storage: shape, strides and offset, all counted in elements.
+//!
+//! ```text
+//! storage   0 1 2 3 4 5 6 7 8 9 10 11          element (i, j) of a view lies at
+//! (3, 4)    shape (3, 4)  strides (4, 1)         offset + i * strides[0] + j * strides[1]
+//! .t()      shape (4, 3)  strides (1, 4)
+//! .slice(0, 1..3)  shape (2, 4)  strides (4, 1)  offset 4
+//! .flip(1)  shape (3, 4)  strides (4, -1)  offset 3
+//! ```
+//!
+//! Every view operation of a tensor is a function from layout to layout in this file; none of them knows a storage or a device.
+//! Offsets compose: a view of a view keeps the place where the first one began.
+
+use crate::error::{Error, Result};
+use crate::shape::{MAX_NDIM, Shape};
+use std::fmt;
+
+/// Shape, strides and offset of a view, in elements. Strides may be 0 (a broadcast axis) or negative (a flipped one).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Layout {
+    shape: Shape,
+    strides: [isize; MAX_NDIM],
+    offset: usize,
+}
+
+impl Layout {
+    /// The row-major layout of `shape` from the start of a storage.
+    #[inline]
+    pub fn contiguous(shape: Shape) -> Layout {
+        let mut strides = [0; MAX_NDIM];
+        let mut step = 1isize;
+        for axis in (0..shape.ndim()).rev() {
+            strides[axis] = step;
+            step *= shape[axis].max(1) as isize;
+        }
+        Layout { shape, strides, offset: 0 }
+    }
+
+    /// A layout from its parts, checked against a storage of `storage_len` elements.
+    ///
+    /// # Errors
+    /// If the numbers of sizes and strides differ, or an element would lie outside the storage.
+    pub fn strided(shape: Shape, strides: &[isize], offset: usize, storage_len: usize) -> Result<Layout> {
+        if strides.len() != shape.ndim() {
+            return Err(Error::shape(format!("{} strides {strides:?} for shape {shape}", strides.len())));
+        }
+        let mut all = [0; MAX_NDIM];
+        all[..strides.len()].copy_from_slice(strides);
+        let layout = Layout { shape, strides: all, offset };
+        let reach = || -> Option<(isize, isize)> {
+            let (mut low, mut high) = (isize::try_from(offset).ok()?, isize::try_from(offset).ok()?);
+            for (&n, &s) in shape.iter().zip(strides) {
+                let span = isize::try_from(n.checked_sub(1)?).ok()?.checked_mul(s)?;
+                low = low.checked_add(span.min(0))?;
+                high = high.checked_add(span.max(0))?;
+            }
+            Some((low, high))
+        };
+        let fits = shape.numel() == 0 && offset <= storage_len || reach().is_some_and(|(low, high)| low >= 0 && (high as usize) < storage_len);
+        if fits {
+            return Ok(layout);
+        }
+        Err(Error::index(format!("shape {shape} with strides {strides:?} and offset {offset} reaches outside a storage of {storage_len} elements")))
+    }
+
+    /// The sizes.
+    #[inline]
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The number of axes.
+    #[inline]
+    pub fn ndim(&self) -> usize {
+        self.shape.ndim()
+    }
+
+    /// The number of elements.
+    #[inline]
+    pub fn numel(&self) -> usize {
+        self.shape.numel()
+    }
+
+    /// Elements between neighbours along each axis.
+    #[inline]
+    pub fn strides(&self) -> &[isize] {
+        &self.strides[..self.shape.ndim()]
+    }
+
+    /// The position of the first element in the storage.
+    #[inline]
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// True if the elements lie in row-major order without gaps, wherever they begin. Scalars and empty views are contiguous.
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        let mut step = 1isize;
+        let mut ok = true;
+        for axis in (0..self.ndim()).rev() {
+            let n = self.shape[axis];
+            if n == 0 {
+                return true;
+            }
+            ok &= n == 1 || self.strides[axis] == step;
+            step *= n as isize;
+        }
+        ok
+    }
+
+    /// True if no two indices share an element: no stride of 0, no overlapping windows. Sufficient, not necessary, for exotic strides.
+    pub fn is_injective(&self) -> bool {
+        if self.numel() <= 1 {
+            return true;
+        }
+        let mut axes: Vec<(usize, usize)> =
+            self.shape.iter().zip(self.strides()).filter(|(n, _)| **n > 1).map(|(&n, &s)| (s.unsigned_abs(), n)).collect();
+        axes.sort_unstable();
+        let mut span = 0;
+        for (stride, n) in axes {
+            if stride <= span {
+                return false;
+            }
+            span += stride * (n - 1);
+        }
+        true
+    }
+
+    /// The position in the storage of the element at `index`, without checks beyond the slice's own.
+    #[inline]
+    pub fn position(&self, index: &[usize]) -> usize {
+        let steps: isize = index.iter().zip(self.strides()).map(|(&i, &s)| i as isize * s).sum();
+        (self.offset as isize + steps) as usize
+    }
+
+    /// The positions of all elements in row-major order of the view. For tests, printing and naive devices.
+    pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
+        let layout = *self;
+        let mut index = [0usize; MAX_NDIM];
+        let mut position = layout.offset as isize;
+        (0..layout.numel()).map(move |_| {
+            let here = position as usize;
+            for axis in (0..layout.ndim()).rev() {
+                index[axis] += 1;
+                position += layout.strides[axis];
+                if index[axis] < layout.shape[axis] {
+                    break;
+                }
+                position -= layout.strides[axis] * index[axis] as isize;
+                index[axis] = 0;
+            }
+            here
+        })
+    }
+
+    fn build(&self, axes: impl IntoIterator<Item = (usize, isize)>) -> Layout {
+        let mut sizes = [0; MAX_NDIM];
+        let mut strides = [0; MAX_NDIM];
+        let mut ndim = 0;
+        for (n, s) in axes {
+            sizes[ndim] = n;
+            strides[ndim] = s;
+            ndim += 1;
+        }
+        Layout { shape: Shape::from_checked(&sizes[..ndim]), strides, offset: self.offset }
+    }
+
+    fn axes(&self) -> impl Iterator<Item = (usize, isize)> + '_ {
+        self.shape.iter().copied().zip(self.strides().iter().copied())
+    }
+
+    /// The view with its axes in the order `order`, a permutation of `0..ndim`.
+    pub fn permute(&self, order: &[usize]) -> Layout {
+        self.build(order.iter().map(|&a| (self.shape[a], self.strides[a])))
+    }
+
+    /// The view with axes `a` and `b` exchanged.
+    pub fn transpose(&self, a: usize, b: usize) -> Layout {
+        let mut order: Vec<usize> = (0..self.ndim()).collect();
+        order.swap(a, b);
+        self.permute(&order)
+    }
+
+    /// The elements `start, start + step, …` of `axis`, `len` of them; `step` may be negative. The caller has checked the range.
+    pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
+        let mut out = *self;
+        if self.numel() > 0 && len > 0 {
+            out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
+        }
+        out.shape = out.shape.with_size(axis, len);
+        out.strides[axis] = self.strides[axis] * step;
+        out
+    }
+
+    /// The view with `axis` read backwards.
+    pub fn flip(&self, axis: usize) -> Layout {
+        match self.shape[axis] {
+            0 => *self,
+            n => self.slice(axis, n - 1, n, -1),
+        }
+    }
+
+    /// The view stretched to `shape`: axes of size 1 repeat with stride 0, missing axes are added in front. `None` if it does not fit.
+    #[inline]
+    pub fn expand(&self, shape: &Shape) -> Option<Layout> {
+        let shift = shape.ndim().checked_sub(self.ndim())?;
+        let mut out = Layout { shape: *shape, strides: [0; MAX_NDIM], offset: self.offset };
+        for axis in 0..self.ndim() {
+            let (have, want) = (self.shape[axis], shape[axis + shift]);
+            if have == want {
+                out.strides[axis + shift] = self.strides[axis];
+            } else if have != 1 {
+                return None;
+            }
+        }
+        Some(out)
+    }
+
+    /// The view with a new axis of size 1 at position `axis`.
+    pub fn unsqueeze(&self, axis: usize) -> Result<Layout> {
+        let shape = self.shape.with_axis(axis, 1)?;
+        let mut strides = self.strides().to_vec();
+        // The stride of a size-1 axis is never used; this one keeps row-major layouts recognisable when printed.
+        let stride = if axis < self.ndim() { self.strides[axis] * self.shape[axis] as isize } else { 1 };
+        strides.insert(axis, stride);
+        let mut out = Layout { shape, strides: [0; MAX_NDIM], offset: self.offset };
+        out.strides[..strides.len()].copy_from_slice(&strides);
+        Ok(out)
+    }
+
+    /// The view without `axis`, which must have size 1 (or be indexed at 0).
+    pub fn remove(&self, axis: usize) -> Layout {
+        self.build(self.axes().enumerate().filter(|(a, _)| *a != axis).map(|(_, x)| x))
+    }
+
+    /// The view of the elements with equal index on axes `a` and `b`, shifted by `shift` along `b`; the diagonal becomes the last axis.
+    pub fn diagonal(&self, shift: isize, a: usize, b: usize) -> Layout {
+        let (rows, columns) = (self.shape[a] as isize, self.shape[b] as isize);
+        let (start_a, start_b) = ((-shift).max(0), shift.max(0));
+        let len = (rows - start_a).min(columns - start_b).max(0) as usize;
+        let mut out =
+            self.build(self.axes().enumerate().filter(|(i, _)| *i != a && *i != b).map(|(_, x)| x).chain([(len, self.strides[a] + self.strides[b])]));
+        if len > 0 && self.numel() > 0 {
+            out.offset = (self.offset as isize + start_a * self.strides[a] + start_b * self.strides[b]) as usize;
+        }
+        out
+    }
+
+    /// The view of all windows of `size` elements along `axis`, `step` apart: `axis` counts windows, a new last axis runs inside one.
+    /// Windows may overlap. The caller has checked that at least one fits.
+    pub fn unfold(&self, axis: usize, size: usize, step: usize) -> Result<Layout> {
+        let windows = (self.shape[axis] - size) / step + 1;
+        let shape = self.shape.with_size(axis, windows).with_axis(self.ndim(), size)?;
+        let mut out = Layout { shape, strides: self.strides, offset: self.offset };
+        out.strides[axis] = self.strides[axis] * step as isize;
+        out.strides[self.ndim()] = self.strides[axis];
+        Ok(out)
+    }
+
+    /// The view as `shape` without moving elements, or `None` if no strides can express it.
+    ///
+    /// Axes of self are merged into runs that are contiguous among themselves; each run must be split or merged within itself.
+    /// The same cases succeed as in PyTorch's `view`, with the same strides.
+    pub fn reshape(&self, shape: &Shape) -> Option<Layout> {
+        if self.numel() != shape.numel() {
+            return None;
+        }
+        if self.numel() == 0 || self.is_contiguous() {
+            let offset = self.offset;
+            return Some(Layout { offset, ..Layout::contiguous(*shape) });
+        }
+        let mut out = Layout { shape: *shape, strides: [0; MAX_NDIM], offset: self.offset };
+        // From the innermost axis outwards: `chunk` is the number of elements in the current run of self, `base` its inner stride.
+        let mut view = shape.ndim();
+        let mut chunk = 1usize;
+        let mut base = *self.strides().last()?;
+        let mut filled = 1usize;
+        for axis in (0..self.ndim()).rev() {
+            chunk *= self.shape[axis];
+            let run_ends = axis == 0 || (self.shape[axis - 1] != 1 && self.strides[axis - 1] != chunk as isize * base);
+            if !run_ends {
+                continue;
+            }
+            while view > 0 && (filled < chunk || shape[view - 1] == 1) {
+                out.strides[view - 1] = filled as isize * base;
+                filled *= shape[view - 1];
+                view -= 1;
+            }
+            if filled != chunk {
+                return None;
+            }
+            if axis > 0 {
+                base = self.strides[axis - 1];
+                chunk = 1;
+                filled = 1;
+            }
+        }
+        (view == 0).then_some(out)
+    }
+}
+
+impl fmt::Debug for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} strides {:?} offset {}", self.shape, self.strides(), self.offset)
+    }
+}

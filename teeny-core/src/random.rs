@@ -1,0 +1,272 @@
+//! Counter-based random numbers: Philox 4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+//!
+//! Element `i` of a draw depends only on the key and `i`, so every device computes the same numbers in any order and with any number of threads.
+//! Block `c` of four 32-bit words serves elements `4c .. 4c+4` of 32-bit draws; a 64-bit draw (f64, i64, u64) uses two words: block `c` serves `2c, 2c+1`.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::scalar::Scalar;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Which stream of numbers a draw uses: a seed and the number of the draw under that seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The seed: Philox's key.
+    pub seed: u64,
+    /// The number of the draw: the upper half of Philox's counter.
+    pub draw: u64,
+}
+
+/// What to draw.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// Uniform in `[low, high)`, floats: 24 random bits (53 for f64).
+    Uniform {
+        /// The smallest value.
+        low: f64,
+        /// The end, not drawn.
+        high: f64,
+    },
+    /// Normal, floats, by Box and Muller's transform of two uniforms.
+    Normal {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        std: f64,
+    },
+    /// Integers in `low..high`, any integer type.
+    Integer {
+        /// The smallest value.
+        low: i64,
+        /// The end, not drawn.
+        high: i64,
+    },
+    /// True with probability `p`; bool only.
+    Bernoulli {
+        /// The probability of true.
+        p: f64,
+    },
+}
+
+/// The four words of block `counter` under `key`.
+#[inline]
+pub fn philox(key: Key, counter: u64) -> [u32; 4] {
+    // The multipliers and the Weyl increments (golden ratio, sqrt(3) - 1) of the paper.
+    const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
+    const W: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
+    let mut x = [counter as u32, (counter >> 32) as u32, key.draw as u32, (key.draw >> 32) as u32];
+    let mut k = [key.seed as u32, (key.seed >> 32) as u32];
+    for _ in 0..10 {
+        let (p0, p1) = (M[0] as u64 * x[0] as u64, M[1] as u64 * x[2] as u64);
+        x = [(p1 >> 32) as u32 ^ x[1] ^ k[0], p1 as u32, (p0 >> 32) as u32 ^ x[3] ^ k[1], p0 as u32];
+        k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
+    }
+    x
+}
+
+/// A uniform number in [0, 1) from 24 bits of a word: exact in f32 on every device.
+#[inline]
+pub fn unit_f32(word: u32) -> f32 {
+    (word >> 8) as f32 * (1.0 / 16_777_216.0)
+}
+
+/// A uniform number in [0, 1) from 53 bits of two words.
+#[inline]
+pub fn unit_f64(low: u32, high: u32) -> f64 {
+    let bits = (high as u64) << 32 | low as u64;
+    (bits >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
+}
+
+impl Distribution {
+    /// Elements per Philox block when drawn as `dtype`: 2 for 64-bit types, 4 otherwise.
+    pub fn per_block(dtype: DType) -> usize {
+        if dtype.size() == 8 { 2 } else { 4 }
+    }
+
+    /// The elements of one block, as f64/i64/u64 values before rounding to `dtype`; the first [`Distribution::per_block`] entries count.
+    ///
+    /// This function defines the draws; devices may compute them differently but not to other bits (normals: not to more than 2 ulp).
+    pub fn block(self, key: Key, counter: u64, dtype: DType) -> [Scalar; 4] {
+        let w = philox(key, counter);
+        let wide = dtype.size() == 8;
+        let mut out = [Scalar::Int(0); 4];
+        match self {
+            Distribution::Uniform { low, high } if wide => {
+                for i in 0..2 {
+                    let u = unit_f64(w[2 * i], w[2 * i + 1]);
+                    out[i] = Scalar::Float(below(low + u * (high - low), low, high, f64::next_down));
+                }
+            }
+            Distribution::Uniform { low, high } => {
+                for i in 0..4 {
+                    out[i] = Scalar::Float(uniform_f32(w[i], low as f32, high as f32) as f64);
+                }
+            }
+            Distribution::Normal { mean, std } if wide => {
+                // 1 - u is in (0, 1]: its logarithm is finite.
+                let radius = (-2.0 * (1.0 - unit_f64(w[0], w[1])).ln()).sqrt();
+                let angle = std::f64::consts::TAU * unit_f64(w[2], w[3]);
+                out[0] = Scalar::Float(mean + std * (radius * angle.cos()));
+                out[1] = Scalar::Float(mean + std * (radius * angle.sin()));
+            }
+            Distribution::Normal { mean, std } => {
+                for i in [0, 2] {
+                    let [a, b] = normal_pair_f32(w[i], w[i + 1]);
+                    out[i] = Scalar::Float((mean as f32 + std as f32 * a) as f64);
+                    out[i + 1] = Scalar::Float((mean as f32 + std as f32 * b) as f64);
+                }
+            }
+            Distribution::Integer { low, high } => {
+                // Multiply-shift maps 64 (32) random bits to the range; the bias is below range / 2^64 (2^32).
+                let range = (high as i128 - low as i128) as u128;
+                for (i, value) in out.iter_mut().enumerate().take(Self::per_block(dtype)) {
+                    let offset = if wide {
+                        ((((w[2 * i + 1] as u128) << 32 | w[2 * i] as u128) * range) >> 64) as i128
+                    } else {
+                        ((w[i] as u128 * range) >> 32) as i128
+                    };
+                    *value = Scalar::Int((low as i128 + offset) as i64);
+                }
+            }
+            Distribution::Bernoulli { p } => {
+                for i in 0..4 {
+                    out[i] = Scalar::Bool(unit_f32(w[i]) < p as f32);
+                }
+            }
+        }
+        out
+    }
+}
+
+/// `low + u (high - low)` in f32, kept below `high` where rounding would reach it.
+#[inline]
+pub fn uniform_f32(word: u32, low: f32, high: f32) -> f32 {
+    below(low + unit_f32(word) * (high - low), low, high, f32::next_down)
+}
+
+#[inline]
+fn below<T: PartialOrd + Copy>(value: T, low: T, high: T, down: impl Fn(T) -> T) -> T {
+    if value >= high && low < high { down(high) } else { value }
+}
+
+/// Two standard normal numbers from two words (Box & Muller 1958), computed in f64 and rounded, so that devices can match it.
+#[inline]
+pub fn normal_pair_f32(a: u32, b: u32) -> [f32; 2] {
+    let radius = (-2.0 * (1.0 - unit_f32(a) as f64).ln()).sqrt();
+    let angle = std::f64::consts::TAU * unit_f32(b) as f64;
+    [(radius * angle.cos()) as f32, (radius * angle.sin()) as f32]
+}
+
+/// A source of keys: a seed and a count of draws. Cheap; every draw takes the next key.
+#[derive(Debug)]
+pub struct Generator {
+    seed: AtomicU64,
+    draws: AtomicU64,
+}
+
+impl Generator {
+    /// A generator that starts at `seed`.
+    pub const fn new(seed: u64) -> Generator {
+        Generator { seed: AtomicU64::new(seed), draws: AtomicU64::new(0) }
+    }
+
+    /// The key of the next draw.
+    pub fn next_key(&self) -> Key {
+        Key { seed: self.seed.load(Ordering::Relaxed), draw: self.draws.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Seed and number of draws so far: enough to continue exactly where this generator stands.
+    pub fn state(&self) -> Key {
+        Key { seed: self.seed.load(Ordering::Relaxed), draw: self.draws.load(Ordering::Relaxed) }
+    }
+
+    /// Continues from `state`.
+    pub fn set_state(&self, state: Key) {
+        self.seed.store(state.seed, Ordering::Relaxed);
+        self.draws.store(state.draw, Ordering::Relaxed);
+    }
+}
+
+static GLOBAL: Generator = Generator::new(0);
+
+thread_local! {
+    static LOCAL: Cell<Option<Key>> = const { Cell::new(None) };
+}
+
+/// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are reproducible by default.
+pub fn manual_seed(seed: u64) {
+    match LOCAL.get() {
+        Some(_) => LOCAL.set(Some(Key { seed, draw: 0 })),
+        None => GLOBAL.set_state(Key { seed, draw: 0 }),
+    }
+}
+
+/// The key of the next draw of this thread's scope, or of the process.
+pub fn next_key() -> Key {
+    match LOCAL.get() {
+        Some(key) => {
+            LOCAL.set(Some(Key { draw: key.draw + 1, ..key }));
+            key
+        }
+        None => GLOBAL.next_key(),
+    }
+}
+
+/// Where this thread's (or the process's) generator stands; for checkpoints.
+pub fn state() -> Key {
+    LOCAL.get().unwrap_or_else(|| GLOBAL.state())
+}
+
+/// Continues from `state`.
+pub fn set_state(state: Key) {
+    match LOCAL.get() {
+        Some(_) => LOCAL.set(Some(state)),
+        None => GLOBAL.set_state(state),
+    }
+}
+
+/// Runs `body` with a generator of its own on this thread: draws inside depend on `seed` alone, draws outside are not disturbed.
+pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
+    struct Restore(Option<Key>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            LOCAL.set(self.0);
+        }
+    }
+    let _restore = Restore(LOCAL.replace(Some(Key { seed, draw: 0 })));
+    body()
+}
+
+/// Checks that `distribution` makes sense for `dtype`.
+pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
+    let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Error::dtype(format!("{what} cannot be drawn as {dtype}"))) };
+    match distribution {
+        Distribution::Uniform { low, high } => {
+            need(dtype.is_float(), "uniform numbers")?;
+            if !(low <= high && (high - low).is_finite()) {
+                return Err(Error::value(format!("uniform needs finite low <= high, not {low} and {high}")));
+            }
+        }
+        Distribution::Normal { mean, std } => {
+            need(dtype.is_float(), "normal numbers")?;
+            if !(std >= 0.0 && std.is_finite() && mean.is_finite()) {
+                return Err(Error::value(format!("normal needs a finite mean and std >= 0, not {mean} and {std}")));
+            }
+        }
+        Distribution::Integer { low, high } => {
+            need(dtype.is_int(), "integers")?;
+            let fits = |v: i64| Scalar::Int(v).cast(dtype).to_f64() == v as f64;
+            if low >= high || !fits(low) || !fits(high - 1) {
+                return Err(Error::value(format!("random integers of {dtype} need low < high within the type, not {low}..{high}")));
+            }
+        }
+        Distribution::Bernoulli { p } => {
+            need(dtype == DType::Bool, "bernoulli trials")?;
+            if !(0.0..=1.0).contains(&p) {
+                return Err(Error::value(format!("a probability lies in 0..=1, not {p}")));
+            }
+        }
+    }
+    Ok(())
+}

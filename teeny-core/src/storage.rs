@@ -1,0 +1,39 @@
+//! Storage: flat memory owned by a device. It knows nothing of shapes.
+
+use crate::error::{Error, Result};
+use std::any::Any;
+use std::sync::Arc;
+
+/// A device's memory for the elements of one tensor, shared by all its views. Opaque to everyone but the device that made it.
+pub trait Storage: Any + Send + Sync {
+    /// The number of elements.
+    fn len(&self) -> usize;
+
+    /// True if there are no elements.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The storage as itself, for its device to recognise.
+    fn as_any(&self) -> &dyn Any;
+
+    /// The storage as itself, mutably.
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+/// A shared storage. Two views of one storage hold the same pointer.
+pub type StorageRef = Arc<dyn Storage>;
+
+/// The storage as the device's own type.
+///
+/// # Errors
+/// [`crate::ErrorKind::Internal`] if the storage belongs to another kind of device: core dispatched to the wrong one.
+#[inline]
+pub fn downcast<S: Storage>(storage: &StorageRef) -> Result<&S> {
+    storage.as_any().downcast_ref::<S>().ok_or_else(|| Error::internal(format!("a storage is not a {}", std::any::type_name::<S>())))
+}
+
+/// The storage as the device's own type, if nobody else holds it: then its elements may be changed in place.
+pub fn downcast_mut<S: Storage>(storage: &mut StorageRef) -> Option<&mut S> {
+    Arc::get_mut(storage)?.as_any_mut().downcast_mut::<S>()
+}

@@ -1,0 +1,279 @@
+//! Constructors: from host data, filled, counted, random.
+
+use super::{Nested, Tensor};
+use crate::context::enter;
+use crate::device::ToDevice;
+use crate::dtype::DType;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::kernel::build::Builder;
+use crate::layout::Layout;
+use crate::random::{self, Distribution, Key};
+use crate::scalar::Scalar;
+use crate::shape::{IntoShape, Shape};
+use std::sync::{Arc, OnceLock};
+
+impl Tensor {
+    /// A tensor from a number, an array, or nested arrays or `Vec`s: `Tensor::new([[1.0, 2.0], [3.0, 4.0]], &device)`.
+    ///
+    /// # Errors
+    /// If the nesting is ragged or too deep.
+    #[track_caller]
+    pub fn new<T: Element>(data: impl Nested<T>, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("new");
+        let mut sizes = Vec::new();
+        data.sizes(&mut sizes);
+        let shape = Shape::new(&sizes)?;
+        let mut values = Vec::with_capacity(shape.numel());
+        data.flatten(&sizes, &mut Vec::new(), &mut values)?;
+        upload(&values, shape, device)
+    }
+
+    /// A tensor of `shape` with the values of `data` in row-major order.
+    ///
+    /// # Errors
+    /// If the number of values is not that of the shape's elements.
+    #[track_caller]
+    pub fn from_slice<T: Element>(data: &[T], shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("from_slice");
+        let shape = shape.shape()?;
+        if data.len() != shape.numel() {
+            return Err(Error::shape(format!("{} values do not fill shape {shape} of {} elements", data.len(), shape.numel())));
+        }
+        upload(data, shape, device)
+    }
+
+    /// [`Tensor::from_slice`] of a `Vec`.
+    #[track_caller]
+    pub fn from_vec<T: Element>(data: Vec<T>, shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("from_vec");
+        Tensor::from_slice(&data, shape, device)
+    }
+
+    /// A tensor of `shape` and `dtype` from little-endian bytes in row-major order, as files hold them.
+    ///
+    /// # Errors
+    /// If the number of bytes does not fit.
+    #[track_caller]
+    pub fn from_bytes(bytes: &[u8], shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("from_bytes");
+        let shape = shape.shape()?;
+        if bytes.len() != shape.numel() * dtype.size() {
+            return Err(Error::shape(format!("{} bytes do not fill shape {shape} of {dtype} ({} bytes)", bytes.len(), shape.numel() * dtype.size())));
+        }
+        let device = device.to_device();
+        let storage = device.upload(bytes, dtype)?;
+        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    }
+
+    /// A tensor filled with `value` as `dtype` holds it.
+    #[track_caller]
+    pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        static FILL: [OnceLock<Arc<Kernel>>; 13] = [const { OnceLock::new() }; 13];
+        let _op = enter("full");
+        let shape = shape.shape()?;
+        let device = device.to_device();
+        let kernel = FILL[dtype as usize].get_or_init(|| {
+            let builder = Builder::new();
+            let fill = builder.param(dtype);
+            Arc::new(builder.finish(&[fill]).expect("a parameter is a legal program"))
+        });
+        let outputs = device.elementwise(kernel, &[], &[value.into()], &shape)?;
+        let storage = outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    }
+
+    /// A tensor of zeros.
+    #[track_caller]
+    pub fn zeros(shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("zeros");
+        Tensor::full(shape, 0, dtype, device)
+    }
+
+    /// A tensor of ones.
+    #[track_caller]
+    pub fn ones(shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("ones");
+        Tensor::full(shape, 1, dtype, device)
+    }
+
+    /// Zeros in the shape and type of self, on its device.
+    #[track_caller]
+    pub fn zeros_like(&self) -> Result<Tensor> {
+        let _op = enter("zeros_like");
+        Tensor::full(self.shape(), 0, self.dtype(), self)
+    }
+
+    /// Ones in the shape and type of self, on its device.
+    #[track_caller]
+    pub fn ones_like(&self) -> Result<Tensor> {
+        let _op = enter("ones_like");
+        Tensor::full(self.shape(), 1, self.dtype(), self)
+    }
+
+    /// `value` in the shape and type of self, on its device.
+    #[track_caller]
+    pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
+        let _op = enter("full_like");
+        Tensor::full(self.shape(), value, self.dtype(), self)
+    }
+
+    /// `start, start + step, …` up to but not including `end`: shape `(ceil((end - start) / step),)`, the type of the numbers given.
+    ///
+    /// # Errors
+    /// If `step` is 0 or points away from `end`, or a bound is not finite.
+    #[track_caller]
+    pub fn arange<T: Element>(start: T, end: T, step: T, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("arange");
+        let (from, to, by) = (start.to_scalar(), end.to_scalar(), step.to_scalar());
+        let whole = T::DTYPE.is_int();
+        let length = if whole {
+            let (a, b, s) = (wide(from), wide(to), wide(by));
+            if s == 0 { f64::NAN } else { ((b - a) as f64 / s as f64).ceil() }
+        } else {
+            ((to.to_f64() - from.to_f64()) / by.to_f64()).ceil()
+        };
+        if !length.is_finite() || length < 0.0 {
+            return Err(
+                Error::value(format!("no numbers from {from} to {to} by steps of {by}")).hint("step must be non-zero and point from start to end")
+            );
+        }
+        let shape = Shape::new(&[length as usize])?;
+        let values: Vec<T> = (0..length as usize)
+            .map(|i| {
+                T::from_scalar(if whole {
+                    Scalar::Int((wide(from) + i as i128 * wide(by)) as i64)
+                } else {
+                    Scalar::Float(from.to_f64() + i as f64 * by.to_f64())
+                })
+            })
+            .collect();
+        upload(&values, shape, device)
+    }
+
+    /// `count` numbers from `start` to `end`, both included, evenly spaced.
+    ///
+    /// # Errors
+    /// If `dtype` is not a float.
+    #[track_caller]
+    pub fn linspace(start: f64, end: f64, count: usize, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("linspace");
+        if !dtype.is_float() {
+            return Err(Error::dtype(format!("needs floats, not {dtype}")));
+        }
+        let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
+        // The second half counts back from the end, so that both ends are exact.
+        let values: Vec<f64> =
+            (0..count).map(|i| if i < count.div_ceil(2) { start + step * i as f64 } else { end - step * (count - 1 - i) as f64 }).collect();
+        let bytes = crate::with_element!(dtype, T => {
+            let typed: Vec<T> = values.iter().map(|&v| T::from_scalar(Scalar::Float(v))).collect();
+            let mut bytes = Vec::new();
+            T::extend_bytes(&typed, &mut bytes);
+            bytes
+        });
+        Tensor::from_bytes(&bytes, count, dtype, device)
+    }
+
+    /// The identity matrix `(n, n)`.
+    #[track_caller]
+    pub fn eye(n: usize, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("eye");
+        let device = device.to_device();
+        let rows = Tensor::arange(0i32, index_end(n)?, 1, &device)?; // (n)
+        rows.unsqueeze(1)?.eq(&rows)?.cast(dtype)
+    }
+
+    /// Uniform in [0, 1). Equivalent: `torch.rand`.
+    #[track_caller]
+    pub fn rand(shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("rand");
+        Tensor::random(Distribution::Uniform { low: 0.0, high: 1.0 }, shape, dtype, random::next_key(), device)
+    }
+
+    /// Normal with mean 0 and standard deviation 1. Equivalent: `torch.randn`.
+    #[track_caller]
+    pub fn randn(shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("randn");
+        Tensor::random(Distribution::Normal { mean: 0.0, std: 1.0 }, shape, dtype, random::next_key(), device)
+    }
+
+    /// Uniform in `[low, high)`.
+    #[track_caller]
+    pub fn uniform(low: f64, high: f64, shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("uniform");
+        Tensor::random(Distribution::Uniform { low, high }, shape, dtype, random::next_key(), device)
+    }
+
+    /// Normal with the given mean and standard deviation.
+    #[track_caller]
+    pub fn normal(mean: f64, std: f64, shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("normal");
+        Tensor::random(Distribution::Normal { mean, std }, shape, dtype, random::next_key(), device)
+    }
+
+    /// Integers in `low..high`. Equivalent: `torch.randint`.
+    #[track_caller]
+    pub fn randint(low: i64, high: i64, shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("randint");
+        Tensor::random(Distribution::Integer { low, high }, shape, dtype, random::next_key(), device)
+    }
+
+    /// True with probability `p`, a bool tensor.
+    #[track_caller]
+    pub fn bernoulli(p: f64, shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("bernoulli");
+        Tensor::random(Distribution::Bernoulli { p }, shape, DType::Bool, random::next_key(), device)
+    }
+
+    /// The numbers `0..n` in random order, `I32`. Equivalent: `torch.randperm`.
+    #[track_caller]
+    pub fn randperm(n: usize, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("randperm");
+        let order: Vec<i32> = permutation(n, random::next_key()).into_iter().map(|i| i as i32).collect();
+        index_end(n)?;
+        upload(&order, Shape::new(&[n])?, device)
+    }
+
+    /// A draw from `distribution` under an explicit key; the other random constructors take the next key of [`crate::random`].
+    #[track_caller]
+    pub fn random(distribution: Distribution, shape: impl IntoShape, dtype: DType, key: Key, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("random");
+        let shape = shape.shape()?;
+        random::check(distribution, dtype)?;
+        let device = device.to_device();
+        let storage = device.random(distribution, &shape, dtype, key)?;
+        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    }
+}
+
+/// The numbers `0..n` in the random order of `key`: Fisher and Yates' shuffle.
+pub fn permutation(n: usize, key: Key) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    for i in (1..n).rev() {
+        let w = random::philox(key, i as u64);
+        let bits = (w[1] as u128) << 32 | w[0] as u128;
+        order.swap(i, ((bits * (i as u128 + 1)) >> 64) as usize);
+    }
+    order
+}
+
+fn wide(s: Scalar) -> i128 {
+    match s {
+        Scalar::UInt(v) => v as i128,
+        other => other.to_i64_wrapping() as i128,
+    }
+}
+
+/// `n` as an `I32`, the type of positions.
+pub(crate) fn index_end(n: usize) -> Result<i32> {
+    i32::try_from(n).map_err(|_| Error::value(format!("{n} positions do not fit i32")))
+}
+
+pub(super) fn upload<T: Element>(values: &[T], shape: Shape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    let device = device.to_device();
+    let mut bytes = Vec::new();
+    T::extend_bytes(values, &mut bytes);
+    let storage = device.upload(&bytes, T::DTYPE)?;
+    Ok(Tensor::from_parts(storage, Layout::contiguous(shape), T::DTYPE, device))
+}

@@ -1,0 +1,113 @@
+//! Reading and writing by index tensors.
+
+use super::{Tensor, on_one_device};
+use crate::context::enter;
+use crate::device::ScatterMode;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+impl Tensor {
+    /// `out[i][j] = x[index[i][j]][j]` for axis 0 of 2, and so on. `index` holds positions of any integer type, has as many axes as self, and is not
+    /// longer than self on the other axes; the result has its shape.
+    ///
+    /// # Errors
+    /// If the shapes do not fit, `index` is not of integers, or a position is outside the axis (the first offender is named).
+    ///
+    /// Equivalent: `torch.gather`.
+    #[track_caller]
+    pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("gather");
+        let axis = self.shape().axis(axis)?;
+        let (_, operands) = on_one_device(&[self, index])?;
+        let (x, index) = (&operands[0], &operands[1]);
+        require_index(index)?;
+        require_fit(x.shape(), index.shape(), axis)?;
+        Ok(x.result(x.device().gather(x, axis, index)?, *index.shape(), x.dtype()))
+    }
+
+    /// Whole slices along `axis`, in the order of the positions in `index`, a tensor of any shape, whose axes replace `axis`.
+    ///
+    /// `embedding.index_select(0, &ids)` with ids (B, T) gives (B, T, C).
+    ///
+    /// # Errors
+    /// If `index` is not of integers, or a position is outside the axis.
+    ///
+    /// Equivalent: `torch.index_select`, for more than one index axis `x[.., index, ..]`.
+    #[track_caller]
+    pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("index_select");
+        let axis = self.shape().axis(axis)?;
+        require_index(index)?;
+        let flat = index.reshape(-1)?; // (n)
+        let mut stretched = vec![1; self.ndim()];
+        stretched[axis] = flat.numel();
+        let full = self.shape().with_size(axis, flat.numel());
+        let rows = self.gather(axis as isize, &flat.reshape(stretched)?.expand(full)?)?;
+        let mut sizes = self.shape()[..axis].to_vec();
+        sizes.extend_from_slice(index.shape());
+        sizes.extend_from_slice(&self.shape()[axis + 1..]);
+        rows.reshape(sizes)
+    }
+
+    /// A copy of self with `x[index[i][j]][j] = src[i][j]` for axis 0 of 2, and so on; where positions repeat, the last in row-major order wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`]; `src` must have the shape of `index` (or broadcast to it).
+    ///
+    /// Equivalent: `torch.scatter`.
+    #[track_caller]
+    pub fn scatter(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter");
+        self.scatter_by(ScatterMode::Set, axis, index, src)
+    }
+
+    /// [`Tensor::scatter`] that adds; positions may repeat. Deterministic. Equivalent: `torch.scatter_add`.
+    #[track_caller]
+    pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter_add");
+        self.scatter_by(ScatterMode::Add, axis, index, src)
+    }
+
+    /// [`Tensor::scatter`] that keeps the larger. Equivalent: `torch.scatter_reduce(.., "amax")`.
+    #[track_caller]
+    pub fn scatter_max(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter_max");
+        self.scatter_by(ScatterMode::Max, axis, index, src)
+    }
+
+    /// [`Tensor::scatter`] that keeps the smaller. Equivalent: `torch.scatter_reduce(.., "amin")`.
+    #[track_caller]
+    pub fn scatter_min(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter_min");
+        self.scatter_by(ScatterMode::Min, axis, index, src)
+    }
+
+    fn scatter_by(&self, mode: ScatterMode, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let axis = self.shape().axis(axis)?;
+        let src = src.cast(self.dtype())?;
+        let (_, operands) = on_one_device(&[self, index, &src])?;
+        let (x, index, src) = (&operands[0], &operands[1], &operands[2]);
+        require_index(index)?;
+        require_fit(x.shape(), index.shape(), axis)?;
+        if mode != ScatterMode::Set && x.dtype() == crate::DType::Bool {
+            return Err(Error::dtype("bools can only be set, not added or compared"));
+        }
+        let Some(layout) = src.layout().expand(index.shape()) else {
+            return Err(Error::shape(format!("src {} does not broadcast to index {}", src.shape(), index.shape())));
+        };
+        let src = src.with_layout(layout);
+        Ok(x.result(x.device().scatter(mode, x, axis, index, &src)?, *x.shape(), x.dtype()))
+    }
+}
+
+pub(super) fn require_index(index: &Tensor) -> Result<()> {
+    if index.dtype().is_int() { Ok(()) } else { Err(Error::dtype(format!("positions must be integers, not {}", index.dtype()))) }
+}
+
+fn require_fit(x: &Shape, index: &Shape, axis: usize) -> Result<()> {
+    let fits = x.ndim() == index.ndim() && (0..x.ndim()).all(|a| a == axis || index[a] <= x[a]);
+    if fits {
+        return Ok(());
+    }
+    Err(Error::shape(format!("index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}")))
+}

@@ -1,0 +1,1 @@
+//! Joining, splitting and repeating.

@@ -1,0 +1,292 @@
+//! [`Tensor`]: a view over storage on a device.
+//!
+//! Methods live in the rooms beside this one by subject: `create`, `view`, `math`, `reduce`, `linalg`, `index`, `sort`, `join`, `fused`, `host`, `ops`.
+//! They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
+//! device of several operands, and running a kernel.
+
+mod create;
+mod fused;
+mod host;
+mod index;
+mod join;
+mod linalg;
+mod math;
+mod nested;
+mod ops;
+mod reduce;
+mod view;
+
+pub(crate) use create::index_end;
+pub use create::permutation;
+pub use fused::{map, map_n};
+pub use math::Operand;
+pub use nested::Nested;
+pub use view::SliceRange;
+
+use crate::context::enter;
+use crate::device::{DeviceRef, Outputs, common, same};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::storage::StorageRef;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// An immutable n-dimensional array: storage seen through a [`Layout`], of one [`DType`], on one device.
+///
+/// `clone` copies the handle, not the elements. Methods borrow, return new tensors and never change what another handle sees.
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, Reference, Tensor};
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = Reference::new();
+/// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?; // (2, 2)
+/// let y = x.t()?.matmul(&x)?; // (2, 2)
+/// assert_eq!(y.to_vec::<f32>()?, [10.0, 14.0, 14.0, 20.0]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Tensor {
+    storage: StorageRef,
+    layout: Layout,
+    dtype: DType,
+    device: DeviceRef,
+}
+
+impl Tensor {
+    /// A tensor from its parts, for devices and wrappers. `layout` must lie inside `storage`, which must belong to `device` and hold `dtype`.
+    #[inline]
+    pub fn from_parts(storage: StorageRef, layout: Layout, dtype: DType, device: DeviceRef) -> Tensor {
+        Tensor { storage, layout, dtype, device }
+    }
+
+    /// The memory this tensor looks into.
+    #[inline]
+    pub fn storage(&self) -> &StorageRef {
+        &self.storage
+    }
+
+    /// The parts, e.g. to change the storage in place if this was its last handle.
+    pub fn into_parts(self) -> (StorageRef, Layout, DType, DeviceRef) {
+        (self.storage, self.layout, self.dtype, self.device)
+    }
+
+    /// True if both tensors look into the same memory.
+    pub fn same_storage(&self, other: &Tensor) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.storage), Arc::as_ptr(&other.storage))
+    }
+
+    /// Where the elements lie in the storage.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The sizes of the axes.
+    #[inline]
+    pub fn shape(&self) -> &Shape {
+        self.layout.shape()
+    }
+
+    /// The number of axes.
+    #[inline]
+    pub fn ndim(&self) -> usize {
+        self.layout.ndim()
+    }
+
+    /// The number of elements.
+    #[inline]
+    pub fn numel(&self) -> usize {
+        self.layout.numel()
+    }
+
+    /// The size of `axis`; negative axes count from the back.
+    ///
+    /// # Errors
+    /// If there is no such axis.
+    #[track_caller]
+    pub fn size(&self, axis: isize) -> Result<usize> {
+        let _op = enter("size");
+        Ok(self.shape()[self.shape().axis(axis)?])
+    }
+
+    /// Elements between neighbours along each axis.
+    #[inline]
+    pub fn strides(&self) -> &[isize] {
+        self.layout.strides()
+    }
+
+    /// The type of the elements.
+    #[inline]
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The device that holds the elements and computes with them.
+    #[inline]
+    pub fn device(&self) -> &DeviceRef {
+        &self.device
+    }
+
+    /// True if the elements lie row-major without gaps.
+    #[inline]
+    pub fn is_contiguous(&self) -> bool {
+        self.layout.is_contiguous()
+    }
+
+    /// The same storage seen through another layout.
+    #[inline]
+    pub fn with_layout(&self, layout: Layout) -> Tensor {
+        Tensor { storage: self.storage.clone(), layout, dtype: self.dtype, device: self.device.clone() }
+    }
+
+    /// A result of this tensor's device: new row-major storage.
+    #[inline]
+    pub(crate) fn result(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
+        Tensor { storage, layout: Layout::contiguous(shape), dtype, device: self.device.clone() }
+    }
+
+    /// The view stretched to `shape`, which core has already found to fit.
+    pub(crate) fn expand_to(&self, shape: &Shape) -> Result<Tensor> {
+        match self.layout.expand(shape) {
+            Some(layout) => Ok(self.with_layout(layout)),
+            None => Err(Error::shape(format!("{} does not expand to {shape}", self.shape()))),
+        }
+    }
+
+    /// What the first line of an error says about this tensor's type and place.
+    pub(crate) fn describe(&self) -> String {
+        format!("{} on {}", self.dtype, self.device.info().name)
+    }
+
+    /// An error unless the type is a float.
+    pub(crate) fn require_float(&self) -> Result<()> {
+        if self.dtype.is_float() {
+            return Ok(());
+        }
+        Err(Error::dtype(format!("needs floats, not {}", self.dtype)).hint("x.cast(DType::F32)? converts"))
+    }
+}
+
+/// The tensors on one device: unchanged if they agree, otherwise those of wrapped devices are lifted to the outermost wrapper among them.
+pub(crate) fn on_one_device<'t>(tensors: &[&'t Tensor]) -> Result<(DeviceRef, Vec<Cow<'t, Tensor>>)> {
+    let mut device = tensors[0].device.clone();
+    for tensor in &tensors[1..] {
+        device = common(&device, &tensor.device)?;
+    }
+    let lifted = tensors.iter().map(|t| lift(t, &device)).collect::<Result<Vec<_>>>()?;
+    Ok((device, lifted))
+}
+
+/// `tensor` as seen by `device`, which is its device or wraps it.
+pub(crate) fn lift<'t>(tensor: &'t Tensor, device: &DeviceRef) -> Result<Cow<'t, Tensor>> {
+    if same(&tensor.device, device) {
+        return Ok(Cow::Borrowed(tensor));
+    }
+    let inner = device.inner().ok_or_else(|| Error::internal("lifting to a device that wraps nothing"))?;
+    let below = lift(tensor, inner)?;
+    let storage = device.wrap(&below)?;
+    Ok(Cow::Owned(Tensor { storage, layout: tensor.layout, dtype: tensor.dtype, device: device.clone() }))
+}
+
+/// Two tensors on one device, for operations that take two.
+pub(crate) fn pair<'t>(lhs: &'t Tensor, rhs: &'t Tensor) -> Result<(Cow<'t, Tensor>, Cow<'t, Tensor>)> {
+    if same(&lhs.device, &rhs.device) {
+        return Ok((Cow::Borrowed(lhs), Cow::Borrowed(rhs)));
+    }
+    let device = common(&lhs.device, &rhs.device)?;
+    Ok((lift(lhs, &device)?, lift(rhs, &device)?))
+}
+
+/// The shape all tensors broadcast to.
+pub(crate) fn broadcast_shape(tensors: &[&Tensor]) -> Result<Shape> {
+    let mut shape = *tensors[0].shape();
+    for tensor in &tensors[1..] {
+        if shape != *tensor.shape() {
+            shape = shape.broadcast(tensor.shape()).ok_or_else(|| no_broadcast(&shape, tensor.shape()))?;
+        }
+    }
+    Ok(shape)
+}
+
+#[cold]
+fn no_broadcast(a: &Shape, b: &Shape) -> Error {
+    let ndim = a.ndim().max(b.ndim());
+    let from_right = |s: &Shape, i: usize| if i < s.ndim() { s[s.ndim() - 1 - i] } else { 1 };
+    let clash = (0..ndim).find(|&i| {
+        let (m, n) = (from_right(a, i), from_right(b, i));
+        m != n && m != 1 && n != 1
+    });
+    let i = clash.unwrap_or(0);
+    let error = Error::shape(format!(
+        "{a} and {b} do not broadcast: aligned from the right, axis {} has {} and {}",
+        ndim - 1 - i,
+        from_right(a, i),
+        from_right(b, i)
+    ));
+    // A vector that would fit one axis further left is the commonest case: (32, 10) + (32,).
+    let hint = |name: &str, vector: &Shape, other: &Shape| {
+        (vector.ndim() == 1 && other.ndim() == 2 && other[0] == vector[0])
+            .then(|| format!("{name}.unsqueeze(1) is ({}, 1) and would broadcast over columns", vector[0]))
+    };
+    match hint("rhs", b, a).or_else(|| hint("lhs", a, b)) {
+        Some(text) => error.hint(text),
+        None => error,
+    }
+}
+
+/// Runs `kernel` on tensors that broadcast to one shape.
+pub(crate) fn run(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<(Outputs, Shape, DeviceRef)> {
+    let first = inputs[0];
+    if inputs[1..].iter().all(|t| t.shape() == first.shape() && same(&t.device, &first.device)) {
+        let outputs = first.device.elementwise(kernel, inputs, params, first.shape())?;
+        return Ok((outputs, *first.shape(), first.device.clone()));
+    }
+    let (device, lifted) = on_one_device(inputs)?;
+    let shape = broadcast_shape(inputs)?;
+    let expanded =
+        lifted.iter().map(|t| if *t.shape() == shape { Ok(t.as_ref().clone()) } else { t.expand_to(&shape) }).collect::<Result<Vec<_>>>()?;
+    let views: Vec<&Tensor> = expanded.iter().collect();
+    let outputs = device.elementwise(kernel, &views, params, &shape)?;
+    Ok((outputs, shape, device))
+}
+
+/// [`run`] for a kernel of one output.
+pub(crate) fn run_one(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Tensor> {
+    let (outputs, shape, device) = run(kernel, inputs, params)?;
+    let storage = outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+    Ok(Tensor { storage, layout: Layout::contiguous(shape), dtype: kernel.output_dtype(0), device })
+}
+
+impl Kernel {
+    /// Runs the kernel on tensors that broadcast to one shape, with the values of its run-time parameters.
+    ///
+    /// # Errors
+    /// If the number or types of tensors or parameters are not the kernel's, or the shapes do not broadcast.
+    #[track_caller]
+    pub fn run(self: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Vec<Tensor>> {
+        let _op = enter("kernel");
+        if inputs.is_empty() || inputs.len() != self.inputs().len() || params.len() != self.params().len() {
+            return Err(Error::value(format!(
+                "the kernel takes {} tensors (at least one) and {} parameters, not {} and {}",
+                self.inputs().len(),
+                self.params().len(),
+                inputs.len(),
+                params.len()
+            )));
+        }
+        if let Some(i) = (0..inputs.len()).find(|&i| inputs[i].dtype != self.inputs()[i]) {
+            return Err(Error::dtype(format!("input {i} of the kernel is {}, not {}", self.inputs()[i], inputs[i].dtype)));
+        }
+        let (outputs, shape, device) = run(self, inputs, params)?;
+        Ok(outputs
+            .into_iter()
+            .enumerate()
+            .map(|(i, storage)| Tensor { storage, layout: Layout::contiguous(shape), dtype: self.output_dtype(i), device: device.clone() })
+            .collect())
+    }
+}

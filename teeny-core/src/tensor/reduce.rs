@@ -1,0 +1,263 @@
+//! Reductions and scans along axes.
+
+use super::{Tensor, map};
+use crate::context::enter;
+use crate::device::{ReduceOp, ScanOp};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::table::UnaryTable;
+use crate::shape::IntoAxes;
+
+impl Tensor {
+    /// The sum over `axes`, which disappear. Bool and integers are summed as `I64` (`U64` as itself); floats in wide or blocked accumulators.
+    ///
+    /// # Errors
+    /// If an axis does not exist or is named twice.
+    ///
+    /// Equivalent: `torch.sum(x, dim)`.
+    #[track_caller]
+    pub fn sum(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("sum");
+        self.sum_as(&axes.axes(self.shape())?, false)
+    }
+
+    /// [`Tensor::sum`] that leaves the axes with size 1.
+    #[track_caller]
+    pub fn sum_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("sum");
+        self.sum_as(&axes.axes(self.shape())?, true)
+    }
+
+    /// The sum of all elements, a scalar.
+    #[track_caller]
+    pub fn sum_all(&self) -> Result<Tensor> {
+        let _op = enter("sum");
+        self.sum(..)
+    }
+
+    fn sum_as(&self, axes: &[usize], keepdim: bool) -> Result<Tensor> {
+        self.reduce_as(ReduceOp::Sum, self.dtype().sum_type(), axes, keepdim)
+    }
+
+    /// The product over `axes`; types as in [`Tensor::sum`].
+    #[track_caller]
+    pub fn prod(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("prod");
+        self.reduce_as(ReduceOp::Prod, self.dtype().sum_type(), &axes.axes(self.shape())?, false)
+    }
+
+    /// The mean over `axes`; integers are averaged as `F32`. The mean of nothing is NaN.
+    #[track_caller]
+    pub fn mean(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("mean");
+        self.mean_as(&axes.axes(self.shape())?, false)
+    }
+
+    /// [`Tensor::mean`] that leaves the axes with size 1.
+    #[track_caller]
+    pub fn mean_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("mean");
+        self.mean_as(&axes.axes(self.shape())?, true)
+    }
+
+    /// The mean of all elements, a scalar.
+    #[track_caller]
+    pub fn mean_all(&self) -> Result<Tensor> {
+        let _op = enter("mean");
+        self.mean(..)
+    }
+
+    fn mean_as(&self, axes: &[usize], keepdim: bool) -> Result<Tensor> {
+        let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
+        self.reduce_as(ReduceOp::Sum, self.dtype().to_float(), axes, keepdim)?.div(count as f64)
+    }
+
+    /// The largest over `axes`; NaN if any element is NaN.
+    ///
+    /// # Errors
+    /// If there is nothing to compare.
+    #[track_caller]
+    pub fn max(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("max");
+        self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, false)
+    }
+
+    /// [`Tensor::max`] that leaves the axes with size 1.
+    #[track_caller]
+    pub fn max_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("max");
+        self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, true)
+    }
+
+    /// The smallest over `axes`; NaN if any element is NaN.
+    ///
+    /// # Errors
+    /// If there is nothing to compare.
+    #[track_caller]
+    pub fn min(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("min");
+        self.extremum(ReduceOp::Min, &axes.axes(self.shape())?, false)
+    }
+
+    /// [`Tensor::min`] that leaves the axes with size 1.
+    #[track_caller]
+    pub fn min_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("min");
+        self.extremum(ReduceOp::Min, &axes.axes(self.shape())?, true)
+    }
+
+    /// The largest element, a scalar.
+    #[track_caller]
+    pub fn max_all(&self) -> Result<Tensor> {
+        let _op = enter("max");
+        self.max(..)
+    }
+
+    /// The smallest element, a scalar.
+    #[track_caller]
+    pub fn min_all(&self) -> Result<Tensor> {
+        let _op = enter("min");
+        self.min(..)
+    }
+
+    /// The position (`I32`) of the first largest along `axis`, which disappears; the first NaN counts as the largest.
+    ///
+    /// # Errors
+    /// If the axis has size 0.
+    #[track_caller]
+    pub fn argmax(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("argmax");
+        self.extremum(ReduceOp::ArgMax, &[self.shape().axis(axis)?], false)
+    }
+
+    /// The position (`I32`) of the first smallest along `axis`, which disappears; the first NaN counts as the smallest.
+    ///
+    /// # Errors
+    /// If the axis has size 0.
+    #[track_caller]
+    pub fn argmin(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("argmin");
+        self.extremum(ReduceOp::ArgMin, &[self.shape().axis(axis)?], false)
+    }
+
+    /// True where any element over `axes` is not 0; false of nothing.
+    #[track_caller]
+    pub fn any(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("any");
+        self.reduce_as(ReduceOp::Any, DType::Bool, &axes.axes(self.shape())?, false)
+    }
+
+    /// True where all elements over `axes` are not 0; true of nothing.
+    #[track_caller]
+    pub fn all(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("all");
+        self.reduce_as(ReduceOp::All, DType::Bool, &axes.axes(self.shape())?, false)
+    }
+
+    /// The variance over `axes`: mean squared distance from the mean, divided by `count - correction` (1: unbiased, 0: biased).
+    ///
+    /// Computed in two passes, so that a large mean does not cancel it. NaN if `count <= correction`. Equivalent: `torch.var(x, dim, correction=..)`.
+    ///
+    /// # Errors
+    /// If the type is not a float.
+    #[track_caller]
+    pub fn var(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
+        let _op = enter("var");
+        self.require_float()?;
+        let axes = axes.axes(self.shape())?;
+        let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
+        let mean = self.mean_as(&axes, true)?;
+        let squares = map([self, &mean], |[x, m]| (x - m).square())?;
+        let divisor = count as f64 - correction as f64;
+        squares.sum_as(&axes, false)?.div(if divisor > 0.0 { divisor } else { f64::NAN })
+    }
+
+    /// The standard deviation over `axes`: the root of [`Tensor::var`].
+    #[track_caller]
+    pub fn std(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
+        let _op = enter("std");
+        self.var(axes, correction)?.sqrt()
+    }
+
+    /// `log(sum(exp(x)))` over `axes` without overflow; -inf where all elements are -inf.
+    #[track_caller]
+    pub fn logsumexp(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("logsumexp");
+        self.require_float()?;
+        let axes = axes.axes(self.shape())?;
+        if axes.iter().any(|&a| self.shape()[a] == 0) {
+            return self.exp()?.sum_as(&axes, false)?.log();
+        }
+        // An infinite maximum would give inf - inf; shifting by 0 instead leaves exp and log to find the answer.
+        let max = self.detached_max(&axes)?;
+        let sum = map([self, &max], |[x, m]| (x - m).exp())?.sum_as(&axes, true)?;
+        let out = map([&sum, &max], |[s, m]| s.log() + m)?;
+        out.squeeze(axes)
+    }
+
+    /// The maximum over `axes` with infinities replaced by 0: the shift that keeps exponentials finite. Carries no gradient: any shift cancels.
+    pub(crate) fn detached_max(&self, axes: &[usize]) -> Result<Tensor> {
+        let max = self.max_keepdim(axes)?;
+        map([&max], |[m]| m.is_inf().select(m.like(0), m))
+    }
+
+    /// The running sum along `axis`; types as in [`Tensor::sum`].
+    #[track_caller]
+    pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("cumsum");
+        self.scan(ScanOp::Sum, axis)
+    }
+
+    /// The running product along `axis`; types as in [`Tensor::sum`].
+    #[track_caller]
+    pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("cumprod");
+        self.scan(ScanOp::Prod, axis)
+    }
+
+    fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
+        let axis = self.shape().axis(axis)?;
+        let x = self.cast(self.dtype().sum_type())?;
+        let storage = x.device().scan(op, &x, axis)?;
+        Ok(x.result(storage, *x.shape(), x.dtype()))
+    }
+
+    fn extremum(&self, op: ReduceOp, axes: &[usize], keepdim: bool) -> Result<Tensor> {
+        if let Some(&axis) = axes.iter().find(|&&a| self.shape()[a] == 0) {
+            return Err(Error::shape(format!("axis {axis} of {} is empty: there is nothing to compare", self.shape())));
+        }
+        if self.dtype() == DType::Bool && !op.is_arg() {
+            let op = if op == ReduceOp::Max { ReduceOp::Any } else { ReduceOp::All };
+            return self.reduce_as(op, DType::Bool, axes, keepdim);
+        }
+        self.reduce_as(op, self.dtype(), axes, keepdim)
+    }
+
+    /// Reduces the elements, cast to `dtype` on the way (in the same pass).
+    pub(crate) fn reduce_as(&self, op: ReduceOp, dtype: DType, axes: &[usize], keepdim: bool) -> Result<Tensor> {
+        let shape = self.shape().reduced(axes, keepdim);
+        if axes.is_empty() {
+            return self.cast(dtype);
+        }
+        let storage = if dtype == self.dtype() {
+            self.device().reduce(op, self, axes)?
+        } else {
+            let kernel = cast_kernel(self.dtype(), dtype)?;
+            self.device().reduce_kernel(kernel, &[self], &[], self.shape(), op, axes)?
+        };
+        Ok(self.result(storage, shape, op.output(dtype)))
+    }
+}
+
+/// The kernel that casts to one of the types reductions accumulate in.
+fn cast_kernel(from: DType, to: DType) -> Result<&'static std::sync::Arc<crate::kernel::Kernel>> {
+    static BOOL: UnaryTable = UnaryTable::new();
+    static I64: UnaryTable = UnaryTable::new();
+    static F32: UnaryTable = UnaryTable::new();
+    match to {
+        DType::Bool => BOOL.get(from, |x| x.truth()),
+        DType::I64 => I64.get(from, |x| x.cast(DType::I64)),
+        DType::F32 => F32.get(from, |x| x.cast(DType::F32)),
+        other => Err(Error::internal(format!("no reduction accumulates {from} as {other}"))),
+    }
+}

@@ -1,0 +1,372 @@
+//! Views: other layouts over the same storage. None of them touches the device, except where a reshape cannot be a view.
+
+use super::Tensor;
+use crate::context::enter;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::shape::{IntoAxes, IntoShape, Shape, Size};
+use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+/// A range along an axis, as [`Tensor::slice`] takes it: `2..5`, `..-1`, `3..`, `..`. Negative positions count from the end; positions beyond the
+/// ends are cut, as in Python.
+pub trait SliceRange {
+    /// First position and end for an axis of `size`, with `start <= end <= size`.
+    fn resolve(&self, size: usize) -> (usize, usize);
+}
+
+/// The positions `start..end` named by two bounds.
+fn resolve<T: Size>(range: &impl RangeBounds<T>, size: usize) -> (usize, usize) {
+    let place = |p: i64| (if p < 0 { p + size as i64 } else { p }).clamp(0, size as i64);
+    let after = |p: i64| if p == -1 { size as i64 } else { place(p + 1) };
+    let start = match range.start_bound() {
+        Bound::Included(p) => place(p.size()),
+        Bound::Excluded(p) => after(p.size()),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(p) => after(p.size()),
+        Bound::Excluded(p) => place(p.size()),
+        Bound::Unbounded => size as i64,
+    };
+    (start as usize, end.max(start) as usize)
+}
+
+macro_rules! slice_range {
+    ($($range:ident)*) => {$(
+        impl<T: Size> SliceRange for $range<T> {
+            fn resolve(&self, size: usize) -> (usize, usize) { resolve(self, size) }
+        }
+    )*};
+}
+slice_range!(Range RangeFrom RangeTo RangeInclusive RangeToInclusive);
+impl SliceRange for RangeFull {
+    fn resolve(&self, size: usize) -> (usize, usize) {
+        (0, size)
+    }
+}
+
+impl Tensor {
+    /// The same elements in row-major order as another shape; one size may be -1 and is inferred. A view where strides allow it, a copy otherwise.
+    ///
+    /// # Errors
+    /// If the number of elements differs.
+    ///
+    /// Equivalent: `torch.reshape`.
+    #[track_caller]
+    pub fn reshape(&self, shape: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("reshape");
+        let shape = infer(self.shape(), &shape.sizes())?;
+        match self.layout().reshape(&shape) {
+            Some(layout) => Ok(self.with_layout(layout)),
+            None => Ok(self.contiguous()?.with_layout(Layout::contiguous(shape))),
+        }
+    }
+
+    /// [`Tensor::reshape`] that never copies.
+    ///
+    /// # Errors
+    /// If no strides can express the new shape.
+    #[track_caller]
+    pub fn view(&self, shape: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("view");
+        let shape = infer(self.shape(), &shape.sizes())?;
+        self.layout().reshape(&shape).map(|layout| self.with_layout(layout)).ok_or_else(|| {
+            Error::shape(format!("shape {} with strides {:?} cannot be seen as {shape} without a copy", self.shape(), self.strides()))
+                .hint("x.reshape(..)? copies where needed")
+        })
+    }
+
+    /// Axes `start..=end` joined into one. Equivalent: `torch.flatten`.
+    #[track_caller]
+    pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor> {
+        let _op = enter("flatten");
+        if self.ndim() == 0 {
+            return self.reshape(1);
+        }
+        let (start, end) = (self.shape().axis(start)?, self.shape().axis(end)?);
+        if start > end {
+            return Err(Error::axis(format!("axis {start} comes after axis {end}")));
+        }
+        let mut sizes = self.shape()[..start].to_vec();
+        sizes.push(self.shape()[start..=end].iter().product());
+        sizes.extend_from_slice(&self.shape()[end + 1..]);
+        self.reshape(sizes)
+    }
+
+    /// One axis split into several; one size may be -1. Equivalent: `torch.unflatten`.
+    #[track_caller]
+    pub fn unflatten(&self, axis: isize, sizes: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("unflatten");
+        let axis = self.shape().axis(axis)?;
+        let parts = infer(&Shape::new(&[self.shape()[axis]])?, &sizes.sizes())?;
+        let mut shape = self.shape()[..axis].to_vec();
+        shape.extend_from_slice(&parts);
+        shape.extend_from_slice(&self.shape()[axis + 1..]);
+        self.reshape(shape)
+    }
+
+    /// The axes in another order, each named once.
+    ///
+    /// # Errors
+    /// If an axis is missing or named twice.
+    #[track_caller]
+    pub fn permute(&self, order: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("permute");
+        let order = order.sizes();
+        let axes = order.iter().map(|&a| self.shape().axis(a as isize)).collect::<Result<Vec<_>>>()?;
+        let mut sorted = axes.clone();
+        sorted.sort_unstable();
+        if sorted != (0..self.ndim()).collect::<Vec<_>>() {
+            return Err(Error::axis(format!("{order:?} does not name each of the {} axes of {} once", self.ndim(), self.shape())));
+        }
+        Ok(self.with_layout(self.layout().permute(&axes)))
+    }
+
+    /// Axes `a` and `b` exchanged.
+    #[track_caller]
+    pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
+        let _op = enter("transpose");
+        let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
+        Ok(self.with_layout(self.layout().transpose(a, b)))
+    }
+
+    /// The last two axes exchanged; a vector or scalar stays as it is. Equivalent: `x.mT`.
+    #[track_caller]
+    pub fn t(&self) -> Result<Tensor> {
+        let _op = enter("t");
+        match self.ndim() {
+            0 | 1 => Ok(self.clone()),
+            n => Ok(self.with_layout(self.layout().transpose(n - 2, n - 1))),
+        }
+    }
+
+    /// Axes of size 1 repeated to `shape`, missing axes added in front; -1 keeps a size. No memory is used: the stride is 0.
+    ///
+    /// # Errors
+    /// If an axis of another size than 1 would have to change.
+    #[track_caller]
+    pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("expand");
+        let sizes = shape.sizes();
+        let shift = sizes.len() as isize - self.ndim() as isize;
+        let mut target = Vec::with_capacity(sizes.len());
+        for (axis, &n) in sizes.iter().enumerate() {
+            let own = axis as isize - shift;
+            target.push(match n {
+                -1 if own >= 0 && shift >= 0 => self.shape()[own as usize],
+                n if n >= 0 => n as usize,
+                n => return Err(Error::shape(format!("size {n} for axis {axis}, which {} does not have", self.shape()))),
+            });
+        }
+        let target = Shape::new(&target)?;
+        match self.layout().expand(&target) {
+            Some(layout) => Ok(self.with_layout(layout)),
+            None => Err(Error::shape(format!("{} does not expand to {target}: only axes of size 1 stretch, aligned from the right", self.shape()))),
+        }
+    }
+
+    /// [`Tensor::expand`] to the shape of `other`.
+    #[track_caller]
+    pub fn expand_as(&self, other: &Tensor) -> Result<Tensor> {
+        let _op = enter("expand_as");
+        self.expand(other.shape())
+    }
+
+    /// The part of `axis` in `range`: `x.slice(0, 2..5)`. Equivalent: `x[2:5]`.
+    #[track_caller]
+    pub fn slice(&self, axis: isize, range: impl SliceRange) -> Result<Tensor> {
+        let _op = enter("slice");
+        Ok(self.with_layout(self.sliced(axis, &range, 1)?))
+    }
+
+    /// Every `step`-th element of the part of `axis` in `range`; a negative step reads the same range from its end. Equivalent: `x[2:9:3]`,
+    /// and for a negative step `x[2:9].flip(0)[::3]`.
+    ///
+    /// # Errors
+    /// If `step` is 0.
+    #[track_caller]
+    pub fn slice_step(&self, axis: isize, range: impl SliceRange, step: isize) -> Result<Tensor> {
+        let _op = enter("slice_step");
+        Ok(self.with_layout(self.sliced(axis, &range, step)?))
+    }
+
+    pub(super) fn sliced(&self, axis: isize, range: &impl SliceRange, step: isize) -> Result<Layout> {
+        let axis = self.shape().axis(axis)?;
+        let (start, end) = range.resolve(self.shape()[axis]);
+        if step == 0 {
+            return Err(Error::value("the step of a slice cannot be 0"));
+        }
+        let len = (end - start).div_ceil(step.unsigned_abs());
+        let first = if step > 0 { start } else { end.saturating_sub(1) };
+        Ok(self.layout().slice(axis, first, len, step))
+    }
+
+    /// The elements at `index` of `axis`, without that axis; negative indices count from the end. Equivalent: `torch.select`.
+    ///
+    /// # Errors
+    /// If the index is outside the axis.
+    #[track_caller]
+    pub fn at(&self, axis: isize, index: isize) -> Result<Tensor> {
+        let _op = enter("at");
+        let axis = self.shape().axis(axis)?;
+        let size = self.shape()[axis] as isize;
+        let place = if index < 0 { index + size } else { index };
+        if !(0..size).contains(&place) {
+            return Err(Error::index(format!("index {index} is outside axis {axis} of {}, which has size {size}", self.shape())));
+        }
+        Ok(self.with_layout(self.layout().slice(axis, place as usize, 1, 1).remove(axis)))
+    }
+
+    /// The given axes read backwards.
+    #[track_caller]
+    pub fn flip(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("flip");
+        let axes = axes.axes(self.shape())?;
+        Ok(self.with_layout(axes.into_iter().fold(*self.layout(), |layout, axis| layout.flip(axis))))
+    }
+
+    /// Without the given axes, all of which must have size 1.
+    ///
+    /// # Errors
+    /// If one of them has another size.
+    #[track_caller]
+    pub fn squeeze(&self, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("squeeze");
+        let axes = axes.axes(self.shape())?;
+        if let Some(axis) = axes.iter().find(|&&a| self.shape()[a] != 1) {
+            return Err(Error::shape(format!("axis {axis} of {} has size {}, not 1", self.shape(), self.shape()[*axis])));
+        }
+        Ok(self.with_layout(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
+    }
+
+    /// With a new axis of size 1 at position `axis`; -1 is behind the last.
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("unsqueeze");
+        Ok(self.with_layout(self.layout().unsqueeze(self.shape().gap(axis)?)?))
+    }
+
+    /// The elements with equal index on axes `a` and `b`, `shift` to the right of the main diagonal; the diagonal becomes the last axis.
+    #[track_caller]
+    pub fn diagonal(&self, shift: isize, a: isize, b: isize) -> Result<Tensor> {
+        let _op = enter("diagonal");
+        let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
+        if a == b {
+            return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice")));
+        }
+        Ok(self.with_layout(self.layout().diagonal(shift, a, b)))
+    }
+
+    /// All windows of `size` elements along `axis`, `step` apart: `axis` counts them, a new last axis runs inside one. Equivalent: `x.unfold`.
+    ///
+    /// # Errors
+    /// If no window fits, or `size` or `step` is 0.
+    #[track_caller]
+    pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Result<Tensor> {
+        let _op = enter("unfold");
+        let axis = self.shape().axis(axis)?;
+        if size == 0 || step == 0 || size > self.shape()[axis] {
+            return Err(Error::value(format!("no window of {size} elements by steps of {step} in axis {axis} of {}", self.shape())));
+        }
+        Ok(self.with_layout(self.layout().unfold(axis, size, step)?))
+    }
+
+    /// The storage seen through any strides, checked to stay inside it; `offset` counts from the storage's start. Equivalent: `torch.as_strided`.
+    #[track_caller]
+    pub fn as_strided(&self, shape: impl IntoShape, strides: &[isize], offset: usize) -> Result<Tensor> {
+        let _op = enter("as_strided");
+        Ok(self.with_layout(Layout::strided(shape.shape()?, strides, offset, self.storage().len())?))
+    }
+
+    /// Self if its elements lie row-major without gaps, else a copy that does.
+    #[track_caller]
+    pub fn contiguous(&self) -> Result<Tensor> {
+        let _op = enter("contiguous");
+        if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
+    }
+
+    /// A row-major copy with storage of its own.
+    #[track_caller]
+    pub fn copy(&self) -> Result<Tensor> {
+        let _op = enter("copy");
+        let storage = self.device().contiguous(self)?;
+        Ok(self.result(storage, *self.shape(), self.dtype()))
+    }
+
+    /// Self with the part of `axis` in `range` replaced by `src`, which must have the part's shape or broadcast to it, and is cast to self's type.
+    ///
+    /// The handle is consumed: if it is the only one of its storage, the elements are changed in place, else in a copy. No other handle ever changes.
+    #[track_caller]
+    pub fn slice_assign(self, axis: isize, range: impl SliceRange, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("slice_assign");
+        let part = self.sliced(axis, &range, 1)?;
+        self.assign_part(part, src)
+    }
+
+    /// Self with the elements that `part` selects replaced by `src`. `part` gets this tensor and gives back a view of it, e.g.
+    /// `x.assign(|x| x.slice(0, 2..5)?.flip(1), &y)`.
+    ///
+    /// # Errors
+    /// If `part` gives something other than a view of self, or one in which elements occur twice.
+    #[track_caller]
+    pub fn assign(self, part: impl FnOnce(&Tensor) -> Result<Tensor>, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("assign");
+        let view = part(&self)?;
+        if !view.same_storage(&self) {
+            return Err(Error::value("the part to assign to is not a view of the tensor"));
+        }
+        let layout = *view.layout();
+        drop(view);
+        self.assign_part(layout, src)
+    }
+
+    pub(super) fn assign_part(self, part: Layout, src: &Tensor) -> Result<Tensor> {
+        if !part.is_injective() {
+            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({part:?})")).hint("assign to x.copy()?"));
+        }
+        let device = crate::device::common(self.device(), src.device())?;
+        let target = super::lift(&self, &device)?.into_owned();
+        drop(self);
+        let src = super::lift(src, &device)?.cast(target.dtype())?;
+        let src = match src.layout().expand(part.shape()) {
+            Some(layout) => src.with_layout(layout),
+            None => return Err(Error::shape(format!("{} does not fit the part of shape {} it is assigned to", src.shape(), part.shape()))),
+        };
+        let (storage, layout, dtype, device) = target.into_parts();
+        let storage = device.copy_into(storage, &part, &src)?;
+        Ok(Tensor::from_parts(storage, layout, dtype, device))
+    }
+}
+
+/// The shape named by `sizes`, with a -1 replaced so that `from.numel()` elements fit.
+fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
+    let bad = |why: &str| Err(Error::shape(format!("{from} cannot become {}: {why}", Written(sizes))));
+    let unknown = sizes.iter().filter(|&&n| n == -1).count();
+    if sizes.iter().any(|&n| n < -1) {
+        return bad("a size is negative");
+    }
+    if unknown > 1 {
+        return bad("only one size can be -1");
+    }
+    let known = sizes.iter().filter(|&&n| n >= 0).try_fold(1usize, |a, &n| a.checked_mul(n as usize));
+    let Some(known) = known else { return bad("too many elements") };
+    let numel = from.numel();
+    if unknown == 0 {
+        if known != numel {
+            return bad(&format!("{numel} elements are not {known}"));
+        }
+    } else if known == 0 {
+        return bad("-1 beside a size of 0 could be anything");
+    } else if numel % known != 0 {
+        return bad(&format!("{numel} elements do not divide by {known}"));
+    }
+    Shape::new(&sizes.iter().map(|&n| if n == -1 { numel / known } else { n as usize }).collect::<Vec<_>>())
+}
+
+struct Written<'s>(&'s [i64]);
+impl std::fmt::Display for Written<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sizes = self.0.iter().map(|n| n.to_string()).collect::<Vec<_>>().join(", ");
+        if self.0.len() == 1 { write!(f, "({sizes},)") } else { write!(f, "({sizes})") }
+    }
+}
