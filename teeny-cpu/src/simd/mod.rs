@@ -193,3 +193,12 @@ pub(crate) trait F32s: Copy {
         Self::from_bits(Self::i_xor(self.bits(), sign))
     }
 }
+
+/// Makes streamed stores of this thread visible to the others before what it writes next.
+pub(crate) fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has SSE2.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}
