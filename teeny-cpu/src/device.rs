@@ -8,8 +8,7 @@ use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
-    Tensor,
+    DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, Tensor,
 };
 
 /// How a [`Cpu`] is made. Fields not named keep their defaults.

@@ -67,7 +67,24 @@ pub(crate) unsafe fn tile<T: Float>(mnk: [usize; 3], c: Matrix<T>, add: bool, al
         }
         let none = gemm::Parallelism::None;
         gemm::gemm(
-            m, n, k, c_ptr, c.cols, c.rows, add, lhs.ptr, lhs.cols, lhs.rows, rhs.ptr, rhs.cols, rhs.rows, T::ONE, alpha, false, false, false,
+            m,
+            n,
+            k,
+            c_ptr,
+            c.cols,
+            c.rows,
+            add,
+            lhs.ptr,
+            lhs.cols,
+            lhs.rows,
+            rhs.ptr,
+            rhs.cols,
+            rhs.rows,
+            T::ONE,
+            alpha,
+            false,
+            false,
+            false,
             none,
         );
     }

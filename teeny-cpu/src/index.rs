@@ -141,18 +141,12 @@ pub(crate) fn scatter(cpu: &Cpu, mode: ScatterMode, x: &Tensor, axis: usize, ind
         DType::I64 => job.ints::<i64>(mode),
         DType::F16 => job.halves(mode, DType::F16, |x| f16::from_bits(x).to_f64(), |x| f16::from_f64(x).to_bits(), cpu, x)?,
         DType::BF16 => job.halves(mode, DType::BF16, |x| bf16::from_bits(x).to_f64(), |x| bf16::from_f64(x).to_bits(), cpu, x)?,
-        DType::F32 => job.run::<f32>(
-            mode,
-            |a, b| a + b,
-            |a, b| if a.is_nan() || a > b { a } else { b },
-            |a, b| if a.is_nan() || a < b { a } else { b },
-        ),
-        DType::F64 => job.run::<f64>(
-            mode,
-            |a, b| a + b,
-            |a, b| if a.is_nan() || a > b { a } else { b },
-            |a, b| if a.is_nan() || a < b { a } else { b },
-        ),
+        DType::F32 => {
+            job.run::<f32>(mode, |a, b| a + b, |a, b| if a.is_nan() || a > b { a } else { b }, |a, b| if a.is_nan() || a < b { a } else { b })
+        }
+        DType::F64 => {
+            job.run::<f64>(mode, |a, b| a + b, |a, b| if a.is_nan() || a > b { a } else { b }, |a, b| if a.is_nan() || a < b { a } else { b })
+        }
     }
     Ok(Arc::new(out))
 }

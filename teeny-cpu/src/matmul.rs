@@ -34,15 +34,7 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 => product.floats::<f32>(),
         DType::F64 => product.floats::<f64>(),
-        DType::Bool
-        | DType::U8
-        | DType::U16
-        | DType::U32
-        | DType::U64
-        | DType::I8
-        | DType::I16
-        | DType::I32
-        | DType::I64 => product.ints(dtype),
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => product.ints(dtype),
     }
     drop(wide);
     Ok(Arc::new(copy::stored(cpu, out, batch * m * n, dtype)?))

@@ -45,10 +45,7 @@ fn map(size: usize) -> Option<NonNull<u8>> {
     let total = size.checked_add(MAPPED)?;
     // SAFETY: an anonymous private mapping touches no existing memory; the cuts lie inside it.
     unsafe {
-        let (read_write, private) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
+        let (read_write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let start = libc::mmap(std::ptr::null_mut(), total, read_write, private, -1, 0);
         if start == libc::MAP_FAILED {
             return None;

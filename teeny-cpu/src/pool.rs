@@ -29,10 +29,7 @@ fn class_of(bytes: usize) -> (usize, usize) {
     let octave = (bytes - 1).ilog2(); // 2^octave < bytes <= 2^(octave + 1)
     let quarter = 1usize << (octave - 2);
     let q = (bytes - (1 << octave)).div_ceil(quarter); // 1..=4
-    (
-        4 * (octave as usize - 8) + 3 + q,
-        (1 << octave) + q * quarter,
-    )
+    (4 * (octave as usize - 8) + 3 + q, (1 << octave) + q * quarter)
 }
 
 /// What a pool has done so far. Exact whenever no other thread is inside the pool.
@@ -145,11 +142,7 @@ impl Pool {
     /// A buffer of at least `bytes` bytes, aligned to 64: zeros or stale data.
     pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Buffer, OutOfMemory> {
         if bytes > isize::MAX as usize / 4 || class_of(bytes).0 >= CLASSES {
-            return Err(OutOfMemory {
-                wanted: bytes,
-                live: self.live.load(Relaxed),
-                limit: None,
-            });
+            return Err(OutOfMemory { wanted: bytes, live: self.live.load(Relaxed), limit: None });
         }
         let (class, size) = class_of(bytes);
         self.add_live(bytes, size)?;
@@ -157,19 +150,10 @@ impl Pool {
             Some(block) => block,
             None => self.from_os(size).ok_or_else(|| {
                 let live = self.live.fetch_sub(size, Relaxed) - size;
-                OutOfMemory {
-                    wanted: bytes,
-                    live,
-                    limit: None,
-                }
+                OutOfMemory { wanted: bytes, live, limit: None }
             })?,
         };
-        Ok(Buffer {
-            block,
-            class: class as u32,
-            bytes,
-            pool: self.clone(),
-        })
+        Ok(Buffer { block, class: class as u32, bytes, pool: self.clone() })
     }
 
     fn add_live(&self, wanted: usize, size: usize) -> Result<(), OutOfMemory> {
@@ -181,11 +165,7 @@ impl Pool {
             match self.live.fetch_update(Relaxed, Relaxed, fits) {
                 Ok(before) => before + size,
                 Err(live) => {
-                    return Err(OutOfMemory {
-                        wanted,
-                        live,
-                        limit: Some(limit),
-                    });
+                    return Err(OutOfMemory { wanted, live, limit: Some(limit) });
                 }
             }
         };
@@ -197,11 +177,7 @@ impl Pool {
 
     /// The shard for `size` seen from this thread.
     fn shard(&self, size: usize) -> &Shard {
-        if size <= SHARDED {
-            &self.shards[home()]
-        } else {
-            &self.shared
-        }
+        if size <= SHARDED { &self.shards[home()] } else { &self.shared }
     }
 
     fn reuse(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
@@ -263,11 +239,7 @@ impl Pool {
 
     /// Gives cached blocks back to the OS, largest first, until at most `keep` bytes are cached.
     pub(crate) fn trim(&self, keep: usize) {
-        let cached = || {
-            self.held
-                .load(Relaxed)
-                .saturating_sub(self.live.load(Relaxed))
-        };
+        let cached = || self.held.load(Relaxed).saturating_sub(self.live.load(Relaxed));
         if self.trimming.swap(true, Acquire) {
             return;
         }
@@ -371,10 +343,6 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.give(
-            self.block,
-            self.class as usize,
-            class_size(self.class as usize),
-        );
+        self.pool.give(self.block, self.class as usize, class_size(self.class as usize));
     }
 }

@@ -62,11 +62,7 @@ type Call = unsafe fn(*const (), usize);
 ///
 /// If chunks panic, one of the panics is raised here after the others have finished.
 pub(crate) fn for_each_chunk<F: Fn(usize) + Sync>(chunks: usize, f: F) {
-    let helpers = if chunks < 2 || INSIDE.get() {
-        0
-    } else {
-        threads().min(chunks) - 1
-    };
+    let helpers = if chunks < 2 || INSIDE.get() { 0 } else { threads().min(chunks) - 1 };
     if helpers == 0 || chunks > u32::MAX as usize || CREW.busy.swap(true, Acquire) {
         (0..chunks).for_each(f);
         return;
@@ -92,11 +88,7 @@ pub(crate) fn for_each_chunk<F: Fn(usize) + Sync>(chunks: usize, f: F) {
     let mut looks = 0u32;
     while CREW.done.load(Acquire) < chunks {
         looks += 1;
-        if looks < LINGER {
-            std::hint::spin_loop()
-        } else {
-            std::thread::yield_now()
-        }
+        if looks < LINGER { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
     let panic = CREW.panic.lock().ok().and_then(|mut panic| panic.take());
     CREW.busy.store(false, Release);
@@ -109,10 +101,7 @@ pub(crate) fn for_each_chunk<F: Fn(usize) + Sync>(chunks: usize, f: F) {
 fn recruit(wanted: usize) {
     let mut members = CREW.members.load(Relaxed);
     while members < wanted {
-        match CREW
-            .members
-            .compare_exchange_weak(members, members + 1, Relaxed, Relaxed)
-        {
+        match CREW.members.compare_exchange_weak(members, members + 1, Relaxed, Relaxed) {
             Ok(_) => {
                 rayon::spawn(linger);
                 members += 1;
@@ -130,12 +119,7 @@ fn linger() {
         let state = CREW.state.load(Acquire);
         let generation = state >> 32;
         let open = state as u32 > 0 && generation != served;
-        if open
-            && CREW
-                .seats
-                .fetch_update(Relaxed, Relaxed, |seats| seats.checked_sub(1))
-                .is_ok()
-        {
+        if open && CREW.seats.fetch_update(Relaxed, Relaxed, |seats| seats.checked_sub(1)).is_ok() {
             served = generation;
             INSIDE.set(true);
             work(generation);
@@ -157,11 +141,7 @@ fn work(generation: u64) {
         if state >> 32 != generation || left == 0 {
             return;
         }
-        if CREW
-            .state
-            .compare_exchange_weak(state, state - 1, AcqRel, Relaxed)
-            .is_err()
-        {
+        if CREW.state.compare_exchange_weak(state, state - 1, AcqRel, Relaxed).is_err() {
             continue;
         }
         // The claim keeps the job alive: its owner waits until `done` counts this chunk.

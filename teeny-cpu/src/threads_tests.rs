@@ -25,9 +25,7 @@ fn a45_nested_and_concurrent_calls_finish() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..200 {
-                    for_each_chunk(4, |_| {
-                        for_each_chunk(3, |_| drop(total.fetch_add(1, Relaxed)))
-                    });
+                    for_each_chunk(4, |_| for_each_chunk(3, |_| drop(total.fetch_add(1, Relaxed))));
                 }
             });
         }
@@ -38,8 +36,7 @@ fn a45_nested_and_concurrent_calls_finish() {
 #[test]
 fn a45_a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
     for _ in 0..20 {
-        let caught =
-            std::panic::catch_unwind(|| for_each_chunk(16, |i| assert!(i != 5, "chunk five")));
+        let caught = std::panic::catch_unwind(|| for_each_chunk(16, |i| assert!(i != 5, "chunk five")));
         let text = *caught.unwrap_err().downcast::<&str>().unwrap();
         assert_eq!(text, "chunk five");
     }
@@ -51,10 +48,7 @@ fn a45_a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
 #[test]
 fn a45_a_pool_of_n_threads_is_never_exceeded() {
     for n in 1..=4 {
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(n)
-            .build()
-            .unwrap();
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap();
         for _ in 0..20 {
             let seen = Mutex::new(HashSet::new());
             pool.install(|| {
@@ -73,8 +67,6 @@ fn a45_a_pool_of_n_threads_is_never_exceeded() {
 fn a45_callers_inside_a_parallel_iterator_do_not_deadlock() {
     use rayon::prelude::*;
     let count = AtomicUsize::new(0);
-    (0..64)
-        .into_par_iter()
-        .for_each(|_| for_each_chunk(8, |_| drop(count.fetch_add(1, Relaxed))));
+    (0..64).into_par_iter().for_each(|_| for_each_chunk(8, |_| drop(count.fetch_add(1, Relaxed))));
     assert_eq!(count.load(Relaxed), 512);
 }

@@ -35,16 +35,7 @@ fn scale<V: F32s>(p: V, n: V::I) -> V {
 /// `e^r` for |r| <= 0.348: `1 + r + r² q(r)`, relative error 3.1e-9.
 #[inline(always)]
 fn exp_core<V: F32s>(r: V) -> V {
-    let q = poly(
-        r,
-        [
-            0.499_999_94,
-            0.166_665_2,
-            0.041_668_4,
-            0.008_368_851,
-            0.001_381_435,
-        ],
-    );
+    let q = poly(r, [0.499_999_94, 0.166_665_2, 0.041_668_4, 0.008_368_851, 0.001_381_435]);
     r.mul(r).fma(q, r).add(V::splat(1.0))
 }
 
@@ -79,19 +70,7 @@ pub(crate) fn log<V: F32s>(x: V) -> V {
     let m = V::from_bits(V::i_sub(up.bits(), V::i_shl::<23>(exponent)));
     let e = V::from_i32(exponent).add(bias);
     let f = m.sub(V::splat(1.0));
-    let q = poly(
-        f,
-        [
-            0.333_333_3,
-            -0.250_008_26,
-            0.200_012_36,
-            -0.166_231_48,
-            0.142_013_92,
-            -0.131_619_9,
-            0.127_652_65,
-            -0.076_342_22,
-        ],
-    );
+    let q = poly(f, [0.333_333_3, -0.250_008_26, 0.200_012_36, -0.166_231_48, 0.142_013_92, -0.131_619_9, 0.127_652_65, -0.076_342_22]);
     let f2 = f.mul(f);
     let tail = f2.mul(f).fma(q, e.mul(V::splat(LN2_LO)));
     let tail = f2.fma(V::splat(-0.5), tail);
@@ -108,27 +87,12 @@ pub(crate) fn log<V: F32s>(x: V) -> V {
 pub(crate) fn tanh<V: F32s>(x: V) -> V {
     let a = x.abs();
     let u = x.mul(x);
-    let q = poly(
-        u,
-        [
-            -0.333_333,
-            0.133_319_59,
-            -0.053_786_684,
-            0.020_805_389,
-            -0.005_905_872_7,
-        ],
-    );
+    let q = poly(u, [-0.333_333, 0.133_319_59, -0.053_786_684, 0.020_805_389, -0.005_905_872_7]);
     let small = u.mul(x).fma(q, x);
     let e = exp(V::splat(10.0).min(a).mul(V::splat(2.0)));
-    let large = V::splat(1.0)
-        .sub(V::splat(2.0).div(e.add(V::splat(1.0))))
-        .xor_sign(x);
+    let large = V::splat(1.0).sub(V::splat(2.0).div(e.add(V::splat(1.0)))).xor_sign(x);
     // For x = -0 the fused sum is +0 + -0; taking the sign from x keeps it.
-    V::select(
-        a.lt(V::splat(0.6)),
-        V::select(x.eq(V::splat(0.0)), x, small),
-        large,
-    )
+    V::select(a.lt(V::splat(0.6)), V::select(x.eq(V::splat(0.0)), x, small), large)
 }
 
 /// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - e^-p(x)` above with `p = -ln erfc` on [0.9, 4]
@@ -136,38 +100,14 @@ pub(crate) fn tanh<V: F32s>(x: V) -> V {
 #[inline(always)]
 pub(crate) fn erf<V: F32s>(x: V) -> V {
     let a = x.abs();
-    let q = poly(
-        x.mul(x),
-        [
-            0.128_379_17,
-            -0.376_126_32,
-            0.112_836_73,
-            -0.026_858_104,
-            0.005_197_796,
-            -8.105_952e-4,
-            8.215_379e-5,
-        ],
-    );
+    let q = poly(x.mul(x), [0.128_379_17, -0.376_126_32, 0.112_836_73, -0.026_858_104, 0.005_197_796, -8.105_952e-4, 8.215_379e-5]);
     let small = x.fma(q, x);
     let p = poly(
         V::splat(4.0).min(a),
-        [
-            -1.692_047_4e-4,
-            1.129_488_3,
-            0.633_400_86,
-            0.108_220_384,
-            -0.025_080_616,
-            0.004_156_254_7,
-            -4.313_935e-4,
-            2.082_861_6e-5,
-        ],
+        [-1.692_047_4e-4, 1.129_488_3, 0.633_400_86, 0.108_220_384, -0.025_080_616, 0.004_156_254_7, -4.313_935e-4, 2.082_861_6e-5],
     );
     let large = V::splat(1.0).sub(exp(V::splat(0.0).sub(p))).xor_sign(x);
-    V::select(
-        a.lt(V::splat(0.9)),
-        V::select(x.eq(V::splat(0.0)), x, small),
-        large,
-    )
+    V::select(a.lt(V::splat(0.9)), V::select(x.eq(V::splat(0.0)), x, small), large)
 }
 
 /// π/2 in three parts of 24 bits each, by rounding and subtracting.
@@ -236,14 +176,7 @@ functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, Sig
 ///
 /// # Safety
 /// As `map1`.
-pub(crate) unsafe fn map_trig(
-    level: Level,
-    cosine: bool,
-    x: *const f32,
-    y: *mut f32,
-    n: usize,
-    stream: bool,
-) {
+pub(crate) unsafe fn map_trig(level: Level, cosine: bool, x: *const f32, y: *mut f32, n: usize, stream: bool) {
     /// Blocks that stay in L1 between the three passes.
     const BLOCK: usize = 1024;
     let mut at = 0;

@@ -58,18 +58,10 @@ const FUNCTIONS: [(&str, Loop, fn(f64) -> f64); 8] = [
 /// Distance in units in the last place; zero for two NaN, and between zeros only if their signs agree.
 fn ulps(got: f32, want: f32) -> i64 {
     if got.is_nan() || want.is_nan() {
-        return if got.is_nan() && want.is_nan() {
-            0
-        } else {
-            i64::MAX
-        };
+        return if got.is_nan() && want.is_nan() { 0 } else { i64::MAX };
     }
     if got == 0.0 && want == 0.0 {
-        return if got.to_bits() == want.to_bits() {
-            0
-        } else {
-            i64::MAX
-        };
+        return if got.to_bits() == want.to_bits() { 0 } else { i64::MAX };
     }
     let line = |x: f32| {
         let b = i64::from(x.to_bits() & 0x7fff_ffff);

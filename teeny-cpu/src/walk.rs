@@ -43,8 +43,7 @@ impl Walk {
                 continue;
             }
             let last = walk.ndim.wrapping_sub(1);
-            let merges = walk.ndim > 0
-                && views.iter().zip(&walk.strides).all(|(v, s)| s[last] == v.strides[axis] * size as isize);
+            let merges = walk.ndim > 0 && views.iter().zip(&walk.strides).all(|(v, s)| s[last] == v.strides[axis] * size as isize);
             let at = if merges { last } else { walk.ndim };
             walk.sizes[at] = if merges { walk.sizes[at] * size } else { size };
             for (view, strides) in views.iter().zip(&mut walk.strides) {

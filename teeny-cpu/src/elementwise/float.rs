@@ -89,10 +89,29 @@ pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut 
             O::Tan => by_f64(x, y, n, f64::tan),
             O::Atan => by_f64(x, y, n, f64::atan),
             O::Not | O::IsNan => unexpected(op, "f32"),
-            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem
-            | O::FloorDiv | O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr | O::Where => {
-                unexpected(op, "one operand")
-            }
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Add
+            | O::Sub
+            | O::Mul
+            | O::Div
+            | O::Pow
+            | O::Max
+            | O::Min
+            | O::Rem
+            | O::FloorDiv
+            | O::CmpLt
+            | O::CmpLe
+            | O::CmpEq
+            | O::CmpNe
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr
+            | O::Where => unexpected(op, "one operand"),
         }
     }
 }
@@ -137,9 +156,35 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
             O::FloorDiv => by_f64(floor_div),
             O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
             O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f32"),
-            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Exp
-            | O::Exp2 | O::Expm1 | O::Log | O::Log2 | O::Log1p | O::Sin | O::Cos | O::Tan | O::Atan | O::Tanh | O::Erf | O::Floor
-            | O::Ceil | O::Round | O::Trunc | O::Not | O::IsNan | O::Where => unexpected(op, "two operands"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Expm1
+            | O::Log
+            | O::Log2
+            | O::Log1p
+            | O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc
+            | O::Not
+            | O::IsNan
+            | O::Where => unexpected(op, "two operands"),
         }
     }
 }
@@ -181,10 +226,29 @@ impl Work for Unary64<'_> {
             O::Round => each(x, y, f64::round_ties_even),
             O::Trunc => each(x, y, f64::trunc),
             O::Not | O::IsNan => unexpected(op, "f64"),
-            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem
-            | O::FloorDiv | O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr | O::Where => {
-                unexpected(op, "one operand")
-            }
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Add
+            | O::Sub
+            | O::Mul
+            | O::Div
+            | O::Pow
+            | O::Max
+            | O::Min
+            | O::Rem
+            | O::FloorDiv
+            | O::CmpLt
+            | O::CmpLe
+            | O::CmpEq
+            | O::CmpNe
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr
+            | O::Where => unexpected(op, "one operand"),
         }
     }
 }
@@ -215,9 +279,35 @@ impl Work for Binary64<'_> {
             O::FloorDiv => pairs(a, b, y, floor_div),
             O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
             O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f64"),
-            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Exp
-            | O::Exp2 | O::Expm1 | O::Log | O::Log2 | O::Log1p | O::Sin | O::Cos | O::Tan | O::Atan | O::Tanh | O::Erf | O::Floor
-            | O::Ceil | O::Round | O::Trunc | O::Not | O::IsNan | O::Where => unexpected(op, "two operands"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Expm1
+            | O::Log
+            | O::Log2
+            | O::Log1p
+            | O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc
+            | O::Not
+            | O::IsNan
+            | O::Where => unexpected(op, "two operands"),
         }
     }
 }

@@ -150,10 +150,10 @@ impl<T: Int> Work for IntUnary<'_, T> {
             Abs => each(x, y, T::abs),
             Sign => each(x, y, T::sign),
             Not => each(x, y, T::not),
-            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil
-            | Round | Trunc | IsNan => unexpected(op, "integers"),
-            Input(_) | Param(_) | Const(_) | Cast | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq
-            | CmpNe | And | Or | Xor | Shl | Shr | Where => unexpected(op, "one operand"),
+            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc
+            | IsNan => unexpected(op, "integers"),
+            Input(_) | Param(_) | Const(_) | Cast | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe
+            | And | Or | Xor | Shl | Shr | Where => unexpected(op, "one operand"),
         }
     }
 }
@@ -180,8 +180,8 @@ impl<T: Int> Work for IntBinary<'_, T> {
             Shr => pairs(a, b, y, T::shr),
             CmpLt | CmpLe | CmpEq | CmpNe => unexpected(op, "arithmetic"),
             Div => unexpected(op, "integers"),
-            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p
-            | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Where => unexpected(op, "two operands"),
+            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos
+            | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Where => unexpected(op, "two operands"),
         }
     }
 }
@@ -205,9 +205,9 @@ impl<T: Copy + PartialOrd> Work for Compare<'_, T> {
             CmpLe => pairs(a, b, y, |a, b| u8::from(a <= b)),
             CmpEq => pairs(a, b, y, |a, b| u8::from(a == b)),
             CmpNe => pairs(a, b, y, |a, b| u8::from(a != b)),
-            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p
-            | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Pow | Max | Min
-            | Rem | FloorDiv | And | Or | Xor | Shl | Shr | Where => unexpected(op, "a comparison"),
+            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos
+            | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv
+            | And | Or | Xor | Shl | Shr | Where => unexpected(op, "a comparison"),
         }
     }
 }

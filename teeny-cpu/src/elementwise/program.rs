@@ -150,14 +150,7 @@ pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
 
 impl<'a> Program<'a> {
     /// Binds `kernel` to `views`, all of the sizes `shape`.
-    pub(crate) fn new(
-        level: Level,
-        kernel: &'a Kernel,
-        plan: &'a Plan,
-        shape: &[usize],
-        views: &'a [View],
-        params: &'a [Scalar],
-    ) -> Program<'a> {
+    pub(crate) fn new(level: Level, kernel: &'a Kernel, plan: &'a Plan, shape: &[usize], views: &'a [View], params: &'a [Scalar]) -> Program<'a> {
         let walk = Walk::new(shape, views);
         let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
         let plain = |node: &OpNode| node.dtype == DType::F32 && !matches!(node.op, OpCode::Cast | OpCode::Where);

@@ -82,9 +82,7 @@ impl F32s for V {
     }
     #[inline(always)]
     fn round(self) -> Self {
-        V(op!(_mm256_round_ps::<
-            { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC },
-        >(self.0)))
+        V(op!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
     }
     #[inline(always)]
     fn floor(self) -> Self {

@@ -82,15 +82,11 @@ impl F32s for V {
     }
     #[inline(always)]
     fn round(self) -> Self {
-        V(op!(_mm512_roundscale_ps::<
-            { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC },
-        >(self.0)))
+        V(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
     }
     #[inline(always)]
     fn floor(self) -> Self {
-        V(op!(_mm512_roundscale_ps::<
-            { _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC },
-        >(self.0)))
+        V(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
     }
     #[inline(always)]
     fn lt(self, o: Self) -> Self::M {

@@ -86,20 +86,8 @@ impl<F: Unary> Work for Map1<F> {
 /// # Safety
 /// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
 #[inline]
-pub(crate) unsafe fn map1<F: Unary>(
-    level: Level,
-    x: *const f32,
-    y: *mut f32,
-    n: usize,
-    stream: bool,
-) {
-    level.run(Map1::<F> {
-        x,
-        y,
-        n,
-        stream,
-        f: PhantomData,
-    });
+pub(crate) unsafe fn map1<F: Unary>(level: Level, x: *const f32, y: *mut f32, n: usize, stream: bool) {
+    level.run(Map1::<F> { x, y, n, stream, f: PhantomData });
 }
 
 struct Map2<F> {
@@ -121,16 +109,8 @@ impl<F: Binary> Map2<F> {
         let (y, n) = (self.y, self.n);
         // SAFETY: as in `Map1`.
         unsafe {
-            let (va, vb) = (
-                V::load(if A { SPARE.as_ptr() } else { a }),
-                V::load(if B { SPARE.as_ptr() } else { b }),
-            );
-            let get = |i: usize| {
-                F::eval(
-                    if A { V::load(a.add(i)) } else { va },
-                    if B { V::load(b.add(i)) } else { vb },
-                )
-            };
+            let (va, vb) = (V::load(if A { SPARE.as_ptr() } else { a }), V::load(if B { SPARE.as_ptr() } else { b }));
+            let get = |i: usize| F::eval(if A { V::load(a.add(i)) } else { va }, if B { V::load(b.add(i)) } else { vb });
             let pad = |i: usize, count: usize| {
                 let (mut pa, mut pb) = ([0.0f32; WIDEST], [0.0f32; WIDEST]);
                 if A {
@@ -139,10 +119,7 @@ impl<F: Binary> Map2<F> {
                 if B {
                     std::ptr::copy_nonoverlapping(b.add(i), pb.as_mut_ptr(), count);
                 }
-                let out = F::eval(
-                    if A { V::load(pa.as_ptr()) } else { va },
-                    if B { V::load(pb.as_ptr()) } else { vb },
-                );
+                let out = F::eval(if A { V::load(pa.as_ptr()) } else { va }, if B { V::load(pb.as_ptr()) } else { vb });
                 out.store(pa.as_mut_ptr());
                 std::ptr::copy_nonoverlapping(pa.as_ptr(), y.add(i), count);
             };
@@ -187,12 +164,8 @@ impl<F: Binary> Work for Map2<F> {
         unsafe {
             match (self.a, self.b) {
                 (Operand::Slice(a), Operand::Slice(b)) => self.go::<V, true, true>(a, b),
-                (Operand::Slice(a), Operand::Splat(b)) => {
-                    self.go::<V, true, false>(a, splat(b).as_ptr())
-                }
-                (Operand::Splat(a), Operand::Slice(b)) => {
-                    self.go::<V, false, true>(splat(a).as_ptr(), b)
-                }
+                (Operand::Slice(a), Operand::Splat(b)) => self.go::<V, true, false>(a, splat(b).as_ptr()),
+                (Operand::Splat(a), Operand::Slice(b)) => self.go::<V, false, true>(splat(a).as_ptr(), b),
                 (Operand::Splat(a), Operand::Splat(b)) => {
                     self.go::<V, false, false>(splat(a).as_ptr(), splat(b).as_ptr());
                 }
@@ -206,22 +179,8 @@ impl<F: Binary> Work for Map2<F> {
 /// # Safety
 /// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does not overlap it.
 #[inline]
-pub(crate) unsafe fn map2<F: Binary>(
-    level: Level,
-    a: Operand,
-    b: Operand,
-    y: *mut f32,
-    n: usize,
-    stream: bool,
-) {
-    level.run(Map2::<F> {
-        a,
-        b,
-        y,
-        n,
-        stream,
-        f: PhantomData,
-    });
+pub(crate) unsafe fn map2<F: Binary>(level: Level, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
+    level.run(Map2::<F> { a, b, y, n, stream, f: PhantomData });
 }
 
 #[cfg(test)]
@@ -260,21 +219,12 @@ mod tests {
                             let py = y[16 - offset..].as_mut_ptr();
                             // SAFETY: as above.
                             unsafe { map2::<Sub>(level, a, b, py, n, stream) };
-                            assert!(
-                                (0..n).all(|i| y[16 - offset + i] == want(i)),
-                                "{level:?} {n} {offset} {stream}"
-                            );
+                            assert!((0..n).all(|i| y[16 - offset + i] == want(i)), "{level:?} {n} {offset} {stream}");
                             assert_eq!(y[16 - offset + n], 7.0, "wrote past the end");
                         };
-                        check(Operand::Slice(px), Operand::Slice(x.as_ptr()), &|i| {
-                            x[offset + i] - x[i]
-                        });
-                        check(Operand::Slice(px), Operand::Splat(3.0), &|i| {
-                            x[offset + i] - 3.0
-                        });
-                        check(Operand::Splat(3.0), Operand::Slice(px), &|i| {
-                            3.0 - x[offset + i]
-                        });
+                        check(Operand::Slice(px), Operand::Slice(x.as_ptr()), &|i| x[offset + i] - x[i]);
+                        check(Operand::Slice(px), Operand::Splat(3.0), &|i| x[offset + i] - 3.0);
+                        check(Operand::Splat(3.0), Operand::Slice(px), &|i| 3.0 - x[offset + i]);
                         check(Operand::Splat(3.0), Operand::Splat(1.0), &|_| 2.0);
                     }
                 }

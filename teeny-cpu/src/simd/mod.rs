@@ -28,10 +28,7 @@ impl Level {
     /// Every level that this machine can run, lowest first.
     pub fn available() -> Vec<Level> {
         let best = detect();
-        [Level::Portable, Level::Avx2, Level::Avx512]
-            .into_iter()
-            .filter(|&level| level <= best)
-            .collect()
+        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|&level| level <= best).collect()
     }
 
     /// The level in use unless a device was built with another: the best one, or the one that `TEENY_CPU_LEVEL` names

@@ -92,11 +92,7 @@ impl F32s for V {
         const BIG: f32 = 12_582_912.0;
         V(std::array::from_fn(|i| {
             let x = self.0[i];
-            if x.abs() < 4_194_304.0 {
-                ((x + BIG) - BIG).copysign(x)
-            } else {
-                x.round_ties_even()
-            }
+            if x.abs() < 4_194_304.0 { ((x + BIG) - BIG).copysign(x) } else { x.round_ties_even() }
         }))
     }
     #[inline(always)]
