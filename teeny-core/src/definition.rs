@@ -43,6 +43,17 @@ pub(crate) fn contiguous<D: Device + ?Sized>(device: &D, x: &Tensor) -> Result<S
     outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))
 }
 
+pub(crate) fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
+    let mut out = Tensor::zeros(shape, tensors[0].dtype(), tensors[0])?;
+    let mut start = 0;
+    for part in tensors {
+        let end = start + part.shape()[axis];
+        out = out.slice_assign(axis as isize, start..end, part)?;
+        start = end;
+    }
+    finish(out)
+}
+
 pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);

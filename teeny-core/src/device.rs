@@ -267,6 +267,11 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         definition::contiguous(self, x)
     }
 
+    /// The tensors (one type) one after another along `axis`, together of shape `shape`.
+    fn cat(&self, tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
+        definition::cat(tensors, axis, shape)
+    }
+
     /// `exp(x - max) / sum` along `axis`; floats.
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
         definition::softmax(x, axis)

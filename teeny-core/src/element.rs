@@ -2,7 +2,9 @@
 
 use crate::dtype::DType;
 use crate::scalar::Scalar;
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
+use std::borrow::Cow;
 
 mod sealed {
     pub trait Sealed {}
@@ -18,14 +20,15 @@ pub trait Element: sealed::Sealed + Copy + PartialEq + PartialOrd + Default + st
     fn to_scalar(self) -> Scalar;
     /// The nearest value of this type, by the rules of [`Scalar::cast`].
     fn from_scalar(scalar: Scalar) -> Self;
-    /// Appends the little-endian bytes of `values` to `out`.
-    fn extend_bytes(values: &[Self], out: &mut Vec<u8>);
+    /// The little-endian bytes of `values`; on a little-endian machine the memory itself.
+    fn to_bytes(values: &[Self]) -> Cow<'_, [u8]>;
     /// The values whose little-endian bytes are `bytes`; a trailing part of an element is ignored. A bool is true if its byte is not 0.
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
+/// `$words` and `$words_mut` see a slice of `$t` as the plain integers or floats `$word` of the same size, whose bytes may be copied.
 macro_rules! element {
-    ($($t:ty => $dtype:ident, $to:expr, $from:expr;)*) => {$(
+    ($($t:ty as $word:ty, $dtype:ident, $to:expr, $from:expr, $words:expr, $words_mut:expr;)*) => {$(
         impl sealed::Sealed for $t {}
         impl Element for $t {
             const DTYPE: DType = DType::$dtype;
@@ -33,31 +36,50 @@ macro_rules! element {
             fn to_scalar(self) -> Scalar { ($to)(self) }
             #[inline]
             fn from_scalar(scalar: Scalar) -> Self { ($from)(scalar) }
-            fn extend_bytes(values: &[Self], out: &mut Vec<u8>) {
-                out.reserve(size_of_val(values));
-                for value in values { out.extend_from_slice(&value.to_le_bytes()); }
+            fn to_bytes(values: &[Self]) -> Cow<'_, [u8]> {
+                if cfg!(target_endian = "little") {
+                    let words: fn(&[$t]) -> &[$word] = $words;
+                    return Cow::Borrowed(bytemuck::cast_slice(words(values)));
+                }
+                Cow::Owned(values.iter().flat_map(|v| v.to_le_bytes()).collect())
             }
             fn from_bytes(bytes: &[u8]) -> Vec<Self> {
                 const SIZE: usize = size_of::<$t>();
+                let whole = bytes.len() / SIZE * SIZE;
+                if cfg!(target_endian = "little") {
+                    let mut values = vec![<$t>::default(); bytes.len() / SIZE];
+                    let words: fn(&mut [$t]) -> &mut [$word] = $words_mut;
+                    bytemuck::cast_slice_mut::<$word, u8>(words(&mut values)).copy_from_slice(&bytes[..whole]);
+                    return values;
+                }
                 bytes.chunks_exact(SIZE).map(|c| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"))).collect()
             }
         }
     )*};
 }
 
+macro_rules! number {
+    ($($t:ty, $dtype:ident, $to:expr, $from:expr;)*) => {
+        element! { $($t as $t, $dtype, $to, $from, |v| v, |v| v;)* }
+    };
+}
+
+number! {
+    u8, U8, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u8, s => s.to_u64_wrapping() as u8 };
+    u16, U16, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u16, s => s.to_u64_wrapping() as u16 };
+    u32, U32, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u32, s => s.to_u64_wrapping() as u32 };
+    u64, U64, Scalar::UInt, |s: Scalar| s.to_u64_wrapping();
+    i8, I8, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i8, s => s.to_i64_wrapping() as i8 };
+    i16, I16, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i16, s => s.to_i64_wrapping() as i16 };
+    i32, I32, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i32, s => s.to_i64_wrapping() as i32 };
+    i64, I64, Scalar::Int, |s: Scalar| s.to_i64_wrapping();
+    f32, F32, |v| Scalar::Float(v as f64), |s: Scalar| s.to_f64() as f32;
+    f64, F64, Scalar::Float, |s: Scalar| s.to_f64();
+}
+
 element! {
-    u8 => U8, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u8, s => s.to_u64_wrapping() as u8 };
-    u16 => U16, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u16, s => s.to_u64_wrapping() as u16 };
-    u32 => U32, |v| Scalar::UInt(v as u64), |s: Scalar| match s { Scalar::Float(v) => v as u32, s => s.to_u64_wrapping() as u32 };
-    u64 => U64, Scalar::UInt, |s: Scalar| match s { Scalar::Float(v) => v as u64, s => s.to_u64_wrapping() as u64 };
-    i8 => I8, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i8, s => s.to_i64_wrapping() as i8 };
-    i16 => I16, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i16, s => s.to_i64_wrapping() as i16 };
-    i32 => I32, |v| Scalar::Int(v as i64), |s: Scalar| match s { Scalar::Float(v) => v as i32, s => s.to_i64_wrapping() as i32 };
-    i64 => I64, Scalar::Int, |s: Scalar| match s { Scalar::Float(v) => v as i64, s => s.to_i64_wrapping() as i64 };
-    f16 => F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(s.to_f64());
-    bf16 => BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(s.to_f64());
-    f32 => F32, |v| Scalar::Float(v as f64), |s: Scalar| s.to_f64() as f32;
-    f64 => F64, Scalar::Float, |s: Scalar| s.to_f64();
+    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(s.to_f64()), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
+    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(s.to_f64()), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
 }
 
 impl sealed::Sealed for bool {}
@@ -71,8 +93,8 @@ impl Element for bool {
     fn from_scalar(scalar: Scalar) -> Self {
         scalar.to_bool()
     }
-    fn extend_bytes(values: &[Self], out: &mut Vec<u8>) {
-        out.extend(values.iter().map(|&v| v as u8));
+    fn to_bytes(values: &[Self]) -> Cow<'_, [u8]> {
+        Cow::Borrowed(bytemuck::cast_slice(values))
     }
     fn from_bytes(bytes: &[u8]) -> Vec<Self> {
         bytes.iter().map(|&b| b != 0).collect()

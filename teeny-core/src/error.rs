@@ -66,7 +66,6 @@ struct Inner {
 
 impl Error {
     /// An error of `kind`; operation and place come from the operation in progress on this thread, if any.
-    #[track_caller]
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let context = context::current();
         Error(Box::new(Inner {

@@ -1,39 +1,353 @@
-//! The oracle.
-use crate::device::*;
+//! The oracle: every operation in the plainest way there is, one element at a time, in row-major order.
+//!
+//! Elements are kept as [`Scalar`]s; floats accumulate in f64, integers in 64 bits that wrap, and results are rounded once to their type. There is no
+//! blocking, no vector, no thread and no reuse of memory, so that this file can be read as the definition of what a [`Device`] does. It refuses to be
+//! fast. The provided methods are not overridden: softmax, convolution and the like mean what [`crate::device`] makes of the primitives here.
+
+use crate::device::{Device, DeviceInfo, Outputs, ReduceOp, ScanOp, ScatterMode, Stats};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::element::Element;
+use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
-use crate::storage::StorageRef;
+use crate::storage::{Storage, StorageRef, downcast, downcast_mut};
 use crate::tensor::Tensor;
+use std::any::Any;
+use std::cmp::Ordering as Order;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The naive device.
-#[derive(Debug)]
-pub struct Reference;
+/// The naive device that says what every operation means.
+///
+/// # Example
+/// ```
+/// use teeny_core::{Reference, Tensor};
+/// let x = Tensor::new([3.0f32, 1.0, 2.0], &Reference::new()).unwrap();
+/// assert_eq!(x.sum_all().unwrap().item::<f32>().unwrap(), 6.0);
+/// ```
+#[derive(Debug, Default)]
+pub struct Reference {
+    memory: Arc<Memory>,
+}
+
+/// What [`Stats`] counts. Bytes are those of the element types, not of the scalars that stand for them.
+#[derive(Debug, Default)]
+struct Memory {
+    allocations: AtomicU64,
+    live: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// The storage of this device.
+struct Values {
+    values: Vec<Scalar>,
+    dtype: DType,
+    memory: Arc<Memory>,
+}
+
+impl Storage for Values {
+    fn len(&self) -> usize {
+        self.values.len()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+impl Drop for Values {
+    fn drop(&mut self) {
+        self.memory.live.fetch_sub((self.values.len() * self.dtype.size()) as u64, Ordering::Relaxed);
+    }
+}
+
 impl Reference {
     /// A new reference device.
     pub fn new() -> Arc<Reference> {
-        Arc::new(Reference)
+        Arc::new(Reference::default())
+    }
+
+    /// New storage with `values` rounded to `dtype`.
+    fn store(&self, mut values: Vec<Scalar>, dtype: DType) -> StorageRef {
+        for value in &mut values {
+            *value = value.cast(dtype);
+        }
+        let bytes = (values.len() * dtype.size()) as u64;
+        self.memory.allocations.fetch_add(1, Ordering::Relaxed);
+        let live = self.memory.live.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.memory.peak.fetch_max(live, Ordering::Relaxed);
+        Arc::new(Values { values, dtype, memory: self.memory.clone() })
     }
 }
-#[rustfmt::skip]
+
+/// The elements of `x` in row-major order of `layout`, a layout over the storage of `x`.
+fn read_as(x: &Tensor, layout: &Layout) -> Result<Vec<Scalar>> {
+    let values = &downcast::<Values>(x.storage())?.values;
+    Ok(layout.positions().map(|p| values[p]).collect())
+}
+
+/// The elements of `x` in row-major order.
+fn read(x: &Tensor) -> Result<Vec<Scalar>> {
+    read_as(x, x.layout())
+}
+
+/// The axes `0..ndim` without `last`, then `last`.
+fn with_last(ndim: usize, last: &[usize]) -> Vec<usize> {
+    (0..ndim).filter(|a| !last.contains(a)).chain(last.iter().copied()).collect()
+}
+
+/// Runs `line` on every line of `x` along `axis`; the lines it gives back, as long as the axis, are put together in the shape of `x`.
+fn along<T: Copy>(x: &Tensor, axis: usize, line: impl Fn(&[Scalar]) -> Vec<T>) -> Result<Vec<T>> {
+    let order = with_last(x.ndim(), &[axis]);
+    let values = read_as(x, &x.layout().permute(&order))?;
+    let mut places = Layout::contiguous(*x.shape()).permute(&order).positions();
+    let mut out = vec![None; values.len()];
+    for part in values.chunks(x.shape()[axis].max(1)) {
+        for (value, place) in line(part).into_iter().zip(&mut places) {
+            out[place] = Some(value);
+        }
+    }
+    Ok(out.into_iter().flatten().collect())
+}
+
+/// The index of the element number `flat` in row-major order.
+fn unravel(mut flat: usize, shape: &Shape) -> Vec<usize> {
+    let mut index = vec![0; shape.ndim()];
+    for axis in (0..shape.ndim()).rev() {
+        index[axis] = flat % shape[axis];
+        flat /= shape[axis];
+    }
+    index
+}
+
+/// For every element of `index` in row-major order: where in a row-major tensor of shape `x` its position along `axis` points.
+fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
+    let layout = Layout::contiguous(*x);
+    let mut out = Vec::with_capacity(index.numel());
+    for (flat, position) in read(index)?.into_iter().enumerate() {
+        let mut place = unravel(flat, index.shape());
+        let inside = usize::try_from(integer(position)).ok().filter(|&p| p < x[axis]);
+        let Some(position) = inside else {
+            return Err(Error::index(format!("index{place:?} is {position}, but axis {axis} of {x} has size {}", x[axis])));
+        };
+        place[axis] = position;
+        out.push(layout.position(&place));
+    }
+    Ok(out)
+}
+
+/// Any integer or bool, exactly.
+fn integer(value: Scalar) -> i128 {
+    match value {
+        Scalar::UInt(v) => v as i128,
+        other => other.to_i64_wrapping() as i128,
+    }
+}
+
+/// `a + b`: floats in f64, integers modulo 2^64.
+fn add(a: Scalar, b: Scalar) -> Scalar {
+    match (a, b) {
+        (Scalar::Float(a), b) => Scalar::Float(a + b.to_f64()),
+        (Scalar::UInt(a), b) => Scalar::UInt(a.wrapping_add(b.to_u64_wrapping())),
+        (a, b) => Scalar::Int(a.to_i64_wrapping().wrapping_add(b.to_i64_wrapping())),
+    }
+}
+
+/// `a * b`: floats in f64, integers modulo 2^64.
+fn mul(a: Scalar, b: Scalar) -> Scalar {
+    match (a, b) {
+        (Scalar::Float(a), b) => Scalar::Float(a * b.to_f64()),
+        (Scalar::UInt(a), b) => Scalar::UInt(a.wrapping_mul(b.to_u64_wrapping())),
+        (a, b) => Scalar::Int(a.to_i64_wrapping().wrapping_mul(b.to_i64_wrapping())),
+    }
+}
+
+/// The number `value` (0 or 1) to start a sum or product of `dtype` with.
+fn neutral(value: u64, dtype: DType) -> Scalar {
+    Scalar::UInt(value).cast(if dtype.is_float() { DType::F64 } else { dtype })
+}
+
+fn is_nan(value: Scalar) -> bool {
+    matches!(value, Scalar::Float(v) if v.is_nan())
+}
+
+/// The order of sorting: numbers by size, NaN above all and equal to itself.
+fn order(a: Scalar, b: Scalar) -> Order {
+    match (a, b) {
+        (Scalar::Float(a), Scalar::Float(b)) => a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
+        (a, b) => integer(a).cmp(&integer(b)),
+    }
+}
+
+/// Where the first NaN is, or else the first element that no other one is `wanted` against.
+fn extremum(values: &[Scalar], wanted: Order) -> usize {
+    let better =
+        |best: usize, i: usize| if !is_nan(values[best]) && (is_nan(values[i]) || order(values[i], values[best]) == wanted) { i } else { best };
+    (1..values.len()).fold(0, better)
+}
+
+/// The larger or smaller of two; NaN if either is.
+fn pick(a: Scalar, b: Scalar, wanted: Order) -> Scalar {
+    [a, b][extremum(&[a, b], wanted)]
+}
+
+fn fold(op: ReduceOp, values: &[Scalar], dtype: DType) -> Scalar {
+    let all = || values.iter().copied();
+    match op {
+        ReduceOp::Sum => all().fold(neutral(0, dtype), add),
+        ReduceOp::Prod => all().fold(neutral(1, dtype), mul),
+        ReduceOp::Max => values[extremum(values, Order::Greater)],
+        ReduceOp::Min => values[extremum(values, Order::Less)],
+        ReduceOp::ArgMax => Scalar::Int(extremum(values, Order::Greater) as i64),
+        ReduceOp::ArgMin => Scalar::Int(extremum(values, Order::Less) as i64),
+        ReduceOp::Any => Scalar::Bool(all().any(Scalar::to_bool)),
+        ReduceOp::All => Scalar::Bool(all().all(Scalar::to_bool)),
+    }
+}
+
 impl Device for Reference {
-    fn info(&self) -> DeviceInfo { unimplemented!() }
-    fn as_any(&self) -> &dyn std::any::Any { self }
-    fn upload(&self, _bytes: &[u8], _dtype: DType) -> Result<StorageRef> { unimplemented!() }
-    fn download(&self, _x: &Tensor) -> Result<Vec<u8>> { unimplemented!() }
-    fn elementwise(&self, _kernel: &Arc<Kernel>, _inputs: &[&Tensor], _params: &[Scalar], _shape: &Shape) -> Result<Outputs> { unimplemented!() }
-    fn reduce(&self, _op: ReduceOp, _x: &Tensor, _axes: &[usize]) -> Result<StorageRef> { unimplemented!() }
-    fn scan(&self, _op: ScanOp, _x: &Tensor, _axis: usize) -> Result<StorageRef> { unimplemented!() }
-    fn matmul(&self, _lhs: &Tensor, _rhs: &Tensor) -> Result<StorageRef> { unimplemented!() }
-    fn gather(&self, _x: &Tensor, _axis: usize, _index: &Tensor) -> Result<StorageRef> { unimplemented!() }
-    fn scatter(&self, _mode: ScatterMode, _x: &Tensor, _axis: usize, _index: &Tensor, _src: &Tensor) -> Result<StorageRef> { unimplemented!() }
-    fn copy_into(&self, _dst: StorageRef, _view: &Layout, _src: &Tensor) -> Result<StorageRef> { unimplemented!() }
-    fn sort(&self, _x: &Tensor, _axis: usize, _descending: bool) -> Result<(StorageRef, StorageRef)> { unimplemented!() }
-    fn random(&self, _distribution: Distribution, _shape: &Shape, _dtype: DType, _key: Key) -> Result<StorageRef> { unimplemented!() }
-    fn synchronize(&self) -> Result<()> { Ok(()) }
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "reference".to_string(), description: "plain loops over scalars".to_string() }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let values = crate::with_element!(dtype, T => T::from_bytes(bytes).into_iter().map(|v: T| v.to_scalar()).collect());
+        Ok(self.store(values, dtype))
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        let values = read(x)?;
+        Ok(crate::with_element!(x.dtype(), T => T::to_bytes(&values.into_iter().map(T::from_scalar).collect::<Vec<T>>()).into_owned()))
+    }
+
+    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        let inputs = inputs.iter().map(|x| read(x)).collect::<Result<Vec<_>>>()?;
+        let mut columns = vec![Vec::with_capacity(shape.numel()); kernel.outputs().len()];
+        let mut row = vec![Scalar::Bool(false); inputs.len()];
+        for i in 0..shape.numel() {
+            for (value, input) in row.iter_mut().zip(&inputs) {
+                *value = input[i];
+            }
+            for (column, value) in columns.iter_mut().zip(kernel.eval(&row, params)) {
+                column.push(value);
+            }
+        }
+        let mut outputs = Outputs::new();
+        for (i, column) in columns.into_iter().enumerate() {
+            outputs.push(self.store(column, kernel.output_dtype(i)));
+        }
+        Ok(outputs)
+    }
+
+    fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        let count: usize = axes.iter().map(|&a| x.shape()[a]).product();
+        let values = read_as(x, &x.layout().permute(&with_last(x.ndim(), axes)))?;
+        let numel = x.shape().reduced(axes, false).numel();
+        let out = (0..numel).map(|i| fold(op, &values[i * count..(i + 1) * count], x.dtype())).collect();
+        Ok(self.store(out, op.output(x.dtype())))
+    }
+
+    fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let (start, step): (_, fn(Scalar, Scalar) -> Scalar) = match op {
+            ScanOp::Sum => (neutral(0, x.dtype()), add),
+            ScanOp::Prod => (neutral(1, x.dtype()), mul),
+        };
+        let line = |values: &[Scalar]| {
+            let running = values.iter().scan(start, |so_far, &value| {
+                *so_far = step(*so_far, value);
+                Some(*so_far)
+            });
+            running.collect()
+        };
+        Ok(self.store(along(x, axis, line)?, x.dtype()))
+    }
+
+    fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        let last = lhs.ndim() - 1;
+        let (m, k, n) = (lhs.shape()[last - 1], lhs.shape()[last], rhs.shape()[last]);
+        let batches: usize = lhs.shape()[..last - 1].iter().product();
+        let (a, b) = (read(lhs)?, read(rhs)?);
+        let mut out = Vec::with_capacity(batches * m * n);
+        for batch in 0..batches {
+            for i in 0..m {
+                for j in 0..n {
+                    let products = (0..k).map(|l| mul(a[(batch * m + i) * k + l], b[(batch * k + l) * n + j]));
+                    out.push(products.fold(neutral(0, lhs.dtype()), add));
+                }
+            }
+        }
+        Ok(self.store(out, lhs.dtype()))
+    }
+
+    fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        let values = read(x)?;
+        let out = targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]).collect();
+        Ok(self.store(out, x.dtype()))
+    }
+
+    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        let mut out = read(x)?;
+        for (place, value) in targets(x.shape(), axis, index)?.into_iter().zip(read(src)?) {
+            out[place] = match mode {
+                ScatterMode::Set => value,
+                ScatterMode::Add => add(out[place], value),
+                ScatterMode::Max => pick(out[place], value, Order::Greater),
+                ScatterMode::Min => pick(out[place], value, Order::Less),
+            };
+        }
+        Ok(self.store(out, x.dtype()))
+    }
+
+    fn copy_into(&self, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        let values = read(src)?;
+        if downcast_mut::<Values>(&mut dst).is_none() {
+            dst = self.store(downcast::<Values>(&dst)?.values.clone(), src.dtype());
+        }
+        let own = downcast_mut::<Values>(&mut dst).ok_or_else(|| Error::internal("new storage is not unique"))?;
+        for (place, value) in view.positions().zip(values) {
+            own.values[place] = value;
+        }
+        Ok(dst)
+    }
+
+    fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        let sorted = |values: &[Scalar]| {
+            let mut places: Vec<usize> = (0..values.len()).collect();
+            // `sort_by` is stable, so equal elements keep their order in both directions.
+            places.sort_by(|&a, &b| if descending { order(values[b], values[a]) } else { order(values[a], values[b]) });
+            places.into_iter().map(|p| (values[p], Scalar::from(p))).collect()
+        };
+        let (values, places) = along(x, axis, sorted)?.into_iter().unzip();
+        Ok((self.store(values, x.dtype()), self.store(places, DType::I32)))
+    }
+
+    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+        let per_block = Distribution::per_block(dtype);
+        let out = (0..shape.numel()).map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]).collect();
+        Ok(self.store(out, dtype))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let allocations = self.memory.allocations.load(Ordering::Relaxed);
+        Stats {
+            allocations,
+            os_allocations: allocations,
+            live_bytes: self.memory.live.load(Ordering::Relaxed),
+            peak_bytes: self.memory.peak.load(Ordering::Relaxed),
+            cached_bytes: 0,
+        }
+    }
 }

@@ -57,11 +57,6 @@ impl Shape {
         self.iter().product()
     }
 
-    /// The strides of a row-major tensor of this shape, in elements.
-    pub fn strides(&self) -> Vec<isize> {
-        crate::layout::Layout::contiguous(*self).strides().to_vec()
-    }
-
     /// Axis `axis` counted from the front; negative axes count from the back.
     ///
     /// # Errors

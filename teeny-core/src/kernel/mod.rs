@@ -13,6 +13,7 @@
 
 pub mod build;
 pub mod eval;
+#[allow(clippy::should_implement_trait)] // methods beside the operators: `a.div(b)` inside `map`, as on tensors
 pub mod functions;
 mod simplify;
 pub mod table;

@@ -86,7 +86,7 @@ impl BinaryTable {
     /// # Errors
     /// If the function does not accept the promoted type.
     pub fn number_right(&'static self, lhs: DType, number: Scalar, build: Binary) -> Result<&'static Arc<Kernel>> {
-        get(&self.number_right[lhs as usize][kind(number)], || with_param(lhs, number, |x, p| build(x, p)))
+        get(&self.number_right[lhs as usize][kind(number)], || with_param(lhs, number, build))
     }
 
     /// The kernel for a number on the left, given as parameter 0, and a tensor of type `rhs`.

@@ -168,9 +168,7 @@ impl Tensor {
             (0..count).map(|i| if i < count.div_ceil(2) { start + step * i as f64 } else { end - step * (count - 1 - i) as f64 }).collect();
         let bytes = crate::with_element!(dtype, T => {
             let typed: Vec<T> = values.iter().map(|&v| T::from_scalar(Scalar::Float(v))).collect();
-            let mut bytes = Vec::new();
-            T::extend_bytes(&typed, &mut bytes);
-            bytes
+            T::to_bytes(&typed).into_owned()
         });
         Tensor::from_bytes(&bytes, count, dtype, device)
     }
@@ -272,8 +270,6 @@ pub(crate) fn index_end(n: usize) -> Result<i32> {
 
 pub(super) fn upload<T: Element>(values: &[T], shape: Shape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
     let device = device.to_device();
-    let mut bytes = Vec::new();
-    T::extend_bytes(values, &mut bytes);
-    let storage = device.upload(&bytes, T::DTYPE)?;
+    let storage = device.upload(&T::to_bytes(values), T::DTYPE)?;
     Ok(Tensor::from_parts(storage, Layout::contiguous(shape), T::DTYPE, device))
 }

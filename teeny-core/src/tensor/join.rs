@@ -1,1 +1,256 @@
-//! Joining, splitting and repeating.
+//! Joining, splitting, padding and repeating.
+
+use super::{Tensor, lift, map};
+use crate::context::enter;
+use crate::device::common;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::scalar::Scalar;
+use crate::shape::{IntoShape, Shape};
+
+impl Tensor {
+    /// The tensors one after another along `axis`; types are promoted, all other sizes must agree.
+    ///
+    /// # Errors
+    /// If there are no tensors, or a shape does not fit.
+    ///
+    /// Equivalent: `torch.cat`.
+    #[track_caller]
+    pub fn cat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+        let _op = enter("cat");
+        let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
+        let axis = first.shape().axis(axis)?;
+        let mut device = first.device().clone();
+        let mut dtype = first.dtype();
+        let mut total = 0usize;
+        for (i, t) in tensors.iter().enumerate() {
+            let fits = t.ndim() == first.ndim() && (0..first.ndim()).all(|a| a == axis || t.shape()[a] == first.shape()[a]);
+            if !fits {
+                return Err(Error::shape(format!(
+                    "tensor {i} is {}, tensor 0 is {}: all sizes but that of axis {axis} must agree",
+                    t.shape(),
+                    first.shape()
+                )));
+            }
+            device = common(&device, t.device())?;
+            dtype = dtype.promote(t.dtype());
+            total += t.shape()[axis];
+        }
+        let parts = tensors.iter().map(|t| lift(t, &device)?.cast(dtype)).collect::<Result<Vec<_>>>()?;
+        let mut sizes = first.shape().to_vec();
+        sizes[axis] = total;
+        let shape = Shape::new(&sizes)?;
+        let storage = device.cat(&parts.iter().collect::<Vec<_>>(), axis, &shape)?;
+        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    }
+
+    /// Tensors of one shape, along a new axis at position `axis`. Equivalent: `torch.stack`.
+    ///
+    /// # Errors
+    /// If there are no tensors, or the shapes differ.
+    #[track_caller]
+    pub fn stack(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
+        let _op = enter("stack");
+        let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
+        let axis = first.shape().gap(axis)? as isize;
+        if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
+            return Err(Error::shape(format!("tensor {i} is {}, tensor 0 is {}", tensors[i].shape(), first.shape())));
+        }
+        let parts = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
+        Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)
+    }
+
+    /// Views of `size` elements along `axis`, the last one shorter if `size` does not divide the axis. Equivalent: `torch.split`.
+    ///
+    /// # Errors
+    /// If `size` is 0.
+    #[track_caller]
+    pub fn split(&self, axis: isize, size: usize) -> Result<Vec<Tensor>> {
+        let _op = enter("split");
+        let axis = self.shape().axis(axis)?;
+        if size == 0 {
+            return Err(Error::value("cannot split into parts of 0 elements"));
+        }
+        let total = self.shape()[axis];
+        (0..total.div_ceil(size).max(1)).map(|i| self.slice(axis as isize, i * size..((i + 1) * size).min(total))).collect()
+    }
+
+    /// Views of the given `sizes` along `axis`. Equivalent: `torch.split` with a list.
+    ///
+    /// # Errors
+    /// If the sizes do not add up to the axis.
+    #[track_caller]
+    pub fn split_sizes(&self, axis: isize, sizes: &[usize]) -> Result<Vec<Tensor>> {
+        let _op = enter("split_sizes");
+        let axis = self.shape().axis(axis)?;
+        let total: usize = sizes.iter().sum();
+        if total != self.shape()[axis] {
+            return Err(Error::shape(format!("sizes {sizes:?} add up to {total}, axis {axis} of {} has {}", self.shape(), self.shape()[axis])));
+        }
+        let mut start = 0;
+        sizes
+            .iter()
+            .map(|&n| {
+                start += n;
+                self.slice(axis as isize, start - n..start)
+            })
+            .collect()
+    }
+
+    /// At most `count` views along `axis`, all but the last of equal size. Equivalent: `torch.chunk`.
+    ///
+    /// # Errors
+    /// If `count` is 0.
+    #[track_caller]
+    pub fn chunk(&self, axis: isize, count: usize) -> Result<Vec<Tensor>> {
+        let _op = enter("chunk");
+        if count == 0 {
+            return Err(Error::value("cannot split into 0 chunks"));
+        }
+        let size = self.shape()[self.shape().axis(axis)?].div_ceil(count);
+        self.split(axis, size.max(1))
+    }
+
+    /// With `(before, after)` elements of `value` around each axis, one pair per axis, outermost first; missing leading pairs are (0, 0).
+    /// Negative widths cut elements off. Equivalent: `torch.nn.functional.pad`, whose pairs come in the opposite order.
+    ///
+    /// # Errors
+    /// If there are more pairs than axes, or more is cut off than there is.
+    #[track_caller]
+    pub fn pad(&self, widths: &[(isize, isize)], value: impl Into<Scalar>) -> Result<Tensor> {
+        let _op = enter("pad");
+        let Some(lead) = self.ndim().checked_sub(widths.len()) else {
+            return Err(Error::axis(format!("{} pairs of widths for {}", widths.len(), self.shape())));
+        };
+        let mut sizes = self.shape().to_vec();
+        let mut part = self.clone();
+        for (i, &(before, after)) in widths.iter().enumerate() {
+            let (axis, n) = (lead + i, self.shape()[lead + i]);
+            let (cut_before, cut_after) = ((-before).max(0) as usize, (-after).max(0) as usize);
+            if cut_before + cut_after > n {
+                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape())));
+            }
+            part = part.slice(axis as isize, cut_before..n - cut_after)?;
+            sizes[axis] = part.shape()[axis] + before.max(0) as usize + after.max(0) as usize;
+        }
+        let frame = Tensor::full(sizes, value, self.dtype(), self)?;
+        let inside = |frame: &Tensor| {
+            widths.iter().enumerate().try_fold(frame.clone(), |x, (i, &(before, _))| {
+                let start = before.max(0) as usize;
+                x.slice((lead + i) as isize, start..start + part.shape()[lead + i])
+            })
+        };
+        frame.assign(inside, &part)
+    }
+
+    /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes. Equivalent: `x.repeat`.
+    #[track_caller]
+    pub fn repeat(&self, counts: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("repeat");
+        let counts = counts.shape()?;
+        let Some(lead) = counts.ndim().checked_sub(self.ndim()) else {
+            return Err(Error::shape(format!("{} counts for the {} axes of {}", counts.ndim(), self.ndim(), self.shape())));
+        };
+        // Axis by axis as cat of itself would: stretch a new axis in front of it, then join the two.
+        let mut x = self.clone();
+        for _ in 0..lead {
+            x = x.unsqueeze(0)?;
+        }
+        for axis in 0..counts.ndim() {
+            let n = x.shape()[axis];
+            let stretched = x.shape().with_axis(axis, counts[axis])?;
+            let joined = x.shape().with_size(axis, n * counts[axis]);
+            x = x.unsqueeze(axis as isize)?.expand(stretched)?.reshape(joined)?;
+        }
+        Ok(x)
+    }
+
+    /// Every element repeated `count` times in place along `axis`. Equivalent: `torch.repeat_interleave`.
+    #[track_caller]
+    pub fn repeat_interleave(&self, axis: isize, count: usize) -> Result<Tensor> {
+        let _op = enter("repeat_interleave");
+        let axis = self.shape().axis(axis)?;
+        let stretched = self.shape().with_axis(axis + 1, count)?;
+        let joined = self.shape().with_size(axis, self.shape()[axis] * count);
+        self.unsqueeze(axis as isize + 1)?.expand(stretched)?.reshape(joined)
+    }
+
+    /// Shifted by `shift` places along `axis`, what leaves at one end entering at the other. Equivalent: `torch.roll`.
+    #[track_caller]
+    pub fn roll(&self, axis: isize, shift: isize) -> Result<Tensor> {
+        let _op = enter("roll");
+        let axis = self.shape().axis(axis)?;
+        let n = self.shape()[axis];
+        if n == 0 {
+            return Ok(self.clone());
+        }
+        let cut = n - shift.rem_euclid(n as isize) as usize;
+        Tensor::cat(&[&self.slice(axis as isize, cut..n)?, &self.slice(axis as isize, 0..cut)?], axis as isize)
+    }
+
+    /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent: `torch.tril`.
+    ///
+    /// # Errors
+    /// If there are fewer than two axes.
+    #[track_caller]
+    pub fn tril(&self, shift: i32) -> Result<Tensor> {
+        let _op = enter("tril");
+        self.triangle(shift, |row, column, shift| column.le(row + shift))
+    }
+
+    /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent: `torch.triu`.
+    ///
+    /// # Errors
+    /// If there are fewer than two axes.
+    #[track_caller]
+    pub fn triu(&self, shift: i32) -> Result<Tensor> {
+        let _op = enter("triu");
+        self.triangle(shift, |row, column, shift| column.ge(row + shift))
+    }
+
+    fn triangle(&self, shift: i32, keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>, i32) -> crate::Expr<'b>) -> Result<Tensor> {
+        if self.ndim() < 2 {
+            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape())));
+        }
+        let (rows, columns) = (self.shape()[self.ndim() - 2], self.shape()[self.ndim() - 1]);
+        let row = Tensor::arange(0i32, super::index_end(rows)?, 1, self)?.unsqueeze(1)?; // (rows, 1)
+        let column = Tensor::arange(0i32, super::index_end(columns)?, 1, self)?; // (columns)
+        let dtype = self.dtype();
+        map([self, &row, &column], |[x, r, c]| keep(r, c, shift).select(x, x.like(0)).cast(dtype))
+    }
+
+    /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type `dtype`.
+    ///
+    /// # Errors
+    /// If the elements are not integers in `0..classes`.
+    ///
+    /// Equivalent: `torch.nn.functional.one_hot`.
+    #[track_caller]
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
+        let _op = enter("one_hot");
+        let shape = self.shape().with_axis(self.ndim(), classes)?;
+        let zeros = Tensor::zeros(shape, dtype, self)?;
+        let one = Tensor::ones((), dtype, self)?;
+        zeros.scatter(-1, &self.unsqueeze(-1)?, &one)
+    }
+
+    /// Vectors (a), (b), … as tensors (a, b, …) that each vary along one axis. Equivalent: `torch.meshgrid(.., indexing="ij")`.
+    ///
+    /// # Errors
+    /// If one is not a vector.
+    #[track_caller]
+    pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let _op = enter("meshgrid");
+        if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
+            return Err(Error::shape(format!("needs vectors, not {}", bad.shape())));
+        }
+        let shape = Shape::new(&vectors.iter().map(|v| v.numel()).collect::<Vec<_>>())?;
+        let along = |(axis, v): (usize, &&Tensor)| {
+            let mut own = vec![1; vectors.len()];
+            own[axis] = v.numel();
+            v.reshape(own)?.expand(shape)
+        };
+        vectors.iter().enumerate().map(along).collect()
+    }
+}

@@ -7,6 +7,7 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
 use crate::scalar::Scalar;
+use std::borrow::Cow;
 
 /// The second operand of a binary operation: `&Tensor`, or a Rust number.
 pub trait Operand {
@@ -45,9 +46,20 @@ impl Operand for Scalar {
 
 pub(super) fn binary(table: &'static BinaryTable, lhs: &Tensor, rhs: Either<'_>, build: Binary) -> Result<Tensor> {
     match rhs {
-        Either::Tensor(rhs) => run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[lhs, rhs], &[]),
+        Either::Tensor(rhs) => {
+            let (lhs, rhs) = (narrowed(lhs, rhs)?, narrowed(rhs, lhs)?);
+            run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[&lhs, &rhs], &[])
+        }
         Either::Number(number) => run_one(table.number_right(lhs.dtype(), number, build)?, &[lhs], &[number]),
     }
+}
+
+/// `x`, or if it is a scalar that meets a tensor with axes: cast to that tensor's type, unless it is of a higher kind. A scalar tensor promotes like a
+/// Rust number, as in PyTorch, so that an f64 loss weight does not turn an f32 model into f64.
+fn narrowed<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t, Tensor>> {
+    let dtype = partner.dtype();
+    let yields = x.dtype() != dtype && x.ndim() == 0 && partner.ndim() > 0 && dtype.promote_scalar(x.dtype()) == dtype;
+    if yields { Ok(Cow::Owned(x.cast(dtype)?)) } else { Ok(Cow::Borrowed(x)) }
 }
 
 pub(super) fn number_left(table: &'static BinaryTable, number: Scalar, rhs: &Tensor, build: Binary) -> Result<Tensor> {

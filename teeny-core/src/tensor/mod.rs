@@ -5,6 +5,7 @@
 //! device of several operands, and running a kernel.
 
 mod create;
+mod einsum;
 mod fused;
 mod host;
 mod index;
@@ -14,6 +15,7 @@ mod math;
 mod nested;
 mod ops;
 mod reduce;
+mod sort;
 mod view;
 
 pub(crate) use create::index_end;

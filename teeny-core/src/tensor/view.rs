@@ -357,7 +357,7 @@ fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
         }
     } else if known == 0 {
         return bad("-1 beside a size of 0 could be anything");
-    } else if numel % known != 0 {
+    } else if !numel.is_multiple_of(known) {
         return bad(&format!("{numel} elements do not divide by {known}"));
     }
     Shape::new(&sizes.iter().map(|&n| if n == -1 { numel / known } else { n as usize }).collect::<Vec<_>>())

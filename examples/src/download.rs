@@ -1,0 +1,184 @@
+//! Fetches MNIST's four files from public mirrors into a folder.
+//!
+//! A file counts only once the SHA-256 of its uncompressed content is right, so it does not matter which mirror it came from; it is
+//! written under another name, synced and renamed, so a folder never holds half a file. Without a network this fails in seconds.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest, Sha256};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::time::Duration;
+use teeny_core::{Error, Result};
+use teeny_nn::data::mnist::FILES;
+
+/// Folders with the four `.gz` files: the two that torchvision and tensorflow-datasets use, and a mirror on GitHub.
+const MIRRORS: [&str; 3] = [
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    "https://storage.googleapis.com/cvdf-datasets/mnist",
+    "https://raw.githubusercontent.com/fgnt/mnist/master",
+];
+
+/// A file to fetch: its name without `.gz`, and the SHA-256 and length of its uncompressed content.
+type Wanted = (&'static str, &'static str, u64);
+
+/// The files of MNIST.
+const WANTED: [Wanted; 4] = [
+    (FILES[0], "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", 47_040_016),
+    (FILES[1], "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", 60_008),
+    (FILES[2], "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", 7_840_016),
+    (FILES[3], "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", 10_008),
+];
+
+/// No file of MNIST is larger than 10 MB compressed.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// Fetches what is missing or wrong in `dir`; returns the mirror that served the last file.
+///
+/// # Errors
+/// If no mirror delivers a file with the right content; the error tells what each of them did. Or if `dir` cannot be written.
+pub fn mnist(dir: &Path) -> Result<String> {
+    fetch(dir, &MIRRORS, &WANTED)
+}
+
+fn fetch(dir: &Path, mirrors: &[&str], wanted: &[Wanted]) -> Result<String> {
+    fs::create_dir_all(dir).map_err(|e| Error::io(format!("cannot create {dir:?}: {e}")))?;
+    let agent: ureq::Agent = ureq::Agent::config_builder()
+        .timeout_resolve(Some(Duration::from_secs(2)))
+        .timeout_connect(Some(Duration::from_secs(2)))
+        .timeout_recv_response(Some(Duration::from_secs(5)))
+        .timeout_recv_body(Some(Duration::from_secs(120)))
+        .build()
+        .into();
+    let mut mirrors = mirrors.iter();
+    let mut failures = Vec::new();
+    let mut mirror = mirrors.next();
+    for &(name, sha256, length) in wanted {
+        let path = dir.join(format!("{name}.gz"));
+        if fs::read(&path).is_ok_and(|bytes| check(&bytes, sha256, length).is_ok()) {
+            continue;
+        }
+        // a mirror that failed once is not asked again
+        while let Some(base) = mirror {
+            let bytes = get(&agent, &format!("{base}/{name}.gz")).and_then(|bytes| check(&bytes, sha256, length).map(|()| bytes));
+            match bytes {
+                Ok(bytes) => {
+                    replace(&path, &bytes)?;
+                    break;
+                }
+                Err(error) => failures.push(format!("{base}: {error}")),
+            }
+            mirror = mirrors.next();
+        }
+        if mirror.is_none() {
+            let error = Error::io(format!("no mirror served {name}.gz"));
+            return Err(failures.into_iter().fold(error, Error::fact));
+        }
+    }
+    Ok(mirror.copied().unwrap_or_default().to_string())
+}
+
+/// The body of `url`, with a progress bar where someone is watching.
+fn get(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>> {
+    let mut response = agent.get(url).call().map_err(|e| Error::io(e.to_string()))?;
+    let body = response.body_mut();
+    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}").expect("a fixed template");
+    let bar = ProgressBar::new(body.content_length().unwrap_or(0)).with_style(style);
+    bar.set_message(url.rsplit('/').next().unwrap_or(url).to_string());
+    let mut bytes = Vec::new();
+    let read = bar.wrap_read(body.as_reader()).take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    bar.finish_and_clear();
+    read.map_err(|e| Error::io(e.to_string()))?;
+    match bytes.len() as u64 {
+        0..=MOST_BYTES => Ok(bytes),
+        _ => Err(Error::format(format!("more than {MOST_BYTES} bytes"))),
+    }
+}
+
+/// Whether `bytes` inflate to the content we know.
+fn check(bytes: &[u8], sha256: &str, length: u64) -> Result<()> {
+    let mut content = Vec::new();
+    let mut inflated = flate2::read::GzDecoder::new(bytes).take(length + 1);
+    inflated.read_to_end(&mut content).map_err(|e| Error::format(format!("not the file we asked for: {e}")))?;
+    let found: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+    if found == sha256 {
+        return Ok(());
+    }
+    Err(Error::format(format!("wrong content: {} bytes with SHA-256 {found}, expected {length} with {sha256}", content.len())))
+}
+
+/// Writes `bytes` beside `path` and renames them into place.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let temporary = path.with_extension(format!("{}.part", std::process::id()));
+    let written = File::create(&temporary)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&temporary, path));
+    written.map_err(|e| {
+        let _ = fs::remove_file(&temporary); // nothing to do about a second failure
+        Error::io(format!("cannot write {path:?}: {e}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpListener;
+
+    fn gzipped(content: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    /// A web server on this machine that gives each request the same answer.
+    fn serve(status: &'static str, body: Vec<u8>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let request = BufReader::new(stream.try_clone().unwrap());
+                request.lines().take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty())).for_each(drop);
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).unwrap();
+            }
+        });
+        address
+    }
+
+    /// SHA-256 of the four bytes `abcd`.
+    const ABCD: Wanted = ("letters", "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589", 4);
+
+    #[test]
+    fn a55_mirrors_are_tried_until_one_has_the_right_content() {
+        let dir = std::env::temp_dir().join(format!("teeny-download-{}", std::process::id()));
+        let mirrors = [
+            "http://127.0.0.1:9".to_string(),
+            serve("404 Not Found", b"gone".to_vec()),
+            serve("200 OK", b"<html>please log in</html>".to_vec()),
+            serve("200 OK", gzipped(b"abce")),
+            serve("200 OK", gzipped(b"abcd")),
+        ];
+        let mirrors: Vec<&str> = mirrors.iter().map(String::as_str).collect();
+        assert_eq!(fetch(&dir, &mirrors, &[ABCD]).unwrap(), mirrors[4]);
+        assert_eq!(fs::read(dir.join("letters.gz")).unwrap(), gzipped(b"abcd"));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1, "no temporary file stays behind");
+
+        fs::write(dir.join("letters.gz"), b"damaged").unwrap();
+        let error = fetch(&dir, &mirrors[..4], &[ABCD]).unwrap_err().to_string();
+        assert!(error.starts_with("no mirror served letters.gz") && error.contains("404"), "{error}");
+        assert!(error.contains("not the file we asked for") && error.contains("wrong content: 4 bytes"), "{error}");
+        assert_eq!(fs::read(dir.join("letters.gz")).unwrap(), b"damaged", "a failed download touches nothing");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a55_an_unreachable_mirror_fails_within_seconds() {
+        let start = std::time::Instant::now();
+        let dir = std::env::temp_dir().join(format!("teeny-unreachable-{}", std::process::id()));
+        assert!(fetch(&dir, &["https://127.0.0.1:9", "https://nowhere.invalid"], &[ABCD]).is_err());
+        assert!(start.elapsed() < Duration::from_secs(10));
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

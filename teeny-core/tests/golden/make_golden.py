@@ -1,0 +1,15 @@
+"""Writes the golden files beside this script: python3 make_golden.py (needs torch, CPU only, and numpy).
+
+Each file begins with the versions that made it. Nothing here is random but views.json, whose generator is Python's own, seeded.
+What one element looks like is in encode.py.
+"""
+
+import dtypes
+import elementwise
+import indexing
+import products
+import reductions
+import views
+
+for part in (dtypes, views, elementwise, reductions, products, indexing):
+    part.main()

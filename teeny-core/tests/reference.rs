@@ -1,0 +1,102 @@
+//! The oracle against truths written by hand. Everything else is held against the oracle, so these are the roots of trust.
+
+use teeny_core::{DType, ErrorKind, Reference, Result, Tensor, manual_seed};
+
+#[test]
+fn sums_and_products_over_every_axis_set() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::arange(0i32, 6, 1, &device)?.reshape((2, 3))?;
+    assert_eq!(x.sum(0)?.to_vec::<i64>()?, [3, 5, 7]);
+    assert_eq!(x.sum(1)?.to_vec::<i64>()?, [3, 12]);
+    assert_eq!(x.sum_all()?.item::<i64>()?, 15);
+    assert_eq!(x.t()?.prod(1)?.to_vec::<i64>()?, [0, 4, 10]);
+    assert_eq!(x.cast(DType::F32)?.mean(0)?.to_vec::<f32>()?, [1.5, 2.5, 3.5]);
+    Ok(())
+}
+
+#[test]
+fn the_first_nan_is_the_largest_and_the_smallest() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::new([[1.0f32, f32::NAN, 3.0, f32::NAN], [2.0, 5.0, 5.0, 2.0]], &device)?;
+    assert_eq!(x.argmax(1)?.to_vec::<i32>()?, [1, 1]);
+    assert_eq!(x.argmin(1)?.to_vec::<i32>()?, [1, 0]);
+    let max = x.max(1)?.to_vec::<f32>()?;
+    assert!(max[0].is_nan() && max[1] == 5.0);
+    Ok(())
+}
+
+#[test]
+fn matmul_of_the_classic_matrices() -> Result<()> {
+    let device = Reference::new();
+    let a = Tensor::arange(0i64, 12, 1, &device)?.reshape((3, 4))?;
+    let b = Tensor::arange(0i64, 20, 1, &device)?.reshape((4, 5))?;
+    let expected = [70i64, 76, 82, 88, 94, 190, 212, 234, 256, 278, 310, 348, 386, 424, 462];
+    assert_eq!(a.matmul(&b)?.to_vec::<i64>()?, expected);
+    assert_eq!(b.t()?.matmul(&a.t()?)?.t()?.to_vec::<i64>()?, expected);
+    Ok(())
+}
+
+#[test]
+fn scans_run_along_their_axis_only() -> Result<()> {
+    let x = Tensor::new([[1i32, 2, 3], [4, 5, 6]], &Reference::new())?;
+    assert_eq!(x.cumsum(0)?.to_vec::<i64>()?, [1, 2, 3, 5, 7, 9]);
+    assert_eq!(x.cumsum(1)?.to_vec::<i64>()?, [1, 3, 6, 4, 9, 15]);
+    assert_eq!(x.t()?.cumprod(0)?.to_vec::<i64>()?, [1, 4, 2, 20, 6, 120]);
+    Ok(())
+}
+
+#[test]
+fn the_last_of_several_arrivals_wins_and_all_are_added() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::zeros(4, DType::F32, &device)?;
+    let index = Tensor::new([1i64, 3, 1, 1], &device)?;
+    let src = Tensor::new([1.0f32, 2.0, 5.0, 3.0], &device)?;
+    assert_eq!(x.scatter(0, &index, &src)?.to_vec::<f32>()?, [0.0, 3.0, 0.0, 2.0]);
+    assert_eq!(x.scatter_add(0, &index, &src)?.to_vec::<f32>()?, [0.0, 9.0, 0.0, 2.0]);
+    assert_eq!(x.scatter_max(0, &index, &src)?.to_vec::<f32>()?, [0.0, 5.0, 0.0, 2.0]);
+    assert_eq!(x.scatter_min(0, &index, &src)?.to_vec::<f32>()?, [0.0; 4]);
+    Ok(())
+}
+
+#[test]
+fn an_index_outside_names_the_first_offender() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::zeros((2, 3), DType::F32, &device)?;
+    let index = Tensor::new([[0i64, 2], [3, -1]], &device)?;
+    let error = x.gather(1, &index).expect_err("3 is outside");
+    assert_eq!(error.kind(), ErrorKind::Index);
+    assert_eq!(error.message(), "index[1, 0] is 3, but axis 1 of (2, 3) has size 3");
+    Ok(())
+}
+
+#[test]
+fn copies_happen_only_when_another_handle_looks() -> Result<()> {
+    let device = Reference::new();
+    let (x, y) = (Tensor::zeros(4, DType::I32, &device)?, Tensor::new([1i32, 2], &device)?);
+    let before = teeny_core::Device::stats(&*device).allocations;
+    let other = x.clone();
+    let x = x.slice_assign(0, 1..3, &y)?;
+    assert_eq!(teeny_core::Device::stats(&*device).allocations, before + 1);
+    let x = x.slice_assign(0, 0..2, &y)?;
+    assert_eq!(teeny_core::Device::stats(&*device).allocations, before + 1);
+    assert_eq!(x.to_vec::<i32>()?, [1, 2, 2, 0]);
+    assert_eq!(other.to_vec::<i32>()?, [0; 4]);
+    Ok(())
+}
+
+#[test]
+fn the_same_seed_draws_the_same_numbers() -> Result<()> {
+    let device = Reference::new();
+    manual_seed(7);
+    let first = Tensor::randn(5, DType::F32, &device)?.to_vec::<f32>()?;
+    manual_seed(7);
+    assert_eq!(Tensor::randn(5, DType::F32, &device)?.to_vec::<f32>()?, first);
+    Ok(())
+}
+
+#[test]
+fn softmax_of_large_logits_stays_finite() -> Result<()> {
+    let x = Tensor::new([1e4f32, 1e4, -1e4], &Reference::new())?;
+    assert_eq!(x.softmax(0)?.to_vec::<f32>()?, [0.5, 0.5, 0.0]);
+    Ok(())
+}

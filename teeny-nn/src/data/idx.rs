@@ -1,0 +1,238 @@
+//! The IDX format of the MNIST files, plain or gzipped, read and written.
+//!
+//! ```text
+//! 00 00  08      03         00 00 EA 60   00 00 00 1C   00 00 00 1C   pixels ..
+//! zero   type u8 axes = 3   60,000        28            28            row-major
+//! ```
+//!
+//! A header is a claim: the sizes it states are compared with what is really there before memory is set aside for them. What the
+//! numbers mean is not known here; [`super::mnist`] pairs images with labels.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::Path;
+use teeny_core::{Error, Result};
+
+/// The element type this reader knows: unsigned bytes, the only one the MNIST family uses.
+const UNSIGNED_BYTE: u8 = 0x08;
+
+/// The most elements a file may hold: 2³¹, forty times MNIST. A gzip stream can claim and inflate to anything, so there must be an end.
+const MOST_ELEMENTS: u64 = 1 << 31;
+
+/// An array of bytes with its sizes, as stored in an IDX file.
+///
+/// Shapes: `values` is row-major with `values.len() == sizes.iter().product()`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idx {
+    /// The size of each axis, e.g. `[60000, 28, 28]`.
+    pub sizes: Vec<usize>,
+    /// The elements in row-major order.
+    pub values: Vec<u8>,
+}
+
+/// Reads the IDX file at `path`; a gzipped one is recognised by its first bytes, whatever its name.
+///
+/// # Errors
+/// If the file cannot be read, is no IDX file of unsigned bytes, or holds fewer or more bytes than its header states. The error names
+/// the file, what was expected and what was found.
+pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
+    let path = path.as_ref();
+    let name = format!("read {:?}", path.display().to_string());
+    let file = File::open(path).map_err(|e| Error::io(format!("cannot open: {e}")).named(&name))?;
+    let length = file.metadata().map_err(|e| Error::io(e.to_string()).named(&name))?.len();
+    parse(BufReader::new(file), length).map_err(|e| e.named(&name))
+}
+
+/// Reads an IDX file that is in memory, plain or gzipped; `name` is what errors call it.
+///
+/// # Errors
+/// As [`read`].
+pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Idx> {
+    parse(bytes, bytes.len() as u64).map_err(|e| e.named(format!("read {name:?}")))
+}
+
+/// Writes `values` with their `sizes` as an uncompressed IDX file.
+///
+/// # Errors
+/// If the sizes do not multiply to the number of values, an axis does not fit 32 bits, there are more than 255 axes, or `writer` fails.
+pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<()> {
+    let numel = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+    if numel != Some(values.len()) {
+        return Err(Error::value(format!("sizes {sizes:?} do not describe {} values", values.len())).named("write idx"));
+    }
+    let axes =
+        u8::try_from(sizes.len()).map_err(|_| Error::value(format!("{} axes; the format has room for 255", sizes.len())).named("write idx"))?;
+    let mut header = vec![0, 0, UNSIGNED_BYTE, axes];
+    for &size in sizes {
+        let size = u32::try_from(size).map_err(|_| Error::value(format!("size {size} does not fit 32 bits")).named("write idx"))?;
+        header.extend(size.to_be_bytes());
+    }
+    writer
+        .write_all(&header)
+        .and_then(|()| writer.write_all(values))
+        .and_then(|()| writer.flush())
+        .map_err(|e| Error::io(e.to_string()).named("write idx"))
+}
+
+/// Tells gzipped from plain by the first two bytes. `length` is the number of bytes `source` holds.
+fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
+    let gzipped = source.fill_buf().map_err(|e| Error::io(e.to_string()))?.starts_with(&[0x1f, 0x8b]);
+    if !gzipped {
+        return parse_plain(source, Some(length));
+    }
+    let mut inflated = flate2::bufread::GzDecoder::new(source);
+    let idx = parse_plain(&mut inflated, None)?;
+    let mut source = inflated.into_inner();
+    match source.fill_buf().map_err(|e| Error::io(e.to_string()))? {
+        [] => Ok(idx),
+        rest => Err(Error::format(format!("at least {} bytes follow the end of the gzip stream", rest.len()))),
+    }
+}
+
+/// Header, elements, end. `length` is the number of bytes where that is known beforehand, as it is for a plain file.
+fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
+    let mut magic = [0; 4];
+    let found = fill(&mut source, &mut magic)?;
+    if found < 4 {
+        return Err(Error::format(format!("{found} bytes are too few for an IDX header, which begins with 4")));
+    }
+    let [0, 0, kind, axes] = magic else {
+        return Err(Error::format(format!("an IDX file begins with 00 00 08, this one with {:02x} {:02x} {:02x}", magic[0], magic[1], magic[2])));
+    };
+    if kind != UNSIGNED_BYTE {
+        return Err(Error::format(format!("element type 0x{kind:02x}; only unsigned bytes (0x08) are supported")));
+    }
+    let mut sizes = Vec::with_capacity(axes.into());
+    for axis in 0..axes {
+        let mut size = [0; 4];
+        if fill(&mut source, &mut size)? < 4 {
+            return Err(Error::format(format!("the file ends within its header: {axes} axes announced, {axis} sizes present")));
+        }
+        sizes.push(u32::from_be_bytes(size) as usize);
+    }
+    let numel = sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(size as u64)).filter(|&n| n <= MOST_ELEMENTS);
+    let Some(numel) = numel else {
+        return Err(Error::format(format!("the header states sizes {sizes:?}, more than the {MOST_ELEMENTS} elements this reader accepts")));
+    };
+    let header = 4 + 4 * u64::from(axes);
+    if let Some(length) = length.filter(|&length| length != header + numel) {
+        return Err(wrong_length(&sizes, numel, length.saturating_sub(header).to_string()));
+    }
+    // grows with what arrives, not with what the header claims
+    let mut values = Vec::new();
+    source.by_ref().take(numel).read_to_end(&mut values).map_err(|e| damaged(&e))?;
+    if values.len() as u64 != numel {
+        return Err(wrong_length(&sizes, numel, values.len().to_string()));
+    }
+    // reading to the end also checks the gzip stream's checksum
+    match fill(&mut source, &mut [0])? {
+        0 => Ok(Idx { sizes, values }),
+        _ => Err(wrong_length(&sizes, numel, format!("more than {numel}"))),
+    }
+}
+
+fn wrong_length(sizes: &[usize], expected: u64, found: String) -> Error {
+    Error::format(format!("the header states sizes {sizes:?}, that is {expected} bytes of data; the file has {found}"))
+}
+
+fn damaged(error: &std::io::Error) -> Error {
+    Error::format(format!("the data cannot be read to its end: {error}"))
+}
+
+/// Fills as much of `buffer` as there is; returns how much.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(n) => filled += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(damaged(&e)),
+        }
+    }
+    Ok(filled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain(sizes: &[usize], values: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        write(&mut bytes, sizes, values).unwrap();
+        bytes
+    }
+
+    fn gzipped(content: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(content).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn refusal(bytes: &[u8]) -> String {
+        from_bytes("x.idx", bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a55_idx_round_trip_plain_and_gzipped() {
+        let bytes = plain(&[2, 3], &[1, 2, 3, 4, 5, 6]);
+        let expected = Idx { sizes: vec![2, 3], values: vec![1, 2, 3, 4, 5, 6] };
+        assert_eq!(from_bytes("a", &bytes).unwrap(), expected);
+        assert_eq!(from_bytes("a", &gzipped(&bytes)).unwrap(), expected);
+        assert_eq!(from_bytes("a", &plain(&[0, 28], &[])).unwrap().values, []);
+    }
+
+    #[test]
+    fn a55_truncated_idx_is_an_error_at_every_length() {
+        let bytes = plain(&[2, 3], &[1, 2, 3, 4, 5, 6]);
+        for n in 0..bytes.len() {
+            assert!(refusal(&bytes[..n]).starts_with("read \"x.idx\": "), "{n} bytes");
+        }
+        assert!(refusal(&bytes[..15]).contains("states sizes [2, 3], that is 6 bytes of data; the file has 3"), "{}", refusal(&bytes[..15]));
+        let packed = gzipped(&bytes);
+        for n in 0..packed.len() {
+            refusal(&packed[..n]);
+        }
+    }
+
+    #[test]
+    fn a55_lying_idx_header_is_an_error_without_allocating() {
+        let lie = [0, 0, 8, 3, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 28, 0, 0, 0, 28, 1, 2, 3];
+        assert!(refusal(&lie).contains("more than the 2147483648 elements"), "{}", refusal(&lie));
+        let lie = [0, 0, 8, 1, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3];
+        assert!(refusal(&lie).contains("2147483647 bytes of data; the file has 3"), "{}", refusal(&lie));
+        assert!(refusal(&gzipped(&lie)).contains("2147483647 bytes of data; the file has 3"));
+        let axes = [0, 0, 8, 255, 0, 0, 0, 1];
+        assert!(refusal(&axes).contains("255 axes announced, 1 sizes present"));
+    }
+
+    #[test]
+    fn a55_foreign_and_trailing_bytes_are_errors() {
+        assert!(refusal(b"<html><body>404").contains("begins with 00 00 08, this one with 3c 68 74"));
+        assert!(refusal(&[0, 0, 0x0d, 1, 0, 0, 0, 0]).contains("element type 0x0d"));
+        let mut bytes = plain(&[2], &[1, 2]);
+        bytes.push(9);
+        assert!(refusal(&bytes).contains("that is 2 bytes of data; the file has 3"));
+        assert!(refusal(&gzipped(&bytes)).contains("more than 2"));
+        let mut packed = gzipped(&plain(&[2], &[1, 2]));
+        packed.extend([7; 20]);
+        assert!(refusal(&packed).contains("20 bytes follow"), "{}", refusal(&packed));
+    }
+
+    #[test]
+    fn a55_a_flipped_bit_in_a_gzip_stream_is_an_error() {
+        let packed = gzipped(&plain(&[4], &[1, 2, 3, 4]));
+        let mut damaged = packed.clone();
+        let checksum = packed.len() - 8;
+        damaged[checksum] ^= 1;
+        assert!(refusal(&damaged).contains("cannot be read to its end"), "{}", refusal(&damaged));
+    }
+
+    #[test]
+    fn a55_idx_writer_refuses_sizes_that_do_not_fit() {
+        let error = write(Vec::new(), &[2, 2], &[1, 2, 3]).unwrap_err().to_string();
+        assert_eq!(error, "write idx: sizes [2, 2] do not describe 3 values");
+        let full = std::io::Cursor::new([0u8; 5]);
+        assert!(write(full, &[2], &[1, 2]).is_err());
+    }
+}

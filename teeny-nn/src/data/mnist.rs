@@ -1,0 +1,146 @@
+//! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX files.
+//!
+//! Pixels stay bytes in host memory; [`super::loader`] makes tensors of a batch at a time. Where the files come from (a folder, a
+//! download) is the caller's business.
+//!
+//! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
+
+use super::idx;
+use std::path::{Path, PathBuf};
+use teeny_core::{Error, Result};
+
+/// The files of MNIST in the order train images, train labels, test images, test labels; each may also end in `.gz`.
+pub const FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+
+/// Grey images of one size with a class for each.
+///
+/// Shapes: `pixels` (N, height, width) row-major, `labels` (N).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Images {
+    /// 0 is paper, 255 is ink.
+    pub pixels: Vec<u8>,
+    /// The digit in each image.
+    pub labels: Vec<u8>,
+    /// Rows of one image.
+    pub height: usize,
+    /// Columns of one image.
+    pub width: usize,
+}
+
+/// A training part and a test part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mnist {
+    /// What to learn from.
+    pub train: Images,
+    /// What to be judged by.
+    pub test: Images,
+}
+
+impl Images {
+    /// Pairs images with labels.
+    ///
+    /// # Errors
+    /// If `images` is not (N, height, width), `labels` is not (N), or a label is 10 or more.
+    pub fn new(images: idx::Idx, labels: idx::Idx) -> Result<Images> {
+        let &[n, height, width] = images.sizes.as_slice() else {
+            return Err(Error::format(format!("images must have sizes [count, height, width], found {:?}", images.sizes)));
+        };
+        if labels.sizes != [n] {
+            return Err(Error::format(format!("{n} images need labels of sizes [{n}], found {:?}", labels.sizes)));
+        }
+        if let Some((i, label)) = labels.values.iter().enumerate().find(|(_, label)| **label > 9) {
+            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")));
+        }
+        Ok(Images { pixels: images.values, labels: labels.values, height, width })
+    }
+
+    /// The number of images.
+    pub fn len(&self) -> usize {
+        self.labels.len()
+    }
+
+    /// Whether there are no images.
+    pub fn is_empty(&self) -> bool {
+        self.labels.is_empty()
+    }
+
+    /// The number of pixels of one image.
+    pub fn area(&self) -> usize {
+        self.height * self.width
+    }
+
+    /// The mean pixel as a fraction of 255; 0.13066 for MNIST's training part.
+    pub fn mean(&self) -> f64 {
+        let sum: u64 = self.pixels.iter().map(|&p| u64::from(p)).sum();
+        sum as f64 / (255.0 * self.pixels.len() as f64)
+    }
+}
+
+impl Mnist {
+    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped.
+    ///
+    /// # Errors
+    /// If a file is missing (the error says which names were tried), damaged (see [`idx::read`]), or images and labels do not pair.
+    ///
+    /// # Example
+    /// ```no_run
+    /// use teeny_nn::data::mnist::Mnist;
+    /// let mnist = Mnist::read("data/mnist")?;
+    /// assert_eq!(mnist.train.len(), 60_000);
+    /// # Ok::<(), teeny_core::Error>(())
+    /// ```
+    pub fn read(dir: impl AsRef<Path>) -> Result<Mnist> {
+        let dir = dir.as_ref();
+        let part = |images: &str, labels: &str| -> Result<Images> {
+            let (images, labels) = (find(dir, images)?, find(dir, labels)?);
+            Images::new(idx::read(&images)?, idx::read(&labels)?).map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
+        };
+        Ok(Mnist { train: part(FILES[0], FILES[1])?, test: part(FILES[2], FILES[3])? })
+    }
+}
+
+/// The path of `name` or `name.gz` in `dir`.
+fn find(dir: &Path, name: &str) -> Result<PathBuf> {
+    let candidates = [dir.join(name), dir.join(format!("{name}.gz"))];
+    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let why = if dir.is_dir() { "the folder has neither of them" } else { "there is no such folder" };
+        Error::io(format!("no {name} or {name}.gz in {dir:?}: {why}"))
+            .named("read MNIST")
+            .fact(format!("needed: {}, each plain or .gz", FILES.join(", ")))
+            .hint("the example `mnist` downloads them, or uses small built-in digits, when --data is not given")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a55_missing_files_are_named_with_a_way_out() {
+        let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
+        assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
+        assert!(error.contains("there is no such folder") && error.contains("t10k-labels-idx1-ubyte") && error.contains("hint:"), "{error}");
+    }
+
+    #[test]
+    fn a55_images_and_labels_must_pair() {
+        let images = |n| idx::Idx { sizes: vec![n, 2, 2], values: vec![0; 4 * n] };
+        let labels = |values: &[u8]| idx::Idx { sizes: vec![values.len()], values: values.to_vec() };
+        assert!(Images::new(images(2), labels(&[1, 2])).is_ok());
+        assert_eq!(Images::new(images(2), labels(&[1])).unwrap_err().to_string(), "2 images need labels of sizes [2], found [1]");
+        assert_eq!(Images::new(images(1), labels(&[10])).unwrap_err().to_string(), "labels[0] is 10, but the digits are 0..=9");
+        assert!(Images::new(labels(&[1]), labels(&[1])).is_err());
+    }
+
+    #[test]
+    fn a55_mnist_has_its_published_size_and_mean() {
+        let Some(dir) = std::env::var_os("TEENY_DATA") else {
+            eprintln!("SKIPPED a55_mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files");
+            return;
+        };
+        let mnist = Mnist::read(dir).unwrap();
+        assert_eq!((mnist.train.len(), mnist.test.len()), (60_000, 10_000));
+        assert_eq!((mnist.train.height, mnist.train.width), (28, 28));
+        assert!((mnist.train.mean() - 0.13066).abs() < 5e-6, "mean {}", mnist.train.mean());
+    }
+}
