@@ -1,0 +1,160 @@
+//! NumPy's `.npy` files: one array each, format versions 1 to 3 (NEP 1).
+//!
+//! ```text
+//! \x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  elements
+//! ```
+//!
+//! A header is a claim, not a fact: sizes are checked against the bytes that are there before anything is allocated.
+
+use crate::device::ToDevice;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::file;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use std::io::{Read, Write};
+use std::path::Path;
+
+const MAGIC: &[u8] = b"\x93NUMPY";
+/// A header describes one array; NumPy itself refuses longer ones.
+const MAX_HEADER: usize = 10_000;
+
+impl Tensor {
+    /// Writes the tensor as a `.npy` file. The old file, if any, stays until the new one is safely on disk.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or the type is `BF16`, which NumPy does not have.
+    ///
+    /// Equivalent: `numpy.save(path, x)`.
+    pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
+        file::replace(path.as_ref(), |writer| self.write_npy(writer))
+    }
+
+    /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is row-major.
+    ///
+    /// # Errors
+    /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or has fewer or more bytes than its header says.
+    ///
+    /// Equivalent: `numpy.load(path)`.
+    pub fn load_npy(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let path = path.as_ref();
+        let name = format!("load {:?}", path.display().to_string());
+        let mut bytes = Vec::new();
+        std::fs::File::open(path)
+            .and_then(|mut f| f.read_to_end(&mut bytes))
+            .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(name.clone()))?;
+        Tensor::from_npy(&bytes, device).map_err(|e| e.named(name))
+    }
+
+    /// Writes the content of a `.npy` file.
+    ///
+    /// # Errors
+    /// If writing fails, or the type is `BF16`.
+    pub fn write_npy(&self, writer: &mut dyn Write) -> Result<()> {
+        let shape = self.shape().to_string();
+        let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", descr(self.dtype())?);
+        // The elements begin at a multiple of 64 bytes; the header ends with a line break.
+        let length = (MAGIC.len() + 4 + header.len() + 1).next_multiple_of(64) - MAGIC.len() - 4;
+        header.push_str(&" ".repeat(length - header.len() - 1));
+        header.push('\n');
+        let bytes = self.to_bytes()?;
+        let write = |writer: &mut dyn Write| -> std::io::Result<()> {
+            writer.write_all(MAGIC)?;
+            writer.write_all(&[1, 0])?;
+            writer.write_all(&(length as u16).to_le_bytes())?;
+            writer.write_all(header.as_bytes())?;
+            writer.write_all(&bytes)
+        };
+        write(writer).map_err(|e| Error::io(format!("cannot write: {e}")))
+    }
+
+    /// The tensor in the content of a `.npy` file.
+    ///
+    /// # Errors
+    /// As [`Tensor::load_npy`].
+    pub fn from_npy(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let (header, data) = split(bytes)?;
+        let entry = |key: &str| entry(header, key);
+        let (dtype, swapped) = dtype(entry("descr")?.trim_matches(['\'', '"']))?;
+        let fortran = match entry("fortran_order")? {
+            "True" => true,
+            "False" => false,
+            other => return Err(Error::format(format!("fortran_order is {other:?}, neither True nor False"))),
+        };
+        let sizes = entry("shape")?.trim_matches(['(', ')']).split(',').map(str::trim).filter(|s| !s.is_empty());
+        let sizes = sizes.map(|s| s.parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>();
+        let mut sizes = sizes.map_err(|_| Error::format(format!("shape {:?} is not a tuple of sizes", entry("shape").unwrap_or(""))))?;
+        if fortran {
+            sizes.reverse();
+        }
+        let shape = Shape::new(&sizes)?;
+        let want = shape.numel() * dtype.size();
+        if data.len() != want {
+            return Err(Error::format(format!("the header promises {shape} of {dtype}, {want} bytes; the file holds {}", data.len())));
+        }
+        let mut data = data.to_vec();
+        if swapped {
+            data.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+        }
+        let x = Tensor::from_bytes(&data, shape, dtype, device)?;
+        if fortran { x.permute((0..x.ndim()).rev().collect::<Vec<_>>())?.contiguous() } else { Ok(x) }
+    }
+}
+
+/// The header's text and the bytes behind it.
+fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
+    let short = || Error::format(format!("the file ends inside its header, after {} bytes", bytes.len()));
+    if !bytes.starts_with(MAGIC) {
+        return Err(Error::format("not a .npy file: it does not begin with \\x93NUMPY"));
+    }
+    let version = *bytes.get(6).ok_or_else(short)?;
+    let (start, length) = match version {
+        1 => (10, u16::from_le_bytes(bytes.get(8..10).ok_or_else(short)?.try_into().expect("two bytes")) as usize),
+        2 | 3 => (12, u32::from_le_bytes(bytes.get(8..12).ok_or_else(short)?.try_into().expect("four bytes")) as usize),
+        other => return Err(Error::format(format!("format version {other} is unknown; 1, 2 and 3 are known"))),
+    };
+    if length > MAX_HEADER {
+        return Err(Error::format(format!("a header of {length} bytes is no header of one array")));
+    }
+    let header = bytes.get(start..start + length).ok_or_else(short)?;
+    let text = std::str::from_utf8(header).map_err(|_| Error::format("the header is not text"))?;
+    Ok((text, &bytes[start + length..]))
+}
+
+/// The value of `'key':` in a Python dictionary of strings, booleans and tuples.
+fn entry<'h>(header: &'h str, key: &str) -> Result<&'h str> {
+    let missing = || Error::format(format!("the header has no entry {key:?}: {:?}", header.trim()));
+    let quoted = [format!("'{key}':"), format!("\"{key}\":")];
+    let start = quoted.iter().find_map(|q| header.find(q.as_str()).map(|i| i + q.len())).ok_or_else(missing)?;
+    let rest = header[start..].trim_start();
+    let end = if rest.starts_with('(') { rest.find(')').map(|i| i + 1) } else { rest.find([',', '}']) };
+    Ok(rest[..end.ok_or_else(missing)?].trim())
+}
+
+fn descr(dtype: DType) -> Result<&'static str> {
+    Ok(match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::U16 => "<u2",
+        DType::I16 => "<i2",
+        DType::U32 => "<u4",
+        DType::I32 => "<i4",
+        DType::U64 => "<u8",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::BF16 => return Err(Error::dtype("NumPy has no bf16").hint("x.cast(DType::F32)? keeps every value")),
+    })
+}
+
+/// The type and whether its bytes are in big-endian order.
+fn dtype(descr: &str) -> Result<(DType, bool)> {
+    let known = DType::ALL.into_iter().filter(|&t| t != DType::BF16).find(|&t| self::descr(t).is_ok_and(|d| d[1..] == *descr.get(1..).unwrap_or("")));
+    match (descr.as_bytes().first(), known) {
+        (Some(b'<' | b'|' | b'='), Some(t)) => Ok((t, false)),
+        (Some(b'>'), Some(t)) => Ok((t, true)),
+        _ => Err(Error::format(format!("elements of type {descr:?} are not among teeny's types"))),
+    }
+}
