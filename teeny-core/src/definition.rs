@@ -54,34 +54,47 @@ pub(crate) fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Sto
     finish(out)
 }
 
+/// `f` of the tensors in the type they are computed in, back in their own: 16-bit floats keep f32 precision between the steps.
+fn widened(tensors: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Tensor>) -> Result<StorageRef> {
+    let dtype = tensors[0].dtype();
+    let wide = tensors.iter().map(|t| t.cast(dtype.compute())).collect::<Result<Vec<_>>>()?;
+    finish(f(&wide)?.cast(dtype)?)
+}
+
 pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
-    let max = x.max_keepdim(axis)?;
-    let exp = map([x, &max], |[x, m]| (x - m).exp())?;
-    let sum = exp.sum_keepdim(axis)?;
-    finish(exp.div(&sum)?)
+    widened(&[x], |x| {
+        let max = x[0].max_keepdim(axis)?;
+        let exp = map([&x[0], &max], |[x, m]| (x - m).exp())?;
+        exp.div(&exp.sum_keepdim(axis)?)
+    })
 }
 
 pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
-    let max = x.max_keepdim(axis)?;
-    let shifted = x.sub(&max)?;
-    let sum = shifted.exp()?.sum_keepdim(axis)?;
-    finish(map([&shifted, &sum], |[x, s]| x - s.log())?)
+    widened(&[x], |x| {
+        let shifted = x[0].sub(&x[0].max_keepdim(axis)?)?;
+        let sum = shifted.exp()?.sum_keepdim(axis)?;
+        map([&shifted, &sum], |[x, s]| x - s.log())
+    })
 }
 
 pub(crate) fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    let inner = y.mul(g)?.sum_keepdim(axis)?;
-    finish(map([y, g, &inner], |[y, g, s]| y * (g - s))?)
+    widened(&[y, g], |t| {
+        let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
+        map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
+    })
 }
 
 pub(crate) fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    let sum = g.sum_keepdim(axis)?;
-    finish(map([y, g, &sum], |[y, g, s]| g - y.exp() * s)?)
+    widened(&[y, g], |t| {
+        let sum = t[1].sum_keepdim(axis)?;
+        map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
+    })
 }
 
 /// `x` with `padding` elements of `value` before and after each of its last axes.

@@ -1,0 +1,58 @@
+//! Reading golden files, and comparing with them.
+#![allow(dead_code)] // each test file uses a part
+
+use serde_json::Value;
+use teeny_core::{DType, DeviceRef, Tensor};
+
+/// The device the tests run on: the CPU, or what TEENY_DEVICE names.
+pub fn device() -> DeviceRef {
+    teeny_nn::device("auto").expect("a device")
+}
+
+pub fn parse(text: &str) -> Value {
+    serde_json::from_str(text).expect("golden files are JSON")
+}
+
+pub fn number(v: &Value) -> f64 {
+    match v {
+        Value::String(s) => s.parse().expect("nan or inf"),
+        other => other.as_f64().expect("a number"),
+    }
+}
+
+pub fn numbers(v: &Value) -> Vec<f64> {
+    v.as_array().expect("a list").iter().map(number).collect()
+}
+
+pub fn sizes(v: &Value) -> Vec<usize> {
+    numbers(v).into_iter().map(|n| n as usize).collect()
+}
+
+/// The tensor `{"dtype": .., "shape": .., "data": ..}`.
+pub fn tensor(v: &Value, device: &DeviceRef) -> Tensor {
+    let dtype = DType::ALL.into_iter().find(|t| v["dtype"] == t.name()).expect("a type");
+    f64s(numbers(&v["data"]), &sizes(&v["shape"]), device).cast(dtype).unwrap()
+}
+
+pub fn f64s(values: Vec<f64>, shape: &[usize], device: &DeviceRef) -> Tensor {
+    Tensor::from_vec(values, shape, device).unwrap()
+}
+
+pub fn ints(v: &Value, shape: &[usize], device: &DeviceRef) -> Tensor {
+    let values: Vec<i64> = v.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an integer")).collect();
+    Tensor::from_vec(values, shape, device).unwrap()
+}
+
+pub fn values(x: &Tensor) -> Vec<f64> {
+    x.to_scalars().unwrap().into_iter().map(|s| s.to_f64()).collect()
+}
+
+/// Every element within `tolerance` of what is wanted, relative to the larger of 1 and its size; NaN meets NaN.
+#[track_caller]
+pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &dyn std::fmt::Display) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let close = (g - w).abs() <= tolerance * w.abs().max(1.0) || g == w || (g.is_nan() && w.is_nan());
+        assert!(close, "element {i} is {g}, wanted {w}: {what}");
+    }
+}
