@@ -51,7 +51,7 @@ impl DType {
         }
     }
 
-    /// The short name, as printed and as safetensors writes it in upper case.
+    /// The short name, as printed.
     pub const fn name(self) -> &'static str {
         match self {
             Bool => "bool",
@@ -68,6 +68,11 @@ impl DType {
             F32 => "f32",
             F64 => "f64",
         }
+    }
+
+    /// The name as Rust code writes it, for hints.
+    pub(crate) fn variant(self) -> String {
+        if self == Bool { "Bool".into() } else { self.name().to_uppercase() }
     }
 
     /// True for `F16`, `BF16`, `F32` and `F64`.

@@ -12,6 +12,8 @@
 //! feature `conformance` holds other devices against it.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod context;
 mod definition;
 pub mod device;

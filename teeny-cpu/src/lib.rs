@@ -1,1 +1,45 @@
-//! teeny crate.
+//! The CPU engine of teeny: [`Cpu`], a `teeny_core::Device`.
+//!
+//! ```text
+//!   device ──► elementwise  reduce  scan  matmul  index  sort  random  copy        one room per kind of work
+//!                  │           │              │
+//!                walk: views to tiles       gemm: tiles of a product
+//!                  │                          │
+//!                simd, vecmath              threads: chunks on rayon's threads       pool, os_memory: where storages live
+//! ```
+//! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of threads. [`blas`] works on
+//! plain slices, without tensors.
+
+pub mod blas;
+mod conv;
+mod copy;
+mod device;
+mod elementwise;
+mod fused;
+mod gemm;
+mod index;
+mod matmul;
+mod os_memory;
+mod pool;
+mod pool2d;
+mod random;
+mod reduce;
+mod scan;
+mod simd;
+mod sort;
+mod storage;
+mod threads;
+mod vecmath;
+mod walk;
+mod window;
+
+#[cfg(test)]
+mod pool_tests;
+#[cfg(test)]
+mod threads_tests;
+#[cfg(test)]
+mod vecmath_tests;
+
+pub use device::{Cpu, CpuOptions};
+pub use pool::PoolStats;
+pub use simd::Level;

@@ -1,6 +1,37 @@
 //! Layers, losses, optimizers, data and checkpoints on teeny tensors.
 //!
-//! Everything here is written with `teeny_core::Tensor` methods and knows no backend but by name.
+//! ```text
+//! device("auto")   which engine                    device
+//! Store            parameters by name              store     init draws their first values
+//! Module           forward: Linear, Conv2d, ..     module linear conv dropout
+//! cross_entropy    what to make small              loss/
+//! Sgd, Adam        gradients → new parameters      optim/    one kernel per update
+//! DataLoader       batches                         data/
+//! Store::save      safetensors                     state/
+//! ```
+//!
+//! Everything is written with `teeny_core::Tensor` methods and knows no backend but by name. A parameter's value is immutable like any
+//! tensor; training puts a new value under its name.
 #![forbid(unsafe_code)]
 
+mod conv;
 pub mod data;
+pub mod device;
+mod dropout;
+pub mod init;
+mod linear;
+pub mod loss;
+mod module;
+pub mod optim;
+pub mod state;
+mod store;
+mod track;
+pub mod train;
+
+pub use conv::{AvgPool2d, Conv2d, MaxPool2d};
+pub use device::device;
+pub use dropout::Dropout;
+pub use init::Init;
+pub use linear::Linear;
+pub use module::{Activation, Flatten, Module, Sequential};
+pub use store::{Param, Path, Store};

@@ -172,7 +172,7 @@ impl Capabilities {
             float16: features.contains(wgpu::Features::SHADER_F16),
             subgroups: features.contains(wgpu::Features::SUBGROUP),
             max_buffer: limits.max_buffer_size,
-            max_binding: limits.max_storage_buffer_binding_size as u64 / 256 * 256,
+            max_binding: limits.max_storage_buffer_binding_size / 256 * 256,
             binding_alignment: limits.min_storage_buffer_offset_alignment as u64,
             uniform_alignment: limits.min_uniform_buffer_offset_alignment as u64,
             workgroup_memory: limits.max_compute_workgroup_storage_size,

@@ -46,7 +46,7 @@ impl Wgpu {
         let size = src.dtype().size();
         let bytes = (src.numel() * size) as u64;
         let (from, to) = ((src.layout().offset() * size) as u64, (view.offset() * size) as u64);
-        let aligned = from % 4 == 0 && to % 4 == 0 && bytes % 4 == 0;
+        let aligned = from % 4 == 0 && to % 4 == 0 && bytes.is_multiple_of(4);
         if bytes >= PLAIN && aligned && view.is_contiguous() && src.is_contiguous() {
             self.stream.copy(downcast::<Memory>(src.storage())?.buffer(), from, downcast::<Memory>(dst)?.buffer(), to, bytes);
             return Ok(());

@@ -169,7 +169,7 @@ mod tests {
     fn classes_waste_at_most_a_quarter() {
         for bytes in (257..100_000u64).step_by(37).chain([1 << 20, (1 << 20) + 1, 50 << 20, (64 << 20) + 1]) {
             let size = class(bytes);
-            assert!(size >= bytes && size % 32 == 0 && (bytes < 2048 || size * 4 <= bytes * 5), "{bytes} → {size}");
+            assert!(size >= bytes && size.is_multiple_of(32) && (bytes < 2048 || size * 4 <= bytes * 5), "{bytes} → {size}");
         }
     }
 }

@@ -64,7 +64,7 @@ impl Wgpu {
             return Ok(Vec::new());
         }
         let start = x.layout().offset() * size;
-        if !x.is_contiguous() || start % 4 != 0 {
+        if !x.is_contiguous() || !start.is_multiple_of(4) {
             let packed = Tensor::from_parts(self.packed(x)?, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone());
             return Box::pin(self.read_bytes(&packed, blocking)).await;
         }

@@ -22,7 +22,7 @@ fn every_type_survives_the_round_trip() {
 fn a_kernel_runs_over_strided_views_of_packed_types() {
     let Some(gpu) = gpu() else { return };
     let x = Tensor::new([[1u8, 2, 3], [4, 5, 6]], &gpu).unwrap();
-    let y = x.t().unwrap().add(&x.slice(0, 1..).unwrap().reshape((3, 1)).unwrap()).unwrap();
+    let y = x.t().unwrap().add(x.slice(0, 1..).unwrap().reshape((3, 1)).unwrap()).unwrap();
     assert_eq!(y.to_vec::<u8>().unwrap(), [5, 8, 7, 10, 9, 12]);
     let f = Tensor::new([0.5f32, -1.0, 2.0], &gpu).unwrap();
     assert_eq!(f.flip(0).unwrap().exp().unwrap().to_vec::<f32>().unwrap().len(), 3);

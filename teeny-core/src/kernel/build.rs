@@ -39,8 +39,8 @@ impl Builder {
             state.inputs.push(dtype);
             state.inputs.len() - 1
         };
-        if i >= MAX_INPUTS {
-            self.fail(Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors")));
+        if i > u8::MAX as usize {
+            self.fail(too_many_inputs());
         }
         self.add(OpCode::Input(i as u8), [0; 3], dtype)
     }
@@ -85,20 +85,50 @@ impl Builder {
     /// # Errors
     /// The first mistake made while building: an operation on a type it does not accept, too many inputs, outputs or nodes.
     pub fn finish(&self, outputs: &[Expr<'_>]) -> Result<Kernel> {
+        let inputs = (0..self.state.borrow().inputs.len()).collect();
+        self.assemble(outputs, inputs)
+    }
+
+    /// [`Builder::finish`] without the inputs that no output needs: the program, and the former number of each of its inputs.
+    ///
+    /// A derivative is written as if every operand, result and gradient could be read, and pays only for those it does read.
+    ///
+    /// # Errors
+    /// As [`Builder::finish`]; only inputs that are read count against the limit.
+    pub fn finish_pruned(&self, outputs: &[Expr<'_>]) -> Result<(Kernel, Vec<usize>)> {
+        let nodes = self.needed(outputs);
+        let mut read: Vec<usize> = {
+            let state = self.state.borrow();
+            let input = |op| if let OpCode::Input(i) = op { Some(i as usize) } else { None };
+            state.nodes.iter().zip(&nodes).filter(|(_, needed)| **needed).filter_map(|(node, _)| input(node.op)).collect()
+        };
+        read.sort_unstable();
+        Ok((self.assemble(outputs, read.clone())?, read))
+    }
+
+    /// Which nodes the outputs need.
+    fn needed(&self, outputs: &[Expr<'_>]) -> Vec<bool> {
+        let state = self.state.borrow();
+        let mut needed = vec![false; state.nodes.len()];
+        for output in outputs {
+            needed[output.id as usize] = true;
+            mark(&state.nodes, &mut needed, output.id as usize);
+        }
+        needed
+    }
+
+    /// The program of `outputs` with the inputs numbered `inputs`, in this order; every input that is needed is among them.
+    fn assemble(&self, outputs: &[Expr<'_>], inputs: Vec<usize>) -> Result<Kernel> {
+        let needed = self.needed(outputs);
         let state = self.state.borrow();
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
+        if inputs.len() > MAX_INPUTS {
+            return Err(too_many_inputs());
+        }
         if outputs.is_empty() || outputs.len() > MAX_OUTPUTS {
             return Err(Error::value(format!("a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}", outputs.len())));
-        }
-        let mut needed = vec![false; state.nodes.len()];
-        for output in outputs {
-            needed[output.id as usize] = true;
-        }
-        for id in (0..state.nodes.len()).rev().filter(|&id| needed[id]).collect::<Vec<_>>() {
-            // Sources precede users, so one backward sweep would do; `needed` grows while it runs.
-            mark(&state.nodes, &mut needed, id);
         }
         let mut renumbered = vec![0 as Id; state.nodes.len()];
         let mut nodes = Vec::new();
@@ -107,11 +137,15 @@ impl Builder {
             for i in 0..node.op.arity() {
                 node.src[i] = renumbered[node.src[i] as usize];
             }
+            if let OpCode::Input(i) = node.op {
+                let place = inputs.iter().position(|&kept| kept == i as usize);
+                node.op = OpCode::Input(place.ok_or_else(|| Error::internal("a needed input was pruned"))? as u8);
+            }
             renumbered[id] = nodes.len() as Id;
             nodes.push(node);
         }
         let outputs = outputs.iter().map(|o| renumbered[o.id as usize]).collect();
-        Ok(Kernel::new(state.inputs.clone(), state.params.clone(), nodes, outputs))
+        Ok(Kernel::new(inputs.iter().map(|&i| state.inputs[i]).collect(), state.params.clone(), nodes, outputs))
     }
 
     fn add(&self, op: OpCode, src: [Id; 3], dtype: DType) -> Expr<'_> {
@@ -138,6 +172,11 @@ impl Builder {
     fn fail(&self, error: Error) {
         self.state.borrow_mut().error.get_or_insert(error);
     }
+}
+
+#[cold]
+fn too_many_inputs() -> Error {
+    Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors"))
 }
 
 fn mark(nodes: &[OpNode], needed: &mut [bool], from: usize) {

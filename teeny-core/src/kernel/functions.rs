@@ -203,7 +203,8 @@ impl<'b> Expr<'b> {
     /// Hyperbolic sine, `(u + u / (u + 1)) / 2` with `u = expm1(x)`: no cancellation near 0.
     pub fn sinh(self) -> Expr<'b> {
         let x = self.to_float();
-        let u = x.abs().expm1();
+        // NOTE: |x| by the same choice as below, not `abs`, whose slope at 0 is 0: the slope of sinh there is 1.
+        let u = x.lt(0.0).select(-x, x).expm1();
         // Beyond f32's exp range u is infinite and u / (u + 1) NaN; there sinh is infinite too.
         let magnitude = u.is_inf().select(u, (u + u / (u + 1.0)) * 0.5);
         x.lt(0.0).select(-magnitude, magnitude)
@@ -254,7 +255,8 @@ impl<'b> Expr<'b> {
     /// x where positive, `alpha * (exp(x) - 1)` elsewhere.
     pub fn elu(self, alpha: impl ExprOperand<'b>) -> Expr<'b> {
         let x = self.to_float();
-        let low = x.min(x.like(0.0)).expm1() * alpha.expr(x);
+        // NOTE: not `min`, which passes no gradient at 0.
+        let low = x.gt(0.0).select(x.like(0.0), x).expm1() * alpha.expr(x);
         x.gt(0.0).select(x, low)
     }
 
@@ -285,7 +287,9 @@ impl<'b> Expr<'b> {
     /// `log(1 + exp(x))`, as `max(x, 0) + log1p(exp(-|x|))`, which never overflows.
     pub fn softplus(self) -> Expr<'b> {
         let x = self.to_float();
-        x.relu() + (-x.abs()).exp().log1p()
+        // NOTE: both terms have a kink at 0. One condition for both makes the slopes there add up to 1/2; relu and abs would give 0.
+        let positive = x.gt(0.0);
+        positive.select(x, x.like(0.0)) + positive.select(-x, x).exp().log1p()
     }
 
     /// `log(sigmoid(x))` without underflow.
@@ -312,8 +316,9 @@ impl<'b> Expr<'b> {
 
     /// `x hardsigmoid(x)` (Howard et al. 2019, arXiv:1905.02244).
     pub fn hardswish(self) -> Expr<'b> {
+        // Divided first: 6 x overflows where x does not.
         let x = self.to_float();
-        x * (x + 3.0).relu6() / 6.0
+        x * ((x + 3.0).relu6() / 6.0)
     }
 
     /// `min(max(x, -1), 1)`.

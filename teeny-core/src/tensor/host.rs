@@ -77,7 +77,7 @@ impl Tensor {
             return Ok(());
         }
         Err(Error::dtype(format!("the tensor holds {}, not {}", self.dtype(), T::DTYPE))
-            .hint(format!("x.cast(DType::{})? converts", format!("{}", T::DTYPE).to_uppercase())))
+            .hint(format!("x.cast(DType::{})? converts", T::DTYPE.variant())))
     }
 }
 

@@ -20,6 +20,8 @@ mod view;
 
 pub(crate) use create::index_end;
 pub use create::permutation;
+#[cfg(feature = "conformance")]
+pub(crate) use fused::conv_shape;
 pub use fused::{map, map_n};
 pub use math::Operand;
 pub use nested::Nested;

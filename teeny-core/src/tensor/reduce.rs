@@ -69,7 +69,9 @@ impl Tensor {
 
     fn mean_as(&self, axes: &[usize], keepdim: bool) -> Result<Tensor> {
         let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
-        self.reduce_as(ReduceOp::Sum, self.dtype().to_float(), axes, keepdim)?.div(count as f64)
+        let dtype = self.dtype().to_float();
+        // The sum of 16-bit floats may overflow where their mean does not.
+        self.reduce_as(ReduceOp::Sum, dtype.compute(), axes, keepdim)?.div(count as f64)?.cast(dtype)
     }
 
     /// The largest over `axes`; NaN if any element is NaN.
@@ -166,10 +168,11 @@ impl Tensor {
         self.require_float()?;
         let axes = axes.axes(self.shape())?;
         let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
-        let mean = self.mean_as(&axes, true)?;
-        let squares = map([self, &mean], |[x, m]| (x - m).square())?;
+        let x = self.cast(self.dtype().compute())?;
+        let mean = x.mean_as(&axes, true)?;
+        let squares = map([&x, &mean], |[x, m]| (x - m).square())?;
         let divisor = count as f64 - correction as f64;
-        squares.sum_as(&axes, false)?.div(if divisor > 0.0 { divisor } else { f64::NAN })
+        squares.sum_as(&axes, false)?.div(if divisor > 0.0 { divisor } else { f64::NAN })?.cast(self.dtype())
     }
 
     /// The standard deviation over `axes`: the root of [`Tensor::var`].
@@ -189,16 +192,11 @@ impl Tensor {
             return self.exp()?.sum_as(&axes, false)?.log();
         }
         // An infinite maximum would give inf - inf; shifting by 0 instead leaves exp and log to find the answer.
-        let max = self.detached_max(&axes)?;
-        let sum = map([self, &max], |[x, m]| (x - m).exp())?.sum_as(&axes, true)?;
-        let out = map([&sum, &max], |[s, m]| s.log() + m)?;
-        out.squeeze(axes)
-    }
-
-    /// The maximum over `axes` with infinities replaced by 0: the shift that keeps exponentials finite. Carries no gradient: any shift cancels.
-    pub(crate) fn detached_max(&self, axes: &[usize]) -> Result<Tensor> {
-        let max = self.max_keepdim(axes)?;
-        map([&max], |[m]| m.is_inf().select(m.like(0), m))
+        let x = self.cast(self.dtype().compute())?;
+        let max = x.max_keepdim(axes.as_slice())?;
+        let shift = map([&max], |[m]| m.is_inf().select(m.like(0), m))?;
+        let sum = map([&x, &shift], |[x, m]| (x - m).exp())?.sum_as(&axes, true)?;
+        map([&sum, &shift], |[s, m]| s.log() + m)?.cast(self.dtype())?.squeeze(axes)
     }
 
     /// The running sum along `axis`; types as in [`Tensor::sum`].

@@ -1,0 +1,81 @@
+//! The backward pass: pending gradients by node id, the largest first. No recursion, so depth costs nothing.
+
+use crate::adjoint::adjoint;
+use crate::node::{Handle, Kind, Node};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use teeny_core::{Error, Result, Tensor, context};
+
+/// Gradients that are kept, by node and output, with the node they belong to.
+pub(crate) type Kept = HashMap<(u64, u8), (Arc<Node>, Tensor)>;
+
+struct Pending {
+    node: Arc<Node>,
+    g: Vec<Option<Tensor>>,
+}
+
+/// Carries `g`, the gradient of `root`, down to the leaves.
+///
+/// `root` is taken by value: where the caller held the last handle, each node is dropped, with what it saved, as soon as its rule has run.
+pub(crate) fn run(root: Handle, g: Tensor) -> Result<Kept> {
+    run_until(root, g, &[])
+}
+
+/// [`run`] that goes no further than the values in `stops`, and keeps their gradients.
+pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kept> {
+    let mut kept = Kept::new();
+    let mut pending = BTreeMap::new();
+    arrive(&mut pending, root, g)?;
+    while let Some((_, Pending { node, mut g })) = pending.pop_last() {
+        if let Some(first) = g[0].take() {
+            g[0] = Some(node.hooks.apply(first)?);
+        }
+        if node.is_leaf() || node.retain.load(Ordering::Relaxed) {
+            for (output, g) in g.iter().enumerate().filter_map(|(o, g)| Some((o, g.as_ref()?))) {
+                kept.insert((node.id, output as u8), (node.clone(), g.clone()));
+            }
+        }
+        for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
+            if let Some(g) = g[stop.output as usize].take() {
+                kept.insert(stop.key(), (node.clone(), g));
+            }
+        }
+        let Kind::Op(backward) = &node.kind else { continue };
+        if g.iter().all(Option::is_none) {
+            continue;
+        }
+        // An error deep in a rule names the operation the user called, and a nested graph records it as such.
+        let _op = node.context.map(context::resume);
+        let grads = backward(&g)?;
+        drop(g);
+        if grads.len() != node.edges.len() {
+            return Err(Error::internal(format!("{} operands but {} gradients", node.edges.len(), grads.len())));
+        }
+        for (edge, g) in node.edges.iter().zip(grads) {
+            let (Some(edge), Some(g)) = (edge, g) else { continue };
+            let value = edge.from.value();
+            let g = match &edge.view {
+                Some(view) => adjoint(view, &value.shape, &g)?,
+                None => g,
+            };
+            if *g.shape() != value.shape || g.dtype() != value.dtype {
+                let what = format!("a rule gave a gradient {} {} for a value {} {}", g.dtype(), g.shape(), value.dtype, value.shape);
+                return Err(Error::internal(what));
+            }
+            arrive(&mut pending, edge.from.clone(), g)?;
+        }
+    }
+    Ok(kept)
+}
+
+/// Adds `g` to what is pending for the value. Sums are new tensors, so no two values ever share a gradient that could change.
+fn arrive(pending: &mut BTreeMap<u64, Pending>, to: Handle, g: Tensor) -> Result<()> {
+    let slot = pending.entry(to.node.id).or_insert_with(|| Pending { g: vec![None; to.node.values.len()], node: to.node.clone() });
+    let sum = &mut slot.g[to.output as usize];
+    *sum = Some(match sum.take() {
+        Some(before) => before.add(&g)?,
+        None => g,
+    });
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving only what that reads.
+
+use crate::cuts::Cut;
+use crate::device::Autograd;
+use crate::node::{Backward, Handle, Node, Value, Values};
+use crate::record::{Operands, edges, here};
+use crate::storage::{Tracked, tracked, unwrap};
+use crate::symbolic::{Derivative, Slot, Source, derive};
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+use teeny_core::{Error, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor, context};
+
+/// More derivatives than this are not kept: a program that builds a new kernel at every step must not fill memory.
+const MAX_CACHED: usize = 4096;
+
+/// Derivatives by kernel (compared by content), operands that need gradients, and whether results are stored.
+#[derive(Default)]
+pub(crate) struct Cache(RwLock<HashMap<(Arc<Kernel>, u8, bool), Arc<Derivative>>>);
+
+impl Cache {
+    pub fn get(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {
+        let key = (kernel.clone(), needs, stored);
+        let found = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
+        if let Some(derivative) = found {
+            return Ok(derivative);
+        }
+        let derivative = Arc::new(derive(kernel, needs, stored)?);
+        let mut map = self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if map.len() >= MAX_CACHED {
+            map.clear();
+        }
+        map.insert(key, derivative.clone());
+        Ok(derivative)
+    }
+
+    /// How many derivatives are kept.
+    pub fn len(&self) -> usize {
+        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
+    }
+}
+
+/// The operands that need gradients, as bits.
+pub(crate) fn needs(inputs: &[&Tensor]) -> Result<u8> {
+    inputs.iter().enumerate().try_fold(0, |bits, (i, x)| Ok(if tracked(x)?.handle.is_some() { bits | 1 << i } else { bits }))
+}
+
+pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
+    let views: Vec<&Tensor> = inner.iter().collect();
+    let results = device.inner_device().elementwise(kernel, &views, params, shape)?;
+    let value = |(o, storage)| Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(o), device.inner_device().clone());
+    let results: Vec<Tensor> = results.into_iter().enumerate().map(value).collect();
+
+    let operands = Operands::of(inputs)?;
+    let mut outputs = Outputs::new();
+    if !operands.recording {
+        results.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
+        return Ok(outputs);
+    }
+    let derivative = device.cache().get(kernel, needs(inputs)?, true)?;
+    let saved = derivative.save(&inner, &results)?;
+    let params = params.to_vec();
+    let shape = *shape;
+    let rule = derivative.clone();
+    let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &shape));
+
+    // What each output does not let through is a cut of the operands concerned.
+    let leaves = inputs.iter().map(|x| Ok(tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask))).collect::<Result<Vec<_>>>()?;
+    let lost = |o: usize| (0..leaves.len()).filter(|&i| derivative.reach[o] >> i & 1 == 0).fold(0, |mask, i| mask | leaves[i]);
+    let kept = |o: usize| (0..leaves.len()).filter(|&i| derivative.reach[o] >> i & 1 == 1).fold(0, |mask, i| mask | leaves[i]);
+    let value = |y: &Tensor| Value { shape, dtype: y.dtype() };
+    let values = match &results[..] {
+        [y] => Values::One([value(y)]),
+        all => Values::Many(all.iter().map(value).collect()),
+    };
+    let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
+    let node = match differentiable {
+        true => Some(Arc::new(Node::op(backward, values, edges(inputs)?, operands.mask, context::current()))),
+        false => None,
+    };
+    for (o, y) in results.into_iter().enumerate() {
+        let mut cuts = operands.cuts.clone();
+        let mask = lost(o) & !kept(o);
+        if mask != 0 {
+            cuts.push(Cut { mask, ..here(0) });
+        }
+        let handle = node.clone().filter(|_| derivative.reach[o] != 0).map(|node| Handle { node, output: o as u8 });
+        outputs.push(Tracked::storage(y, handle, cuts));
+    }
+    Ok(outputs)
+}
+
+impl Derivative {
+    /// The tensors a backward pass will read, in the order of `saved`.
+    pub fn save(&self, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let tensor = |slot: &Slot| match slot {
+            Slot::Input(i) => inputs.get(*i),
+            Slot::Output(o) => outputs.get(*o),
+            Slot::Grad(_) => None,
+        };
+        self.saved
+            .iter()
+            .map(|s| tensor(s).cloned().ok_or_else(|| Error::internal("a derivative reads what the forward pass does not have")))
+            .collect()
+    }
+
+    /// The gradients of the operands, all in `shape`, from those of the outputs; a missing one of several outputs counts as zero.
+    pub fn run(&self, saved: &[Tensor], params: &[Scalar], g: &[Option<Tensor>], shape: &Shape) -> Result<Vec<Option<Tensor>>> {
+        let Some(given) = g.iter().flatten().next() else { return Ok(vec![None; self.grads.len()]) };
+        let zero = |dtype| -> Result<Tensor> { Tensor::zeros((), dtype, given)?.expand(shape) };
+        let mut computed: Vec<Vec<Tensor>> = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            let read = |(i, slot): (usize, &Slot)| -> Result<Tensor> {
+                match slot {
+                    Slot::Grad(o) => g[*o].clone().map_or_else(|| zero(part.kernel.inputs()[i]), Ok),
+                    Slot::Input(_) | Slot::Output(_) => {
+                        let place = self.saved.iter().position(|s| s == slot);
+                        place.map(|p| saved[p].clone()).ok_or_else(|| Error::internal("a derivative reads what was not saved"))
+                    }
+                }
+            };
+            let inputs = part.reads.iter().enumerate().map(read).collect::<Result<Vec<_>>>()?;
+            computed.push(launch(&part.kernel, &inputs, params, shape, given)?);
+        }
+        let grad = |(i, source): (usize, &Source)| -> Result<Option<Tensor>> {
+            Ok(match source {
+                Source::None => None,
+                Source::Zero => Some(zero(self.dtypes[i])?),
+                Source::Pass(o) => Some(g[*o].clone().map_or_else(|| zero(self.dtypes[i]), Ok)?),
+                Source::Part(part, place) => Some(computed[*part][*place].clone()),
+                Source::Factors(factors) => {
+                    let mut sum: Option<Tensor> = None;
+                    for (o, part) in factors {
+                        let Some(g) = &g[*o] else { continue };
+                        let term = computed[*part][0].mul(g)?.cast(self.dtypes[i])?;
+                        sum = Some(sum.map_or(Ok(term.clone()), |s| s.add(&term))?);
+                    }
+                    Some(sum.map_or_else(|| zero(self.dtypes[i]), Ok)?)
+                }
+            })
+        };
+        self.grads.iter().enumerate().map(grad).collect()
+    }
+}
+
+/// One backward kernel over tensors that all have `shape`; it may read no tensor at all (a constant slope), so the device comes from `beside`.
+fn launch(kernel: &Arc<Kernel>, inputs: &[Tensor], params: &[Scalar], shape: &Shape, beside: &Tensor) -> Result<Vec<Tensor>> {
+    let device = beside.device();
+    let views: Vec<&Tensor> = inputs.iter().collect();
+    let results = device.elementwise(kernel, &views, params, shape)?;
+    let tensor = |(o, storage)| Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(o), device.clone());
+    Ok(results.into_iter().enumerate().map(tensor).collect())
+}

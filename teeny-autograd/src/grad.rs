@@ -1,0 +1,262 @@
+//! [`Grad`]: what autograd adds to `Tensor`.
+
+use crate::backward;
+use crate::cuts::{Cut, Cuts};
+use crate::device::{Autograd, from_inner};
+use crate::gradients::Gradients;
+use crate::hooks::{Hook, HookFn};
+use crate::mode;
+use crate::node::{Handle, Node, Value};
+use crate::record::{here, record};
+use crate::storage::{Tracked, own, tracked, try_tracked, unwrap};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use teeny_core::context::{self, enter};
+use teeny_core::{DType, Error, Layout, Result, Tensor};
+
+/// Gradients for tensors of an [`Autograd`] device.
+///
+/// # Example
+/// ```
+/// use teeny_autograd::{Autograd, Grad};
+/// use teeny_core::{Reference, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Autograd::new(Reference::new());
+/// let w = Tensor::new([[1.0f64, 2.0], [3.0, 4.0]], &device)?.requires_grad()?; // (2, 2)
+/// let x = Tensor::new([1.0f64, -1.0], &device)?; // (2)
+/// let loss = w.matmul(&x)?.square()?.sum_all()?; // ()
+/// let grads = loss.backward()?;
+/// assert_eq!(grads.get(&w)?.to_vec::<f64>()?, [-2.0, 2.0, -2.0, 2.0]);
+/// # Ok(()) }
+/// ```
+pub trait Grad: Sized {
+    /// A new leaf with the same elements: a tensor whose gradient a backward pass will keep. What it was computed from gets none through it.
+    ///
+    /// # Errors
+    /// If the tensor is not on an autograd device, or not of floats.
+    #[track_caller]
+    fn requires_grad(&self) -> Result<Tensor>;
+
+    /// [`Grad::requires_grad`] with a name for messages, e.g. `fc1.weight`.
+    ///
+    /// # Errors
+    /// As [`Grad::requires_grad`].
+    #[track_caller]
+    fn requires_grad_named(&self, name: &str) -> Result<Tensor>;
+
+    /// True if a gradient can flow back through this tensor: it is a leaf, or was computed from one while recording was on.
+    fn is_tracked(&self) -> bool;
+
+    /// True if this is a leaf or a view of one.
+    fn is_leaf(&self) -> bool;
+
+    /// The same elements without a history: gradients stop here. Nothing is copied.
+    ///
+    /// # Errors
+    /// None today; the signature leaves room.
+    #[track_caller]
+    fn detach(&self) -> Result<Tensor>;
+
+    /// This value with its gradient kept by later backward passes. Use the tensor given back from here on: for a view it is a value of its own.
+    ///
+    /// # Errors
+    /// If the tensor is not tracked.
+    #[track_caller]
+    #[must_use = "the tensor given back is the one whose gradient is kept"]
+    fn retain_grad(&self) -> Result<Tensor>;
+
+    /// Calls `hook` with the complete gradient of this tensor in every backward pass; what it gives back, if anything, replaces the gradient.
+    ///
+    /// # Errors
+    /// If the tensor is not tracked, or is a view (register on the value itself, or on `x.retain_grad()?`).
+    #[track_caller]
+    fn register_hook(&self, hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook>;
+
+    /// The gradients of this scalar. The graph stays: calling again is legal and gives the same.
+    ///
+    /// # Errors
+    /// [`teeny_core::ErrorKind::Gradient`] if the tensor has more than one element, is not of floats, or has no history. The error of a rule names
+    /// the operation it belongs to.
+    #[track_caller]
+    fn backward(&self) -> Result<Gradients>;
+
+    /// The gradients of `sum(g * self)`: the vector-Jacobian product. `g` has the shape and type of self, on its device or the one below.
+    ///
+    /// # Errors
+    /// As [`Grad::backward`]; `g` may not have another shape or type.
+    #[track_caller]
+    fn backward_with(&self, g: &Tensor) -> Result<Gradients>;
+
+    /// [`Grad::backward`] that takes the loss: what each operation saved is freed as soon as its rule has run, unless somebody else holds the graph.
+    ///
+    /// # Errors
+    /// As [`Grad::backward`].
+    #[track_caller]
+    fn into_backward(self) -> Result<Gradients>;
+
+    /// [`Grad::backward_with`] that takes the tensor, as [`Grad::into_backward`] does.
+    ///
+    /// # Errors
+    /// As [`Grad::backward_with`].
+    #[track_caller]
+    fn into_backward_with(self, g: &Tensor) -> Result<Gradients>;
+}
+
+impl Grad for Tensor {
+    #[track_caller]
+    fn requires_grad(&self) -> Result<Tensor> {
+        let _op = enter("requires_grad");
+        leaf(self, None)
+    }
+
+    #[track_caller]
+    fn requires_grad_named(&self, name: &str) -> Result<Tensor> {
+        let _op = enter("requires_grad");
+        leaf(self, Some(name.into()))
+    }
+
+    fn is_tracked(&self) -> bool {
+        try_tracked(self).is_some_and(|s| s.handle.is_some())
+    }
+
+    fn is_leaf(&self) -> bool {
+        try_tracked(self).and_then(|s| s.handle.as_ref()).is_some_and(|h| h.node.is_leaf())
+    }
+
+    #[track_caller]
+    fn detach(&self) -> Result<Tensor> {
+        let _op = enter("detach");
+        let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(self) else { return Ok(self.clone()) };
+        let mut cuts = cuts.clone();
+        cuts.push(here(handle.node.mask));
+        let storage = Tracked::storage(inner.clone(), None, cuts);
+        Ok(Tensor::from_parts(storage, *self.layout(), self.dtype(), self.device().clone()))
+    }
+
+    #[track_caller]
+    fn retain_grad(&self) -> Result<Tensor> {
+        let _op = enter("retain_grad");
+        let handle = tracked_handle(self)?;
+        let whole = *self.layout() == Layout::contiguous(handle.value().shape);
+        let value = if whole { self.clone() } else { own_value(self)? };
+        tracked_handle(&value)?.node.retain.store(true, Ordering::Relaxed);
+        Ok(value)
+    }
+
+    #[track_caller]
+    fn register_hook(&self, hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook> {
+        let _op = enter("register_hook");
+        let handle = tracked_handle(self)?;
+        if *self.layout() != Layout::contiguous(handle.value().shape) || handle.output != 0 {
+            let error = Error::gradient(format!("{} is a view of {} {}", self.shape(), handle.node.describe(), handle.value().shape));
+            return Err(error.hint("let x = x.retain_grad()? makes the view a value of its own"));
+        }
+        let hook: Arc<HookFn> = Arc::new(hook);
+        let registered = Hook::new(&handle.node, &hook);
+        handle.node.hooks.push(hook);
+        Ok(registered)
+    }
+
+    #[track_caller]
+    fn backward(&self) -> Result<Gradients> {
+        self.clone().into_backward()
+    }
+
+    #[track_caller]
+    fn backward_with(&self, g: &Tensor) -> Result<Gradients> {
+        self.clone().into_backward_with(g)
+    }
+
+    #[track_caller]
+    fn into_backward(self) -> Result<Gradients> {
+        let _op = enter("backward");
+        let (handle, cuts, view) = root(&self)?;
+        if self.numel() != 1 {
+            let error = Error::gradient(format!("the tensor {} is not a scalar, so its gradient needs a direction", self.shape()));
+            return Err(error.hint("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?"));
+        }
+        let g = unwrap(&self)?.ones_like()?;
+        descend(self, handle, cuts, view, g)
+    }
+
+    #[track_caller]
+    fn into_backward_with(self, g: &Tensor) -> Result<Gradients> {
+        let _op = enter("backward_with");
+        let (handle, cuts, view) = root(&self)?;
+        if g.shape() != self.shape() || g.dtype() != self.dtype() {
+            let what = format!("the gradient given is {} {}, the tensor {} {}", g.dtype(), g.shape(), self.dtype(), self.shape());
+            return Err(Error::gradient(what).hint("they need one shape and one type"));
+        }
+        let inner = tracked(&self)?.inner.device().clone();
+        let g = g.to(&inner)?;
+        descend(self, handle, cuts, view, g)
+    }
+}
+
+fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
+    if !is_autograd(x) {
+        let error = Error::gradient(format!("{} records no operations", x.device().info().name));
+        return Err(error.hint("let device = Autograd::new(device); x.to(&device)? is a tensor that can require a gradient"));
+    }
+    if !x.dtype().is_float() {
+        return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())).hint("x.cast(DType::F32)? converts"));
+    }
+    let inner = own(unwrap(x)?)?;
+    let mut cuts = Cuts::default();
+    if let Some(handle) = &tracked(x)?.handle {
+        cuts.push(here(handle.node.mask));
+    }
+    let value = Value { shape: *x.shape(), dtype: x.dtype() };
+    let node = Arc::new(Node::leaf(value, context::current(), name));
+    let storage = Tracked::storage(inner, Some(Handle { node, output: 0 }), cuts);
+    Ok(Tensor::from_parts(storage, Layout::contiguous(*x.shape()), x.dtype(), x.device().clone()))
+}
+
+fn is_autograd(x: &Tensor) -> bool {
+    x.device().as_any().is::<Autograd>()
+}
+
+/// The view as a recorded value of its own, row-major; without a copy if it is so already.
+fn own_value(x: &Tensor) -> Result<Tensor> {
+    let inner = own(unwrap(x)?)?;
+    let _on = mode::set(None);
+    let storage = record([x], inner, |_| |g: &Tensor| Ok([Some(g.clone())]))?;
+    Ok(from_inner(storage, x))
+}
+
+fn tracked_handle(x: &Tensor) -> Result<Handle> {
+    let handle = try_tracked(x).and_then(|s| s.handle.clone());
+    handle.ok_or_else(|| Error::gradient(format!("the tensor {} has no gradient: it is not tracked", x.shape())))
+}
+
+/// The value a backward pass starts from, and the view of it.
+fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
+    if x.dtype() == DType::Bool || !x.dtype().is_float() {
+        return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())));
+    }
+    let Some(storage) = try_tracked(x) else {
+        let error = Error::gradient(format!("the tensor was computed on {}, which records nothing", x.device().info().name));
+        return Err(error.hint("run the model on Autograd::new(device)"));
+    };
+    let Some(handle) = storage.handle.clone() else {
+        let error = storage
+            .cuts
+            .iter()
+            .fold(Error::gradient("the tensor has no history: nothing it was computed from requires a gradient"), |_, cut: &Cut| {
+                Error::gradient(format!("the tensor has no history: {}", cut.describe()))
+            });
+        return Err(error.hint("parameters are made by x.requires_grad()?"));
+    };
+    let view = (*x.layout() != Layout::contiguous(handle.value().shape)).then(|| *x.layout());
+    Ok((handle, storage.cuts.clone(), view))
+}
+
+fn descend(x: Tensor, handle: Handle, cuts: Cuts, view: Option<Layout>, g: Tensor) -> Result<Gradients> {
+    // The last handle of the loss may be this one: letting it go is what frees memory on the way down.
+    drop(x);
+    let g = match view {
+        Some(view) => crate::adjoint::adjoint(&view, &handle.value().shape, &g)?,
+        None => g,
+    };
+    Ok(Gradients { kept: backward::run(handle, g)?, cuts })
+}

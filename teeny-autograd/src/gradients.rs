@@ -1,0 +1,180 @@
+//! What a backward pass gives: the gradients of leaves and of retained values, by tensor.
+
+use crate::backward::Kept;
+use crate::cuts::Cuts;
+use crate::node::Handle;
+use crate::storage::try_tracked;
+use std::collections::hash_map::Entry;
+use teeny_core::context::enter;
+use teeny_core::{Error, Layout, Result, Tensor};
+
+/// Gradients by tensor. They are tensors of the inner device, with the shape and type of what they belong to.
+///
+/// # Example
+/// ```
+/// use teeny_autograd::{Autograd, Grad};
+/// use teeny_core::{Reference, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Autograd::new(Reference::new());
+/// let x = Tensor::new([3.0f64], &device)?.requires_grad()?; // (1)
+/// let loss = x.mul(&x)?.add(&x)?.sum_all()?; // ()
+/// let mut grads = loss.backward()?;
+/// assert_eq!(grads.get(&x)?.to_vec::<f64>()?, [7.0]);
+/// grads.accumulate(&loss.backward()?)?; // a second pass adds to the first
+/// assert_eq!(grads.get(&x)?.to_vec::<f64>()?, [14.0]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Gradients {
+    pub(crate) kept: Kept,
+    /// What the loss knows about paths that were cut.
+    pub(crate) cuts: Cuts,
+}
+
+impl Gradients {
+    /// The gradient of `x`, a leaf or a retained value.
+    ///
+    /// # Errors
+    /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and line that cut the path, or says that the loss does
+    /// not depend on `x`, that `x` is an intermediate that was not retained, or a view of something else.
+    #[track_caller]
+    pub fn get(&self, x: &Tensor) -> Result<&Tensor> {
+        let _op = enter("grads.get");
+        let handle = self.handle(x)?;
+        self.kept.get(&handle.key()).map(|(_, g)| g).ok_or_else(|| self.missing(&handle))
+    }
+
+    /// The gradient of `x`, removed from here.
+    ///
+    /// # Errors
+    /// As [`Gradients::get`].
+    #[track_caller]
+    pub fn take(&mut self, x: &Tensor) -> Result<Tensor> {
+        let _op = enter("grads.take");
+        let handle = self.handle(x)?;
+        self.kept.remove(&handle.key()).map(|(_, g)| g).ok_or_else(|| self.missing(&handle))
+    }
+
+    /// Puts `g` in the place of the gradient of `x`, e.g. a clipped one.
+    ///
+    /// # Errors
+    /// If `x` is not tracked, or `g` has another shape or type.
+    #[track_caller]
+    pub fn set(&mut self, x: &Tensor, g: Tensor) -> Result<()> {
+        let _op = enter("grads.set");
+        let handle = self.handle(x)?;
+        require_like(&handle, &g)?;
+        self.kept.insert(handle.key(), (handle.node, g));
+        Ok(())
+    }
+
+    /// True if there is a gradient of `x`.
+    pub fn contains(&self, x: &Tensor) -> bool {
+        self.handle(x).is_ok_and(|handle| self.kept.contains_key(&handle.key()))
+    }
+
+    /// How many gradients there are.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// True if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    /// Adds the gradients of another backward pass to these. Sums are new tensors: nobody's handle changes.
+    ///
+    /// # Errors
+    /// If the device fails.
+    #[track_caller]
+    pub fn accumulate(&mut self, other: &Gradients) -> Result<()> {
+        let _op = enter("grads.accumulate");
+        for (key, (node, g)) in &other.kept {
+            match self.kept.entry(*key) {
+                Entry::Occupied(mut mine) => mine.get_mut().1 = mine.get().1.add(g)?,
+                Entry::Vacant(place) => {
+                    place.insert((node.clone(), g.clone()));
+                }
+            }
+        }
+        self.cuts.merge(&other.cuts);
+        Ok(())
+    }
+
+    /// [`Gradients::accumulate`] as an expression.
+    ///
+    /// # Errors
+    /// If the device fails.
+    #[track_caller]
+    pub fn add(mut self, other: &Gradients) -> Result<Gradients> {
+        self.accumulate(other)?;
+        Ok(self)
+    }
+
+    /// Every gradient replaced by `f` of it, e.g. a multiple for clipping by the global norm.
+    ///
+    /// # Errors
+    /// The first error of `f`, or a result of another shape or type.
+    #[track_caller]
+    pub fn map(mut self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Gradients> {
+        for (key, (node, g)) in &mut self.kept {
+            let new = f(g)?;
+            require_like(&Handle { node: node.clone(), output: key.1 }, &new)?;
+            *g = new;
+        }
+        Ok(self)
+    }
+
+    /// All gradients, in the order in which their tensors were made.
+    pub fn iter(&self) -> impl Iterator<Item = &Tensor> {
+        let mut all: Vec<_> = self.kept.iter().collect();
+        all.sort_by_key(|(key, _)| **key);
+        all.into_iter().map(|(_, (_, g))| g)
+    }
+
+    /// The value in the graph that `x` is.
+    fn handle(&self, x: &Tensor) -> Result<Handle> {
+        let Some(storage) = try_tracked(x) else {
+            let device = x.device().info().name;
+            return Err(Error::gradient(format!("the tensor {} is on {device}, which records nothing", x.shape())));
+        };
+        let Some(handle) = &storage.handle else {
+            let error = Error::gradient(match storage.cuts.iter().last() {
+                Some(cut) => format!("no gradient reaches the tensor {}: {}", x.shape(), cut.describe()),
+                None => format!("no gradient reaches the tensor {}: it does not require one", x.shape()),
+            });
+            return Err(error.hint("ask for the gradient of a tensor made by x.requires_grad()?"));
+        };
+        if *x.layout() != Layout::contiguous(handle.value().shape) {
+            let error = Error::gradient(format!("the tensor {} is a view of {} {}", x.shape(), handle.node.describe(), handle.value().shape));
+            return Err(error.hint("ask for the gradient of that tensor, or call x.retain_grad()? on the view before it is used"));
+        }
+        Ok(handle.clone())
+    }
+
+    /// Why there is no gradient of a tracked value.
+    fn missing(&self, handle: &Handle) -> Error {
+        let name = handle.node.describe();
+        let mut cuts = self.cuts.iter().filter(|cut| cut.mask & handle.node.mask != 0);
+        if let (false, true) = (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0)) {
+            return Error::gradient(format!("the gradient of {name} was not kept, because it is an intermediate result"))
+                .hint("let x = x.retain_grad()? before the backward pass keeps it");
+        }
+        match cuts.next() {
+            Some(cut) => {
+                cuts.fold(Error::gradient(format!("no gradient reaches {name}: {}", cut.describe())), |e, c| e.fact(format!("also {}", c.describe())))
+            }
+            None => Error::gradient(format!("no gradient reaches {name}: the loss does not depend on it")),
+        }
+    }
+}
+
+/// An error unless `g` has the shape and type of the value.
+pub(crate) fn require_like(handle: &Handle, g: &Tensor) -> Result<()> {
+    let value = handle.value();
+    if *g.shape() == value.shape && g.dtype() == value.dtype {
+        return Ok(());
+    }
+    Err(Error::gradient(format!("a gradient of {} {} does not fit a value of {} {}", g.dtype(), g.shape(), value.dtype, value.shape)))
+}

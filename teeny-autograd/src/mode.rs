@@ -1,0 +1,92 @@
+//! Whether operations on this thread are recorded: [`no_grad`] and its opposite, as guards that survive panics.
+
+use crate::node::Handle;
+use std::cell::{Cell, RefCell};
+use std::panic::Location;
+
+/// Who switched recording off, and where: what an error about a missing gradient will name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Off {
+    pub op: &'static str,
+    pub location: &'static Location<'static>,
+}
+
+thread_local! {
+    static OFF: Cell<Option<Off>> = const { Cell::new(None) };
+    static WATCH: RefCell<Option<Vec<Handle>>> = const { RefCell::new(None) };
+}
+
+/// The reason why nothing is recorded on this thread, if that is so.
+pub(crate) fn off() -> Option<Off> {
+    OFF.get()
+}
+
+/// Restores the former mode when dropped, also while a panic unwinds.
+pub(crate) struct Guard(Option<Off>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        OFF.set(self.0);
+    }
+}
+
+pub(crate) fn set(mode: Option<Off>) -> Guard {
+    Guard(OFF.replace(mode))
+}
+
+/// Runs `body` without recording, and collects the tracked values it read: what a checkpoint has captured.
+pub(crate) fn watch<T>(off: Off, body: impl FnOnce() -> T) -> (T, Vec<Handle>) {
+    struct Restore(Option<Vec<Handle>>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WATCH.replace(self.0.take());
+        }
+    }
+    let _off = set(Some(off));
+    let _outer = Restore(WATCH.replace(Some(Vec::new())));
+    let result = body();
+    (result, WATCH.take().unwrap_or_default())
+}
+
+/// Tells whoever watches that a tracked value was read without being recorded.
+pub(crate) fn seen(handle: &Handle) {
+    WATCH.with_borrow_mut(|watch| {
+        if let Some(all) = watch.as_mut().filter(|all| all.iter().all(|h| h.key() != handle.key())) {
+            all.push(handle.clone());
+        }
+    });
+}
+
+/// Runs `body` without recording: results are plain values, and no memory is kept for a backward pass.
+///
+/// The switch belongs to this thread and covers every autograd device; other threads go on recording.
+///
+/// # Example
+/// ```
+/// use teeny_autograd::{Autograd, Grad, no_grad};
+/// use teeny_core::{Reference, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Autograd::new(Reference::new());
+/// let w = Tensor::new([1.0f32, 2.0], &device)?.requires_grad()?; // (2)
+/// let stepped = no_grad(|| w.sub(0.1))?; // (2)
+/// assert!(!stepped.is_tracked());
+/// # Ok(()) }
+/// ```
+///
+/// Equivalent: `torch.no_grad()`.
+#[track_caller]
+pub fn no_grad<T>(body: impl FnOnce() -> T) -> T {
+    let _guard = set(Some(Off { op: "no_grad", location: Location::caller() }));
+    body()
+}
+
+/// Runs `body` with recording, inside a [`no_grad`] too. Equivalent: `torch.enable_grad()`.
+pub fn enable_grad<T>(body: impl FnOnce() -> T) -> T {
+    let _guard = set(None);
+    body()
+}
+
+/// True if operations on this thread are recorded.
+pub fn is_grad_enabled() -> bool {
+    off().is_none()
+}

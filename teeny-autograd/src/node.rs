@@ -1,0 +1,135 @@
+//! The graph: what was computed from what.
+//!
+//! A [`Node`] stands for one recorded operation (or a leaf). Its id is larger than those of everything it was computed from, so walking ids downwards is
+//! a topological order. Nodes point to their inputs only; the last tensor that depends on a node keeps it alive.
+
+use crate::cuts::Mask;
+use crate::hooks::Hooks;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use teeny_core::context::OpContext;
+use teeny_core::{DType, Layout, Result, Shape, Tensor};
+
+/// The gradients of an operation's inputs from those of its outputs; an input that needs none gets `None`. Over tensors of the inner device.
+pub(crate) type Backward = Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+
+/// What a node is.
+pub(crate) enum Kind {
+    /// Where gradients end and are kept.
+    Leaf {
+        /// The name it has in messages.
+        name: Option<Arc<str>>,
+    },
+    /// A recorded operation.
+    Op(Backward),
+}
+
+/// The shape and type of one output as it was produced: row-major, alone in its storage.
+#[derive(Clone, Copy)]
+pub(crate) struct Value {
+    pub shape: Shape,
+    pub dtype: DType,
+}
+
+/// One output of a node: what a storage holds.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub node: Arc<Node>,
+    pub output: u8,
+}
+
+impl Handle {
+    pub fn value(&self) -> &Value {
+        &self.node.values[self.output as usize]
+    }
+
+    /// The key of this value's gradient.
+    pub fn key(&self) -> (u64, u8) {
+        (self.node.id, self.output)
+    }
+}
+
+/// An input of an operation: the value, and the view of it that the operation saw (`None`: the value as it was produced).
+pub(crate) struct Edge {
+    pub from: Handle,
+    pub view: Option<Box<Layout>>,
+}
+
+/// One vertex of the graph.
+pub(crate) struct Node {
+    pub id: u64,
+    pub kind: Kind,
+    pub context: Option<OpContext>,
+    pub values: Values,
+    /// One per input; `None` for an input that needs no gradient.
+    pub edges: Vec<Option<Edge>>,
+    pub mask: Mask,
+    /// Keep the gradient of this node although it is no leaf.
+    pub retain: AtomicBool,
+    pub hooks: Hooks,
+}
+
+/// The outputs of a node; nearly always one, which then costs no allocation.
+pub(crate) enum Values {
+    One([Value; 1]),
+    Many(Box<[Value]>),
+}
+
+impl std::ops::Deref for Values {
+    type Target = [Value];
+    fn deref(&self) -> &[Value] {
+        match self {
+            Values::One(one) => one,
+            Values::Many(many) => many,
+        }
+    }
+}
+
+/// Ids rise through the whole process, so that nodes of several devices can be compared too.
+fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Node {
+    pub fn leaf(value: Value, context: Option<OpContext>, name: Option<Arc<str>>) -> Node {
+        static LEAVES: AtomicU64 = AtomicU64::new(0);
+        let mask = 1 << (LEAVES.fetch_add(1, Ordering::Relaxed) % Mask::BITS as u64);
+        Node::new(Kind::Leaf { name }, Values::One([value]), Vec::new(), mask, context)
+    }
+
+    pub fn op(backward: Backward, values: Values, edges: Vec<Option<Edge>>, mask: Mask, context: Option<OpContext>) -> Node {
+        Node::new(Kind::Op(backward), values, edges, mask, context)
+    }
+
+    fn new(kind: Kind, values: Values, edges: Vec<Option<Edge>>, mask: Mask, context: Option<OpContext>) -> Node {
+        Node { id: next_id(), kind, context, values, edges, mask, retain: AtomicBool::new(false), hooks: Hooks::default() }
+    }
+
+    pub fn is_leaf(&self) -> bool {
+        matches!(self.kind, Kind::Leaf { .. })
+    }
+
+    /// How messages call this node: `` `fc1.weight` ``, or what it is and the line that made it.
+    pub fn describe(&self) -> String {
+        let place = self.context.map(|c| format!(" at {}:{}", c.location.file(), c.location.line())).unwrap_or_default();
+        match &self.kind {
+            Kind::Leaf { name: Some(name) } => format!("`{name}`"),
+            Kind::Leaf { name: None } => format!("the leaf {} made{place}", self.values[0].shape),
+            Kind::Op(_) => format!("the {} {}{place}", self.context.map_or("result", |c| c.op), self.values[0].shape),
+        }
+    }
+}
+
+/// Dropping the last handle of a long chain must not recurse into it: a million nodes would overflow the stack.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let mut orphans = std::mem::take(&mut self.edges);
+        while let Some(edge) = orphans.pop() {
+            // `into_inner` decides the race between two threads that drop their last handles at once: exactly one gets the node.
+            if let Some(mut node) = edge.and_then(|e| Arc::into_inner(e.from.node)) {
+                orphans.append(&mut node.edges);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Assignment into a view: the gradient of what was overwritten is 0, that of what was written is the view's.
+
+use crate::device::Autograd;
+use crate::node::{Backward, Edge, Handle, Node, Value, Values};
+use crate::record::{Operands, edges};
+use crate::storage::{Tracked, unwrap};
+use std::sync::Arc;
+use teeny_core::storage::{downcast, downcast_mut};
+use teeny_core::{Layout, Result, Shape, StorageRef, Tensor, context};
+
+pub(crate) fn copy_into(device: &Autograd, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+    let inner_src = unwrap(src)?;
+    let (handle, cuts, len) = {
+        let Tracked { inner, handle, cuts } = downcast::<Tracked>(&dst)?;
+        (handle.clone(), cuts.clone(), inner.storage().len())
+    };
+    let mut operands = Operands::of_with(&[src], handle.as_ref(), &cuts)?;
+
+    // If nobody else holds the outer storage, its inner one is handed on, so that the inner device can write in place (unless it was saved).
+    let below = match downcast_mut::<Tracked>(&mut dst) {
+        Some(mine) => std::mem::replace(&mut mine.inner, inner_src.clone()),
+        None => downcast::<Tracked>(&dst)?.inner.clone(),
+    };
+    drop(dst);
+    let (storage, layout, dtype, _) = below.into_parts();
+    let storage = device.inner_device().copy_into(storage, view, &inner_src)?;
+    let value = Tensor::from_parts(storage, layout, dtype, device.inner_device().clone());
+    if !operands.recording {
+        return Ok(Tracked::storage(value, None, operands.cuts));
+    }
+
+    let base = match &handle {
+        Some(handle) => handle.value().shape,
+        None => Shape::new(&[len])?,
+    };
+    let mut all = edges(&[src])?;
+    all.insert(0, handle.map(|from| Edge { from, view: None }));
+    let (need_dst, need_src, view) = (all[0].is_some(), all[1].is_some(), *view);
+    let backward: Backward = Box::new(move |g| {
+        let Some(g) = &g[0] else { return Ok(vec![None, None]) };
+        let part = |g: &Tensor| g.as_strided(view.shape(), view.strides(), view.offset());
+        // The gradient may come as a view of something else; positions in the value are positions in a row-major copy of it.
+        let g = if g.layout().offset() == 0 && g.storage().len() == g.numel() { g.contiguous()? } else { g.copy()? };
+        let d_src = if need_src { Some(part(&g)?) } else { None };
+        let d_dst = if need_dst { Some(g.copy()?.assign(part, &Tensor::zeros((), g.dtype(), &g)?)?) } else { None };
+        Ok(vec![d_dst, d_src])
+    });
+    let node = Node::op(backward, Values::One([Value { shape: base, dtype }]), all, operands.mask, context::current());
+    Ok(Tracked::storage(value, Some(Handle { node: Arc::new(node), output: 0 }), std::mem::take(&mut operands.cuts)))
+}

@@ -1,0 +1,58 @@
+//! The storage of an autograd device: a tensor of the inner device, and where it came from.
+
+use crate::cuts::Cuts;
+use crate::node::Handle;
+use std::any::Any;
+use std::sync::Arc;
+use teeny_core::storage::downcast;
+use teeny_core::{Layout, Result, Storage, StorageRef, Tensor};
+
+/// An inner tensor whose storage the outer tensor's layout addresses, and its place in the graph.
+pub(crate) struct Tracked {
+    pub inner: Tensor,
+    /// The value in the graph, if it depends on something that requires a gradient.
+    pub handle: Option<Handle>,
+    /// Where gradients of what this was computed from were cut off.
+    pub cuts: Cuts,
+}
+
+impl Tracked {
+    pub fn storage(inner: Tensor, handle: Option<Handle>, cuts: Cuts) -> StorageRef {
+        Arc::new(Tracked { inner, handle, cuts })
+    }
+}
+
+impl Storage for Tracked {
+    fn len(&self) -> usize {
+        self.inner.storage().len()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// The storage of a tensor known to be on an autograd device.
+#[inline]
+pub(crate) fn tracked(x: &Tensor) -> Result<&Tracked> {
+    downcast(x.storage())
+}
+
+/// The inner tensor that an outer one stands for: the inner storage through the outer layout, so that views need no rules.
+#[inline]
+pub(crate) fn unwrap(x: &Tensor) -> Result<Tensor> {
+    Ok(tracked(x)?.inner.with_layout(*x.layout()))
+}
+
+/// The storage if `x` is on an autograd device at all.
+pub(crate) fn try_tracked(x: &Tensor) -> Option<&Tracked> {
+    x.storage().as_any().downcast_ref()
+}
+
+/// `x` as a row-major value alone in its storage, which is what a node stands for.
+pub(crate) fn own(x: Tensor) -> Result<Tensor> {
+    let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
+    if whole { Ok(x.with_layout(Layout::contiguous(*x.shape()))) } else { x.copy() }
+}

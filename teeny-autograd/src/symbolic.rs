@@ -1,0 +1,270 @@
+//! The derivative of a kernel is a kernel: reverse mode over the nodes of a scalar program.
+//!
+//! The derivative may read the operands, the results `y` and their gradients `g`; dead code elimination leaves those it needs, and only these are saved.
+//! A gradient that is `g` itself costs nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
+
+use crate::derivative::{Operand, Slope, Step, slopes};
+use std::sync::Arc;
+use teeny_core::kernel::{Id, MAX_OUTPUTS};
+use teeny_core::{Builder, DType, Expr, Kernel, OpCode, OpNode, Result};
+
+/// A tensor that a backward kernel can read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Slot {
+    /// An operand of the forward kernel.
+    Input(usize),
+    /// A result of the forward kernel.
+    Output(usize),
+    /// The gradient of a result.
+    Grad(usize),
+}
+
+/// One kernel of the backward pass.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub kernel: Arc<Kernel>,
+    pub reads: Vec<Slot>,
+}
+
+/// Where the gradient of one operand comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// No path leads to this operand, or nobody needs it.
+    None,
+    /// Zero everywhere.
+    Zero,
+    /// The gradient of this output, unchanged.
+    Pass(usize),
+    /// Output `.1` of part `.0`.
+    Part(usize, usize),
+    /// `Σ g[o] * part`: slopes computed apart from the gradients, because together they would read too many tensors.
+    Factors(Vec<(usize, usize)>),
+}
+
+/// The derivative of a kernel for some of its operands.
+#[derive(Debug)]
+pub(crate) struct Derivative {
+    pub parts: Vec<Part>,
+    /// One per operand.
+    pub grads: Vec<Source>,
+    /// The types of the operands, which are those of their gradients.
+    pub dtypes: Vec<DType>,
+    /// For each output the operands (as bits) whose gradient it feeds.
+    pub reach: Vec<u8>,
+    /// The operands and results that some part reads.
+    pub saved: Vec<Slot>,
+}
+
+/// The derivative of `kernel` for the operands in `needs` (as bits). `stored`: the kernel's results are kept in memory and may be read.
+pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivative> {
+    let reach = reach(kernel, needs);
+    let outputs: Vec<u8> = kernel.outputs().iter().map(|&o| reach[o as usize]).collect();
+    let builder = Builder::new();
+    let sweep = Sweep::new(&builder, kernel, &reach, stored);
+    let grads = sweep.gradients(&sweep.g);
+    let mut out = Derivative { parts: Vec::new(), grads: Vec::new(), dtypes: kernel.inputs().to_vec(), reach: outputs, saved: Vec::new() };
+    let mut waiting: Vec<(usize, Expr<'_>)> = Vec::new();
+    for (i, grad) in grads.into_iter().enumerate() {
+        let reached = out.reach.iter().any(|bits| bits >> i & 1 == 1);
+        let source = match grad {
+            _ if !reached => Source::None,
+            None => Source::Zero,
+            Some(expr) if expr.is_constant(0.0) => Source::Zero,
+            Some(expr) => match builder.finish_pruned(&[expr]) {
+                Ok((alone, reads)) => match alone.passes_through(0).map(|j| sweep.slots[reads[j]]) {
+                    Some(Slot::Grad(o)) => Source::Pass(o),
+                    Some(Slot::Input(_) | Slot::Output(_)) | None => {
+                        waiting.push((i, expr));
+                        Source::Zero
+                    }
+                },
+                Err(_) => out.factors(kernel, &reach, i)?,
+            },
+        };
+        out.grads.push(source);
+    }
+    out.share(&builder, &sweep.slots, &waiting)?;
+    out.saved = out.parts.iter().flat_map(|p| &p.reads).copied().filter(|s| !matches!(s, Slot::Grad(_))).fold(Vec::new(), |mut all, slot| {
+        if !all.contains(&slot) {
+            all.push(slot);
+        }
+        all
+    });
+    Ok(out)
+}
+
+impl Derivative {
+    /// Puts the waiting gradients into kernels, as many into one as it can hold.
+    fn share(&mut self, builder: &Builder, slots: &[Slot], waiting: &[(usize, Expr<'_>)]) -> Result<()> {
+        let mut rest = waiting;
+        while !rest.is_empty() {
+            let mut count = rest.len().min(MAX_OUTPUTS);
+            let (kernel, reads) = loop {
+                let chunk: Vec<Expr<'_>> = rest[..count].iter().map(|(_, e)| *e).collect();
+                match builder.finish_pruned(&chunk) {
+                    Ok(done) => break done,
+                    Err(error) if count == 1 => return Err(error),
+                    Err(_) => count = count.div_ceil(2).min(count - 1),
+                }
+            };
+            for (place, (i, _)) in rest[..count].iter().enumerate() {
+                self.grads[*i] = Source::Part(self.parts.len(), place);
+            }
+            self.parts.push(Part { kernel: Arc::new(kernel), reads: reads.into_iter().map(|r| slots[r]).collect() });
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    /// The gradient of operand `i` as a sum of products: the slope of each output reads no more than the operands, which always fit.
+    fn factors(&mut self, kernel: &Kernel, reach: &[u8], i: usize) -> Result<Source> {
+        let mut factors = Vec::new();
+        for o in (0..kernel.outputs().len()).filter(|&o| self.reach[o] >> i & 1 == 1) {
+            let builder = Builder::new();
+            let sweep = Sweep::new(&builder, kernel, reach, false);
+            let seeds: Vec<Expr<'_>> = sweep.g.iter().enumerate().map(|(p, g)| g.like((p == o) as i32)).collect();
+            let slope = sweep.gradients(&seeds)[i].unwrap_or_else(|| builder.constant(0, kernel.inputs()[i]));
+            let (part, reads) = builder.finish_pruned(&[slope])?;
+            factors.push((o, self.parts.len()));
+            self.parts.push(Part { kernel: Arc::new(part), reads: reads.into_iter().map(|r| sweep.slots[r]).collect() });
+        }
+        Ok(Source::Factors(factors))
+    }
+}
+
+/// For each node the needed operands (as bits) that it depends on through floats.
+fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
+    let mut reach: Vec<u8> = Vec::with_capacity(kernel.nodes().len());
+    for node in kernel.nodes() {
+        // A condition chooses; it has no slope.
+        let sources = if node.op == OpCode::Where { &node.src[1..3] } else { node.sources() };
+        let through = sources.iter().fold(0, |bits, &s| bits | reach[s as usize]);
+        let own = if let OpCode::Input(i) = node.op { needs & 1 << i } else { 0 };
+        reach.push(if node.dtype.is_float() { through | own } else { 0 });
+    }
+    reach
+}
+
+/// One backward sweep over a program.
+struct Sweep<'b, 'k> {
+    nodes: &'k [OpNode],
+    outputs: &'k [Id],
+    inputs: usize,
+    reach: &'k [u8],
+    /// The value of every node.
+    values: Vec<Expr<'b>>,
+    /// The value of every node as rules read it: from memory if it is a stored result.
+    results: Vec<Expr<'b>>,
+    /// The gradients of the outputs.
+    g: Vec<Expr<'b>>,
+    /// What each input of the builder stands for.
+    slots: Vec<Slot>,
+}
+
+impl<'b, 'k> Sweep<'b, 'k> {
+    fn new(builder: &'b Builder, kernel: &'k Kernel, reach: &'k [u8], stored: bool) -> Sweep<'b, 'k> {
+        let inputs: Vec<Expr<'b>> = kernel.inputs().iter().map(|&t| builder.input(t)).collect();
+        let params: Vec<Expr<'b>> = kernel.params().iter().map(|&t| builder.param(t)).collect();
+        let mut slots: Vec<Slot> = (0..inputs.len()).map(Slot::Input).collect();
+        let mut values: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes().len());
+        for node in kernel.nodes() {
+            let src = |i: usize| values[node.src[i] as usize];
+            let value = match node.op {
+                OpCode::Input(i) => inputs[i as usize],
+                OpCode::Param(i) => params[i as usize],
+                OpCode::Const(value) => builder.constant(value, node.dtype),
+                OpCode::Cast => src(0).cast(node.dtype),
+                OpCode::Where => src(0).select(src(1), src(2)),
+                op if op.arity() == 1 => src(0).unary(op),
+                op => src(0).binary(op, src(1)),
+            };
+            values.push(value);
+        }
+        let mut results = values.clone();
+        let mut g = Vec::new();
+        for (o, &id) in kernel.outputs().iter().enumerate() {
+            let node = &kernel.nodes()[id as usize];
+            if stored && node.op.arity() > 0 {
+                results[id as usize] = builder.input(node.dtype);
+                slots.push(Slot::Output(o));
+            }
+            // An integer output has no gradient; a placeholder keeps the numbering and is never read.
+            g.push(builder.input(if node.dtype.is_float() { node.dtype } else { DType::F32 }));
+            slots.push(Slot::Grad(o));
+        }
+        Sweep { nodes: kernel.nodes(), outputs: kernel.outputs(), inputs: inputs.len(), reach, values, results, g, slots }
+    }
+
+    /// The gradients of the operands from those of the outputs: `None` where only flat functions lead.
+    fn gradients(&self, g: &[Expr<'b>]) -> Vec<Option<Expr<'b>>> {
+        let mut adjoint: Vec<Option<Expr<'b>>> = vec![None; self.nodes.len()];
+        for (o, &id) in self.outputs.iter().enumerate() {
+            if self.reach[id as usize] != 0 {
+                add(&mut adjoint[id as usize], g[o]);
+            }
+        }
+        let mut grads = vec![None; self.inputs];
+        for id in (0..self.nodes.len()).rev() {
+            let Some(g) = adjoint[id] else { continue };
+            let node = &self.nodes[id];
+            if let OpCode::Input(i) = node.op {
+                grads[i as usize] = Some(g);
+                continue;
+            }
+            if self.logistic(id, g, &mut adjoint) {
+                continue;
+            }
+            let at = |i: usize| if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize };
+            let kind = |i: usize| {
+                let op = self.nodes[at(i)].op;
+                let constant = if matches!(op, OpCode::Const(_)) { Operand::Const } else { Operand::Value };
+                if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }
+            };
+            let src = [0, 1, 2].map(|i| self.values[at(i)]);
+            let step = Step { src, kind: [0, 1, 2].map(kind), y: self.results[id], g };
+            for (i, slope) in slopes(node.op, &step).into_iter().enumerate().take(node.op.arity()) {
+                match slope {
+                    Slope::Is(g) if self.reach[at(i)] != 0 => add(&mut adjoint[at(i)], g),
+                    Slope::Is(_) | Slope::Flat | Slope::Stop => {}
+                }
+            }
+        }
+        grads
+    }
+
+    /// `1 / (exp(z) + 1)` and `a / (exp(z) + 1)` (sigmoid, silu) as one step: `-s (1 - s)` is right where `exp(z)` overflows, the chain of single
+    /// rules gives `0 * inf` there. True if node `id` is such a quotient and has been dealt with.
+    fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut [Option<Expr<'b>>]) -> bool {
+        let node = &self.nodes[id];
+        let (top, bottom) = if node.op == OpCode::Recip {
+            (None, node.src[0])
+        } else if node.op == OpCode::Div {
+            (Some(node.src[0] as usize), node.src[1])
+        } else {
+            return false;
+        };
+        let sum = &self.nodes[bottom as usize];
+        let exp = &self.nodes[sum.src[0] as usize];
+        let one = matches!(self.nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
+        if sum.op != OpCode::Add || exp.op != OpCode::Exp || !one {
+            return false;
+        }
+        let s = if top.is_some() { self.values[bottom as usize].recip() } else { self.results[id] };
+        let z = exp.src[0] as usize;
+        if self.reach[z] != 0 {
+            let slope = g * s * (1.0 - s);
+            add(&mut adjoint[z], -(if let Some(a) = top { slope * self.values[a] } else { slope }));
+        }
+        if let Some(a) = top.filter(|&a| self.reach[a] != 0) {
+            add(&mut adjoint[a], g * s);
+        }
+        true
+    }
+}
+
+fn add<'b>(sum: &mut Option<Expr<'b>>, g: Expr<'b>) {
+    *sum = Some(match *sum {
+        Some(before) => before + g,
+        None => g,
+    });
+}

@@ -1,0 +1,124 @@
+//! What a device may carry out in one pass: softmax and its gradients, convolution, pooling. Defined by their primitives on the oracle.
+
+use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};
+use crate::device::{DeviceRef, Window};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::layout::Layout;
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::storage::StorageRef;
+use crate::tensor::Tensor;
+
+const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+
+pub fn each(sink: Sink<'_>) {
+    for dtype in FLOATS {
+        softmax(sink, dtype);
+        for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
+            conv(sink, dtype, arrangement, Arrangement::ALL[(i + 4) % 7]);
+            pool(sink, dtype, arrangement);
+        }
+    }
+}
+
+fn softmax(sink: Sink<'_>, dtype: DType) {
+    type Along = fn(&Tensor, isize) -> Result<Tensor>;
+    let forward: [(&str, Along, f64); 2] = [("softmax", |x, a| x.softmax(a), 0.1), ("log_softmax", |x, a| x.log_softmax(a), 8.0)];
+    for (op, f, floor) in forward {
+        let shapes = Arrangement::ALL.iter().map(|&a| (vec![3usize, 4, 5], a));
+        for (shape, arrangement) in shapes.chain([vec![700], vec![1], vec![3, 0], vec![0, 3], vec![40, 33]].map(|s| (s, Arrangement::Packed))) {
+            for axis in 0..shape.len() as isize {
+                let inputs = vec![Input::new(shape.clone(), dtype, arrangement, Domain::Small, 60)];
+                sink(one(op, dtype, stepwise(dtype, 8.0, floor), inputs, format!("axis {axis}"), move |x| f(&x[0], axis)));
+            }
+        }
+        let inf = f64::INFINITY;
+        let rows = [1e4, -1e4, 1e4, -inf, 0.0, 1.0, -inf, -inf, -inf, 3.0, f64::NAN, 1.0].map(Scalar::Float);
+        let inputs = vec![Input::of(rows, (4, 3), dtype, Arrangement::Packed)];
+        sink(one(op, dtype, stepwise(dtype, 8.0, floor), inputs, "large, masked, NaN".to_string(), move |x| f(&x[0], 1)));
+    }
+    for arrangement in Arrangement::ALL {
+        for axis in 0..3 {
+            let inputs = || {
+                vec![
+                    Input::new((3, 4, 5), dtype, arrangement, Domain::Small, 61),
+                    Input::new((3, 4, 5), dtype, Arrangement::Stepped, Domain::Small, 62),
+                ]
+            };
+            let tolerance = stepwise(dtype, 8.0, 16.0);
+            sink(one("softmax_grad", dtype, tolerance, inputs(), format!("axis {axis}"), move |x| {
+                let y = x[0].softmax(axis)?;
+                like(&y, y.device().softmax_grad(&y, &x[1], axis as usize)?)
+            }));
+            sink(one("log_softmax_grad", dtype, tolerance, inputs(), format!("axis {axis}"), move |x| {
+                let y = x[0].log_softmax(axis)?;
+                like(&y, y.device().log_softmax_grad(&y, &x[1], axis as usize)?)
+            }));
+        }
+    }
+}
+
+fn like(x: &Tensor, storage: StorageRef) -> Result<Tensor> {
+    Ok(Tensor::from_parts(storage, Layout::contiguous(*x.shape()), x.dtype(), x.device().clone()))
+}
+
+fn conv(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
+    let cases: [(&[usize], &[usize], Window); 9] = [
+        (&[2, 3, 8], &[4, 3, 3], Window::new(1)),
+        (&[2, 3, 9], &[4, 3, 3], Window::new(1).stride(2).padding(2).dilation(2)),
+        (&[2, 3, 7, 6], &[4, 3, 3, 3], Window::new(2)),
+        (&[2, 4, 7, 6], &[6, 2, 3, 2], Window::new(2).padding(1).groups(2)),
+        (&[1, 3, 9, 8], &[3, 1, 3, 3], Window::new(2).stride(2).padding(1).groups(3)),
+        (&[2, 3, 5, 5], &[4, 3, 1, 1], Window::new(2)),
+        (&[1, 2, 8, 8], &[2, 2, 2, 3], Window { stride: vec![2, 1], padding: vec![0, 2], dilation: vec![1, 2], groups: 1 }),
+        (&[1, 2, 4, 5, 4], &[3, 2, 2, 2, 2], Window::new(3).padding(1).stride(2)),
+        (&[0, 2, 5, 5], &[3, 2, 3, 3], Window::new(2)),
+    ];
+    for (x_shape, w_shape, window) in cases {
+        // Sums of up to 54 products of size 16.
+        let tolerance = near(8.0, 64.0);
+        let detail = format!("{window:?}");
+        let inputs = || vec![Input::new(x_shape, dtype, a, Domain::Small, 63), Input::new(w_shape, dtype, b, Domain::Small, 64)];
+        let w = window.clone();
+        sink(one("conv", dtype, tolerance, inputs(), detail.clone(), move |x| x[0].conv(&x[1], &w)));
+        let Ok(out) = crate::tensor::conv_shape(&shape(x_shape), &shape(w_shape), &window) else { continue };
+        let g = || Input::new(out, dtype, a, Domain::Small, 65);
+        let w = window.clone();
+        let back = vec![g(), Input::new(w_shape, dtype, b, Domain::Small, 64)];
+        sink(one("conv_transpose", dtype, stepwise(dtype, 8.0, 64.0), back, detail.clone(), move |x| x[0].conv_transpose(&x[1], &w, &x_shape[2..])));
+        let back = vec![g(), Input::new(x_shape, dtype, b, Domain::Small, 63)];
+        sink(one("conv_weight_grad", dtype, near(16.0, 256.0), back, detail, move |x| x[0].conv_weight_grad(&x[1], &window, &shape(w_shape))));
+    }
+}
+
+fn shape(sizes: &[usize]) -> Shape {
+    Shape::new(sizes).expect("the suite's shapes are legal")
+}
+
+fn pool(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
+    let cases: [(&'static [usize], &'static [usize], Window); 6] = [
+        (&[2, 3, 8, 6], &[2, 2], Window::new(2).stride(2)),
+        (&[2, 3, 7, 7], &[3, 3], Window::new(2).stride(2).padding(1)),
+        (&[6, 7], &[2, 3], Window::new(2)),
+        (&[3, 9], &[3], Window::new(1).dilation(2).padding(1)),
+        (&[2, 4, 4, 4], &[2, 2, 2], Window::new(3).stride(2)),
+        (&[0, 3, 4, 4], &[2, 2], Window::new(2)),
+    ];
+    for (x_shape, size, window) in cases {
+        let detail = format!("{size:?} {window:?}");
+        for domain in [Domain::Any, Domain::Below(3)] {
+            let w = window.clone();
+            let body = move |_: &DeviceRef, x: &[Tensor]| {
+                let (values, places) = x[0].max_pool_indices(size, &w)?;
+                let (g, spatial) = (values.ones_like()?, size.len());
+                let back = g.device().max_pool_grad(&g, &places, x[0].shape(), spatial)?;
+                Ok(vec![values, places, like(&x[0], back)?])
+            };
+            let inputs = vec![Input::new(x_shape, dtype, arrangement, domain, 66)];
+            sink(Case { op: "max_pool", dtype, inputs, tolerance: EQUAL, detail: detail.clone(), body: Box::new(body) });
+        }
+        let inputs = vec![Input::new(x_shape, dtype, arrangement, Domain::Small, 67)];
+        sink(one("avg_pool", dtype, stepwise(dtype, 4.0, 4.0), inputs, detail, move |x| x[0].avg_pool(size, &window)));
+    }
+}

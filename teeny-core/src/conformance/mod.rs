@@ -1,0 +1,150 @@
+//! The suite every device must pass: each operation, on each kind of layout, in each element type, held against [`Reference`].
+//!
+//! ```text
+//! cases      one row per operation: inputs, the operation as Tensor methods, how far results may differ
+//! layouts    how an input lies in memory: packed, transposed, sliced, stepped, flipped, expanded
+//! tolerance  when two results agree
+//! report     a table of operations × types, with the first counterexample of each failure
+//! fuzz       random graphs of operations instead of written cases
+//! ```
+//!
+//! A device of another crate runs all of it in a test of six lines:
+//!
+//! ```
+//! # let device: teeny_core::DeviceRef = teeny_core::Reference::new();
+//! let suite = teeny_core::conformance::Suite::new(&device).only("matmul");
+//! let report = suite.run();
+//! assert!(report.passed(), "{report}");
+//! ```
+//!
+//! What a device cannot do it refuses with [`ErrorKind::Unsupported`](crate::ErrorKind): that is reported, not failed. Where hardware is less exact
+//! than IEEE 754, the suite is told so with a reason, which the report repeats.
+
+mod cases;
+pub mod fuzz;
+pub mod golden;
+mod layouts;
+mod report;
+mod tolerance;
+
+pub use fuzz::fuzz;
+pub use layouts::Arrangement;
+pub use report::{Cell, Report};
+
+use crate::device::{DeviceRef, ToDevice};
+use crate::dtype::DType;
+use crate::error::{Error, ErrorKind, Result};
+use crate::random::with_seed;
+use crate::reference::Reference;
+use crate::tensor::Tensor;
+use cases::Case;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tolerance::Leniency;
+
+/// Runs the whole suite on `device`; the error is the report with its counterexamples.
+///
+/// # Errors
+/// If any case fails.
+pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Report> {
+    let report = Suite::new(device).run();
+    if report.passed() { Ok(report) } else { Err(report) }
+}
+
+/// The suite with what is particular to one device.
+pub struct Suite {
+    device: DeviceRef,
+    dtypes: Vec<DType>,
+    only: Option<String>,
+    leniency: Leniency,
+    excused: Vec<(String, DType, String)>,
+}
+
+impl Suite {
+    /// The whole suite at full strictness.
+    pub fn new(device: &(impl ToDevice + ?Sized)) -> Suite {
+        Suite { device: device.to_device(), dtypes: DType::ALL.to_vec(), only: None, leniency: Leniency::default(), excused: Vec::new() }
+    }
+
+    /// Only the given element types.
+    pub fn dtypes(mut self, dtypes: &[DType]) -> Suite {
+        self.dtypes = dtypes.to_vec();
+        self
+    }
+
+    /// Only operations whose name contains `op`.
+    pub fn only(mut self, op: &str) -> Suite {
+        self.only = Some(op.to_string());
+        self
+    }
+
+    /// Results of `op` in `dtype` may differ `factor` times as much as usual, for a `reason` that the report repeats.
+    pub fn allow(mut self, op: &str, dtype: DType, factor: f64, reason: &str) -> Suite {
+        self.leniency.factors.push((op.to_string(), dtype, factor));
+        self.excused.push((op.to_string(), dtype, format!("tolerance × {factor}: {reason}")));
+        self
+    }
+
+    /// Subnormal numbers may be read or written as zeros, as GPUs do.
+    pub fn flushes_subnormals(mut self) -> Suite {
+        self.leniency.flushes_subnormals = true;
+        self
+    }
+
+    /// The sign of a zero may be lost, as WGSL permits.
+    pub fn loses_zero_signs(mut self) -> Suite {
+        self.leniency.loses_zero_signs = true;
+        self
+    }
+
+    /// Positions outside an axis may go unnoticed where noticing them would mean waiting for the device.
+    pub fn trusts_indices(mut self) -> Suite {
+        self.leniency.trusts_indices = true;
+        self
+    }
+
+    /// Runs the cases and says how they went.
+    pub fn run(&self) -> Report {
+        let reference: DeviceRef = Reference::new();
+        let mut report = Report::new(self.device.info());
+        for (op, dtype, reason) in &self.excused {
+            report.note(format!("{op} {dtype}: {reason}"));
+        }
+        cases::each(&mut |case: Case| {
+            let wanted = self.dtypes.contains(&case.dtype) && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()));
+            if wanted {
+                let (expected, got) = (outcome(&case, &reference), outcome(&case, &self.device));
+                report.add(case.op, case.dtype, self.judge(&case, expected, got));
+            }
+        });
+        report
+    }
+
+    fn judge(&self, case: &Case, expected: Result<Vec<Tensor>>, got: Result<Vec<Tensor>>) -> Cell {
+        let failed = |expected: &str, got: &str| Cell::Failed(case.counterexample(expected, got));
+        match (expected, got) {
+            (_, Err(error)) if error.kind() == ErrorKind::Unsupported => Cell::Unsupported(error.to_string()),
+            (Err(expected), Err(error)) if expected.kind() == error.kind() => match expected.kind() {
+                ErrorKind::Index => Cell::Passed(1),
+                _ => Cell::Undefined,
+            },
+            (Err(expected), Ok(_)) if self.leniency.trusts_indices && expected.kind() == ErrorKind::Index => Cell::Passed(1),
+            (Err(expected), Ok(_)) => failed(&format!("the error {expected}"), "a result"),
+            (Err(expected), Err(error)) => failed(&format!("{:?}: {expected}", expected.kind()), &format!("{:?}: {error}", error.kind())),
+            (Ok(_), Err(error)) => failed("a result", &error.to_string()),
+            (Ok(expected), Ok(got)) => match self.leniency.compare(case, &expected, &got) {
+                Ok(()) => Cell::Passed(1),
+                Err(error) if error.kind() == ErrorKind::Unsupported => Cell::Unsupported(error.to_string()),
+                Err(error) => failed("", error.message()),
+            },
+        }
+    }
+}
+
+/// What a device makes of a case. A panic is the device's failure, not the suite's end.
+fn outcome(case: &Case, device: &DeviceRef) -> Result<Vec<Tensor>> {
+    let run = || with_seed(1, || case.inputs.iter().map(|input| input.on(device)).collect::<Result<Vec<_>>>().and_then(|x| (case.body)(device, &x)));
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+        Err(Error::internal(format!("the device panicked: {}", text.unwrap_or_default())))
+    })
+}

@@ -1,0 +1,248 @@
+//! The device: options, allocation, and the door from core's `Device` trait to the rooms of this crate.
+
+use crate::fused::softmax::{self, Row};
+use crate::pool::{OutOfMemory, Pool, PoolStats};
+use crate::simd::Level;
+use crate::storage::{CpuStorage, View};
+use crate::{conv, copy, elementwise, index, matmul, pool2d, random, reduce, scan, sort};
+use std::any::Any;
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{
+    DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
+    Tensor, Window,
+};
+
+/// How a [`Cpu`] is made. Fields not named keep their defaults.
+#[derive(Clone, Copy, Debug)]
+pub struct CpuOptions {
+    /// The most bytes that storages may hold at a time; beyond it operations fail with an out-of-memory error. None: the machine decides.
+    pub memory_limit: Option<usize>,
+    /// The most bytes kept for reuse. 1 GiB by default.
+    pub cache_bytes: usize,
+    /// The instruction set to compute with, lowered to what the machine has.
+    pub level: Level,
+}
+
+impl Default for CpuOptions {
+    fn default() -> Self {
+        CpuOptions { memory_limit: None, cache_bytes: 1 << 30, level: Level::best() }
+    }
+}
+
+/// The processor as a device: SIMD kernels on all threads of the current rayon pool, storages from a pool of its own.
+///
+/// Results do not depend on the number of threads. `gather` and `scatter` check their indices.
+///
+/// # Example
+/// ```
+/// use teeny_core::Tensor;
+/// let cpu = teeny_cpu::Cpu::new();
+/// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &cpu)?;
+/// assert_eq!(x.matmul(&x)?.to_vec::<f32>()?, [7.0, 10.0, 15.0, 22.0]);
+/// # Ok::<(), teeny_core::Error>(())
+/// ```
+pub struct Cpu {
+    pool: Arc<Pool>,
+    pub(crate) level: Level,
+}
+
+impl Cpu {
+    /// A device with the default options.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new() -> Arc<Cpu> {
+        Cpu::with(CpuOptions::default())
+    }
+
+    /// A device with these options.
+    pub fn with(options: CpuOptions) -> Arc<Cpu> {
+        let pool = Pool::new(options.cache_bytes, options.memory_limit);
+        Arc::new(Cpu { pool, level: options.level.supported() })
+    }
+
+    /// The counters of the memory pool.
+    pub fn pool_stats(&self) -> PoolStats {
+        self.pool.stats()
+    }
+
+    /// Gives cached memory back to the system, largest blocks first, until at most `keep` bytes are cached.
+    pub fn trim_cache(&self, keep: usize) {
+        self.pool.trim(keep);
+    }
+
+    /// The most bytes that storages may hold at a time.
+    pub fn memory_limit(&self) -> Option<usize> {
+        self.pool.limit()
+    }
+
+    /// Changes the memory limit. Storages that exist stay, even above it.
+    pub fn set_memory_limit(&self, limit: Option<usize>) {
+        self.pool.set_limit(limit);
+    }
+
+    /// Storage for `len` elements, holding anything.
+    pub(crate) fn alloc(&self, len: usize, dtype: DType) -> Result<CpuStorage> {
+        let bytes = len.saturating_mul(dtype.size());
+        match self.pool.alloc(bytes) {
+            Ok(buffer) => Ok(CpuStorage::new(buffer, len)),
+            Err(error) => Err(out_of_memory(error, len, dtype)),
+        }
+    }
+
+    /// Storage for `len` elements, all bytes zero.
+    pub(crate) fn zeros(&self, len: usize, dtype: DType) -> Result<CpuStorage> {
+        let storage = self.alloc(len, dtype)?;
+        // SAFETY: the storage has these bytes and no other owner.
+        unsafe { std::ptr::write_bytes(storage.ptr(), 0, len * dtype.size()) };
+        Ok(storage)
+    }
+}
+
+#[cold]
+fn out_of_memory(error: OutOfMemory, len: usize, dtype: DType) -> Error {
+    let message = format!("no memory for {len} elements of {dtype} ({} bytes)", error.wanted);
+    let error_with_use = Error::out_of_memory(message).fact(format!("{} bytes are in use on this device", error.live));
+    match error.limit {
+        Some(limit) => error_with_use.fact(format!("the device's memory limit is {limit} bytes")),
+        None => error_with_use.fact("the operating system gave none"),
+    }
+}
+
+impl std::fmt::Debug for Cpu {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cpu").field("level", &self.level).field("pool", &self.pool.stats()).finish()
+    }
+}
+
+impl Device for Cpu {
+    fn info(&self) -> DeviceInfo {
+        let description = format!("{} with {:?} kernels", std::env::consts::ARCH, self.level);
+        DeviceInfo { name: "cpu".to_string(), description }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let storage = self.alloc(bytes.len() / dtype.size(), dtype)?;
+        // SAFETY: the storage has room for whole elements and no other owner.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), storage.ptr(), bytes.len() / dtype.size() * dtype.size()) };
+        Ok(Arc::new(storage))
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        copy::download(self, &View::of(x)?)
+    }
+
+    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        elementwise::elementwise(self, kernel, inputs, params, shape)
+    }
+
+    fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        reduce::reduce(self, op, x, axes)
+    }
+
+    fn reduce_kernel(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axes: &[usize],
+    ) -> Result<StorageRef> {
+        reduce::reduce_kernel(self, kernel, inputs, params, shape, op, axes)
+    }
+
+    fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        scan::scan(self, op, x, axis)
+    }
+
+    fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        matmul::matmul(self, lhs, rhs)
+    }
+
+    fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        index::gather(self, x, axis, index)
+    }
+
+    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        index::scatter(self, mode, x, axis, index, src)
+    }
+
+    fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        copy::copy_into(self, dst, view, src)
+    }
+
+    fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
+        Ok(Arc::new(copy::contiguous(self, &View::of(x)?)?))
+    }
+
+    fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        sort::sort(self, x, axis, descending)
+    }
+
+    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+        random::random(self, distribution, shape.numel(), dtype, key)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let pool = self.pool.stats();
+        Stats {
+            allocations: pool.requests as u64,
+            os_allocations: pool.os_allocations as u64,
+            live_bytes: pool.live_bytes as u64,
+            peak_bytes: pool.peak_live_bytes as u64,
+            cached_bytes: pool.cached_bytes as u64,
+        }
+    }
+
+    fn clear_cache(&self) {
+        self.pool.clear();
+    }
+
+    fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::Softmax, x, None, axis)
+    }
+
+    fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::LogSoftmax, x, None, axis)
+    }
+
+    fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::SoftmaxGrad, y, Some(g), axis)
+    }
+
+    fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::LogSoftmaxGrad, y, Some(g), axis)
+    }
+
+    fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+        conv::conv(self, x, weight, window)
+    }
+
+    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+        conv::input_grad(self, g, weight, window, x_shape)
+    }
+
+    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+        conv::weight_grad(self, g, x, window, weight_shape)
+    }
+
+    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+        pool2d::max_pool(self, x, size, window)
+    }
+
+    fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+        pool2d::max_pool_grad(self, g, positions, x_shape, spatial)
+    }
+
+    fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+        pool2d::avg_pool(self, x, size, window)
+    }
+}

@@ -1,0 +1,188 @@
+//! Conversions between the types that are computed in, and between the 16-bit floats and f32. The rules are `Scalar::cast`'s.
+
+use half::slice::HalfFloatSliceExt;
+use teeny_core::{DType, bf16, f16};
+
+/// Conversion by core's rules.
+trait Convert<To> {
+    fn convert(self) -> To;
+}
+
+macro_rules! convert {
+    ($($from:ty => $($to:ty)*;)*) => {$($(
+        impl Convert<$to> for $from {
+            #[inline(always)]
+            fn convert(self) -> $to { self as $to }
+        }
+    )*)*};
+}
+
+convert! {
+    u8 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    u16 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    u32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    u64 => u8 u16 u32 u64 i8 i16 i32 i64 f64;
+    i8 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    i16 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    i32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    i64 => u8 u16 u32 u64 i8 i16 i32 i64 f64;
+    f32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+    f64 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
+}
+
+// Through f64, as core defines it.
+impl Convert<f32> for u64 {
+    #[inline(always)]
+    fn convert(self) -> f32 {
+        self as f64 as f32
+    }
+}
+impl Convert<f32> for i64 {
+    #[inline(always)]
+    fn convert(self) -> f32 {
+        self as f64 as f32
+    }
+}
+
+/// Runs `$body` with `$t` the type that values of `$dtype` are computed in; bool counts as u8.
+macro_rules! with_compute {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            DType::Bool | DType::U8 => {
+                type $t = u8;
+                $body
+            }
+            DType::U16 => {
+                type $t = u16;
+                $body
+            }
+            DType::U32 => {
+                type $t = u32;
+                $body
+            }
+            DType::U64 => {
+                type $t = u64;
+                $body
+            }
+            DType::I8 => {
+                type $t = i8;
+                $body
+            }
+            DType::I16 => {
+                type $t = i16;
+                $body
+            }
+            DType::I32 => {
+                type $t = i32;
+                $body
+            }
+            DType::I64 => {
+                type $t = i64;
+                $body
+            }
+            DType::F16 | DType::BF16 | DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            DType::F64 => {
+                type $t = f64;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_compute;
+
+/// Slices over raw memory.
+///
+/// # Safety
+/// `p` has `n` values, aligned; nothing writes to them while the slice lives.
+pub(crate) unsafe fn slice<'a, T>(p: *const u8, n: usize) -> &'a [T] {
+    // SAFETY: by contract; pooled memory is always initialised and every computed type takes any bits.
+    unsafe { std::slice::from_raw_parts(p.cast(), n) }
+}
+
+/// As `slice`, to write.
+///
+/// # Safety
+/// `p` has `n` values, aligned, that nothing else touches while the slice lives.
+pub(crate) unsafe fn slice_mut<'a, T>(p: *mut u8, n: usize) -> &'a mut [T] {
+    // SAFETY: by contract.
+    unsafe { std::slice::from_raw_parts_mut(p.cast(), n) }
+}
+
+/// `n` values of the type that `from` is computed in, converted to the type that `to` is computed in, with the rounding that
+/// a stored value of either type would have had.
+///
+/// # Safety
+/// `x` has `n` values and `y` room for `n`; they do not overlap.
+pub(crate) unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        if from.is_half() && from != to {
+            // The node was computed in f32 and not rounded yet.
+            let rounded: Vec<f32> = slice::<f32>(x, n).iter().map(|&x| round_to(from, f64::from(x)) as f32).collect();
+            return plain(DType::F32, to, rounded.as_ptr().cast(), y, n);
+        }
+        plain(from, to, x, y, n);
+    }
+}
+
+unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
+    // SAFETY: by contract of `cast`.
+    unsafe {
+        with_compute!(from, S => {
+            let x = slice::<S>(x, n);
+            if to == DType::Bool {
+                each(x, slice_mut::<u8>(y, n), |x| u8::from(x != 0 as S));
+            } else if to.is_half() {
+                each(x, slice_mut::<f32>(y, n), |x| round_to(to, x.convert()) as f32);
+            } else {
+                with_compute!(to, T => each(x, slice_mut::<T>(y, n), |x| x.convert()));
+            }
+        });
+    }
+}
+
+fn each<S: Copy, T>(x: &[S], y: &mut [T], f: impl Fn(S) -> T) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y = f(x);
+    }
+}
+
+/// The nearest value of a 16-bit float type.
+pub(crate) fn round_to(half: DType, x: f64) -> f64 {
+    if half == DType::F16 { f16::from_f64(x).to_f64() } else { bf16::from_f64(x).to_f64() }
+}
+
+/// Widens `n` stored 16-bit floats to f32.
+///
+/// # Safety
+/// As `cast`.
+pub(crate) unsafe fn widen(half: DType, x: *const u8, y: *mut u8, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        let y = slice_mut::<f32>(y, n);
+        if half == DType::F16 {
+            slice::<f16>(x, n).convert_to_f32_slice(y);
+        } else {
+            each(slice::<u16>(x, n), y, |x| f32::from_bits(u32::from(x) << 16));
+        }
+    }
+}
+
+/// Rounds `n` f32 to stored 16-bit floats.
+///
+/// # Safety
+/// As `cast`.
+pub(crate) unsafe fn narrow(half: DType, x: *const u8, y: *mut u8, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        let x = slice::<f32>(x, n);
+        if half == DType::F16 {
+            slice_mut::<f16>(y, n).convert_from_f32_slice(x);
+        } else {
+            each(x, slice_mut::<bf16>(y, n), bf16::from_f32);
+        }
+    }
+}

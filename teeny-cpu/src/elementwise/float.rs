@@ -1,0 +1,313 @@
+//! Loops of float nodes: f32 in vectors where that pays, otherwise through f64 element by element; f64 by std.
+
+use super::int::{each, pairs, unexpected};
+use crate::simd::loops::{Binary, Operand, Unary, map1, map2};
+use crate::simd::{F32s, Level, Work};
+use crate::vecmath;
+use teeny_core::kernel::OpCode;
+use teeny_core::kernel::eval::{erf, floor_div, remainder};
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        struct $name;
+        impl Unary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>($x: V) -> V { $body }
+        }
+    )*};
+}
+
+unary! {
+    Neg |x| x.xor_sign(V::splat(-0.0));
+    Abs |x| x.abs();
+    Sign |x| {
+        let (zero, one) = (V::splat(0.0), V::splat(1.0));
+        V::select(zero.lt(x), one, V::select(x.lt(zero), V::splat(-1.0), x))
+    };
+    Recip |x| V::splat(1.0).div(x);
+    Sqrt |x| x.sqrt();
+    Rsqrt |x| V::splat(1.0).div(x.sqrt());
+    Floor |x| x.floor();
+    Ceil |x| V::xor_sign(x.xor_sign(V::splat(-0.0)).floor(), V::splat(-0.0));
+    Round |x| x.round();
+    Trunc |x| {
+        let minus = V::splat(-0.0);
+        V::select(x.lt(V::splat(0.0)), x.xor_sign(minus).floor().xor_sign(minus), x.floor())
+    };
+}
+
+macro_rules! binary {
+    ($($name:ident |$a:ident, $b:ident| $body:expr;)*) => {$(
+        pub(crate) struct $name;
+        impl Binary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>($a: V, $b: V) -> V { $body }
+        }
+    )*};
+}
+
+binary! {
+    Add |a, b| a.add(b);
+    Sub |a, b| a.sub(b);
+    Mul |a, b| a.mul(b);
+    Div |a, b| a.div(b);
+    // The vector's max gives the second operand if either is NaN; a NaN in the first has to be put back.
+    Max |a, b| V::select(a.eq(a), a.max(b), a);
+    Min |a, b| V::select(a.eq(a), a.min(b), a);
+}
+
+/// A unary node of f32.
+///
+/// # Safety
+/// As `map1`.
+pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut f32, n: usize, stream: bool) {
+    use OpCode as O;
+    // SAFETY: passed on.
+    unsafe {
+        match op {
+            O::Neg => map1::<Neg>(level, x, y, n, stream),
+            O::Abs => map1::<Abs>(level, x, y, n, stream),
+            O::Sign => map1::<Sign>(level, x, y, n, stream),
+            O::Recip => map1::<Recip>(level, x, y, n, stream),
+            O::Sqrt => map1::<Sqrt>(level, x, y, n, stream),
+            O::Rsqrt => map1::<Rsqrt>(level, x, y, n, stream),
+            O::Exp => map1::<vecmath::Exp>(level, x, y, n, stream),
+            O::Exp2 => map1::<vecmath::Exp2>(level, x, y, n, stream),
+            O::Log => map1::<vecmath::Log>(level, x, y, n, stream),
+            O::Sin => vecmath::map_trig(level, false, x, y, n, stream),
+            O::Cos => vecmath::map_trig(level, true, x, y, n, stream),
+            O::Tanh => map1::<vecmath::Tanh>(level, x, y, n, stream),
+            O::Erf => map1::<vecmath::Erf>(level, x, y, n, stream),
+            O::Floor => map1::<Floor>(level, x, y, n, stream),
+            O::Ceil => map1::<Ceil>(level, x, y, n, stream),
+            O::Round => map1::<Round>(level, x, y, n, stream),
+            O::Trunc => map1::<Trunc>(level, x, y, n, stream),
+            O::Expm1 => by_f64(x, y, n, f64::exp_m1),
+            O::Log2 => by_f64(x, y, n, f64::log2),
+            O::Log1p => by_f64(x, y, n, f64::ln_1p),
+            O::Tan => by_f64(x, y, n, f64::tan),
+            O::Atan => by_f64(x, y, n, f64::atan),
+            O::Not | O::IsNan => unexpected(op, "f32"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Add
+            | O::Sub
+            | O::Mul
+            | O::Div
+            | O::Pow
+            | O::Max
+            | O::Min
+            | O::Rem
+            | O::FloorDiv
+            | O::CmpLt
+            | O::CmpLe
+            | O::CmpEq
+            | O::CmpNe
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr
+            | O::Where => unexpected(op, "one operand"),
+        }
+    }
+}
+
+/// `y = f(x)` in f64, rounded to f32.
+///
+/// # Safety
+/// As `map1`.
+unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: impl Fn(f64) -> f64) {
+    for i in 0..n {
+        // SAFETY: i < n.
+        unsafe { *y.add(i) = f(f64::from(*x.add(i))) as f32 }
+    }
+}
+
+/// A binary node of f32 that is not a comparison.
+///
+/// # Safety
+/// As `map2`.
+pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
+    use OpCode as O;
+    // SAFETY: passed on.
+    unsafe {
+        let by_f64 = |f: fn(f64, f64) -> f64| {
+            let get = |o: Operand, i: usize| match o {
+                Operand::Slice(p) => f64::from(*p.add(i)),
+                Operand::Splat(v) => f64::from(v),
+            };
+            for i in 0..n {
+                *y.add(i) = f(get(a, i), get(b, i)) as f32;
+            }
+        };
+        match op {
+            O::Add => map2::<Add>(level, a, b, y, n, stream),
+            O::Sub => map2::<Sub>(level, a, b, y, n, stream),
+            O::Mul => map2::<Mul>(level, a, b, y, n, stream),
+            O::Div => map2::<Div>(level, a, b, y, n, stream),
+            O::Max => map2::<Max>(level, a, b, y, n, stream),
+            O::Min => map2::<Min>(level, a, b, y, n, stream),
+            O::Pow => by_f64(f64::powf),
+            O::Rem => by_f64(remainder),
+            O::FloorDiv => by_f64(floor_div),
+            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
+            O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f32"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Expm1
+            | O::Log
+            | O::Log2
+            | O::Log1p
+            | O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc
+            | O::Not
+            | O::IsNan
+            | O::Where => unexpected(op, "two operands"),
+        }
+    }
+}
+
+/// A unary node of f64.
+pub(crate) struct Unary64<'a> {
+    pub op: OpCode,
+    pub x: &'a [f64],
+    pub y: &'a mut [f64],
+}
+
+impl Work for Unary64<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        use OpCode as O;
+        let Self { op, x, y } = self;
+        match op {
+            O::Neg => each(x, y, |x| -x),
+            O::Abs => each(x, y, f64::abs),
+            O::Sign => each(x, y, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }),
+            O::Recip => each(x, y, |x| 1.0 / x),
+            O::Sqrt => each(x, y, f64::sqrt),
+            O::Rsqrt => each(x, y, |x| 1.0 / x.sqrt()),
+            O::Exp => each(x, y, f64::exp),
+            O::Exp2 => each(x, y, f64::exp2),
+            O::Expm1 => each(x, y, f64::exp_m1),
+            O::Log => each(x, y, f64::ln),
+            O::Log2 => each(x, y, f64::log2),
+            O::Log1p => each(x, y, f64::ln_1p),
+            O::Sin => each(x, y, f64::sin),
+            O::Cos => each(x, y, f64::cos),
+            O::Tan => each(x, y, f64::tan),
+            O::Atan => each(x, y, f64::atan),
+            O::Tanh => each(x, y, f64::tanh),
+            O::Erf => each(x, y, erf),
+            O::Floor => each(x, y, f64::floor),
+            O::Ceil => each(x, y, f64::ceil),
+            O::Round => each(x, y, f64::round_ties_even),
+            O::Trunc => each(x, y, f64::trunc),
+            O::Not | O::IsNan => unexpected(op, "f64"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Add
+            | O::Sub
+            | O::Mul
+            | O::Div
+            | O::Pow
+            | O::Max
+            | O::Min
+            | O::Rem
+            | O::FloorDiv
+            | O::CmpLt
+            | O::CmpLe
+            | O::CmpEq
+            | O::CmpNe
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr
+            | O::Where => unexpected(op, "one operand"),
+        }
+    }
+}
+
+/// A binary node of f64 that is not a comparison.
+pub(crate) struct Binary64<'a> {
+    pub op: OpCode,
+    pub a: &'a [f64],
+    pub b: &'a [f64],
+    pub y: &'a mut [f64],
+}
+
+impl Work for Binary64<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        use OpCode as O;
+        let Self { op, a, b, y } = self;
+        match op {
+            O::Add => pairs(a, b, y, |a, b| a + b),
+            O::Sub => pairs(a, b, y, |a, b| a - b),
+            O::Mul => pairs(a, b, y, |a, b| a * b),
+            O::Div => pairs(a, b, y, |a, b| a / b),
+            O::Max => pairs(a, b, y, |a, b| if a.is_nan() || a > b { a } else { b }),
+            O::Min => pairs(a, b, y, |a, b| if a.is_nan() || a < b { a } else { b }),
+            O::Pow => pairs(a, b, y, f64::powf),
+            O::Rem => pairs(a, b, y, remainder),
+            O::FloorDiv => pairs(a, b, y, floor_div),
+            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
+            O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f64"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Expm1
+            | O::Log
+            | O::Log2
+            | O::Log1p
+            | O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc
+            | O::Not
+            | O::IsNan
+            | O::Where => unexpected(op, "two operands"),
+        }
+    }
+}

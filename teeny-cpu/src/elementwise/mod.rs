@@ -1,0 +1,90 @@
+//! Scalar programs over views: the device's `elementwise`.
+//!
+//! A kernel of one f32 operation over slices runs as one long SIMD loop. Everything else runs tile by tile: 1024 elements, one
+//! loop per node, temporaries in L1. 16-bit floats are widened when read and rounded when written. See `program` for the tile
+//! interpreter, `int`, `float` and `cast` for its loops.
+
+pub(crate) mod cast;
+pub(crate) mod float;
+pub(crate) mod int;
+pub(crate) mod program;
+
+use crate::Cpu;
+use crate::storage::{Shared, View};
+use crate::{simd, threads};
+use program::{Plan, Program, Scratch};
+use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
+use teeny_core::{Outputs, Result, Scalar, Shape, Tensor};
+
+/// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
+const THREAD_ARITHMETIC: usize = 16 << 10;
+const THREAD_FUNCTIONS: usize = 8 << 10;
+/// Outputs of at least this many bytes bypass the caches: they would not survive there until they are read.
+const STREAM: usize = 32 << 20;
+
+/// Elements per chunk: at least half of the threading threshold, at most four chunks per thread, whole tiles.
+pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
+    if n < threshold {
+        return n.max(1);
+    }
+    n.div_ceil(4 * threads::threads()).max(threshold / 2).next_multiple_of(program::TILE)
+}
+
+fn is_function(op: OpCode) -> bool {
+    use OpCode::*;
+    match op {
+        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Pow | Rem | FloorDiv => true,
+        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub
+        | Mul | Div | Max | Min | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => false,
+    }
+}
+
+/// Runs `kernel` at every index of `shape`.
+pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    let n = shape.numel();
+    let mut outputs = Outputs::new();
+    let mut pointers = [Shared(std::ptr::null_mut::<u8>()); MAX_OUTPUTS];
+    for (i, pointer) in pointers.iter_mut().enumerate().take(kernel.outputs().len()) {
+        let storage = cpu.alloc(n, kernel.output_dtype(i))?;
+        *pointer = Shared(storage.ptr());
+        outputs.push(std::sync::Arc::new(storage));
+    }
+    if n == 0 {
+        return Ok(outputs);
+    }
+    let mut list = [View { ptr: std::ptr::null(), shape: *shape, strides: [0; 8], dtype: teeny_core::DType::F32 }; MAX_INPUTS];
+    for (view, x) in list.iter_mut().zip(inputs) {
+        *view = View::of(x)?;
+    }
+    Plan::with(kernel, true, |plan| {
+        let program = Program::new(cpu.level, kernel, plan, shape, &list[..inputs.len()], params);
+        let functions = kernel.nodes().iter().any(|node| is_function(node.op));
+        let chunk = chunk_len(n, if functions { THREAD_FUNCTIONS } else { THREAD_ARITHMETIC });
+        let stream = n * 4 >= STREAM;
+        let outs = pointers;
+        let run = |c: usize| {
+            Scratch::with(|scratch| {
+                let (mut at, end) = (c * chunk, ((c + 1) * chunk).min(n));
+                while at < end {
+                    let len = program.tile_len(at, end);
+                    let outs = std::array::from_fn(|i| {
+                        let size = if i < kernel.outputs().len() { kernel.output_dtype(i).size() } else { 0 };
+                        outs[i].get().wrapping_add(at * size)
+                    });
+                    // SAFETY: the outputs have n elements, this tile's are touched by this chunk alone; the inputs' layouts
+                    // were checked by core against their storages.
+                    unsafe { program.tile(scratch, at, len, &outs, stream) };
+                    at += len;
+                }
+            });
+            if stream {
+                simd::fence();
+            }
+        };
+        match n.div_ceil(chunk) {
+            1 => run(0),
+            chunks => threads::for_each_chunk(chunks, run),
+        }
+    });
+    Ok(outputs)
+}

@@ -1,0 +1,393 @@
+//! The tile interpreter: one kernel, one walk over its inputs, and for each tile one loop per node.
+//!
+//! ```text
+//!   input 0 ──► slice of memory ─┐
+//!   input 1 ──► gathered in slot ┴─ mul ─► slot ─ exp ─► straight into the output
+//! ```
+//! Slots are reused as soon as their last reader is done. Values of 16-bit nodes are f32 and only rounded on the way out.
+
+use super::cast::{self, slice, slice_mut, with_compute};
+use super::float::{Binary64, Unary64, binary_f32, unary_f32};
+use super::int::{self, Compare, IntBinary, IntUnary, Select};
+use crate::simd::Level;
+use crate::simd::loops::Operand;
+use crate::storage::View;
+use crate::walk::{Piece, Walk};
+use std::cell::{Cell, RefCell};
+use teeny_core::kernel::{Id, Kernel, MAX_OUTPUTS, OpCode, OpNode};
+use teeny_core::{DType, Scalar};
+
+/// Elements per tile: with a few slots of 4 KiB the working set stays in L1; 512 to 4096 measure alike.
+pub(crate) const TILE: usize = 1024;
+/// Slots that splat operands of loops without a splat form are spread into.
+const SPARE: usize = 4;
+
+/// Where a node's value lives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Home {
+    /// Scratch slot.
+    Slot(u16),
+    /// The output's own memory.
+    Out(u8),
+}
+
+/// The homes of a kernel's nodes.
+#[derive(Default)]
+pub(crate) struct Plan {
+    homes: Vec<Home>,
+    slots: usize,
+    last: Vec<u32>,
+    free: Vec<u16>,
+}
+
+thread_local! {
+    static PLAN: Cell<Option<Box<Plan>>> = const { Cell::new(None) };
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new() }) };
+}
+
+impl Plan {
+    /// Calls `f` with the plan of `kernel`; `to_memory` if outputs are written, else values are only looked at.
+    pub(crate) fn with<R>(kernel: &Kernel, to_memory: bool, f: impl FnOnce(&Plan) -> R) -> R {
+        let mut plan = PLAN.take().unwrap_or_default();
+        plan.make(kernel, to_memory);
+        let result = f(&plan);
+        PLAN.set(Some(plan));
+        result
+    }
+
+    fn make(&mut self, kernel: &Kernel, to_memory: bool) {
+        let nodes = kernel.nodes();
+        self.homes.clear();
+        self.free.clear();
+        self.last.clear();
+        self.last.resize(nodes.len(), 0);
+        self.slots = 0;
+        for (id, node) in nodes.iter().enumerate() {
+            for &source in node.sources() {
+                self.last[source as usize] = id as u32;
+            }
+        }
+        for &output in kernel.outputs() {
+            self.last[output as usize] = u32::MAX;
+        }
+        for (id, node) in nodes.iter().enumerate() {
+            let out = kernel.outputs().iter().position(|&o| o as usize == id);
+            let home = match out {
+                Some(i) if to_memory && node.op.arity() > 0 && !node.dtype.is_half() => Home::Out(i as u8),
+                Some(_) | None => Home::Slot(self.free.pop().unwrap_or_else(|| {
+                    self.slots += 1;
+                    self.slots as u16 - 1
+                })),
+            };
+            self.homes.push(home);
+            // Only after the node has its own home: no loop ever writes over its operands.
+            for (i, &source) in node.sources().iter().enumerate() {
+                let first = !node.sources()[..i].contains(&source);
+                if let (true, true, Home::Slot(slot)) = (first, self.last[source as usize] == id as u32, self.homes[source as usize]) {
+                    self.free.push(slot);
+                }
+            }
+        }
+    }
+}
+
+/// A node's value over one tile.
+#[derive(Clone, Copy)]
+pub(crate) enum Value {
+    /// Elements of the type that the node is computed in.
+    Slice(*const u8),
+    /// One element's bytes, everywhere.
+    Splat([u8; 8]),
+}
+
+/// One thread's tile memory, kept between calls.
+pub(crate) struct Scratch {
+    memory: Vec<u64>,
+    /// The first byte of `memory`.
+    base: *mut u8,
+    values: Vec<Value>,
+}
+
+impl Scratch {
+    /// Calls `f` with this thread's scratch, or with a fresh one inside another such call.
+    pub(crate) fn with<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
+        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+            Ok(mut scratch) => f(&mut scratch),
+            Err(_) => f(&mut Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new() }),
+        })
+    }
+}
+
+/// A kernel bound to its inputs.
+pub(crate) struct Program<'a> {
+    level: Level,
+    kernel: &'a Kernel,
+    plan: &'a Plan,
+    views: &'a [View],
+    params: &'a [Scalar],
+    walk: Walk,
+    slot_bytes: usize,
+    /// The longest tile: unlimited if no slot is ever used.
+    tile: usize,
+}
+
+/// The bytes of `scalar` as an element of type `dtype` is computed.
+pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    let mut put = |b: &[u8]| bytes[..b.len()].copy_from_slice(b);
+    match dtype {
+        DType::Bool => put(&[u8::from(scalar.to_bool())]),
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => match scalar.cast(dtype) {
+            Scalar::UInt(v) => put(&v.to_le_bytes()),
+            s @ (Scalar::Bool(_) | Scalar::Int(_) | Scalar::Float(_)) => put(&s.to_u64_wrapping().to_le_bytes()),
+        },
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => put(&scalar.cast(dtype).to_i64_wrapping().to_le_bytes()),
+        DType::F16 | DType::BF16 | DType::F32 => put(&(scalar.to_f64() as f32).to_ne_bytes()),
+        DType::F64 => put(&scalar.to_f64().to_ne_bytes()),
+    }
+    bytes
+}
+
+impl<'a> Program<'a> {
+    /// Binds `kernel` to `views`, all of the sizes `shape`.
+    pub(crate) fn new(level: Level, kernel: &'a Kernel, plan: &'a Plan, shape: &[usize], views: &'a [View], params: &'a [Scalar]) -> Program<'a> {
+        let walk = Walk::new(shape, views);
+        let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
+        let plain = |node: &OpNode| node.dtype == DType::F32 && !matches!(node.op, OpCode::Cast | OpCode::Where);
+        let direct = kernel.single().is_some()
+            && kernel.nodes().iter().all(plain)
+            && plan.homes.last().is_some_and(|home| matches!(home, Home::Out(_)))
+            && (0..views.len()).all(|i| walk.is_direct(i));
+        let tile = if direct { usize::MAX } else { TILE };
+        Program { level, kernel, plan, views, params, walk, slot_bytes: if wide { 8 * TILE } else { 4 * TILE }, tile }
+    }
+
+    /// How long the tile that begins at `at` is.
+    pub(crate) fn tile_len(&self, at: usize, end: usize) -> usize {
+        let len = self.walk.tile_len(at, end, self.tile);
+        // Short rows of a direct program would have to be gathered, so those go through ordinary tiles.
+        if self.tile > TILE && self.walk.row() < end && self.walk.row() < 128 { len.min(TILE) } else { len }
+    }
+
+    /// Evaluates elements `start .. start + len`. What is an output goes to `outs`.
+    ///
+    /// # Safety
+    /// `outs` have room for `len` elements that nobody else touches, unless the plan has no outputs in memory; the views are readable.
+    pub(crate) unsafe fn tile(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
+        // SAFETY: passed on; outputs are written at most `len` long.
+        unsafe {
+            self.values(scratch, start, len, outs, stream);
+            for (i, &output) in self.kernel.outputs().iter().enumerate() {
+                let dtype = self.kernel.output_dtype(i);
+                let value = scratch.values[output as usize];
+                match self.plan.homes[output as usize] {
+                    Home::Out(home) if usize::from(home) == i => {}
+                    Home::Out(_) | Home::Slot(_) => self.emit(value, dtype, outs[i], len),
+                }
+            }
+        }
+    }
+
+    /// As `tile`, but only gives the value of the first output, in the type it is computed in. Valid until the next tile.
+    ///
+    /// # Safety
+    /// The views are readable.
+    pub(crate) unsafe fn look(&self, scratch: &mut Scratch, start: usize, len: usize) -> *const u8 {
+        debug_assert!(len <= TILE);
+        let output = self.kernel.outputs()[0];
+        let stored = self.kernel.output_dtype(0);
+        let dtype = stored.compute();
+        // SAFETY: the plan has all homes in slots, which `values` has pointed into this scratch.
+        unsafe {
+            self.values(scratch, start, len, &[std::ptr::null_mut(); MAX_OUTPUTS], false);
+            let spare = self.slot(scratch, self.plan.slots + SPARE - 1);
+            let value = self.as_slice(scratch.values[output as usize], dtype, spare, len);
+            if stored.is_half() && self.kernel.passes_through(0).is_none() {
+                // As if the value had been stored and read again, which is what a kernel before a reduction means.
+                let bits = self.slot(scratch, self.plan.slots);
+                cast::narrow(stored, value, bits, len);
+                cast::widen(stored, bits, spare, len);
+                return spare;
+            }
+            value
+        }
+    }
+
+    fn slot(&self, scratch: &Scratch, slot: usize) -> *mut u8 {
+        scratch.base.wrapping_add(slot * self.slot_bytes)
+    }
+
+    unsafe fn values(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
+        let words = (self.plan.slots + SPARE) * self.slot_bytes / 8;
+        if scratch.memory.len() < words {
+            scratch.memory.resize(words, 0);
+        }
+        scratch.base = scratch.memory.as_mut_ptr().cast();
+        scratch.values.clear();
+        for (node, home) in self.kernel.nodes().iter().zip(&self.plan.homes) {
+            let to = match *home {
+                Home::Slot(slot) => self.slot(scratch, usize::from(slot)),
+                Home::Out(i) => outs[usize::from(i)],
+            };
+            // SAFETY: `to` has room for `len` elements and overlaps no operand, by the plan.
+            let value = unsafe {
+                match node.op {
+                    OpCode::Input(i) => self.read(scratch, usize::from(i), start, len, to),
+                    OpCode::Param(i) => Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype)),
+                    OpCode::Const(value) => Value::Splat(scalar_bytes(value, node.dtype)),
+                    _ => {
+                        self.node(scratch, node, to, len, stream && matches!(home, Home::Out(_)));
+                        Value::Slice(to)
+                    }
+                }
+            };
+            scratch.values.push(value);
+        }
+    }
+
+    /// Input `i` over the tile, in the type it is computed in.
+    unsafe fn read(&self, scratch: &Scratch, i: usize, start: usize, len: usize, to: *mut u8) -> Value {
+        let View { ptr, dtype, .. } = self.views[i];
+        let spare = self.slot(scratch, self.plan.slots);
+        // SAFETY: the walk was made of these views; `to` and the spare slot have room for a tile.
+        unsafe {
+            let piece = self.walk.piece(i, ptr, dtype.size(), start, len);
+            if dtype.is_half() {
+                let from = match piece {
+                    Piece::Slice(from) => from,
+                    Piece::Splat(_) | Piece::Scattered => {
+                        self.walk.gather(i, ptr, dtype, start, len, spare);
+                        spare
+                    }
+                };
+                cast::widen(dtype, from, to, len);
+                return Value::Slice(to);
+            }
+            match piece {
+                Piece::Slice(from) => Value::Slice(from),
+                Piece::Splat(from) => {
+                    let mut bytes = [0; 8];
+                    std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), dtype.size());
+                    Value::Splat(bytes)
+                }
+                Piece::Scattered => {
+                    self.walk.gather(i, ptr, dtype, start, len, to);
+                    Value::Slice(to)
+                }
+            }
+        }
+    }
+
+    /// The value as memory, spread into `spare` if it is one element. `dtype` is the type it is computed in.
+    unsafe fn as_slice(&self, value: Value, dtype: DType, spare: *mut u8, len: usize) -> *const u8 {
+        match value {
+            Value::Slice(p) => p,
+            Value::Splat(bytes) => {
+                // SAFETY: a spare slot has room for a tile of any type of this kernel.
+                unsafe { spread(bytes, dtype.compute().size(), spare, len) };
+                spare
+            }
+        }
+    }
+
+    /// Writes a value to an output.
+    unsafe fn emit(&self, value: Value, dtype: DType, out: *mut u8, len: usize) {
+        // SAFETY: the output has room.
+        unsafe {
+            match value {
+                Value::Slice(p) if dtype.is_half() => cast::narrow(dtype, p, out, len),
+                Value::Slice(p) => std::ptr::copy_nonoverlapping(p, out, len * dtype.size()),
+                Value::Splat(bytes) => {
+                    let mut stored = bytes;
+                    if dtype.is_half() {
+                        cast::narrow(dtype, bytes.as_ptr(), stored.as_mut_ptr(), 1);
+                    }
+                    spread(stored, dtype.size(), out, len);
+                }
+            }
+        }
+    }
+
+    unsafe fn node(&self, scratch: &Scratch, node: &OpNode, to: *mut u8, n: usize, stream: bool) {
+        let level = self.level;
+        let dtype_of = |id: Id| self.kernel.nodes()[id as usize].dtype;
+        let value = |i: usize| scratch.values[node.src[i] as usize];
+        // SAFETY: sources are slices of at least n elements of the type their node is computed in; `to` overlaps none.
+        unsafe {
+            let arg = |i: usize| {
+                let spare = self.slot(scratch, self.plan.slots + i);
+                self.as_slice(value(i), dtype_of(node.src[i]), spare, n)
+            };
+            let source = dtype_of(node.src[0]);
+            match node.op {
+                OpCode::Cast => cast::cast(source, node.dtype, arg(0), to, n),
+                OpCode::Where => {
+                    let (c, a, b) = (slice::<u8>(arg(0), n), arg(1), arg(2));
+                    match node.dtype.compute().size() {
+                        1 => level.run(Select { c, a: slice::<u8>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
+                        2 => level.run(Select { c, a: slice::<u16>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
+                        4 => level.run(Select { c, a: slice::<u32>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
+                        _ => level.run(Select { c, a: slice::<u64>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
+                    }
+                }
+                OpCode::IsNan => match source {
+                    DType::F64 => int::each(slice::<f64>(arg(0), n), slice_mut(to, n), |x| u8::from(x.is_nan())),
+                    _ => int::each(slice::<f32>(arg(0), n), slice_mut(to, n), |x| u8::from(x.is_nan())),
+                },
+                op @ (OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe) => {
+                    let (a, b) = (arg(0), arg(1));
+                    with_compute!(source, T => level.run(Compare::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(to, n) }));
+                }
+                op if op.arity() == 1 => match source {
+                    DType::Bool => int::bool_node(level, op, slice(arg(0), n), &[], slice_mut(to, n)),
+                    DType::F16 | DType::BF16 | DType::F32 => unary_f32(level, op, arg(0).cast(), to.cast(), n, stream),
+                    DType::F64 => level.run(Unary64 { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::U8 => level.run(IntUnary::<u8> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::U16 => level.run(IntUnary::<u16> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::U32 => level.run(IntUnary::<u32> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::U64 => level.run(IntUnary::<u64> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::I8 => level.run(IntUnary::<i8> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::I16 => level.run(IntUnary::<i16> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::I32 => level.run(IntUnary::<i32> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::I64 => level.run(IntUnary::<i64> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                },
+                op => match source {
+                    DType::Bool => int::bool_node(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n)),
+                    DType::F16 | DType::BF16 | DType::F32 => {
+                        let operand = |v: Value| match v {
+                            Value::Slice(p) => Operand::Slice(p.cast()),
+                            Value::Splat([a, b, c, d, ..]) => Operand::Splat(f32::from_ne_bytes([a, b, c, d])),
+                        };
+                        binary_f32(level, op, operand(value(0)), operand(value(1)), to.cast(), n, stream);
+                    }
+                    DType::F64 => level.run(Binary64 { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::U8 => level.run(IntBinary::<u8> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::U16 => level.run(IntBinary::<u16> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::U32 => level.run(IntBinary::<u32> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::U64 => level.run(IntBinary::<u64> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::I8 => level.run(IntBinary::<i8> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::I16 => level.run(IntBinary::<i16> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::I32 => level.run(IntBinary::<i32> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::I64 => level.run(IntBinary::<i64> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                },
+            }
+        }
+    }
+}
+
+/// Fills `out` with `len` copies of an element of `size` bytes.
+///
+/// # Safety
+/// `out` has room, aligned.
+pub(crate) unsafe fn spread(bytes: [u8; 8], size: usize, out: *mut u8, len: usize) {
+    let word = u64::from_ne_bytes(bytes);
+    // SAFETY: by contract.
+    unsafe {
+        match size {
+            1 => slice_mut::<u8>(out, len).fill(bytes[0]),
+            2 => slice_mut::<u16>(out, len).fill(u16::from_ne_bytes([bytes[0], bytes[1]])),
+            4 => slice_mut::<u32>(out, len).fill(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])),
+            _ => slice_mut::<u64>(out, len).fill(word),
+        }
+    }
+}

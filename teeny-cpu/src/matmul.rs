@@ -1,0 +1,143 @@
+//! `(.., m, k) @ (.., k, n)` on views: strides go straight to `gemm`, nothing is copied. 16-bit floats are widened first;
+//! integers wrap in a plain loop.
+
+use crate::elementwise::int::Int;
+use crate::gemm::{self, Float, Matrix};
+use crate::simd::{F32s, Work};
+use crate::storage::{CpuStorage, Shared, View};
+use crate::threads::for_each_chunk;
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Layout, Result, Tensor};
+
+/// The product.
+pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+    let dtype = lhs.dtype();
+    let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
+    let mut wide: [Option<CpuStorage>; 2] = [None, None];
+    if dtype.is_half() {
+        for (view, wide) in [&mut a, &mut b].into_iter().zip(&mut wide) {
+            let storage = copy::computed(cpu, view)?;
+            let strides = Layout::contiguous(view.shape);
+            view.strides[..strides.ndim()].copy_from_slice(strides.strides());
+            view.ptr = storage.ptr();
+            view.dtype = DType::F32;
+            *wide = Some(storage);
+        }
+    }
+    let axes = a.shape.ndim();
+    let (m, k, n) = (a.shape[axes - 2], a.shape[axes - 1], b.shape[axes - 1]);
+    let batch: usize = a.shape[..axes - 2].iter().product();
+    let out = cpu.alloc(batch * m * n, dtype.compute())?;
+    let product = Product { cpu, a: &a, b: &b, mnk: [m, n, k], batch, out: &out };
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F32 => product.floats::<f32>(),
+        DType::F64 => product.floats::<f64>(),
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => product.ints(dtype),
+    }
+    drop(wide);
+    Ok(Arc::new(copy::stored(cpu, out, batch * m * n, dtype)?))
+}
+
+/// A batch of products with its operands.
+struct Product<'a> {
+    cpu: &'a Cpu,
+    a: &'a View,
+    b: &'a View,
+    mnk: [usize; 3],
+    batch: usize,
+    out: &'a CpuStorage,
+}
+
+impl Product<'_> {
+    /// Matrix number `i` of `view`.
+    fn matrix<T>(view: &View, mut i: usize) -> Matrix<T> {
+        let axes = view.shape.ndim();
+        let mut offset = 0;
+        for axis in (0..axes - 2).rev() {
+            offset += (i % view.shape[axis]) as isize * view.strides[axis];
+            i /= view.shape[axis];
+        }
+        let ptr = view.ptr.cast::<T>().wrapping_offset(offset);
+        Matrix { ptr, rows: view.strides[axes - 2], cols: view.strides[axes - 1] }
+    }
+
+    fn floats<T: Float>(&self) {
+        let [m, n, _] = self.mnk;
+        let out = Shared(self.out.ptr().cast::<T>());
+        // SAFETY: the views were checked by core; the results are consecutive (m, n) blocks of the new storage.
+        unsafe {
+            gemm::batched(self.cpu.level, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
+                let c = Matrix { ptr: out.get().add(i * m * n).cast_const(), rows: n as isize, cols: 1 };
+                (c, Self::matrix(self.a, i), Self::matrix(self.b, i))
+            });
+        }
+    }
+
+    fn ints(&self, dtype: DType) {
+        macro_rules! go {
+            ($t:ty) => {
+                self.wrapping::<$t>()
+            };
+        }
+        match dtype {
+            DType::I8 => go!(i8),
+            DType::I16 => go!(i16),
+            DType::I32 => go!(i32),
+            DType::I64 => go!(i64),
+            DType::U16 => go!(u16),
+            DType::U32 => go!(u32),
+            DType::U64 => go!(u64),
+            DType::Bool | DType::U8 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => go!(u8),
+        }
+    }
+
+    fn wrapping<T: Int + Default>(&self) {
+        let [m, n, k] = self.mnk;
+        let out = Shared(self.out.ptr().cast::<T>());
+        let per_chunk = (gemm::THREAD / 4 / (n * k).max(1)).max(1);
+        let rows = self.batch * m;
+        for_each_chunk(rows.div_ceil(per_chunk), |chunk| {
+            for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(rows) {
+                let (a, b) = (Self::matrix::<T>(self.a, row / m).at(row % m, 0), Self::matrix::<T>(self.b, row / m));
+                // SAFETY: each row of the result belongs to one chunk.
+                let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(row * n), n) };
+                self.cpu.level.run(IntRow { y, k, a, b });
+            }
+        });
+    }
+}
+
+/// One row of an integer product.
+struct IntRow<'a, T> {
+    y: &'a mut [T],
+    k: usize,
+    a: Matrix<T>,
+    b: Matrix<T>,
+}
+
+impl<T: Int + Default> Work for IntRow<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let IntRow { y, k, a, b } = self;
+        y.fill(T::default());
+        for i in 0..k {
+            // SAFETY: i < k and j < n, inside views that core has checked.
+            unsafe {
+                let (x, row) = (*a.at(0, i).ptr, b.at(i, 0).ptr);
+                if b.cols == 1 {
+                    let row = std::slice::from_raw_parts(row, y.len());
+                    for (y, &b) in y.iter_mut().zip(row) {
+                        *y = y.add(x.mul(b));
+                    }
+                } else {
+                    for (j, y) in y.iter_mut().enumerate() {
+                        *y = y.add(x.mul(*row.offset(j as isize * b.cols)));
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The pool: classes, reuse, limits, statistics, and a race of eight threads.
+
+use crate::pool::*;
+use std::sync::{Arc, Barrier, mpsc};
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn a42_blocks_are_aligned_large_enough_and_waste_at_most_a_quarter() {
+    let pool = Pool::new(64 * MIB, None);
+    for bytes in (0..5000).chain([MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 5 * MIB - 3, 9 * MIB]) {
+        let before = pool.stats().live_bytes;
+        let buffer = pool.alloc(bytes).unwrap();
+        let size = pool.stats().live_bytes - before;
+        assert_eq!((buffer.ptr() as usize % 64, buffer.len()), (0, bytes));
+        assert!(size >= bytes && size <= (bytes + bytes / 4).max(bytes + 64), "{bytes} in {size}");
+        // SAFETY: the buffer has `bytes` bytes.
+        unsafe { std::ptr::write_bytes(buffer.ptr(), 0xab, bytes) };
+    }
+}
+
+#[test]
+fn a42_statistics_are_exact() {
+    let pool = Pool::new(64 * MIB, None);
+    let a = pool.alloc(1000).unwrap(); // 1024
+    let b = pool.alloc(3 * MIB).unwrap();
+    drop(a);
+    let c = pool.alloc(1020).unwrap(); // the block of a
+    let stats = pool.stats();
+    assert_eq!((stats.requests, stats.hits, stats.os_allocations), (3, 1, 2));
+    assert_eq!((stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes), (3 * MIB + 1024, 3 * MIB + 1024, 0));
+    drop((b, c));
+    assert_eq!((pool.stats().live_bytes, pool.stats().cached_bytes), (0, 3 * MIB + 1024));
+    pool.clear();
+    assert_eq!((pool.stats().cached_bytes, pool.stats().os_frees), (0, 2));
+}
+
+#[test]
+fn a42_a_limit_is_respected_and_leaves_the_pool_usable() {
+    let pool = Pool::new(64 * MIB, Some(4 * MIB));
+    let a = pool.alloc(3 * MIB).unwrap();
+    let error = pool.alloc(2 * MIB).err().unwrap();
+    assert_eq!(error, OutOfMemory { wanted: 2 * MIB, live: 3 * MIB, limit: Some(4 * MIB) });
+    assert_eq!(pool.stats().peak_live_bytes, 3 * MIB);
+    drop(a);
+    assert!(pool.alloc(4 * MIB).is_ok());
+    pool.set_limit(None);
+    assert!(pool.alloc(usize::MAX / 2).is_err(), "more than an address space is an error, not an abort");
+    assert!(pool.alloc(1 << 46).is_err(), "more than the machine has is an error, not an abort");
+    assert_eq!(pool.stats().live_bytes, 0);
+}
+
+#[test]
+fn a42_the_cache_stays_under_its_cap() {
+    let pool = Pool::new(8 * MIB, None);
+    let all: Vec<_> = (0..40).map(|i| pool.alloc(MIB / 2 + i * 40_000).unwrap()).collect();
+    drop(all);
+    assert!(pool.stats().cached_bytes <= 8 * MIB && pool.stats().cached_bytes > 4 * MIB);
+}
+
+#[test]
+fn a42_eight_threads_allocate_here_and_free_there() {
+    let pool = Pool::new(16 * MIB, None);
+    let barrier = Arc::new(Barrier::new(8));
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..8).map(|_| mpsc::channel::<(Buffer, u8)>()).unzip();
+    let threads: Vec<_> = receivers
+        .into_iter()
+        .enumerate()
+        .map(|(me, inbox)| {
+            let (pool, barrier, next) = (pool.clone(), barrier.clone(), senders[(me + 1) % 8].clone());
+            std::thread::spawn(move || {
+                barrier.wait();
+                for i in 0..2000usize {
+                    let bytes = 64 + (i * 7919 + me * 104_729) % 40_000;
+                    let buffer = pool.alloc(bytes).unwrap();
+                    // SAFETY: the buffer has `bytes` bytes and no other owner.
+                    unsafe { std::ptr::write_bytes(buffer.ptr(), me as u8, bytes) };
+                    next.send((buffer, me as u8)).unwrap();
+                    if let Ok((buffer, mark)) = inbox.try_recv() {
+                        // SAFETY: written in full before it was sent.
+                        let bytes = unsafe { std::slice::from_raw_parts(buffer.ptr(), buffer.len()) };
+                        assert!(bytes.iter().all(|&b| b == mark), "two owners wrote one block");
+                    }
+                }
+                barrier.wait(); // keeps every inbox open until the last send
+            })
+        })
+        .collect();
+    drop(senders);
+    threads.into_iter().for_each(|t| t.join().unwrap());
+    let stats = pool.stats();
+    assert_eq!((stats.live_bytes, stats.requests), (0, 16_000));
+    assert_eq!(stats.hits + stats.os_allocations, stats.requests);
+    pool.clear();
+    assert_eq!(pool.stats().os_allocations, pool.stats().os_frees);
+}

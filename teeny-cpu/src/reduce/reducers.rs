@@ -1,0 +1,226 @@
+//! What the reductions accumulate: one small type per operation, generic over the element.
+//!
+//! Sums and products of f32 are carried in f64, so that 1e8 terms lose nothing that f32 could show; integers wrap in their
+//! own type. NaN wins every comparison, and of equals the first.
+
+use crate::elementwise::int::Int;
+
+/// One reduction of elements `T`.
+pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
+    /// The running value.
+    type Acc: Copy + Send + Sync + 'static;
+    /// What is stored.
+    type Out: Copy;
+    /// The value of nothing.
+    const START: Self::Acc;
+    /// Takes in element `x`, whose position along the reduced axes is `i`.
+    fn add(acc: Self::Acc, x: T, i: usize) -> Self::Acc;
+    /// Two runs as one; `b` comes later.
+    fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// The result.
+    fn finish(acc: Self::Acc) -> Self::Out;
+
+    /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not one chain of latencies.
+    #[inline(always)]
+    fn run(xs: &[T], i: usize) -> Self::Acc {
+        const LANES: usize = 32;
+        let mut lanes = [Self::START; LANES];
+        let (chunks, tail) = xs.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = Self::add(*lane, x, i);
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(tail) {
+            *lane = Self::add(*lane, x, i);
+        }
+        let mut width = LANES;
+        while width > 1 {
+            width /= 2;
+            for j in 0..width {
+                lanes[j] = Self::join(lanes[j], lanes[j + width]);
+            }
+        }
+        lanes[0]
+    }
+}
+
+/// Sum.
+#[derive(Clone, Copy)]
+pub(crate) struct Sum;
+/// Product.
+#[derive(Clone, Copy)]
+pub(crate) struct Prod;
+/// Largest.
+#[derive(Clone, Copy)]
+pub(crate) struct Max;
+/// Smallest.
+#[derive(Clone, Copy)]
+pub(crate) struct Min;
+/// Position of the first largest.
+#[derive(Clone, Copy)]
+pub(crate) struct ArgMax;
+/// Position of the first smallest.
+#[derive(Clone, Copy)]
+pub(crate) struct ArgMin;
+/// Whether any is true.
+#[derive(Clone, Copy)]
+pub(crate) struct Any;
+/// Whether all are true.
+#[derive(Clone, Copy)]
+pub(crate) struct All;
+
+macro_rules! float_sums {
+    ($($t:ty)*) => {$(
+        impl Reducer<$t> for Sum {
+            type Acc = f64;
+            type Out = $t;
+            const START: f64 = 0.0;
+            #[inline(always)]
+            fn add(acc: f64, x: $t, _: usize) -> f64 { acc + x as f64 }
+            #[inline(always)]
+            fn join(a: f64, b: f64) -> f64 { a + b }
+            #[inline(always)]
+            fn finish(acc: f64) -> $t { acc as $t }
+        }
+        impl Reducer<$t> for Prod {
+            type Acc = f64;
+            type Out = $t;
+            const START: f64 = 1.0;
+            #[inline(always)]
+            fn add(acc: f64, x: $t, _: usize) -> f64 { acc * x as f64 }
+            #[inline(always)]
+            fn join(a: f64, b: f64) -> f64 { a * b }
+            #[inline(always)]
+            fn finish(acc: f64) -> $t { acc as $t }
+        }
+    )*};
+}
+float_sums! { f32 f64 }
+
+/// A type with an order in which NaN beats everything.
+pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
+    /// Below every value.
+    const LOWEST: Self;
+    /// Above every value.
+    const HIGHEST: Self;
+    /// Whether this is NaN.
+    fn nan(self) -> bool;
+}
+
+macro_rules! ordered {
+    ($($t:ty, $low:expr, $high:expr, $nan:expr;)*) => {$(
+        impl Ordered for $t {
+            const LOWEST: $t = $low;
+            const HIGHEST: $t = $high;
+            #[inline(always)]
+            fn nan(self) -> bool { ($nan)(self) }
+        }
+    )*};
+}
+ordered! {
+    u8, u8::MIN, u8::MAX, |_| false;
+    u16, u16::MIN, u16::MAX, |_| false;
+    u32, u32::MIN, u32::MAX, |_| false;
+    u64, u64::MIN, u64::MAX, |_| false;
+    i8, i8::MIN, i8::MAX, |_| false;
+    i16, i16::MIN, i16::MAX, |_| false;
+    i32, i32::MIN, i32::MAX, |_| false;
+    i64, i64::MIN, i64::MAX, |_| false;
+    f32, f32::NEG_INFINITY, f32::INFINITY, f32::is_nan;
+    f64, f64::NEG_INFINITY, f64::INFINITY, f64::is_nan;
+}
+
+macro_rules! int_sums {
+    ($($t:ty)*) => {$(
+        impl Reducer<$t> for Sum {
+            type Acc = $t;
+            type Out = $t;
+            const START: $t = 0;
+            #[inline(always)]
+            fn add(acc: $t, x: $t, _: usize) -> $t { Int::add(acc, x) }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t { Int::add(a, b) }
+            #[inline(always)]
+            fn finish(acc: $t) -> $t { acc }
+        }
+        impl Reducer<$t> for Prod {
+            type Acc = $t;
+            type Out = $t;
+            const START: $t = 1;
+            #[inline(always)]
+            fn add(acc: $t, x: $t, _: usize) -> $t { Int::mul(acc, x) }
+            #[inline(always)]
+            fn join(a: $t, b: $t) -> $t { Int::mul(a, b) }
+            #[inline(always)]
+            fn finish(acc: $t) -> $t { acc }
+        }
+    )*};
+}
+int_sums! { u8 u16 u32 u64 i8 i16 i32 i64 }
+
+macro_rules! extremes {
+    ($($max:ident $arg:ident $start:ident $better:tt;)*) => {$(
+        impl<T: Ordered> Reducer<T> for $max {
+            type Acc = T;
+            type Out = T;
+            const START: T = T::$start;
+            #[inline(always)]
+            fn add(acc: T, x: T, _: usize) -> T {
+                if (x $better acc) | x.nan() { x } else { acc }
+            }
+            #[inline(always)]
+            fn join(a: T, b: T) -> T {
+                if (b $better a) | b.nan() { b } else { a }
+            }
+            #[inline(always)]
+            fn finish(acc: T) -> T { acc }
+        }
+        impl<T: Ordered> Reducer<T> for $arg {
+            /// The best value and its position; at first a position that every element beats.
+            type Acc = (T, i32);
+            type Out = i32;
+            const START: (T, i32) = (T::$start, i32::MAX);
+            #[inline(always)]
+            fn add(acc: (T, i32), x: T, i: usize) -> (T, i32) { Self::join(acc, (x, i as i32)) }
+            #[inline(always)]
+            fn join(a: (T, i32), b: (T, i32)) -> (T, i32) {
+                let better = if a.0.nan() { b.0.nan() & (b.1 < a.1) } else { b.0.nan() | (b.0 $better a.0) | ((b.0 == a.0) & (b.1 < a.1)) };
+                if better { b } else { a }
+            }
+            #[inline(always)]
+            fn finish(acc: (T, i32)) -> i32 { acc.1 }
+            /// The extreme of the run, then where it first stands: two passes over cached data beat one with branches.
+            #[inline(always)]
+            fn run(xs: &[T], i: usize) -> (T, i32) {
+                if xs.is_empty() {
+                    return Self::START;
+                }
+                let best = <$max as Reducer<T>>::run(xs, 0);
+                let at = xs.iter().position(|&x| (x == best) | (x.nan() & best.nan()));
+                at.map_or(Self::START, |at| (best, (i + at) as i32))
+            }
+        }
+    )*};
+}
+extremes! {
+    Max ArgMax LOWEST >;
+    Min ArgMin HIGHEST <;
+}
+
+macro_rules! bools {
+    ($($name:ident $start:literal $op:tt;)*) => {$(
+        impl Reducer<u8> for $name {
+            type Acc = u8;
+            type Out = u8;
+            const START: u8 = $start;
+            #[inline(always)]
+            fn add(acc: u8, x: u8, _: usize) -> u8 { acc $op x }
+            #[inline(always)]
+            fn join(a: u8, b: u8) -> u8 { a $op b }
+            #[inline(always)]
+            fn finish(acc: u8) -> u8 { acc }
+        }
+    )*};
+}
+bools! { Any 0 |; All 1 &; }

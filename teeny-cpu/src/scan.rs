@@ -1,0 +1,96 @@
+//! Running sums and products along one axis. Floats carry f64, so that a long sum does not drift.
+
+use crate::elementwise::cast::{slice, slice_mut, with_compute};
+use crate::elementwise::int::Int;
+use crate::storage::{Shared, View};
+use crate::threads::for_each_chunk;
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Result, ScanOp, Tensor};
+
+/// A type with a running value.
+trait Running: Copy + Send + Sync + 'static {
+    /// The running value's type.
+    type Acc: Copy;
+    fn start(op: ScanOp) -> Self::Acc;
+    fn take(op: ScanOp, acc: Self::Acc, x: Self) -> Self::Acc;
+    fn value(acc: Self::Acc) -> Self;
+}
+
+macro_rules! running {
+    (ints $($t:ty)*) => {$(
+        impl Running for $t {
+            type Acc = $t;
+            fn start(op: ScanOp) -> $t {
+                match op { ScanOp::Sum => 0, ScanOp::Prod => 1 }
+            }
+            #[inline(always)]
+            fn take(op: ScanOp, acc: $t, x: $t) -> $t {
+                match op { ScanOp::Sum => Int::add(acc, x), ScanOp::Prod => Int::mul(acc, x) }
+            }
+            fn value(acc: $t) -> $t { acc }
+        }
+    )*};
+    (floats $($t:ty)*) => {$(
+        impl Running for $t {
+            type Acc = f64;
+            fn start(op: ScanOp) -> f64 {
+                match op { ScanOp::Sum => 0.0, ScanOp::Prod => 1.0 }
+            }
+            #[inline(always)]
+            fn take(op: ScanOp, acc: f64, x: $t) -> f64 {
+                match op { ScanOp::Sum => acc + x as f64, ScanOp::Prod => acc * x as f64 }
+            }
+            fn value(acc: f64) -> $t { acc as $t }
+        }
+    )*};
+}
+running! { ints u8 u16 u32 u64 i8 i16 i32 i64 }
+running! { floats f32 f64 }
+
+/// Running `op` along `axis`.
+pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+    let n = x.numel();
+    let input = copy::computed(cpu, &View::of(x)?)?;
+    let out = cpu.alloc(n, x.dtype().compute())?;
+    let (length, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
+    if n > 0 {
+        with_compute!(x.dtype(), T => {
+            // SAFETY: both have n elements of the computed type; the output has no other owner.
+            let (input, out) = unsafe { (slice::<T>(input.ptr(), n), slice_mut::<T>(out.ptr(), n)) };
+            run(op, input, out, length, inner);
+        });
+    }
+    Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
+}
+
+/// Scans `(outer, length, inner)` along the middle axis: one chunk per outer index.
+fn run<T: Running>(op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize) {
+    let plane = length * inner;
+    let out = Shared(y.as_mut_ptr());
+    let per_chunk = (16 * 1024 / plane).max(1);
+    let planes = x.len() / plane;
+    for_each_chunk(planes.div_ceil(per_chunk), |c| {
+        let range = c * per_chunk * plane..((c + 1) * per_chunk).min(planes) * plane;
+        // SAFETY: this chunk's planes, which no other chunk touches.
+        let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(range.start), range.len()) };
+        for (x, y) in x[range].chunks_exact(plane).zip(y.chunks_exact_mut(plane)) {
+            if inner == 1 {
+                let mut acc = T::start(op);
+                for (y, &x) in y.iter_mut().zip(x) {
+                    acc = T::take(op, acc, x);
+                    *y = T::value(acc);
+                }
+                continue;
+            }
+            let mut accs = vec![T::start(op); inner];
+            for (x, y) in x.chunks_exact(inner).zip(y.chunks_exact_mut(inner)) {
+                for ((acc, &x), y) in accs.iter_mut().zip(x).zip(y) {
+                    *acc = T::take(op, *acc, x);
+                    *y = T::value(*acc);
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,147 @@
+//! Eight f32: AVX2 with FMA.
+
+use super::{F32s, Work};
+use std::arch::x86_64::*;
+
+/// Runs `work` with this level's vector and instructions.
+///
+/// # Safety
+/// The processor must have the features named here.
+#[target_feature(enable = "avx2,fma")]
+pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
+    work.run::<V>()
+}
+
+/// 8 lanes. Named only by `enter`, so its existence proves the features.
+#[derive(Clone, Copy)]
+pub(crate) struct V(__m256);
+
+/// Wraps one intrinsic.
+macro_rules! op {
+    ($e:expr) => {
+        // SAFETY: a `V` only exists under `enter`, whose caller has checked the features.
+        unsafe { $e }
+    };
+}
+
+impl F32s for V {
+    const LANES: usize = 8;
+    type I = __m256i;
+    type M = __m256;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        V(op!(_mm256_set1_ps(x)))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: the caller promises that the values are readable.
+        V(unsafe { _mm256_loadu_ps(p) })
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: the caller promises that the values are writable.
+        unsafe { _mm256_storeu_ps(p, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32) {
+        // SAFETY: the caller promises that the values are writable and aligned.
+        unsafe { _mm256_stream_ps(p, self.0) }
+    }
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        V(op!(_mm256_add_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        V(op!(_mm256_sub_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        V(op!(_mm256_mul_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        V(op!(_mm256_div_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn min(self, o: Self) -> Self {
+        V(op!(_mm256_min_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn max(self, o: Self) -> Self {
+        V(op!(_mm256_max_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self, b: Self) -> Self {
+        V(op!(_mm256_fmadd_ps(self.0, a.0, b.0)))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        V(op!(_mm256_sqrt_ps(self.0)))
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        V(op!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
+    }
+    #[inline(always)]
+    fn floor(self) -> Self {
+        V(op!(_mm256_floor_ps(self.0)))
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> Self::M {
+        op!(_mm256_cmp_ps::<_CMP_LT_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> Self::M {
+        op!(_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn select(m: Self::M, a: Self, b: Self) -> Self {
+        V(op!(_mm256_blendv_ps(b.0, a.0, m)))
+    }
+    #[inline(always)]
+    fn bits(self) -> Self::I {
+        op!(_mm256_castps_si256(self.0))
+    }
+    #[inline(always)]
+    fn from_bits(i: Self::I) -> Self {
+        V(op!(_mm256_castsi256_ps(i)))
+    }
+    #[inline(always)]
+    fn to_i32(self) -> Self::I {
+        op!(_mm256_cvtps_epi32(self.0))
+    }
+    #[inline(always)]
+    fn from_i32(i: Self::I) -> Self {
+        V(op!(_mm256_cvtepi32_ps(i)))
+    }
+    #[inline(always)]
+    fn i_splat(x: i32) -> Self::I {
+        op!(_mm256_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn i_and(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_and_si256(a, b))
+    }
+    #[inline(always)]
+    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_xor_si256(a, b))
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
+        op!(_mm256_sll_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+    #[inline(always)]
+    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
+        op!(_mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+}

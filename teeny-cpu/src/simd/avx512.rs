@@ -1,0 +1,147 @@
+//! Sixteen f32: AVX-512 with F, BW, DQ and VL.
+
+use super::{F32s, Work};
+use std::arch::x86_64::*;
+
+/// Runs `work` with this level's vector and instructions.
+///
+/// # Safety
+/// The processor must have the features named here.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
+    work.run::<V>()
+}
+
+/// 16 lanes. Named only by `enter`, so its existence proves the features.
+#[derive(Clone, Copy)]
+pub(crate) struct V(__m512);
+
+/// Wraps one intrinsic.
+macro_rules! op {
+    ($e:expr) => {
+        // SAFETY: a `V` only exists under `enter`, whose caller has checked the features.
+        unsafe { $e }
+    };
+}
+
+impl F32s for V {
+    const LANES: usize = 16;
+    type I = __m512i;
+    type M = __mmask16;
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        V(op!(_mm512_set1_ps(x)))
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: the caller promises that the values are readable.
+        V(unsafe { _mm512_loadu_ps(p) })
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: the caller promises that the values are writable.
+        unsafe { _mm512_storeu_ps(p, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32) {
+        // SAFETY: the caller promises that the values are writable and aligned.
+        unsafe { _mm512_stream_ps(p, self.0) }
+    }
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        V(op!(_mm512_add_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        V(op!(_mm512_sub_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        V(op!(_mm512_mul_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        V(op!(_mm512_div_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn min(self, o: Self) -> Self {
+        V(op!(_mm512_min_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn max(self, o: Self) -> Self {
+        V(op!(_mm512_max_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn fma(self, a: Self, b: Self) -> Self {
+        V(op!(_mm512_fmadd_ps(self.0, a.0, b.0)))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        V(op!(_mm512_sqrt_ps(self.0)))
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        V(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(self.0)))
+    }
+    #[inline(always)]
+    fn floor(self) -> Self {
+        V(op!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(self.0)))
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> Self::M {
+        op!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> Self::M {
+        op!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn select(m: Self::M, a: Self, b: Self) -> Self {
+        V(op!(_mm512_mask_blend_ps(m, b.0, a.0)))
+    }
+    #[inline(always)]
+    fn bits(self) -> Self::I {
+        op!(_mm512_castps_si512(self.0))
+    }
+    #[inline(always)]
+    fn from_bits(i: Self::I) -> Self {
+        V(op!(_mm512_castsi512_ps(i)))
+    }
+    #[inline(always)]
+    fn to_i32(self) -> Self::I {
+        op!(_mm512_cvtps_epi32(self.0))
+    }
+    #[inline(always)]
+    fn from_i32(i: Self::I) -> Self {
+        V(op!(_mm512_cvtepi32_ps(i)))
+    }
+    #[inline(always)]
+    fn i_splat(x: i32) -> Self::I {
+        op!(_mm512_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn i_and(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_xor_si512(a, b))
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
+        op!(_mm512_sll_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+    #[inline(always)]
+    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
+        op!(_mm512_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+}

@@ -1,0 +1,195 @@
+//! Vectors of f32 at three instruction levels, and the one place where a level is chosen.
+//!
+//! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512, for AVX2 + FMA and for the
+//! baseline, and jumps to the one that the machine has. Plain loops inside a `Work` are vectorised at the same level, so
+//! integer and f64 kernels need no vectors of their own. Knows nothing of tensors. Next: `vecmath` for the functions.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+pub(crate) mod loops;
+mod portable;
+
+use std::sync::OnceLock;
+
+/// The instruction set that kernels run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Level {
+    /// The baseline of the target, vectorised by the compiler (SSE2 on x86-64, NEON on aarch64).
+    Portable,
+    /// AVX2 and FMA: eight f32 at once.
+    Avx2,
+    /// AVX-512 with F, BW, DQ and VL: sixteen f32 at once.
+    Avx512,
+}
+
+impl Level {
+    /// Every level that this machine can run, lowest first.
+    pub fn available() -> Vec<Level> {
+        let best = detect();
+        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|&level| level <= best).collect()
+    }
+
+    /// The level in use unless a device was built with another: the best one, or the one that `TEENY_CPU_LEVEL` names
+    /// (`portable`, `avx2`, `avx512`), which may lower but never raise it. Read once.
+    pub fn best() -> Level {
+        static LEVEL: OnceLock<Level> = OnceLock::new();
+        *LEVEL.get_or_init(|| {
+            let wish = match std::env::var("TEENY_CPU_LEVEL").as_deref() {
+                Ok("portable") => Level::Portable,
+                Ok("avx2") => Level::Avx2,
+                _ => Level::Avx512,
+            };
+            wish.min(detect())
+        })
+    }
+
+    /// Runs `work` compiled for this level.
+    #[inline]
+    pub(crate) fn run<W: Work>(self, work: W) -> W::Out {
+        match self {
+            // SAFETY: a level above Portable is only ever made by `detect`, or is lowered from what it returned.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => unsafe { avx512::enter(work) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { avx2::enter(work) },
+            _ => work.run::<portable::V>(),
+        }
+    }
+
+    /// `self`, or the best level that this machine has if that is lower.
+    pub fn supported(self) -> Level {
+        self.min(detect())
+    }
+}
+
+fn detect() -> Level {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        if avx2 && avx512 {
+            return Level::Avx512;
+        }
+        if avx2 {
+            return Level::Avx2;
+        }
+    }
+    Level::Portable
+}
+
+/// A loop that can be compiled for any vector. Implementations mark `run`, and all that it calls, `#[inline(always)]`:
+/// only code that is inlined into the level's entry function gets the level's instructions.
+pub(crate) trait Work {
+    /// What the loop returns.
+    type Out;
+    /// The loop.
+    fn run<V: F32s>(self) -> Self::Out;
+}
+
+/// A vector of f32 lanes with its integers and its mask. Methods are safe to call because a vector type is only named by
+/// the entry function of its level.
+pub(crate) trait F32s: Copy {
+    /// Number of lanes.
+    const LANES: usize;
+    /// As many i32 lanes.
+    type I: Copy;
+    /// One truth value per lane.
+    type M: Copy;
+
+    /// All lanes `x`.
+    fn splat(x: f32) -> Self;
+    /// Reads `LANES` values at `p`, at any alignment.
+    ///
+    /// # Safety
+    /// They must be readable.
+    unsafe fn load(p: *const f32) -> Self;
+    /// Writes `LANES` values at `p`, at any alignment.
+    ///
+    /// # Safety
+    /// They must be writable.
+    unsafe fn store(self, p: *mut f32);
+    /// As `store`, past the caches where the level can.
+    ///
+    /// # Safety
+    /// They must be writable and `p` aligned to 64 bytes.
+    unsafe fn stream(self, p: *mut f32);
+
+    /// `self + o`
+    fn add(self, o: Self) -> Self;
+    /// `self - o`
+    fn sub(self, o: Self) -> Self;
+    /// `self * o`
+    fn mul(self, o: Self) -> Self;
+    /// `self / o`
+    fn div(self, o: Self) -> Self;
+    /// `self * a + b` with one rounding (two on the baseline, both in f64: within 0.5000001 ulp).
+    fn fma(self, a: Self, b: Self) -> Self;
+    /// `self < o ? self : o`: the second operand if either is NaN.
+    fn min(self, o: Self) -> Self;
+    /// `self > o ? self : o`: the second operand if either is NaN.
+    fn max(self, o: Self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// To the nearest whole number, ties to even.
+    fn round(self) -> Self;
+    /// Towards minus infinity.
+    fn floor(self) -> Self;
+
+    /// `self < o`, false for NaN.
+    fn lt(self, o: Self) -> Self::M;
+    /// `self == o`, false for NaN.
+    fn eq(self, o: Self) -> Self::M;
+    /// Lane by lane `m ? a : b`.
+    fn select(m: Self::M, a: Self, b: Self) -> Self;
+
+    /// The bit patterns.
+    fn bits(self) -> Self::I;
+    /// The values with these bit patterns.
+    fn from_bits(i: Self::I) -> Self;
+    /// Whole numbers to i32; anything out of range gives some number.
+    fn to_i32(self) -> Self::I;
+    /// i32 to f32.
+    fn from_i32(i: Self::I) -> Self;
+    /// All lanes `x`.
+    fn i_splat(x: i32) -> Self::I;
+    /// `a + b`, wrapping.
+    fn i_add(a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b`, wrapping.
+    fn i_sub(a: Self::I, b: Self::I) -> Self::I;
+    /// `a & b`
+    fn i_and(a: Self::I, b: Self::I) -> Self::I;
+    /// `a ^ b`
+    fn i_xor(a: Self::I, b: Self::I) -> Self::I;
+    /// `a << N`
+    fn i_shl<const N: u32>(a: Self::I) -> Self::I;
+    /// `a >> N`, keeping the sign.
+    fn i_sra<const N: u32>(a: Self::I) -> Self::I;
+
+    /// `|self|`
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Self::from_bits(Self::i_and(self.bits(), Self::i_splat(0x7fff_ffff)))
+    }
+
+    /// `self` with the sign bit of `s` flipped into it.
+    #[inline(always)]
+    fn xor_sign(self, s: Self) -> Self {
+        let sign = Self::i_and(s.bits(), Self::i_splat(i32::MIN));
+        Self::from_bits(Self::i_xor(self.bits(), sign))
+    }
+}
+
+/// Makes streamed stores of this thread visible to the others before what it writes next.
+pub(crate) fn fence() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has SSE2.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
+}

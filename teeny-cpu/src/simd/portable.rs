@@ -1,0 +1,160 @@
+//! Eight f32 as an array: the vector of every machine without a better one. The compiler turns these loops into SSE2 or NEON.
+
+use super::F32s;
+
+/// Eight lanes.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+pub(crate) struct V([f32; 8]);
+
+#[inline(always)]
+fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
+    V(std::array::from_fn(|i| f(a.0[i], b.0[i])))
+}
+
+#[inline(always)]
+fn izip(a: [i32; 8], b: [i32; 8], f: impl Fn(i32, i32) -> i32) -> [i32; 8] {
+    std::array::from_fn(|i| f(a[i], b[i]))
+}
+
+#[inline(always)]
+fn test(a: V, b: V, f: impl Fn(f32, f32) -> bool) -> [bool; 8] {
+    std::array::from_fn(|i| f(a.0[i], b.0[i]))
+}
+
+impl F32s for V {
+    const LANES: usize = 8;
+    type I = [i32; 8];
+    type M = [bool; 8];
+
+    #[inline(always)]
+    fn splat(x: f32) -> Self {
+        V([x; 8])
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> Self {
+        // SAFETY: the caller promises eight readable values.
+        V(unsafe { p.cast::<[f32; 8]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32) {
+        // SAFETY: the caller promises eight writable values.
+        unsafe { p.cast::<[f32; 8]>().write_unaligned(self.0) }
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32) {
+        // SAFETY: the caller promises eight writable values.
+        unsafe { self.store(p) }
+    }
+
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        zip(self, o, |a, b| a + b)
+    }
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        zip(self, o, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        zip(self, o, |a, b| a * b)
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        zip(self, o, |a, b| a / b)
+    }
+    #[inline(always)]
+    fn fma(self, a: Self, b: Self) -> Self {
+        // Without an FMA instruction `f32::mul_add` is a slow call; the product of two f32 is exact in f64.
+        V(std::array::from_fn(|i| {
+            if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+                self.0[i].mul_add(a.0[i], b.0[i])
+            } else {
+                (f64::from(self.0[i]) * f64::from(a.0[i]) + f64::from(b.0[i])) as f32
+            }
+        }))
+    }
+    #[inline(always)]
+    fn min(self, o: Self) -> Self {
+        zip(self, o, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
+    fn max(self, o: Self) -> Self {
+        zip(self, o, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        V(std::array::from_fn(|i| self.0[i].sqrt()))
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole already.
+        const BIG: f32 = 12_582_912.0;
+        V(std::array::from_fn(|i| {
+            let x = self.0[i];
+            if x.abs() < 4_194_304.0 { ((x + BIG) - BIG).copysign(x) } else { x.round_ties_even() }
+        }))
+    }
+    #[inline(always)]
+    fn floor(self) -> Self {
+        V(std::array::from_fn(|i| self.0[i].floor()))
+    }
+
+    #[inline(always)]
+    fn lt(self, o: Self) -> Self::M {
+        test(self, o, |a, b| a < b)
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> Self::M {
+        test(self, o, |a, b| a == b)
+    }
+    #[inline(always)]
+    fn select(m: Self::M, a: Self, b: Self) -> Self {
+        V(std::array::from_fn(|i| if m[i] { a.0[i] } else { b.0[i] }))
+    }
+
+    #[inline(always)]
+    fn bits(self) -> Self::I {
+        self.0.map(|x| x.to_bits() as i32)
+    }
+    #[inline(always)]
+    fn from_bits(i: Self::I) -> Self {
+        V(i.map(|x| f32::from_bits(x as u32)))
+    }
+    #[inline(always)]
+    fn to_i32(self) -> Self::I {
+        self.0.map(|x| x as i32)
+    }
+    #[inline(always)]
+    fn from_i32(i: Self::I) -> Self {
+        V(i.map(|x| x as f32))
+    }
+    #[inline(always)]
+    fn i_splat(x: i32) -> Self::I {
+        [x; 8]
+    }
+    #[inline(always)]
+    fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        izip(a, b, i32::wrapping_add)
+    }
+    #[inline(always)]
+    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
+        izip(a, b, i32::wrapping_sub)
+    }
+    #[inline(always)]
+    fn i_and(a: Self::I, b: Self::I) -> Self::I {
+        izip(a, b, |x, y| x & y)
+    }
+    #[inline(always)]
+    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+        izip(a, b, |x, y| x ^ y)
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
+        a.map(|x| x << N)
+    }
+    #[inline(always)]
+    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
+        a.map(|x| x >> N)
+    }
+}

@@ -1,0 +1,116 @@
+//! Storage of the CPU device: a pooled buffer of elements, and raw views of it.
+//!
+//! A [`View`] is a pointer with sizes and strides, made from a `Tensor` that core has checked against its storage. It lives only
+//! inside one device call, during which the tensors that it looks into are borrowed. Knows nothing of ops.
+
+use crate::pool::Buffer;
+use std::any::Any;
+use teeny_core::storage::{Storage, downcast};
+use teeny_core::{DType, Result, Shape, Tensor};
+
+/// Elements in memory that the device's pool owns.
+pub(crate) struct CpuStorage {
+    buffer: Buffer,
+    len: usize,
+}
+
+impl CpuStorage {
+    /// A storage of `len` elements in `buffer`, which must hold them.
+    pub(crate) fn new(buffer: Buffer, len: usize) -> CpuStorage {
+        CpuStorage { buffer, len }
+    }
+
+    /// The first element. Written to only while the storage has one owner: when it was just made, or under `Arc::get_mut`.
+    pub(crate) fn ptr(&self) -> *mut u8 {
+        self.buffer.ptr()
+    }
+}
+
+impl Storage for CpuStorage {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// A strided view as devices see it: a pointer to the first element, sizes, strides in elements.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    /// The element at index (0, …, 0); dangling if there is none.
+    pub ptr: *const u8,
+    /// Sizes.
+    pub shape: Shape,
+    /// Elements between neighbours; entries beyond the last axis mean nothing.
+    pub strides: [isize; 8],
+    /// Type of the elements.
+    pub dtype: DType,
+}
+
+// SAFETY: a view only reads, from storages that are borrowed for as long as it lives.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+impl View {
+    /// The view that a tensor of this device is.
+    pub(crate) fn of(x: &Tensor) -> Result<View> {
+        let storage = downcast::<CpuStorage>(x.storage())?;
+        let layout = x.layout();
+        let mut strides = [0; 8];
+        strides[..x.ndim()].copy_from_slice(layout.strides());
+        let ptr = storage.ptr().cast_const().wrapping_add(layout.offset() * x.dtype().size());
+        Ok(View { ptr, shape: *x.shape(), strides, dtype: x.dtype() })
+    }
+
+    /// Axes in another order.
+    pub(crate) fn permuted(&self, order: &[usize]) -> View {
+        let mut sizes = [0; 8];
+        let mut out = *self;
+        for (to, &from) in order.iter().enumerate() {
+            sizes[to] = self.shape[from];
+            out.strides[to] = self.strides[from];
+        }
+        for (axis, &size) in sizes[..order.len()].iter().enumerate() {
+            out.shape = out.shape.with_size(axis, size);
+        }
+        out
+    }
+
+    /// The strides that exist.
+    pub(crate) fn strides(&self) -> &[isize] {
+        &self.strides[..self.shape.ndim()]
+    }
+
+    /// Whether the elements lie in row-major order without gaps.
+    pub(crate) fn is_contiguous(&self) -> bool {
+        let mut step = 1;
+        for axis in (0..self.shape.ndim()).rev() {
+            if self.shape[axis] != 1 && self.strides[axis] != step {
+                return false;
+            }
+            step *= self.shape[axis] as isize;
+        }
+        true
+    }
+}
+
+/// A pointer that chunks of a job may share; each writes to elements of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Shared<T>(pub *mut T);
+
+// SAFETY: only hands the address to the workers; every use states which elements it touches.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The pointer. A method, so that closures capture the wrapper and not its field.
+    pub(crate) fn get(&self) -> *mut T {
+        self.0
+    }
+}

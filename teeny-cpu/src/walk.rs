@@ -1,0 +1,174 @@
+//! Reading strided views in row-major order, a tile at a time.
+//!
+//! ```text
+//!   (2, 3, 4) strides (12, 4, 1)  ─ merge ─►  (24) step 1          one long row
+//!   (2, 3, 4) strides (0, 4, 1)   ─ merge ─►  (2, 12) steps 0, 1   rows of 12
+//! ```
+//! A [`Walk`] merges neighbouring axes that *all* operands traverse evenly; then a tile is a run of consecutive output
+//! elements, and each operand is a slice there, one repeated value, or is gathered into scratch. Kernels therefore only exist
+//! in contiguous form. Knows nothing of what is computed.
+
+use crate::storage::View;
+use teeny_core::DType;
+
+/// The most operands a walk has: the inputs of a kernel.
+pub(crate) const MAX_OPERANDS: usize = teeny_core::kernel::MAX_INPUTS;
+
+/// The merged axes of some views of one shape.
+#[derive(Clone)]
+pub(crate) struct Walk {
+    ndim: usize,
+    sizes: [usize; 8],
+    strides: [[isize; 8]; MAX_OPERANDS],
+    operands: usize,
+}
+
+/// What an operand looks like over one tile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Piece {
+    /// Consecutive elements from here.
+    Slice(*const u8),
+    /// The same element everywhere.
+    Splat(*const u8),
+    /// Anything else: call `Walk::gather`.
+    Scattered,
+}
+
+impl Walk {
+    /// The walk of `views`, which all have the sizes `shape`.
+    pub(crate) fn new(shape: &[usize], views: &[View]) -> Walk {
+        let mut walk = Walk { ndim: 0, sizes: [1; 8], strides: [[0; 8]; MAX_OPERANDS], operands: views.len() };
+        for (axis, &size) in shape.iter().enumerate() {
+            if size == 1 {
+                continue;
+            }
+            let last = walk.ndim.wrapping_sub(1);
+            let merges = walk.ndim > 0 && views.iter().zip(&walk.strides).all(|(v, s)| s[last] == v.strides[axis] * size as isize);
+            let at = if merges { last } else { walk.ndim };
+            walk.sizes[at] = if merges { walk.sizes[at] * size } else { size };
+            for (view, strides) in views.iter().zip(&mut walk.strides) {
+                strides[at] = view.strides[axis];
+            }
+            walk.ndim = at + 1;
+        }
+        if walk.ndim == 0 {
+            walk.ndim = 1; // a scalar is one row of one element
+        }
+        walk
+    }
+
+    /// The length of a row: the elements over which every operand moves by one step.
+    pub(crate) fn row(&self) -> usize {
+        self.sizes[self.ndim - 1]
+    }
+
+    /// Whether operand `i` is a slice or a repeated value along each row.
+    pub(crate) fn is_direct(&self, i: usize) -> bool {
+        matches!(self.strides[i][self.ndim - 1], 0 | 1) || self.row() == 1
+    }
+
+    /// How far a tile from element `start` may reach, given that tiles are at most `tile` long: to the end of the row if rows
+    /// are long, over several rows if they are short.
+    pub(crate) fn tile_len(&self, start: usize, end: usize, tile: usize) -> usize {
+        /// Rows shorter than this share a tile; gathering them costs less than starting every loop anew.
+        const SHORT: usize = 128;
+        let row = self.row();
+        let most = tile.min(end - start);
+        if row < SHORT.min(tile) { most } else { most.min(row - start % row) }
+    }
+
+    /// The offset in elements of operand `i` at element `start`, and the index of `start`.
+    fn locate(&self, i: usize, start: usize) -> (isize, [usize; 8]) {
+        let (mut rest, mut offset, mut index) = (start, 0, [0; 8]);
+        for axis in (0..self.ndim).rev() {
+            let here = if axis == 0 { rest } else { rest % self.sizes[axis] };
+            rest /= self.sizes[axis];
+            index[axis] = here;
+            offset += here as isize * self.strides[i][axis];
+        }
+        (offset, index)
+    }
+
+    /// Operand `i`, the view at `base`, over elements `start .. start + len`.
+    #[inline]
+    pub(crate) fn piece(&self, i: usize, base: *const u8, size: usize, start: usize, len: usize) -> Piece {
+        debug_assert!(i < self.operands);
+        let inner = self.strides[i][self.ndim - 1];
+        if self.ndim == 1 {
+            let at = base.wrapping_offset(start as isize * inner * size as isize);
+            return match inner {
+                1 => Piece::Slice(at),
+                0 => Piece::Splat(at),
+                _ if len == 1 => Piece::Slice(at),
+                _ => Piece::Scattered,
+            };
+        }
+        let (offset, index) = self.locate(i, start);
+        let at = base.wrapping_offset(offset * size as isize);
+        if index[self.ndim - 1] + len <= self.row() {
+            return match inner {
+                1 => Piece::Slice(at),
+                0 => Piece::Splat(at),
+                _ if len == 1 => Piece::Slice(at),
+                _ => Piece::Scattered,
+            };
+        }
+        Piece::Scattered
+    }
+
+    /// Copies operand `i` over elements `start .. start + len` to `out`.
+    ///
+    /// # Safety
+    /// `base` is the view that the walk was made of, with elements of type `dtype`; `out` has room.
+    pub(crate) unsafe fn gather(&self, i: usize, base: *const u8, dtype: DType, start: usize, len: usize, out: *mut u8) {
+        // SAFETY: passed on; elements are moved as bits, so only their size matters.
+        unsafe {
+            match dtype.size() {
+                1 => self.gather_as::<u8>(i, base, start, len, out),
+                2 => self.gather_as::<u16>(i, base, start, len, out),
+                4 => self.gather_as::<u32>(i, base, start, len, out),
+                _ => self.gather_as::<u64>(i, base, start, len, out),
+            }
+        }
+    }
+
+    unsafe fn gather_as<T: Copy>(&self, i: usize, base: *const u8, start: usize, len: usize, out: *mut u8) {
+        let (mut offset, mut index) = self.locate(i, start);
+        let (base, out) = (base.cast::<T>(), out.cast::<T>());
+        let (last, strides) = (self.ndim - 1, &self.strides[i]);
+        let (row, step) = (self.sizes[last], strides[last]);
+        let mut done = 0;
+        while done < len {
+            let count = (row - index[last]).min(len - done);
+            let (from, to) = (base.wrapping_offset(offset), out.wrapping_add(done));
+            // SAFETY: the index stays inside the sizes, for which core has checked the view; `out` has room for `len`.
+            unsafe {
+                match step {
+                    1 => std::ptr::copy_nonoverlapping(from, to, count),
+                    0 => {
+                        let value = *from;
+                        for j in 0..count {
+                            *to.add(j) = value;
+                        }
+                    }
+                    _ => {
+                        for j in 0..count {
+                            *to.add(j) = *from.offset(j as isize * step);
+                        }
+                    }
+                }
+            }
+            done += count;
+            index[last] += count;
+            offset += count as isize * step;
+            for axis in (1..self.ndim).rev() {
+                if index[axis] < self.sizes[axis] {
+                    break;
+                }
+                offset += strides[axis - 1] - self.sizes[axis] as isize * strides[axis];
+                index[axis] = 0;
+                index[axis - 1] += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! What the tests of this crate share: devices at every level, views of one content in every layout, distances.
+#![allow(dead_code)]
+
+use std::sync::Arc;
+use teeny_core::{DType, Scalar, Tensor};
+use teeny_cpu::{Cpu, CpuOptions, Level};
+
+/// A device per instruction level that this machine has.
+pub fn devices() -> Vec<Arc<Cpu>> {
+    Level::available().into_iter().map(|level| Cpu::with(CpuOptions { level, ..CpuOptions::default() })).collect()
+}
+
+/// The same content under other strides: packed, transposed storage, offset, stepped, flipped.
+pub fn layouts(x: &Tensor) -> Vec<(&'static str, Tensor)> {
+    let mut all = vec![("packed", x.clone())];
+    if x.ndim() >= 2 {
+        all.push(("transposed", x.transpose(0, -1).unwrap().copy().unwrap().transpose(0, -1).unwrap()));
+    }
+    if x.ndim() >= 1 {
+        let pad = Tensor::stack(&[x, x], -1).unwrap(); // (.., 2)
+        all.push(("stepped", pad.slice(-1, 1..2).unwrap().squeeze(-1).unwrap()));
+        all.push(("flipped", x.flip([0]).unwrap().copy().unwrap().flip([0]).unwrap()));
+        let padded = Tensor::cat(&[x, x], 0).unwrap();
+        let n = x.shape()[0] as isize;
+        all.push(("offset", padded.slice(0, n..2 * n).unwrap()));
+    }
+    all
+}
+
+/// Units in the last place of `dtype` between two floats; 0 for NaN and NaN.
+pub fn ulps(got: f64, want: f64, dtype: DType) -> f64 {
+    if got == want || got.is_nan() && want.is_nan() {
+        return 0.0;
+    }
+    let (bits, least) = match dtype {
+        DType::F16 => (11, -24),
+        DType::BF16 => (8, -133),
+        DType::F32 => (24, -149),
+        _ => (53, -1074),
+    };
+    if !got.is_finite() || !want.is_finite() {
+        return f64::INFINITY;
+    }
+    let exponent = want.abs().max(got.abs()).max(f64::MIN_POSITIVE).log2().floor() as i32;
+    (got - want).abs() / 2f64.powi((exponent - bits + 1).max(least))
+}
+
+/// Panics unless both are equal, or floats within `bound` units in the last place.
+pub fn close(got: &[Scalar], want: &[Scalar], dtype: DType, bound: f64, what: &str) {
+    assert_eq!(got.len(), want.len(), "{what}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let ok = match dtype.is_float() {
+            true => ulps(g.to_f64(), w.to_f64(), dtype) <= bound,
+            false => g == w,
+        };
+        assert!(ok, "{what}: element {i} is {g}, not {w}");
+    }
+}

@@ -1,0 +1,224 @@
+//! Every operation on every type against core's evaluator, at every level, over a grid of special values.
+
+mod common;
+use common::*;
+use std::sync::Arc;
+use teeny_core::kernel::OpCode;
+use teeny_core::{Builder, DType, Kernel, Scalar, Tensor};
+
+/// NaN, infinities, zeros, subnormals, overflow, and ordinary numbers; as many as make whole vectors and a tail.
+fn values(dtype: DType) -> Vec<Scalar> {
+    let floats = [
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -2.5,
+        3.0,
+        -7.25,
+        1e-45,
+        -1e-40,
+        1.2e-38,
+        3.4e38,
+        -3.4e38,
+        88.8,
+        -103.9,
+        0.1,
+        100.75,
+        -0.7,
+        1e10,
+        -3e-6,
+        7.0,
+        -2.0,
+        12345.678,
+        0.999,
+        1.001,
+        6.0e4,
+        5.5,
+    ];
+    let ints = [
+        0i64,
+        1,
+        -1,
+        2,
+        -2,
+        3,
+        5,
+        -5,
+        7,
+        8,
+        -9,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        100,
+        -100,
+        127,
+        -128,
+        255,
+        256,
+        32767,
+        -32768,
+        65535,
+        1 << 31,
+        i64::MAX,
+        i64::MIN,
+        12,
+        11,
+        10,
+        6,
+    ];
+    match dtype {
+        DType::Bool => (0..33).map(|i| Scalar::Bool(i % 3 == 0)).collect(),
+        t if t.is_float() => floats.iter().map(|&v| Scalar::Float(v).cast(t)).collect(),
+        t => ints.iter().map(|&v| Scalar::Int(v).cast(t)).collect(),
+    }
+}
+
+fn tensor(values: &[Scalar], dtype: DType, device: &Arc<teeny_cpu::Cpu>) -> Tensor {
+    use teeny_core::Element;
+    let bytes = teeny_core::with_element!(dtype, T => T::to_bytes(&values.iter().map(|&v| T::from_scalar(v)).collect::<Vec<_>>()).into_owned());
+    Tensor::from_bytes(&bytes, values.len(), dtype, device).unwrap()
+}
+
+fn bound(dtype: DType) -> f64 {
+    // f64 functions are std's on both sides; erf of f64 too.
+    if dtype == DType::F32 { 2.0 } else { 1.0 }
+}
+
+#[test]
+fn a11_every_unary_operation_on_every_type() {
+    for device in devices() {
+        for dtype in DType::ALL {
+            let grid = values(dtype);
+            let x = tensor(&grid, dtype, &device);
+            for op in OpCode::UNARY.into_iter().filter(|op| op.accepts(dtype)) {
+                let builder = Builder::new();
+                let input = builder.input(dtype);
+                let kernel = Arc::new(builder.finish(&[input.unary(op)]).unwrap());
+                let got = kernel.run(&[&x], &[]).unwrap()[0].to_scalars().unwrap();
+                let want: Vec<_> = grid.iter().map(|&v| kernel.eval(&[v], &[])[0]).collect();
+                close(&got, &want, kernel.output_dtype(0), bound(dtype), &format!("{op:?} {dtype} {device:?}"));
+            }
+            for to in DType::ALL {
+                let builder = Builder::new();
+                let kernel = Arc::new(builder.finish(&[builder.input(dtype).cast(to)]).unwrap());
+                let got = kernel.run(&[&x], &[]).unwrap()[0].to_scalars().unwrap();
+                let want: Vec<_> = grid.iter().map(|&v| kernel.eval(&[v], &[])[0]).collect();
+                close(&got, &want, to, 0.0, &format!("cast {dtype} to {to}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a11_every_binary_operation_on_every_type() {
+    for device in devices() {
+        for dtype in DType::ALL {
+            let grid = values(dtype);
+            let n = grid.len();
+            let column = tensor(&grid, dtype, &device).unsqueeze(1).unwrap();
+            let row = tensor(&grid, dtype, &device).unsqueeze(0).unwrap();
+            for op in OpCode::BINARY.into_iter().filter(|op| op.accepts(dtype)) {
+                let kernel = Arc::new(Kernel::build([dtype; 2], [], |[a, b], []| [a.binary(op, b)]).unwrap());
+                let want: Vec<_> = (0..n * n).map(|i| kernel.eval(&[grid[i / n], grid[i % n]], &[])[0]).collect();
+                let what = format!("{op:?} {dtype} {device:?}");
+                let got = kernel.run(&[&column, &row], &[]).unwrap()[0].to_scalars().unwrap();
+                close(&got, &want, kernel.output_dtype(0), bound(dtype), &what);
+                let packed = [column.expand((n, n)).unwrap().copy().unwrap(), row.expand((n, n)).unwrap().copy().unwrap()];
+                let got = kernel.run(&[&packed[0], &packed[1]], &[]).unwrap()[0].to_scalars().unwrap();
+                close(&got, &want, kernel.output_dtype(0), bound(dtype), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn a11_a_number_as_operand_on_either_side() {
+    for device in devices() {
+        for dtype in DType::ALL {
+            let grid = values(dtype);
+            let x = tensor(&grid, dtype, &device);
+            for op in OpCode::BINARY.into_iter().filter(|op| op.accepts(dtype)) {
+                for left in [false, true] {
+                    let kernel =
+                        Arc::new(Kernel::build([dtype], [dtype], |[a], [p]| [if left { p.binary(op, a) } else { a.binary(op, p) }]).unwrap());
+                    let p = grid[12].cast(dtype.compute());
+                    let want: Vec<_> = grid.iter().map(|&v| kernel.eval(&[v], &[p])[0]).collect();
+                    let got = kernel.run(&[&x], &[p]).unwrap()[0].to_scalars().unwrap();
+                    close(&got, &want, kernel.output_dtype(0), bound(dtype), &format!("{op:?} {dtype} left {left}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a43_every_size_offset_and_type() {
+    for device in devices() {
+        for dtype in DType::ALL {
+            let source: Vec<_> = (0..280).map(|i| Scalar::Int(i % 11 + 1).cast(dtype)).collect();
+            let x = tensor(&source, dtype, &device);
+            let kernel = Arc::new(Kernel::build([dtype; 2], [], |[a, b], []| [a.eq(b).select(a, b), a.max(b)]).unwrap());
+            for n in 0..=257isize {
+                let offset = n % 16;
+                let a = x.slice(0, offset..offset + n).unwrap();
+                let b = x.slice(0, 1..1 + n).unwrap();
+                let out = kernel.run(&[&a, &b], &[]).unwrap();
+                let want: Vec<_> = (0..n as usize).map(|i| kernel.eval(&[source[i + offset as usize], source[i + 1]], &[])).collect();
+                for (o, out) in out.iter().enumerate() {
+                    let want: Vec<_> = want.iter().map(|w| w[o]).collect();
+                    close(&out.to_scalars().unwrap(), &want, dtype, 0.0, &format!("{dtype} n {n}"));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_long_program_with_several_outputs_reuses_its_slots() {
+    for device in devices() {
+        let kernel = Kernel::build([DType::F32, DType::F16, DType::I32], [DType::F32], |[a, b, c], [p]| {
+            let u = a * p + b.cast(DType::F32);
+            let v = (u.exp() + c.cast(DType::F32)).log() - a;
+            let w = v.lt(u).select(v * v, u - v);
+            [w, (w + u).cast(DType::F16), c + 1, a]
+        });
+        let kernel = Arc::new(kernel.unwrap());
+        let n = 5000;
+        let a: Vec<f32> = (0..n).map(|i| i as f32 / 700.0).collect();
+        let (a, b, c) = (
+            Tensor::from_slice(&a, (n / 10, 10), &device).unwrap(),
+            Tensor::from_slice(&a, (n / 10, 10), &device).unwrap().cast(DType::F16).unwrap(),
+            Tensor::arange(0i32, 10, 1, &device).unwrap(),
+        );
+        let out = kernel.run(&[&a, &b, &c], &[Scalar::Float(0.5)]).unwrap();
+        let (sa, sb, sc) = (a.to_scalars().unwrap(), b.to_scalars().unwrap(), c.to_scalars().unwrap());
+        let want: Vec<_> = (0..n).map(|i| kernel.eval(&[sa[i], sb[i], sc[i % 10]], &[Scalar::Float(0.5)])).collect();
+        for (o, out) in out.iter().enumerate() {
+            for (i, got) in out.to_scalars().unwrap().into_iter().enumerate() {
+                let (g, w) = (got.to_f64(), want[i][o].to_f64());
+                assert!((g - w).abs() <= 2e-3 * w.abs().max(1.0), "output {o} element {i}: {g} not {w}");
+            }
+        }
+    }
+}
+
+#[test]
+fn streamed_outputs_are_complete() {
+    let device = teeny_cpu::Cpu::new();
+    let n = 9_000_001; // above the size from which outputs bypass the caches
+    let x = Tensor::arange(0f32, n as f32, 1.0, &device).unwrap();
+    let y = x.slice(0, 1..).unwrap().add(x.slice(0, ..-1).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    assert!(y.iter().enumerate().all(|(i, &v)| v == (2 * i + 1) as f32));
+}

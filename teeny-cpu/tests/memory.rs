@@ -1,0 +1,75 @@
+//! Memory of the device: steps without the operating system, limits as errors, writes in place.
+
+use std::sync::Arc;
+use teeny_core::{DType, ErrorKind, Result, Tensor};
+use teeny_cpu::{Cpu, CpuOptions};
+
+/// Forward and backward of a small layer with all their temporaries, by hand.
+fn step(x: &Tensor, w: &Tensor) -> Result<Tensor> {
+    let h = x.matmul(w)?;
+    let y = h.tanh()?;
+    let g = y.mul(&y)?.mul(-1.0f32)?.add(1.0f32)?.mul(&y)?;
+    let dw = x.t()?.matmul(&g)?;
+    let _loss = y.mul(&y)?.mean_all()?;
+    w.sub(&dw.mul(1e-3f32)?)
+}
+
+#[test]
+fn a42_a_hundred_steps_ask_the_system_for_nothing() {
+    let device = Cpu::new();
+    let x = Tensor::randn((64, 784), DType::F32, &device).unwrap();
+    let mut w = Tensor::randn((784, 128), DType::F32, &device).unwrap();
+    for _ in 0..2 {
+        w = step(&x, &w).unwrap();
+    }
+    let warm = device.pool_stats();
+    for _ in 0..100 {
+        w = step(&x, &w).unwrap();
+    }
+    let after = device.pool_stats();
+    let (requests, hits) = (after.requests - warm.requests, after.hits - warm.hits);
+    assert_eq!(after.os_allocations, warm.os_allocations);
+    assert!(hits as f64 > 0.99 * requests as f64 && requests > 500);
+    assert_eq!(after.live_bytes, warm.live_bytes, "nothing leaks");
+}
+
+#[test]
+fn a42_the_limit_is_an_error_and_the_device_lives_on() {
+    let device = Cpu::with(CpuOptions { memory_limit: Some(1 << 20), ..CpuOptions::default() });
+    let x = Tensor::zeros(100_000, DType::F32, &device).unwrap();
+    let y = x.add(1.0f32).unwrap();
+    let error = y.add(1.0f32).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("memory limit is 1048576 bytes"), "{error}");
+    drop(x);
+    assert_eq!(y.add(1.0f32).unwrap().sum_all().unwrap().item::<f32>().unwrap(), 200_000.0);
+    let huge = Tensor::zeros((1usize << 40, 1usize << 10), DType::F64, &device).unwrap_err();
+    assert!(matches!(huge.kind(), ErrorKind::OutOfMemory | ErrorKind::Value), "{huge}");
+}
+
+#[test]
+fn a42_cleared_memory_goes_back() {
+    let device = Cpu::new();
+    drop(Tensor::zeros(1 << 22, DType::F32, &device).unwrap());
+    assert!(device.pool_stats().cached_bytes >= 16 << 20);
+    device.trim_cache(1 << 20);
+    assert!(device.pool_stats().cached_bytes <= 1 << 20);
+    teeny_core::Device::clear_cache(&*device);
+    let stats = device.pool_stats();
+    assert_eq!((stats.cached_bytes, stats.live_bytes), (0, 0));
+    assert_eq!(stats.os_allocations, stats.os_frees);
+}
+
+#[test]
+fn assigning_happens_in_place_only_for_the_only_owner() {
+    let device: Arc<Cpu> = Cpu::new();
+    let cache = Tensor::zeros((4, 3), DType::F32, &device).unwrap();
+    let row = Tensor::new([[1f32, 2.0, 3.0]], &device).unwrap();
+    let before = device.pool_stats().requests;
+    let cache = cache.assign(|c| c.slice(0, 1..2), &row).unwrap();
+    assert_eq!(device.pool_stats().requests, before, "in place");
+    let kept = cache.clone();
+    let cache = cache.assign(|c| c.slice(0, 2..3), &row).unwrap();
+    assert_eq!(kept.sum_all().unwrap().item::<f32>().unwrap(), 6.0);
+    assert_eq!(cache.sum_all().unwrap().item::<f32>().unwrap(), 12.0);
+}

@@ -1,0 +1,253 @@
+//! Reductions, products, sorting and moving against the `Reference` device, over layouts, types and levels.
+
+mod common;
+use common::*;
+use std::sync::Arc;
+use teeny_core::{DType, Reference, Tensor};
+
+/// One device for all reference results of this process.
+fn oracle() -> Arc<Reference> {
+    static ORACLE: std::sync::OnceLock<Arc<Reference>> = std::sync::OnceLock::new();
+    ORACLE.get_or_init(Reference::new).clone()
+}
+
+fn sample(shape: &[usize], dtype: DType) -> Tensor {
+    let reference = oracle();
+    let n: usize = shape.iter().product();
+    let values: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 23) as f32 - if dtype.is_unsigned_int() { 0.0 } else { 9.0 }).collect();
+    Tensor::from_slice(&values, shape, &reference).unwrap().cast(dtype).unwrap()
+}
+
+fn same(got: &Tensor, want: &Tensor, bound: f64, what: &str) {
+    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
+    close(&got.to_scalars().unwrap(), &want.to_scalars().unwrap(), want.dtype(), bound, what);
+}
+
+#[test]
+fn a14_every_reduction_over_every_set_of_axes() {
+    let subsets: &[&[isize]] = &[&[0], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]];
+    for device in devices() {
+        for dtype in DType::ALL {
+            for shape in [[3, 5, 4], [2, 70, 3], [1, 2, 130], [4, 1, 1], [2, 0, 3]] {
+                let x = sample(&shape, dtype);
+                for (layout, y) in layouts(&x.to(&device).unwrap()) {
+                    for axes in subsets {
+                        let axes = axes.to_vec();
+                        let what = format!("{dtype} {shape:?} {layout} {axes:?}");
+                        if dtype == DType::Bool {
+                            same(&y.any(axes.clone()).unwrap(), &x.any(axes.clone()).unwrap(), 0.0, &what);
+                            same(&y.all(axes.clone()).unwrap(), &x.all(axes).unwrap(), 0.0, &what);
+                            continue;
+                        }
+                        same(&y.sum(axes.clone()).unwrap(), &x.sum(axes.clone()).unwrap(), 1.0, &what);
+                        if shape[1] < 10 && shape[2] < 10 {
+                            same(&y.prod(axes.clone()).unwrap(), &x.prod(axes.clone()).unwrap(), 1.0, &what);
+                        }
+                        if x.numel() > 0 {
+                            same(&y.max(axes.clone()).unwrap(), &x.max(axes.clone()).unwrap(), 0.0, &what);
+                            same(&y.min(axes.clone()).unwrap(), &x.min(axes.clone()).unwrap(), 0.0, &what);
+                            if let [axis] = axes[..] {
+                                same(&y.argmax(axis).unwrap(), &x.argmax(axis).unwrap(), 0.0, &what);
+                                same(&y.argmin(axis).unwrap(), &x.argmin(axis).unwrap(), 0.0, &what);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a11_nan_wins_and_the_first_one_is_found() {
+    for device in devices() {
+        for n in [3usize, 40, 70, 1000, 70_000, 200_000] {
+            for at in [0, n / 3, n - 1] {
+                let mut v: Vec<f32> = (0..n).map(|i| (i % 17) as f32).collect();
+                v[at] = f32::NAN;
+                v[n - 1] = f32::NAN;
+                let x = Tensor::from_vec(v, n, &device).unwrap();
+                assert!(x.max(0).unwrap().item::<f32>().unwrap().is_nan());
+                assert!(x.min(0).unwrap().item::<f32>().unwrap().is_nan());
+                assert_eq!(x.argmax(0).unwrap().item::<i32>().unwrap(), at as i32, "n {n}");
+                let columns = x.unsqueeze(1).unwrap().expand((n, 3)).unwrap().copy().unwrap();
+                assert_eq!(columns.argmin(0).unwrap().to_vec::<i32>().unwrap(), [at as i32; 3], "n {n}");
+            }
+        }
+        let low = Tensor::new([f32::NEG_INFINITY; 100], &device).unwrap();
+        assert_eq!(low.argmax(0).unwrap().item::<i32>().unwrap(), 0);
+        let x = Tensor::new([2.0f32, f32::NAN, f32::NEG_INFINITY, -0.0, f32::INFINITY], &device).unwrap();
+        let (values, positions) = x.sort(0, false).unwrap();
+        assert_eq!(positions.to_vec::<i32>().unwrap(), [2, 3, 0, 4, 1]);
+        assert!(values.to_vec::<f32>().unwrap()[4].is_nan());
+    }
+}
+
+#[test]
+fn a14_long_sums_are_exact() {
+    for device in devices() {
+        // 1e8 ones without 400 MB: a row of ones seen many times.
+        let ones = Tensor::ones(100_000, DType::F32, &device).unwrap().unsqueeze(0).unwrap().expand((1000, 100_000)).unwrap();
+        assert_eq!(ones.sum_all().unwrap().item::<f32>().unwrap(), 1e8);
+        let tenths = Tensor::full(100_000, 0.1f32, DType::F32, &device).unwrap().unsqueeze(0).unwrap().expand((1000, 100_000)).unwrap();
+        let mean = f64::from(tenths.mean_all().unwrap().item::<f32>().unwrap());
+        assert!((mean / 0.1 - 1.0).abs() < 1e-6);
+    }
+}
+
+#[test]
+fn a15_products_of_every_type_and_layout() {
+    for device in devices() {
+        for dtype in DType::ALL.into_iter().filter(|&t| t != DType::Bool) {
+            for (m, k, n) in [(1, 1, 1), (3, 5, 4), (1, 17, 33), (17, 40, 1), (0, 3, 2), (3, 0, 2), (70, 65, 66)] {
+                let (a, b) = (sample(&[2, m, k], dtype), sample(&[k, n], dtype));
+                let want = a.matmul(&b).unwrap();
+                for (la, x) in layouts(&a.to(&device).unwrap()) {
+                    for (lb, y) in layouts(&b.to(&device).unwrap()) {
+                        let what = format!("{dtype} {m}x{k}x{n} {la} {lb} {device:?}");
+                        same(&x.matmul(&y).unwrap(), &want, 4.0, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a15_a_transposed_operand_is_not_copied() {
+    let device = devices().pop().unwrap();
+    let (a, b) = (sample(&[96, 80], DType::F32).to(&device).unwrap(), sample(&[64, 80], DType::F32).to(&device).unwrap());
+    let before = device.pool_stats();
+    let c = a.matmul(&b.t().unwrap()).unwrap();
+    let after = device.pool_stats();
+    assert_eq!(after.requests - before.requests, 1, "only the result is allocated");
+    assert_eq!(c.shape(), &[96, 64]);
+}
+
+#[test]
+fn a15_large_products_are_right_in_every_tile() {
+    for device in devices() {
+        for (m, k, n) in [(250, 130, 700), (1, 3000, 900), (900, 3000, 1), (500, 64, 513)] {
+            let (a, b) = (sample(&[m, k], DType::F32).to(&device).unwrap(), sample(&[k, n], DType::F32).to(&device).unwrap());
+            let exact = a.cast(DType::I64).unwrap().matmul(&b.cast(DType::I64).unwrap()).unwrap().cast(DType::F32).unwrap();
+            same(&a.matmul(&b).unwrap(), &exact, 0.0, "small integers are exact");
+            same(&a.t().unwrap().copy().unwrap().t().unwrap().matmul(&b).unwrap(), &exact, 0.0, "transposed");
+            let (a, b) = (a.cast(DType::F64).unwrap(), b.cast(DType::F64).unwrap());
+            same(&a.matmul(&b).unwrap(), &exact.cast(DType::F64).unwrap(), 0.0, "f64");
+        }
+    }
+}
+
+#[test]
+fn scans_sorts_gathers_and_scatters_match_the_reference() {
+    let reference = oracle();
+    for device in devices() {
+        for dtype in DType::ALL {
+            let x = sample(&[4, 7, 3], dtype);
+            let index: Vec<i64> = (0..4 * 7 * 3).map(|i| (i * 5 % 7) as i64 % 3).collect();
+            let index = Tensor::from_vec(index, (4, 7, 3), &reference).unwrap();
+            for (layout, y) in layouts(&x.to(&device).unwrap()) {
+                for axis in 0..3 {
+                    let what = format!("{dtype} {layout} axis {axis}");
+                    if dtype != DType::Bool {
+                        same(&y.cumsum(axis).unwrap(), &x.cumsum(axis).unwrap(), 1.0, &what);
+                    }
+                    for descending in [false, true] {
+                        let (got, want) = (y.sort(axis, descending).unwrap(), x.sort(axis, descending).unwrap());
+                        same(&got.0, &want.0, 0.0, &what);
+                        same(&got.1, &want.1, 0.0, &what);
+                    }
+                    for (_, i) in layouts(&index.to(&device).unwrap()) {
+                        same(&y.gather(axis, &i).unwrap(), &x.gather(axis, &index).unwrap(), 0.0, &what);
+                        same(&y.scatter(axis, &i, &y).unwrap(), &x.scatter(axis, &index, &x).unwrap(), 0.0, &what);
+                        if dtype != DType::Bool {
+                            same(&y.scatter_add(axis, &i, &y).unwrap(), &x.scatter_add(axis, &index, &x).unwrap(), 1.0, &what);
+                            same(&y.scatter_max(axis, &i, &y).unwrap(), &x.scatter_max(axis, &index, &x).unwrap(), 0.0, &what);
+                            same(&y.scatter_min(axis, &i, &y).unwrap(), &x.scatter_min(axis, &index, &x).unwrap(), 0.0, &what);
+                        }
+                    }
+                }
+                let rows = Tensor::new([3i32, 0, 3], &device).unwrap();
+                let want = x.index_select(0, &Tensor::new([3i32, 0, 3], &reference).unwrap()).unwrap();
+                same(&y.index_select(0, &rows).unwrap(), &want, 0.0, "whole rows");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_index_outside_is_an_error_that_names_it() {
+    let device = teeny_cpu::Cpu::new();
+    let x = Tensor::zeros((3, 4), DType::F32, &device).unwrap();
+    let index = Tensor::new([[0i32, 1], [2, 3]], &device).unwrap();
+    let error = x.gather(0, &index).unwrap_err();
+    assert_eq!(error.kind(), teeny_core::ErrorKind::Index);
+    assert!(error.to_string().contains("index[1][1] is 3, but axis 0 has size 3 (0..=2)"), "{error}");
+}
+
+#[test]
+fn copies_of_large_permutations_are_right() {
+    for device in devices() {
+        for dtype in [DType::F32, DType::U8, DType::F64, DType::F16] {
+            let n = 67 * 45 * 53;
+            let x = Tensor::arange(0i64, n, 1, &device).unwrap().cast(dtype).unwrap().reshape((67, 45, 53)).unwrap();
+            for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+                let view = x.permute(order).unwrap();
+                let got = view.copy().unwrap().to_scalars().unwrap();
+                let flat = x.to_scalars().unwrap();
+                assert!(got.iter().zip(view.layout().positions()).all(|(g, p)| *g == flat[p]), "{dtype} {order:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn draws_have_the_reference_bits() {
+    let (device, reference) = (teeny_cpu::Cpu::new(), oracle());
+    let key = teeny_core::Key { seed: 5, draw: 9 };
+    use teeny_core::Distribution::*;
+    for (distribution, dtypes) in [
+        (Uniform { low: -1.0, high: 3.0 }, &[DType::F16, DType::BF16, DType::F32, DType::F64][..]),
+        (Normal { mean: 1.0, std: 2.0 }, &[DType::F32, DType::F64, DType::F16]),
+        (Integer { low: -5, high: 100 }, &[DType::I8, DType::I32, DType::I64]),
+        (Bernoulli { p: 0.3 }, &[DType::Bool]),
+    ] {
+        for &dtype in dtypes {
+            let [a, b] = [
+                Tensor::random(distribution, 40_003, dtype, key, &device).unwrap(),
+                Tensor::random(distribution, 40_003, dtype, key, &reference).unwrap(),
+            ];
+            assert_eq!(a.to_bytes().unwrap(), b.to_bytes().unwrap(), "{distribution:?} {dtype}");
+        }
+    }
+}
+
+#[test]
+fn a45_the_bits_do_not_depend_on_the_number_of_threads() {
+    let device: Arc<_> = devices().pop().unwrap();
+    let x = Tensor::randn((1000, 777), DType::F32, &device).unwrap();
+    let run = || -> Vec<Vec<u8>> {
+        let results = [
+            x.sum_all(),
+            x.sum(0),
+            x.sum(1),
+            x.t().unwrap().sum(1),
+            x.max(0),
+            x.argmax(1),
+            x.exp().unwrap().mul(&x),
+            x.t().unwrap().matmul(&x),
+            x.matmul(&x.at(0, 3).unwrap()),
+            x.cumsum(0),
+            x.t().unwrap().copy(),
+            x.softmax(-1),
+            x.var(0, 1),
+        ];
+        results.into_iter().map(|r| r.unwrap().to_bytes().unwrap()).collect()
+    };
+    let bits: Vec<_> = (1..=4).map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap().install(run)).collect();
+    for other in &bits[1..] {
+        for (i, (a, b)) in bits[0].iter().zip(other).enumerate() {
+            assert!(a == b, "result {i} differs");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! From a data set to batches: an order, cut into pieces.
+//!
+//! The order of an epoch depends on the seed and the epoch's number alone, so a run can be repeated, and resumed in any epoch.
+
+use super::mnist::Images;
+use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, permutation};
+
+/// Items that can be gathered into batches.
+pub trait Dataset {
+    /// What a batch is: usually inputs and targets.
+    type Batch;
+
+    /// The number of items.
+    fn len(&self) -> usize;
+
+    /// Whether there are no items.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The items at `indices`, in that order.
+    ///
+    /// # Errors
+    /// If an index is out of range, or the batch cannot be made.
+    fn batch(&self, indices: &[usize]) -> Result<Self::Batch>;
+}
+
+/// Cuts a data set into batches, in the same order every epoch or a new one each.
+///
+/// # Example
+/// ```
+/// use teeny_nn::{data::{DataLoader, digits}, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let digits = digits::load()?;
+/// let loader = DataLoader::new(digits.train.on(&device("cpu")?), 64)?.shuffle(1);
+/// assert_eq!(loader.batches(), 23);                    // 1,437 = 22 x 64 + 29
+/// # Ok(()) }
+/// ```
+pub struct DataLoader<D> {
+    dataset: D,
+    batch: usize,
+    seed: Option<u64>,
+    drop_last: bool,
+}
+
+impl<D: Dataset> DataLoader<D> {
+    /// Batches of `batch` items, the last one possibly smaller, in the data set's order.
+    ///
+    /// # Errors
+    /// If `batch` is 0 or there are no items.
+    pub fn new(dataset: D, batch: usize) -> Result<DataLoader<D>> {
+        if batch == 0 || dataset.is_empty() {
+            return Err(Error::value(format!("cannot make batches of {batch} from {} items", dataset.len())).named("data loader"));
+        }
+        Ok(DataLoader { dataset, batch, seed: None, drop_last: false })
+    }
+
+    /// A new order each epoch, drawn from `seed`.
+    pub fn shuffle(mut self, seed: u64) -> DataLoader<D> {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Leaves out the last batch if it is smaller than the others.
+    pub fn drop_last(mut self) -> DataLoader<D> {
+        self.drop_last = true;
+        self
+    }
+
+    /// The data set.
+    pub fn dataset(&self) -> &D {
+        &self.dataset
+    }
+
+    /// The number of batches in an epoch.
+    pub fn batches(&self) -> usize {
+        let n = self.dataset.len();
+        if self.drop_last { n / self.batch } else { n.div_ceil(self.batch) }
+    }
+
+    /// The batches of epoch number `epoch`, made one at a time.
+    pub fn epoch(&self, epoch: u64) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
+        let order = self.order(epoch);
+        (0..self.batches()).map(move |i| {
+            let from = i * self.batch;
+            self.dataset.batch(&order[from..(from + self.batch).min(order.len())])
+        })
+    }
+
+    /// The order of items in epoch number `epoch`.
+    pub fn order(&self, epoch: u64) -> Vec<usize> {
+        match self.seed {
+            Some(seed) => permutation(self.dataset.len(), Key { seed, draw: epoch }),
+            None => (0..self.dataset.len()).collect(),
+        }
+    }
+}
+
+/// [`Images`] whose batches are made on a device: pixels / 255 as `F32`, labels as `I32`.
+pub struct ImageBatches<'a> {
+    images: &'a Images,
+    device: DeviceRef,
+}
+
+impl Images {
+    /// This data set with batches on `device`: pixels (B, height x width) in 0..=1, labels (B).
+    pub fn on(&self, device: &(impl ToDevice + ?Sized)) -> ImageBatches<'_> {
+        ImageBatches { images: self, device: device.to_device() }
+    }
+}
+
+impl Dataset for ImageBatches<'_> {
+    type Batch = (Tensor, Tensor);
+
+    fn len(&self) -> usize {
+        self.images.len()
+    }
+
+    fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
+        let area = self.images.area();
+        if let Some(i) = indices.iter().find(|&&i| i >= self.images.len()) {
+            return Err(Error::index(format!("no image {i}; there are {}", self.images.len())).named("batch"));
+        }
+        // bytes go to the device, a quarter of what floats would be; the division is one pass there
+        let mut pixels = Vec::with_capacity(indices.len() * area);
+        indices.iter().for_each(|&i| pixels.extend_from_slice(&self.images.pixels[i * area..(i + 1) * area]));
+        let labels: Vec<i32> = indices.iter().map(|&i| i32::from(self.images.labels[i])).collect();
+        let x = Tensor::from_vec(pixels, (indices.len(), area), &self.device)?.div(255.0)?; // (B, area)
+        debug_assert_eq!(x.dtype(), DType::F32);
+        Ok((x, Tensor::from_vec(labels, (indices.len(),), &self.device)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Items that are their own batch.
+    struct Numbers(usize);
+    impl Dataset for Numbers {
+        type Batch = Vec<usize>;
+        fn len(&self) -> usize {
+            self.0
+        }
+        fn batch(&self, indices: &[usize]) -> Result<Vec<usize>> {
+            Ok(indices.to_vec())
+        }
+    }
+
+    fn epoch(loader: &DataLoader<Numbers>, n: u64) -> Vec<Vec<usize>> {
+        loader.epoch(n).collect::<Result<_>>().unwrap()
+    }
+
+    #[test]
+    fn a55_an_epoch_visits_every_item_once() {
+        let loader = DataLoader::new(Numbers(103), 10).unwrap().shuffle(7);
+        for n in 0..5 {
+            let batches = epoch(&loader, n);
+            assert_eq!(batches.len(), loader.batches());
+            assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 3]);
+            let mut items = batches.concat();
+            items.sort_unstable();
+            assert!(items.into_iter().eq(0..103));
+        }
+    }
+
+    #[test]
+    fn a55_the_same_seed_gives_the_same_order_and_epochs_differ() {
+        let loader = |seed| DataLoader::new(Numbers(50), 8).unwrap().shuffle(seed);
+        assert_eq!(epoch(&loader(3), 4), epoch(&loader(3), 4));
+        assert_ne!(epoch(&loader(3), 4), epoch(&loader(3), 5));
+        assert_ne!(epoch(&loader(3), 4), epoch(&loader(4), 4));
+        assert!(DataLoader::new(Numbers(50), 8).unwrap().order(9).into_iter().eq(0..50));
+    }
+
+    #[test]
+    fn a55_drop_last_leaves_out_the_short_batch_only() {
+        let sizes = |n, batch| epoch(&DataLoader::new(Numbers(n), batch).unwrap().drop_last(), 0).iter().map(Vec::len).collect::<Vec<_>>();
+        assert_eq!(sizes(25, 10), [10, 10]);
+        assert_eq!(sizes(20, 10), [10, 10]);
+        assert_eq!(sizes(5, 10), Vec::<usize>::new());
+        assert!(DataLoader::new(Numbers(0), 10).is_err() && DataLoader::new(Numbers(5), 0).is_err());
+    }
+}

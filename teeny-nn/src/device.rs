@@ -1,0 +1,86 @@
+//! Choosing a device by name.
+//!
+//! Backends are compiled in by feature (`cpu`, `wgpu`) and known by name to [`teeny_core::registry`], where a program can add its own.
+
+use teeny_core::{DeviceRef, Error, Result, registry};
+
+/// The device called `name`: `cpu`, `wgpu`, `reference`, one the program registered, or `auto`.
+///
+/// `auto` takes what `TEENY_DEVICE` names, or else the first that works of those compiled in: a GPU before the CPU. To tell the user
+/// which that was, and why, use [`choose`].
+///
+/// # Errors
+/// If there is no such device (the error lists those there are), or it does not work on this machine.
+///
+/// # Example
+/// ```
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = teeny_nn::device::device("cpu")?;
+/// # let _ = device; Ok(()) }
+/// ```
+pub fn device(name: &str) -> Result<DeviceRef> {
+    Ok(choose(name)?.device)
+}
+
+/// A device and the reason it was chosen.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The device.
+    pub device: DeviceRef,
+    /// One line for the user: which device, what does the work, and why this one.
+    pub note: String,
+}
+
+/// [`device`] with its reason.
+///
+/// # Errors
+/// As [`device`].
+pub fn choose(name: &str) -> Result<Choice> {
+    register_backends();
+    if name != "auto" {
+        return named(name, &format!("--device {name}"));
+    }
+    if let Some(wanted) = std::env::var_os("TEENY_DEVICE").filter(|v| !v.is_empty()) {
+        let wanted = wanted.to_string_lossy();
+        if wanted != "auto" {
+            return named(&wanted, &format!("TEENY_DEVICE={wanted}"));
+        }
+    }
+    let mut refusals = Vec::new();
+    for candidate in ["wgpu", "cpu"] {
+        if !registry::names().iter().any(|known| known == candidate) {
+            continue;
+        }
+        let why = match refusals.as_slice() {
+            [] => "the first that works".to_string(),
+            refusals => format!("because {}", refusals.join("; ")),
+        };
+        match named(candidate, &why) {
+            Ok(choice) => return Ok(choice),
+            Err(error) => refusals.push(format!("{candidate} does not work: {}", error.message())),
+        }
+    }
+    let error = Error::device(format!("no device works; known: {}", registry::names().join(", "))).named("device");
+    Err(refusals.into_iter().fold(error, Error::fact))
+}
+
+fn named(name: &str, why: &str) -> Result<Choice> {
+    let device = registry::device(name).map_err(|e| e.named(format!("device {name:?}")))?;
+    let info = device.info();
+    Ok(Choice { note: format!("{}: {} ({why})", info.name, info.description), device })
+}
+
+/// Makes the compiled-in backends known, unless the program has put its own under their names.
+fn register_backends() {
+    let known = registry::names();
+    let mut add = |name: &str, factory: registry::Factory| {
+        if !known.iter().any(|k| k == name) {
+            registry::register(name, factory);
+        }
+    };
+    #[cfg(feature = "cpu")]
+    add("cpu", || Ok(teeny_cpu::Cpu::new()));
+    #[cfg(feature = "wgpu")]
+    add("wgpu", || Ok(teeny_wgpu::Wgpu::new()?));
+    let _ = &mut add; // unused without backends
+}

@@ -1,0 +1,45 @@
+//! Dropout.
+
+use crate::module::Module;
+use crate::store::{Path, Store};
+use teeny_core::{Error, Result, Tensor, map};
+
+/// In training, sets each element to 0 with probability `p` and scales the others by `1 / (1 - p)`; otherwise the identity.
+///
+/// Shapes: any → the same. Which of the two it is, the store it was built from says: [`Store::set_training`].
+///
+/// Source: Srivastava et al. 2014. Equivalent: `torch.nn.Dropout`.
+#[derive(Clone, Debug)]
+pub struct Dropout {
+    p: f64,
+    store: Store,
+}
+
+impl Dropout {
+    /// A layer that drops with probability `p`. It has no parameters; the path tells it the store.
+    ///
+    /// # Errors
+    /// If `p` is outside `0..=1`.
+    pub fn new(path: &Path, p: f64) -> Result<Dropout> {
+        if !(0.0..=1.0).contains(&p) {
+            return Err(Error::value(format!("p is {p}, but a probability lies in 0..=1")).named("dropout"));
+        }
+        Ok(Dropout { p, store: path.store().clone() })
+    }
+}
+
+impl Module for Dropout {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        if self.p == 0.0 || !self.store.is_training() {
+            return Ok(x.clone());
+        }
+        let keep = Tensor::bernoulli(1.0 - self.p, *x.shape(), x)?;
+        let scale = if self.p < 1.0 { 1.0 / (1.0 - self.p) } else { 0.0 };
+        // a dropped element is 0 even where x is infinite
+        map([x, &keep], |[x, keep]| keep.select(x * scale, 0.0).cast(x.dtype()))
+    }
+
+    fn describe(&self) -> String {
+        format!("Dropout({})", self.p)
+    }
+}

@@ -1,0 +1,189 @@
+//! Cross-entropy, in all of PyTorch's variants.
+//!
+//! Everything starts from `log_softmax`, which is exact for logits of any size; probabilities are never formed. Targets are class
+//! numbers (an integer tensor) or probabilities (a float tensor): their type decides.
+
+use super::Reduction;
+use teeny_core::context::enter;
+use teeny_core::{Error, ErrorKind, Result, Tensor, map};
+
+/// `-log softmax(logits)[target]`, averaged over the batch: what a classifier minimises.
+///
+/// Shapes: logits (N, C), targets (N) of integers → scalar. With further axes: logits (N, C, d..), targets (N, d..); without a batch:
+/// logits (C), targets (). Float targets in the shape of the logits are probabilities. Variants: [`CrossEntropy`].
+///
+/// # Errors
+/// If shapes do not fit, logits are no floats, or a target is no class: the first offender is named.
+///
+/// # Example
+/// ```no_run
+/// # use teeny_core::{Tensor, Result}; use teeny_nn::loss::cross_entropy;
+/// # fn step(logits: Tensor, targets: Tensor) -> Result<()> {
+/// let loss = cross_entropy(&logits, &targets)?;        // (64, 10), (64) -> ()
+/// # Ok(()) }
+/// ```
+/// Equivalent: `torch.nn.functional.cross_entropy`, but no target is ignored unless [`CrossEntropy::ignore_index`] says so.
+#[track_caller]
+pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+    CrossEntropy::default().loss(logits, targets)
+}
+
+/// `-log_probabilities[target]`, reduced. Shapes as [`cross_entropy()`], which is this of `log_softmax(logits)`.
+///
+/// # Errors
+/// As [`cross_entropy()`].
+#[track_caller]
+pub fn nll(log_probabilities: &Tensor, targets: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _op = enter("nll");
+    let axis = class_axis(log_probabilities, targets)?;
+    CrossEntropy { reduction, ..CrossEntropy::default() }.of_indices(log_probabilities, targets, axis)
+}
+
+/// Cross-entropy with options; the default has none and takes the mean.
+///
+/// # Example
+/// ```
+/// # use teeny_core::{Tensor, Result}; use teeny_nn::loss::CrossEntropy;
+/// # fn step(logits: Tensor, targets: Tensor) -> Result<Tensor> {
+/// CrossEntropy { label_smoothing: 0.1, ignore_index: Some(-1), ..Default::default() }.loss(&logits, &targets)
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CrossEntropy {
+    /// A factor per class (C). The mean is then weighted: divided by the sum of the targets' factors.
+    pub weight: Option<Tensor>,
+    /// Targets of this value count for nothing, neither in the loss nor in the mean. A mean of nothing is NaN, as in PyTorch.
+    pub ignore_index: Option<i64>,
+    /// This much of each target is spread evenly over the classes. Source: Szegedy et al. 2015, arXiv:1512.00567.
+    pub label_smoothing: f64,
+    /// Mean, sum, or none.
+    pub reduction: Reduction,
+}
+
+impl CrossEntropy {
+    /// The loss; shapes and errors as [`cross_entropy()`].
+    ///
+    /// # Errors
+    /// As [`cross_entropy()`]; also if `label_smoothing` is outside `0..=1`, or `weight` is not (C).
+    #[track_caller]
+    pub fn loss(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let _op = enter("cross_entropy");
+        if !(0.0..=1.0).contains(&self.label_smoothing) {
+            return Err(Error::value(format!("label_smoothing is {}, but must lie in 0..=1", self.label_smoothing)));
+        }
+        let axis = class_axis(logits, targets)?;
+        if let Some(weight) = self.weight.as_ref().filter(|w| w.shape()[..] != [logits.shape()[axis]]) {
+            return Err(Error::shape(format!("logits {} have {} classes, but weight is {}", logits.shape(), logits.shape()[axis], weight.shape())));
+        }
+        let log_p = logits.log_softmax(axis as isize)?;
+        if targets.dtype().is_float() { self.of_probabilities(&log_p, targets, axis) } else { self.of_indices(&log_p, targets, axis) }
+    }
+
+    /// The weights with axes that broadcast against log-probabilities.
+    fn class_weights(&self, log_p: &Tensor, axis: usize) -> Result<Option<Tensor>> {
+        let Some(weight) = &self.weight else { return Ok(None) };
+        let mut sizes = vec![1; log_p.ndim()];
+        sizes[axis] = weight.numel();
+        Ok(Some(weight.cast(log_p.dtype())?.reshape(sizes)?)) // (1, C, 1..)
+    }
+
+    fn of_indices(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
+        let classes = log_p.shape()[axis];
+        let kept = self.ignore_index.map(|ignored| targets.ne(ignored)).transpose()?; // (N, d..) of bool
+        let index = match &kept {
+            Some(kept) => map([kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?,
+            None => targets.clone(),
+        };
+        let index = index.unsqueeze(axis as isize)?; // (N, 1, d..)
+        let picked = log_p.gather(axis as isize, &index).map_err(|e| name_offender(e, targets, classes, self.ignore_index))?;
+        let mut losses = picked.squeeze(axis as isize)?.neg()?; // (N, d..)
+        let weights = match self.class_weights(log_p, axis)? {
+            Some(weight) => Some(weight.expand(*log_p.shape())?.gather(axis as isize, &index)?.squeeze(axis as isize)?), // (N, d..)
+            None => None,
+        };
+        if let Some(weights) = &weights {
+            losses = losses.mul(weights)?;
+        }
+        if self.label_smoothing > 0.0 {
+            let spread = match self.class_weights(log_p, axis)? {
+                Some(weight) => log_p.mul(&weight)?,
+                None => log_p.clone(),
+            };
+            let spread = spread.sum(axis as isize)?; // (N, d..)
+            let (sharp, even) = (1.0 - self.label_smoothing, self.label_smoothing / classes as f64);
+            losses = map([&losses, &spread], |[loss, spread]| loss * sharp - spread * even)?;
+        }
+        if let Some(kept) = &kept {
+            losses = map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))?;
+        }
+        if self.reduction != Reduction::Mean || (kept.is_none() && weights.is_none()) {
+            return self.reduction.apply(losses);
+        }
+        // a weighted mean: each kept target counts for its weight
+        let count = match (&kept, &weights) {
+            (Some(kept), Some(weights)) => map([kept, weights], |[kept, w]| kept.select(w, 0.0).cast(losses.dtype()))?.sum_all()?,
+            (Some(kept), None) => kept.cast(losses.dtype())?.sum_all()?,
+            (None, Some(weights)) => weights.sum_all()?,
+            (None, None) => return losses.mean_all(),
+        };
+        losses.sum_all()?.div(&count)
+    }
+
+    fn of_probabilities(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
+        if self.ignore_index.is_some() {
+            return Err(Error::value("ignore_index needs class numbers as targets, not probabilities"));
+        }
+        let classes = log_p.shape()[axis];
+        let (sharp, even) = (1.0 - self.label_smoothing, self.label_smoothing / classes as f64);
+        let weighted = match self.class_weights(log_p, axis)? {
+            Some(weight) => map([log_p, targets, &weight], |[p, t, w]| -p * (t * sharp + even) * w)?,
+            None => map([log_p, targets], |[p, t]| -p * (t * sharp + even))?,
+        }; // (N, C, d..)
+        let losses = weighted.sum(axis as isize)?; // (N, d..)
+        self.reduction.apply(losses)
+    }
+}
+
+/// The axis of the classes: 1 of (N, C, d..), 0 of (C).
+fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
+    if logits.ndim() == 0 {
+        return Err(Error::shape("logits need an axis of classes, they are a scalar"));
+    }
+    let axis = usize::from(logits.ndim() > 1);
+    if targets.dtype().is_float() {
+        if targets.shape() != logits.shape() {
+            let text = format!("logits {} need target probabilities of that shape, not {}", logits.shape(), targets.shape());
+            return Err(Error::shape(text).hint("class numbers must be integers: targets.cast(DType::I32)?"));
+        }
+    } else if *targets.shape() != logits.shape().without(axis) {
+        let text = format!("logits {} need targets {}, not {}", logits.shape(), logits.shape().without(axis), targets.shape());
+        return Err(Error::shape(text));
+    } else if !targets.dtype().is_int() {
+        return Err(Error::dtype(format!("targets are class numbers (integers) or probabilities (floats), not {}", targets.dtype())));
+    }
+    Ok(axis)
+}
+
+/// The error of `gather` in the words of this loss: which target is no class.
+#[cold]
+fn name_offender(error: Error, targets: &Tensor, classes: usize, ignored: Option<i64>) -> Error {
+    if error.kind() != ErrorKind::Index {
+        return error;
+    }
+    let Ok(values) = targets.to_scalars() else { return error };
+    let is_class = |v: i64| usize::try_from(v).is_ok_and(|v| v < classes) || Some(v) == ignored;
+    let Some((i, value)) = values.iter().map(|v| v.to_i64_wrapping()).enumerate().find(|(_, v)| !is_class(*v)) else { return error };
+    let range = if classes == 0 { "none".to_string() } else { format!("0..={}", classes - 1) };
+    Error::index(format!("targets[{}] is {value}, but logits have {classes} classes ({range})", position(i, targets.shape())))
+}
+
+/// Element `i` of a row-major tensor as a position: `17` of a vector, `3, 2` of a matrix.
+fn position(mut i: usize, shape: &[usize]) -> String {
+    let mut parts = Vec::new();
+    for &size in shape.iter().rev() {
+        parts.push((i % size.max(1)).to_string());
+        i /= size.max(1);
+    }
+    parts.reverse();
+    parts.join(", ")
+}

@@ -1,0 +1,150 @@
+//! [`Module`]: anything with a `forward`. And the simplest of them: chains, activations, flattening.
+//!
+//! A module keeps handles of its parameters ([`crate::Param`]); the [`crate::Store`] they were made in lists, counts, saves and loads
+//! them. So a module needs no way to be walked, and a closure is one.
+
+use teeny_core::context::enter;
+use teeny_core::{Result, Tensor};
+
+/// A function of tensors that may have parameters.
+///
+/// # Example
+/// ```
+/// use teeny_core::Tensor;
+/// use teeny_nn::{Module, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let double = |x: &Tensor| x.mul(2.0);
+/// let x = Tensor::new([1.0f32, 2.0], &device("cpu")?)?; // (2)
+/// assert_eq!(double.forward(&x)?.to_vec::<f32>()?, [2.0, 4.0]);
+/// # Ok(()) }
+/// ```
+pub trait Module: Send + Sync {
+    /// The output for `x`; shapes are in the implementor's documentation.
+    ///
+    /// # Errors
+    /// If the shape or type of `x` does not fit.
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor>;
+
+    /// What this module is, for error messages: `Linear(784 -> 128)`.
+    fn describe(&self) -> String {
+        let name = std::any::type_name::<Self>();
+        name.rsplit("::").next().unwrap_or(name).to_string()
+    }
+}
+
+impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self(x)
+    }
+
+    fn describe(&self) -> String {
+        "a function".to_string()
+    }
+}
+
+/// Modules one after another.
+///
+/// # Example
+/// ```
+/// use teeny_nn::{Activation, Linear, Sequential, Store, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let store = Store::new(&device("cpu")?);
+/// let model = Sequential::new()
+///     .then(Linear::new(&store.at("fc1"), 784, 128)?)
+///     .then(Activation::Relu)
+///     .then(Linear::new(&store.at("fc2"), 128, 10)?);
+/// # let _ = model; Ok(()) }
+/// ```
+#[derive(Default)]
+pub struct Sequential {
+    modules: Vec<Box<dyn Module>>,
+}
+
+impl Sequential {
+    /// No modules: the identity.
+    pub fn new() -> Sequential {
+        Sequential::default()
+    }
+
+    /// The same chain with `module` at the end.
+    pub fn then(mut self, module: impl Module + 'static) -> Sequential {
+        self.modules.push(Box::new(module));
+        self
+    }
+}
+
+impl Module for Sequential {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _op = enter("sequential");
+        let mut x = x.clone();
+        for (i, module) in self.modules.iter().enumerate() {
+            x = module.forward(&x).map_err(|e| e.fact(format!("in module {i} of the chain: {}, given {}", module.describe(), x.shape())))?;
+        }
+        Ok(x)
+    }
+
+    fn describe(&self) -> String {
+        format!("Sequential of {}", self.modules.len())
+    }
+}
+
+/// An activation function as a module. Shapes: any → the same.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Activation {
+    /// `max(x, 0)`.
+    Relu,
+    /// x where positive, this slope times x elsewhere.
+    LeakyRelu(f64),
+    /// x where positive, this times `exp(x) - 1` elsewhere.
+    Elu(f64),
+    /// `x Φ(x)` by the error function.
+    Gelu,
+    /// GELU by tanh, as GPT-2 has it.
+    GeluTanh,
+    /// `x sigmoid(x)`.
+    Silu,
+    /// `x tanh(softplus(x))`.
+    Mish,
+    /// Hyperbolic tangent.
+    Tanh,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
+    /// `log(1 + exp(x))`.
+    Softplus,
+    /// `x relu6(x + 3) / 6`.
+    Hardswish,
+}
+
+impl Module for Activation {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match *self {
+            Activation::Relu => x.relu(),
+            Activation::LeakyRelu(slope) => x.leaky_relu(slope),
+            Activation::Elu(alpha) => x.elu(alpha),
+            Activation::Gelu => x.gelu(),
+            Activation::GeluTanh => x.gelu_tanh(),
+            Activation::Silu => x.silu(),
+            Activation::Mish => x.mish(),
+            Activation::Tanh => x.tanh(),
+            Activation::Sigmoid => x.sigmoid(),
+            Activation::Softplus => x.softplus(),
+            Activation::Hardswish => x.hardswish(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// All axes but the first as one: (N, a, b, ..) → (N, a b ..). Equivalent: `torch.nn.Flatten`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flatten;
+
+impl Module for Flatten {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        x.flatten(1, -1)
+    }
+}

@@ -1,0 +1,51 @@
+//! Writing a file so that its old content stays until the new one is safely on disk.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use teeny_core::{Error, Result};
+
+/// Calls `write` on a new file beside `path`, syncs it, and renames it to `path`.
+///
+/// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or all of the new.
+///
+/// # Errors
+/// If the file cannot be created, `write` fails, or the content cannot be brought to disk (a full disk, usually). The old file is
+/// still there and the unfinished one is gone.
+pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let temporary = beside(path)?;
+    let result = write_and_sync(&temporary, write)
+        .and_then(|()| fs::rename(&temporary, path).map_err(|e| Error::io(format!("cannot put the new file in place: {e}"))));
+    if result.is_err() {
+        let _ = fs::remove_file(&temporary); // the first failure is the one to report
+    } else {
+        sync_folder(path);
+    }
+    result.map_err(|e| e.named(format!("save {:?}", path.display().to_string())))
+}
+
+fn write_and_sync(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let file = File::create(path).map_err(|e| Error::io(format!("cannot create {path:?}: {e}")))?;
+    let mut writer = BufWriter::with_capacity(1 << 20, file);
+    write(&mut writer)?;
+    let file = writer.into_inner().map_err(|e| Error::io(format!("cannot write: {}", e.error())))?;
+    file.sync_all().map_err(|e| Error::io(format!("cannot write: {e}")))
+}
+
+/// A name in the same folder, so that renaming stays within one file system.
+fn beside(path: &Path) -> Result<PathBuf> {
+    let Some(name) = path.file_name() else {
+        return Err(Error::io("this is no file name").named(format!("save {:?}", path.display().to_string())));
+    };
+    let mut temporary = name.to_os_string();
+    temporary.push(format!(".{}.part", std::process::id()));
+    Ok(path.with_file_name(temporary))
+}
+
+/// Makes the renaming itself durable where the system has a way to. Failing to is no failure: the content is safe under either name.
+fn sync_folder(path: &Path) {
+    if cfg!(unix) {
+        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let _ = File::open(folder).and_then(|folder| folder.sync_all());
+    }
+}
