@@ -87,28 +87,28 @@ pub(crate) fn wgsl(rank: usize, unit: DType, words: usize) -> String {
         "@group(0) @binding(0) var<storage, read> src: array<u32>;\n@group(0) @binding(1) var<storage, read_write> dst: array<{target}>;\n\
          @compute @workgroup_size({THREADS})\nfn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, \
          @builtin(local_invocation_index) thread: u32) {{\n    var r = (group.y * groups.x + group.x) * {THREADS}u + thread;\n    \
-         if r >= {} {{ return; }}\n    var from = {};\n    var to = {};\n",
+         if r >= {} {{ return; }}\n    var source = {};\n    var place = {};\n",
         generator::param(0),
         generator::param(1),
         generator::param(2),
     );
     for axis in (0..rank).rev() {
         let (size, a, b) = (generator::param(3 + axis), generator::param(3 + rank + axis), generator::param(3 + 2 * rank + axis));
-        let _ = writeln!(text, "    {{ let c = r % {size}; r = r / {size}; from += c * {a}; to += c * {b}; }}");
+        let _ = writeln!(text, "    {{ let c = r % {size}; r = r / {size}; source += c * {a}; place += c * {b}; }}");
     }
     match unit {
         DType::U32 => {
             for word in 0..words {
-                let _ = writeln!(text, "    dst[to * {words}u + {word}u] = src[from * {words}u + {word}u];");
+                let _ = writeln!(text, "    dst[place * {words}u + {word}u] = src[source * {words}u + {word}u];");
             }
         }
         _ => {
             let (shift, mask, per) = if unit == DType::U8 { (2, 255, 8) } else { (1, 65535, 16) };
-            let value = types::load(unit, "src", "from");
+            let value = types::load(unit, "src", "source");
             let _ = writeln!(
                 text,
-                "    let value = {value};\n    let place = (to & {}u) * {per}u;\n    atomicAnd(&dst[to >> {shift}u], ~({mask}u << place));\n    \
-                 atomicOr(&dst[to >> {shift}u], value << place);",
+                "    let value = {value};\n    let at = (place & {}u) * {per}u;\n    atomicAnd(&dst[place >> {shift}u], ~({mask}u << at));\n    \
+                 atomicOr(&dst[place >> {shift}u], value << at);",
                 (1 << shift) - 1
             );
         }

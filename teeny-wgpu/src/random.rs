@@ -106,8 +106,8 @@ fn pair(a: u32, b: u32) -> vec2<f32> {
     let whole = round(quarters);
     let rest = (quarters - whole) * 1.57079632679f;
     let mean = bitcast<f32>(params[1].z);
-    let std = bitcast<f32>(params[1].w);
-    return vec2<f32>(mean + apart(std * (radius * sin_quadrant_f32(rest, i32(whole) + 1))), mean + apart(std * (radius * sin_quadrant_f32(rest, i32(whole)))));
+    let spread = bitcast<f32>(params[1].w);
+    return vec2<f32>(mean + apart(spread * (radius * sin_quadrant_f32(rest, i32(whole) + 1))), mean + apart(spread * (radius * sin_quadrant_f32(rest, i32(whole)))));
 }
 ";
 

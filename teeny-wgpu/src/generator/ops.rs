@@ -25,8 +25,8 @@ fn class(dtype: DType) -> Class {
 /// Brings a result of 32-bit arithmetic back into a narrower integer type.
 fn wrap(dtype: DType, e: String) -> String {
     match dtype {
-        DType::I8 => format!("((({e}) << 24u) >> 24u)"),
-        DType::I16 => format!("((({e}) << 16u) >> 16u)"),
+        DType::I8 => format!("i8_of(bitcast<u32>({e}))"),
+        DType::I16 => format!("i16_of(bitcast<u32>({e}))"),
         DType::U8 => format!("(({e}) & 0xffu)"),
         DType::U16 => format!("(({e}) & 0xffffu)"),
         _ => e,
@@ -82,7 +82,8 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
         (Class::Bool, _) => format!("{t}({source})"),
         (Class::Float, Class::Float) if f == t => rounded(to, &source),
         (Class::Float, Class::Float) => rounded(to, &format!("{t}({source})")),
-        (Class::Signed | Class::Unsigned, Class::Float) => rounded(to, &format!("{t}({source})")),
+        (Class::Signed | Class::Unsigned, Class::Float) if to.is_half() => rounded(to, &format!("odd_f32_of_{f}({source})")),
+        (Class::Signed | Class::Unsigned, Class::Float) => format!("{t}({source})"),
         (Class::Float, Class::Signed | Class::Unsigned) => {
             let (low, high) = match to {
                 DType::I8 => (-128i32, 127u32),
@@ -102,7 +103,8 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
                 (f, t) if f == t => source,
                 ("i32", "u32") | ("u32", "i32") | ("i64", "u64") | ("u64", "i64") => format!("bitcast<{t}>({source})"),
                 // Widening keeps the value; the sign is that of the source.
-                ("i32", "u64") => format!("bitcast<u64>(i64({source}))"),
+                ("i32", "i64") => format!("i64_of_i32({source})"),
+                ("i32", "u64") => format!("bitcast<u64>(i64_of_i32({source}))"),
                 ("u32", "i64") => format!("bitcast<i64>(u64({source}))"),
                 ("i64", "u32") => format!("u32(bitcast<u64>({source}) & 0xfffffffflu)"),
                 ("u64", "u32") => format!("u32({source} & 0xfffffffflu)"),

@@ -311,32 +311,49 @@ fn pow_f32(a: f32, b: f32) -> f32 {
     }
     return select(y, -y, negative && odd);
 }
-// The remainder of |a| / |b| with the sign of a, exact: long division of the mantissas.
-fn fmod_f32(a: f32, b: f32) -> f32 {
+// |a| / |b| for finite a and b other than 0: the exact remainder, and the whole quotient as `digits 2^scale`, digits cut off being gathered in the last.
+struct Division { rest: f32, digits: u32, scale: i32 }
+fn divide_f32(a: f32, b: f32) -> Division {
     let ua = bitcast<u32>(a) & 0x7fffffffu;
     let ub = bitcast<u32>(b) & 0x7fffffffu;
-    if ub == 0u || ua >= 0x7f800000u || ub > 0x7f800000u { return nan_f32(); }
-    if ua < ub { return a; }
-    let sign = bitcast<u32>(a) & 0x80000000u;
+    if ua < ub { return Division(abs(a), 0u, 0); }
     var ea = i32(ua >> 23u);
     var eb = i32(ub >> 23u);
     var ma = ua & 0x7fffffu;
     var mb = ub & 0x7fffffu;
     if ea == 0 { ea = 1; } else { ma |= 0x800000u; }
     if eb == 0 { eb = 1; } else { mb |= 0x800000u; }
+    var digits = 0u;
+    var scale = 0;
     loop {
-        if ma >= mb { ma -= mb; }
-        if ea <= eb || ma == 0u { break; }
+        let digit = ma / mb; // above 1 only at first, for subnormal b
+        ma -= digit * mb;
+        if digits < 0x20000000u {
+            digits = digits * 2u + digit;
+        } else {
+            scale += 1;
+            digits |= u32(digit != 0u);
+        }
+        if ea <= eb { break; }
         ma = ma << 1u;
         ea -= 1;
     }
-    if ma == 0u { return bitcast<f32>(sign); }
+    if ma == 0u { return Division(0.0f, digits, scale); }
+    if scale > 0 { digits |= 1u; }
     while ma < 0x800000u && eb > 1 {
         ma = ma << 1u;
         eb -= 1;
     }
-    if ma < 0x800000u { return bitcast<f32>(sign | ma); }
-    return bitcast<f32>(sign | (ma & 0x7fffffu) | (u32(eb) << 23u));
+    if ma < 0x800000u { return Division(bitcast<f32>(ma), digits, scale); }
+    return Division(bitcast<f32>((ma & 0x7fffffu) | (u32(eb) << 23u)), digits, scale);
+}
+// The remainder of a / b with the sign of a.
+fn fmod_f32(a: f32, b: f32) -> f32 {
+    let ua = bitcast<u32>(a) & 0x7fffffffu;
+    let ub = bitcast<u32>(b) & 0x7fffffffu;
+    if ub == 0u || ua >= 0x7f800000u || ub > 0x7f800000u { return nan_f32(); }
+    if ub == 0x7f800000u { return a; }
+    return copysign_f32(divide_f32(a, b).rest, a);
 }
 fn rem_f32(a: f32, b: f32) -> f32 {
     let r = fmod_f32(a, b);
@@ -346,12 +363,18 @@ fn rem_f32(a: f32, b: f32) -> f32 {
     return r;
 }
 fn floor_div_f32(a: f32, b: f32) -> f32 {
-    if (bitcast<u32>(b) & 0x7fffffffu) == 0u { return a / b; }
-    let r = fmod_f32(a, b);
-    if is_nan_f32(r) { return r; }
-    var q = (a - r) / b;
-    if abs(q) < 4194304.0f { q = round(q); }
-    if (bitcast<u32>(r) & 0x7fffffffu) != 0u && (r < 0.0f) != (b < 0.0f) { q -= 1.0f; }
-    if q == 0.0f { return copysign_f32(0.0f, a / b); }
-    return q;
+    let ua = bitcast<u32>(a) & 0x7fffffffu;
+    let ub = bitcast<u32>(b) & 0x7fffffffu;
+    if ub == 0u { return a / b; }
+    if ua >= 0x7f800000u || ub > 0x7f800000u { return nan_f32(); }
+    let negative = ((bitcast<u32>(a) ^ bitcast<u32>(b)) >> 31u) == 1u;
+    if ub == 0x7f800000u {
+        return select(copysign_f32(0.0f, a / b), -1.0f, negative && ua != 0u);
+    }
+    let d = divide_f32(a, b);
+    let below = negative && (bitcast<u32>(d.rest) & 0x7fffffffu) != 0u;
+    let digits = select(d.digits, d.digits + 1u, below);
+    if digits == 0u { return select(0.0f, -0.0f, negative); }
+    let q = scale_f32(f32(digits), d.scale);
+    return select(q, -q, negative);
 }

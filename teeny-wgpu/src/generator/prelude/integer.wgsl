@@ -143,3 +143,32 @@ fn mul_high_u32(a: u32, b: u32) -> u32 {
     let other = al * bh + (mid & 0xffffu);
     return ah * bh + (mid >> 16u) + (other >> 16u);
 }
+// Sign extension by words: Mesa 22.3 takes `i64(x) < 0` for false.
+fn i64_of_i32(x: i32) -> i64 {
+    let high = select(0u, 0xffffffffu, x < 0);
+    return bitcast<i64>(u64(bitcast<u32>(x)) | (u64(high) << 32u));
+}
+// Integers to floats that are rounded once more, to 16 bits: all bits lost here are gathered in the last one, so that the second rounding is the only one.
+fn odd_f32_of_u32(x: u32) -> f32 {
+    if x < 0x1000000u { return f32(x); }
+    let lost = x & 0xffu;
+    return f32((x >> 8u) | u32(lost != 0u)) * 256.0f;
+}
+fn odd_f32_of_i32(x: i32) -> f32 {
+    if x < 0 { return -odd_f32_of_u32(0u - bitcast<u32>(x)); }
+    return odd_f32_of_u32(bitcast<u32>(x));
+}
+fn odd_f32_of_u64(x: u64) -> f32 {
+    let high = u32(x >> 32u);
+    let low = u32(x & 0xfffffffflu);
+    if high == 0u { return odd_f32_of_u32(low); }
+    // The upper 32 significant bits; what is below them only matters if it is not zero.
+    let shift = countLeadingZeros(high);
+    let top = u32((x << shift) >> 32u);
+    let rest = u32((x << shift) & 0xfffffffflu);
+    return odd_f32_of_u32(top | u32(rest != 0u)) * f32(1u << (31u - shift)) * 2.0f;
+}
+fn odd_f32_of_i64(x: i64) -> f32 {
+    if x < 0li { return -odd_f32_of_u64(0lu - bitcast<u64>(x)); }
+    return odd_f32_of_u64(bitcast<u64>(x));
+}
