@@ -33,8 +33,8 @@ impl Device for Wgpu {
         self.map(kernel, inputs, params, shape)
     }
 
-    fn reduce(&self, _op: ReduceOp, x: &Tensor, _axes: &[usize]) -> Result<StorageRef> {
-        missing("reduction", x.dtype())
+    fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        self.fold_axes(op, x, axes)
     }
 
     fn scan(&self, _op: ScanOp, x: &Tensor, _axis: usize) -> Result<StorageRef> {
@@ -77,6 +77,18 @@ impl Device for Wgpu {
     fn clear_cache(&self) {
         self.pool.trim();
         self.clear_staging();
+    }
+
+    fn reduce_kernel(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axes: &[usize],
+    ) -> Result<StorageRef> {
+        self.fold_kernel(kernel, inputs, params, shape, op, axes)
     }
 
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {

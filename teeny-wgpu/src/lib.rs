@@ -47,10 +47,12 @@ mod params;
 mod pipeline;
 mod pool;
 mod random;
+mod reduce;
 mod storage;
 mod stream;
 mod transfer;
 mod walk;
+mod wide;
 
 pub use adapter::{AdapterKind, Capabilities, Choice, Options, Shaders};
 pub use device::{Counters, Wgpu};

@@ -5,7 +5,7 @@
 //! x and y both packed:                                    one axis: the linear index is the address
 //! ```
 
-use teeny_core::{Layout, Shape};
+use teeny_core::{Layout, Result, Shape};
 
 /// Several views of one shape after merging. Sizes may all be 1, then there are no axes left.
 #[derive(Clone, Debug)]
@@ -18,24 +18,34 @@ pub(crate) struct Walk {
 impl Walk {
     /// The views `layouts`, all of shape `shape`. Row-major order is kept.
     pub fn new(shape: &Shape, layouts: &[&Layout]) -> Walk {
-        let mut walk = Walk { sizes: Vec::new(), strides: vec![Vec::new(); layouts.len()] };
-        for (axis, &size) in shape.iter().enumerate().filter(|(_, n)| **n != 1) {
-            let merges = walk.sizes.last().is_some()
-                && layouts.iter().zip(&walk.strides).all(|(l, s)| s.last().is_some_and(|&outer| outer == l.strides()[axis] * size as isize));
-            if merges {
-                if let Some(last) = walk.sizes.last_mut() {
+        let views: Vec<Vec<isize>> = layouts.iter().map(|l| l.strides().to_vec()).collect();
+        Walk::merged(shape.iter().copied().zip(0..), &views)
+    }
+
+    /// The views `layouts` restricted to `axes` of theirs, in that order.
+    pub fn over(shape: &Shape, layouts: &[&Layout], axes: &[usize]) -> Result<Walk> {
+        let sizes: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
+        let part = Shape::new(&sizes)?;
+        let strides = |l: &Layout| axes.iter().map(|&a| l.strides()[a]).collect::<Vec<_>>();
+        // Only shape and strides matter here; the bounds were checked for the whole views.
+        let parts: Vec<Vec<isize>> = layouts.iter().map(|l| strides(l)).collect();
+        Ok(Walk::merged(part.iter().copied().zip(0..), &parts))
+    }
+
+    fn merged(axes: impl Iterator<Item = (usize, usize)>, views: &[Vec<isize>]) -> Walk {
+        let mut walk = Walk { sizes: Vec::new(), strides: vec![Vec::new(); views.len()] };
+        for (size, axis) in axes.filter(|(n, _)| *n != 1) {
+            let merges = !walk.sizes.is_empty()
+                && views.iter().zip(&walk.strides).all(|(v, s)| s.last().is_some_and(|&outer| outer == v[axis] * size as isize));
+            match (merges, walk.sizes.last_mut()) {
+                (true, Some(last)) => {
                     *last *= size;
+                    walk.strides.iter_mut().for_each(|s| _ = s.pop());
                 }
-                for (layout, strides) in layouts.iter().zip(&mut walk.strides) {
-                    if let Some(last) = strides.last_mut() {
-                        *last = layout.strides()[axis];
-                    }
-                }
-            } else {
-                walk.sizes.push(size);
-                for (layout, strides) in layouts.iter().zip(&mut walk.strides) {
-                    strides.push(layout.strides()[axis]);
-                }
+                _ => walk.sizes.push(size),
+            }
+            for (view, strides) in views.iter().zip(&mut walk.strides) {
+                strides.push(view[axis]);
             }
         }
         walk

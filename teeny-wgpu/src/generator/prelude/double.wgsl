@@ -50,3 +50,7 @@ fn f64_to_u64(x: f64) -> u64 {
     if x >= 18446744073709551616.0lf { return 18446744073709551615lu; }
     return u64(x);
 }
+fn inf_f64() -> f64 {
+    var bits = 0x7ff0000000000000lu;
+    return bitcast<f64>(bits);
+}
