@@ -1,6 +1,6 @@
 //! [`Wgpu`] itself: its parts, and the two calls that every kernel of this crate goes through, [`Wgpu::allocate`] and [`Wgpu::dispatch`].
 
-use crate::adapter::{self, AdapterKind, Capabilities, Options};
+use crate::adapter::{self, AdapterKind, Capabilities, Options, Shaders};
 use crate::error::{self, Sticky};
 use crate::params::Params;
 use crate::pipeline::{MAX_BINDINGS, Pipelines, Program};
@@ -9,7 +9,7 @@ use crate::storage::Memory;
 use crate::stream::{Part, Stream};
 use crate::transfer::Staging;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Error, Result, StorageRef, Tensor};
@@ -33,6 +33,9 @@ pub struct Wgpu {
     pub(crate) pool: Arc<Pool>,
     pub(crate) stream: Stream,
     pub(crate) staging: Staging,
+    pub(crate) shaders: Shaders,
+    /// Where gather and scatter note positions outside their axis; made at their first use.
+    pub(crate) fault: OnceLock<wgpu::Buffer>,
     pipelines: Pipelines,
     debug: u8,
 }
@@ -88,7 +91,19 @@ impl Wgpu {
         let pipelines = Pipelines::new(device.clone(), options.shaders, debug);
         let ring = Stream::ring(&device, &pipelines, &capabilities);
         let stream = Stream::new(device.clone(), queue.clone(), pool.clone(), ring);
-        Ok(Arc::new(Wgpu { device, queue, capabilities, sticky, pool, stream, staging: Staging::default(), pipelines, debug }))
+        Ok(Arc::new(Wgpu {
+            device,
+            queue,
+            capabilities,
+            sticky,
+            pool,
+            stream,
+            staging: Staging::default(),
+            shaders: options.shaders,
+            fault: OnceLock::new(),
+            pipelines,
+            debug,
+        }))
     }
 
     /// What each adapter of this machine can do, fast kinds first: the order of [`crate::Choice::Index`].

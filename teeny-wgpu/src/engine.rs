@@ -37,28 +37,28 @@ impl Device for Wgpu {
         self.fold_axes(op, x, axes)
     }
 
-    fn scan(&self, _op: ScanOp, x: &Tensor, _axis: usize) -> Result<StorageRef> {
-        missing("scan", x.dtype())
+    fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        self.scan_along(op, x, axis)
     }
 
     fn matmul(&self, lhs: &Tensor, _rhs: &Tensor) -> Result<StorageRef> {
         missing("matmul", lhs.dtype())
     }
 
-    fn gather(&self, x: &Tensor, _axis: usize, _index: &Tensor) -> Result<StorageRef> {
-        missing("gather", x.dtype())
+    fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        self.gather_along(x, axis, index)
     }
 
-    fn scatter(&self, _mode: ScatterMode, x: &Tensor, _axis: usize, _index: &Tensor, _src: &Tensor) -> Result<StorageRef> {
-        missing("scatter", x.dtype())
+    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        self.scatter_along(mode, x, axis, index, src)
     }
 
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
         self.overwrite(dst, view, src)
     }
 
-    fn sort(&self, x: &Tensor, _axis: usize, _descending: bool) -> Result<(StorageRef, StorageRef)> {
-        missing("sort", x.dtype())
+    fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        self.sort_along(x, axis, descending)
     }
 
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: teeny_core::Key) -> Result<StorageRef> {
@@ -67,7 +67,8 @@ impl Device for Wgpu {
 
     fn synchronize(&self) -> Result<()> {
         self.stream.wait()?;
-        self.sticky.check()
+        self.sticky.check()?;
+        self.check_fault()
     }
 
     fn stats(&self) -> Stats {

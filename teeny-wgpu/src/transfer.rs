@@ -68,9 +68,14 @@ impl Wgpu {
             let packed = Tensor::from_parts(self.packed(x)?, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone());
             return Box::pin(self.read_bytes(&packed, blocking)).await;
         }
+        self.read_buffer(downcast::<Memory>(x.storage())?.buffer(), start as u64, len, blocking).await
+    }
+
+    /// `len` bytes of a buffer from `start` on, a multiple of 4. Submits what was recorded.
+    pub(crate) async fn read_buffer(&self, buffer: &wgpu::Buffer, start: u64, len: usize, blocking: bool) -> Result<Vec<u8>> {
         let bytes = (len as u64).next_multiple_of(4);
         let staging = self.staging_buffer(bytes)?;
-        self.stream.copy(downcast::<Memory>(x.storage())?.buffer(), start as u64, &staging, 0, bytes);
+        self.stream.copy(buffer, start, &staging, 0, bytes);
         self.stream.flush();
         let (sender, receiver) = mpsc::channel();
         let slice = staging.slice(..bytes);

@@ -51,9 +51,9 @@ pub(crate) fn addresses(rank: usize, from: &str, sizes: usize, views: &[(String,
     for axis in (0..rank).rev() {
         let size = generator::param(sizes + axis);
         let index = if axis == 0 { "rest".to_string() } else { format!("(rest % {size})") };
-        let _ = writeln!(text, "    {{ let c = {index};");
+        let _ = writeln!(text, "    {{ let along = {index};");
         for (name, _, strides) in views {
-            let _ = writeln!(text, "    {name} += c * {};", generator::param(strides + axis));
+            let _ = writeln!(text, "    {name} += along * {};", generator::param(strides + axis));
         }
         let _ = writeln!(text, "    }}{}", if axis == 0 { String::new() } else { format!(" rest = rest / {size};") });
     }

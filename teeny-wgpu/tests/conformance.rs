@@ -3,18 +3,23 @@
 mod common;
 
 use std::sync::Arc;
+use teeny_core::DType;
 use teeny_core::conformance::{Report, Suite};
 use teeny_wgpu::{Options, Shaders, Wgpu};
 
 /// What GPUs are forgiven, with reasons.
 fn suite(gpu: &Arc<Wgpu>) -> Suite {
-    Suite::new(gpu).flushes_subnormals().loses_zero_signs()
+    let twice = "the oracle rounds f64 to bf16 and f16 by way of its upper 32 bits, which is twice";
+    Suite::new(gpu).flushes_subnormals().loses_zero_signs().allow("cast", DType::U64, 2.0, twice)
 }
 
 fn run(shaders: Shaders) -> Option<Report> {
     common::gpu()?;
     let gpu = Wgpu::with_options(&Options { shaders, ..Options::default() }).unwrap();
     let mut suite = suite(&gpu);
+    if shaders == Shaders::Trusted {
+        suite = suite.trusts_indices();
+    }
     if let Ok(op) = std::env::var("TEENY_ONLY") {
         suite = suite.only(&op);
     }
