@@ -50,6 +50,9 @@ mod pool;
 mod random;
 mod reduce;
 mod scan;
+#[cfg(test)]
+mod shaders;
+mod softmax;
 mod sort;
 mod storage;
 mod stream;
