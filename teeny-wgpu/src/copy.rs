@@ -58,7 +58,7 @@ impl Wgpu {
             4 => (DType::U32, 1),
             _ => (DType::U32, 2),
         };
-        let walk = Walk::new(src.shape(), &[src.layout(), view]);
+        let walk = Walk::new(src.shape(), &[src.layout(), view]).padded();
         let rank = walk.sizes.len();
         let mut params = Params::new();
         params.push(src.numel() as u32);

@@ -4,7 +4,6 @@
 //! |---------|----------------------------------------------|--------------------------------------|
 //! | scalar  | all strides 0                                | one element                          |
 //! | quad    | row-major, begins at a multiple of 4         | four elements at once, as a vector   |
-//! | linear  | row-major, begins anywhere                   | by the output's linear index         |
 //! | strided | anything else                                | by index arithmetic over merged axes |
 //!
 //! Sizes, strides and offsets are parameters: a new shape of the same rank and classes compiles nothing. A tensor larger than one binding is covered by
@@ -34,8 +33,7 @@ const GRAIN: usize = 256;
 pub(crate) enum Access {
     Scalar = 0,
     Quad = 1,
-    Linear = 2,
-    Strided = 3,
+    Strided = 2,
 }
 
 /// A view that a kernel reads, detached from its tensor.
@@ -154,19 +152,14 @@ impl Plan {
                         let _ = writeln!(text, "    let {name} = {lane};");
                     }
                 }
-                Access::Linear | Access::Strided => {
+                Access::Strided => {
                     for (lane, name) in names.iter().enumerate() {
-                        let place = if access == Access::Linear {
-                            format!("{offset} + i{lane}")
-                        } else {
-                            (0..self.rank).fold(offset.clone(), |sum, axis| format!("{sum} + c{axis}_{lane} * {}", generator::param(at + axis)))
-                        };
+                        let place =
+                            (0..self.rank).fold(offset.clone(), |sum, axis| format!("{sum} + c{axis}_{lane} * {}", generator::param(at + axis)));
                         let _ = writeln!(text, "    let p{input}_{lane} = {place};");
                         let _ = writeln!(text, "    let {name} = {};", types::load(dtype, &array, &format!("p{input}_{lane}")));
                     }
-                    if access == Access::Strided {
-                        at += self.rank;
-                    }
+                    at += self.rank;
                 }
             }
             values.push(names);
@@ -236,7 +229,7 @@ impl Wgpu {
             slots = self.share(&mut views, inputs, &used)?;
         }
         let layouts: Vec<&Layout> = views.iter().map(|v| &v.layout).collect();
-        let walk = Walk::new(shape, &layouts);
+        let walk = Walk::new(shape, &layouts).padded();
         let targets: Vec<usize> = (0..storages.len()).filter(|i| outputs >> i & 1 == 1).collect();
         let numel = shape.numel();
         let mut start = 0;
@@ -287,7 +280,6 @@ impl Wgpu {
             let access = match () {
                 () if walk.is_scalar(v) => Access::Scalar,
                 () if walk.is_linear(v) && offset % 4 == 0 && !shared => Access::Quad,
-                () if walk.is_linear(v) => Access::Linear,
                 () => Access::Strided,
             };
             if slots[v] == parts.len() {

@@ -9,7 +9,7 @@
 //! grow with the number of blocks rather than of elements. The order is fixed by the sizes: results are the same in every run.
 
 use crate::device::{Launch, Wgpu};
-use crate::generator::{self, Body, types};
+use crate::generator::{self, Body, ops, types};
 use crate::params::Params;
 use crate::pipeline::{Key, MAX_BINDINGS, Program};
 use crate::walk::Walk;
@@ -67,7 +67,9 @@ impl Plan {
             inputs.iter().enumerate().map(|(k, i)| (format!("p{i}"), format!("b{i}"), views + k * per_view + 1 + self.kept)).collect();
         text.push_str(&wide::addresses(self.reduced, "r", HEAD + self.kept, &places));
         let loads: Vec<String> = inputs.iter().map(|&i| types::load(kernel.inputs()[i], &format!("in{i}"), &format!("p{i}"))).collect();
-        let _ = writeln!(text, "    return State({}, r);\n}}", wide::widened(dtype, &format!("compute({}).y0", loads.join(", "))));
+        // What is reduced is the kernel's output as it would be stored.
+        let value = ops::rounded(dtype, &format!("compute({}).y0", loads.join(", ")));
+        let _ = writeln!(text, "    return State({}, r);\n}}", wide::widened(dtype, &value));
 
         text.push_str(&if self.by_group { format!("var<workgroup> shared_states: array<State, {THREADS}>;\n") } else { String::new() });
         text.push_str(&wide::main(THREADS));
@@ -172,7 +174,7 @@ impl Wgpu {
         }
         let layouts: Vec<&Layout> = used.iter().map(|&i| inputs[i].layout()).collect();
         let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
-        let (kept, reduced) = (Walk::over(shape, &layouts, &others)?, Walk::over(shape, &layouts, axes)?);
+        let (kept, reduced) = (Walk::over(shape, &layouts, &others)?.padded(), Walk::over(shape, &layouts, axes)?.padded());
         let count: usize = others.iter().map(|&a| shape[a]).product();
         let elements: usize = axes.iter().map(|&a| shape[a]).product();
         if count == 0 {

@@ -58,7 +58,7 @@ impl Wgpu {
         }
         let target = Layout::contiguous(*x.shape());
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
-        let walk = Walk::over(x.shape(), &[x.layout(), &target], &others)?;
+        let walk = Walk::over(x.shape(), &[x.layout(), &target], &others)?.padded();
         let lines = x.numel() / x.shape()[axis];
         let rank = walk.sizes.len();
         let mut slot = Params::new();

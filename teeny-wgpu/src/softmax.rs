@@ -116,7 +116,7 @@ impl Wgpu {
         let target = Layout::contiguous(*x.shape());
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
         let layouts: Vec<&Layout> = inputs.iter().map(|x| x.layout()).chain([&target]).collect();
-        let walk = Walk::over(x.shape(), &layouts, &others)?;
+        let walk = Walk::over(x.shape(), &layouts, &others)?.padded();
         let (rank, count) = (walk.sizes.len(), x.numel() / x.shape()[axis]);
         let mut slot = Params::new();
         slot.int(count as isize);

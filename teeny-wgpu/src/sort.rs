@@ -94,7 +94,7 @@ impl Wgpu {
             return Ok((self.narrow(values, dtype, x)?, places));
         }
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
-        let walk = Walk::over(x.shape(), &[x.layout()], &others)?;
+        let walk = Walk::over(x.shape(), &[x.layout()], &others)?.padded();
         let rank = walk.sizes.len();
         let mut slot = Params::new();
         [numel as isize, length as isize, x.layout().strides()[axis], 0].into_iter().for_each(|n| _ = slot.int(n));

@@ -51,6 +51,17 @@ impl Walk {
         walk
     }
 
+    /// The same with axes of size 1 in front, so that there are 0, 1, 2, 4 or 8: fewer numbers of axes mean fewer shaders.
+    pub fn padded(mut self) -> Walk {
+        let missing = match self.sizes.len() {
+            n @ 0..=2 => n,
+            n => n.next_power_of_two(),
+        } - self.sizes.len();
+        self.sizes.splice(0..0, std::iter::repeat_n(1, missing));
+        self.strides.iter_mut().for_each(|s| _ = s.splice(0..0, std::iter::repeat_n(0, missing)).count());
+        self
+    }
+
     /// True if view `v` has the same element everywhere.
     pub fn is_scalar(&self, v: usize) -> bool {
         self.strides[v].iter().all(|&s| s == 0)
@@ -60,7 +71,7 @@ impl Walk {
     pub fn is_linear(&self, v: usize) -> bool {
         let mut step = 1;
         self.sizes.iter().zip(&self.strides[v]).rev().all(|(&n, &s)| {
-            let fits = s == step;
+            let fits = s == step || n == 1;
             step *= n as isize;
             fits
         })

@@ -17,9 +17,11 @@ fn run(shaders: Shaders) -> Option<Report> {
     common::gpu()?;
     let gpu = Wgpu::with_options(&Options { shaders, ..Options::default() }).unwrap();
     let mut suite = suite(&gpu);
-    if shaders == Shaders::Trusted {
-        suite = suite.trusts_indices();
-    }
+    // The types of the second run stand for their classes: packed, whole, rounded.
+    suite = match shaders {
+        Shaders::Trusted => suite.trusts_indices(),
+        Shaders::Checked => suite.dtypes(&[DType::Bool, DType::I8, DType::U32, DType::F16, DType::F32]),
+    };
     if let Ok(op) = std::env::var("TEENY_ONLY") {
         suite = suite.only(&op);
     }

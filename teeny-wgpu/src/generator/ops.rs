@@ -34,7 +34,7 @@ fn wrap(dtype: DType, e: String) -> String {
 }
 
 /// The rounding that a value of a 16-bit float undergoes where it is stored or cast.
-fn rounded(dtype: DType, e: &str) -> String {
+pub(crate) fn rounded(dtype: DType, e: &str) -> String {
     match dtype {
         DType::F16 => format!("round_f16({e})"),
         DType::BF16 => format!("round_bf16({e})"),
@@ -68,9 +68,6 @@ pub(crate) fn literal(value: Scalar, dtype: DType) -> Option<String> {
 }
 
 /// `x` of type `from` as type `to`.
-///
-/// # Errors
-/// Never for the types that the adapter has; kept fallible with its siblings.
 pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     let source = rounded(from, x);
     let (f, t) = (types::value(from), types::value(to));
