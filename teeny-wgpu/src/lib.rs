@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! engine        impl Device: which room does what
-//! elementwise copy random transfer …           one family of kernels each
+//! elementwise reduce scan index sort softmax    one family of kernels each, and copy random transfer
+//! walk wide     merged axes; results one element at a time
 //! generator/    Kernel → WGSL; prelude/*.wgsl   the functions that shaders call
 //! device        Wgpu: allocate, dispatch        the two calls that all kernels go through
 //! pipeline      WGSL → pipelines, cached by key
@@ -34,6 +35,26 @@
 //! # What costs what
 //! Work is recorded and submitted in batches of 64 launches; only reading and [`teeny_core::Device::synchronize`] wait. Mistakes that wgpu reports late are
 //! returned by the next fallible call. `TEENY_DEBUG=1` prints a line per launch, `TEENY_DEBUG=3` every shader with line numbers.
+//!
+//! # Types
+//! From the conformance run on llvmpipe (Mesa 22.3.6): `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
+//!
+//! | | bool | u8 u16 i8 i16 | u32 i32 | u64 i64 | f16 bf16 | f32 | f64 |
+//! |---|---|---|---|---|---|---|---|
+//! | transfers, copies, views, assignment, joining | + | + | + | + | + | + | + |
+//! | arithmetic, comparisons, rounding, casts | + | + | + | + | + | + | + |
+//! | exp log sin tanh erf pow rem … | | + | + | + | + | + | - |
+//! | sum prod max min argmax any all, scans | + | + | + | + | + | + | + |
+//! | gather, scatter, sort, topk | + | + | + | + | + | + | + |
+//! | random numbers | + | + | + | + | + | + | - |
+//! | softmax and its gradient | | | | | + | + | - |
+//!
+//! 64-bit types need an adapter with 64-bit arithmetic (not a browser); elsewhere every operation on them is refused with a hint. 16-bit floats are stored
+//! packed and computed in f32 everywhere. Matrix products are refused until the rooms for them are built, and convolution with them.
+//!
+//! # Bounds
+//! Elementwise kernels cover tensors larger than one binding by windows. The other families reach one binding (128 MiB is the least that WebGPU promises)
+//! and refuse more. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does.
 #![deny(unsafe_code)] // one gate in `pipeline` allows it
 
 mod adapter;

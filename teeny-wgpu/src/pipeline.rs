@@ -153,3 +153,24 @@ fn trusted(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) 
 fn numbered(label: &str, source: &str) -> String {
     source.lines().enumerate().fold(format!("// {label}"), |text, (i, line)| format!("{text}\n{:4} {line}", i + 1))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::Wgpu;
+    use crate::device::Launch;
+    use crate::params::Params;
+    use crate::pipeline::{Key, Program};
+    use teeny_core::ErrorKind;
+
+    #[test]
+    fn a_shader_that_does_not_compile_is_an_error_with_its_line_and_the_device_goes_on() {
+        let Ok(gpu) = Wgpu::new() else { return };
+        let broken = Program { key: Key::new("broken", []), wgsl: &|| Ok("@compute @workgroup_size(1)\nfn main() { let x = nothing; }".to_string()) };
+        let launch = Launch { program: broken, inputs: &[], outputs: &[], params: &Params::new(), groups: [1; 3] };
+        let error = gpu.dispatch(&launch).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Internal);
+        assert!(error.to_string().contains("\"broken\" was rejected") && error.to_string().contains("   2 fn main()"), "{error}");
+        let storage = gpu.allocate(4, teeny_core::DType::F32).unwrap();
+        assert_eq!(storage.len(), 4);
+    }
+}

@@ -4,7 +4,7 @@ mod common;
 
 use common::gpu;
 use teeny_core::{DType, Device, ErrorKind, Tensor};
-use teeny_wgpu::{Choice, Options, Wgpu};
+use teeny_wgpu::{Choice, Options, Shaders, Wgpu};
 
 #[test]
 fn every_type_survives_the_round_trip() {
@@ -153,4 +153,36 @@ fn types_that_the_adapter_lacks_are_refused_with_an_alternative() {
     let error = x.cast(DType::I64).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("i64") && error.to_string().contains("hint: cast to i32"), "{error}");
+}
+
+#[test]
+fn a_position_outside_its_axis_is_reported_at_the_call_or_at_synchronize() {
+    let Some(_) = gpu() else { return };
+    for shaders in [Shaders::Checked, Shaders::Trusted] {
+        let gpu = Wgpu::with_options(&Options { shaders, ..Options::default() }).unwrap();
+        let x = Tensor::new([1.0f32, 2.0, 3.0], &gpu).unwrap();
+        let result = x.gather(0, &Tensor::new([0i32, 7], &gpu).unwrap());
+        let error = match shaders {
+            Shaders::Checked => result.unwrap_err(),
+            Shaders::Trusted => {
+                assert_eq!(result.unwrap().to_vec::<f32>().unwrap(), [1.0, 0.0], "nothing outside is read");
+                gpu.synchronize().unwrap_err()
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::Index, "{error}");
+        assert!(gpu.synchronize().is_ok(), "an error is reported once");
+    }
+}
+
+#[test]
+fn long_lines_are_sorted_and_summed() {
+    let Some(gpu) = gpu() else { return };
+    let values: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5003) as f32).collect();
+    let x = Tensor::from_slice(&values, 5000, &gpu).unwrap();
+    let (sorted, _) = x.sort(0, false).unwrap();
+    let mut expected = values.clone();
+    expected.sort_by(f32::total_cmp);
+    assert_eq!(sorted.to_vec::<f32>().unwrap(), expected);
+    let ones = Tensor::full(3_000_000, 1.0, DType::F32, &gpu).unwrap();
+    assert_eq!(ones.sum_all().unwrap().item::<f32>().unwrap(), 3e6);
 }
