@@ -79,7 +79,7 @@ fn register_backends() {
         }
     };
     #[cfg(feature = "cpu")]
-    add("cpu", || Ok(teeny_core::Reference::new()));
+    add("cpu", || Ok(teeny_cpu::Cpu::new()));
     #[cfg(feature = "wgpu")]
     add("wgpu", || Ok(teeny_wgpu::Wgpu::new()?));
     let _ = &mut add; // unused without backends
