@@ -22,6 +22,7 @@ fn equal_nodes_are_stored_once_and_unused_ones_dropped() {
 }
 
 #[test]
+#[allow(clippy::erasing_op)] // zeros are what the test is about
 fn constants_are_folded_and_neutral_elements_vanish() {
     let same: [fn(Expr<'_>) -> Expr<'_>; 6] =
         [|x| x * 1.0, |x| x / 1.0, |x| x - 0.0, |x| -(-x), |x| x.pow(1.0), |x| x.cast(DType::F64).cast(DType::F32)];
