@@ -104,7 +104,7 @@ pub(crate) fn erf<V: F32s>(x: V) -> V {
     let small = x.fma(q, x);
     let p = poly(
         V::splat(4.0).min(a),
-        [-1.692_047_4e-4, 1.129_488_3, 0.633_400_86, 0.108_220_384, -0.025_080_616, 0.004_156_254_7, -4.313_935e-4, 2.082_861_6e-5],
+        [-1.692_047_4e-4, 1.129_488_3, 0.633_400_86, 0.108_220_38, -0.025_080_616, 0.004_156_254_7, -4.313_935e-4, 2.082_861_6e-5],
     );
     let large = V::splat(1.0).sub(exp(V::splat(0.0).sub(p))).xor_sign(x);
     V::select(a.lt(V::splat(0.9)), V::select(x.eq(V::splat(0.0)), x, small), large)
@@ -148,14 +148,6 @@ pub(crate) fn cos<V: F32s>(x: V) -> V {
     trig(x, 1)
 }
 
-/// `1 / (1 + e^-x)`, through `t = e^-|x|` so that neither side overflows.
-#[inline(always)]
-pub(crate) fn sigmoid<V: F32s>(x: V) -> V {
-    let one = V::splat(1.0);
-    let t = exp(V::splat(0.0).sub(x.abs()));
-    V::select(x.lt(V::splat(0.0)), t, one).div(one.add(t))
-}
-
 /// Declares the function types of this file for `simd::loops`.
 macro_rules! functions {
     ($($name:ident => $f:ident),* $(,)?) => {$(
@@ -170,7 +162,7 @@ macro_rules! functions {
     )*};
 }
 
-functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, Sigmoid => sigmoid, SinSmall => sin, CosSmall => cos }
+functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, SinSmall => sin, CosSmall => cos }
 
 /// `y[i] = sin x[i]` or `cos x[i]`: the vector loop, then std in f64 for what lies beyond `TRIG_LIMIT`.
 ///
@@ -191,7 +183,7 @@ pub(crate) unsafe fn map_trig(level: Level, cosine: bool, x: *const f32, y: *mut
             let mut saved = [0.0f32; BLOCK];
             if level.run(AnyLarge(input)) {
                 for (i, &v) in input.iter().enumerate() {
-                    if !(v.abs() <= TRIG_LIMIT) {
+                    if beyond(v) {
                         large[many] = i as u16;
                         saved[many] = v;
                         many += 1;
@@ -212,7 +204,13 @@ pub(crate) unsafe fn map_trig(level: Level, cosine: bool, x: *const f32, y: *mut
     }
 }
 
-/// Whether any value lies beyond `TRIG_LIMIT` or is NaN.
+/// Whether `v` is too large for `trig`, or NaN.
+#[inline(always)]
+fn beyond(v: f32) -> bool {
+    v.is_nan() | (v.abs() > TRIG_LIMIT)
+}
+
+/// Whether any value is `beyond`.
 struct AnyLarge<'a>(&'a [f32]);
 
 impl Work for AnyLarge<'_> {
@@ -221,7 +219,7 @@ impl Work for AnyLarge<'_> {
     fn run<V: F32s>(self) -> bool {
         let mut outside = 0u32;
         for &v in self.0 {
-            outside |= u32::from(!(v.abs() <= TRIG_LIMIT));
+            outside |= u32::from(beyond(v));
         }
         outside != 0
     }

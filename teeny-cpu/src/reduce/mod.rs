@@ -123,8 +123,10 @@ impl Job<'_> {
             });
             acc
         };
-        // SAFETY (of the writes below): row < outer, and each row is written by one chunk.
-        let write = |row: usize, acc: R::Acc| unsafe { *out.get().add(row) = R::finish(acc) };
+        let write = |row: usize, acc: R::Acc| {
+            // SAFETY: row < outer, and each row is written by one chunk.
+            unsafe { *out.get().add(row) = R::finish(acc) }
+        };
         if outer * length < THREAD && length >= 64 {
             return Scratch::with(|scratch| {
                 (0..outer).for_each(|row| write(row, (0..blocks).map(|b| block(scratch, row, b)).fold(R::START, R::join)));
