@@ -38,7 +38,7 @@ pub struct Choice {
 pub fn choose(name: &str) -> Result<Choice> {
     register_backends();
     if name != "auto" {
-        return named(name, &format!("--device {name}"));
+        return named(name, "asked for by name");
     }
     if let Some(wanted) = std::env::var_os("TEENY_DEVICE").filter(|v| !v.is_empty()) {
         let wanted = wanted.to_string_lossy();

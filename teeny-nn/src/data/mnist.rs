@@ -1,6 +1,6 @@
 //! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX files.
 //!
-//! Pixels stay bytes in host memory; [`super::loader`] makes tensors of a batch at a time. Where the files come from (a folder, a
+//! Pixels stay bytes in host memory; [`super::DataLoader`] makes tensors of a batch at a time. Where the files come from (a folder, a
 //! download) is the caller's business.
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
