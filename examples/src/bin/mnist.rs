@@ -83,7 +83,7 @@ fn model(arch: Arch, store: &Store, (height, width): (usize, usize)) -> Result<S
             Ok(Sequential::new().then(fc1).then(Activation::Relu).then(fc2))
         }
         Arch::Cnn => {
-            let after = |size: usize| (size - 2) / 2; // a 3x3 convolution and a pooling by 2
+            let after = |size: usize| size.saturating_sub(2) / 2; // a 3x3 convolution and a pooling by 2
             let (h, w) = (after(after(height)), after(after(width)));
             Ok(Sequential::new()
                 .then(move |x: &Tensor| x.reshape([-1, 1, height as isize, width as isize])) // (N, 1, 28, 28)

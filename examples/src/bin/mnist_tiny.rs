@@ -1,8 +1,7 @@
 //! MNIST in one file, with three crates: tensors, the CPU, gradients. No layers, no optimizer, no data library.
 //!
-//!     cargo run --release --bin mnist_tiny [FOLDER WITH MNIST'S FOUR .gz FILES]
-//!
-//! Without a folder (or `TEENY_DATA`) it trains on 1,797 small digits that are part of the program. `mnist.rs` is the grown-up version.
+//! `cargo run --release --bin mnist_tiny [FOLDER]`, where the folder has MNIST's four .gz files. Without one (or `TEENY_DATA`) it trains on
+//! 1,797 small digits that are part of the program. `mnist.rs` is the grown-up version.
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
