@@ -1,6 +1,8 @@
 //! What the tests share: a device, values that avoid kinks, and closeness.
 #![allow(dead_code)]
 
+pub mod cases;
+
 use std::sync::Arc;
 use teeny_autograd::Autograd;
 use teeny_core::{IntoShape, Reference, Tensor, ToDevice};

@@ -1,0 +1,130 @@
+//! Every differentiable operation once: what a23 checks against differences, and a30 a second time.
+
+use super::{positive, values};
+use teeny_core::{DType, Expr, Result, Tensor, ToDevice, Window, map};
+
+/// One operation on inputs of given shapes.
+pub struct Case {
+    pub name: &'static str,
+    pub f: fn(&[Tensor]) -> Result<Tensor>,
+    pub shapes: &'static [&'static [usize]],
+    pub positive: bool,
+}
+
+impl Case {
+    /// Inputs in the case's shapes, or in the shapes `base` makes of them.
+    pub fn inputs(&self, device: &(impl ToDevice + ?Sized), base: impl Fn(&[usize]) -> Vec<usize>) -> Vec<Tensor> {
+        let fill = |shape: &&[usize]| if self.positive { positive(base(shape), device) } else { values(base(shape), device) };
+        self.shapes.iter().map(fill).collect()
+    }
+}
+
+macro_rules! cases {
+    ($shapes:expr, $positive:expr; $($name:literal $f:expr;)*) => { vec![$(Case { name: $name, f: $f, shapes: $shapes, positive: $positive }),*] };
+}
+
+fn index(x: &Tensor, positions: &[i64], shape: &[usize]) -> Result<Tensor> {
+    Tensor::from_slice(positions, shape, x)
+}
+
+const PAIR: &[usize] = &[2, 3];
+
+/// All of them.
+pub fn all() -> Vec<Case> {
+    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), windows()].into_iter().flatten().collect()
+}
+
+fn elementwise() -> Vec<Case> {
+    cases! { &[&[3, 5]], false;
+        "neg" |x| x[0].neg(); "abs" |x| x[0].abs(); "sign" |x| x[0].sign(); "recip" |x| x[0].recip(); "square" |x| x[0].square();
+        "exp" |x| x[0].exp(); "exp2" |x| x[0].exp2(); "expm1" |x| x[0].expm1();
+        "sin" |x| x[0].sin(); "cos" |x| x[0].cos(); "tan" |x| x[0].mul(0.5)?.tan(); "atan" |x| x[0].atan(); "tanh" |x| x[0].tanh();
+        "asin" |x| x[0].mul(0.5)?.asin(); "acos" |x| x[0].mul(0.5)?.acos(); "sinh" |x| x[0].sinh(); "cosh" |x| x[0].cosh(); "erf" |x| x[0].erf();
+        "floor" |x| x[0].floor(); "ceil" |x| x[0].ceil(); "round" |x| x[0].round(); "trunc" |x| x[0].trunc();
+        "sigmoid" |x| x[0].sigmoid(); "relu" |x| x[0].relu(); "relu6" |x| x[0].mul(6)?.relu6(); "selu" |x| x[0].selu();
+        "gelu" |x| x[0].gelu(); "gelu_tanh" |x| x[0].gelu_tanh(); "silu" |x| x[0].silu(); "softplus" |x| x[0].softplus();
+        "log_sigmoid" |x| x[0].log_sigmoid(); "mish" |x| x[0].mish(); "softsign" |x| x[0].softsign(); "hardsigmoid" |x| x[0].mul(3)?.hardsigmoid();
+        "hardswish" |x| x[0].mul(3)?.hardswish(); "hardtanh" |x| x[0].hardtanh(); "leaky_relu" |x| x[0].leaky_relu(0.1); "elu" |x| x[0].elu(0.7);
+        "clamp" |x| x[0].clamp(-0.6, 0.7); "number_left" |x| Ok((2.0 / &x[0]) - (1.5 - &x[0])); "pow_int" |x| x[0].pow(3); "pow_zero" |x| x[0].pow(0);
+        "masked_fill" |x| x[0].masked_fill(&x[0].gt(0.1)?, 2.0); "copy" |x| x[0].copy(); "fused" |x| map([&x[0]], |[x]| (x.sin() * x.exp()).tanh());
+    }
+}
+
+fn positives() -> Vec<Case> {
+    cases! { &[&[3, 5]], true;
+        "sqrt" |x| x[0].sqrt(); "rsqrt" |x| x[0].rsqrt(); "log" |x| x[0].log(); "log2" |x| x[0].log2(); "log1p" |x| x[0].log1p(); "pow_number" |x| x[0].pow(1.7);
+    }
+}
+
+fn binaries() -> Vec<Case> {
+    let mut all = cases! { &[&[3, 5], &[3, 5]], false;
+        "add" |x| x[0].add(&x[1]); "sub" |x| x[0].sub(&x[1]); "mul" |x| x[0].mul(&x[1]); "div" |x| x[0].div(&x[1].add(3)?);
+        "maximum" |x| x[0].maximum(&x[1].neg()?); "minimum" |x| x[0].minimum(&x[1].neg()?);
+        "rem" |x| x[0].rem(&x[1].add(2.5)?); "floor_div" |x| x[0].floor_div(&x[1].add(2.5)?);
+        "select" |x| x[0].gt(0.1)?.select(&x[0], &x[1]); "lerp" |x| x[0].lerp(&x[1], 0.3); "same_operand_twice" |x| x[0].mul(&x[0])?.add(&x[1]);
+        "cat" |x| Tensor::cat(&[&x[0], &x[1]], 1); "stack" |x| Tensor::stack(&[&x[0], &x[1]], 0);
+    };
+    all.extend(cases! { &[&[3, 5], &[3, 5]], true; "pow" |x| x[0].pow(&x[1]); });
+    all.extend(cases! { &[&[3, 5], &[3, 5], &[3, 5]], false;
+        "lerp_tensor" |x| x[0].lerp(&x[1], &x[2]); "three" |x| map([&x[0], &x[1], &x[2]], |[a, b, c]| (a * b + c).sigmoid() * b);
+    });
+    all.extend(cases! { &[PAIR; 8], false; "eight_inputs" |x| {
+        map([&x[0], &x[1], &x[2], &x[3], &x[4], &x[5], &x[6], &x[7]], |[a, b, c, d, e, f, g, h]: [Expr<'_>; 8]| (a * b + c * d + e * f - g * h).sin())
+    }; });
+    all
+}
+
+fn reductions() -> Vec<Case> {
+    cases! { &[&[3, 4, 5]], false;
+        "sum" |x| x[0].sum(1); "sum_two_axes" |x| x[0].sum([0, 2]); "sum_all" |x| x[0].sum_all(); "sum_keepdim" |x| x[0].sum_keepdim(0);
+        "mean" |x| x[0].mean(-1); "prod" |x| x[0].prod(1); "prod_two_axes" |x| x[0].prod([0, 2]); "max" |x| x[0].max(1); "max_all" |x| x[0].max_all();
+        "min" |x| x[0].min([0, 1]); "var" |x| x[0].var(1, 1); "std" |x| x[0].std([0, 2], 0); "logsumexp" |x| x[0].logsumexp(2);
+        "cumsum" |x| x[0].cumsum(1); "cumprod" |x| x[0].cumprod(-1); "softmax" |x| x[0].softmax(1); "log_softmax" |x| x[0].log_softmax(-1);
+        "sort" |x| Ok(x[0].sort(1, true)?.0); "topk" |x| Ok(x[0].topk(2, -1, true)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);
+        "repeat" |x| x[0].repeat([2, 1, 1]); "pad" |x| x[0].pad(&[(0, 0), (1, 2), (0, 1)], 0.5); "unfold" |x| x[0].unfold(2, 3, 1);
+        "overlapping_windows_squared" |x| x[0].unfold(1, 2, 1)?.square(); "diagonal" |x| x[0].diagonal(1, 1, 2);
+    }
+}
+
+fn products() -> Vec<Case> {
+    let mut all = cases! { &[&[2, 3, 4], &[2, 4, 5]], false; "matmul_batched" |x| x[0].matmul(&x[1]); };
+    all.extend(cases! { &[&[3, 4], &[4, 5]], false; "matmul" |x| x[0].matmul(&x[1]); });
+    all.extend(cases! { &[&[2, 3, 4], &[4, 5]], false; "matmul_shared_rhs" |x| x[0].matmul(&x[1]); });
+    all.extend(cases! { &[&[3, 4], &[2, 4, 5]], false; "matmul_shared_lhs" |x| x[0].matmul(&x[1]); });
+    all.extend(cases! { &[&[2, 1, 3, 4], &[3, 4, 2]], false; "matmul_both_shared" |x| x[0].matmul(&x[1]); });
+    all.extend(cases! { &[&[4, 4]], false; "matmul_self" |x| x[0].matmul(&x[0].t()?); });
+    all
+}
+
+fn indexing() -> Vec<Case> {
+    let mut all = cases! { &[&[4, 3]], false;
+        "gather" |x| x[0].gather(0, &index(&x[0], &[0, 3, 3, 1, 1, 1], &[2, 3])?); "index_select" |x| x[0].index_select(0, &index(&x[0], &[3, 0, 3], &[3])?);
+    };
+    all.extend(cases! { &[&[4, 3], &[3, 3]], false;
+        "scatter" |x| x[0].scatter(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1]);
+        "scatter_add" |x| x[0].scatter_add(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1]);
+        "scatter_max" |x| x[0].scatter_max(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1].neg()?);
+        "scatter_min" |x| x[0].scatter_min(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1].neg()?);
+        "slice_assign" |x| x[0].contiguous()?.slice_assign(0, 1.., &x[1]);
+        "assign" |x| x[0].contiguous()?.assign(|x| x.flip(0)?.slice(0, ..3), &x[1]);
+        "assign_to_constant" |x| Tensor::zeros((4, 3), DType::F64, &x[0])?.slice_assign(0, ..3, &x[1])?.mul(&x[0]);
+    });
+    all
+}
+
+fn windows() -> Vec<Case> {
+    let mut all = cases! { &[&[2, 4, 5, 6], &[4, 2, 3, 2]], false;
+        "conv2d" |x| x[0].conv(&x[1], &Window::new(2).stride(2).padding(1).groups(2));
+        "conv2d_dilated" |x| x[0].conv(&x[1], &Window::new(2).dilation(2).padding(2).groups(2));
+    };
+    all.extend(cases! { &[&[2, 2, 6], &[3, 2, 3]], false; "conv1d" |x| x[0].conv(&x[1], &Window::new(1)); });
+    all.extend(cases! { &[&[1, 3, 4], &[3, 2, 3]], false; "conv_transpose" |x| x[0].conv_transpose(&x[1], &Window::new(1).stride(2), &[9]); });
+    all.extend(cases! { &[&[2, 3, 4], &[2, 2, 6]], false;
+        "conv_weight_grad" |x| x[0].conv_weight_grad(&x[1], &Window::new(1), &teeny_core::Shape::new(&[3, 2, 3])?);
+    });
+    all.extend(cases! { &[&[2, 5, 6]], false;
+        "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
+        "avg_pool_overlapping" |x| x[0].avg_pool(&[3], &Window::new(1)); "max_pool_overlapping" |x| x[0].max_pool(&[3], &Window::new(1));
+    });
+    all
+}
