@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use teeny_core::file::replace;
 use teeny_core::{DType, Tensor};
-use teeny_nn::state::{Archive, replace, write};
+use teeny_nn::state::{Archive, write};
 use teeny_nn::{Init, Linear, Store};
 
 /// A folder that disappears with the test.
