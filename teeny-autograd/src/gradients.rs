@@ -102,16 +102,6 @@ impl Gradients {
         Ok(())
     }
 
-    /// [`Gradients::accumulate`] as an expression.
-    ///
-    /// # Errors
-    /// If the device fails.
-    #[track_caller]
-    pub fn add(mut self, other: &Gradients) -> Result<Gradients> {
-        self.accumulate(other)?;
-        Ok(self)
-    }
-
     /// Every gradient replaced by `f` of it, e.g. a multiple for clipping by the global norm.
     ///
     /// # Errors

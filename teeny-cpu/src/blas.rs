@@ -1,4 +1,4 @@
-//! BLAS-style entry points on plain slices, row-major: [`axpy`], [`gemv`] and [`gemm`] for f32 and f64. No tensors, no device.
+//! BLAS-style entry points on plain slices, row-major: [`axpy`], [`gemv`] and [`gemm()`] for f32 and f64. No tensors, no device.
 //!
 //! As in BLAS, `beta = 0` means that the old contents are not read: NaN in them does not survive.
 

@@ -2,7 +2,8 @@
 //!
 //! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval stated, then rounded to
 //! f32); each set names its error before rounding. Specials follow IEEE 754 and C99: NaN gives NaN, infinities and signed
-//! zeros are kept. What is missing here (pow, tan, atan …) goes through f64 per element in `scalar_math`.
+//! zeros are kept. Measured on every 101st bit pattern, distance to the rounded f64 value: exp, exp2, log, tanh and erf at most 1 ulp,
+//! sin and cos at most 2 (`vecmath_tests`). What is missing here (pow, tan, atan …) goes through f64 per element in `elementwise::float`.
 
 use crate::simd::loops::{Unary, map1};
 use crate::simd::{F32s, Level, Work};
@@ -39,7 +40,7 @@ fn exp_core<V: F32s>(r: V) -> V {
     r.mul(r).fma(q, r).add(V::splat(1.0))
 }
 
-/// `e^x`. Worst error 1.0 ulp (sweep of all patterns).
+/// `e^x`.
 #[inline(always)]
 pub(crate) fn exp<V: F32s>(x: V) -> V {
     // Beyond these bounds the answer is 0 or inf; a NaN passes both because the second operand wins.

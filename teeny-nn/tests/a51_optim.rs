@@ -128,6 +128,26 @@ fn a51_plain_sgd_is_the_hand_written_loop_bit_for_bit() {
 }
 
 #[test]
+fn a51_sixteen_bit_parameters_keep_their_state_in_f32() {
+    for dtype in [DType::BF16, DType::F16] {
+        let store = Store::with_dtype(&device(), dtype);
+        let params = params(&store, &[Tensor::ones((3,), DType::F32, store.device()).unwrap()]);
+        let small = Tensor::full((3,), 1e-3, dtype, store.device()).unwrap();
+        let optimizers: [Box<dyn Optimizer>; 2] = [Box::new(Sgd::new(params.clone(), 1.0).momentum(0.9)), Box::new(Adam::new(params.clone(), 0.01))];
+        for mut optimizer in optimizers {
+            let before = values(&params[0].value())[0];
+            for _ in 0..10 {
+                optimizer.step_by(&mut |_| Ok(small.clone())).unwrap();
+            }
+            let after = params[0].value();
+            assert_eq!(after.dtype(), dtype);
+            // a velocity of 0.001 (1 + 0.9 + ..) and ten steps of 0.01: both are far above the resolution of 16 bits
+            assert!((0.02..0.15).contains(&(before - values(&after)[0])), "{dtype}: {before} to {after}");
+        }
+    }
+}
+
+#[test]
 fn a51_a_missing_gradient_changes_nothing_and_is_named() {
     let store = Store::new(&device());
     let ones = Tensor::ones((2,), DType::F32, store.device()).unwrap();

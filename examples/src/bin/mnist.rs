@@ -83,7 +83,7 @@ fn model(arch: Arch, store: &Store, (height, width): (usize, usize)) -> Result<S
             Ok(Sequential::new().then(fc1).then(Activation::Relu).then(fc2))
         }
         Arch::Cnn => {
-            let after = |size: usize| (size - 2) / 2; // a 3x3 convolution and a pooling by 2
+            let after = |size: usize| size.saturating_sub(2) / 2; // a 3x3 convolution and a pooling by 2
             let (h, w) = (after(after(height)), after(after(width)));
             Ok(Sequential::new()
                 .then(move |x: &Tensor| x.reshape([-1, 1, height as isize, width as isize])) // (N, 1, 28, 28)
@@ -140,10 +140,15 @@ fn train(options: &Options, store: &Store, model: &impl Module, training: &Image
     Ok(losses)
 }
 
-/// Moves losses from the device to `losses`; one that is NaN or infinite ends the training.
+/// Moves losses from the device to `losses`, in one transfer; one that is NaN or infinite ends the training.
 fn read(unread: &mut Vec<Tensor>, losses: &mut Vec<f64>) -> Result<()> {
-    for loss in unread.drain(..) {
-        losses.push(require_finite("loss", loss.item::<f32>()?.into(), losses.len())?);
+    if unread.is_empty() {
+        return Ok(());
+    }
+    let values = Tensor::stack(&unread.iter().collect::<Vec<_>>(), 0)?.to_vec::<f32>()?; // (READ_EVERY)
+    unread.clear();
+    for loss in values {
+        losses.push(require_finite("loss", loss.into(), losses.len())?);
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! MNIST in one file, with three crates: tensors, the CPU, gradients. No layers, no optimizer, no data library.
 //!
-//!     cargo run --release --bin mnist_tiny [FOLDER WITH MNIST'S FOUR .gz FILES]
-//!
-//! Without a folder (or `TEENY_DATA`) it trains on 1,797 small digits that are part of the program. `mnist.rs` is the grown-up version.
+//! `cargo run --release --bin mnist_tiny [FOLDER]`, where the folder has MNIST's four .gz files. Without one (or `TEENY_DATA`) it trains on
+//! 1,797 small digits that are part of the program. `mnist.rs` is the grown-up version.
 #![forbid(unsafe_code)]
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::Instant;
 use teeny_autograd::{Autograd, Grad, no_grad};
@@ -122,126 +122,11 @@ fn idx(file: &[u8]) -> Result<(Vec<usize>, &[u8])> {
     if numel == Some(values.len()) { Ok((sizes, values)) } else { Err(error()) }
 }
 
-/// The content of a gzip file (RFC 1951 and 1952), so that this file needs no other crate. The checksum is not looked at.
+/// The content of a gzip file.
 fn inflate(file: &[u8]) -> Result<Vec<u8>> {
-    let damaged = || Error::format("not a gzip file, or not all of it");
-    let [0x1f, 0x8b, 8, flags @ (0 | 8), _, _, _, _, _, _, rest @ ..] = file else { return Err(damaged()) };
-    let name = if *flags == 8 { rest.iter().position(|b| *b == 0).ok_or_else(damaged)? + 1 } else { 0 };
-    let mut bits = Bits { bytes: &rest[name..], at: 0 };
-    bits.inflate().ok_or_else(damaged)
-}
-
-/// A deflate stream, read bit by bit from the lowest bit of each byte.
-struct Bits<'a> {
-    bytes: &'a [u8],
-    at: usize,
-}
-
-/// How many codes there are of each length, and the symbols in the order of their codes.
-type Codes = ([usize; 16], Vec<usize>);
-
-impl Bits<'_> {
-    fn take(&mut self, count: usize) -> Option<usize> {
-        let mut value = 0;
-        for i in 0..count {
-            value |= usize::from(self.bytes.get(self.at / 8)? >> (self.at % 8) & 1) << i;
-            self.at += 1;
-        }
-        Some(value)
+    let mut bytes = Vec::new();
+    match flate2::read::GzDecoder::new(file).read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(Error::format(format!("not a gzip file, or not all of it: {error}"))),
     }
-
-    /// Codes of one length are consecutive numbers, so the length and the number say which symbol it is.
-    fn symbol(&mut self, (counts, symbols): &Codes) -> Option<usize> {
-        let (mut code, mut first, mut before) = (0, 0, 0);
-        for count in &counts[1..] {
-            code |= self.take(1)?;
-            if code < first + count {
-                return symbols.get(before + code - first).copied();
-            }
-            before += count;
-            first = (first + count) << 1;
-            code <<= 1;
-        }
-        None
-    }
-
-    fn inflate(&mut self) -> Option<Vec<u8>> {
-        let mut out = Vec::new();
-        loop {
-            let last = self.take(1)? == 1;
-            match self.take(2)? {
-                0 => {
-                    self.at = self.at.next_multiple_of(8);
-                    let size = self.take(16)?;
-                    let from = self.at / 8 + 2; // the size is there twice
-                    out.extend_from_slice(self.bytes.get(from..from + size)?);
-                    self.at = 8 * (from + size);
-                }
-                1 => {
-                    let lengths = [vec![8; 144], vec![9; 112], vec![7; 24], vec![8; 8]].concat();
-                    self.block(&mut out, &codes(&lengths), &codes(&[5; 30]))?;
-                }
-                2 => {
-                    let (literals, distances, count) = (self.take(5)? + 257, self.take(5)? + 1, self.take(4)? + 4);
-                    let mut lengths = vec![0; 19];
-                    for place in [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15].into_iter().take(count) {
-                        lengths[place] = self.take(3)?;
-                    }
-                    let meta = codes(&lengths);
-                    lengths.clear();
-                    while lengths.len() < literals + distances {
-                        let (length, times) = match self.symbol(&meta)? {
-                            16 => (*lengths.last()?, 3 + self.take(2)?),
-                            17 => (0, 3 + self.take(3)?),
-                            18 => (0, 11 + self.take(7)?),
-                            length => (length, 1),
-                        };
-                        lengths.extend(std::iter::repeat_n(length, times));
-                    }
-                    self.block(&mut out, &codes(&lengths[..literals]), &codes(&lengths[literals..]))?;
-                }
-                _ => return None,
-            }
-            if last {
-                return Some(out);
-            }
-        }
-    }
-
-    /// Literal bytes, and copies of `length` bytes from `distance` back, until the end of the block.
-    fn block(&mut self, out: &mut Vec<u8>, literals: &Codes, distances: &Codes) -> Option<()> {
-        loop {
-            let length = match self.symbol(literals)? {
-                byte @ 0..=255 => {
-                    out.push(byte as u8);
-                    continue;
-                }
-                256 => return Some(()),
-                symbol @ 257..=264 => symbol - 254,
-                symbol @ 265..=284 => {
-                    let extra = (symbol - 261) / 4;
-                    3 + ((4 + (symbol - 261) % 4) << extra) + self.take(extra)?
-                }
-                285 => 258,
-                _ => return None,
-            };
-            let distance = match self.symbol(distances)? {
-                symbol @ 0..=3 => symbol + 1,
-                symbol @ 4..=29 => {
-                    let extra = symbol / 2 - 1;
-                    1 + ((2 + symbol % 2) << extra) + self.take(extra)?
-                }
-                _ => return None,
-            };
-            let from = out.len().checked_sub(distance)?;
-            (from..from + length).for_each(|i| out.push(out[i]));
-        }
-    }
-}
-
-fn codes(lengths: &[usize]) -> Codes {
-    let counts = std::array::from_fn(|length| if length == 0 { 0 } else { lengths.iter().filter(|l| **l == length).count() });
-    let mut symbols: Vec<usize> = (0..lengths.len()).filter(|symbol| lengths[*symbol] > 0).collect();
-    symbols.sort_by_key(|symbol| lengths[*symbol]);
-    (counts, symbols)
 }

@@ -109,8 +109,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Calls `f` with this thread's scratch, or with a fresh one inside another such call.
-    pub(crate) fn with<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
+    /// Calls `f` with this thread's scratch, or with a fresh one inside another such call. A trait object, so that this is compiled once.
+    pub(crate) fn with(f: &mut dyn FnMut(&mut Scratch)) {
         SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
             Ok(mut scratch) => f(&mut scratch),
             Err(_) => f(&mut Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new() }),

@@ -116,9 +116,47 @@ struct RowF32<'a> {
     y: &'a mut [f32],
 }
 
+/// A function of two lanes that carries the row's constants. A trait and not a closure: closures are not inlined for certain, and
+/// outside the level's entry function every intrinsic would be a call.
+trait Lanes<V: F32s>: Copy {
+    fn eval(self, a: V, b: V) -> V;
+}
+
+macro_rules! lanes {
+    ($($(#[$doc:meta])* $name:ident |$first:ident, $second:ident; $a:ident, $b:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        struct $name<V>(V, V);
+        impl<V: F32s> Lanes<V> for $name<V> {
+            #[inline(always)]
+            fn eval(self, $a: V, $b: V) -> V {
+                let $name($first, $second) = self;
+                $body
+            }
+        }
+    )*};
+}
+
+lanes! {
+    /// `exp(x - max)`
+    ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
+    /// `x - max - log(sum)`
+    Below |max, log; x, _b| x.sub(max).sub(log);
+    /// `x / sum`
+    Share |sum, _c; x, _b| x.div(sum);
+    /// `y g`
+    Product |_c, _d; y, g| y.mul(g);
+    /// `y (g - sum)`
+    Centred |sum, _c; y, g| y.mul(g.sub(sum));
+    /// `g`
+    Plain |_c, _d; g, _b| g;
+    /// `g - exp(y) sum`
+    LessExp |sum, _c; y, g| g.sub(vecmath::exp(y).mul(sum));
+}
+
 /// `y[i] = f(a[i], b[i])` by vectors with a padded tail; the sum of `s(y)` over the row, lanes first.
 #[inline(always)]
-fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Fn(V, V) -> V) -> f32 {
+fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f32 {
     let n = a.len();
     let y = y.map(|y| y.as_mut_ptr());
     let (mut sum, mut i, mut total) = (V::splat(0.0), 0, 0.0f32);
@@ -126,7 +164,7 @@ fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Fn(V, V) -
     // SAFETY: reads and writes stay below n, which is the length of all slices; the pads are one widest vector.
     unsafe {
         while i + V::LANES <= n {
-            let v = f(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
+            let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
             if let Some(y) = y {
                 v.store(y.add(i));
             }
@@ -137,7 +175,7 @@ fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Fn(V, V) -
             let (mut pa, mut pb) = ([0.0f32; 16], [0.0f32; 16]);
             pa[..n - i].copy_from_slice(&a[i..]);
             pb[..n - i].copy_from_slice(&b[i..]);
-            f(V::load(pa.as_ptr()), V::load(pb.as_ptr())).store(pa.as_mut_ptr());
+            f.eval(V::load(pa.as_ptr()), V::load(pb.as_ptr())).store(pa.as_mut_ptr());
             if let Some(y) = y {
                 std::ptr::copy_nonoverlapping(pa.as_ptr(), y.add(i), n - i);
             }
@@ -174,24 +212,33 @@ impl Work for RowF32<'_> {
         match row {
             Row::Softmax => {
                 let max = V::splat(largest::<V>(x));
-                let sum = pass::<V>(x, x, Some(y), |x, _| vecmath::exp(x.sub(max)));
+                let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
                 // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's definition does.
-                y.iter_mut().for_each(|y| *y /= sum);
+                let share = Share(V::splat(sum), V::splat(sum));
+                let mut i = 0;
+                // SAFETY: one vector inside y at a time.
+                unsafe {
+                    while i + V::LANES <= y.len() {
+                        let p = y.as_mut_ptr().add(i);
+                        let v = V::load(p);
+                        share.eval(v, v).store(p);
+                        i += V::LANES;
+                    }
+                }
+                y[i..].iter_mut().for_each(|y| *y /= sum);
             }
             Row::LogSoftmax => {
-                let largest = largest::<V>(x);
-                let max = V::splat(largest);
-                let sum = pass::<V>(x, x, None, |x, _| vecmath::exp(x.sub(max)));
-                let log = V::splat(f64::from(sum).ln() as f32);
-                pass::<V>(x, x, Some(y), |x, _| x.sub(max).sub(log));
+                let max = V::splat(largest::<V>(x));
+                let sum = pass::<V>(x, x, None, ExpBelow(max, max));
+                pass::<V>(x, x, Some(y), Below(max, V::splat(f64::from(sum).ln() as f32)));
             }
             Row::SoftmaxGrad => {
-                let sum = V::splat(pass::<V>(x, g, None, |y, g| y.mul(g)));
-                pass::<V>(x, g, Some(y), |y, g| y.mul(g.sub(sum)));
+                let sum = V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))));
+                pass::<V>(x, g, Some(y), Centred(sum, sum));
             }
             Row::LogSoftmaxGrad => {
-                let sum = V::splat(pass::<V>(g, g, None, |g, _| g));
-                pass::<V>(x, g, Some(y), |y, g| g.sub(vecmath::exp(y).mul(sum)));
+                let sum = V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))));
+                pass::<V>(x, g, Some(y), LessExp(sum, sum));
             }
         }
     }
