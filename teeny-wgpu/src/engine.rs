@@ -42,8 +42,8 @@ impl Device for Wgpu {
         self.scan_along(op, x, axis)
     }
 
-    fn matmul(&self, lhs: &Tensor, _rhs: &Tensor) -> Result<StorageRef> {
-        missing("matmul", lhs.dtype())
+    fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        self.product(lhs, rhs)
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! engine        impl Device: which room does what
-//! elementwise reduce scan index sort softmax    one family of kernels each, and copy random transfer
+//! elementwise reduce scan matmul index sort softmax    one family of kernels each, and copy random transfer
 //! walk wide     merged axes; results one element at a time
 //! generator/    Kernel → WGSL; prelude/*.wgsl   the functions that shaders call
 //! device        Wgpu: allocate, dispatch        the two calls that all kernels go through
@@ -48,9 +48,10 @@
 //! | gather, scatter, sort, topk | + | + | + | + | + | + | + |
 //! | random numbers | + | + | + | + | + | + | - |
 //! | softmax and its gradient | | | | | + | + | - |
+//! | matmul, convolution, pooling | | + | + | + | + | + | + |
 //!
 //! 64-bit types need an adapter with 64-bit arithmetic (not a browser); elsewhere every operation on them is refused with a hint. 16-bit floats are stored
-//! packed and computed in f32 everywhere. Matrix products are refused until the rooms for them are built, and convolution with them.
+//! packed and computed in f32 everywhere. Convolution and pooling are made of the primitives, as `teeny_core::Device` defines them.
 //!
 //! # Bounds
 //! Elementwise kernels cover tensors larger than one binding by windows. The other families reach one binding (128 MiB is the least that WebGPU promises)
@@ -65,6 +66,7 @@ mod engine;
 mod error;
 mod generator;
 mod index;
+mod matmul;
 mod params;
 mod pipeline;
 mod pool;

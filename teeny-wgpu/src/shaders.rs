@@ -2,6 +2,7 @@
 
 use crate::elementwise::{self, Access};
 use crate::generator::prelude;
+use crate::matmul::{self, Way};
 use crate::random::Kind;
 use crate::softmax::Rows;
 use crate::{copy, index, random, reduce, scan, softmax, sort};
@@ -106,6 +107,16 @@ fn copies_random_numbers_and_softmax() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         for rows in [Rows::Softmax, Rows::LogSoftmax, Rows::SoftmaxGrad, Rows::LogSoftmaxGrad] {
             accept(&format!("{rows:?} {dtype}"), &softmax::wgsl(2, dtype, rows), &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn every_way_to_multiply() {
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
+        let tiled = |lhs_k_fastest, rhs_k_fastest| Way::Tiled { lhs_k_fastest, rhs_k_fastest };
+        for way in [tiled(false, true), tiled(true, false), Way::Dot, Way::Single] {
+            accept(&format!("{way:?} {dtype}"), &matmul::wgsl(way, 2, dtype), &[dtype]);
         }
     }
 }
