@@ -5,6 +5,7 @@ use crate::cuts::Cuts;
 use crate::node::Handle;
 use crate::storage::try_tracked;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use teeny_core::context::enter;
 use teeny_core::{Error, Layout, Result, Tensor};
 
@@ -29,6 +30,15 @@ pub struct Gradients {
     pub(crate) kept: Kept,
     /// What the loss knows about paths that were cut.
     pub(crate) cuts: Cuts,
+}
+
+/// What each gradient belongs to, and its shape: not the numbers, which may be many.
+impl fmt::Debug for Gradients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all: Vec<_> = self.kept.iter().collect();
+        all.sort_by_key(|(key, _)| **key);
+        f.debug_map().entries(all.into_iter().map(|(_, (node, g))| (node.describe(), *g.shape()))).finish()
+    }
 }
 
 impl Gradients {

@@ -1,4 +1,32 @@
 //! Automatic differentiation as a device that wraps a device.
+//!
+//! ```text
+//!   w ──leaf──┐                               loss.backward()?
+//!             ├─ matmul ── add ── relu ─ … ─ loss      walks node ids downwards: no recursion
+//!   x ────────┘    │                                   each node's rule gives its operands' gradients
+//!                  └ Node { id, edges, rule }          adjoint(view) brings them back to whole values
+//! ```
+//!
+//! [`Autograd::new`] takes any device and gives one on which operations are recorded, if an operand requires a gradient. A tensor on it stands for a tensor
+//! of the inner device seen through the same layout, so view operations need no rules: an edge remembers the view, and one function, the adjoint of a
+//! strided view, brings every gradient home. Elementwise kernels are differentiated symbolically, one rule per `OpCode` (`symbolic`), and the backward of a
+//! kernel is a kernel. Rules compute with ordinary tensors of the inner device; if that is an autograd device too, gradients have gradients.
+//!
+//! # Example
+//! ```
+//! use teeny_autograd::{Autograd, Grad};
+//! use teeny_core::{Reference, Result, Tensor};
+//! # fn main() -> Result<()> {
+//! let device = Autograd::new(Reference::new());
+//! let w = Tensor::new([[2.0f64, -1.0]], &device)?.requires_grad_named("w")?; // (1, 2)
+//! let x = Tensor::new([[3.0f64], [4.0]], &device)?; // (2, 1)
+//! let loss = w.matmul(&x)?.square()?.sum_all()?; // (w x)²: ()
+//! let grads = loss.backward()?;
+//! assert_eq!(grads.get(&w)?.to_vec::<f64>()?, [12.0, 16.0]); // 2 (w x) xᵀ
+//! # Ok(()) }
+//! ```
+//!
+//! Read next: `device` (which method goes where), `record` (what is recorded), `backward` (the engine, one page).
 #![forbid(unsafe_code)]
 
 mod adjoint;
