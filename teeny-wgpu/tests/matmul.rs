@@ -22,11 +22,10 @@ fn a46_products_larger_than_a_tile_agree_with_the_oracle() -> Result<()> {
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     let sizes = [(65, 33, 70), (64, 16, 64), (130, 100, 17), (16, 1, 200), (1, 300, 65), (100, 257, 1), (3, 130, 5)];
     for (m, k, n) in sizes {
-        for (lhs, rhs) in [("packed", "packed"), ("transposed", "sliced"), ("sliced", "transposed"), ("flipped", "expanded"), ("expanded", "flipped")] {
+        for (lhs, rhs) in [("packed", "packed"), ("transposed", "sliced"), ("sliced", "transposed"), ("flipped", "expanded"), ("expanded", "flipped")]
+        {
             let product = |device: &DeviceRef| {
-                random::with_seed((m * n + k) as u64, || {
-                    matrix(2, m, k, lhs, device)?.matmul(&matrix(2, k, n, rhs, device)?)?.to_vec::<f32>()
-                })
+                random::with_seed((m * n + k) as u64, || matrix(2, m, k, lhs, device)?.matmul(&matrix(2, k, n, rhs, device)?)?.to_vec::<f32>())
             };
             let (got, want) = (product(&gpu)?, product(&oracle)?);
             for (i, (g, w)) in got.iter().zip(&want).enumerate() {
