@@ -26,6 +26,14 @@ pub trait Element: sealed::Sealed + Copy + PartialEq + PartialOrd + Default + st
     fn from_bytes(bytes: &[u8]) -> Vec<Self>;
 }
 
+/// `v` with its lower 32 bits folded into the last bit above them: rounding to odd (Boldo & Melquiond 2008), after which rounding to 16 bits, by way of
+/// f32 or of the upper word as `half` does it, gives what rounding `v` itself would.
+fn to_odd(v: f64) -> f64 {
+    let bits = v.to_bits();
+    let lost = bits & 0xffff_ffff;
+    f64::from_bits((bits ^ lost) | u64::from(lost != 0) << 32)
+}
+
 /// `$words` and `$words_mut` see a slice of `$t` as the plain integers or floats `$word` of the same size, whose bytes may be copied.
 macro_rules! element {
     ($($t:ty as $word:ty, $dtype:ident, $to:expr, $from:expr, $words:expr, $words_mut:expr;)*) => {$(
@@ -78,8 +86,8 @@ number! {
 }
 
 element! {
-    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(s.to_f64()), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
-    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(s.to_f64()), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
+    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
+    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
 }
 
 impl sealed::Sealed for bool {}

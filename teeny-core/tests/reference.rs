@@ -100,3 +100,18 @@ fn softmax_of_large_logits_stays_finite() -> Result<()> {
     assert_eq!(x.softmax(0)?.to_vec::<f32>()?, [0.5, 0.5, 0.0]);
     Ok(())
 }
+
+#[test]
+fn a10_sixteen_bit_floats_are_rounded_once() {
+    use teeny_core::{Element, Scalar, bf16, f16};
+    let bf = |v: f64| bf16::from_scalar(Scalar::Float(v)).to_f64();
+    let hf = |v: f64| f16::from_scalar(Scalar::Float(v)).to_f64();
+    // A tie, and what lies a little above and below it: bits that f32 does not have decide.
+    let (tie_bf, tie_hf) = (1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-11));
+    for little in [2f64.powi(-30), 2f64.powi(-40), 2f64.powi(-50)] {
+        assert_eq!([bf(tie_bf - little), bf(tie_bf), bf(tie_bf + little)], [1.0, 1.0, 1.0 + 2f64.powi(-7)]);
+        assert_eq!([hf(tie_hf - little), hf(tie_hf), hf(tie_hf + little)], [1.0, 1.0, 1.0 + 2f64.powi(-10)]);
+    }
+    assert!(bf(f64::NAN).is_nan() && hf(f64::from_bits(0x7ff0_0000_0000_0001)).is_nan());
+    assert_eq!([bf(f64::INFINITY), hf(-1e300)], [f64::INFINITY, f64::NEG_INFINITY]);
+}
