@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use teeny_core::{Error, Result, Tensor, context};
 
-/// Gradients that are kept, by node and output, with the node they belong to.
+/// Gradients that are kept, by node and output, with the node they belong to. Row-major, so that an optimizer reads them as fast as the parameter,
+/// and assigning into one is legal: the gradient of a sum is a view that repeats one element.
 pub(crate) type Kept = HashMap<(u64, u8), (Arc<Node>, Tensor)>;
 
 struct Pending {
@@ -33,7 +34,7 @@ pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kep
         }
         if node.is_leaf() || node.retain.load(Ordering::Relaxed) {
             for (output, g) in g.iter().enumerate().filter_map(|(o, g)| Some((o, g.as_ref()?))) {
-                kept.insert((node.id, output as u8), (node.clone(), g.clone()));
+                kept.insert((node.id, output as u8), (node.clone(), g.contiguous()?));
             }
         }
         for stop in stops.iter().filter(|stop| stop.node.id == node.id) {

@@ -15,7 +15,9 @@ const MAX_CACHED: usize = 4096;
 
 /// Derivatives by kernel (compared by content), operands that need gradients, and whether results are stored.
 #[derive(Default)]
-pub(crate) struct Cache(RwLock<HashMap<(Arc<Kernel>, u8, bool), Arc<Derivative>>>);
+pub(crate) struct Cache(RwLock<HashMap<Key, Arc<Derivative>>>);
+
+type Key = (Arc<Kernel>, u8, bool);
 
 impl Cache {
     pub fn get(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {

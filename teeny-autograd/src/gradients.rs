@@ -5,10 +5,11 @@ use crate::cuts::Cuts;
 use crate::node::Handle;
 use crate::storage::try_tracked;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use teeny_core::context::enter;
 use teeny_core::{Error, Layout, Result, Tensor};
 
-/// Gradients by tensor. They are tensors of the inner device, with the shape and type of what they belong to.
+/// Gradients by tensor. They are row-major tensors of the inner device, with the shape and type of what they belong to.
 ///
 /// # Example
 /// ```
@@ -29,6 +30,15 @@ pub struct Gradients {
     pub(crate) kept: Kept,
     /// What the loss knows about paths that were cut.
     pub(crate) cuts: Cuts,
+}
+
+/// What there is a gradient of, one per line.
+impl fmt::Debug for Gradients {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut all: Vec<_> = self.kept.iter().collect();
+        all.sort_by_key(|(key, _)| **key);
+        f.debug_list().entries(all.into_iter().map(|(_, (node, g))| format!("{}: {} {}", node.describe(), g.dtype(), g.shape()))).finish()
+    }
 }
 
 impl Gradients {
@@ -107,6 +117,7 @@ impl Gradients {
     /// # Errors
     /// If the device fails.
     #[track_caller]
+    #[allow(clippy::should_implement_trait)] // It can fail, which `+` cannot.
     pub fn add(mut self, other: &Gradients) -> Result<Gradients> {
         self.accumulate(other)?;
         Ok(self)
