@@ -5,10 +5,11 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
-use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
+use teeny_core::file::replace;
 use teeny_core::{Error, Result};
 use teeny_nn::data::mnist::FILES;
 
@@ -63,7 +64,7 @@ fn fetch(dir: &Path, mirrors: &[&str], wanted: &[Wanted]) -> Result<String> {
             let bytes = get(&agent, &format!("{base}/{name}.gz")).and_then(|bytes| check(&bytes, sha256, length).map(|()| bytes));
             match bytes {
                 Ok(bytes) => {
-                    replace(&path, &bytes)?;
+                    replace(&path, |file| file.write_all(&bytes).map_err(|e| Error::io(format!("cannot write: {e}"))))?;
                     break;
                 }
                 Err(error) => failures.push(format!("{base}: {error}")),
@@ -107,22 +108,10 @@ fn check(bytes: &[u8], sha256: &str, length: u64) -> Result<()> {
     Err(Error::format(format!("wrong content: {} bytes with SHA-256 {found}, expected {length} with {sha256}", content.len())))
 }
 
-/// Writes `bytes` beside `path` and renames them into place.
-fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
-    let temporary = path.with_extension(format!("{}.part", std::process::id()));
-    let written = File::create(&temporary)
-        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&temporary, path));
-    written.map_err(|e| {
-        let _ = fs::remove_file(&temporary); // nothing to do about a second failure
-        Error::io(format!("cannot write {path:?}: {e}"))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader};
+    use std::io::{BufRead, BufReader, Write};
     use std::net::TcpListener;
 
     fn gzipped(content: &[u8]) -> Vec<u8> {

@@ -89,7 +89,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], che
             let analytic = analytic[i][element];
             let error = (analytic - numeric).abs() / analytic.abs().max(numeric.abs()).max(check.floor);
             checked += 1;
-            // A NaN is worse than anything, and stays the worst: no number is larger than it.
+            // A NaN is worse than anything, and stays.
             if error.is_nan() || error > worst.error {
                 worst = Report { checked, error, input: i, element, analytic, numeric };
             }

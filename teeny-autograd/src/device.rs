@@ -160,6 +160,9 @@ impl Device for Autograd {
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
         rules::index::sort(self, x, axis, descending)
     }
+    fn cat(&self, tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
+        rules::join::cat(self, tensors, axis, shape)
+    }
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
         rules::softmax::softmax(self, x, axis)
     }

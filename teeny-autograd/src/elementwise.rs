@@ -13,11 +13,12 @@ use teeny_core::{Error, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor, 
 /// More derivatives than this are not kept: a program that builds a new kernel at every step must not fill memory.
 const MAX_CACHED: usize = 4096;
 
-/// Derivatives by kernel (compared by content), operands that need gradients, and whether results are stored.
+/// A kernel (compared by content), a bit for each operand that needs a gradient, and whether results are stored.
+type Key = (Arc<Kernel>, u8, bool);
+
+/// The derivatives made so far.
 #[derive(Default)]
 pub(crate) struct Cache(RwLock<HashMap<Key, Arc<Derivative>>>);
-
-type Key = (Arc<Kernel>, u8, bool);
 
 impl Cache {
     pub fn get(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {

@@ -32,12 +32,12 @@ pub struct Gradients {
     pub(crate) cuts: Cuts,
 }
 
-/// What there is a gradient of, one per line.
+/// What each gradient belongs to, and its shape: not the numbers, which may be many.
 impl fmt::Debug for Gradients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_by_key(|(key, _)| **key);
-        f.debug_list().entries(all.into_iter().map(|(_, (node, g))| format!("{}: {} {}", node.describe(), g.dtype(), g.shape()))).finish()
+        f.debug_map().entries(all.into_iter().map(|(_, (node, g))| (node.describe(), *g.shape()))).finish()
     }
 }
 
@@ -110,17 +110,6 @@ impl Gradients {
         }
         self.cuts.merge(&other.cuts);
         Ok(())
-    }
-
-    /// [`Gradients::accumulate`] as an expression.
-    ///
-    /// # Errors
-    /// If the device fails.
-    #[track_caller]
-    #[allow(clippy::should_implement_trait)] // It can fail, which `+` cannot.
-    pub fn add(mut self, other: &Gradients) -> Result<Gradients> {
-        self.accumulate(other)?;
-        Ok(self)
     }
 
     /// Every gradient replaced by `f` of it, e.g. a multiple for clipping by the global norm.

@@ -25,7 +25,8 @@ fn a24_backward_passes_add_up() {
     let w = values(3, x.device()).requires_grad().unwrap();
     let first = x.mul(2.0).unwrap().sum_all().unwrap().backward().unwrap();
     let second = x.mul(&w).unwrap().sum_all().unwrap().backward().unwrap();
-    let both = first.clone().add(&second).unwrap();
+    let mut both = first.clone();
+    both.accumulate(&second).unwrap();
     assert_eq!(vec(both.get(&x).unwrap()), vec(&w.add(2.0).unwrap()));
     assert_eq!(vec(both.get(&w).unwrap()), vec(&x));
     assert_eq!(vec(first.get(&x).unwrap()), [2.0; 3], "the summands are as they were");

@@ -115,3 +115,15 @@ fn a27_assignment_through_a_view_of_the_target() {
     let f = |x: &[Tensor]| x[0].mul(2.0)?.t()?.assign(|x| x.slice_step(1, .., 2), &x[1].square()?)?.square();
     gradcheck(f, &[x, y], &Check::default()).unwrap();
 }
+
+#[test]
+fn a27_cat_gives_each_tracked_part_its_place() {
+    let d = device();
+    let (a, b) = (values((2, 2), &d).requires_grad().unwrap(), values((2, 1), &d).requires_grad().unwrap());
+    let constant = Tensor::ones((2, 1), DType::F64, &d).unwrap();
+    let y = Tensor::cat(&[&a, &constant, &b.t().unwrap().reshape((2, 1)).unwrap()], 1).unwrap(); // (2, 4)
+    let w = Tensor::arange(0.0f64, 8.0, 1.0, &d).unwrap().reshape((2, 4)).unwrap();
+    let grads = y.mul(&w).unwrap().sum_all().unwrap().backward().unwrap();
+    close(&vec(grads.get(&a).unwrap()), &[0.0, 1.0, 4.0, 5.0], 1e-12);
+    close(&vec(grads.get(&b).unwrap()), &[3.0, 7.0], 1e-12);
+}

@@ -67,7 +67,7 @@ fn lost(cut: impl Fn(&Tensor) -> Tensor) -> (Gradients, Tensor) {
     let kept = values(3, &d).requires_grad().unwrap();
     let lost = values(3, &d).requires_grad_named("fc1.weight").unwrap();
     let hidden = cut(&lost.mul(2.0).unwrap()).cast(DType::F64).unwrap();
-    let loss = kept.mul(&hidden.exp().unwrap()).unwrap().sum_all().unwrap();
+    let loss = kept.mul(hidden.exp().unwrap()).unwrap().sum_all().unwrap();
     let grads = loss.backward().unwrap();
     assert!(grads.contains(&kept) && !grads.contains(&lost));
     (grads, lost)
@@ -122,7 +122,7 @@ fn a28_cuts_cost_bounded_memory() {
     let x = values(3, &d).requires_grad_named("x").unwrap();
     let mut state = values(3, &d);
     for _ in 0..10_000 {
-        state = state.mul(0.5).unwrap().add(&x.detach().unwrap()).unwrap();
+        state = state.mul(0.5).unwrap().add(x.detach().unwrap()).unwrap();
     }
     let w = values(3, &d).requires_grad().unwrap();
     let grads = w.mul(&state).unwrap().sum_all().unwrap().backward().unwrap();

@@ -44,8 +44,9 @@ fn step(consume: bool) -> (u64, u64, u64) {
     let d = device();
     let scale = |w: Tensor| w.mul(0.2).unwrap().requires_grad().unwrap();
     let weights: Vec<Tensor> = (0..LAYERS).map(|_| scale(values((WIDTH, WIDTH), &d))).collect();
+    let x = values((BATCH, WIDTH), &d);
     let before = d.stats().live_bytes;
-    let mut h = values((BATCH, WIDTH), &d);
+    let mut h = x.clone();
     for w in &weights {
         h = h.matmul(w).unwrap().relu().unwrap();
     }

@@ -61,10 +61,9 @@ fn matmul_backward_only_for_matrices() {
 
 #[test]
 fn the_exponents_gradient_by_the_log_of_a_base_that_is_not_positive() {
-    let (base, exponent) = (leaf(&[0.0, 0.0, 0.0, -2.0, -2.0]), leaf(&[2.0, 1.0, 0.0, 3.0, 2.0]));
-    let y = vec(&base.pow(&exponent.to_vec::<f64>().map(|v| Tensor::from_slice(&v, 5, base.device()).unwrap()).unwrap()).unwrap());
-    assert_eq!(y, [0.0, 0.0, 1.0, -8.0, 4.0]);
+    let base = leaf(&[0.0, 0.0, 0.0, -2.0, -2.0]);
     let constant = Tensor::new([2.0f64, 1.0, 0.0, 3.0, 2.0], base.device()).unwrap();
+    assert_eq!(vec(&base.pow(&constant).unwrap()), [0.0, 0.0, 1.0, -8.0, 4.0]);
     assert_eq!(slope(&base, |x| x.pow(&constant)), [0.0, 1.0, 0.0, 12.0, -4.0]);
     let exponent = constant.requires_grad().unwrap();
     let g = slope(&exponent, |e| base.detach()?.pow(e));

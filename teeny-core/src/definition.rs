@@ -128,13 +128,6 @@ fn windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
     Ok(view)
 }
 
-/// The windows of a padded input as (N, groups, C_in / groups, counts.., kernel..), still a view.
-fn grouped_windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
-    let padded = padded(x, &window.padding, Scalar::Float(0.0))?;
-    let groups = window.groups;
-    windows(&padded, kernel, window)?.unflatten(1, (groups, x.shape()[1] / groups))
-}
-
 fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
     parts.iter().cloned().flatten().collect()
 }
@@ -144,9 +137,10 @@ pub(crate) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Stora
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
-    let view = grouped_windows(x, kernel, window)?; // (N, G, C/G, counts.., kernel..)
-    let counts = view.shape()[3..3 + d].to_vec();
-    let columns = view.permute(axes(&[0..2, 2..3, 3 + d..3 + 2 * d, 3..3 + d]))?; // (N, G, C/G, kernel.., counts..)
+    // Groups are split by the reshape only: with an axis of their own, three dimensions would need nine axes.
+    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?; // (N, C, counts.., kernel..)
+    let counts = view.shape()[2..2 + d].to_vec();
+    let columns = view.permute(axes(&[0..2, 2 + d..2 + 2 * d, 2..2 + d]))?; // (N, C, kernel.., counts..)
     let (rows, places) = (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
     let columns = columns.reshape((n, groups, rows, places))?;
     let w = weight.reshape((1, groups, out / groups, rows))?;
@@ -197,10 +191,11 @@ pub(crate) fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_s
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
     let d = kernel.len();
-    let view = grouped_windows(x, kernel, window)?; // (N, G, C/G, counts.., kernel..)
-    let places = view.shape()[3..3 + d].iter().product::<usize>();
+    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?; // (N, C, counts.., kernel..)
+    let places = view.shape()[2..2 + d].iter().product::<usize>();
     let rows = weight_shape[1..].iter().product::<usize>();
-    let columns = view.permute(axes(&[1..2, 0..1, 3..3 + d, 2..3, 3 + d..3 + 2 * d]))?.reshape((groups, n * places, rows))?;
+    let columns = view.permute(axes(&[0..1, 2..2 + d, 1..2, 2 + d..2 + 2 * d]))?; // (N, counts.., C, kernel..)
+    let columns = columns.reshape((n * places, groups, rows))?.transpose(0, 1)?; // (G, N places, rows)
     let g = g.reshape((n, groups, out / groups, places))?.permute([1, 2, 0, 3])?.reshape((groups, out / groups, n * places))?;
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }

@@ -1,18 +1,27 @@
 //! Writing a file so that its old content stays until the new one is safely on disk.
 
 use crate::error::{Error, Result};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Calls `write` on a new file beside `path`, syncs it, and renames it to `path`.
 ///
-/// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or all of the new.
+/// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or all of the new. If it is a link, that
+/// goes for the file it points to; a pipe or a device is simply written to.
 ///
 /// # Errors
 /// If the file cannot be created, `write` fails, or the content cannot be brought to disk (a full disk, usually). The old file is
 /// still there and the unfinished one is gone.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    // a link stays a link: the file it points to is replaced
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if fs::metadata(&target).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        // a pipe or a device is written to, not replaced: it has no old content to keep
+        let opened = OpenOptions::new().write(true).open(&target).map_err(|e| Error::io(format!("cannot open: {e}")));
+        return opened.and_then(|mut file| write(&mut file)).map_err(|e| e.named(label(path)));
+    }
+    let path = target.as_path();
     let temporary = beside(path)?;
     let result = write_and_sync(&temporary, write)
         .and_then(|()| fs::rename(&temporary, path).map_err(|e| Error::io(format!("cannot put the new file in place: {e}"))));
@@ -21,7 +30,12 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
     } else {
         sync_folder(path);
     }
-    result.map_err(|e| e.named(format!("save {:?}", path.display().to_string())))
+    result.map_err(|e| e.named(label(path)))
+}
+
+/// How errors call the writing of `path`.
+fn label(path: &Path) -> String {
+    format!("save {:?}", path.display().to_string())
 }
 
 fn write_and_sync(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
@@ -35,7 +49,7 @@ fn write_and_sync(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>)
 /// A name in the same folder, so that renaming stays within one file system.
 fn beside(path: &Path) -> Result<PathBuf> {
     let Some(name) = path.file_name() else {
-        return Err(Error::io("this is no file name").named(format!("save {:?}", path.display().to_string())));
+        return Err(Error::io("this is no file name").named(label(path)));
     };
     let mut temporary = name.to_os_string();
     temporary.push(format!(".{}.part", std::process::id()));

@@ -189,7 +189,10 @@ impl Layout {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
         out.shape = out.shape.with_size(axis, len);
-        out.strides[axis] = self.strides[axis] * step;
+        // With one element left the stride is never used, and a huge step would overflow it.
+        if len > 1 {
+            out.strides[axis] = self.strides[axis] * step;
+        }
         out
     }
 

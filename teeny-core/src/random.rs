@@ -6,6 +6,7 @@
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
+use half::{bf16, f16};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -100,7 +101,8 @@ impl Distribution {
             }
             Distribution::Uniform { low, high } => {
                 for i in 0..4 {
-                    out[i] = Scalar::Float(uniform_f32(w[i], low as f32, high as f32) as f64);
+                    let value = uniform_f32(w[i], low as f32, high as f32);
+                    out[i] = Scalar::Float(if dtype.is_half() { half_below(value, low as f32, high as f32, dtype) } else { value } as f64);
                 }
             }
             Distribution::Normal { mean, std } if wide => {
@@ -143,6 +145,26 @@ impl Distribution {
 #[inline]
 pub fn uniform_f32(word: u32, low: f32, high: f32) -> f32 {
     below(low + unit_f32(word) * (high - low), low, high, f32::next_down)
+}
+
+/// `value` rounded to the 16-bit type `dtype`, or the number before `high` where that reaches it: one draw in some thousands would.
+fn half_below(value: f32, low: f32, high: f32, dtype: DType) -> f32 {
+    let round = |v: f32| Scalar::Float(v as f64).cast(dtype).to_f64() as f32;
+    let rounded = round(value);
+    if rounded < high || low >= high {
+        return rounded;
+    }
+    // Neighbours differ by one in their bits, which count away from zero.
+    let before = |bits: u16| match bits {
+        0 | 0x8000 => 0x8001,
+        bits if bits < 0x8000 => bits - 1,
+        bits => bits + 1,
+    };
+    let lower = match dtype {
+        DType::BF16 => bf16::from_bits(before(bf16::from_f32(rounded).to_bits())).to_f32(),
+        _ => f16::from_bits(before(f16::from_f32(rounded).to_bits())).to_f32(),
+    };
+    lower.max(round(low))
 }
 
 #[inline]

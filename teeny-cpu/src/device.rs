@@ -1,14 +1,16 @@
 //! The device: options, allocation, and the door from core's `Device` trait to the rooms of this crate.
 
+use crate::fused::softmax::{self, Row};
 use crate::pool::{OutOfMemory, Pool, PoolStats};
 use crate::simd::Level;
 use crate::storage::{CpuStorage, View};
-use crate::{copy, elementwise, index, matmul, random, reduce, scan, sort};
+use crate::{conv, copy, elementwise, index, matmul, pool2d, random, reduce, scan, sort};
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, Tensor,
+    DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
+    Tensor, Window,
 };
 
 /// How a [`Cpu`] is made. Fields not named keep their defaults.
@@ -80,7 +82,7 @@ impl Cpu {
 
     /// Storage for `len` elements, holding anything.
     pub(crate) fn alloc(&self, len: usize, dtype: DType) -> Result<CpuStorage> {
-        let bytes = len.checked_mul(dtype.size()).unwrap_or(usize::MAX);
+        let bytes = len.saturating_mul(dtype.size());
         match self.pool.alloc(bytes) {
             Ok(buffer) => Ok(CpuStorage::new(buffer, len)),
             Err(error) => Err(out_of_memory(error, len, dtype)),
@@ -202,5 +204,45 @@ impl Device for Cpu {
 
     fn clear_cache(&self) {
         self.pool.clear();
+    }
+
+    fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::Softmax, x, None, axis)
+    }
+
+    fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::LogSoftmax, x, None, axis)
+    }
+
+    fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::SoftmaxGrad, y, Some(g), axis)
+    }
+
+    fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        softmax::rows(self, Row::LogSoftmaxGrad, y, Some(g), axis)
+    }
+
+    fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+        conv::conv(self, x, weight, window)
+    }
+
+    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+        conv::input_grad(self, g, weight, window, x_shape)
+    }
+
+    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+        conv::weight_grad(self, g, x, window, weight_shape)
+    }
+
+    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+        pool2d::max_pool(self, x, size, window)
+    }
+
+    fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+        pool2d::max_pool_grad(self, g, positions, x_shape, spatial)
+    }
+
+    fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+        pool2d::avg_pool(self, x, size, window)
     }
 }

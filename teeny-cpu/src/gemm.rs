@@ -26,12 +26,21 @@ impl<T> Matrix<T> {
     }
 }
 
+impl<T> Matrix<T> {
+    /// The transpose.
+    pub(crate) fn t(self) -> Matrix<T> {
+        Matrix { rows: self.cols, cols: self.rows, ..self }
+    }
+}
+
 /// Multiplications from which a second thread pays.
 pub(crate) const THREAD: usize = 1 << 19;
 
-/// An element of matrices that `gemm` multiplies.
-pub(crate) trait Float: Copy + Send + Sync + 'static {
+/// An element of matrices that `gemm` multiplies. Public only because `blas::BlasFloat` builds on it; this module is private.
+pub trait Float: Copy + Default + PartialEq + std::ops::Mul<Output = Self> + std::ops::AddAssign + Send + Sync + 'static {
+    /// 0
     const ZERO: Self;
+    /// 1
     const ONE: Self;
 }
 impl Float for f32 {
@@ -43,49 +52,29 @@ impl Float for f64 {
     const ONE: f64 = 1.0;
 }
 
-/// `c = lhs @ rhs`, or `c += lhs @ rhs`, for one tile on this thread.
+/// `c = old c + alpha lhs @ rhs` for one tile on this thread; with `old` zero, `c` is not read.
 ///
 /// # Safety
 /// `c` is writable and overlaps neither operand; all are readable over (m, n), (m, k), (k, n).
-pub(crate) unsafe fn tile<T: Float>(mnk: [usize; 3], c: Matrix<T>, add: bool, alpha: T, lhs: Matrix<T>, rhs: Matrix<T>) {
-    let [m, n, k] = mnk;
+pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T, alpha: T, lhs: Matrix<T>, rhs: Matrix<T>) {
     if m == 0 || n == 0 {
         return;
     }
-    let c_ptr = c.ptr.cast_mut();
-    // SAFETY: by contract. In gemm's naming `alpha` scales the old result and `beta` the product.
+    let (to, none) = (c.ptr.cast_mut(), gemm::Parallelism::None);
+    // SAFETY: by contract.
     unsafe {
-        if k == 0 {
+        if k == 0 || alpha == T::ZERO {
             for i in 0..m {
                 for j in 0..n {
-                    if !add {
-                        *c_ptr.offset(i as isize * c.rows + j as isize * c.cols) = T::ZERO;
-                    }
+                    let at = to.offset(i as isize * c.rows + j as isize * c.cols);
+                    *at = if old == T::ZERO { T::ZERO } else { *at * old };
                 }
             }
             return;
         }
-        let none = gemm::Parallelism::None;
+        let keep = old != T::ZERO;
         gemm::gemm(
-            m,
-            n,
-            k,
-            c_ptr,
-            c.cols,
-            c.rows,
-            add,
-            lhs.ptr,
-            lhs.cols,
-            lhs.rows,
-            rhs.ptr,
-            rhs.cols,
-            rhs.rows,
-            T::ONE,
-            alpha,
-            false,
-            false,
-            false,
-            none,
+            m, n, k, to, c.cols, c.rows, keep, lhs.ptr, lhs.cols, lhs.rows, rhs.ptr, rhs.cols, rhs.rows, old, alpha, false, false, false, none,
         );
     }
 }
@@ -111,7 +100,7 @@ pub(crate) fn tile_size(m: usize, n: usize, k: usize, batch: usize) -> (usize, u
     (tm, tn)
 }
 
-/// `batch` products of one size; `at(b)` gives result, left and right matrix of each.
+/// `batch` products of one size, `c = old c + alpha lhs @ rhs`; `at(b)` gives result, left and right matrix of each.
 ///
 /// # Safety
 /// As `tile`, for every product; the results do not overlap.
@@ -119,12 +108,13 @@ pub(crate) unsafe fn batched<T: Float>(
     level: Level,
     [m, n, k]: [usize; 3],
     batch: usize,
+    [old, alpha]: [T; 2],
     at: impl Fn(usize) -> (Matrix<T>, Matrix<T>, Matrix<T>) + Sync,
 ) {
     if m * n * batch == 0 {
         return;
     }
-    let vector = (m == 1 || n == 1) && k > 0;
+    let vector = (m == 1 || n == 1) && k > 0 && old == T::ZERO && alpha == T::ONE;
     let (tm, tn) = tile_size(m, n, k, batch);
     let (rows, columns) = (m.div_ceil(tm), n.div_ceil(tn));
     let tasks = batch * rows * columns;
@@ -137,7 +127,7 @@ pub(crate) unsafe fn batched<T: Float>(
         // SAFETY: tiles of one result do not overlap.
         unsafe {
             if !(vector && matvec(level, size, c, lhs, rhs)) {
-                tile(size, c, false, T::ONE, lhs, rhs);
+                tile(size, c, old, alpha, lhs, rhs);
             }
         }
     };

@@ -23,6 +23,7 @@ fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Vec<i6
         // SAFETY: the copy has n elements of this type.
         let indices = unsafe { slice::<T>(copy.ptr(), n) };
         // An unsigned index beyond i64 becomes negative, which is outside too.
+        #[allow(clippy::unnecessary_cast)]
         out.extend(indices.iter().map(|&i| i as i64));
     });
     match out.iter().position(|&i| i < 0 || i as u64 >= size as u64) {

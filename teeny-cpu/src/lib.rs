@@ -10,14 +10,18 @@
 //! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of threads. [`blas`] works on
 //! plain slices, without tensors.
 
+pub mod blas;
+mod conv;
 mod copy;
 mod device;
 mod elementwise;
+mod fused;
 mod gemm;
 mod index;
 mod matmul;
 mod os_memory;
 mod pool;
+mod pool2d;
 mod random;
 mod reduce;
 mod scan;
@@ -27,6 +31,7 @@ mod storage;
 mod threads;
 mod vecmath;
 mod walk;
+mod window;
 
 #[cfg(test)]
 mod pool_tests;

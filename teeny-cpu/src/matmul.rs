@@ -68,7 +68,7 @@ impl Product<'_> {
         let out = Shared(self.out.ptr().cast::<T>());
         // SAFETY: the views were checked by core; the results are consecutive (m, n) blocks of the new storage.
         unsafe {
-            gemm::batched(self.cpu.level, self.mnk, self.batch, |i| {
+            gemm::batched(self.cpu.level, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
                 let c = Matrix { ptr: out.get().add(i * m * n).cast_const(), rows: n as isize, cols: 1 };
                 (c, Self::matrix(self.a, i), Self::matrix(self.b, i))
             });

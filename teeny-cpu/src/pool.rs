@@ -148,12 +148,18 @@ impl Pool {
         self.add_live(bytes, size)?;
         let block = match self.reuse(class, size) {
             Some(block) => block,
-            None => self.from_os(size).ok_or_else(|| {
+            None => self.take_from_os(size).ok_or_else(|| {
                 let live = self.live.fetch_sub(size, Relaxed) - size;
                 OutOfMemory { wanted: bytes, live, limit: None }
             })?,
         };
-        Ok(Buffer { block, class: class as u32, bytes, pool: self.clone() })
+        Ok(Buffer {
+            block,
+            class: class as u32,
+            #[cfg(test)]
+            bytes,
+            pool: self.clone(),
+        })
     }
 
     fn add_live(&self, wanted: usize, size: usize) -> Result<(), OutOfMemory> {
@@ -207,7 +213,7 @@ impl Pool {
         None
     }
 
-    fn from_os(&self, size: usize) -> Option<NonNull<u8>> {
+    fn take_from_os(&self, size: usize) -> Option<NonNull<u8>> {
         let block = os_memory::alloc(size).or_else(|| {
             self.clear();
             os_memory::alloc(size)
@@ -320,6 +326,7 @@ impl Drop for Pool {
 pub(crate) struct Buffer {
     block: NonNull<u8>,
     class: u32,
+    #[cfg(test)]
     bytes: usize,
     pool: Arc<Pool>,
 }
@@ -331,6 +338,7 @@ unsafe impl Sync for Buffer {}
 
 impl Buffer {
     /// The bytes asked for.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.bytes
     }

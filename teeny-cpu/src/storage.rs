@@ -24,11 +24,6 @@ impl CpuStorage {
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.buffer.ptr()
     }
-
-    /// The bytes of the elements and of what rounds the size up.
-    pub(crate) fn bytes(&self) -> usize {
-        self.buffer.len()
-    }
 }
 
 impl Storage for CpuStorage {

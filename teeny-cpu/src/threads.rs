@@ -34,9 +34,8 @@ struct Crew {
     seats: AtomicUsize,
     /// Workers recruited and not yet gone.
     members: AtomicUsize,
-    /// The job: its closure and how to call it. Valid while `state` has chunks or `done` is short of them.
-    data: AtomicPtr<()>,
-    call: AtomicPtr<()>,
+    /// The job: where the owner keeps its reference to the closure. Valid while `state` has chunks or `done` is short of them.
+    job: AtomicPtr<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -46,8 +45,7 @@ static CREW: Crew = Crew {
     done: AtomicUsize::new(0),
     seats: AtomicUsize::new(0),
     members: AtomicUsize::new(0),
-    data: AtomicPtr::new(std::ptr::null_mut()),
-    call: AtomicPtr::new(std::ptr::null_mut()),
+    job: AtomicPtr::new(std::ptr::null_mut()),
     panic: Mutex::new(None),
 };
 
@@ -56,25 +54,22 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-type Call = unsafe fn(*const (), usize);
-
 /// Calls `f(0)`, …, `f(chunks - 1)`, each once, on up to `threads()` threads, and returns when all are done.
 ///
 /// If chunks panic, one of the panics is raised here after the others have finished.
-pub(crate) fn for_each_chunk<F: Fn(usize) + Sync>(chunks: usize, f: F) {
+///
+/// The closure comes as a trait object: this function is compiled once, not once for each of its hundreds of callers.
+pub(crate) fn for_each_chunk(chunks: usize, f: impl Fn(usize) + Sync) {
+    each_chunk(chunks, &f);
+}
+
+fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
     let helpers = if chunks < 2 || INSIDE.get() { 0 } else { threads().min(chunks) - 1 };
     if helpers == 0 || chunks > u32::MAX as usize || CREW.busy.swap(true, Acquire) {
         (0..chunks).for_each(f);
         return;
     }
-    /// # Safety
-    /// `data` points to an `F`.
-    unsafe fn call<F: Fn(usize) + Sync>(data: *const (), chunk: usize) {
-        // SAFETY: by contract.
-        unsafe { (*data.cast::<F>())(chunk) }
-    }
-    CREW.data.store((&raw const f).cast_mut().cast(), Relaxed);
-    CREW.call.store(call::<F> as Call as *mut (), Relaxed);
+    CREW.job.store((&raw const f).cast_mut().cast(), Relaxed);
     CREW.done.store(0, Relaxed);
     CREW.seats.store(helpers, Relaxed);
     let generation = (CREW.state.load(Relaxed) >> 32).wrapping_add(1);
@@ -145,11 +140,10 @@ fn work(generation: u64) {
             continue;
         }
         // The claim keeps the job alive: its owner waits until `done` counts this chunk.
-        let data = CREW.data.load(Relaxed).cast_const();
-        let call = CREW.call.load(Relaxed);
+        let job = CREW.job.load(Relaxed).cast_const().cast::<&(dyn Fn(usize) + Sync)>();
         let run = AssertUnwindSafe(|| {
-            // SAFETY: `call` was stored from a `Call` together with its `data`, before the state that we acquired.
-            unsafe { std::mem::transmute::<*mut (), Call>(call)(data, left as usize - 1) }
+            // SAFETY: `job` was stored from such a reference before the state that we acquired, and its owner is still waiting.
+            unsafe { (*job)(left as usize - 1) }
         });
         if let Err(panic) = catch_unwind(run)
             && let Ok(mut slot) = CREW.panic.lock()

@@ -5,6 +5,10 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::*};
 
+fn add(count: &AtomicUsize) {
+    count.fetch_add(1, Relaxed);
+}
+
 #[test]
 fn a45_every_chunk_runs_once() {
     for chunks in [0, 1, 2, 3, 7, 64, 1000] {
@@ -25,7 +29,7 @@ fn a45_nested_and_concurrent_calls_finish() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..200 {
-                    for_each_chunk(4, |_| for_each_chunk(3, |_| drop(total.fetch_add(1, Relaxed))));
+                    for_each_chunk(4, |_| for_each_chunk(3, |_| add(&total)));
                 }
             });
         }
@@ -41,7 +45,7 @@ fn a45_a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
         assert_eq!(text, "chunk five");
     }
     let count = AtomicUsize::new(0);
-    for_each_chunk(16, |_| drop(count.fetch_add(1, Relaxed)));
+    for_each_chunk(16, |_| add(&count));
     assert_eq!(count.load(Relaxed), 16);
 }
 
@@ -67,6 +71,6 @@ fn a45_a_pool_of_n_threads_is_never_exceeded() {
 fn a45_callers_inside_a_parallel_iterator_do_not_deadlock() {
     use rayon::prelude::*;
     let count = AtomicUsize::new(0);
-    (0..64).into_par_iter().for_each(|_| for_each_chunk(8, |_| drop(count.fetch_add(1, Relaxed))));
+    (0..64).into_par_iter().for_each(|_| for_each_chunk(8, |_| add(&count)));
     assert_eq!(count.load(Relaxed), 512);
 }

@@ -2,7 +2,8 @@
 //!
 //! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval stated, then rounded to
 //! f32); each set names its error before rounding. Specials follow IEEE 754 and C99: NaN gives NaN, infinities and signed
-//! zeros are kept. What is missing here (pow, tan, atan …) goes through f64 per element in `scalar_math`.
+//! zeros are kept. Measured on every 101st bit pattern, distance to the rounded f64 value: exp, exp2, log, tanh and erf at most 1 ulp,
+//! sin and cos at most 2 (`vecmath_tests`). What is missing here (pow, tan, atan …) goes through f64 per element in `elementwise::float`.
 
 use crate::simd::loops::{Unary, map1};
 use crate::simd::{F32s, Level, Work};
@@ -39,7 +40,7 @@ fn exp_core<V: F32s>(r: V) -> V {
     r.mul(r).fma(q, r).add(V::splat(1.0))
 }
 
-/// `e^x`. Worst error 1.0 ulp (sweep of all patterns).
+/// `e^x`.
 #[inline(always)]
 pub(crate) fn exp<V: F32s>(x: V) -> V {
     // Beyond these bounds the answer is 0 or inf; a NaN passes both because the second operand wins.
@@ -104,7 +105,7 @@ pub(crate) fn erf<V: F32s>(x: V) -> V {
     let small = x.fma(q, x);
     let p = poly(
         V::splat(4.0).min(a),
-        [-1.692_047_4e-4, 1.129_488_3, 0.633_400_86, 0.108_220_384, -0.025_080_616, 0.004_156_254_7, -4.313_935e-4, 2.082_861_6e-5],
+        [-1.692_047_4e-4, 1.129_488_3, 0.633_400_86, 0.108_220_38, -0.025_080_616, 0.004_156_254_7, -4.313_935e-4, 2.082_861_6e-5],
     );
     let large = V::splat(1.0).sub(exp(V::splat(0.0).sub(p))).xor_sign(x);
     V::select(a.lt(V::splat(0.9)), V::select(x.eq(V::splat(0.0)), x, small), large)
@@ -148,14 +149,6 @@ pub(crate) fn cos<V: F32s>(x: V) -> V {
     trig(x, 1)
 }
 
-/// `1 / (1 + e^-x)`, through `t = e^-|x|` so that neither side overflows.
-#[inline(always)]
-pub(crate) fn sigmoid<V: F32s>(x: V) -> V {
-    let one = V::splat(1.0);
-    let t = exp(V::splat(0.0).sub(x.abs()));
-    V::select(x.lt(V::splat(0.0)), t, one).div(one.add(t))
-}
-
 /// Declares the function types of this file for `simd::loops`.
 macro_rules! functions {
     ($($name:ident => $f:ident),* $(,)?) => {$(
@@ -170,7 +163,7 @@ macro_rules! functions {
     )*};
 }
 
-functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, Sigmoid => sigmoid, SinSmall => sin, CosSmall => cos }
+functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, SinSmall => sin, CosSmall => cos }
 
 /// `y[i] = sin x[i]` or `cos x[i]`: the vector loop, then std in f64 for what lies beyond `TRIG_LIMIT`.
 ///
@@ -191,7 +184,7 @@ pub(crate) unsafe fn map_trig(level: Level, cosine: bool, x: *const f32, y: *mut
             let mut saved = [0.0f32; BLOCK];
             if level.run(AnyLarge(input)) {
                 for (i, &v) in input.iter().enumerate() {
-                    if !(v.abs() <= TRIG_LIMIT) {
+                    if beyond(v) {
                         large[many] = i as u16;
                         saved[many] = v;
                         many += 1;
@@ -212,7 +205,13 @@ pub(crate) unsafe fn map_trig(level: Level, cosine: bool, x: *const f32, y: *mut
     }
 }
 
-/// Whether any value lies beyond `TRIG_LIMIT` or is NaN.
+/// Whether `v` is too large for `trig`, or NaN.
+#[inline(always)]
+fn beyond(v: f32) -> bool {
+    v.is_nan() | (v.abs() > TRIG_LIMIT)
+}
+
+/// Whether any value is `beyond`.
 struct AnyLarge<'a>(&'a [f32]);
 
 impl Work for AnyLarge<'_> {
@@ -221,7 +220,7 @@ impl Work for AnyLarge<'_> {
     fn run<V: F32s>(self) -> bool {
         let mut outside = 0u32;
         for &v in self.0 {
-            outside |= u32::from(!(v.abs() <= TRIG_LIMIT));
+            outside |= u32::from(beyond(v));
         }
         outside != 0
     }

@@ -219,6 +219,6 @@ fn streamed_outputs_are_complete() {
     let device = teeny_cpu::Cpu::new();
     let n = 9_000_001; // above the size from which outputs bypass the caches
     let x = Tensor::arange(0f32, n as f32, 1.0, &device).unwrap();
-    let y = x.slice(0, 1..).unwrap().add(&x.slice(0, ..-1).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    let y = x.slice(0, 1..).unwrap().add(x.slice(0, ..-1).unwrap()).unwrap().to_vec::<f32>().unwrap();
     assert!(y.iter().enumerate().all(|(i, &v)| v == (2 * i + 1) as f32));
 }

@@ -38,7 +38,7 @@ pub struct Choice {
 pub fn choose(name: &str) -> Result<Choice> {
     register_backends();
     if name != "auto" {
-        return named(name, &format!("--device {name}"));
+        return named(name, "asked for by name");
     }
     if let Some(wanted) = std::env::var_os("TEENY_DEVICE").filter(|v| !v.is_empty()) {
         let wanted = wanted.to_string_lossy();
@@ -65,6 +65,11 @@ pub fn choose(name: &str) -> Result<Choice> {
 }
 
 fn named(name: &str, why: &str) -> Result<Choice> {
+    let known = registry::names();
+    if name == "wgpu" && !known.iter().any(|k| k == name) {
+        let error = Error::device(format!("the GPU engine is not part of this version; known: {}", known.join(", ")));
+        return Err(error.named("device \"wgpu\"").hint("\"cpu\" works everywhere; a program can add devices with teeny_core::registry::register"));
+    }
     let device = registry::device(name).map_err(|e| e.named(format!("device {name:?}")))?;
     let info = device.info();
     Ok(Choice { note: format!("{}: {} ({why})", info.name, info.description), device })
@@ -72,15 +77,30 @@ fn named(name: &str, why: &str) -> Result<Choice> {
 
 /// Makes the compiled-in backends known, unless the program has put its own under their names.
 fn register_backends() {
-    let known = registry::names();
-    let mut add = |name: &str, factory: registry::Factory| {
-        if !known.iter().any(|k| k == name) {
-            registry::register(name, factory);
-        }
-    };
     #[cfg(feature = "cpu")]
-    add("cpu", || Ok(teeny_core::Reference::new()));
-    #[cfg(feature = "wgpu")]
-    add("wgpu", || Ok(teeny_wgpu::Wgpu::new()?));
-    let _ = &mut add; // unused without backends
+    if !registry::names().iter().any(|known| known == "cpu") {
+        registry::register("cpu", || Ok(teeny_cpu::Cpu::new()));
+    }
+    // The feature `wgpu` reserves the name: teeny-wgpu exports no device yet.
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a41_devices_are_found_by_name_and_missing_ones_explained() {
+        assert_eq!(choose("reference").unwrap().device.info().name, "reference");
+        assert!(choose("reference").unwrap().note.ends_with("(asked for by name)"));
+        let error = device("quantum").unwrap_err().to_string();
+        assert!(error.starts_with("device \"quantum\": no device is called \"quantum\"; known: ") && error.contains("reference"), "{error}");
+        let error = device("wgpu").unwrap_err().to_string();
+        assert!(error.starts_with("device \"wgpu\": the GPU engine is not part of this version; known: "), "{error}");
+    }
+
+    #[test]
+    fn a41_a_program_can_add_a_device() {
+        registry::register("mine", || Ok(teeny_core::Reference::new()));
+        assert_eq!(device("mine").unwrap().info().name, "reference");
+    }
 }

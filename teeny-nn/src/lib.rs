@@ -35,3 +35,8 @@ pub use init::Init;
 pub use linear::Linear;
 pub use module::{Activation, Flatten, Module, Sequential};
 pub use store::{Param, Path, Store};
+
+/// The README's program must compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

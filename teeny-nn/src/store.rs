@@ -62,8 +62,8 @@ impl Param {
             let text = format!("parameter {:?} is {}, the new value {}", self.name(), old.shape(), value.shape());
             return Err(Error::shape(text).named("set"));
         }
-        let value = track::constant(&value.to(old.device())?.cast(old.dtype())?)?;
-        let value = if self.is_trainable() { track::leaf(&value)? } else { value };
+        let value = track::below(value)?.cast(old.dtype())?.to(old.device())?;
+        let value = if self.is_trainable() { track::leaf(&value, self.name())? } else { value };
         *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value;
         Ok(())
     }
@@ -210,7 +210,7 @@ impl Path {
     fn add(&self, name: &str, shape: Shape, init: Init, trainable: bool) -> Result<Param> {
         let name = self.full(name);
         let value = init.tensor(shape, self.store.0.dtype, self.store.device())?;
-        let value = if trainable { track::leaf(&value)? } else { value };
+        let value = if trainable { track::leaf(&value, &name)? } else { value };
         let param = Param(Arc::new(ParamInner { name, value: RwLock::new(value), trainable: AtomicBool::new(trainable) }));
         let mut params = self.store.params();
         if params.iter().any(|p| p.name() == param.name()) {

@@ -1,13 +1,17 @@
 //! What the rest of the crate asks of automatic differentiation, in one place.
 
+use teeny_autograd::{Autograd, Grad};
 use teeny_core::{Result, Tensor};
 
-/// `x` as a leaf that gradients are computed for, if its device can; `x` itself on a device that only computes.
-pub(crate) fn leaf(x: &Tensor) -> Result<Tensor> {
-    Ok(x.clone())
+/// `x` as a leaf that gradients are computed for and messages call `name`; `x` itself on a device that only computes.
+pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
+    if x.dtype().is_float() && x.device().as_any().is::<Autograd>() { x.requires_grad_named(name) } else { Ok(x.clone()) }
 }
 
-/// `x` without its history.
-pub(crate) fn constant(x: &Tensor) -> Result<Tensor> {
-    Ok(x.clone())
+/// `x` without its history, on the device below autograd: nothing done with it is recorded.
+pub(crate) fn below(x: &Tensor) -> Result<Tensor> {
+    match x.device().inner() {
+        Some(inner) if x.device().as_any().is::<Autograd>() => x.to(inner),
+        _ => Ok(x.clone()),
+    }
 }

@@ -1,9 +1,10 @@
-//! Row A49, as far as layers exist: forward against PyTorch's answers (`golden/layers.json`), first values, dropout, chains.
+//! Row A49, as far as layers exist: forward and backward against PyTorch's answers (`golden/layers.json`), first values, dropout, chains.
 
 mod common;
 
 use common::*;
 use serde_json::Value;
+use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor, Window, manual_seed, random};
 use teeny_nn::init::{After, gain};
 use teeny_nn::{Activation, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
@@ -34,13 +35,19 @@ fn layer(case: &Value, store: &Store) -> Box<dyn Module> {
 }
 
 #[test]
-fn a49_linear_and_conv2d_forward() {
+fn a49_linear_and_conv2d_forward_and_backward() {
     for case in golden()["cases"].as_array().unwrap() {
-        let store = Store::with_dtype(&device(), DType::F64);
-        let x = tensor(&case["x"], store.device());
+        let store = Store::with_dtype(&autograd(), DType::F64);
+        let x = tensor(&case["x"], store.device()).requires_grad().unwrap();
         let y = layer(case, &store).forward(&x).unwrap();
         assert_eq!(y.shape()[..], sizes(&case["result"]["shape"]), "{case}");
         assert_close(&values(&y), &numbers(&case["result"]["data"]), 1e-12, case);
+        let grads = backward(&y);
+        assert_close(&values(grads.get(&x).unwrap()), &numbers(&case["grad_x"]), 1e-12, case);
+        for param in store.all() {
+            let wanted = numbers(&case[format!("grad_{}", param.name())]);
+            assert_close(&values(grads.get(&param.value()).unwrap()), &wanted, 1e-12, case);
+        }
     }
 }
 

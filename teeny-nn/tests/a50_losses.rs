@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use serde_json::Value;
+use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor};
 use teeny_nn::loss::{self, CrossEntropy, Reduction, cross_entropy};
 
@@ -21,7 +22,7 @@ fn reduction(case: &Value) -> Reduction {
 
 #[test]
 fn a50_cross_entropy_in_every_variant() {
-    let device = device();
+    let device = autograd();
     for case in golden()["cross_entropy"].as_array().unwrap() {
         let logits = tensor(&case["x"], &device);
         let targets = if case["targets"].is_array() {
@@ -41,17 +42,20 @@ fn a50_cross_entropy_in_every_variant() {
             label_smoothing: case["label_smoothing"].as_f64().unwrap_or(0.0),
             reduction: reduction(case),
         };
+        let logits = logits.requires_grad().unwrap();
         let got = options.loss(&logits, &targets).unwrap();
         assert_eq!(got.shape()[..], sizes(&case["result"]["shape"]), "{case}");
         assert_close(&values(&got), &numbers(&case["result"]["data"]), 1e-12, case);
+        assert_close(&values(backward(&got).get(&logits).unwrap()), &numbers(&case["grad"]), 1e-12, case);
     }
 }
 
 #[test]
 fn a50_simple_losses() {
-    let device = device();
+    let device = autograd();
     for case in golden()["simple"].as_array().unwrap() {
         let (x, target) = (tensor(&case["x"], &device), tensor(&case["target"], &device));
+        let x = x.requires_grad().unwrap();
         let (x, t, r) = (&x, &target, reduction(case));
         let got = match case["loss"].as_str().unwrap() {
             "mse" => loss::mse(x, t, r),
@@ -65,6 +69,7 @@ fn a50_simple_losses() {
         }
         .unwrap();
         assert_close(&values(&got), &numbers(&case["result"]["data"]), 1e-12, case);
+        assert_close(&values(backward(&got).get(x).unwrap()), &numbers(&case["grad"]), 1e-12, case);
     }
 }
 

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use teeny_core::file::replace;
 use teeny_core::{DType, Tensor};
-use teeny_nn::state::{Archive, replace, write};
+use teeny_nn::state::{Archive, write};
 use teeny_nn::{Init, Linear, Store};
 
 /// A folder that disappears with the test.
@@ -184,6 +185,23 @@ fn a54_a_full_disk_is_an_error_and_the_old_file_stays() {
         assert_eq!(folder.files(), ["mlp.safetensors"], "no unfinished file stays");
     }
     assert!(model(2).save(folder.0.join("no/such/folder/x")).is_err());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a54_devices_and_links_stay_what_they_are() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let error = model(2).save("/dev/full").unwrap_err().to_string();
+    assert!(error.starts_with("save \"/dev/full\": cannot write: No space left on device"), "{error}");
+    assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
+
+    let folder = Folder::new("link");
+    let (file, link) = (folder.0.join("real.safetensors"), folder.0.join("link.safetensors"));
+    fs::write(&file, b"old").unwrap();
+    symlink(&file, &link).unwrap();
+    model(2).save(&link).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    model(2).load(&file).unwrap();
 }
 
 #[test]

@@ -17,28 +17,28 @@ pub(crate) fn matmul(device: &Autograd, lhs: &Tensor, rhs: &Tensor) -> Result<St
     // The operands as one matrix per distinct matrix: what the edges remember.
     let (lhs_axes, rhs_axes) = (repeated(lhs), repeated(rhs));
     let (lhs, rhs) = (once(lhs, &lhs_axes), once(rhs, &rhs_axes));
-    let (flip_lhs, flip_rhs) = (is_transposed(&lhs), is_transposed(&rhs));
+    let (lhs_across, rhs_across) = (across(&lhs), across(&rhs));
     record([&lhs, &rhs], y, |[need_lhs, need_rhs]| {
         let (a, b) = (need_rhs.then_some(a), need_lhs.then_some(b));
         move |g: &Tensor| {
             // Folded into the columns of g and of rhs, or the rows of g and of lhs: the axes these products sum over.
-            let d_lhs = |b: &Tensor| product(fold(g, &lhs_axes, n - 1)?, fold(b, &lhs_axes, n - 1)?.t()?, flip_lhs);
-            let d_rhs = |a: &Tensor| product(fold(a, &rhs_axes, n - 2)?.t()?, fold(g, &rhs_axes, n - 2)?, flip_rhs);
-            let (d_lhs, d_rhs) = (b.as_ref().map(d_lhs).transpose()?, a.as_ref().map(d_rhs).transpose()?);
+            let d_lhs = b.as_ref().map(|b| product(fold(g, &lhs_axes, n - 1)?, fold(b, &lhs_axes, n - 1)?.t()?, lhs_across)).transpose()?;
+            let d_rhs = a.as_ref().map(|a| product(fold(a, &rhs_axes, n - 2)?.t()?, fold(g, &rhs_axes, n - 2)?, rhs_across)).transpose()?;
             Ok([d_lhs, d_rhs])
         }
     })
 }
 
-/// True if the rows, not the columns, of the matrices are neighbours in memory: a transposed weight.
-fn is_transposed(x: &Tensor) -> bool {
-    let n = x.ndim();
-    x.strides()[n - 2] == 1 && x.strides()[n - 1] != 1
+/// True if `x` was transposed on its way here: its rows lie closer together than its columns.
+fn across(x: &Tensor) -> bool {
+    let (rows, columns) = (x.strides()[x.ndim() - 2].unsigned_abs(), x.strides()[x.ndim() - 1].unsigned_abs());
+    rows < columns
 }
 
-/// `lhs @ rhs`, computed as `(rhsᵀ @ lhsᵀ)ᵀ` if `flip`: so that the gradient of a transposed weight is row-major once it is turned back.
-fn product(lhs: Tensor, rhs: Tensor, flip: bool) -> Result<Tensor> {
-    if flip { rhs.t()?.matmul(&lhs.t()?)?.t() } else { lhs.matmul(&rhs) }
+/// `lhs @ rhs`, computed as `(rhsᵀ @ lhsᵀ)ᵀ` if `across`. The gradient of a transposed operand (`weight.t()`) then lies in memory as the operand does, and
+/// whoever updates the weight reads both straight through.
+fn product(lhs: Tensor, rhs: Tensor, across: bool) -> Result<Tensor> {
+    if across { rhs.t()?.matmul(&lhs.t()?)?.t() } else { lhs.matmul(&rhs) }
 }
 
 /// The batch axes over which an operand repeats.

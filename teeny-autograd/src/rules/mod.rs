@@ -9,6 +9,7 @@
 pub(crate) mod assign;
 pub(crate) mod conv;
 pub(crate) mod index;
+pub(crate) mod join;
 pub(crate) mod matmul;
 pub(crate) mod pool;
 pub(crate) mod reduce;

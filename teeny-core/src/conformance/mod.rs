@@ -22,6 +22,7 @@
 
 mod cases;
 pub mod fuzz;
+pub mod golden;
 mod layouts;
 mod report;
 mod tolerance;

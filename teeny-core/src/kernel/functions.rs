@@ -316,8 +316,9 @@ impl<'b> Expr<'b> {
 
     /// `x hardsigmoid(x)` (Howard et al. 2019, arXiv:1905.02244).
     pub fn hardswish(self) -> Expr<'b> {
+        // Divided first: 6 x overflows where x does not.
         let x = self.to_float();
-        x * (x + 3.0).relu6() / 6.0
+        x * ((x + 3.0).relu6() / 6.0)
     }
 
     /// `min(max(x, -1), 1)`.

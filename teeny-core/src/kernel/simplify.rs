@@ -1,5 +1,6 @@
 //! Rules that shrink a program while it is built. Each keeps every bit of the result, for NaN, infinities and signed zeros too.
 
+use super::OpCode::{Cast, Input};
 use super::eval::eval;
 use super::{Id, OpCode, OpNode};
 use crate::dtype::DType;
@@ -22,6 +23,10 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     };
     let [a, b, c] = node.src;
 
+    // Before folding, which would round a 16-bit constant that is computed with as f32.
+    if node.op == Cast && nodes[a as usize].dtype == node.dtype {
+        return Simplified::Same(a);
+    }
     if node.op.arity() > 0 && node.sources().iter().all(|&s| constant(s).is_some()) {
         let args = node.src.map(|s| constant(s).unwrap_or(Scalar::Bool(false)));
         let src_dtype = nodes[*node.sources().last().expect("an operand") as usize].dtype;
@@ -38,9 +43,14 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     let inner = |id: Id| nodes[id as usize];
 
     let same = match node.op {
-        Cast if inner(a).dtype == node.dtype => Some(a),
         // Widening and coming back loses nothing.
-        Cast if inner(a).op == Cast && inner(inner(a).src[0]).dtype == node.dtype && widens(node.dtype, inner(a).dtype) => Some(inner(a).src[0]),
+        Cast if inner(a).op == Cast
+            && inner(inner(a).src[0]).dtype == node.dtype
+            && widens(node.dtype, inner(a).dtype)
+            && is_rounded(inner(inner(a).src[0])) =>
+        {
+            Some(inner(a).src[0])
+        }
         Neg | Not if inner(a).op == node.op => Some(inner(a).src[0]),
         Abs | Floor | Ceil | Round | Trunc | Sign if inner(a).op == node.op => Some(a),
         // -0.0 is the neutral element of float addition: -0.0 + 0.0 would be 0.0.
@@ -69,6 +79,11 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         node.src = [a, a, 0];
     }
     Simplified::Node(node)
+}
+
+/// True if the value of `node` is one its type can store. A 16-bit float is computed in f32, and a cast is what rounds it.
+fn is_rounded(node: OpNode) -> bool {
+    !node.dtype.is_half() || matches!(node.op, Input(_) | Cast)
 }
 
 /// True if every value of `narrow` survives being stored as `wide`.

@@ -293,7 +293,7 @@ impl Tensor {
         let _op = enter("lerp");
         match weight.operand() {
             Either::Tensor(weight) => super::map([self, end, weight], |[a, b, w]| a.lerp(b, w)),
-            Either::Number(number) => super::map([self, end], |[a, b]| a.lerp(b, a.like(number))),
+            Either::Number(number) => super::map([self, end], |[a, b]| a.lerp(b, number)),
         }
     }
 

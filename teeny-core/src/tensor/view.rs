@@ -17,7 +17,7 @@ pub trait SliceRange {
 /// The positions `start..end` named by two bounds.
 fn resolve<T: Size>(range: &impl RangeBounds<T>, size: usize) -> (usize, usize) {
     let place = |p: i64| (if p < 0 { p + size as i64 } else { p }).clamp(0, size as i64);
-    let after = |p: i64| if p == -1 { size as i64 } else { place(p + 1) };
+    let after = |p: i64| if p == -1 { size as i64 } else { place(p.saturating_add(1)) };
     let start = match range.start_bound() {
         Bound::Included(p) => place(p.size()),
         Bound::Excluded(p) => after(p.size()),

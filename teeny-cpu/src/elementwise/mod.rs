@@ -63,7 +63,7 @@ pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params
         let stream = n * 4 >= STREAM;
         let outs = pointers;
         let run = |c: usize| {
-            Scratch::with(|scratch| {
+            Scratch::with(&mut |scratch| {
                 let (mut at, end) = (c * chunk, ((c + 1) * chunk).min(n));
                 while at < end {
                     let len = program.tile_len(at, end);

@@ -109,8 +109,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// Calls `f` with this thread's scratch, or with a fresh one inside another such call.
-    pub(crate) fn with<R>(f: impl FnOnce(&mut Scratch) -> R) -> R {
+    /// Calls `f` with this thread's scratch, or with a fresh one inside another such call. A trait object, so that this is compiled once.
+    pub(crate) fn with(f: &mut dyn FnMut(&mut Scratch)) {
         SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
             Ok(mut scratch) => f(&mut scratch),
             Err(_) => f(&mut Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new() }),
@@ -195,12 +195,21 @@ impl<'a> Program<'a> {
     pub(crate) unsafe fn look(&self, scratch: &mut Scratch, start: usize, len: usize) -> *const u8 {
         debug_assert!(len <= TILE);
         let output = self.kernel.outputs()[0];
-        let dtype = self.kernel.output_dtype(0).compute();
-        // SAFETY: the plan has all homes in slots.
+        let stored = self.kernel.output_dtype(0);
+        let dtype = stored.compute();
+        // SAFETY: the plan has all homes in slots, which `values` has pointed into this scratch.
         unsafe {
             self.values(scratch, start, len, &[std::ptr::null_mut(); MAX_OUTPUTS], false);
             let spare = self.slot(scratch, self.plan.slots + SPARE - 1);
-            self.as_slice(scratch.values[output as usize], dtype, spare, len)
+            let value = self.as_slice(scratch.values[output as usize], dtype, spare, len);
+            if stored.is_half() && self.kernel.passes_through(0).is_none() {
+                // As if the value had been stored and read again, which is what a kernel before a reduction means.
+                let bits = self.slot(scratch, self.plan.slots);
+                cast::narrow(stored, value, bits, len);
+                cast::widen(stored, bits, spare, len);
+                return spare;
+            }
+            value
         }
     }
 

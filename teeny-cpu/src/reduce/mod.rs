@@ -123,10 +123,12 @@ impl Job<'_> {
             });
             acc
         };
-        // SAFETY (of the writes below): row < outer, and each row is written by one chunk.
-        let write = |row: usize, acc: R::Acc| unsafe { *out.get().add(row) = R::finish(acc) };
+        let write = |row: usize, acc: R::Acc| {
+            // SAFETY: row < outer, and each row is written by one chunk.
+            unsafe { *out.get().add(row) = R::finish(acc) }
+        };
         if outer * length < THREAD && length >= 64 {
-            return Scratch::with(|scratch| {
+            return Scratch::with(&mut |scratch| {
                 (0..outer).for_each(|row| write(row, (0..blocks).map(|b| block(scratch, row, b)).fold(R::START, R::join)));
             });
         }
@@ -136,7 +138,7 @@ impl Job<'_> {
         if blocks == 1 || outer >= 64 {
             let per_chunk = (THREAD / length).max(1);
             return threads::for_each_chunk(outer.div_ceil(per_chunk), |c| {
-                Scratch::with(|scratch| {
+                Scratch::with(&mut |scratch| {
                     for row in c * per_chunk..((c + 1) * per_chunk).min(outer) {
                         write(row, (0..blocks).map(|b| block(scratch, row, b)).fold(R::START, R::join));
                     }
@@ -146,9 +148,8 @@ impl Job<'_> {
         let mut parts = vec![R::START; outer * blocks];
         let shared = Shared(parts.as_mut_ptr());
         threads::for_each_chunk(outer * blocks, |p| {
-            let acc = Scratch::with(|scratch| block(scratch, p / blocks, p % blocks));
             // SAFETY: p < parts.len(), and each part is written by one chunk.
-            unsafe { *shared.get().add(p) = acc };
+            Scratch::with(&mut |scratch| unsafe { *shared.get().add(p) = block(scratch, p / blocks, p % blocks) });
         });
         for (row, parts) in parts.chunks(blocks).enumerate() {
             write(row, parts.iter().copied().fold(R::START, R::join));
@@ -170,7 +171,7 @@ impl Job<'_> {
                 (first..end).for_each(|row| unsafe { *out.get().add(row) = R::finish(R::START) });
                 return;
             }
-            Scratch::with(|scratch| {
+            Scratch::with(&mut |scratch| {
                 self.tiles::<T>(scratch, first * length, end * length, |_, mut xs| {
                     while !xs.is_empty() {
                         let count = (length - at).min(xs.len());
@@ -220,7 +221,7 @@ impl Job<'_> {
             let (c0, c1) = (strip * width, ((strip + 1) * width).min(outer));
             // SAFETY: each pair of block and strip has accumulators of its own.
             let accs = unsafe { std::slice::from_raw_parts_mut(shared.get().add(b * outer + c0), c1 - c0) };
-            Scratch::with(|scratch| fold(scratch, accs, strip, b));
+            Scratch::with(&mut |scratch| fold(scratch, accs, strip, b));
         };
         if outer * length < THREAD {
             (0..blocks * strips).for_each(task);

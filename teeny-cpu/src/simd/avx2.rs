@@ -93,20 +93,12 @@ impl F32s for V {
         op!(_mm256_cmp_ps::<_CMP_LT_OQ>(self.0, o.0))
     }
     #[inline(always)]
-    fn le(self, o: Self) -> Self::M {
-        op!(_mm256_cmp_ps::<_CMP_LE_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
     fn eq(self, o: Self) -> Self::M {
         op!(_mm256_cmp_ps::<_CMP_EQ_OQ>(self.0, o.0))
     }
     #[inline(always)]
     fn select(m: Self::M, a: Self, b: Self) -> Self {
         V(op!(_mm256_blendv_ps(b.0, a.0, m)))
-    }
-    #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        op!(_mm256_movemask_ps(m)) != 0
     }
     #[inline(always)]
     fn bits(self) -> Self::I {
@@ -139,10 +131,6 @@ impl F32s for V {
     #[inline(always)]
     fn i_and(a: Self::I, b: Self::I) -> Self::I {
         op!(_mm256_and_si256(a, b))
-    }
-    #[inline(always)]
-    fn i_or(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_or_si256(a, b))
     }
     #[inline(always)]
     fn i_xor(a: Self::I, b: Self::I) -> Self::I {

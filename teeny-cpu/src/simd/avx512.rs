@@ -93,20 +93,12 @@ impl F32s for V {
         op!(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(self.0, o.0))
     }
     #[inline(always)]
-    fn le(self, o: Self) -> Self::M {
-        op!(_mm512_cmp_ps_mask::<_CMP_LE_OQ>(self.0, o.0))
-    }
-    #[inline(always)]
     fn eq(self, o: Self) -> Self::M {
         op!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(self.0, o.0))
     }
     #[inline(always)]
     fn select(m: Self::M, a: Self, b: Self) -> Self {
         V(op!(_mm512_mask_blend_ps(m, b.0, a.0)))
-    }
-    #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        m != 0
     }
     #[inline(always)]
     fn bits(self) -> Self::I {
@@ -139,10 +131,6 @@ impl F32s for V {
     #[inline(always)]
     fn i_and(a: Self::I, b: Self::I) -> Self::I {
         op!(_mm512_and_si512(a, b))
-    }
-    #[inline(always)]
-    fn i_or(a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_or_si512(a, b))
     }
     #[inline(always)]
     fn i_xor(a: Self::I, b: Self::I) -> Self::I {

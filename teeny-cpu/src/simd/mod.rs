@@ -143,14 +143,10 @@ pub(crate) trait F32s: Copy {
 
     /// `self < o`, false for NaN.
     fn lt(self, o: Self) -> Self::M;
-    /// `self <= o`, false for NaN.
-    fn le(self, o: Self) -> Self::M;
     /// `self == o`, false for NaN.
     fn eq(self, o: Self) -> Self::M;
     /// Lane by lane `m ? a : b`.
     fn select(m: Self::M, a: Self, b: Self) -> Self;
-    /// Whether any lane is true.
-    fn any(m: Self::M) -> bool;
 
     /// The bit patterns.
     fn bits(self) -> Self::I;
@@ -168,8 +164,6 @@ pub(crate) trait F32s: Copy {
     fn i_sub(a: Self::I, b: Self::I) -> Self::I;
     /// `a & b`
     fn i_and(a: Self::I, b: Self::I) -> Self::I;
-    /// `a | b`
-    fn i_or(a: Self::I, b: Self::I) -> Self::I;
     /// `a ^ b`
     fn i_xor(a: Self::I, b: Self::I) -> Self::I;
     /// `a << N`

@@ -105,20 +105,12 @@ impl F32s for V {
         test(self, o, |a, b| a < b)
     }
     #[inline(always)]
-    fn le(self, o: Self) -> Self::M {
-        test(self, o, |a, b| a <= b)
-    }
-    #[inline(always)]
     fn eq(self, o: Self) -> Self::M {
         test(self, o, |a, b| a == b)
     }
     #[inline(always)]
     fn select(m: Self::M, a: Self, b: Self) -> Self {
         V(std::array::from_fn(|i| if m[i] { a.0[i] } else { b.0[i] }))
-    }
-    #[inline(always)]
-    fn any(m: Self::M) -> bool {
-        m.iter().any(|&t| t)
     }
 
     #[inline(always)]
@@ -152,10 +144,6 @@ impl F32s for V {
     #[inline(always)]
     fn i_and(a: Self::I, b: Self::I) -> Self::I {
         izip(a, b, |x, y| x & y)
-    }
-    #[inline(always)]
-    fn i_or(a: Self::I, b: Self::I) -> Self::I {
-        izip(a, b, |x, y| x | y)
     }
     #[inline(always)]
     fn i_xor(a: Self::I, b: Self::I) -> Self::I {

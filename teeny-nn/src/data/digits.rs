@@ -1,7 +1,8 @@
 //! 1,797 small digits that come with the crate, in MNIST's form: something to train on where there is neither file nor network.
 //!
-//! They are 8x8 with ink 0..=16 ([data/ATTRIBUTION.md](https://doi.org/10.24432/C50P49), CC BY 4.0). [`load`] enlarges each to 20x20
-//! and centres it in 28x28, the box MNIST's own digits were put in. They are easier than MNIST: accuracies are not comparable.
+//! They are 8x8 with ink 0..=16, by CC BY 4.0; `data/ATTRIBUTION.md` in this crate says where they come from. [`load`] enlarges each to
+//! 20x20 and centres it in 28x28, the box MNIST's own digits were put in. There are far fewer of them than in MNIST, so accuracies are
+//! not comparable.
 //!
 //! Source: E. Alpaydin, C. Kaynak, *Cascading Classifiers*, Kybernetika 34(4), 1998.
 

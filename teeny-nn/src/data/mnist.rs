@@ -1,6 +1,6 @@
 //! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX files.
 //!
-//! Pixels stay bytes in host memory; [`super::loader`] makes tensors of a batch at a time. Where the files come from (a folder, a
+//! Pixels stay bytes in host memory; [`super::DataLoader`] makes tensors of a batch at a time. Where the files come from (a folder, a
 //! download) is the caller's business.
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
@@ -95,7 +95,12 @@ impl Mnist {
             let (images, labels) = (find(dir, images)?, find(dir, labels)?);
             Images::new(idx::read(&images)?, idx::read(&labels)?).map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
         };
-        Ok(Mnist { train: part(FILES[0], FILES[1])?, test: part(FILES[2], FILES[3])? })
+        let (train, test) = (part(FILES[0], FILES[1])?, part(FILES[2], FILES[3])?);
+        if (train.height, train.width) != (test.height, test.width) {
+            let text = format!("training images are {}x{}, test images {}x{}", train.height, train.width, test.height, test.width);
+            return Err(Error::format(text).named(format!("read MNIST from {dir:?}")));
+        }
+        Ok(Mnist { train, test })
     }
 }
 
@@ -120,6 +125,29 @@ mod tests {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
         assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
         assert!(error.contains("there is no such folder") && error.contains("t10k-labels-idx1-ubyte") && error.contains("hint:"), "{error}");
+    }
+
+    #[test]
+    fn a55_a_folder_of_files_is_read_plain_or_gzipped_and_must_agree() {
+        let dir = std::env::temp_dir().join(format!("teeny-folder-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let write = |name: &str, sizes: &[usize]| {
+            let mut bytes = Vec::new();
+            idx::write(&mut bytes, sizes, &vec![3; sizes.iter().product()]).unwrap();
+            std::fs::write(dir.join(name), bytes).unwrap();
+        };
+        for (name, sizes) in FILES.iter().zip([&[4, 2, 3][..], &[4], &[2, 2, 3], &[2]]) {
+            write(name, sizes);
+        }
+        // what a file is called says nothing about what it is
+        std::fs::rename(dir.join(FILES[1]), dir.join(format!("{}.gz", FILES[1]))).unwrap();
+        let mnist = Mnist::read(&dir).unwrap();
+        assert_eq!((mnist.train.len(), mnist.test.len(), mnist.train.area()), (4, 2, 6));
+        write(FILES[2], &[2, 5, 3]);
+        assert!(Mnist::read(&dir).unwrap_err().to_string().contains("training images are 2x3, test images 5x3"));
+        write(FILES[3], &[3]);
+        assert!(Mnist::read(&dir).unwrap_err().to_string().contains("2 images need labels of sizes [2], found [3]"));
+        std::fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -88,18 +88,17 @@ impl Optimizer for Adam {
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let moments = match self.moments[i].take() {
-            Some(moments) => moments,
-            None => Moments { mean: zero_state(value)?, square: zero_state(value)?, steps: 0 },
+        let (mean, square, steps) = match &self.moments[i] {
+            Some(Moments { mean, square, steps }) => (mean.clone(), square.clone(), steps + 1),
+            None => (zero_state(value)?, zero_state(value)?, 1),
         };
-        let steps = moments.steps + 1;
         let decoupled = self.decoupled;
         let kernel = self.kernels.get(value.dtype(), || program(value.dtype(), decoupled))?;
         let step = self.lr / (1.0 - self.beta1.powi(steps));
         let root = (1.0 - self.beta2.powi(steps)).sqrt();
         let decay = if decoupled { 1.0 - self.lr * self.weight_decay } else { self.weight_decay };
         let numbers = [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step].map(Scalar::Float);
-        let [value, mean, square] = outputs(kernel.run(&[value, gradient, &moments.mean, &moments.square], &numbers)?)?;
+        let [value, mean, square] = outputs(kernel.run(&[value, gradient, &mean, &square], &numbers)?)?;
         self.moments[i] = Some(Moments { mean, square, steps });
         Ok(value)
     }

@@ -11,6 +11,8 @@ pub use sgd::Sgd;
 
 use crate::store::Param;
 use std::sync::Arc;
+use teeny_autograd::Gradients;
+use teeny_core::context::enter;
 use teeny_core::{DType, Error, Kernel, Result, Tensor};
 
 /// A rule that turns a parameter and its gradient into the next parameter.
@@ -30,7 +32,18 @@ pub trait Optimizer {
     /// If the device fails.
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor>;
 
-    /// Updates every trainable parameter with the gradient that `gradient` finds for it.
+    /// Updates every trainable parameter with its gradient.
+    ///
+    /// # Errors
+    /// If a parameter has no gradient: what cut it off is named, and nothing has changed. A parameter that is not meant to have one is
+    /// frozen with [`Param::set_trainable`].
+    #[track_caller]
+    fn step(&mut self, gradients: &Gradients) -> Result<()> {
+        let _op = enter("step");
+        self.step_by(&mut |param| gradients.get(&param.value()).cloned())
+    }
+
+    /// [`Optimizer::step`] with gradients from elsewhere: `gradient` finds that of a parameter.
     ///
     /// # Errors
     /// If a gradient is missing or has another shape. All are looked up before the first parameter changes.
@@ -48,8 +61,10 @@ pub trait Optimizer {
             gradients.push(g);
         }
         for ((i, param), g) in params.iter().zip(gradients) {
-            let value = crate::track::constant(&param.value())?;
-            param.set(&self.update(*i, &value, &g.cast(value.dtype())?)?)?;
+            let value = crate::track::below(&param.value())?;
+            // the gradient of a transposed weight is a transposed view: turning it once is faster than an update that reads across memory
+            let g = g.cast(value.dtype())?.contiguous()?;
+            param.set(&self.update(*i, &value, &g)?)?;
         }
         Ok(())
     }

@@ -93,7 +93,7 @@ impl Optimizer for Sgd {
             return Ok(value);
         }
         // at first there is no direction to keep: 0 v + 1 g is exactly g
-        let (velocity, keep, take) = match self.velocities[i].take() {
+        let (velocity, keep, take) = match self.velocities[i].clone() {
             Some(velocity) => (velocity, self.momentum, 1.0 - self.dampening),
             None => (zero_state(value)?, 0.0, 1.0),
         };

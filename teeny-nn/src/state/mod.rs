@@ -1,13 +1,11 @@
 //! Saving and loading parameters by name.
 //!
-//! [`archive`](Archive) knows the safetensors format, [`replace`](replace()) how to put a file in another's place without ever losing
+//! [`archive`](Archive) knows the safetensors format, [`teeny_core::file`] how to put a file in another's place without ever losing
 //! both; this file connects them to a [`Store`].
 
 mod archive;
-mod replace;
 
 pub use archive::{Archive, Entry, write};
-pub use replace::replace;
 
 use crate::store::{Param, Store};
 use std::collections::BTreeMap;
@@ -30,7 +28,7 @@ impl Store {
     /// If the file cannot be written, for example on a full disk; the file that was at `path` before is then untouched.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let tensors: Vec<(String, Tensor)> = self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect();
-        replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
+        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
     }
 
     /// Replaces every parameter and buffer by the tensor of its name in the safetensors file `path`.

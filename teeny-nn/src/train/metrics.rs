@@ -54,7 +54,7 @@ pub fn require_finite(what: &str, value: f64, step: usize) -> Result<f64> {
     }
     Err(Error::value(format!("{what} is {value} at step {step}"))
         .named("training")
-        .hint("usual causes: too high a learning rate, or NaN in the data; Checked::new(device) finds the operation"))
+        .hint("the usual causes are too high a learning rate and NaN in the data"))
 }
 
 #[cfg(test)]

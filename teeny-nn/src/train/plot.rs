@@ -1,9 +1,9 @@
 //! Curves as an SVG file: the loss of a run, to be looked at in a browser.
 
-use crate::state::replace;
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_core::Result;
+use teeny_core::file::replace;
 
 /// Size of the picture, and of the margins left, right, top and bottom, in pixels.
 const WIDTH: f64 = 720.0;

@@ -2,11 +2,29 @@
 #![allow(dead_code)] // each test file uses a part
 
 use serde_json::Value;
+use teeny_autograd::{Autograd, Grad, Gradients};
 use teeny_core::{DType, DeviceRef, Tensor};
 
 /// The device the tests run on: the CPU, or what TEENY_DEVICE names.
 pub fn device() -> DeviceRef {
     teeny_nn::device("auto").expect("a device")
+}
+
+/// The same device with automatic differentiation around it.
+pub fn autograd() -> DeviceRef {
+    Autograd::new(device())
+}
+
+/// The gradients of `Σ y w` with `w = 1, 2, 3, .. / numel`, as the golden scripts take them.
+pub fn backward(y: &Tensor) -> Gradients {
+    let n = y.numel();
+    let w: Vec<f64> = (1..=n).map(|i| i as f64 / n as f64).collect();
+    let w = f64s(w, y.shape(), &device_below(y)).cast(y.dtype()).unwrap();
+    y.backward_with(&w).unwrap()
+}
+
+fn device_below(x: &Tensor) -> DeviceRef {
+    x.device().inner().expect("an autograd device").clone()
 }
 
 pub fn parse(text: &str) -> Value {

@@ -1,0 +1,140 @@
+//! The MNIST programs from outside: what a user types, and what comes back.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder that disappears with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("teeny-mnist-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program without what the surroundings say about data and devices.
+fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).env_remove("TEENY_DATA").env_remove("TEENY_DEVICE");
+    command
+}
+
+fn mnist(args: &[&str]) -> Output {
+    command(env!("CARGO_BIN_EXE_mnist"), args).output().unwrap()
+}
+
+#[track_caller]
+fn succeed(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "a program that is not on a terminal is quiet: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[track_caller]
+fn refuse(output: Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The percentage in the last line that has one.
+fn accuracy(text: &str) -> f64 {
+    let line = text.lines().rfind(|line| line.starts_with("test accuracy")).expect("a last line with the accuracy");
+    line.split_whitespace().nth(2).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a60_the_program_trains_saves_plots_and_continues() {
+    let folder = Folder::new("run");
+    let (weights, plot) = (folder.at("mlp.safetensors"), folder.at("loss.svg"));
+    let first = succeed(mnist(&["--data", "builtin", "--epochs", "8", "--save", &weights, "--plot", &plot]));
+    assert!(first.contains("101770 parameters") && first.contains("1,797 built-in digits"), "{first}");
+    let loss: f64 = first.lines().find_map(|l| l.strip_prefix("first loss ")).unwrap().parse().unwrap();
+    assert!((loss - 2.30).abs() < 0.02, "{loss}");
+    assert!(std::fs::read_to_string(plot).unwrap().contains("<polyline"));
+
+    let second = succeed(mnist(&["--data", "builtin", "--epochs", "0", "--load", &weights]));
+    assert_eq!(accuracy(&first), accuracy(&second), "weights that are loaded answer as those that were saved");
+    assert!(accuracy(&first) > 75.0, "{first}");
+}
+
+#[test]
+fn a60_threads_and_repetition_change_nothing() {
+    let run = |threads: &str| {
+        let text = succeed(mnist(&["--data", "builtin", "--epochs", "2", "--threads", threads, "--seed", "3"]));
+        // all but the times
+        text.lines().filter_map(|l| l.split("  test accuracy").next().map(str::to_string)).filter(|l| l.starts_with("epoch")).collect::<Vec<_>>()
+    };
+    let once = run("1");
+    assert_eq!(once.len(), 2);
+    assert_eq!(once, run("1"));
+    assert_eq!(once, run("2"));
+}
+
+#[test]
+fn a61_the_convolutional_network_trains() {
+    let text = succeed(mnist(&["--data", "builtin", "--arch", "cnn", "--epochs", "4"]));
+    assert!(text.contains("5258 parameters"), "{text}");
+    assert!(accuracy(&text) > 60.0, "{text}");
+}
+
+#[test]
+fn a60_the_single_file_variant_trains_and_is_short() {
+    let text = succeed(command(env!("CARGO_BIN_EXE_mnist_tiny"), &[]).output().unwrap());
+    assert!(accuracy(&text) > 85.0, "{text}");
+    let source = include_str!("../src/bin/mnist_tiny.rs");
+    assert!(source.lines().count() < 250);
+    let training = source.lines().skip_while(|l| !l.contains("for epoch in")).take_while(|l| !l.contains("test accuracy"));
+    assert!(training.count() < 40);
+}
+
+#[test]
+fn a60_mistakes_on_the_command_line_are_explained() {
+    let text = refuse(mnist(&["--epoch", "3"]));
+    assert!(text.contains("invalid option '--epoch'") && text.contains("--epochs N"), "{text}");
+    assert!(String::from_utf8(mnist(&["--help"]).stdout).unwrap().contains("--plot FILE"));
+    let text = refuse(mnist(&["--data", "/no/such/folder"]));
+    assert!(text.contains("no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/no/such/folder\""), "{text}");
+    let text = refuse(mnist(&["--data", "builtin", "--load", "/no/such/file"]));
+    assert!(text.starts_with("error: load \"/no/such/file\": "), "{text}");
+    let text = refuse(mnist(&["--data", "builtin", "--epochs", "1", "--lr", "1e20"]));
+    assert!(text.contains("training: loss is") && text.contains("learning rate"), "{text}");
+}
+
+#[test]
+fn a55_a_damaged_folder_of_data_is_not_replaced_by_something_else() {
+    let folder = Folder::new("damaged");
+    for name in teeny_nn::data::mnist::FILES {
+        std::fs::write(Path::new(&folder.at(name)), b"<html>404</html>").unwrap();
+    }
+    let output = command(env!("CARGO_BIN_EXE_mnist"), &["--epochs", "1"]).env("TEENY_DATA", &folder.0).output().unwrap();
+    let text = refuse(output);
+    assert!(text.contains("train-images-idx3-ubyte\": an IDX file begins with 00 00 08, this one with 3c 68 74"), "{text}");
+}
+
+#[test]
+fn a41_the_device_is_chosen_by_option_then_environment() {
+    let run = |args: &[&str], variable: &str| {
+        let all = [&["--data", "builtin", "--epochs", "0"], args].concat();
+        command(env!("CARGO_BIN_EXE_mnist"), &all).env("TEENY_DEVICE", variable).output().unwrap()
+    };
+    let first_line = |output: Output| succeed(output).lines().next().unwrap().to_string();
+    assert!(first_line(run(&[], "")).contains("cpu: "));
+    let line = first_line(run(&[], "cpu"));
+    assert!(line.contains("cpu: ") && line.ends_with("(TEENY_DEVICE=cpu)"), "{line}");
+    let line = first_line(run(&["--device", "cpu"], "nonsense"));
+    assert!(line.ends_with("(asked for by name)"), "{line}");
+    let text = refuse(run(&[], "nonsense"));
+    assert!(text.contains("no device is called \"nonsense\"; known: cpu, reference"), "{text}");
+}

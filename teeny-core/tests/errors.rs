@@ -1,0 +1,105 @@
+//! The texts of errors: the first line is complete on its own, with the caller's line; facts and one hint follow.
+
+mod support;
+
+use support::refused;
+use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, context, registry};
+
+fn zeros(shape: &[usize], device: &std::sync::Arc<Reference>) -> Tensor {
+    Tensor::zeros(shape, DType::F32, device).expect("small zeros")
+}
+
+#[test]
+fn matmul_names_both_shapes_the_line_and_the_transpose_that_fits() {
+    let device = Reference::new();
+    let (lhs, rhs) = (zeros(&[64, 784], &device), zeros(&[128, 784], &device));
+    let (error, line) = (refused(lhs.matmul(&rhs)), line!());
+    let expected = format!(
+        "matmul at {}:{line}: cannot multiply (64, 784) @ (128, 784): 784 columns meet 128 rows\n  lhs: f32 on reference    rhs: f32 on reference\n  hint: rhs.t() is (784, 128) and would fit",
+        file!()
+    );
+    assert_eq!(error.to_string(), expected);
+    assert_eq!((error.kind(), error.op()), (ErrorKind::Shape, Some("matmul")));
+}
+
+#[test]
+fn add_names_the_axis_that_disagrees_and_how_to_fit_a_column() {
+    let device = Reference::new();
+    let (lhs, rhs) = (zeros(&[32, 10], &device), zeros(&[32], &device));
+    let (error, line) = (refused(lhs.add(&rhs)), line!());
+    let expected = format!(
+        "add at {}:{line}: (32, 10) and (32,) do not broadcast: aligned from the right, axis 1 has 10 and 32\n  hint: rhs.unsqueeze(1) is (32, 1) and would broadcast over columns",
+        file!()
+    );
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
+fn operators_panic_with_the_same_text_as_the_method() {
+    let device = Reference::new();
+    let (lhs, rhs) = (zeros(&[2, 3], &device), zeros(&[4], &device));
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| &lhs + &rhs)).map(drop).expect_err("(2, 3) + (4,)");
+    let text = panic.downcast_ref::<String>().expect("a text");
+    assert!(text.starts_with(&format!("add at {}:", file!())) && text.contains("(2, 3) and (4,) do not broadcast"), "{text}");
+}
+
+#[test]
+fn a_composite_keeps_the_name_the_user_called() {
+    let device = Reference::new();
+    let x = zeros(&[2, 3], &device).cast(DType::I32).expect("a cast");
+    assert_eq!(refused(x.softmax(1)).op(), Some("softmax"));
+    assert_eq!(refused(zeros(&[2, 3], &device).var(5, 1)).op(), Some("var"));
+    assert!(context::current().is_none(), "an operation was not left");
+}
+
+#[test]
+fn every_kind_of_mistake_has_its_kind() {
+    let device = Reference::new();
+    let x = zeros(&[2, 3], &device);
+    let kinds = [
+        (refused(x.sum(2)), ErrorKind::Axis),
+        (refused(x.sum([0, -2])), ErrorKind::Axis),
+        (refused(x.permute([0, 0])), ErrorKind::Axis),
+        (refused(x.at(0, 2)), ErrorKind::Index),
+        (refused(x.not()), ErrorKind::DType),
+        (refused(x.slice_step(0, .., 0)), ErrorKind::Value),
+        (refused(x.expand((4, 3))), ErrorKind::Shape),
+        (refused(x.squeeze(0)), ErrorKind::Shape),
+        (refused(zeros(&[0, 3], &device).max(0)), ErrorKind::Shape),
+        (refused(Tensor::zeros(-1, DType::F32, &device)), ErrorKind::Shape),
+        (refused(Tensor::zeros((usize::MAX, 9), DType::F32, &device)), ErrorKind::Value),
+        (refused(x.gather(0, &x)), ErrorKind::DType),
+        (refused(x.expand((5, 2, 3)).and_then(|x| x.assign(|x| Ok(x.clone()), &zeros(&[3], &Reference::new())))), ErrorKind::Value),
+    ];
+    for (error, kind) in kinds {
+        assert_eq!(error.kind(), kind, "{error}");
+    }
+    assert_eq!(x.to_vec::<f64>().expect_err("f32").to_string().lines().last(), Some("  hint: x.cast(DType::F64)? converts"));
+    assert_eq!(x.item::<f32>().expect_err("6 elements").message(), "a tensor of shape (2, 3) has 6 elements, not one");
+}
+
+#[test]
+fn a41_tensors_of_unrelated_devices_are_refused_by_name_and_moved_by_to() -> Result<()> {
+    let (here, there) = (Reference::new(), Reference::new());
+    let (x, y) = (Tensor::new([1.0f32, 2.0], &here)?, Tensor::new([3.0f32, 4.0], &there)?);
+    let error = refused(x.add(&y));
+    assert_eq!(error.kind(), ErrorKind::Device);
+    assert!(error.to_string().contains("the operands are on different devices: reference and reference"), "{error}");
+    assert!(error.to_string().contains("hint: move one of them: x.to(&device)?"));
+    assert_eq!(x.add(&y.to(&x)?)?.to_vec::<f32>()?, [4.0, 6.0]);
+    assert_eq!(y.flip(0)?.to(&here)?.to(&there)?.to_vec::<f32>()?, [4.0, 3.0]);
+    assert!(x.to(&here)?.same_storage(&x));
+    Ok(())
+}
+
+#[test]
+fn a41_devices_are_found_by_name() -> Result<()> {
+    let found: DeviceRef = registry::device("reference")?;
+    assert_eq!(found.info().name, "reference");
+    registry::register("mine", || Ok(Reference::new()));
+    assert!(registry::names().contains(&"mine".to_string()) && registry::names().contains(&"reference".to_string()));
+    assert!(registry::device("mine").is_ok());
+    let error = registry::device("tpu").map(drop).expect_err("no such device");
+    assert!(error.message().starts_with("no device is called \"tpu\"; known: "), "{error}");
+    Ok(())
+}

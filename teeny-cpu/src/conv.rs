@@ -1,0 +1,231 @@
+//! Convolution and its two gradients: windows are laid out as columns, a tile of places at a time, and multiplied by `gemm`.
+//!
+//! ```text
+//!   y[n] (C_out, places) = weight (C_out, rows) @ columns (rows, places)         rows = C_in / groups * window positions
+//!   columns of the gradient = weightᵀ @ g, added back to the image                      (one task per image and group)
+//!   weight gradient = Σ_n g[n] (C_out, places) @ columnsᵀ                               (fixed blocks of images)
+//! ```
+//! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of threads.
+
+use crate::elementwise::cast::{slice, slice_mut};
+use crate::gemm::{Float, Matrix, tile};
+use crate::storage::{CpuStorage, Shared, View};
+use crate::threads::for_each_chunk;
+use crate::window::{Geometry, Strip};
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Result, Shape, Tensor, Window};
+
+/// Elements of a tile of columns: 512 KiB of f32, half of an L2.
+const COLUMNS: usize = 128 << 10;
+
+/// One convolution's sizes.
+struct Conv {
+    geometry: Geometry,
+    groups: usize,
+    /// Channels per group, in and out.
+    inputs: usize,
+    outputs: usize,
+}
+
+impl Conv {
+    fn new(x: &[usize], weight: &[usize], window: &Window) -> Conv {
+        let geometry = Geometry::new(&x[2..], &weight[2..], window);
+        Conv { geometry, groups: window.groups, inputs: weight[1], outputs: weight[0] / window.groups }
+    }
+
+    /// Rows of the column matrix.
+    fn rows(&self) -> usize {
+        self.inputs * self.geometry.positions()
+    }
+
+    /// Places per tile.
+    fn tile(&self) -> usize {
+        (COLUMNS / self.rows().max(1)).clamp(32, 2048).min(self.geometry.places()).max(1)
+    }
+
+    /// The strips of a tile for every window position.
+    fn strips(&self, first: usize, end: usize) -> Vec<Vec<Strip>> {
+        let strips = |position| {
+            let mut strips = Vec::new();
+            self.geometry.strips(first, end, position, &mut strips);
+            strips
+        };
+        (0..self.geometry.positions()).map(strips).collect()
+    }
+
+    /// The windows of one group's image over the places `first .. end`, as columns: (rows, end - first).
+    fn columns<T: Float>(&self, image: &[T], first: usize, end: usize, columns: &mut [T]) {
+        let (width, step) = (end - first, self.geometry.step());
+        let strips = self.strips(first, end);
+        for (plane, block) in image.chunks_exact(self.geometry.plane()).zip(columns.chunks_exact_mut(strips.len() * width)) {
+            for (strips, row) in strips.iter().zip(block.chunks_exact_mut(width)) {
+                for s in strips {
+                    let row = &mut row[s.at..s.at + s.before + s.inside + s.after];
+                    row[..s.before].fill(T::ZERO);
+                    let inside = &mut row[s.before..s.before + s.inside];
+                    if step == 1 {
+                        inside.copy_from_slice(&plane[s.from..s.from + s.inside]);
+                    } else {
+                        for (to, from) in inside.iter_mut().zip(plane[s.from..].iter().step_by(step)) {
+                            *to = *from;
+                        }
+                    }
+                    row[s.before + s.inside..].fill(T::ZERO);
+                }
+            }
+        }
+    }
+
+    /// Adds columns back to the image that they were taken from.
+    fn add_columns<T: Float>(&self, columns: &[T], first: usize, end: usize, image: &mut [T]) {
+        let (width, step) = (end - first, self.geometry.step());
+        let strips = self.strips(first, end);
+        for (plane, block) in image.chunks_exact_mut(self.geometry.plane()).zip(columns.chunks_exact(strips.len() * width)) {
+            for (strips, row) in strips.iter().zip(block.chunks_exact(width)) {
+                for s in strips.iter().filter(|s| s.inside > 0) {
+                    let from = &row[s.at + s.before..s.at + s.before + s.inside];
+                    for (to, &from) in plane[s.from..].iter_mut().step_by(step).zip(from) {
+                        *to += from;
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn matrix<T>(data: &[T], columns: usize) -> Matrix<T> {
+    Matrix { ptr: data.as_ptr(), rows: columns as isize, cols: 1 }
+}
+
+/// Runs `$body` with `$t` the type that a float dtype is computed in.
+macro_rules! with_float {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        if $dtype == DType::F64 {
+            type $t = f64;
+            $body
+        } else {
+            type $t = f32;
+            $body
+        }
+    };
+}
+pub(crate) use with_float;
+
+/// Both operands row-major in the type that is computed in.
+fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(CpuStorage, CpuStorage)> {
+    Ok((copy::computed(cpu, &View::of(a)?)?, copy::computed(cpu, &View::of(b)?)?))
+}
+
+/// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..).
+pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+    let conv = Conv::new(x.shape(), weight.shape(), window);
+    let images = x.shape()[0] * conv.groups;
+    let (rows, places, outputs) = (conv.rows(), conv.geometry.places(), conv.outputs);
+    let (xs, ws) = operands(cpu, x, weight)?;
+    let n = images * outputs * places;
+    let out = cpu.alloc(n, x.dtype().compute())?;
+    let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
+    let tiles = places.div_ceil(width);
+    with_float!(x.dtype(), T => {
+        // SAFETY: the copies hold these many elements of the computed type.
+        let (xs, ws) = unsafe { (slice::<T>(xs.ptr(), x.numel()), slice::<T>(ws.ptr(), weight.numel())) };
+        let to = Shared(out.ptr().cast::<T>());
+        for_each_chunk(if n == 0 { 0 } else { images * tiles }, |task| {
+            let (i, first) = (task / tiles, task % tiles * width);
+            let end = (first + width).min(places);
+            let w = &ws[i % conv.groups * outputs * rows..][..outputs * rows];
+            let mut columns = vec![T::default(); rows * (end - first)];
+            conv.columns(&xs[i * image..(i + 1) * image], first, end, &mut columns);
+            // SAFETY: the tile's places of this image's planes, which no other task touches.
+            unsafe {
+                let c = Matrix { ptr: to.get().add(i * outputs * places + first).cast_const(), rows: places as isize, cols: 1 };
+                tile([outputs, end - first, rows], c, T::ZERO, T::ONE, matrix(w, rows), matrix(&columns, end - first));
+            }
+        });
+    });
+    Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
+}
+
+/// The gradient for x from g (N, C_out, ..).
+pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    let conv = Conv::new(x_shape, weight.shape(), window);
+    let images = x_shape[0] * conv.groups;
+    let (rows, places, outputs) = (conv.rows(), conv.geometry.places(), conv.outputs);
+    let (gs, ws) = operands(cpu, g, weight)?;
+    let n = x_shape.numel();
+    let out = cpu.zeros(n, g.dtype().compute())?;
+    let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
+    with_float!(g.dtype(), T => {
+        // SAFETY: the copies hold these many elements of the computed type.
+        let (gs, ws) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel())) };
+        let to = Shared(out.ptr().cast::<T>());
+        for_each_chunk(if n == 0 { 0 } else { images }, |i| {
+            // SAFETY: the image of this task alone.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * image), image) };
+            let w = matrix(&ws[i % conv.groups * outputs * rows..][..outputs * rows], rows);
+            let g = &gs[i * outputs * places..][..outputs * places];
+            let mut columns = vec![T::default(); rows * width];
+            for first in (0..places).step_by(width) {
+                let end = (first + width).min(places);
+                let columns = &mut columns[..rows * (end - first)];
+                // SAFETY: all three matrices were sliced to their sizes.
+                unsafe {
+                    tile([rows, end - first, outputs], matrix(columns, end - first), T::ZERO, T::ONE, w.t(), matrix(g, places).at(0, first));
+                }
+                conv.add_columns(columns, first, end, to);
+            }
+        });
+    });
+    Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?))
+}
+
+/// The gradient for the weight.
+pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    let conv = Conv::new(x.shape(), weight_shape, window);
+    let batch = x.shape()[0];
+    let (rows, places, outputs, groups) = (conv.rows(), conv.geometry.places(), conv.outputs, conv.groups);
+    let (gs, xs) = operands(cpu, g, x)?;
+    let n = weight_shape.numel();
+    let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
+    // Up to eight blocks of images, each with sums of its own, joined in order at the end.
+    let blocks = batch.clamp(1, 8);
+    let per_block = batch.div_ceil(blocks);
+    let sums = cpu.zeros(n * blocks, x.dtype().compute())?;
+    with_float!(x.dtype(), T => {
+        // SAFETY: the copies hold these many elements of the computed type.
+        let (gs, xs) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(xs.ptr(), x.numel())) };
+        let to = Shared(sums.ptr().cast::<T>());
+        for_each_chunk(if places == 0 || n == 0 { 0 } else { blocks * groups }, |task| {
+            let (block, group) = (task / groups, task % groups);
+            // SAFETY: the sums of this block and group alone.
+            let sums = unsafe { std::slice::from_raw_parts_mut(to.get().add(block * n + group * outputs * rows), outputs * rows) };
+            let mut columns = vec![T::default(); rows * width];
+            for i in block * per_block..((block + 1) * per_block).min(batch) {
+                let i = i * groups + group;
+                let g = &gs[i * outputs * places..][..outputs * places];
+                for first in (0..places).step_by(width) {
+                    let end = (first + width).min(places);
+                    let columns = &mut columns[..rows * (end - first)];
+                    conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
+                    let (lhs, rhs) = (matrix(g, places).at(0, first), matrix(columns, end - first).t());
+                    // SAFETY: all three matrices were sliced to their sizes.
+                    unsafe { tile([outputs, rows, end - first], matrix(sums, rows), T::ONE, T::ONE, lhs, rhs) };
+                }
+            }
+        });
+        // SAFETY: all tasks are done.
+        let sums = unsafe { slice_mut::<T>(sums.ptr(), n * blocks) };
+        let (total, others) = sums.split_at_mut(n);
+        for other in others.chunks_exact(n.max(1)) {
+            for (a, &b) in total.iter_mut().zip(other) {
+                *a += b;
+            }
+        }
+    });
+    let out = cpu.alloc(n, x.dtype().compute())?;
+    // SAFETY: the first n sums are the totals.
+    unsafe { std::ptr::copy_nonoverlapping(sums.ptr(), out.ptr(), n * x.dtype().compute().size()) };
+    Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
+}

@@ -1,0 +1,245 @@
+//! Softmax, log-softmax and their gradients: a row at a time, three passes over L1 instead of four over memory.
+
+use crate::elementwise::cast::{slice, slice_mut};
+use crate::simd::{F32s, Level, Work};
+use crate::storage::{CpuStorage, Shared, View};
+use crate::threads::for_each_chunk;
+use crate::{Cpu, copy, vecmath};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Layout, Result, Tensor};
+
+/// Elements per chunk.
+const CHUNK: usize = 8 << 10;
+
+/// Which row function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// `exp(x - max) / sum`
+    Softmax,
+    /// `x - max - log(sum)`
+    LogSoftmax,
+    /// `y (g - sum(g y))`
+    SoftmaxGrad,
+    /// `g - exp(y) sum(g)`
+    LogSoftmaxGrad,
+}
+
+/// The row function along `axis` of `x` (and of `g` for the gradients, where `x` is the forward result).
+pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: usize) -> Result<StorageRef> {
+    let (dtype, n) = (x.dtype(), x.numel());
+    let mut order: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
+    order.push(axis);
+    let operand = |t: &Tensor| -> Result<(Option<CpuStorage>, Shared<u8>)> {
+        let view = View::of(t)?.permuted(&order);
+        if view.is_contiguous() && !dtype.is_half() {
+            return Ok((None, Shared(view.ptr.cast_mut())));
+        }
+        let copy = copy::computed(cpu, &view)?;
+        let ptr = Shared(copy.ptr());
+        Ok((Some(copy), ptr))
+    };
+    let (x_copy, xs) = operand(x)?;
+    let (g_copy, gs) = operand(g.unwrap_or(x))?;
+    let out = cpu.alloc(n, dtype.compute())?;
+    let to = Shared(out.ptr());
+    let length = x.shape()[axis];
+    if n > 0 {
+        let per_chunk = (CHUNK / length).max(1);
+        let count = n / length;
+        for_each_chunk(count.div_ceil(per_chunk), |c| {
+            for r in c * per_chunk..((c + 1) * per_chunk).min(count) {
+                // SAFETY: row r of operands that hold n elements, and of the output, which this chunk alone writes.
+                unsafe {
+                    let at = |p: &Shared<u8>| p.get().add(r * length * dtype.compute().size());
+                    if dtype == DType::F64 {
+                        row_f64(row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(at(&to), length));
+                    } else {
+                        row_f32(cpu.level, row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(at(&to), length));
+                    }
+                }
+            }
+        });
+    }
+    drop((x_copy, g_copy));
+    let out = copy::stored(cpu, out, n, dtype)?;
+    if order[axis] == axis {
+        return Ok(Arc::new(out));
+    }
+    // The rows were gathered from another order; put them back.
+    let back = cpu.alloc(n, dtype)?;
+    let whole = View { ptr: back.ptr(), shape: *x.shape(), strides: [0; 8], dtype };
+    let mut target = whole;
+    target.strides[..x.ndim()].copy_from_slice(Layout::contiguous(*x.shape()).strides());
+    let target = target.permuted(&order);
+    let mut source = View { ptr: out.ptr(), ..target };
+    source.strides[..x.ndim()].copy_from_slice(Layout::contiguous(target.shape).strides());
+    // SAFETY: both sides hold n elements; the target's strides are a permutation of a row-major layout.
+    unsafe { copy::copy_view(&source, back.ptr(), &target.strides) };
+    Ok(Arc::new(back))
+}
+
+fn row_f64(row: Row, x: &[f64], g: &[f64], y: &mut [f64]) {
+    let max = x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m });
+    match row {
+        Row::Softmax => {
+            let mut sum = 0.0;
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = (x - max).exp();
+                sum += *y;
+            }
+            y.iter_mut().for_each(|y| *y /= sum);
+        }
+        Row::LogSoftmax => {
+            let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+            y.iter_mut().zip(x).for_each(|(y, x)| *y = x - max - sum.ln());
+        }
+        Row::SoftmaxGrad => {
+            let sum: f64 = x.iter().zip(g).map(|(y, g)| y * g).sum();
+            y.iter_mut().zip(x).zip(g).for_each(|((out, y), g)| *out = y * (g - sum));
+        }
+        Row::LogSoftmaxGrad => {
+            let sum: f64 = g.iter().sum();
+            y.iter_mut().zip(x).zip(g).for_each(|((out, y), g)| *out = g - y.exp() * sum);
+        }
+    }
+}
+
+fn row_f32(level: Level, row: Row, x: &[f32], g: &[f32], y: &mut [f32]) {
+    level.run(RowF32 { row, x, g, y });
+}
+
+struct RowF32<'a> {
+    row: Row,
+    x: &'a [f32],
+    g: &'a [f32],
+    y: &'a mut [f32],
+}
+
+/// A function of two lanes that carries the row's constants. A trait and not a closure: closures are not inlined for certain, and
+/// outside the level's entry function every intrinsic would be a call.
+trait Lanes<V: F32s>: Copy {
+    fn eval(self, a: V, b: V) -> V;
+}
+
+macro_rules! lanes {
+    ($($(#[$doc:meta])* $name:ident |$first:ident, $second:ident; $a:ident, $b:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        struct $name<V>(V, V);
+        impl<V: F32s> Lanes<V> for $name<V> {
+            #[inline(always)]
+            fn eval(self, $a: V, $b: V) -> V {
+                let $name($first, $second) = self;
+                $body
+            }
+        }
+    )*};
+}
+
+lanes! {
+    /// `exp(x - max)`
+    ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
+    /// `x - max - log(sum)`
+    Below |max, log; x, _b| x.sub(max).sub(log);
+    /// `x / sum`
+    Share |sum, _c; x, _b| x.div(sum);
+    /// `y g`
+    Product |_c, _d; y, g| y.mul(g);
+    /// `y (g - sum)`
+    Centred |sum, _c; y, g| y.mul(g.sub(sum));
+    /// `g`
+    Plain |_c, _d; g, _b| g;
+    /// `g - exp(y) sum`
+    LessExp |sum, _c; y, g| g.sub(vecmath::exp(y).mul(sum));
+}
+
+/// `y[i] = f(a[i], b[i])` by vectors with a padded tail; the sum of `s(y)` over the row, lanes first.
+#[inline(always)]
+fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f32 {
+    let n = a.len();
+    let y = y.map(|y| y.as_mut_ptr());
+    let (mut sum, mut i, mut total) = (V::splat(0.0), 0, 0.0f32);
+    let mut lanes = [0.0f32; 16];
+    // SAFETY: reads and writes stay below n, which is the length of all slices; the pads are one widest vector.
+    unsafe {
+        while i + V::LANES <= n {
+            let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
+            if let Some(y) = y {
+                v.store(y.add(i));
+            }
+            sum = sum.add(v);
+            i += V::LANES;
+        }
+        if i < n {
+            let (mut pa, mut pb) = ([0.0f32; 16], [0.0f32; 16]);
+            pa[..n - i].copy_from_slice(&a[i..]);
+            pb[..n - i].copy_from_slice(&b[i..]);
+            f.eval(V::load(pa.as_ptr()), V::load(pb.as_ptr())).store(pa.as_mut_ptr());
+            if let Some(y) = y {
+                std::ptr::copy_nonoverlapping(pa.as_ptr(), y.add(i), n - i);
+            }
+            total = pa[..n - i].iter().sum();
+        }
+        sum.store(lanes.as_mut_ptr());
+    }
+    lanes.iter().sum::<f32>() + total
+}
+
+/// The largest element, NaN if any is.
+#[inline(always)]
+fn largest<V: F32s>(x: &[f32]) -> f32 {
+    let mut best = V::splat(f32::NEG_INFINITY);
+    let mut chunks = x.chunks_exact(V::LANES);
+    for chunk in &mut chunks {
+        // SAFETY: a chunk is one vector.
+        let v = unsafe { V::load(chunk.as_ptr()) };
+        // `max` gives its second operand if either is NaN: a NaN in v enters, one in best is kept by the select.
+        best = V::select(best.eq(best), best.max(v), best);
+    }
+    let mut lanes = [f32::NEG_INFINITY; 16];
+    // SAFETY: room for the widest vector.
+    unsafe { best.store(lanes.as_mut_ptr()) };
+    let rest = chunks.remainder();
+    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
+}
+
+impl Work for RowF32<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let RowF32 { row, x, g, y } = self;
+        match row {
+            Row::Softmax => {
+                let max = V::splat(largest::<V>(x));
+                let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
+                // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's definition does.
+                let share = Share(V::splat(sum), V::splat(sum));
+                let mut i = 0;
+                // SAFETY: one vector inside y at a time.
+                unsafe {
+                    while i + V::LANES <= y.len() {
+                        let p = y.as_mut_ptr().add(i);
+                        let v = V::load(p);
+                        share.eval(v, v).store(p);
+                        i += V::LANES;
+                    }
+                }
+                y[i..].iter_mut().for_each(|y| *y /= sum);
+            }
+            Row::LogSoftmax => {
+                let max = V::splat(largest::<V>(x));
+                let sum = pass::<V>(x, x, None, ExpBelow(max, max));
+                pass::<V>(x, x, Some(y), Below(max, V::splat(f64::from(sum).ln() as f32)));
+            }
+            Row::SoftmaxGrad => {
+                let sum = V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))));
+                pass::<V>(x, g, Some(y), Centred(sum, sum));
+            }
+            Row::LogSoftmaxGrad => {
+                let sum = V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))));
+                pass::<V>(x, g, Some(y), LessExp(sum, sum));
+            }
+        }
+    }
+}

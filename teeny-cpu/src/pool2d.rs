@@ -1,0 +1,126 @@
+//! Pooling over sliding windows: maxima with their positions, means, and the gradient of the maximum.
+
+use crate::conv::with_float;
+use crate::elementwise::cast::{slice, slice_mut, with_compute};
+use crate::storage::{Shared, View};
+use crate::threads::for_each_chunk;
+use crate::window::{Geometry, Strip};
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Result, Shape, Tensor, Window};
+
+/// Output elements per chunk.
+const CHUNK: usize = 16 << 10;
+
+/// Geometry, number of planes, and the strips of every window position.
+fn plan(x: &Tensor, size: &[usize], window: &Window) -> (Geometry, usize, Vec<Vec<Strip>>) {
+    let lead = x.ndim() - size.len();
+    let geometry = Geometry::new(&x.shape()[lead..], size, window);
+    let strips = |position| {
+        let mut strips = Vec::new();
+        geometry.strips(0, geometry.places(), position, &mut strips);
+        strips
+    };
+    let strips = if geometry.places() == 0 { Vec::new() } else { (0..geometry.positions()).map(strips).collect() };
+    (geometry, x.shape()[..lead].iter().product(), strips)
+}
+
+/// Calls `f` with each plane's number, spread over threads; planes are independent.
+fn for_each_plane(planes: usize, places: usize, f: impl Fn(usize) + Sync) {
+    let per_chunk = (CHUNK / places.max(1)).max(1);
+    for_each_chunk(planes.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(planes)).for_each(&f));
+}
+
+/// Values and positions of the maxima.
+pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    let (geometry, planes, strips) = plan(x, size, window);
+    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
+    let input = copy::computed(cpu, &View::of(x)?)?;
+    let values = cpu.alloc(planes * places, x.dtype().compute())?;
+    let positions = cpu.alloc(planes * places, DType::I32)?;
+    let at = Shared(positions.ptr().cast::<i32>());
+    with_compute!(x.dtype(), T => {
+        // SAFETY: the copy has these elements; each plane of the outputs is written by one chunk.
+        let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
+        let to = Shared(values.ptr().cast::<T>());
+        for_each_plane(planes, places, |p| {
+            // SAFETY: as above.
+            let (best, at) = unsafe {
+                (std::slice::from_raw_parts_mut(to.get().add(p * places), places), std::slice::from_raw_parts_mut(at.get().add(p * places), places))
+            };
+            at.fill(-1);
+            let input = &input[p * plane..(p + 1) * plane];
+            for strip in strips.iter().flatten() {
+                let range = strip.at + strip.before..strip.at + strip.before + strip.inside;
+                for (i, (best, at)) in best[range.clone()].iter_mut().zip(&mut at[range]).enumerate() {
+                    let from = strip.from + i * step;
+                    let v = input[from];
+                    // Window positions come in order, so a later one must be strictly better; NaN beats all but NaN.
+                    #[allow(clippy::eq_op)]
+                    let better = *at < 0 || v > *best || (v != v && *best == *best);
+                    if better {
+                        (*best, *at) = (v, from as i32);
+                    }
+                }
+            }
+        });
+    });
+    let values = copy::stored(cpu, values, planes * places, x.dtype())?;
+    Ok((Arc::new(values), Arc::new(positions)))
+}
+
+/// `g` added at `positions`.
+pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    let lead = x_shape.ndim() - spatial;
+    let planes: usize = x_shape[..lead].iter().product();
+    let (plane, places) = (x_shape[lead..].iter().product::<usize>(), g.shape()[lead..].iter().product::<usize>());
+    let gs = copy::computed(cpu, &View::of(g)?)?;
+    let at = copy::contiguous(cpu, &View::of(positions)?)?;
+    let out = cpu.zeros(x_shape.numel(), g.dtype().compute())?;
+    // SAFETY: the copies have these elements.
+    let at = unsafe { slice::<i32>(at.ptr(), planes * places) };
+    with_float!(g.dtype(), T => {
+        // SAFETY: as above; each plane of the output is written by one chunk.
+        let gs = unsafe { slice::<T>(gs.ptr(), planes * places) };
+        let to = Shared(out.ptr().cast::<T>());
+        for_each_plane(planes, places, |p| {
+            // SAFETY: as above.
+            let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(p * plane), plane) };
+            for (&g, &at) in gs[p * places..][..places].iter().zip(&at[p * places..][..places]) {
+                to[at as usize] += g;
+            }
+        });
+    });
+    Ok(Arc::new(copy::stored(cpu, out, x_shape.numel(), g.dtype())?))
+}
+
+/// The means, padding counted as zeros.
+pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+    let (geometry, planes, strips) = plan(x, size, window);
+    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
+    let input = copy::computed(cpu, &View::of(x)?)?;
+    let out = cpu.alloc(planes * places, x.dtype().compute())?;
+    with_float!(x.dtype(), T => {
+        // SAFETY: the copy has these elements; each plane of the output is written by one chunk.
+        let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
+        let to = Shared(out.ptr());
+        for_each_plane(planes, places, |p| {
+            // SAFETY: as above.
+            let sums = unsafe { slice_mut::<T>(to.get().add(p * places * size_of::<T>()), places) };
+            sums.fill(0.0);
+            let input = &input[p * plane..(p + 1) * plane];
+            for strip in strips.iter().flatten().filter(|s| s.inside > 0) {
+                let sums = &mut sums[strip.at + strip.before..][..strip.inside];
+                for (sum, &v) in sums.iter_mut().zip(input[strip.from..].iter().step_by(step)) {
+                    *sum += v;
+                }
+            }
+            let count = geometry.positions() as T;
+            for sum in sums {
+                *sum /= count;
+            }
+        });
+    });
+    Ok(Arc::new(copy::stored(cpu, out, planes * places, x.dtype())?))
+}
