@@ -23,12 +23,20 @@ pub(crate) fn run(root: Handle, g: Tensor) -> Result<Kept> {
     run_until(root, g, &[])
 }
 
-/// [`run`] that goes no further than the values in `stops`, and keeps their gradients.
+/// [`run`] that goes no further than the values in `stops`, and keeps their gradients. Hooks of these are left to the pass that meets them for good.
 pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kept> {
     let mut kept = Kept::new();
     let mut pending = BTreeMap::new();
     arrive(&mut pending, root, g)?;
     while let Some((_, Pending { node, mut g })) = pending.pop_last() {
+        for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
+            if let Some(g) = g[stop.output as usize].take() {
+                kept.insert(stop.key(), (node.clone(), g));
+            }
+        }
+        if g.iter().all(Option::is_none) {
+            continue;
+        }
         if let Some(first) = g[0].take() {
             g[0] = Some(node.hooks.apply(first)?);
         }
@@ -37,15 +45,7 @@ pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kep
                 kept.insert((node.id, output as u8), (node.clone(), g.contiguous()?));
             }
         }
-        for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
-            if let Some(g) = g[stop.output as usize].take() {
-                kept.insert(stop.key(), (node.clone(), g));
-            }
-        }
         let Kind::Op(backward) = &node.kind else { continue };
-        if g.iter().all(Option::is_none) {
-            continue;
-        }
         // An error deep in a rule names the operation the user called, and a nested graph records it as such.
         let _op = node.context.map(context::resume);
         let grads = backward(&g)?;
