@@ -56,7 +56,10 @@ pub fn choose(name: &str) -> Result<Choice> {
             refusals => format!("because {}", refusals.join("; ")),
         };
         match named(candidate, &why) {
-            Ok(choice) => return Ok(choice),
+            Ok(choice) => match drawback(&choice.device) {
+                Some(drawback) => refusals.push(drawback),
+                None => return Ok(choice),
+            },
             Err(error) => refusals.push(format!("{candidate} does not work: {}", error.message())),
         }
     }
@@ -67,8 +70,8 @@ pub fn choose(name: &str) -> Result<Choice> {
 fn named(name: &str, why: &str) -> Result<Choice> {
     let known = registry::names();
     if name == "wgpu" && !known.iter().any(|k| k == name) {
-        let error = Error::device(format!("the GPU engine is not part of this version; known: {}", known.join(", ")));
-        return Err(error.named("device \"wgpu\"").hint("\"cpu\" works everywhere; a program can add devices with teeny_core::registry::register"));
+        let error = Error::device(format!("this program was built without the GPU engine; known: {}", known.join(", ")));
+        return Err(error.named("device \"wgpu\"").hint("build with the feature: cargo run --features wgpu"));
     }
     let device = registry::device(name).map_err(|e| e.named(format!("device {name:?}")))?;
     let info = device.info();
@@ -81,7 +84,22 @@ fn register_backends() {
     if !registry::names().iter().any(|known| known == "cpu") {
         registry::register("cpu", || Ok(teeny_cpu::Cpu::new()));
     }
-    // The feature `wgpu` reserves the name: teeny-wgpu exports no device yet.
+    #[cfg(feature = "wgpu")]
+    if !registry::names().iter().any(|known| known == "wgpu") {
+        teeny_wgpu::register();
+    }
+}
+
+/// Why `auto` would rather go on looking, if it would: a GPU engine whose only adapter is a program that emulates a GPU on the CPU.
+fn drawback(device: &DeviceRef) -> Option<String> {
+    #[cfg(feature = "wgpu")]
+    if let Some(gpu) = device.as_any().downcast_ref::<teeny_wgpu::Wgpu>()
+        && gpu.capabilities().kind == teeny_wgpu::AdapterKind::Cpu
+    {
+        return Some(format!("wgpu would run on the CPU: {}", gpu.capabilities()));
+    }
+    let _ = device;
+    None
 }
 
 #[cfg(test)]
@@ -94,8 +112,11 @@ mod tests {
         assert!(choose("reference").unwrap().note.ends_with("(asked for by name)"));
         let error = device("quantum").unwrap_err().to_string();
         assert!(error.starts_with("device \"quantum\": no device is called \"quantum\"; known: ") && error.contains("reference"), "{error}");
-        let error = device("wgpu").unwrap_err().to_string();
-        assert!(error.starts_with("device \"wgpu\": the GPU engine is not part of this version; known: "), "{error}");
+        #[cfg(not(feature = "wgpu"))]
+        {
+            let error = device("wgpu").unwrap_err().to_string();
+            assert!(error.starts_with("device \"wgpu\": this program was built without the GPU engine; known: "), "{error}");
+        }
     }
 
     #[test]

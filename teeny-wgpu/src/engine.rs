@@ -1,0 +1,139 @@
+//! `impl Device for Wgpu`: the list of what this engine does and which room does it.
+
+use crate::device::Wgpu;
+use crate::error::op_unsupported;
+use crate::softmax::Rows;
+use std::any::Any;
+use std::sync::Arc;
+use teeny_core::{
+    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor,
+};
+
+fn missing<T>(op: &str, dtype: DType) -> Result<T> {
+    Err(op_unsupported(op, dtype, "use the CPU device for this operation"))
+}
+
+impl Device for Wgpu {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "wgpu".to_string(), description: self.capabilities().to_string() }
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        self.upload_bytes(bytes, dtype)
+    }
+
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.download_bytes(x)
+    }
+
+    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        self.map(kernel, inputs, params, shape)
+    }
+
+    fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        self.fold_axes(op, x, axes)
+    }
+
+    fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        self.scan_along(op, x, axis)
+    }
+
+    fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        self.product(lhs, rhs)
+    }
+
+    fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        self.gather_along(x, axis, index)
+    }
+
+    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        self.scatter_along(mode, x, axis, index, src)
+    }
+
+    fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        self.overwrite(dst, view, src)
+    }
+
+    fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        self.sort_along(x, axis, descending)
+    }
+
+    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: teeny_core::Key) -> Result<StorageRef> {
+        self.draw(distribution, shape, dtype, key)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.stream.wait()?;
+        self.sticky.check()?;
+        self.check_fault()
+    }
+
+    fn stats(&self) -> Stats {
+        self.pool.stats()
+    }
+
+    fn clear_cache(&self) {
+        self.pool.trim();
+        self.clear_staging();
+    }
+
+    fn reduce_kernel(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axes: &[usize],
+    ) -> Result<StorageRef> {
+        self.fold_kernel(kernel, inputs, params, shape, op, axes)
+    }
+
+    fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
+        self.packed(x)
+    }
+
+    fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        if x.dtype() == DType::F64 {
+            return missing("softmax", DType::F64);
+        }
+        if x.numel() == 0 {
+            return self.packed(x);
+        }
+        self.along_rows(Rows::Softmax, &[x], axis)
+    }
+
+    fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        if x.dtype() == DType::F64 {
+            return missing("log_softmax", DType::F64);
+        }
+        if x.numel() == 0 {
+            return self.packed(x);
+        }
+        self.along_rows(Rows::LogSoftmax, &[x], axis)
+    }
+
+    fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        if y.dtype() == DType::F64 {
+            return missing("softmax_grad", DType::F64);
+        }
+        if y.numel() == 0 {
+            return self.packed(y);
+        }
+        self.along_rows(Rows::SoftmaxGrad, &[y, g], axis)
+    }
+
+    fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        if y.dtype() == DType::F64 {
+            return missing("log_softmax_grad", DType::F64);
+        }
+        if y.numel() == 0 {
+            return self.packed(y);
+        }
+        self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
+    }
+}

@@ -1,0 +1,227 @@
+//! Reductions, and reductions of a kernel's result without storing it: one generated shader for both.
+//!
+//! ```text
+//! by group    one workgroup per result (and chunk): threads stride through the elements, then a tree in shared memory    rows, everything
+//! by thread   one thread per result (and chunk): neighbours read neighbouring elements                                  columns, short rows
+//! ```
+//!
+//! Long reductions with few results are cut into chunks, whose partial results a second pass reduces. Floats accumulate in f32 in blocks of 64, so errors
+//! grow with the number of blocks rather than of elements. The order is fixed by the sizes: results are the same in every run.
+
+use crate::device::{Launch, Wgpu};
+use crate::generator::{self, Body, ops, types};
+use crate::params::Params;
+use crate::pipeline::{Key, MAX_BINDINGS, Program};
+use crate::walk::Walk;
+use crate::wide;
+use std::fmt::Write;
+use std::sync::Arc;
+use teeny_core::kernel::table::UnaryTable;
+use teeny_core::{DType, Error, Kernel, Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
+
+/// Threads of a workgroup.
+const THREADS: usize = 128;
+
+/// What the text depends on besides the kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub op: ReduceOp,
+    pub kept: usize,
+    pub reduced: usize,
+    /// One workgroup per result, or one thread.
+    pub by_group: bool,
+}
+
+/// The words before sizes: results, elements of each, elements of a chunk, chunks.
+const HEAD: usize = 4;
+
+impl Plan {
+    fn variant(self) -> Vec<u32> {
+        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.by_group as u32]
+    }
+
+    /// The shader.
+    ///
+    /// # Errors
+    /// If an operation of the kernel does not exist on the GPU for its type.
+    pub fn wgsl(self, kernel: &Kernel) -> Result<String> {
+        let inputs = generator::inputs_of(kernel, 1);
+        let views = HEAD + self.kept + self.reduced;
+        let per_view = 1 + self.kept + self.reduced;
+        let body = Body::new(kernel, 1, views + inputs.len() * per_view)?;
+        let dtype = kernel.output_dtype(0);
+        let ty = types::value(wide::wide(dtype));
+        let mut text = generator::params_declaration();
+        for (k, &i) in inputs.iter().enumerate() {
+            text.push_str(&wide::input(k, &format!("in{i}"), kernel.inputs()[i]));
+        }
+        text.push_str(&wide::output(inputs.len(), "out", self.op.output(dtype)));
+        text.push_str(&body.text);
+        let _ = writeln!(text, "struct State {{ value: {ty}, place: u32 }}");
+        text.push_str(&combine(self.op, dtype));
+
+        // The element number r of the result whose inputs begin at the given addresses.
+        let arguments: Vec<String> = inputs.iter().map(|i| format!("b{i}: u32")).collect();
+        let _ = writeln!(text, "fn element(r: u32, {}) -> State {{", arguments.join(", "));
+        let places: Vec<(String, String, usize)> =
+            inputs.iter().enumerate().map(|(k, i)| (format!("p{i}"), format!("b{i}"), views + k * per_view + 1 + self.kept)).collect();
+        text.push_str(&wide::addresses(self.reduced, "r", HEAD + self.kept, &places));
+        let loads: Vec<String> = inputs.iter().map(|&i| types::load(kernel.inputs()[i], &format!("in{i}"), &format!("p{i}"))).collect();
+        // What is reduced is the kernel's output as it would be stored.
+        let value = ops::rounded(dtype, &format!("compute({}).y0", loads.join(", ")));
+        let _ = writeln!(text, "    return State({}, r);\n}}", wide::widened(dtype, &value));
+
+        text.push_str(&if self.by_group { format!("var<workgroup> shared_states: array<State, {THREADS}>;\n") } else { String::new() });
+        text.push_str(&wide::main(THREADS));
+        let [count, elements, length, chunks] = [0, 1, 2, 3].map(generator::param);
+        let (first, step) = if self.by_group {
+            let _ = writeln!(text, "    if unit >= {count} * {chunks} {{ return; }}\n    let o = unit / {chunks}; let chunk = unit % {chunks};");
+            ("low + thread", THREADS)
+        } else {
+            let _ = writeln!(
+                text,
+                "    let n = unit * {THREADS}u + thread;\n    if n >= {count} * {chunks} {{ return; }}\n    let o = n % {count}; let chunk = n / {count};"
+            );
+            ("low", 1)
+        };
+        let bases: Vec<(String, String, usize)> =
+            inputs.iter().enumerate().map(|(k, i)| (format!("b{i}"), generator::param(views + k * per_view), views + k * per_view + 1)).collect();
+        text.push_str(&wide::addresses(self.kept, "o", HEAD, &bases));
+        let names: Vec<String> = inputs.iter().map(|i| format!("b{i}")).collect();
+        let _ = writeln!(
+            text,
+            "    let low = chunk * {length};\n    let high = min(low + {length}, {elements});\n    var acc = neutral();\n    var r = {first};\n    \
+             while r < high {{\n        var part = neutral();\n        for (var k = 0; k < 64 && r < high; k++) {{\n            \
+             part = combine(part, element(r, {}));\n            r += {step}u;\n        }}\n        acc = combine(acc, part);\n    }}",
+            names.join(", ")
+        );
+        let result = if self.op.is_arg() { "i32(acc.place)" } else { "acc.value" };
+        if self.by_group {
+            let _ = writeln!(
+                text,
+                "    shared_states[thread] = acc;\n    for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
+                 if thread < half {{ shared_states[thread] = combine(shared_states[thread], shared_states[thread + half]); }}\n    }}\n    \
+                 if thread == 0u {{ acc = shared_states[0]; out[o * {chunks} + chunk] = {result}; }}\n}}",
+                THREADS / 2
+            );
+        } else {
+            let _ = writeln!(text, "    out[o * {chunks} + chunk] = {result};\n}}");
+        }
+        Ok(text)
+    }
+}
+
+/// The neutral state and how two states become one.
+fn combine(op: ReduceOp, dtype: DType) -> String {
+    let wide = wide::wide(dtype);
+    let ty = types::value(wide);
+    let float = wide.is_float();
+    let best = |name: &str, sign: &str| match float {
+        true => format!("{name}_{ty}(a.value, b.value)"),
+        false => format!("select(b.value, a.value, a.value {sign} b.value)"),
+    };
+    let one = if wide.is_float() { format!("{ty}(1.0)") } else { format!("{ty}(1)") };
+    let (neutral, value) = match op {
+        ReduceOp::Sum => (types::zero(wide).to_string(), "a.value + b.value".to_string()),
+        ReduceOp::Prod => (one, "a.value * b.value".to_string()),
+        ReduceOp::Max => (wide::extreme(dtype, false).to_string(), best("max", ">")),
+        ReduceOp::Min => (wide::extreme(dtype, true).to_string(), best("min", "<")),
+        ReduceOp::Any => ("0u".to_string(), "a.value | b.value".to_string()),
+        ReduceOp::All => ("1u".to_string(), "a.value & b.value".to_string()),
+        ReduceOp::ArgMax | ReduceOp::ArgMin => {
+            let sign = if op == ReduceOp::ArgMax { ">" } else { "<" };
+            // A NaN beats every number; among equals, and among NaNs, the first wins. No place means no element yet.
+            let nan = |v: &str| if float { format!("is_nan_{ty}({v}.value)") } else { "false".to_string() };
+            return format!(
+                "fn neutral() -> State {{ return State({}, 0xffffffffu); }}\n\
+                 fn combine(a: State, b: State) -> State {{\n    if a.place == 0xffffffffu {{ return b; }}\n    if b.place == 0xffffffffu {{ return a; }}\n    \
+                 let first = a.place < b.place;\n    let nan_a = {};\n    let nan_b = {};\n    if nan_a || nan_b {{\n        \
+                 if nan_a && (first || !nan_b) {{ return a; }}\n        return b;\n    }}\n    \
+                 if a.value {sign} b.value || (a.value == b.value && first) {{ return a; }}\n    return b;\n}}\n",
+                types::zero(wide),
+                nan("a"),
+                nan("b"),
+            );
+        }
+    };
+    format!("fn neutral() -> State {{ return State({neutral}, 0u); }}\nfn combine(a: State, b: State) -> State {{ return State({value}, 0u); }}\n")
+}
+
+impl Wgpu {
+    pub(crate) fn fold_axes(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        static IDENTITY: UnaryTable = UnaryTable::new();
+        self.fold_kernel(IDENTITY.get(x.dtype(), |x| x)?, &[x], &[], x.shape(), op, axes)
+    }
+
+    pub(crate) fn fold_kernel(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axes: &[usize],
+    ) -> Result<StorageRef> {
+        let dtype = kernel.output_dtype(0);
+        for dtype in kernel.inputs().iter().chain(kernel.params()).copied().chain(kernel.nodes().iter().map(|n| n.dtype)) {
+            self.require(dtype, "reductions")?;
+        }
+        let used = generator::inputs_of(kernel, 1);
+        if used.len() >= MAX_BINDINGS || used.is_empty() {
+            let mut outputs = self.map(kernel, inputs, params, shape)?.into_iter();
+            let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+            return self.fold_axes(op, &Tensor::from_parts(storage, Layout::contiguous(*shape), dtype, inputs[0].device().clone()), axes);
+        }
+        let layouts: Vec<&Layout> = used.iter().map(|&i| inputs[i].layout()).collect();
+        let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
+        let (kept, reduced) = (Walk::over(shape, &layouts, &others)?.padded(), Walk::over(shape, &layouts, axes)?.padded());
+        let count: usize = others.iter().map(|&a| shape[a]).product();
+        let elements: usize = axes.iter().map(|&a| shape[a]).product();
+        if count == 0 {
+            return self.allocate(0, op.output(dtype));
+        }
+        // Rows whose elements are neighbours are read by whole groups; columns by neighbouring threads.
+        let inner = |walk: &Walk| walk.strides.iter().filter_map(|s| s.last()).map(|s| s.unsigned_abs()).max().unwrap_or(usize::MAX);
+        let by_group = elements >= 64 && (inner(&reduced) <= inner(&kept) || count < 32);
+        let workers = if by_group { count * THREADS } else { count };
+        let most = if by_group { 64 * THREADS } else { 256 };
+        let chunks = if op.is_arg() || workers >= 1 << 16 { 1 } else { elements.div_ceil(most).max(1) };
+        let length = elements.div_ceil(chunks);
+        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), by_group };
+
+        let mut slot = Params::new();
+        [count, elements, length, chunks]
+            .into_iter()
+            .chain(kept.sizes.iter().copied())
+            .chain(reduced.sizes.iter().copied())
+            .for_each(|n| _ = slot.int(n as isize));
+        for (v, layout) in layouts.iter().enumerate() {
+            slot.int(layout.offset() as isize);
+            kept.strides[v].iter().chain(&reduced.strides[v]).for_each(|&s| _ = slot.int(s));
+        }
+        generator::push_scalars(&mut slot, kernel, params);
+        let parts = used.iter().map(|&i| self.part(inputs[i])).collect::<Result<Vec<_>>>()?;
+        let out = self.allocate(count * chunks, wide::wide(op.output(dtype)))?;
+        let groups = if by_group { count * chunks } else { (count * chunks).div_ceil(THREADS) };
+        let key = Key { family: "reduce", kernel: Some(kernel.clone()), variant: plan.variant() };
+        self.dispatch(&Launch {
+            program: Program { key, wgsl: &|| plan.wgsl(kernel) },
+            inputs: &parts,
+            outputs: &[self.whole(&out)?],
+            params: &slot,
+            groups: self.fold(groups as u64)?,
+        })?;
+        if chunks == 1 {
+            return self.narrow(out, op.output(dtype), inputs[0]);
+        }
+        let partial = Tensor::from_parts(out, Layout::contiguous(Shape::new(&[count, chunks])?), wide::wide(dtype), inputs[0].device().clone());
+        // Truth values are 0 and 1 here: any is the largest, all the smallest.
+        let op_again = match op {
+            ReduceOp::Any => ReduceOp::Max,
+            ReduceOp::All => ReduceOp::Min,
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin => op,
+        };
+        let whole = self.fold_axes(op_again, &partial, &[1])?;
+        self.narrow(whole, op.output(dtype), inputs[0])
+    }
+}

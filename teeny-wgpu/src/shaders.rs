@@ -1,0 +1,122 @@
+//! Every kind of shader that this crate writes, validated by naga and translated to SPIR-V, MSL and HLSL: plain unit tests, no adapter needed.
+
+use crate::elementwise::{self, Access};
+use crate::generator::prelude;
+use crate::matmul::{self, Way};
+use crate::random::Kind;
+use crate::softmax::Rows;
+use crate::{copy, index, random, reduce, scan, softmax, sort};
+use teeny_core::{Builder, DType, Expr, Kernel, OpCode, ReduceOp, ScanOp, ScatterMode};
+
+/// Validates the text and translates it for all platforms that have its types.
+fn accept(label: &str, source: &str, types: &[DType]) {
+    let source = prelude::complete(source);
+    let module = naga::front::wgsl::parse_str(&source).unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(&source)));
+    let capabilities = naga::valid::Capabilities::FLOAT64 | naga::valid::Capabilities::SHADER_INT64;
+    let mut validator = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
+    let info = validator.validate(&module).unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(&source)));
+    let spirv = naga::back::spv::Options { lang_version: (1, 3), ..Default::default() };
+    naga::back::spv::write_vec(&module, &info, &spirv, None).unwrap_or_else(|e| panic!("{label} to SPIR-V: {e}"));
+    let hlsl = naga::back::hlsl::Options { shader_model: naga::back::hlsl::ShaderModel::V6_0, ..Default::default() };
+    let stage = naga::back::hlsl::PipelineOptions::default();
+    let mut text = String::new();
+    naga::back::hlsl::Writer::new(&mut text, &hlsl, &stage).write(&module, &info, None).unwrap_or_else(|e| panic!("{label} to HLSL: {e}"));
+    if !types.contains(&DType::F64) {
+        let msl = naga::back::msl::Options { lang_version: (2, 4), ..Default::default() };
+        naga::back::msl::write_string(&module, &info, &msl, &Default::default()).unwrap_or_else(|e| panic!("{label} to MSL: {e}"));
+    }
+}
+
+/// A kernel of `op` on operands of type `dtype`.
+fn kernel(op: OpCode, dtype: DType) -> Kernel {
+    let builder = Builder::new();
+    let inputs: Vec<Expr<'_>> = (0..op.arity()).map(|_| builder.input(dtype)).collect();
+    let y = if op.arity() == 1 { inputs[0].unary(op) } else { inputs[0].binary(op, inputs[1]) };
+    builder.finish(&[y]).unwrap()
+}
+
+#[test]
+fn every_operation_in_every_type() {
+    for dtype in DType::ALL {
+        for op in OpCode::UNARY.into_iter().chain(OpCode::BINARY).filter(|op| op.accepts(dtype)) {
+            let kernel = kernel(op, dtype);
+            let inputs = (0..op.arity()).map(|i| (if i == 0 { Access::Quad } else { Access::Strided }, i)).collect();
+            let plan = elementwise::Plan { outputs: 1, rank: 2, inputs };
+            match plan.wgsl(&kernel) {
+                Ok(text) => accept(&format!("{} {dtype}", op.name()), &text, &[dtype]),
+                Err(error) => assert!(dtype == DType::F64, "{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cast_and_every_access() {
+    for from in DType::ALL {
+        for to in DType::ALL {
+            let kernel = Kernel::build([from], [to], |[x], [p]| [x.cast(to), x.cast(to).eq(p)]).unwrap();
+            for access in [Access::Scalar, Access::Quad, Access::Strided] {
+                let plan = elementwise::Plan { outputs: 3, rank: if access == Access::Strided { 3 } else { 0 }, inputs: vec![(access, 0)] };
+                accept(&format!("{from} to {to} {access:?}"), &plan.wgsl(&kernel).unwrap(), &[from, to]);
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_scans_sorts_and_positions() {
+    for dtype in DType::ALL {
+        let identity = Kernel::build([dtype], [], |[x], []| [x]).unwrap();
+        for op in ReduceOp::ALL.into_iter().filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool)) {
+            for (by_group, kept, reduced) in [(true, 0, 1), (false, 2, 0), (true, 3, 2)] {
+                let plan = reduce::Plan { op, kept, reduced, by_group };
+                accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
+            }
+        }
+        accept(&format!("sort {dtype}"), &sort::block_wgsl(2, dtype, true), &[dtype]);
+        accept(&format!("merge {dtype}"), &sort::merge_wgsl(dtype, false), &[dtype]);
+        for index in [DType::U8, DType::I32, DType::U32, DType::I64] {
+            accept(&format!("gather {dtype} {index}"), &index::gather_wgsl(2, dtype, index), &[dtype]);
+        }
+        if dtype != DType::Bool {
+            for op in [ScanOp::Sum, ScanOp::Prod] {
+                accept(&format!("scan {dtype}"), &scan::wgsl(2, dtype, op), &[dtype]);
+            }
+            for mode in [ScatterMode::Set, ScatterMode::Add, ScatterMode::Max, ScatterMode::Min] {
+                accept(&format!("{mode:?} {dtype}"), &index::scatter_wgsl(2, dtype, DType::I64, mode), &[dtype]);
+            }
+        }
+    }
+}
+
+#[test]
+fn copies_random_numbers_and_softmax() {
+    for (unit, words) in [(DType::U8, 1), (DType::U16, 1), (DType::U32, 1), (DType::U32, 2)] {
+        accept("copy", &copy::wgsl(2, unit, words), &[]);
+    }
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::F64) {
+        let kinds: &[Kind] = match dtype {
+            t if t.is_float() => &[Kind::Uniform, Kind::Normal],
+            DType::Bool => &[Kind::Bernoulli],
+            _ => &[Kind::Integer],
+        };
+        for &kind in kinds {
+            accept(&format!("{kind:?} {dtype}"), &random::wgsl(kind, dtype), &[dtype]);
+        }
+    }
+    for dtype in [DType::F16, DType::BF16, DType::F32] {
+        for rows in [Rows::Softmax, Rows::LogSoftmax, Rows::SoftmaxGrad, Rows::LogSoftmaxGrad] {
+            accept(&format!("{rows:?} {dtype}"), &softmax::wgsl(2, dtype, rows), &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn every_way_to_multiply() {
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
+        let tiled = |lhs_k_fastest, rhs_k_fastest| Way::Tiled { lhs_k_fastest, rhs_k_fastest };
+        for way in [tiled(false, true), tiled(true, false), Way::Dot, Way::Single] {
+            accept(&format!("{way:?} {dtype}"), &matmul::wgsl(way, 2, dtype), &[dtype]);
+        }
+    }
+}

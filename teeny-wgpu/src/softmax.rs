@@ -1,0 +1,143 @@
+//! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
+//!
+//! A row is read three times (twice for gradients), the second and third time from cache. Sums are f32, each thread's part first.
+
+use crate::device::{Launch, Wgpu};
+use crate::generator::{self, types};
+use crate::params::Params;
+use crate::pipeline::{Key, Program};
+use crate::walk::Walk;
+use crate::wide;
+use std::fmt::Write;
+use teeny_core::{DType, Layout, Result, StorageRef, Tensor};
+
+const THREADS: usize = 64;
+/// Words 0..: rows, length of a row, strides of the two inputs and the result along it.
+const HEAD: usize = 5;
+
+/// What is computed along each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rows {
+    /// `exp(x - max) / sum`.
+    Softmax = 0,
+    /// `x - max - log(sum)`.
+    LogSoftmax = 1,
+    /// `y (g - sum(g y))` of y and g.
+    SoftmaxGrad = 2,
+    /// `g - exp(y) sum(g)` of y and g.
+    LogSoftmaxGrad = 3,
+}
+
+impl Rows {
+    fn inputs(self) -> usize {
+        match self {
+            Rows::Softmax | Rows::LogSoftmax => 1,
+            Rows::SoftmaxGrad | Rows::LogSoftmaxGrad => 2,
+        }
+    }
+}
+
+/// The shader; views over the rows: inputs, result.
+pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
+    let inputs = rows.inputs();
+    let mut text = generator::params_declaration();
+    for i in 0..inputs {
+        text.push_str(&wide::input(i, &format!("in{i}"), dtype));
+    }
+    text.push_str(&wide::output(inputs, "out", dtype));
+    let _ = writeln!(text, "var<workgroup> shared_parts: array<f32, {THREADS}>;");
+    // The value that all threads' parts make together, known to all of them afterwards.
+    for (name, joined) in
+        [("all_max", "max_f32(shared_parts[thread], shared_parts[thread + half])"), ("all_sum", "shared_parts[thread] + shared_parts[thread + half]")]
+    {
+        if name == "all_max" && inputs == 2 {
+            continue;
+        }
+        let _ = writeln!(
+            text,
+            "fn {name}(thread: u32, part: f32) -> f32 {{\n    workgroupBarrier();\n    shared_parts[thread] = part;\n    \
+             for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
+             if thread < half {{ shared_parts[thread] = {joined}; }}\n    }}\n    workgroupBarrier();\n    return shared_parts[0];\n}}",
+            THREADS / 2
+        );
+    }
+    text.push_str(&wide::main(THREADS));
+    let _ = writeln!(text, "    if unit >= {} {{ return; }}\n    let length = {};", generator::param(0), generator::param(1));
+    let mut at = HEAD + rank;
+    let mut views = Vec::new();
+    for i in 0..inputs {
+        views.push((format!("b{i}"), generator::param(at), at + 1));
+        at += 1 + rank;
+    }
+    views.push(("c".to_string(), "0u".to_string(), at));
+    text.push_str(&wide::addresses(rank, "unit", HEAD, &views));
+    let mut load = String::new();
+    for i in 0..inputs {
+        let _ = write!(
+            load,
+            "let p{i} = b{i} + r * {}; let v{i} = {}; ",
+            generator::param(2 + i),
+            types::load(dtype, &format!("in{i}"), &format!("p{i}"))
+        );
+    }
+    let pass = |text: &mut String, body: &str| {
+        let _ = writeln!(text, "    for (var r = thread; r < length; r += {THREADS}u) {{ {load}{body} }}");
+    };
+    let term = match rows {
+        Rows::Softmax | Rows::LogSoftmax => {
+            text.push_str("    var top = -inf_f32();\n");
+            pass(&mut text, "top = max_f32(top, v0);");
+            text.push_str("    top = all_max(thread, top);\n");
+            "exp_f32(v0 - top)"
+        }
+        Rows::SoftmaxGrad => "v0 * v1",
+        Rows::LogSoftmaxGrad => "v1",
+    };
+    text.push_str("    var sum = 0.0f;\n");
+    pass(&mut text, &format!("sum += {term};"));
+    text.push_str("    sum = all_sum(thread, sum);\n");
+    let result = match rows {
+        Rows::Softmax => "exp_f32(v0 - top) / sum",
+        Rows::LogSoftmax => "(v0 - top) - log_f32(sum)",
+        Rows::SoftmaxGrad => "v0 * (v1 - sum)",
+        Rows::LogSoftmaxGrad => "v1 - exp_f32(v0) * sum",
+    };
+    pass(&mut text, &format!("out[c + r * {}] = {result};", generator::param(4)));
+    text.push_str("}\n");
+    text
+}
+
+impl Wgpu {
+    /// `rows` along `axis` of the inputs, which are not f64 and not empty.
+    pub(crate) fn along_rows(&self, rows: Rows, inputs: &[&Tensor], axis: usize) -> Result<StorageRef> {
+        let x = inputs[0];
+        let dtype = x.dtype();
+        let out = self.allocate(x.numel(), wide::wide(dtype))?;
+        let target = Layout::contiguous(*x.shape());
+        let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
+        let layouts: Vec<&Layout> = inputs.iter().map(|x| x.layout()).chain([&target]).collect();
+        let walk = Walk::over(x.shape(), &layouts, &others)?.padded();
+        let (rank, count) = (walk.sizes.len(), x.numel() / x.shape()[axis]);
+        let mut slot = Params::new();
+        slot.int(count as isize);
+        slot.int(x.shape()[axis] as isize);
+        slot.int(x.layout().strides()[axis]);
+        slot.int(inputs.get(1).map_or(0, |g| g.layout().strides()[axis]));
+        slot.int(target.strides()[axis]);
+        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
+        for (input, strides) in inputs.iter().zip(&walk.strides) {
+            slot.int(input.layout().offset() as isize);
+            strides.iter().for_each(|&s| _ = slot.int(s));
+        }
+        walk.strides[inputs.len()].iter().for_each(|&s| _ = slot.int(s));
+        let parts = inputs.iter().map(|x| self.part(x)).collect::<Result<Vec<_>>>()?;
+        self.dispatch(&Launch {
+            program: Program { key: Key::new("softmax", [rank as u32, dtype as u32, rows as u32]), wgsl: &|| Ok(wgsl(rank, dtype, rows)) },
+            inputs: &parts,
+            outputs: &[self.whole(&out)?],
+            params: &slot,
+            groups: self.fold(count as u64)?,
+        })?;
+        self.narrow(out, dtype, x)
+    }
+}

@@ -1,0 +1,151 @@
+//! The order of work: one encoder with one open compute pass that collects dispatches, submitted in batches.
+//!
+//! ```text
+//! dispatch dispatch … dispatch  │ flush: write the parameters, submit │ dispatch …
+//! └── one pass, no submit ──────┘ after 64, before a read-back, before waiting
+//! ```
+//!
+//! A submit costs tens of microseconds, a dispatch in an open pass about one. Dispatches of a pass run in order; wgpu inserts the barriers.
+
+use crate::error::lock;
+use crate::params::{Params, Ring};
+use crate::pipeline::{Pipeline, Pipelines};
+use crate::pool::Pool;
+use std::collections::VecDeque;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use teeny_core::{Error, Result};
+
+/// Dispatches after which a batch is submitted.
+const BATCH: u32 = 64;
+/// Batches that may wait for the GPU at a time.
+const IN_FLIGHT: usize = 4;
+
+/// A range of a buffer, as a shader sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Part<'a> {
+    pub buffer: &'a wgpu::Buffer,
+    /// Where it begins, in bytes: a multiple of the binding alignment.
+    pub offset: u64,
+    /// How long it is, in bytes: a multiple of 4.
+    pub bytes: u64,
+}
+
+struct Open {
+    encoder: Option<wgpu::CommandEncoder>,
+    pass: Option<wgpu::ComputePass<'static>>,
+    dispatches: u32,
+    ring: Ring,
+    submitted: VecDeque<wgpu::SubmissionIndex>,
+}
+
+/// The command stream of a device. One lock; submitting from several threads at once gains nothing.
+pub(crate) struct Stream {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    pool: Arc<Pool>,
+    open: Mutex<Open>,
+    dispatches: AtomicU64,
+    submissions: AtomicU64,
+}
+
+impl Stream {
+    pub fn new(device: wgpu::Device, queue: wgpu::Queue, pool: Arc<Pool>, ring: Ring) -> Stream {
+        let open = Open { encoder: None, pass: None, dispatches: 0, ring, submitted: VecDeque::new() };
+        Stream { device, queue, pool, open: Mutex::new(open), dispatches: AtomicU64::new(0), submissions: AtomicU64::new(0) }
+    }
+
+    /// Dispatches recorded and batches submitted so far.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.dispatches.load(Ordering::Relaxed), self.submissions.load(Ordering::Relaxed))
+    }
+
+    /// Records one dispatch: first the buffers read, then those written, in the order of the shader's bindings.
+    ///
+    /// # Errors
+    /// If there are too many parameters.
+    pub fn dispatch(&self, pipeline: &Pipeline, label: &str, parts: &[Part<'_>], params: &Params, groups: [u32; 3]) -> Result<()> {
+        let _span = tracing::trace_span!("dispatch", op = label, groups = ?groups).entered();
+        let entries: Vec<_> = parts
+            .iter()
+            .enumerate()
+            .map(|(i, part)| wgpu::BindGroupEntry {
+                binding: i as u32,
+                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: part.buffer,
+                    offset: part.offset,
+                    size: NonZeroU64::new(part.bytes),
+                }),
+            })
+            .collect();
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &pipeline.storages, entries: &entries };
+        let group = self.device.create_bind_group(&descriptor);
+        let mut open = lock(&self.open);
+        if !open.ring.has_room(params) {
+            self.submit(&mut open);
+        }
+        let slot = open.ring.push(params)?;
+        let Open { encoder, pass, ring, .. } = &mut *open;
+        let pass = pass.get_or_insert_with(|| {
+            let encoder = encoder.get_or_insert_with(|| self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }));
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes: None }).forget_lifetime()
+        });
+        pass.set_pipeline(&pipeline.pipeline);
+        pass.set_bind_group(0, &group, &[]);
+        pass.set_bind_group(1, &ring.group, &[slot]);
+        pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        open.dispatches += 1;
+        self.dispatches.fetch_add(1, Ordering::Relaxed);
+        if open.dispatches >= BATCH {
+            self.submit(&mut open);
+        }
+        Ok(())
+    }
+
+    /// Records a copy of `bytes` bytes between two buffers; offsets and length are multiples of 4.
+    pub fn copy(&self, from: &wgpu::Buffer, from_offset: u64, to: &wgpu::Buffer, to_offset: u64, bytes: u64) {
+        let mut open = lock(&self.open);
+        open.pass = None; // a copy cannot be part of a compute pass
+        let encoder = open.encoder.get_or_insert_with(|| self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }));
+        encoder.copy_buffer_to_buffer(from, from_offset, to, to_offset, bytes);
+        open.dispatches += 1;
+    }
+
+    /// Submits what was recorded.
+    pub fn flush(&self) {
+        self.submit(&mut lock(&self.open));
+    }
+
+    fn submit(&self, open: &mut Open) {
+        open.pass = None; // ends the pass, which must precede finishing its encoder
+        let Some(encoder) = open.encoder.take() else { return };
+        open.ring.write(&self.queue);
+        let index = self.queue.submit([encoder.finish()]);
+        open.dispatches = 0;
+        self.pool.next_batch();
+        self.submissions.fetch_add(1, Ordering::Relaxed);
+        open.submitted.push_back(index);
+        if open.submitted.len() > IN_FLIGHT
+            && let Some(oldest) = open.submitted.pop_front()
+        {
+            // Bounds the memory that waits; what goes wrong in waiting is reported by the next wait for everything.
+            let _ = self.device.poll(wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None });
+        }
+    }
+
+    /// Submits and waits until the GPU is done with everything.
+    ///
+    /// # Errors
+    /// If the GPU does not answer.
+    pub fn wait(&self) -> Result<()> {
+        self.flush();
+        let done = self.device.poll(wgpu::PollType::wait_indefinitely());
+        done.map(|_| ()).map_err(|e| Error::device(format!("waiting for the GPU failed: {e}")))
+    }
+
+    /// The buffer pipelines use for parameters must have this layout.
+    pub fn ring(device: &wgpu::Device, pipelines: &Pipelines, capabilities: &crate::adapter::Capabilities) -> Ring {
+        Ring::new(device, &pipelines.uniform, capabilities)
+    }
+}
