@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use teeny_core::{Error, Result, Tensor, context};
 
-/// Gradients that are kept, by node and output, with the node they belong to.
+/// Gradients that are kept, by node and output, with the node they belong to. Row-major, so that an optimizer reads them as fast as the parameter,
+/// and assigning into one is legal: the gradient of a sum is a view that repeats one element.
 pub(crate) type Kept = HashMap<(u64, u8), (Arc<Node>, Tensor)>;
 
 struct Pending {
@@ -22,29 +23,29 @@ pub(crate) fn run(root: Handle, g: Tensor) -> Result<Kept> {
     run_until(root, g, &[])
 }
 
-/// [`run`] that goes no further than the values in `stops`, and keeps their gradients.
+/// [`run`] that goes no further than the values in `stops`, and keeps their gradients. Hooks of these are left to the pass that meets them for good.
 pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kept> {
     let mut kept = Kept::new();
     let mut pending = BTreeMap::new();
     arrive(&mut pending, root, g)?;
     while let Some((_, Pending { node, mut g })) = pending.pop_last() {
-        if let Some(first) = g[0].take() {
-            g[0] = Some(node.hooks.apply(first)?);
-        }
-        if node.is_leaf() || node.retain.load(Ordering::Relaxed) {
-            for (output, g) in g.iter().enumerate().filter_map(|(o, g)| Some((o, g.as_ref()?))) {
-                kept.insert((node.id, output as u8), (node.clone(), g.clone()));
-            }
-        }
         for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
             if let Some(g) = g[stop.output as usize].take() {
                 kept.insert(stop.key(), (node.clone(), g));
             }
         }
-        let Kind::Op(backward) = &node.kind else { continue };
         if g.iter().all(Option::is_none) {
             continue;
         }
+        if let Some(first) = g[0].take() {
+            g[0] = Some(node.hooks.apply(first)?);
+        }
+        if node.is_leaf() || node.retain.load(Ordering::Relaxed) {
+            for (output, g) in g.iter().enumerate().filter_map(|(o, g)| Some((o, g.as_ref()?))) {
+                kept.insert((node.id, output as u8), (node.clone(), g.contiguous()?));
+            }
+        }
+        let Kind::Op(backward) = &node.kind else { continue };
         // An error deep in a rule names the operation the user called, and a nested graph records it as such.
         let _op = node.context.map(context::resume);
         let grads = backward(&g)?;

@@ -64,6 +64,9 @@ impl Cuts {
 
     /// These and one more.
     pub fn push(&mut self, cut: Cut) {
+        if cut.mask == 0 {
+            return;
+        }
         let ours = self.0.as_deref().unwrap_or_default();
         let place = ours.iter().position(|c| c.same_place(&cut));
         match place {

@@ -1,6 +1,6 @@
 //! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving only what that reads.
 
-use crate::cuts::Cut;
+use crate::cuts::{Cut, Mask};
 use crate::device::Autograd;
 use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, edges, here};
@@ -47,6 +47,12 @@ pub(crate) fn needs(inputs: &[&Tensor]) -> Result<u8> {
     inputs.iter().enumerate().try_fold(0, |bits, (i, x)| Ok(if tracked(x)?.handle.is_some() { bits | 1 << i } else { bits }))
 }
 
+/// The leaves behind the operands in `which` (as bits).
+fn leaves(inputs: &[&Tensor], which: u8) -> Result<Mask> {
+    let mut chosen = inputs.iter().enumerate().filter(|(i, _)| which >> i & 1 == 1).map(|(_, x)| x);
+    chosen.try_fold(0, |mask, x| Ok(mask | tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask)))
+}
+
 pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
     let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
     let views: Vec<&Tensor> = inner.iter().collect();
@@ -60,17 +66,14 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
         results.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
         return Ok(outputs);
     }
-    let derivative = device.cache().get(kernel, needs(inputs)?, true)?;
+    let needs = needs(inputs)?;
+    let derivative = device.cache().get(kernel, needs, true)?;
     let saved = derivative.save(&inner, &results)?;
     let params = params.to_vec();
     let shape = *shape;
     let rule = derivative.clone();
     let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &shape));
 
-    // What each output does not let through is a cut of the operands concerned.
-    let leaves = inputs.iter().map(|x| Ok(tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask))).collect::<Result<Vec<_>>>()?;
-    let lost = |o: usize| (0..leaves.len()).filter(|&i| derivative.reach[o] >> i & 1 == 0).fold(0, |mask, i| mask | leaves[i]);
-    let kept = |o: usize| (0..leaves.len()).filter(|&i| derivative.reach[o] >> i & 1 == 1).fold(0, |mask, i| mask | leaves[i]);
     let value = |y: &Tensor| Value { shape, dtype: y.dtype() };
     let values = match &results[..] {
         [y] => Values::One([value(y)]),
@@ -83,8 +86,9 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     };
     for (o, y) in results.into_iter().enumerate() {
         let mut cuts = operands.cuts.clone();
-        let mask = lost(o) & !kept(o);
-        if mask != 0 {
+        // What an output does not let through is a cut of the operands concerned.
+        if derivative.reach[o] != needs {
+            let mask = leaves(inputs, !derivative.reach[o])? & !leaves(inputs, derivative.reach[o])?;
             cuts.push(Cut { mask, ..here(0) });
         }
         let handle = node.clone().filter(|_| derivative.reach[o] != 0).map(|node| Handle { node, output: o as u8 });

@@ -9,7 +9,7 @@ use std::fmt;
 use teeny_core::context::enter;
 use teeny_core::{Error, Layout, Result, Tensor};
 
-/// Gradients by tensor. They are tensors of the inner device, with the shape and type of what they belong to.
+/// Gradients by tensor. They are row-major tensors of the inner device, with the shape and type of what they belong to.
 ///
 /// # Example
 /// ```

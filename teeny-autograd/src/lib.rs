@@ -12,6 +12,14 @@
 //! strided view, brings every gradient home. Elementwise kernels are differentiated symbolically, one rule per `OpCode` (`symbolic`), and the backward of a
 //! kernel is a kernel. Rules compute with ordinary tensors of the inner device; if that is an autograd device too, gradients have gradients.
 //!
+//! # How to read a graph
+//!
+//! A *leaf* is made by [`requires_grad`](Grad::requires_grad). Every operation that reads a tracked tensor makes a *node*: its id is larger than those of
+//! its inputs, its edges say which values it read and through which view, its closure turns the gradient `g` of its result into those of its operands.
+//! [`backward`](Grad::backward) takes the pending node with the largest id, runs its closure, brings each gradient back through its view and adds it to
+//! what is pending below, until only leaves are left. Where a path ends (`detach`, `no_grad`, `argmax`) a *cut* remembers the line, for the error of
+//! [`Gradients::get`].
+//!
 //! # Example
 //! ```
 //! use teeny_autograd::{Autograd, Grad};

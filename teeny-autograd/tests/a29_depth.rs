@@ -110,6 +110,24 @@ fn a29_a_checkpoint_draws_the_same_random_numbers_again() {
 }
 
 #[test]
+fn a29_a_hook_on_a_captured_weight_sees_one_complete_gradient() {
+    let d = device();
+    let (w, x) = (values(3, &d).requires_grad().unwrap(), values(3, &d));
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let log = seen.clone();
+    w.register_hook(move |g| {
+        log.lock().unwrap().push(vec(g));
+        Ok(None)
+    })
+    .unwrap();
+    let weight = w.clone();
+    let y = checkpoint(move |x| x[0].mul(&weight), &[&x]).unwrap().add(&w).unwrap();
+    let g = y.sum_all().unwrap().backward().unwrap().take(&w).unwrap();
+    assert_eq!(vec(&g), vec(&x.add(1.0).unwrap()));
+    assert_eq!(*seen.lock().unwrap(), [vec(&g)]);
+}
+
+#[test]
 fn a29_derivatives_are_built_once_per_kernel() {
     let d = device();
     let x = values(5, &d).requires_grad().unwrap();

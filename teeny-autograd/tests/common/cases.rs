@@ -92,6 +92,7 @@ fn products() -> Vec<Case> {
     all.extend(cases! { &[&[2, 3, 4], &[4, 5]], false; "matmul_shared_rhs" |x| x[0].matmul(&x[1]); });
     all.extend(cases! { &[&[3, 4], &[2, 4, 5]], false; "matmul_shared_lhs" |x| x[0].matmul(&x[1]); });
     all.extend(cases! { &[&[2, 1, 3, 4], &[3, 4, 2]], false; "matmul_both_shared" |x| x[0].matmul(&x[1]); });
+    all.extend(cases! { &[&[2, 3, 4], &[4, 3, 5]], false; "einsum" |x| Tensor::einsum("bij,jik->bk", &[&x[0], &x[1]]); });
     all.extend(cases! { &[&[4, 4]], false; "matmul_self" |x| x[0].matmul(&x[0].t()?); });
     all
 }

@@ -1,0 +1,78 @@
+//! The same rules over a fast device: every gradient as over the oracle, and the figures that need speed.
+mod common;
+
+use common::cases::all;
+use common::{close, device, vec};
+use std::sync::Arc;
+use teeny_autograd::{Autograd, Grad};
+use teeny_core::{DType, Device, Result, Tensor, conformance};
+use teeny_cpu::Cpu;
+
+fn cpu() -> Arc<Autograd> {
+    Autograd::new(Cpu::new())
+}
+
+#[test]
+fn an_autograd_device_passes_the_suite_of_devices() {
+    if let Err(report) = conformance::run(&device()) {
+        panic!("{report}");
+    }
+}
+
+#[test]
+fn a23_gradients_over_the_cpu_equal_those_over_the_oracle() {
+    let gradients = |case: &common::cases::Case, d: &Arc<Autograd>, transpose: bool| -> Result<Vec<Vec<f64>>> {
+        let base = |s: &[usize]| if transpose { s.iter().rev().copied().collect() } else { s.to_vec() };
+        let leaves = case.inputs(d, base).iter().map(|x| x.requires_grad()).collect::<Result<Vec<_>>>()?;
+        let turn = |x: &Tensor| if transpose { x.permute((0..x.ndim()).rev().collect::<Vec<_>>()) } else { Ok(x.clone()) };
+        let y = (case.f)(&leaves.iter().map(turn).collect::<Result<Vec<_>>>()?)?;
+        let grads = y.square()?.sum_all()?.backward()?;
+        leaves.iter().filter(|x| grads.contains(x)).map(|x| grads.get(x)?.to_vec::<f64>()).collect()
+    };
+    let (oracle, fast) = (device(), cpu());
+    for case in all() {
+        for transpose in [false, true] {
+            let expected = gradients(&case, &oracle, transpose).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let got = gradients(&case, &fast, transpose).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            assert_eq!(expected.len(), got.len(), "{}", case.name);
+            expected.iter().zip(&got).for_each(|(a, b)| close(a, b, 1e-9));
+        }
+    }
+}
+
+#[test]
+fn a29_a_chain_of_a_million_nodes_over_the_cpu() {
+    let x = Tensor::new(2.0f32, &cpu()).unwrap().requires_grad().unwrap();
+    let mut y = x.clone();
+    for _ in 0..1_000_000 {
+        y = y.add(1.0).unwrap();
+    }
+    assert_eq!(y.into_backward().unwrap().get(&x).unwrap().item::<f32>().unwrap(), 1.0);
+}
+
+#[test]
+fn a29_a_deep_network_over_the_cpu_peaks_below_saved_activations_plus_a_fifth() {
+    let (layers, batch, width) = (100, 256, 64);
+    let d = cpu();
+    let weights: Vec<Tensor> =
+        (0..layers).map(|_| Tensor::randn((width, width), DType::F32, &d).unwrap().mul(0.15).unwrap().requires_grad().unwrap()).collect();
+    let x = Tensor::randn((batch, width), DType::F32, &d).unwrap();
+    let before = d.stats().live_bytes;
+    let loss = weights.iter().fold(x, |h, w| h.matmul(&w.t().unwrap()).unwrap().relu().unwrap()).square().unwrap().mean_all().unwrap();
+    let saved = (d.stats().live_bytes - before) as f64;
+    let grads = loss.into_backward().unwrap();
+    let peak = (d.stats().peak_bytes - before) as f64;
+    assert!(peak < 1.2 * saved, "peak {peak}, saved {saved}");
+    assert_eq!(grads.len(), layers);
+}
+
+#[test]
+fn a21_untracked_work_on_an_autograd_device_matches_the_plain_device() {
+    let d = Cpu::new();
+    let wrapped = Autograd::new(d.clone());
+    let x = common::values((7, 5), &d);
+    let plain = x.softmax(1).unwrap().matmul(&x.t().unwrap()).unwrap().cumsum(0).unwrap();
+    let x = x.to(&wrapped).unwrap();
+    let y = x.softmax(1).unwrap().matmul(&x.t().unwrap()).unwrap().cumsum(0).unwrap();
+    assert_eq!(vec(&plain), vec(&y));
+}
