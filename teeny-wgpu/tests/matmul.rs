@@ -10,7 +10,7 @@ fn matrix(batch: usize, rows: usize, columns: usize, layout: &str, device: &Devi
     match layout {
         "packed" => values((batch, rows, columns)),
         "transposed" => values((batch, columns, rows))?.t(),
-        "sliced" => values((batch + 1, rows + 2, columns + 3))?.slice(0, 1..)?.slice(1, 2..)?.slice(2, 1..-2),
+        "sliced" => values((batch + 1, rows + 2, columns + 3))?.slice(0, 1..)?.slice(1, 2..)?.slice(2, 1..)?.slice(2, ..-2),
         "flipped" => values((batch, rows, columns))?.flip([1, 2]),
         _ => values((1, rows, columns))?.expand((batch, rows, columns)),
     }

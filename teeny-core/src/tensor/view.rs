@@ -8,7 +8,7 @@ use crate::shape::{IntoAxes, IntoShape, Shape, Size};
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// A range along an axis, as [`Tensor::slice`] takes it: `2..5`, `..-1`, `3..`, `..`. Negative positions count from the end; positions beyond the
-/// ends are cut, as in Python.
+/// ends are cut, as in Python. (Clippy takes `1..-1` for an empty range; `x.slice(0, 1..)?.slice(0, ..-1)` says the same.)
 pub trait SliceRange {
     /// First position and end for an axis of `size`, with `start <= end <= size`.
     fn resolve(&self, size: usize) -> (usize, usize);
