@@ -8,7 +8,7 @@ use crate::threads::for_each_chunk;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Error, Layout, Result, ScatterMode, Shape, Tensor, bf16, f16};
+use teeny_core::{DType, Element, Error, Layout, Result, Scalar, ScatterMode, Shape, Tensor, bf16, f16};
 
 /// Elements below which one thread moves them.
 const THREAD: usize = 16 << 10;
@@ -140,8 +140,8 @@ pub(crate) fn scatter(cpu: &Cpu, mode: ScatterMode, x: &Tensor, axis: usize, ind
         DType::I16 => job.ints::<i16>(mode),
         DType::I32 => job.ints::<i32>(mode),
         DType::I64 => job.ints::<i64>(mode),
-        DType::F16 => job.halves(mode, DType::F16, |x| f16::from_bits(x).to_f64(), |x| f16::from_f64(x).to_bits(), cpu, x)?,
-        DType::BF16 => job.halves(mode, DType::BF16, |x| bf16::from_bits(x).to_f64(), |x| bf16::from_f64(x).to_bits(), cpu, x)?,
+        DType::F16 => job.halves(mode, DType::F16, |x| f16::from_bits(x).to_f64(), |x| f16::from_scalar(Scalar::Float(x)).to_bits(), cpu, x)?,
+        DType::BF16 => job.halves(mode, DType::BF16, |x| bf16::from_bits(x).to_f64(), |x| bf16::from_scalar(Scalar::Float(x)).to_bits(), cpu, x)?,
         DType::F32 => {
             job.run::<f32>(mode, |a, b| a + b, |a, b| if a.is_nan() || a > b { a } else { b }, |a, b| if a.is_nan() || a < b { a } else { b })
         }

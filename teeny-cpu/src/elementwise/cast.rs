@@ -1,7 +1,7 @@
 //! Conversions between the types that are computed in, and between the 16-bit floats and f32. The rules are `Scalar::cast`'s.
 
 use half::slice::HalfFloatSliceExt;
-use teeny_core::{DType, bf16, f16};
+use teeny_core::{DType, Scalar, bf16, f16};
 
 /// Conversion by core's rules.
 trait Convert<To> {
@@ -150,9 +150,9 @@ fn each<S: Copy, T>(x: &[S], y: &mut [T], f: impl Fn(S) -> T) {
     }
 }
 
-/// The nearest value of a 16-bit float type.
+/// The nearest value of a 16-bit float type, as core rounds it (`half` itself looks at the upper 32 bits of `x` only).
 pub(crate) fn round_to(half: DType, x: f64) -> f64 {
-    if half == DType::F16 { f16::from_f64(x).to_f64() } else { bf16::from_f64(x).to_f64() }
+    Scalar::Float(x).cast(half).to_f64()
 }
 
 /// Widens `n` stored 16-bit floats to f32.

@@ -186,22 +186,27 @@ fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) 
     lanes.iter().sum::<f32>() + total
 }
 
-/// The largest element, NaN if any is.
+/// The largest element, NaN if any is. Four vectors, so that comparing is not one chain of latencies.
 #[inline(always)]
 fn largest<V: F32s>(x: &[f32]) -> f32 {
-    let mut best = V::splat(f32::NEG_INFINITY);
-    let mut chunks = x.chunks_exact(V::LANES);
-    for chunk in &mut chunks {
-        // SAFETY: a chunk is one vector.
-        let v = unsafe { V::load(chunk.as_ptr()) };
-        // `max` gives its second operand if either is NaN: a NaN in v enters, one in best is kept by the select.
-        best = V::select(best.eq(best), best.max(v), best);
+    const VECTORS: usize = 4;
+    let mut best = [V::splat(f32::NEG_INFINITY); VECTORS];
+    let mut groups = x.chunks_exact(VECTORS * V::LANES);
+    for group in &mut groups {
+        for (j, best) in best.iter_mut().enumerate() {
+            // SAFETY: a group is VECTORS vectors.
+            let v = unsafe { V::load(group.as_ptr().add(j * V::LANES)) };
+            // `max` gives its second operand if either is NaN: a NaN in v enters, one in best is kept by the select.
+            *best = V::select(best.eq(*best), best.max(v), *best);
+        }
     }
-    let mut lanes = [f32::NEG_INFINITY; 16];
-    // SAFETY: room for the widest vector.
-    unsafe { best.store(lanes.as_mut_ptr()) };
-    let rest = chunks.remainder();
-    lanes.iter().chain(rest).fold(f32::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
+    let mut lanes = [[f32::NEG_INFINITY; 16]; VECTORS];
+    for (best, lanes) in best.into_iter().zip(&mut lanes) {
+        // SAFETY: room for the widest vector.
+        unsafe { best.store(lanes.as_mut_ptr()) };
+    }
+    let rest = groups.remainder();
+    lanes.as_flattened().iter().chain(rest).fold(f32::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
 }
 
 impl Work for RowF32<'_> {

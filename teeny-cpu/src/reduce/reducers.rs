@@ -4,6 +4,7 @@
 //! own type. NaN wins every comparison, and of equals the first.
 
 use crate::elementwise::int::Int;
+use crate::simd::F32s;
 
 /// One reduction of elements `T`.
 pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
@@ -19,6 +20,12 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The result.
     fn finish(acc: Self::Acc) -> Self::Out;
+
+    /// [`Reducer::run`] where vectors of the level at hand do better.
+    #[inline(always)]
+    fn run_on<V: F32s>(xs: &[T], i: usize) -> Self::Acc {
+        Self::run(xs, i)
+    }
 
     /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not one chain of latencies.
     #[inline(always)]
@@ -70,8 +77,37 @@ pub(crate) struct Any;
 #[derive(Clone, Copy)]
 pub(crate) struct All;
 
+/// The sum of `xs`: 8 vectors of f32 over pieces so short that a lane takes in at most 32 terms, the pieces in f64.
+#[inline(always)]
+fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
+    const VECTORS: usize = 8;
+    let mut total = 0.0;
+    for piece in xs.chunks(VECTORS * V::LANES * 32) {
+        let mut sums = [V::splat(0.0); VECTORS];
+        let mut groups = piece.chunks_exact(VECTORS * V::LANES);
+        for group in &mut groups {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                // SAFETY: a group is VECTORS vectors.
+                *sum = sum.add(unsafe { V::load(group.as_ptr().add(j * V::LANES)) });
+            }
+        }
+        let mut width = VECTORS;
+        while width > 1 {
+            width /= 2;
+            for j in 0..width {
+                sums[j] = sums[j].add(sums[j + width]);
+            }
+        }
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: room for the widest vector.
+        unsafe { sums[0].store(lanes.as_mut_ptr()) };
+        total += lanes.iter().chain(groups.remainder()).map(|&x| x as f64).sum::<f64>();
+    }
+    total
+}
+
 macro_rules! float_sums {
-    ($($t:ty)*) => {$(
+    ($($t:ty, $run_on:ident;)*) => {$(
         impl Reducer<$t> for Sum {
             type Acc = f64;
             type Out = $t;
@@ -82,6 +118,10 @@ macro_rules! float_sums {
             fn join(a: f64, b: f64) -> f64 { a + b }
             #[inline(always)]
             fn finish(acc: f64) -> $t { acc as $t }
+            #[inline(always)]
+            fn run_on<V: F32s>(xs: &[$t], i: usize) -> f64 {
+                $run_on!(V, xs, i)
+            }
         }
         impl Reducer<$t> for Prod {
             type Acc = f64;
@@ -96,7 +136,21 @@ macro_rules! float_sums {
         }
     )*};
 }
-float_sums! { f32 f64 }
+macro_rules! by_vectors {
+    ($v:ty, $xs:expr, $i:expr) => {{
+        let _ = $i;
+        sum_f32::<$v>($xs)
+    }};
+}
+macro_rules! by_lanes {
+    ($v:ty, $xs:expr, $i:expr) => {
+        Self::run($xs, $i)
+    };
+}
+float_sums! {
+    f32, by_vectors;
+    f64, by_lanes;
+}
 
 /// A type with an order in which NaN beats everything.
 pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
