@@ -32,6 +32,7 @@ fn ops(c: &mut Criterion) {
     group.bench_function("copy transposed", |bench| bench.iter(|| black_box(x.t().and_then(|t| t.copy()))));
     group.throughput(Throughput::Bytes(3 * bytes));
     group.bench_function("add", |bench| bench.iter(|| black_box(x.add(&x))));
+    group.bench_function("add transposed", |bench| bench.iter(|| black_box(x.add(x.t().expect("two axes")))));
     group.throughput(Throughput::Bytes(bytes));
     group.bench_function("sum", |bench| bench.iter(|| black_box(x.sum_all())));
     group.bench_function("sum axis 0", |bench| bench.iter(|| black_box(x.sum(0))));

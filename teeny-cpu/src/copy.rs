@@ -1,15 +1,17 @@
 //! Moving elements: row-major copies of views, writes into views, download. Transposes go block by block, so that both sides
 //! use whole cache lines.
 
-use crate::Cpu;
+use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_chunk;
+use crate::transpose::turn;
+use crate::{Cpu, elementwise};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
 use teeny_core::{DType, Error, Layout, Result, Tensor};
 
-/// Rows and columns of a transposed block: 64 lines of 64 bytes, within L1.
-const BLOCK: usize = 32;
+/// Rows of a strip of a transpose: the source's lines are read four at a time, and the rows' pages stay in the TLB.
+const STRIP: usize = 64;
 /// Elements below which one thread moves them.
 const THREAD: usize = 32 << 10;
 
@@ -20,7 +22,7 @@ pub(crate) fn contiguous(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     let mut strides = [0; 8];
     strides[..to.ndim()].copy_from_slice(to.strides());
     // SAFETY: the new storage has room for the view's elements and no other owner.
-    unsafe { copy_view(x, storage.ptr(), &strides) };
+    unsafe { copy_view(cpu.level, x, storage.ptr(), &strides) };
     Ok(storage)
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn copy_into(cpu: &Cpu, mut dst: StorageRef, view: &Layout, src: &Ten
     strides[..view.ndim()].copy_from_slice(view.strides());
     let to = storage.ptr().wrapping_add(view.offset() * from.dtype.size());
     // SAFETY: core has checked that the view lies inside the storage and names no element twice.
-    unsafe { copy_view(&from, to, &strides) };
+    unsafe { copy_view(cpu.level, &from, to, &strides) };
     Ok(dst)
 }
 
@@ -66,14 +68,14 @@ pub(crate) fn copy_into(cpu: &Cpu, mut dst: StorageRef, view: &Layout, src: &Ten
 ///
 /// # Safety
 /// The destination is writable, injective, and overlaps no source element.
-pub(crate) unsafe fn copy_view(x: &View, to: *mut u8, strides: &[isize; 8]) {
+pub(crate) unsafe fn copy_view(level: Level, x: &View, to: *mut u8, strides: &[isize; 8]) {
     // SAFETY: elements are moved as bits, so only their size matters.
     unsafe {
         match x.dtype.size() {
-            1 => copy_as::<u8>(x, to.cast(), strides),
-            2 => copy_as::<u16>(x, to.cast(), strides),
-            4 => copy_as::<u32>(x, to.cast(), strides),
-            _ => copy_as::<u64>(x, to.cast(), strides),
+            1 => copy_as::<u8>(level, x, to.cast(), strides),
+            2 => copy_as::<u16>(level, x, to.cast(), strides),
+            4 => copy_as::<u32>(level, x, to.cast(), strides),
+            _ => copy_as::<u64>(level, x, to.cast(), strides),
         }
     }
 }
@@ -106,7 +108,7 @@ fn merge(x: &View, strides: &[isize; 8]) -> ([Axis; 8], usize) {
     (axes, ndim.max(1))
 }
 
-unsafe fn copy_as<T: Copy>(x: &View, to: *mut T, strides: &[isize; 8]) {
+unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize; 8]) {
     let n = x.shape.numel();
     if n == 0 {
         return;
@@ -117,6 +119,8 @@ unsafe fn copy_as<T: Copy>(x: &View, to: *mut T, strides: &[isize; 8]) {
     let inner = ndim - 1;
     let near = (0..ndim).min_by_key(|&a| if axes[a].from == 0 { isize::MAX } else { axes[a].from.abs() }).unwrap_or(inner);
     let transposed = near != inner && axes[inner].from.abs() > 1 && axes[near].from.abs() == 1;
+    let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
+    let stream = n * size_of::<T>() >= elementwise::STREAM;
     let (rows, row) = if transposed {
         axes[..inner].rotate_left(near + 1); // near becomes the last but one
         (n / (axes[inner].size * axes[inner - 1].size), axes[inner - 1].size * axes[inner].size)
@@ -136,8 +140,9 @@ unsafe fn copy_as<T: Copy>(x: &View, to: *mut T, strides: &[isize; 8]) {
         }
         (a, b)
     };
-    // Chunks are ranges of rows, or of block columns of the one big transpose.
-    let strips = if transposed { before.size.div_ceil(BLOCK) } else { 1 };
+    // Chunks are ranges of rows, or of strips of transposes.
+    let strip = if before.size >= 4 * STRIP { STRIP } else { STRIP / 4 };
+    let strips = if transposed { before.size.div_ceil(strip) } else { 1 };
     let pieces = if rows == 1 && !transposed { n.div_ceil(THREAD) } else { rows * strips };
     let per_chunk = if rows == 1 && !transposed { 1 } else { (THREAD / 2 / (row / strips).max(1)).max(1) };
     let piece = |p: usize| {
@@ -154,22 +159,26 @@ unsafe fn copy_as<T: Copy>(x: &View, to: *mut T, strides: &[isize; 8]) {
             if !transposed {
                 return line(a, last.from, b, last.to, last.size);
             }
-            let columns = (p % strips * BLOCK)..(p % strips * BLOCK + BLOCK).min(before.size);
-            for r0 in (0..last.size).step_by(BLOCK) {
-                let r1 = (r0 + BLOCK).min(last.size);
-                for c in columns.clone() {
-                    let (a, b) = (a.offset(c as isize * before.from), b.offset(c as isize * before.to));
-                    for r in r0 as isize..r1 as isize {
-                        *b.offset(r * last.to) = *a.offset(r * last.from);
-                    }
-                }
+            let first = p % strips * strip;
+            let height = strip.min(before.size - first);
+            let (a, b) = (a.offset(first as isize * before.from), b.offset(first as isize * before.to));
+            if plain {
+                return turn(level, a, last.from, b, before.to, (height, last.size), stream);
+            }
+            for r in 0..height as isize {
+                line(a.offset(r * before.from), last.from, b.offset(r * before.to), last.to, last.size);
             }
         }
     };
     if n < THREAD {
         (0..pieces).for_each(piece);
     } else {
-        for_each_chunk(pieces.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(pieces)).for_each(&piece));
+        for_each_chunk(pieces.div_ceil(per_chunk), |c| {
+            (c * per_chunk..((c + 1) * per_chunk).min(pieces)).for_each(&piece);
+            if stream {
+                simd::fence();
+            }
+        });
     }
 }
 

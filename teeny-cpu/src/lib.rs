@@ -29,6 +29,7 @@ mod simd;
 mod sort;
 mod storage;
 mod threads;
+mod transpose;
 mod vecmath;
 mod walk;
 mod window;

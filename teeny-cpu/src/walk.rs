@@ -23,6 +23,16 @@ pub(crate) struct Walk {
     operands: usize,
 }
 
+/// How transposed operands lie: consecutive along `axis`, across which the walk's rows lie `below` elements apart.
+#[derive(Clone, Copy)]
+pub(crate) struct Crossing {
+    pub axis: usize,
+    pub size: usize,
+    pub below: usize,
+    /// Which operands are turned.
+    pub operands: [bool; MAX_OPERANDS],
+}
+
 /// What an operand looks like over one tile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
@@ -62,6 +72,11 @@ impl Walk {
         self.sizes[self.ndim - 1]
     }
 
+    /// How many rows there are.
+    pub(crate) fn rows(&self) -> usize {
+        self.sizes[..self.ndim - 1].iter().product()
+    }
+
     /// Whether operand `i` is a slice along each row, and rows are long enough to be read one by one.
     pub(crate) fn is_consecutive(&self, i: usize) -> bool {
         self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= 128)
@@ -70,6 +85,37 @@ impl Walk {
     /// Whether operand `i` is a slice or a repeated value along each row.
     pub(crate) fn is_direct(&self, i: usize) -> bool {
         matches!(self.strides[i][self.ndim - 1], 0 | 1) || self.row() == 1
+    }
+
+    /// The axis, other than the innermost, along which an operand that strides across the rows is consecutive: what a transposed
+    /// operand looks like. Only where blocks of both axes are worth turning over.
+    pub(crate) fn crossing(&self) -> Option<Crossing> {
+        let last = self.ndim - 1;
+        let turned = |i: usize, axis: usize| self.strides[i][axis] == 1 && !matches!(self.strides[i][last], 0 | 1);
+        if self.row() < 16 {
+            return None;
+        }
+        let axis = (0..last).rev().find(|&axis| self.sizes[axis] >= 8 && (0..self.operands).any(|i| turned(i, axis)))?;
+        let below = self.sizes[axis + 1..self.ndim].iter().product();
+        Some(Crossing { axis, size: self.sizes[axis], below, operands: std::array::from_fn(|i| i < self.operands && turned(i, axis)) })
+    }
+
+    /// The first element of line `number`: lines run along the innermost axis, and are numbered row-major over all axes but that and `skipped`.
+    pub(crate) fn line(&self, skipped: usize, number: usize) -> usize {
+        let (mut rest, mut start, mut below) = (number, 0, self.row());
+        for axis in (0..self.ndim - 1).rev() {
+            if axis != skipped {
+                start += rest % self.sizes[axis] * below;
+                rest /= self.sizes[axis];
+            }
+            below *= self.sizes[axis];
+        }
+        start
+    }
+
+    /// Where operand `i` has element `start`, and its step from there along the innermost axis.
+    pub(crate) fn turned(&self, i: usize, base: *const u8, size: usize, start: usize) -> (*const u8, isize) {
+        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.strides[i][self.ndim - 1])
     }
 
     /// How far a tile from element `start` may reach, given that tiles are at most `tile` long: to the end of the row if rows

@@ -251,3 +251,23 @@ fn a45_the_bits_do_not_depend_on_the_number_of_threads() {
         }
     }
 }
+
+#[test]
+fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
+    for device in devices() {
+        for dtype in [DType::U8, DType::I16, DType::BF16, DType::F32, DType::F64] {
+            for shape in [vec![70, 600], vec![33, 17, 65], vec![3, 70, 4, 130], vec![9, 1100]] {
+                let (x, straight) = (sample(&shape, dtype), sample(&shape, dtype));
+                for (a, b) in [(0, shape.len() - 1), (shape.len() - 2, shape.len() - 1)] {
+                    // The content of x, its axes a and b swapped in memory.
+                    let swapped = x.transpose(a as isize, b as isize).unwrap().copy().unwrap();
+                    let turned = swapped.to(&device).unwrap().transpose(a as isize, b as isize).unwrap();
+                    let what = format!("{dtype} {shape:?} axes {a} and {b}");
+                    same(&turned.add(&straight.to(&device).unwrap()).unwrap(), &x.add(&straight).unwrap(), 0.0, &what);
+                    same(&turned.mul(&turned).unwrap(), &x.mul(&x).unwrap(), 0.0, &what);
+                    same(&turned.copy().unwrap(), &x, 0.0, &what);
+                }
+            }
+        }
+    }
+}

@@ -11,6 +11,7 @@ pub(crate) mod program;
 
 use crate::Cpu;
 use crate::storage::{Shared, View};
+use crate::walk::Crossing;
 use crate::{simd, threads};
 use program::{Plan, Program, Scratch};
 use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
@@ -20,7 +21,10 @@ use teeny_core::{Outputs, Result, Scalar, Shape, Tensor};
 const THREAD_ARITHMETIC: usize = 16 << 10;
 const THREAD_FUNCTIONS: usize = 8 << 10;
 /// Outputs of at least this many bytes bypass the caches: they would not survive there until they are read.
-const STREAM: usize = 32 << 20;
+pub(crate) const STREAM: usize = 32 << 20;
+
+/// Elements from which transposed inputs are turned over by panels.
+const PANELS: usize = 1 << 10;
 
 /// Elements per chunk: at least half of the threading threshold, at most four chunks per thread, whole tiles.
 pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
@@ -37,6 +41,24 @@ fn is_function(op: OpCode) -> bool {
         Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub
         | Mul | Div | Max | Min | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => false,
     }
+}
+
+/// Runs a program with transposed inputs in blocks of some rows by a segment.
+fn blocks(program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shared<u8>; MAX_OUTPUTS], stream: bool) {
+    let blocks = program.blocks(crossing);
+    let per_chunk = (chunk / (program::PANEL * program::SEGMENT)).max(1);
+    threads::for_each_chunk(blocks.div_ceil(per_chunk), |c| {
+        Scratch::with(&mut |scratch| {
+            let outs = std::array::from_fn(|i| outs[i].get());
+            for number in c * per_chunk..((c + 1) * per_chunk).min(blocks) {
+                // SAFETY: the outputs have all elements, each of one block; the inputs' layouts were checked by core.
+                unsafe { program.block(scratch, crossing, &program.find(crossing, number), &outs, stream) };
+            }
+        });
+        if stream {
+            simd::fence();
+        }
+    });
 }
 
 /// Runs `kernel` at every index of `shape`.
@@ -62,6 +84,11 @@ pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params
         let chunk = chunk_len(n, if functions { THREAD_FUNCTIONS } else { THREAD_ARITHMETIC });
         let stream = n * 4 >= STREAM;
         let outs = pointers;
+        if n >= PANELS
+            && let Some(crossing) = program.crossing()
+        {
+            return blocks(&program, &crossing, chunk, &outs, stream);
+        }
         let run = |c: usize| {
             Scratch::with(&mut |scratch| {
                 let (mut at, end) = (c * chunk, ((c + 1) * chunk).min(n));

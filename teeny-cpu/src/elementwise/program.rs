@@ -12,13 +12,20 @@ use super::int::{self, Compare, IntBinary, IntUnary, Select};
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::View;
-use crate::walk::{Piece, Walk};
+use crate::transpose::turn;
+use crate::walk::{Crossing, MAX_OPERANDS, Piece, Walk};
 use std::cell::{Cell, RefCell};
 use teeny_core::kernel::{Id, Kernel, MAX_OUTPUTS, OpCode, OpNode};
 use teeny_core::{DType, Scalar};
 
 /// Elements per tile: with a few slots of 4 KiB the working set stays in L1; 512 to 4096 measure alike.
 pub(crate) const TILE: usize = 1024;
+/// A transposed operand is turned over by panels of this many rows and columns, 128 KiB of f32: lines of four neighbouring cache lines
+/// are read together, and what is turned stays in L2.
+pub(crate) const PANEL: usize = 64;
+pub(crate) const SEGMENT: usize = 1024;
+/// Elements from one row of a panel to the next: not a power of two, so that a column of lines spreads over the sets of the cache.
+const PITCH: usize = SEGMENT + 16;
 /// Slots that splat operands of loops without a splat form are spread into.
 const SPARE: usize = 4;
 
@@ -42,7 +49,7 @@ pub(crate) struct Plan {
 
 thread_local! {
     static PLAN: Cell<Option<Box<Plan>>> = const { Cell::new(None) };
-    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new() }) };
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch::new()) };
 }
 
 impl Plan {
@@ -100,12 +107,30 @@ pub(crate) enum Value {
     Splat([u8; 8]),
 }
 
+/// Some neighbours along the crossing's axis, each a run of the innermost axis.
+pub(crate) struct Block {
+    /// The first element.
+    start: usize,
+    rows: usize,
+    len: usize,
+}
+
 /// One thread's tile memory, kept between calls.
 pub(crate) struct Scratch {
     memory: Vec<u64>,
     /// The first byte of `memory`.
     base: *mut u8,
     values: Vec<Value>,
+    /// Transposed operands turned over: `PANEL` segments each.
+    panels: Vec<u64>,
+    /// Where the present tile lies in the panels.
+    turned: [Option<*const u8>; MAX_OPERANDS],
+}
+
+impl Scratch {
+    const fn new() -> Scratch {
+        Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new(), panels: Vec::new(), turned: [None; MAX_OPERANDS] }
+    }
 }
 
 impl Scratch {
@@ -113,7 +138,7 @@ impl Scratch {
     pub(crate) fn with(f: &mut dyn FnMut(&mut Scratch)) {
         SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
             Ok(mut scratch) => f(&mut scratch),
-            Err(_) => f(&mut Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new() }),
+            Err(_) => f(&mut Scratch::new()),
         })
     }
 }
@@ -175,6 +200,73 @@ impl<'a> Program<'a> {
         let len = self.walk.tile_len(at, end, self.tile);
         // Short rows of a direct program would have to be gathered, so those go through ordinary tiles.
         if self.tile > TILE && self.walk.row() < end && self.walk.row() < 128 { len.min(TILE) } else { len }
+    }
+
+    /// How the transposed inputs lie, if there are any worth turning over by panels.
+    pub(crate) fn crossing(&self) -> Option<Crossing> {
+        self.walk.crossing()
+    }
+
+    /// The blocks of a walk with transposed inputs.
+    pub(crate) fn blocks(&self, crossing: &Crossing) -> usize {
+        let rest: usize = self.walk.rows() / crossing.size;
+        rest * crossing.size.div_ceil(PANEL) * self.walk.row().div_ceil(SEGMENT)
+    }
+
+    /// Block `number`: segments first, then bands along the crossing's axis, then the other axes.
+    pub(crate) fn find(&self, crossing: &Crossing, number: usize) -> Block {
+        let (bands, segments) = (crossing.size.div_ceil(PANEL), self.walk.row().div_ceil(SEGMENT));
+        let (first, column) = (number / segments % bands * PANEL, number % segments * SEGMENT);
+        let start = self.walk.line(crossing.axis, number / segments / bands) + first * crossing.below + column;
+        Block { start, rows: PANEL.min(crossing.size - first), len: SEGMENT.min(self.walk.row() - column) }
+    }
+
+    /// Evaluates a block. Transposed inputs are turned over for all its rows at once.
+    ///
+    /// # Safety
+    /// As `tile`, but `outs` are the outputs' first elements.
+    pub(crate) unsafe fn block(&self, scratch: &mut Scratch, crossing: &Crossing, block: &Block, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
+        let Block { start, rows, len } = *block;
+        let turned = crossing.operands.iter().filter(|&&turned| turned).count();
+        if scratch.panels.len() < turned * PANEL * PITCH {
+            scratch.panels.resize(turned * PANEL * PITCH, 0); // room for elements of 8 bytes
+        }
+        let panels = scratch.panels.as_mut_ptr().cast::<u8>();
+        let mut number = 0;
+        let panel: [Option<*mut u8>; MAX_OPERANDS] = crossing.operands.map(|turned| {
+            turned.then(|| {
+                number += 1;
+                panels.wrapping_add((number - 1) * PANEL * PITCH * 8)
+            })
+        });
+        // SAFETY: rows and columns are the walk's; panels have room for a block each; outputs as promised.
+        unsafe {
+            for (i, panel) in panel.iter().enumerate() {
+                if let Some(panel) = *panel {
+                    let View { ptr, dtype, .. } = self.views[i];
+                    let (from, step) = self.walk.turned(i, ptr, dtype.size(), start);
+                    let shape = (rows, len);
+                    match dtype.size() {
+                        1 => turn(self.level, from, step, panel, PITCH as isize, shape, false),
+                        2 => turn(self.level, from.cast::<u16>(), step, panel.cast(), PITCH as isize, shape, false),
+                        4 => turn(self.level, from.cast::<u32>(), step, panel.cast(), PITCH as isize, shape, false),
+                        _ => turn(self.level, from.cast::<u64>(), step, panel.cast(), PITCH as isize, shape, false),
+                    }
+                }
+            }
+            for row in 0..rows {
+                let at = start + row * crossing.below;
+                for (i, panel) in panel.iter().enumerate() {
+                    scratch.turned[i] = panel.map(|panel| panel.wrapping_add(row * PITCH * self.views[i].dtype.size()).cast_const());
+                }
+                let outs = std::array::from_fn(|i| {
+                    let size = if i < self.kernel.outputs().len() { self.kernel.output_dtype(i).size() } else { 0 };
+                    outs[i].wrapping_add(at * size)
+                });
+                self.tile(scratch, at, len, &outs, stream);
+            }
+        }
+        scratch.turned = [None; MAX_OPERANDS];
     }
 
     /// Evaluates elements `start .. start + len`. What is an output goes to `outs`.
@@ -259,7 +351,10 @@ impl<'a> Program<'a> {
         let spare = self.slot(scratch, self.plan.slots);
         // SAFETY: the walk was made of these views; `to` and the spare slot have room for a tile.
         unsafe {
-            let piece = self.walk.piece(i, ptr, dtype.size(), start, len);
+            let piece = match scratch.turned[i] {
+                Some(row) => Piece::Slice(row),
+                None => self.walk.piece(i, ptr, dtype.size(), start, len),
+            };
             if dtype.is_half() {
                 let from = match piece {
                     Piece::Slice(from) => from,

@@ -75,7 +75,7 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
     let mut source = View { ptr: out.ptr(), ..target };
     source.strides[..x.ndim()].copy_from_slice(Layout::contiguous(target.shape).strides());
     // SAFETY: both sides hold n elements; the target's strides are a permutation of a row-major layout.
-    unsafe { copy::copy_view(&source, back.ptr(), &target.strides) };
+    unsafe { copy::copy_view(cpu.level, &source, back.ptr(), &target.strides) };
     Ok(Arc::new(back))
 }
 
