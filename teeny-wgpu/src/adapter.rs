@@ -98,6 +98,16 @@ pub enum Shaders {
     Trusted,
 }
 
+/// Which kernels make matrix products.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Products {
+    /// The best kernel for the sizes.
+    #[default]
+    Auto,
+    /// One thread per result, always: what the others are measured against.
+    Naive,
+}
+
 /// How to make a [`crate::Wgpu`].
 ///
 /// # Example
@@ -115,12 +125,23 @@ pub struct Options {
     pub shaders: Shaders,
     /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing natively what a browser would run.
     pub portable: bool,
+    /// Which kernels make matrix products.
+    pub products: Products,
+    /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for trying out what smaller GPUs would do.
+    pub max_binding: Option<u64>,
 }
 
 impl Default for Options {
     fn default() -> Options {
         let checked = std::env::var("TEENY_WGPU_CHECKED").is_ok_and(|v| v == "1");
-        Options { adapter: Choice::Auto, memory_budget: None, shaders: if checked { Shaders::Checked } else { Shaders::Trusted }, portable: false }
+        Options {
+            adapter: Choice::Auto,
+            memory_budget: None,
+            shaders: if checked { Shaders::Checked } else { Shaders::Trusted },
+            portable: false,
+            products: Products::Auto,
+            max_binding: None,
+        }
     }
 }
 
@@ -247,7 +268,10 @@ pub(crate) async fn open(options: &Options) -> Result<Opened> {
     let optional = wgpu::Features::SHADER_INT64 | wgpu::Features::SHADER_F64 | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
     let features = if options.portable { wgpu::Features::empty() } else { adapter.features() & optional };
     let limits = if options.portable { wgpu::Limits::default() } else { adapter.limits() };
-    let capabilities = Capabilities::of(adapter, features, &limits);
+    let mut capabilities = Capabilities::of(adapter, features, &limits);
+    if let Some(bytes) = options.max_binding {
+        capabilities.max_binding = capabilities.max_binding.min((bytes / 256 * 256).max(256));
+    }
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("teeny"),
         required_features: features,

@@ -4,17 +4,16 @@
 //! operations that touch their own bits only, so the result does not depend on the order.
 
 use crate::device::{Launch, Wgpu};
-use crate::elementwise::THREADS;
+use crate::elementwise::{THREADS, window};
 use crate::generator::{self, types};
 use crate::params::Params;
 use crate::pipeline::{Key, Program};
 use crate::storage::Memory;
-use crate::stream::Part;
 use crate::walk::Walk;
 use std::fmt::Write;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Layout, Result, StorageRef, Tensor};
+use teeny_core::{DType, Error, Layout, Result, StorageRef, Tensor};
 
 /// Contiguous copies of at least this many bytes leave the compute pass for the copy engine.
 const PLAIN: u64 = 256 << 10;
@@ -42,15 +41,26 @@ impl Wgpu {
     }
 
     /// Writes `src` to the places of `view` in `dst`, which nobody else holds.
-    fn write_view(&self, dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
+    pub(crate) fn write_view(&self, dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
         let size = src.dtype().size();
         let bytes = (src.numel() * size) as u64;
-        let (from, to) = ((src.layout().offset() * size) as u64, (view.offset() * size) as u64);
-        let aligned = from % 4 == 0 && to % 4 == 0 && bytes.is_multiple_of(4);
+        let (start, end) = ((src.layout().offset() * size) as u64, (view.offset() * size) as u64);
+        let aligned = start % 4 == 0 && end % 4 == 0 && bytes.is_multiple_of(4);
         if bytes >= PLAIN && aligned && view.is_contiguous() && src.is_contiguous() {
-            self.stream.copy(downcast::<Memory>(src.storage())?.buffer(), from, downcast::<Memory>(dst)?.buffer(), to, bytes);
+            self.stream.copy(downcast::<Memory>(src.storage())?.buffer(), start, downcast::<Memory>(dst)?.buffer(), end, bytes);
             return Ok(());
         }
+        let (low, high) = Walk::new(src.shape(), &[view]).reach(0, 0, src.numel());
+        let Some((target, to)) = window(dst, view.offset() as isize, size, low, high, self.capabilities.max_binding)? else {
+            // The view reaches further than a kernel sees: half of it at a time.
+            let axis = (0..src.ndim()).max_by_key(|&a| src.shape()[a]).filter(|&a| src.shape()[a] > 1);
+            let Some(axis) = axis else { return Err(Error::internal("one element is larger than a binding")) };
+            let (size, mid) = (src.shape()[axis], src.shape()[axis] / 2);
+            for (low, high) in [(0, mid), (mid, size)] {
+                self.write_view(dst, &view.slice(axis, low, high - low, 1), &self.piece(src, axis, low, high)?)?;
+            }
+            return Ok(());
+        };
         // Bits are moved as integers of the element's width; 64-bit elements as pairs of words, whether or not the adapter computes with them.
         let (unit, words) = match size {
             1 => (DType::U8, 1),
@@ -63,15 +73,15 @@ impl Wgpu {
         let mut params = Params::new();
         params.push(src.numel() as u32);
         params.int(src.layout().offset() as isize);
-        params.int(view.offset() as isize);
+        params.int(to);
         walk.sizes.iter().for_each(|&n| _ = params.int(n as isize));
         walk.strides.iter().flatten().for_each(|&s| _ = params.int(s));
-        let source: Part<'_> = self.part(src)?;
+        let source = self.part(src)?;
         let groups = self.fold(src.numel().div_ceil(THREADS) as u64)?;
         self.dispatch(&Launch {
             program: Program { key: Key::new("copy_into", [rank as u32, unit as u32, words]), wgsl: &|| Ok(wgsl(rank, unit, words as usize)) },
             inputs: &[source],
-            outputs: &[self.whole(dst)?],
+            outputs: &[target],
             params: &params,
             groups,
         })

@@ -1,6 +1,6 @@
 //! [`Wgpu`] itself: its parts, and the two calls that every kernel of this crate goes through, [`Wgpu::allocate`] and [`Wgpu::dispatch`].
 
-use crate::adapter::{self, AdapterKind, Capabilities, Options, Shaders};
+use crate::adapter::{self, AdapterKind, Capabilities, Options, Products, Shaders};
 use crate::error::{self, Sticky};
 use crate::params::Params;
 use crate::pipeline::{MAX_BINDINGS, Pipelines, Program};
@@ -34,6 +34,7 @@ pub struct Wgpu {
     pub(crate) stream: Stream,
     pub(crate) staging: Staging,
     pub(crate) shaders: Shaders,
+    pub(crate) products: Products,
     /// Where gather and scatter note positions outside their axis; made at their first use.
     pub(crate) fault: OnceLock<wgpu::Buffer>,
     pipelines: Pipelines,
@@ -100,6 +101,7 @@ impl Wgpu {
             stream,
             staging: Staging::default(),
             shaders: options.shaders,
+            products: options.products,
             fault: OnceLock::new(),
             pipelines,
             debug,

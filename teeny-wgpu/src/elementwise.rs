@@ -26,7 +26,7 @@ use teeny_core::{DType, Error, Kernel, Layout, Outputs, Result, Scalar, Shape, S
 /// Threads of a workgroup.
 pub(crate) const THREADS: usize = 128;
 /// Windows begin at multiples of this many elements, so that they begin at aligned bytes for every type.
-const GRAIN: usize = 256;
+pub(crate) const GRAIN: usize = 256;
 
 /// How a shader finds the elements of an input; see the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,6 +188,20 @@ pub(crate) fn window<'a>(
 
 impl Wgpu {
     pub(crate) fn map(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        if let Some(outputs) = self.try_map(kernel, inputs, params, shape)? {
+            return Ok(outputs);
+        }
+        // Neighbours of the result lie further apart in some large input than a kernel sees; side by side they are within reach.
+        let packed = inputs
+            .iter()
+            .map(|x| if self.is_large(x) { Ok(self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x)) } else { Ok((*x).clone()) })
+            .collect::<Result<Vec<_>>>()?;
+        let outputs = self.try_map(kernel, &packed.iter().collect::<Vec<_>>(), params, shape)?;
+        outputs.ok_or_else(|| Error::unsupported(format!("bindings of {} bytes are too small for this kernel", self.capabilities.max_binding)))
+    }
+
+    /// Nothing if 256 neighbouring elements of the result need more of an input at once than a kernel sees.
+    fn try_map(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Option<Outputs>> {
         for dtype in kernel.inputs().iter().chain(kernel.params()).copied().chain(kernel.nodes().iter().map(|n| n.dtype)) {
             self.require(dtype, "elementwise work")?;
         }
@@ -199,19 +213,21 @@ impl Wgpu {
         let count = storages.len();
         if numel > 0 {
             let all = (1u32 << count) - 1;
-            if generator::inputs_of(kernel, all).len() + count <= MAX_BINDINGS {
-                self.map_outputs(kernel, inputs, params, shape, all, &storages)?;
-            } else {
-                // Too many buffers for one launch: one launch per output.
-                (0..count).try_for_each(|i| self.map_outputs(kernel, inputs, params, shape, 1 << i, &storages))?;
+            // Too many buffers for one launch: one launch per output.
+            let fits = generator::inputs_of(kernel, all).len() + count <= MAX_BINDINGS;
+            let sets: Vec<u32> = if fits { vec![all] } else { (0..count).map(|i| 1 << i).collect() };
+            for set in sets {
+                if !self.map_outputs(kernel, inputs, params, shape, set, &storages)? {
+                    return Ok(None);
+                }
             }
         }
         let mut outputs = Outputs::new();
         storages.into_iter().for_each(|s| outputs.push(s));
-        Ok(outputs)
+        Ok(Some(outputs))
     }
 
-    /// Computes the outputs in the bit set `outputs` into their storages.
+    /// Computes the outputs in the bit set `outputs` into their storages; false if an input is out of reach.
     fn map_outputs(
         &self,
         kernel: &Arc<Kernel>,
@@ -220,7 +236,7 @@ impl Wgpu {
         shape: &Shape,
         outputs: u32,
         storages: &[StorageRef],
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let used = generator::inputs_of(kernel, outputs);
         let mut views: Vec<View> =
             used.iter().map(|&i| View { storage: inputs[i].storage().clone(), layout: *inputs[i].layout(), dtype: inputs[i].dtype() }).collect();
@@ -241,17 +257,13 @@ impl Wgpu {
                 }
                 let half = ((end - start) / 2).next_multiple_of(GRAIN);
                 if half >= end - start {
-                    return Err(Error::unsupported(format!(
-                        "{GRAIN} neighbouring elements of the result need more than {} bytes of an input at once, the most a kernel sees on this GPU",
-                        self.capabilities.max_binding
-                    ))
-                    .hint("make the input contiguous first"));
+                    return Ok(false);
                 }
                 end = start + half;
             }
             start = end;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// One launch over the elements `range`; false if they reach further than a binding.
@@ -353,7 +365,9 @@ impl Wgpu {
         };
         let kernel = IDENTITY.get(dtype, |x| x)?;
         let view = Tensor::from_parts(x.storage().clone(), *x.layout(), dtype, x.device().clone());
-        let mut outputs = self.map(kernel, &[&view], &[], x.shape())?.into_iter();
-        outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))
+        match self.try_map(kernel, &[&view], &[], x.shape())? {
+            Some(outputs) => outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output")),
+            None => self.packed_halves(&view),
+        }
     }
 }

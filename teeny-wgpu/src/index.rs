@@ -121,6 +121,12 @@ impl Wgpu {
         let (dtype, rank) = (x.dtype(), index.ndim());
         self.require(dtype, "gather")?;
         self.require(index.dtype(), "gather")?;
+        if self.is_large(x) || self.is_large(index) || self.exceeds(index.numel(), wide::wide(dtype)) {
+            let shared = (0..rank).filter(|&a| a != axis).try_fold(x.clone(), |x, a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
+            let [y] = self
+                .by_halves(&[index, &shared], axis, [dtype], index.shape()[axis], |parts, axis| Ok([self.gather_along(parts[1], axis, parts[0])?]))?;
+            return Ok(y);
+        }
         let out = self.allocate(index.numel(), wide::wide(dtype))?;
         let mut slot = Params::new();
         [index.numel(), x.shape()[axis], 0].into_iter().chain(index.shape().iter().copied()).for_each(|n| _ = slot.int(n as isize));
@@ -148,6 +154,12 @@ impl Wgpu {
         let (dtype, rank) = (x.dtype(), x.ndim());
         self.require(dtype, "scatter")?;
         self.require(index.dtype(), "scatter")?;
+        let covers = (0..rank).all(|a| a == axis || index.shape()[a] == x.shape()[a]);
+        if covers && ([x, index, src].iter().any(|x| self.is_large(x)) || self.exceeds(x.numel(), wide::wide(dtype))) {
+            let run = |parts: &[&Tensor], axis: usize| Ok([self.scatter_along(mode, parts[0], axis, parts[1], parts[2])?]);
+            let [y] = self.by_halves(&[x, index, src], axis, [dtype], x.shape()[axis], run)?;
+            return Ok(y);
+        }
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let mut slot = Params::new();
         [x.numel(), x.shape()[axis], index.shape()[axis]].into_iter().chain(x.shape().iter().copied()).for_each(|n| _ = slot.int(n as isize));

@@ -66,6 +66,7 @@ mod engine;
 mod error;
 mod generator;
 mod index;
+mod large;
 mod matmul;
 mod params;
 mod pipeline;
@@ -83,7 +84,7 @@ mod transfer;
 mod walk;
 mod wide;
 
-pub use adapter::{AdapterKind, Capabilities, Choice, Options, Shaders};
+pub use adapter::{AdapterKind, Capabilities, Choice, Options, Products, Shaders};
 pub use device::{Counters, Wgpu};
 
 /// Makes this engine known as `wgpu` to [`teeny_core::registry`], for programs that choose a device by name.

@@ -49,6 +49,17 @@ impl Params {
         at
     }
 
+    /// Zeros up to word number `at`, which is the next one; gives back that number.
+    pub fn pad(&mut self, at: usize) -> usize {
+        self.words.resize(at.max(self.words.len()) + 1, 0);
+        self.words.len() - 1
+    }
+
+    /// Changes a word.
+    pub fn set(&mut self, at: usize, word: u32) {
+        self.words[at] = word;
+    }
+
     /// The next two words, low one first.
     pub fn wide(&mut self, value: u64) {
         self.words.extend([value as u32, (value >> 32) as u32]);

@@ -4,12 +4,18 @@
 //! exclusive-or with a zero parameter, so that no compiler fuses them into the addition that follows.
 
 use crate::device::{Launch, Wgpu};
-use crate::elementwise::THREADS;
+use crate::elementwise::{GRAIN, THREADS};
 use crate::error::op_unsupported;
 use crate::generator::{self, types};
 use crate::params::Params;
 use crate::pipeline::{Key, Program};
+use crate::storage::Memory;
+use crate::stream::Part;
+use teeny_core::storage::downcast;
 use teeny_core::{DType, Distribution, Key as Draw, Result, Scalar, Shape, StorageRef};
+
+/// The word that says which group of four comes first.
+const FIRST: usize = 12;
 
 /// The cases of [`Distribution`] without their numbers.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -28,7 +34,7 @@ impl Wgpu {
         }
         let storage = self.allocate(shape.numel(), dtype)?;
         let mut params = Params::new();
-        params.push(shape.numel().div_ceil(types::LANES) as u32);
+        params.push(0); // the groups of four in a window
         params.push(0); // the zero that keeps products apart from sums
         params.wide(key.seed);
         params.wide(key.draw);
@@ -54,13 +60,23 @@ impl Wgpu {
                 Kind::Bernoulli
             }
         };
-        self.dispatch(&Launch {
-            program: Program { key: Key::new("random", [kind as u32, dtype as u32]), wgsl: &|| Ok(wgsl(kind, dtype)) },
-            inputs: &[],
-            outputs: &[self.whole(&storage)?],
-            params: &params,
-            groups: self.fold(shape.numel().div_ceil(types::LANES * THREADS) as u64)?,
-        })?;
+        // A storage larger than one binding is drawn window by window; a window's first group is a parameter.
+        let first = params.pad(FIRST);
+        let window = (self.capabilities.max_binding as usize / dtype.size() / GRAIN * GRAIN).max(GRAIN);
+        for start in (0..shape.numel()).step_by(window) {
+            let len = window.min(shape.numel() - start);
+            params.set(0, len.div_ceil(types::LANES) as u32);
+            params.set(first, (start / types::LANES) as u32);
+            let (buffer, offset) = (downcast::<Memory>(&storage)?.buffer(), (start * dtype.size()) as u64);
+            let bytes = ((len * dtype.size()) as u64).next_multiple_of(32);
+            self.dispatch(&Launch {
+                program: Program { key: Key::new("random", [kind as u32, dtype as u32]), wgsl: &|| Ok(wgsl(kind, dtype)) },
+                inputs: &[],
+                outputs: &[Part { buffer, offset, bytes }],
+                params: &params,
+                groups: self.fold(len.div_ceil(types::LANES * THREADS) as u64)?,
+            })?;
+        }
         Ok(storage)
     }
 }
@@ -145,22 +161,22 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> String {
     };
     let lanes = match kind {
         Kind::Normal => {
-            "let w = philox(t); let ab = pair(w.x, w.y); let cd = pair(w.z, w.w); let y0 = ab.x; let y1 = ab.y; let y2 = cd.x; let y3 = cd.y;"
+            "let w = philox(c); let ab = pair(w.x, w.y); let cd = pair(w.z, w.w); let y0 = ab.x; let y1 = ab.y; let y2 = cd.x; let y3 = cd.y;"
         }
         Kind::Integer if dtype == DType::U64 => {
-            "let w = philox(2u * t); let v = philox(2u * t + 1u); let y0 = draw_wide(w.x, w.y); let y1 = draw_wide(w.z, w.w); \
+            "let w = philox(2u * c); let v = philox(2u * c + 1u); let y0 = draw_wide(w.x, w.y); let y1 = draw_wide(w.z, w.w); \
              let y2 = draw_wide(v.x, v.y); let y3 = draw_wide(v.z, v.w);"
         }
         Kind::Integer if dtype == DType::I64 => {
-            "let w = philox(2u * t); let v = philox(2u * t + 1u); let y0 = bitcast<i64>(draw_wide(w.x, w.y)); let y1 = bitcast<i64>(draw_wide(w.z, w.w)); \
+            "let w = philox(2u * c); let v = philox(2u * c + 1u); let y0 = bitcast<i64>(draw_wide(w.x, w.y)); let y1 = bitcast<i64>(draw_wide(w.z, w.w)); \
              let y2 = bitcast<i64>(draw_wide(v.x, v.y)); let y3 = bitcast<i64>(draw_wide(v.z, v.w));"
         }
-        _ => "let w = philox(t); let y0 = draw(w.x); let y1 = draw(w.y); let y2 = draw(w.z); let y3 = draw(w.w);",
+        _ => "let w = philox(c); let y0 = draw(w.x); let y1 = draw(w.y); let y2 = draw(w.z); let y3 = draw(w.w);",
     };
     format!(
         "{}@group(0) @binding(0) var<storage, read_write> out: array<{}>;\n{PHILOX}{helper}@compute @workgroup_size({THREADS})\n\
          fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) thread: u32) {{\n    \
-         let t = (group.y * groups.x + group.x) * {THREADS}u + thread;\n    if t >= params[0].x {{ return; }}\n    {lanes}\n    {}\n}}\n",
+         let t = (group.y * groups.x + group.x) * {THREADS}u + thread;\n    if t >= params[0].x {{ return; }}\n    let c = t + params[3].x;\n    {lanes}\n    {}\n}}\n",
         generator::params_declaration(),
         types::quad(dtype),
         types::store_quad(dtype, "out", "t", ["y0", "y1", "y2", "y3"]),

@@ -22,6 +22,10 @@ use teeny_core::{DType, Error, Kernel, Layout, ReduceOp, Result, Scalar, Shape, 
 /// Threads of a workgroup.
 const THREADS: usize = 128;
 
+/// Positions in few long lines are found chunk by chunk.
+const FEW: usize = 64;
+const ARG_CHUNK: usize = 4096;
+
 /// What the text depends on besides the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
@@ -172,6 +176,9 @@ impl Wgpu {
             let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
             return self.fold_axes(op, &Tensor::from_parts(storage, Layout::contiguous(*shape), dtype, inputs[0].device().clone()), axes);
         }
+        if used.iter().any(|&i| self.is_large(inputs[i])) {
+            return self.fold_halves(kernel, inputs, params, shape, op, axes);
+        }
         let layouts: Vec<&Layout> = used.iter().map(|&i| inputs[i].layout()).collect();
         let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
         let (kept, reduced) = (Walk::over(shape, &layouts, &others)?.padded(), Walk::over(shape, &layouts, axes)?.padded());
@@ -179,6 +186,9 @@ impl Wgpu {
         let elements: usize = axes.iter().map(|&a| shape[a]).product();
         if count == 0 {
             return self.allocate(0, op.output(dtype));
+        }
+        if op.is_arg() && count < FEW && elements >= 4 * ARG_CHUNK {
+            return self.arg_chunks(kernel, inputs, params, shape, op, axes[0]);
         }
         // Rows whose elements are neighbours are read by whole groups; columns by neighbouring threads.
         let inner = |walk: &Walk| walk.strides.iter().filter_map(|s| s.last()).map(|s| s.unsigned_abs()).max().unwrap_or(usize::MAX);
@@ -223,5 +233,87 @@ impl Wgpu {
         };
         let whole = self.fold_axes(op_again, &partial, &[1])?;
         self.narrow(whole, op.output(dtype), inputs[0])
+    }
+
+    /// A reduction of inputs larger than a binding: on halves of a kept axis, whose results lie behind each other, or of a reduced one, whose results are
+    /// reduced together.
+    fn fold_halves(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axes: &[usize],
+    ) -> Result<StorageRef> {
+        let kept = (0..shape.ndim()).find(|a| !axes.contains(a) && shape[*a] > 1);
+        let reduced = axes.iter().copied().max_by_key(|&a| shape[a]).filter(|&a| shape[a] > 1);
+        let Some(axis) = kept.or(reduced) else { return Err(Error::internal("a tensor of one element is larger than a binding")) };
+        let (size, output) = (shape[axis], op.output(kernel.output_dtype(0)));
+        let below = (axis + 1..shape.ndim()).filter(|a| !axes.contains(a)).map(|a| shape[a]).product();
+        let mid = if kept.is_some() { Wgpu::cut(size, below, output) } else { size / 2 };
+        let mut halves = Vec::with_capacity(2);
+        for (low, high) in [(0, mid), (mid, size)] {
+            let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
+            halves.push(self.fold_kernel(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, high - low), op, axes)?);
+        }
+        if kept.is_some() {
+            return self.join(&halves, output, inputs[0]);
+        }
+        let like = inputs[0];
+        let scalar = Shape::new(&[])?;
+        let [first, second] = [0, 1].map(|i| self.tensor(halves[i].clone(), scalar, output, like));
+        if op.is_arg() {
+            // The value at each half's position decides; equal ones and NaN keep the first.
+            let value = |position: &Tensor, from: usize| -> Result<Tensor> {
+                let at = position.item::<i32>()? as usize + from;
+                let parts = inputs.iter().map(|x| self.piece(x, axis, at, at + 1)).collect::<Result<Vec<_>>>()?;
+                let mut y = self.map(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, 1))?.into_iter();
+                let y = y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+                Ok(self.tensor(y, Shape::new(&[1])?, kernel.output_dtype(0), like))
+            };
+            let values = Tensor::cat(&[&value(&first, 0)?, &value(&second, mid)?], 0)?;
+            let better = if op == ReduceOp::ArgMax { values.argmax(0)? } else { values.argmin(0)? };
+            return Ok(better.eq(0)?.select(&first, second.add(mid as i32)?)?.storage().clone());
+        }
+        let both = Tensor::stack(&[&first, &second], 0)?;
+        self.fold_axes(op, &both, &[0])
+    }
+
+    /// Positions in few long lines: the position within each chunk, then the best chunk. The first best wins in both.
+    fn arg_chunks(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axis: usize,
+    ) -> Result<StorageRef> {
+        let (like, dtype) = (inputs[0], kernel.output_dtype(0));
+        let y = if kernel.passes_through(0).is_some() && inputs.len() == 1 {
+            inputs[0].clone()
+        } else {
+            let mut y = self.map(kernel, inputs, params, shape)?.into_iter();
+            self.tensor(y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?, *shape, dtype, like)
+        };
+        let length = shape[axis];
+        let (lines, chunks) = (shape.numel() / length, length.div_ceil(ARG_CHUNK));
+        let flat = y.transpose(axis as isize, -1)?;
+        let outer = *flat.shape();
+        // What fills the last chunk comes last, so it wins against nothing that is there.
+        let fill = wide::worst(dtype, op == ReduceOp::ArgMin);
+        let cut = flat.reshape((lines, length))?.pad(&[(0, 0), (0, (chunks * ARG_CHUNK - length) as isize)], fill)?;
+        let cut = cut.reshape((lines, chunks, ARG_CHUNK))?;
+        let arg = |x: &Tensor, axis: isize| if op == ReduceOp::ArgMax { x.argmax(axis) } else { x.argmin(axis) };
+        let within = arg(&cut, 2)?; // (lines, chunks)
+        let best = cut.gather(2, &within.unsqueeze(2)?)?.squeeze(2)?;
+        let chunk = arg(&best, 1)?.unsqueeze(1)?; // (lines, 1)
+        let place = chunk.mul(ARG_CHUNK as i32)?.add(&within.gather(1, &chunk)?)?;
+        // The axis that is reduced was last: its place is now taken by the one it was exchanged with.
+        let mut sizes = outer.to_vec();
+        let last = sizes.len() - 1;
+        sizes[last] = 1;
+        self.packed(&place.reshape(&sizes[..])?.transpose(axis as isize, -1)?)
     }
 }

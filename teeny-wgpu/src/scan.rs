@@ -1,6 +1,7 @@
 //! Running sums and products: one workgroup per line goes through it tile by tile, a scan in shared memory and a carry from tile to tile.
 //!
-//! REGRET: a single long line occupies one workgroup; a three-pass scan would use the whole GPU.
+//! Few long lines are cut into chunks, each scanned as a line of its own; then the chunks' totals are scanned, and what comes before a chunk is added to it:
+//! three passes that use the whole GPU instead of one workgroup.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -9,9 +10,13 @@ use crate::pipeline::{Key, Program};
 use crate::walk::Walk;
 use crate::wide;
 use std::fmt::Write;
-use teeny_core::{DType, Layout, Result, ScanOp, StorageRef, Tensor};
+use teeny_core::{DType, Layout, Result, Scalar, ScanOp, StorageRef, Tensor};
 
 const THREADS: usize = 128;
+/// Elements of a chunk of a long line.
+const CHUNK: usize = 2048;
+/// Lines that keep a GPU busy without being cut.
+const LINES: usize = 64;
 /// Words 0..: lines, length of a line, stride of x and of the result along it.
 const HEAD: usize = 4;
 
@@ -52,10 +57,21 @@ impl Wgpu {
     pub(crate) fn scan_along(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
         let dtype = x.dtype();
         self.require(dtype, "scans")?;
-        let out = self.allocate(x.numel(), wide::wide(dtype))?;
         if x.numel() == 0 {
-            return self.narrow(out, dtype, x);
+            return self.allocate(0, dtype);
         }
+        let length = x.shape()[axis];
+        if self.is_large(x) || self.exceeds(x.numel(), wide::wide(dtype)) {
+            if x.numel() == length {
+                return self.scan_halves(op, x, axis);
+            }
+            let [y] = self.by_halves(&[x], axis, [dtype], length, |parts, axis| Ok([self.scan_along(op, parts[0], axis)?]))?;
+            return Ok(y);
+        }
+        if length >= 4 * CHUNK && x.numel() / length < LINES {
+            return self.scan_chunks(op, x, axis);
+        }
+        let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let target = Layout::contiguous(*x.shape());
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
         let walk = Walk::over(x.shape(), &[x.layout(), &target], &others)?.padded();
@@ -77,5 +93,45 @@ impl Wgpu {
             groups: self.fold(lines as u64)?,
         })?;
         self.narrow(out, dtype, x)
+    }
+
+    /// Both operands as one: what a scan does at each step.
+    fn joined(op: ScanOp, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+        match op {
+            ScanOp::Sum => a.add(b),
+            ScanOp::Prod => a.mul(b),
+        }
+    }
+
+    /// The scan of few long lines, by chunks.
+    fn scan_chunks(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let (length, axis) = (x.shape()[axis], axis as isize);
+        let (lines, chunks) = (x.numel() / length, length.div_ceil(CHUNK));
+        let neutral = match op {
+            ScanOp::Sum => Scalar::Int(0),
+            ScanOp::Prod => Scalar::Int(1),
+        };
+        let flat = x.transpose(axis, -1)?.reshape((lines, length))?;
+        let cut = flat.pad(&[(0, 0), (0, (chunks * CHUNK - length) as isize)], neutral)?.reshape((lines * chunks, CHUNK))?;
+        let scanned = self.tensor(self.scan_along(op, &cut, 1)?, *cut.shape(), x.dtype(), x).reshape((lines, chunks, CHUNK))?;
+        let totals = scanned.slice(2, -1..)?.squeeze(2)?; // (lines, chunks)
+        let totals = self.tensor(self.scan_along(op, &totals, 1)?, *totals.shape(), x.dtype(), x);
+        let before = totals.pad(&[(0, 0), (1, -1)], neutral)?.unsqueeze(2)?; // (lines, chunks, 1)
+        let whole = Self::joined(op, &scanned, &before)?.reshape((lines, chunks * CHUNK))?.slice(1, 0..length as isize)?;
+        let turned: Vec<usize> = x.transpose(axis, -1)?.shape().to_vec();
+        self.packed(&whole.reshape(&turned[..])?.transpose(axis, -1)?)
+    }
+
+    /// The scan of one line larger than a binding.
+    fn scan_halves(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let (length, dtype) = (x.shape()[axis], x.dtype());
+        let mid = Wgpu::cut(length, 1, dtype);
+        let [low, high] = [(0, mid), (mid, length)].map(|(from, to)| {
+            let part = self.piece(x, axis, from, to)?;
+            Ok::<_, teeny_core::Error>(self.tensor(self.scan_along(op, &part, axis)?, *part.shape(), dtype, x))
+        });
+        let (low, high) = (low?, high?);
+        let last = low.slice(axis as isize, -1..)?;
+        self.join(&[low.storage().clone(), Self::joined(op, &high, &last)?.storage().clone()], dtype, x)
     }
 }

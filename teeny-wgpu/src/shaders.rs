@@ -2,7 +2,7 @@
 
 use crate::elementwise::{self, Access};
 use crate::generator::prelude;
-use crate::matmul::{self, Way};
+use crate::matmul::{self, Fetch, Shape as Tile, Way};
 use crate::random::Kind;
 use crate::softmax::Rows;
 use crate::{copy, index, random, reduce, scan, softmax, sort};
@@ -114,8 +114,12 @@ fn copies_random_numbers_and_softmax() {
 #[test]
 fn every_way_to_multiply() {
     for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
-        let tiled = |lhs_k_fastest, rhs_k_fastest| Way::Tiled { lhs_k_fastest, rhs_k_fastest };
-        for way in [tiled(false, true), tiled(true, false), Way::Dot, Way::Single] {
+        let tiled = |shape, lhs, rhs| Way::Tiled { shape, lhs, rhs };
+        let mut ways = vec![tiled(Tile::Small, Fetch::AlongK, Fetch::Across), Way::Dot, Way::Across, Way::Single];
+        if dtype.size() <= 4 {
+            ways.extend([tiled(Tile::Large, Fetch::AlongK, Fetch::Quads), tiled(Tile::Small, Fetch::Quads, Fetch::AlongK)]);
+        }
+        for way in ways {
             accept(&format!("{way:?} {dtype}"), &matmul::wgsl(way, 2, dtype), &[dtype]);
         }
     }

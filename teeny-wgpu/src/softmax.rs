@@ -3,6 +3,7 @@
 //! A row is read three times (twice for gradients), the second and third time from cache. Sums are f32, each thread's part first.
 
 use crate::device::{Launch, Wgpu};
+use crate::error::op_unsupported;
 use crate::generator::{self, types};
 use crate::params::Params;
 use crate::pipeline::{Key, Program};
@@ -108,10 +109,21 @@ pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
 }
 
 impl Wgpu {
-    /// `rows` along `axis` of the inputs, which are not f64 and not empty.
+    /// `rows` along `axis` of the inputs.
     pub(crate) fn along_rows(&self, rows: Rows, inputs: &[&Tensor], axis: usize) -> Result<StorageRef> {
         let x = inputs[0];
         let dtype = x.dtype();
+        if dtype == DType::F64 {
+            return Err(op_unsupported("softmax", dtype, "cast to f32, or use the CPU device"));
+        }
+        if x.numel() == 0 {
+            return self.allocate(0, dtype);
+        }
+        if inputs.iter().any(|x| self.is_large(x)) || self.exceeds(x.numel(), wide::wide(dtype)) {
+            let length = x.shape()[axis];
+            let [y] = self.by_halves(inputs, axis, [dtype], length, |parts, axis| Ok([self.along_rows(rows, parts, axis)?]))?;
+            return Ok(y);
+        }
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let target = Layout::contiguous(*x.shape());
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();

@@ -88,6 +88,14 @@ impl Wgpu {
         let dtype = x.dtype();
         self.require(dtype, "sorting")?;
         let (numel, length) = (x.numel(), x.shape()[axis]);
+        if self.is_large(x) || self.exceeds(numel, wide::wide(dtype)) || self.exceeds(numel, DType::I32) {
+            let types = [dtype, DType::I32];
+            let [values, places] = self.by_halves(&[x], axis, types, length, |parts, axis| {
+                let (values, places) = self.sort_along(parts[0], axis, descending)?;
+                Ok([values, places])
+            })?;
+            return Ok((values, places));
+        }
         let fresh = || Ok::<_, teeny_core::Error>((self.allocate(numel, wide::wide(dtype))?, self.allocate(numel, DType::I32)?));
         let (mut values, mut places) = fresh()?;
         if numel == 0 {

@@ -5,7 +5,7 @@ use crate::device::Wgpu;
 use crate::generator::{self, types};
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
-use teeny_core::{DType, Error, Kernel, Layout, Result, Shape, StorageRef, Tensor};
+use teeny_core::{DType, Error, Kernel, Layout, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// The type in which single elements of `dtype` can be written.
 pub(crate) const fn wide(dtype: DType) -> DType {
@@ -37,6 +37,17 @@ pub(crate) fn extreme(dtype: DType, largest: bool) -> &'static str {
         (DType::F64, true) => "inf_f64()",
         (_, false) => "(-inf_f32())",
         (_, true) => "inf_f32()",
+    }
+}
+
+/// The value of `dtype` that every other one beats: the smallest, or the largest where the smallest wins.
+pub(crate) fn worst(dtype: DType, largest: bool) -> Scalar {
+    let bits = 8 * dtype.size() as u32;
+    match dtype {
+        DType::Bool => Scalar::Bool(largest),
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => Scalar::Float(if largest { f64::INFINITY } else { f64::NEG_INFINITY }),
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::UInt(if largest { u64::MAX >> (64 - bits) } else { 0 }),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Scalar::Int(if largest { i64::MAX >> (64 - bits) } else { i64::MIN >> (64 - bits) }),
     }
 }
 

@@ -1,201 +1,351 @@
 //! Matrix products of batches of strided views.
 //!
-//! Three kernels: `Tiled` shares pieces of both matrices among 256 threads; `Dot` gives each result a workgroup that runs along k, for thin matrices;
-//! `Single` gives each result a thread, for what is left. All read the operands where they lie: a transposed view is another pair of strides. 16-bit floats
-//! are accumulated in f32, integers wrap; the order of additions is fixed, so the same product gives the same bits.
+//! | kernel | a workgroup makes | chosen for |
+//! |---|---|---|
+//! | `Tiled`, large | 128 x 128 results, 8 x 8 a thread | enough tiles to keep every core busy |
+//! | `Tiled`, small | 64 x 64 results, 4 x 4 a thread | other matrices, 64-bit types |
+//! | `Dot` | one result, threads along k | thin products whose larger matrix is contiguous along k |
+//! | `Across` | 32 neighbouring results, threads across and along k | thin products whose rhs is contiguous across |
+//! | `Single` | 64 results, a thread each | short sums; [`crate::Products::Naive`] |
+//!
+//! All read the operands where they lie: a transposed view is another pair of strides. Few tiles with a long k are cut along k, and a second pass adds
+//! the slices. 16-bit floats are accumulated in f32, integers wrap; the order of additions follows from the sizes, so the same product gives the same
+//! bits. Operands larger than one binding are cut into blocks of rows and columns.
+//!
+//! On llvmpipe (Mesa 22.3.6, 2 threads) a product of 512 x 512 matrices in f32 runs at GFLOPS in `Single`, the small and the large tile.
 
+mod shader;
+
+use crate::adapter::{AdapterKind, Products};
 use crate::device::{Launch, Wgpu};
-use crate::generator::{self, types};
 use crate::params::Params;
 use crate::pipeline::{Key, Program};
 use crate::walk::Walk;
 use crate::wide;
-use std::fmt::Write;
-use teeny_core::{DType, Result, Scalar, Shape, StorageRef, Tensor};
+pub(crate) use shader::wgsl;
+use shader::{ACROSS, THREADS};
+use teeny_core::{DType, Error, Layout, ReduceOp, Result, Scalar, StorageRef, Tensor};
 
-/// Results along each side of a tile, and the part of that side that one thread has.
-const TILE: usize = 64;
-const PART: usize = 4;
-const TILED_THREADS: usize = 256;
-/// Columns of lhs in workgroup memory at a time.
-const DEPTH: usize = 16;
-const THREADS: usize = 64;
-/// Words 0..: m, k, n, strides of lhs (row, k) and rhs (k, column), their offsets, number of matrices, tiles down and across.
-const HEAD: usize = 12;
+/// Words 0..: m, k, n, strides of lhs (row, k) and rhs (k, column), their offsets, number of matrices, tiles down and across, slices of k, their length.
+const HEAD: usize = 14;
+/// Results of a thin product have at most this many rows or columns.
+const THIN: usize = 16;
+/// Workgroups that keep a GPU busy: enough for every core of a large one.
+const BUSY: usize = 128;
+/// The shortest slice of k that is worth a workgroup.
+const SLICE: usize = 256;
+
+/// The size of a tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    Small,
+    Large,
+}
+
+impl Shape {
+    /// Results along each side.
+    const fn edge(self) -> usize {
+        match self {
+            Shape::Small => 64,
+            Shape::Large => 128,
+        }
+    }
+
+    /// Results of one thread along each side.
+    const fn part(self) -> usize {
+        match self {
+            Shape::Small => 4,
+            Shape::Large => 8,
+        }
+    }
+}
+
+/// How threads share the reading of an operand, by where its neighbours in memory are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    /// Along k.
+    AlongK,
+    /// Across k.
+    Across,
+    /// Across k, and groups of four begin at multiples of four elements.
+    Quads,
+}
 
 /// Which kernel makes the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Tiles; whether k is the faster axis of lhs and of rhs decides how threads share the loading.
-    Tiled { lhs_k_fastest: bool, rhs_k_fastest: bool },
-    /// A workgroup per result.
+    Tiled { shape: Shape, lhs: Fetch, rhs: Fetch },
     Dot,
-    /// A thread per result.
+    Across,
     Single,
 }
 
 impl Way {
-    fn choose(m: usize, k: usize, n: usize, lhs: [isize; 2], rhs: [isize; 2]) -> Way {
-        let k_fastest = |other: isize, k: isize| k.unsigned_abs() < other.unsigned_abs();
-        if m >= DEPTH && n >= DEPTH {
-            return Way::Tiled { lhs_k_fastest: k_fastest(lhs[0], lhs[1]), rhs_k_fastest: k_fastest(rhs[1], rhs[0]) };
-        }
-        // Along k neighbouring threads should read neighbouring elements of the larger matrix.
-        let (larger_k, long) = (if m >= n { lhs[1] } else { rhs[0] }, k >= 2 * THREADS);
-        if long && (larger_k.unsigned_abs() <= 1 || m * n < 1024) { Way::Dot } else { Way::Single }
-    }
-
     fn code(self) -> u32 {
         match self {
-            Way::Tiled { lhs_k_fastest, rhs_k_fastest } => lhs_k_fastest as u32 | (rhs_k_fastest as u32) << 1,
-            Way::Dot => 4,
-            Way::Single => 5,
+            Way::Tiled { shape, lhs, rhs } => shape as u32 | (lhs as u32) << 1 | (rhs as u32) << 3,
+            Way::Dot => 32,
+            Way::Across => 33,
+            Way::Single => 34,
         }
     }
 }
 
-/// The shader for operands of type `dtype` with `rank` batch axes.
-pub(crate) fn wgsl(way: Way, rank: usize, dtype: DType) -> String {
-    let value = types::value(wide::wide(dtype));
-    let mut text = generator::params_declaration();
-    for (i, name) in ["lhs", "rhs"].into_iter().enumerate() {
-        text.push_str(&wide::input(i, name, dtype));
-    }
-    text.push_str(&wide::output(2, "out", dtype));
-    let words = ["ROWS", "INNER", "COLUMNS", "LHS_ROW", "LHS_K", "RHS_K", "RHS_COLUMN"];
-    let fill = |template: &str| words.iter().enumerate().fold(template.to_string(), |text, (at, word)| text.replace(word, &generator::param(at)));
-    let load = |name: &str, at: &str| types::load(dtype, name, at);
-    let addresses = |from: &str| {
-        let view = |name: &str, i: usize| (name.to_string(), generator::param(7 + i), HEAD + rank * (1 + i));
-        wide::addresses(rank, from, HEAD, &[view("a", 0), view("b", 1)])
-    };
-    match way {
-        Way::Tiled { lhs_k_fastest, rhs_k_fastest } => {
-            let template =
-                include_str!("tiled.wgsl").replace("VALUE", value).replace("LOAD_LHS", &load("lhs", "p")).replace("LOAD_RHS", &load("rhs", "p"));
-            let template = template.replace("LHS_K_FASTEST", &lhs_k_fastest.to_string()).replace("RHS_K_FASTEST", &rhs_k_fastest.to_string());
-            text.push_str(&fill(&template));
-            text.push_str(&wide::main(TILED_THREADS));
-            let (down, across) = (generator::param(10), generator::param(11));
-            let _ = writeln!(
-                text,
-                "    let tiles = {down} * {across};\n    let matrix = unit / tiles;\n    if matrix >= {} {{ return; }}",
-                generator::param(9)
-            );
-            let _ = writeln!(text, "    let row0 = ((unit % tiles) / {across}) * {TILE}u;\n    let column0 = ((unit % tiles) % {across}) * {TILE}u;");
-            text.push_str(&addresses("matrix"));
-            text.push_str(&fill(&tile(value)));
-        }
-        Way::Dot => {
-            let _ = writeln!(text, "var<workgroup> parts: array<{value}, {THREADS}>;");
-            text.push_str(&wide::main(THREADS));
-            text.push_str(&fill("    let size = ROWS * COLUMNS;\n    let matrix = unit / size;\n"));
-            let _ = writeln!(text, "    if matrix >= {} {{ return; }}", generator::param(9));
-            text.push_str(&addresses("matrix"));
-            let body = format!(
-                "    let x = a + ((unit % size) / COLUMNS) * LHS_ROW;\n    let y = b + ((unit % size) % COLUMNS) * RHS_COLUMN;\n    var sum = {value}(0);\n    \
-                 for (var k = thread; k < INNER; k += {THREADS}u) {{ let p = x + k * LHS_K; let q = y + k * RHS_K; sum += {} * {}; }}\n    \
-                 parts[thread] = sum;\n    for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-                 if thread < half {{ parts[thread] += parts[thread + half]; }}\n    }}\n    if thread == 0u {{ out[unit] = parts[0]; }}\n}}\n",
-                load("lhs", "p"),
-                load("rhs", "q"),
-                THREADS / 2
-            );
-            text.push_str(&fill(&body));
-        }
-        Way::Single => {
-            text.push_str(&wide::main(THREADS));
-            let _ = writeln!(text, "    let at = unit * {THREADS}u + thread;");
-            text.push_str(&fill("    let size = ROWS * COLUMNS;\n    let matrix = at / size;\n"));
-            let _ = writeln!(text, "    if matrix >= {} {{ return; }}", generator::param(9));
-            text.push_str(&addresses("matrix"));
-            let body = format!(
-                "    let x = a + ((at % size) / COLUMNS) * LHS_ROW;\n    let y = b + ((at % size) % COLUMNS) * RHS_COLUMN;\n    var sum = {value}(0);\n    \
-                 for (var k = 0u; k < INNER; k += 1u) {{ let p = x + k * LHS_K; let q = y + k * RHS_K; sum += {} * {}; }}\n    out[at] = sum;\n}}\n",
-                load("lhs", "p"),
-                load("rhs", "q")
-            );
-            text.push_str(&fill(&body));
-        }
-    }
-    text
+/// One operand: where its matrices lie, and their strides along and across k.
+struct Operand<'a> {
+    layout: &'a Layout,
+    along: isize,
+    across: isize,
 }
 
-/// The loop over k and the writing of a thread's results, unrolled: accumulators in an array would not stay in registers everywhere.
-fn tile(value: &str) -> String {
-    let mut text = format!("    let row = (thread / {0}u) * {PART}u;\n    let column = (thread % {0}u) * {PART}u;\n", TILE / PART);
-    let cells = || (0..PART).flat_map(|i| (0..PART).map(move |j| (i, j)));
-    for (i, j) in cells() {
-        let _ = writeln!(text, "    var s{i}{j} = {value}(0);");
+impl Operand<'_> {
+    fn fetch(&self, size: usize, dtype: DType) -> Fetch {
+        let whole = |v: isize| v % 4 == 0;
+        let batch = &self.layout.strides()[..self.layout.ndim() - 2];
+        let quads = self.across == 1 && whole(self.along) && size.is_multiple_of(4) && self.layout.offset().is_multiple_of(4);
+        match () {
+            () if quads && dtype.size() <= 4 && batch.iter().all(|&s| whole(s)) => Fetch::Quads,
+            () if self.along.unsigned_abs() < self.across.unsigned_abs() => Fetch::AlongK,
+            () => Fetch::Across,
+        }
     }
-    let _ = writeln!(
-        text,
-        "    for (var k0 = 0u; k0 < INNER; k0 += {DEPTH}u) {{\n        load_left(a, row0, k0, thread);\n        load_right(b, column0, k0, thread);\n        \
-         workgroupBarrier();\n        for (var k = 0u; k < {DEPTH}u; k += 1u) {{"
-    );
-    for i in 0..PART {
-        let _ = writeln!(text, "            let l{i} = left[k * {TILE}u + row + {i}u];\n            let r{i} = right[k * {TILE}u + column + {i}u];");
+}
+
+/// One product: sizes and operands.
+struct Product<'a> {
+    batch: usize,
+    m: usize,
+    k: usize,
+    n: usize,
+    lhs: Operand<'a>,
+    rhs: Operand<'a>,
+    dtype: DType,
+}
+
+impl<'a> Product<'a> {
+    fn of(lhs: &'a Tensor, rhs: &'a Tensor) -> Product<'a> {
+        let axes = lhs.ndim();
+        let strides = |x: &Tensor| [x.strides()[axes - 2], x.strides()[axes - 1]];
+        let (a, b) = (strides(lhs), strides(rhs));
+        Product {
+            batch: lhs.shape()[..axes - 2].iter().product(),
+            m: lhs.shape()[axes - 2],
+            k: lhs.shape()[axes - 1],
+            n: rhs.shape()[axes - 1],
+            lhs: Operand { layout: lhs.layout(), along: a[1], across: a[0] },
+            rhs: Operand { layout: rhs.layout(), along: b[0], across: b[1] },
+            dtype: lhs.dtype(),
+        }
     }
-    for (i, j) in cells() {
-        let _ = writeln!(text, "            s{i}{j} += l{i} * r{j};");
+
+    /// Tiles of a matrix: down, across.
+    fn tiles(&self, shape: Shape) -> (usize, usize) {
+        (self.m.div_ceil(shape.edge()), self.n.div_ceil(shape.edge()))
     }
-    text.push_str("        }\n        workgroupBarrier();\n    }\n    let first = matrix * (ROWS * COLUMNS);\n");
-    for (i, j) in cells() {
-        let _ = writeln!(
-            text,
-            "    if row0 + row + {i}u < ROWS && column0 + column + {j}u < COLUMNS {{ out[first + (row0 + row + {i}u) * COLUMNS + column0 + column + {j}u] = s{i}{j}; }}"
-        );
+
+    fn tiled(&self, shape: Shape) -> Way {
+        Way::Tiled { shape, lhs: self.lhs.fetch(self.m, self.dtype), rhs: self.rhs.fetch(self.n, self.dtype) }
     }
-    text.push_str("}\n");
-    text
+
+    /// The kernel for these sizes. `busy` is the number of workgroups that the GPU needs.
+    fn way(&self, busy: usize) -> Way {
+        let wide = wide::wide(self.dtype).size();
+        if self.m >= THIN && self.n >= THIN {
+            let (down, across) = self.tiles(Shape::Large);
+            let large = wide == 4 && self.m > 64 && self.n > 64 && self.batch * down * across >= busy;
+            return self.tiled(if large { Shape::Large } else { Shape::Small });
+        }
+        if self.k < 2 * THREADS {
+            return Way::Single;
+        }
+        // Neighbouring threads should read neighbouring elements of the larger matrix.
+        let larger = if self.m >= self.n { &self.lhs } else { &self.rhs };
+        match larger.along.unsigned_abs() <= larger.across.unsigned_abs() {
+            true => Way::Dot,
+            false if self.n >= ACROSS => Way::Across,
+            false if self.m * self.n < 1024 => Way::Dot,
+            false => Way::Single,
+        }
+    }
+
+    /// Slices of k: more than one where there are few tiles and long sums.
+    fn splits(&self, way: Way, busy: usize) -> usize {
+        let Way::Tiled { shape, .. } = way else { return 1 };
+        let (down, across) = self.tiles(shape);
+        (busy / (self.batch * down * across)).min(self.k / SLICE).clamp(1, 64)
+    }
 }
 
 impl Wgpu {
     /// The product of two batches of matrices with equal leading sizes.
     pub(crate) fn product(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
-        let dtype = lhs.dtype();
+        let product = Product::of(lhs, rhs);
+        let dtype = product.dtype;
         self.require(dtype, "matmul")?;
-        let axes = lhs.ndim();
-        let (m, k, n) = (lhs.shape()[axes - 2], lhs.shape()[axes - 1], rhs.shape()[axes - 1]);
-        let batch: usize = lhs.shape()[..axes - 2].iter().product();
-        let count = batch * m * n;
+        let count = product.batch * product.m * product.n;
         if count == 0 {
             return self.allocate(0, dtype);
         }
-        if k == 0 {
-            let zeros = Tensor::full(Shape::new(&[count])?, Scalar::Int(0), dtype, lhs)?;
+        if product.k == 0 {
+            let zeros = Tensor::full(teeny_core::Shape::new(&[count])?, Scalar::Int(0), dtype, lhs)?;
             return Ok(zeros.storage().clone());
         }
-        let out = self.allocate(count, wide::wide(dtype))?;
-        let leading: Vec<usize> = (0..axes - 2).collect();
-        let walk = Walk::over(lhs.shape(), &[lhs.layout(), rhs.layout()], &leading)?.padded();
-        let last = |x: &Tensor| [x.strides()[axes - 2], x.strides()[axes - 1]];
-        let (a, b) = (last(lhs), last(rhs));
-        let (down, across) = (m.div_ceil(TILE), n.div_ceil(TILE));
+        if self.is_large(lhs) || self.is_large(rhs) || self.exceeds(count, wide::wide(dtype)) {
+            return self.blocks(lhs, rhs);
+        }
+        // A software adapter has few cores, and its large tile is the fastest of all.
+        let busy = if self.capabilities.kind == AdapterKind::Cpu { 1 } else { BUSY };
+        let way = match self.products {
+            Products::Auto => product.way(busy),
+            Products::Naive => Way::Single,
+        };
+        let splits = product.splits(way, busy);
+        self.multiply(lhs, rhs, way, splits)
+    }
+
+    /// The product by a given kernel, in `splits` slices of k.
+    pub(crate) fn multiply(&self, lhs: &Tensor, rhs: &Tensor, way: Way, splits: usize) -> Result<StorageRef> {
+        let p = Product::of(lhs, rhs);
+        let wide = wide::wide(p.dtype);
+        let count = p.batch * p.m * p.n;
+        let out = self.allocate(splits * count, wide)?;
+        let leading: Vec<usize> = (0..lhs.ndim() - 2).collect();
+        let walk = Walk::over(lhs.shape(), &[p.lhs.layout, p.rhs.layout], &leading)?.padded();
+        let (down, across) = match way {
+            Way::Tiled { shape, .. } => p.tiles(shape),
+            Way::Dot | Way::Across | Way::Single => (0, 0),
+        };
         let mut slot = Params::new();
-        for size in [m, k, n] {
-            slot.int(size as isize);
-        }
-        for stride in [a[0], a[1], b[0], b[1], lhs.layout().offset() as isize, rhs.layout().offset() as isize] {
-            slot.int(stride);
-        }
-        for size in [batch, down, across].iter().chain(&walk.sizes) {
-            slot.int(*size as isize);
-        }
+        let sizes = [p.m, p.k, p.n].map(|size| size as isize);
+        let strides = [p.lhs.across, p.lhs.along, p.rhs.along, p.rhs.across];
+        let rest = [p.lhs.layout.offset(), p.rhs.layout.offset(), p.batch, down, across, splits, p.k.div_ceil(splits)].map(|n| n as isize);
+        sizes.into_iter().chain(strides).chain(rest).for_each(|n| _ = slot.int(n));
+        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
         walk.strides.iter().flatten().for_each(|&s| _ = slot.int(s));
-        let (way, rank) = (Way::choose(m, k, n, a, b), walk.sizes.len());
+        let rank = walk.sizes.len();
         let groups = match way {
-            Way::Tiled { .. } => batch * down * across,
+            Way::Tiled { .. } => splits * p.batch * down * across,
             Way::Dot => count,
+            Way::Across => p.batch * p.m * p.n.div_ceil(ACROSS),
             Way::Single => count.div_ceil(THREADS),
         };
         self.dispatch(&Launch {
-            program: Program { key: Key::new("matmul", [rank as u32, dtype as u32, way.code()]), wgsl: &|| Ok(wgsl(way, rank, dtype)) },
+            program: Program { key: Key::new("matmul", [rank as u32, p.dtype as u32, way.code()]), wgsl: &|| Ok(wgsl(way, rank, p.dtype)) },
             inputs: &[self.part(lhs)?, self.part(rhs)?],
             outputs: &[self.whole(&out)?],
             params: &slot,
             groups: self.fold(groups as u64)?,
         })?;
-        self.narrow(out, dtype, lhs)
+        if splits == 1 {
+            return self.narrow(out, p.dtype, lhs);
+        }
+        let slices = Tensor::from_parts(out, Layout::contiguous(teeny_core::Shape::new(&[splits, count])?), wide, lhs.device().clone());
+        let sum = self.fold_axes(ReduceOp::Sum, &slices, &[0])?;
+        self.narrow(sum, p.dtype, lhs)
+    }
+
+    /// A product of which some operand or the result is larger than one binding: halves of a batch axis, of the rows, or, if only rhs is too large, of k,
+    /// whose products are added.
+    fn blocks(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        let p = Product::of(lhs, rhs);
+        let rows = lhs.ndim() - 2;
+        let first = (0..rows)
+            .find(|&a| lhs.shape()[a] > 1)
+            .or((p.m > 1 && (self.is_large(lhs) || self.exceeds(p.m * p.n, wide::wide(p.dtype)))).then_some(rows));
+        if let Some(axis) = first {
+            let size = lhs.shape()[axis];
+            let below = lhs.shape()[axis + 1..rows + 1].iter().product::<usize>() * p.n;
+            let mid = Wgpu::cut(size, below, p.dtype);
+            let mut halves = Vec::with_capacity(2);
+            for (low, high) in [(0, mid), (mid, size)] {
+                let right = if axis < rows { self.piece(rhs, axis, low, high)? } else { rhs.clone() };
+                halves.push(self.product(&self.piece(lhs, axis, low, high)?, &right)?);
+            }
+            return self.join(&halves, p.dtype, lhs);
+        }
+        if p.k == 1 {
+            return Err(Error::unsupported(format!(
+                "a product of {} and {}: one row of them is more than a kernel reaches on this GPU",
+                lhs.shape(),
+                rhs.shape()
+            ))
+            .hint("split the columns of the right operand, or use the CPU device"));
+        }
+        // Sums of 16-bit floats are rounded once, at the end.
+        let wide = if p.dtype.is_half() { DType::F32 } else { p.dtype };
+        let (lhs, rhs) = (lhs.cast(wide)?, rhs.cast(wide)?);
+        let shape = lhs.shape().with_size(rows + 1, p.n);
+        let mut sum: Option<Tensor> = None;
+        for (low, high) in [(0, p.k / 2), (p.k / 2, p.k)] {
+            let part = self.product(&self.piece(&lhs, rows + 1, low, high)?, &self.piece(&rhs, rows, low, high)?)?;
+            let part = self.tensor(part, shape, wide, &lhs);
+            sum = Some(match sum {
+                None => part,
+                Some(sum) => sum.add(&part)?,
+            });
+        }
+        let sum = sum.ok_or_else(|| Error::internal("a product of no columns"))?;
+        Ok(sum.cast(p.dtype)?.storage().clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use teeny_core::{Reference, random};
+
+    fn operands(m: usize, k: usize, n: usize, dtype: DType, device: &teeny_core::DeviceRef) -> Result<(Tensor, Tensor)> {
+        random::with_seed((m * n + k) as u64, || {
+            let draw = |shape: (usize, usize, usize)| Tensor::randint(-4, 5, shape, DType::I32, device)?.cast(dtype);
+            Ok((draw((2, k, m))?.t()?, draw((2, k, n + 4))?.slice(2, 4..)?))
+        })
+    }
+
+    #[test]
+    fn a46_every_kernel_makes_the_same_product() -> Result<()> {
+        let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
+        let (device, oracle) = (gpu.clone() as teeny_core::DeviceRef, Reference::new() as teeny_core::DeviceRef);
+        for dtype in [DType::F32, DType::F16, DType::I32, DType::I8, DType::F64] {
+            if !gpu.capabilities.supports(dtype) {
+                continue;
+            }
+            for (m, k, n) in [(5, 300, 130), (64, 16, 64), (130, 33, 200), (129, 1, 3), (2, 700, 4)] {
+                let (a, b) = operands(m, k, n, dtype, &oracle)?;
+                let want = a.matmul(&b)?.to_scalars()?;
+                let (a, b) = operands(m, k, n, dtype, &device)?;
+                let shapes: &[Shape] = if wide::wide(dtype).size() == 4 { &[Shape::Small, Shape::Large] } else { &[Shape::Small] };
+                let fetches = [Fetch::AlongK, Fetch::Across];
+                let mut ways = vec![(Way::Dot, 1), (Way::Across, 1), (Way::Single, 1)];
+                for &shape in shapes {
+                    ways.push((Product::of(&a, &b).tiled(shape), 1));
+                    ways.extend(fetches.iter().flat_map(|&lhs| fetches.iter().map(move |&rhs| (Way::Tiled { shape, lhs, rhs }, 3))));
+                }
+                for (way, splits) in ways {
+                    let product = gpu.multiply(&a, &b, way, splits)?;
+                    let product = gpu.tensor(product, teeny_core::Shape::new(&[2, m, n])?, dtype, &a);
+                    assert!(product.to_scalars()? == want, "{way:?} in {splits}: ({m}, {k}) @ ({k}, {n}) {dtype}");
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_kernel_follows_the_shape() -> Result<()> {
+        let oracle = Reference::new() as teeny_core::DeviceRef;
+        let zeros = |shape: (usize, usize)| Tensor::zeros(shape, DType::F32, &oracle);
+        let way = |a: &Tensor, b: &Tensor| Product::of(a, b).way(4);
+        assert_eq!(way(&zeros((512, 64))?, &zeros((64, 512))?), Way::Tiled { shape: Shape::Large, lhs: Fetch::AlongK, rhs: Fetch::Quads });
+        assert_eq!(way(&zeros((64, 512))?.t()?, &zeros((63, 64))?.t()?), Way::Tiled { shape: Shape::Small, lhs: Fetch::Quads, rhs: Fetch::AlongK });
+        assert_eq!(way(&zeros((1, 768))?, &zeros((768, 768))?), Way::Across);
+        assert_eq!(way(&zeros((1, 768))?, &zeros((768, 768))?.t()?), Way::Dot);
+        assert_eq!(way(&zeros((1, 8))?, &zeros((8, 768))?), Way::Single);
+        assert_eq!(
+            Product::of(&zeros((64, 8192))?, &zeros((8192, 64))?)
+                .splits(Way::Tiled { shape: Shape::Small, lhs: Fetch::AlongK, rhs: Fetch::Quads }, 128),
+            32
+        );
+        Ok(())
     }
 }

@@ -1,34 +1,43 @@
-// A workgroup of 256 threads makes 64 x 64 results, each thread 4 x 4 of them. 16 columns of lhs and 16 rows of rhs at a time lie in workgroup memory,
-// zeros where the matrices end, so the inner loop tests nothing. Holes: VALUE, LOAD_LHS, LOAD_RHS, and the fastest axis of each operand.
-var<workgroup> left: array<VALUE, 1024>; // (16 of k, 64 rows)
-var<workgroup> right: array<VALUE, 1024>; // (16 of k, 64 columns)
+// A workgroup of 256 threads makes EDGE x EDGE results, each thread PART x PART of them. DEPTH columns of lhs and rows of rhs at a time lie in workgroup
+// memory as groups of four results' worth, zeros where the matrices end, so the inner loop tests nothing. Each thread carries one group of each operand;
+// it fetches the next while the present ones are being used.
+// Holes: VALUE, QUADS (groups along an edge), FETCH_LEFT, FETCH_RIGHT, and what is unrolled: ACCUMULATORS, PRODUCTS, RESULTS.
+var<workgroup> left: array<vec4<VALUE>, 256>; // (DEPTH, QUADS) of lhs, turned
+var<workgroup> right: array<vec4<VALUE>, 256>; // (DEPTH, QUADS) of rhs
 
-fn load_left(base: u32, row0: u32, k0: u32, thread: u32) {
-    for (var i = thread; i < 1024u; i += 256u) {
-        let along = select(i / 64u, i % 16u, LHS_K_FASTEST);
-        let across = select(i % 64u, i / 16u, LHS_K_FASTEST);
-        let row = row0 + across;
-        let k = k0 + along;
-        var v = VALUE(0);
-        if row < ROWS && k < INNER {
-            let p = base + row * LHS_ROW + k * LHS_K;
-            v = LOAD_LHS;
+FETCH_LEFT
+FETCH_RIGHT
+MAIN
+    let tiles = DOWN * ACROSS;
+    let slice = unit / tiles;
+    let matrix = slice % MATRICES;
+    if slice >= MATRICES * SPLITS { return; }
+    // Tiles are numbered in bands of eight rows of tiles, so that those at work together share their operands.
+    let tile = unit % tiles;
+    let band = tile / (8u * ACROSS);
+    let high = min(8u, DOWN - band * 8u);
+    let within = tile % (8u * ACROSS);
+    let row0 = (band * 8u + within % high) * EDGEu;
+    let column0 = (within / high) * EDGEu;
+    let low = (slice / MATRICES) * SPLIT_LENGTH;
+    let end = min(low + SPLIT_LENGTH, INNER);
+ADDRESSES
+    let row = (thread / SIDEu) * PARTu;
+    let column = (thread % SIDEu) * PARTu;
+ACCUMULATORS
+    var next_left = fetch_left(a, row0, low, end, thread);
+    var next_right = fetch_right(b, column0, low, end, thread);
+    for (var k0 = low; k0 < end; k0 += DEPTHu) {
+        left[LEFT_SLOT] = next_left;
+        right[RIGHT_SLOT] = next_right;
+        workgroupBarrier();
+        next_left = fetch_left(a, row0, k0 + DEPTHu, end, thread);
+        next_right = fetch_right(b, column0, k0 + DEPTHu, end, thread);
+        for (var k = 0u; k < DEPTHu; k += 1u) {
+PRODUCTS
         }
-        left[along * 64u + across] = v;
+        workgroupBarrier();
     }
-}
-
-fn load_right(base: u32, column0: u32, k0: u32, thread: u32) {
-    for (var i = thread; i < 1024u; i += 256u) {
-        let along = select(i / 64u, i % 16u, RHS_K_FASTEST);
-        let across = select(i % 64u, i / 16u, RHS_K_FASTEST);
-        let column = column0 + across;
-        let k = k0 + along;
-        var v = VALUE(0);
-        if column < COLUMNS && k < INNER {
-            let p = base + k * RHS_K + column * RHS_COLUMN;
-            v = LOAD_RHS;
-        }
-        right[along * 64u + across] = v;
-    }
+    let first = slice * (ROWS * COLUMNS);
+RESULTS
 }

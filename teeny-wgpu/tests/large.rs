@@ -1,0 +1,97 @@
+//! Tensors larger than one binding: every family of kernels, on a device that pretends to bind 8 KiB, against the oracle.
+
+mod common;
+
+use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, random};
+use teeny_wgpu::{Options, Wgpu};
+
+fn small() -> Option<DeviceRef> {
+    common::gpu()?;
+    let options = Options { max_binding: Some(8192), ..Options::default() };
+    Some(Wgpu::with_options(&options).expect("the device that was there a moment ago"))
+}
+
+/// Numbers of every size that stay exact in sums of thousands, different ones for every `seed`.
+fn numbers(shape: &[usize], dtype: DType, seed: u64, device: &DeviceRef) -> Result<Tensor> {
+    random::with_seed(seed, || {
+        Tensor::randint(if dtype.is_signed_int() || dtype.is_float() { -4 } else { 0 }, 5, shape, DType::I32, device)?.cast(dtype)
+    })
+}
+
+/// Runs `body` on the small device and on the oracle, in several types and shapes of some 20,000 elements.
+fn agree(name: &str, shapes: &[&[usize]], types: &[DType], body: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+    let Some(device) = small() else { return Ok(()) };
+    let oracle = Reference::new() as DeviceRef;
+    for &dtype in types {
+        for &shape in shapes {
+            let run = |device: &DeviceRef| numbers(shape, dtype, 5, device).and_then(|x| body(&x)).and_then(|y| y.to_scalars());
+            let got = run(&device).map_err(|e| e.fact(format!("{name} of {dtype} {shape:?}")))?;
+            assert!(got == run(&oracle)?, "{name} of {dtype} {shape:?}");
+        }
+    }
+    Ok(())
+}
+
+const SHAPES: &[&[usize]] = &[&[20_000], &[100, 200], &[8, 2500], &[6, 50, 70]];
+const MATRICES: &[&[usize]] = &[&[100, 200], &[8, 2500], &[2500, 8], &[6, 50, 70]];
+const TYPES: &[DType] = &[DType::F32, DType::I8, DType::F16, DType::I64];
+
+#[test]
+fn elementwise_kernels_copies_and_joins() -> Result<()> {
+    agree("add", SHAPES, TYPES, |x| x.add(x))?;
+    agree("copy of a transpose", MATRICES, TYPES, |x| x.transpose(0, -1)?.contiguous())?;
+    agree("cat", MATRICES, TYPES, |x| Tensor::cat(&[x, &x.flip(0)?], 1))?;
+    agree("assignment", MATRICES, TYPES, |x| x.add(0)?.slice_assign(1, 2..7, &x.slice(1, 1..6)?))
+}
+
+#[test]
+fn reductions_of_all_of_rows_and_of_columns() -> Result<()> {
+    agree("sum", SHAPES, &[DType::F32, DType::I32, DType::I64], |x| x.sum_all())?;
+    agree("max", SHAPES, TYPES, |x| x.max_all())?;
+    agree("sum of columns", MATRICES, &[DType::F32, DType::I32], |x| x.sum(0))?;
+    agree("sum of rows", MATRICES, &[DType::F32, DType::I32], |x| x.sum(-1))?;
+    agree("argmax", SHAPES, TYPES, |x| x.argmax(0))?;
+    agree("argmin", SHAPES, TYPES, |x| x.argmin(-1))?;
+    agree("any", SHAPES, TYPES, |x| x.eq(4)?.any(0))?;
+    agree("mean of squares", SHAPES, &[DType::F32], |x| x.mul(x)?.mean_all())
+}
+
+#[test]
+fn scans_and_sorts() -> Result<()> {
+    agree("running sum", SHAPES, &[DType::F32, DType::I64], |x| x.cumsum(0))?;
+    agree("running sum of rows", MATRICES, TYPES, |x| x.cumsum(-1))?;
+    agree("sort", &[&[100, 200], &[12, 900]], TYPES, |x| Ok(x.sort(-1, false)?.0))?;
+    agree("argsort", &[&[100, 200], &[900, 12]], TYPES, |x| x.argsort(0, true))
+}
+
+#[test]
+fn gather_and_scatter() -> Result<()> {
+    let index = |x: &Tensor, size: i64| numbers(x.shape(), DType::I32, 9, x.device())?.abs()?.mul(7)?.rem(size as i32);
+    // One line has to fit: it is what a gather chooses from.
+    let matrices: &[&[usize]] = &[&[100, 200], &[12, 900], &[900, 12], &[6, 50, 70]];
+    agree("gather", matrices, TYPES, |x| x.gather(0, &index(x, x.shape()[0] as i64)?))?;
+    agree("gather of part", matrices, TYPES, |x| x.gather(-1, &index(x, 8)?.slice(0, 0..5)?))?;
+    agree("scatter", matrices, TYPES, |x| x.scatter_add(-1, &index(x, 8)?, x))
+}
+
+#[test]
+fn softmax_of_rows_in_pieces_equals_softmax_of_rows() -> Result<()> {
+    let Some(device) = small() else { return Ok(()) };
+    let oracle = Reference::new() as DeviceRef;
+    for axis in [0, 1] {
+        let run = |device: &DeviceRef| numbers(&[90, 100], DType::F32, 3, device)?.softmax(axis)?.to_vec::<f32>();
+        assert!(run(&device)?.iter().zip(run(&oracle)?).all(|(a, b)| (a - b).abs() <= 1e-6));
+    }
+    Ok(())
+}
+
+#[test]
+fn random_numbers_do_not_depend_on_the_windows_they_are_drawn_in() -> Result<()> {
+    let Some(device) = small() else { return Ok(()) };
+    let oracle = Reference::new() as DeviceRef;
+    for dtype in [DType::I8, DType::I32, DType::I64] {
+        let run = |device: &DeviceRef| random::with_seed(1, || Tensor::randint(-100, 100, 20_000, dtype, device)?.to_scalars());
+        assert!(run(&device)? == run(&oracle)?, "{dtype}");
+    }
+    Ok(())
+}
