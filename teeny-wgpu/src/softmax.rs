@@ -48,18 +48,14 @@ pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
     text.push_str(&wide::output(inputs, "out", dtype));
     let _ = writeln!(text, "var<workgroup> shared_parts: array<f32, {THREADS}>;");
     // The value that all threads' parts make together, known to all of them afterwards.
-    for (name, joined) in
-        [("all_max", "max_f32(shared_parts[thread], shared_parts[thread + half])"), ("all_sum", "shared_parts[thread] + shared_parts[thread + half]")]
-    {
+    for (name, join) in [("all_max", (|a, b| format!("max_f32({a}, {b})")) as fn(&str, &str) -> String), ("all_sum", |a, b| format!("{a} + {b}"))] {
         if name == "all_max" && inputs == 2 {
             continue;
         }
+        let joined = wide::joined("shared_parts", THREADS, join);
         let _ = writeln!(
             text,
-            "fn {name}(thread: u32, part: f32) -> f32 {{\n    workgroupBarrier();\n    shared_parts[thread] = part;\n    \
-             for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-             if thread < half {{ shared_parts[thread] = {joined}; }}\n    }}\n    workgroupBarrier();\n    return shared_parts[0];\n}}",
-            THREADS / 2
+            "fn {name}(thread: u32, own: f32) -> f32 {{\n    workgroupBarrier();\n    shared_parts[thread] = own;\n{joined}    return whole;\n}}"
         );
     }
     text.push_str(&wide::main(THREADS));

@@ -52,11 +52,10 @@ pub(crate) fn wgsl(way: Way, rank: usize, dtype: DType) -> String {
                 text,
                 "    let x = a + ((unit % size) / COLUMNS) * LHS_ROW;\n    let y = b + ((unit % size) % COLUMNS) * RHS_COLUMN;\n    var sum = {value}(0);\n    \
                  for (var k = thread; k < INNER; k += {THREADS}u) {{ let p = x + k * LHS_K; let q = y + k * RHS_K; sum += {} * {}; }}\n    \
-                 parts[thread] = sum;\n    for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-                 if thread < half {{ parts[thread] += parts[thread + half]; }}\n    }}\n    if thread == 0u {{ out[unit] = parts[0]; }}\n}}",
+                 parts[thread] = sum;\n{}    if thread == 0u {{ out[unit] = whole; }}\n}}",
                 load("lhs", "p"),
                 load("rhs", "q"),
-                THREADS / 2
+                wide::joined("parts", THREADS, |a, b| format!("{a} + {b}"))
             );
         }
         Way::Across => {
@@ -73,12 +72,10 @@ pub(crate) fn wgsl(way: Way, rank: usize, dtype: DType) -> String {
                 text,
                 "    let x = a + (line % ROWS) * LHS_ROW;\n    let y = b + column * RHS_COLUMN;\n    var sum = {value}(0);\n    if column < COLUMNS {{\n        \
                  for (var k = thread / {ACROSS}u; k < INNER; k += {slices}u) {{ let p = x + k * LHS_K; let q = y + k * RHS_K; sum += {} * {}; }}\n    }}\n    \
-                 parts[thread] = sum;\n    for (var half = {}u; half >= {ACROSS}u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-                 if thread < half {{ parts[thread] += parts[thread + half]; }}\n    }}\n    \
-                 if thread < {ACROSS}u && column < COLUMNS {{ out[line * COLUMNS + column] = parts[thread]; }}\n}}",
+                 parts[thread] = sum;\n    workgroupBarrier();\n    if thread < {ACROSS}u && column < COLUMNS {{\n        \
+                 for (var i = 1u; i < {slices}u; i++) {{ sum += parts[thread + i * {ACROSS}u]; }}\n        out[line * COLUMNS + column] = sum;\n    }}\n}}",
                 load("lhs", "p"),
                 load("rhs", "q"),
-                TILED_THREADS / 2
             );
         }
         Way::Single => {
