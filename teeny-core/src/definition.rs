@@ -132,8 +132,11 @@ fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
     parts.iter().cloned().flatten().collect()
 }
 
-/// im2col: windows as columns, then one matrix product per group.
-pub(crate) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+/// [`Device::conv`] by im2col: windows as columns, then one matrix product per group.
+///
+/// # Errors
+/// If the device fails.
+pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
@@ -150,8 +153,11 @@ pub(crate) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Stora
     finish(y.reshape(sizes)?)
 }
 
-/// Every output place adds its window back to the padded input: one strided addition per kernel position, in a fixed order.
-pub(crate) fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+/// [`Device::conv_input_grad`]: every output place adds its window back to the padded input, one strided addition per kernel position, in a fixed order.
+///
+/// # Errors
+/// If the device fails.
+pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
     let (n, groups) = (x_shape[0], window.groups);
     let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
     let counts = g.shape()[2..].to_vec();
@@ -187,7 +193,11 @@ fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &[usize], wi
     Ok(view)
 }
 
-pub(crate) fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+/// [`Device::conv_weight_grad`]: one matrix product per group, of the gradient and the windows as rows.
+///
+/// # Errors
+/// If the device fails.
+pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
     let d = kernel.len();
@@ -200,7 +210,11 @@ pub(crate) fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_s
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }
 
-pub(crate) fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+/// [`Device::max_pool`] by comparing every element of every window with the window's largest.
+///
+/// # Errors
+/// If the device fails.
+pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
     let lowest = match x.dtype() {
         t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
         t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),

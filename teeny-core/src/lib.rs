@@ -15,7 +15,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod context;
-mod definition;
+pub mod definition;
 pub mod device;
 mod display;
 mod dtype;

@@ -59,6 +59,7 @@
 #![deny(unsafe_code)] // one gate in `pipeline` allows it
 
 mod adapter;
+mod conv;
 mod copy;
 mod device;
 mod elementwise;
@@ -71,6 +72,7 @@ mod matmul;
 mod params;
 mod pipeline;
 mod pool;
+mod pooling;
 mod random;
 mod reduce;
 mod scan;

@@ -5,7 +5,7 @@ use crate::generator::prelude;
 use crate::matmul::{self, Fetch, Shape as Tile, Way};
 use crate::random::Kind;
 use crate::softmax::Rows;
-use crate::{copy, index, random, reduce, scan, softmax, sort};
+use crate::{conv, copy, index, pooling, random, reduce, scan, softmax, sort};
 use teeny_core::{Builder, DType, Expr, Kernel, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
@@ -117,10 +117,34 @@ fn every_way_to_multiply() {
         let tiled = |shape, lhs, rhs| Way::Tiled { shape, lhs, rhs };
         let mut ways = vec![tiled(Tile::Small, Fetch::AlongK, Fetch::Across), Way::Dot, Way::Across, Way::Single];
         if dtype.size() <= 4 {
-            ways.extend([tiled(Tile::Large, Fetch::AlongK, Fetch::Quads), tiled(Tile::Small, Fetch::Quads, Fetch::AlongK)]);
+            ways.extend([
+                tiled(Tile::Large, Fetch::AlongK, Fetch::Quads),
+                tiled(Tile::Small, Fetch::Quads, Fetch::AlongK),
+                tiled(Tile::Flat, Fetch::Across, Fetch::Quads),
+            ]);
         }
         for way in ways {
             accept(&format!("{way:?} {dtype}"), &matmul::wgsl(way, 2, dtype), &[dtype]);
         }
+    }
+}
+
+#[test]
+fn every_convolution_and_pooling() {
+    for dtype in [DType::F16, DType::F32, DType::F64] {
+        for kind in [conv::Kind::Forward, conv::Kind::InputGrad, conv::Kind::WeightGrad] {
+            for ndim in 1..=3 {
+                let mut ways = vec![conv::Way::Single, conv::Way::Tiled(Tile::Small)];
+                if dtype != DType::F64 {
+                    ways.extend([conv::Way::Tiled(Tile::Large), conv::Way::Tiled(Tile::Flat)]);
+                }
+                for way in ways {
+                    accept(&format!("{kind:?} {way:?} {ndim} {dtype}"), &conv::wgsl(kind, way, ndim, dtype), &[dtype]);
+                }
+            }
+        }
+    }
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
+        accept(&format!("max_pool {dtype}"), &pooling::wgsl(2, 2, dtype), &[dtype]);
     }
 }
