@@ -33,7 +33,7 @@ mod shape;
 pub mod storage;
 mod tensor;
 
-pub use device::{Device, DeviceInfo, DeviceRef, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
+pub use device::{Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

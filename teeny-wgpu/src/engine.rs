@@ -5,7 +5,7 @@ use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef,
+    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef,
     Tensor, Window, definition,
 };
 
@@ -107,6 +107,14 @@ impl Device for Wgpu {
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
+    }
+
+    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        self.normalise(norm, x, None, weight, bias, eps)
+    }
+
+    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        self.normalise(norm, x, Some(g), weight, None, eps)
     }
 
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {

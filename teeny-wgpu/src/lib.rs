@@ -69,6 +69,7 @@ mod generator;
 mod index;
 mod large;
 mod matmul;
+mod norm;
 mod params;
 mod pipeline;
 mod pool;

@@ -5,8 +5,8 @@ use crate::generator::prelude;
 use crate::matmul::{self, Fetch, Shape as Tile, Way};
 use crate::random::Kind;
 use crate::softmax::Rows;
-use crate::{conv, copy, index, pooling, random, reduce, scan, softmax, sort};
-use teeny_core::{Builder, DType, Expr, Kernel, OpCode, ReduceOp, ScanOp, ScatterMode};
+use crate::{conv, copy, index, norm, pooling, random, reduce, scan, softmax, sort};
+use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
 fn accept(label: &str, source: &str, types: &[DType]) {
@@ -107,6 +107,17 @@ fn copies_random_numbers_and_softmax() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
         for rows in [Rows::Softmax, Rows::LogSoftmax, Rows::SoftmaxGrad, Rows::LogSoftmaxGrad] {
             accept(&format!("{rows:?} {dtype}"), &softmax::wgsl(2, dtype, rows), &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn every_normalisation() {
+    for dtype in [DType::BF16, DType::F32, DType::F64] {
+        for norm in [Norm::Layer, Norm::Rms] {
+            for given in [0, 1, 2, 3, 6] {
+                accept(&format!("{norm:?} {given} {dtype}"), &norm::wgsl(2, dtype, norm, given), &[dtype]);
+            }
         }
     }
 }
