@@ -1,17 +1,12 @@
 //! `impl Device for Wgpu`: the list of what this engine does and which room does it.
 
 use crate::device::Wgpu;
-use crate::error::op_unsupported;
 use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
     DType, Device, DeviceInfo, Distribution, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor,
 };
-
-fn missing<T>(op: &str, dtype: DType) -> Result<T> {
-    Err(op_unsupported(op, dtype, "use the CPU device for this operation"))
-}
 
 impl Device for Wgpu {
     fn info(&self) -> DeviceInfo {
@@ -98,9 +93,6 @@ impl Device for Wgpu {
     }
 
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        if x.dtype() == DType::F64 {
-            return missing("softmax", DType::F64);
-        }
         if x.numel() == 0 {
             return self.packed(x);
         }
@@ -108,9 +100,6 @@ impl Device for Wgpu {
     }
 
     fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        if x.dtype() == DType::F64 {
-            return missing("log_softmax", DType::F64);
-        }
         if x.numel() == 0 {
             return self.packed(x);
         }
@@ -118,9 +107,6 @@ impl Device for Wgpu {
     }
 
     fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-        if y.dtype() == DType::F64 {
-            return missing("softmax_grad", DType::F64);
-        }
         if y.numel() == 0 {
             return self.packed(y);
         }
@@ -128,9 +114,6 @@ impl Device for Wgpu {
     }
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-        if y.dtype() == DType::F64 {
-            return missing("log_softmax_grad", DType::F64);
-        }
         if y.numel() == 0 {
             return self.packed(y);
         }
