@@ -37,20 +37,11 @@
 //! returned by the next fallible call. `TEENY_DEBUG=1` prints a line per launch, `TEENY_DEBUG=3` every shader with line numbers.
 //!
 //! # Types
-//! From the conformance run on llvmpipe (Mesa 22.3.6): `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
+//! Written by the conformance run: `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
 //!
-//! | | bool | u8 u16 i8 i16 | u32 i32 | u64 i64 | f16 bf16 | f32 | f64 |
-//! |---|---|---|---|---|---|---|---|
-//! | transfers, copies, views, assignment, joining | + | + | + | + | + | + | + |
-//! | arithmetic, comparisons, rounding, casts | + | + | + | + | + | + | + |
-//! | exp log sin tanh erf pow rem … | | + | + | + | + | + | + |
-//! | sum prod max min argmax any all, scans | + | + | + | + | + | + | + |
-//! | gather, scatter, sort, topk | + | + | + | + | + | + | + |
-//! | random numbers | + | + | + | + | + | + | + |
-//! | softmax and its gradient | | | | | + | + | + |
-//! | matmul, convolution, pooling | | + | + | + | + | + | + |
+#![doc = include_str!("../TYPES.md")]
 //!
-//! 64-bit types need an adapter with 64-bit arithmetic (not a browser); elsewhere every operation on them is refused with a hint. 16-bit floats are stored
+//! That is an adapter with all types. 64-bit ones need 64-bit arithmetic (not a browser; f64 needs the integers too); elsewhere every operation on them is refused with a hint. 16-bit floats are stored
 //! packed and computed in f32 everywhere. Convolution and pooling are made of the primitives, as `teeny_core::Device` defines them.
 //!
 //! # Bounds

@@ -52,7 +52,7 @@ fn pow_core_f64(a: f64, b: f64) -> f64 {
     let low = (b - b1) * t1 + b * t2;
     let high = b1 * t1;
     let z = low + high;
-    if z >= 1024.0lf { return inf_f64(); }
+    if z > 1024.0lf { return inf_f64(); }
     if z < -1076.0lf { return 0.0lf; }
     let m = round(z);
     let rest = high - m;
