@@ -1,4 +1,4 @@
-// Powers, remainders and floor divisions of f64: the functions of the same names in `float.wgsl` with wider words and FreeBSD's e_pow.c.
+// Powers, remainders and floor divisions of f64: the functions of the same names in `float_pow.wgsl` with wider words and FreeBSD's e_pow.c.
 
 // a^b for a > 0 finite and b finite, by log2(a) in two parts.
 fn pow_core_f64(a: f64, b: f64) -> f64 {
