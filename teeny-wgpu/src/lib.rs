@@ -9,6 +9,7 @@
 //! pipeline      WGSL → pipelines, cached by key
 //! stream params one open pass, one ring of parameters, batches
 //! pool storage  buffers by size class, a budget, exact statistics
+//! profile       what each launch was and how long it took
 //! adapter error which GPU, what it can do, what went wrong
 //! ```
 //!
@@ -34,7 +35,11 @@
 //!
 //! # What costs what
 //! Work is recorded and submitted in batches of 64 launches; only reading and [`teeny_core::Device::synchronize`] wait. Mistakes that wgpu reports late are
-//! returned by the next fallible call. `TEENY_DEBUG=1` prints a line per launch, `TEENY_DEBUG=3` every shader with line numbers.
+//! returned by the next fallible call.
+//!
+//! `TEENY_DEBUG=1` prints a line per launch (operation, shapes, microseconds, GB/s, GFLOP/s) and a table by family when the device is dropped,
+//! `TEENY_DEBUG=2` also the user's line and each compilation, `TEENY_DEBUG=3` also every shader with line numbers. [`Options::profile`] and
+//! [`Wgpu::profile`] give the table to programs. `tracing` has the spans `dispatch` (op, family, groups, bytes), `batch` and `compile`.
 //!
 //! # Types
 //! From the conformance run on llvmpipe (Mesa 22.3.6): `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
@@ -71,6 +76,7 @@ mod matmul;
 mod params;
 mod pipeline;
 mod pool;
+mod profile;
 mod random;
 mod reduce;
 mod scan;
@@ -86,6 +92,7 @@ mod wide;
 
 pub use adapter::{AdapterKind, Capabilities, Choice, Options, Products, Shaders};
 pub use device::{Counters, Wgpu};
+pub use profile::{Family, Profile};
 
 /// Makes this engine known as `wgpu` to [`teeny_core::registry`], for programs that choose a device by name.
 pub fn register() {
