@@ -166,7 +166,7 @@ impl Wgpu {
         let release = || {
             let _ = self.stream.wait();
         };
-        let block = self.pool.take(bytes.next_multiple_of(32), first_use, release)?;
+        let block = self.pool.take(bytes, first_use, release)?;
         Ok(Memory::new(block, len, bytes, self.pool.clone()))
     }
 
