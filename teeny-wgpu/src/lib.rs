@@ -69,6 +69,8 @@ mod device;
 mod elementwise;
 mod engine;
 mod error;
+#[cfg(test)]
+mod failures;
 mod generator;
 mod index;
 mod large;
