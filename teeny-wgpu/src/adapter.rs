@@ -123,6 +123,8 @@ pub struct Options {
     pub memory_budget: Option<u64>,
     /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
     pub shaders: Shaders,
+    /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down; `TEENY_DEBUG=1` does the same and prints each.
+    pub profile: bool,
     /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing natively what a browser would run.
     pub portable: bool,
     /// Which kernels make matrix products.
@@ -138,6 +140,7 @@ impl Default for Options {
             adapter: Choice::Auto,
             memory_budget: None,
             shaders: if checked { Shaders::Checked } else { Shaders::Trusted },
+            profile: false,
             portable: false,
             products: Products::Auto,
             max_binding: None,
@@ -249,9 +252,14 @@ pub(crate) async fn list() -> Vec<Capabilities> {
     found(&instance).await.iter().map(|a| Capabilities::of(a, a.features(), &a.limits())).collect()
 }
 
-/// Opens the adapter that `options` ask for.
-pub(crate) async fn open(options: &Options) -> Result<Opened> {
-    let adapters = found(&instance()?).await;
+/// Opens the adapter that `options` ask for, with the GPU's clock if launches are `timed`.
+pub(crate) async fn open(options: &Options, timed: bool) -> Result<Opened> {
+    open_from(&instance()?, options, timed).await
+}
+
+/// [`open`] among the adapters of `instance`.
+pub(crate) async fn open_from(instance: &wgpu::Instance, options: &Options, timed: bool) -> Result<Opened> {
+    let adapters = found(instance).await;
     let names: Vec<String> = adapters.iter().enumerate().map(|(i, a)| format!("{i}: {}", Capabilities::of(a, a.features(), &a.limits()))).collect();
     let from_env = std::env::var("TEENY_WGPU_ADAPTER").ok().filter(|v| !v.is_empty());
     let choice = match (&options.adapter, from_env) {
@@ -268,6 +276,7 @@ pub(crate) async fn open(options: &Options) -> Result<Opened> {
 
     let optional = wgpu::Features::SHADER_INT64 | wgpu::Features::SHADER_F64 | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
     let features = if options.portable { wgpu::Features::empty() } else { adapter.features() & optional };
+    let clock = if timed { adapter.features() & wgpu::Features::TIMESTAMP_QUERY } else { wgpu::Features::empty() };
     let limits = if options.portable { wgpu::Limits::default() } else { adapter.limits() };
     let mut capabilities = Capabilities::of(adapter, features, &limits);
     if let Some(bytes) = options.max_binding {
@@ -275,7 +284,7 @@ pub(crate) async fn open(options: &Options) -> Result<Opened> {
     }
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("teeny"),
-        required_features: features,
+        required_features: features | clock,
         required_limits: limits,
         experimental_features: wgpu::ExperimentalFeatures::disabled(),
         memory_hints: wgpu::MemoryHints::Performance,

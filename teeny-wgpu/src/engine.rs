@@ -27,38 +27,48 @@ impl Device for Wgpu {
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        let _work = self.describe(inputs, shape, kernel.output_dtype(0), 0);
         self.map(kernel, inputs, params, shape)
     }
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        let _work = self.describe(&[x], &x.shape().reduced(axes, false), op.output(x.dtype()), 0);
         self.fold_axes(op, x, axes)
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.scan_along(op, x, axis)
     }
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        let shape = lhs.shape().with_size(lhs.ndim() - 1, rhs.shape()[rhs.ndim() - 1]);
+        let _work = self.describe(&[lhs, rhs], &shape, lhs.dtype(), 2 * (shape.numel() * lhs.shape()[lhs.ndim() - 1]) as u64);
         self.product(lhs, rhs)
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[x, index], index.shape(), x.dtype(), 0);
         self.gather_along(x, axis, index)
     }
 
     fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[x, index, src], x.shape(), x.dtype(), 0);
         self.scatter_along(mode, x, axis, index, src)
     }
 
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[src], src.shape(), src.dtype(), 0);
         self.overwrite(dst, view, src)
     }
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.sort_along(x, axis, descending)
     }
 
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: teeny_core::Key) -> Result<StorageRef> {
+        let _work = self.describe(&[], shape, dtype, 0);
         self.draw(distribution, shape, dtype, key)
     }
 
@@ -86,26 +96,32 @@ impl Device for Wgpu {
         op: ReduceOp,
         axes: &[usize],
     ) -> Result<StorageRef> {
+        let _work = self.describe(inputs, &shape.reduced(axes, false), op.output(kernel.output_dtype(0)), 0);
         self.fold_kernel(kernel, inputs, params, shape, op, axes)
     }
 
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.packed(x)
     }
 
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.along_rows(Rows::Softmax, &[x], axis)
     }
 
     fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.along_rows(Rows::LogSoftmax, &[x], axis)
     }
 
     fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
         self.along_rows(Rows::SoftmaxGrad, &[y, g], axis)
     }
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
         self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
     }
 

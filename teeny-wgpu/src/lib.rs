@@ -9,6 +9,7 @@
 //! pipeline      WGSL → pipelines, cached by key
 //! stream params one open pass, one ring of parameters, batches
 //! pool storage  buffers by size class, a budget, exact statistics
+//! profile       what each launch was and how long it took
 //! adapter error which GPU, what it can do, what went wrong
 //! ```
 //!
@@ -34,19 +35,23 @@
 //!
 //! # What costs what
 //! Work is recorded and submitted in batches of 64 launches; only reading and [`teeny_core::Device::synchronize`] wait. Mistakes that wgpu reports late are
-//! returned by the next fallible call. `TEENY_DEBUG=1` prints a line per launch, `TEENY_DEBUG=3` every shader with line numbers.
+//! returned by the next fallible call.
+//!
+//! `TEENY_DEBUG=1` prints a line per launch (operation, shapes, microseconds, GB/s, GFLOP/s) and a table by family when the device is dropped,
+//! `TEENY_DEBUG=2` also the user's line and each compilation, `TEENY_DEBUG=3` also every shader with line numbers. [`Options::profile`] and
+//! [`Wgpu::profile`] give the table to programs. `tracing` has the spans `dispatch` (op, family, groups, bytes), `batch` and `compile`.
 //!
 //! # Types
 //! Written by the conformance run: `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
 //!
 #![doc = include_str!("../TYPES.md")]
 //!
-//! That is an adapter with all types. 64-bit ones need 64-bit arithmetic (not a browser; f64 needs the integers too); elsewhere every operation on them is refused with a hint. 16-bit floats are stored
-//! packed and computed in f32 everywhere. Convolution and pooling are made of the primitives, as `teeny_core::Device` defines them.
+//! That is an adapter with all types. 64-bit ones need 64-bit arithmetic (not a browser; f64 needs the integers too); elsewhere every operation on them is
+//! refused with a hint. 16-bit floats are stored packed and computed in f32 everywhere.
 //!
 //! # Bounds
-//! Elementwise kernels cover tensors larger than one binding by windows. The other families reach one binding (128 MiB is the least that WebGPU promises)
-//! and refuse more. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does.
+//! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by windows in elementwise kernels and by pieces elsewhere; only a
+//! single line to be sorted, gathered from or normalised must fit. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does.
 //!
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds them; where a driver divides or takes roots less exactly
@@ -62,6 +67,8 @@ mod device;
 mod elementwise;
 mod engine;
 mod error;
+#[cfg(test)]
+mod failures;
 mod generator;
 mod index;
 mod large;
@@ -71,6 +78,7 @@ mod params;
 mod pipeline;
 mod pool;
 mod pooling;
+mod profile;
 mod random;
 mod reduce;
 mod scan;
@@ -86,6 +94,7 @@ mod wide;
 
 pub use adapter::{AdapterKind, Capabilities, Choice, Options, Products, Shaders};
 pub use device::{Counters, Wgpu};
+pub use profile::{Family, Profile};
 
 /// Makes this engine known as `wgpu` to [`teeny_core::registry`], for programs that choose a device by name.
 pub fn register() {

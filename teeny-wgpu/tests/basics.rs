@@ -57,6 +57,7 @@ fn a42_memory_is_reused_and_counted_exactly() {
         let x = Tensor::full((100, 100), 1.5, DType::F32, &gpu).unwrap();
         let y = x.mul(&x).unwrap().exp().unwrap();
         assert_eq!(y.to_vec::<f32>().unwrap().len(), 10_000);
+        y.sum_all().unwrap().item::<f32>().unwrap(); // four bytes, in a buffer of many more
     };
     step();
     step();
