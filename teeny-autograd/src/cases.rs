@@ -3,7 +3,7 @@
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
 use crate::Grad;
-use teeny_core::{DType, Expr, IntoShape, Result, Tensor, ToDevice, Window, map};
+use teeny_core::{Attention, DType, Expr, IntoShape, Result, Tensor, ToDevice, Window, map};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
@@ -75,7 +75,7 @@ const PAIR: &[usize] = &[2, 3];
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), windows()].into_iter().flatten().collect()
+    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), windows(), attention()].into_iter().flatten().collect()
 }
 
 fn elementwise() -> Vec<Case> {
@@ -175,6 +175,27 @@ fn windows() -> Vec<Case> {
     all.extend(cases! { &[&[2, 5, 6]], false;
         "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
         "avg_pool_overlapping" |x| x[0].avg_pool(&[3], &Window::new(1)); "max_pool_overlapping" |x| x[0].max_pool(&[3], &Window::new(1));
+    });
+    all
+}
+
+fn attention() -> Vec<Case> {
+    /// Query 0 sees nothing, the others all but key 1.
+    fn seen(x: &Tensor) -> Result<Tensor> {
+        Tensor::new([[false, false, false, false], [true, false, true, true], [true, false, true, true]], x)
+    }
+    let mut all = cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2]], false;
+        "attention" |x| x[0].attention(&x[1], &x[2], None, &Attention::full());
+        "attention_causal" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(1).scale(0.7));
+        "attention_window" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(2).window(2));
+        "attention_masked" |x| x[0].attention(&x[1], &x[2], Some(&seen(&x[0])?), &Attention::full());
+    };
+    all.extend(cases! { &[&[2, 2, 3, 5], &[2, 1, 3, 5]], false;
+        "attention_grouped" |x| x[0].attention(&x[1], &x[1], None, &Attention::causal(0));
+        "attention_constant_keys" |x| x[0].attention(&values((2, 2, 3, 5), &x[0]), &x[1], None, &Attention::full());
+    });
+    all.extend(cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2], &[3, 4]], false;
+        "attention_bias" |x| x[0].attention(&x[1], &x[2], Some(&x[3]), &Attention::causal(1));
     });
     all
 }

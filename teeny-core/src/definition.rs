@@ -14,7 +14,7 @@ use crate::tensor::{Tensor, map};
 use std::sync::Arc;
 
 /// The storage of a result that must be row-major and nobody else's.
-fn finish(x: Tensor) -> Result<StorageRef> {
+pub(crate) fn finish(x: Tensor) -> Result<StorageRef> {
     let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
     Ok(if whole { x.storage().clone() } else { x.copy()?.storage().clone() })
 }

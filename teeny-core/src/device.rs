@@ -6,6 +6,7 @@
 //! A third-party backend writes the required methods (about a dozen); the provided ones are made of them and may be overridden by faster ones.
 //! A *wrapper* (autograd, tracing, checking) is a device that holds a device; see [`Device::inner`] and [`Device::wrap`].
 
+use crate::attention::AttentionInputs;
 use crate::definition;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -341,6 +342,28 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// The mean of every window of `size`, padding counted as zeros, over the last `size.len()` axes.
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
         definition::avg_pool(x, size, window)
+    }
+
+    /// Scaled dot-product attention: y (.., T, hv) of the operands' type, and the logsumexp of each query's scores (.., T) in the type they are computed
+    /// in (f32, or f64 for f64), -inf for a query that sees no key; its y is 0. See [`crate::attention`].
+    fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        let (y, lse) = inputs.composed()?;
+        Ok((definition::finish(y)?, definition::finish(lse)?))
+    }
+
+    /// The gradients of [`Device::attention`]'s y for q, k and v, from that of y, `g`, and from what the forward pass gave: `None` where `needs` asks for
+    /// none.
+    fn attention_grad(
+        &self,
+        inputs: &AttentionInputs<'_>,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
+        let [q, k, v] = inputs.composed_grad(Some((y, lse)), g, needs)?;
+        let finish = |x: Option<Tensor>| x.map(definition::finish).transpose();
+        Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 }
 

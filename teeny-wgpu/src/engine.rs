@@ -5,8 +5,8 @@ use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef,
-    Tensor, Window, definition,
+    AttentionInputs, DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape,
+    Stats, StorageRef, Tensor, Window, definition,
 };
 
 impl Device for Wgpu {
@@ -131,6 +131,30 @@ impl Device for Wgpu {
 
     fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
         self.normalise(norm, x, Some(g), weight, None, eps)
+    }
+
+    fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        if let Some(results) = self.attention_forward(inputs)? {
+            return Ok(results);
+        }
+        let (y, lse) = inputs.composed()?;
+        Ok((self.packed(&y)?, self.packed(&lse)?))
+    }
+
+    fn attention_grad(
+        &self,
+        inputs: &AttentionInputs<'_>,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
+        if let Some(grads) = self.attention_backward(inputs, y, lse, g, needs)? {
+            return Ok(grads);
+        }
+        let [q, k, v] = inputs.composed_grad(Some((y, lse)), g, needs)?;
+        let finish = |x: Option<Tensor>| x.map(|x| self.packed(&x)).transpose();
+        Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {

@@ -61,6 +61,7 @@
 #![deny(unsafe_code)] // one gate in `pipeline` allows it
 
 mod adapter;
+mod attention;
 mod conv;
 mod copy;
 mod device;

@@ -5,7 +5,7 @@ use crate::generator::prelude;
 use crate::matmul::{self, Fetch, Shape as Tile, Way};
 use crate::random::Kind;
 use crate::softmax::Rows;
-use crate::{conv, copy, index, norm, pooling, random, reduce, scan, softmax, sort};
+use crate::{attention, conv, copy, index, norm, pooling, random, reduce, scan, softmax, sort};
 use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
@@ -115,6 +115,16 @@ fn every_normalisation() {
             for given in [0, 1, 2, 3, 6] {
                 accept(&format!("{norm:?} {given} {dtype}"), &norm::wgsl(2, dtype, norm, given), &[dtype]);
             }
+        }
+    }
+}
+
+#[test]
+fn every_attention() {
+    for dtype in [DType::F16, DType::F32] {
+        for kind in [attention::Kind::Forward, attention::Kind::Queries, attention::Kind::Keys] {
+            let plan = attention::Plan { kind, dtype, rank: 4, groups: 2 };
+            accept(&format!("{plan:?}"), &plan.wgsl(), &[dtype]);
         }
     }
 }

@@ -7,6 +7,7 @@
 //! casts to integers (results without a slope). These leave a cut, which an error about a missing gradient names.
 
 pub(crate) mod assign;
+pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod index;
 pub(crate) mod join;
