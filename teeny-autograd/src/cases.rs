@@ -167,6 +167,11 @@ fn windows() -> Vec<Case> {
     all.extend(cases! { &[&[2, 3, 4], &[2, 2, 6]], false;
         "conv_weight_grad" |x| x[0].conv_weight_grad(&x[1], &Window::new(1), &teeny_core::Shape::new(&[3, 2, 3])?);
     });
+    all.extend(cases! { &[&[2, 3, 5], &[5], &[5]], false;
+        "layer_norm" |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-3); "layer_norm_weight" |x| x[0].layer_norm(1, Some(&x[1]), None, 1e-3);
+        "layer_norm_bias" |x| x[0].layer_norm(1, None, Some(&x[2]), 1e-3); "rms_norm" |x| x[0].rms_norm(1, Some(&x[1]), 1e-3);
+        "rms_norm_plain" |x| x[0].rms_norm(2, None, 1e-3);
+    });
     all.extend(cases! { &[&[2, 5, 6]], false;
         "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
         "avg_pool_overlapping" |x| x[0].avg_pool(&[3], &Window::new(1)); "max_pool_overlapping" |x| x[0].max_pool(&[3], &Window::new(1));

@@ -2,7 +2,7 @@
 //!
 //! Everything here is written with public `Tensor` operations, so it runs on any device, and on an autograd device records its own gradient.
 
-use crate::device::{Device, ReduceOp, Window};
+use crate::device::{Device, Norm, ReduceOp, Window};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
@@ -97,6 +97,46 @@ pub(crate) fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<St
     })
 }
 
+/// `x` along its last axis without its mean (or as it is), and the reciprocal of its deviation (or root mean square).
+fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
+    let centred = match norm {
+        Norm::Layer => x.sub(&x.mean_keepdim(-1)?)?,
+        Norm::Rms => x.clone(),
+    };
+    let scale = centred.square()?.mean_keepdim(-1)?.add(eps)?.rsqrt()?; // (.., 1)
+    Ok((centred, scale))
+}
+
+pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
+    widened(&tensors, |t| {
+        let (centred, scale) = standard(norm, &t[0], eps)?;
+        match t {
+            [_, w, b] => map([&centred, &scale, w, b], |[x, s, w, b]| x * s * w + b),
+            [_, w] => map([&centred, &scale, w], |[x, s, w]| x * s * w),
+            _ => centred.mul(&scale),
+        }
+    })
+}
+
+/// [`Device::norm_grad`]: with `h` the normalised values and `u = g weight`, `scale (u - mean(u) - h mean(u h))`, without `mean(u)` for [`Norm::Rms`].
+///
+/// # Errors
+/// If the device fails.
+pub fn norm_grad(norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
+    widened(&tensors, |t| {
+        let (centred, scale) = standard(norm, &t[0], eps)?;
+        let h = centred.mul(&scale)?;
+        let u = if let [_, g, w] = t { g.mul(w)? } else { t[1].clone() };
+        let along = u.mul(&h)?.mean_keepdim(-1)?;
+        match norm {
+            Norm::Layer => map([&u, &h, &along, &scale, &u.mean_keepdim(-1)?], |[u, h, a, s, m]| s * (u - m - h * a)),
+            Norm::Rms => map([&u, &h, &along, &scale], |[u, h, a, s]| s * (u - h * a)),
+        }
+    })
+}
+
 /// `x` with `padding` elements of `value` before and after each of its last axes.
 fn padded(x: &Tensor, padding: &[usize], value: Scalar) -> Result<Tensor> {
     if padding.iter().all(|&p| p == 0) {
@@ -132,8 +172,11 @@ fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
     parts.iter().cloned().flatten().collect()
 }
 
-/// im2col: windows as columns, then one matrix product per group.
-pub(crate) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+/// [`Device::conv`] by im2col: windows as columns, then one matrix product per group.
+///
+/// # Errors
+/// If the device fails.
+pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
@@ -150,8 +193,11 @@ pub(crate) fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Stora
     finish(y.reshape(sizes)?)
 }
 
-/// Every output place adds its window back to the padded input: one strided addition per kernel position, in a fixed order.
-pub(crate) fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+/// [`Device::conv_input_grad`]: every output place adds its window back to the padded input, one strided addition per kernel position, in a fixed order.
+///
+/// # Errors
+/// If the device fails.
+pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
     let (n, groups) = (x_shape[0], window.groups);
     let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
     let counts = g.shape()[2..].to_vec();
@@ -187,7 +233,11 @@ fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &[usize], wi
     Ok(view)
 }
 
-pub(crate) fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+/// [`Device::conv_weight_grad`]: one matrix product per group, of the gradient and the windows as rows.
+///
+/// # Errors
+/// If the device fails.
+pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
     let d = kernel.len();
@@ -200,7 +250,11 @@ pub(crate) fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_s
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }
 
-pub(crate) fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+/// [`Device::max_pool`] by comparing every element of every window with the window's largest.
+///
+/// # Errors
+/// If the device fails.
+pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
     let lowest = match x.dtype() {
         t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
         t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),

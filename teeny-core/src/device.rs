@@ -110,6 +110,15 @@ pub enum ScatterMode {
     Min,
 }
 
+/// What a normalisation divides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Norm {
+    /// `(x - mean) / sqrt(variance + eps)`: layer normalisation.
+    Layer,
+    /// `x / sqrt(mean(x^2) + eps)`: root mean square normalisation.
+    Rms,
+}
+
 /// Geometry of a convolution or a pooling over the last `ndim` axes: one entry per spatial axis.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
@@ -290,6 +299,17 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// The gradient for log_softmax's input, from its output `y` and the output's gradient: `g - exp(y) sum(g)`.
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         definition::log_softmax_grad(y, g, axis)
+    }
+
+    /// Normalises `x` along its last axis, then multiplies by `weight` and adds `bias` (both of that axis' length; a bias only beside a weight). One float
+    /// type. The variance is that of all elements, without correction.
+    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        definition::norm(norm, x, weight, bias, eps)
+    }
+
+    /// The gradient of [`Device::norm`] for `x`.
+    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        definition::norm_grad(norm, x, weight, g, eps)
     }
 
     /// Convolution (cross-correlation): x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..); both of one float type.

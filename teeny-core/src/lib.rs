@@ -15,7 +15,7 @@
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod context;
-mod definition;
+pub mod definition;
 pub mod device;
 mod display;
 mod dtype;
@@ -33,7 +33,7 @@ mod shape;
 pub mod storage;
 mod tensor;
 
-pub use device::{Device, DeviceInfo, DeviceRef, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
+pub use device::{Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

@@ -209,7 +209,8 @@ impl Capabilities {
     pub fn supports(&self, dtype: DType) -> bool {
         match dtype {
             DType::I64 | DType::U64 => self.int64,
-            DType::F64 => self.float64,
+            // The functions of f64 work on its bits.
+            DType::F64 => self.float64 && self.int64,
             _ => true,
         }
     }

@@ -5,7 +5,8 @@ use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor,
+    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef,
+    Tensor, Window, definition,
 };
 
 impl Device for Wgpu {
@@ -122,5 +123,43 @@ impl Device for Wgpu {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
         self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
+    }
+
+    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
+        self.normalise(norm, x, None, weight, bias, eps)
+    }
+
+    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        let _work = self.describe(&[x, g], x.shape(), x.dtype(), 0);
+        self.normalise(norm, x, Some(g), weight, None, eps)
+    }
+
+    fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+        match self.convolution(x, weight, window)? {
+            Some(y) => Ok(y),
+            None => definition::conv(x, weight, window),
+        }
+    }
+
+    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+        match self.convolution_input_grad(g, weight, window, x_shape)? {
+            Some(x) => Ok(x),
+            None => definition::conv_input_grad(g, weight, window, x_shape),
+        }
+    }
+
+    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+        match self.convolution_weight_grad(g, x, window, weight_shape)? {
+            Some(weight) => Ok(weight),
+            None => definition::conv_weight_grad(g, x, window, weight_shape),
+        }
+    }
+
+    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+        match self.largest(x, size, window)? {
+            Some(results) => Ok(results),
+            None => definition::max_pool(x, size, window),
+        }
     }
 }

@@ -72,7 +72,7 @@ impl Pool {
     /// # Errors
     /// If the buffer would be too large, or budget or driver refuse even after all free buffers were dropped.
     pub fn take(&self, bytes: u64, first_use: FirstUse, release: impl FnOnce()) -> Result<Block> {
-        let size = class(bytes).min(self.max_buffer / 32 * 32);
+        let size = class(bytes.next_multiple_of(32)).min(self.max_buffer / 32 * 32);
         if bytes > size {
             return Err(error::too_large(bytes, self.max_buffer));
         }

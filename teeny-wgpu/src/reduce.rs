@@ -101,13 +101,9 @@ impl Plan {
         );
         let result = if self.op.is_arg() { "i32(acc.place)" } else { "acc.value" };
         if self.by_group {
-            let _ = writeln!(
-                text,
-                "    shared_states[thread] = acc;\n    for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-                 if thread < half {{ shared_states[thread] = combine(shared_states[thread], shared_states[thread + half]); }}\n    }}\n    \
-                 if thread == 0u {{ acc = shared_states[0]; out[o * {chunks} + chunk] = {result}; }}\n}}",
-                THREADS / 2
-            );
+            text.push_str("    shared_states[thread] = acc;\n");
+            text.push_str(&wide::joined("shared_states", THREADS, |a, b| format!("combine({a}, {b})")));
+            let _ = writeln!(text, "    if thread == 0u {{ acc = whole; out[o * {chunks} + chunk] = {result}; }}\n}}");
         } else {
             let _ = writeln!(text, "    out[o * {chunks} + chunk] = {result};\n}}");
         }

@@ -90,6 +90,20 @@ pub(crate) fn main(threads: usize) -> String {
     )
 }
 
+/// Statements that make one value, `whole`, known to every thread, of the values that `threads` threads have put into the workgroup array `parts`:
+/// eight threads join an eighth each, then all join the eighths. Two barriers; a tree would take one for each doubling.
+pub(crate) fn joined(parts: &str, threads: usize, join: impl Fn(&str, &str) -> String) -> String {
+    let eighth = threads / 8;
+    format!(
+        "    workgroupBarrier();\n    if thread < 8u {{\n        var part = {parts}[thread * {eighth}u];\n        \
+         for (var i = 1u; i < {eighth}u; i++) {{ let other = {parts}[thread * {eighth}u + i]; part = {}; }}\n        \
+         {parts}[thread * {eighth}u] = part;\n    }}\n    workgroupBarrier();\n    var whole = {parts}[0];\n    \
+         for (var i = 1u; i < 8u; i++) {{ let other = {parts}[i * {eighth}u]; whole = {}; }}\n",
+        join("part", "other"),
+        join("whole", "other"),
+    )
+}
+
 impl Wgpu {
     /// The elements of `storage`, of the wide type of `dtype`, as `dtype`.
     pub(crate) fn narrow(&self, storage: StorageRef, dtype: DType, like: &Tensor) -> Result<StorageRef> {

@@ -13,6 +13,7 @@ mod join;
 mod linalg;
 mod math;
 mod nested;
+mod norm;
 mod ops;
 mod reduce;
 mod sort;

@@ -52,11 +52,10 @@ pub(crate) fn wgsl(way: Way, rank: usize, dtype: DType) -> String {
                 text,
                 "    let x = a + ((unit % size) / COLUMNS) * LHS_ROW;\n    let y = b + ((unit % size) % COLUMNS) * RHS_COLUMN;\n    var sum = {value}(0);\n    \
                  for (var k = thread; k < INNER; k += {THREADS}u) {{ let p = x + k * LHS_K; let q = y + k * RHS_K; sum += {} * {}; }}\n    \
-                 parts[thread] = sum;\n    for (var half = {}u; half > 0u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-                 if thread < half {{ parts[thread] += parts[thread + half]; }}\n    }}\n    if thread == 0u {{ out[unit] = parts[0]; }}\n}}",
+                 parts[thread] = sum;\n{}    if thread == 0u {{ out[unit] = whole; }}\n}}",
                 load("lhs", "p"),
                 load("rhs", "q"),
-                THREADS / 2
+                wide::joined("parts", THREADS, |a, b| format!("{a} + {b}"))
             );
         }
         Way::Across => {
@@ -73,12 +72,10 @@ pub(crate) fn wgsl(way: Way, rank: usize, dtype: DType) -> String {
                 text,
                 "    let x = a + (line % ROWS) * LHS_ROW;\n    let y = b + column * RHS_COLUMN;\n    var sum = {value}(0);\n    if column < COLUMNS {{\n        \
                  for (var k = thread / {ACROSS}u; k < INNER; k += {slices}u) {{ let p = x + k * LHS_K; let q = y + k * RHS_K; sum += {} * {}; }}\n    }}\n    \
-                 parts[thread] = sum;\n    for (var half = {}u; half >= {ACROSS}u; half = half >> 1u) {{\n        workgroupBarrier();\n        \
-                 if thread < half {{ parts[thread] += parts[thread + half]; }}\n    }}\n    \
-                 if thread < {ACROSS}u && column < COLUMNS {{ out[line * COLUMNS + column] = parts[thread]; }}\n}}",
+                 parts[thread] = sum;\n    workgroupBarrier();\n    if thread < {ACROSS}u && column < COLUMNS {{\n        \
+                 for (var i = 1u; i < {slices}u; i++) {{ sum += parts[thread + i * {ACROSS}u]; }}\n        out[line * COLUMNS + column] = sum;\n    }}\n}}",
                 load("lhs", "p"),
                 load("rhs", "q"),
-                TILED_THREADS / 2
             );
         }
         Way::Single => {
@@ -100,55 +97,22 @@ pub(crate) fn wgsl(way: Way, rank: usize, dtype: DType) -> String {
     fill(&text)
 }
 
-/// The tiled kernel: the template with its loops over a thread's results unrolled, since accumulators in an array would not stay in registers everywhere.
+/// The tiled kernel of a product.
 fn tiled(shape: Shape, lhs: Fetch, rhs: Fetch, dtype: DType, addresses: &str) -> String {
     let value = types::value(wide::wide(dtype));
-    let (edge, part) = (shape.edge(), shape.part());
-    let (quads, depth, side) = (edge / 4, 1024 / edge, edge / part);
-    let lanes = ["x", "y", "z", "w"];
-    let (mut accumulators, mut products, mut results) = (String::new(), String::new(), String::new());
-    for i in 0..part {
-        for q in 0..part / 4 {
-            let _ = writeln!(accumulators, "    var s{i}_{q} = vec4<{value}>();");
-        }
-    }
-    for q in 0..part / 4 {
-        let _ = writeln!(products, "            let l{q} = left[k * {quads}u + row / 4u + {q}u];");
-        let _ = writeln!(products, "            let r{q} = right[k * {quads}u + column / 4u + {q}u];");
-    }
-    for i in 0..part {
-        for q in 0..part / 4 {
-            let _ = writeln!(products, "            s{i}_{q} += l{}.{} * r{q};", i / 4, lanes[i % 4]);
-        }
-    }
-    for i in 0..part {
-        let _ = writeln!(results, "    if row0 + row + {i}u < ROWS {{\n        let p = first + (row0 + row + {i}u) * COLUMNS + column0 + column;");
-        for j in 0..part {
-            let _ = writeln!(results, "        if column0 + column + {j}u < COLUMNS {{ out[p + {j}u] = s{i}_{}.{}; }}", j / 4, lanes[j % 4]);
-        }
-        results.push_str("    }\n");
-    }
-    // Which group of the tile a thread carries: neighbours take neighbours in memory.
-    let slot = |fetch: Fetch| match fetch {
-        Fetch::AlongK => (format!("thread % {depth}u"), format!("thread / {depth}u")),
-        Fetch::Across | Fetch::Quads => (format!("thread / {quads}u"), format!("thread % {quads}u")),
-    };
-    let place = |fetch: Fetch| {
-        let (k, quad) = slot(fetch);
-        format!("({k}) * {quads}u + {quad}")
-    };
-    let fetch = |name: &str, array: &str, [across, along]: [&str; 2], size: &str, fetch: Fetch| {
-        let (k, quad) = slot(fetch);
+    let fetch = |name: &str, array: &str, base: &str, [across, along]: [&str; 2], size: &str, fetch: Fetch| {
+        let across_k = fetch != Fetch::AlongK;
+        let (k, quad) = if name == "left" { shape.left_slot(across_k) } else { shape.right_slot(across_k) };
         let mut text = format!(
-            "fn fetch_{name}(base: u32, start: u32, k0: u32, end: u32, thread: u32) -> vec4<{value}> {{\n    let k = k0 + {k};\n    \
+            "var<private> {base}: u32;\nfn fetch_{name}(start: u32, k0: u32, end: u32, thread: u32) -> vec4<{value}> {{\n    let k = k0 + {k};\n    \
              let at = start + 4u * ({quad});\n    var v = vec4<{value}>();\n    if k >= end {{ return v; }}\n"
         );
-        let _ = writeln!(text, "    let p = base + at * {across} + k * {along};");
+        let _ = writeln!(text, "    let p = {base} + at * {across} + k * {along};");
         if fetch == Fetch::Quads {
             let (load, values) = types::load_quad(dtype, array, "(p >> 2u)", "four");
             let _ = writeln!(text, "    if at < {size} {{ {load} v = vec4<{value}>({}); }}", values.join(", "));
         } else {
-            for (i, lane) in lanes.iter().enumerate() {
+            for (i, lane) in LANES.iter().enumerate() {
                 let load = types::load(dtype, array, "q");
                 let _ = writeln!(text, "    if at + {i}u < {size} {{ let q = p + {i}u * {across}; v.{lane} = {load}; }}");
             }
@@ -156,26 +120,94 @@ fn tiled(shape: Shape, lhs: Fetch, rhs: Fetch, dtype: DType, addresses: &str) ->
         text.push_str("    return v;\n}\n");
         text
     };
-    let words = [("DOWN", 10), ("ACROSS", 11), ("MATRICES", 9), ("SPLITS", 12), ("SPLIT_LENGTH", 13)];
+    let mut operands = fetch("left", "lhs", "lhs_base", ["LHS_ROW", "LHS_K"], "ROWS", lhs);
+    operands.push_str(&fetch("right", "rhs", "rhs_base", ["RHS_COLUMN", "RHS_K"], "COLUMNS", rhs));
+    operands.push_str("fn row_part(matrix: u32, row: u32) -> u32 { return (matrix * ROWS + row) * COLUMNS; }\n");
+    operands.push_str("fn column_part(column: u32) -> u32 { return column; }\n");
+    let setup = format!("{addresses}    lhs_base = a;\n    rhs_base = b;\n");
+    template(shape, value, &operands, [&setup, ""], [lhs != Fetch::AlongK, rhs != Fetch::AlongK])
+}
+
+const LANES: [&str; 4] = ["x", "y", "z", "w"];
+
+impl Shape {
+    /// Which group of the left operand's tile a thread carries: its k within the tile, and its number across. Neighbouring threads take neighbours across,
+    /// or along k.
+    pub(crate) fn left_slot(self, across: bool) -> (String, String) {
+        self.slot(self.tall() / 4, across)
+    }
+
+    /// As [`Shape::left_slot`], of the right operand.
+    pub(crate) fn right_slot(self, across: bool) -> (String, String) {
+        self.slot(self.wide() / 4, across)
+    }
+
+    fn slot(self, quads: usize, across: bool) -> (String, String) {
+        let depth = self.depth();
+        match across {
+            true => (format!("thread / {quads}u"), format!("thread % {quads}u")),
+            false => (format!("thread % {depth}u"), format!("thread / {depth}u")),
+        }
+    }
+}
+
+/// The template with its holes filled and its loops over a thread's results unrolled, since accumulators in an array would not stay in registers
+/// everywhere. `across` says for each operand which neighbours threads take: see [`Shape::slot`].
+pub(crate) fn template(shape: Shape, value: &str, operands: &str, [setup, ahead]: [&str; 2], across: [bool; 2]) -> String {
+    let (part, depth, side) = (shape.part(), shape.depth(), shape.wide() / shape.part());
+    let [tall, wide] = [shape.tall() / 4, shape.wide() / 4];
+    let (mut accumulators, mut products, mut results) = (String::new(), String::new(), String::new());
+    for i in 0..part {
+        for q in 0..part / 4 {
+            let _ = writeln!(accumulators, "    var s{i}_{q} = vec4<{value}>();");
+        }
+    }
+    for q in 0..part / 4 {
+        let _ = writeln!(products, "            let l{q} = left[k * {tall}u + row / 4u + {q}u];");
+        let _ = writeln!(products, "            let r{q} = right[k * {wide}u + column / 4u + {q}u];");
+    }
+    for i in 0..part {
+        for q in 0..part / 4 {
+            let _ = writeln!(products, "            s{i}_{q} += l{}.{} * r{q};", i / 4, LANES[i % 4]);
+        }
+    }
+    for j in 0..part {
+        let _ = writeln!(results, "    let c{j} = column_part(column0 + column + {j}u);");
+    }
+    for i in 0..part {
+        let _ = writeln!(results, "    if row0 + row + {i}u < ROWS {{\n        let p = first + row_part(matrix, row0 + row + {i}u);");
+        for j in 0..part {
+            let _ = writeln!(results, "        if column0 + column + {j}u < COLUMNS {{ out[p + c{j}] = s{i}_{}.{}; }}", j / 4, LANES[j % 4]);
+        }
+        results.push_str("    }\n");
+    }
+    let place = |(k, quad): (String, String), quads: usize| format!("({k}) * {quads}u + {quad}");
+    // Where the left operand has fewer groups than there are threads, the others carry nothing.
+    let groups = tall * depth;
+    let store = format!("left[{}] = next_left;", place(shape.left_slot(across[0]), tall));
+    let store = if groups < TILED_THREADS { format!("if thread < {groups}u {{ {store} }}") } else { store };
+    let words = [("DOWN", 10), ("ACROSS", 11), ("MATRICES", 9), ("SPLITS", 12), ("SPLIT_LENGTH", 13), ("ROWS", 0), ("INNER", 1), ("COLUMNS", 2)];
     let template = include_str!("tiled.wgsl")
         .lines()
         .filter(|line| !line.starts_with("//"))
         .collect::<Vec<_>>()
         .join("\n")
-        .replace("FETCH_LEFT", &fetch("left", "lhs", ["LHS_ROW", "LHS_K"], "ROWS", lhs))
-        .replace("FETCH_RIGHT", &fetch("right", "rhs", ["RHS_COLUMN", "RHS_K"], "COLUMNS", rhs))
-        .replace("LEFT_SLOT", &place(lhs))
-        .replace("RIGHT_SLOT", &place(rhs))
+        .replace("OPERANDS", operands)
+        .replace("STORE_LEFT", &store)
+        .replace("LEFT_GROUPS", &groups.to_string())
+        .replace("RIGHT_SLOT", &place(shape.right_slot(across[1]), wide))
+        .replace("AHEAD", ahead)
         .replace("MAIN", &wide::main(TILED_THREADS))
-        .replace("ADDRESSES", addresses)
+        .replace("SETUP", setup)
         .replace("ACCUMULATORS", &accumulators)
         .replace("PRODUCTS", &products)
         .replace("RESULTS", &results)
-        .replace("EDGE", &edge.to_string())
+        .replace("TALL", &shape.tall().to_string())
+        .replace("WIDE", &shape.wide().to_string())
         .replace("SIDE", &side.to_string())
         .replace("PART", &part.to_string())
         .replace("DEPTH", &depth.to_string())
         .replace("VALUE", value);
     // The longer name first: one begins with the other.
-    words.iter().rev().fold(template, |text, (word, at)| text.replace(word, &generator::param(*at))) + "\n"
+    words[..5].iter().rev().chain(&words[5..]).fold(template, |text, (word, at)| text.replace(word, &generator::param(*at))) + "\n"
 }

@@ -1,0 +1,102 @@
+//! Row A46: convolutions and poolings larger than a tile, with their gradients, against the oracle.
+
+mod common;
+
+use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, Window, random};
+
+/// One convolution: x, weight, window.
+struct Case {
+    x: &'static [usize],
+    weight: &'static [usize],
+    window: Window,
+}
+
+fn cases() -> Vec<Case> {
+    let case = |x, weight, window| Case { x, weight, window };
+    vec![
+        case(&[2, 3, 9, 11], &[20, 3, 3, 3], Window::new(2).padding(1)),
+        case(&[1, 5, 12, 7], &[70, 5, 3, 2], Window::new(2).stride(2).padding(1)),
+        case(&[2, 8, 10, 10], &[16, 4, 3, 3], Window::new(2).dilation(2).groups(2)),
+        case(&[2, 6, 8, 8], &[6, 1, 3, 3], Window::new(2).padding(1).groups(6)),
+        case(&[3, 4, 40], &[9, 4, 5], Window::new(1).stride(3).padding(2)),
+        case(&[1, 2, 5, 6, 7], &[8, 2, 2, 3, 2], Window::new(3).stride(2).padding(1)),
+        case(&[2, 100, 4, 4], &[130, 100, 1, 1], Window::new(2)),
+    ]
+}
+
+fn numbers(shape: &[usize], dtype: DType, device: &DeviceRef) -> Result<Tensor> {
+    Tensor::randint(-3, 4, shape, DType::I32, device)?.cast(dtype)
+}
+
+/// Result and both gradients on `device`; operands transposed in memory if `turned`.
+fn results(case: &Case, dtype: DType, turned: bool, device: &DeviceRef) -> Result<[Vec<f64>; 3]> {
+    random::with_seed(11, || {
+        let make = |shape: &[usize]| {
+            let x = numbers(shape, dtype, device)?;
+            if turned { x.transpose(1, -1)?.contiguous()?.transpose(1, -1) } else { Ok(x) }
+        };
+        let (x, w) = (make(case.x)?, make(case.weight)?);
+        let y = x.conv(&w, &case.window)?;
+        let g = make(y.shape())?;
+        let dx = g.conv_transpose(&w, &case.window, &case.x[2..])?;
+        let dw = g.conv_weight_grad(&x, &case.window, w.shape())?;
+        let list = |t: Tensor| t.cast(DType::F64)?.to_vec::<f64>();
+        Ok([list(y)?, list(dx)?, list(dw)?])
+    })
+}
+
+#[test]
+fn a46_convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
+    let Some(gpu) = common::gpu() else { return Ok(()) };
+    let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
+    for (number, case) in cases().iter().enumerate() {
+        for (dtype, turned) in [(DType::F32, false), (DType::F32, true), (DType::BF16, false)] {
+            // Whole numbers: sums are exact in f32, and rounded once to 16 bits.
+            let (got, expected) = (results(case, dtype, turned, &gpu)?, results(case, dtype, turned, &oracle)?);
+            for (name, (g, e)) in ["result", "gradient of x", "gradient of the weight"].iter().zip(got.iter().zip(&expected)) {
+                assert!(g == e, "{name} of case {number} in {dtype}, turned {turned}");
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a35_a_convolution_of_another_size_compiles_nothing() -> Result<()> {
+    let Some(gpu) = common::gpu() else { return Ok(()) };
+    let conv = |n: usize, c: usize, size: usize, window: Window| -> Result<()> {
+        let (x, w) = (Tensor::ones((n, c, size, size), DType::F32, &gpu)?, Tensor::ones((16, c, 3, 3), DType::F32, &gpu)?);
+        x.conv(&w, &window)?.to_bytes()?;
+        Ok(())
+    };
+    conv(1, 3, 10, Window::new(2).padding(1))?;
+    let compiled = gpu.counters().compiles;
+    conv(4, 5, 13, Window::new(2).stride(2).dilation(2))?;
+    assert_eq!(gpu.counters().compiles, compiled);
+    Ok(())
+}
+
+#[test]
+fn a19_pooling_finds_values_and_positions() -> Result<()> {
+    let Some(gpu) = common::gpu() else { return Ok(()) };
+    let oracle = Reference::new() as DeviceRef;
+    let windows =
+        [(vec![2, 2], Window::new(2).stride(2)), (vec![3, 2], Window::new(2).padding(1)), (vec![3, 3], Window::new(2).stride(2).dilation(2))];
+    for dtype in [DType::F32, DType::F16, DType::I16] {
+        for (size, window) in &windows {
+            let run = |device: &DeviceRef| {
+                random::with_seed(2, || {
+                    let x = numbers(&[3, 5, 19, 14], dtype, device)?.transpose(0, 1)?;
+                    let (values, positions) = x.max_pool_indices(size, window)?;
+                    Ok::<_, teeny_core::Error>((values.to_scalars()?, positions.to_vec::<i32>()?))
+                })
+            };
+            assert!(run(&(gpu.clone() as DeviceRef))? == run(&oracle)?, "{dtype} {size:?}");
+        }
+    }
+    let nan = Tensor::new([[1.0f32, f32::NAN, 3.0, f32::NAN]], &gpu)?.reshape((1, 1, 2, 2))?;
+    let (value, position) = nan.max_pool_indices(&[2, 2], &Window::new(2))?;
+    assert!(value.item::<f32>()?.is_nan());
+    assert_eq!(position.item::<i32>()?, 1);
+    Ok(())
+}
