@@ -126,14 +126,20 @@ impl Device for Wgpu {
     }
 
     fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.normalise(norm, x, None, weight, bias, eps)
     }
 
     fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        let _work = self.describe(&[x, g], x.shape(), x.dtype(), 0);
         self.normalise(norm, x, Some(g), weight, None, eps)
     }
 
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        let [_, keys, hs, hv] = inputs.sizes();
+        let shape = inputs.q.shape().with_size(inputs.q.ndim() - 1, hv);
+        let flops = 2 * (shape.numel() / hv.max(1) * keys * (hs + hv)) as u64;
+        let _work = self.describe(&[inputs.q, inputs.k, inputs.v], &shape, inputs.q.dtype(), flops);
         if let Some(results) = self.attention_forward(inputs)? {
             return Ok(results);
         }
@@ -149,6 +155,7 @@ impl Device for Wgpu {
         g: &Tensor,
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
+        let _work = self.describe(&[inputs.q, inputs.k, inputs.v, g], inputs.q.shape(), inputs.q.dtype(), 0);
         if let Some(grads) = self.attention_backward(inputs, y, lse, g, needs)? {
             return Ok(grads);
         }

@@ -51,6 +51,40 @@ fn a35_one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
 }
 
 #[test]
+fn a35_each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
+    type Op = fn(&Tensor, &Tensor) -> teeny_core::Result<Tensor>;
+    let families: [(&str, Op); 7] = [
+        ("elementwise", |x, _| x.exp()),
+        ("reduce", |x, _| x.sum(1)),
+        ("reduce a kernel", |x, _| x.logsumexp(1)),
+        ("matmul", |x, _| x.matmul(&x.t()?)),
+        ("softmax", |x, _| x.softmax(1)),
+        ("gather", |x, index| x.gather(0, index)),
+        ("scan", |x, _| x.cumsum(1)),
+    ];
+    for (name, op) in families {
+        let Some(gpu) = gpu() else { return };
+        let tensors = |shape: (usize, usize)| {
+            let (rows, columns) = shape;
+            let x = Tensor::from_vec((0..rows * columns).map(|i| i as f32 * 0.01).collect::<Vec<_>>(), shape, &gpu).unwrap();
+            (x, Tensor::from_vec(vec![1i32; rows * columns], shape, &gpu).unwrap())
+        };
+        let (x, index) = tensors((64, 128));
+        let (y, other) = tensors((56, 136)); // small enough for the same tiles
+        op(&x, &index).unwrap();
+        let once = gpu.counters();
+        assert!(once.compiles >= 1, "{name}");
+        for _ in 0..100 {
+            op(&x, &index).unwrap();
+        }
+        op(&y, &other).unwrap();
+        let after = gpu.counters();
+        assert_eq!(after.compiles, once.compiles, "{name}: identical calls and a new shape of the same rank compile nothing");
+        assert_eq!(after.dispatches - once.dispatches, 101 * once.dispatches, "{name}");
+    }
+}
+
+#[test]
 fn a42_memory_is_reused_and_counted_exactly() {
     let Some(gpu) = gpu() else { return };
     let step = || {
