@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! Store::save, load, load_from     weights by name                       here, mapping
+//! Checkpoint                       everything a run is resumed from      checkpoint    parts: stateful
 //! Archive, write                   safetensors                           archive
 //! ```
 //!
@@ -9,11 +10,13 @@
 //! been held against the bytes that are there.
 
 mod archive;
+mod checkpoint;
 mod mapping;
 mod misfits;
 mod stateful;
 
 pub use archive::{Archive, Entry, write};
+pub use checkpoint::Checkpoint;
 pub use mapping::{Loaded, Mapping, TensorSource};
 pub(crate) use misfits::Misfits;
 pub use stateful::{Position, Random, State, Stateful};
