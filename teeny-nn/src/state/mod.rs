@@ -4,6 +4,8 @@
 //! Store::save, load, load_from     weights by name                       here, mapping
 //! Checkpoint                       everything a run is resumed from      checkpoint    parts: stateful
 //! Archive, write                   safetensors                           archive
+//! npz::read, write                 NumPy's archives                      npz, zip
+//! pt::read                         PyTorch's files, without running any  pt, pickle, zip
 //! ```
 //!
 //! [`teeny_core::file`] knows how to put a file in another's place without ever losing both. No reader believes a header before it has
@@ -13,7 +15,11 @@ mod archive;
 mod checkpoint;
 mod mapping;
 mod misfits;
+pub mod npz;
+mod pickle;
+pub mod pt;
 mod stateful;
+mod zip;
 
 pub use archive::{Archive, Entry, write};
 pub use checkpoint::Checkpoint;
