@@ -188,6 +188,36 @@ fn a54_damaged_pickles_in_sound_archives_are_errors() {
     fuzz("pickle", PICKLE, 20_000, BY_THE_WAY, |bytes| read(bytes).map(|_| ()));
 }
 
+/// [`archive`] as it is for files beyond 4 GiB: sizes and positions are in extra fields, and the directory's place in a record of its own.
+fn wide_archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
+    let (mut file, mut directory) = (Vec::new(), Vec::new());
+    for (name, content) in [("a/data.pkl", pickle), ("a/data/0", storage)] {
+        let mut crc = flate2::Crc::new();
+        crc.update(content);
+        let extra =
+            [&b"XX\x01\0\x07\x01\0\x18\0"[..], &[content.len() as u64, content.len() as u64, file.len() as u64].map(u64::to_le_bytes).concat()]
+                .concat();
+        let head = [&[45, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &[0xff; 8], &(name.len() as u16).to_le_bytes()].concat();
+        let size = (extra.len() as u16).to_le_bytes();
+        directory.extend([b"PK\x01\x02\x2d\0", &head[..], &size, &[0; 10], &[0xff; 4], name.as_bytes(), &extra].concat());
+        file.extend([b"PK\x03\x04", &head[..], &[0, 0], name.as_bytes(), content].concat());
+    }
+    let (at, record) = (file.len() as u64, (file.len() + directory.len()) as u64);
+    let numbers = [2, 2, directory.len() as u64, at].map(u64::to_le_bytes).concat();
+    let record_64 = [b"PK\x06\x06", &44u64.to_le_bytes()[..], &[45, 0, 45, 0], &[0; 8], &numbers].concat();
+    let locator = [b"PK\x06\x07", &[0; 4][..], &record.to_le_bytes(), &[1, 0, 0, 0]].concat();
+    [file, directory, record_64, locator, b"PK\x05\x06\0\0\0\0".to_vec(), vec![0xff; 12], vec![0, 0]].concat()
+}
+
+#[test]
+fn a54_archives_with_64_bit_sizes_are_read_and_damaged_ones_are_errors() {
+    let storage: Vec<u8> = (0..6).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let good = wide_archive(PICKLE, &storage);
+    let w = pt::from_bytes(&good, &device()).unwrap().tensors.remove("w").unwrap();
+    assert_eq!(values(&w), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    fuzz("zip64", &good, 4000, BY_THE_WAY, |bytes| pt::from_bytes(bytes, &device()).map(|_| ()));
+}
+
 #[test]
 fn a54_pickles_made_to_harm_are_errors() {
     let refusal = |pickle: &[u8]| pt::from_bytes(&archive(pickle, &[0; 24]), &device()).unwrap_err().to_string();

@@ -11,8 +11,9 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 /// v ← beta2 v + (1 - beta2) g²           w ← w - step m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 ///
-/// Weight decay is added to the gradient by [`Adam::new`], and taken from the parameter (`w ← w (1 - lr weight_decay)`) by
-/// [`Adam::decoupled`], which is AdamW. Equivalent: `torch.optim.Adam`, `torch.optim.AdamW`.
+/// With [`Adam::amsgrad`], the divisor is the largest `sqrt(v)` so far. Weight decay is added to the gradient by [`Adam::new`], and taken
+/// from the parameter (`w ← w (1 - lr weight_decay)`) by [`Adam::decoupled`], which is AdamW. Equivalent: `torch.optim.Adam`,
+/// `torch.optim.AdamW`.
 ///
 /// Source: Kingma & Ba 2014, arXiv:1412.6980; Loshchilov & Hutter 2017, arXiv:1711.05101.
 ///

@@ -95,6 +95,11 @@ impl Ledger {
         &self.params
     }
 
+    /// Sets the weight decay of parameters whose group has none of its own.
+    pub fn set_weight_decay(&mut self, weight_decay: f64) {
+        self.weight_decay = weight_decay;
+    }
+
     /// Treats the parameters that `chosen` picks as `group` says; what a later group says counts.
     pub fn group(&mut self, chosen: impl Fn(&Param) -> bool, group: Group) {
         for (row, _) in self.rows.iter_mut().zip(&self.params).filter(|(_, param)| chosen(param)) {
@@ -218,7 +223,9 @@ impl Ledger {
                 }
                 None => None,
             };
-            let master = find("master", false)?.map(|copy| Master { value: copy, rounded: value.clone() });
+            // where none are kept, a copy is unknown and reported: going on without it would be another run
+            let master = if self.master_weights { find("master", false)? } else { None };
+            let master = master.map(|copy| Master { value: copy, rounded: value.clone() });
             rows.push(Row { group: row.group, memory, master });
         }
         unknown.into_iter().for_each(|name| misfits.unknown(name));

@@ -40,6 +40,43 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 /// A rule that turns a parameter and its gradient into the next parameter. What it keeps is in its [`Ledger`]; [`Stateful`] saves that.
+///
+/// # Example
+/// An optimizer of your own: steps of equal size in the direction of a velocity (signSGD with momentum, Bernstein et al. 2018).
+/// ```
+/// use teeny_core::{Result, Tensor};
+/// use teeny_nn::optim::{Ledger, Optimizer};
+///
+/// struct SignSgd(Ledger);
+///
+/// impl Optimizer for SignSgd {
+///     fn ledger(&self) -> &Ledger {
+///         &self.0
+///     }
+///     fn ledger_mut(&mut self) -> &mut Ledger {
+///         &mut self.0
+///     }
+///     fn slots(&self) -> &'static [&'static str] {
+///         &["velocity"]
+///     }
+///     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+///         let ([velocity], _steps) = self.0.recall(i, value)?;
+///         let velocity = velocity.mul(0.9)?.add(&gradient.mul(0.1)?)?;
+///         let value = value.sub(&velocity.sign()?.mul(self.0.lr_of(i))?)?;
+///         self.0.remember(i, [velocity]);
+///         Ok(value)
+///     }
+/// }
+/// # use teeny_nn::{Init, Store, state::Stateful};
+/// # fn main() -> Result<()> {
+/// # let store = Store::new(&teeny_nn::device("cpu")?);
+/// # store.root().param("w", (2,), Init::ZEROS)?;
+/// let mut optimizer = SignSgd(Ledger::new(store.trainable(), 0.5));
+/// optimizer.step_by(&mut |param| Tensor::new([3.0f32, -7.0], &param.value()))?;
+/// assert_eq!(store.get("w")?.value().to_vec::<f32>()?, [-0.5, 0.5]);
+/// assert!(optimizer.state()?.tensors.contains_key("w.velocity"));
+/// # Ok(()) }
+/// ```
 pub trait Optimizer {
     /// What is kept of each parameter.
     fn ledger(&self) -> &Ledger;
@@ -129,7 +166,7 @@ macro_rules! settings {
     () => {
         /// How strongly parameters are pulled towards 0.
         pub fn weight_decay(mut self, weight_decay: f64) -> Self {
-            self.ledger.weight_decay = weight_decay;
+            self.ledger.set_weight_decay(weight_decay);
             self
         }
 
