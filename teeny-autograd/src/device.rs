@@ -11,8 +11,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
-    StorageRef, Tensor, ToDevice, Window,
+    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp,
+    ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
 };
 
 /// A device that records operations on tensors that require gradients. Everything is computed by the device it wraps, which may be another
@@ -175,6 +175,12 @@ impl Device for Autograd {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         rules::softmax::log_softmax_grad(self, y, g, axis)
     }
+    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        rules::norm::norm(self, norm, x, weight, bias, eps)
+    }
+    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        rules::norm::norm_grad(self, norm, x, weight, g, eps)
+    }
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
         rules::conv::conv(self, x, weight, window)
     }
@@ -192,5 +198,18 @@ impl Device for Autograd {
     }
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
         rules::pool::avg_pool(self, x, size, window)
+    }
+    fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        rules::attention::attention(self, inputs)
+    }
+    fn attention_grad(
+        &self,
+        inputs: &AttentionInputs<'_>,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
+        rules::attention::attention_grad(self, inputs, y, lse, g, needs)
     }
 }

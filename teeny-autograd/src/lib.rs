@@ -39,6 +39,8 @@
 
 mod adjoint;
 mod backward;
+#[cfg(feature = "conformance")]
+pub mod cases;
 mod check;
 mod checkpoint;
 mod cuts;

@@ -2,7 +2,7 @@
 //!
 //! Everything here is written with public `Tensor` operations, so it runs on any device, and on an autograd device records its own gradient.
 
-use crate::device::{Device, ReduceOp, Window};
+use crate::device::{Device, Norm, ReduceOp, Window};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
@@ -14,7 +14,7 @@ use crate::tensor::{Tensor, map};
 use std::sync::Arc;
 
 /// The storage of a result that must be row-major and nobody else's.
-fn finish(x: Tensor) -> Result<StorageRef> {
+pub(crate) fn finish(x: Tensor) -> Result<StorageRef> {
     let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
     Ok(if whole { x.storage().clone() } else { x.copy()?.storage().clone() })
 }
@@ -94,6 +94,46 @@ pub(crate) fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<St
     widened(&[y, g], |t| {
         let sum = t[1].sum_keepdim(axis)?;
         map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
+    })
+}
+
+/// `x` along its last axis without its mean (or as it is), and the reciprocal of its deviation (or root mean square).
+fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
+    let centred = match norm {
+        Norm::Layer => x.sub(&x.mean_keepdim(-1)?)?,
+        Norm::Rms => x.clone(),
+    };
+    let scale = centred.square()?.mean_keepdim(-1)?.add(eps)?.rsqrt()?; // (.., 1)
+    Ok((centred, scale))
+}
+
+pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
+    widened(&tensors, |t| {
+        let (centred, scale) = standard(norm, &t[0], eps)?;
+        match t {
+            [_, w, b] => map([&centred, &scale, w, b], |[x, s, w, b]| x * s * w + b),
+            [_, w] => map([&centred, &scale, w], |[x, s, w]| x * s * w),
+            _ => centred.mul(&scale),
+        }
+    })
+}
+
+/// [`Device::norm_grad`]: with `h` the normalised values and `u = g weight`, `scale (u - mean(u) - h mean(u h))`, without `mean(u)` for [`Norm::Rms`].
+///
+/// # Errors
+/// If the device fails.
+pub fn norm_grad(norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
+    widened(&tensors, |t| {
+        let (centred, scale) = standard(norm, &t[0], eps)?;
+        let h = centred.mul(&scale)?;
+        let u = if let [_, g, w] = t { g.mul(w)? } else { t[1].clone() };
+        let along = u.mul(&h)?.mean_keepdim(-1)?;
+        match norm {
+            Norm::Layer => map([&u, &h, &along, &scale, &u.mean_keepdim(-1)?], |[u, h, a, s, m]| s * (u - m - h * a)),
+            Norm::Rms => map([&u, &h, &along, &scale], |[u, h, a, s]| s * (u - h * a)),
+        }
     })
 }
 

@@ -6,6 +6,7 @@
 //! A third-party backend writes the required methods (about a dozen); the provided ones are made of them and may be overridden by faster ones.
 //! A *wrapper* (autograd, tracing, checking) is a device that holds a device; see [`Device::inner`] and [`Device::wrap`].
 
+use crate::attention::AttentionInputs;
 use crate::definition;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -108,6 +109,15 @@ pub enum ScatterMode {
     Max,
     /// Keeps the smaller; NaN wins.
     Min,
+}
+
+/// What a normalisation divides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Norm {
+    /// `(x - mean) / sqrt(variance + eps)`: layer normalisation.
+    Layer,
+    /// `x / sqrt(mean(x^2) + eps)`: root mean square normalisation.
+    Rms,
 }
 
 /// Geometry of a convolution or a pooling over the last `ndim` axes: one entry per spatial axis.
@@ -292,6 +302,17 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         definition::log_softmax_grad(y, g, axis)
     }
 
+    /// Normalises `x` along its last axis, then multiplies by `weight` and adds `bias` (both of that axis' length; a bias only beside a weight). One float
+    /// type. The variance is that of all elements, without correction.
+    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        definition::norm(norm, x, weight, bias, eps)
+    }
+
+    /// The gradient of [`Device::norm`] for `x`.
+    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        definition::norm_grad(norm, x, weight, g, eps)
+    }
+
     /// Convolution (cross-correlation): x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..); both of one float type.
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
         definition::conv(x, weight, window)
@@ -321,6 +342,28 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// The mean of every window of `size`, padding counted as zeros, over the last `size.len()` axes.
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
         definition::avg_pool(x, size, window)
+    }
+
+    /// Scaled dot-product attention: y (.., T, hv) of the operands' type, and the logsumexp of each query's scores (.., T) in the type they are computed
+    /// in (f32, or f64 for f64), -inf for a query that sees no key; its y is 0. See [`crate::attention`].
+    fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        let (y, lse) = inputs.composed()?;
+        Ok((definition::finish(y)?, definition::finish(lse)?))
+    }
+
+    /// The gradients of [`Device::attention`]'s y for q, k and v, from that of y, `g`, and from what the forward pass gave: `None` where `needs` asks for
+    /// none.
+    fn attention_grad(
+        &self,
+        inputs: &AttentionInputs<'_>,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
+        let [q, k, v] = inputs.composed_grad(Some((y, lse)), g, needs)?;
+        let finish = |x: Option<Tensor>| x.map(definition::finish).transpose();
+        Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 }
 

@@ -12,6 +12,7 @@
 //! feature `conformance` holds other devices against it.
 #![forbid(unsafe_code)]
 
+pub mod attention;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod context;
@@ -33,7 +34,8 @@ mod shape;
 pub mod storage;
 mod tensor;
 
-pub use device::{Device, DeviceInfo, DeviceRef, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
+pub use attention::{Attention, AttentionInputs};
+pub use device::{Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};

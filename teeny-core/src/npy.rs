@@ -88,9 +88,10 @@ impl Tensor {
             sizes.reverse();
         }
         let shape = Shape::new(&sizes)?;
-        let want = shape.numel() * dtype.size();
-        if data.len() != want {
-            return Err(Error::format(format!("the header promises {shape} of {dtype}, {want} bytes; the file holds {}", data.len())));
+        let want = shape.numel().checked_mul(dtype.size());
+        if want != Some(data.len()) {
+            let want = want.map_or("too many bytes".to_string(), |n| format!("{n} bytes"));
+            return Err(Error::format(format!("the header promises {shape} of {dtype}, {want}; the file holds {}", data.len())));
         }
         let mut data = data.to_vec();
         if swapped {

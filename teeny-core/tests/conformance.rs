@@ -1,8 +1,9 @@
 //! The suite on the oracle itself: every case must be legal, quick, and agree with its own repetition.
 #![cfg(feature = "conformance")]
 
+use std::time::{Duration, Instant};
 use teeny_core::Reference;
-use teeny_core::conformance::{self, Cell};
+use teeny_core::conformance::{self, Cell, Suite};
 
 #[test]
 fn the_oracle_agrees_with_itself_in_every_case() {
@@ -14,6 +15,20 @@ fn the_oracle_agrees_with_itself_in_every_case() {
     assert_eq!(defined("cast"), Some(13));
     assert_eq!(defined("add"), Some(13));
     assert_eq!(defined("softmax"), Some(4));
+}
+
+#[test]
+fn a_sample_touches_every_family_and_ends_in_time() {
+    let start = Instant::now();
+    let report = Suite::new(&Reference::new()).within(Duration::from_millis(300)).run();
+    assert!(report.passed() && start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(report.cases() > 50 && report.cases() < 100_000, "{}", report.cases());
+    for op in ["sum", "matmul", "gather"] {
+        assert!(report.rows().iter().any(|(name, _)| name.contains(op)), "{report}");
+    }
+    let all = Suite::new(&Reference::new()).only("matmul");
+    let (sample, all) = (Suite::new(&Reference::new()).only("matmul").within(Duration::from_secs(600)).run(), all.run());
+    assert_eq!(sample.cases(), all.cases(), "with time enough a sample is the whole");
 }
 
 #[test]

@@ -263,7 +263,7 @@ fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
                     let swapped = x.transpose(a as isize, b as isize).unwrap().copy().unwrap();
                     let turned = swapped.to(&device).unwrap().transpose(a as isize, b as isize).unwrap();
                     let what = format!("{dtype} {shape:?} axes {a} and {b}");
-                    same(&turned.add(&straight.to(&device).unwrap()).unwrap(), &x.add(&straight).unwrap(), 0.0, &what);
+                    same(&turned.add(straight.to(&device).unwrap()).unwrap(), &x.add(&straight).unwrap(), 0.0, &what);
                     same(&turned.mul(&turned).unwrap(), &x.mul(&x).unwrap(), 0.0, &what);
                     same(&turned.copy().unwrap(), &x, 0.0, &what);
                 }

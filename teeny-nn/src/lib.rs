@@ -5,9 +5,10 @@
 //! Store            parameters by name              store     init draws their first values
 //! Module           forward: Linear, Conv2d, ..     module linear conv dropout
 //! cross_entropy    what to make small              loss/
-//! Sgd, Adam        gradients → new parameters      optim/    one kernel per update
+//! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
+//! Schedule         learning rates by step          schedule
 //! DataLoader       batches                         data/
-//! Store::save      safetensors                     state/
+//! Store::save      safetensors, .npz, .pt          state/    Checkpoint: a whole run in one file
 //! ```
 //!
 //! Everything is written with `teeny_core::Tensor` methods and knows no backend but by name. A parameter's value is immutable like any
@@ -23,6 +24,7 @@ mod linear;
 pub mod loss;
 mod module;
 pub mod optim;
+mod schedule;
 pub mod state;
 mod store;
 mod track;
@@ -34,6 +36,7 @@ pub use dropout::Dropout;
 pub use init::Init;
 pub use linear::Linear;
 pub use module::{Activation, Flatten, Module, Sequential};
+pub use schedule::{Plateau, Schedule};
 pub use store::{Param, Path, Store};
 
 /// The README's program must compile and run.

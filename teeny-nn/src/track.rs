@@ -1,7 +1,7 @@
 //! What the rest of the crate asks of automatic differentiation, in one place.
 
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::{Result, Tensor};
+use teeny_core::{DeviceRef, Result, Tensor};
 
 /// `x` as a leaf that gradients are computed for and messages call `name`; `x` itself on a device that only computes.
 pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
@@ -14,4 +14,9 @@ pub(crate) fn below(x: &Tensor) -> Result<Tensor> {
         Some(inner) if x.device().as_any().is::<Autograd>() => x.to(inner),
         _ => Ok(x.clone()),
     }
+}
+
+/// The device below autograd, where values have no history; `device` itself if it only computes.
+pub(crate) fn device_below(device: &DeviceRef) -> &DeviceRef {
+    device.inner().filter(|_| device.as_any().is::<Autograd>()).unwrap_or(device)
 }

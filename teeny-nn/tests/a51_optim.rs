@@ -7,24 +7,51 @@ use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Optimizer, Sgd};
+use teeny_nn::optim::{Adagrad, Adam, Lamb, Lars, Muon, Optimizer, RmsProp, Sgd, newton_schulz};
 use teeny_nn::{Init, Param, Store};
 
 fn golden() -> Value {
     parse(include_str!("golden/optim.json"))
 }
 
-fn optimizer(run: &Value, params: Vec<Param>) -> Box<dyn Optimizer> {
+/// What the golden run used; for Muon also the AdamW that takes what is no matrix.
+fn optimizers(run: &Value, params: Vec<Param>) -> Vec<Box<dyn Optimizer>> {
     let options = &run["options"];
     let or = |name: &str, default: f64| options[name].as_f64().unwrap_or(default);
-    let lr = or("lr", f64::NAN);
-    if run["optimizer"] == "sgd" {
-        let sgd = Sgd::new(params, lr).momentum(or("momentum", 0.0)).dampening(or("dampening", 0.0));
-        return Box::new(sgd.weight_decay(or("weight_decay", 0.0)).nesterov(options["nesterov"] == true));
-    }
-    let (adam, decay) = if run["optimizer"] == "adam" { (Adam::new(params, lr), 0.0) } else { (Adam::decoupled(params, lr), 0.01) };
+    let is = |name: &str| options[name] == true;
     let betas = options["betas"].as_array().map_or(vec![0.9, 0.999], |_| numbers(&options["betas"]));
-    Box::new(adam.betas(betas[0], betas[1]).eps(or("eps", 1e-8)).weight_decay(or("weight_decay", decay)))
+    let lr = or("lr", f64::NAN);
+    let one: Box<dyn Optimizer> = match run["optimizer"].as_str().expect("a name") {
+        "sgd" => {
+            let sgd = Sgd::new(params, lr).momentum(or("momentum", 0.0)).dampening(or("dampening", 0.0));
+            Box::new(sgd.weight_decay(or("weight_decay", 0.0)).nesterov(is("nesterov")).maximize(is("maximize")))
+        }
+        name @ ("adam" | "adamw") => {
+            let (adam, decay) = if name == "adam" { (Adam::new(params, lr), 0.0) } else { (Adam::decoupled(params, lr), 0.01) };
+            Box::new(adam.betas(betas[0], betas[1]).eps(or("eps", 1e-8)).weight_decay(or("weight_decay", decay)).amsgrad(is("amsgrad")))
+        }
+        "rmsprop" => {
+            let rms = RmsProp::new(params, lr).alpha(or("alpha", 0.99)).eps(or("eps", 1e-8)).momentum(or("momentum", 0.0));
+            Box::new(rms.centered(is("centered")).weight_decay(or("weight_decay", 0.0)))
+        }
+        "adagrad" => {
+            let adagrad = Adagrad::new(params, lr).lr_decay(or("lr_decay", 0.0)).initial(or("initial_accumulator_value", 0.0));
+            Box::new(adagrad.eps(or("eps", 1e-10)).weight_decay(or("weight_decay", 0.0)))
+        }
+        "lamb" => Box::new(Lamb::new(params, lr).betas(betas[0], betas[1]).eps(or("eps", 1e-6)).weight_decay(or("weight_decay", 0.01))),
+        "lars" => {
+            let lars = Lars::new(params, lr).momentum(or("momentum", 0.9)).coefficient(or("coefficient", 0.001));
+            Box::new(lars.weight_decay(or("weight_decay", 0.0)))
+        }
+        "muon" => {
+            let (matrices, rest): (Vec<_>, Vec<_>) = params.into_iter().partition(|p| p.value().ndim() == 2);
+            let muon = Muon::new(matrices, lr).unwrap().momentum(or("momentum", 0.95)).weight_decay(or("weight_decay", 0.1));
+            let muon = muon.nesterov(options["nesterov"] != false).steps(or("ns_steps", 5.0) as usize);
+            return vec![Box::new(muon), Box::new(Adam::decoupled(rest, lr / 5.0))];
+        }
+        other => panic!("no optimizer {other}"),
+    };
+    vec![one]
 }
 
 /// Parameters p0, p1, .. with these values.
@@ -63,15 +90,15 @@ fn a51_a_hundred_steps_on_a_quadratic() {
     for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5)] {
         for run in golden["runs"].as_array().unwrap() {
             let store = Store::with_dtype(&device(), dtype);
-            let vector = |name: &str| f64s(numbers(&golden[name]), &[6], store.device()).cast(dtype).unwrap();
+            let vector = |name: &str| f64s(numbers(&golden[name]), &sizes(&run["shape"]), store.device()).cast(dtype).unwrap();
             let (curvature, goal) = (vector("curvature"), vector("goal"));
             let params = params(&store, &[vector("start")]);
-            let mut optimizer = optimizer(run, params.clone());
+            let mut optimizers = optimizers(run, params.clone());
             follow(run, &run["quadratic"], &params, tolerance, || {
                 let distance = params[0].value().sub(&goal)?;
                 let loss = distance.square()?.mul(&curvature)?.sum_all()?.mul(0.5)?;
                 let gradient = distance.mul(&curvature)?;
-                optimizer.step_by(&mut |_| Ok(gradient.clone()))?;
+                optimizers.iter_mut().try_for_each(|o| o.step_by(&mut |_| Ok(gradient.clone())))?;
                 Ok(values(&loss)[0])
             });
         }
@@ -81,20 +108,23 @@ fn a51_a_hundred_steps_on_a_quadratic() {
 #[test]
 fn a51_a_hundred_steps_on_a_network() {
     let golden = golden();
-    // along 100 steps of a network f32 strays: PyTorch's own run in f32 ends 1.8e-4 (loss) and 2.8e-3 (parameters) from its run in f64
-    for (dtype, tolerance) in [(DType::F64, 1e-11), (DType::F32, 3e-3)] {
+    for (dtype, tolerance) in [(DType::F64, 1e-11), (DType::F32, 1e-5)] {
         for run in golden["runs"].as_array().unwrap() {
             let store = Store::with_dtype(&autograd(), dtype);
             let given = |name: &str| tensor(&golden[name], store.device()).cast(dtype).unwrap();
             let x = given("x");
             let targets = ints(&golden["targets"], &[8], store.device());
             let params = params(&store, &["w1", "b1", "w2", "b2"].map(given));
-            let mut optimizer = optimizer(run, params.clone());
-            follow(run, &run["mlp"], &params, tolerance, || {
+            let mut optimizers = optimizers(run, params.clone());
+            // where Adam forgets fast, its divisor comes to be rounding noise, and f32 strays: PyTorch's own run in f32 ends 1.8e-4 (loss)
+            // and 2.8e-3 (parameters) from its run in f64
+            let forgets = dtype == DType::F32 && run["optimizer"].as_str().is_some_and(|o| o.starts_with("adam")) && run["options"]["eps"] == 1e-6;
+            follow(run, &run["mlp"], &params, if forgets { 3e-3 } else { tolerance }, || {
                 let [w1, b1, w2, b2] = [0, 1, 2, 3].map(|i| params[i].value());
                 let h = x.matmul(&w1.t()?)?.add(&b1)?.tanh()?; // (8, 5)
                 let loss = cross_entropy(&h.matmul(&w2.t()?)?.add(&b2)?, &targets)?; // ()
-                optimizer.step(&loss.backward()?)?;
+                let gradients = loss.backward()?;
+                optimizers.iter_mut().try_for_each(|o| o.step(&gradients))?;
                 Ok(values(&loss)[0])
             });
         }
@@ -160,4 +190,62 @@ fn a51_a_missing_gradient_changes_nothing_and_is_named() {
     params[1].set_trainable(false).unwrap();
     sgd.step_by(&mut only_first).unwrap();
     assert_eq!((values(&params[0].value()), values(&params[1].value())), (vec![0.5, 0.5], vec![1.0, 1.0]));
+}
+
+#[test]
+fn a20_newton_schulz_is_pytorchs_without_its_rounding() {
+    for dtype in [DType::F64, DType::F32] {
+        for case in golden()["newton_schulz"].as_array().unwrap() {
+            let x = tensor(&case["x"], &device()).cast(dtype).unwrap();
+            let got = newton_schulz(&x, case["steps"].as_u64().unwrap() as usize).unwrap();
+            let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-5 };
+            assert_close(&values(&got), &numbers(&case["y"]["data"]), tolerance, &x.shape());
+        }
+    }
+    let vector = Tensor::ones((3,), DType::F32, &device()).unwrap();
+    assert!(newton_schulz(&vector, 5).unwrap_err().to_string().contains("not a tensor of shape (3,)"));
+    assert!(newton_schulz(&Tensor::ones((3, 3), DType::I32, &device()).unwrap(), 5).is_err());
+    let zero = Tensor::zeros((3, 2), DType::F32, &device()).unwrap();
+    assert_eq!(values(&newton_schulz(&zero, 5).unwrap()), [0.0; 6]);
+}
+
+#[test]
+fn a20_newton_schulz_brings_singular_values_near_one() {
+    let x = Tensor::randn((20, 12), DType::F64, &device()).unwrap();
+    let y = newton_schulz(&x, 5).unwrap();
+    // five steps leave singular values between about 0.68 and 1.14 (Jordan 2024), so y'y is within 0.6 of the identity in every direction
+    let gram = y.t().unwrap().matmul(&y).unwrap(); // (12, 12)
+    for probe in 0..20 {
+        let v = teeny_core::random::with_seed(probe, || Tensor::randn((12, 1), DType::F64, &gram)).unwrap();
+        let ratio = values(&gram.matmul(&v).unwrap().mul(&v).unwrap().sum_all().unwrap())[0] / values(&v.square().unwrap().sum_all().unwrap())[0];
+        assert!((0.4..1.4).contains(&ratio), "{ratio}");
+    }
+}
+
+#[test]
+fn a51_muon_refuses_what_is_no_matrix_by_name() {
+    let store = Store::new(&device());
+    let tensors = [Tensor::ones((2, 2), DType::F32, store.device()).unwrap(), Tensor::ones((2,), DType::F32, store.device()).unwrap()];
+    let error = Muon::new(params(&store, &tensors), 0.1).err().expect("an error").to_string();
+    assert!(error.starts_with("muon: ") && error.contains("these are none: p1"), "{error}");
+}
+
+#[test]
+fn a48_master_weights_add_up_steps_that_16_bits_lose() {
+    for (masters, moved) in [(false, 0.0), (true, 0.1)] {
+        let store = Store::with_dtype(&device(), DType::BF16);
+        let params = params(&store, &[Tensor::ones((3,), DType::F32, store.device()).unwrap()]);
+        let mut sgd = Sgd::new(params.clone(), 1e-3).master_weights(masters);
+        let one = Tensor::ones((3,), DType::BF16, store.device()).unwrap();
+        for _ in 0..100 {
+            sgd.step_by(&mut |_| Ok(one.clone())).unwrap();
+        }
+        // 0.001 is below half the distance of bf16 numbers under 1 (0.002)
+        assert_close(&values(&params[0].value()), &[1.0 - moved; 3], 4e-3, &masters);
+        // a value put there by somebody else counts
+        params[0].set(&Tensor::full((3,), 5.0, DType::F32, store.device()).unwrap()).unwrap();
+        sgd.set_lr(1.0);
+        sgd.step_by(&mut |_| Ok(one.clone())).unwrap();
+        assert_eq!(values(&params[0].value()), [4.0; 3]);
+    }
 }

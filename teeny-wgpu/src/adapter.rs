@@ -123,12 +123,16 @@ pub struct Options {
     pub memory_budget: Option<u64>,
     /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
     pub shaders: Shaders,
+    /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down; `TEENY_DEBUG=1` does the same and prints each.
+    pub profile: bool,
     /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing natively what a browser would run.
     pub portable: bool,
     /// Which kernels make matrix products.
     pub products: Products,
     /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for trying out what smaller GPUs would do.
     pub max_binding: Option<u64>,
+    /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is usual); likewise.
+    pub max_workgroups: Option<u32>,
 }
 
 impl Default for Options {
@@ -138,9 +142,11 @@ impl Default for Options {
             adapter: Choice::Auto,
             memory_budget: None,
             shaders: if checked { Shaders::Checked } else { Shaders::Trusted },
+            profile: false,
             portable: false,
             products: Products::Auto,
             max_binding: None,
+            max_workgroups: None,
         }
     }
 }
@@ -206,7 +212,8 @@ impl Capabilities {
     pub fn supports(&self, dtype: DType) -> bool {
         match dtype {
             DType::I64 | DType::U64 => self.int64,
-            DType::F64 => self.float64,
+            // The functions of f64 work on its bits.
+            DType::F64 => self.float64 && self.int64,
             _ => true,
         }
     }
@@ -248,9 +255,14 @@ pub(crate) async fn list() -> Vec<Capabilities> {
     found(&instance).await.iter().map(|a| Capabilities::of(a, a.features(), &a.limits())).collect()
 }
 
-/// Opens the adapter that `options` ask for.
-pub(crate) async fn open(options: &Options) -> Result<Opened> {
-    let adapters = found(&instance()?).await;
+/// Opens the adapter that `options` ask for, with the GPU's clock if launches are `timed`.
+pub(crate) async fn open(options: &Options, timed: bool) -> Result<Opened> {
+    open_from(&instance()?, options, timed).await
+}
+
+/// [`open`] among the adapters of `instance`.
+pub(crate) async fn open_from(instance: &wgpu::Instance, options: &Options, timed: bool) -> Result<Opened> {
+    let adapters = found(instance).await;
     let names: Vec<String> = adapters.iter().enumerate().map(|(i, a)| format!("{i}: {}", Capabilities::of(a, a.features(), &a.limits()))).collect();
     let from_env = std::env::var("TEENY_WGPU_ADAPTER").ok().filter(|v| !v.is_empty());
     let choice = match (&options.adapter, from_env) {
@@ -267,14 +279,18 @@ pub(crate) async fn open(options: &Options) -> Result<Opened> {
 
     let optional = wgpu::Features::SHADER_INT64 | wgpu::Features::SHADER_F64 | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
     let features = if options.portable { wgpu::Features::empty() } else { adapter.features() & optional };
+    let clock = if timed { adapter.features() & wgpu::Features::TIMESTAMP_QUERY } else { wgpu::Features::empty() };
     let limits = if options.portable { wgpu::Limits::default() } else { adapter.limits() };
     let mut capabilities = Capabilities::of(adapter, features, &limits);
     if let Some(bytes) = options.max_binding {
         capabilities.max_binding = capabilities.max_binding.min((bytes / 256 * 256).max(256));
     }
+    if let Some(count) = options.max_workgroups {
+        capabilities.max_workgroups = capabilities.max_workgroups.min(count.max(1));
+    }
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("teeny"),
-        required_features: features,
+        required_features: features | clock,
         required_limits: limits,
         experimental_features: wgpu::ExperimentalFeatures::disabled(),
         memory_hints: wgpu::MemoryHints::Performance,

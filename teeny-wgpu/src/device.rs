@@ -6,14 +6,14 @@ use crate::fault::Faults;
 use crate::params::Params;
 use crate::pipeline::{MAX_BINDINGS, Pipelines, Program};
 use crate::pool::{FirstUse, Pool};
+use crate::profile::{self, Described, Profile, Record};
 use crate::storage::Memory;
 use crate::stream::{Part, Stream};
 use crate::transfer::Staging;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Error, Result, StorageRef, Tensor};
+use teeny_core::{DType, Error, Result, Shape, StorageRef, Tensor};
 
 /// A GPU, through wgpu: Vulkan, Metal, DirectX 12 or a browser's WebGPU.
 ///
@@ -39,6 +39,8 @@ pub struct Wgpu {
     pub(crate) faults: Faults,
     pipelines: Pipelines,
     debug: u8,
+    /// Whether launches are measured.
+    profiled: bool,
 }
 
 /// How much work a device was given; for tests and for finding out what a program costs.
@@ -84,15 +86,21 @@ impl Wgpu {
     /// # Errors
     /// As [`Wgpu::with_options`].
     pub async fn new_async(options: &Options) -> Result<Arc<Wgpu>> {
-        let adapter::Opened { device, queue, capabilities } = adapter::open(options).await?;
-        let sticky = Sticky::watch(&device);
         let debug = std::env::var("TEENY_DEBUG").ok().and_then(|v| v.parse().ok()).unwrap_or(0);
+        let opened = adapter::open(options, options.profile || debug >= 1).await?;
+        Ok(Wgpu::over(opened, options, debug))
+    }
+
+    /// The engine on a device of wgpu; `debug` is the level of `TEENY_DEBUG`.
+    pub(crate) fn over(adapter::Opened { device, queue, capabilities }: adapter::Opened, options: &Options, debug: u8) -> Arc<Wgpu> {
+        let sticky = Sticky::watch(&device);
+        let profiled = options.profile || debug >= 1;
         let budget = options.memory_budget.or((capabilities.kind == AdapterKind::Cpu).then_some(4 << 30));
         let pool = Arc::new(Pool::new(device.clone(), &capabilities, budget));
         let pipelines = Pipelines::new(device.clone(), options.shaders, debug);
         let ring = Stream::ring(&device, &pipelines, &capabilities);
-        let stream = Stream::new(device.clone(), queue.clone(), pool.clone(), ring);
-        Ok(Arc::new(Wgpu {
+        let stream = Stream::new(device.clone(), queue.clone(), pool.clone(), ring, profiled.then_some(debug));
+        Arc::new(Wgpu {
             device,
             queue,
             capabilities,
@@ -105,7 +113,8 @@ impl Wgpu {
             faults: Faults::default(),
             pipelines,
             debug,
-        }))
+            profiled,
+        })
     }
 
     /// What each adapter of this machine can do, fast kinds first: the order of [`crate::Choice::Index`].
@@ -218,24 +227,32 @@ impl Wgpu {
         }
         let pipeline = self.pipelines.get(&launch.program, launch.inputs.len(), launch.outputs.len())?;
         let parts: Vec<Part<'_>> = launch.inputs.iter().chain(launch.outputs).copied().collect();
-        if self.debug == 0 {
-            return self.stream.dispatch(&pipeline, launch.program.key.family, &parts, launch.params, launch.groups);
-        }
-        self.traced(launch, &parts, || self.stream.dispatch(&pipeline, launch.program.key.family, &parts, launch.params, launch.groups))
+        let key = &launch.program.key;
+        let op = || teeny_core::context::current().map_or("", |c| c.op);
+        let bytes = || parts.iter().map(|part| part.bytes).sum::<u64>();
+        let _span = tracing::trace_span!("dispatch", op = op(), family = key.family, groups = ?launch.groups, bytes = bytes()).entered();
+        let record = self.profiled.then(|| Record::of(launch));
+        self.stream.dispatch(&pipeline, &parts, launch.params, launch.groups, record)
     }
 
-    /// With `TEENY_DEBUG`: runs the launch alone, waits for it and prints a line.
-    fn traced(&self, launch: &Launch<'_>, parts: &[Part<'_>], run: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.stream.wait()?;
-        let start = Instant::now();
-        run()?;
-        self.stream.wait()?;
-        let micros = start.elapsed().as_secs_f64() * 1e6;
-        let bytes: u64 = parts.iter().map(|p| p.bytes).sum();
-        let op = teeny_core::context::current().map_or("", |c| c.op);
-        let (family, variant, groups) = (launch.program.key.family, &launch.program.key.variant, launch.groups);
-        eprintln!("wgpu {op:14} {family:14} groups {groups:?} variant {variant:x?} {bytes} B {micros:.0} us {:.2} GB/s", bytes as f64 / micros / 1e3);
-        Ok(())
+    /// What the launches were and how long they took, by family of kernels; waits for those under way. Empty but for the compilations unless
+    /// [`Options::profile`] is set or `TEENY_DEBUG` is 1 or more, which also prints the table when the device is dropped.
+    pub fn profile(&self) -> Profile {
+        let compiled = self.pipelines.compiled();
+        self.stream.with_profiler(|profiler| profiler.report(&compiled)).unwrap_or_else(|| profile::unmeasured(&compiled))
+    }
+
+    /// Says for the profile what the launches until the guard's end are for; see [`profile::describe`].
+    pub(crate) fn describe(&self, inputs: &[&Tensor], shape: &Shape, dtype: DType, flops: u64) -> Option<Described> {
+        self.profiled.then(|| profile::describe(inputs, shape, dtype, flops))
+    }
+}
+
+impl Drop for Wgpu {
+    fn drop(&mut self) {
+        if self.debug >= 1 {
+            eprintln!("{self:?}\n{}", self.profile());
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef,
-    Tensor, Window, definition,
+    AttentionInputs, DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape,
+    Stats, StorageRef, Tensor, Window, definition,
 };
 
 impl Device for Wgpu {
@@ -27,38 +27,48 @@ impl Device for Wgpu {
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        let _work = self.describe(inputs, shape, kernel.output_dtype(0), 0);
         self.map(kernel, inputs, params, shape)
     }
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        let _work = self.describe(&[x], &x.shape().reduced(axes, false), op.output(x.dtype()), 0);
         self.fold_axes(op, x, axes)
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.scan_along(op, x, axis)
     }
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        let shape = lhs.shape().with_size(lhs.ndim() - 1, rhs.shape()[rhs.ndim() - 1]);
+        let _work = self.describe(&[lhs, rhs], &shape, lhs.dtype(), 2 * (shape.numel() * lhs.shape()[lhs.ndim() - 1]) as u64);
         self.product(lhs, rhs)
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[x, index], index.shape(), x.dtype(), 0);
         self.gather_along(x, axis, index)
     }
 
     fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[x, index, src], x.shape(), x.dtype(), 0);
         self.scatter_along(mode, x, axis, index, src)
     }
 
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[src], src.shape(), src.dtype(), 0);
         self.overwrite(dst, view, src)
     }
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.sort_along(x, axis, descending)
     }
 
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: teeny_core::Key) -> Result<StorageRef> {
+        let _work = self.describe(&[], shape, dtype, 0);
         self.draw(distribution, shape, dtype, key)
     }
 
@@ -86,27 +96,72 @@ impl Device for Wgpu {
         op: ReduceOp,
         axes: &[usize],
     ) -> Result<StorageRef> {
+        let _work = self.describe(inputs, &shape.reduced(axes, false), op.output(kernel.output_dtype(0)), 0);
         self.fold_kernel(kernel, inputs, params, shape, op, axes)
     }
 
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.packed(x)
     }
 
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.along_rows(Rows::Softmax, &[x], axis)
     }
 
     fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.along_rows(Rows::LogSoftmax, &[x], axis)
     }
 
     fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
         self.along_rows(Rows::SoftmaxGrad, &[y, g], axis)
     }
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
         self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
+    }
+
+    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
+        self.normalise(norm, x, None, weight, bias, eps)
+    }
+
+    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        let _work = self.describe(&[x, g], x.shape(), x.dtype(), 0);
+        self.normalise(norm, x, Some(g), weight, None, eps)
+    }
+
+    fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        let [_, keys, hs, hv] = inputs.sizes();
+        let shape = inputs.q.shape().with_size(inputs.q.ndim() - 1, hv);
+        let flops = 2 * (shape.numel() / hv.max(1) * keys * (hs + hv)) as u64;
+        let _work = self.describe(&[inputs.q, inputs.k, inputs.v], &shape, inputs.q.dtype(), flops);
+        if let Some(results) = self.attention_forward(inputs)? {
+            return Ok(results);
+        }
+        let (y, lse) = inputs.composed()?;
+        Ok((self.packed(&y)?, self.packed(&lse)?))
+    }
+
+    fn attention_grad(
+        &self,
+        inputs: &AttentionInputs<'_>,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
+        let _work = self.describe(&[inputs.q, inputs.k, inputs.v, g], inputs.q.shape(), inputs.q.dtype(), 0);
+        if let Some(grads) = self.attention_backward(inputs, y, lse, g, needs)? {
+            return Ok(grads);
+        }
+        let [q, k, v] = inputs.composed_grad(Some((y, lse)), g, needs)?;
+        let finish = |x: Option<Tensor>| x.map(|x| self.packed(&x)).transpose();
+        Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {

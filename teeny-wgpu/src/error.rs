@@ -87,11 +87,6 @@ pub(crate) fn dtype_unsupported(capabilities: &Capabilities, dtype: DType, op: &
         .hint(format!("cast to {other}, or use the CPU device for {dtype}"))
 }
 
-/// An operation that this engine lacks for `dtype`.
-pub(crate) fn op_unsupported(op: &str, dtype: DType, instead: &str) -> Error {
-    Error::unsupported(format!("wgpu has no {op} in {dtype}")).hint(instead.to_string())
-}
-
 /// A tensor larger than a buffer.
 pub(crate) fn too_large(bytes: u64, limit: u64) -> Error {
     Error::out_of_memory(format!("a tensor of {bytes} bytes is larger than the largest buffer of this GPU, {limit} bytes"))

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! engine        impl Device: which room does what
-//! elementwise reduce scan matmul index sort softmax    one family of kernels each, and copy random transfer
+//! elementwise reduce scan matmul index scatter sort softmax    one family of kernels each, and copy random transfer
 //! walk wide     merged axes; results one element at a time
+//! large order   tensors beyond one binding; the stable order of small keys
 //! generator/    Kernel → WGSL; prelude/*.wgsl   the functions that shaders call
 //! device        Wgpu: allocate, dispatch        the two calls that all kernels go through
 //! pipeline      WGSL → pipelines, cached by key
 //! stream params one open pass, one ring of parameters, batches
 //! pool storage  buffers by size class, a budget, exact statistics
-//! adapter error which GPU, what it can do, what went wrong
+//! profile       what each launch was and how long it took
+//! adapter error which GPU, what it can do, what went wrong; fault   indices outside their axis
 //! ```
 //!
 //! # How a kernel is made
@@ -34,47 +36,58 @@
 //!
 //! # What costs what
 //! Work is recorded and submitted in batches of 64 launches; only reading and [`teeny_core::Device::synchronize`] wait. Mistakes that wgpu reports late are
-//! returned by the next fallible call. `TEENY_DEBUG=1` prints a line per launch, `TEENY_DEBUG=3` every shader with line numbers.
+//! returned by the next fallible call.
+//!
+//! Indices of gather and scatter are only seen by the GPU. One outside its axis is never followed: gather gives 0 there and scatter drops it. It is noted, and
+//! the next read or `synchronize` returns the [`teeny_core::ErrorKind::Index`] error with the operation, the user's line, the place and the size; every
+//! read brings the notes along, which costs it no further wait. With [`Shaders::Checked`] each call waits and returns the error itself.
+//!
+//! `TEENY_DEBUG=1` prints a line per launch (operation, shapes, microseconds, GB/s, GFLOP/s) and a table by family when the device is dropped,
+//! `TEENY_DEBUG=2` also the user's line and each compilation, `TEENY_DEBUG=3` also every shader with line numbers. [`Options::profile`] and
+//! [`Wgpu::profile`] give the table to programs. `tracing` has the spans `dispatch` (op, family, groups, bytes), `batch` and `compile`.
 //!
 //! # Types
-//! From the conformance run on llvmpipe (Mesa 22.3.6): `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
+//! Written by the conformance run: `+` agrees with the oracle, `-` is [`teeny_core::ErrorKind::Unsupported`], blank means nothing to do.
 //!
-//! | | bool | u8 u16 i8 i16 | u32 i32 | u64 i64 | f16 bf16 | f32 | f64 |
-//! |---|---|---|---|---|---|---|---|
-//! | transfers, copies, views, assignment, joining | + | + | + | + | + | + | + |
-//! | arithmetic, comparisons, rounding, casts | + | + | + | + | + | + | + |
-//! | exp log sin tanh erf pow rem … | | + | + | + | + | + | - |
-//! | sum prod max min argmax any all, scans | + | + | + | + | + | + | + |
-//! | gather, scatter, sort, topk | + | + | + | + | + | + | + |
-//! | random numbers | + | + | + | + | + | + | - |
-//! | softmax and its gradient | | | | | + | + | - |
-//! | matmul, convolution, pooling | | + | + | + | + | + | + |
+#![doc = include_str!("../TYPES.md")]
 //!
-//! 64-bit types need an adapter with 64-bit arithmetic (not a browser); elsewhere every operation on them is refused with a hint. 16-bit floats are stored
-//! packed and computed in f32 everywhere. Convolution and pooling are made of the primitives, as `teeny_core::Device` defines them.
+//! That is an adapter with all types. 64-bit ones need 64-bit arithmetic (not a browser; f64 needs the integers too); elsewhere every operation on them is
+//! refused with a hint. 16-bit floats are stored packed and computed in f32 everywhere.
 //!
 //! # Bounds
-//! Elementwise kernels cover tensors larger than one binding by windows. The other families reach one binding (128 MiB is the least that WebGPU promises)
-//! and refuse more. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does.
+//! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by windows in elementwise kernels and by pieces elsewhere; only a
+//! single line to be sorted or normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] make any GPU as narrow as that. Subnormal
+//! numbers may be flushed and signs of zeros lost, as the hardware does.
+//!
+//! # Precision
+//! The largest errors in units in the last place of the exact result, as `tests/precision` holds them; where a driver divides or takes roots less exactly
+//! than IEEE 754 (WGSL allows 2.5 units), its error is added. The functions are the same on every GPU: none of the driver's own is called.
+//!
+#![doc = include_str!("../PRECISION.md")]
 #![deny(unsafe_code)] // one gate in `pipeline` allows it
 
 mod adapter;
+mod attention;
 mod conv;
 mod copy;
 mod device;
 mod elementwise;
 mod engine;
 mod error;
+#[cfg(test)]
+mod failures;
 mod fault;
 mod generator;
 mod index;
 mod large;
 mod matmul;
+mod norm;
 mod order;
 mod params;
 mod pipeline;
 mod pool;
 mod pooling;
+mod profile;
 mod random;
 mod reduce;
 mod scan;
@@ -91,6 +104,7 @@ mod wide;
 
 pub use adapter::{AdapterKind, Capabilities, Choice, Options, Products, Shaders};
 pub use device::{Counters, Wgpu};
+pub use profile::{Family, Profile};
 
 /// Makes this engine known as `wgpu` to [`teeny_core::registry`], for programs that choose a device by name.
 pub fn register() {

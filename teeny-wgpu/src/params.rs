@@ -49,10 +49,11 @@ impl Params {
         at
     }
 
-    /// Zeros up to word number `at`, which is the next one; gives back that number.
+    /// Zeros up to and including word number `at`; gives back that number.
     pub fn pad(&mut self, at: usize) -> usize {
-        self.words.resize(at.max(self.words.len()) + 1, 0);
-        self.words.len() - 1
+        let len = self.words.len();
+        self.words.resize(len.max(at + 1), 0);
+        at
     }
 
     /// Changes a word.

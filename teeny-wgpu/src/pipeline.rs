@@ -7,10 +7,12 @@ use crate::adapter::Shaders;
 use crate::error::lock;
 use crate::generator::prelude;
 use crate::params::SLOT_BYTES;
+use crate::profile::Compiled;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use teeny_core::{Error, Kernel, Result};
 
 /// The most storage buffers that a shader binds: what every WebGPU implementation allows.
@@ -55,6 +57,7 @@ pub(crate) struct Pipelines {
     pub uniform: wgpu::BindGroupLayout,
     known: Mutex<HashMap<Key, Arc<Pipeline>>>,
     compiles: AtomicU64,
+    compiled: Mutex<Compiled>,
 }
 
 /// Runs `body` and reports what wgpu found wrong in it.
@@ -82,12 +85,17 @@ impl Pipelines {
             label: Some("teeny parameters"),
             entries: &[entry(0, wgpu::BufferBindingType::Uniform, true, SLOT_BYTES)],
         });
-        Pipelines { device, shaders, debug, uniform, known: Mutex::default(), compiles: AtomicU64::new(0) }
+        Pipelines { device, shaders, debug, uniform, known: Mutex::default(), compiles: AtomicU64::new(0), compiled: Mutex::default() }
     }
 
     /// How many shaders were compiled so far.
     pub fn compiles(&self) -> u64 {
         self.compiles.load(Ordering::Relaxed)
+    }
+
+    /// How many shaders of each family were compiled, and the time that took on the host.
+    pub fn compiled(&self) -> Compiled {
+        lock(&self.compiled).clone()
     }
 
     /// The pipeline of `program`, which reads `reads` storage buffers and writes `writes` more.
@@ -98,12 +106,24 @@ impl Pipelines {
         if let Some(pipeline) = lock(&self.known).get(&program.key) {
             return Ok(pipeline.clone());
         }
+        let Key { family, variant, .. } = &program.key;
+        let _span = tracing::debug_span!("compile", family, variant = ?variant).entered();
+        let start = Instant::now();
         let source = prelude::complete(&(program.wgsl)()?);
         if self.debug >= 3 {
-            eprintln!("{}", numbered(program.key.family, &source));
+            eprintln!("{}", numbered(family, &source));
         }
-        let pipeline = Arc::new(self.compile(program.key.family, &source, reads, writes)?);
+        let pipeline = Arc::new(self.compile(family, &source, reads, writes)?);
+        let time = start.elapsed();
+        if self.debug >= 2 {
+            eprintln!("wgpu compiled {family} variant {variant:x?}, {} lines, in {:.1} ms", source.lines().count(), time.as_secs_f64() * 1e3);
+        }
         self.compiles.fetch_add(1, Ordering::Relaxed);
+        {
+            let mut compiled = lock(&self.compiled);
+            let (count, sum) = compiled.entry(family).or_default();
+            (*count, *sum) = (*count + 1, *sum + time);
+        }
         lock(&self.known).insert(program.key.clone(), pipeline.clone());
         Ok(pipeline)
     }

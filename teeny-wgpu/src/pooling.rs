@@ -8,7 +8,7 @@ use crate::pipeline::{Key, Program};
 use crate::walk::Walk;
 use crate::wide;
 use std::fmt::Write;
-use teeny_core::{DType, Result, StorageRef, Tensor, Window};
+use teeny_core::{DType, Result, Shape, StorageRef, Tensor, Window};
 
 const THREADS: usize = 64;
 /// Words 0..: windows, windows of an image, offset of x.
@@ -78,6 +78,9 @@ impl Wgpu {
         if self.is_large(x) || self.exceeds(images * windows, wide::wide(dtype)) {
             return Ok(None);
         }
+        let mut shape = x.shape()[..lead].to_vec();
+        shape.extend(&counts);
+        let _work = self.describe(&[x], &Shape::new(&shape)?, dtype, 0);
         let (values, places) = (self.allocate(images * windows, wide::wide(dtype))?, self.allocate(images * windows, DType::I32)?);
         if images * windows > 0 {
             let leading: Vec<usize> = (0..lead).collect();

@@ -1,11 +1,10 @@
 //! Random numbers: Philox 4x32-10 in the shader, block by block, with the bits that `teeny_core::random` defines.
 //!
-//! An invocation computes four elements: one block for 32-bit draws, two for 64-bit integers. Products whose rounding matters pass through an
+//! An invocation computes four elements: one block for 32-bit draws, two for 64-bit types. Products whose rounding matters pass through an
 //! exclusive-or with a zero parameter, so that no compiler fuses them into the addition that follows.
 
 use crate::device::{Launch, Wgpu};
 use crate::elementwise::{GRAIN, THREADS};
-use crate::error::op_unsupported;
 use crate::generator::{self, types};
 use crate::params::Params;
 use crate::pipeline::{Key, Program};
@@ -29,9 +28,6 @@ pub(crate) enum Kind {
 impl Wgpu {
     pub(crate) fn draw(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Draw) -> Result<StorageRef> {
         self.require(dtype, "random numbers")?;
-        if dtype == DType::F64 {
-            return Err(op_unsupported("random numbers", dtype, "draw in f32, or on the CPU device"));
-        }
         let storage = self.allocate(shape.numel(), dtype)?;
         let mut params = Params::new();
         params.push(0); // the groups of four in a window
@@ -40,13 +36,13 @@ impl Wgpu {
         params.wide(key.draw);
         let kind = match distribution {
             Distribution::Uniform { low, high } => {
-                params.scalar(Scalar::Float(low), DType::F32);
-                params.scalar(Scalar::Float(high), DType::F32);
+                params.scalar(Scalar::Float(low), dtype.compute());
+                params.scalar(Scalar::Float(high), dtype.compute());
                 Kind::Uniform
             }
             Distribution::Normal { mean, std } => {
-                params.scalar(Scalar::Float(mean), DType::F32);
-                params.scalar(Scalar::Float(std), DType::F32);
+                params.scalar(Scalar::Float(mean), dtype.compute());
+                params.scalar(Scalar::Float(std), dtype.compute());
                 Kind::Normal
             }
             Distribution::Integer { low, high } => {
@@ -127,11 +123,50 @@ fn pair(a: u32, b: u32) -> vec2<f32> {
 }
 ";
 
-const WIDE_INTEGER: &str = "
+const WIDE: &str = "
 fn wide(low: u32, high: u32) -> u64 {
     return u64(low) | (u64(high) << 32u);
 }
-fn draw_wide(a: u32, b: u32) -> u64 {
+";
+
+const WIDE_FLOAT: &str = "
+fn wide_unit(low: u32, high: u32) -> f64 {
+    return f64(wide(low, high) >> 11u) * 1.1102230246251565e-16lf;
+}
+fn wide_apart(x: f64) -> f64 {
+    return bitcast<f64>(bitcast<u64>(x) ^ u64(params[0].y));
+}
+";
+
+const WIDE_UNIFORM: &str = "
+fn draw_wide(a: u32, b: u32) -> f64 {
+    let low = bitcast<f64>(wide(params[1].z, params[1].w));
+    let high = bitcast<f64>(wide(params[2].x, params[2].y));
+    let value = low + wide_apart(wide_unit(a, b) * (high - low));
+    if value >= high && low < high {
+        let bits = bitcast<u64>(high);
+        if (bits & 0x7ffffffffffffffflu) == 0lu { return bitcast<f64>(0x8000000000000001lu + u64(params[0].y)); }
+        return bitcast<f64>(select(bits - 1lu, bits + 1lu, (bits >> 63u) == 1lu));
+    }
+    return value;
+}
+";
+
+const WIDE_NORMAL: &str = "
+struct Pair { first: f64, second: f64 }
+fn wide_pair(w: vec4<u32>) -> Pair {
+    let radius = sqrt(-2.0lf * log_f64(1.0lf - wide_unit(w.x, w.y)));
+    // Here the definition rounds the angle, so that quarters of a turn would be more exact than it.
+    let angle = wide_apart(6.283185307179586lf * wide_unit(w.z, w.w));
+    let mean = bitcast<f64>(wide(params[1].z, params[1].w));
+    let spread = bitcast<f64>(wide(params[2].x, params[2].y));
+    let first = mean + wide_apart(spread * (radius * cos_f64(angle)));
+    return Pair(first, mean + wide_apart(spread * (radius * sin_f64(angle))));
+}
+";
+
+const WIDE_INTEGER: &str = "
+fn draw_bits(a: u32, b: u32) -> u64 {
     // The upper half of the 128-bit product of the random bits and the range.
     let range = wide(params[2].x, params[2].y);
     let rl = range & 0xfffffffflu;
@@ -145,10 +180,16 @@ fn draw_wide(a: u32, b: u32) -> u64 {
 
 /// The shader that draws `kind` in type `dtype`.
 pub(crate) fn wgsl(kind: Kind, dtype: DType) -> String {
+    let wide = dtype.size() == 8;
     let helper = match kind {
+        Kind::Uniform if wide => [WIDE, WIDE_FLOAT, WIDE_UNIFORM].concat(),
         Kind::Uniform => UNIFORM.to_string(),
+        Kind::Normal if wide => [WIDE, WIDE_FLOAT, WIDE_NORMAL].concat(),
         Kind::Normal => NORMAL.to_string(),
-        Kind::Integer if dtype.size() == 8 => WIDE_INTEGER.to_string(),
+        Kind::Integer if wide => {
+            let (ty, number) = if dtype == DType::I64 { ("i64", "bitcast<i64>(draw_bits(a, b))") } else { ("u64", "draw_bits(a, b)") };
+            format!("{WIDE}{WIDE_INTEGER}fn draw_wide(a: u32, b: u32) -> {ty} {{\n    return {number};\n}}\n")
+        }
         Kind::Integer => {
             let ty = types::value(dtype);
             // A range of 2^32 has no lower word: every word is its own draw.
@@ -160,16 +201,16 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> String {
         Kind::Bernoulli => "fn draw(word: u32) -> bool {\n    return unit(word) < bitcast<f32>(params[1].z);\n}\n".to_string(),
     };
     let lanes = match kind {
+        Kind::Normal if wide => {
+            "let ab = wide_pair(philox(2u * c)); let cd = wide_pair(philox(2u * c + 1u)); let y0 = ab.first; let y1 = ab.second; let y2 = cd.first; \
+             let y3 = cd.second;"
+        }
         Kind::Normal => {
             "let w = philox(c); let ab = pair(w.x, w.y); let cd = pair(w.z, w.w); let y0 = ab.x; let y1 = ab.y; let y2 = cd.x; let y3 = cd.y;"
         }
-        Kind::Integer if dtype == DType::U64 => {
+        _ if wide => {
             "let w = philox(2u * c); let v = philox(2u * c + 1u); let y0 = draw_wide(w.x, w.y); let y1 = draw_wide(w.z, w.w); \
              let y2 = draw_wide(v.x, v.y); let y3 = draw_wide(v.z, v.w);"
-        }
-        Kind::Integer if dtype == DType::I64 => {
-            "let w = philox(2u * c); let v = philox(2u * c + 1u); let y0 = bitcast<i64>(draw_wide(w.x, w.y)); let y1 = bitcast<i64>(draw_wide(w.z, w.w)); \
-             let y2 = bitcast<i64>(draw_wide(v.x, v.y)); let y3 = bitcast<i64>(draw_wide(v.z, v.w));"
         }
         _ => "let w = philox(c); let y0 = draw(w.x); let y1 = draw(w.y); let y2 = draw(w.z); let y3 = draw(w.w);",
     };

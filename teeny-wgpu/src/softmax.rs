@@ -1,9 +1,9 @@
 //! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
 //!
-//! A row is read three times (twice for gradients), the second and third time from cache. Sums are f32, each thread's part first.
+//! A row is read three times (twice for gradients), the second and third time from cache. Sums are f32 (f64 for f64), each
+//! thread's part first.
 
 use crate::device::{Launch, Wgpu};
-use crate::error::op_unsupported;
 use crate::generator::{self, types};
 use crate::params::Params;
 use crate::pipeline::{Key, Program};
@@ -41,21 +41,26 @@ impl Rows {
 /// The shader; views over the rows: inputs, result.
 pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
     let inputs = rows.inputs();
+    let ty = types::value(dtype);
     let mut text = generator::params_declaration();
     for i in 0..inputs {
         text.push_str(&wide::input(i, &format!("in{i}"), dtype));
     }
     text.push_str(&wide::output(inputs, "out", dtype));
-    let _ = writeln!(text, "var<workgroup> shared_parts: array<f32, {THREADS}>;");
+    let _ = writeln!(text, "var<workgroup> shared_parts: array<{ty}, {THREADS}>;");
     // The value that all threads' parts make together, known to all of them afterwards.
-    for (name, join) in [("all_max", (|a, b| format!("max_f32({a}, {b})")) as fn(&str, &str) -> String), ("all_sum", |a, b| format!("{a} + {b}"))] {
+    let larger = move |a: &str, b: &str| format!("max_{ty}({a}, {b})");
+    for name in ["all_max", "all_sum"] {
         if name == "all_max" && inputs == 2 {
             continue;
         }
-        let joined = wide::joined("shared_parts", THREADS, join);
+        let joined = match name {
+            "all_max" => wide::joined("shared_parts", THREADS, larger),
+            _ => wide::joined("shared_parts", THREADS, |a, b| format!("{a} + {b}")),
+        };
         let _ = writeln!(
             text,
-            "fn {name}(thread: u32, own: f32) -> f32 {{\n    workgroupBarrier();\n    shared_parts[thread] = own;\n{joined}    return whole;\n}}"
+            "fn {name}(thread: u32, own: {ty}) -> {ty} {{\n    workgroupBarrier();\n    shared_parts[thread] = own;\n{joined}    return whole;\n}}"
         );
     }
     text.push_str(&wide::main(THREADS));
@@ -82,22 +87,22 @@ pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
     };
     let term = match rows {
         Rows::Softmax | Rows::LogSoftmax => {
-            text.push_str("    var top = -inf_f32();\n");
-            pass(&mut text, "top = max_f32(top, v0);");
+            let _ = writeln!(text, "    var top = -inf_{ty}();");
+            pass(&mut text, &format!("top = max_{ty}(top, v0);"));
             text.push_str("    top = all_max(thread, top);\n");
-            "exp_f32(v0 - top)"
+            format!("exp_{ty}(v0 - top)")
         }
-        Rows::SoftmaxGrad => "v0 * v1",
-        Rows::LogSoftmaxGrad => "v1",
+        Rows::SoftmaxGrad => "v0 * v1".to_string(),
+        Rows::LogSoftmaxGrad => "v1".to_string(),
     };
-    text.push_str("    var sum = 0.0f;\n");
+    let _ = writeln!(text, "    var sum = {};", types::zero(dtype));
     pass(&mut text, &format!("sum += {term};"));
     text.push_str("    sum = all_sum(thread, sum);\n");
     let result = match rows {
-        Rows::Softmax => "exp_f32(v0 - top) / sum",
-        Rows::LogSoftmax => "(v0 - top) - log_f32(sum)",
-        Rows::SoftmaxGrad => "v0 * (v1 - sum)",
-        Rows::LogSoftmaxGrad => "v1 - exp_f32(v0) * sum",
+        Rows::Softmax => format!("exp_{ty}(v0 - top) / sum"),
+        Rows::LogSoftmax => format!("(v0 - top) - log_{ty}(sum)"),
+        Rows::SoftmaxGrad => "v0 * (v1 - sum)".to_string(),
+        Rows::LogSoftmaxGrad => format!("v1 - exp_{ty}(v0) * sum"),
     };
     pass(&mut text, &format!("out[c + r * {}] = {result};", generator::param(4)));
     text.push_str("}\n");
@@ -109,9 +114,6 @@ impl Wgpu {
     pub(crate) fn along_rows(&self, rows: Rows, inputs: &[&Tensor], axis: usize) -> Result<StorageRef> {
         let x = inputs[0];
         let dtype = x.dtype();
-        if dtype == DType::F64 {
-            return Err(op_unsupported("softmax", dtype, "cast to f32, or use the CPU device"));
-        }
         if x.numel() == 0 {
             return self.allocate(0, dtype);
         }

@@ -11,10 +11,12 @@ use crate::error::lock;
 use crate::params::{Params, Ring};
 use crate::pipeline::{Pipeline, Pipelines};
 use crate::pool::Pool;
+use crate::profile::{Profiler, Record};
 use std::collections::VecDeque;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 use teeny_core::{Error, Result};
 
 /// Dispatches after which a batch is submitted.
@@ -38,6 +40,7 @@ struct Open {
     dispatches: u32,
     ring: Ring,
     submitted: VecDeque<wgpu::SubmissionIndex>,
+    profiler: Option<Profiler>,
 }
 
 /// The command stream of a device. One lock; submitting from several threads at once gains nothing.
@@ -51,9 +54,18 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    pub fn new(device: wgpu::Device, queue: wgpu::Queue, pool: Arc<Pool>, ring: Ring) -> Stream {
-        let open = Open { encoder: None, pass: None, dispatches: 0, ring, submitted: VecDeque::new() };
+    /// `profile` is the level of `TEENY_DEBUG` if launches are to be measured.
+    pub fn new(device: wgpu::Device, queue: wgpu::Queue, pool: Arc<Pool>, ring: Ring, profile: Option<u8>) -> Stream {
+        let profiler = profile.map(|level| Profiler::new(&device, &queue, BATCH, level));
+        let open = Open { encoder: None, pass: None, dispatches: 0, ring, submitted: VecDeque::new(), profiler };
         Stream { device, queue, pool, open: Mutex::new(open), dispatches: AtomicU64::new(0), submissions: AtomicU64::new(0) }
+    }
+
+    /// Runs `f` on what measures the launches, if something does. Everything recorded so far is measured first.
+    pub fn with_profiler<T>(&self, f: impl FnOnce(&Profiler) -> T) -> Option<T> {
+        let mut open = lock(&self.open);
+        self.submit(&mut open);
+        open.profiler.as_ref().map(f)
     }
 
     /// Dispatches recorded and batches submitted so far.
@@ -61,12 +73,11 @@ impl Stream {
         (self.dispatches.load(Ordering::Relaxed), self.submissions.load(Ordering::Relaxed))
     }
 
-    /// Records one dispatch: first the buffers read, then those written, in the order of the shader's bindings.
+    /// Records one dispatch: first the buffers read, then those written, in the order of the shader's bindings. `record` describes it to the profiler.
     ///
     /// # Errors
     /// If there are too many parameters.
-    pub fn dispatch(&self, pipeline: &Pipeline, label: &str, parts: &[Part<'_>], params: &Params, groups: [u32; 3]) -> Result<()> {
-        let _span = tracing::trace_span!("dispatch", op = label, groups = ?groups).entered();
+    pub fn dispatch(&self, pipeline: &Pipeline, parts: &[Part<'_>], params: &Params, groups: [u32; 3], record: Option<Record>) -> Result<()> {
         let entries: Vec<_> = parts
             .iter()
             .enumerate()
@@ -85,11 +96,21 @@ impl Stream {
         if !open.ring.has_room(params) {
             self.submit(&mut open);
         }
+        let alone = open.profiler.as_ref().is_some_and(Profiler::one_by_one);
+        if alone {
+            self.submit(&mut open);
+            let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
+        }
         let slot = open.ring.push(params)?;
-        let Open { encoder, pass, ring, .. } = &mut *open;
+        let Open { encoder, pass, ring, profiler, .. } = &mut *open;
+        let mut timestamp_writes = None;
+        if let (Some(profiler), Some(record)) = (profiler, record) {
+            *pass = None; // only whole passes are measured
+            timestamp_writes = profiler.begin(record);
+        }
         let pass = pass.get_or_insert_with(|| {
             let encoder = encoder.get_or_insert_with(|| self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }));
-            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes: None }).forget_lifetime()
+            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes }).forget_lifetime()
         });
         pass.set_pipeline(&pipeline.pipeline);
         pass.set_bind_group(0, &group, &[]);
@@ -97,7 +118,7 @@ impl Stream {
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
         open.dispatches += 1;
         self.dispatches.fetch_add(1, Ordering::Relaxed);
-        if open.dispatches >= BATCH {
+        if open.dispatches >= BATCH || alone {
             self.submit(&mut open);
         }
         Ok(())
@@ -119,8 +140,13 @@ impl Stream {
 
     fn submit(&self, open: &mut Open) {
         open.pass = None; // ends the pass, which must precede finishing its encoder
-        let Some(encoder) = open.encoder.take() else { return };
+        let Some(mut encoder) = open.encoder.take() else { return };
+        let _span = tracing::debug_span!("batch", commands = open.dispatches).entered();
+        let start = Instant::now();
         open.ring.write(&self.queue);
+        if let Some(profiler) = &open.profiler {
+            profiler.resolve(&mut encoder);
+        }
         let index = self.queue.submit([encoder.finish()]);
         open.dispatches = 0;
         self.pool.next_batch();
@@ -131,6 +157,14 @@ impl Stream {
         {
             // Bounds the memory that waits; what goes wrong in waiting is reported by the next wait for everything.
             let _ = self.device.poll(wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None });
+        }
+        if let Some(profiler) = &mut open.profiler {
+            if profiler.one_by_one() {
+                let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
+            }
+            if let Err(error) = profiler.collect(&self.device, start.elapsed()) {
+                eprintln!("wgpu {error}");
+            }
         }
     }
 

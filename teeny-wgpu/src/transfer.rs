@@ -11,7 +11,7 @@ use crate::storage::Memory;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Error, Result, StorageRef, Tensor};
+use teeny_core::{DType, Element, Error, Result, StorageRef, Tensor};
 
 /// Bytes of uploads after which the queue is made to start them: until then they wait in the driver's memory.
 const UPLOADS: u64 = 64 << 20;
@@ -56,6 +56,26 @@ impl Wgpu {
     /// What went wrong in the work so far, or in reading.
     pub async fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.read_bytes(x, false).await
+    }
+
+    /// [`Tensor::to_vec`] as [`Wgpu::read`] reads.
+    ///
+    /// # Errors
+    /// As [`Wgpu::read`], or if the tensor does not hold `T`.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn f() -> teeny_core::Result<()> {
+    /// let gpu = teeny_wgpu::Wgpu::new_async(&Default::default()).await?;
+    /// let x = teeny_core::Tensor::new([1.0f32, 2.0], &gpu)?.mul(3.0)?; // (2,)
+    /// assert_eq!(gpu.to_vec_async::<f32>(&x).await?, [3.0, 6.0]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn to_vec_async<T: Element>(&self, x: &Tensor) -> Result<Vec<T>> {
+        if T::DTYPE != x.dtype() {
+            return Err(Error::dtype(format!("the tensor holds {}, not {}", x.dtype(), T::DTYPE)));
+        }
+        Ok(T::from_bytes(&self.read(x).await?))
     }
 
     async fn read_bytes(&self, x: &Tensor, blocking: bool) -> Result<Vec<u8>> {

@@ -52,11 +52,17 @@ impl Walk {
     }
 
     /// The same with axes of size 1 in front, so that there are 0, 1, 2, 4 or 8: fewer numbers of axes mean fewer shaders.
-    pub fn padded(mut self) -> Walk {
-        let missing = match self.sizes.len() {
+    pub fn padded(self) -> Walk {
+        let axes = match self.sizes.len() {
             n @ 0..=2 => n,
             n => n.next_power_of_two(),
-        } - self.sizes.len();
+        };
+        self.padded_to(axes)
+    }
+
+    /// The same with axes of size 1 in front, so that there are at least `axes`; 8 if there are more.
+    pub fn padded_to(mut self, axes: usize) -> Walk {
+        let missing = if self.sizes.len() <= axes { axes } else { 8 } - self.sizes.len();
         self.sizes.splice(0..0, std::iter::repeat_n(1, missing));
         self.strides.iter_mut().for_each(|s| _ = s.splice(0..0, std::iter::repeat_n(0, missing)).count());
         self

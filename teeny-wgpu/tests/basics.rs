@@ -3,7 +3,7 @@
 mod common;
 
 use common::gpu;
-use teeny_core::{DType, Device, ErrorKind, Tensor};
+use teeny_core::{DType, Device, ErrorKind, Reference, Tensor};
 use teeny_wgpu::{Choice, Options, Shaders, Wgpu};
 
 #[test]
@@ -16,6 +16,18 @@ fn every_type_survives_the_round_trip() {
             assert_eq!(gpu.download(&x).unwrap(), bytes, "{dtype} {len}");
         }
     }
+}
+
+#[test]
+fn to_vec_async_gives_what_to_vec_gives() {
+    let Some(gpu) = gpu() else { return };
+    let x = Tensor::from_slice(&(0..3000).map(|i| i as f32).collect::<Vec<_>>(), (30, 100), &gpu).unwrap();
+    let y = x.t().unwrap().mul(2.0).unwrap();
+    let (a, b) = pollster::block_on(async { (gpu.to_vec_async::<f32>(&y).await, gpu.to_vec_async::<f32>(&x.slice(0, 1..2).unwrap()).await) });
+    assert_eq!(a.unwrap(), y.to_vec::<f32>().unwrap());
+    assert_eq!(b.unwrap(), (100..200).map(|i| i as f32).collect::<Vec<_>>());
+    let error = pollster::block_on(gpu.to_vec_async::<i32>(&x)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DType, "{error}");
 }
 
 #[test]
@@ -51,12 +63,47 @@ fn a35_one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
 }
 
 #[test]
+fn a35_each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
+    type Op = fn(&Tensor, &Tensor) -> teeny_core::Result<Tensor>;
+    let families: [(&str, Op); 7] = [
+        ("elementwise", |x, _| x.exp()),
+        ("reduce", |x, _| x.sum(1)),
+        ("reduce a kernel", |x, _| x.logsumexp(1)),
+        ("matmul", |x, _| x.matmul(&x.t()?)),
+        ("softmax", |x, _| x.softmax(1)),
+        ("gather", |x, index| x.gather(0, index)),
+        ("scan", |x, _| x.cumsum(1)),
+    ];
+    for (name, op) in families {
+        let Some(gpu) = gpu() else { return };
+        let tensors = |shape: (usize, usize)| {
+            let (rows, columns) = shape;
+            let x = Tensor::from_vec((0..rows * columns).map(|i| i as f32 * 0.01).collect::<Vec<_>>(), shape, &gpu).unwrap();
+            (x, Tensor::from_vec(vec![1i32; rows * columns], shape, &gpu).unwrap())
+        };
+        let (x, index) = tensors((64, 128));
+        let (y, other) = tensors((56, 136)); // small enough for the same tiles
+        op(&x, &index).unwrap();
+        let once = gpu.counters();
+        assert!(once.compiles >= 1, "{name}");
+        for _ in 0..100 {
+            op(&x, &index).unwrap();
+        }
+        op(&y, &other).unwrap();
+        let after = gpu.counters();
+        assert_eq!(after.compiles, once.compiles, "{name}: identical calls and a new shape of the same rank compile nothing");
+        assert_eq!(after.dispatches - once.dispatches, 101 * once.dispatches, "{name}");
+    }
+}
+
+#[test]
 fn a42_memory_is_reused_and_counted_exactly() {
     let Some(gpu) = gpu() else { return };
     let step = || {
         let x = Tensor::full((100, 100), 1.5, DType::F32, &gpu).unwrap();
         let y = x.mul(&x).unwrap().exp().unwrap();
         assert_eq!(y.to_vec::<f32>().unwrap().len(), 10_000);
+        y.sum_all().unwrap().item::<f32>().unwrap(); // four bytes, in a buffer of many more
     };
     step();
     step();
@@ -189,4 +236,37 @@ fn long_lines_are_sorted_and_summed() {
     assert_eq!(sorted.to_vec::<f32>().unwrap(), expected);
     let ones = Tensor::full(3_000_000, 1.0, DType::F32, &gpu).unwrap();
     assert_eq!(ones.sum_all().unwrap().item::<f32>().unwrap(), 3e6);
+    // Scans by chunks: whole numbers below 2^24 are exact.
+    let running = ones.reshape((3, 1_000_000)).unwrap().cumsum(1).unwrap();
+    for (line, at) in [(0, 0), (1, 2047), (1, 2048), (2, 999_999)] {
+        assert_eq!(running.slice(0, line..line + 1).unwrap().slice(1, at..at + 1).unwrap().item::<f32>().unwrap(), (at + 1) as f32);
+    }
+}
+
+#[test]
+fn the_mean_of_ten_million_tenths_is_a_tenth() {
+    let Some(gpu) = gpu() else { return };
+    let tenths = Tensor::full(10_000_000, 0.1, DType::F32, &gpu).unwrap();
+    for mean in [tenths.mean_all().unwrap(), tenths.reshape((1000, 10_000)).unwrap().mean(1).unwrap().mean_all().unwrap()] {
+        let mean = mean.item::<f32>().unwrap() as f64;
+        assert!((mean / 0.1 - 1.0).abs() < 1e-6, "{mean}");
+    }
+}
+
+#[test]
+fn rows_and_columns_of_every_length_are_reduced_and_scanned() {
+    let Some(gpu) = gpu() else { return };
+    // Either side of the bounds between a thread, a team and a workgroup a row, short and long scans.
+    for (rows, columns) in [(200, 63), (127, 64), (131, 65), (200, 300), (128, 512), (129, 513), (5000, 70), (3, 9000)] {
+        let values: Vec<f32> = (0..rows * columns).map(|i| ((i * 7919) % 17) as f32 - 8.0).collect();
+        let x = Tensor::from_slice(&values, (rows, columns), &gpu).unwrap();
+        let oracle = Tensor::from_slice(&values, (rows, columns), &Reference::new()).unwrap();
+        for axis in [0, 1] {
+            let run = |x: &Tensor| {
+                let all = [x.sum(axis)?, x.max(axis)?, x.argmin(axis)?, x.cumsum(axis)?, x.mul(x)?.sum(axis)?];
+                all.iter().map(|y| y.to_scalars()).collect::<teeny_core::Result<Vec<_>>>()
+            };
+            assert!(run(&x).unwrap() == run(&oracle).unwrap(), "{rows} {columns} axis {axis}");
+        }
+    }
 }

@@ -44,7 +44,7 @@ fn lines_with_indices_of_their_own_along_every_axis() -> Result<()> {
             let x = numbers(&[40, 50, 60], 3, 1, dtype, device).flip(1)?;
             let mut sizes = [30, 41, 52];
             sizes[axis] = 45;
-            let index = numbers(&[sizes[2], sizes[1], sizes[0]], 40, 2, DType::U8, device).permute(&[2, 1, 0])?;
+            let index = numbers(&[sizes[2], sizes[1], sizes[0]], 40, 2, DType::U8, device).permute([2, 1, 0])?;
             scatter(&x, axis as isize, &index, &numbers(&sizes, 2, 3, dtype, device))
         })?;
     }

@@ -7,10 +7,12 @@
 //! casts to integers (results without a slope). These leave a cut, which an error about a missing gradient names.
 
 pub(crate) mod assign;
+pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod index;
 pub(crate) mod join;
 pub(crate) mod matmul;
+pub(crate) mod norm;
 pub(crate) mod pool;
 pub(crate) mod reduce;
 pub(crate) mod scan;

@@ -39,6 +39,7 @@ use crate::reference::Reference;
 use crate::tensor::Tensor;
 use cases::Case;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 use tolerance::Leniency;
 
 /// Runs the whole suite on `device`; the error is the report with its counterexamples.
@@ -50,11 +51,15 @@ pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Rep
     if report.passed() { Ok(report) } else { Err(report) }
 }
 
+/// How far apart the first cases of a sample are: a power of two.
+const SAMPLE: u32 = 128;
+
 /// The suite with what is particular to one device.
 pub struct Suite {
     device: DeviceRef,
     dtypes: Vec<DType>,
     only: Option<String>,
+    time: Option<Duration>,
     leniency: Leniency,
     excused: Vec<(String, DType, String)>,
 }
@@ -62,7 +67,7 @@ pub struct Suite {
 impl Suite {
     /// The whole suite at full strictness.
     pub fn new(device: &(impl ToDevice + ?Sized)) -> Suite {
-        Suite { device: device.to_device(), dtypes: DType::ALL.to_vec(), only: None, leniency: Leniency::default(), excused: Vec::new() }
+        Suite { device: device.to_device(), dtypes: DType::ALL.to_vec(), only: None, time: None, leniency: Leniency::default(), excused: Vec::new() }
     }
 
     /// Only the given element types.
@@ -74,6 +79,12 @@ impl Suite {
     /// Only operations whose name contains `op`.
     pub fn only(mut self, op: &str) -> Suite {
         self.only = Some(op.to_string());
+        self
+    }
+
+    /// No case is begun after this `time`: a sample of the suite, in which cases far apart in it come first, so that every family has some.
+    pub fn within(mut self, time: Duration) -> Suite {
+        self.time = Some(time);
         self
     }
 
@@ -109,13 +120,19 @@ impl Suite {
         for (op, dtype, reason) in &self.excused {
             report.note(format!("{op} {dtype}: {reason}"));
         }
-        cases::each(&mut |case: Case| {
-            let wanted = self.dtypes.contains(&case.dtype) && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()));
-            if wanted {
-                let (expected, got) = (outcome(&case, &reference), outcome(&case, &self.device));
-                report.add(case.op, case.dtype, self.judge(&case, expected, got));
-            }
-        });
+        let wanted = |case: &Case| self.dtypes.contains(&case.dtype) && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()));
+        let mut hold = |case: &Case| report.add(case.op, case.dtype, self.judge(case, outcome(case, &reference), outcome(case, &self.device)));
+        let Some(time) = self.time else {
+            cases::each(&mut |case| _ = wanted(&case).then(|| hold(&case)));
+            return report;
+        };
+        let mut all = Vec::new();
+        cases::each(&mut |case| all.extend(wanted(&case).then_some(case)));
+        let start = Instant::now();
+        // Every 128th case, then those half-way between, and so on.
+        let places = (0..SAMPLE).map(|pass| (pass.reverse_bits() >> (u32::BITS - SAMPLE.ilog2())) as usize);
+        let order = places.flat_map(|first| (first..all.len()).step_by(SAMPLE as usize));
+        order.take_while(|_| start.elapsed() < time).for_each(|i| hold(&all[i]));
         report
     }
 

@@ -73,6 +73,12 @@ impl Report {
         self.cells().map(|cell| if let Cell::Passed(count) = cell { *count } else { 0 }).sum()
     }
 
+    /// The first counterexample of each operation and type that failed.
+    pub fn failures(&self) -> Vec<String> {
+        let cells = self.rows.iter().flat_map(|(op, cells)| cells.iter().zip(DType::ALL).map(move |(cell, dtype)| (op, dtype, cell)));
+        cells.filter_map(|(op, dtype, cell)| if let Cell::Failed(why) = cell { Some(format!("{op} {dtype}: {why}")) } else { None }).collect()
+    }
+
     fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.rows.iter().flat_map(|(_, cells)| cells)
     }
@@ -118,14 +124,7 @@ impl fmt::Display for Report {
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
         }
-        for (op, cells) in &self.rows {
-            for (cell, dtype) in cells.iter().zip(DType::ALL) {
-                if let Cell::Failed(why) = cell {
-                    writeln!(f, "{op} {dtype}: {why}")?;
-                }
-            }
-        }
-        Ok(())
+        self.failures().iter().try_for_each(|failure| writeln!(f, "{failure}"))
     }
 }
 

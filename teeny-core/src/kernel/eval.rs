@@ -226,9 +226,9 @@ fn int_pow(a: i128, b: i128) -> i128 {
     power as i64 as i128
 }
 
-/// The error function in f64, to about 1e-15 relative.
+/// The error function in f64, to 4 units in the last place.
 ///
-/// Below 3 the series `erf x = 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*…*(2n+1))`, whose terms are all positive; above, one minus the continued
+/// Below 2 the series `erf x = 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*…*(2n+1))`, whose terms are all positive; above, one minus the continued
 /// fraction of erfc (Abramowitz & Stegun 7.1.6 and 7.1.14).
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
@@ -238,8 +238,10 @@ pub fn erf(x: f64) -> f64 {
     if a > 6.0 {
         return 1.0_f64.copysign(x); // erfc(6) = 2e-17 is below half an ulp of 1
     }
-    let scale = std::f64::consts::FRAC_2_SQRT_PI * (-a * a).exp();
-    let value = if a < 3.0 {
+    // e^(-a^2) by two factors, the first of an exact square: rounding a^2 would cost 5 places.
+    let high = f64::from_bits(a.to_bits() & !0xffff_ffff);
+    let scale = std::f64::consts::FRAC_2_SQRT_PI * (-high * high).exp() * ((high - a) * (high + a)).exp();
+    let value = if a < 2.0 {
         let (mut term, mut sum, mut n) = (a, a, 1.0);
         while term > sum * 1e-17 {
             term *= 2.0 * a * a / (2.0 * n + 1.0);
@@ -252,4 +254,31 @@ pub fn erf(x: f64) -> f64 {
         1.0 - scale / 2.0 / fraction
     };
     value.copysign(x)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_error_function_agrees_with_forty_digits() {
+        // mpmath 1.3, rounded to f64.
+        let truth = [
+            (1e-5, 1.1283791670579e-05),
+            (0.1, 0.1124629160182849),
+            (0.5, 0.5204998778130465),
+            (1.0, 0.8427007929497149),
+            (1.5, 0.9661051464753108),
+            (1.9990234375, 0.9953020429519791),
+            (2.0, 0.9953222650189527),
+            (2.5, 0.999593047982555),
+            (2.90625, 0.9999604440533668),
+            (3.0, 0.9999779095030014),
+            (4.0, 0.9999999845827421),
+            (5.5, 0.9999999999999927),
+        ];
+        for (x, y) in truth {
+            let error = (super::erf(x) - y).abs() / (y * f64::EPSILON);
+            assert!(error <= 2.0, "erf({x}) is {error} epsilon off");
+            assert_eq!(super::erf(-x), -super::erf(x));
+        }
+    }
 }

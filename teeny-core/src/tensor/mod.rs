@@ -1,9 +1,10 @@
 //! [`Tensor`]: a view over storage on a device.
 //!
-//! Methods live in the rooms beside this one by subject: `create`, `view`, `math`, `reduce`, `linalg`, `index`, `sort`, `join`, `fused`, `host`, `ops`.
-//! They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
+//! Methods live in the rooms beside this one by subject: `create`, `view`, `math`, `reduce`, `linalg`, `index`, `sort`, `join`, `fused`, `attention`,
+//! `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
 //! device of several operands, and running a kernel.
 
+mod attention;
 mod create;
 mod einsum;
 mod fused;
@@ -13,6 +14,7 @@ mod join;
 mod linalg;
 mod math;
 mod nested;
+mod norm;
 mod ops;
 mod reduce;
 mod sort;

@@ -80,8 +80,14 @@ impl<D: Dataset> DataLoader<D> {
 
     /// The batches of epoch number `epoch`, made one at a time.
     pub fn epoch(&self, epoch: u64) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
+        self.epoch_from(epoch, 0)
+    }
+
+    /// The batches of epoch number `epoch` from number `batch` on: where a run that was interrupted continues. None are left if `batch` is
+    /// [`DataLoader::batches`] or more.
+    pub fn epoch_from(&self, epoch: u64, batch: usize) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
         let order = self.order(epoch);
-        (0..self.batches()).map(move |i| {
+        (batch.min(self.batches())..self.batches()).map(move |i| {
             let from = i * self.batch;
             self.dataset.batch(&order[from..(from + self.batch).min(order.len())])
         })
@@ -171,6 +177,15 @@ mod tests {
         assert_ne!(epoch(&loader(3), 4), epoch(&loader(3), 5));
         assert_ne!(epoch(&loader(3), 4), epoch(&loader(4), 4));
         assert!(DataLoader::new(Numbers(50), 8).unwrap().order(9).into_iter().eq(0..50));
+    }
+
+    #[test]
+    fn a54_an_epoch_continues_at_any_batch() {
+        let loader = DataLoader::new(Numbers(50), 8).unwrap().shuffle(3);
+        for batch in [0, 1, 6, 7, 100] {
+            let rest: Vec<_> = loader.epoch_from(2, batch).collect::<Result<_>>().unwrap();
+            assert_eq!(rest, epoch(&loader, 2)[batch.min(7)..]);
+        }
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! Adam and AdamW.
 
-use super::sgd::outputs;
-use super::{Kernels, Optimizer, zero_state};
+use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
@@ -25,35 +24,26 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 /// # }
 /// ```
 pub struct Adam {
-    params: Vec<Param>,
-    lr: f64,
+    ledger: Ledger,
     beta1: f64,
     beta2: f64,
     eps: f64,
-    weight_decay: f64,
     decoupled: bool,
-    moments: Vec<Option<Moments>>,
-    kernels: Kernels,
-}
-
-/// What is remembered of one parameter's gradients.
-struct Moments {
-    mean: Tensor,
-    square: Tensor,
-    steps: i32,
+    amsgrad: bool,
 }
 
 impl Adam {
     /// Adam at learning rate `lr`, with betas 0.9 and 0.999, eps 1e-8, and no weight decay.
     pub fn new(params: Vec<Param>, lr: f64) -> Adam {
-        let moments = params.iter().map(|_| None).collect();
-        Adam { params, lr, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false, moments, kernels: Kernels::default() }
+        Adam { ledger: Ledger::new(params, lr), beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: false, amsgrad: false }
     }
 
     /// AdamW at learning rate `lr`, with PyTorch's weight decay of 0.01.
     pub fn decoupled(params: Vec<Param>, lr: f64) -> Adam {
-        Adam { weight_decay: 0.01, decoupled: true, ..Adam::new(params, lr) }
+        Adam { decoupled: true, ..Adam::new(params, lr) }.weight_decay(0.01)
     }
+
+    settings!();
 
     /// How slowly the estimates of mean and size forget.
     pub fn betas(mut self, beta1: f64, beta2: f64) -> Adam {
@@ -67,54 +57,58 @@ impl Adam {
         self
     }
 
-    /// How strongly parameters are pulled towards 0.
-    pub fn weight_decay(mut self, weight_decay: f64) -> Adam {
-        self.weight_decay = weight_decay;
+    /// Whether to divide by the largest estimate of the size so far. Source: Reddi et al. 2018, arXiv:1904.09237.
+    pub fn amsgrad(mut self, amsgrad: bool) -> Adam {
+        self.amsgrad = amsgrad;
         self
     }
 }
 
 impl Optimizer for Adam {
-    fn params(&self) -> &[Param] {
-        &self.params
-    }
+    its_ledger!();
 
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
+    fn slots(&self) -> &'static [&'static str] {
+        if self.amsgrad { &["mean", "square", "largest"] } else { &["mean", "square"] }
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let (mean, square, steps) = match &self.moments[i] {
-            Some(Moments { mean, square, steps }) => (mean.clone(), square.clone(), steps + 1),
-            None => (zero_state(value)?, zero_state(value)?, 1),
+        let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
+        let (decoupled, amsgrad) = (self.decoupled, self.amsgrad);
+        let types = (value.dtype(), gradient.dtype());
+        let kernel = self.ledger.kernel(value, gradient, 0, || program(types, decoupled, amsgrad))?;
+        let numbers = |steps: u64| {
+            let t = steps as f64 + 1.0;
+            let step = lr / (1.0 - self.beta1.powf(t));
+            let root = (1.0 - self.beta2.powf(t)).sqrt();
+            let decay = if decoupled { 1.0 - lr * decay } else { decay };
+            [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step].map(Scalar::Float)
         };
-        let decoupled = self.decoupled;
-        let kernel = self.kernels.get(value.dtype(), || program(value.dtype(), decoupled))?;
-        let step = self.lr / (1.0 - self.beta1.powi(steps));
-        let root = (1.0 - self.beta2.powi(steps)).sqrt();
-        let decay = if decoupled { 1.0 - self.lr * self.weight_decay } else { self.weight_decay };
-        let numbers = [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step].map(Scalar::Float);
-        let [value, mean, square] = outputs(kernel.run(&[value, gradient, &mean, &square], &numbers)?)?;
-        self.moments[i] = Some(Moments { mean, square, steps });
+        if amsgrad {
+            let ([mean, square, largest], steps) = self.ledger.recall(i, value)?;
+            let [value, mean, square, largest] = outputs(kernel.run(&[value, gradient, &mean, &square, &largest], &numbers(steps))?)?;
+            self.ledger.remember(i, [mean, square, largest]);
+            return Ok(value);
+        }
+        let ([mean, square], steps) = self.ledger.recall(i, value)?;
+        let [value, mean, square] = outputs(kernel.run(&[value, gradient, &mean, &square], &numbers(steps))?)?;
+        self.ledger.remember(i, [mean, square]);
         Ok(value)
     }
 }
 
-/// Inputs w, g, m, v; parameters decay, 1 - beta1, beta2, 1 - beta2, sqrt(1 - beta2^t), eps, step; outputs w, m, v.
-fn program(dtype: DType, decoupled: bool) -> Result<Kernel> {
+/// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2, sqrt(1 - beta2^t), eps, step; outputs w, m, v (and
+/// the largest).
+fn program((dtype, gradient): (DType, DType), decoupled: bool, amsgrad: bool) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
-    let (w, g) = (b.input(dtype).cast(compute), b.input(dtype).cast(compute));
+    let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
     let (m, v) = (b.input(compute), b.input(compute));
     let decay = b.param(compute);
     let (w, g) = if decoupled { (w * decay, g) } else { (w, g + w * decay) };
     let m = m + (g - m) * b.param(compute);
     let v = v * b.param(compute) + g * g * b.param(compute);
-    let size = v.sqrt() / b.param(compute) + b.param(compute);
-    let w = w - (m / size) * b.param(compute);
-    b.finish(&[w.cast(dtype), m, v])
+    let largest = if amsgrad { v.max(b.input(compute)) } else { v };
+    let size = largest.sqrt() / b.param(compute) + b.param(compute);
+    let w = (w - (m / size) * b.param(compute)).cast(dtype);
+    if amsgrad { b.finish(&[w, m, v, largest]) } else { b.finish(&[w, m, v]) }
 }

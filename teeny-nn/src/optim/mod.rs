@@ -1,36 +1,76 @@
 //! Optimizers: how gradients become new parameters.
 //!
+//! ```text
+//! Optimizer      the trait: step                       mod      Ledger, Group: what is kept per parameter    ledger
+//! Sgd Adam RMSprop Adagrad Lamb Lars Muon              sgd adam rmsprop adagrad lamb muon
+//! clip_norm ..   between backward and step             clip     LossScale for 16-bit gradients               scale
+//! Ema            an average beside the parameters      ema      learning rates by step                       crate::schedule
+//! ```
+//!
 //! An update is one scalar program with several outputs (new parameter, new state): one pass over memory per parameter. Learning rate
 //! and the like are run-time parameters of that program, so changing them, or counting steps, builds nothing anew.
 
+mod adagrad;
 mod adam;
+mod clip;
+mod ema;
+mod lamb;
+mod ledger;
+mod muon;
+mod rmsprop;
+mod scale;
 mod sgd;
 
+pub use adagrad::Adagrad;
 pub use adam::Adam;
+pub use clip::{clip_norm, clip_value};
+pub use ema::Ema;
+pub use lamb::{Lamb, Lars};
+pub use ledger::{Group, Ledger};
+pub use muon::{Muon, newton_schulz};
+pub use rmsprop::RmsProp;
+pub use scale::LossScale;
 pub use sgd::Sgd;
 
+use crate::state::{State, Stateful};
 use crate::store::Param;
-use std::sync::Arc;
+use ledger::outputs;
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
-use teeny_core::{DType, Error, Kernel, Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
-/// A rule that turns a parameter and its gradient into the next parameter.
+/// A rule that turns a parameter and its gradient into the next parameter. What it keeps is in its [`Ledger`]; [`Stateful`] saves that.
 pub trait Optimizer {
-    /// The parameters, in a fixed order.
-    fn params(&self) -> &[Param];
+    /// What is kept of each parameter.
+    fn ledger(&self) -> &Ledger;
 
-    /// The learning rate.
-    fn lr(&self) -> f64;
+    /// The same, to change.
+    fn ledger_mut(&mut self) -> &mut Ledger;
 
-    /// Changes the learning rate from the next step on; what schedules call.
-    fn set_lr(&mut self, lr: f64);
+    /// The names of the tensors that [`Ledger::remember`] gets, each of the parameter's shape.
+    fn slots(&self) -> &'static [&'static str];
 
-    /// The next value of parameter `i` of [`Optimizer::params`], and new state for it. Neither tensor is tracked.
+    /// The next value of parameter `i` of [`Optimizer::params`], and new state for it. No tensor is tracked; the gradient has the
+    /// value's type, or f32 where the value has 16 bits.
     ///
     /// # Errors
     /// If the device fails.
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor>;
+
+    /// The parameters, in a fixed order.
+    fn params(&self) -> &[Param] {
+        self.ledger().params()
+    }
+
+    /// The learning rate.
+    fn lr(&self) -> f64 {
+        self.ledger().lr
+    }
+
+    /// Changes the learning rate from the next step on: `optimizer.set_lr(schedule.at(step))`.
+    fn set_lr(&mut self, lr: f64) {
+        self.ledger_mut().lr = lr;
+    }
 
     /// Updates every trainable parameter with its gradient.
     ///
@@ -60,32 +100,72 @@ pub trait Optimizer {
             }
             gradients.push(g);
         }
-        for ((i, param), g) in params.iter().zip(gradients) {
-            let value = crate::track::below(&param.value())?;
+        for ((i, _), g) in params.iter().zip(gradients) {
+            let value = self.ledger().value(*i)?;
+            // f32 gradients of 16-bit parameters keep their digits: unscaled ones may be too small for 16 bits
+            let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
+            let g = if self.ledger().maximize { g.neg()? } else { g };
             // the gradient of a transposed weight is a transposed view: turning it once is faster than an update that reads across memory
-            let g = g.cast(value.dtype())?.contiguous()?;
-            param.set(&self.update(*i, &value, &g)?)?;
+            let value = self.update(*i, &value, &g.contiguous()?)?;
+            self.ledger_mut().put(*i, value)?;
         }
         Ok(())
     }
 }
 
-/// The update program for each element type that occurs, built when first needed.
-#[derive(Default)]
-struct Kernels(Vec<(DType, Arc<Kernel>)>);
+impl<O: Optimizer + ?Sized> Stateful for O {
+    fn state(&self) -> Result<State> {
+        Ok(self.ledger().state(self.slots()))
+    }
 
-impl Kernels {
-    fn get(&mut self, dtype: DType, build: impl FnOnce() -> Result<Kernel>) -> Result<Arc<Kernel>> {
-        if let Some((_, kernel)) = self.0.iter().find(|(d, _)| *d == dtype) {
-            return Ok(kernel.clone());
-        }
-        let kernel = Arc::new(build()?);
-        self.0.push((dtype, kernel.clone()));
-        Ok(kernel)
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        let slots = self.slots();
+        self.ledger_mut().set_state(slots, state)
     }
 }
 
-/// Zeros of the type that state is kept in: f32 for 16-bit parameters, whose small changes it must not lose.
-fn zero_state(value: &Tensor) -> Result<Tensor> {
-    Tensor::zeros(*value.shape(), value.dtype().compute(), value)
+/// The settings that all optimizers have, for the `impl` block of each.
+macro_rules! settings {
+    () => {
+        /// How strongly parameters are pulled towards 0.
+        pub fn weight_decay(mut self, weight_decay: f64) -> Self {
+            self.ledger.weight_decay = weight_decay;
+            self
+        }
+
+        /// Treats the parameters that `chosen` picks (by name, by shape) as `group` says; what a later group says counts.
+        pub fn group(mut self, chosen: impl Fn(&Param) -> bool, group: Group) -> Self {
+            self.ledger.group(chosen, group);
+            self
+        }
+
+        /// Whether to climb instead of to descend: gradients are negated first, as PyTorch's `maximize`.
+        pub fn maximize(mut self, maximize: bool) -> Self {
+            self.ledger.maximize = maximize;
+            self
+        }
+
+        /// Whether 16-bit parameters have an f32 copy that steps add up in, so that steps too small for 16 bits are not lost.
+        ///
+        /// Source: Micikevicius et al. 2017, arXiv:1710.03740.
+        pub fn master_weights(mut self, master_weights: bool) -> Self {
+            self.ledger.master_weights = master_weights;
+            self
+        }
+    };
 }
+
+/// The methods of [`Optimizer`] that say where the ledger is.
+macro_rules! its_ledger {
+    () => {
+        fn ledger(&self) -> &Ledger {
+            &self.ledger
+        }
+
+        fn ledger_mut(&mut self) -> &mut Ledger {
+            &mut self.ledger
+        }
+    };
+}
+
+use {its_ledger, settings};

@@ -1,6 +1,6 @@
 //! Stochastic gradient descent.
 
-use super::{Kernels, Optimizer, zero_state};
+use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 
@@ -22,22 +22,19 @@ use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 /// # }
 /// ```
 pub struct Sgd {
-    params: Vec<Param>,
-    lr: f64,
+    ledger: Ledger,
     momentum: f64,
     dampening: f64,
-    weight_decay: f64,
     nesterov: bool,
-    velocities: Vec<Option<Tensor>>,
-    kernels: Kernels,
 }
 
 impl Sgd {
     /// Plain gradient descent at learning rate `lr`.
     pub fn new(params: Vec<Param>, lr: f64) -> Sgd {
-        let velocities = vec![None; params.len()];
-        Sgd { params, lr, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, velocities, kernels: Kernels::default() }
+        Sgd { ledger: Ledger::new(params, lr), momentum: 0.0, dampening: 0.0, nesterov: false }
     }
+
+    settings!();
 
     /// How much of the last step's direction is kept; 0 for plain descent.
     pub fn momentum(mut self, momentum: f64) -> Sgd {
@@ -51,12 +48,6 @@ impl Sgd {
         self
     }
 
-    /// How strongly parameters are pulled towards 0.
-    pub fn weight_decay(mut self, weight_decay: f64) -> Sgd {
-        self.weight_decay = weight_decay;
-        self
-    }
-
     /// Whether to look one step of momentum ahead.
     pub fn nesterov(mut self, nesterov: bool) -> Sgd {
         self.nesterov = nesterov;
@@ -65,53 +56,48 @@ impl Sgd {
 }
 
 impl Optimizer for Sgd {
-    fn params(&self) -> &[Param] {
-        &self.params
-    }
+    its_ledger!();
 
-    fn lr(&self) -> f64 {
-        self.lr
-    }
-
-    fn set_lr(&mut self, lr: f64) {
-        self.lr = lr;
+    fn slots(&self) -> &'static [&'static str] {
+        if self.momentum == 0.0 { &[] } else { &["velocity"] }
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let (decays, moves) = (self.weight_decay != 0.0, self.momentum != 0.0);
-        if self.nesterov && (!moves || self.dampening != 0.0) {
+        let (moves, nesterov) = (self.momentum != 0.0, self.nesterov);
+        let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
+        let decays = decay != 0.0;
+        if nesterov && (!moves || self.dampening != 0.0) {
             return Err(Error::value("Nesterov's form needs momentum and no dampening").named("sgd"));
         }
-        let nesterov = self.nesterov;
-        let kernel = self.kernels.get(value.dtype(), || program(value.dtype(), decays, moves, nesterov))?;
-        let mut numbers = vec![Scalar::Float(self.lr)];
+        let types = (value.dtype(), gradient.dtype());
+        let kernel = self.ledger.kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;
+        let mut numbers = vec![Scalar::Float(lr)];
         if decays {
-            numbers.push(Scalar::Float(self.weight_decay));
+            numbers.push(Scalar::Float(decay));
         }
         if !moves {
             let [value] = outputs(kernel.run(&[value, gradient], &numbers)?)?;
+            self.ledger.remember(i, []);
             return Ok(value);
         }
+        let ([velocity], steps) = self.ledger.recall(i, value)?;
         // at first there is no direction to keep: 0 v + 1 g is exactly g
-        let (velocity, keep, take) = match self.velocities[i].clone() {
-            Some(velocity) => (velocity, self.momentum, 1.0 - self.dampening),
-            None => (zero_state(value)?, 0.0, 1.0),
-        };
+        let (keep, take) = if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
         numbers.extend([keep, take].map(Scalar::Float));
         if nesterov {
             numbers.push(Scalar::Float(self.momentum));
         }
         let [value, velocity] = outputs(kernel.run(&[value, gradient, &velocity], &numbers)?)?;
-        self.velocities[i] = Some(velocity);
+        self.ledger.remember(i, [velocity]);
         Ok(value)
     }
 }
 
 /// Inputs w, g and, with momentum, v; parameters lr, (decay), (keep, take), (momentum again, if nesterov); outputs w and, with momentum, v.
-fn program(dtype: DType, decays: bool, moves: bool, nesterov: bool) -> Result<Kernel> {
+fn program((dtype, gradient): (DType, DType), decays: bool, moves: bool, nesterov: bool) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
-    let (w, g) = (b.input(dtype).cast(compute), b.input(dtype).cast(compute));
+    let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
     let lr = b.param(compute);
     let g = if decays { g + w * b.param(compute) } else { g };
     if !moves {
@@ -121,9 +107,4 @@ fn program(dtype: DType, decays: bool, moves: bool, nesterov: bool) -> Result<Ke
     let v = v * b.param(compute) + g * b.param(compute);
     let direction = if nesterov { g + v * b.param(compute) } else { v };
     b.finish(&[(w - direction * lr).cast(dtype), v])
-}
-
-/// The outputs of a kernel as an array.
-pub(super) fn outputs<const N: usize>(tensors: Vec<Tensor>) -> Result<[Tensor; N]> {
-    tensors.try_into().map_err(|t: Vec<Tensor>| Error::internal(format!("a kernel of {N} outputs gave {}", t.len())))
 }

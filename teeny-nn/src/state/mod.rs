@@ -1,16 +1,37 @@
-//! Saving and loading parameters by name.
+//! Saving and loading: parameters by name, whole runs, and other libraries' files.
 //!
-//! [`archive`](Archive) knows the safetensors format, [`teeny_core::file`] how to put a file in another's place without ever losing
-//! both; this file connects them to a [`Store`].
+//! ```text
+//! Store::save, load, load_from     weights by name                       here, mapping
+//! Checkpoint                       everything a run is resumed from      checkpoint    parts: stateful
+//! Archive, write                   safetensors                           archive
+//! npz::read, write                 NumPy's archives                      npz, zip
+//! pt::read                         PyTorch's files, without running any  pt, pickle, zip
+//! ```
+//!
+//! [`teeny_core::file`] knows how to put a file in another's place without ever losing both. No reader believes a header before it has
+//! been held against the bytes that are there.
 
 mod archive;
+mod checkpoint;
+mod mapping;
+mod misfits;
+pub mod npz;
+mod pickle;
+pub mod pt;
+mod stateful;
+mod zip;
 
 pub use archive::{Archive, Entry, write};
+pub use checkpoint::Checkpoint;
+pub use mapping::{Loaded, Mapping, TensorSource};
+pub(crate) use misfits::Misfits;
+pub use stateful::{Position, Random, State, Stateful};
 
-use crate::store::{Param, Store};
+use crate::store::Store;
+use crate::track;
 use std::collections::BTreeMap;
 use std::path::Path;
-use teeny_core::{Error, Result, Tensor};
+use teeny_core::{Result, Tensor};
 
 /// The first names, and how many more there are; for errors.
 pub(crate) fn listed(names: &[&str]) -> String {
@@ -31,27 +52,24 @@ impl Store {
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
     }
 
-    /// Replaces every parameter and buffer by the tensor of its name in the safetensors file `path`.
+    /// Replaces every parameter and buffer by the tensor of its name in the safetensors file `path`. See [`Store::load_from`] for files
+    /// with other names, or with a part of them.
     ///
     /// # Errors
-    /// If the file is unsound, lacks a name, has one too many, or a shape differs. Nothing is changed unless everything fits.
+    /// If the file is unsound, or names are missing, unknown or of another shape: all of them are listed. Nothing is changed unless
+    /// everything fits.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
-        let archive = Archive::open(path)?;
-        let params = self.all();
-        for param in &params {
-            let (entry, value) = (archive.entry(param.name())?, param.value());
-            if entry.shape != value.shape()[..] {
-                let text = format!("tensor {:?} is {:?} in the file, the model's is {}", param.name(), entry.shape, value.shape());
-                return Err(Error::shape(text).named(archive.label()));
-            }
-        }
-        let unknown: Vec<&str> = archive.entries().keys().map(String::as_str).filter(|name| !params.iter().any(|p| p.name() == *name)).collect();
-        if !unknown.is_empty() {
-            let names: Vec<&str> = params.iter().map(Param::name).collect();
-            return Err(Error::value(format!("the model has no {}; it has {}", listed(&unknown), listed(&names))).named(archive.label()));
-        }
-        let device = self.device();
-        let tensors = params.iter().map(|p| archive.tensor(p.name(), device)).collect::<Result<Vec<_>>>()?;
-        params.iter().zip(tensors).try_for_each(|(param, tensor)| param.set(&tensor))
+        self.load_from(&Archive::open(path)?, &Mapping::new()).map(|_| ())
+    }
+}
+
+impl Stateful for Store {
+    fn state(&self) -> Result<State> {
+        let tensors = self.all().into_iter().map(|p| Ok((p.name().to_string(), track::below(&p.value())?))).collect::<Result<_>>()?;
+        Ok(State { tensors, ..State::default() })
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        self.load_from(state, &Mapping::new()).map(|_| ())
     }
 }

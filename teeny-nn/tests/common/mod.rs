@@ -2,8 +2,31 @@
 #![allow(dead_code)] // each test file uses a part
 
 use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
 use teeny_autograd::{Autograd, Grad, Gradients};
 use teeny_core::{DType, DeviceRef, Tensor};
+
+/// A folder that disappears with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("teeny-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn files(&self) -> Vec<String> {
+        fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
 
 /// The device the tests run on: the CPU, or what TEENY_DEVICE names.
 pub fn device() -> DeviceRef {

@@ -1,4 +1,4 @@
-"""Writes the golden files beside this script: python3 make_golden.py (needs torch, CPU only, and numpy).
+"""Writes the golden files beside this script: python3 make_golden.py (needs torch, CPU only, numpy and safetensors).
 
 `encode` says how a tensor becomes JSON; it lives with the tensor core's golden files.
 """
@@ -9,6 +9,7 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "teeny-core/tests/golden"))
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -97,8 +98,81 @@ OPTIMIZERS = [
     ("sgd", {"lr": 0.05, "momentum": 0.8, "nesterov": True, "weight_decay": 0.01}),
     ("adam", {"lr": 0.05}), ("adam", {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1}),
     ("adamw", {"lr": 0.05}), ("adamw", {"lr": 0.02, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.3}),
+    ("adam", {"lr": 0.05, "amsgrad": True}), ("adamw", {"lr": 0.02, "amsgrad": True, "weight_decay": 0.1}),
+    ("sgd", {"lr": 0.01, "momentum": 0.9, "maximize": True, "weight_decay": 0.5}),
+    ("rmsprop", {"lr": 0.01}), ("rmsprop", {"lr": 0.01, "alpha": 0.9, "eps": 0.1, "weight_decay": 0.1}), ("rmsprop", {"lr": 0.002, "momentum": 0.9}),
+    ("rmsprop", {"lr": 0.003, "centered": True, "eps": 1e-3}), ("rmsprop", {"lr": 0.002, "centered": True, "momentum": 0.5, "eps": 1e-3}),
+    ("adagrad", {"lr": 0.1}), ("adagrad", {"lr": 0.1, "lr_decay": 0.01, "weight_decay": 0.1, "initial_accumulator_value": 0.1, "eps": 1e-6}),
+    ("lamb", {"lr": 0.005}), ("lamb", {"lr": 0.004, "betas": [0.8, 0.95], "eps": 1e-3, "weight_decay": 0.1}),
+    ("lars", {"lr": 1.0}), ("lars", {"lr": 0.5, "momentum": 0.5, "coefficient": 0.01, "weight_decay": 0.1}),
+    ("muon", {"lr": 0.005}), ("muon", {"lr": 0.01, "momentum": 0.8, "nesterov": False, "weight_decay": 0.3, "ns_steps": 3}),
 ]
-CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+
+def lamb(parameters, gradients, state, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01):
+    """Algorithm 2 of You et al. 2019 in NumPy, with the identity for φ."""
+    t = state["t"] = state.get("t", 0) + 1
+    for i, (w, g) in enumerate(zip(parameters, gradients)):
+        m, v = state.get(i, (np.zeros_like(w), np.zeros_like(w)))
+        m, v = betas[0] * m + (1 - betas[0]) * g, betas[1] * v + (1 - betas[1]) * g * g
+        state[i] = (m, v)
+        u = (m / (1 - betas[0] ** t)) / (np.sqrt(v / (1 - betas[1] ** t)) + eps) + weight_decay * w
+        own, step = np.sqrt((w * w).sum()), np.sqrt((u * u).sum())
+        w -= lr * (own / step if own > 0 and step > 0 else 1.0) * u
+
+
+def lars(parameters, gradients, state, lr, momentum=0.9, coefficient=0.001, eps=1e-8, weight_decay=0.0):
+    """Algorithm 1 of You, Gitman & Ginsburg 2017 in NumPy; eps and the case of norm 0 as in common implementations."""
+    for i, (w, g) in enumerate(zip(parameters, gradients)):
+        own, slope = np.sqrt((w * w).sum()), np.sqrt((g * g).sum())
+        trust = coefficient * own / (slope + weight_decay * own + eps) if own > 0 and slope > 0 else 1.0
+        state[i] = momentum * state.get(i, np.zeros_like(w)) + lr * trust * (g + weight_decay * w)
+        w -= state[i]
+
+
+class ByFormula(torch.optim.Optimizer):
+    """An optimizer that PyTorch does not have: `rule` changes NumPy views of the parameters."""
+
+    def __init__(self, params, rule, **options):
+        super().__init__(params, options)
+        self.rule, self.options, self.memory = rule, options, {}
+
+    @torch.no_grad()
+    def step(self):
+        params = self.param_groups[0]["params"]
+        self.rule([p.detach().numpy() for p in params], [p.grad.numpy() for p in params], self.memory, **self.options)
+
+
+def newton_schulz(gradient, coefficients, steps, eps):
+    """PyTorch's own function without its rounding to bf16, whose digits would be all that a comparison sees."""
+    a, b, c = coefficients
+    x = gradient.T if gradient.size(0) > gradient.size(1) else gradient
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if gradient.size(0) > gradient.size(1) else x
+
+
+class MuonAndAdamW:
+    """Muon for matrices, AdamW at a fifth of the rate for the rest, as Muon is meant to be used."""
+
+    def __init__(self, params, **options):
+        matrices, rest = [p for p in params if p.ndim == 2], [p for p in params if p.ndim != 2]
+        self.parts = ([torch.optim.Muon(matrices, **options)] if matrices else []) + ([torch.optim.AdamW(rest, lr=options["lr"] / 5)] if rest else [])
+
+    def zero_grad(self):
+        for part in self.parts:
+            part.zero_grad()
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
+
+torch.optim._muon._zeropower_via_newtonschulz = newton_schulz
+CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "rmsprop": torch.optim.RMSprop, "adagrad": torch.optim.Adagrad,
+           "lamb": lambda p, **o: ByFormula(p, lamb, **o), "lars": lambda p, **o: ByFormula(p, lars, **o), "muon": MuonAndAdamW}
 
 
 def trajectories():
@@ -124,12 +198,85 @@ def trajectories():
                     seen[step] = [numbers(p) for p in leaves]
             return {"losses": losses, "parameters_after": seen}
 
-        runs.append({"optimizer": name, "options": options, "quadratic": run([start], lambda p: 0.5 * (curvature * (p - goal) ** 2).sum()),
+        as_shape = (2, 3) if name == "muon" else (6,)
+        runs.append({"optimizer": name, "options": options, "shape": as_shape,
+                     "quadratic": run([start.reshape(as_shape)], lambda p: 0.5 * (curvature.reshape(as_shape) * (p - goal.reshape(as_shape)) ** 2).sum()),
                      "mlp": run([w1, b1, w2, b2], lambda a, b, c, d: F.cross_entropy(F.linear(torch.tanh(F.linear(x, a, b)), c, d), targets))})
-    write(__file__, "optim", {"start": numbers(start), "curvature": numbers(curvature), "goal": numbers(goal), "x": tensor(x), "targets": targets.tolist(),
+    matrices = []
+    for m, n in ((3, 3), (2, 5), (6, 2)):
+        x0 = ramp(m, n, dtype=F64, step=0.53)
+        matrices.append({"x": tensor(x0), "steps": 5, "y": tensor(newton_schulz(x0, (3.4445, -4.7750, 2.0315), 5, 1e-7))})
+    write(__file__, "optim", {"newton_schulz": matrices, "start": numbers(start), "curvature": numbers(curvature), "goal": numbers(goal), "x": tensor(x), "targets": targets.tolist(),
                               "w1": tensor(w1), "b1": tensor(b1), "w2": tensor(w2), "b2": tensor(b2), "runs": runs})
+
+
+def schedules():
+    """schedules.json: the rates of 100 steps."""
+    from torch.optim import lr_scheduler as S
+
+    def rates(make, lr=0.5, steps=100, metric=None):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+        scheduler = make(optimizer)
+        seen = []
+        for step in range(steps):
+            seen.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step(metric(step)) if metric else scheduler.step()
+        return seen
+
+    def nano(it, warmup=10, decay=80, lr=0.5, low=0.05):
+        """get_lr of nanoGPT's train.py."""
+        if it < warmup:
+            return lr * (it + 1) / (warmup + 1)
+        if it > decay:
+            return low
+        return low + 0.5 * (1.0 + math.cos(math.pi * (it - warmup) / (decay - warmup))) * (lr - low)
+
+    losses = [round(2 / (1 + step // 7 * (step < 40)) + 0.01 * (step % 3), 6) for step in range(100)]
+    write(__file__, "schedules", {
+        "step": rates(lambda o: S.StepLR(o, 15, 0.3)), "multi_step": rates(lambda o: S.MultiStepLR(o, [5, 40, 41], 0.2)),
+        "exponential": rates(lambda o: S.ExponentialLR(o, 0.97)), "cosine": rates(lambda o: S.CosineAnnealingLR(o, 100, 0.01)),
+        "cosine_restarts": rates(lambda o: S.CosineAnnealingWarmRestarts(o, 9, 2, 0.01)), "cosine_restarts_even": rates(lambda o: S.CosineAnnealingWarmRestarts(o, 9)),
+        "linear": rates(lambda o: S.LinearLR(o, 0.1, 0.6, 40)), "polynomial": rates(lambda o: S.PolynomialLR(o, 70, 2.0)),
+        "one_cycle": rates(lambda o: S.OneCycleLR(o, 0.5, total_steps=100), steps=100 - 1) + [0.5 / 25 / 1e4],
+        "one_cycle_with": rates(lambda o: S.OneCycleLR(o, 0.5, total_steps=60, pct_start=0.5, div_factor=10, final_div_factor=100), steps=60 - 1),
+        "lambda": rates(lambda o: S.LambdaLR(o, lambda step: 1 / math.sqrt(1 + step))),
+        "chained": rates(lambda o: S.ChainedScheduler([S.LinearLR(o, 0.1, 1.0, 20), S.ExponentialLR(o, 0.95)])),
+        "sequential": rates(lambda o: S.SequentialLR(o, [S.LinearLR(o, 0.2, 1.0, 10), S.ExponentialLR(o, 0.9)], [10])),
+        "plateau": rates(lambda o: S.ReduceLROnPlateau(o, factor=0.5, patience=4), metric=lambda step: losses[step]), "plateau_losses": losses,
+        "nano_gpt": [nano(step) for step in range(100)]})
+
+
+def files():
+    """model.pt, model.npz and others: small files as PyTorch and NumPy write them, and their content in files.json."""
+    folder = pathlib.Path(__file__).parent
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    model(torch.randn(5, 4)).square().sum().backward()
+    optimizer.step()
+    torch.save(model.state_dict(), folder / "state_dict.pt")
+    x = torch.arange(12, dtype=torch.float32).reshape(3, 4)
+    torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 7, "loss": 0.25, "name": "tiny", "best": True, "nothing": None,
+                "transposed": x.t(), "row": x[1, 1:], "shared": [x, x], "parameter": nn.Parameter(x[:, ::2]), "scalar": torch.tensor(2.5, dtype=torch.float64),
+                "empty": torch.zeros(0, 3), "big": 2**40, "negative": -5,
+                "types": {str(t).split(".")[1]: torch.tensor([0, 1, 2, 3]).to(t) for t in (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16)}},
+               folder / "nested.pt")
+    torch.save(model, folder / "whole_model.pt")
+    torch.save(x.expand(3, 3, 4), folder / "expanded.pt")
+    torch.save(x, folder / "legacy.pt", _use_new_zipfile_serialization=False)
+    arrays = {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.array([1, -2, 3], dtype=np.int64), "scalar": np.float64(2.5),
+              "fortran": np.asfortranarray(np.arange(6, dtype=np.float64).reshape(2, 3)), "big_endian": np.arange(3, dtype=">f4"), "mask": np.array([True, False])}
+    np.savez(folder / "arrays.npz", **arrays)
+    np.savez_compressed(folder / "arrays_compressed.npz", **arrays)
+    from safetensors.torch import save_file
+    save_file(model.state_dict(), folder / "state_dict.safetensors", metadata={"format": "pt"})
+    write(__file__, "files", {"state_dict": {name: tensor(t) for name, t in model.state_dict().items()},
+                              "exp_avg": tensor(optimizer.state_dict()["state"][0]["exp_avg"])})
 
 
 layers()
 losses()
 trajectories()
+schedules()
+files()

@@ -103,6 +103,7 @@ impl Wgpu {
         self.require(dtype, "convolution")?;
         let (count, wide) = (sizes.result().numel(), wide::wide(dtype));
         let (rows, columns, k) = sizes.product();
+        let _work = self.describe(&[left, right], sizes.result(), dtype, 2 * (sizes.window.groups * rows * columns * k) as u64);
         if count == 0 {
             return Ok(Some(self.allocate(0, dtype)?));
         }

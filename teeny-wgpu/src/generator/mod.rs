@@ -147,7 +147,7 @@ impl Body {
                 }
                 op => {
                     let dtype = node.sources().last().map_or(node.dtype, |&s| nodes[s as usize].dtype);
-                    ops::expression(op, dtype, &name(node.src[0]), &name(node.src[1]), &name(node.src[2]))?
+                    ops::expression(op, dtype, &name(node.src[0]), &name(node.src[1]), &name(node.src[2]))
                 }
             };
             let _ = writeln!(text, "    let v{id} = {expression};");

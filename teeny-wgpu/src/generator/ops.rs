@@ -1,8 +1,7 @@
 //! One WGSL expression per operation and type. What they mean is said in `teeny_core::kernel::eval`; the functions they call are in the prelude.
 
 use super::types;
-use crate::error::op_unsupported;
-use teeny_core::{DType, OpCode, Result, Scalar};
+use teeny_core::{DType, OpCode, Scalar};
 
 /// The classes of types that share their expressions.
 #[derive(Clone, Copy, PartialEq)]
@@ -115,23 +114,16 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
 }
 
 /// The expression of `op` on operands `a`, `b`, `c` (identifiers), whose type (that of the last operand) is `dtype`.
-///
-/// # Errors
-/// [`teeny_core::ErrorKind::Unsupported`] for functions that WGSL does not have in f64.
-pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) -> Result<String> {
+pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) -> String {
     use OpCode::*;
     let kind = class(dtype);
     let ty = types::value(dtype);
     let zero = types::zero(dtype);
-    let f32_only = |name: &str| match ty {
-        "f32" => Ok(name.to_string()),
-        _ => Err(op_unsupported(op.name(), dtype, "cast to f32, or use the CPU device for f64")),
-    };
-    let call = |name: &str| -> Result<String> { Ok(format!("{}_{ty}({a})", f32_only(name)?)) };
-    let call2 = |name: &str| -> Result<String> { Ok(format!("{}_{ty}({a}, {b})", f32_only(name)?)) };
+    let call = |name: &str| format!("{name}_{ty}({a})");
+    let call2 = |name: &str| format!("{name}_{ty}({a}, {b})");
     let one = if ty == "f64" { "1.0lf" } else { "1.0f" };
     let float = kind == Class::Float;
-    Ok(match op {
+    match op {
         Input(_) | Param(_) | Const(_) | Cast => unreachable!("leaves and casts are written by the generator"),
         Neg if kind == Class::Unsigned => wrap(dtype, format!("{zero} - {a}")),
         Neg => wrap(dtype, format!("-{a}")),
@@ -144,18 +136,18 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
         Recip => format!("{one} / {a}"),
         Sqrt => format!("sqrt({a})"),
         Rsqrt => format!("{one} / sqrt({a})"),
-        Exp => call("exp")?,
-        Exp2 => call("exp2")?,
-        Expm1 => call("expm1")?,
-        Log => call("log")?,
-        Log2 => call("log2")?,
-        Log1p => call("log1p")?,
-        Sin => call("sin")?,
-        Cos => call("cos")?,
-        Tan => call("tan")?,
-        Atan => call("atan")?,
-        Tanh => call("tanh")?,
-        Erf => call("erf")?,
+        Exp => call("exp"),
+        Exp2 => call("exp2"),
+        Expm1 => call("expm1"),
+        Log => call("log"),
+        Log2 => call("log2"),
+        Log1p => call("log1p"),
+        Sin => call("sin"),
+        Cos => call("cos"),
+        Tan => call("tan"),
+        Atan => call("atan"),
+        Tanh => call("tanh"),
+        Erf => call("erf"),
         Floor => format!("floor({a})"),
         Ceil => format!("ceil({a})"),
         Round => format!("round({a})"),
@@ -168,14 +160,14 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
         Sub => wrap(dtype, format!("{a} - {b}")),
         Mul => wrap(dtype, format!("{a} * {b}")),
         Div => format!("{a} / {b}"),
-        Pow if float => call2("pow")?,
+        Pow if float => call2("pow"),
         Pow => wrap(dtype, format!("pow_{ty}({a}, {b})")),
         Max if float => format!("max_{ty}({a}, {b})"),
         Min if float => format!("min_{ty}({a}, {b})"),
         Max => format!("select({b}, {a}, {a} > {b})"),
         Min => format!("select({b}, {a}, {a} < {b})"),
-        Rem if float => call2("rem")?,
-        FloorDiv if float => call2("floor_div")?,
+        Rem if float => call2("rem"),
+        FloorDiv if float => call2("floor_div"),
         Rem => wrap(dtype, format!("rem_{ty}({a}, {b})")),
         FloorDiv => wrap(dtype, format!("floor_div_{ty}({a}, {b})")),
         CmpLt if kind == Class::Bool => format!("(!{a} & {b})"),
@@ -192,5 +184,5 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
         Shl => wrap(dtype, format!("shl_{ty}({a}, {b}, {ty}({}))", 8 * dtype.size())),
         Shr => format!("shr_{ty}({a}, {b}, {ty}({}))", 8 * dtype.size()),
         Where => format!("select({c}, {b}, {a})"),
-    })
+    }
 }

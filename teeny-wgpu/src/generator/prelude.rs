@@ -6,11 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
-const SOURCES: [&str; 4] = [
+const SOURCES: [&str; 7] = [
     include_str!("prelude/bits.wgsl"),
     include_str!("prelude/float.wgsl"),
+    include_str!("prelude/float_pow.wgsl"),
     include_str!("prelude/integer.wgsl"),
     include_str!("prelude/double.wgsl"),
+    include_str!("prelude/double_math.wgsl"),
+    include_str!("prelude/double_pow.wgsl"),
 ];
 
 struct Item {

@@ -1,7 +1,7 @@
-//! What a device may carry out in one pass: softmax and its gradients, convolution, pooling. Defined by their primitives on the oracle.
+//! What a device may carry out in one pass: softmax and normalisation with their gradients, convolution, pooling. Defined by their primitives on the oracle.
 
 use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};
-use crate::device::{DeviceRef, Window};
+use crate::device::{DeviceRef, Norm, Window};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::layout::Layout;
@@ -15,6 +15,7 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 pub fn each(sink: Sink<'_>) {
     for dtype in FLOATS {
         softmax(sink, dtype);
+        norm(sink, dtype);
         for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
             conv(sink, dtype, arrangement, Arrangement::ALL[(i + 4) % 7]);
             pool(sink, dtype, arrangement);
@@ -55,6 +56,37 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                 let y = x[0].log_softmax(axis)?;
                 like(&y, y.device().log_softmax_grad(&y, &x[1], axis as usize)?)
             }));
+        }
+    }
+}
+
+fn norm(sink: Sink<'_>, dtype: DType) {
+    for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
+        for (kind, name, grad) in [(Norm::Layer, "layer_norm", "layer_norm_grad"), (Norm::Rms, "rms_norm", "rms_norm_grad")] {
+            for shape in [vec![3usize, 4, 5], vec![7, 300], vec![1], vec![2, 1], vec![0, 3]] {
+                let line = |seed| Input::new([shape[shape.len() - 1]], dtype, Arrangement::ALL[(i + 2) % 7], Domain::Small, seed);
+                let inputs = vec![Input::new(shape.clone(), dtype, arrangement, Domain::Small, 71), line(72), line(73)];
+                let tolerance = stepwise(dtype, 16.0, 16.0);
+                sink(one(name, dtype, tolerance, inputs.clone(), "weight and bias".to_string(), move |x| match kind {
+                    Norm::Layer => x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-3),
+                    Norm::Rms => x[0].rms_norm(1, Some(&x[1]), 1e-3),
+                }));
+                sink(one(name, dtype, tolerance, inputs.clone(), "plain".to_string(), move |x| match kind {
+                    Norm::Layer => x[0].layer_norm(1, None, None, 1e-3),
+                    Norm::Rms => x[0].rms_norm(1, None, 1e-3),
+                }));
+                if shape[0] == 0 {
+                    continue;
+                }
+                let g = Input::new(shape.clone(), dtype, Arrangement::ALL[(i + 4) % 7], Domain::Small, 74);
+                let inputs = vec![inputs[0].clone(), inputs[1].clone(), g];
+                let tolerance = stepwise(dtype, 64.0, 64.0);
+                for weighted in [false, true] {
+                    sink(one(grad, dtype, tolerance, inputs.clone(), format!("weight: {weighted}"), move |x| {
+                        like(&x[0], x[0].device().norm_grad(kind, &x[0], weighted.then_some(&x[1]), &x[2], 1e-3)?)
+                    }));
+                }
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The cases: one row per operation, types and layouts as dimensions.
 
+mod attention;
 mod elementwise;
 mod fused;
 mod index;
@@ -51,6 +52,7 @@ pub fn each(sink: Sink<'_>) {
     products::each(sink);
     index::each(sink);
     fused::each(sink);
+    attention::each(sink);
 }
 
 /// A case whose result is one tensor.

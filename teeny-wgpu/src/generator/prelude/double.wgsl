@@ -1,4 +1,4 @@
-// Functions of f64, for adapters that have it. WGSL has no transcendental functions of f64; the generator refuses them.
+// Functions of f64, for adapters that have it, and 64-bit integers for its bits. The transcendental ones are in `double_math.wgsl`.
 
 fn is_nan_f64(x: f64) -> bool {
     return (bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;

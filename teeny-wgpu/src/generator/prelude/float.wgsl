@@ -1,5 +1,11 @@
-// Functions of f32. The hardware's own are fast but differ between drivers and lose accuracy near zeros; these are the same everywhere, to a few units in
-// the last place. Polynomials: Cephes (S. Moshier), pow: FreeBSD's e_powf.c (Sun, 1993), erf: N. Juffa's minimax fits.
+// Functions of f32. The hardware's own are fast but differ between drivers and lose accuracy near zeros; these are the same everywhere. Their errors are
+// listed in PRECISION.md and held by `tests/precision`.
+//
+// Only + - * / and conversions are used, and bits. A driver may fuse a product into a sum: products whose exactness matters are exact in f32, so fusing
+// them changes nothing. It may not reorder sums, but some do where this looks exact, (x + y) - x for instance: bits are cleared in between.
+//
+// Polynomials: exp, log, tanh, erf, sin and cos are those of teeny-cpu's `vecmath`; atan from Cephes
+// (S. Moshier).
 
 fn max_f32(a: f32, b: f32) -> f32 {
     if is_nan_f32(a) { return a; }
@@ -26,50 +32,41 @@ fn scale_f32(x: f32, n: i32) -> f32 {
     let b = n - a;
     return x * bitcast<f32>(u32(a + 127) << 23u) * bitcast<f32>(u32(b + 127) << 23u);
 }
-// e^r for |r| <= ln 2 / 2. Error below 1 ulp.
-fn exp_core_f32(r: f32) -> f32 {
-    var p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    return p * (r * r) + r + 1.0f;
+// e^r - 1 for |r| <= ln 2 / 2. Error below 1 ulp.
+fn expm1_core_f32(r: f32) -> f32 {
+    var p = 1.381435e-3f;
+    p = p * r + 8.368851e-3f;
+    p = p * r + 4.16684e-2f;
+    p = p * r + 1.666652e-1f;
+    p = p * r + 4.9999994e-1f;
+    return (r * r) * p + r;
+}
+// The whole number n next to x / ln 2, and x - n ln 2. ln 2 comes in two parts: the product with the first, of 15 bits, is exact.
+fn octave_f32(x: f32) -> vec2<f32> {
+    let n = round(x * 1.44269504f);
+    return vec2<f32>(n, (x - n * 0.693145751953125f) - n * 1.4286068e-6f);
 }
 fn exp_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }
     if x > 88.8f { return inf_f32(); }
     if x < -104.0f { return 0.0f; }
-    let n = round(x * 1.44269504f);
-    // ln 2 in two parts: the first product is exact.
-    let r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
-    return scale_f32(exp_core_f32(r), i32(n));
+    let o = octave_f32(x);
+    return scale_f32(expm1_core_f32(o.y) + 1.0f, i32(o.x));
 }
 fn exp2_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }
     if x >= 128.0f { return inf_f32(); }
     if x < -150.0f { return 0.0f; }
     let n = round(x);
-    let r = x - n;
-    var p = 1.535336188319500e-4f;
-    p = p * r + 1.339887440266574e-3f;
-    p = p * r + 9.618437357674640e-3f;
-    p = p * r + 5.550332471162809e-2f;
-    p = p * r + 2.402264791363012e-1f;
-    p = p * r + 6.931472028550421e-1f;
-    return scale_f32(p * r + 1.0f, i32(n));
+    return scale_f32(expm1_core_f32((x - n) * 0.693147181f) + 1.0f, i32(n));
 }
+// 2^n (e^r - 1) + (2^n - 1): the second term is exact.
 fn expm1_f32(x: f32) -> f32 {
-    if abs(x) >= 0.34657359f || is_nan_f32(x) {
-        return exp_f32(x) - 1.0f;
-    }
-    var p = 1.9875691500e-4f;
-    p = p * x + 1.3981999507e-3f;
-    p = p * x + 8.3334519073e-3f;
-    p = p * x + 4.1665795894e-2f;
-    p = p * x + 1.6666665459e-1f;
-    p = p * x + 5.0000001201e-1f;
-    return p * (x * x) + x;
+    if abs(x) < 0.34657359f { return expm1_core_f32(x); }
+    if is_nan_f32(x) || abs(x) > 16.0f { return exp_f32(x) - 1.0f; }
+    let o = octave_f32(x);
+    let power = scale_f32(1.0f, i32(o.x));
+    return power * expm1_core_f32(o.y) + (power - 1.0f);
 }
 // x = m 2^e with m in sqrt(1/2)..sqrt(2); subnormals by their integer bits. Gives (m - 1, e).
 fn split_f32(x: f32) -> vec2<f32> {
@@ -86,15 +83,14 @@ fn split_f32(x: f32) -> vec2<f32> {
 }
 // log(1 + f) - f for f in sqrt(1/2)-1..sqrt(2)-1.
 fn log_core_f32(f: f32) -> f32 {
-    var p = 7.0376836292e-2f;
-    p = p * f - 1.1514610310e-1f;
-    p = p * f + 1.1676998740e-1f;
-    p = p * f - 1.2420140846e-1f;
-    p = p * f + 1.4249322787e-1f;
-    p = p * f - 1.6668057665e-1f;
-    p = p * f + 2.0000714765e-1f;
-    p = p * f - 2.4999993993e-1f;
-    p = p * f + 3.3333331174e-1f;
+    var p = -7.634222e-2f;
+    p = p * f + 1.2765265e-1f;
+    p = p * f - 1.316199e-1f;
+    p = p * f + 1.4201392e-1f;
+    p = p * f - 1.6623148e-1f;
+    p = p * f + 2.0001236e-1f;
+    p = p * f - 2.5000826e-1f;
+    p = p * f + 3.333333e-1f;
     let z = f * f;
     return p * f * z - 0.5f * z;
 }
@@ -112,8 +108,7 @@ fn is_edge_f32(x: f32) -> bool {
 fn log_f32(x: f32) -> f32 {
     if is_edge_f32(x) { return log_edge_f32(x); }
     let s = split_f32(x);
-    let y = log_core_f32(s.x) - 2.12194440e-4f * s.y;
-    return (s.x + y) + 0.693359375f * s.y;
+    return (s.x + (log_core_f32(s.x) + 1.4286068e-6f * s.y)) + 0.693145751953125f * s.y;
 }
 fn log2_f32(x: f32) -> f32 {
     if is_edge_f32(x) { return log_edge_f32(x); }
@@ -126,49 +121,94 @@ fn log1p_f32(x: f32) -> f32 {
     if x > -0.2928932f && x < 0.41421356f {
         return x + log_core_f32(x);
     }
-    return log_f32(1.0f + x);
+    // The cleared bit keeps compilers from taking x - (u - 1) for 0.
+    let u = bitcast<f32>(bitcast<u32>(1.0f + x) & 0xfffffffeu);
+    if is_edge_f32(u) { return log_edge_f32(u); }
+    // What u lost, to first order.
+    return log_f32(u) + (x - (u - 1.0f)) / u;
 }
 fn tanh_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }
     let a = abs(x);
-    if a < 0.625f {
+    if a < 0.6f {
         let z = x * x;
-        var p = -5.70498872745e-3f;
-        p = p * z + 2.06390887954e-2f;
-        p = p * z - 5.37397155531e-2f;
-        p = p * z + 1.33314422036e-1f;
-        p = p * z - 3.33332819422e-1f;
-        return p * z * x + x;
+        var p = -5.9058727e-3f;
+        p = p * z + 2.0805389e-2f;
+        p = p * z - 5.3786684e-2f;
+        p = p * z + 1.3331959e-1f;
+        p = p * z - 3.33333e-1f;
+        return z * x * p + x;
     }
-    if a > 9.1f { return copysign_f32(1.0f, x); }
-    return copysign_f32(1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f), x);
+    // Beyond 10 the result rounds to one; drivers' own functions give NaN there.
+    return copysign_f32(1.0f - 2.0f / (exp_f32(2.0f * min(a, 10.0f)) + 1.0f), x);
 }
 fn erf_f32(x: f32) -> f32 {
     if is_nan_f32(x) { return x; }
-    let t = min(abs(x), 4.0f);
-    let s = x * x;
-    if t > 0.921875f {
-        let q = t * t;
-        var r = -1.72853470e-5f * t + 3.83197126e-4f;
-        let u = -3.88396438e-3f * t + 2.42546219e-2f;
-        r = r * q + u;
-        r = r * t - 1.06777877e-1f;
-        r = r * t - 6.34846687e-1f;
-        r = r * t - 1.28717512e-1f;
-        r = r * t - t;
-        return copysign_f32(1.0f - exp_f32(r), x);
+    let a = abs(x);
+    if a < 0.9f {
+        let z = x * x;
+        var p = 8.215379e-5f;
+        p = p * z - 8.105952e-4f;
+        p = p * z + 5.197796e-3f;
+        p = p * z - 2.6858104e-2f;
+        p = p * z + 1.1283673e-1f;
+        p = p * z - 3.7612632e-1f;
+        p = p * z + 1.2837917e-1f;
+        return x * p + x;
     }
-    var r = -5.96761703e-4f;
-    r = r * s + 4.99119423e-3f;
-    r = r * s - 2.67681349e-2f;
-    r = r * s + 1.12819925e-1f;
-    r = r * s - 3.76125336e-1f;
-    r = r * s + 1.28379166e-1f;
-    return r * x + x;
+    let t = min(a, 4.0f);
+    var p = 2.0828616e-5f;
+    p = p * t - 4.313935e-4f;
+    p = p * t + 4.1562547e-3f;
+    p = p * t - 2.5080616e-2f;
+    p = p * t + 1.0822038e-1f;
+    p = p * t + 6.3340086e-1f;
+    p = p * t + 1.1294883f;
+    p = p * t - 1.6920474e-4f;
+    return copysign_f32(1.0f - exp_f32(-p), x);
 }
-// x minus the nearest multiple of pi/2, and the number of that multiple modulo 4. pi/2 comes in four parts whose first three products are exact for
-// |x| < 6400; up to 1e5 the error stays below 1e-7, beyond that the result means little.
+// The nearest multiple of pi/2 for large finite x, after Payne and Hanek (1983): x is a whole number of 24 bits times 2^e, and of the product with
+// 1/(2 pi) only the 64 bits after the point matter. Integers alone, so the same on every GPU.
+fn large_quadrant_f32(x: f32) -> vec2<f32> {
+    // 1/(2 pi) in words, beginning with the one before the point.
+    var inverse = array<u32, 8>(0x00000000u, 0x28be60dbu, 0x9391054au, 0x7f09d5f4u, 0x7d4d3770u, 0x36d8a566u, 0x4f10e410u, 0x7f9458eau);
+    let bits = bitcast<u32>(x);
+    let m = (bits << 8u) | 0x80000000u;
+    let e = ((bits >> 23u) & 0xffu) - 126u;
+    let i = e >> 5u;
+    let s = e & 31u;
+    // Shifts by 32 are undefined: first by one, then by 31 - s.
+    let high = (inverse[i] << s) | ((inverse[i + 1u] >> 1u) >> (31u - s));
+    let mid = (inverse[i + 1u] << s) | ((inverse[i + 2u] >> 1u) >> (31u - s));
+    let low = (inverse[i + 2u] << s) | ((inverse[i + 3u] >> 1u) >> (31u - s));
+    let below = m * mid + mul_high_u32(m, low);
+    let above = m * high + mul_high_u32(m, mid) + u32(below < m * mid);
+    // Two bits of quadrant, then the fraction of a quadrant, taken as signed: -1/2..1/2.
+    var q = above >> 30u;
+    var top = (above << 2u) | (below >> 30u);
+    var rest = below << 2u;
+    let negative = (top >> 31u) == 1u;
+    if negative {
+        q += 1u;
+        top = ~top + u32(rest == 0u);
+        rest = 0u - rest;
+    }
+    var zeros = countLeadingZeros(top);
+    if top == 0u {
+        top = rest;
+        rest = 0u;
+        zeros = 32u + countLeadingZeros(top);
+    }
+    top = (top << (zeros & 31u)) | ((rest >> 1u) >> (31u - (zeros & 31u)));
+    // Times pi/4 as a fraction of 2^32, rounded once by the conversion.
+    let r = f32(mul_high_u32(top, 0xc90fdaa2u)) * bitcast<f32>((96u - zeros) << 23u);
+    let backwards = (bits >> 31u) == 1u;
+    return vec2<f32>(select(r, -r, negative != backwards), f32(select(q, 4u - q, backwards) & 3u));
+}
+// x minus the nearest multiple of pi/2, and the number of that multiple modulo 4. pi/2 comes in four parts (Cody and Waite 1980) whose first three
+// products are exact here.
 fn quadrant_f32(x: f32) -> vec2<f32> {
+    if abs(x) > 6400.0f { return large_quadrant_f32(x); }
     let n = round(x * 0.63661977236758134f);
     var r = x - n * 1.5703125f;
     r = r - n * 4.837512969970703e-4f;
@@ -178,11 +218,11 @@ fn quadrant_f32(x: f32) -> vec2<f32> {
 }
 fn sin_core_f32(r: f32) -> f32 {
     let z = r * r;
-    return ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * r + r;
+    return z * r * ((-1.9515367e-4f * z + 8.332164e-3f) * z - 1.6666655e-1f) + r;
 }
 fn cos_core_f32(r: f32) -> f32 {
     let z = r * r;
-    return ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z - 0.5f * z + 1.0f;
+    return z * z * ((2.4436285e-5f * z - 1.3887349e-3f) * z + 4.1666646e-2f) + (1.0f - 0.5f * z);
 }
 // sin(r + q pi/2).
 fn sin_quadrant_f32(r: f32, q: i32) -> f32 {
@@ -224,157 +264,4 @@ fn atan_f32(x: f32) -> f32 {
     let z = t * t;
     let p = (((8.05374449538e-2f * z - 1.38776856032e-1f) * z + 1.99777106478e-1f) * z - 3.33329491539e-1f) * z * t;
     return copysign_f32(base + (t + (p + low)), x);
-}
-// The upper 12 bits of the mantissa: products of two such numbers are exact.
-fn upper_f32(x: f32) -> f32 {
-    return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u);
-}
-// a^b for a > 0 finite and b finite, by log2(a) in two floats.
-fn pow_core_f32(a: f32, b: f32) -> f32 {
-    var bits = bitcast<u32>(a);
-    var n = 0i;
-    if bits < 0x00800000u {
-        bits = bitcast<u32>(f32(bits));
-        n = -149;
-    }
-    n += i32(bits >> 23u) - 127;
-    let j = bits & 0x7fffffu;
-    bits = j | 0x3f800000u;
-    var k = 0u;
-    if j > 0x1cc471u {
-        if j < 0x5db3d7u {
-            k = 1u;
-        } else {
-            n += 1;
-            bits -= 0x00800000u;
-        }
-    }
-    let half = select(1.0f, 1.5f, k == 1u);
-    let dp_h = select(0.0f, 5.84960938e-1f, k == 1u);
-    let dp_l = select(0.0f, 1.56322085e-6f, k == 1u);
-    let x = bitcast<f32>(bits);
-    let u = x - half;
-    let v = 1.0f / (x + half);
-    let s = u * v;
-    let s_h = upper_f32(s);
-    var t_h = bitcast<f32>((((bits >> 1u) & 0xfffff000u) | 0x20000000u) + 0x00400000u + (k << 21u));
-    var t_l = x - (t_h - half);
-    let s_l = v * ((u - s_h * t_h) - s_h * t_l);
-    var s2 = s * s;
-    var r = s2 * s2 * (6.0000002384e-1f + s2 * (4.2857143283e-1f + s2 * (3.3333334327e-1f + s2 * (2.7272811532e-1f
-        + s2 * (2.3066075146e-1f + s2 * 2.0697501302e-1f)))));
-    r += s_l * (s_h + s);
-    s2 = s_h * s_h;
-    t_h = upper_f32(3.0f + s2 + r);
-    t_l = r - ((t_h - 3.0f) - s2);
-    let pu = s_h * t_h;
-    let pv = s_l * t_h + t_l * s;
-    let p_h = upper_f32(pu + pv);
-    let p_l = pv - (p_h - pu);
-    let z_h = 9.6191406250e-1f * p_h;
-    let z_l = -1.1736857402e-4f * p_h + p_l * 9.6179670095e-1f + dp_l;
-    let t = f32(n);
-    let t1 = upper_f32(((z_h + z_l) + dp_h) + t);
-    let t2 = z_l - (((t1 - t) - dp_h) - z_h);
-    // log2(a) = t1 + t2; times b, again in two parts.
-    let b1 = upper_f32(b);
-    let low = (b - b1) * t1 + b * t2;
-    let high = b1 * t1;
-    let z = low + high;
-    if z >= 128.0f { return inf_f32(); }
-    if z < -150.0f { return 0.0f; }
-    let m = round(z);
-    let rest = (high - m) + low;
-    let e = rest * 0.693147182f + rest * -1.9046543e-9f;
-    return scale_f32(exp_core_f32(e), i32(m));
-}
-fn pow_f32(a: f32, b: f32) -> f32 {
-    let one = a == 1.0f || (bitcast<u32>(b) & 0x7fffffffu) == 0u;
-    if one { return 1.0f; }
-    if is_nan_f32(a) || is_nan_f32(b) { return nan_f32(); }
-    let x = abs(a);
-    // Whole and odd exponents decide the sign of the result for negative a.
-    let whole = floor(b) == b;
-    let odd = whole && abs(b) < 16777216.0f && floor(b * 0.5f) * 2.0f != b;
-    let negative = (bitcast<u32>(a) >> 31u) == 1u;
-    var y: f32;
-    if !is_finite_f32(b) {
-        if x == 1.0f { return 1.0f; }
-        y = select(0.0f, inf_f32(), (x > 1.0f) == (b > 0.0f));
-        return y;
-    }
-    if (bitcast<u32>(x)) == 0u || !is_finite_f32(x) {
-        y = select(0.0f, inf_f32(), (bitcast<u32>(x) != 0u) == (b > 0.0f));
-    } else {
-        if negative && !whole { return nan_f32(); }
-        y = pow_core_f32(x, clamp(b, -3.0e38f, 3.0e38f));
-    }
-    return select(y, -y, negative && odd);
-}
-// |a| / |b| for finite a and b other than 0: the exact remainder, and the whole quotient as `digits 2^scale`, digits cut off being gathered in the last.
-struct Division { rest: f32, digits: u32, scale: i32 }
-fn divide_f32(a: f32, b: f32) -> Division {
-    let ua = bitcast<u32>(a) & 0x7fffffffu;
-    let ub = bitcast<u32>(b) & 0x7fffffffu;
-    if ua < ub { return Division(abs(a), 0u, 0); }
-    var ea = i32(ua >> 23u);
-    var eb = i32(ub >> 23u);
-    var ma = ua & 0x7fffffu;
-    var mb = ub & 0x7fffffu;
-    if ea == 0 { ea = 1; } else { ma |= 0x800000u; }
-    if eb == 0 { eb = 1; } else { mb |= 0x800000u; }
-    var digits = 0u;
-    var scale = 0;
-    loop {
-        let digit = ma / mb; // above 1 only at first, for subnormal b
-        ma -= digit * mb;
-        if digits < 0x20000000u {
-            digits = digits * 2u + digit;
-        } else {
-            scale += 1;
-            digits |= u32(digit != 0u);
-        }
-        if ea <= eb { break; }
-        ma = ma << 1u;
-        ea -= 1;
-    }
-    if ma == 0u { return Division(0.0f, digits, scale); }
-    if scale > 0 { digits |= 1u; }
-    while ma < 0x800000u && eb > 1 {
-        ma = ma << 1u;
-        eb -= 1;
-    }
-    if ma < 0x800000u { return Division(bitcast<f32>(ma), digits, scale); }
-    return Division(bitcast<f32>((ma & 0x7fffffu) | (u32(eb) << 23u)), digits, scale);
-}
-// The remainder of a / b with the sign of a.
-fn fmod_f32(a: f32, b: f32) -> f32 {
-    let ua = bitcast<u32>(a) & 0x7fffffffu;
-    let ub = bitcast<u32>(b) & 0x7fffffffu;
-    if ub == 0u || ua >= 0x7f800000u || ub > 0x7f800000u { return nan_f32(); }
-    if ub == 0x7f800000u { return a; }
-    return copysign_f32(divide_f32(a, b).rest, a);
-}
-fn rem_f32(a: f32, b: f32) -> f32 {
-    let r = fmod_f32(a, b);
-    if is_nan_f32(r) { return r; }
-    if (bitcast<u32>(r) & 0x7fffffffu) == 0u { return copysign_f32(0.0f, b); }
-    if (r < 0.0f) != (b < 0.0f) { return r + b; }
-    return r;
-}
-fn floor_div_f32(a: f32, b: f32) -> f32 {
-    let ua = bitcast<u32>(a) & 0x7fffffffu;
-    let ub = bitcast<u32>(b) & 0x7fffffffu;
-    if ub == 0u { return a / b; }
-    if ua >= 0x7f800000u || ub > 0x7f800000u { return nan_f32(); }
-    let negative = ((bitcast<u32>(a) ^ bitcast<u32>(b)) >> 31u) == 1u;
-    if ub == 0x7f800000u {
-        return select(copysign_f32(0.0f, a / b), -1.0f, negative && ua != 0u);
-    }
-    let d = divide_f32(a, b);
-    let below = negative && (bitcast<u32>(d.rest) & 0x7fffffffu) != 0u;
-    let digits = select(d.digits, d.digits + 1u, below);
-    if digits == 0u { return select(0.0f, -0.0f, negative); }
-    let q = scale_f32(f32(digits), d.scale);
-    return select(q, -q, negative);
 }

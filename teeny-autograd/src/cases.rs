@@ -1,22 +1,66 @@
-//! Every differentiable operation once: what a23 checks against differences, and a30 a second time.
+//! Every differentiable operation once: what is checked against differences, a second time for second derivatives, and device against device.
+//!
+//! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
-use super::{positive, values};
-use teeny_core::{DType, Expr, Result, Tensor, ToDevice, Window, map};
+use crate::Grad;
+use teeny_core::{Attention, DType, Expr, IntoShape, Result, Tensor, ToDevice, Window, map};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
+    /// What it is called in reports.
     pub name: &'static str,
+    /// The operation.
     pub f: fn(&[Tensor]) -> Result<Tensor>,
+    /// The shapes of its inputs.
     pub shapes: &'static [&'static [usize]],
+    /// True if it is defined for positive numbers only.
     pub positive: bool,
 }
 
 impl Case {
-    /// Inputs in the case's shapes, or in the shapes `base` makes of them.
+    /// Inputs in the case's shapes, or in the shapes `base` makes of them: of f64.
+    ///
+    /// # Panics
+    /// If the device refuses.
     pub fn inputs(&self, device: &(impl ToDevice + ?Sized), base: impl Fn(&[usize]) -> Vec<usize>) -> Vec<Tensor> {
         let fill = |shape: &&[usize]| if self.positive { positive(base(shape), device) } else { values(base(shape), device) };
         self.shapes.iter().map(fill).collect()
     }
+
+    /// The gradients of the sum of the squared result by the inputs it depends on, computed in `dtype` on an autograd device. With `transposed`, the
+    /// operation sees its inputs through transposed views.
+    ///
+    /// # Errors
+    /// What the device reports.
+    pub fn gradients(&self, device: &(impl ToDevice + ?Sized), dtype: DType, transposed: bool) -> Result<Vec<Vec<f64>>> {
+        let base = |s: &[usize]| if transposed { s.iter().rev().copied().collect() } else { s.to_vec() };
+        // Made in f64 elsewhere: the device may lack the type.
+        let inputs = self.inputs(&teeny_core::Reference::new(), base);
+        let leaves = inputs.iter().map(|x| x.cast(dtype)?.to(device)?.requires_grad()).collect::<Result<Vec<_>>>()?;
+        let turn = |x: &Tensor| if transposed { x.permute((0..x.ndim()).rev().collect::<Vec<_>>()) } else { Ok(x.clone()) };
+        let y = (self.f)(&leaves.iter().map(turn).collect::<Result<Vec<_>>>()?)?;
+        let grads = y.square()?.sum_all()?.backward()?;
+        let read = |x: &Tensor| Ok(grads.get(x)?.to_scalars()?.into_iter().map(|v| v.to_f64()).collect());
+        leaves.iter().filter(|x| grads.contains(x)).map(read).collect()
+    }
+}
+
+/// Distinct values of both signs, none near 0, 1 or an integer, in no order: `((i * 7 + 3) % 11 - 5 + 0.3 + i/100) / 4`.
+///
+/// # Panics
+/// If the device refuses.
+pub fn values(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
+    let shape = shape.shape().unwrap();
+    let all = (0..shape.numel()).map(|i| (((i * 7 + 3) % 11) as f64 - 5.0 + 0.3 + i as f64 / 100.0) / 4.0);
+    Tensor::from_vec(all.collect::<Vec<f64>>(), shape, device).unwrap()
+}
+
+/// The same, all positive.
+///
+/// # Panics
+/// If the device refuses.
+pub fn positive(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
+    values(shape, device).abs().unwrap().add(0.3).unwrap()
 }
 
 macro_rules! cases {
@@ -31,7 +75,7 @@ const PAIR: &[usize] = &[2, 3];
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), windows()].into_iter().flatten().collect()
+    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), windows(), attention()].into_iter().flatten().collect()
 }
 
 fn elementwise() -> Vec<Case> {
@@ -108,7 +152,7 @@ fn indexing() -> Vec<Case> {
         "scatter_min" |x| x[0].scatter_min(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1].neg()?);
         "slice_assign" |x| x[0].contiguous()?.slice_assign(0, 1.., &x[1]);
         "assign" |x| x[0].contiguous()?.assign(|x| x.flip(0)?.slice(0, ..3), &x[1]);
-        "assign_to_constant" |x| Tensor::zeros((4, 3), DType::F64, &x[0])?.slice_assign(0, ..3, &x[1])?.mul(&x[0]);
+        "assign_to_constant" |x| Tensor::zeros((4, 3), x[0].dtype(), &x[0])?.slice_assign(0, ..3, &x[1])?.mul(&x[0]);
     });
     all
 }
@@ -123,9 +167,35 @@ fn windows() -> Vec<Case> {
     all.extend(cases! { &[&[2, 3, 4], &[2, 2, 6]], false;
         "conv_weight_grad" |x| x[0].conv_weight_grad(&x[1], &Window::new(1), &teeny_core::Shape::new(&[3, 2, 3])?);
     });
+    all.extend(cases! { &[&[2, 3, 5], &[5], &[5]], false;
+        "layer_norm" |x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-3); "layer_norm_weight" |x| x[0].layer_norm(1, Some(&x[1]), None, 1e-3);
+        "layer_norm_bias" |x| x[0].layer_norm(1, None, Some(&x[2]), 1e-3); "rms_norm" |x| x[0].rms_norm(1, Some(&x[1]), 1e-3);
+        "rms_norm_plain" |x| x[0].rms_norm(2, None, 1e-3);
+    });
     all.extend(cases! { &[&[2, 5, 6]], false;
         "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
         "avg_pool_overlapping" |x| x[0].avg_pool(&[3], &Window::new(1)); "max_pool_overlapping" |x| x[0].max_pool(&[3], &Window::new(1));
+    });
+    all
+}
+
+fn attention() -> Vec<Case> {
+    /// Query 0 sees nothing, the others all but key 1.
+    fn seen(x: &Tensor) -> Result<Tensor> {
+        Tensor::new([[false, false, false, false], [true, false, true, true], [true, false, true, true]], x)
+    }
+    let mut all = cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2]], false;
+        "attention" |x| x[0].attention(&x[1], &x[2], None, &Attention::full());
+        "attention_causal" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(1).scale(0.7));
+        "attention_window" |x| x[0].attention(&x[1], &x[2], None, &Attention::causal(2).window(2));
+        "attention_masked" |x| x[0].attention(&x[1], &x[2], Some(&seen(&x[0])?), &Attention::full());
+    };
+    all.extend(cases! { &[&[2, 2, 3, 5], &[2, 1, 3, 5]], false;
+        "attention_grouped" |x| x[0].attention(&x[1], &x[1], None, &Attention::causal(0));
+        "attention_constant_keys" |x| x[0].attention(&values((2, 2, 3, 5), &x[0]), &x[1], None, &Attention::full());
+    });
+    all.extend(cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2], &[3, 4]], false;
+        "attention_bias" |x| x[0].attention(&x[1], &x[2], Some(&x[3]), &Attention::causal(1));
     });
     all
 }

@@ -1,0 +1,159 @@
+//! What this machine can compute with, and whether it computes right: a report to paste into a bug report.
+//!
+//! Lists the CPU and the GPU adapters, says which device `auto` takes and why, and holds the CPU and the GPU against the oracle for two seconds each,
+//! with a sample of the conformance suite. Ends with code 1 if something disagrees or cannot be opened.
+#![forbid(unsafe_code)]
+
+use lexopt::{Arg, Parser, ValueExt};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+use teeny_core::conformance::{Cell, Suite};
+use teeny_cpu::{Cpu, Level};
+use teeny_wgpu::{Capabilities, Wgpu};
+
+const USAGE: &str = "\
+Examines this machine and prints a report for bug reports.
+
+  --seconds X      how long each device is tested [2]
+";
+
+/// Variables that change what is chosen or how it computes.
+const VARIABLES: [&str; 14] = [
+    "TEENY_DEVICE",
+    "TEENY_WGPU_ADAPTER",
+    "TEENY_WGPU_CHECKED",
+    "TEENY_DEBUG",
+    "TEENY_CPU_LEVEL",
+    "RAYON_NUM_THREADS",
+    "WGPU_BACKEND",
+    "VK_ICD_FILENAMES",
+    "VK_DRIVER_FILES",
+    "VK_INSTANCE_LAYERS",
+    "VK_LOADER_DEBUG",
+    "LP_NUM_THREADS",
+    "MESA_SHADER_CACHE_DIR",
+    "MESA_SHADER_CACHE_DISABLE",
+];
+
+fn main() -> ExitCode {
+    match seconds(Parser::from_env()) {
+        Ok(Some(seconds)) => examine(seconds),
+        Ok(None) => {
+            print!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The value of `--seconds`, or `None` if help is asked for.
+fn seconds(mut parser: Parser) -> Result<Option<f64>, lexopt::Error> {
+    let mut seconds = 2.0;
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Arg::Long("seconds") => {
+                let positive = |text: &str| text.parse().ok().filter(|s: &f64| *s > 0.0 && *s <= 1e6).ok_or("a positive number of seconds");
+                seconds = parser.value()?.parse_with(positive)?;
+            }
+            Arg::Short('h') | Arg::Long("help") => return Ok(None),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Some(seconds))
+}
+
+fn examine(seconds: f64) -> ExitCode {
+    println!("teeny {} ({} build)", env!("CARGO_PKG_VERSION"), if cfg!(debug_assertions) { "debug" } else { "release" });
+    println!("system   {}", system());
+    for name in VARIABLES {
+        if let Some(value) = std::env::var_os(name) {
+            println!("         {name}={}", value.to_string_lossy());
+        }
+    }
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    println!(
+        "cpu      {}, {:?} of {:?}, {} threads of {threads}",
+        std::env::consts::ARCH,
+        Level::best(),
+        Level::available(),
+        rayon::current_num_threads()
+    );
+
+    let adapters = Wgpu::adapters();
+    println!("adapters {}", if adapters.is_empty() { "none" } else { "" });
+    adapters.iter().enumerate().for_each(|(i, adapter)| describe(i, adapter));
+    match teeny_nn::device::choose("auto") {
+        Ok(choice) => println!("auto     {}", choice.note),
+        Err(error) => println!("auto     {error}"),
+    }
+
+    println!("tests    a sample of the conformance suite, {seconds} s each, against the oracle");
+    let mut failures = test(Suite::new(&Cpu::new()), seconds);
+    match Wgpu::new() {
+        Ok(gpu) => failures.extend(test(Suite::new(&gpu).flushes_subnormals().loses_zero_signs().trusts_indices(), seconds)),
+        // A machine without a GPU is healthy.
+        Err(error) if adapters.is_empty() => println!("  wgpu   not tested: {}", error.message()),
+        Err(error) => failures.push(format!("wgpu cannot be opened: {error}")),
+    }
+    for failure in &failures {
+        println!("FAILED   {failure}");
+    }
+    println!("result   {}", if failures.is_empty() { "everything agrees".to_string() } else { format!("{} failures", failures.len()) });
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The operating system, as exactly as it tells.
+fn system() -> String {
+    let mut text = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
+    let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
+    if let Some(name) = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")) {
+        text += &format!(", {}", name.trim_matches('"'));
+    }
+    if let Ok(kernel) = std::fs::read_to_string("/proc/sys/kernel/osrelease") {
+        text += &format!(", kernel {}", kernel.trim());
+    }
+    text
+}
+
+fn describe(i: usize, adapter: &Capabilities) {
+    let has = [("i64", adapter.int64), ("f64", adapter.float64), ("f16", adapter.float16), ("subgroups", adapter.subgroups)];
+    let named = |wanted: bool| has.iter().filter(|(_, has)| *has == wanted).map(|(name, _)| *name).collect::<Vec<_>>().join(" ");
+    println!("  {i}: {adapter}");
+    println!("     has {}; lacks {}", or_nothing(named(true)), or_nothing(named(false)));
+    println!(
+        "     buffers of {} MiB, seen {} MiB at a time from multiples of {} B; parameters from multiples of {} B",
+        adapter.max_buffer >> 20,
+        adapter.max_binding >> 20,
+        adapter.binding_alignment,
+        adapter.uniform_alignment
+    );
+    println!(
+        "     workgroups of {} threads with {} KiB, {} along an axis",
+        adapter.workgroup_threads,
+        adapter.workgroup_memory >> 10,
+        adapter.max_workgroups
+    );
+}
+
+fn or_nothing(text: String) -> String {
+    if text.is_empty() { "nothing".to_string() } else { text }
+}
+
+/// Runs a sample of the suite and prints a line; the counterexamples.
+fn test(suite: Suite, seconds: f64) -> Vec<String> {
+    let start = Instant::now();
+    let report = suite.within(Duration::from_secs_f64(seconds)).run();
+    let refused = report.rows().iter().flat_map(|(_, cells)| cells).filter(|cell| matches!(cell, Cell::Unsupported(_))).count();
+    let (name, failures) = (&report.device().name, report.failures());
+    println!(
+        "  {name:6} {} cases of {} operations agree, {} fail, {refused} refused ({:.1} s)",
+        report.cases(),
+        report.rows().len(),
+        failures.len(),
+        start.elapsed().as_secs_f64()
+    );
+    failures.into_iter().map(|failure| format!("{name} {failure}")).collect()
+}

@@ -1,0 +1,204 @@
+//! Attention: its options, its operands as a device gets them, and what it means in primitives.
+//!
+//! ```text
+//! s = scale q kᵀ + mask      -inf where a query may not look           (.., T, S)
+//! p = softmax(s)             0 in a row that sees no key               (.., T, S)
+//! y = p v                    logsumexp = log(Σ exp(s)), -inf there     (.., T, hv) and (.., T)
+//! ```
+//!
+//! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback of every device and what a fused kernel must agree
+//! with. A fused kernel never has that matrix in memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
+
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::scalar::Scalar;
+use crate::tensor::{Tensor, index_end, map};
+use std::ops::Range;
+
+/// Which keys a query sees, and how scores are scaled.
+///
+/// # Example
+/// ```
+/// use teeny_core::Attention;
+/// let cached = 5; // keys that are older than the first query
+/// let options = Attention::causal(cached).window(3);
+/// assert_eq!(options.keys(1, 8), 4..7); // query 1 is position 6; it sees 4, 5 and itself
+/// assert_eq!(Attention::full().keys(1, 8), 0..8);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Attention {
+    /// The factor of the scores; `None`: `1 / sqrt(hs)`.
+    pub scale: Option<f64>,
+    /// `Some(offset)`: query i sees keys `j <= i + offset` only. The offset is the number of keys before the first query: 0 where queries and keys are the
+    /// same positions, S - T where the queries are the last T of S positions (a KV cache).
+    pub causal: Option<usize>,
+    /// Of the keys that a causal query sees, only the last `window`: `j > i + offset - window`.
+    pub window: Option<usize>,
+}
+
+impl Attention {
+    /// Every query sees every key.
+    pub fn full() -> Attention {
+        Attention::default()
+    }
+
+    /// Query i sees the keys up to `i + offset`.
+    pub fn causal(offset: usize) -> Attention {
+        Attention { causal: Some(offset), ..Attention::default() }
+    }
+
+    /// The same, but scores are multiplied by `scale` instead of `1 / sqrt(hs)`.
+    pub fn scale(mut self, scale: f64) -> Attention {
+        self.scale = Some(scale);
+        self
+    }
+
+    /// The same, but a query sees only the last `window` of its keys, itself included.
+    pub fn window(mut self, window: usize) -> Attention {
+        self.window = Some(window);
+        self
+    }
+
+    /// The factor of the scores for heads of size `hs`.
+    pub fn factor(&self, hs: usize) -> f64 {
+        self.scale.unwrap_or_else(|| 1.0 / (hs.max(1) as f64).sqrt())
+    }
+
+    /// The keys of `keys` that query `i` sees, masks aside.
+    pub fn keys(&self, i: usize, keys: usize) -> Range<usize> {
+        let end = self.causal.map_or(keys, |offset| i.saturating_add(offset).saturating_add(1));
+        let start = self.window.map_or(0, |window| end.saturating_sub(window));
+        start.min(keys)..end.min(keys)
+    }
+
+    /// Offset and window as numbers that allow everything where there is no limit: query i of `queries` sees key j of `keys` exactly if
+    /// `0 <= i + offset - j < window`.
+    pub fn band(&self, queries: usize, keys: usize) -> (usize, usize) {
+        let offset = self.causal.unwrap_or(keys);
+        (offset, self.window.unwrap_or(usize::MAX).min(queries.saturating_add(offset)))
+    }
+}
+
+/// The operands of attention as a [`crate::Device`] gets them: one device, one float type, equal leading axes, arbitrary strides. A head shared by several
+/// queries is an axis of stride 0 in `k` and `v`.
+#[derive(Clone, Copy)]
+pub struct AttentionInputs<'a> {
+    /// Queries (.., T, hs).
+    pub q: &'a Tensor,
+    /// Keys (.., S, hs).
+    pub k: &'a Tensor,
+    /// Values (.., S, hv).
+    pub v: &'a Tensor,
+    /// (.., T, S), mostly of stride 0 somewhere: bool (true: may attend), or of the operands' type and added to the scores.
+    pub mask: Option<&'a Tensor>,
+    /// Scale and limits.
+    pub options: Attention,
+}
+
+/// The scores of a call and where they count.
+struct Scores {
+    /// Scaled and masked, the lowest finite number where nothing is seen; (.., T, S) in the computing type.
+    s: Tensor,
+    /// True where a query sees a key.
+    seen: Tensor,
+}
+
+impl AttentionInputs<'_> {
+    /// T, S, hs and hv.
+    pub fn sizes(&self) -> [usize; 4] {
+        let last = |x: &Tensor, back: usize| x.shape()[x.ndim() - back];
+        [last(self.q, 2), last(self.k, 2), last(self.q, 1), last(self.v, 1)]
+    }
+
+    /// The lowest finite number of the computing type: stands for -inf where arithmetic goes on.
+    fn lowest(&self) -> f64 {
+        if self.q.dtype() == DType::F64 { f64::MIN } else { f32::MIN as f64 }
+    }
+
+    fn scores(&self) -> Result<Scores> {
+        let [queries, keys, hs, _] = self.sizes();
+        let (wide, lowest) = (self.q.dtype().compute(), self.lowest());
+        let scaled = self.q.cast(wide)?.mul(self.options.factor(hs))?;
+        let mut s = scaled.matmul(&self.k.cast(wide)?.t()?)?; // (.., T, S)
+        let mut seen = None;
+        if self.options.causal.is_some() {
+            let (offset, window) = self.options.band(queries, keys);
+            let numbers = |n: usize| Tensor::arange(0i32, index_end(n)?, 1, self.q);
+            let (i, j) = (numbers(queries)?.unsqueeze(1)?, numbers(keys)?.unsqueeze(0)?); // (T, 1) and (1, S)
+            index_end(queries.saturating_add(offset))?; // positions are i32
+            let (offset, window) = (index_end(offset)?, index_end(window)?);
+            seen = Some(map([&i, &j], |[i, j]| {
+                let behind = i + offset - j;
+                behind.ge(0).and(behind.lt(window))
+            })?); // (T, S)
+        }
+        match self.mask {
+            Some(mask) if mask.dtype() == DType::Bool => {
+                seen = Some(match seen {
+                    Some(seen) => map([&seen, mask], |[a, b]| a.and(b))?,
+                    None => mask.clone(),
+                });
+            }
+            Some(mask) => s = s.add(&mask.cast(wide)?)?,
+            None => {}
+        }
+        // An additive mask may hide keys too, by -inf. NaN counts as seen, and so reaches the result.
+        let seen = match seen {
+            Some(seen) => map([&s, &seen], |[s, seen]| seen.and(s.le(lowest).not()))?,
+            None => map([&s], |[s]| s.le(lowest).not())?,
+        };
+        let s = map([&s, &seen], |[s, seen]| seen.select(s, lowest))?;
+        Ok(Scores { s, seen })
+    }
+
+    /// Attention in primitives, which record their own gradients on an autograd device: y (.., T, hv) of the operands' type, and the logsumexp of the
+    /// scores (.., T) in the type they are computed in. Memory: the scores, (.., T, S).
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn composed(&self) -> Result<(Tensor, Tensor)> {
+        let (dtype, lowest) = (self.q.dtype(), self.lowest());
+        let Scores { s, seen } = self.scores()?;
+        let p = map([&s.softmax(-1)?, &seen], |[p, seen]| seen.select(p, 0))?;
+        let y = p.matmul(&self.v.cast(dtype.compute())?)?.cast(dtype)?;
+        let sum = s.logsumexp(-1)?;
+        let lse = map([&sum], |[l]| l.le(lowest).select(l.like(Scalar::Float(f64::NEG_INFINITY)), l))?;
+        Ok((y, lse))
+    }
+
+    /// The gradients of [`AttentionInputs::composed`]'s y for q, k and v in primitives, where `needs` asks for them:
+    ///
+    /// ```text
+    /// dv = pᵀ g    ds = p (g vᵀ - Σ g y)    dq = scale ds k    dk = scale dsᵀ q
+    /// ```
+    ///
+    /// With `forward`, the y and logsumexp of the forward pass, `p` is found again from the scores. Without, everything is computed from q, k and v, so that
+    /// the gradient can itself be differentiated.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn composed_grad(&self, forward: Option<(&Tensor, &Tensor)>, g: &Tensor, needs: [bool; 3]) -> Result<[Option<Tensor>; 3]> {
+        let [.., hs, _] = self.sizes();
+        let (dtype, wide) = (self.q.dtype(), self.q.dtype().compute());
+        let Scores { s, seen } = self.scores()?;
+        let g = g.cast(wide)?;
+        let p = match forward {
+            Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| seen.select((s - lse).exp(), 0))?,
+            None => map([&s.softmax(-1)?, &seen], |[p, seen]| seen.select(p, 0))?,
+        };
+        let d_v = if needs[2] { Some(p.t()?.matmul(&g)?.cast(dtype)?) } else { None };
+        if !needs[0] && !needs[1] {
+            return Ok([None, None, d_v]);
+        }
+        let d_p = g.matmul(&self.v.cast(wide)?.t()?)?; // (.., T, S)
+        let inner = match forward {
+            Some((y, _)) => g.mul(&y.cast(wide)?)?.sum_keepdim(-1)?,
+            None => p.mul(&d_p)?.sum_keepdim(-1)?,
+        }; // (.., T, 1)
+        let scale = self.options.factor(hs);
+        let d_s = map([&p, &d_p, &inner], |[p, d, inner]| p * (d - inner) * scale)?;
+        let d_q = if needs[0] { Some(d_s.matmul(&self.k.cast(wide)?)?.cast(dtype)?) } else { None };
+        let d_k = if needs[1] { Some(d_s.t()?.matmul(&self.q.cast(wide)?)?.cast(dtype)?) } else { None };
+        Ok([d_q, d_k, d_v])
+    }
+}

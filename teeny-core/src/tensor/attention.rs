@@ -1,0 +1,107 @@
+//! `q.attention(&k, &v, mask, &options)`: checks, broadcasting and types; what it means is in [`crate::attention`].
+
+use super::{Tensor, on_one_device};
+use crate::attention::{Attention, AttentionInputs};
+use crate::context::enter;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+use std::borrow::Cow;
+
+impl Tensor {
+    /// Scaled dot-product attention: `softmax(scale q kᵀ + mask) v`, with self as the queries.
+    ///
+    /// Shapes: q (.., T, hs), k (.., S, hs), v (.., S, hv) → (.., T, hv). Leading axes broadcast without copies, there may be none, and any strides do: heads
+    /// are usually a transposed view, `x.reshape((b, t, n_head, hs))?.transpose(1, 2)?`. Grouped queries: q as (B, n_kv, G, T, hs) meets k and v as
+    /// (B, n_kv, 1, S, hs).
+    ///
+    /// `mask` broadcasts to (.., T, S): bool (true: may attend) or float (added to the scores, -inf hides a key). It joins the limits of `options`. A query
+    /// that sees no key gives zeros and passes no gradient. An additive mask that requires a gradient gets one, at the price of the whole (T, S) matrix
+    /// of scores in memory; without, fused devices need memory for (T + S) rows only.
+    ///
+    /// Types are promoted; 16-bit floats are computed in f32.
+    ///
+    /// # Errors
+    /// If sizes do not fit each other, the types are not floats, the mask is neither bool nor float, or a window is 0 or without causality.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{Attention, DType, Reference, Tensor};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let device = Reference::new();
+    /// let (q, k, v) = (Tensor::randn((2, 3, 8), DType::F32, &device)?, Tensor::randn((2, 3, 8), DType::F32, &device)?, Tensor::ones((2, 3, 4), DType::F32, &device)?);
+    /// let y = q.attention(&k, &v, None, &Attention::causal(0))?; // (2, 3, 4)
+    /// assert!((y.to_vec::<f32>()?[7] - 1.0).abs() < 1e-6); // a mean of ones
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// Source: Vaswani et al. 2017, arXiv:1706.03762; without the matrix of scores: Dao 2023, arXiv:2307.08691. Equivalent:
+    /// `torch.nn.functional.scaled_dot_product_attention`, where `is_causal` is `Attention::causal(0)`.
+    #[track_caller]
+    pub fn attention(&self, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, options: &Attention) -> Result<Tensor> {
+        let _op = enter("attention");
+        check_options(options)?;
+        let (_, operands) = on_one_device(&[&[self, k, v][..], mask.as_slice()].concat())?;
+        let shapes = fit(self.shape(), k.shape(), v.shape())?;
+        let dtype = operands[..3].iter().skip(1).fold(self.dtype(), |dtype, x| dtype.promote(x.dtype()));
+        let expanded = |i: usize| -> Result<Tensor> {
+            let x: &Cow<'_, Tensor> = &operands[i];
+            x.cast(dtype)?.expand_to(&shapes[i])
+        };
+        let (q, k, v) = (expanded(0)?, expanded(1)?, expanded(2)?);
+        q.require_float()?;
+        let n = q.ndim();
+        let scores = q.shape().with_size(n - 1, k.shape()[n - 2]);
+        let mask = operands.get(3).map(|mask| prepared(mask, &scores, dtype)).transpose()?;
+        let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: mask.as_ref(), options: *options };
+        let (y, _) = q.device().attention(&inputs)?;
+        Ok(q.result(y, q.shape().with_size(n - 1, v.shape()[n - 1]), dtype))
+    }
+}
+
+fn check_options(options: &Attention) -> Result<()> {
+    match (options.window, options.causal) {
+        (Some(0), _) => Err(Error::value("a window of 0 keys lets no query see anything")),
+        (Some(window), None) => {
+            Err(Error::value(format!("a window of {window} keys reaches back from a causal query, and this attention is not causal"))
+                .hint("Attention::causal(offset).window(n)"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The shapes of q, k and v with their leading axes broadcast.
+fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
+    let refuse = |why: String| Error::shape(format!("queries {q}, keys {k} and values {v} do not fit each other: {why}"));
+    if q.ndim() < 2 || k.ndim() < 2 || v.ndim() < 2 {
+        return Err(refuse("each needs at least two axes".to_string()).hint("(.., T, hs), (.., S, hs) and (.., S, hv)"));
+    }
+    let last = |x: &Shape| (x[x.ndim() - 2], x[x.ndim() - 1]);
+    let ((t, hs), (s, k_hs), (v_s, hv)) = (last(q), last(k), last(v));
+    if hs != k_hs {
+        return Err(refuse(format!("queries have heads of {hs}, keys of {k_hs}")));
+    }
+    if s != v_s {
+        return Err(refuse(format!("{s} keys meet {v_s} values")));
+    }
+    let lead = |x: &Shape| Shape::from_checked(&x[..x.ndim() - 2]);
+    let all = lead(q).broadcast(&lead(k)).and_then(|both| both.broadcast(&lead(v)));
+    let Some(all) = all else {
+        return Err(refuse(format!("the leading axes {}, {} and {} do not broadcast", lead(q), lead(k), lead(v))));
+    };
+    let whole = |rows: usize, columns: usize| Shape::new(&[&all[..], &[rows, columns]].concat());
+    Ok([whole(t, hs)?, whole(s, hs)?, whole(s, hv)?])
+}
+
+/// The mask as devices take it: stretched over the scores, bool or of the operands' type.
+fn prepared(mask: &Tensor, scores: &Shape, dtype: DType) -> Result<Tensor> {
+    if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
+        return Err(Error::dtype(format!("a mask is bool (true: may attend) or float (added to the scores), not {}", mask.dtype()))
+            .hint("mask.cast(DType::Bool)? converts"));
+    }
+    if mask.shape().broadcast(scores) != Some(*scores) {
+        return Err(Error::shape(format!("a mask of {} does not broadcast to the scores {scores}", mask.shape())).hint("(.., T, S)"));
+    }
+    let mask = if mask.dtype() == DType::Bool { mask.clone() } else { mask.cast(dtype)? };
+    mask.expand_to(scores)
+}

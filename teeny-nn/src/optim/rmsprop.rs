@@ -1,0 +1,127 @@
+//! RMSprop.
+
+use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use crate::store::Param;
+use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
+
+/// Steps divided by a running root mean square of the gradients.
+///
+/// ```text
+/// g ← g + weight_decay w
+/// v ← alpha v + (1 - alpha) g²
+/// a ← a + (1 - alpha) (g - a)                size = sqrt(v - a²) if centered, else sqrt(v)
+/// b ← momentum b + g / (size + eps)          w ← w - lr b
+/// ```
+///
+/// Equivalent: `torch.optim.RMSprop`. Source: Hinton, lecture 6e of "Neural networks for machine learning", 2012; centered: Graves 2013,
+/// arXiv:1308.0850.
+pub struct RmsProp {
+    ledger: Ledger,
+    alpha: f64,
+    eps: f64,
+    momentum: f64,
+    centered: bool,
+}
+
+impl RmsProp {
+    /// RMSprop at learning rate `lr`, with alpha 0.99, eps 1e-8, no momentum, not centered.
+    pub fn new(params: Vec<Param>, lr: f64) -> RmsProp {
+        RmsProp { ledger: Ledger::new(params, lr), alpha: 0.99, eps: 1e-8, momentum: 0.0, centered: false }
+    }
+
+    settings!();
+
+    /// How slowly the mean square forgets.
+    pub fn alpha(mut self, alpha: f64) -> RmsProp {
+        self.alpha = alpha;
+        self
+    }
+
+    /// What keeps the division finite.
+    pub fn eps(mut self, eps: f64) -> RmsProp {
+        self.eps = eps;
+        self
+    }
+
+    /// How much of the last step's direction is kept.
+    pub fn momentum(mut self, momentum: f64) -> RmsProp {
+        self.momentum = momentum;
+        self
+    }
+
+    /// Whether to divide by the gradients' deviation instead of their size.
+    pub fn centered(mut self, centered: bool) -> RmsProp {
+        self.centered = centered;
+        self
+    }
+}
+
+impl Optimizer for RmsProp {
+    its_ledger!();
+
+    fn slots(&self) -> &'static [&'static str] {
+        match (self.centered, self.momentum != 0.0) {
+            (false, false) => &["square"],
+            (false, true) => &["square", "velocity"],
+            (true, false) => &["square", "mean"],
+            (true, true) => &["square", "mean", "velocity"],
+        }
+    }
+
+    fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+        let (centered, moves, types) = (self.centered, self.momentum != 0.0, (value.dtype(), gradient.dtype()));
+        let kernel = self.ledger.kernel(value, gradient, 0, || program(types, centered, moves))?;
+        let mut numbers = vec![self.ledger.weight_decay_of(i), self.alpha, 1.0 - self.alpha, self.eps, self.ledger.lr_of(i)];
+        if moves {
+            numbers.push(self.momentum);
+        }
+        let numbers: Vec<Scalar> = numbers.into_iter().map(Scalar::Float).collect();
+        let run = |state: &[Tensor]| kernel.run(&[&[value, gradient], &state.iter().collect::<Vec<_>>()[..]].concat(), &numbers);
+        match self.slots().len() {
+            1 => {
+                let (state, _) = self.ledger.recall::<1>(i, value)?;
+                let [value, square] = outputs(run(&state)?)?;
+                self.ledger.remember(i, [square]);
+                Ok(value)
+            }
+            2 => {
+                let (state, _) = self.ledger.recall::<2>(i, value)?;
+                let [value, square, other] = outputs(run(&state)?)?;
+                self.ledger.remember(i, [square, other]);
+                Ok(value)
+            }
+            _ => {
+                let (state, _) = self.ledger.recall::<3>(i, value)?;
+                let [value, square, mean, velocity] = outputs(run(&state)?)?;
+                self.ledger.remember(i, [square, mean, velocity]);
+                Ok(value)
+            }
+        }
+    }
+}
+
+/// Inputs w, g, v (, a) (, b); parameters decay, alpha, 1 - alpha, eps, lr (, momentum); outputs w, v (, a) (, b).
+fn program((dtype, gradient): (DType, DType), centered: bool, moves: bool) -> Result<Kernel> {
+    let b = Builder::new();
+    let compute = dtype.compute();
+    let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
+    let [decay, alpha, rest, eps, lr] = [0; 5].map(|_| b.param(compute));
+    let g = g + w * decay;
+    let v = b.input(compute) * alpha + g * g * rest;
+    let mut state = vec![v];
+    let mut square = v;
+    if centered {
+        let a = b.input(compute);
+        let a = a + (g - a) * rest;
+        square = v - a * a;
+        state.push(a);
+    }
+    let mut direction = g / (square.sqrt() + eps);
+    if moves {
+        direction = b.input(compute) * b.param(compute) + direction;
+        state.push(direction);
+    }
+    let mut results = vec![(w - direction * lr).cast(dtype)];
+    results.extend(state);
+    b.finish(&results)
+}

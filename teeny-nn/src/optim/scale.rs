@@ -1,0 +1,117 @@
+//! Loss scaling, so that gradients in `F16` do not vanish.
+
+use super::Optimizer;
+use crate::state::{State, Stateful};
+use crate::store::Param;
+use std::collections::HashMap;
+use teeny_autograd::Gradients;
+use teeny_core::{Error, Result, Tensor};
+
+/// A factor on the loss, and so on every gradient, that keeps small gradients above what `F16` can hold. It is halved, and the step left
+/// out, when a gradient is not finite; it is doubled after `interval` good steps in a row.
+///
+/// Gradients are divided by the factor in f32. `BF16` has the range of f32 and needs none of this.
+///
+/// Equivalent: `torch.amp.GradScaler`. Source: Micikevicius et al. 2017, arXiv:1710.03740.
+///
+/// # Example
+/// ```
+/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad; use teeny_nn::optim::{LossScale, Optimizer};
+/// # fn demo(loss: &Tensor, optimizer: &mut dyn Optimizer) -> Result<()> {
+/// let mut scale = LossScale::new();
+/// let gradients = scale.apply(loss)?.backward()?;
+/// let stepped = scale.step(optimizer, &gradients)?;
+/// # let _ = stepped; Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossScale {
+    factor: f64,
+    interval: u64,
+    good_steps: u64,
+}
+
+impl Default for LossScale {
+    fn default() -> LossScale {
+        LossScale::new()
+    }
+}
+
+impl LossScale {
+    /// PyTorch's settings: a factor of 65,536, doubled after 2,000 good steps.
+    pub fn new() -> LossScale {
+        LossScale { factor: 65_536.0, interval: 2000, good_steps: 0 }
+    }
+
+    /// Starts at this factor; a power of 2 loses no digits.
+    pub fn starting_at(mut self, factor: f64) -> LossScale {
+        self.factor = factor;
+        self
+    }
+
+    /// Doubles the factor after this many good steps in a row.
+    pub fn interval(mut self, interval: u64) -> LossScale {
+        self.interval = interval;
+        self
+    }
+
+    /// The factor.
+    pub fn factor(&self) -> f64 {
+        self.factor
+    }
+
+    /// The loss times the factor; its backward pass gives scaled gradients.
+    ///
+    /// # Errors
+    /// If the device fails.
+    #[track_caller]
+    pub fn apply(&self, loss: &Tensor) -> Result<Tensor> {
+        // a loss in F16 would overflow by the factor itself
+        loss.cast(loss.dtype().compute())?.mul(self.factor)
+    }
+
+    /// A step with gradients of a scaled loss; false, and nothing stepped, if one is not finite. Waits for the device.
+    ///
+    /// # Errors
+    /// As [`Optimizer::step`], or if the factor has fallen below 2⁻²⁴: then it is not the factor that makes gradients overflow.
+    #[track_caller]
+    pub fn step(&mut self, optimizer: &mut dyn Optimizer, gradients: &Gradients) -> Result<bool> {
+        let mut unscaled = HashMap::new();
+        let mut finite = Vec::new();
+        for param in optimizer.params().iter().filter(|p| p.is_trainable()) {
+            let g = gradients.get(&param.value())?;
+            let g = g.cast(g.dtype().compute())?.mul(1.0 / self.factor)?;
+            finite.push(teeny_core::map([&g], |[g]| g.is_finite())?.reshape((g.numel(),))?.all(0)?.reshape((1,))?); // (1)
+            unscaled.insert(param.name().to_string(), g);
+        }
+        if finite.is_empty() {
+            return Ok(true);
+        }
+        if Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?.to_vec::<bool>()?.contains(&false) {
+            (self.factor, self.good_steps) = (self.factor / 2.0, 0);
+            if self.factor < 2f64.powi(-24) {
+                let text = format!("gradients are not finite even where the loss is multiplied by {}", self.factor);
+                return Err(Error::value(text).named("loss scale").hint("the loss itself is probably not finite"));
+            }
+            return Ok(false);
+        }
+        optimizer.step_by(&mut |param: &Param| {
+            unscaled.get(param.name()).cloned().ok_or_else(|| Error::internal(format!("no unscaled gradient of {:?}", param.name())))
+        })?;
+        self.good_steps += 1;
+        if self.good_steps == self.interval {
+            (self.factor, self.good_steps) = (self.factor * 2.0, 0);
+        }
+        Ok(true)
+    }
+}
+
+impl Stateful for LossScale {
+    fn state(&self) -> Result<State> {
+        Ok(State::default().with("factor", self.factor).with("good_steps", self.good_steps))
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        (self.factor, self.good_steps) = (state.get("factor")?, state.get("good_steps")?);
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! One file to resume a run from.
+//!
+//! ```text
+//! model/fc1.weight               tensors, named part/name              a safetensors file
+//! optimizer/fc1.weight.mean
+//! __metadata__: format, and values as part/key: "optimizer/lr": "0.001", "random/draw": "812", "position/epoch": "3"
+//! ```
+//!
+//! A part is anything [`Stateful`]. Which parts a run has is the program's business; it puts them in and takes them out by name.
+
+use super::{Archive, State, Stateful, write};
+use std::collections::BTreeMap;
+use std::path::Path;
+use teeny_core::{Error, Result, Tensor, ToDevice};
+
+/// What the metadata entry `format` says.
+const FORMAT: &str = "teeny checkpoint 1";
+
+/// The state of a run, by part.
+///
+/// # Example
+/// ```
+/// use teeny_nn::state::{Checkpoint, Position, Random};
+/// use teeny_nn::{Linear, Store, device::device, optim::Adam};
+/// # fn main() -> teeny_core::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("teeny-doc-{}.ckpt", std::process::id()));
+/// let store = Store::new(&device("cpu")?);
+/// Linear::new(&store.at("fc1"), 4, 3)?;
+/// let mut adam = Adam::new(store.trainable(), 1e-3);
+/// let mut position = Position { step: 100, epoch: 3, batch: 10 };
+///
+/// let mut checkpoint = Checkpoint::new();
+/// checkpoint.put("model", &store)?.put("optimizer", &adam)?.put("random", &Random)?.put("position", &position)?;
+/// checkpoint.save(&path)?;
+///
+/// let checkpoint = Checkpoint::load(&path, store.device())?;
+/// checkpoint.restore("model", &mut store.clone())?.restore("optimizer", &mut adam)?;
+/// checkpoint.restore("random", &mut Random)?.restore("position", &mut position)?;
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    parts: BTreeMap<String, State>,
+    label: String,
+}
+
+impl Default for Checkpoint {
+    fn default() -> Checkpoint {
+        Checkpoint::new()
+    }
+}
+
+impl Checkpoint {
+    /// A checkpoint without parts.
+    pub fn new() -> Checkpoint {
+        Checkpoint { parts: BTreeMap::new(), label: "checkpoint".to_string() }
+    }
+
+    /// Puts the present state of `part` in as `name`, in the place of one of that name. Later steps do not change it.
+    ///
+    /// # Errors
+    /// If the state cannot be had, or the name is empty or contains `/`.
+    pub fn put(&mut self, name: &str, part: &dyn Stateful) -> Result<&mut Checkpoint> {
+        if name.is_empty() || name.contains('/') {
+            return Err(Error::value(format!("a part cannot be called {name:?}")).named("checkpoint"));
+        }
+        self.parts.insert(name.to_string(), part.state()?);
+        Ok(self)
+    }
+
+    /// Sets `part` to the state called `name`.
+    ///
+    /// Restore the model before the optimizer: copies of 16-bit parameters belong to the values that are there.
+    ///
+    /// # Errors
+    /// If there is no such part, or it does not fit: all that is missing, unknown or misshapen is listed, and `part` has not changed.
+    pub fn restore(&self, name: &str, part: &mut dyn Stateful) -> Result<&Checkpoint> {
+        part.set_state(self.part(name)?).map_err(|e| e.named(format!("{}, part {name:?}", self.label)))?;
+        Ok(self)
+    }
+
+    /// The state called `name`.
+    ///
+    /// # Errors
+    /// If there is none; the error lists those there are.
+    pub fn part(&self, name: &str) -> Result<&State> {
+        self.parts.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.parts.keys().map(String::as_str).collect();
+            Error::value(format!("no part {name:?}; there are {}", super::listed(&names))).named(&self.label)
+        })
+    }
+
+    /// The names of the parts.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        self.parts.keys().map(String::as_str)
+    }
+
+    /// Writes everything to `path`. The file that was there stays until the new one is safely on disk, even if the process is killed.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let mut tensors: Vec<(String, Tensor)> = Vec::new();
+        let mut metadata = BTreeMap::from([("format".to_string(), FORMAT.to_string())]);
+        for (part, state) in &self.parts {
+            // a part without tensors and values is a part still
+            metadata.insert(format!("{part}/"), String::new());
+            metadata.extend(state.values.iter().map(|(key, value)| (format!("{part}/{key}"), value.clone())));
+            tensors.extend(state.tensors.iter().map(|(name, tensor)| (format!("{part}/{name}"), tensor.clone())));
+        }
+        teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
+    }
+
+    /// Reads the checkpoint at `path`, its tensors onto `device` (if that is an autograd device, onto the one below).
+    ///
+    /// # Errors
+    /// If the file cannot be read, is unsound, or is no checkpoint.
+    pub fn load(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<Checkpoint> {
+        let archive = Archive::open(path)?;
+        let label = archive.label();
+        if archive.metadata().get("format").is_none_or(|format| format != FORMAT) {
+            let error = Error::format(format!("no checkpoint: its metadata have no format {FORMAT:?}")).named(&label);
+            return Err(error.hint("a file of weights alone is loaded by store.load(path)"));
+        }
+        let device = device.to_device();
+        let device = crate::track::device_below(&device);
+        let mut parts: BTreeMap<String, State> = BTreeMap::new();
+        for (name, value) in archive.metadata() {
+            let Some((part, key)) = name.split_once('/') else { continue };
+            let state = parts.entry(part.to_string()).or_default();
+            if !key.is_empty() {
+                state.values.insert(key.to_string(), value.clone());
+            }
+        }
+        for name in archive.entries().keys() {
+            let Some((part, key)) = name.split_once('/') else {
+                return Err(Error::format(format!("tensor {name:?} belongs to no part")).named(&label));
+            };
+            parts.entry(part.to_string()).or_default().tensors.insert(key.to_string(), archive.tensor(name, device)?);
+        }
+        Ok(Checkpoint { parts, label })
+    }
+}

@@ -1,0 +1,123 @@
+//! What can be saved and continued from: named tensors and named values.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
+use teeny_core::{Error, Key, Result, Tensor, random};
+
+/// The state of something: tensors and values by name. Values are kept as text, in which numbers survive exactly.
+///
+/// # Example
+/// ```
+/// use teeny_nn::state::State;
+/// # fn main() -> teeny_core::Result<()> {
+/// let state = State::default().with("best_loss", 1.88).with("dataset", "shakespeare");
+/// assert_eq!(state.get::<f64>("best_loss")?, 1.88);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// The tensors, untracked.
+    pub tensors: BTreeMap<String, Tensor>,
+    /// Everything else.
+    pub values: BTreeMap<String, String>,
+}
+
+impl State {
+    /// Sets the value `key`.
+    pub fn set(&mut self, key: &str, value: impl Display) {
+        self.values.insert(key.to_string(), value.to_string());
+    }
+
+    /// The same state with the value `key`.
+    pub fn with(mut self, key: &str, value: impl Display) -> State {
+        self.set(key, value);
+        self
+    }
+
+    /// The value `key`.
+    ///
+    /// # Errors
+    /// If there is none, or its text is no `T`.
+    pub fn get<T: FromStr>(&self, key: &str) -> Result<T> {
+        self.find(key)?.ok_or_else(|| {
+            let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
+            Error::value(format!("no value {key:?}; there are {}", super::listed(&keys)))
+        })
+    }
+
+    /// The value `key`, if there is one.
+    ///
+    /// # Errors
+    /// If its text is no `T`.
+    pub fn find<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
+        let wrong = |text: &String| Error::value(format!("the value {key:?} is {text:?}, which is no {}", std::any::type_name::<T>()));
+        self.values.get(key).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
+    }
+}
+
+/// Anything whose state a checkpoint holds: a [`crate::Store`], every optimizer, averages, schedules that remember, the random numbers.
+pub trait Stateful {
+    /// The present state. Tensors are shared, not copied; nothing changes them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn state(&self) -> Result<State>;
+
+    /// Continues from `state`.
+    ///
+    /// # Errors
+    /// If it does not fit; all that is missing, unknown or misshapen is named, and nothing has changed.
+    fn set_state(&mut self, state: &State) -> Result<()>;
+}
+
+/// Values of your own.
+impl Stateful for State {
+    fn state(&self) -> Result<State> {
+        Ok(self.clone())
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        *self = state.clone();
+        Ok(())
+    }
+}
+
+/// The random numbers that dropout and first values are drawn from: seed and count of [`teeny_core::random`].
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Random;
+
+impl Stateful for Random {
+    fn state(&self) -> Result<State> {
+        let Key { seed, draw } = random::state();
+        Ok(State::default().with("seed", seed).with("draw", draw))
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        random::set_state(Key { seed: state.get("seed")?, draw: state.get("draw")? });
+        Ok(())
+    }
+}
+
+/// How far a run has come: steps taken, and the batch that comes next. A schedule needs the step, a loader epoch and batch
+/// ([`crate::data::DataLoader::epoch_from`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Position {
+    /// Steps taken.
+    pub step: u64,
+    /// The present epoch.
+    pub epoch: u64,
+    /// The batch of it that comes next.
+    pub batch: usize,
+}
+
+impl Stateful for Position {
+    fn state(&self) -> Result<State> {
+        Ok(State::default().with("step", self.step).with("epoch", self.epoch).with("batch", self.batch))
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        *self = Position { step: state.get("step")?, epoch: state.get("epoch")?, batch: state.get("batch")? };
+        Ok(())
+    }
+}

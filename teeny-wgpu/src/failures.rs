@@ -1,0 +1,164 @@
+//! Failures provoked on wgpu's `noop` backend, which checks commands as every other and then does nothing: these tests need no GPU, and can ask for
+//! limits that no GPU here has. Those of a real adapter are in `tests/basics.rs`.
+
+use crate::adapter;
+use crate::device::{Launch, Wgpu};
+use crate::params::Params;
+use crate::pipeline::{Key, Program};
+use crate::{Choice, Options};
+use std::sync::Arc;
+use teeny_core::{DType, Device, ErrorKind, Result, Tensor};
+
+fn instance(features: wgpu::Features, limits: wgpu::Limits) -> wgpu::Instance {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = wgpu::Backends::NOOP;
+    descriptor.backend_options.noop = wgpu::NoopBackendOptions { enable: true, features: Some(features), limits: Some(limits), ..Default::default() };
+    wgpu::Instance::new(descriptor)
+}
+
+fn open(features: wgpu::Features, limits: wgpu::Limits, options: &Options) -> Result<Arc<Wgpu>> {
+    let options = Options { adapter: Choice::Index(0), ..options.clone() };
+    let opened = pollster::block_on(adapter::open_from(&instance(features, limits), &options, options.profile))?;
+    Ok(Wgpu::over(opened, &options, 0))
+}
+
+fn noop() -> Arc<Wgpu> {
+    open(wgpu::Features::SHADER_INT64, wgpu::Limits::default(), &Options::default()).unwrap()
+}
+
+/// That the device still computes: the results are nothing, but nothing is refused.
+#[track_caller]
+fn works(gpu: &Arc<Wgpu>) {
+    let x = Tensor::full((8, 4), 1.5, DType::F32, gpu).unwrap();
+    assert_eq!(x.matmul(&x.t().unwrap()).unwrap().exp().unwrap().sum(1).unwrap().to_vec::<f32>().unwrap().len(), 8);
+    gpu.synchronize().unwrap();
+}
+
+/// A launch of one workgroup that binds `storage` as its input and as its output.
+fn launch(gpu: &Wgpu, storage: &teeny_core::StorageRef, body: &str) -> Result<()> {
+    let text = format!(
+        "@group(0) @binding(0) var<storage, read> x: array<u32>;\n@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n\
+         @compute @workgroup_size(1)\nfn main() {{\n    {body}\n}}\n"
+    );
+    let program = Program { key: Key::new("test", body.bytes().map(u32::from).collect::<Vec<_>>()), wgsl: &|| Ok(text.clone()) };
+    let part = gpu.whole(storage)?;
+    gpu.dispatch(&Launch { program, inputs: &[part], outputs: &[part], params: &Params::new(), groups: [1; 3] })
+}
+
+#[test]
+fn a_backend_that_does_nothing_takes_every_command() {
+    works(&noop());
+}
+
+#[test]
+fn a_command_that_wgpu_refuses_late_is_an_error_of_the_next_call_and_the_device_goes_on() {
+    let gpu = noop();
+    let storage = gpu.allocate(8, DType::U32).unwrap();
+    // One buffer cannot be read and written by one launch.
+    let at_once = launch(&gpu, &storage, "y[0] = x[0];");
+    gpu.flush();
+    let error = at_once.err().or_else(|| gpu.allocate(8, DType::U32).err()).expect("an error");
+    assert_eq!(error.kind(), ErrorKind::Internal, "{error}");
+    assert!(error.to_string().contains("wgpu refused a command"), "{error}");
+    works(&gpu);
+}
+
+#[test]
+fn a_shader_that_is_refused_is_shown_with_its_label_and_line() {
+    let gpu = noop();
+    let storage = gpu.allocate(8, DType::U32).unwrap();
+    let error = launch(&gpu, &storage, "y[0] = f32(x[0]);").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Internal);
+    let text = error.to_string();
+    assert!(text.contains("the shader \"test\" was rejected") && text.contains("   5     y[0] = f32(x[0]);"), "{text}");
+    works(&gpu);
+}
+
+#[test]
+fn types_that_an_adapter_lacks_are_refused_with_another() {
+    let gpu = open(wgpu::Features::empty(), wgpu::Limits::default(), &Options::default()).unwrap();
+    for (dtype, other) in [(DType::I64, "i32"), (DType::U64, "u32"), (DType::F64, "f32")] {
+        let x = Tensor::zeros(4, DType::F32, &gpu).unwrap();
+        let error = x.cast(dtype).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(&format!("hint: cast to {other}, or use the CPU device")), "{error}");
+    }
+    works(&gpu);
+}
+
+#[test]
+fn a_budget_is_tried_again_without_the_free_buffers_and_then_refused() {
+    let options = Options { memory_budget: Some(1 << 20), ..Options::default() };
+    let gpu = open(wgpu::Features::empty(), wgpu::Limits::default(), &options).unwrap();
+    // Two free buffers of 400 kB leave no room for one of 800 kB, until they are given up.
+    drop([gpu.allocate(100_000, DType::F32).unwrap(), gpu.allocate(100_001, DType::F32).unwrap()]);
+    assert!(gpu.stats().cached_bytes > 800_000);
+    let large = gpu.allocate(200_000, DType::F32).unwrap();
+    assert_eq!(gpu.stats().cached_bytes, 0);
+    let error = gpu.allocate(100_000, DType::F32).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("no room for 400000 more bytes") && error.to_string().contains("budget 1048576"), "{error}");
+    drop(large);
+    gpu.clear_cache();
+    works(&gpu);
+}
+
+#[test]
+fn memory_that_the_driver_lacks_is_reported_once_by_the_next_call() {
+    let gpu = noop();
+    // As the listener does that hears of it from wgpu.
+    gpu.sticky.raise(ErrorKind::OutOfMemory, "the driver has no memory left".to_string());
+    gpu.sticky.raise(ErrorKind::Internal, "what follows from it".to_string());
+    let error = Tensor::full(8, 1.5, DType::F32, &gpu).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert_eq!(gpu.stats().live_bytes, 0);
+    works(&gpu);
+}
+
+#[test]
+fn a_tensor_larger_than_a_buffer_or_a_grid_is_an_error() {
+    let gpu = noop();
+    let error = gpu.allocate(1 << 30, DType::F64).err().expect("refused");
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.to_string().contains("larger than the largest buffer of this GPU"), "{error}");
+    assert_eq!(gpu.fold(1 << 40).unwrap_err().kind(), ErrorKind::Unsupported);
+    works(&gpu);
+}
+
+#[test]
+fn a_lost_device_says_so_at_every_call() {
+    let gpu = noop();
+    let x = Tensor::full(8, 1.5, DType::F32, &gpu).unwrap();
+    gpu.raw().0.destroy();
+    let _ = gpu.raw().0.poll(wgpu::PollType::Poll);
+    for _ in 0..3 {
+        let error = x.add(1.0).and_then(|y| y.to_vec::<f32>()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+        assert!(error.to_string().contains("hint: make a new Wgpu"), "{error}");
+    }
+    assert_eq!(gpu.synchronize().unwrap_err().kind(), ErrorKind::Device);
+    works(&noop());
+}
+
+#[test]
+fn no_adapter_is_an_error_that_says_what_to_install() {
+    let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = wgpu::Backends::empty();
+    let error = pollster::block_on(adapter::open_from(&wgpu::Instance::new(descriptor), &Options::default(), false)).err().expect("an error");
+    assert_eq!(error.kind(), ErrorKind::Device);
+    assert!(error.to_string().contains("hint: install a Vulkan driver") || error.to_string().contains("there is no"), "{error}");
+}
+
+#[test]
+fn launches_are_timed_by_the_host_where_the_gpu_has_no_clock() {
+    let options = Options { profile: true, ..Options::default() };
+    for (features, by_gpu) in [(wgpu::Features::empty(), false), (wgpu::Features::TIMESTAMP_QUERY, true)] {
+        let gpu = open(features, wgpu::Limits::default(), &options).unwrap();
+        works(&gpu);
+        let profile = gpu.profile();
+        assert_eq!(profile.by_gpu, by_gpu);
+        let launches: u64 = profile.families.iter().map(|f| f.launches).sum();
+        assert_eq!(launches, gpu.counters().dispatches, "{profile}");
+        assert_eq!(profile.families.iter().map(|f| f.flops).sum::<u64>(), 2 * 8 * 8 * 4);
+    }
+}
