@@ -131,6 +131,8 @@ pub struct Options {
     pub products: Products,
     /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for trying out what smaller GPUs would do.
     pub max_binding: Option<u64>,
+    /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is usual); likewise.
+    pub max_workgroups: Option<u32>,
 }
 
 impl Default for Options {
@@ -144,6 +146,7 @@ impl Default for Options {
             portable: false,
             products: Products::Auto,
             max_binding: None,
+            max_workgroups: None,
         }
     }
 }
@@ -281,6 +284,9 @@ pub(crate) async fn open_from(instance: &wgpu::Instance, options: &Options, time
     let mut capabilities = Capabilities::of(adapter, features, &limits);
     if let Some(bytes) = options.max_binding {
         capabilities.max_binding = capabilities.max_binding.min((bytes / 256 * 256).max(256));
+    }
+    if let Some(count) = options.max_workgroups {
+        capabilities.max_workgroups = capabilities.max_workgroups.min(count.max(1));
     }
     let descriptor = wgpu::DeviceDescriptor {
         label: Some("teeny"),

@@ -2,6 +2,7 @@
 
 use crate::adapter::{self, AdapterKind, Capabilities, Options, Products, Shaders};
 use crate::error::{self, Sticky};
+use crate::fault::Faults;
 use crate::params::Params;
 use crate::pipeline::{MAX_BINDINGS, Pipelines, Program};
 use crate::pool::{FirstUse, Pool};
@@ -10,7 +11,7 @@ use crate::storage::Memory;
 use crate::stream::{Part, Stream};
 use crate::transfer::Staging;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Error, Result, Shape, StorageRef, Tensor};
 
@@ -35,8 +36,7 @@ pub struct Wgpu {
     pub(crate) staging: Staging,
     pub(crate) shaders: Shaders,
     pub(crate) products: Products,
-    /// Where gather and scatter note positions outside their axis; made at their first use.
-    pub(crate) fault: OnceLock<wgpu::Buffer>,
+    pub(crate) faults: Faults,
     pipelines: Pipelines,
     debug: u8,
     /// Whether launches are measured.
@@ -110,7 +110,7 @@ impl Wgpu {
             staging: Staging::default(),
             shaders: options.shaders,
             products: options.products,
-            fault: OnceLock::new(),
+            faults: Faults::default(),
             pipelines,
             debug,
             profiled,

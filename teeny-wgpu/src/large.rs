@@ -24,6 +24,14 @@ impl Wgpu {
         Tensor::from_parts(storage, Layout::contiguous(shape), dtype, like.device().clone())
     }
 
+    /// The tensor; a copy of it where it is a small part of a storage too large for a kernel.
+    pub(crate) fn seen(&self, x: &Tensor) -> Result<Tensor> {
+        if !self.is_large(x) || self.exceeds(x.numel(), x.dtype()) {
+            return Ok(x.clone());
+        }
+        Ok(self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x))
+    }
+
     /// Part of a tensor along an axis; in memory of its own if all of the tensor is too much for a kernel.
     pub(crate) fn piece(&self, x: &Tensor, axis: usize, low: usize, high: usize) -> Result<Tensor> {
         let part = x.slice(axis as isize, low as isize..high as isize)?;
@@ -87,6 +95,10 @@ impl Wgpu {
         length: usize,
         run: impl Fn(&[&Tensor], usize) -> Result<[StorageRef; N]>,
     ) -> Result<[StorageRef; N]> {
+        if inputs.iter().any(|x| self.is_large(x) && !self.exceeds(x.numel(), x.dtype())) {
+            let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
+            return run(&seen.iter().collect::<Vec<_>>(), axis);
+        }
         let x = inputs[0];
         let longest = (0..x.ndim()).filter(|&a| a != axis).max_by_key(|&a| x.shape()[a]);
         let Some(cut) = longest.filter(|&a| x.shape()[a] > 1) else {

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! engine        impl Device: which room does what
-//! elementwise reduce scan matmul index sort softmax    one family of kernels each, and copy random transfer
+//! elementwise reduce scan matmul index scatter sort softmax    one family of kernels each, and copy random transfer
 //! walk wide     merged axes; results one element at a time
+//! large order   tensors beyond one binding; the stable order of small keys
 //! generator/    Kernel → WGSL; prelude/*.wgsl   the functions that shaders call
 //! device        Wgpu: allocate, dispatch        the two calls that all kernels go through
 //! pipeline      WGSL → pipelines, cached by key
 //! stream params one open pass, one ring of parameters, batches
 //! pool storage  buffers by size class, a budget, exact statistics
 //! profile       what each launch was and how long it took
-//! adapter error which GPU, what it can do, what went wrong
+//! adapter error which GPU, what it can do, what went wrong; fault   indices outside their axis
 //! ```
 //!
 //! # How a kernel is made
@@ -37,6 +38,10 @@
 //! Work is recorded and submitted in batches of 64 launches; only reading and [`teeny_core::Device::synchronize`] wait. Mistakes that wgpu reports late are
 //! returned by the next fallible call.
 //!
+//! Indices of gather and scatter are only seen by the GPU. One outside its axis is never followed: gather gives 0 there and scatter drops it. It is noted, and
+//! the next read or `synchronize` returns the [`teeny_core::ErrorKind::Index`] error with the operation, the user's line, the place and the size; every
+//! read brings the notes along, which costs it no further wait. With [`Shaders::Checked`] each call waits and returns the error itself.
+//!
 //! `TEENY_DEBUG=1` prints a line per launch (operation, shapes, microseconds, GB/s, GFLOP/s) and a table by family when the device is dropped,
 //! `TEENY_DEBUG=2` also the user's line and each compilation, `TEENY_DEBUG=3` also every shader with line numbers. [`Options::profile`] and
 //! [`Wgpu::profile`] give the table to programs. `tracing` has the spans `dispatch` (op, family, groups, bytes), `batch` and `compile`.
@@ -51,7 +56,8 @@
 //!
 //! # Bounds
 //! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by windows in elementwise kernels and by pieces elsewhere; only a
-//! single line to be sorted, gathered from or normalised must fit. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does.
+//! single line to be sorted or normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] make any GPU as narrow as that. Subnormal
+//! numbers may be flushed and signs of zeros lost, as the hardware does.
 //!
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds them; where a driver divides or takes roots less exactly
@@ -70,11 +76,13 @@ mod engine;
 mod error;
 #[cfg(test)]
 mod failures;
+mod fault;
 mod generator;
 mod index;
 mod large;
 mod matmul;
 mod norm;
+mod order;
 mod params;
 mod pipeline;
 mod pool;
@@ -83,6 +91,7 @@ mod profile;
 mod random;
 mod reduce;
 mod scan;
+mod scatter;
 #[cfg(test)]
 mod shaders;
 mod softmax;

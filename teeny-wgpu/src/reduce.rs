@@ -1,8 +1,9 @@
 //! Reductions, and reductions of a kernel's result without storing it: one generated shader for both.
 //!
 //! ```text
-//! by group    one workgroup per result (and chunk): threads stride through the elements, then a tree in shared memory    rows, everything
-//! by thread   one thread per result (and chunk): neighbours read neighbouring elements                                  columns, short rows
+//! a workgroup   per result (and chunk): threads stride through the elements, then join their parts     long rows, everything
+//! 16 threads    per result: the same, eight results in a workgroup                                     rows of some hundred
+//! a thread      per result (and chunk): neighbours read neighbouring elements                          columns, short rows
 //! ```
 //!
 //! Long reductions with few results are cut into chunks, whose partial results a second pass reduces. Floats accumulate in f32 in blocks of 64, so errors
@@ -20,7 +21,10 @@ use teeny_core::kernel::table::UnaryTable;
 use teeny_core::{DType, Error, Kernel, Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// Threads of a workgroup.
-const THREADS: usize = 128;
+pub(crate) const THREADS: usize = 128;
+/// Threads that share a row of some hundred elements; rows shorter than the first bound have a thread, longer than the second a workgroup.
+pub(crate) const TEAM: usize = 16;
+const TEAM_ROWS: (usize, usize) = (64, 512);
 
 /// Positions in few long lines are found chunk by chunk.
 const FEW: usize = 64;
@@ -32,8 +36,8 @@ pub(crate) struct Plan {
     pub op: ReduceOp,
     pub kept: usize,
     pub reduced: usize,
-    /// One workgroup per result, or one thread.
-    pub by_group: bool,
+    /// Threads that share a result: [`THREADS`], [`TEAM`] or 1.
+    pub team: usize,
 }
 
 /// The words before sizes: results, elements of each, elements of a chunk, chunks.
@@ -41,7 +45,7 @@ const HEAD: usize = 4;
 
 impl Plan {
     fn variant(self) -> Vec<u32> {
-        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.by_group as u32]
+        vec![self.op as u32, self.kept as u32, self.reduced as u32, self.team as u32]
     }
 
     /// The shader.
@@ -75,18 +79,27 @@ impl Plan {
         let value = ops::rounded(dtype, &format!("compute({}).y0", loads.join(", ")));
         let _ = writeln!(text, "    return State({}, r);\n}}", wide::widened(dtype, &value));
 
-        text.push_str(&if self.by_group { format!("var<workgroup> shared_states: array<State, {THREADS}>;\n") } else { String::new() });
+        text.push_str(&if self.team > 1 { format!("var<workgroup> shared_states: array<State, {THREADS}>;\n") } else { String::new() });
         text.push_str(&wide::main(THREADS));
         let [count, elements, length, chunks] = [0, 1, 2, 3].map(generator::param);
-        let (first, step) = if self.by_group {
+        let (team, teams) = (self.team, THREADS / self.team);
+        let (first, step) = if team == THREADS {
             let _ = writeln!(text, "    if unit >= {count} * {chunks} {{ return; }}\n    let o = unit / {chunks}; let chunk = unit % {chunks};");
-            ("low + thread", THREADS)
+            ("low + thread".to_string(), THREADS)
+        } else if team > 1 {
+            // Teams beyond the last result go along with it, since all of a workgroup meet at its barrier; they do not write.
+            let _ = writeln!(
+                text,
+                "    let n = unit * {teams}u + thread / {team}u;\n    let last = min(n, {count} * {chunks} - 1u);\n    \
+                 let o = last / {chunks}; let chunk = last % {chunks};"
+            );
+            (format!("low + thread % {team}u"), team)
         } else {
             let _ = writeln!(
                 text,
                 "    let n = unit * {THREADS}u + thread;\n    if n >= {count} * {chunks} {{ return; }}\n    let o = n % {count}; let chunk = n / {count};"
             );
-            ("low", 1)
+            ("low".to_string(), 1)
         };
         let bases: Vec<(String, String, usize)> =
             inputs.iter().enumerate().map(|(k, i)| (format!("b{i}"), generator::param(views + k * per_view), views + k * per_view + 1)).collect();
@@ -100,10 +113,17 @@ impl Plan {
             names.join(", ")
         );
         let result = if self.op.is_arg() { "i32(acc.place)" } else { "acc.value" };
-        if self.by_group {
+        if team == THREADS {
             text.push_str("    shared_states[thread] = acc;\n");
             text.push_str(&wide::joined("shared_states", THREADS, |a, b| format!("combine({a}, {b})")));
             let _ = writeln!(text, "    if thread == 0u {{ acc = whole; out[o * {chunks} + chunk] = {result}; }}\n}}");
+        } else if team > 1 {
+            let _ = writeln!(
+                text,
+                "    shared_states[thread] = acc;\n    workgroupBarrier();\n    if thread % {team}u == 0u && n < {count} * {chunks} {{\n        \
+                 for (var i = 1u; i < {team}u; i++) {{ let other = shared_states[thread + i]; acc = combine(acc, other); }}\n        \
+                 out[o * {chunks} + chunk] = {result};\n    }}\n}}"
+            );
         } else {
             let _ = writeln!(text, "    out[o * {chunks} + chunk] = {result};\n}}");
         }
@@ -188,12 +208,17 @@ impl Wgpu {
         }
         // Rows whose elements are neighbours are read by whole groups; columns by neighbouring threads.
         let inner = |walk: &Walk| walk.strides.iter().filter_map(|s| s.last()).map(|s| s.unsigned_abs()).max().unwrap_or(usize::MAX);
-        let by_group = elements >= 64 && (inner(&reduced) <= inner(&kept) || count < 32);
-        let workers = if by_group { count * THREADS } else { count };
-        let most = if by_group { 64 * THREADS } else { 256 };
+        let by_rows = inner(&reduced) <= inner(&kept) || count < 32;
+        let team = match elements {
+            _ if !by_rows || elements < TEAM_ROWS.0 => 1,
+            _ if elements <= TEAM_ROWS.1 && count >= THREADS => TEAM,
+            _ => THREADS,
+        };
+        let workers = count * team;
+        let most = if team > 1 { 64 * team } else { 256 };
         let chunks = if op.is_arg() || workers >= 1 << 16 { 1 } else { elements.div_ceil(most).max(1) };
         let length = elements.div_ceil(chunks);
-        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), by_group };
+        let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team };
 
         let mut slot = Params::new();
         [count, elements, length, chunks]
@@ -208,7 +233,7 @@ impl Wgpu {
         generator::push_scalars(&mut slot, kernel, params);
         let parts = used.iter().map(|&i| self.part(inputs[i])).collect::<Result<Vec<_>>>()?;
         let out = self.allocate(count * chunks, wide::wide(op.output(dtype)))?;
-        let groups = if by_group { count * chunks } else { (count * chunks).div_ceil(THREADS) };
+        let groups = (count * chunks).div_ceil(THREADS / team);
         let key = Key { family: "reduce", kernel: Some(kernel.clone()), variant: plan.variant() };
         self.dispatch(&Launch {
             program: Program { key, wgsl: &|| plan.wgsl(kernel) },
@@ -242,6 +267,11 @@ impl Wgpu {
         op: ReduceOp,
         axes: &[usize],
     ) -> Result<StorageRef> {
+        // Small parts of large storages need no halves.
+        if inputs.iter().any(|x| self.is_large(x) && !self.exceeds(x.numel(), x.dtype())) {
+            let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
+            return self.fold_kernel(kernel, &seen.iter().collect::<Vec<_>>(), params, shape, op, axes);
+        }
         let kept = (0..shape.ndim()).find(|a| !axes.contains(a) && shape[*a] > 1);
         let reduced = axes.iter().copied().max_by_key(|&a| shape[a]).filter(|&a| shape[a] > 1);
         let Some(axis) = kept.or(reduced) else { return Err(Error::internal("a tensor of one element is larger than a binding")) };

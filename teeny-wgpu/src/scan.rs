@@ -1,7 +1,12 @@
-//! Running sums and products: one workgroup per line goes through it tile by tile, a scan in shared memory and a carry from tile to tile.
+//! Running sums and products.
 //!
-//! Few long lines are cut into chunks, each scanned as a line of its own; then the chunks' totals are scanned, and what comes before a chunk is added to it:
-//! three passes that use the whole GPU instead of one workgroup.
+//! ```text
+//! short lines, or many with neighbours in other lines    a thread goes through each line
+//! lines                                                  a workgroup goes through each, 1024 elements at a time, with a carry
+//! few long lines     totals of chunks │ their scan │ chunks with the total before them as the carry     the whole GPU, x read twice
+//! ```
+//!
+//! Sums are made of blocks whose places depend on the sizes alone: the same bits in every run, and errors that grow slower than the line.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -10,45 +15,102 @@ use crate::pipeline::{Key, Program};
 use crate::walk::Walk;
 use crate::wide;
 use std::fmt::Write;
-use teeny_core::{DType, Layout, Result, Scalar, ScanOp, StorageRef, Tensor};
+use teeny_core::{DType, Layout, Result, ScanOp, Shape, StorageRef, Tensor};
 
 const THREADS: usize = 128;
-/// Elements of a chunk of a long line.
-const CHUNK: usize = 2048;
-/// Lines that keep a GPU busy without being cut.
+/// Neighbouring elements of a thread.
+const EACH: usize = 8;
+const TILE: usize = THREADS * EACH;
+/// Threads that scan the threads' parts, and how many parts each has.
+const PARTS: usize = 8;
+const SHARE: usize = THREADS / PARTS;
+/// Lines up to this length are short.
+const SHORT: usize = 64;
+/// Lines that keep a GPU busy with a thread each, and with a workgroup each.
+const MANY: usize = 4096;
 const LINES: usize = 64;
-/// Words 0..: lines, length of a line, stride of x and of the result along it.
-const HEAD: usize = 4;
+/// The least elements of a chunk of a long line, and the most chunks.
+const CHUNK: usize = 2 * TILE;
+const CHUNKS: usize = 1024;
+/// Words 0..: lines, length of a line, stride of x and of the result along it, chunks of a line, their length.
+const HEAD: usize = 6;
+
+/// What a launch does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    /// Scans lines, a thread for each.
+    Threads = 0,
+    /// Scans lines, a workgroup for each.
+    Groups = 1,
+    /// The total of every chunk.
+    Totals = 2,
+    /// Scans chunks, each beginning with the total of those before it.
+    Carried = 3,
+}
 
 /// The shader; views over the lines: x, result.
-pub(crate) fn wgsl(rank: usize, dtype: DType, op: ScanOp) -> String {
+pub(crate) fn wgsl(pass: Pass, rank: usize, dtype: DType, op: ScanOp) -> String {
     let wide_type = wide::wide(dtype);
     let ty = types::value(wide_type);
     let (neutral, sign) = match op {
         ScanOp::Sum => (types::zero(wide_type).to_string(), "+"),
         ScanOp::Prod => (format!("{ty}({})", if wide_type.is_float() { "1.0" } else { "1" }), "*"),
     };
+    let [lines, length, step_x, step_y, chunks, chunk] = [0, 1, 2, 3, 4, 5].map(generator::param);
     let (x, y) = (HEAD + rank, HEAD + 2 * rank + 1);
+    let views = [("a".to_string(), generator::param(x), x + 1), ("b".to_string(), "0u".to_string(), y)];
+    let load = wide::widened(dtype, &types::load(dtype, "source", "p"));
     let mut text = generator::params_declaration();
     text.push_str(&wide::input(0, "source", dtype));
-    text.push_str(&wide::output(1, "out", dtype));
-    let _ = writeln!(text, "var<workgroup> tile: array<{ty}, {THREADS}>;");
-    text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    if unit >= {} {{ return; }}", generator::param(0));
-    let views = [("a".to_string(), generator::param(x), x + 1), ("b".to_string(), "0u".to_string(), y)];
-    text.push_str(&wide::addresses(rank, "unit", HEAD, &views));
-    let (length, step_x, step_y) = (generator::param(1), generator::param(2), generator::param(3));
-    let load = wide::widened(dtype, &types::load(dtype, "source", "p"));
+    if pass == Pass::Carried {
+        text.push_str(&wide::input(1, "totals", wide_type));
+    }
+    text.push_str(&wide::output(if pass == Pass::Carried { 2 } else { 1 }, "out", dtype));
+    if pass == Pass::Threads {
+        let _ = writeln!(
+            text,
+            "{}    let line = unit * {THREADS}u + thread;\n    if line >= {lines} {{ return; }}\n{}    var sum = {neutral};\n    \
+             for (var r = 0u; r < {length}; r++) {{ let p = a + r * {step_x}; sum = sum {sign} {load}; out[b + r * {step_y}] = sum; }}\n}}",
+            wide::main(THREADS),
+            wide::addresses(rank, "line", HEAD, &views)
+        );
+        return text;
+    }
+    let _ = writeln!(text, "var<workgroup> parts: array<{ty}, {THREADS}>;\nvar<workgroup> sums: array<{ty}, {PARTS}>;");
     let _ = writeln!(
         text,
-        "    var carry = {neutral};\n    for (var low = 0u; low < {length}; low += {THREADS}u) {{\n        let r = low + thread;\n        \
-         var value = {neutral};\n        if r < {length} {{ let p = a + r * {step_x}; value = {load}; }}\n        tile[thread] = value;\n        \
-         workgroupBarrier();\n        for (var reach = 1u; reach < {THREADS}u; reach = reach << 1u) {{\n            var before = {neutral};\n            \
-         if thread >= reach {{ before = tile[thread - reach]; }}\n            workgroupBarrier();\n            \
-         if thread >= reach {{ tile[thread] = before {sign} tile[thread]; }}\n            workgroupBarrier();\n        }}\n        \
-         if r < {length} {{ out[b + r * {step_y}] = carry {sign} tile[thread]; }}\n        carry = carry {sign} tile[{}u];\n        \
-         workgroupBarrier();\n    }}\n}}",
-        THREADS - 1
+        "{}    if unit >= {lines} * {chunks} {{ return; }}\n    let line = unit / {chunks};\n    let low = unit % {chunks} * {chunk};\n    \
+         let high = min(low + {chunk}, {length});\n{}",
+        wide::main(THREADS),
+        wide::addresses(rank, "line", HEAD, &views)
+    );
+    if pass == Pass::Totals {
+        let _ = writeln!(
+            text,
+            "    var sum = {neutral};\n    for (var r = low + thread; r < high; r += {THREADS}u) {{ let p = a + r * {step_x}; sum = sum {sign} {load}; }}\n    \
+             parts[thread] = sum;\n{}    if thread == 0u {{ out[unit] = whole; }}\n}}",
+            wide::joined("parts", THREADS, |a, b| format!("{a} {sign} {b}"))
+        );
+        return text;
+    }
+    let carry = match pass {
+        Pass::Carried => format!("    var carry = {neutral};\n    if low > 0u {{ carry = totals[unit - 1u]; }}\n"),
+        Pass::Threads | Pass::Groups | Pass::Totals => format!("    var carry = {neutral};\n"),
+    };
+    // Each thread's part; eight threads scan sixteen parts each; then every thread knows what comes before it.
+    let _ = writeln!(
+        text,
+        "{carry}    for (var tile = low; tile < high; tile += {TILE}u) {{\n        let first = tile + thread * {EACH}u;\n        \
+         let last = min(first + {EACH}u, high);\n        var own = {neutral};\n        \
+         for (var r = first; r < last; r++) {{ let p = a + r * {step_x}; own = own {sign} {load}; }}\n        parts[thread] = own;\n        \
+         workgroupBarrier();\n        if thread < {PARTS}u {{\n            var sum = {neutral};\n            \
+         for (var i = thread * {SHARE}u; i < (thread + 1u) * {SHARE}u; i++) {{ let here = parts[i]; parts[i] = sum; sum = sum {sign} here; }}\n            \
+         sums[thread] = sum;\n        }}\n        workgroupBarrier();\n        var before = {neutral};\n        \
+         for (var i = 0u; i < thread / {SHARE}u; i++) {{ before = before {sign} sums[i]; }}\n        \
+         var value = carry {sign} (before {sign} parts[thread]);\n        \
+         for (var r = first; r < last; r++) {{ let p = a + r * {step_x}; value = value {sign} {load}; out[b + r * {step_y}] = value; }}\n        \
+         var all = {neutral};\n        for (var i = 0u; i < {PARTS}u; i++) {{ all = all {sign} sums[i]; }}\n        carry = carry {sign} all;\n        \
+         workgroupBarrier();\n    }}\n}}"
     );
     text
 }
@@ -68,31 +130,61 @@ impl Wgpu {
             let [y] = self.by_halves(&[x], axis, [dtype], length, |parts, axis| Ok([self.scan_along(op, parts[0], axis)?]))?;
             return Ok(y);
         }
-        if length >= 4 * CHUNK && x.numel() / length < LINES {
-            return self.scan_chunks(op, x, axis);
-        }
+        let lines = x.numel() / length;
+        let neighbours = x.layout().strides()[axis].unsigned_abs() <= 1;
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
+        if length <= SHORT || (lines >= MANY && !neighbours) {
+            self.scan_pass(Pass::Threads, op, x, axis, (1, length), None, &out)?;
+        } else if length < 2 * CHUNK || lines >= LINES {
+            self.scan_pass(Pass::Groups, op, x, axis, (1, length), None, &out)?;
+        } else {
+            let chunk = length.div_ceil(CHUNKS).next_multiple_of(TILE).max(CHUNK);
+            let chunks = length.div_ceil(chunk);
+            let totals = self.allocate(lines * chunks, wide::wide(dtype))?;
+            self.scan_pass(Pass::Totals, op, x, axis, (chunks, chunk), None, &totals)?;
+            let totals = self.tensor(totals, Shape::new(&[lines, chunks])?, wide::wide(dtype), x);
+            let totals = self.scan_along(op, &totals, 1)?;
+            self.scan_pass(Pass::Carried, op, x, axis, (chunks, chunk), Some(&totals), &out)?;
+        }
+        self.narrow(out, dtype, x)
+    }
+
+    /// One launch, for `chunks` chunks of `chunk` elements in each line.
+    #[allow(clippy::too_many_arguments)]
+    fn scan_pass(
+        &self,
+        pass: Pass,
+        op: ScanOp,
+        x: &Tensor,
+        axis: usize,
+        (chunks, chunk): (usize, usize),
+        totals: Option<&StorageRef>,
+        out: &StorageRef,
+    ) -> Result<()> {
         let target = Layout::contiguous(*x.shape());
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
         let walk = Walk::over(x.shape(), &[x.layout(), &target], &others)?.padded();
-        let lines = x.numel() / x.shape()[axis];
-        let rank = walk.sizes.len();
+        let (rank, lines) = (walk.sizes.len(), x.numel() / x.shape()[axis]);
         let mut slot = Params::new();
         slot.int(lines as isize);
         slot.int(x.shape()[axis] as isize);
         slot.int(x.layout().strides()[axis]);
         slot.int(target.strides()[axis]);
-        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
+        [chunks, chunk].iter().chain(&walk.sizes).for_each(|&n| _ = slot.int(n as isize));
         slot.int(x.layout().offset() as isize);
         walk.strides.iter().flatten().for_each(|&s| _ = slot.int(s));
+        let mut inputs = vec![self.part(x)?];
+        if let Some(totals) = totals {
+            inputs.push(self.whole(totals)?);
+        }
+        let variant = [rank as u32, x.dtype() as u32, op as u32, pass as u32];
         self.dispatch(&Launch {
-            program: Program { key: Key::new("scan", [rank as u32, dtype as u32, op as u32]), wgsl: &|| Ok(wgsl(rank, dtype, op)) },
-            inputs: &[self.part(x)?],
-            outputs: &[self.whole(&out)?],
+            program: Program { key: Key::new("scan", variant), wgsl: &|| Ok(wgsl(pass, rank, x.dtype(), op)) },
+            inputs: &inputs,
+            outputs: &[self.whole(out)?],
             params: &slot,
-            groups: self.fold(lines as u64)?,
-        })?;
-        self.narrow(out, dtype, x)
+            groups: self.fold(if pass == Pass::Threads { lines.div_ceil(THREADS) } else { lines * chunks } as u64)?,
+        })
     }
 
     /// Both operands as one: what a scan does at each step.
@@ -101,25 +193,6 @@ impl Wgpu {
             ScanOp::Sum => a.add(b),
             ScanOp::Prod => a.mul(b),
         }
-    }
-
-    /// The scan of few long lines, by chunks.
-    fn scan_chunks(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        let (length, axis) = (x.shape()[axis], axis as isize);
-        let (lines, chunks) = (x.numel() / length, length.div_ceil(CHUNK));
-        let neutral = match op {
-            ScanOp::Sum => Scalar::Int(0),
-            ScanOp::Prod => Scalar::Int(1),
-        };
-        let flat = x.transpose(axis, -1)?.reshape((lines, length))?;
-        let cut = flat.pad(&[(0, 0), (0, (chunks * CHUNK - length) as isize)], neutral)?.reshape((lines * chunks, CHUNK))?;
-        let scanned = self.tensor(self.scan_along(op, &cut, 1)?, *cut.shape(), x.dtype(), x).reshape((lines, chunks, CHUNK))?;
-        let totals = scanned.slice(2, -1..)?.squeeze(2)?; // (lines, chunks)
-        let totals = self.tensor(self.scan_along(op, &totals, 1)?, *totals.shape(), x.dtype(), x);
-        let before = totals.pad(&[(0, 0), (1, -1)], neutral)?.unsqueeze(2)?; // (lines, chunks, 1)
-        let whole = Self::joined(op, &scanned, &before)?.reshape((lines, chunks * CHUNK))?.slice(1, 0..length as isize)?;
-        let turned: Vec<usize> = x.transpose(axis, -1)?.shape().to_vec();
-        self.packed(&whole.reshape(&turned[..])?.transpose(axis, -1)?)
     }
 
     /// The scan of one line larger than a binding.

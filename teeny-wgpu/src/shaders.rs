@@ -3,9 +3,11 @@
 use crate::elementwise::{self, Access};
 use crate::generator::prelude;
 use crate::matmul::{self, Fetch, Shape as Tile, Way};
+use crate::order::Step;
 use crate::random::Kind;
+use crate::scan::Pass;
 use crate::softmax::Rows;
-use crate::{attention, conv, copy, index, norm, pooling, random, reduce, scan, softmax, sort};
+use crate::{attention, conv, copy, index, norm, order, pooling, random, reduce, scan, scatter, softmax, sort};
 use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
@@ -65,8 +67,8 @@ fn reductions_scans_sorts_and_positions() {
     for dtype in DType::ALL {
         let identity = Kernel::build([dtype], [], |[x], []| [x]).unwrap();
         for op in ReduceOp::ALL.into_iter().filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool)) {
-            for (by_group, kept, reduced) in [(true, 0, 1), (false, 2, 0), (true, 3, 2)] {
-                let plan = reduce::Plan { op, kept, reduced, by_group };
+            for (team, kept, reduced) in [(reduce::THREADS, 0, 1), (1, 2, 0), (reduce::TEAM, 3, 2)] {
+                let plan = reduce::Plan { op, kept, reduced, team };
                 accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
             }
         }
@@ -77,13 +79,30 @@ fn reductions_scans_sorts_and_positions() {
         }
         if dtype != DType::Bool {
             for op in [ScanOp::Sum, ScanOp::Prod] {
-                accept(&format!("scan {dtype}"), &scan::wgsl(2, dtype, op), &[dtype]);
+                for pass in [Pass::Threads, Pass::Groups, Pass::Totals, Pass::Carried] {
+                    accept(&format!("scan {pass:?} {dtype}"), &scan::wgsl(pass, 2, dtype, op), &[dtype]);
+                }
             }
             for mode in [ScatterMode::Set, ScatterMode::Add, ScatterMode::Max, ScatterMode::Min] {
-                accept(&format!("{mode:?} {dtype}"), &index::scatter_wgsl(2, dtype, DType::I64, mode), &[dtype]);
+                accept(&format!("pull {mode:?} {dtype}"), &scatter::pull_wgsl(2, dtype, DType::I64, mode), &[dtype]);
+                accept(&format!("join {mode:?} {dtype}"), &scatter::joined_wgsl(1, 2, dtype, mode), &[dtype]);
+                for long in [false, true] {
+                    accept(&format!("collect {mode:?} {dtype}"), &scatter::collect_wgsl(2, dtype, mode, long), &[dtype]);
+                }
             }
         }
     }
+}
+
+#[test]
+fn the_steps_of_a_sorted_scatter() {
+    for index in [DType::U8, DType::I8, DType::U32, DType::I32, DType::U64, DType::I64] {
+        accept(&format!("keys {index}"), &scatter::keys_wgsl(2, index), &[index]);
+    }
+    for step in [Step::Count, Step::Offsets, Step::Place { first: true }, Step::Place { first: false }] {
+        accept(&format!("order {step:?}"), &order::wgsl(step), &[]);
+    }
+    accept("bounds", &scatter::bounds_wgsl(), &[]);
 }
 
 #[test]

@@ -1,15 +1,17 @@
 //! Between host and GPU: uploads through the queue, read-back through pooled staging buffers.
 //!
-//! An upload overtakes the open batch, so it goes to a buffer that no command of that batch has seen. Reading is the only thing that waits.
+//! An upload overtakes the open batch, so it goes to a buffer that no command of that batch has seen. Reading is the only thing that waits, and what went
+//! wrong meanwhile comes along with it.
 
 use crate::device::Wgpu;
 use crate::error::{self, lock};
+use crate::fault;
 use crate::pool::FirstUse;
 use crate::storage::Memory;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Error, Result, StorageRef, Tensor};
+use teeny_core::{DType, Element, Error, Result, StorageRef, Tensor};
 
 /// Bytes of uploads after which the queue is made to start them: until then they wait in the driver's memory.
 const UPLOADS: u64 = 64 << 20;
@@ -56,6 +58,26 @@ impl Wgpu {
         self.read_bytes(x, false).await
     }
 
+    /// [`Tensor::to_vec`] as [`Wgpu::read`] reads.
+    ///
+    /// # Errors
+    /// As [`Wgpu::read`], or if the tensor does not hold `T`.
+    ///
+    /// # Example
+    /// ```no_run
+    /// # async fn f() -> teeny_core::Result<()> {
+    /// let gpu = teeny_wgpu::Wgpu::new_async(&Default::default()).await?;
+    /// let x = teeny_core::Tensor::new([1.0f32, 2.0], &gpu)?.mul(3.0)?; // (2,)
+    /// assert_eq!(gpu.to_vec_async::<f32>(&x).await?, [3.0, 6.0]);
+    /// # Ok(()) }
+    /// ```
+    pub async fn to_vec_async<T: Element>(&self, x: &Tensor) -> Result<Vec<T>> {
+        if T::DTYPE != x.dtype() {
+            return Err(Error::dtype(format!("the tensor holds {}, not {}", x.dtype(), T::DTYPE)));
+        }
+        Ok(T::from_bytes(&self.read(x).await?))
+    }
+
     async fn read_bytes(&self, x: &Tensor, blocking: bool) -> Result<Vec<u8>> {
         self.sticky.check()?;
         let size = x.dtype().size();
@@ -68,14 +90,32 @@ impl Wgpu {
             let packed = Tensor::from_parts(self.packed(x)?, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone());
             return Box::pin(self.read_bytes(&packed, blocking)).await;
         }
-        self.read_buffer(downcast::<Memory>(x.storage())?.buffer(), start as u64, len, blocking).await
+        let buffer = downcast::<Memory>(x.storage())?.buffer();
+        // The notes about indices come along: no further wait, and no wrong number is read in silence.
+        let Some((notes, upto)) = self.faults.outstanding() else { return self.read_plain(buffer, start as u64, len, blocking).await };
+        let notes_at = (len as u64).next_multiple_of(4);
+        let mut bytes = self.read_parts(&[(buffer, start as u64, notes_at), (notes, 0, fault::BYTES)], blocking).await?;
+        self.check_notes(&bytes[notes_at as usize..], upto)?;
+        bytes.truncate(len);
+        Ok(bytes)
     }
 
     /// `len` bytes of a buffer from `start` on, a multiple of 4. Submits what was recorded.
-    pub(crate) async fn read_buffer(&self, buffer: &wgpu::Buffer, start: u64, len: usize, blocking: bool) -> Result<Vec<u8>> {
-        let bytes = (len as u64).next_multiple_of(4);
+    pub(crate) async fn read_plain(&self, buffer: &wgpu::Buffer, start: u64, len: usize, blocking: bool) -> Result<Vec<u8>> {
+        let mut bytes = self.read_parts(&[(buffer, start, (len as u64).next_multiple_of(4))], blocking).await?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// Parts of buffers behind each other: each a buffer, where its part begins and how long it is, in bytes, multiples of 4.
+    async fn read_parts(&self, parts: &[(&wgpu::Buffer, u64, u64)], blocking: bool) -> Result<Vec<u8>> {
+        let bytes = parts.iter().map(|p| p.2).sum();
         let staging = self.staging_buffer(bytes)?;
-        self.stream.copy(buffer, start, &staging, 0, bytes);
+        let mut at = 0;
+        for &(buffer, start, len) in parts {
+            self.stream.copy(buffer, start, &staging, at, len);
+            at += len;
+        }
         self.stream.flush();
         let (sender, receiver) = mpsc::channel();
         let slice = staging.slice(..bytes);
@@ -98,7 +138,7 @@ impl Wgpu {
             Err(_) => return Err(Error::device("this platform cannot wait for the GPU").hint("read with Wgpu::read(..).await")),
         }
         let view = slice.get_mapped_range().map_err(|e| Error::device(format!("reading from the GPU failed: {e}")))?;
-        let out = view[..len].to_vec();
+        let out = view.to_vec();
         drop(view);
         staging.unmap();
         if staging.size() <= KEEP {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::gpu;
-use teeny_core::{DType, Device, ErrorKind, Tensor};
+use teeny_core::{DType, Device, ErrorKind, Reference, Tensor};
 use teeny_wgpu::{Choice, Options, Shaders, Wgpu};
 
 #[test]
@@ -16,6 +16,18 @@ fn every_type_survives_the_round_trip() {
             assert_eq!(gpu.download(&x).unwrap(), bytes, "{dtype} {len}");
         }
     }
+}
+
+#[test]
+fn to_vec_async_gives_what_to_vec_gives() {
+    let Some(gpu) = gpu() else { return };
+    let x = Tensor::from_slice(&(0..3000).map(|i| i as f32).collect::<Vec<_>>(), (30, 100), &gpu).unwrap();
+    let y = x.t().unwrap().mul(2.0).unwrap();
+    let (a, b) = pollster::block_on(async { (gpu.to_vec_async::<f32>(&y).await, gpu.to_vec_async::<f32>(&x.slice(0, 1..2).unwrap()).await) });
+    assert_eq!(a.unwrap(), y.to_vec::<f32>().unwrap());
+    assert_eq!(b.unwrap(), (100..200).map(|i| i as f32).collect::<Vec<_>>());
+    let error = pollster::block_on(gpu.to_vec_async::<i32>(&x)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DType, "{error}");
 }
 
 #[test]
@@ -191,7 +203,7 @@ fn types_that_the_adapter_lacks_are_refused_with_an_alternative() {
 }
 
 #[test]
-fn a_position_outside_its_axis_is_reported_at_the_call_or_at_synchronize() {
+fn a_position_outside_its_axis_is_reported_at_the_call_or_by_the_next_read() {
     let Some(_) = gpu() else { return };
     for shaders in [Shaders::Checked, Shaders::Trusted] {
         let gpu = Wgpu::with_options(&Options { shaders, ..Options::default() }).unwrap();
@@ -200,8 +212,12 @@ fn a_position_outside_its_axis_is_reported_at_the_call_or_at_synchronize() {
         let error = match shaders {
             Shaders::Checked => result.unwrap_err(),
             Shaders::Trusted => {
-                assert_eq!(result.unwrap().to_vec::<f32>().unwrap(), [1.0, 0.0], "nothing outside is read");
-                gpu.synchronize().unwrap_err()
+                let y = result.unwrap();
+                let error = y.to_vec::<f32>().unwrap_err();
+                assert_eq!(y.to_vec::<f32>().unwrap(), [1.0, 0.0], "nothing outside is read");
+                x.gather(0, &Tensor::new([-1i32], &gpu).unwrap()).unwrap();
+                assert_eq!(gpu.synchronize().unwrap_err().kind(), ErrorKind::Index);
+                error
             }
         };
         assert_eq!(error.kind(), ErrorKind::Index, "{error}");
@@ -220,4 +236,37 @@ fn long_lines_are_sorted_and_summed() {
     assert_eq!(sorted.to_vec::<f32>().unwrap(), expected);
     let ones = Tensor::full(3_000_000, 1.0, DType::F32, &gpu).unwrap();
     assert_eq!(ones.sum_all().unwrap().item::<f32>().unwrap(), 3e6);
+    // Scans by chunks: whole numbers below 2^24 are exact.
+    let running = ones.reshape((3, 1_000_000)).unwrap().cumsum(1).unwrap();
+    for (line, at) in [(0, 0), (1, 2047), (1, 2048), (2, 999_999)] {
+        assert_eq!(running.slice(0, line..line + 1).unwrap().slice(1, at..at + 1).unwrap().item::<f32>().unwrap(), (at + 1) as f32);
+    }
+}
+
+#[test]
+fn the_mean_of_ten_million_tenths_is_a_tenth() {
+    let Some(gpu) = gpu() else { return };
+    let tenths = Tensor::full(10_000_000, 0.1, DType::F32, &gpu).unwrap();
+    for mean in [tenths.mean_all().unwrap(), tenths.reshape((1000, 10_000)).unwrap().mean(1).unwrap().mean_all().unwrap()] {
+        let mean = mean.item::<f32>().unwrap() as f64;
+        assert!((mean / 0.1 - 1.0).abs() < 1e-6, "{mean}");
+    }
+}
+
+#[test]
+fn rows_and_columns_of_every_length_are_reduced_and_scanned() {
+    let Some(gpu) = gpu() else { return };
+    // Either side of the bounds between a thread, a team and a workgroup a row, short and long scans.
+    for (rows, columns) in [(200, 63), (127, 64), (131, 65), (200, 300), (128, 512), (129, 513), (5000, 70), (3, 9000)] {
+        let values: Vec<f32> = (0..rows * columns).map(|i| ((i * 7919) % 17) as f32 - 8.0).collect();
+        let x = Tensor::from_slice(&values, (rows, columns), &gpu).unwrap();
+        let oracle = Tensor::from_slice(&values, (rows, columns), &Reference::new()).unwrap();
+        for axis in [0, 1] {
+            let run = |x: &Tensor| {
+                let all = [x.sum(axis)?, x.max(axis)?, x.argmin(axis)?, x.cumsum(axis)?, x.mul(x)?.sum(axis)?];
+                all.iter().map(|y| y.to_scalars()).collect::<teeny_core::Result<Vec<_>>>()
+            };
+            assert!(run(&x).unwrap() == run(&oracle).unwrap(), "{rows} {columns} axis {axis}");
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! Tensors larger than one binding: every family of kernels, on a device that pretends to bind 8 KiB, against the oracle.
+//! Tensors larger than one binding, and launches of more workgroups than an axis has: every family of kernels, on a device that pretends to bind 8 KiB and
+//! to launch 64 workgroups a row, against the oracle.
 
 mod common;
 
@@ -7,7 +8,7 @@ use teeny_wgpu::{Options, Wgpu};
 
 fn small() -> Option<DeviceRef> {
     common::gpu()?;
-    let options = Options { max_binding: Some(8192), ..Options::default() };
+    let options = Options { max_binding: Some(8192), max_workgroups: Some(64), ..Options::default() };
     Some(Wgpu::with_options(&options).expect("the device that was there a moment ago"))
 }
 
@@ -83,6 +84,15 @@ fn softmax_of_rows_in_pieces_equals_softmax_of_rows() -> Result<()> {
         assert!(run(&device)?.iter().zip(run(&oracle)?).all(|(a, b)| (a - b).abs() <= 1e-6));
     }
     Ok(())
+}
+
+#[test]
+fn small_parts_of_a_large_tensor_need_no_other_axis() -> Result<()> {
+    let part = |x: &Tensor| x.reshape(x.numel())?.slice(0, 9000..9700);
+    agree("sort", SHAPES, TYPES, |x| Ok(part(x)?.sort(0, true)?.0))?;
+    agree("one element", SHAPES, TYPES, |x| x.reshape(x.numel())?.slice(0, 777..778)?.max_all())?;
+    agree("argmax", SHAPES, TYPES, |x| part(x)?.argmax(0))?;
+    agree("running product", SHAPES, &[DType::F32], |x| part(x)?.slice(0, 0..5)?.cumprod(0))
 }
 
 #[test]
