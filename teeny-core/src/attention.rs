@@ -9,9 +9,11 @@
 //! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback of every device and what a fused kernel must agree
 //! with. A fused kernel never has that matrix in memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
 
+use crate::definition::finish;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::scalar::Scalar;
+use crate::storage::StorageRef;
 use crate::tensor::{Tensor, index_end, map};
 use std::ops::Range;
 
@@ -200,5 +202,24 @@ impl AttentionInputs<'_> {
         let d_q = if needs[0] { Some(d_s.matmul(&self.k.cast(wide)?)?.cast(dtype)?) } else { None };
         let d_k = if needs[1] { Some(d_s.t()?.matmul(&self.q.cast(wide)?)?.cast(dtype)?) } else { None };
         Ok([d_q, d_k, d_v])
+    }
+
+    /// What [`crate::Device::attention`] gives, by way of [`AttentionInputs::composed`]: for devices whose kernel does not reach everything.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn composed_storages(&self) -> Result<(StorageRef, StorageRef)> {
+        let (y, lse) = self.composed()?;
+        Ok((finish(y)?, finish(lse)?))
+    }
+
+    /// What [`crate::Device::attention_grad`] gives, by way of [`AttentionInputs::composed_grad`].
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn composed_grad_storages(&self, y: &Tensor, lse: &Tensor, g: &Tensor, needs: [bool; 3]) -> Result<[Option<StorageRef>; 3]> {
+        let [q, k, v] = self.composed_grad(Some((y, lse)), g, needs)?;
+        let finish = |x: Option<Tensor>| x.map(finish).transpose();
+        Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 }

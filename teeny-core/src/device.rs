@@ -347,8 +347,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// Scaled dot-product attention: y (.., T, hv) of the operands' type, and the logsumexp of each query's scores (.., T) in the type they are computed
     /// in (f32, or f64 for f64), -inf for a query that sees no key; its y is 0. See [`crate::attention`].
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
-        let (y, lse) = inputs.composed()?;
-        Ok((definition::finish(y)?, definition::finish(lse)?))
+        inputs.composed_storages()
     }
 
     /// The gradients of [`Device::attention`]'s y for q, k and v, from that of y, `g`, and from what the forward pass gave: `None` where `needs` asks for
@@ -361,9 +360,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         g: &Tensor,
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
-        let [q, k, v] = inputs.composed_grad(Some((y, lse)), g, needs)?;
-        let finish = |x: Option<Tensor>| x.map(definition::finish).transpose();
-        Ok([finish(q)?, finish(k)?, finish(v)?])
+        inputs.composed_grad_storages(y, lse, g, needs)
     }
 }
 

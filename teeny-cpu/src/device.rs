@@ -1,5 +1,6 @@
 //! The device: options, allocation, and the door from core's `Device` trait to the rooms of this crate.
 
+use crate::fused::attention;
 use crate::fused::softmax::{self, Row};
 use crate::pool::{OutOfMemory, Pool, PoolStats};
 use crate::simd::Level;
@@ -9,8 +10,8 @@ use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{
-    DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
-    Tensor, Window,
+    AttentionInputs, DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode,
+    Shape, Stats, Tensor, Window,
 };
 
 /// How a [`Cpu`] is made. Fields not named keep their defaults.
@@ -244,5 +245,26 @@ impl Device for Cpu {
 
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
         pool2d::avg_pool(self, x, size, window)
+    }
+
+    fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        if attention::is_small(inputs) {
+            return inputs.composed_storages();
+        }
+        attention::forward(self, inputs)
+    }
+
+    fn attention_grad(
+        &self,
+        inputs: &AttentionInputs<'_>,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
+        if attention::is_small(inputs) {
+            return inputs.composed_grad_storages(y, lse, g, needs);
+        }
+        attention::backward(self, inputs, y, lse, g, needs)
     }
 }

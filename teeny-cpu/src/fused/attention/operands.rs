@@ -1,0 +1,218 @@
+//! The operands of attention as tiles want them: heads by number, keys transposed tile by tile, rows of whole vectors, masks by position.
+
+use super::tile::{PAD, Real};
+use crate::gemm::Matrix;
+use crate::storage::{CpuStorage, Shared, View};
+use crate::threads::for_each_chunk;
+use crate::{Cpu, copy};
+use std::ops::Range;
+use teeny_core::{AttentionInputs, DType, Layout, Result, Tensor, bf16, f16};
+
+/// Keys per tile.
+pub(super) const KEYS: usize = 64;
+
+/// `n` in whole vectors.
+pub(super) const fn padded(n: usize) -> usize {
+    n.next_multiple_of(PAD)
+}
+
+/// A tensor (.., rows, columns) as numbered matrices of the computing type; 16-bit floats are widened into a copy.
+pub(super) struct Operand {
+    view: View,
+    _copy: Option<CpuStorage>,
+}
+
+impl Operand {
+    pub fn of(cpu: &Cpu, x: &Tensor) -> Result<Operand> {
+        let mut view = View::of(x)?;
+        if !view.dtype.is_half() {
+            return Ok(Operand { view, _copy: None });
+        }
+        let copy = copy::computed(cpu, &view)?;
+        let layout = Layout::contiguous(view.shape);
+        view.strides[..layout.ndim()].copy_from_slice(layout.strides());
+        view.ptr = copy.ptr();
+        view.dtype = DType::F32;
+        Ok(Operand { view, _copy: Some(copy) })
+    }
+
+    /// Number of heads, rows and columns.
+    pub fn sizes(&self) -> [usize; 3] {
+        let (shape, n) = (&self.view.shape, self.view.shape.ndim());
+        [shape[..n - 2].iter().product(), shape[n - 2], shape[n - 1]]
+    }
+
+    /// Matrix number `head`.
+    pub fn head<T>(&self, head: usize) -> Matrix<T> {
+        let n = self.view.shape.ndim();
+        let offset = head_offset(&self.view, head);
+        Matrix { ptr: self.view.ptr.cast::<T>().wrapping_offset(offset), rows: self.view.strides[n - 2], cols: self.view.strides[n - 1] }
+    }
+}
+
+/// The elements before matrix number `head` of a view.
+fn head_offset(view: &View, mut head: usize) -> isize {
+    let mut offset = 0;
+    for axis in (0..view.shape.ndim() - 2).rev() {
+        offset += (head % view.shape[axis]) as isize * view.strides[axis];
+        head /= view.shape[axis];
+    }
+    offset
+}
+
+/// Every head transposed, [`KEYS`] rows at a time: (head, tile, column, row in the tile), zeros beyond the last row.
+pub(super) struct Transposed {
+    storage: CpuStorage,
+    tiles: usize,
+    columns: usize,
+}
+
+impl Transposed {
+    /// `scale` times the heads of `x`.
+    pub fn of<T: Real>(cpu: &Cpu, x: &Operand, scale: T, dtype: DType) -> Result<Transposed> {
+        let [heads, rows, columns] = x.sizes();
+        let tiles = rows.div_ceil(KEYS);
+        let packed = Transposed { storage: cpu.alloc(heads * tiles * columns * KEYS, dtype)?, tiles, columns };
+        let to = Shared(packed.storage.ptr().cast::<T>());
+        for_each_chunk(heads * tiles, |task| {
+            let (from, start) = (x.head::<T>(task / tiles), task % tiles * KEYS);
+            // SAFETY: each task writes its own tile, and reads rows and columns that the view has.
+            unsafe {
+                let to = to.get().add(task * columns * KEYS);
+                for c in 0..columns {
+                    let line = std::slice::from_raw_parts_mut(to.add(c * KEYS), KEYS);
+                    line.fill(T::ZERO);
+                    for (r, to) in line.iter_mut().enumerate().take(rows - start) {
+                        *to = *from.at(start + r, c).ptr * scale;
+                    }
+                }
+            }
+        });
+        Ok(packed)
+    }
+
+    /// The matrix (columns, [`KEYS`]) of a tile.
+    pub fn tile<T>(&self, head: usize, tile: usize) -> *const T {
+        self.storage.ptr().cast::<T>().wrapping_add((head * self.tiles + tile) * self.columns * KEYS)
+    }
+}
+
+/// Every head in rows of whole vectors: where they lie if that is how they lie, in a copy otherwise.
+pub(super) struct Rows<'a> {
+    x: &'a Operand,
+    copy: Option<CpuStorage>,
+}
+
+impl<'a> Rows<'a> {
+    pub fn of<T: Real>(cpu: &Cpu, x: &'a Operand, dtype: DType) -> Result<Rows<'a>> {
+        let [heads, rows, columns] = x.sizes();
+        let head = x.head::<T>(0);
+        if columns == padded(columns) && head.cols == 1 && head.rows >= 0 {
+            return Ok(Rows { x, copy: None });
+        }
+        let width = padded(columns);
+        let copy = cpu.alloc(heads * rows * width, dtype)?;
+        let to = Shared(copy.ptr().cast::<T>());
+        let per_chunk = (1 << 14) / width.max(1) + 1;
+        for_each_chunk((heads * rows).div_ceil(per_chunk), |chunk| {
+            for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(heads * rows) {
+                let from = x.head::<T>(row / rows).at(row % rows, 0);
+                // SAFETY: each row is written by one chunk, and read where the view has it.
+                unsafe {
+                    let line = std::slice::from_raw_parts_mut(to.get().add(row * width), width);
+                    line.fill(T::ZERO);
+                    for (c, to) in line[..columns].iter_mut().enumerate() {
+                        *to = *from.at(0, c).ptr;
+                    }
+                }
+            }
+        });
+        Ok(Rows { x, copy: Some(copy) })
+    }
+
+    /// Row `row` of `head`, and the elements from one row to the next.
+    pub fn at<T>(&self, head: usize, row: usize) -> (*const T, usize) {
+        let [_, rows, columns] = self.x.sizes();
+        match &self.copy {
+            Some(copy) => (copy.ptr().cast::<T>().cast_const().wrapping_add((head * rows + row) * padded(columns)), padded(columns)),
+            None => {
+                let matrix = self.x.head::<T>(head);
+                let step = matrix.rows as usize;
+                (matrix.at(row, 0).ptr, step)
+            }
+        }
+    }
+}
+
+/// Which keys count for which queries.
+pub(super) struct Visible {
+    inputs: teeny_core::Attention,
+    keys: usize,
+    mask: Option<View>,
+}
+
+impl Visible {
+    pub fn of(inputs: &AttentionInputs<'_>) -> Result<Visible> {
+        Ok(Visible { inputs: inputs.options, keys: inputs.sizes()[1], mask: inputs.mask.map(View::of).transpose()? })
+    }
+
+    /// The keys that any of the queries may see.
+    pub fn keys(&self, queries: &Range<usize>) -> Range<usize> {
+        let (first, last) = (self.inputs.keys(queries.start, self.keys), self.inputs.keys(queries.end - 1, self.keys));
+        first.start..last.end
+    }
+
+    /// Makes the scores of a tile the lowest where a query does not see a key, and adds an additive mask. The tile has rows of [`KEYS`], `n` columns in use,
+    /// and begins at key `start`.
+    ///
+    /// # Safety
+    /// The tile is writable.
+    pub unsafe fn apply<T: Real>(&self, s: *mut T, head: usize, queries: &Range<usize>, start: usize, n: usize) {
+        let inside = |keys: Range<usize>| keys.start <= start && keys.end >= start + n;
+        if self.mask.is_none() && inside(self.inputs.keys(queries.start, self.keys)) && inside(self.inputs.keys(queries.end - 1, self.keys)) {
+            return;
+        }
+        for (r, i) in queries.clone().enumerate() {
+            let keys = self.inputs.keys(i, self.keys);
+            let (from, to) = (keys.start.clamp(start, start + n) - start, keys.end.clamp(start, start + n) - start);
+            // SAFETY: r is a row of the tile.
+            let row = unsafe { std::slice::from_raw_parts_mut(s.add(r * KEYS), n) };
+            let from = from.min(to);
+            row[..from].fill(T::LOWEST);
+            row[to..].fill(T::LOWEST);
+            if let Some(mask) = &self.mask {
+                // SAFETY: i and the keys from..to exist in the mask.
+                unsafe { add_mask(mask, head, i, start + from, &mut row[from..to]) };
+            }
+        }
+    }
+}
+
+/// Adds row `i` of a mask from key `j` on, or hides where it is false.
+unsafe fn add_mask<T: Real>(mask: &View, head: usize, i: usize, j: usize, row: &mut [T]) {
+    let n = mask.shape.ndim();
+    let step = mask.strides[n - 1];
+    let first = head_offset(mask, head) + i as isize * mask.strides[n - 2] + j as isize * step;
+    macro_rules! each {
+        ($t:ty, $f:expr) => {{
+            let first = mask.ptr.cast::<$t>().wrapping_offset(first);
+            for (c, s) in row.iter_mut().enumerate() {
+                // SAFETY: by contract.
+                *s = $f(*s, unsafe { *first.offset(c as isize * step) });
+            }
+        }};
+    }
+    let sum = |s: T, m: f64| {
+        let sum = s + T::from_f64(m);
+        if sum < T::LOWEST { T::LOWEST } else { sum }
+    };
+    match mask.dtype {
+        DType::F32 => each!(f32, |s: T, m: f32| sum(s, m.into())),
+        DType::F64 => each!(f64, sum),
+        DType::F16 => each!(f16, |s: T, m: f16| sum(s, m.into())),
+        DType::BF16 => each!(bf16, |s: T, m: bf16| sum(s, m.into())),
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+            each!(u8, |s: T, m: u8| if m == 0 { T::LOWEST } else { s });
+        }
+    }
+}
