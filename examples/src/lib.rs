@@ -1,7 +1,11 @@
-//! What the example programs share: finding their data, and the MNIST example's options.
+//! What the example programs share: their surroundings ([`Program`]), the options all of them have ([`Common`]), and finding their data.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "download")]
 mod download;
 pub mod locate;
 pub mod options;
+mod program;
+
+pub use options::{Common, Parsed};
+pub use program::Program;

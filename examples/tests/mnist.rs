@@ -103,6 +103,7 @@ fn a60_the_single_file_variant_trains_and_is_short() {
 fn a60_mistakes_on_the_command_line_are_explained() {
     let text = refuse(mnist(&["--epoch", "3"]));
     assert!(text.contains("invalid option '--epoch'") && text.contains("--epochs N"), "{text}");
+    assert!(refuse(mnist(&["--arch", "rnn"])).contains("--arch is mlp or cnn, not rnn"));
     assert!(String::from_utf8(mnist(&["--help"]).stdout).unwrap().contains("--plot FILE"));
     let text = refuse(mnist(&["--data", "/no/such/folder"]));
     assert!(text.contains("no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/no/such/folder\""), "{text}");

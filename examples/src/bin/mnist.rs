@@ -1,70 +1,101 @@
 //! Trains MNIST: data, model, loop, accuracy. `--help` lists the options, `mnist_tiny.rs` shows the same with fewer crates.
 #![forbid(unsafe_code)]
 
-use examples::locate;
-use examples::options::{Arch, Options, USAGE};
+use examples::options::{at_least_one, positive};
+use examples::{Common, Parsed, Program, locate};
 use indicatif::{ProgressBar, ProgressStyle};
+use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::Instant;
-use teeny_autograd::{Autograd, Grad, no_grad};
-use teeny_core::{DeviceRef, Error, Result, Tensor, manual_seed};
-use teeny_nn::data::{DataLoader, mnist::Images};
-use teeny_nn::device::choose;
+use teeny_autograd::{Grad, no_grad};
+use teeny_core::{Result, Tensor};
+use teeny_nn::data::{DataLoader, ImageBatches, mnist::Images};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::train::{Mean, Plot, accuracy, require_finite};
 use teeny_nn::{Activation, Conv2d, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
 
+const PROGRAM: Program = Program {
+    about: "Trains a classifier of handwritten digits.",
+    options: "  --arch mlp|cnn   784-128-10 (default), or two convolutions of 8 and 16 channels
+  --epochs N       passes over the training data [5; for the small built-in data 40]
+  --batch N        images per step [64]
+  --lr X           learning rate [mlp 0.4, cnn 0.1]
+  --data DIR       folder with MNIST's four files; `builtin` for the digits inside the program
+                   [TEENY_DATA, else an earlier download, else a download, else builtin]
+",
+    without: &["resume", "log"],
+};
+
 /// Losses are read from the device this many at a time: reading waits for the device, and it should not wait for us.
 const READ_EVERY: usize = 50;
 
-fn main() -> ExitCode {
-    let options = match Options::parse(lexopt::Parser::from_env()) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("{error}\n\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
+/// The network to train.
+#[derive(Clone, Copy, Debug)]
+enum Arch {
+    /// One hidden layer.
+    Mlp,
+    /// Two convolutions.
+    Cnn,
 }
 
-fn run(options: &Options) -> Result<()> {
-    if let Some(n) = options.threads {
-        let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
-        pool.map_err(|e| Error::value(format!("--threads {n}: {e}")))?;
+struct Options {
+    arch: Arch,
+    /// None if the data decides.
+    epochs: Option<u64>,
+    batch: usize,
+    /// None if the network decides.
+    lr: Option<f64>,
+}
+
+fn main() -> ExitCode {
+    PROGRAM.main(Options { arch: Arch::Mlp, epochs: None, batch: 64, lr: None }, option, run)
+}
+
+fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
+    match name {
+        "arch" => {
+            options.arch = match parser.value()?.string()?.as_str() {
+                "mlp" => Arch::Mlp,
+                "cnn" => Arch::Cnn,
+                other => return Err(format!("--arch is mlp or cnn, not {other}").into()),
+            }
+        }
+        "epochs" => options.epochs = Some(parser.value()?.parse()?),
+        "batch" => options.batch = parser.value()?.parse_with(at_least_one)?,
+        "lr" => options.lr = Some(parser.value()?.parse_with(positive)?),
+        _ => return Ok(false),
     }
-    manual_seed(options.seed);
-    let choice = choose(&options.device)?;
-    println!("device  {}", choice.note);
-    let (data, note) = locate::mnist(options.data.as_deref())?;
+    Ok(true)
+}
+
+fn run(options: &Options, common: &Common) -> Result<()> {
+    let device = common.device()?;
+    let (data, note) = locate::mnist(common.data.as_deref())?;
     println!("data    {note}");
-    let device: DeviceRef = Autograd::new(choice.device);
 
     let store = Store::new(&device);
     let model = model(options.arch, &store, (data.train.height, data.train.width))?;
-    if let Some(path) = &options.load {
+    if let Some(path) = &common.load {
         store.load(path)?;
         println!("loaded  {}", path.display());
     }
-    println!("model   {:?}, {} parameters, SGD at {}, batches of {}", options.arch, store.count(), options.lr, options.batch);
+    let lr = options.lr.unwrap_or(match options.arch {
+        Arch::Mlp => 0.4,
+        Arch::Cnn => 0.1,
+    });
+    println!("model   {:?}, {} parameters, SGD at {lr}, batches of {}", options.arch, store.count(), options.batch);
 
-    let losses = train(options, &store, &model, &data.train, &data.test)?;
-    if let Some(path) = &options.save {
+    let mut sgd = Sgd::new(store.trainable(), lr);
+    let loader = DataLoader::new(data.train.on(&device), options.batch)?.shuffle(common.seed);
+    // small data needs more passes for as many steps
+    let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 5 });
+    let losses = train(epochs, &mut sgd, &loader, &store, &model, &data.test)?;
+    if let Some(path) = &common.save {
         store.save(path)?;
         println!("saved   {}", path.display());
     }
-    if let Some(path) = &options.plot {
+    if let Some(path) = &common.plot {
         let points: Vec<(f64, f64)> = losses.iter().enumerate().map(|(step, loss)| (step as f64, *loss)).collect();
         Plot::new("Training on handwritten digits", "step", "loss").curve("cross-entropy of a batch", &points).save(path)?;
         println!("plotted {}", path.display());
@@ -100,13 +131,9 @@ fn model(arch: Arch, store: &Store, (height, width): (usize, usize)) -> Result<S
 }
 
 /// Trains and reports; gives back the loss of every step.
-fn train(options: &Options, store: &Store, model: &impl Module, training: &Images, test: &Images) -> Result<Vec<f64>> {
-    let loader = DataLoader::new(training.on(store.device()), options.batch)?.shuffle(options.seed);
-    let mut sgd = Sgd::new(store.trainable(), options.lr);
+fn train(epochs: u64, sgd: &mut Sgd, loader: &DataLoader<ImageBatches<'_>>, store: &Store, model: &impl Module, test: &Images) -> Result<Vec<f64>> {
     let mut losses = Vec::new();
     let mut seconds = 0.0;
-    // small data needs more passes for as many steps
-    let epochs = options.epochs.unwrap_or(if training.len() < 10_000 { 40 } else { 5 });
     for epoch in 0..epochs {
         let start = Instant::now();
         let bar = progress(loader.batches());
