@@ -3,6 +3,7 @@
 
 #[cfg(feature = "download")]
 mod download;
+mod files;
 pub mod locate;
 pub mod options;
 mod program;

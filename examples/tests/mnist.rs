@@ -70,6 +70,22 @@ fn a60_the_program_trains_saves_plots_and_continues() {
 }
 
 #[test]
+fn a54_a_resumed_run_equals_the_unbroken_one() {
+    let folder = Folder::new("resume");
+    let run = |name: &str, epochs: &str, more: &[&str]| {
+        let (weights, log) = (folder.at(&format!("{name}.safetensors")), folder.at(&format!("{name}.csv")));
+        succeed(mnist(&[&["--data", "builtin", "--epochs", epochs, "--save", &weights, "--log", &log], more].concat()));
+        (std::fs::read(weights).unwrap(), std::fs::read_to_string(log).unwrap())
+    };
+    let whole = run("whole", "3", &[]);
+    let checkpoint = folder.at("run.checkpoint");
+    let first = run("parts", "1", &["--resume", &checkpoint]);
+    assert_eq!(first.1.lines().count(), 1 + 23, "a line per step");
+    assert!(whole.1.starts_with(&first.1) && whole.1.starts_with("step,loss\n0,"));
+    assert_eq!(run("parts", "3", &["--resume", &checkpoint]), whole);
+}
+
+#[test]
 fn a60_threads_and_repetition_change_nothing() {
     let run = |threads: &str| {
         let text = succeed(mnist(&["--data", "builtin", "--epochs", "2", "--threads", threads, "--seed", "3"]));

@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use std::time::Instant;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::{Result, Tensor};
-use teeny_nn::data::{DataLoader, ImageBatches, mnist::Images};
+use teeny_nn::data::DataLoader;
+use teeny_nn::data::mnist::{Images, Mnist};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Optimizer, Sgd};
-use teeny_nn::train::{Mean, Plot, accuracy, require_finite};
+use teeny_nn::state::{Position, Random};
+use teeny_nn::train::{Log, Losses, accuracy};
 use teeny_nn::{Activation, Conv2d, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
 
 const PROGRAM: Program = Program {
@@ -24,11 +26,8 @@ const PROGRAM: Program = Program {
   --data DIR       folder with MNIST's four files; `builtin` for the digits inside the program
                    [TEENY_DATA, else an earlier download, else a download, else builtin]
 ",
-    without: &["resume", "log"],
+    without: &[],
 };
-
-/// Losses are read from the device this many at a time: reading waits for the device, and it should not wait for us.
-const READ_EVERY: usize = 50;
 
 /// The network to train.
 #[derive(Clone, Copy, Debug)]
@@ -76,31 +75,17 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 
     let store = Store::new(&device);
     let model = model(options.arch, &store, (data.train.height, data.train.width))?;
-    if let Some(path) = &common.load {
-        store.load(path)?;
-        println!("loaded  {}", path.display());
-    }
+    common.load(&store)?;
     let lr = options.lr.unwrap_or(match options.arch {
         Arch::Mlp => 0.4,
         Arch::Cnn => 0.1,
     });
     println!("model   {:?}, {} parameters, SGD at {lr}, batches of {}", options.arch, store.count(), options.batch);
 
-    let mut sgd = Sgd::new(store.trainable(), lr);
-    let loader = DataLoader::new(data.train.on(&device), options.batch)?.shuffle(common.seed);
-    // small data needs more passes for as many steps
-    let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 5 });
-    let losses = train(epochs, &mut sgd, &loader, &store, &model, &data.test)?;
-    if let Some(path) = &common.save {
-        store.save(path)?;
-        println!("saved   {}", path.display());
-    }
-    if let Some(path) = &common.plot {
-        let points: Vec<(f64, f64)> = losses.iter().enumerate().map(|(step, loss)| (step as f64, *loss)).collect();
-        Plot::new("Training on handwritten digits", "step", "loss").curve("cross-entropy of a batch", &points).save(path)?;
-        println!("plotted {}", path.display());
-    }
-    Ok(())
+    let mut run = Run { sgd: Sgd::new(store.trainable(), lr), position: Position::default(), losses: Losses::new(), store, model };
+    run.train(options, common, &data)?;
+    common.save(&run.store)?;
+    common.plot("Training on handwritten digits", "loss", &[("cross-entropy of a batch", &run.losses.curve())])
 }
 
 /// The network of `arch` for images of (height, width), which it takes flattened: (N, height width) → (N, 10).
@@ -130,68 +115,78 @@ fn model(arch: Arch, store: &Store, (height, width): (usize, usize)) -> Result<S
     }
 }
 
-/// Trains and reports; gives back the loss of every step.
-fn train(epochs: u64, sgd: &mut Sgd, loader: &DataLoader<ImageBatches<'_>>, store: &Store, model: &impl Module, test: &Images) -> Result<Vec<f64>> {
-    let mut losses = Vec::new();
-    let mut seconds = 0.0;
-    for epoch in 0..epochs {
-        let start = Instant::now();
-        let bar = progress(loader.batches());
-        let mut unread = Vec::new();
-        let first = losses.len();
-        for batch in loader.epoch(epoch) {
-            let (x, targets) = batch?; // (B, 784), (B)
-            let loss = cross_entropy(&model.forward(&x)?, &targets)?; // ()
-            sgd.step(&loss.backward()?)?;
-            unread.push(loss.detach()?);
-            if unread.len() == READ_EVERY {
-                read(&mut unread, &mut losses)?;
-                bar.inc(READ_EVERY as u64);
-                bar.set_message(format!("loss {:.3}", losses[losses.len() - 1]));
+/// What changes while training.
+struct Run {
+    store: Store,
+    model: Sequential,
+    sgd: Sgd,
+    position: Position,
+    losses: Losses,
+}
+
+impl Run {
+    /// Trains and reports.
+    fn train(&mut self, options: &Options, common: &Common, data: &Mnist) -> Result<()> {
+        let device = self.store.device().clone();
+        let loader = DataLoader::new(data.train.on(&device), options.batch)?.shuffle(common.seed);
+        let (store, sgd, position) = (&mut self.store, &mut self.sgd, &mut self.position);
+        common.restore(&device, &mut [("model", store), ("optimizer", sgd), ("random", &mut Random), ("position", position)])?;
+        self.losses = Losses::new().from_step(self.position.step);
+        let mut log = common.log(&["step", "loss"])?;
+        let mut seconds = 0.0;
+        // small data needs more passes for as many steps
+        let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 5 });
+        while self.position.epoch < epochs {
+            let start = Instant::now();
+            let bar = progress(loader.batches());
+            for batch in loader.epoch(self.position.epoch) {
+                let (x, targets) = batch?; // (B, 784), (B)
+                let loss = cross_entropy(&self.model.forward(&x)?, &targets)?; // ()
+                self.sgd.step(&loss.backward()?)?;
+                self.position.step += 1;
+                record(self.losses.push(&loss)?, &bar, log.as_mut())?;
             }
+            record(self.losses.read()?, &bar, log.as_mut())?;
+            bar.finish_and_clear();
+            seconds += start.elapsed().as_secs_f64();
+            if self.position.epoch == 0 {
+                println!("first loss {:.4}", self.losses.values()[0].1);
+            }
+            self.position.epoch += 1;
+            let percent = 100.0 * self.evaluate(&data.test)? as f64 / data.test.len() as f64;
+            let mean = self.losses.mean(loader.batches());
+            println!("epoch {:2}  loss {mean:.4}  test accuracy {percent:.2} %  {:.2} s", self.position.epoch, start.elapsed().as_secs_f64());
+            common.keep(&[("model", &self.store), ("optimizer", &self.sgd), ("random", &Random), ("position", &self.position)])?;
         }
-        read(&mut unread, &mut losses)?;
-        bar.finish_and_clear();
-        seconds += start.elapsed().as_secs_f64();
-        if epoch == 0 {
-            println!("first loss {:.4}", losses[0]);
-        }
-        let mut mean = Mean::new();
-        losses[first..].iter().for_each(|loss| mean.add(*loss, 1.0));
-        let right = evaluate(store, model, test)?;
-        let percent = 100.0 * right as f64 / test.len() as f64;
-        println!("epoch {:2}  loss {:.4}  test accuracy {percent:.2} %  {:.2} s", epoch + 1, mean.value(), start.elapsed().as_secs_f64());
+        let right = self.evaluate(&data.test)?;
+        let percent = 100.0 * right as f64 / data.test.len() as f64;
+        println!("test accuracy {percent:.2} % ({right} of {}) after {seconds:.2} s of training", data.test.len());
+        Ok(())
     }
-    let right = evaluate(store, model, test)?;
-    println!("test accuracy {:.2} % ({right} of {}) after {seconds:.2} s of training", 100.0 * right as f64 / test.len() as f64, test.len());
-    Ok(losses)
+
+    /// How many of `images` the model gets right.
+    fn evaluate(&self, images: &Images) -> Result<usize> {
+        self.store.set_training(false);
+        let right = no_grad(|| {
+            let loader = DataLoader::new(images.on(self.store.device()), 1000)?;
+            loader.epoch(0).try_fold(0, |right, batch| {
+                let (x, targets) = batch?; // (1000, 784), (1000)
+                Ok(right + accuracy(&self.model.forward(&x)?, &targets)?)
+            })
+        });
+        self.store.set_training(true);
+        right
+    }
 }
 
-/// Moves losses from the device to `losses`, in one transfer; one that is NaN or infinite ends the training.
-fn read(unread: &mut Vec<Tensor>, losses: &mut Vec<f64>) -> Result<()> {
-    if unread.is_empty() {
-        return Ok(());
+/// Shows and logs the losses that have just been read.
+fn record(read: &[(u64, f64)], bar: &ProgressBar, log: Option<&mut Log>) -> Result<()> {
+    bar.inc(read.len() as u64);
+    if let [.., (_, loss)] = read {
+        bar.set_message(format!("loss {loss:.3}"));
     }
-    let values = Tensor::stack(&unread.iter().collect::<Vec<_>>(), 0)?.to_vec::<f32>()?; // (READ_EVERY)
-    unread.clear();
-    for loss in values {
-        losses.push(require_finite("loss", loss.into(), losses.len())?);
-    }
-    Ok(())
-}
-
-/// How many of `images` the model gets right.
-fn evaluate(store: &Store, model: &impl Module, images: &Images) -> Result<usize> {
-    store.set_training(false);
-    let right = no_grad(|| {
-        let loader = DataLoader::new(images.on(store.device()), 1000)?;
-        loader.epoch(0).try_fold(0, |right, batch| {
-            let (x, targets) = batch?;
-            Ok(right + accuracy(&model.forward(&x)?, &targets)?)
-        })
-    });
-    store.set_training(true);
-    right
+    let Some(log) = log else { return Ok(()) };
+    read.iter().try_for_each(|&(step, loss)| log.write(&[step.into(), loss.into()]))
 }
 
 /// A bar on a terminal, nothing elsewhere.

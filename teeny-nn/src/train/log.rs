@@ -1,0 +1,268 @@
+//! The numbers of every step in a file: CSV for spreadsheets, JSON lines for programs.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use teeny_core::{Error, Result};
+
+/// One value of a line: a number or a text. Made by `into()` from `f64`, `f32`, integers and `&str`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Field<'a> {
+    /// A number; NaN and infinities are `nan`, `inf`, `-inf` in CSV and `null` in JSON, which has no such numbers.
+    Number(f64),
+    /// An integer.
+    Integer(i64),
+    /// A text, quoted as the format wants it.
+    Text(&'a str),
+}
+
+macro_rules! fields {
+    ($($variant:ident: $($type:ty as $to:ty),*;)*) => {$($(
+        impl From<$type> for Field<'_> {
+            fn from(value: $type) -> Self {
+                Field::$variant(value as $to)
+            }
+        }
+    )*)*};
+}
+fields! {
+    Number: f64 as f64, f32 as f64;
+    Integer: i32 as i64, i64 as i64, u32 as i64, u64 as i64, usize as i64;
+}
+impl<'a> From<&'a str> for Field<'a> {
+    fn from(text: &'a str) -> Self {
+        Field::Text(text)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Csv,
+    JsonLines,
+}
+
+/// A file with one line per step, in named columns. Every line is handed to the system whole and at once, so a run that is killed leaves the lines
+/// it had written.
+///
+/// # Example
+/// ```
+/// use teeny_nn::train::Log;
+/// # fn main() -> teeny_core::Result<()> {
+/// # let path = std::env::temp_dir().join(format!("teeny-log-{}.csv", std::process::id()));
+/// let mut log = Log::create(&path, &["step", "loss", "note"])?;
+/// log.write(&[0.into(), 2.303.into(), "first, of many".into()])?;
+/// assert_eq!(std::fs::read_to_string(&path).unwrap(), "step,loss,note\n0,2.303,\"first, of many\"\n");
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+pub struct Log {
+    path: PathBuf,
+    file: File,
+    format: Format,
+    columns: Vec<String>,
+    line: String,
+}
+
+impl Log {
+    /// A new file at `path`, in the place of one that was there: JSON lines if its name ends in `.jsonl`, CSV with a line of names otherwise.
+    ///
+    /// # Errors
+    /// If there are no columns, or the file cannot be made.
+    pub fn create(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
+        let path = path.as_ref();
+        let file = File::create(path).map_err(|e| failed(path, format!("cannot create: {e}")))?;
+        Log::new(path, file, columns)?.begin()
+    }
+
+    /// Goes on with the file at `path`, for a run that is resumed; as [`Log::create`] if there is none or it is empty. A last line that was never
+    /// finished is removed. Steps that were logged after the checkpoint was made are there twice: the later line is the one that counts.
+    ///
+    /// # Errors
+    /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
+    pub fn append(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
+        let path = path.as_ref();
+        let fail = |e: std::io::Error| failed(path, format!("cannot continue: {e}"));
+        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
+        let mut content = Vec::new();
+        file.read_to_end(&mut content).map_err(fail)?;
+        let whole = content.iter().rposition(|&byte| byte == b'\n').map_or(0, |i| i + 1);
+        file.set_len(whole as u64).and_then(|()| file.seek(SeekFrom::End(0))).map_err(fail)?;
+        let mut log = Log::new(path, file, columns)?;
+        if whole == 0 {
+            return log.begin();
+        }
+        log.header();
+        if log.format == Format::Csv && !content.starts_with(log.line.as_bytes()) {
+            let there = String::from_utf8_lossy(content.split(|&byte| byte == b'\n').next().unwrap_or_default()).into_owned();
+            return Err(failed(path, format!("its columns are {there}, not {}", log.line.trim_end())).hint("another file, or the same program"));
+        }
+        Ok(log)
+    }
+
+    fn new(path: &Path, file: File, columns: &[&str]) -> Result<Log> {
+        if columns.is_empty() {
+            return Err(failed(path, "a log needs a column".into()));
+        }
+        let format = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("jsonl")) { Format::JsonLines } else { Format::Csv };
+        Ok(Log { path: path.into(), file, format, columns: columns.iter().map(|c| c.to_string()).collect(), line: String::new() })
+    }
+
+    /// The line of names in `self.line`.
+    fn header(&mut self) {
+        self.line.clear();
+        for (i, column) in self.columns.iter().enumerate() {
+            self.line.push_str(if i > 0 { "," } else { "" });
+            csv(&mut self.line, column);
+        }
+        self.line.push('\n');
+    }
+
+    fn begin(mut self) -> Result<Log> {
+        if self.format == Format::Csv {
+            self.header();
+            self.put()?;
+        }
+        Ok(self)
+    }
+
+    /// Hands the line over; a file without a buffer does so in one piece.
+    fn put(&mut self) -> Result<()> {
+        self.file.write_all(self.line.as_bytes()).map_err(|e| failed(&self.path, format!("cannot write: {e}")))
+    }
+
+    /// Writes a line: one field per column, in their order.
+    ///
+    /// # Errors
+    /// If the number of fields is another, or the file cannot be written.
+    pub fn write(&mut self, fields: &[Field<'_>]) -> Result<()> {
+        if fields.len() != self.columns.len() {
+            return Err(failed(&self.path, format!("{} fields for {} columns: {}", fields.len(), self.columns.len(), self.columns.join(", "))));
+        }
+        self.line.clear();
+        match self.format {
+            Format::Csv => {
+                for (i, field) in fields.iter().enumerate() {
+                    self.line.push_str(if i > 0 { "," } else { "" });
+                    // writing to a String cannot fail
+                    let _ = match field {
+                        Field::Number(x) if x.is_nan() => write!(self.line, "nan"),
+                        Field::Number(x) => write!(self.line, "{x}"),
+                        Field::Integer(n) => write!(self.line, "{n}"),
+                        Field::Text(text) => {
+                            csv(&mut self.line, text);
+                            Ok(())
+                        }
+                    };
+                }
+            }
+            Format::JsonLines => {
+                let value = |field: &Field| match *field {
+                    Field::Number(x) => serde_json::Value::from(x), // null if not finite
+                    Field::Integer(n) => n.into(),
+                    Field::Text(text) => text.into(),
+                };
+                for (i, (column, field)) in self.columns.iter().zip(fields).enumerate() {
+                    let separator = if i > 0 { ", " } else { "{" };
+                    let _ = write!(self.line, "{separator}{}: {}", serde_json::Value::from(column.as_str()), value(field));
+                }
+                self.line.push('}');
+            }
+        }
+        self.line.push('\n');
+        self.put()
+    }
+}
+
+/// `text` as a field of CSV (RFC 4180): quoted where it has to be. A text that a spreadsheet would take for a formula gets an apostrophe.
+fn csv(line: &mut String, text: &str) {
+    let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    if formula || text.contains([',', '"', '\n', '\r']) {
+        line.push('"');
+        line.push_str(if formula { "'" } else { "" });
+        line.push_str(&text.replace('"', "\"\""));
+        line.push('"');
+    } else {
+        line.push_str(text);
+    }
+}
+
+fn failed(path: &Path, message: String) -> Error {
+    Error::io(message).named(format!("log {:?}", path.display().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("teeny-log-{}-{name}", std::process::id()))
+    }
+
+    fn lines(path: &Path) -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap();
+        fs::remove_file(path).unwrap();
+        text.lines().map(str::to_string).collect()
+    }
+
+    #[test]
+    fn a_csv_log_quotes_what_needs_it_and_round_trips_numbers() {
+        let path = path("quotes.csv");
+        let mut log = Log::create(&path, &["step", "loss, mean", "text"]).unwrap();
+        log.write(&[7u64.into(), 0.1f32.into(), "a \"b\", c".into()]).unwrap();
+        log.write(&[8usize.into(), f64::NAN.into(), "=1+1".into()]).unwrap();
+        log.write(&[9.into(), (1.0f64 / 3.0).into(), "plain".into()]).unwrap();
+        let lines = lines(&path);
+        assert_eq!(lines[0], "step,\"loss, mean\",text");
+        assert_eq!(lines[1], "7,0.10000000149011612,\"a \"\"b\"\", c\"");
+        assert_eq!(lines[2], "8,nan,\"'=1+1\"");
+        assert_eq!(lines[3].split(',').nth(1).unwrap().parse::<f64>().unwrap(), 1.0 / 3.0);
+    }
+
+    #[test]
+    fn a_json_log_is_json_whatever_is_logged() {
+        let path = path("all.JSONL");
+        let mut log = Log::create(&path, &["step", "lo\"ss", "note"]).unwrap();
+        log.write(&[0.into(), f64::INFINITY.into(), "two\nlines \u{1}".into()]).unwrap();
+        log.write(&[1.into(), 0.5.into(), "".into()]).unwrap();
+        let lines = lines(&path);
+        let parsed: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!((parsed[0]["lo\"ss"].is_null(), parsed[0]["note"].as_str()), (true, Some("two\nlines \u{1}")));
+        assert_eq!(lines[1], "{\"step\": 1, \"lo\\\"ss\": 0.5, \"note\": \"\"}");
+    }
+
+    #[test]
+    fn lines_are_in_the_file_as_soon_as_they_are_written() {
+        let path = path("flushed.csv");
+        let mut log = Log::create(&path, &["step"]).unwrap();
+        log.write(&[1.into()]).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "step\n1\n");
+        drop(log);
+        fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn a_log_is_continued_after_its_last_whole_line() {
+        let path = path("continued.csv");
+        let line = |log: &mut Log, step: i64| log.write(&[step.into(), 0.5.into()]).unwrap();
+        line(&mut Log::append(&path, &["step", "loss"]).unwrap(), 1);
+        fs::write(&path, fs::read_to_string(&path).unwrap() + "2,0.").unwrap();
+        line(&mut Log::append(&path, &["step", "loss"]).unwrap(), 2);
+        let error = Log::append(&path, &["step", "accuracy"]).unwrap_err().to_string();
+        assert!(error.contains("its columns are step,loss, not step,accuracy"), "{error}");
+        assert_eq!(lines(&path), ["step,loss", "1,0.5", "2,0.5"]);
+    }
+
+    #[test]
+    fn mistakes_name_the_file() {
+        let error = Log::create("/no/such/folder/x.csv", &["step"]).unwrap_err().to_string();
+        assert!(error.starts_with("log \"/no/such/folder/x.csv\": cannot create: "), "{error}");
+        let path = path("fields.csv");
+        let error = Log::create(&path, &["step", "loss"]).unwrap().write(&[1.into()]).unwrap_err().to_string();
+        assert!(error.contains("1 fields for 2 columns: step, loss"), "{error}");
+        assert!(Log::create(&path, &[]).is_err());
+        fs::remove_file(path).unwrap();
+    }
+}

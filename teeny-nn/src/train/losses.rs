@@ -1,0 +1,159 @@
+//! The losses of a run, read from the device several at a time: reading one waits for everything before it, and a device that works ahead should
+//! not be made to wait for its program.
+
+use super::require_finite;
+use teeny_autograd::Grad;
+use teeny_core::{Result, Tensor};
+
+/// How many losses are read at a time unless one says otherwise.
+const EVERY: usize = 50;
+
+/// Losses by step. They stay on the device until there are enough of them to be worth reading; one that is NaN or infinite ends the training.
+///
+/// # Example
+/// ```
+/// use teeny_core::{Reference, Tensor};
+/// use teeny_nn::train::Losses;
+/// # fn main() -> teeny_core::Result<()> {
+/// # let device = Reference::new();
+/// let mut losses = Losses::new().every(2);
+/// for step in 0..5 {
+///     let loss = Tensor::new(1.0f32 / (step + 1) as f32, &device)?; // ()
+///     if let [.., (step, loss)] = losses.push(&loss)? {
+///         println!("step {step}: loss {loss:.3}");
+///     }
+/// }
+/// losses.read()?; // those that are left
+/// assert_eq!(losses.values().len(), 5);
+/// assert_eq!(losses.values()[3], (3, 0.25));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Losses {
+    every: usize,
+    /// The step of the first loss that was pushed.
+    first: u64,
+    unread: Vec<Tensor>,
+    values: Vec<(u64, f64)>,
+}
+
+impl Default for Losses {
+    fn default() -> Losses {
+        Losses::new()
+    }
+}
+
+impl Losses {
+    /// No losses yet; they are read 50 at a time, and the first belongs to step 0.
+    pub fn new() -> Losses {
+        Losses { every: EVERY, first: 0, unread: Vec::new(), values: Vec::new() }
+    }
+
+    /// Reads `n` at a time; 1 reads every loss at once.
+    pub fn every(mut self, n: usize) -> Losses {
+        self.every = n.max(1);
+        self
+    }
+
+    /// The first loss is that of step `step`: for a run that is resumed.
+    pub fn from_step(mut self, step: u64) -> Losses {
+        self.first = step;
+        self
+    }
+
+    /// The loss of the next step, a tensor of one element of any float type. Gives what has been read on this occasion, usually nothing: steps and losses.
+    ///
+    /// # Errors
+    /// If a loss is NaN or infinite (the error names its step), or the device fails, perhaps in an earlier step.
+    pub fn push(&mut self, loss: &Tensor) -> Result<&[(u64, f64)]> {
+        self.unread.push(loss.detach()?.reshape(())?); // ()
+        if self.unread.len() < self.every {
+            return Ok(&[]);
+        }
+        self.read()
+    }
+
+    /// Reads the losses that are still on the device, in one transfer, and gives them.
+    ///
+    /// # Errors
+    /// As [`Losses::push`].
+    pub fn read(&mut self) -> Result<&[(u64, f64)]> {
+        let known = self.values.len();
+        if !self.unread.is_empty() {
+            let values = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0)?.to_scalars()?; // (unread)
+            self.unread.clear();
+            for loss in values {
+                let step = self.first + self.values.len() as u64;
+                self.values.push((step, require_finite("loss", loss.to_f64(), step as usize)?));
+            }
+        }
+        Ok(&self.values[known..])
+    }
+
+    /// The losses read so far, by step.
+    pub fn values(&self) -> &[(u64, f64)] {
+        &self.values
+    }
+
+    /// The latest loss that has been read; NaN before the first.
+    pub fn last(&self) -> f64 {
+        self.values.last().map_or(f64::NAN, |(_, loss)| *loss)
+    }
+
+    /// The mean of the last `n` losses that have been read, of all if there are fewer; NaN if there are none.
+    pub fn mean(&self, n: usize) -> f64 {
+        let last = &self.values[self.values.len().saturating_sub(n)..];
+        last.iter().map(|(_, loss)| loss).sum::<f64>() / last.len() as f64
+    }
+
+    /// The losses read so far as points of a [`super::Plot`].
+    pub fn curve(&self) -> Vec<(f64, f64)> {
+        self.values.iter().map(|&(step, loss)| (step as f64, loss)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use teeny_autograd::Autograd;
+    use teeny_core::{DType, Reference};
+
+    #[test]
+    fn losses_are_read_several_at_a_time_and_keep_their_steps() {
+        let device = Autograd::new(Reference::new());
+        let w = Tensor::new(2.0f64, &device).unwrap().requires_grad().unwrap();
+        let mut losses = Losses::new().every(3).from_step(10);
+        assert!(losses.last().is_nan() && losses.mean(5).is_nan());
+        let sizes: Vec<usize> = (0..7).map(|i| losses.push(&w.mul(i as f64).unwrap()).unwrap().len()).collect();
+        assert_eq!(sizes, [0, 0, 3, 0, 0, 3, 0]);
+        assert_eq!(losses.read().unwrap(), [(16, 12.0)]);
+        assert!(losses.read().unwrap().is_empty());
+        assert_eq!(losses.values()[0], (10, 0.0));
+        assert_eq!((losses.last(), losses.mean(2), losses.mean(100)), (12.0, 11.0, 6.0));
+        assert_eq!(losses.curve()[6], (16.0, 12.0));
+    }
+
+    #[test]
+    fn losses_of_any_float_type_and_one_element_are_read() {
+        let device = Reference::new();
+        let mut losses = Losses::new();
+        for loss in [Tensor::new(0.5f32, &device), Tensor::full((1, 1), 0.5, DType::F32, &device)] {
+            losses.push(&loss.unwrap()).unwrap();
+        }
+        assert_eq!(losses.read().unwrap(), [(0, 0.5), (1, 0.5)]);
+        let mut losses = Losses::new().every(1);
+        assert_eq!(losses.push(&Tensor::full((), 0.5, DType::BF16, &device).unwrap()).unwrap(), [(0, 0.5)]);
+        assert!(losses.push(&Tensor::zeros((2,), DType::F32, &device).unwrap()).is_err(), "a loss has one element");
+    }
+
+    #[test]
+    fn a60_a_loss_that_is_no_number_names_its_step() {
+        let device = Reference::new();
+        let mut losses = Losses::new().every(3).from_step(100);
+        losses.push(&Tensor::new(1.0f32, &device).unwrap()).unwrap();
+        losses.push(&Tensor::new(f32::NAN, &device).unwrap()).unwrap();
+        let error = losses.push(&Tensor::new(2.0f32, &device).unwrap()).unwrap_err().to_string();
+        assert!(error.starts_with("training: loss is NaN at step 101"), "{error}");
+        assert_eq!(losses.values(), [(100, 1.0)]);
+    }
+}
