@@ -3,7 +3,7 @@
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
 use crate::Grad;
-use teeny_core::{Attention, DType, Expr, IntoShape, Result, Tensor, ToDevice, Window, map};
+use teeny_core::{Attention, DType, Expr, IntoShape, Result, Tensor, ToDevice, Window, map, map_sum};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
@@ -121,7 +121,7 @@ fn binaries() -> Vec<Case> {
 fn reductions() -> Vec<Case> {
     cases! { &[&[3, 4, 5]], false;
         "sum" |x| x[0].sum(1); "sum_two_axes" |x| x[0].sum([0, 2]); "sum_all" |x| x[0].sum_all(); "sum_keepdim" |x| x[0].sum_keepdim(0);
-        "mean" |x| x[0].mean(-1); "prod" |x| x[0].prod(1); "prod_two_axes" |x| x[0].prod([0, 2]); "max" |x| x[0].max(1); "max_all" |x| x[0].max_all();
+        "map_sum" |x| map_sum([&x[0], &x[0].mean_keepdim(1)?], [0, 2], |[x, m]| (x - m).tanh() * x); "mean" |x| x[0].mean(-1); "prod" |x| x[0].prod(1); "prod_two_axes" |x| x[0].prod([0, 2]); "max" |x| x[0].max(1); "max_all" |x| x[0].max_all();
         "min" |x| x[0].min([0, 1]); "var" |x| x[0].var(1, 1); "std" |x| x[0].std([0, 2], 0); "logsumexp" |x| x[0].logsumexp(2);
         "cumsum" |x| x[0].cumsum(1); "cumprod" |x| x[0].cumprod(-1); "softmax" |x| x[0].softmax(1); "log_softmax" |x| x[0].log_softmax(-1);
         "sort" |x| Ok(x[0].sort(1, true)?.0); "topk" |x| Ok(x[0].topk(2, -1, true)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);

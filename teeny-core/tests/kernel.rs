@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use teeny_core::random::{Key, philox};
-use teeny_core::{Builder, DType, Error, ErrorKind, Expr, Kernel, OpCode, OpNode, Reference, Result, Scalar, Tensor, map, map_n};
+use teeny_core::{Builder, DType, Error, ErrorKind, Expr, Kernel, OpCode, OpNode, Reference, Result, Scalar, Tensor, map, map_n, map_sum};
 
 fn unary(dtype: DType, body: impl for<'b> FnOnce(Expr<'b>) -> Expr<'b>) -> Kernel {
     Kernel::build([dtype], [], |[x], []| [body(x)]).expect("a legal program")
@@ -197,6 +197,24 @@ fn map_runs_a_users_own_operation_on_broadcast_inputs() -> Result<()> {
     assert_eq!(same.to_vec::<f32>()?, [0.5, 1.0, 0.5, 1.0]);
     let three: Error = map([&x, &Tensor::zeros(3, DType::F32, &device)?], |[x, b]| x + b).map(drop).expect_err("2 is not 3");
     assert!(three.message().contains("(2, 2) and (3,) do not broadcast"));
+    Ok(())
+}
+
+#[test]
+fn map_sum_sums_a_broadcast_map_over_axes_of_the_common_shape() -> Result<()> {
+    let device = Reference::new();
+    let x = Tensor::new([[1.0f32, -2.0], [3.0, 0.5]], &device)?; // (2, 2)
+    let b = Tensor::new([2.0f32, 10.0], &device)?; // (2)
+    let product = |axes: &[isize]| map_sum([&x, &b], axes, |[x, b]| x * b);
+    assert_eq!(product(&[0])?.to_vec::<f32>()?, [8.0, -15.0]);
+    assert_eq!(product(&[-1])?.to_vec::<f32>()?, [-18.0, 11.0]);
+    assert_eq!(product(&[0, 1])?.item::<f32>()?, -7.0);
+    assert_eq!(product(&[])?.to_vec::<f32>()?, [2.0, -20.0, 6.0, 5.0]);
+    let outside = product(&[2]).expect_err("there are two axes");
+    assert!(outside.to_string().starts_with("map_sum at "), "{outside}");
+    // what is counted is not added up in the narrow type
+    let positive = map_sum([&x], .., |[x]| x.gt(0))?;
+    assert_eq!((positive.dtype(), positive.item::<i64>()?), (DType::I64, 3));
     Ok(())
 }
 

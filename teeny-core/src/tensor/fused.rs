@@ -1,13 +1,13 @@
-//! Operations that are one kernel, or that a device may carry out in one pass: `map`, softmax, convolution, pooling.
+//! Operations that are one kernel, or that a device may carry out in one pass: `map`, `map_sum`, softmax, convolution, pooling.
 
-use super::{Tensor, pair, run, run_one};
+use super::{Tensor, broadcast_shape, on_one_device, pair, run, run_one};
 use crate::context::enter;
-use crate::device::Window;
+use crate::device::{ReduceOp, Window};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::build::{Builder, Expr};
 use crate::layout::Layout;
-use crate::shape::Shape;
+use crate::shape::{IntoAxes, Shape};
 use std::sync::Arc;
 
 /// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and backward.
@@ -54,6 +54,41 @@ pub fn map_n<const N: usize, const M: usize>(inputs: [&Tensor; N], body: impl fo
         .map(|(i, s)| Tensor::from_parts(s, Layout::contiguous(shape), kernel.output_dtype(i), device.clone()))
         .collect();
     tensors.try_into().map_err(|_| Error::internal("a kernel gave too few outputs"))
+}
+
+/// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in [`Tensor::sum`].
+///
+/// # Errors
+/// As [`map`]; or if an axis of the common shape does not exist or is named twice.
+///
+/// # Example
+/// ```
+/// use teeny_core::{map_sum, Reference, Tensor};
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = Reference::new();
+/// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?; // (2, 2)
+/// let mean = x.mean_keepdim(1)?; // (2, 1)
+/// let squares = map_sum([&x, &mean], 1, |[x, mean]| (x - mean).square())?; // (2)
+/// assert_eq!(squares.to_vec::<f32>()?, [0.5, 0.5]);
+/// # Ok(()) }
+/// ```
+#[track_caller]
+pub fn map_sum<const N: usize>(inputs: [&Tensor; N], axes: impl IntoAxes, body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
+    let _op = enter("map_sum");
+    let builder = Builder::new();
+    let output = body(inputs.map(|t| builder.input(t.dtype())));
+    let kernel = Arc::new(builder.finish(&[output.cast(output.dtype().sum_type())])?);
+    at_least_one(N)?;
+    let shape = broadcast_shape(&inputs)?;
+    let axes = axes.axes(&shape)?;
+    if axes.is_empty() {
+        return run_one(&kernel, &inputs, &[]);
+    }
+    let (device, lifted) = on_one_device(&inputs)?;
+    let expanded = lifted.iter().map(|t| t.expand_to(&shape)).collect::<Result<Vec<_>>>()?;
+    let views: Vec<&Tensor> = expanded.iter().collect();
+    let storage = device.reduce_kernel(&kernel, &views, &[], &shape, ReduceOp::Sum, &axes)?;
+    Ok(Tensor::from_parts(storage, Layout::contiguous(shape.reduced(&axes, false)), kernel.output_dtype(0), device))
 }
 
 fn at_least_one(inputs: usize) -> Result<()> {

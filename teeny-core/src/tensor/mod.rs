@@ -24,7 +24,7 @@ pub(crate) use create::index_end;
 pub use create::permutation;
 #[cfg(feature = "conformance")]
 pub(crate) use fused::conv_shape;
-pub use fused::{map, map_n};
+pub use fused::{map, map_n, map_sum};
 pub use math::Operand;
 pub use nested::Nested;
 pub use view::SliceRange;

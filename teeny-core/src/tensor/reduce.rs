@@ -1,6 +1,6 @@
 //! Reductions and scans along axes.
 
-use super::{Tensor, map};
+use super::{Tensor, map, map_sum};
 use crate::context::enter;
 use crate::device::{ReduceOp, ScanOp};
 use crate::dtype::DType;
@@ -170,9 +170,9 @@ impl Tensor {
         let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
         let x = self.cast(self.dtype().compute())?;
         let mean = x.mean_as(&axes, true)?;
-        let squares = map([&x, &mean], |[x, m]| (x - m).square())?;
+        let squares = map_sum([&x, &mean], axes.as_slice(), |[x, m]| (x - m).square())?;
         let divisor = count as f64 - correction as f64;
-        squares.sum_as(&axes, false)?.div(if divisor > 0.0 { divisor } else { f64::NAN })?.cast(self.dtype())
+        squares.div(if divisor > 0.0 { divisor } else { f64::NAN })?.cast(self.dtype())
     }
 
     /// The standard deviation over `axes`: the root of [`Tensor::var`].
