@@ -3,7 +3,7 @@
 //! ```text
 //! device("auto")   which engine                    device
 //! Store            parameters by name              store     init draws their first values
-//! Module           forward: Linear, Conv2d, ..     module linear conv dropout
+//! Module           forward: Linear, Conv2d, ..     module linear conv dropout embedding norm/
 //! cross_entropy    what to make small              loss/
 //! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
 //! Schedule         learning rates by step          schedule
@@ -19,10 +19,12 @@ mod conv;
 pub mod data;
 pub mod device;
 mod dropout;
+mod embedding;
 pub mod init;
 mod linear;
 pub mod loss;
 mod module;
+mod norm;
 pub mod optim;
 mod schedule;
 pub mod state;
@@ -33,9 +35,11 @@ pub mod train;
 pub use conv::{AvgPool2d, Conv2d, MaxPool2d};
 pub use device::device;
 pub use dropout::Dropout;
+pub use embedding::Embedding;
 pub use init::Init;
 pub use linear::Linear;
 pub use module::{Activation, Flatten, Module, Sequential};
+pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, NormOptions, RmsNorm};
 pub use schedule::{Plateau, Schedule};
 pub use store::{Param, Path, Store};
 

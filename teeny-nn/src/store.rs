@@ -196,7 +196,7 @@ impl Path {
     /// # Errors
     /// If the full name is taken, or the values cannot be drawn.
     pub fn param(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init) -> Result<Param> {
-        self.add(name, shape.shape()?, init, true)
+        self.add(name, shape.shape()?, init, true, self.store.0.dtype)
     }
 
     /// Makes the buffer `name` here: state that is saved but not trained, such as running statistics.
@@ -204,12 +204,20 @@ impl Path {
     /// # Errors
     /// As [`Path::param`].
     pub fn buffer(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init) -> Result<Param> {
-        self.add(name, shape.shape()?, init, false)
+        self.add(name, shape.shape()?, init, false, self.store.0.dtype)
     }
 
-    fn add(&self, name: &str, shape: Shape, init: Init, trainable: bool) -> Result<Param> {
+    /// [`Path::buffer`] of another type than the store's, such as a count.
+    ///
+    /// # Errors
+    /// As [`Path::param`].
+    pub fn buffer_as(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init, dtype: DType) -> Result<Param> {
+        self.add(name, shape.shape()?, init, false, dtype)
+    }
+
+    fn add(&self, name: &str, shape: Shape, init: Init, trainable: bool, dtype: DType) -> Result<Param> {
         let name = self.full(name);
-        let value = init.tensor(shape, self.store.0.dtype, self.store.device())?;
+        let value = init.tensor(shape, dtype, self.store.device())?;
         let value = if trainable { track::leaf(&value, &name)? } else { value };
         let param = Param(Arc::new(ParamInner { name, value: RwLock::new(value), trainable: AtomicBool::new(trainable) }));
         let mut params = self.store.params();

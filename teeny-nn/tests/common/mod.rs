@@ -4,8 +4,9 @@
 use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
-use teeny_autograd::{Autograd, Grad, Gradients};
-use teeny_core::{DType, DeviceRef, Tensor};
+use teeny_autograd::{Autograd, Check, Grad, Gradients, gradcheck, gradgradcheck};
+use teeny_core::{DType, DeviceRef, Distribution, Key, Result, Tensor};
+use teeny_nn::{Module, Store};
 
 /// A folder that disappears with the test.
 pub struct Folder(pub PathBuf);
@@ -86,6 +87,45 @@ pub fn ints(v: &Value, shape: &[usize], device: &DeviceRef) -> Tensor {
 
 pub fn values(x: &Tensor) -> Vec<f64> {
     x.to_scalars().unwrap().into_iter().map(|s| s.to_f64()).collect()
+}
+
+/// First and second derivatives of a layer by its input against central differences, and first derivatives by each of its parameters.
+pub fn check_module(make: impl Fn(&Store) -> Result<Box<dyn Module>>, shape: &[usize]) {
+    let distribution = Distribution::Uniform { low: -1.0, high: 1.0 };
+    let draw =
+        |shape: &[usize], draw: u64, device: &DeviceRef| Tensor::random(distribution, shape, DType::F64, Key { seed: 3, draw }, device).unwrap();
+    let built = |device: &DeviceRef| -> Result<(Store, Box<dyn Module>)> {
+        let store = Store::with_dtype(device, DType::F64);
+        let layer = make(&store)?;
+        store.trainable().iter().zip(1..).try_for_each(|(p, i)| p.set(&draw(p.value().shape(), i, device)))?;
+        Ok((store, layer))
+    };
+    let x = draw(shape, 0, &device());
+    let of_x = |x: &[Tensor]| built(x[0].device())?.1.forward(&x[0]);
+    gradcheck(of_x, std::slice::from_ref(&x), &Check::default()).unwrap();
+    gradgradcheck(of_x, std::slice::from_ref(&x), &Check::default()).unwrap();
+
+    let around: DeviceRef = Autograd::new(x.device().clone());
+    let (store, layer) = built(&around).unwrap();
+    if store.trainable().is_empty() {
+        return;
+    }
+    let loss = || layer.forward(&x).unwrap().square().unwrap().sum_all().unwrap();
+    let grads = loss().backward().unwrap();
+    for param in store.trainable() {
+        let (value, wanted) = (param.value(), values(grads.get(&param.value()).unwrap()));
+        for (i, wanted) in wanted.iter().enumerate() {
+            let shifted = |step: f64| {
+                let mut moved = values(&value);
+                moved[i] += step;
+                param.set(&f64s(moved, value.shape(), x.device())).unwrap();
+                loss().item::<f64>().unwrap()
+            };
+            let slope = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
+            assert!((slope - wanted).abs() < 1e-6 * wanted.abs().max(1.0), "{} {i}: {slope} {wanted}", param.name());
+        }
+        param.set(&value).unwrap();
+    }
 }
 
 /// Every element within `tolerance` of what is wanted, relative to the larger of 1 and its size; NaN meets NaN.

@@ -1,0 +1,110 @@
+//! Batch normalisation.
+
+use super::running::Running;
+use super::standardise::standardise;
+use super::{Affine, NormOptions, beside, channel_axis, require_several};
+use crate::module::Module;
+use crate::store::{Path, Store};
+use teeny_core::context::enter;
+use teeny_core::{Error, Result, Tensor, map};
+
+/// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each channel.
+///
+/// Shapes: x (N, C) or (N, C, ..) → the same; with [`NormOptions::channels_last`] (.., C), such as (B, T, C). Parameters `weight` and `bias` (C),
+/// buffers `running_mean`, `running_var` (C) and `num_batches_tracked` (): PyTorch's `BatchNorm1d`, `2d` and `3d`, whose checkpoints load.
+///
+/// In training the statistics are those of the batch, over all axes but the channels', and the running statistics move towards them; in use
+/// ([`Store::set_training`]) they are the running ones, so that an item's output does not depend on its company.
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, Tensor};
+/// use teeny_nn::{BatchNorm, Module, Store, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let store = Store::new(&device("cpu")?);
+/// let norm = BatchNorm::new(&store.at("bn"), 8)?;
+/// let x = Tensor::randn((4, 8, 5, 5), DType::F32, store.device())?; // (4, 8, 5, 5)
+/// let y = norm.forward(&x)?; // (4, 8, 5, 5), each channel with mean 0 and variance 1
+/// assert_eq!(store.get("bn.num_batches_tracked")?.value().item::<i64>()?, 1);
+/// # let _ = y; Ok(()) }
+/// ```
+/// Source: Ioffe & Szegedy 2015, arXiv:1502.03167. Equivalent: `torch.nn.BatchNorm1d`, `BatchNorm2d`, `BatchNorm3d`.
+#[derive(Clone, Debug)]
+pub struct BatchNorm {
+    channels: usize,
+    affine: Option<Affine>,
+    running: Option<Running>,
+    options: NormOptions,
+    store: Store,
+}
+
+impl BatchNorm {
+    /// A layer at `path` with PyTorch's options.
+    ///
+    /// # Errors
+    /// If the names are taken.
+    pub fn new(path: &Path, channels: usize) -> Result<BatchNorm> {
+        BatchNorm::with_options(path, channels, NormOptions::default())
+    }
+
+    /// A layer for (.., C), such as (B, T, C): channels are the last axis, and the statistics go over all others.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::new`].
+    pub fn channels_last(path: &Path, channels: usize) -> Result<BatchNorm> {
+        BatchNorm::with_options(path, channels, NormOptions { channels_last: true, ..NormOptions::default() })
+    }
+
+    /// A layer with options of your choice.
+    ///
+    /// # Errors
+    /// As [`BatchNorm::new`].
+    pub fn with_options(path: &Path, channels: usize, options: NormOptions) -> Result<BatchNorm> {
+        let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
+        let running = if options.running { Some(Running::new(path, channels, options.momentum)?) } else { None };
+        Ok(BatchNorm { channels, affine, running, options, store: path.store().clone() })
+    }
+
+    /// By the running statistics: `x scale + shift` with both computed once per channel.
+    fn by_running(&self, x: &Tensor, running: &Running, shape: &[usize]) -> Result<Tensor> {
+        let (eps, mean) = (self.options.eps, running.mean.value().reshape(shape)?); // (1, C, 1, 1)
+        let scale = map([&running.var.value().reshape(shape)?], |[v]| (v + eps).rsqrt())?; // (1, C, 1, 1)
+        let Some((weight, bias)) = self.affine.as_ref().map(|a| a.values(shape)).transpose()? else {
+            return map([x, &mean, &scale], |[x, m, r]| (x - m) * r);
+        };
+        let scale = scale.mul(&weight)?; // (1, C, 1, 1)
+        let shift = map([&mean, &scale, &bias], |[m, r, b]| b - m * r)?; // (1, C, 1, 1)
+        map([x, &scale, &shift], |[x, r, s]| x * r + s)
+    }
+}
+
+impl Module for BatchNorm {
+    #[track_caller]
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _op = enter("batch_norm");
+        let axis = channel_axis(x, self.channels, self.options.channels_last, 2)?;
+        if !x.dtype().is_float() {
+            return Err(Error::dtype(format!("needs floats, not {}", x.dtype())).hint("x.cast(DType::F32)? converts"));
+        }
+        let shape = beside(x, axis, self.channels);
+        let training = self.store.is_training();
+        if let Some(running) = self.running.as_ref().filter(|_| !training) {
+            return self.by_running(x, running, &shape);
+        }
+        let count = x.numel() / self.channels.max(1);
+        if training {
+            require_several(count, x)?;
+        }
+        let axes = (0..x.ndim()).filter(|&a| a != axis).collect();
+        let affine = self.affine.as_ref().map(|a| a.values(&shape)).transpose()?;
+        let (y, (mean, var)) = standardise(x, affine, axes, self.options.eps)?;
+        if let Some(running) = &self.running {
+            running.update(&mean.reshape(self.channels)?, &var.reshape(self.channels)?, count)?;
+        }
+        Ok(y)
+    }
+
+    fn describe(&self) -> String {
+        format!("BatchNorm({})", self.channels)
+    }
+}

@@ -1,0 +1,85 @@
+"""Writes the golden files of the layers: python3 make_layers.py (needs torch, CPU only, and numpy).
+
+Every case is a torch module in f64 with parameters of known values: its result, the gradients of sum(y * w) with w = 1, 2, 3, .. / n, its buffers
+after the step, and its result in eval mode.
+"""
+
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "teeny-core/tests/golden"))
+
+import torch
+from torch import nn
+
+from encode import numbers, ramp, tensor, write
+
+F64 = torch.float64
+
+
+def fill(module):
+    """Parameters without a pattern, each other than the last; weights of norms stay away from 0."""
+    for i, (name, p) in enumerate(module.named_parameters()):
+        with torch.no_grad():
+            p.copy_(ramp(*p.shape, dtype=F64, step=0.41 + 0.13 * i) / 4 + (1 if "norm" in type(module).__name__.lower() and name == "weight" else 0))
+    return module
+
+
+def state(module):
+    return {name: tensor(v) for name, v in module.state_dict().items()}
+
+
+def weighted(y):
+    return (y * (torch.arange(1, y.numel() + 1, dtype=F64).reshape(y.shape) / y.numel())).sum()
+
+
+def case(kind, module, *inputs, **shown):
+    """A module of one result."""
+    module = fill(module.double().train())
+    before = state(module)
+    leaves = [x.clone().requires_grad_() if x.dtype.is_floating_point else x for x in inputs]
+    y = module(*leaves)
+    weighted(y).backward()
+    after = {name: v for name, v in state(module).items() if name not in dict(module.named_parameters())}
+    with torch.no_grad():
+        used = module.eval()(*inputs)
+    return {"layer": kind, **shown, "x": tensor(inputs[0]), "state": before, "result": tensor(y), "after": after,
+            "grad_x": numbers(leaves[0].grad) if inputs[0].dtype.is_floating_point else None,
+            "grads": {name: numbers(p.grad) for name, p in module.named_parameters()}, "use": numbers(used)}
+
+
+def norms():
+    cases = []
+    batch = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
+    for shape in ([4, 3], [2, 3, 4], [2, 3, 2, 3], [2, 2, 2, 1, 3]):
+        cases.append(case("batch", batch[len(shape)](shape[1]), ramp(*shape, dtype=F64), channels=shape[1]))
+    for options in ({"momentum": None}, {"momentum": 0.3, "eps": 0.1}, {"affine": False}, {"track_running_stats": False}, {"affine": False, "track_running_stats": False}):
+        cases.append(case("batch", nn.BatchNorm1d(3, **options), ramp(2, 3, 4, dtype=F64), channels=3, **options))
+
+    class OnLast(nn.BatchNorm1d):
+        """(B, T, C), as the lecture on makemore means it: the statistics of a channel are over B and T."""
+
+        def forward(self, x):
+            return super().forward(x.transpose(1, 2)).transpose(1, 2)
+
+    cases.append(case("batch", OnLast(3), ramp(4, 2, 3, dtype=F64), channels=3, channels_last=True))
+    for options in ({}, {"affine": True}, {"affine": True, "track_running_stats": True}, {"track_running_stats": True, "momentum": 0.4}):
+        cases.append(case("instance", nn.InstanceNorm1d(3, **options), ramp(2, 3, 4, dtype=F64), channels=3, **options))
+        if options.get("track_running_stats"):
+            cases[-1]["after"]["num_batches_tracked"]["data"] = [1]  # PyTorch forgets to count, and so knows no plain average here
+    cases.append(case("instance", nn.InstanceNorm2d(2, affine=True), ramp(2, 2, 3, 2, dtype=F64), channels=2, affine=True))
+    for groups, shape, affine in ((2, [2, 4, 3], True), (1, [2, 4], True), (4, [2, 4, 2, 2], True), (2, [3, 6, 2], False)):
+        cases.append(case("group", nn.GroupNorm(groups, shape[1], affine=affine), ramp(*shape, dtype=F64), channels=shape[1], groups=groups, affine=affine))
+    for sizes, form in (([4], "full"), ([3, 4], "full"), ([4], "weight"), ([4], "none")):
+        module = nn.LayerNorm(sizes, elementwise_affine=form != "none", bias=form == "full")
+        cases.append(case("layer", module, ramp(2, 3, 4, dtype=F64), sizes=sizes, form=form))
+    for sizes, form, eps in (([4], "weight", None), ([3, 4], "weight", 1e-2), ([4], "none", 1e-5)):
+        cases.append(case("rms", nn.RMSNorm(sizes, eps=eps, elementwise_affine=form != "none"), ramp(2, 3, 4, dtype=F64), sizes=sizes, form=form, eps=eps))
+    ids = torch.tensor([[0, 4, 1], [1, 1, 3]])
+    for padding in (None, 1):
+        cases.append(case("embedding", nn.Embedding(5, 3, padding_idx=padding), ids, padding=padding))
+    write(__file__, "norms", {"cases": cases})
+
+
+if __name__ == "__main__":
+    norms()
