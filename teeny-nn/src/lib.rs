@@ -8,6 +8,7 @@
 //! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
 //! Schedule         learning rates by step          schedule
 //! DataLoader       batches                         data/
+//! Tokenizer        text ↔ tokens                   text/
 //! Store::save      safetensors, .npz, .pt          state/    Checkpoint: a whole run in one file
 //! ```
 //!
@@ -29,6 +30,7 @@ pub mod optim;
 mod schedule;
 pub mod state;
 mod store;
+pub mod text;
 mod track;
 pub mod train;
 

@@ -1,8 +1,12 @@
-//! Data sets and how they become batches: the IDX format, MNIST, the built-in digits, the loader.
+//! Data sets and how they become batches: the IDX format, MNIST, the built-in digits, names, long texts, the loader.
 
+pub mod corpus;
 pub mod digits;
 pub mod idx;
 mod loader;
 pub mod mnist;
+pub mod names;
 
+pub use corpus::Corpus;
 pub use loader::{DataLoader, Dataset, ImageBatches};
+pub use names::Names;

@@ -1,0 +1,145 @@
+//! A long sequence of tokens, and examples of what comes next in it.
+//!
+//! ```text
+//! tokens  F i r s t   C i t i z e n
+//!             └── x ──┘              x is T tokens from some position, y the T tokens one further:
+//!               └── y ──┘            each token of y is to be predicted from those of x before it
+//! ```
+
+use super::loader::Dataset;
+use teeny_core::context::enter;
+use teeny_core::random::Key;
+use teeny_core::{DType, Distribution, Error, Result, Tensor, ToDevice};
+
+/// Some scenes and sonnets of Shakespeare: something to learn from where there is neither file nor network.
+pub const BUILTIN: &str = include_str!("../../data/shakespeare.txt");
+
+/// Tokens on a device, from which batches are cut there. A cheap handle: clones and parts share memory.
+///
+/// # Example
+/// ```
+/// use teeny_core::random::Key;
+/// use teeny_nn::text::{CharTokenizer, Tokenizer};
+/// use teeny_nn::{data::Corpus, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let text = "to be, or not to be, that is the question";
+/// let tokenizer = CharTokenizer::of(text)?;
+/// let (train, _val) = Corpus::new(&tokenizer.encode(text)?, &device("cpu")?)?.split(0.9)?;
+/// let (x, y) = train.batch(4, 8, Key { seed: 1, draw: 0 })?;          // (4, 8), (4, 8)
+/// assert_eq!(x.slice(1, 1..)?.to_vec::<i32>()?, y.slice(1, ..7)?.to_vec::<i32>()?);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Corpus {
+    /// (N) of `I32`.
+    tokens: Tensor,
+}
+
+impl Corpus {
+    /// `tokens` on `device`.
+    ///
+    /// # Errors
+    /// If a token does not fit `I32`.
+    pub fn new(tokens: &[u32], device: &(impl ToDevice + ?Sized)) -> Result<Corpus> {
+        let fit = |&token| i32::try_from(token).map_err(|_| Error::value(format!("token {token} does not fit i32")).named("corpus"));
+        let values: Vec<i32> = tokens.iter().map(fit).collect::<Result<_>>()?;
+        Ok(Corpus { tokens: Tensor::from_vec(values, (tokens.len(),), device)? }) // (N)
+    }
+
+    /// The tokens, (N) of `I32`.
+    pub fn tokens(&self) -> &Tensor {
+        &self.tokens
+    }
+
+    /// The number of tokens.
+    pub fn len(&self) -> usize {
+        self.tokens.numel()
+    }
+
+    /// Whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The first part of the text, `fraction` of it, to learn from, and the rest to be judged by.
+    ///
+    /// # Errors
+    /// If `fraction` is not within 0..=1.
+    pub fn split(&self, fraction: f64) -> Result<(Corpus, Corpus)> {
+        if !(0.0..=1.0).contains(&fraction) {
+            return Err(Error::value(format!("a part is a fraction within 0..=1, not {fraction}")).named("corpus.split"));
+        }
+        let n = (self.len() as f64 * fraction) as usize;
+        Ok((Corpus { tokens: self.tokens.slice(0, ..n as isize)? }, Corpus { tokens: self.tokens.slice(0, n as isize..)? }))
+    }
+
+    /// `batch` examples of `context` tokens from positions that `key` draws, all equally likely: x and y, both (batch, context) of `I32`.
+    /// Positions are drawn and tokens gathered on the device, so nothing is waited for. `Key { seed, draw: step }` makes a run repeatable
+    /// and lets it continue at any step.
+    ///
+    /// # Errors
+    /// If the corpus is too short for one example, which takes `context + 1` tokens.
+    #[track_caller]
+    pub fn batch(&self, batch: usize, context: usize, key: Key) -> Result<(Tensor, Tensor)> {
+        let _op = enter("corpus.batch");
+        let starts = self.starts(context)?;
+        let device = self.tokens.device();
+        let from = Tensor::random(Distribution::Integer { low: 0, high: starts as i64 }, (batch, 1), DType::I32, key, device)?; // (B, 1)
+        self.cut(&from, context)
+    }
+
+    /// The same text as examples of `context` tokens one after another, for a [`super::DataLoader`]: an epoch sees every token once as a
+    /// target, but the first and what is left over at the end.
+    ///
+    /// # Errors
+    /// As [`Corpus::batch`].
+    #[track_caller]
+    pub fn windows(&self, context: usize) -> Result<Windows> {
+        let _op = enter("corpus.windows");
+        self.starts(context)?;
+        Ok(Windows { corpus: self.clone(), context })
+    }
+
+    /// How many positions an example can begin at.
+    fn starts(&self, context: usize) -> Result<usize> {
+        let n = self.len();
+        match n.checked_sub(context) {
+            _ if context == 0 => Err(Error::value("examples need a context of at least one token")),
+            None | Some(0) => {
+                Err(Error::value(format!("the corpus has {n} tokens, but one example with a context of {context} takes {}", context as u128 + 1))
+                    .hint("take a longer text, or a shorter context"))
+            }
+            Some(starts) => Ok(starts),
+        }
+    }
+
+    /// Examples that begin at `from` (B, 1).
+    fn cut(&self, from: &Tensor, context: usize) -> Result<(Tensor, Tensor)> {
+        let steps = Tensor::arange(0i32, context as i32 + 1, 1, self.tokens.device())?; // (T + 1)
+        let tokens = self.tokens.index_select(0, &from.add(&steps)?)?; // (B, T + 1)
+        Ok((tokens.slice(1, ..context as isize)?, tokens.slice(1, 1..)?)) // (B, T) both
+    }
+}
+
+/// A [`Corpus`] as examples one after another; see [`Corpus::windows`].
+pub struct Windows {
+    corpus: Corpus,
+    context: usize,
+}
+
+impl Dataset for Windows {
+    type Batch = (Tensor, Tensor);
+
+    fn len(&self) -> usize {
+        (self.corpus.len() - 1) / self.context
+    }
+
+    /// x and y, both (indices, context) of `I32`.
+    fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
+        if let Some(i) = indices.iter().find(|&&i| i >= self.len()) {
+            return Err(Error::index(format!("no example {i}; there are {}", self.len())).named("batch"));
+        }
+        let from: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
+        self.corpus.cut(&Tensor::from_vec(from, (indices.len(), 1), self.corpus.tokens.device())?, self.context)
+    }
+}
