@@ -1,15 +1,19 @@
 //! Where an example's data comes from, and saying so.
 //!
-//! In this order: the folder the user names (`--data DIR`, else `TEENY_DATA`), the folder of an earlier download, a download, and
-//! the digits built into teeny-nn. A folder that was named is never silently replaced by something else.
+//! In this order: what the user names (`--data`, else `TEENY_DATA`), a folder `../shared/datasets`, the folder of an earlier download, a download, and the small data built
+//! into teeny-nn. A folder that was named is never silently replaced by something else. One folder can serve all examples: MNIST's
+//! files and texts are looked for in it and in `mnist/` and `text/` below it.
 
 use std::path::{Path, PathBuf};
-use teeny_core::Result;
-use teeny_nn::data::digits;
+use teeny_core::{Error, Result};
 use teeny_nn::data::mnist::{FILES, Mnist};
+use teeny_nn::data::{corpus, digits, names};
 
-/// What `--data` accepts besides a folder: the digits that come with teeny-nn, without looking for others.
+/// What `--data` accepts besides a path: the data that comes with teeny-nn, without looking for other.
 pub const BUILTIN: &str = "builtin";
+
+/// The folder that is looked at when none is named, relative to where the program is started.
+const BESIDE: &str = "../shared/datasets";
 
 /// MNIST or its stand-in, and one line that tells the user which and why.
 ///
@@ -18,37 +22,119 @@ pub const BUILTIN: &str = "builtin";
 /// # Errors
 /// If the folder that was named cannot be used. Without one there is always the built-in data.
 pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
-    if named == Some(Path::new(BUILTIN)) {
-        return Ok((digits::load()?, describe_builtin("--data builtin asks for them")));
-    }
-    let variable = std::env::var_os("TEENY_DATA").filter(|value| !value.is_empty()).map(PathBuf::from);
-    if let Some((dir, why)) = named.map(|d| (d, "--data")).or(variable.as_deref().map(|d| (d, "TEENY_DATA"))) {
-        return Ok((Mnist::read(dir)?, format!("MNIST from {} ({why})", dir.display())));
-    }
-    let Some(dir) = cache_dir() else {
-        return Ok((digits::load()?, describe_builtin("there is no folder to keep a download in: HOME is not set")));
+    let instead = |why: &str| -> Result<(Mnist, String)> { Ok((digits::load()?, describe_digits(why))) };
+    let dir = match place(named) {
+        Place::Builtin => return instead("--data builtin asks for them"),
+        Place::Named(dir, why) => return Ok((Mnist::read(&dir)?, format!("MNIST from {} ({why})", dir.display()))),
+        Place::Free => {
+            let dir = Path::new(BESIDE).join("mnist");
+            if complete(&dir) {
+                return Ok((Mnist::read(&dir)?, format!("MNIST from {}", dir.display())));
+            }
+            cache_dir("mnist")
+        }
+    };
+    let Some(dir) = dir else {
+        return instead("there is no folder to keep a download in: HOME is not set");
     };
     if complete(&dir) {
         match Mnist::read(&dir) {
-            Ok(mnist) => {
-                return Ok((mnist, format!("MNIST from {} (an earlier download)", dir.display())));
-            }
-            Err(error) => {
-                eprintln!("the earlier download is damaged and will be replaced: {error}")
-            }
+            Ok(mnist) => return Ok((mnist, format!("MNIST from {} (an earlier download)", dir.display()))),
+            Err(error) => eprintln!("the earlier download is damaged and will be replaced: {error}"),
         }
     }
-    match fetch(&dir).and_then(|mirror| Ok((Mnist::read(&dir)?, mirror))) {
+    match fetch("mnist", &dir).and_then(|mirror| Ok((Mnist::read(&dir)?, mirror))) {
         Ok((mnist, mirror)) => Ok((mnist, format!("MNIST, downloaded from {mirror} to {}", dir.display()))),
-        Err(error) => Ok((digits::load()?, describe_builtin(&format!("MNIST could not be had: {error}")))),
+        Err(error) => instead(&format!("MNIST could not be had: {error}")),
     }
 }
 
-fn describe_builtin(why: &str) -> String {
+fn describe_digits(why: &str) -> String {
     format!(
         "the 1,797 built-in digits instead of MNIST's 70,000, because {why}\n  \
          (accuracy on them says little about MNIST; for the real thing put its four files in a folder and pass --data DIR)"
     )
+}
+
+/// The text `names.txt` (32,033 names) or `tinyshakespeare.txt` (1.1 MB of plays), or the small one that stands in for it, and one line
+/// that tells the user which and why. `named`, the value of `--data`, may also be the text file itself, whatever its name.
+///
+/// # Errors
+/// If `file` is neither of the two, or the folder or file that was named cannot be used. Without one there is always the built-in text.
+pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
+    let (builtin, of_how_much) = match file {
+        "names.txt" => (names::BUILTIN, "names, 748 instead of 32,033"),
+        "tinyshakespeare.txt" => (corpus::BUILTIN, "scenes of Shakespeare, 16 KB instead of 1.1 MB"),
+        other => return Err(Error::value(format!("the examples know names.txt and tinyshakespeare.txt, not {other}"))),
+    };
+    let instead = |why: &str| {
+        let note = format!(
+            "the built-in {of_how_much}, because {why}\n  (losses on them are another matter; for the real thing pass --data FILE or DIR with {file})"
+        );
+        Ok((builtin.to_string(), note))
+    };
+    let dir = match place(named) {
+        Place::Builtin => return instead("--data builtin asks for them"),
+        Place::Named(path, why) => {
+            let path = if path.is_file() { path } else { within(&path, file)? };
+            return Ok((read(&path)?, format!("{} ({why})", path.display())));
+        }
+        Place::Free => {
+            if let Ok(path) = within(Path::new(BESIDE), file) {
+                return Ok((read(&path)?, path.display().to_string()));
+            }
+            cache_dir("text")
+        }
+    };
+    let Some(dir) = dir else {
+        return instead("there is no folder to keep a download in: HOME is not set");
+    };
+    // a download is renamed to its place when it is complete, so what is there is whole
+    let path = dir.join(file);
+    if path.is_file() {
+        return Ok((read(&path)?, format!("{} (an earlier download)", path.display())));
+    }
+    match fetch(file, &dir).and_then(|mirror| Ok((read(&path)?, mirror))) {
+        Ok((text, mirror)) => Ok((text, format!("{file}, downloaded from {mirror} to {}", dir.display()))),
+        Err(error) => instead(&format!("{file} could not be had: {error}")),
+    }
+}
+
+/// Where the user wants data to come from.
+enum Place {
+    /// From the program.
+    Builtin,
+    /// From this path and no other; which option or variable named it.
+    Named(PathBuf, &'static str),
+    /// From wherever it can be had.
+    Free,
+}
+
+fn place(named: Option<&Path>) -> Place {
+    match named {
+        Some(path) if path == Path::new(BUILTIN) => Place::Builtin,
+        Some(path) => Place::Named(path.to_path_buf(), "--data"),
+        None => variable("TEENY_DATA").map_or(Place::Free, |path| Place::Named(path, "TEENY_DATA")),
+    }
+}
+
+/// The value of an environment variable that is a path and not empty.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// The path of `file` in `dir` or in `text` below it.
+fn within(dir: &Path, file: &str) -> Result<PathBuf> {
+    let candidates = [dir.join(file), dir.join("text").join(file)];
+    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let why = if dir.is_dir() { "the folder has neither of them" } else { "there is no such file or folder" };
+        Error::io(format!("no {file} or text/{file} in {dir:?}: {why}")).hint("`--data builtin` takes the small text that comes with the program")
+    })
+}
+
+fn read(path: &Path) -> Result<String> {
+    let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
+    String::from_utf8(bytes).map_err(|e| Error::format(format!("{path:?} is no text: byte {} is not UTF-8", e.utf8_error().valid_up_to())))
 }
 
 /// Whether all four files are there.
@@ -56,24 +142,23 @@ fn complete(dir: &Path) -> bool {
     FILES.iter().all(|name| dir.join(name).is_file() || dir.join(format!("{name}.gz")).is_file())
 }
 
-/// The user's folder for things that can be had again: `teeny/mnist` under the platform's cache folder.
-fn cache_dir() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+/// The user's folder for things that can be had again: `teeny/` and `name` under the platform's cache folder.
+fn cache_dir(name: &str) -> Option<PathBuf> {
     let base = if cfg!(windows) {
         variable("LOCALAPPDATA")
     } else {
         let in_home = if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" };
         variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(in_home)))
     };
-    base.map(|base| base.join("teeny").join("mnist"))
+    base.map(|base| base.join("teeny").join(name))
 }
 
 #[cfg(feature = "download")]
-fn fetch(dir: &Path) -> Result<String> {
-    crate::download::mnist(dir)
+fn fetch(what: &str, dir: &Path) -> Result<String> {
+    crate::download::fetch(what, dir)
 }
 
 #[cfg(not(feature = "download"))]
-fn fetch(_: &Path) -> Result<String> {
-    Err(teeny_core::Error::unsupported("this program was built without the feature `download`"))
+fn fetch(_: &str, _: &Path) -> Result<String> {
+    Err(Error::unsupported("this program was built without the feature `download`"))
 }

@@ -17,7 +17,11 @@ pub(crate) const HELP: [(&str, &str); 9] = [
     ("device", "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that works [auto]\n"),
     ("threads", "  --threads N      threads of the CPU [all; or RAYON_NUM_THREADS]\n"),
     ("seed", "  --seed N         of everything random [1]\n"),
-    ("data", "  --data PATH      the data to train on\n"),
+    (
+        "data",
+        "  --data PATH      folder or file with the data; `builtin` for what the program brings along
+                   [TEENY_DATA, else ../shared/datasets, else a download, else builtin]\n",
+    ),
     ("load", "  --load FILE      start from these weights (safetensors)\n"),
     ("save", "  --save FILE      keep the weights after training\n"),
     ("resume", "  --resume FILE    continue the run in this checkpoint, which is made if it is not there and kept up to date\n"),

@@ -24,7 +24,7 @@ const PROGRAM: Program = Program {
   --batch N        images per step [64]
   --lr X           learning rate [mlp 0.4, cnn 0.1]
   --data DIR       folder with MNIST's four files; `builtin` for the digits inside the program
-                   [TEENY_DATA, else an earlier download, else a download, else builtin]
+                   [TEENY_DATA, else ../shared/datasets, else a download, else builtin]
 ",
     without: &[],
 };

@@ -77,7 +77,7 @@ impl Images {
 }
 
 impl Mnist {
-    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped.
+    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped; if it has none of them, from the folder `mnist` in it.
     ///
     /// # Errors
     /// If a file is missing (the error says which names were tried), damaged (see [`idx::read`]), or images and labels do not pair.
@@ -90,7 +90,8 @@ impl Mnist {
     /// # Ok::<(), teeny_core::Error>(())
     /// ```
     pub fn read(dir: impl AsRef<Path>) -> Result<Mnist> {
-        let dir = dir.as_ref();
+        let below = dir.as_ref().join("mnist");
+        let dir = if below.is_dir() && find(dir.as_ref(), FILES[0]).is_err() { &below } else { dir.as_ref() };
         let part = |images: &str, labels: &str| -> Result<Images> {
             let (images, labels) = (find(dir, images)?, find(dir, labels)?);
             Images::new(idx::read(&images)?, idx::read(&labels)?).map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
@@ -147,6 +148,19 @@ mod tests {
         assert!(Mnist::read(&dir).unwrap_err().to_string().contains("training images are 2x3, test images 5x3"));
         write(FILES[3], &[3]);
         assert!(Mnist::read(&dir).unwrap_err().to_string().contains("2 images need labels of sizes [2], found [3]"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a55_the_folder_may_hold_other_data_sets_beside_mnist() {
+        let dir = std::env::temp_dir().join(format!("teeny-datasets-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("mnist")).unwrap();
+        for (name, sizes) in FILES.iter().zip([&[4, 2, 3][..], &[4], &[2, 2, 3], &[2]]) {
+            let mut bytes = Vec::new();
+            idx::write(&mut bytes, sizes, &vec![3; sizes.iter().product()]).unwrap();
+            std::fs::write(dir.join("mnist").join(name), bytes).unwrap();
+        }
+        assert_eq!(Mnist::read(&dir).unwrap(), Mnist::read(dir.join("mnist")).unwrap());
         std::fs::remove_dir_all(dir).unwrap();
     }
 
