@@ -28,7 +28,7 @@ pub(crate) fn adjoint(view: &Layout, base: &Shape, g: &Tensor) -> Result<Tensor>
     }
     let flat = Tensor::zeros(base.numel(), g.dtype(), &g)?; // (elements of the value)
     if view.is_injective() {
-        return flat.assign(|x| x.as_strided(view.shape(), view.strides(), view.offset()), &g)?.reshape(base);
+        return flat.assign_view(|x| x.as_strided(view.shape(), view.strides(), view.offset()), &g)?.reshape(base);
     }
     let positions: Vec<i64> = view.positions().map(|p| p as i64).collect();
     let index = Tensor::from_vec(positions, view.numel(), &g)?; // (elements of the view)

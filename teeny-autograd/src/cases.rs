@@ -3,7 +3,7 @@
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
 use crate::Grad;
-use teeny_core::{Attention, DType, Expr, IntoShape, Result, Tensor, ToDevice, Window, map, map_sum};
+use teeny_core::{Attention, DType, Expr, IntoShape, NewAxis, Result, Tensor, ToDevice, Window, map, map_sum, s};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
@@ -144,14 +144,25 @@ fn products() -> Vec<Case> {
 fn indexing() -> Vec<Case> {
     let mut all = cases! { &[&[4, 3]], false;
         "gather" |x| x[0].gather(0, &index(&x[0], &[0, 3, 3, 1, 1, 1], &[2, 3])?); "index_select" |x| x[0].index_select(0, &index(&x[0], &[3, 0, 3], &[3])?);
+        "index_basic" |x| x[0].index(s![1..;2, NewAxis, ..;-1]); "index_rows" |x| x[0].index([3, 0, 3]);
+        "index_pairs" |x| x[0].index(([3, 0, 3, 3], [1, 2, 1, 0])); "index_mask" |x| x[0].index(x[0].gt(0.1)?);
+        "index_grid" |x| x[0].index((index(&x[0], &[0, 3, -1], &[3, 1])?, [1, -1]));
     };
+    all.extend(cases! { &[&[2, 3, 4]], false;
+        "index_apart" |x| x[0].index(s![[1, 0, 1], 1.., [3, 3, 0]]); "index_joined" |x| x[0].index(s![.., [1, 0, 1], [3, 3, 0]]);
+        "index_masked_axes" |x| x[0].index((1, x[0].at(0, 0)?.gt(-0.2)?));
+    });
     all.extend(cases! { &[&[4, 3], &[3, 3]], false;
         "scatter" |x| x[0].scatter(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1]);
         "scatter_add" |x| x[0].scatter_add(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1]);
         "scatter_max" |x| x[0].scatter_max(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1].neg()?);
         "scatter_min" |x| x[0].scatter_min(0, &index(&x[0], &[0, 3, 3, 1, 1, 1, 0, 2, 3], &[3, 3])?, &x[1].neg()?);
         "slice_assign" |x| x[0].contiguous()?.slice_assign(0, 1.., &x[1]);
-        "assign" |x| x[0].contiguous()?.assign(|x| x.flip(0)?.slice(0, ..3), &x[1]);
+        "assign" |x| x[0].contiguous()?.assign_view(|x| x.flip(0)?.slice(0, ..3), &x[1]);
+        "assign_index" |x| x[0].contiguous()?.assign(s![1..;-1, ..], &x[1]);
+        "assign_rows" |x| x[0].clone().assign([0, 3, 3], &x[1]); "assign_pairs" |x| x[0].clone().assign(([3, 0, 3], [1, 2, 1]), x[1].at(0, 0)?);
+        "assign_mask" |x| x[0].clone().assign(x[0].gt(0.1)?, x[1].sum_all()?); "assign_part_rows" |x| x[0].contiguous()?.assign(s![[1, -1], 1..], x[1].slice(0, 1..)?.slice(1, 1..)?);
+        "assign_masked_rows" |x| x[0].contiguous()?.assign([true, false, true, true], &x[1]);
         "assign_to_constant" |x| Tensor::zeros((4, 3), x[0].dtype(), &x[0])?.slice_assign(0, ..3, &x[1])?.mul(&x[0]);
     });
     all

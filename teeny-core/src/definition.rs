@@ -148,7 +148,7 @@ fn padded(x: &Tensor, padding: &[usize], value: Scalar) -> Result<Tensor> {
         shape = shape.with_size(lead + i, x.shape()[lead + i] + 2 * p);
     }
     let frame = Tensor::full(shape, value, x.dtype(), x)?;
-    frame.assign(|f| unpadded(f, padding), x)
+    frame.assign_view(|f| unpadded(f, padding), x)
 }
 
 /// The inside of a padded tensor, a view.
@@ -216,7 +216,7 @@ pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &S
         let part = columns.at(2, position as isize)?; // (N, C, counts..)
         let target = |x: &Tensor| place(x, position, &kernel, &counts, window);
         let sum = target(&image)?.add(&part)?;
-        image = image.assign(target, &sum)?;
+        image = image.assign_view(target, &sum)?;
     }
     finish(unpadded(&image, &window.padding)?)
 }

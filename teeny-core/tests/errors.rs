@@ -69,7 +69,7 @@ fn every_kind_of_mistake_has_its_kind() {
         (refused(Tensor::zeros(-1, DType::F32, &device)), ErrorKind::Shape),
         (refused(Tensor::zeros((usize::MAX, 9), DType::F32, &device)), ErrorKind::Value),
         (refused(x.gather(0, &x)), ErrorKind::DType),
-        (refused(x.expand((5, 2, 3)).and_then(|x| x.assign(|x| Ok(x.clone()), &zeros(&[3], &Reference::new())))), ErrorKind::Value),
+        (refused(x.expand((5, 2, 3)).and_then(|x| x.assign_view(|x| Ok(x.clone()), &zeros(&[3], &Reference::new())))), ErrorKind::Value),
     ];
     for (error, kind) in kinds {
         assert_eq!(error.kind(), kind, "{error}");

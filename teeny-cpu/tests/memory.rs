@@ -66,10 +66,10 @@ fn assigning_happens_in_place_only_for_the_only_owner() {
     let cache = Tensor::zeros((4, 3), DType::F32, &device).unwrap();
     let row = Tensor::new([[1f32, 2.0, 3.0]], &device).unwrap();
     let before = device.pool_stats().requests;
-    let cache = cache.assign(|c| c.slice(0, 1..2), &row).unwrap();
+    let cache = cache.assign_view(|c| c.slice(0, 1..2), &row).unwrap();
     assert_eq!(device.pool_stats().requests, before, "in place");
     let kept = cache.clone();
-    let cache = cache.assign(|c| c.slice(0, 2..3), &row).unwrap();
+    let cache = cache.assign_view(|c| c.slice(0, 2..3), &row).unwrap();
     assert_eq!(kept.sum_all().unwrap().item::<f32>().unwrap(), 6.0);
     assert_eq!(cache.sum_all().unwrap().item::<f32>().unwrap(), 12.0);
 }

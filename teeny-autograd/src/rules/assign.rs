@@ -42,7 +42,7 @@ pub(crate) fn copy_into(device: &Autograd, mut dst: StorageRef, view: &Layout, s
         // The gradient may come as a view of something else; positions in the value are positions in a row-major copy of it.
         let g = if g.layout().offset() == 0 && g.storage().len() == g.numel() { g.contiguous()? } else { g.copy()? };
         let d_src = if need_src { Some(part(&g)?) } else { None };
-        let d_dst = if need_dst { Some(g.copy()?.assign(part, &Tensor::zeros((), g.dtype(), &g)?)?) } else { None };
+        let d_dst = if need_dst { Some(g.copy()?.assign_view(part, &Tensor::zeros((), g.dtype(), &g)?)?) } else { None };
         Ok(vec![d_dst, d_src])
     });
     let node = Node::op(backward, Values::One([Value { shape: base, dtype }]), all, operands.mask, context::current());

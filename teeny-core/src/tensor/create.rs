@@ -256,7 +256,8 @@ pub fn permutation(n: usize, key: Key) -> Vec<usize> {
     order
 }
 
-fn wide(s: Scalar) -> i128 {
+/// An integer of any type.
+pub(super) fn wide(s: Scalar) -> i128 {
     match s {
         Scalar::UInt(v) => v as i128,
         other => other.to_i64_wrapping() as i128,

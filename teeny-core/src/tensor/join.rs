@@ -141,7 +141,7 @@ impl Tensor {
                 x.slice((lead + i) as isize, start..start + part.shape()[lead + i])
             })
         };
-        frame.assign(inside, &part)
+        frame.assign_view(inside, &part)
     }
 
     /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes. Equivalent: `x.repeat`.

@@ -1,7 +1,7 @@
 //! [`Tensor`]: a view over storage on a device.
 //!
-//! Methods live in the rooms beside this one by subject: `create`, `view`, `math`, `reduce`, `linalg`, `index`, `sort`, `join`, `fused`, `attention`,
-//! `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
+//! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing), `math`, `reduce`, `linalg`, `index`, `sort`, `join`,
+//! `fused`, `attention`, `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
 //! device of several operands, and running a kernel.
 
 mod attention;
@@ -16,8 +16,10 @@ mod math;
 mod nested;
 mod norm;
 mod ops;
+mod part;
 mod reduce;
 mod sort;
+mod subscript;
 mod view;
 
 pub(crate) use create::index_end;
@@ -27,6 +29,7 @@ pub(crate) use fused::conv_shape;
 pub use fused::{map, map_n, map_sum};
 pub use math::Operand;
 pub use nested::Nested;
+pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use view::SliceRange;
 
 use crate::context::enter;

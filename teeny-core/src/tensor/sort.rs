@@ -71,7 +71,7 @@ impl Tensor {
     }
 
     /// The positions of true elements in row-major order: a stable sort brings them to the front.
-    fn true_positions(&self) -> Result<Tensor> {
+    pub(super) fn true_positions(&self) -> Result<Tensor> {
         let flags = self.reshape(-1)?.ne(0)?;
         let count = flags.sum_all()?.item::<i64>()?;
         flags.cast(DType::U8)?.argsort(0, true)?.slice(0, 0..count)

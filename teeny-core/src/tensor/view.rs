@@ -39,6 +39,11 @@ macro_rules! slice_range {
     )*};
 }
 slice_range!(Range RangeFrom RangeTo RangeInclusive RangeToInclusive);
+impl SliceRange for (Bound<i64>, Bound<i64>) {
+    fn resolve(&self, size: usize) -> (usize, usize) {
+        resolve(self, size)
+    }
+}
 impl SliceRange for RangeFull {
     fn resolve(&self, size: usize) -> (usize, usize) {
         (0, size)
@@ -190,15 +195,8 @@ impl Tensor {
         Ok(self.with_layout(self.sliced(axis, &range, step)?))
     }
 
-    pub(super) fn sliced(&self, axis: isize, range: &impl SliceRange, step: isize) -> Result<Layout> {
-        let axis = self.shape().axis(axis)?;
-        let (start, end) = range.resolve(self.shape()[axis]);
-        if step == 0 {
-            return Err(Error::value("the step of a slice cannot be 0"));
-        }
-        let len = (end - start).div_ceil(step.unsigned_abs());
-        let first = if step > 0 { start } else { end.saturating_sub(1) };
-        Ok(self.layout().slice(axis, first, len, step))
+    fn sliced(&self, axis: isize, range: &impl SliceRange, step: isize) -> Result<Layout> {
+        sliced(self.layout(), self.shape().axis(axis)?, range, step)
     }
 
     /// The elements at `index` of `axis`, without that axis; negative indices count from the end. Equivalent: `torch.select`.
@@ -209,12 +207,8 @@ impl Tensor {
     pub fn at(&self, axis: isize, index: isize) -> Result<Tensor> {
         let _op = enter("at");
         let axis = self.shape().axis(axis)?;
-        let size = self.shape()[axis] as isize;
-        let place = if index < 0 { index + size } else { index };
-        if !(0..size).contains(&place) {
-            return Err(Error::index(format!("index {index} is outside axis {axis} of {}, which has size {size}", self.shape())));
-        }
-        Ok(self.with_layout(self.layout().slice(axis, place as usize, 1, 1).remove(axis)))
+        let place = super::part::place(index as i64, self.shape(), axis)?;
+        Ok(self.with_layout(self.layout().slice(axis, place, 1, 1).remove(axis)))
     }
 
     /// The given axes read backwards.
@@ -303,14 +297,14 @@ impl Tensor {
         self.assign_part(part, src)
     }
 
-    /// Self with the elements that `part` selects replaced by `src`. `part` gets this tensor and gives back a view of it, e.g.
-    /// `x.assign(|x| x.slice(0, 2..5)?.flip(1), &y)`.
+    /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a view of it, e.g.
+    /// `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
     ///
     /// # Errors
     /// If `part` gives something other than a view of self, or one in which elements occur twice.
     #[track_caller]
-    pub fn assign(self, part: impl FnOnce(&Tensor) -> Result<Tensor>, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("assign");
+    pub fn assign_view(self, part: impl FnOnce(&Tensor) -> Result<Tensor>, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("assign_view");
         let view = part(&self)?;
         if !view.same_storage(&self) {
             return Err(Error::value("the part to assign to is not a view of the tensor"));
@@ -321,21 +315,29 @@ impl Tensor {
     }
 
     pub(super) fn assign_part(self, part: Layout, src: &Tensor) -> Result<Tensor> {
-        if !part.is_injective() {
-            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({part:?})")).hint("assign to x.copy()?"));
+        if let Some(bad) = [*self.layout(), part].into_iter().find(|layout| !layout.is_injective()) {
+            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({bad:?})")).hint("assign to x.copy()?"));
         }
         let device = crate::device::common(self.device(), src.device())?;
         let target = super::lift(&self, &device)?.into_owned();
         drop(self);
         let src = super::lift(src, &device)?.cast(target.dtype())?;
-        let src = match src.layout().expand(part.shape()) {
-            Some(layout) => src.with_layout(layout),
-            None => return Err(Error::shape(format!("{} does not fit the part of shape {} it is assigned to", src.shape(), part.shape()))),
-        };
+        let src = super::part::broadcasts(&src, part.shape())?;
         let (storage, layout, dtype, device) = target.into_parts();
         let storage = device.copy_into(storage, &part, &src)?;
         Ok(Tensor::from_parts(storage, layout, dtype, device))
     }
+}
+
+/// Every `step`-th position of `range` of `axis`.
+pub(super) fn sliced(layout: &Layout, axis: usize, range: &impl SliceRange, step: isize) -> Result<Layout> {
+    let (start, end) = range.resolve(layout.shape()[axis]);
+    if step == 0 {
+        return Err(Error::value("the step of a slice cannot be 0"));
+    }
+    let len = (end - start).div_ceil(step.unsigned_abs());
+    let first = if step > 0 { start } else { end.saturating_sub(1) };
+    Ok(layout.slice(axis, first, len, step))
 }
 
 /// The shape named by `sizes`, with a -1 replaced so that `from.numel()` elements fit.

@@ -3,7 +3,8 @@
 use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one, stepwise};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::tensor::Tensor;
+use crate::s;
+use crate::tensor::{NewAxis, Tensor};
 
 const INDEX: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::U32];
 
@@ -15,6 +16,7 @@ pub fn each(sink: Sink<'_>) {
             scatter(sink, dtype, arrangement, other, INDEX[i % 4]);
             sort(sink, dtype, arrangement);
             structure(sink, dtype, arrangement);
+            subscripts(sink, dtype, arrangement, other, INDEX[i % 4]);
         }
         edges(sink, dtype);
     }
@@ -26,6 +28,28 @@ fn gather(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: D
         let inputs = || vec![Input::new((4, 5), dtype, a, Domain::Any, 50), Input::new(shape, index, b, Domain::Below(size), 51)];
         sink(one("gather", dtype, BITS, inputs(), format!("axis {axis}"), move |x| x[0].gather(axis, &x[1])));
         sink(one("index_select", dtype, BITS, inputs(), format!("axis {axis}"), move |x| x[0].index_select(axis, &x[1])));
+    }
+}
+
+type Part = fn(&[Tensor]) -> Result<Tensor>;
+const PARTS: [(&str, Part); 6] = [
+    ("[1..;2, NewAxis, ..;-1]", |x| x[0].index(s![1..;2, NewAxis, ..;-1])),
+    ("[rows]", |x| x[0].index(&x[1])),
+    ("[rows, -columns]", |x| x[0].index((&x[1], [-1, 0, -4]))),
+    ("[mask]", |x| x[0].index(x[0].ne(0)?)),
+    ("[rows, 1..] = y", |x| x[0].clone().assign(s![&x[1], 1..], &x[2])),
+    ("[mask] = y", |x| x[0].clone().assign(x[0].ne(0)?, x[2].at(1, 0)?.at(0, 0)?)),
+];
+
+fn subscripts(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: DType) {
+    for (name, f) in PARTS {
+        let inputs = vec![
+            Input::new((4, 5), dtype, a, Domain::Small, 60),
+            Input::new(3, index, b, Domain::Below(4), 61),
+            Input::new((3, 4), dtype, b, Domain::Small, 62),
+        ];
+        let op = if name.contains('=') { "assign by index" } else { "index" };
+        sink(one(op, dtype, BITS, inputs, name.to_string(), f));
     }
 }
 

@@ -62,7 +62,7 @@ fn assign(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
     for (name, part, shape) in parts {
         let inputs = || vec![Input::new((5, 6), dtype, Arrangement::Packed, Domain::Any, 3), Input::new(shape, dtype, arrangement, Domain::Any, 4)];
         // In place: the handle given away is the only one of its storage.
-        sink(one("assign", dtype, BITS, inputs(), name.to_string(), move |x| x[0].copy()?.assign(part, &x[1])));
+        sink(one("assign", dtype, BITS, inputs(), name.to_string(), move |x| x[0].copy()?.assign_view(part, &x[1])));
         // On a copy: the other handle must not change.
         sink(Case {
             op: "assign, shared",
@@ -70,12 +70,14 @@ fn assign(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             inputs: inputs(),
             tolerance: BITS,
             detail: name.to_string(),
-            body: Box::new(move |_, x| Ok(vec![x[0].clone().assign(part, &x[1])?, x[0].clone()])),
+            body: Box::new(move |_, x| Ok(vec![x[0].clone().assign_view(part, &x[1])?, x[0].clone()])),
         });
     }
     let inputs = vec![Input::new((5, 5), dtype, arrangement, Domain::Any, 5)];
     if !matches!(arrangement, Arrangement::Expanded | Arrangement::Repeated) {
-        sink(one("assign, from itself", dtype, BITS, inputs, "x[..] = x.t()".to_string(), |x| x[0].clone().assign(|x| Ok(x.clone()), &x[0].t()?)));
+        sink(one("assign, from itself", dtype, BITS, inputs, "x[..] = x.t()".to_string(), |x| {
+            x[0].clone().assign_view(|x| Ok(x.clone()), &x[0].t()?)
+        }));
     }
 }
 
