@@ -1,7 +1,7 @@
 //! The device: options, allocation, and the door from core's `Device` trait to the rooms of this crate.
 
-use crate::fused::attention;
 use crate::fused::softmax::{self, Row};
+use crate::fused::{attention, norm};
 use crate::pool::{OutOfMemory, Pool, PoolStats};
 use crate::simd::Level;
 use crate::storage::{CpuStorage, View};
@@ -10,8 +10,8 @@ use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode,
-    Shape, Stats, Tensor, Window,
+    AttentionInputs, DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp,
+    ScatterMode, Shape, Stats, Tensor, Window,
 };
 
 /// How a [`Cpu`] is made. Fields not named keep their defaults.
@@ -221,6 +221,14 @@ impl Device for Cpu {
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         softmax::rows(self, Row::LogSoftmaxGrad, y, Some(g), axis)
+    }
+
+    fn norm(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        norm::forward(self, kind, x, weight, bias, eps)
+    }
+
+    fn norm_grad(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        norm::gradient(self, kind, x, weight, g, eps)
     }
 
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {

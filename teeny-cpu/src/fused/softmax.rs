@@ -1,8 +1,9 @@
 //! Softmax, log-softmax and their gradients: a row at a time, three passes over L1 instead of four over memory.
 
 use crate::elementwise::cast::{slice, slice_mut};
+use crate::fused::Packed;
 use crate::simd::{F32s, Level, Work};
-use crate::storage::{CpuStorage, Shared, View};
+use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::{Cpu, copy, vecmath};
 use std::sync::Arc;
@@ -30,17 +31,8 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
     let (dtype, n) = (x.dtype(), x.numel());
     let mut order: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
     order.push(axis);
-    let operand = |t: &Tensor| -> Result<(Option<CpuStorage>, Shared<u8>)> {
-        let view = View::of(t)?.permuted(&order);
-        if view.is_contiguous() && !dtype.is_half() {
-            return Ok((None, Shared(view.ptr.cast_mut())));
-        }
-        let copy = copy::computed(cpu, &view)?;
-        let ptr = Shared(copy.ptr());
-        Ok((Some(copy), ptr))
-    };
-    let (x_copy, xs) = operand(x)?;
-    let (g_copy, gs) = operand(g.unwrap_or(x))?;
+    let operand = |t: &Tensor| Packed::of(cpu, &View::of(t)?.permuted(&order));
+    let (xs, gs) = (operand(x)?, operand(g.unwrap_or(x))?);
     let out = cpu.alloc(n, dtype.compute())?;
     let to = Shared(out.ptr());
     let length = x.shape()[axis];
@@ -51,17 +43,19 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
             for r in c * per_chunk..((c + 1) * per_chunk).min(count) {
                 // SAFETY: row r of operands that hold n elements, and of the output, which this chunk alone writes.
                 unsafe {
-                    let at = |p: &Shared<u8>| p.get().add(r * length * dtype.compute().size());
+                    let start = r * length * dtype.compute().size();
+                    let at = |p: &Packed| p.ptr().add(start);
+                    let y = to.get().add(start);
                     if dtype == DType::F64 {
-                        row_f64(row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(at(&to), length));
+                        row_f64(row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(y, length));
                     } else {
-                        row_f32(cpu.level, row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(at(&to), length));
+                        row_f32(cpu.level, row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(y, length));
                     }
                 }
             }
         });
     }
-    drop((x_copy, g_copy));
+    drop((xs, gs));
     let out = copy::stored(cpu, out, n, dtype)?;
     if order[axis] == axis {
         return Ok(Arc::new(out));

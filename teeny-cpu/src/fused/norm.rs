@@ -1,0 +1,288 @@
+//! Layer and root mean square normalisation, and the gradient for their input: a row at a time, all passes but the first in L1.
+//!
+//! Mean and variance are two passes, not one: the difference of two large sums would lose the variance of rows far from zero.
+
+use crate::Cpu;
+use crate::copy;
+use crate::elementwise::cast::{slice, slice_mut};
+use crate::fused::Packed;
+use crate::simd::{F32s, Work};
+use crate::storage::{Shared, View};
+use crate::threads::for_each_chunk;
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Norm, Result, Tensor};
+
+/// Elements per chunk.
+const CHUNK: usize = 8 << 10;
+
+/// Accumulators of a sum: enough to hide the latency of an addition.
+const CHAINS: usize = 4;
+
+/// What is computed of a row x with weight w: the normalised row, plus a bias, or the gradient for x from that of the result.
+#[derive(Clone, Copy)]
+enum Pass {
+    Forward,
+    Gradient,
+}
+
+/// `Device::norm`.
+pub(crate) fn forward(cpu: &Cpu, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    rows(cpu, Pass::Forward, norm, x, weight, bias, eps)
+}
+
+/// `Device::norm_grad`.
+pub(crate) fn gradient(cpu: &Cpu, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    rows(cpu, Pass::Gradient, norm, x, weight, Some(g), eps)
+}
+
+/// `second` is the bias, a line, or the gradient, of x's shape.
+fn rows(cpu: &Cpu, pass: Pass, norm: Norm, x: &Tensor, weight: Option<&Tensor>, second: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    let (dtype, n) = (x.dtype(), x.numel());
+    let length = x.shape()[x.ndim() - 1];
+    let packed = |t: &Tensor| Packed::of(cpu, &View::of(t)?);
+    let (xs, weight, second) = (packed(x)?, weight.map(packed).transpose()?, second.map(packed).transpose()?);
+    let out = cpu.alloc(n, dtype.compute())?;
+    if n > 0 {
+        let to = Shared(out.ptr());
+        let size = dtype.compute().size();
+        let count = n / length;
+        let per_chunk = (CHUNK / length).max(1);
+        let at = |p: &Packed, row: usize| p.ptr().wrapping_add(row * length * size);
+        for_each_chunk(count.div_ceil(per_chunk), |c| {
+            for r in c * per_chunk..((c + 1) * per_chunk).min(count) {
+                let second_row = match pass {
+                    Pass::Forward => 0,
+                    Pass::Gradient => r,
+                };
+                // SAFETY: row r of operands that hold n elements (weight and bias: one row), and of the output, which this chunk alone writes.
+                unsafe {
+                    let y = to.get().add(r * length * size);
+                    let x = at(&xs, r);
+                    let (w, b) = (weight.as_ref().map(|p| at(p, 0)), second.as_ref().map(|p| at(p, second_row)));
+                    if dtype == DType::F64 {
+                        let line = |p| slice(p, length);
+                        Row { pass, norm, x: line(x), w: w.map(line), b: b.map(line), y: slice_mut(y, length), eps }.plain();
+                    } else {
+                        let line = |p| slice(p, length);
+                        cpu.level.run(Row { pass, norm, x: line(x), w: w.map(line), b: b.map(line), y: slice_mut(y, length), eps });
+                    }
+                }
+            }
+        });
+    }
+    Ok(Arc::new(copy::stored(cpu, out, n, dtype)?))
+}
+
+/// One row: of f32 for vectors, of f64 for plain loops.
+struct Row<'a, T> {
+    pass: Pass,
+    norm: Norm,
+    x: &'a [T],
+    /// The weight; ones if there is none.
+    w: Option<&'a [T]>,
+    /// The bias or the gradient.
+    b: Option<&'a [T]>,
+    y: &'a mut [T],
+    eps: f64,
+}
+
+impl Row<'_, f64> {
+    fn plain(self) {
+        let Row { pass, norm, x, w, b, y, eps } = self;
+        let n = x.len() as f64;
+        let mean = if norm == Norm::Layer { x.iter().sum::<f64>() / n } else { 0.0 };
+        let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n;
+        let scale = 1.0 / (variance + eps).sqrt();
+        let (weight, second) = (|i: usize| w.map_or(1.0, |w| w[i]), |i: usize| b.map_or(0.0, |b| b[i]));
+        match pass {
+            Pass::Forward => {
+                for (i, y) in y.iter_mut().enumerate() {
+                    *y = (x[i] - mean) * scale * weight(i) + second(i);
+                }
+            }
+            Pass::Gradient => {
+                let (mut sum, mut along) = (0.0, 0.0);
+                for (i, x) in x.iter().enumerate() {
+                    let u = second(i) * weight(i);
+                    sum += u;
+                    along += u * (x - mean) * scale;
+                }
+                let shift = if norm == Norm::Layer { sum / n } else { 0.0 };
+                for (i, y) in y.iter_mut().enumerate() {
+                    *y = scale * (second(i) * weight(i) - shift - (x[i] - mean) * scale * (along / n));
+                }
+            }
+        }
+    }
+}
+
+/// What one vector of the operands x, w and b becomes; see `lanes!` of softmax for why this is no closure.
+trait Lanes<V: F32s>: Copy {
+    fn eval(self, x: V, w: V, b: V) -> V;
+}
+
+/// x
+#[derive(Clone, Copy)]
+struct Plain;
+/// `x - mean`
+#[derive(Clone, Copy)]
+struct Centred<V>(V);
+/// `(x - mean)²`
+#[derive(Clone, Copy)]
+struct Squared<V>(V);
+/// `b w`
+#[derive(Clone, Copy)]
+struct Weighed;
+/// `b w (x - mean) scale`
+#[derive(Clone, Copy)]
+struct Along<V>(V, V);
+/// `(x - mean) scale w + b`
+#[derive(Clone, Copy)]
+struct Normal<V>(V, V);
+/// `scale (b w - shift - (x - mean) scale along)`: mean, scale, shift, along
+#[derive(Clone, Copy)]
+struct Gradient<V>(V, V, V, V);
+
+impl<V: F32s> Lanes<V> for Plain {
+    #[inline(always)]
+    fn eval(self, x: V, _: V, _: V) -> V {
+        x
+    }
+}
+impl<V: F32s> Lanes<V> for Centred<V> {
+    #[inline(always)]
+    fn eval(self, x: V, _: V, _: V) -> V {
+        x.sub(self.0)
+    }
+}
+impl<V: F32s> Lanes<V> for Squared<V> {
+    #[inline(always)]
+    fn eval(self, x: V, _: V, _: V) -> V {
+        let centred = x.sub(self.0);
+        centred.mul(centred)
+    }
+}
+impl<V: F32s> Lanes<V> for Weighed {
+    #[inline(always)]
+    fn eval(self, _: V, w: V, b: V) -> V {
+        b.mul(w)
+    }
+}
+impl<V: F32s> Lanes<V> for Along<V> {
+    #[inline(always)]
+    fn eval(self, x: V, w: V, b: V) -> V {
+        b.mul(w).mul(x.sub(self.0).mul(self.1))
+    }
+}
+impl<V: F32s> Lanes<V> for Normal<V> {
+    #[inline(always)]
+    fn eval(self, x: V, w: V, b: V) -> V {
+        x.sub(self.0).mul(self.1).mul(w).add(b)
+    }
+}
+impl<V: F32s> Lanes<V> for Gradient<V> {
+    #[inline(always)]
+    fn eval(self, x: V, w: V, b: V) -> V {
+        let Gradient(mean, scale, shift, along) = self;
+        let h = x.sub(mean).mul(scale);
+        scale.mul(b.mul(w).sub(shift).sub(h.mul(along)))
+    }
+}
+
+/// The vector of `x` at `i`, or the first `len` lanes of it.
+///
+/// # Safety
+/// So many must be readable.
+#[inline(always)]
+unsafe fn load<V: F32s>(x: Option<&[f32]>, i: usize, len: usize, missing: f32) -> V {
+    let Some(x) = x else { return V::splat(missing) };
+    if len == V::LANES {
+        // SAFETY: the caller's.
+        return unsafe { V::load(x.as_ptr().add(i)) };
+    }
+    let mut pad = [0.0f32; 16];
+    pad[..len].copy_from_slice(&x[i..i + len]);
+    // SAFETY: the pad is the widest vector.
+    unsafe { V::load(pad.as_ptr()) }
+}
+
+impl Row<'_, f32> {
+    #[inline(always)]
+    fn at<V: F32s>(&self, i: usize, len: usize, f: impl Lanes<V>) -> V {
+        // SAFETY: all operands have x's length.
+        unsafe { f.eval(load(Some(self.x), i, len, 0.0), load(self.w, i, len, 1.0), load(self.b, i, len, 0.0)) }
+    }
+
+    /// The sum of `f` over the row: in four chains of vectors, then over their lanes.
+    #[inline(always)]
+    fn sum<V: F32s>(&self, f: impl Lanes<V>) -> f32 {
+        let n = self.x.len();
+        let mut sums = [V::splat(0.0); CHAINS];
+        let mut i = 0;
+        while i + CHAINS * V::LANES <= n {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.add(self.at(i + j * V::LANES, V::LANES, f));
+            }
+            i += CHAINS * V::LANES;
+        }
+        while i + V::LANES <= n {
+            sums[0] = sums[0].add(self.at(i, V::LANES, f));
+            i += V::LANES;
+        }
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: the widest vector has 16 lanes.
+        unsafe { sums[0].add(sums[1]).add(sums[2].add(sums[3])).store(lanes.as_mut_ptr()) };
+        let mut total: f32 = lanes.iter().sum();
+        if i < n {
+            let mut rest = [0.0f32; 16];
+            // SAFETY: as above.
+            unsafe { self.at(i, n - i, f).store(rest.as_mut_ptr()) };
+            total += rest[..n - i].iter().sum::<f32>();
+        }
+        total
+    }
+
+    #[inline(always)]
+    fn write<V: F32s>(self, f: impl Lanes<V>) {
+        let n = self.x.len();
+        let mut i = 0;
+        while i + V::LANES <= n {
+            // SAFETY: y has x's length.
+            unsafe { self.at(i, V::LANES, f).store(self.y.as_mut_ptr().add(i)) };
+            i += V::LANES;
+        }
+        if i < n {
+            let mut rest = [0.0f32; 16];
+            // SAFETY: the widest vector has 16 lanes.
+            unsafe { self.at(i, n - i, f).store(rest.as_mut_ptr()) };
+            self.y[i..].copy_from_slice(&rest[..n - i]);
+        }
+    }
+}
+
+impl Work for Row<'_, f32> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let n = self.x.len() as f32;
+        let layer = self.norm == Norm::Layer;
+        let mut mean = 0.0;
+        if layer {
+            mean = self.sum::<V>(Plain) / n;
+            // the second step leaves a row of equal numbers without a remainder, which a small eps would blow up
+            mean += self.sum::<V>(Centred(V::splat(mean))) / n;
+        }
+        let mean = V::splat(mean);
+        let variance = self.sum::<V>(Squared(mean)) / n;
+        let scale = V::splat(1.0 / (variance + self.eps as f32).sqrt());
+        match self.pass {
+            Pass::Forward => self.write::<V>(Normal(mean, scale)),
+            Pass::Gradient => {
+                let shift = V::splat(if layer { self.sum::<V>(Weighed) / n } else { 0.0 });
+                let along = V::splat(self.sum::<V>(Along(mean, scale)) / n);
+                self.write::<V>(Gradient(mean, scale, shift, along));
+            }
+        }
+    }
+}
