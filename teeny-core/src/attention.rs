@@ -153,6 +153,15 @@ impl AttentionInputs<'_> {
         Ok(Scores { s, seen })
     }
 
+    /// The softmax of the scores, 0 where a query sees nothing: (.., T, S) of the operands' type.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub fn weights(&self) -> Result<Tensor> {
+        let Scores { s, seen } = self.scores()?;
+        weights(&s, &seen)?.cast(self.q.dtype())
+    }
+
     /// Attention in primitives, which record their own gradients on an autograd device: y (.., T, hv) of the operands' type, and the logsumexp of the
     /// scores (.., T) in the type they are computed in. Memory: the scores, (.., T, S).
     ///
@@ -161,7 +170,7 @@ impl AttentionInputs<'_> {
     pub fn composed(&self) -> Result<(Tensor, Tensor)> {
         let (dtype, lowest) = (self.q.dtype(), self.lowest());
         let Scores { s, seen } = self.scores()?;
-        let p = map([&s.softmax(-1)?, &seen], |[p, seen]| seen.select(p, 0))?;
+        let p = weights(&s, &seen)?;
         let y = p.matmul(&self.v.cast(dtype.compute())?)?.cast(dtype)?;
         let sum = s.logsumexp(-1)?;
         let lse = map([&sum], |[l]| l.le(lowest).select(l.like(Scalar::Float(f64::NEG_INFINITY)), l))?;
@@ -186,7 +195,7 @@ impl AttentionInputs<'_> {
         let g = g.cast(wide)?;
         let p = match forward {
             Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| seen.select((s - lse).exp(), 0))?,
-            None => map([&s.softmax(-1)?, &seen], |[p, seen]| seen.select(p, 0))?,
+            None => weights(&s, &seen)?,
         };
         let d_v = if needs[2] { Some(p.t()?.matmul(&g)?.cast(dtype)?) } else { None };
         if !needs[0] && !needs[1] {
@@ -222,4 +231,9 @@ impl AttentionInputs<'_> {
         let finish = |x: Option<Tensor>| x.map(finish).transpose();
         Ok([finish(q)?, finish(k)?, finish(v)?])
     }
+}
+
+/// The softmax of `s` where `seen`, 0 elsewhere.
+fn weights(s: &Tensor, seen: &Tensor) -> Result<Tensor> {
+    map([&s.softmax(-1)?, seen], |[p, seen]| seen.select(p, 0))
 }

@@ -26,11 +26,16 @@ impl Dropout {
         }
         Ok(Dropout { p, store: path.store().clone() })
     }
+
+    /// Whether it drops anything at present.
+    pub fn drops(&self) -> bool {
+        self.p > 0.0 && self.store.is_training()
+    }
 }
 
 impl Module for Dropout {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        if self.p == 0.0 || !self.store.is_training() {
+        if !self.drops() {
             return Ok(x.clone());
         }
         let keep = Tensor::bernoulli(1.0 - self.p, *x.shape(), x)?;

@@ -4,6 +4,7 @@
 //! device("auto")   which engine                    device
 //! Store            parameters by name              store     init draws their first values
 //! Module           forward: Linear, Conv2d, ..     module linear conv dropout embedding norm/
+//! Gpt              whole transformers              transformer/  attention/: heads, rotary positions, a cache
 //! cross_entropy    what to make small              loss/
 //! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
 //! Schedule         learning rates by step          schedule
@@ -16,6 +17,7 @@
 //! tensor; training puts a new value under its name.
 #![forbid(unsafe_code)]
 
+mod attention;
 mod conv;
 pub mod data;
 pub mod device;
@@ -33,7 +35,9 @@ mod store;
 pub mod text;
 mod track;
 pub mod train;
+mod transformer;
 
+pub use attention::{Attend, KvCache, MultiheadAttention, Pairs, Rope};
 pub use conv::{AvgPool2d, Conv2d, MaxPool2d};
 pub use device::device;
 pub use dropout::Dropout;
@@ -44,6 +48,7 @@ pub use module::{Activation, Flatten, Module, Sequential};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, NormOptions, RmsNorm};
 pub use schedule::{Plateau, Schedule};
 pub use store::{Param, Path, Store};
+pub use transformer::{Gpt, GptConfig, TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
 
 /// The README's program must compile and run.
 #[cfg(doctest)]

@@ -40,10 +40,41 @@ impl Tensor {
     #[track_caller]
     pub fn attention(&self, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, options: &Attention) -> Result<Tensor> {
         let _op = enter("attention");
+        let operands = Operands::new(self, k, v, mask, options)?;
+        let (q, inputs) = (&operands.q, operands.inputs(options));
+        let (y, _) = q.device().attention(&inputs)?;
+        let [.., hv] = inputs.sizes();
+        Ok(q.result(y, q.shape().with_size(q.ndim() - 1, hv), q.dtype()))
+    }
+
+    /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`, with 0 where a query sees nothing. To look at, or to
+    /// drop some of: `weights.matmul(&v)` is attention, at the price of the matrix in memory.
+    ///
+    /// Shapes: q (.., T, hs), k (.., S, hs) → (.., T, S). Everything else as [`Tensor::attention`].
+    ///
+    /// # Errors
+    /// As [`Tensor::attention`].
+    #[track_caller]
+    pub fn attention_weights(&self, k: &Tensor, mask: Option<&Tensor>, options: &Attention) -> Result<Tensor> {
+        let _op = enter("attention_weights");
+        Operands::new(self, k, k, mask, options)?.inputs(options).weights()
+    }
+}
+
+/// The operands as devices take them: on one device, of one type, with equal leading axes.
+struct Operands {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Option<Tensor>,
+}
+
+impl Operands {
+    fn new(q: &Tensor, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, options: &Attention) -> Result<Operands> {
         check_options(options)?;
-        let (_, operands) = on_one_device(&[&[self, k, v][..], mask.as_slice()].concat())?;
-        let shapes = fit(self.shape(), k.shape(), v.shape())?;
-        let dtype = operands[..3].iter().skip(1).fold(self.dtype(), |dtype, x| dtype.promote(x.dtype()));
+        let (_, operands) = on_one_device(&[&[q, k, v][..], mask.as_slice()].concat())?;
+        let shapes = fit(q.shape(), k.shape(), v.shape())?;
+        let dtype = operands[..3].iter().skip(1).fold(q.dtype(), |dtype, x| dtype.promote(x.dtype()));
         let expanded = |i: usize| -> Result<Tensor> {
             let x: &Cow<'_, Tensor> = &operands[i];
             x.cast(dtype)?.expand_to(&shapes[i])
@@ -53,9 +84,11 @@ impl Tensor {
         let n = q.ndim();
         let scores = q.shape().with_size(n - 1, k.shape()[n - 2]);
         let mask = operands.get(3).map(|mask| prepared(mask, &scores, dtype)).transpose()?;
-        let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: mask.as_ref(), options: *options };
-        let (y, _) = q.device().attention(&inputs)?;
-        Ok(q.result(y, q.shape().with_size(n - 1, v.shape()[n - 1]), dtype))
+        Ok(Operands { q, k, v, mask })
+    }
+
+    fn inputs(&self, options: &Attention) -> AttentionInputs<'_> {
+        AttentionInputs { q: &self.q, k: &self.k, v: &self.v, mask: self.mask.as_ref(), options: *options }
     }
 }
 

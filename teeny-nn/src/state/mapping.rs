@@ -97,14 +97,14 @@ impl Mapping {
         self
     }
 
-    /// The GPT-2 files of Hugging Face: no leading `transformer.`, no stored masks, and the weights of `Conv1D` (in, out) become those of
-    /// linear layers (out, in).
+    /// The GPT-2 files of Hugging Face: no leading `transformer.`, no stored masks, no second copy of the embedding as the head, and the weights of
+    /// `Conv1D` (in, out) become those of linear layers (out, in).
     pub fn gpt2() -> Mapping {
-        let masks = [".attn.bias", ".attn.masked_bias"];
+        let left_out = [".attn.bias", ".attn.masked_bias", "lm_head.weight"];
         let conv1d = [".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight", ".mlp.c_proj.weight"];
         Mapping::new()
             .rename(move |name| {
-                let kept = !masks.iter().any(|mask| name.ends_with(mask));
+                let kept = !left_out.iter().any(|end| name.ends_with(end));
                 kept.then(|| name.strip_prefix("transformer.").unwrap_or(name).to_string())
             })
             .transpose(move |name| conv1d.iter().any(|end| name.ends_with(end)))

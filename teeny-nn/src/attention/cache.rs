@@ -1,0 +1,104 @@
+//! [`KvCache`]: the keys and values of the tokens so far, so that each new token is computed once.
+//!
+//! ```text
+//! keys (B, n_kv_head, capacity, hs)   | seen ........ | new | free ........ |
+//!                                     0              len               capacity
+//! ```
+//!
+//! A tensor is a value, but assigning to a slice works in place when the tensor has one owner, and the cache is that owner: appending costs the new rows
+//! only, as long as the views that an earlier call handed out are gone.
+
+use teeny_core::context::enter;
+use teeny_core::{Error, Result, Tensor};
+
+/// Keys and values of one attention layer. Memory is taken at the first append, which decides batch, heads, type and device.
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, Tensor};
+/// use teeny_nn::{KvCache, device::device};
+/// # fn main() -> teeny_core::Result<()> {
+/// let mut cache = KvCache::new(128);
+/// let k = Tensor::ones((1, 4, 3, 8), DType::F32, &device("cpu")?)?; // (B, n_kv_head, T, hs)
+/// cache.append(&k, &k)?;
+/// let (keys, _values) = cache.append(&k, &k)?;
+/// assert_eq!(keys.shape()[..], [1, 4, 6, 8]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct KvCache {
+    capacity: usize,
+    len: usize,
+    /// Keys (B, n_kv_head, capacity, hs) and values (B, n_kv_head, capacity, hv).
+    rows: Option<[Tensor; 2]>,
+}
+
+impl KvCache {
+    /// An empty cache for up to `capacity` positions.
+    pub fn new(capacity: usize) -> KvCache {
+        KvCache { capacity, len: 0, rows: None }
+    }
+
+    /// The number of positions kept.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The largest number of positions.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Forgets all positions from `len` on: another continuation of the same beginning. The memory stays.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Adds `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv), and gives back everything kept: views of (B, n_kv_head, len, hs) and (.., hv). Let go
+    /// of them before the next append, or that one copies.
+    ///
+    /// # Errors
+    /// If the cache is full, or the shapes differ from those kept.
+    #[track_caller]
+    pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let _op = enter("kv_cache");
+        let &[.., t, _] = &k.shape()[..] else {
+            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape())));
+        };
+        if v.ndim() != k.ndim() || v.shape()[..v.ndim() - 1] != k.shape()[..k.ndim() - 1] {
+            return Err(Error::shape(format!("keys {} and values {} are not of the same positions", k.shape(), v.shape())));
+        }
+        let end = self.len + t;
+        if end > self.capacity {
+            let text = format!("{t} more positions do not fit: {} of {} are taken", self.len, self.capacity);
+            return Err(Error::value(text).hint("a larger KvCache::new(capacity), or a model with a larger context"));
+        }
+        for (kept, new) in self.rows.iter().flatten().zip([k, v]) {
+            if *new.shape() != kept.shape().with_size(kept.ndim() - 2, t) {
+                let text = format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
+                return Err(Error::shape(text).hint("one cache per attention layer and per batch"));
+            }
+        }
+        let [keys, values] = match self.rows.take() {
+            Some(rows) => rows,
+            None => [self.room(k)?, self.room(v)?],
+        };
+        let range = self.len as isize..end as isize;
+        let keys = keys.slice_assign(-2, range.clone(), k)?;
+        let values = values.slice_assign(-2, range, v)?;
+        let views = (keys.slice(-2, 0..end as isize)?, values.slice(-2, 0..end as isize)?);
+        self.rows = Some([keys, values]);
+        self.len = end;
+        Ok(views)
+    }
+
+    fn room(&self, like: &Tensor) -> Result<Tensor> {
+        let shape = like.shape().with_size(like.ndim() - 2, self.capacity);
+        Tensor::zeros(shape, like.dtype(), like)
+    }
+}
