@@ -1,51 +1,13 @@
 //! The MNIST programs from outside: what a user types, and what comes back.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
 
-/// A folder that disappears with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("teeny-mnist-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn at(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// The program without what the surroundings say about data and devices.
-fn command(program: &str, args: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command.args(args).env_remove("TEENY_DATA").env_remove("TEENY_DEVICE");
-    command
-}
+use common::*;
+use std::path::Path;
+use std::process::Output;
 
 fn mnist(args: &[&str]) -> Output {
     command(env!("CARGO_BIN_EXE_mnist"), args).output().unwrap()
-}
-
-#[track_caller]
-fn succeed(output: Output) -> String {
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "a program that is not on a terminal is quiet: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-#[track_caller]
-fn refuse(output: Output) -> String {
-    assert!(!output.status.success());
-    String::from_utf8(output.stderr).unwrap()
 }
 
 /// The percentage in the last line that has one.

@@ -1,0 +1,56 @@
+//! Running the example programs as a user does.
+#![allow(dead_code)] // each test file uses a part
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// A folder that disappears with the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("teeny-examples-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The program without what the surroundings say about data and devices.
+pub fn command(program: &str, args: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(args).env_remove("TEENY_DATA").env_remove("TEENY_DEVICE");
+    command
+}
+
+/// What the program prints; it must end well and be quiet on stderr.
+#[track_caller]
+pub fn succeed(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "a program that is not on a terminal is quiet: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What the program complains of; it must fail.
+#[track_caller]
+pub fn refuse(output: Output) -> String {
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// The number after `before` in `text`, at its last occurrence.
+#[track_caller]
+pub fn number_after(text: &str, before: &str) -> f64 {
+    let rest = text.rsplit_once(before).unwrap_or_else(|| panic!("no {before:?} in {text}")).1;
+    let end = rest.find(|c: char| !(c.is_ascii_digit() || ".-e".contains(c))).unwrap_or(rest.len());
+    rest[..end].parse().unwrap_or_else(|_| panic!("no number after {before:?} in {text}"))
+}
