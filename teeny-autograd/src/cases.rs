@@ -3,7 +3,7 @@
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
 use crate::Grad;
-use teeny_core::{Attention, DType, Expr, IntoShape, NewAxis, Result, Tensor, ToDevice, Window, map, map_sum, s};
+use teeny_core::{Attention, DType, Expr, IntoShape, NewAxis, PadMode, Result, Tensor, ToDevice, Window, map, map_sum, s};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
@@ -75,7 +75,10 @@ const PAIR: &[usize] = &[2, 3];
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), windows(), attention()].into_iter().flatten().collect()
+    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), arrangements(), windows(), attention()]
+        .into_iter()
+        .flatten()
+        .collect()
 }
 
 fn elementwise() -> Vec<Case> {
@@ -164,6 +167,31 @@ fn indexing() -> Vec<Case> {
         "assign_mask" |x| x[0].clone().assign(x[0].gt(0.1)?, x[1].sum_all()?); "assign_part_rows" |x| x[0].contiguous()?.assign(s![[1, -1], 1..], x[1].slice(0, 1..)?.slice(1, 1..)?);
         "assign_masked_rows" |x| x[0].contiguous()?.assign([true, false, true, true], &x[1]);
         "assign_to_constant" |x| Tensor::zeros((4, 3), x[0].dtype(), &x[0])?.slice_assign(0, ..3, &x[1])?.mul(&x[0]);
+    });
+    all
+}
+
+fn arrangements() -> Vec<Case> {
+    let mut all = cases! { &[&[4, 3]], false;
+        "pad_reflect" |x| x[0].pad_mode(&[(2, 3), (1, 0)], PadMode::Reflect); "pad_replicate" |x| x[0].pad_mode(&[(0, 2), (3, 1)], PadMode::Replicate);
+        "pad_circular" |x| x[0].pad_mode(&[(4, 1), (0, 2)], PadMode::Circular); "pad" |x| x[0].pad(&[(-1, 2), (1, -1)], 3.0);
+        "repeat" |x| x[0].repeat((2, 1, 2)); "repeat_interleave" |x| x[0].repeat_interleave(1, 2); "roll" |x| x[0].roll(0, -1);
+        "repeat_each" |x| x[0].repeat_each(0, &index(&x[0], &[2, 0, 1, 1], &[4])?); "rot90" |x| x[0].rot90(1, 0, 1); "diff" |x| x[0].diff(0, 2);
+        "tril" |x| x[0].tril(-1); "triu" |x| x[0].triu(1); "diag_embed" |x| x[0].diag_embed(1); "trace" |x| x[0].trace();
+        "cummax" |x| Ok(x[0].cummax(0)?.0); "cummin" |x| Ok(x[0].cummin(1)?.0); "take" |x| x[0].take(&index(&x[0], &[0, -1, 5, 5], &[2, 2])?);
+        "take_along" |x| x[0].take_along(0, &x[0].argsort(0, true)?); "masked_select" |x| x[0].masked_select(&x[0].gt(0.1)?);
+        "unique_slices" |x| Ok(x[0].unique_slices(0)?.0); "topk" |x| Ok(x[0].topk(2, 0, true)?.0); "movedim" |x| x[0].movedim(0, 1)?.mul(&x[0].t()?);
+    };
+    all.extend(cases! { &[&[4, 3], &[2, 3]], false;
+        "index_add" |x| x[0].index_add(0, &index(&x[0], &[2, 2], &[2])?, &x[1]); "kron" |x| x[0].kron(&x[1]); "outer" |x| x[0].at(1, 0)?.outer(&x[1].at(0, 0)?);
+        "cdist" |x| x[0].cdist(&x[1].add(5.5)?, 2.0); "cdist_1" |x| x[0].cdist(&x[1].add(5.5)?, 1.0); "cdist_inf" |x| x[0].cdist(&x[1].mul(1.37)?.add(5.5)?, f64::INFINITY);
+        "cdist_3" |x| x[0].cdist(&x[1].add(5.5)?, 3.0);
+    });
+    all.extend(cases! { &[&[2, 3, 3], &[3, 4], &[4, 3, 2]], false;
+        "einsum_diagonal" |x| Tensor::einsum("bii,ij->bj", &[&x[0], &x[1]]); "einsum_trace" |x| Tensor::einsum("bii->b", &[&x[0]]);
+        "einsum_dots" |x| Tensor::einsum("...ij,jk->...k", &[&x[0], &x[1]]); "einsum_sums" |x| Tensor::einsum("bij,jk", &[&x[0], &x[1]]);
+        "einsum_three" |x| Tensor::einsum("bij,jk,kil->bl", &[&x[0], &x[1], &x[2]]); "einsum_dots_both" |x| Tensor::einsum("...i,...i->...", &[&x[0], &x[0].at(0, 0)?]);
+        "einsum_self" |x| Tensor::einsum("bij,bji->b", &[&x[0], &x[0]]);
     });
     all
 }

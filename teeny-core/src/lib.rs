@@ -48,4 +48,4 @@ pub use reference::Reference;
 pub use scalar::Scalar;
 pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
-pub use tensor::{Ellipsis, IntoIndex, Nested, NewAxis, Operand, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation};
+pub use tensor::{Ellipsis, IntoIndex, Nested, NewAxis, Operand, PadMode, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation};

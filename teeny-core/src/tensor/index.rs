@@ -49,6 +49,60 @@ impl Tensor {
         rows.reshape(sizes)
     }
 
+    /// [`Tensor::gather`] whose positions may be negative (counted from the end), and where axes of size 1 of self and `index` broadcast, but for `axis`.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    ///
+    /// Equivalent: `torch.take_along_dim`, `numpy.take_along_axis`; `x.take_along(axis, &x.argsort(axis, false)?)` sorts.
+    #[track_caller]
+    pub fn take_along(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("take_along");
+        let axis = self.shape().axis(axis)?;
+        require_index(index)?;
+        let others = |x: &Tensor| x.shape().with_size(axis, 1);
+        let common = (index.ndim() == self.ndim()).then(|| others(self).broadcast(&others(index))).flatten();
+        let Some(common) = common else {
+            return Err(Error::shape(format!("{} and index {} do not broadcast on the axes other than {axis}", self.shape(), index.shape())));
+        };
+        let size = self.shape()[axis];
+        let places = super::part::from_front(index, size)?.expand(common.with_size(axis, index.shape()[axis]))?;
+        self.expand(common.with_size(axis, size))?.gather(axis as isize, &places)
+    }
+
+    /// The elements at the positions in `index` of self flattened; negative ones count from the end. The result has the shape of `index`.
+    ///
+    /// # Errors
+    /// If `index` is not of integers, or a position is outside.
+    ///
+    /// Equivalent: `torch.take`.
+    #[track_caller]
+    pub fn take(&self, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("take");
+        require_index(index)?;
+        self.reshape(-1)?.index(index)
+    }
+
+    /// A copy of self with slice i of `src` along `axis` added at position `index[i]`; positions may repeat. `src` broadcasts to the slices.
+    ///
+    /// # Errors
+    /// If `index` is not a vector of integers, a position is outside the axis, or `src` does not fit.
+    ///
+    /// Equivalent: `torch.index_add`.
+    #[track_caller]
+    pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("index_add");
+        let axis = self.shape().axis(axis)?;
+        require_index(index)?;
+        if index.ndim() != 1 {
+            return Err(Error::shape(format!("positions must be a vector, not {}", index.shape())));
+        }
+        let mut along = vec![1; self.ndim()];
+        along[axis] = index.numel();
+        let full = self.shape().with_size(axis, index.numel());
+        self.scatter_by(ScatterMode::Add, axis as isize, &index.reshape(along)?.expand(full)?, src)
+    }
+
     /// A copy of self with `x[index[i][j]][j] = src[i][j]` for axis 0 of 2, and so on; where positions repeat, the last in row-major order wins.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Joining, splitting, padding and repeating.
+//! Joining and splitting, triangles and grids.
 
 use super::{Tensor, lift, map};
 use crate::context::enter;
@@ -6,8 +6,7 @@ use crate::device::common;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::scalar::Scalar;
-use crate::shape::{IntoShape, Shape};
+use crate::shape::Shape;
 
 impl Tensor {
     /// The tensors one after another along `axis`; types are promoted, all other sizes must agree.
@@ -110,83 +109,6 @@ impl Tensor {
         }
         let size = self.shape()[self.shape().axis(axis)?].div_ceil(count);
         self.split(axis, size.max(1))
-    }
-
-    /// With `(before, after)` elements of `value` around each axis, one pair per axis, outermost first; missing leading pairs are (0, 0).
-    /// Negative widths cut elements off. Equivalent: `torch.nn.functional.pad`, whose pairs come in the opposite order.
-    ///
-    /// # Errors
-    /// If there are more pairs than axes, or more is cut off than there is.
-    #[track_caller]
-    pub fn pad(&self, widths: &[(isize, isize)], value: impl Into<Scalar>) -> Result<Tensor> {
-        let _op = enter("pad");
-        let Some(lead) = self.ndim().checked_sub(widths.len()) else {
-            return Err(Error::axis(format!("{} pairs of widths for {}", widths.len(), self.shape())));
-        };
-        let mut sizes = self.shape().to_vec();
-        let mut part = self.clone();
-        for (i, &(before, after)) in widths.iter().enumerate() {
-            let (axis, n) = (lead + i, self.shape()[lead + i]);
-            let (cut_before, cut_after) = ((-before).max(0) as usize, (-after).max(0) as usize);
-            if cut_before + cut_after > n {
-                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape())));
-            }
-            part = part.slice(axis as isize, cut_before..n - cut_after)?;
-            sizes[axis] = part.shape()[axis] + before.max(0) as usize + after.max(0) as usize;
-        }
-        let frame = Tensor::full(sizes, value, self.dtype(), self)?;
-        let inside = |frame: &Tensor| {
-            widths.iter().enumerate().try_fold(frame.clone(), |x, (i, &(before, _))| {
-                let start = before.max(0) as usize;
-                x.slice((lead + i) as isize, start..start + part.shape()[lead + i])
-            })
-        };
-        frame.assign_view(inside, &part)
-    }
-
-    /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes. Equivalent: `x.repeat`.
-    #[track_caller]
-    pub fn repeat(&self, counts: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("repeat");
-        let counts = counts.shape()?;
-        let Some(lead) = counts.ndim().checked_sub(self.ndim()) else {
-            return Err(Error::shape(format!("{} counts for the {} axes of {}", counts.ndim(), self.ndim(), self.shape())));
-        };
-        // Axis by axis as cat of itself would: stretch a new axis in front of it, then join the two.
-        let mut x = self.clone();
-        for _ in 0..lead {
-            x = x.unsqueeze(0)?;
-        }
-        for axis in 0..counts.ndim() {
-            let n = x.shape()[axis];
-            let stretched = x.shape().with_axis(axis, counts[axis])?;
-            let joined = x.shape().with_size(axis, n * counts[axis]);
-            x = x.unsqueeze(axis as isize)?.expand(stretched)?.reshape(joined)?;
-        }
-        Ok(x)
-    }
-
-    /// Every element repeated `count` times in place along `axis`. Equivalent: `torch.repeat_interleave`.
-    #[track_caller]
-    pub fn repeat_interleave(&self, axis: isize, count: usize) -> Result<Tensor> {
-        let _op = enter("repeat_interleave");
-        let axis = self.shape().axis(axis)?;
-        let stretched = self.shape().with_axis(axis + 1, count)?;
-        let joined = self.shape().with_size(axis, self.shape()[axis] * count);
-        self.unsqueeze(axis as isize + 1)?.expand(stretched)?.reshape(joined)
-    }
-
-    /// Shifted by `shift` places along `axis`, what leaves at one end entering at the other. Equivalent: `torch.roll`.
-    #[track_caller]
-    pub fn roll(&self, axis: isize, shift: isize) -> Result<Tensor> {
-        let _op = enter("roll");
-        let axis = self.shape().axis(axis)?;
-        let n = self.shape()[axis];
-        if n == 0 {
-            return Ok(self.clone());
-        }
-        let cut = n - shift.rem_euclid(n as isize) as usize;
-        Tensor::cat(&[&self.slice(axis as isize, cut..n)?, &self.slice(axis as isize, 0..cut)?], axis as isize)
     }
 
     /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent: `torch.tril`.

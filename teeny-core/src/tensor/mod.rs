@@ -1,10 +1,12 @@
 //! [`Tensor`]: a view over storage on a device.
 //!
-//! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing), `math`, `reduce`, `linalg`, `index`, `sort`, `join`,
-//! `fused`, `attention`, `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
+//! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing), `math`, `reduce`, `linalg`, `index`, `sort`, `count`, `join`,
+//! `pad`, `arrange`, `matrix`, `fused`, `attention`, `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
 //! device of several operands, and running a kernel.
 
+mod arrange;
 mod attention;
+mod count;
 mod create;
 mod einsum;
 mod fused;
@@ -13,9 +15,11 @@ mod index;
 mod join;
 mod linalg;
 mod math;
+mod matrix;
 mod nested;
 mod norm;
 mod ops;
+mod pad;
 mod part;
 mod reduce;
 mod sort;
@@ -29,6 +33,7 @@ pub(crate) use fused::conv_shape;
 pub use fused::{map, map_n, map_sum};
 pub use math::Operand;
 pub use nested::Nested;
+pub use pad::PadMode;
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use view::SliceRange;
 

@@ -228,17 +228,9 @@ impl Item {
 
     /// Positions in `0..size`, or outside it where the user's are.
     fn positions(&self) -> Result<Tensor> {
-        let size = index_end(self.size);
         match &self.places {
             Places::Mask(mask) => mask.true_positions(),
-            Places::Positions(x) if !x.dtype().is_signed_int() => Ok(x.clone()),
-            Places::Positions(x) => match size {
-                Ok(size) if x.dtype() != DType::I64 => map([&x.cast(DType::I32)?], |[i]| i.lt(0).and(i.ge(-size)).select(i + size, i)),
-                _ => {
-                    let size = self.size as i64;
-                    map([&x.cast(DType::I64)?], |[i]| i.lt(0).and(i.ge(-size)).select(i + size, i))
-                }
-            },
+            Places::Positions(x) => from_front(x, self.size),
         }
     }
 
@@ -320,14 +312,15 @@ impl Advanced {
         }
         broadcast_shape(&parts.iter().collect::<Vec<_>>()).map_err(|error| error.fact("the integers and masks of an index broadcast together"))?;
         // One number for all; a position outside its own axis must not become a legal one of another, so it makes the number -1.
-        let legal = |x: &Tensor, size: i64| {
-            let x = if x.dtype() == DType::U64 { x.minimum(i64::MAX)? } else { x.clone() };
-            map([&x.cast(DType::I64)?], |[i]| i.ge(0).and(i.lt(size)).select(i, i.like(-1)))
+        let legal = |x: &Tensor, size: usize| {
+            let x = if x.dtype() == DType::U64 { x.minimum(i64::MAX)? } else { x.clone() }.cast(DType::I64)?;
+            let inside = x.lt(size as i64)?;
+            map([&x, &inside], |[i, inside]| inside.select(i, i.like(-1)))
         };
-        let start = legal(first, self.items[0].size as i64)?;
+        let start = legal(first, self.items[0].size)?;
         rest.iter().zip(&self.items[1..]).try_fold(start, |sum, (x, item)| {
-            let size = item.size as i64;
-            map([&sum, &legal(x, size)?], |[sum, i]| sum.ge(0).and(i.ge(0)).select(sum * size + i, i.like(-1)))
+            let scaled = sum.mul(item.size as i64)?;
+            map([&sum, &scaled, &legal(x, item.size)?], |[sum, scaled, i]| sum.ge(0).and(i.ge(0)).select(scaled + i, i.like(-1)))
         })
     }
 
@@ -345,6 +338,17 @@ impl Advanced {
             other => other,
         }
     }
+}
+
+/// Positions along an axis of `size` with negative ones counted from its end; those outside stay outside.
+pub(super) fn from_front(positions: &Tensor, size: usize) -> Result<Tensor> {
+    if !positions.dtype().is_signed_int() {
+        return Ok(positions.clone());
+    }
+    // Small types cannot hold the size of every axis. The size is data of a launch, so that no new one compiles anything.
+    let x = positions.cast(if positions.dtype() == DType::I64 || index_end(size).is_err() { DType::I64 } else { DType::I32 })?;
+    let raised = x.add(size as i64)?;
+    map([&x, &raised], |[x, raised]| x.lt(0).and(raised.ge(0)).select(raised, x))
 }
 
 /// `value` in the shape of the part it is assigned to; axes of size 1 too many in front fall away, as in NumPy.

@@ -213,6 +213,35 @@ impl Tensor {
         self.scan(ScanOp::Prod, axis)
     }
 
+    /// The largest element so far along `axis`, and its position (`I32`): of equal ones the latest. From the first NaN on, NaN.
+    ///
+    /// Equivalent: `torch.cummax`.
+    #[track_caller]
+    pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+        let _op = enter("cummax");
+        self.running(axis, |a, b| a.maximum(b))
+    }
+
+    /// The smallest element so far along `axis`, and its position, as in [`Tensor::cummax`].
+    #[track_caller]
+    pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+        let _op = enter("cummin");
+        self.running(axis, |a, b| a.minimum(b))
+    }
+
+    fn running(&self, axis: isize, best: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<(Tensor, Tensor)> {
+        let axis = self.shape().axis(axis)?;
+        let n = super::index_end(self.shape()[axis])?;
+        let mut along = vec![1; self.ndim()];
+        along[axis] = self.shape()[axis];
+        let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
+        let extreme = doubled(self, axis, best)?;
+        // The latest element that equals the extreme so far is where it comes from.
+        let record = map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).select(p, p.like(0)))?;
+        let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
+        Ok((self.gather(axis as isize, &positions)?, positions))
+    }
+
     fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
         let axis = self.shape().axis(axis)?;
         let x = self.cast(self.dtype().sum_type())?;
@@ -245,6 +274,19 @@ impl Tensor {
         };
         Ok(self.result(storage, shape, op.output(dtype)))
     }
+}
+
+/// `best` of all elements so far along `axis`, an associative choice: after k rounds of the last 2^k.
+fn doubled(x: &Tensor, axis: usize, best: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    let (n, a) = (x.shape()[axis], axis as isize);
+    let mut y = x.clone();
+    let mut step = 1;
+    while step < n {
+        let rest = best(&y.slice(a, step..)?, &y.slice(a, ..n - step)?)?;
+        y = Tensor::cat(&[&y.slice(a, ..step)?, &rest], a)?;
+        step *= 2;
+    }
+    Ok(y)
 }
 
 /// The kernel that casts to one of the types reductions accumulate in.

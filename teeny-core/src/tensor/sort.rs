@@ -76,46 +76,4 @@ impl Tensor {
         let count = flags.sum_all()?.item::<i64>()?;
         flags.cast(DType::U8)?.argsort(0, true)?.slice(0, 0..count)
     }
-
-    /// The different elements in ascending order, for each element of self (flattened) its place among them, and how often each occurs (`I32`).
-    /// NaN is different from itself. Waits for the device.
-    ///
-    /// Equivalent: `torch.unique(x, return_inverse=True, return_counts=True)`.
-    #[track_caller]
-    pub fn unique(&self) -> Result<(Tensor, Tensor, Tensor)> {
-        let _op = enter("unique");
-        let flat = self.reshape(-1)?;
-        let n = flat.numel();
-        let (sorted, order) = flat.sort(0, false)?;
-        if n == 0 {
-            return Ok((sorted, order.clone(), order));
-        }
-        let first = Tensor::ones(1, DType::Bool, self)?;
-        let starts = Tensor::cat(&[&first, &sorted.slice(0, 1..)?.ne(&sorted.slice(0, ..-1)?)?], 0)?; // (n), true where a new value begins
-        let places = starts.true_positions()?; // (u)
-        let values = sorted.index_select(0, &places)?;
-        let rank = starts.cast(DType::I32)?.cumsum(0)?.sub(1)?.cast(DType::I32)?; // (n)
-        let inverse = rank.zeros_like()?.scatter(0, &order, &rank)?;
-        let end = Tensor::new([index_end(n)?], self)?;
-        let counts = Tensor::cat(&[&places.slice(0, 1..)?, &end], 0)?.sub(&places)?;
-        Ok((values, inverse.reshape(self.shape())?, counts))
-    }
-
-    /// The positions (`I32`) where `values` (any shape) would be inserted into self, an ascending vector, to keep it ascending:
-    /// before equal elements, or after them if `right`.
-    ///
-    /// # Errors
-    /// If self is not a vector.
-    ///
-    /// Equivalent: `torch.searchsorted`.
-    #[track_caller]
-    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
-        let _op = enter("searchsorted");
-        if self.ndim() != 1 {
-            return Err(Error::shape(format!("needs an ascending vector, not {}", self.shape())));
-        }
-        let values = values.unsqueeze(-1)?;
-        let before = if right { self.le(&values)? } else { self.lt(&values)? };
-        before.sum(-1)?.cast(DType::I32)
-    }
 }
