@@ -3,7 +3,7 @@
 //! ```text
 //! device("auto")   which engine                    device
 //! Store            parameters by name              store     init draws their first values
-//! Module           forward: Linear, Conv2d, ..     module linear conv dropout embedding norm/
+//! Module           forward: Linear, Conv2d, ..     module linear conv dropout embedding norm/ recurrent/
 //! Gpt              whole transformers              transformer/  attention/: heads, rotary positions, a cache
 //! cross_entropy    what to make small              loss/
 //! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
@@ -29,6 +29,7 @@ pub mod loss;
 mod module;
 mod norm;
 pub mod optim;
+mod recurrent;
 mod schedule;
 pub mod state;
 mod store;
@@ -46,6 +47,7 @@ pub use init::Init;
 pub use linear::Linear;
 pub use module::{Activation, Flatten, Module, Sequential};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, NormOptions, RmsNorm};
+pub use recurrent::{Gru, GruCell, Lstm, LstmCell, RecurrentOptions, Rnn, RnnCell};
 pub use schedule::{Plateau, Schedule};
 pub use store::{Param, Path, Store};
 pub use transformer::{Gpt, GptConfig, TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};

@@ -81,5 +81,43 @@ def norms():
     write(__file__, "norms", {"cases": cases})
 
 
+def recurrent():
+    """recurrent.json: the loss is weighted(y) + weighted(h) + weighted(c)."""
+    cases = []
+
+    def stack(kind, module, start, **shown):
+        module = fill(module.double())
+        options = {"layers": module.num_layers, "bias": module.bias, "batch_first": module.batch_first, "bidirectional": module.bidirectional}
+        x = ramp(2, 3, module.input_size, dtype=F64)  # (B, T, C) or (T, B, C)
+        batch = x.shape[0 if module.batch_first else 1]
+        count = 2 if kind == "lstm" else 1
+        states = [ramp(module.num_layers * (1 + module.bidirectional), batch, module.hidden_size, dtype=F64, step=0.59 + 0.2 * i) / 3 for i in range(count)]
+        leaves = [v.clone().requires_grad_() for v in [x] + (states if start else [])]
+        given = (tuple(leaves[1:]) if count == 2 else leaves[1]) if start else None
+        y, last = module(leaves[0], given)
+        last = last if count == 2 else (last,)
+        sum(weighted(v) for v in (y, *last)).backward()
+        cases.append({"kind": kind, **options, **shown, "inputs": module.input_size, "hidden": module.hidden_size, "x": tensor(x),
+                      "start": [tensor(v) for v in states] if start else None, "state": state(module), "y": tensor(y), "last": [tensor(v) for v in last],
+                      "grad_x": numbers(leaves[0].grad), "grad_start": [numbers(v.grad) for v in leaves[1:]],
+                      "grads": {name: numbers(p.grad) for name, p in module.named_parameters()}})
+
+    for kind, make in (("rnn", nn.RNN), ("gru", nn.GRU), ("lstm", nn.LSTM)):
+        stack(kind, make(2, 3, batch_first=True), False)
+        stack(kind, make(2, 2, batch_first=False, bias=False), True)
+        stack(kind, make(2, 2, num_layers=2, bidirectional=True, batch_first=True), True)
+    stack("rnn", nn.RNN(2, 3, nonlinearity="relu", batch_first=True, bidirectional=True), True, relu=True)
+    cells = []
+    for kind, module in (("rnn", nn.RNNCell(2, 3)), ("relu", nn.RNNCell(2, 3, nonlinearity="relu")), ("gru", nn.GRUCell(2, 3)), ("lstm", nn.LSTMCell(2, 3))):
+        module = fill(module.double())
+        x, h, c = ramp(2, 2, dtype=F64), ramp(2, 3, dtype=F64, step=0.59), ramp(2, 3, dtype=F64, step=0.79)
+        result = module(x, (h, c)) if kind == "lstm" else (module(x, h),)
+        sum(weighted(v) for v in result).backward()
+        cells.append({"kind": kind, "x": tensor(x), "h": tensor(h), "c": tensor(c), "state": state(module), "result": [tensor(v) for v in result],
+                      "grads": {name: numbers(p.grad) for name, p in module.named_parameters()}})
+    write(__file__, "recurrent", {"cases": cases, "cells": cells})
+
+
 if __name__ == "__main__":
     norms()
+    recurrent()

@@ -1,0 +1,106 @@
+//! One step of a recurrent network, for loops of one's own.
+
+use super::layers::Params;
+use super::{Kind, State, run};
+use crate::store::Path;
+use teeny_core::context::enter;
+use teeny_core::{Error, Result, Tensor};
+
+#[derive(Clone, Debug)]
+struct Cell {
+    kind: Kind,
+    inputs: usize,
+    hidden: usize,
+    params: Params,
+}
+
+impl Cell {
+    fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize) -> Result<Cell> {
+        if hidden == 0 {
+            return Err(Error::value("there must be at least one hidden value").named(kind.op()));
+        }
+        Ok(Cell { kind, inputs, hidden, params: Params::new(path, "", kind.gates(), inputs, hidden, true)? })
+    }
+
+    fn step(&self, x: &Tensor, h: &Tensor, c: Option<&Tensor>) -> Result<State> {
+        if x.ndim() != 2 || x.shape()[1] != self.inputs {
+            return Err(Error::shape(format!("the input must be (B, {}), not {}", self.inputs, x.shape())));
+        }
+        if let Some(bad) = [Some(h), c].into_iter().flatten().find(|s| s.shape()[..] != [x.shape()[0], self.hidden]) {
+            return Err(Error::shape(format!("a state must be ({}, {}), not {}", x.shape()[0], self.hidden, bad.shape())));
+        }
+        Ok(run(self.kind, false, &x.unsqueeze(0)?, &self.params.values(), Some((h.clone(), c.cloned())))?.1)
+    }
+}
+
+macro_rules! cell {
+    ($(#[$doc:meta])* $name:ident $kind:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name(Cell);
+
+        impl $name {
+            /// A cell at `path` with PyTorch's first values: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+            ///
+            /// # Errors
+            /// If the names are taken or `hidden` is 0.
+            pub fn new(path: &Path, inputs: usize, hidden: usize) -> Result<$name> {
+                Ok($name(Cell::new(Kind::$kind, path, inputs, hidden)?))
+            }
+        }
+    };
+}
+
+macro_rules! step_of_h {
+    ($name:ident) => {
+        impl $name {
+            /// The state after x (B, C), from the state `h` (B, H).
+            ///
+            /// # Errors
+            /// If a shape does not fit.
+            #[track_caller]
+            pub fn step(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
+                let _op = enter(self.0.kind.op());
+                Ok(self.0.step(x, h, None)?.0)
+            }
+        }
+    };
+}
+
+cell! {
+    /// One step of [`super::Rnn`]. Equivalent: `torch.nn.RNNCell`.
+    RnnCell Tanh
+}
+step_of_h!(RnnCell);
+
+impl RnnCell {
+    /// The same cell with ReLU for tanh.
+    pub fn relu(mut self) -> RnnCell {
+        self.0.kind = Kind::Relu;
+        self
+    }
+}
+
+cell! {
+    /// One step of [`super::Gru`]. Equivalent: `torch.nn.GRUCell`.
+    GruCell Gru
+}
+step_of_h!(GruCell);
+
+cell! {
+    /// One step of [`super::Lstm`]. Equivalent: `torch.nn.LSTMCell`.
+    LstmCell Lstm
+}
+
+impl LstmCell {
+    /// The state and the cell after x (B, C), from the state `h` and the cell `c`, all (B, H).
+    ///
+    /// # Errors
+    /// If a shape does not fit.
+    #[track_caller]
+    pub fn step(&self, x: &Tensor, h: &Tensor, c: &Tensor) -> Result<(Tensor, Tensor)> {
+        let _op = enter("lstm");
+        let (h, c) = self.0.step(x, h, Some(c))?;
+        Ok((h, c.ok_or_else(|| Error::internal("an lstm without a cell"))?))
+    }
+}

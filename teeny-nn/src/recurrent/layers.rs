@@ -1,0 +1,260 @@
+//! Stacks of recurrent layers.
+
+use super::{Kind, State, Weights, run};
+use crate::dropout::Dropout;
+use crate::init::Init;
+use crate::module::Module;
+use crate::store::{Param, Path};
+use teeny_core::context::enter;
+use teeny_core::{Error, Result, Tensor};
+
+/// What [`Rnn`], [`Gru`] and [`Lstm`] can be told.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecurrentOptions {
+    /// How many layers lie on one another, each fed the states of the one below.
+    pub layers: usize,
+    /// Whether there are biases.
+    pub bias: bool,
+    /// Whether x is (B, T, C), as everywhere in this library, or (T, B, C), which PyTorch has by default.
+    pub batch_first: bool,
+    /// The probability of dropping a value between layers.
+    pub dropout: f64,
+    /// Whether there are two networks a layer, one of which reads backwards; their states lie side by side.
+    pub bidirectional: bool,
+}
+
+impl Default for RecurrentOptions {
+    /// One layer with biases in one direction on (B, T, C).
+    fn default() -> RecurrentOptions {
+        RecurrentOptions { layers: 1, bias: true, batch_first: true, dropout: 0.0, bidirectional: false }
+    }
+}
+
+/// The parameters of one layer in one direction.
+#[derive(Clone, Debug)]
+pub(super) struct Params {
+    w_ih: Param,
+    w_hh: Param,
+    bias: Option<(Param, Param)>,
+}
+
+impl Params {
+    /// Those whose names end in `suffix`, uniform within `1 / sqrt(hidden)` as PyTorch's.
+    pub fn new(path: &Path, suffix: &str, gates: usize, inputs: usize, hidden: usize, bias: bool) -> Result<Params> {
+        let init = Init::torch_bias(hidden);
+        let param = |name: &str, sizes: &[usize]| path.param(&format!("{name}{suffix}"), sizes, init);
+        let w_ih = param("weight_ih", &[gates * hidden, inputs])?; // (G, C)
+        let w_hh = param("weight_hh", &[gates * hidden, hidden])?; // (G, H)
+        let bias = if bias { Some((param("bias_ih", &[gates * hidden])?, param("bias_hh", &[gates * hidden])?)) } else { None }; // (G), (G)
+        Ok(Params { w_ih, w_hh, bias })
+    }
+
+    pub fn values(&self) -> Weights {
+        Weights { w_ih: self.w_ih.value(), w_hh: self.w_hh.value(), bias: self.bias.as_ref().map(|(a, b)| (a.value(), b.value())) }
+    }
+}
+
+/// Layers of one kind.
+#[derive(Clone, Debug)]
+struct Stack {
+    kind: Kind,
+    inputs: usize,
+    hidden: usize,
+    /// Layer by layer, within a layer forwards before backwards.
+    params: Vec<Params>,
+    dropout: Dropout,
+    options: RecurrentOptions,
+}
+
+impl Stack {
+    fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<Stack> {
+        if options.layers == 0 || hidden == 0 {
+            return Err(Error::value(format!("{} layers of {hidden} hidden values: both must be at least 1", options.layers)).named(kind.op()));
+        }
+        let directions = 1 + options.bidirectional as usize;
+        let mut params = Vec::new();
+        for layer in 0..options.layers {
+            let inputs = if layer == 0 { inputs } else { hidden * directions };
+            for suffix in ["", "_reverse"].iter().take(directions) {
+                params.push(Params::new(path, &format!("_l{layer}{suffix}"), kind.gates(), inputs, hidden, options.bias)?);
+            }
+        }
+        Ok(Stack { kind, inputs, hidden, params, dropout: Dropout::new(path, options.dropout)?, options })
+    }
+
+    /// x (B, T, C) and the first states (layers directions, B, H) → (B, T, directions H) and the last states.
+    fn forward(&self, x: &Tensor, start: Option<(&Tensor, Option<&Tensor>)>) -> Result<(Tensor, State)> {
+        if x.ndim() != 3 || x.shape()[2] != self.inputs {
+            let order = if self.options.batch_first { "(B, T" } else { "(T, B" };
+            let error = Error::shape(format!("the input must be {order}, {}), not {}", self.inputs, x.shape()));
+            return Err(if x.ndim() == 2 { error.hint("x.unsqueeze(0)? is a batch of one") } else { error });
+        }
+        let mut x = if self.options.batch_first { x.transpose(0, 1)? } else { x.clone() }; // (T, B, C)
+        let batch = x.shape()[1];
+        let wanted = [self.params.len(), batch, self.hidden];
+        if let Some(bad) = start.iter().flat_map(|(h, c)| [Some(*h), *c]).flatten().find(|s| s.shape()[..] != wanted) {
+            return Err(Error::shape(format!("a first state must be (layers directions, B, H) = {wanted:?}, not {}", bad.shape())));
+        }
+        let directions = 1 + self.options.bidirectional as usize;
+        let mut last: Vec<State> = Vec::new();
+        for (layer, params) in self.params.chunks(directions).enumerate() {
+            if layer > 0 {
+                x = self.dropout.forward(&x)?; // (T, B, directions H)
+            }
+            let mut ways = Vec::new();
+            for (backwards, params) in [false, true].into_iter().zip(params) {
+                let i = last.len() as isize;
+                let state = start.map(|(h, c)| Ok((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?))).transpose()?; // (B, H) each
+                let (y, state) = run(self.kind, backwards, &x, &params.values(), state)?; // (T, B, H)
+                ways.push(y);
+                last.push(state);
+            }
+            x = match &ways[..] {
+                [y] => y.clone(),
+                all => Tensor::cat(&all.iter().collect::<Vec<_>>(), -1)?, // (T, B, 2H)
+            };
+        }
+        let h = Tensor::stack(&last.iter().map(|(h, _)| h).collect::<Vec<_>>(), 0)?; // (layers directions, B, H)
+        let cells: Vec<&Tensor> = last.iter().filter_map(|(_, c)| c.as_ref()).collect();
+        let c = if cells.is_empty() { None } else { Some(Tensor::stack(&cells, 0)?) }; // (layers directions, B, H)
+        Ok((if self.options.batch_first { x.transpose(0, 1)? } else { x }, (h, c)))
+    }
+
+    fn describe(&self, name: &str) -> String {
+        format!("{name}({} -> {})", self.inputs, self.hidden)
+    }
+}
+
+macro_rules! layer {
+    ($(#[$doc:meta])* $name:ident $kind:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name(Stack);
+
+        impl $name {
+            /// One layer at `path` with PyTorch's first values.
+            ///
+            /// # Errors
+            /// If the names are taken or `hidden` is 0.
+            pub fn new(path: &Path, inputs: usize, hidden: usize) -> Result<$name> {
+                $name::with_options(path, inputs, hidden, RecurrentOptions::default())
+            }
+
+            /// Layers with options of your choice.
+            ///
+            /// # Errors
+            /// If the names are taken, there are no layers or hidden values, or dropout is no probability.
+            pub fn with_options(path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<$name> {
+                Ok($name(Stack::new(Kind::$kind, path, inputs, hidden, options)?))
+            }
+        }
+
+        impl Module for $name {
+            /// The states of the last layer after every step, starting from zeros.
+            #[track_caller]
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _op = enter(self.0.kind.op());
+                Ok(self.0.forward(x, None)?.0)
+            }
+
+            fn describe(&self) -> String {
+                self.0.describe(stringify!($name))
+            }
+        }
+    };
+}
+
+macro_rules! forward_with_h {
+    ($name:ident) => {
+        impl $name {
+            /// The states of the last layer after every step (B, T, directions H), and those of all layers after the last step
+            /// (layers directions, B, H), starting from `h` of the latter shape or from zeros.
+            ///
+            /// # Errors
+            /// If a shape does not fit.
+            #[track_caller]
+            pub fn forward_with(&self, x: &Tensor, h: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
+                let _op = enter(self.0.kind.op());
+                let (y, (h, _)) = self.0.forward(x, h.map(|h| (h, None)))?;
+                Ok((y, h))
+            }
+        }
+    };
+}
+
+layer! {
+    /// Elman's recurrent network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`.
+    ///
+    /// Shapes: x (B, T, C) → (B, T, directions H). Parameters of layer k: `weight_ih_lk` (H, C), `weight_hh_lk` (H, H), `bias_ih_lk`, `bias_hh_lk` (H),
+    /// and the same with `_reverse` for the second direction, as PyTorch's.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{DType, Tensor};
+    /// use teeny_nn::{Rnn, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let store = Store::new(&device("cpu")?);
+    /// let rnn = Rnn::new(&store.at("rnn"), 10, 20)?;
+    /// let x = Tensor::randn((2, 5, 10), DType::F32, store.device())?; // (2, 5, 10)
+    /// let (y, h) = rnn.forward_with(&x, None)?; // (2, 5, 20), (1, 2, 20)
+    /// assert_eq!(y.at(1, -1)?.to_vec::<f32>()?, h.at(0, 0)?.to_vec::<f32>()?);
+    /// # Ok(()) }
+    /// ```
+    /// Source: Elman 1990. Equivalent: `torch.nn.RNN`.
+    Rnn Tanh
+}
+forward_with_h!(Rnn);
+
+impl Rnn {
+    /// The same layers with ReLU for tanh.
+    pub fn relu(mut self) -> Rnn {
+        self.0.kind = Kind::Relu;
+        self
+    }
+}
+
+layer! {
+    /// Gated recurrent units: `h' = (1 - z) n + z h` with `r = σ(x_r + h_r)`, `z = σ(x_z + h_z)`, `n = tanh(x_n + r h_n)`.
+    ///
+    /// Shapes and names as [`Rnn`] with 3H for H in the parameters: r, z, n in this order.
+    ///
+    /// Source: Cho et al. 2014, arXiv:1406.1078. Equivalent: `torch.nn.GRU`.
+    Gru Gru
+}
+forward_with_h!(Gru);
+
+layer! {
+    /// Long short-term memory: `c' = σ(f) c + σ(i) tanh(g)`, `h' = σ(o) tanh(c')`.
+    ///
+    /// Shapes and names as [`Rnn`] with 4H for H in the parameters: i, f, g, o in this order.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::{DType, Tensor};
+    /// use teeny_nn::{Lstm, RecurrentOptions, Store, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let store = Store::new(&device("cpu")?);
+    /// let options = RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() };
+    /// let lstm = Lstm::with_options(&store.at("lstm"), 10, 20, options)?;
+    /// let x = Tensor::randn((2, 5, 10), DType::F32, store.device())?; // (2, 5, 10)
+    /// let (y, state) = lstm.forward_with(&x, None)?; // (2, 5, 40), twice (4, 2, 20)
+    /// let (y, _) = lstm.forward_with(&x, Some((&state.0, &state.1)))?; // (2, 5, 40), going on from there
+    /// # let _ = y; Ok(()) }
+    /// ```
+    /// Source: Hochreiter & Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000. Equivalent: `torch.nn.LSTM`.
+    Lstm Lstm
+}
+
+impl Lstm {
+    /// The states of the last layer after every step (B, T, directions H), and (h, c) of all layers after the last step, each
+    /// (layers directions, B, H), starting from `state` in the latter shapes or from zeros.
+    ///
+    /// # Errors
+    /// If a shape does not fit.
+    #[track_caller]
+    pub fn forward_with(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, (Tensor, Tensor))> {
+        let _op = enter("lstm");
+        let (y, (h, c)) = self.0.forward(x, state.map(|(h, c)| (h, Some(c))))?;
+        Ok((y, (h, c.ok_or_else(|| Error::internal("an lstm without cells"))?)))
+    }
+}

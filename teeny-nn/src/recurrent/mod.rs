@@ -1,0 +1,148 @@
+//! Recurrent layers: a state that goes along a sequence.
+//!
+//! ```text
+//! Rnn Gru Lstm               stacks of layers, one or two directions    layers
+//! RnnCell GruCell LstmCell   one step                                   cells
+//!   └─ run                   one layer in one direction: the input's products for all steps are one matmul, then
+//!      elman gru lstm        the steps, forward and back through time: each one operation with a gradient of its own
+//! ```
+//!
+//! Recording a step at a time would add the recurrent weight's gradient once per step, a tensor as large as the weight; by hand the gradients of
+//! all steps lie in one tensor and the weight's gradient is one matmul. Shapes: B sequences of T steps, C inputs, H hidden values; G is H times
+//! the number of gates. Parameters are named and laid out as PyTorch's.
+
+mod cells;
+mod elman;
+mod gru;
+mod layers;
+mod lstm;
+
+pub use cells::{GruCell, LstmCell, RnnCell};
+pub use layers::{Gru, Lstm, RecurrentOptions, Rnn};
+
+use teeny_autograd::apply;
+use teeny_core::{DType, Error, Kernel, Result, Tensor};
+
+/// What happens in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tanh,
+    Relu,
+    Gru,
+    Lstm,
+}
+
+impl Kind {
+    /// How many times H a row of gates is long.
+    fn gates(self) -> usize {
+        match self {
+            Kind::Tanh | Kind::Relu => 1,
+            Kind::Gru => 3,
+            Kind::Lstm => 4,
+        }
+    }
+
+    fn op(self) -> &'static str {
+        match self {
+            Kind::Tanh | Kind::Relu => "rnn",
+            Kind::Gru => "gru",
+            Kind::Lstm => "lstm",
+        }
+    }
+}
+
+/// The parameters of one layer in one direction: `ih` is what x meets, `hh` what the state meets.
+struct Weights {
+    w_ih: Tensor,
+    w_hh: Tensor,
+    bias: Option<(Tensor, Tensor)>,
+}
+
+/// A state: h (B, H), and c (B, H) for an LSTM.
+type State = (Tensor, Option<Tensor>);
+
+/// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the last one. `state` is where it starts, zeros if none.
+fn run(kind: Kind, backwards: bool, x: &Tensor, weights: &Weights, state: Option<State>) -> Result<(Tensor, State)> {
+    let &[steps, batch, inputs] = &x.shape()[..] else { return Err(Error::internal(format!("x is {}, not (T, B, C)", x.shape()))) };
+    if steps == 0 {
+        return Err(Error::shape("a sequence must have at least one step"));
+    }
+    let dtype = x.dtype().promote(weights.w_ih.dtype());
+    let hidden = weights.w_hh.shape()[1];
+    let rows = x.cast(dtype)?.reshape([steps * batch, inputs])?; // (T B, C)
+    let gates = kind.gates() * hidden;
+    let gx = rows.matmul(&weights.w_ih.cast(dtype)?.t()?)?.reshape([steps, batch, gates])?; // (T, B, G)
+    let w_hh = weights.w_hh.cast(dtype)?; // (G, H)
+    let zeros = |sizes: &[usize]| Tensor::zeros(sizes, dtype, x);
+    let (b_ih, b_hh) = match &weights.bias {
+        Some((a, b)) => (a.cast(dtype)?, b.cast(dtype)?), // (G), (G)
+        None => (zeros(&[gates])?, zeros(&[gates])?),
+    };
+    let (h, c) = match state {
+        Some((h, c)) => (h.cast(dtype)?, c.map(|c| c.cast(dtype)).transpose()?), // (B, H) both
+        None => (zeros(&[batch, hidden])?, None),
+    };
+    let last = if backwards { 0 } else { steps as isize - 1 };
+    Ok(match kind {
+        Kind::Tanh | Kind::Relu => {
+            let elman = elman::Elman { backwards, relu: kind == Kind::Relu };
+            let y = apply(elman, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h])?; // (T, B, H)
+            let h = y.at(0, last)?; // (B, H)
+            (y, (h, None))
+        }
+        Kind::Gru => {
+            let y = apply(gru::Steps { backwards }, &[&gx, &w_hh, &b_ih, &b_hh, &h])?; // (T, B, H)
+            let h = y.at(0, last)?; // (B, H)
+            (y, (h, None))
+        }
+        Kind::Lstm => {
+            let c = c.map_or_else(|| zeros(&[batch, hidden]), Ok)?; // (B, H)
+            let all = apply(lstm::Steps { backwards }, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h, &c])?; // (T + 1, B, H): the last is c
+            let y = all.slice(0, ..steps)?; // (T, B, H)
+            let (h, c) = (y.at(0, last)?, all.at(0, -1)?); // (B, H), (B, H)
+            (y, (h, Some(c)))
+        }
+    })
+}
+
+/// The steps in the order in which they are taken.
+fn order(steps: usize, backwards: bool) -> Vec<usize> {
+    if backwards { (0..steps).rev().collect() } else { (0..steps).collect() }
+}
+
+/// Step `t` of x (T, ..).
+fn at(x: &Tensor, t: usize) -> Result<Tensor> {
+    x.at(0, t as isize)
+}
+
+/// Gate `k` of a row of gates (B, G), each `hidden` wide.
+fn gate(x: &Tensor, k: usize, hidden: usize) -> Result<Tensor> {
+    x.slice(1, k * hidden..(k + 1) * hidden)
+}
+
+/// `all` (T, B, G) with gate `k` of step `t` replaced by `part` (B, H), in place.
+fn put(all: Tensor, t: usize, k: usize, part: &Tensor) -> Result<Tensor> {
+    let hidden = part.shape()[1];
+    all.assign_view(|all| gate(&at(all, t)?, k, hidden), part)
+}
+
+/// A kernel for a whole sequence, built once.
+fn kernel<const I: usize, const O: usize>(
+    dtype: DType,
+    body: impl for<'b> FnOnce([teeny_core::Expr<'b>; I]) -> [teeny_core::Expr<'b>; O],
+) -> Result<std::sync::Arc<Kernel>> {
+    Ok(std::sync::Arc::new(Kernel::build([dtype; I], [], |inputs, []| body(inputs))?))
+}
+
+/// What the states before each step contribute to the gradient of the recurrent weight: `Σ gᵀ h` over steps, with g the gradients of all rows of
+/// gates (T, B, G), y the states after each step (T, B, H) and h the state before the first. In the shape (G, H).
+fn weight_grad(g: &Tensor, y: &Tensor, h: &Tensor, backwards: bool) -> Result<Tensor> {
+    let steps = y.shape()[0];
+    let rows = |x: Tensor| x.reshape([-1, x.shape()[2] as isize]); // (T B, ..)
+    let (first, later, before) = match backwards {
+        false => (at(g, 0)?, g.slice(0, 1..)?, y.slice(0, ..steps - 1)?),
+        true => (at(g, steps - 1)?, g.slice(0, ..steps - 1)?, y.slice(0, 1..)?),
+    };
+    let start = first.t()?.matmul(h)?; // (G, H)
+    if steps == 1 { Ok(start) } else { rows(later)?.t()?.matmul(&rows(before)?)?.add(&start) }
+}
