@@ -1,0 +1,24 @@
+//! The BERT example from outside.
+
+mod common;
+
+use common::*;
+
+fn bert(args: &[&str]) -> std::process::Output {
+    command(env!("CARGO_BIN_EXE_bert"), args).output().unwrap()
+}
+
+#[test]
+fn a66_hidden_words_are_guessed_and_padding_changes_nothing() {
+    let text = succeed(bert(&["--device", "cpu"]));
+    assert!(number_after(&text, "masked accuracy ") > 90.0, "{text}");
+    assert!(number_after(&text, "by at most ") < 1e-6, "{text}");
+    // guessing blindly among 55 words costs ln 55
+    assert!((number_after(&text, "first loss ") - 55f64.ln()).abs() < 0.3, "{text}");
+}
+
+#[test]
+fn a66_an_option_that_makes_no_sense_is_refused() {
+    assert!(refuse(bert(&["--width", "0"])).contains("at least one is needed"));
+    assert!(refuse(bert(&["--width", "30"])).contains("30 numbers, 4 heads"));
+}
