@@ -1,9 +1,23 @@
-//! Text to tokens and back.
+//! Text to tokens and back, and the next token from a model's answer.
 //!
-//! [`Tokenizer`] is the trait; a token is a `u32`, its place in the vocabulary. [`DecodeStream`] prints tokens as a model makes them.
+//! ```text
+//! Tokenizer        text ↔ tokens      CharTokenizer, ByteTokenizer, Bpe; HuggingFace (feature `tokenizers`)
+//! DecodeStream     tokens → text      whole characters as tokens come
+//! Sampler          logits → tokens    greedy, or drawn: temperature, top-k, top-p, min-p
+//! ```
+//!
+//! A token is a `u32`, its place in the vocabulary; in tensors it is an `I32`, like every index.
 
+mod bpe;
+#[cfg(feature = "tokenizers")]
+mod hugging_face;
+mod sample;
 mod stream;
 mod tokenizer;
 
+pub use bpe::Bpe;
+#[cfg(feature = "tokenizers")]
+pub use hugging_face::HuggingFace;
+pub use sample::{Sampler, multinomial, repetition_penalty};
 pub use stream::DecodeStream;
 pub use tokenizer::{ByteTokenizer, CharTokenizer, Tokenizer};

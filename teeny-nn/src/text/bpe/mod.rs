@@ -1,0 +1,153 @@
+//! Byte-pair encoding: the tokenizer of GPT-2.
+//!
+//! ```text
+//! " lower" is cut out by words ─ bytes ␣ l o w e r ─ merges by rank: l o → lo, e r → er, lo w → low, ␣ low → ␣low ─ tokens ␣low er
+//! ```
+//!
+//! `words` cuts text, `train` finds merges, `files` keeps them; this file applies them. Sources: P. Gage 1994; Sennrich, Haddow & Birch 2016,
+//! arXiv:1508.07909; bytes instead of characters: Radford et al. 2019 (GPT-2).
+
+mod files;
+mod train;
+mod words;
+
+use super::tokenizer::{Tokenizer, no_such_token};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::ops::Range;
+use teeny_core::{Error, Result};
+
+/// Two neighbouring tokens.
+type Pair = (u32, u32);
+
+/// Byte-pair encoding over bytes: every text has its tokens, and decoding gives it back exactly.
+///
+/// # Example
+/// ```
+/// use teeny_nn::text::{Bpe, Tokenizer};
+/// # fn main() -> teeny_core::Result<()> {
+/// let text = "low lower lowest, new newer newest";
+/// let bpe = Bpe::train(text, 256 + 8)?;
+/// let tokens = bpe.encode("newest low")?;
+/// assert!(tokens.len() < "newest low".len());
+/// assert_eq!(bpe.decode(&tokens)?, "newest low");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Bpe {
+    /// The bytes of each token.
+    tokens: Vec<Vec<u8>>,
+    /// The token of each single byte.
+    bytes: [u32; 256],
+    /// What is merged, most urgent first.
+    merges: Vec<Pair>,
+    /// Place in `merges`, and the token that a pair becomes.
+    ranks: HashMap<Pair, (u32, u32)>,
+    /// Tokens that no text is encoded as.
+    specials: Vec<(u32, String)>,
+}
+
+impl Bpe {
+    /// The same tokenizer with `names` as further tokens that stand for themselves, such as `<|endoftext|>`. [`Tokenizer::encode`] never gives
+    /// them, so a text cannot pretend to contain them: ask [`Bpe::special`] for their number.
+    ///
+    /// # Errors
+    /// If a name is empty or taken.
+    pub fn with_specials(mut self, names: &[&str]) -> Result<Bpe> {
+        for name in names {
+            if name.is_empty() || self.special(name).is_some() {
+                return Err(Error::value(format!("{name:?} is empty or taken")).named("special token"));
+            }
+            self.specials.push((self.tokens.len() as u32, name.to_string()));
+            self.tokens.push(name.as_bytes().to_vec());
+        }
+        Ok(self)
+    }
+
+    /// The token of the special `name`, if there is one.
+    pub fn special(&self, name: &str) -> Option<u32> {
+        self.specials.iter().find(|(_, n)| n == name).map(|(token, _)| *token)
+    }
+
+    /// The bytes that `token` stands for.
+    pub fn bytes_of(&self, token: u32) -> Option<&[u8]> {
+        self.tokens.get(token as usize).map(Vec::as_slice)
+    }
+
+    /// The pairs of tokens that are merged, most urgent first.
+    pub fn merges(&self) -> &[(u32, u32)] {
+        &self.merges
+    }
+
+    /// Appends the tokens of one word to `out`: of all neighbours the pair of least rank is merged, the leftmost of several, until none has a
+    /// rank. A heap of candidates keeps this fast for words of any length.
+    fn encode_word(&self, word: &[u8], out: &mut Vec<u32>) {
+        const GONE: u32 = u32::MAX;
+        let mut tokens: Vec<u32> = word.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
+        let n = tokens.len();
+        // neighbours that are still there
+        let mut next: Vec<usize> = (1..=n).collect();
+        let mut before: Vec<usize> = (0..n).map(|i| i.wrapping_sub(1)).collect();
+        let mut candidates = BinaryHeap::new();
+        let candidate = |tokens: &[u32], i: usize, j: usize| Some(Reverse((self.ranks.get(&(tokens[i], *tokens.get(j)?))?.0, i)));
+        candidates.extend((0..n).filter_map(|i| candidate(&tokens, i, i + 1)));
+        while let Some(Reverse((rank, i))) = candidates.pop() {
+            let pair = self.merges[rank as usize];
+            let j = next[i];
+            // a merge nearby may have taken one of the two
+            if j >= n || (tokens[i], tokens[j]) != pair {
+                continue;
+            }
+            tokens[i] = self.ranks[&pair].1;
+            tokens[j] = GONE;
+            next[i] = next[j];
+            if next[i] < n {
+                before[next[i]] = i;
+            }
+            candidates.extend(candidate(&tokens, i, next[i]));
+            if before[i] < n {
+                candidates.extend(candidate(&tokens, before[i], i));
+            }
+        }
+        out.extend(tokens.into_iter().filter(|token| *token != GONE));
+    }
+}
+
+impl Tokenizer for Bpe {
+    fn vocab_size(&self) -> usize {
+        self.tokens.len()
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let mut out = Vec::with_capacity(text.len() / 3);
+        // texts repeat their words: where in `out` each was seen first
+        let mut seen: HashMap<&str, Range<usize>> = HashMap::new();
+        for word in words::words(text) {
+            if let Some(range) = seen.get(word) {
+                out.extend_from_within(range.clone());
+                continue;
+            }
+            let from = out.len();
+            self.encode_word(word.as_bytes(), &mut out);
+            seen.insert(word, from..out.len());
+        }
+        Ok(out)
+    }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String> {
+        let mut bytes = Vec::with_capacity(tokens.len() * 4);
+        for (i, &token) in tokens.iter().enumerate() {
+            bytes.extend_from_slice(self.bytes_of(token).ok_or_else(|| no_such_token(i, token, self.tokens.len()))?);
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+/// GPT-2's printable character for each byte: printable ones stand for themselves, the rest for U+0100 and up.
+fn alphabet() -> [char; 256] {
+    let mut others = (0x100..).filter_map(char::from_u32);
+    std::array::from_fn(|byte| match byte {
+        0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff => byte as u8 as char,
+        _ => others.next().expect("fewer than 256 are needed"),
+    })
+}
