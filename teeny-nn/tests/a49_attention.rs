@@ -260,12 +260,13 @@ fn a68_cached_and_uncached_tokens_are_the_same() {
 }
 
 #[test]
-fn a67_a68_parameter_counts() {
+fn a67_a68_counts_of_parameters_and_operations() {
     let count = |config: GptConfig| {
         let store = Store::new(&teeny_core::Reference::new());
         Gpt::new(&store.root(), config).unwrap();
         store.count()
     };
+    assert_eq!(GptConfig::gpt2().flops(1024), 874_944_921_600.0);
     let nano = GptConfig { bias: false, ..GptConfig::new(65, 64, 4, 4, 128) };
     assert_eq!(count(nano), 804_096);
     assert_eq!(804_096 - 64 * 128, 795_904); // without positions, as nanoGPT prints

@@ -54,13 +54,13 @@ impl GptConfig {
         GptConfig::new(50_257, 1024, 12, 12, 768)
     }
 
-    /// Floating-point operations of training on one sequence of `t` tokens: 6 per weight and token, and 12 `n_layer n_embd t` per token for attention.
-    /// `weights` is the number of parameters without `wpe`.
+    /// Floating-point operations of training on one sequence of `t` tokens: those of the matrix products, forward and, twice as many, backward.
     ///
-    /// Source: Chowdhery et al. 2022, arXiv:2204.02311, appendix B.
-    pub fn flops(&self, weights: usize, t: usize) -> f64 {
-        let per_token = 6.0 * weights as f64 + 12.0 * (self.n_layer * self.n_embd * t) as f64;
-        per_token * t as f64
+    /// Per layer and token `8 E² + 4 t E` for attention and `16 E²` for the perceptron, and `2 E V` for the head.
+    pub fn flops(&self, t: usize) -> f64 {
+        let (e, v, t) = (self.n_embd as f64, self.vocab as f64, t as f64);
+        let layer = 8.0 * e * e + 4.0 * t * e + 16.0 * e * e;
+        3.0 * t * (self.n_layer as f64 * layer + 2.0 * e * v)
     }
 }
 

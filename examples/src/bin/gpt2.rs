@@ -1,0 +1,161 @@
+//! GPT-2 of 124 million parameters: reads a prompt at once, then writes token by token from a cache of keys and values.
+#![forbid(unsafe_code)]
+
+use examples::options::{at_least_one, positive};
+use examples::{Common, Parsed, Program};
+use lexopt::{Parser, ValueExt};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+use teeny_autograd::no_grad;
+use teeny_core::random::Key;
+use teeny_core::{DType, Error, Result, Tensor};
+use teeny_nn::state::{Archive, Mapping};
+use teeny_nn::text::{Bpe, ByteTokenizer, DecodeStream, Sampler, Tokenizer};
+use teeny_nn::{Gpt, GptConfig, Store};
+
+const PROGRAM: Program = Program {
+    about: "Continues a text with GPT-2.",
+    options: "  --load FILE      the weights: Hugging Face's model.safetensors [random ones]
+  --tokenizer FILE the matching tokenizer.json [bytes]
+  --prompt TEXT    what to continue
+  --tokens N       tokens to write [32]
+  --temperature X  how bold to write; 0 takes the most likely token [0]
+  --top-k N        choose among the N most likely tokens only
+  --top-p X        choose among the likeliest tokens that together have probability X
+  --half           keep the weights in bf16
+  --size SIZE      124m, or tiny, which has no published weights [124m]
+  --verify         write a second time without the cache, and compare
+",
+    without: &["data", "resume", "plot", "log", "save"],
+};
+
+struct Options {
+    tokenizer: Option<PathBuf>,
+    prompt: String,
+    tokens: usize,
+    sampler: Sampler,
+    half: bool,
+    config: GptConfig,
+    verify: bool,
+}
+
+fn main() -> ExitCode {
+    let options = Options {
+        tokenizer: None,
+        prompt: "Once upon a time".into(),
+        tokens: 32,
+        sampler: Sampler::greedy(),
+        half: false,
+        config: GptConfig::gpt2(),
+        verify: false,
+    };
+    PROGRAM.main(options, option, run)
+}
+
+fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
+    match name {
+        "tokenizer" => options.tokenizer = Some(parser.value()?.into()),
+        "prompt" => options.prompt = parser.value()?.string()?,
+        "tokens" => options.tokens = parser.value()?.parse_with(at_least_one)?,
+        "temperature" => options.sampler = options.sampler.temperature(parser.value()?.parse()?),
+        "top-k" => options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?),
+        "top-p" => options.sampler = options.sampler.top_p(parser.value()?.parse_with(positive)?),
+        "half" => options.half = true,
+        "verify" => options.verify = true,
+        "size" => {
+            options.config = match parser.value()?.string()?.as_str() {
+                "124m" => GptConfig::gpt2(),
+                "tiny" => GptConfig::new(256, 256, 2, 4, 32),
+                other => return Err(format!("--size is 124m or tiny, not {other}").into()),
+            }
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn run(options: &Options, common: &Common) -> Result<()> {
+    let device = common.device()?;
+    let store = Store::with_dtype(&device, if options.half { DType::BF16 } else { DType::F32 });
+    let gpt = Gpt::new(&store.root(), options.config)?;
+    store.set_training(false);
+    match &common.load {
+        Some(path) => {
+            let report = store.load_from(&Archive::open(path)?, &Mapping::gpt2())?;
+            println!("loaded  {} tensors from {}", report.loaded.len(), path.display());
+        }
+        None => println!("weights random: what it writes means nothing; --load model.safetensors for GPT-2's own"),
+    }
+    let tokenizer: Box<dyn Tokenizer> = match &options.tokenizer {
+        Some(path) => Box::new(Bpe::load(path)?),
+        None => Box::new(ByteTokenizer),
+    };
+    let prompt = tokenizer.encode(&options.prompt)?;
+    let config = options.config;
+    if prompt.is_empty() || prompt.len() + options.tokens > config.context {
+        let text = format!("{} tokens of prompt and {} to write do not fit the context of {}", prompt.len(), options.tokens, config.context);
+        return Err(Error::value(text).hint("a prompt of at least one token, fewer --tokens"));
+    }
+    println!("model   {} parameters, {} tokens of prompt", store.count(), prompt.len());
+    println!("        one training sequence of {} tokens would take {:.1} GFLOP", config.context, config.flops(config.context) / 1e9);
+    let choose = |logits: &Tensor, i: usize| Ok(options.sampler.tokens(logits, Key { seed: common.seed, draw: i as u64 })?[0]);
+    no_grad(|| write(options, &gpt, &store, tokenizer.as_ref(), &prompt, &choose))
+}
+
+/// The token that comes at a place, from the scores (1, V).
+type Choose<'a> = &'a dyn Fn(&Tensor, usize) -> Result<u32>;
+
+/// Reads the prompt and writes; each token is shown as soon as there is one.
+fn write(options: &Options, gpt: &Gpt, store: &Store, tokenizer: &dyn Tokenizer, prompt: &[u32], choose: Choose<'_>) -> Result<()> {
+    let row = |tokens: &[u32]| Tensor::from_vec(tokens.iter().map(|&t| t as i32).collect::<Vec<_>>(), (1, tokens.len()), store.device()); // (1, T)
+    let mut caches = gpt.caches();
+    let start = Instant::now();
+    let mut logits = gpt.next(&row(prompt)?, &mut caches)?; // (1, V)
+    let mut written = Vec::with_capacity(options.tokens);
+    let (mut read, mut decoded) = (0.0, 0.0);
+    let mut stream = DecodeStream::new(tokenizer);
+    print!("{}", options.prompt);
+    while written.len() < options.tokens {
+        let token = choose(&logits, written.len())?;
+        if written.is_empty() {
+            read = start.elapsed().as_secs_f64();
+        }
+        written.push(token);
+        if (token as usize) < tokenizer.vocab_size() {
+            print!("{}", stream.push(token)?);
+        } else {
+            print!("<{token}>");
+        }
+        let before = Instant::now();
+        logits = gpt.next(&row(&[token])?, &mut caches)?; // (1, V)
+        store.device().synchronize()?;
+        decoded += before.elapsed().as_secs_f64();
+    }
+    println!("{}", stream.finish()?);
+    if options.verify {
+        verify(gpt, &row, prompt, &written, choose)?;
+    }
+    let per_second = options.tokens as f64 / decoded;
+    let bytes: usize = store.all().iter().map(|p| p.value().numel() * p.value().dtype().size()).sum();
+    println!(
+        "read {:.0} tokens/s, wrote {per_second:.1} tokens/s: {:.1} GB of weights a second",
+        prompt.len() as f64 / read,
+        per_second * bytes as f64 / 1e9
+    );
+    Ok(())
+}
+
+/// The tokens once more, computing everything anew for each: they must be the same.
+fn verify(gpt: &Gpt, row: &dyn Fn(&[u32]) -> Result<Tensor>, prompt: &[u32], written: &[u32], choose: Choose<'_>) -> Result<()> {
+    let mut all = prompt.to_vec();
+    for (i, &token) in written.iter().enumerate() {
+        let again = choose(&gpt.logits(&row(&all)?)?.at(1, -1)?, i)?;
+        if again != token {
+            return Err(Error::value(format!("token {i} is {token} with the cache and {again} without")).named("verify"));
+        }
+        all.push(token);
+    }
+    println!("the same {} tokens without the cache", written.len());
+    Ok(())
+}
