@@ -5,7 +5,9 @@
 
 use lexopt::{Parser, ValueExt};
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
+use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
 use teeny_core::{DeviceRef, Error, Result, manual_seed};
 use teeny_nn::device::choose;
 
@@ -13,7 +15,7 @@ use teeny_nn::device::choose;
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
 
 /// The common options in the order of the help text: the name without dashes, and what the help says.
-pub(crate) const HELP: [(&str, &str); 9] = [
+pub(crate) const HELP: [(&str, &str); 12] = [
     ("device", "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that works [auto]\n"),
     ("threads", "  --threads N      threads of the CPU [all; or RAYON_NUM_THREADS]\n"),
     ("seed", "  --seed N         of everything random [1]\n"),
@@ -27,6 +29,9 @@ pub(crate) const HELP: [(&str, &str); 9] = [
     ("resume", "  --resume FILE    continue the run in this checkpoint, which is made if it is not there and kept up to date\n"),
     ("plot", "  --plot FILE      draw the loss curve (SVG)\n"),
     ("log", "  --log FILE       write a line per step, by the file's ending as CSV or JSONL\n"),
+    ("trace", "  --trace FILE     write every operation with its time, for ui.perfetto.dev, and print a table of them\n"),
+    ("check", "  --check          stop at the first operation that makes NaN or an infinity\n"),
+    ("compare", "  --compare NAME   have this device carry out every operation too, and stop where it disagrees\n"),
 ];
 
 /// The values of the common options, defaults filled in.
@@ -50,11 +55,40 @@ pub struct Common {
     pub plot: Option<PathBuf>,
     /// Where to write the numbers of every step.
     pub log: Option<PathBuf>,
+    /// Where to write the operations and their times.
+    pub trace: Option<PathBuf>,
+    /// Whether to look for NaN and infinities.
+    pub check: bool,
+    /// The device to compare with.
+    pub compare: Option<String>,
+    /// The devices that `trace` and `compare` ask for, once they are made.
+    watching: OnceLock<Watching>,
+}
+
+/// What has something to say when the program ends.
+#[derive(Clone, Debug)]
+struct Watching {
+    trace: Option<Arc<Trace>>,
+    compare: Option<Arc<Compare>>,
 }
 
 impl Default for Common {
     fn default() -> Common {
-        Common { device: "auto".into(), threads: None, seed: 1, data: None, load: None, save: None, resume: None, plot: None, log: None }
+        Common {
+            device: "auto".into(),
+            threads: None,
+            seed: 1,
+            data: None,
+            load: None,
+            save: None,
+            resume: None,
+            plot: None,
+            log: None,
+            trace: None,
+            check: false,
+            compare: None,
+            watching: OnceLock::new(),
+        }
     }
 }
 
@@ -74,13 +108,16 @@ impl Common {
             "resume" => self.resume = Some(parser.value()?.into()),
             "plot" => self.plot = Some(parser.value()?.into()),
             "log" => self.log = Some(parser.value()?.into()),
+            "trace" => self.trace = Some(parser.value()?.into()),
+            "check" => self.check = true,
+            "compare" => self.compare = Some(parser.value()?.string()?),
             _ => return Ok(false),
         }
         Ok(true)
     }
 
-    /// Seeds the random numbers, sets the number of threads, chooses the engine, says which and why, and gives an autograd device around it.
-    /// To be called once, before any tensor is made.
+    /// Seeds the random numbers, sets the number of threads, chooses the engine, says which and why, puts what is to watch it around it, and autograd
+    /// around that. To be called once, before any tensor is made.
     ///
     /// # Errors
     /// If there is no such device or it does not work, or the threads cannot be had.
@@ -92,7 +129,41 @@ impl Common {
         manual_seed(self.seed);
         let choice = choose(&self.device)?;
         println!("device  {}", choice.note);
-        Ok(Autograd::new(choice.device))
+        let mut device = choice.device;
+        let mut watching = Watching { trace: None, compare: None };
+        if let Some(name) = &self.compare {
+            let other = choose(name)?;
+            println!("compare {}", other.note);
+            let compare = Compare::new(device, other.device);
+            device = compare.clone();
+            watching.compare = Some(compare);
+        }
+        if self.check {
+            device = Checked::with(device, Checks { inputs: true, ..Checks::default() });
+        }
+        if self.trace.is_some() {
+            let trace = Trace::new(device);
+            device = trace.clone();
+            watching.trace = Some(trace);
+        }
+        self.watching.get_or_init(|| watching);
+        Ok(Autograd::new(device))
+    }
+
+    /// What the devices that watched have to say at the end: `--trace` and `--compare`.
+    ///
+    /// # Errors
+    /// If the trace cannot be written.
+    pub(crate) fn finish(&self) -> Result<()> {
+        let Some(Watching { trace, compare }) = self.watching.get() else { return Ok(()) };
+        if let Some(compare) = compare {
+            println!("compared {} operations; {} were skipped", compare.compared(), compare.skipped());
+        }
+        if let (Some(trace), Some(path)) = (trace, &self.trace) {
+            trace.save(path)?;
+            println!("{}traced  {}", trace.summary(), path.display());
+        }
+        Ok(())
     }
 }
 

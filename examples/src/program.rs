@@ -102,7 +102,10 @@ impl Program {
                 return ExitCode::from(2);
             }
         };
-        match run(&options, &common) {
+        let result = run(&options, &common);
+        // a trace is wanted all the more after an error
+        let finished = common.finish();
+        match result.and(finished) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 eprintln!("error: {error}");

@@ -48,6 +48,23 @@ fn a54_a_resumed_run_equals_the_unbroken_one() {
 }
 
 #[test]
+fn watching_devices_change_nothing_and_report() {
+    let folder = Folder::new("watch");
+    let trace = folder.at("trace.json");
+    let run = |more: &[&str]| succeed(mnist(&[&["--data", "builtin", "--epochs", "1"], more].concat()));
+    let plain = run(&[]);
+    let watched = run(&["--check", "--compare", "reference", "--trace", &trace]);
+    assert_eq!(accuracy(&plain), accuracy(&watched));
+    let compared = watched.lines().find(|l| l.starts_with("compared ")).expect("a line about the comparison");
+    assert!(compared.ends_with("operations; 0 were skipped"), "{compared}");
+    assert!(watched.contains("backward of sequential") && watched.contains("GFLOP/s"), "{watched}");
+    assert!(std::fs::read_to_string(trace).unwrap().contains("\"cat\": \"backward\""));
+    // Too high a learning rate: the operation that overflowed is named, not just the loss.
+    let text = refuse(mnist(&["--data", "builtin", "--epochs", "1", "--lr", "1e20", "--check"]));
+    assert!(text.starts_with("error: ") && text.contains(" at examples/src/bin/mnist.rs:") && text.contains("made "), "{text}");
+}
+
+#[test]
 fn a60_threads_and_repetition_change_nothing() {
     let run = |threads: &str| {
         let text = succeed(mnist(&["--data", "builtin", "--epochs", "2", "--threads", threads, "--seed", "3"]));

@@ -13,6 +13,8 @@ pub struct OpContext {
     pub op: &'static str,
     /// The line outside this crate that called it.
     pub location: &'static Location<'static>,
+    /// True while work that the operation left for later is carried out: its gradient.
+    pub later: bool,
 }
 
 thread_local! {
@@ -45,14 +47,14 @@ impl Drop for Guard {
 pub fn enter(op: &'static str) -> Guard {
     let outermost = CURRENT.get().is_none();
     if outermost {
-        CURRENT.set(Some(OpContext { op, location: Location::caller() }));
+        CURRENT.set(Some(OpContext { op, location: Location::caller(), later: false }));
     }
     Guard { outermost }
 }
 
 /// Enters `op` with a given place even if another operation is in progress; used by wrappers that carry out recorded work later.
 pub fn resume(context: OpContext) -> Resumed {
-    Resumed { previous: CURRENT.replace(Some(context)) }
+    Resumed { previous: CURRENT.replace(Some(OpContext { later: true, ..context })) }
 }
 
 /// Restores the operation that was in progress before [`resume`].

@@ -33,6 +33,7 @@ mod scalar;
 mod shape;
 pub mod storage;
 mod tensor;
+pub mod wrappers;
 
 pub use attention::{Attention, AttentionInputs};
 pub use device::{Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};

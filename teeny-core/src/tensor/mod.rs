@@ -28,8 +28,7 @@ mod view;
 
 pub(crate) use create::index_end;
 pub use create::permutation;
-#[cfg(feature = "conformance")]
-pub(crate) use fused::conv_shape;
+pub(crate) use fused::{conv_shape, pool_shape};
 pub use fused::{map, map_n, map_sum};
 pub use math::Operand;
 pub use nested::Nested;

@@ -1,0 +1,254 @@
+//! Where the first NaN comes from: every result is looked at, and the operation that made something that is no number stops the program.
+
+use super::backward;
+use super::call::{Call, Storages};
+use super::device::Wrapper;
+use crate::device::{DeviceRef, ScatterMode, ToDevice};
+use crate::error::{Error, ErrorKind, Result};
+use crate::kernel::{Kernel, OpCode};
+use crate::layout::Layout;
+use crate::scalar::Scalar;
+use crate::storage::StorageRef;
+use crate::tensor::{Tensor, map};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Findings that are kept where they do not stop the program.
+const MOST_FINDINGS: usize = 16;
+
+/// What [`Checked`] takes for a mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checks {
+    /// Infinities made of finite numbers, beside NaN: an overflow, a division by zero, the logarithm of 0.
+    pub infinities: bool,
+    /// NaN that comes in from outside: in data that is uploaded, and in tensors of the wrapped device.
+    pub inputs: bool,
+    /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program goes on.
+    pub stop: bool,
+}
+
+impl Default for Checks {
+    /// Infinities count, inputs do not, and a finding stops the program.
+    fn default() -> Checks {
+        Checks { infinities: true, inputs: false, stop: true }
+    }
+}
+
+/// A device that stops at the first operation that makes NaN or an infinity, and says of what.
+///
+/// Not blamed are operations that pass on what was there before:
+/// - NaN in a result if an operand has NaN; an infinity if an operand has an infinity or NaN. In elementwise operations that means: at the same index.
+///   NaN made of infinities (`inf - inf`, `inf * 0`) is a finding.
+/// - an infinity, or NaN, that is a constant or parameter of the kernel: `masked_fill(&mask, f64::NEG_INFINITY)` is no mistake.
+/// - moving, sorting and choosing elements, and the logsumexp of a query that attention lets see no key.
+///
+/// Loss scaling lives from overflows that are noticed later; with it, set `infinities` and `stop` to false. Every result is read by a reduction and the
+/// program waits for it: expect a small network on the CPU to take about twice as long, a GPU far more.
+///
+/// # Example
+/// ```
+/// use teeny_core::{Reference, Result, Tensor, wrappers::Checked};
+/// # fn main() -> Result<()> {
+/// let device = Checked::new(Reference::new());
+/// let p = Tensor::new([0.5f32, 0.0], &device)?; // (2)
+/// let error = p.log().unwrap_err().to_string();
+/// assert!(error.starts_with("log at ") && error.contains("made -inf: 1 of 2 elements, the first at [1]"), "{error}");
+/// # Ok(()) }
+/// ```
+pub struct Checked {
+    inner: DeviceRef,
+    checks: Checks,
+    findings: Mutex<Vec<Error>>,
+}
+
+impl Checked {
+    /// A device that checks what `inner` does, by the default [`Checks`].
+    pub fn new(inner: impl ToDevice) -> Arc<Checked> {
+        Checked::with(inner, Checks::default())
+    }
+
+    /// A device that checks what `inner` does.
+    pub fn with(inner: impl ToDevice, checks: Checks) -> Arc<Checked> {
+        Arc::new(Checked { inner: inner.to_device(), checks, findings: Mutex::default() })
+    }
+
+    /// What has been found, the first 16.
+    pub fn findings(&self) -> Vec<Error> {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Stops at a finding, or writes it down.
+    fn found(&self, finding: Option<Error>) -> Result<()> {
+        let Some(finding) = finding else { return Ok(()) };
+        let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        if findings.len() < MOST_FINDINGS {
+            findings.push(finding.clone());
+        }
+        if self.checks.stop { Err(finding) } else { Ok(()) }
+    }
+
+    /// What is wrong with the results of a call.
+    fn judge(&self, call: &Call<'_>, storages: &Storages) -> Result<Option<Error>> {
+        if moves(call) || (matches!(call, Call::Upload { .. }) && !self.checks.inputs) {
+            return Ok(None);
+        }
+        let checked = if matches!(call, Call::Attention { .. }) { 1 } else { storages.len() };
+        for (result, storage) in call.results()?.into_iter().zip(storages).take(checked) {
+            let (Some((shape, dtype)), Some(storage)) = (result, storage) else { continue };
+            if !dtype.is_float() {
+                continue;
+            }
+            let y = Tensor::from_parts(storage.clone(), Layout::contiguous(shape), dtype, self.inner.clone());
+            if y.numel() == 0 || !any(&map([&y], |[y]| y.is_finite().not())?)? {
+                continue;
+            }
+            let (nan, infinite) = match call {
+                Call::Elementwise { kernel, inputs, params, .. } => self.made_at(kernel, inputs, params, &y)?,
+                _ => self.made(call, &y)?,
+            };
+            if let Some(mask) = nan {
+                return report(call, &y, &mask, "NaN").map(Some);
+            }
+            if let Some(mask) = infinite.filter(|_| self.checks.infinities && !matches!(call, Call::Upload { .. })) {
+                return report(call, &y, &mask, "inf").map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Where the result of a kernel has NaN, and infinities, that its operands do not explain; `None` if nowhere.
+    fn made_at(&self, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let constants = kernel.nodes().iter().filter_map(|node| if let OpCode::Const(value) = node.op { Some(value) } else { None });
+        let numbers: Vec<f64> = constants.chain(params.iter().copied()).filter(|s| matches!(s, Scalar::Float(_))).map(Scalar::to_f64).collect();
+        let (mut nan, mut infinite) = (y.is_nan()?, y.is_inf()?);
+        for x in inputs.iter().filter(|x| x.dtype().is_float()) {
+            let x = self.lower(x)?;
+            nan = map([&nan, &x], |[nan, x]| nan.and(x.is_nan().not()))?;
+            infinite = map([&infinite, &x], |[infinite, x]| infinite.and(x.is_finite()))?;
+        }
+        let (has_nan, has_infinite) = (any(&nan)?, any(&infinite)?);
+        let (may_nan, may_infinite) = (numbers.iter().any(|x| x.is_nan()), numbers.iter().any(|x| !x.is_finite()));
+        Ok(((has_nan && !may_nan).then_some(nan), (has_infinite && !may_infinite).then_some(infinite)))
+    }
+
+    /// Where the result of another operation has NaN, and infinities, if no operand has any.
+    fn made(&self, call: &Call<'_>, y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let (mut had_nan, mut had_infinite) = (false, false);
+        for (_, x) in call.operands().into_iter().filter(|(_, x)| x.dtype().is_float() && x.numel() > 0) {
+            let x = self.lower(x)?;
+            had_nan |= any(&x.is_nan()?)?;
+            had_infinite |= any(&x.is_inf()?)?;
+        }
+        let (nan, infinite) = (y.is_nan()?, y.is_inf()?);
+        let (has_nan, has_infinite) = (any(&nan)?, any(&infinite)?);
+        Ok(((has_nan && !had_nan).then_some(nan), (has_infinite && !had_nan && !had_infinite).then_some(infinite)))
+    }
+}
+
+/// True for calls that only move or choose elements: they make nothing.
+fn moves(call: &Call<'_>) -> bool {
+    match call {
+        Call::Random { .. } | Call::Gather { .. } | Call::CopyInto { .. } | Call::Sort { .. } | Call::Contiguous { .. } => true,
+        Call::Cat { .. } | Call::MaxPool { .. } => true,
+        Call::Scatter { mode, .. } => *mode == ScatterMode::Set,
+        Call::Upload { .. } | Call::Elementwise { .. } | Call::ReduceKernel { .. } | Call::Reduce { .. } | Call::Scan { .. } => false,
+        Call::Matmul { .. } | Call::Softmax { .. } | Call::LogSoftmax { .. } | Call::SoftmaxGrad { .. } | Call::LogSoftmaxGrad { .. } => false,
+        Call::Norm { .. } | Call::NormGrad { .. } | Call::Conv { .. } | Call::ConvInputGrad { .. } | Call::ConvWeightGrad { .. } => false,
+        Call::MaxPoolGrad { .. } | Call::AvgPool { .. } | Call::Attention { .. } | Call::AttentionGrad { .. } => false,
+    }
+}
+
+/// True if an element of the mask is.
+fn any(mask: &Tensor) -> Result<bool> {
+    mask.reshape([-1])?.any(0)?.item()
+}
+
+/// The finding: where `mask` is true, `y`, a result of the call, has NaN or an infinity.
+fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Error> {
+    let marks = mask.to_vec::<bool>()?;
+    let (count, first) = (marks.iter().filter(|m| **m).count(), marks.iter().position(|m| *m).unwrap_or(0));
+    let mut rest = first;
+    let mut index: Vec<usize> = y.shape().iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
+    index.reverse();
+    let value = y.reshape([-1])?.at(0, first as isize)?.to_scalars()?[0].to_f64();
+    let what = if what == "inf" && value < 0.0 { "-inf" } else { what };
+    let subject = match call {
+        Call::Upload { .. } => "there is NaN in the data".to_string(),
+        _ if backward() => format!("its gradient made {what}"),
+        _ => format!("made {what}"),
+    };
+    let error = Error::value(format!("{subject}: {count} of {} elements, the first at {index:?}", y.numel()));
+    let mut error = error.fact(format!("{}: {}", call.name(), described(y)?));
+    for (name, x) in call.operands() {
+        let here = match call {
+            Call::Elementwise { .. } => format!("; at {index:?} {}", element(x, &index)?),
+            _ => String::new(),
+        };
+        error = error.fact(format!("{name}: {}{here}", described(x)?));
+    }
+    Ok(if value.is_infinite() { error.hint("where infinities are meant, Checks { infinities: false, .. } lets them pass") } else { error })
+}
+
+/// The element of `x` at `index`.
+fn element(x: &Tensor, index: &[usize]) -> Result<Scalar> {
+    let at = index.iter().try_fold(x.clone(), |x, &i| x.at(0, i as isize))?;
+    Ok(at.to_scalars()?[0])
+}
+
+/// Type, shape, and what the elements are like: `f32 (3, 4), min -1.5, max 2, mean 0.25, 3 zeros, 1 NaN`.
+fn described(x: &Tensor) -> Result<String> {
+    let values: Vec<f64> = x.to_scalars()?.into_iter().map(Scalar::to_f64).collect();
+    let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
+    let mut text = format!("{} {}", x.dtype(), x.shape());
+    if !finite.is_empty() {
+        let (min, max) = finite.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)));
+        let mean = finite.iter().map(|v| v / finite.len() as f64).sum::<f64>();
+        text += &format!(", min {}, max {}, mean {}", number(min), number(max), number(mean));
+    }
+    let count = |is: fn(f64) -> bool| values.iter().filter(|v| is(**v)).count();
+    let kinds: [(usize, &str); 4] = [
+        (count(|v| v == 0.0), "zeros"),
+        (count(f64::is_nan), "NaN"),
+        (count(|v| v == f64::INFINITY), "inf"),
+        (count(|v| v == -f64::INFINITY), "-inf"),
+    ];
+    kinds.iter().filter(|(n, _)| *n > 0).for_each(|(n, kind)| text += &format!(", {n} {kind}"));
+    Ok(text)
+}
+
+/// Four digits, or as many as a whole number has.
+fn number(value: f64) -> String {
+    let size = value.abs();
+    if size != 0.0 && !(1e-3..1e6).contains(&size) { format!("{value:.3e}") } else { format!("{}", (value * 1e4).round() / 1e4) }
+}
+
+impl Wrapper for Checked {
+    fn title(&self) -> String {
+        format!("checked({})", self.inner.info().name)
+    }
+    fn below(&self) -> &DeviceRef {
+        &self.inner
+    }
+    fn call(&self, call: &Call<'_>) -> Result<Storages> {
+        let storages = call.run(&*self.inner, &|x| self.lower(x))?;
+        match self.judge(call, &storages) {
+            Ok(finding) => self.found(finding)?,
+            // what the device can compute but not test is not tested
+            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+            Err(error) => return Err(error),
+        }
+        Ok(storages)
+    }
+    fn lift(&self, x: &Tensor) -> Result<StorageRef> {
+        if self.checks.inputs && x.dtype().is_float() && any(&x.is_nan()?)? {
+            self.found(Some(Error::value("there is NaN in a tensor that comes in").fact(described(x)?)))?;
+        }
+        Ok(x.storage().clone())
+    }
+}
+
+impl fmt::Debug for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checked").field("inner", &self.inner).field("checks", &self.checks).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! Where the time goes: every operation with its shapes, bytes, floating-point operations and time; a table by operation, and a file for a viewer.
+
+use super::call::{Call, Storages};
+use super::device::Wrapper;
+use super::place;
+use crate::context::{self, OpContext};
+use crate::device::{DeviceRef, ToDevice};
+use crate::error::{Error, Result};
+use crate::file::replace;
+use crate::tensor::Tensor;
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Spans that are kept one by one, some 50 MB of them; later operations are still counted in the table.
+const MOST_SPANS: usize = 1 << 18;
+
+/// A device that writes down what the device it wraps is asked, and how long that takes.
+///
+/// [`Trace::new`] waits for the device after every operation: a time is then that of the operation, and a device that would have worked ahead does not.
+/// [`Trace::asynchronous`] does not wait: times are those of asking, and the work shows where something is read. The CPU computes while it is asked, so
+/// there it makes no difference.
+///
+/// With the feature `tracing` each operation is also a span `op` of the `tracing` crate (op, called, shapes, bytes, flops).
+///
+/// # Example
+/// ```
+/// use teeny_core::{DType, Reference, Result, Tensor, wrappers::Trace};
+/// # fn main() -> Result<()> {
+/// let trace = Trace::new(Reference::new());
+/// let x = Tensor::ones((8, 16), DType::F32, &trace)?; // (8, 16)
+/// x.matmul(&x.t()?)?.relu()?;
+/// let span = trace.spans().into_iter().find(|span| span.op == "matmul").unwrap();
+/// assert_eq!((span.flops, span.bytes), (2 * 8 * 16 * 8, 4 * (2 * 8 * 16 + 8 * 8)));
+/// println!("{}", trace.summary());
+/// # Ok(()) }
+/// ```
+pub struct Trace {
+    inner: DeviceRef,
+    waits: bool,
+    began: Instant,
+    record: Mutex<Record>,
+}
+
+#[derive(Default)]
+struct Record {
+    spans: Vec<Span>,
+    totals: HashMap<Row, Total>,
+}
+
+/// What a line of the table is about: the device's operation, for which of the user's, and whether in its gradient.
+type Row = (&'static str, &'static str, bool);
+
+#[derive(Clone, Copy, Default)]
+struct Total {
+    count: u64,
+    bytes: u64,
+    flops: u64,
+    time: Duration,
+}
+
+/// One operation of the device.
+#[derive(Clone, Debug)]
+pub struct Span {
+    /// What the device was asked: `matmul`, the operation of a kernel that has only one, or `kernel`.
+    pub op: &'static str,
+    /// The operation it was part of, with the user's line.
+    pub called: Option<OpContext>,
+    /// The operands: `f32 (8, 16), f32 (16, 8)`.
+    pub shapes: String,
+    /// Bytes of operands and results.
+    pub bytes: u64,
+    /// Floating-point operations by definition.
+    pub flops: u64,
+    /// When it began, counted from the making of the [`Trace`].
+    pub start: Duration,
+    /// How long it took; see [`Trace`].
+    pub time: Duration,
+    /// A number of the thread that asked.
+    pub thread: u64,
+}
+
+impl Trace {
+    /// A device that traces `inner` and waits for it after every operation.
+    pub fn new(inner: impl ToDevice) -> Arc<Trace> {
+        Arc::new(Trace { inner: inner.to_device(), waits: true, began: Instant::now(), record: Mutex::default() })
+    }
+
+    /// A device that traces what `inner` is asked, without waiting for it.
+    pub fn asynchronous(inner: impl ToDevice) -> Arc<Trace> {
+        Arc::new(Trace { inner: inner.to_device(), waits: false, began: Instant::now(), record: Mutex::default() })
+    }
+
+    /// The operations so far, the first quarter of a million of them.
+    pub fn spans(&self) -> Vec<Span> {
+        self.record().spans.clone()
+    }
+
+    /// Forgets all operations so far: after a warm-up, or between phases.
+    pub fn clear(&self) {
+        *self.record() = Record::default();
+    }
+
+    /// A table of operations, those that took the most time first: `backward of linear` are the operations in the gradient of `linear`.
+    pub fn summary(&self) -> String {
+        let record = self.record();
+        let mut rows: Vec<(Row, Total)> = record.totals.iter().map(|(row, total)| (*row, *total)).collect();
+        rows.sort_by(|(a, x), (b, y)| y.time.cmp(&x.time).then(a.cmp(b)));
+        let all: Duration = rows.iter().map(|(_, total)| total.time).sum();
+        let mut text =
+            format!("{:<20} {:<28} {:>9} {:>10} {:>6} {:>10} {:>8} {:>9}\n", "op", "called by", "count", "ms", "%", "us each", "GB/s", "GFLOP/s");
+        for ((op, called, later), Total { count, bytes, flops, time }) in rows {
+            let seconds = time.as_secs_f64().max(1e-9);
+            let called = format!("{}{called}", if later { "backward of " } else { "" });
+            // writing to a String cannot fail
+            let _ = writeln!(
+                text,
+                "{op:<20} {called:<28} {count:>9} {:>10.2} {:>6.1} {:>10.1} {:>8.2} {:>9.2}",
+                seconds * 1e3,
+                100.0 * seconds / all.as_secs_f64().max(1e-9),
+                seconds * 1e6 / count as f64,
+                bytes as f64 / seconds / 1e9,
+                flops as f64 / seconds / 1e9
+            );
+        }
+        let _ = writeln!(text, "{:.2} ms in operations of {}", all.as_secs_f64() * 1e3, self.inner.info().name);
+        text
+    }
+
+    /// Writes the operations as a trace for <https://ui.perfetto.dev> or `chrome://tracing`.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
+        let spans = self.spans();
+        replace(path.as_ref(), |writer| {
+            let mut line = String::new();
+            let mut put = |text: &str| writer.write_all(text.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")));
+            put("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n")?;
+            for (i, span) in spans.iter().enumerate() {
+                line.clear();
+                span.event(&mut line);
+                line.push_str(if i + 1 < spans.len() { ",\n" } else { "\n" });
+                put(&line)?;
+            }
+            put("]}\n")
+        })
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `work` and writes down that it took place.
+    fn span<T>(&self, op: &'static str, operands: &[&Tensor], bytes: u64, flops: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let called = context::current();
+        let shapes = operands.iter().map(|x| format!("{} {}", x.dtype(), x.shape())).collect::<Vec<_>>().join(", ");
+        #[cfg(feature = "tracing")]
+        let _span = tracing::debug_span!("op", op, called = place(called), shapes, bytes, flops).entered();
+        let start = self.began.elapsed();
+        let result = work();
+        let waited = if self.waits { self.inner.synchronize() } else { Ok(()) };
+        let time = self.began.elapsed() - start;
+        let span = Span { op, called, shapes, bytes, flops, start, time, thread: thread() };
+        let mut record = self.record();
+        let total = record.totals.entry((op, called.map_or("", |c| c.op), called.is_some_and(|c| c.later))).or_default();
+        *total = Total { count: total.count + 1, bytes: total.bytes + bytes, flops: total.flops + flops, time: total.time + time };
+        if record.spans.len() < MOST_SPANS {
+            record.spans.push(span);
+        }
+        drop(record);
+        let result = result?;
+        waited?;
+        Ok(result)
+    }
+}
+
+impl Wrapper for Trace {
+    fn title(&self) -> String {
+        format!("trace({})", self.inner.info().name)
+    }
+    fn below(&self) -> &DeviceRef {
+        &self.inner
+    }
+    fn call(&self, call: &Call<'_>) -> Result<Storages> {
+        let operands: Vec<&Tensor> = call.operands().into_iter().map(|(_, x)| x).collect();
+        self.span(call.name(), &operands, call.bytes()?, call.flops(), || call.run(&*self.inner, &|x| self.lower(x)))
+    }
+    fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.span("download", &[x], (x.numel() * x.dtype().size()) as u64, 0, || self.inner.download(&self.lower(x)?))
+    }
+}
+
+impl Span {
+    /// One complete event of the trace format: <https://perfetto.dev/docs/getting-started/other-formats>.
+    fn event(&self, text: &mut String) {
+        let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
+        let Span { op, called, shapes, bytes, flops, start, time, thread } = self;
+        let category = if called.is_some_and(|c| c.later) { "backward" } else { "forward" };
+        let called = place(*called);
+        let _ = write!(
+            text,
+            "{{\"name\": {}, \"cat\": \"{category}\", \"ph\": \"X\", \"pid\": 1, \"tid\": {thread}, \"ts\": {}, \"dur\": {}, \
+             \"args\": {{\"called\": {}, \"shapes\": {}, \"bytes\": {bytes}, \"flops\": {flops}}}}}",
+            quoted(op),
+            micros(*start),
+            micros(*time),
+            quoted(&called),
+            quoted(shapes)
+        );
+    }
+}
+
+/// `text` as a JSON string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            c if c < ' ' => _ = write!(out, "\\u{:04x}", c as u32),
+            c => out.push(c),
+        }
+    }
+    out + "\""
+}
+
+/// A number of this thread: 1 for the first that asks.
+fn thread() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    thread_local! {
+        static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    NUMBER.with(|number| *number)
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trace").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}

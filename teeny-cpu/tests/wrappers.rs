@@ -1,0 +1,34 @@
+//! Devices around the CPU pass the suite that the CPU passes: nothing gets lost on the way, and two engines agree on all of it.
+
+use std::sync::Arc;
+use teeny_core::conformance::Suite;
+use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
+use teeny_core::{DeviceRef, Reference};
+use teeny_cpu::Cpu;
+
+#[track_caller]
+fn passes(device: &DeviceRef) {
+    let report = Suite::new(device).run();
+    assert!(report.passed() && report.cases() > 10_000, "{report}");
+}
+
+#[test]
+fn a_traced_cpu_passes_the_suite() {
+    let trace = Trace::new(Cpu::new());
+    passes(&(trace.clone() as DeviceRef));
+    assert!(trace.summary().contains("attention"));
+}
+
+#[test]
+fn a_checked_cpu_passes_the_suite_where_findings_do_not_stop_it() {
+    let checked = Checked::with(Cpu::new(), Checks { stop: false, ..Checks::default() });
+    passes(&(checked.clone() as DeviceRef));
+    assert_eq!(checked.findings().len(), 16, "the suite divides by zero");
+}
+
+#[test]
+fn the_cpu_and_the_oracle_agree_in_every_operation_of_the_suite() {
+    let compare: Arc<Compare> = Compare::new(Cpu::new(), Reference::new());
+    passes(&(compare.clone() as DeviceRef));
+    assert!(compare.compared() > 10_000 && compare.skipped() == 0, "{} compared, {} skipped", compare.compared(), compare.skipped());
+}
