@@ -1,0 +1,66 @@
+//! Pairs of characters, counted: a model without training, and the exact loss of the network that learns the same.
+
+use teeny_core::{Result, Tensor};
+use teeny_nn::data::names::Names;
+
+/// How often each character follows each.
+pub struct Bigrams {
+    /// (V, V) of `F32`: a row for each first character.
+    pub counts: Tensor,
+    table: Vec<f64>,
+    vocab: usize,
+}
+
+impl Bigrams {
+    /// Counts the pairs of all names, with the `.` before and after each.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn of(names: &Names, vocab: usize, device: &Tensor) -> Result<Bigrams> {
+        let (x, y) = names.windows(1, device)?; // (N, 1), (N)
+        let pairs = x.reshape(-1)?.mul(vocab as i32)?.add(&y)?; // (N)
+        let counts = Tensor::zeros(vocab * vocab, teeny_core::DType::F32, device)?; // (V V)
+        let counts = counts.scatter_add(0, &pairs, &Tensor::ones(pairs.numel(), teeny_core::DType::F32, device)?)?.reshape((vocab, vocab))?; // (V, V)
+        let table = counts.to_vec::<f32>()?.into_iter().map(f64::from).collect();
+        Ok(Bigrams { counts, table, vocab })
+    }
+
+    /// The number of pairs.
+    pub fn total(&self) -> f64 {
+        self.table.iter().sum()
+    }
+
+    /// `log P(b | a)` with `smooth` added to every count, (V, V) row by row.
+    fn log_probabilities(&self, smooth: f64) -> Vec<f64> {
+        let row = |row: &[f64]| -> Vec<f64> {
+            let sum: f64 = row.iter().map(|n| n + smooth).sum();
+            row.iter().map(|n| ((n + smooth) / sum).ln()).collect()
+        };
+        self.table.chunks(self.vocab).flat_map(row).collect()
+    }
+
+    /// The mean negative log-likelihood of the pairs in `other` by these counts with `smooth` added to each; infinite if a pair was never seen
+    /// and `smooth` is 0.
+    pub fn loss(&self, other: &Bigrams, smooth: f64) -> f64 {
+        let log_p = self.log_probabilities(smooth);
+        let pairs = other.table.iter().zip(&log_p).filter(|(n, _)| **n > 0.0);
+        -pairs.map(|(n, log_p)| n * log_p).sum::<f64>() / other.total()
+    }
+
+    /// The scores of the next character for windows (B, 1) → (B, V).
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn logits(&self, x: &Tensor, smooth: f64) -> Result<Tensor> {
+        let scores: Vec<f32> = self.log_probabilities(smooth).into_iter().map(|v| v as f32).collect();
+        Tensor::from_vec(scores, (self.vocab, self.vocab), x)?.index_select(0, &x.reshape(-1)?)
+    }
+
+    /// The mean cross-entropy of the logits `w` (V, V) over all pairs: pairs that are alike have one loss, so one row of each stands for all.
+    ///
+    /// # Errors
+    /// If `w` has another shape.
+    pub fn loss_of(&self, w: &Tensor) -> Result<Tensor> {
+        w.log_softmax(1)?.mul(&self.counts)?.sum_all()?.mul(-1.0 / self.total())
+    }
+}

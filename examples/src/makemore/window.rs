@@ -1,0 +1,87 @@
+//! Models that see a window of characters (B, context) and score the next one (B, V).
+
+use teeny_core::{Result, Tensor};
+use teeny_nn::init::{After, gain};
+use teeny_nn::{Activation, BatchNorm, Embedding, Flatten, Init, Linear, Module, NormOptions, Path, Sequential};
+
+/// Deviation 1, as drawn by a beginner.
+const PLAIN: Init = Init::Normal { mean: 0.0, std: 1.0 };
+/// Deviation `1 / sqrt(inputs)`.
+const EVEN: Init = Init::KaimingNormal { gain: 1.0 };
+
+/// 27 x 27 logits, all 0: 729 parameters.
+pub fn bigram(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
+    let logits = Embedding::with_init(&path.at("logits"), vocab, vocab, Init::ZEROS)?;
+    Ok(Box::new(Sequential::new().then(logits).then(Flatten)))
+}
+
+/// Bengio's network, 30-200-27: 11,897 parameters.
+pub fn mlp(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
+    let net = Sequential::new()
+        .then(Embedding::new(&path.at("wte"), vocab, 10)?) // (B, 3, 10)
+        .then(Flatten) // (B, 30)
+        .then(Linear::with_init(&path.at("fc1"), 30, 200, PLAIN, Some(PLAIN))?) // (B, 200)
+        .then(Activation::Tanh)
+        .then(Linear::with_init(&path.at("fc2"), 200, vocab, PLAIN, Some(PLAIN))?); // (B, 27)
+    Ok(Box::new(net))
+}
+
+/// The same with outputs that start small and hidden values that start with deviation 1 and are kept there: 12,097 parameters.
+pub fn mlp_bn(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
+    let options = NormOptions { momentum: Some(0.001), ..NormOptions::default() };
+    let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
+    let small = Init::Normal { mean: 0.0, std: 0.01 };
+    let net = Sequential::new()
+        .then(Embedding::new(&path.at("wte"), vocab, 10)?) // (B, 3, 10)
+        .then(Flatten) // (B, 30)
+        .then(Linear::with_init(&path.at("fc1"), 30, 200, hidden, None)?) // (B, 200)
+        .then(BatchNorm::with_options(&path.at("bn1"), 200, options)?)
+        .then(Activation::Tanh)
+        .then(Linear::with_init(&path.at("fc2"), 200, vocab, small, Some(Init::ZEROS))?); // (B, 27)
+    Ok(Box::new(net))
+}
+
+/// Five hidden layers of 100, batch normalisation after every linear layer, the last one too: 47,024 parameters.
+pub fn deep(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
+    let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
+    let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, 10)?).then(Flatten); // (B, 30)
+    for i in 0..5 {
+        let inputs = if i == 0 { 30 } else { 100 };
+        net = net
+            .then(Linear::with_init(&path.at("fc").at(i), inputs, 100, hidden, None)?) // (B, 100)
+            .then(BatchNorm::new(&path.at("bn").at(i), 100)?)
+            .then(Activation::Tanh);
+    }
+    let norm = BatchNorm::new(&path.at("bn").at(5), vocab)?;
+    scale(path, "bn.5.weight", 0.1)?;
+    Ok(Box::new(net.then(Linear::with_init(&path.at("fc").at(5), 100, vocab, EVEN, None)?).then(norm))) // (B, 27)
+}
+
+/// Eight characters joined two by two, three times: 76,579 parameters. Statistics go over the batch and the places that are left.
+///
+/// Source: van den Oord et al. 2016, arXiv:1609.03499, figure 3, for the tree.
+pub fn wavenet(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
+    let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, 24)?); // (B, 8, 24)
+    for (i, inputs) in [48, 256, 256].into_iter().enumerate() {
+        net = net
+            .then(join_neighbours) // (B, 4, 48), (B, 2, 256), (B, 1, 256)
+            .then(Linear::with_init(&path.at("fc").at(i), inputs, 128, EVEN, None)?) // (.., 128)
+            .then(BatchNorm::channels_last(&path.at("bn").at(i), 128)?)
+            .then(Activation::Tanh);
+    }
+    let head = Linear::with_init(&path.at("head"), 128, vocab, EVEN, Some(Init::ZEROS))?;
+    scale(path, "head.weight", 0.1)?;
+    Ok(Box::new(net.then(Flatten).then(head))) // (B, 27)
+}
+
+/// (B, T, C) → (B, T / 2, 2 C).
+fn join_neighbours(x: &Tensor) -> Result<Tensor> {
+    let &[b, t, c] = &x.shape()[..] else { return x.reshape(-1) };
+    x.reshape((b, t / 2, 2 * c))
+}
+
+/// Makes the first values of the output layer small, so that no character is thought certain before anything is learnt.
+fn scale(path: &Path, name: &str, factor: f64) -> Result<()> {
+    let param = path.store().get(name)?;
+    param.set(&param.value().mul(factor)?)
+}
