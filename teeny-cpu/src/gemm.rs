@@ -213,7 +213,7 @@ impl Work for Matvec {
 
 /// Σ x[i] a[i] in eight vectors of partial sums.
 #[inline(always)]
-unsafe fn dot<V: F32s>(x: *const f32, a: *const f32, k: usize) -> f32 {
+pub(crate) unsafe fn dot<V: F32s>(x: *const f32, a: *const f32, k: usize) -> f32 {
     let mut sums = [V::splat(0.0); 8];
     let (mut i, width) = (0, 8 * V::LANES);
     // SAFETY: all reads are below k.

@@ -17,6 +17,7 @@ mod device;
 mod elementwise;
 mod fused;
 mod gemm;
+mod half;
 mod index;
 mod matmul;
 mod os_memory;

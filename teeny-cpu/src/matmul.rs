@@ -1,12 +1,12 @@
-//! `(.., m, k) @ (.., k, n)` on views: strides go straight to `gemm`, nothing is copied. 16-bit floats are widened first;
-//! integers wrap in a plain loop.
+//! `(.., m, k) @ (.., k, n)` on views: strides go straight to `gemm`, nothing is copied. 16-bit floats are widened first, but for a vector's sake
+//! (`half`); integers wrap in a plain loop.
 
 use crate::elementwise::int::Int;
 use crate::gemm::{self, Float, Matrix};
 use crate::simd::{F32s, Work};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_chunk;
-use crate::{Cpu, copy};
+use crate::{Cpu, copy, half};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Layout, Result, Tensor};
@@ -17,6 +17,10 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
     let mut wide: [Option<CpuStorage>; 2] = [None, None];
     if dtype.is_half() {
+        if let Some(out) = half::product(cpu, &a, &b)? {
+            let n = lhs.numel() / lhs.shape()[lhs.ndim() - 1] * rhs.shape()[rhs.ndim() - 1];
+            return Ok(Arc::new(copy::stored(cpu, out, n, dtype)?));
+        }
         for (view, wide) in [&mut a, &mut b].into_iter().zip(&mut wide) {
             let storage = copy::computed(cpu, view)?;
             let strides = Layout::contiguous(view.shape);

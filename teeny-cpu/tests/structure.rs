@@ -271,3 +271,32 @@ fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
         }
     }
 }
+
+/// What decoding with a model of 16-bit weights does: rows are widened block by block, so sizes around a block and leading axes of 1 matter.
+#[test]
+fn a68_a_vector_times_16_bit_weights() {
+    let oracle = Reference::new();
+    for device in devices() {
+        for dtype in [DType::BF16, DType::F16] {
+            for k in [1, 7, 511, 512, 513, 1300] {
+                let make = |shape: &[usize]| Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap();
+                let (x, weight) = (make(&[1, 1, k]), make(&[37, k]));
+                let wide = |t: &Tensor| t.to(&oracle).unwrap().cast(DType::F64).unwrap();
+                let want = wide(&x).matmul(&wide(&weight).t().unwrap()).unwrap().cast(dtype).unwrap().to_scalars().unwrap();
+                // a sum of k products in f32 strays by less than a rounding to 16 bits, but where it nearly cancels
+                let near = |got: &Tensor| {
+                    for (got, want) in got.to_scalars().unwrap().iter().zip(&want) {
+                        let (got, want) = (got.to_f64(), want.to_f64());
+                        assert!((got - want).abs() <= want.abs() / 128.0 + 1e-4 * k as f64, "{dtype} {k}: {got} is not {want}");
+                    }
+                };
+                let y = x.matmul(&weight.t().unwrap()).unwrap();
+                assert_eq!((y.shape()[..].to_vec(), y.dtype()), (vec![1, 1, 37], dtype));
+                near(&y);
+                // and from the other side, with gaps between the rows
+                let gaps = Tensor::cat(&[&weight, &weight], 1).unwrap().slice(1, k as isize..).unwrap();
+                near(&gaps.matmul(&x.reshape((k, 1)).unwrap()).unwrap());
+            }
+        }
+    }
+}
