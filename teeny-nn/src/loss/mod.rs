@@ -114,6 +114,17 @@ pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<T
     })
 }
 
+/// Poisson's negative log-likelihood of counts, but for the part that is constant: `exp(x) - t x`, where x is the logarithm of the expected count.
+/// Shapes: x and target equal. Equivalent: `torch.nn.functional.poisson_nll_loss`.
+///
+/// # Errors
+/// If the shapes differ.
+#[track_caller]
+pub fn poisson_nll(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
+    let _op = enter("poisson_nll");
+    elementwise(x, target, reduction, |x, t| x.exp() - t * x)
+}
+
 /// Hinge: `max(0, 1 - t x)` for targets -1 and 1. Shapes: x and target equal.
 ///
 /// # Errors
