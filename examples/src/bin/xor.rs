@@ -1,0 +1,87 @@
+//! Learns exclusive or, which no single layer can: the smallest problem that needs a hidden one (Minsky & Papert 1969).
+#![forbid(unsafe_code)]
+
+use examples::options::{at_least_one, positive};
+use examples::{Common, Parsed, Program};
+use lexopt::{Parser, ValueExt};
+use std::process::ExitCode;
+use teeny_autograd::{Grad, no_grad};
+use teeny_core::{DeviceRef, Result, Tensor, manual_seed};
+use teeny_nn::loss::{Reduction, bce_with_logits};
+use teeny_nn::optim::{Adam, Optimizer};
+use teeny_nn::train::Losses;
+use teeny_nn::{Activation, Linear, Module, Sequential, Store};
+
+const PROGRAM: Program = Program {
+    about: "Learns exclusive or.",
+    options: "  --steps N        updates [300]
+  --hidden N       neurons of the hidden layer [8]
+  --lr X           learning rate [0.05]
+  --runs N         trainings, with seeds from --seed upwards [1]
+",
+    without: &["data", "load", "save", "resume", "log"],
+};
+
+struct Options {
+    steps: usize,
+    hidden: usize,
+    lr: f64,
+    runs: usize,
+}
+
+fn main() -> ExitCode {
+    PROGRAM.main(Options { steps: 300, hidden: 8, lr: 0.05, runs: 1 }, option, run)
+}
+
+fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
+    match name {
+        "steps" => options.steps = parser.value()?.parse_with(at_least_one)?,
+        "hidden" => options.hidden = parser.value()?.parse_with(at_least_one)?,
+        "lr" => options.lr = parser.value()?.parse_with(positive)?,
+        "runs" => options.runs = parser.value()?.parse_with(at_least_one)?,
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+fn run(options: &Options, common: &Common) -> Result<()> {
+    let device = common.device()?;
+    let mut solved = 0;
+    for seed in common.seed..common.seed + options.runs as u64 {
+        let (answers, losses) = train(options, seed, &device)?;
+        let right = answers.iter().zip(TARGETS).filter(|(p, t)| (**p > 0.5) == (*t > 0.5)).count();
+        println!("seed {seed}: {right}/4 right, loss {:.4} → {:.4}", losses.values()[0].1, losses.last());
+        solved += usize::from(right == 4);
+        if seed == common.seed {
+            INPUTS.iter().zip(&answers).for_each(|([a, b], p)| println!("  {a} xor {b} = 1 with probability {p:.3}"));
+            common.plot("Exclusive or", "loss", &[("binary cross-entropy", &losses.curve())])?;
+        }
+    }
+    println!("4/4 right in {solved} of {} runs", options.runs);
+    Ok(())
+}
+
+const INPUTS: [[f32; 2]; 4] = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]];
+const TARGETS: [f32; 4] = [0.0, 1.0, 1.0, 0.0];
+
+/// The probability of 1 for each of the four inputs after training, and the losses on the way.
+fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<(Vec<f32>, Losses)> {
+    manual_seed(seed);
+    let x = Tensor::new(INPUTS, device)?; // (4, 2)
+    let y = Tensor::new(TARGETS, device)?.unsqueeze(1)?; // (4, 1)
+    let store = Store::new(device);
+    let model = Sequential::new()
+        .then(Linear::new(&store.at("fc1"), 2, options.hidden)?) // (4, hidden)
+        .then(Activation::Tanh)
+        .then(Linear::new(&store.at("fc2"), options.hidden, 1)?); // (4, 1)
+    let mut adam = Adam::new(store.trainable(), options.lr);
+    let mut losses = Losses::new();
+    for _ in 0..options.steps {
+        let loss = bce_with_logits(&model.forward(&x)?, &y, Reduction::Mean)?; // ()
+        adam.step(&loss.backward()?)?;
+        losses.push(&loss)?;
+    }
+    losses.read()?;
+    let answers = no_grad(|| model.forward(&x)?.sigmoid())?.to_vec()?;
+    Ok((answers, losses))
+}
