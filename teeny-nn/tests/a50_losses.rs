@@ -130,8 +130,8 @@ fn a50_poisson_loss_is_least_where_the_mean_is_the_count() {
     let t = f64s(vec![0.0, 1.0, 3.0, 7.0], &[4], &device);
     // torch 2.15: poisson_nll_loss(x, t, reduction='none'), and the gradient of its mean
     let expected = [0.36787944117144233, 1.0, 0.1487212707001282, -6.61094390106935];
-    assert_close(&values(&loss::poisson_nll(&x, &t, Reduction::None).unwrap()), &expected, 1e-14, "losses");
+    assert_close(&values(&loss::poisson_nll(&x, &t, Reduction::None).unwrap()), &expected, 1e-14, &"losses");
     let gradient = [0.09196986029286058, 0.0, -0.33781968232496795, 0.0972640247326626];
     let mean = loss::poisson_nll(&x, &t, Reduction::Mean).unwrap();
-    assert_close(&values(backward(&mean).get(&x).unwrap()), &gradient, 1e-14, "gradient");
+    assert_close(&values(backward(&mean).get(&x).unwrap()), &gradient, 1e-14, &"gradient");
 }
