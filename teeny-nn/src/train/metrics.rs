@@ -1,5 +1,6 @@
-//! Running means, accuracy, and noticing that training has gone wrong.
+//! Running means, accuracy by several measures, and noticing that training has gone wrong.
 
+use std::fmt;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
@@ -37,11 +38,121 @@ impl Mean {
 #[track_caller]
 pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     let _op = enter("accuracy");
-    if logits.ndim() != 2 || *targets.shape() != [logits.shape()[0]] {
-        return Err(Error::shape(format!("logits must be (N, C) and targets (N), not {} and {}", logits.shape(), targets.shape())));
+    require_fit(logits, targets)?;
+    count(&logits.argmax(-1)?.eq(targets)?)
+}
+
+/// How many rows of `logits` have their target among the `k` largest. Equivalent: `torchmetrics`' multiclass accuracy with `top_k`, as a count.
+///
+/// Shapes: logits (N, C), targets (N) of integers.
+///
+/// # Errors
+/// If the shapes do not fit, or `k` is 0 or more than C.
+#[track_caller]
+pub fn top_k_accuracy(logits: &Tensor, targets: &Tensor, k: usize) -> Result<usize> {
+    let _op = enter("top_k_accuracy");
+    require_fit(logits, targets)?;
+    if k == 0 || k > logits.shape()[1] {
+        return Err(Error::value(format!("the {k} largest of {} classes", logits.shape()[1])));
     }
-    let right = logits.argmax(-1)?.eq(targets)?.sum_all()?; // () of I64
-    Ok(right.cast(DType::I64)?.item::<i64>()? as usize)
+    let (_, best) = logits.topk(k, -1, true)?; // (N, k)
+    count(&best.eq(&targets.unsqueeze(1)?)?)
+}
+
+/// How uncertain a language model is, as if it chose among so many words: `exp` of its mean cross-entropy in nats.
+pub fn perplexity(loss: f64) -> f64 {
+    loss.exp()
+}
+
+/// How many elements of a mask are true.
+fn count(mask: &Tensor) -> Result<usize> {
+    Ok(mask.sum_all()?.cast(DType::I64)?.item::<i64>()? as usize) // ()
+}
+
+fn require_fit(logits: &Tensor, targets: &Tensor) -> Result<()> {
+    if logits.ndim() == 2 && *targets.shape() == [logits.shape()[0]] {
+        return Ok(());
+    }
+    Err(Error::shape(format!("logits must be (N, C) and targets (N), not {} and {}", logits.shape(), targets.shape())))
+}
+
+/// How often each class was taken for each: rows are what things are, columns what they were taken for. Prints as a table.
+///
+/// # Example
+/// ```
+/// use teeny_core::{Reference, Tensor};
+/// use teeny_nn::train::Confusion;
+/// # fn main() -> teeny_core::Result<()> {
+/// # let device = Reference::new();
+/// let logits = Tensor::new([[2.0f32, 1.0], [0.5, 3.0], [1.0, 0.0]], &device)?; // (3, 2)
+/// let mut confusion = Confusion::new(2);
+/// confusion.add(&logits, &Tensor::new([0i32, 1, 1], &device)?)?;
+/// assert_eq!((confusion.count(1, 0), confusion.accuracy()), (1, 2.0 / 3.0));
+/// assert_eq!((confusion.recall(1), confusion.precision(0)), (0.5, 0.5));
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Confusion {
+    classes: usize,
+    counts: Vec<u64>,
+}
+
+impl Confusion {
+    /// Nothing counted yet, of `classes` classes.
+    pub fn new(classes: usize) -> Confusion {
+        Confusion { classes, counts: vec![0; classes * classes] }
+    }
+
+    /// Counts the answers of a batch: logits (N, C), targets (N) of integers.
+    ///
+    /// # Errors
+    /// If the shapes do not fit, or a target is no class (the error names the first).
+    #[track_caller]
+    pub fn add(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
+        let _op = enter("confusion");
+        require_fit(logits, targets)?;
+        if logits.shape()[1] != self.classes {
+            return Err(Error::shape(format!("logits {} have {} classes, not {}", logits.shape(), logits.shape()[1], self.classes)));
+        }
+        let (guessed, targets) = (logits.argmax(-1)?.to_vec::<i32>()?, targets.cast(DType::I64)?.to_vec::<i64>()?);
+        if let Some(i) = targets.iter().position(|t| *t < 0 || *t >= self.classes as i64) {
+            return Err(Error::index(format!("targets[{i}] is {}, but there are {} classes", targets[i], self.classes)));
+        }
+        for (target, guess) in targets.iter().zip(guessed) {
+            self.counts[*target as usize * self.classes + guess as usize] += 1;
+        }
+        Ok(())
+    }
+
+    /// How often `class` was taken for `guess`.
+    pub fn count(&self, class: usize, guess: usize) -> u64 {
+        self.counts[class * self.classes + guess]
+    }
+
+    /// The share of right answers; NaN of none.
+    pub fn accuracy(&self) -> f64 {
+        let right: u64 = (0..self.classes).map(|c| self.count(c, c)).sum();
+        right as f64 / self.counts.iter().sum::<u64>() as f64
+    }
+
+    /// The share of `class` that was recognised; NaN if there was none of it.
+    pub fn recall(&self, class: usize) -> f64 {
+        self.count(class, class) as f64 / (0..self.classes).map(|guess| self.count(class, guess)).sum::<u64>() as f64
+    }
+
+    /// The share of answers `class` that were right; NaN if there were none.
+    pub fn precision(&self, class: usize) -> f64 {
+        self.count(class, class) as f64 / (0..self.classes).map(|other| self.count(other, class)).sum::<u64>() as f64
+    }
+}
+
+impl fmt::Display for Confusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let width = self.counts.iter().max().map_or(1, |most| most.to_string().len()).max(self.classes.to_string().len()) + 1;
+        let row = |head: &str, cells: Vec<u64>| cells.iter().fold(format!("{head:>6}"), |text, cell| text + &format!("{cell:>width$}"));
+        writeln!(f, "{}", row("", (0..self.classes as u64).collect()))?;
+        (0..self.classes).try_for_each(|class| writeln!(f, "{}", row(&class.to_string(), (0..self.classes).map(|g| self.count(class, g)).collect())))
+    }
 }
 
 /// `value`, unless it is NaN or infinite: a loss that has stopped being a number does not come back, and training on is a waste.
@@ -60,6 +171,7 @@ pub fn require_finite(what: &str, value: f64, step: usize) -> Result<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use teeny_core::Reference;
 
     #[test]
     fn mean_weighs_its_values() {
@@ -68,6 +180,41 @@ mod tests {
         mean.add(1.0, 64.0);
         mean.add(4.0, 32.0);
         assert_eq!(mean.value(), 2.0);
+    }
+
+    fn logits() -> (Tensor, Tensor) {
+        let device = Reference::new();
+        let logits = Tensor::new([[0.1f32, 0.9, 0.5], [3.0, 2.0, 1.0], [0.0, -1.0, 1.0], [5.0, 6.0, 7.0]], &device).unwrap(); // (4, 3)
+        (logits, Tensor::new([1i64, 2, 0, 0], &device).unwrap())
+    }
+
+    #[test]
+    fn the_k_best_contain_more_and_more_targets() {
+        let (logits, targets) = logits();
+        assert_eq!([1, 2, 3].map(|k| top_k_accuracy(&logits, &targets, k).unwrap()), [1, 2, 4]);
+        assert_eq!(accuracy(&logits, &targets).unwrap(), 1);
+        for k in [0, 4] {
+            assert!(top_k_accuracy(&logits, &targets, k).unwrap_err().to_string().contains("largest of 3 classes"));
+        }
+        assert!(accuracy(&logits, &logits).is_err());
+    }
+
+    #[test]
+    fn confusion_counts_what_was_taken_for_what() {
+        let (logits, targets) = logits();
+        let mut confusion = Confusion::new(3);
+        confusion.add(&logits, &targets).unwrap();
+        assert_eq!(confusion.to_string(), "       0 1 2\n     0 0 0 2\n     1 0 1 0\n     2 1 0 0\n");
+        assert_eq!((confusion.accuracy(), confusion.recall(1), confusion.precision(1), confusion.recall(0)), (0.25, 1.0, 1.0, 0.0));
+        let error = confusion.add(&logits, &targets.add(1).unwrap()).unwrap_err().to_string();
+        assert!(error.contains("targets[1] is 3, but there are 3 classes"), "{error}");
+        assert!(Confusion::new(2).add(&logits, &targets).is_err());
+        assert!(Confusion::new(2).accuracy().is_nan());
+    }
+
+    #[test]
+    fn the_perplexity_of_an_even_guess_is_the_number_of_choices() {
+        assert!((perplexity(65f64.ln()) - 65.0).abs() < 1e-9);
     }
 
     #[test]

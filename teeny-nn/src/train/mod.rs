@@ -1,11 +1,23 @@
 //! What a training loop wants besides the training: numbers that summarise it, a file of them, and a picture. Pieces to pick from, not a framework.
+//!
+//! ```text
+//! Losses                     read from the device several at a time          losses
+//! Progress                   steps and tokens per second, time left          progress
+//! Mean, accuracy, Confusion  what the model gets right                       metrics
+//! EarlyStopping              when it gets no better                          stopping
+//! Log, Plot                  CSV or JSON lines, SVG                          log, plot
+//! ```
 
 mod log;
 mod losses;
 mod metrics;
 mod plot;
+mod progress;
+mod stopping;
 
 pub use log::{Field, Log};
 pub use losses::Losses;
-pub use metrics::{Mean, accuracy, require_finite};
+pub use metrics::{Confusion, Mean, accuracy, perplexity, require_finite, top_k_accuracy};
 pub use plot::Plot;
+pub use progress::Progress;
+pub use stopping::EarlyStopping;

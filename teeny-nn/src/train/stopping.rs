@@ -1,0 +1,127 @@
+//! When to stop: a value that should get better has not done so for a while.
+
+use crate::state::{State, Stateful};
+use teeny_core::Result;
+
+/// Watches a value, usually the loss on data that is not trained on, and says when it has stopped getting better.
+///
+/// Equivalent: Keras' `EarlyStopping`, without its `restore_best_weights`: save where [`EarlyStopping::update`] says true.
+///
+/// # Example
+/// ```
+/// use teeny_nn::train::EarlyStopping;
+/// let mut stopping = EarlyStopping::new(2);
+/// for (epoch, loss) in [2.3, 1.1, 0.9, 0.95, 0.92, 0.91].into_iter().enumerate() {
+///     if stopping.update(epoch as u64, loss) {
+///         // the best so far: keep the weights
+///     }
+///     if stopping.should_stop() {
+///         break;
+///     }
+/// }
+/// assert_eq!((stopping.best(), stopping.should_stop()), (Some((2, 0.9)), true));
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct EarlyStopping {
+    patience: u64,
+    min_delta: f64,
+    largest: bool,
+    best: Option<(u64, f64)>,
+    waited: u64,
+}
+
+impl EarlyStopping {
+    /// Stops after `patience` values in a row that are no better than the best one before. Smaller is better.
+    pub fn new(patience: u64) -> EarlyStopping {
+        EarlyStopping { patience: patience.max(1), min_delta: 0.0, largest: false, best: None, waited: 0 }
+    }
+
+    /// Larger is better: for an accuracy.
+    pub fn maximize(mut self) -> EarlyStopping {
+        self.largest = true;
+        self
+    }
+
+    /// A value counts as better only if it is so by more than `delta`.
+    pub fn min_delta(mut self, delta: f64) -> EarlyStopping {
+        self.min_delta = delta.abs();
+        self
+    }
+
+    /// The value at `step` (or epoch); true if it is the best so far. NaN never is.
+    pub fn update(&mut self, step: u64, value: f64) -> bool {
+        let gain = |best: f64| if self.largest { value - best } else { best - value };
+        let better = !value.is_nan() && self.best.is_none_or(|(_, best)| gain(best) > self.min_delta);
+        if better {
+            self.best = Some((step, value));
+            self.waited = 0;
+        } else {
+            self.waited += 1;
+        }
+        better
+    }
+
+    /// True once patience has run out.
+    pub fn should_stop(&self) -> bool {
+        self.waited >= self.patience
+    }
+
+    /// The best value and its step.
+    pub fn best(&self) -> Option<(u64, f64)> {
+        self.best
+    }
+}
+
+impl Stateful for EarlyStopping {
+    fn state(&self) -> Result<State> {
+        let state = State::default().with("waited", self.waited);
+        Ok(match self.best {
+            Some((step, value)) => state.with("best_step", step).with("best", value),
+            None => state,
+        })
+    }
+
+    fn set_state(&mut self, state: &State) -> Result<()> {
+        let best = match state.find("best")? {
+            Some(value) => Some((state.get("best_step")?, value)),
+            None => None,
+        };
+        (self.waited, self.best) = (state.get("waited")?, best);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_counts_values_without_enough_improvement() {
+        let mut stopping = EarlyStopping::new(3).min_delta(0.1);
+        let better: Vec<bool> = [1.0, 0.95, 0.85, f64::NAN, 0.8, 0.76].into_iter().enumerate().map(|(i, v)| stopping.update(i as u64, v)).collect();
+        assert_eq!(better, [true, false, true, false, false, false]);
+        assert!(stopping.should_stop());
+        assert_eq!(stopping.best(), Some((2, 0.85)));
+        assert!(stopping.update(6, 0.5) && !stopping.should_stop(), "an improvement starts the waiting anew");
+    }
+
+    #[test]
+    fn an_accuracy_is_made_large_and_the_first_value_is_always_best() {
+        let mut stopping = EarlyStopping::new(1).maximize();
+        assert!(!stopping.should_stop() && stopping.best().is_none());
+        assert!(stopping.update(1, 0.5) && stopping.update(2, 0.6) && !stopping.update(3, 0.6));
+        assert!(stopping.should_stop());
+    }
+
+    #[test]
+    fn a_resumed_watch_goes_on_as_if_it_had_not_been_interrupted() {
+        let mut stopping = EarlyStopping::new(2);
+        let mut fresh = EarlyStopping::new(2);
+        fresh.set_state(&stopping.state().unwrap()).unwrap();
+        assert_eq!(fresh, stopping);
+        stopping.update(1, 0.1 + 0.2);
+        stopping.update(2, 1.0);
+        fresh.set_state(&stopping.state().unwrap()).unwrap();
+        assert_eq!(fresh, stopping);
+    }
+}
