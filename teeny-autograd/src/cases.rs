@@ -3,7 +3,7 @@
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
 use crate::Grad;
-use teeny_core::{Attention, DType, Expr, IntoShape, NewAxis, PadMode, Result, Tensor, ToDevice, Window, map, map_sum, s};
+use teeny_core::{Attention, Averaging, DType, Expr, Interpolation, IntoShape, NewAxis, PadMode, Result, Tensor, ToDevice, Window, map, map_sum, s};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
@@ -201,6 +201,12 @@ fn windows() -> Vec<Case> {
         "conv2d" |x| x[0].conv(&x[1], &Window::new(2).stride(2).padding(1).groups(2));
         "conv2d_dilated" |x| x[0].conv(&x[1], &Window::new(2).dilation(2).padding(2).groups(2));
     };
+    all.extend(cases! { &[&[2, 4, 3, 3]], false;
+        "im2col" |x| x[0].im2col(&[2, 2], &Window::new(2).padding(1)); "col2im" |x| x[0].reshape((2, 4, 9))?.col2im(&[4, 4], &[2, 2], &Window::new(2));
+        "pixel_shuffle" |x| x[0].pixel_shuffle(2); "channel_shuffle" |x| x[0].channel_shuffle(2);
+    });
+    all.extend(cases! { &[&[2, 2, 6], &[3, 2, 2]], false; "conv_same" |x| x[0].conv_same(&x[1], &Window::new(1)); });
+    all.extend(cases! { &[&[1, 3, 4], &[3, 2, 3]], false; "conv_transpose_extra" |x| x[0].conv_transpose(&x[1], &Window::new(1).dilation(3).padding(2), &[8]); });
     all.extend(cases! { &[&[2, 2, 6], &[3, 2, 3]], false; "conv1d" |x| x[0].conv(&x[1], &Window::new(1)); });
     all.extend(cases! { &[&[1, 3, 4], &[3, 2, 3]], false; "conv_transpose" |x| x[0].conv_transpose(&x[1], &Window::new(1).stride(2), &[9]); });
     all.extend(cases! { &[&[2, 3, 4], &[2, 2, 6]], false;
@@ -213,6 +219,13 @@ fn windows() -> Vec<Case> {
     });
     all.extend(cases! { &[&[2, 5, 6]], false;
         "max_pool" |x| x[0].max_pool(&[2, 3], &Window::new(2).stride(2).padding(1)); "avg_pool" |x| x[0].avg_pool(&[2, 3], &Window::new(2).stride(2).padding(1));
+        "max_pool_ceil" |x| Ok(x[0].max_pool_ceil(&[2, 2], &Window::new(2).stride(3))?.0); "adaptive_max_pool" |x| Ok(x[0].adaptive_max_pool(&[3, 4])?.0);
+        "avg_pool_ceil" |x| x[0].avg_pool_with(&[2, 3], &Window::new(2).stride(2).padding(1), Averaging { ceil: true, count_padding: false, divisor: None });
+        "adaptive_avg_pool" |x| x[0].adaptive_avg_pool(&[3, 4]); "lp_pool" |x| x[0].abs()?.add(0.2)?.lp_pool(3.0, &[2, 2], &Window::new(2));
+        "max_unpool" |x| { let (y, at) = x[0].max_pool_indices(&[2, 2], &Window::new(2).stride(2))?; y.max_unpool(&at, &[5, 6]) };
+        "interpolate_linear" |x| x[0].interpolate(&[7, 4], Interpolation::Linear { align_corners: false });
+        "interpolate_cubic" |x| x[0].interpolate(&[3, 8], Interpolation::Cubic { align_corners: true });
+        "interpolate_nearest" |x| x[0].interpolate(&[8, 3], Interpolation::NearestExact);
         "avg_pool_overlapping" |x| x[0].avg_pool(&[3], &Window::new(1)); "max_pool_overlapping" |x| x[0].max_pool(&[3], &Window::new(1));
     });
     all

@@ -222,7 +222,7 @@ pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &S
 }
 
 /// The elements of a padded image that kernel position `position` meets, one per window: a strided view (N, C, counts..).
-fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &[usize], window: &Window) -> Result<Tensor> {
+pub(crate) fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &[usize], window: &Window) -> Result<Tensor> {
     let (mut view, mut rest) = (image.clone(), position);
     for i in (0..kernel.len()).rev() {
         let start = (rest % kernel[i]) * window.dilation[i];
@@ -250,19 +250,23 @@ pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }
 
+/// What no element of the type is below.
+pub(crate) fn lowest(dtype: DType) -> Scalar {
+    match dtype {
+        t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
+        t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
+        _ => Scalar::UInt(0),
+    }
+}
+
 /// [`Device::max_pool`] by comparing every element of every window with the window's largest.
 ///
 /// # Errors
 /// If the device fails.
 pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
-    let lowest = match x.dtype() {
-        t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
-        t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
-        _ => Scalar::UInt(0),
-    };
     let d = size.len();
     let lead = x.ndim() - d;
-    let view = windows(&padded(x, &window.padding, lowest)?, size, window)?; // (lead.., counts.., size..)
+    let view = windows(&padded(x, &window.padding, lowest(x.dtype()))?, size, window)?; // (lead.., counts.., size..)
     let counts = view.shape()[lead..lead + d].to_vec();
     let mut flat_shape = view.shape()[..lead + d].to_vec();
     flat_shape.push(size.iter().product());

@@ -49,4 +49,6 @@ pub use reference::Reference;
 pub use scalar::Scalar;
 pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
-pub use tensor::{Ellipsis, IntoIndex, Nested, NewAxis, Operand, PadMode, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation};
+pub use tensor::{
+    Averaging, Ellipsis, Interpolation, IntoIndex, Nested, NewAxis, Operand, PadMode, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation,
+};

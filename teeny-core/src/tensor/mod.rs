@@ -6,6 +6,7 @@
 
 mod arrange;
 mod attention;
+mod conv;
 mod count;
 mod create;
 mod einsum;
@@ -21,18 +22,23 @@ mod norm;
 mod ops;
 mod pad;
 mod part;
+mod pool;
 mod reduce;
+mod resample;
 mod sort;
 mod subscript;
 mod view;
 
+pub(crate) use conv::conv_shape;
 pub(crate) use create::index_end;
 pub use create::permutation;
-pub(crate) use fused::{conv_shape, pool_shape};
 pub use fused::{map, map_n, map_sum};
 pub use math::Operand;
 pub use nested::Nested;
 pub use pad::PadMode;
+pub use pool::Averaging;
+pub(crate) use pool::pool_shape;
+pub use resample::Interpolation;
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use view::SliceRange;
 

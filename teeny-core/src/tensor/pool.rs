@@ -1,0 +1,311 @@
+//! Pooling: what every window over the last axes keeps: its largest element, its mean, its p-norm. Positions are what unpooling takes.
+
+use super::{Tensor, index_end, map, map_sum};
+use crate::context::enter;
+use crate::definition::lowest;
+use crate::device::Window;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+/// How [`Tensor::avg_pool_with`] counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Averaging {
+    /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up. What lies beyond is not averaged.
+    pub ceil: bool,
+    /// Padding counts as zeros; otherwise a mean is that of the elements there are.
+    pub count_padding: bool,
+    /// Sums are divided by this number, whatever the windows hold.
+    pub divisor: Option<usize>,
+}
+
+impl Default for Averaging {
+    /// As PyTorch: sizes rounded down, padding counted.
+    fn default() -> Averaging {
+        Averaging { ceil: false, count_padding: true, divisor: None }
+    }
+}
+
+impl Tensor {
+    /// The largest element of every window of `size` over the last `size.len()` axes. Padding never wins.
+    ///
+    /// # Errors
+    /// If there are not enough axes, a window does not fit, or padding exceeds half the window.
+    ///
+    /// Equivalent: `torch.nn.functional.max_pool2d`.
+    #[track_caller]
+    pub fn max_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
+        let _op = enter("max_pool");
+        Ok(self.max_pool_indices(size, window)?.0)
+    }
+
+    /// [`Tensor::max_pool`] with the positions (`I32`) of the winners in the flattened spatial axes of self.
+    #[track_caller]
+    pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
+        let _op = enter("max_pool");
+        if self.dtype() == DType::Bool {
+            return Err(Error::dtype("bools have no largest window"));
+        }
+        let shape = pool_shape(self.shape(), size, window)?;
+        if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] * 2 > size[i]) {
+            return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis])));
+        }
+        super::index_end(self.shape()[self.ndim() - size.len()..].iter().product())?;
+        let (values, positions) = self.device().max_pool(self, size, window)?;
+        Ok((self.result(values, shape, self.dtype()), self.result(positions, shape, DType::I32)))
+    }
+
+    /// The mean of every window of `size` over the last `size.len()` axes; padding counts as zeros.
+    ///
+    /// # Errors
+    /// If there are not enough axes, a window does not fit, or the type is not a float.
+    ///
+    /// Equivalent: `torch.nn.functional.avg_pool2d`.
+    #[track_caller]
+    pub fn avg_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
+        let _op = enter("avg_pool");
+        self.require_float()?;
+        let shape = pool_shape(self.shape(), size, window)?;
+        Ok(self.result(self.device().avg_pool(self, size, window)?, shape, self.dtype()))
+    }
+
+    /// [`Tensor::max_pool_indices`] with sizes rounded up: windows that begin inside but reach beyond the end count too.
+    ///
+    /// # Errors
+    /// As [`Tensor::max_pool`].
+    ///
+    /// Equivalent: `torch.nn.functional.max_pool2d(.., ceil_mode=True, return_indices=True)`.
+    #[track_caller]
+    pub fn max_pool_ceil(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
+        let _op = enter("max_pool");
+        let beyond = overhang(self.shape(), size, window)?;
+        if beyond.iter().all(|&n| n == 0) {
+            return self.max_pool_indices(size, window);
+        }
+        let widths: Vec<(isize, isize)> = beyond.iter().map(|&n| (0, n as isize)).collect();
+        let (values, positions) = self.pad(&widths, lowest(self.dtype()))?.max_pool_indices(size, window)?;
+        // From positions in the wider axes to positions in self's.
+        let lead = self.ndim() - size.len();
+        let mut rest = positions;
+        let mut own = rest.zeros_like()?;
+        let mut stride = 1;
+        for (i, &more) in beyond.iter().enumerate().rev() {
+            let n = index_end(self.shape()[lead + i])?;
+            let wide = n + index_end(more)?;
+            own = own.add(&rest.rem(wide)?.minimum(n - 1)?.mul(stride)?)?;
+            rest = rest.floor_div(wide)?;
+            stride *= n;
+        }
+        Ok((values, own))
+    }
+
+    /// [`Tensor::avg_pool`] with a say in what is counted.
+    ///
+    /// # Errors
+    /// As [`Tensor::avg_pool`]; if the divisor is 0.
+    ///
+    /// Equivalent: `torch.nn.functional.avg_pool2d(.., ceil_mode, count_include_pad, divisor_override)`.
+    #[track_caller]
+    pub fn avg_pool_with(&self, size: &[usize], window: &Window, by: Averaging) -> Result<Tensor> {
+        let _op = enter("avg_pool");
+        self.require_float()?;
+        if by.divisor == Some(0) {
+            return Err(Error::value("means cannot be divided by 0"));
+        }
+        let beyond = if by.ceil { overhang(self.shape(), size, window)? } else { vec![0; size.len()] };
+        let lead = self.ndim().saturating_sub(size.len());
+        let widths: Vec<(isize, isize)> = beyond.iter().map(|&n| (0, n as isize)).collect();
+        let x = if beyond.iter().all(|&n| n == 0) { self.clone() } else { self.pad(&widths, 0.0)? };
+        let y = x.avg_pool(size, window)?; // (lead.., counts..), divided by whole windows
+        let whole: usize = size.iter().product();
+        if let Some(divisor) = by.divisor {
+            return y.mul(whole as f64 / divisor as f64);
+        }
+        // How many of a window's places count, axis by axis; the mean is corrected by the product.
+        let counted = |axis: usize| -> Vec<usize> {
+            let (n, p) = (self.shape()[lead + axis], window.padding[axis]);
+            let counts = |place: usize| if by.count_padding { place < n + 2 * p } else { (p..n + p).contains(&place) };
+            let window = |i: usize| (0..size[axis]).filter(|k| counts(i * window.stride[axis] + k * window.dilation[axis])).count();
+            (0..y.shape()[lead + axis]).map(window).collect()
+        };
+        let counts: Vec<Vec<usize>> = (0..size.len()).map(counted).collect();
+        if counts.iter().zip(size).all(|(counts, &n)| counts.iter().all(|&c| c == n)) {
+            return Ok(y);
+        }
+        let factors = counts.iter().fold(vec![whole as f64], |all, axis| {
+            let by_axis = |&sum: &f64| axis.iter().map(move |&n| if n == 0 { 0.0 } else { sum / n as f64 }).collect::<Vec<_>>();
+            all.iter().flat_map(by_axis).collect()
+        });
+        y.mul(&Tensor::from_vec(factors, &y.shape()[lead..], &y)?.cast(y.dtype())?)
+    }
+
+    /// The p-norm of every window: `(Σ x^p)^(1/p)`; a negative sum, of odd powers, gives its negative root's size as 0, as in PyTorch.
+    ///
+    /// # Errors
+    /// As [`Tensor::avg_pool`]; if `p` is not positive.
+    ///
+    /// Equivalent: `torch.nn.functional.lp_pool2d`.
+    #[track_caller]
+    pub fn lp_pool(&self, p: f64, size: &[usize], window: &Window) -> Result<Tensor> {
+        let _op = enter("lp_pool");
+        if p.is_nan() || p <= 0.0 {
+            return Err(Error::value(format!("p is {p}, not positive")));
+        }
+        let sum = self.pow(p)?.avg_pool(size, window)?.mul(size.iter().product::<usize>() as f64)?;
+        map([&sum], |[s]| s.le(0).select(s.like(0), s.le(0).select(s.like(1), s).pow(1.0 / p)))
+    }
+
+    /// The means of windows chosen so that the last axes get the sizes `out`: window i of n elements goes from `floor(i n / out)` to
+    /// `ceil((i + 1) n / out)`. `x.adaptive_avg_pool(&[1, 1])` is the global mean.
+    ///
+    /// # Errors
+    /// If there are not enough axes, one of them or of `out` is 0, or the type is not a float.
+    ///
+    /// Equivalent: `torch.nn.functional.adaptive_avg_pool2d`, for any number of axes.
+    #[track_caller]
+    pub fn adaptive_avg_pool(&self, out: &[usize]) -> Result<Tensor> {
+        let _op = enter("adaptive_avg_pool");
+        self.require_float()?;
+        let lead = adaptive_lead(self.shape(), out)?;
+        if let Some((size, window)) = even(&self.shape()[lead..], out) {
+            return self.avg_pool(&size, &window);
+        }
+        let mut x = self.cast(self.dtype().compute())?;
+        for (i, &count) in out.iter().enumerate() {
+            let axis = lead + i;
+            let windows = Spans::new(x.shape()[axis], count);
+            let part = x.index_select(axis as isize, &windows.index(&x)?)?; // (.., count, longest, ..)
+            let behind = x.ndim() - axis - 1;
+            let lengths: Vec<i64> = windows.spans.iter().map(|s| s.len() as i64).collect();
+            let length = Tensor::from_vec(lengths, [&[count, 1], &vec![1; behind][..]].concat(), &x)?;
+            let place = Tensor::arange(0i64, windows.longest as i64, 1, &x)?.reshape([&[windows.longest], &vec![1; behind][..]].concat())?;
+            let sum = map_sum([&part, &place, &length], axis + 1, |[x, place, length]| place.lt(length).select(x, x.like(0)))?;
+            x = sum.div(&length.squeeze(1)?.cast(x.dtype())?)?;
+        }
+        x.cast(self.dtype())
+    }
+
+    /// The largest elements of the windows of [`Tensor::adaptive_avg_pool`], and their positions (`I32`) in the flattened last axes of self.
+    ///
+    /// # Errors
+    /// If there are not enough axes, or one of them or of `out` is 0.
+    ///
+    /// Equivalent: `torch.nn.functional.adaptive_max_pool2d(.., return_indices=True)`, for any number of axes.
+    #[track_caller]
+    pub fn adaptive_max_pool(&self, out: &[usize]) -> Result<(Tensor, Tensor)> {
+        let _op = enter("adaptive_max_pool");
+        let lead = adaptive_lead(self.shape(), out)?;
+        if let Some((size, window)) = even(&self.shape()[lead..], out) {
+            return self.max_pool_indices(&size, &window);
+        }
+        let plane: usize = self.shape()[lead..].iter().product();
+        index_end(plane)?;
+        // Axis by axis from the last: the first of the largest in its row, then the first row that has it.
+        let mut x = self.clone();
+        let mut positions = Tensor::arange(0i32, plane as i32, 1, self)?.reshape(&self.shape()[lead..])?.expand(self.shape())?;
+        for (i, &count) in out.iter().enumerate().rev() {
+            let axis = (lead + i) as isize;
+            let index = Spans::new(x.shape()[lead + i], count).index(&x)?;
+            let (part, places) = (x.index_select(axis, &index)?, positions.index_select(axis, &index)?); // (.., count, longest, ..)
+            let best = part.argmax(axis + 1)?.unsqueeze(axis + 1)?; // (.., count, 1, ..)
+            x = part.gather(axis + 1, &best)?.squeeze(axis + 1)?;
+            positions = places.gather(axis + 1, &best)?.squeeze(axis + 1)?;
+        }
+        // Read again from self, so that a gradient takes one step.
+        let flat = positions.flatten(lead as isize, -1)?;
+        Ok((self.flatten(lead as isize, -1)?.gather(-1, &flat)?.reshape(positions.shape())?, positions))
+    }
+
+    /// The elements put back at the `positions` (of [`Tensor::max_pool_indices`]) of last axes of the given `spatial` sizes, 0 elsewhere. Where windows
+    /// overlapped and named one place several times, the last wins.
+    ///
+    /// # Errors
+    /// If the shapes differ, or a position is outside.
+    ///
+    /// Equivalent: `torch.nn.functional.max_unpool2d`.
+    #[track_caller]
+    pub fn max_unpool(&self, positions: &Tensor, spatial: &[usize]) -> Result<Tensor> {
+        let _op = enter("max_unpool");
+        if positions.shape() != self.shape() || spatial.is_empty() || spatial.len() > self.ndim() {
+            return Err(Error::shape(format!("{} at positions {} cannot fill axes {spatial:?}", self.shape(), positions.shape())));
+        }
+        let lead = self.ndim() - spatial.len();
+        let places = Shape::new(spatial)?.numel();
+        let empty = Tensor::zeros([&self.shape()[..lead], &[places]].concat(), self.dtype(), self)?;
+        let full = empty.scatter(-1, &positions.flatten(lead as isize, -1)?, &self.flatten(lead as isize, -1)?)?; // (lead.., places)
+        full.reshape([&self.shape()[..lead], spatial].concat())
+    }
+}
+
+/// How far the last window of each axis reaches beyond the padded input, if every window that begins inside it counts.
+fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
+    let ndim = size.len();
+    if ndim == 0 || x.ndim() < ndim {
+        return Err(Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}")));
+    }
+    window.require_ndim(ndim)?;
+    let lead = x.ndim() - ndim;
+    let beyond = |axis: usize| -> Result<usize> {
+        let (n, p, stride) = (x[lead + axis], window.padding[axis], window.stride[axis]);
+        if stride == 0 || size[axis] == 0 {
+            return Err(Error::value(format!("stride {stride} and window {} must not be 0", size[axis])));
+        }
+        let reach = window.dilation[axis].saturating_mul(size[axis] - 1).saturating_add(1);
+        let padded = n.saturating_add(p.saturating_mul(2));
+        let mut last = padded.saturating_sub(reach).div_ceil(stride) * stride;
+        if last >= n.saturating_add(p) {
+            last = last.saturating_sub(stride);
+        }
+        Ok(last.saturating_add(reach).saturating_sub(padded))
+    };
+    (0..ndim).map(beyond).collect()
+}
+
+/// The windows of an adaptive pooling of one axis.
+struct Spans {
+    spans: Vec<std::ops::Range<usize>>,
+    longest: usize,
+}
+
+impl Spans {
+    fn new(n: usize, count: usize) -> Spans {
+        let spans: Vec<_> = (0..count).map(|i| i * n / count..((i + 1) * n).div_ceil(count)).collect();
+        let longest = spans.iter().map(|s| s.len()).max().unwrap_or(0);
+        Spans { spans, longest }
+    }
+
+    /// The positions in the windows, shorter ones filled up by repeating their last: (count, longest).
+    fn index(&self, like: &Tensor) -> Result<Tensor> {
+        let all = self.spans.iter().flat_map(|s| (0..self.longest).map(|i| (s.start + i).min(s.end - 1) as i64));
+        Tensor::from_vec(all.collect::<Vec<_>>(), (self.spans.len(), self.longest), like)
+    }
+}
+
+fn adaptive_lead(x: &Shape, out: &[usize]) -> Result<usize> {
+    match x.ndim().checked_sub(out.len()) {
+        Some(lead) if !out.is_empty() && !out.contains(&0) && !x[lead..].contains(&0) => Ok(lead),
+        _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}"))),
+    }
+}
+
+/// The pooling with windows side by side that gives the sizes `out`, if they divide the axes.
+fn even(axes: &[usize], out: &[usize]) -> Option<(Vec<usize>, Window)> {
+    let size: Vec<usize> = axes.iter().zip(out).map(|(n, o)| (n % o == 0).then_some(n / o)).collect::<Option<_>>()?;
+    let window = Window::new(size.len()).stride(size.as_slice());
+    Some((size, window))
+}
+
+/// The shape of a pooling's output.
+pub(crate) fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
+    let ndim = size.len();
+    if ndim == 0 || x.ndim() < ndim {
+        return Err(Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}")));
+    }
+    window.require_ndim(ndim)?;
+    let lead = x.ndim() - ndim;
+    let mut sizes = x[..lead].to_vec();
+    for axis in 0..ndim {
+        sizes.push(window.count(axis, x[lead + axis], size[axis])?);
+    }
+    Shape::new(&sizes)
+}

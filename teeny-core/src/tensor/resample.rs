@@ -1,0 +1,207 @@
+//! Images of other sizes: interpolation axis by axis, and moving channels into space.
+//!
+//! Every mode is, along one axis, a few elements and their weights per result: one gather, and one pass that multiplies and adds.
+
+use super::{Tensor, map_sum};
+use crate::context::enter;
+use crate::error::{Error, Result};
+use crate::shape::Shape;
+
+/// How [`Tensor::interpolate`] finds values between elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolation {
+    /// The element at `floor(i n / out)`, as PyTorch's `nearest` and OpenCV.
+    Nearest,
+    /// The element at `floor((i + 1/2) n / out)`, the true nearest, as `nearest-exact` and Pillow.
+    NearestExact,
+    /// Linear between the two neighbours on each axis: bilinear of two axes, trilinear of three.
+    Linear {
+        /// The first and last elements stay where they are; otherwise elements are cells, whose outer edges do.
+        align_corners: bool,
+    },
+    /// Cubic convolution of four neighbours on each axis with a = -0.75: bicubic of two axes.
+    Cubic {
+        /// As for linear.
+        align_corners: bool,
+    },
+    /// The mean of the elements a result covers: [`Tensor::adaptive_avg_pool`].
+    Area,
+}
+
+impl Tensor {
+    /// Self with its last axes of the sizes `size`, values in between interpolated.
+    ///
+    /// Shapes: (.., spatial..) → (.., size..). 16-bit floats are computed in f32; integers only know the nearest modes.
+    ///
+    /// # Errors
+    /// If there are not enough axes, one is empty, or the mode does not know the type.
+    ///
+    /// Equivalent: `torch.nn.functional.interpolate(x, size, mode=..)` with `linear`, `bilinear`, `trilinear` all `Linear`.
+    #[track_caller]
+    pub fn interpolate(&self, size: &[usize], mode: Interpolation) -> Result<Tensor> {
+        let _op = enter("interpolate");
+        let lead = self.resampled(size)?;
+        let ratios: Vec<f64> = size.iter().enumerate().map(|(i, &n)| self.shape()[lead + i] as f64 / n as f64).collect();
+        self.resample(size, &ratios, mode)
+    }
+
+    /// [`Tensor::interpolate`] to `floor(n scale)` on each of the last axes, where elements lie exactly `1 / scale` apart.
+    ///
+    /// # Errors
+    /// As [`Tensor::interpolate`]; if a scale leaves nothing.
+    ///
+    /// Equivalent: `torch.nn.functional.interpolate(x, scale_factor=scale, mode=..)`.
+    #[track_caller]
+    pub fn interpolate_by(&self, scale: &[f64], mode: Interpolation) -> Result<Tensor> {
+        let _op = enter("interpolate");
+        let Some(lead) = self.ndim().checked_sub(scale.len()) else {
+            return Err(Error::shape(format!("scales {scale:?} for the axes of {}", self.shape())));
+        };
+        let size: Vec<usize> = scale.iter().enumerate().map(|(i, s)| (self.shape()[lead + i] as f64 * s).floor() as usize).collect();
+        self.resampled(&size)?;
+        self.resample(&size, &scale.iter().map(|s| 1.0 / s).collect::<Vec<_>>(), mode)
+    }
+
+    /// The number of axes in front of those that get the sizes `size`.
+    fn resampled(&self, size: &[usize]) -> Result<usize> {
+        match self.ndim().checked_sub(size.len()) {
+            Some(lead) if !size.is_empty() && !size.contains(&0) && !self.shape()[lead..].contains(&0) => {
+                Shape::new(&[&self.shape()[..lead], size].concat())?;
+                Ok(lead)
+            }
+            _ => Err(Error::shape(format!("the last axes of {} cannot be resized to {size:?}", self.shape()))),
+        }
+    }
+
+    fn resample(&self, size: &[usize], ratios: &[f64], mode: Interpolation) -> Result<Tensor> {
+        let nearest = matches!(mode, Interpolation::Nearest | Interpolation::NearestExact);
+        if !nearest {
+            self.require_float()?;
+        }
+        if mode == Interpolation::Area {
+            return self.adaptive_avg_pool(size);
+        }
+        let lead = self.ndim() - size.len();
+        let mut x = if nearest { self.clone() } else { self.cast(self.dtype().compute())? };
+        for (i, (&out, &ratio)) in size.iter().zip(ratios).enumerate() {
+            let (axis, n) = (lead + i, x.shape()[lead + i]);
+            if out == n && ratio == 1.0 {
+                continue;
+            }
+            let taps = Taps::new(n, out, ratio, mode);
+            let index = Tensor::from_vec(taps.index, (taps.count, out), &x)?;
+            let part = x.index_select(axis as isize, &index)?; // (.., taps, out, ..)
+            x = if nearest {
+                part.squeeze(axis)?
+            } else {
+                let along = [&[taps.count, out], &vec![1; x.ndim() - axis - 1][..]].concat();
+                let weight = Tensor::from_vec(taps.weight, along, &x)?.cast(x.dtype())?;
+                map_sum([&part, &weight], axis, |[x, w]| x * w)?
+            };
+        }
+        x.cast(self.dtype())
+    }
+
+    /// Channels moved into space: (.., C r², H, W) → (.., C, H r, W r). Equivalent: `torch.nn.functional.pixel_shuffle`.
+    ///
+    /// Source: Shi et al. 2016, arXiv:1609.05158.
+    ///
+    /// # Errors
+    /// If there are fewer than three axes, or `r²` does not divide the channels.
+    #[track_caller]
+    pub fn pixel_shuffle(&self, r: usize) -> Result<Tensor> {
+        let _op = enter("pixel_shuffle");
+        let (lead, [c, h, w]) = self.channels_last_but_two()?;
+        if r == 0 || !c.is_multiple_of(r * r) {
+            return Err(Error::shape(format!("{c} channels of {} are not divisible by {r}²", self.shape())));
+        }
+        let x = self.reshape((lead.iter().product::<usize>(), c / (r * r), r, r, h, w))?.permute([0, 1, 4, 2, 5, 3])?;
+        x.reshape([lead, &[c / (r * r), h * r, w * r]].concat())
+    }
+
+    /// Space moved into channels, the inverse of [`Tensor::pixel_shuffle`]: (.., C, H r, W r) → (.., C r², H, W).
+    ///
+    /// # Errors
+    /// If there are fewer than three axes, or `r` does not divide the last two.
+    ///
+    /// Equivalent: `torch.nn.functional.pixel_unshuffle`.
+    #[track_caller]
+    pub fn pixel_unshuffle(&self, r: usize) -> Result<Tensor> {
+        let _op = enter("pixel_unshuffle");
+        let (lead, [c, h, w]) = self.channels_last_but_two()?;
+        if r == 0 || !h.is_multiple_of(r) || !w.is_multiple_of(r) {
+            return Err(Error::shape(format!("the image of {} is not divisible by {r}", self.shape())));
+        }
+        let x = self.reshape((lead.iter().product::<usize>(), c, h / r, r, w / r, r))?.permute([0, 1, 3, 5, 2, 4])?;
+        x.reshape([lead, &[c * r * r, h / r, w / r]].concat())
+    }
+
+    /// The channels of (N, C, ..) dealt out of `groups` stacks one by one. Equivalent: `torch.nn.functional.channel_shuffle`.
+    ///
+    /// # Errors
+    /// If there is no channel axis, or `groups` does not divide it.
+    #[track_caller]
+    pub fn channel_shuffle(&self, groups: usize) -> Result<Tensor> {
+        let _op = enter("channel_shuffle");
+        match self.shape().get(1) {
+            Some(&c) if groups > 0 && c.is_multiple_of(groups) => self.unflatten(1, (groups, c / groups))?.transpose(1, 2)?.reshape(self.shape()),
+            _ => Err(Error::shape(format!("the channels of {} do not divide into {groups} groups", self.shape()))),
+        }
+    }
+
+    fn channels_last_but_two(&self) -> Result<(&[usize], [usize; 3])> {
+        match &self.shape()[..] {
+            [lead @ .., c, h, w] => Ok((lead, [*c, *h, *w])),
+            _ => Err(Error::shape(format!("needs (.., C, H, W), not {}", self.shape()))),
+        }
+    }
+}
+
+/// The elements that each result along one axis is made of: `count` rows of one position and weight per result.
+struct Taps {
+    count: usize,
+    index: Vec<i64>,
+    weight: Vec<f64>,
+}
+
+impl Taps {
+    /// `out` results of `n` elements, `ratio` elements apart.
+    fn new(n: usize, out: usize, ratio: f64, mode: Interpolation) -> Taps {
+        let last = n as f64 - 1.0;
+        let corners = |i: usize| if out > 1 { i as f64 * last / (out - 1) as f64 } else { 0.0 };
+        let cells = |i: usize| (i as f64 + 0.5) * ratio - 0.5;
+        let one = |i: usize| -> Vec<(f64, f64)> {
+            match mode {
+                // NOTE: i n / out may be an integer that rounding puts just below itself.
+                Interpolation::Nearest => vec![((i as f64 * ratio + 1e-9).floor(), 1.0)],
+                Interpolation::NearestExact | Interpolation::Area => vec![(((i as f64 + 0.5) * ratio).floor(), 1.0)],
+                Interpolation::Linear { align_corners } => {
+                    let x = if align_corners { corners(i) } else { cells(i).max(0.0) };
+                    let t = x - x.floor();
+                    vec![(x.floor(), 1.0 - t), (x.floor() + 1.0, t)]
+                }
+                Interpolation::Cubic { align_corners } => {
+                    let x = if align_corners { corners(i) } else { cells(i) };
+                    let t = x - x.floor();
+                    (-1..3).map(|k| (x.floor() + k as f64, cubic(k as f64 - t))).collect()
+                }
+            }
+        };
+        let all: Vec<Vec<(f64, f64)>> = (0..out).map(one).collect();
+        let count = all.first().map_or(0, |taps| taps.len());
+        let row = |k: usize| all.iter().map(move |taps| taps[k]);
+        let index = (0..count).flat_map(|k| row(k).map(|(x, _)| x.clamp(0.0, last) as i64)).collect();
+        let weight = (0..count).flat_map(|k| row(k).map(|(_, w)| w)).collect();
+        Taps { count, index, weight }
+    }
+}
+
+/// The cubic convolution kernel with a = -0.75. Source: Keys 1981, doi:10.1109/TASSP.1981.1163711.
+fn cubic(x: f64) -> f64 {
+    const A: f64 = -0.75;
+    match x.abs() {
+        x if x <= 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+        x if x < 2.0 => ((A * x - 5.0 * A) * x + 8.0 * A) * x - 4.0 * A,
+        _ => 0.0,
+    }
+}
