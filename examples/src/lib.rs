@@ -1,7 +1,9 @@
 //! What the example programs share: their surroundings ([`Program`]), the options all of them have ([`Common`]), finding their data, and the models
-//! that are too many for one file ([`makemore`]).
+//! that are too many for one file ([`digits`], [`makemore`]).
 #![forbid(unsafe_code)]
 
+mod bar;
+pub mod digits;
 #[cfg(feature = "download")]
 mod download;
 mod files;
@@ -10,5 +12,6 @@ pub mod makemore;
 pub mod options;
 mod program;
 
+pub use bar::Bar;
 pub use options::{Common, Parsed};
 pub use program::Program;

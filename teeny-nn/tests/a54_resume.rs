@@ -165,11 +165,11 @@ fn a54_every_optimizer_continues_where_it_was_saved() {
             saved.set_lr(0.05);
             let path = folder.0.join(format!("{name}-{dtype}"));
             let mut checkpoint = Checkpoint::new();
-            checkpoint.put("model", &stores[0]).unwrap().put("optimizer", &saved.state().unwrap()).unwrap();
+            checkpoint.put("model", &stores[0]).unwrap().put("optimizer", &saved).unwrap();
             checkpoint.save(&path).unwrap();
             let checkpoint = Checkpoint::load(&path, stores[1].device()).unwrap();
             checkpoint.restore("model", &mut stores[1].clone()).unwrap();
-            resumed.set_state(checkpoint.part("optimizer").unwrap()).unwrap();
+            checkpoint.restore("optimizer", &mut resumed).unwrap();
             assert_eq!(resumed.lr(), 0.05);
             (5..10).for_each(|t| {
                 step(&mut saved, t);

@@ -150,6 +150,25 @@ pub trait Optimizer {
     }
 }
 
+/// An optimizer chosen while the program runs.
+impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
+    fn ledger(&self) -> &Ledger {
+        (**self).ledger()
+    }
+
+    fn ledger_mut(&mut self) -> &mut Ledger {
+        (**self).ledger_mut()
+    }
+
+    fn slots(&self) -> &'static [&'static str] {
+        (**self).slots()
+    }
+
+    fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+        (**self).update(i, value, gradient)
+    }
+}
+
 impl<O: Optimizer + ?Sized> Stateful for O {
     fn state(&self) -> Result<State> {
         Ok(self.ledger().state(self.slots()))

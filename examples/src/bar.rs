@@ -1,0 +1,39 @@
+//! A progress bar on a terminal, nothing elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use teeny_nn::train::Progress;
+
+/// Shows how far a loop is, how fast, how long it will take, and the loss.
+pub struct Bar {
+    bar: ProgressBar,
+    progress: Progress,
+}
+
+impl Bar {
+    /// A bar of `steps` steps that work through things called `unit`: tokens, images.
+    pub fn new(steps: u64, unit: &'static str) -> Bar {
+        let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a fixed template");
+        Bar { bar: ProgressBar::new(steps).with_style(style), progress: Progress::new(steps).items(unit) }
+    }
+
+    /// One more step, on `items`; `loss` is the latest that is known, NaN if none is.
+    pub fn step(&mut self, items: usize, loss: f64) {
+        self.progress.advance(1, items as u64);
+        self.bar.inc(1);
+        if !self.bar.is_hidden() {
+            let loss = if loss.is_nan() { String::new() } else { format!(", loss {loss:.3}") };
+            self.bar.set_message(format!("{}{loss}", self.progress));
+        }
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
