@@ -135,3 +135,17 @@ fn a50_poisson_loss_is_least_where_the_mean_is_the_count() {
     let mean = loss::poisson_nll(&x, &t, Reduction::Mean).unwrap();
     assert_close(&values(backward(&mean).get(&x).unwrap()), &gradient, 1e-14, &"gradient");
 }
+
+#[test]
+fn a50_binary_cross_entropy_has_a_slope_where_a_model_of_zeros_starts() {
+    let device = autograd();
+    let x = f64s(vec![0.0, 0.0, 0.0], &[3], &device).requires_grad().unwrap();
+    let t = f64s(vec![0.0, 1.0, 0.25], &[3], &device);
+    let sum = loss::bce_with_logits(&x, &t, Reduction::Sum).unwrap();
+    assert_close(&values(&sum), &[3.0 * 2f64.ln()], 1e-14, &"loss");
+    // sigmoid(0) - t
+    assert_close(&values(backward(&sum).get(&x).unwrap()), &[0.5, -0.5, 0.25], 1e-14, &"gradient");
+    // small losses keep their digits
+    let far = loss::bce_with_logits(&f64s(vec![50.0, -50.0], &[2], &device), &f64s(vec![1.0, 0.0], &[2], &device), Reduction::None).unwrap();
+    assert_close(&values(&far), &[(-50f64).exp(); 2], 1e-30, &"far");
+}

@@ -84,7 +84,11 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
 #[track_caller]
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce_with_logits");
-    elementwise(x, target, reduction, |x, t| x.relu() - x * t + (-x.abs()).exp().log1p())
+    elementwise(x, target, reduction, |x, t| {
+        // NOTE: not relu and abs, whose slopes at 0 are 0 each: one condition for both terms makes them add up to 1/2 there
+        let positive = x.gt(0.0);
+        positive.select(x, x.like(0.0)) - x * t + positive.select(-x, x).exp().log1p()
+    })
 }
 
 /// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms no less than -100, as in PyTorch.
