@@ -1,4 +1,4 @@
-//! The small classifiers from outside: moons, xor, sentiment.
+//! The small models from outside: moons, xor, glm, sentiment.
 
 mod common;
 
@@ -24,6 +24,24 @@ fn a59_xor_needs_its_steps_and_moons_theirs() {
     let text = succeed(command(env!("CARGO_BIN_EXE_moons"), &["--steps", "1"]).output().unwrap());
     assert!(number_after(&text, "accuracy at least ") < 98.0, "{text}");
     assert!(refuse(command(env!("CARGO_BIN_EXE_moons"), &["--save", "x"]).output().unwrap()).contains("invalid option '--save'"));
+}
+
+#[test]
+fn a59_coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
+    let mut program = command(env!("CARGO_BIN_EXE_glm"), &["--device", "cpu"]);
+    let real = std::env::var_os("TEENY_DATA");
+    match &real {
+        Some(folder) => program.env("TEENY_DATA", folder),
+        None => program.args(["--data", "builtin"]),
+    };
+    let text = succeed(program.output().unwrap());
+    for model in ["logistic", "poisson"] {
+        assert!(number_after(&text, &format!("{model} coefficients within ")) < 3.0, "{text}");
+    }
+    // the built-in digits are others: 360 of them, by writers the model has not seen
+    let least = if real.is_some() { 91.5 } else { 85.0 };
+    assert!(number_after(&text, "softmax test accuracy ") >= least, "{text}");
+    assert!(refuse(command(env!("CARGO_BIN_EXE_glm"), &["--rows", "3"]).output().unwrap()).contains("at least 100 rows"));
 }
 
 #[test]

@@ -40,13 +40,17 @@ fn main() -> ExitCode {
 
 fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
     match name {
-        "reviews" => options.reviews = parser.value()?.parse_with(|text| at_least_one(text).map(|n| n.max(5)))?,
+        "reviews" => options.reviews = parser.value()?.parse_with(enough)?,
         "steps" => options.steps = parser.value()?.parse_with(at_least_one)?,
         "hidden" => options.hidden = parser.value()?.parse_with(at_least_one)?,
         "lr" => options.lr = parser.value()?.parse_with(positive)?,
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+fn enough(text: &str) -> std::result::Result<usize, String> {
+    text.parse().ok().filter(|n| *n >= 50).ok_or_else(|| "at least 50 reviews are needed".into())
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
