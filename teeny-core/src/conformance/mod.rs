@@ -51,6 +51,35 @@ pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Rep
     if report.passed() { Ok(report) } else { Err(report) }
 }
 
+/// A case of the suite for other purposes than comparing devices: what happens to it under automatic differentiation, for instance.
+pub struct Trial<'a>(&'a Case);
+
+impl Trial<'_> {
+    /// The operation, a row of the report.
+    pub fn op(&self) -> &'static str {
+        self.0.op
+    }
+
+    /// The type it is tried in, a column of the report.
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
+    }
+
+    /// Runs the case on `device`, each input passed through `prepare` first.
+    ///
+    /// # Errors
+    /// Those of `prepare` and of the operation; some cases are mistakes on purpose.
+    pub fn run(&self, device: &(impl ToDevice + ?Sized), prepare: impl Fn(Tensor) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+        let device = device.to_device();
+        with_seed(1, || (self.0.body)(&device, &self.0.inputs.iter().map(|input| prepare(input.on(&device)?)).collect::<Result<Vec<_>>>()?))
+    }
+}
+
+/// Shows every case of the suite to `visit`.
+pub fn each(mut visit: impl FnMut(&Trial<'_>)) {
+    cases::each(&mut |case| visit(&Trial(&case)));
+}
+
 /// How far apart the first cases of a sample are: a power of two.
 const SAMPLE: u32 = 128;
 
