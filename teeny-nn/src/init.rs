@@ -62,6 +62,17 @@ impl Init {
         Init::Uniform { low: -bound, high: bound }
     }
 
+    /// What GPT-2 draws weights and embeddings from: normal with deviation 0.02.
+    pub const GPT2: Init = Init::Normal { mean: 0.0, std: 0.02 };
+
+    /// GPT-2's values for the last layer of each of `branches` residual branches, whose variances add up: normal with deviation
+    /// `0.02 / sqrt(branches)`. A transformer of n layers has 2 n of them.
+    ///
+    /// Source: Radford et al. 2019, section 2.3.
+    pub fn scaled_residual(branches: usize) -> Init {
+        Init::Normal { mean: 0.0, std: 0.02 / (branches.max(1) as f64).sqrt() }
+    }
+
     /// A tensor of such values.
     ///
     /// # Errors

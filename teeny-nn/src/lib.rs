@@ -3,7 +3,7 @@
 //! ```text
 //! device("auto")   which engine                    device
 //! Store            parameters by name              store     init draws their first values
-//! Module           forward: Linear, Conv2d, ..     module linear conv dropout embedding norm/ recurrent/
+//! Module           forward: Linear, Conv2d, ..     module linear conv pool dropout embedding norm/ recurrent/
 //! Gpt              whole transformers              transformer/  attention/: heads, rotary positions, a cache
 //! cross_entropy    what to make small              loss/
 //! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
@@ -29,6 +29,7 @@ pub mod loss;
 mod module;
 mod norm;
 pub mod optim;
+mod pool;
 mod recurrent;
 mod schedule;
 pub mod state;
@@ -39,7 +40,7 @@ pub mod train;
 mod transformer;
 
 pub use attention::{Attend, KvCache, MultiheadAttention, Pairs, Rope};
-pub use conv::{AvgPool2d, Conv2d, MaxPool2d};
+pub use conv::{Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
 pub use device::device;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
@@ -47,6 +48,9 @@ pub use init::Init;
 pub use linear::Linear;
 pub use module::{Activation, Flatten, Module, Sequential};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, NormOptions, RmsNorm};
+pub use pool::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d};
+pub use pool::{AdaptiveMaxPool, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d};
+pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, RecurrentOptions, Rnn, RnnCell};
 pub use schedule::{Plateau, Schedule};
 pub use store::{Param, Path, Store};

@@ -6,7 +6,9 @@ use common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Tensor, Window, manual_seed, random};
+use teeny_nn::data::{Dataset, digits};
 use teeny_nn::init::{After, gain};
+use teeny_nn::loss::cross_entropy;
 use teeny_nn::{Activation, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
 
 fn golden() -> Value {
@@ -84,12 +86,34 @@ fn a49_initialisers_have_the_bounds_and_moments_they_promise() {
         uniform(Init::XavierUniform { gain: 1.0 }, of("xavier_uniform"));
         normal(Init::KaimingNormal { gain: gain(After::Relu) }, of("kaiming_normal_relu_std"));
         normal(Init::XavierNormal { gain: 1.0 }, of("xavier_normal_std"));
+        normal(Init::GPT2, 0.02);
+        normal(Init::scaled_residual(24), 0.02 / 24f64.sqrt());
     }
     let gains = golden()["gains"].clone();
     for (name, after) in [("linear", After::Linear), ("tanh", After::Tanh), ("relu", After::Relu), ("selu", After::Selu)] {
         assert_eq!(gain(after), number(&gains[name]), "{name}");
     }
     assert!(Init::KaimingNormal { gain: 1.0 }.tensor(teeny_core::Shape::new(&[3]).unwrap(), DType::F32, &device).is_err());
+}
+
+/// First values of deviation 1 make a network certain and wrong, those of 0.02 make it undecided.
+#[test]
+fn a49_std_1_mnist_watch_out_shows_first_loss_above_20() {
+    let images = digits::load().unwrap().train;
+    let batch: Vec<usize> = (0..256).collect();
+    let first_loss = |std: f64| {
+        let store = Store::new(&device());
+        let init = Init::Normal { mean: 0.0, std };
+        let layer = |name: &str, inputs, outputs| Linear::with_init(&store.at(name), inputs, outputs, init, Some(Init::ZEROS)).unwrap();
+        random::with_seed(1, || {
+            let model = Sequential::new().then(layer("fc1", images.area(), 128)).then(Activation::Relu).then(layer("fc2", 128, 10));
+            let (x, targets) = images.on(store.device()).batch(&batch).unwrap(); // (256, H W), (256)
+            cross_entropy(&model.forward(&x).unwrap(), &targets).unwrap().item::<f32>().unwrap()
+        })
+    };
+    let (large, small) = (first_loss(1.0), first_loss(0.02));
+    assert!(large > 20.0, "{large}");
+    assert!((small - 10f32.ln()).abs() < 0.02, "{small}");
 }
 
 #[test]

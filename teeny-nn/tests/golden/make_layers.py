@@ -118,6 +118,38 @@ def recurrent():
     write(__file__, "recurrent", {"cases": cases, "cells": cells})
 
 
+def windows():
+    """windows.json: convolutions and pooling over one to three axes."""
+    cases = []
+    convs = {1: (nn.Conv1d, nn.ConvTranspose1d), 2: (nn.Conv2d, nn.ConvTranspose2d), 3: (nn.Conv3d, nn.ConvTranspose3d)}
+    for x, inputs, outputs, kernel, options in (
+            ([2, 2, 6], 2, 3, [3], {}), ([1, 4, 7], 4, 2, [2], {"stride": 2, "padding": 1, "groups": 2, "bias": False}),
+            ([1, 2, 4, 5], 2, 2, [2, 3], {"stride": 2, "dilation": 1}), ([1, 1, 3, 3, 4], 1, 2, [2, 2, 2], {}), ([1, 1, 3, 3, 3], 1, 1, [3, 2, 1], {"padding": 1, "stride": 2})):
+        module = convs[len(kernel)][0](inputs, outputs, kernel, **options)
+        cases.append(case("conv", module, ramp(*x, dtype=F64), inputs=inputs, outputs=outputs, kernel=kernel, **options))
+    for x, inputs, outputs, kernel, options in (
+            ([2, 2, 4], 2, 3, [3], {}), ([1, 4, 3], 4, 2, [3], {"stride": 2, "padding": 1, "groups": 2, "output_padding": 1}),
+            ([1, 2, 2, 3], 2, 2, [3, 2], {"stride": 2, "bias": False}), ([1, 1, 3, 2], 1, 2, [2, 2], {"stride": 3, "dilation": 2, "output_padding": 2}),
+            ([1, 1, 2, 2, 2], 1, 2, [2, 2, 2], {"stride": 2}), ([1, 2, 2, 2, 2], 2, 1, [2, 1, 2], {"padding": 1, "stride": 2, "output_padding": 1})):
+        module = convs[len(kernel)][1](inputs, outputs, kernel, **options)
+        cases.append(case("transpose", module, ramp(*x, dtype=F64), inputs=inputs, outputs=outputs, kernel=kernel, **options))
+    pools = {1: (nn.MaxPool1d, nn.AvgPool1d), 2: (nn.MaxPool2d, nn.AvgPool2d), 3: (nn.MaxPool3d, nn.AvgPool3d)}
+    for x, size, options in (([2, 2, 6], 2, {}), ([1, 2, 7], 3, {"stride": 2, "padding": 1}), ([1, 2, 4, 4], 2, {}), ([1, 1, 4, 4, 2], 2, {}), ([1, 1, 3, 3, 3], 3, {"stride": 2, "padding": 1})):
+        for i, kind in enumerate(("max", "avg")):
+            cases.append(case(kind, pools[len(x) - 2][i](size, **options), ramp(*x, dtype=F64), size=[size] * (len(x) - 2), **options))
+    for x, size, options in (([1, 2, 7], 3, {"stride": 2, "ceil_mode": True}), ([1, 1, 4, 5], 2, {"stride": 3, "padding": 1, "ceil_mode": True})):
+        cases.append(case("max", pools[len(x) - 2][0](size, **options), ramp(*x, dtype=F64), size=[size] * (len(x) - 2), **options))
+        for count in (True, False):
+            options = {**options, "count_include_pad": count}
+            cases.append(case("avg", pools[len(x) - 2][1](size, **options), ramp(*x, dtype=F64), size=[size] * (len(x) - 2), **options))
+    adaptive = {1: (nn.AdaptiveMaxPool1d, nn.AdaptiveAvgPool1d), 2: (nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d), 3: (nn.AdaptiveMaxPool3d, nn.AdaptiveAvgPool3d)}
+    for x, size in (([2, 2, 7], [3]), ([1, 2, 5, 4], [2, 3]), ([1, 2, 5, 4], [1, 1]), ([1, 1, 3, 4, 2], [2, 2, 1])):
+        for i, kind in enumerate(("adaptive_max", "adaptive_avg")):
+            cases.append(case(kind, adaptive[len(size)][i](size), ramp(*x, dtype=F64), size=size))
+    write(__file__, "windows", {"cases": cases})
+
+
 if __name__ == "__main__":
+    windows()
     norms()
     recurrent()
