@@ -3,6 +3,8 @@
 //! The order of an epoch depends on the seed and the epoch's number alone, so a run can be repeated, and resumed in any epoch.
 
 use super::mnist::Images;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
 use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, permutation};
 
 /// Items that can be gathered into batches.
@@ -87,9 +89,60 @@ impl<D: Dataset> DataLoader<D> {
     /// [`DataLoader::batches`] or more.
     pub fn epoch_from(&self, epoch: u64, batch: usize) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
         let order = self.order(epoch);
-        (batch.min(self.batches())..self.batches()).map(move |i| {
-            let from = i * self.batch;
-            self.dataset.batch(&order[from..(from + self.batch).min(order.len())])
+        (batch.min(self.batches())..self.batches()).map(move |i| self.make(&order, i))
+    }
+
+    /// Batch number `i` of `order`.
+    fn make(&self, order: &[usize], i: usize) -> Result<D::Batch> {
+        let from = i * self.batch;
+        self.dataset.batch(&order[from..(from + self.batch).min(order.len())])
+    }
+
+    /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make ahead of it: for data sets whose batches take time
+    /// (decoding, augmentation). The batches and their order are the same; each thread is at most two batches ahead. With 0 threads they are made
+    /// when they are asked for. When `body` returns, the threads end.
+    ///
+    /// A [`Dataset::batch`] that draws random numbers should draw them under a key made of the items' indices: the generator of the process would give
+    /// them to whichever thread comes first.
+    ///
+    /// Equivalent: `num_workers` of `torch.utils.data.DataLoader`.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_nn::{data::{DataLoader, digits}, device::device};
+    /// # fn main() -> teeny_core::Result<()> {
+    /// let digits = digits::load()?;
+    /// let loader = DataLoader::new(digits.train.on(&device("cpu")?), 64)?.shuffle(1);
+    /// let items = loader.epoch_ahead(0, 0, 2, |batches| {
+    ///     batches.try_fold(0, |n, batch| Ok::<_, teeny_core::Error>(n + batch?.1.numel()))
+    /// })?;
+    /// assert_eq!(items, 1437);
+    /// # Ok(()) }
+    /// ```
+    pub fn epoch_ahead<R>(&self, epoch: u64, batch: usize, threads: usize, body: impl FnOnce(&mut dyn Iterator<Item = Result<D::Batch>>) -> R) -> R
+    where
+        D: Sync,
+        D::Batch: Send,
+    {
+        if threads == 0 {
+            return body(&mut self.epoch_from(epoch, batch));
+        }
+        let order = self.order(epoch);
+        let (order, first) = (&order, batch.min(self.batches()));
+        thread::scope(|scope| {
+            // thread i makes every batch whose number is i more than a multiple of `threads`, so that they can be taken in turn
+            let made: Vec<Receiver<Result<D::Batch>>> = (0..threads)
+                .map(|i| {
+                    let (give, take) = sync_channel(1);
+                    scope.spawn(move || {
+                        let mut numbers = (first + i..self.batches()).step_by(threads);
+                        // giving fails when nobody takes any more: the body has returned
+                        numbers.try_for_each(|number| give.send(self.make(order, number)).ok())
+                    });
+                    take
+                })
+                .collect();
+            body(&mut (0..).map_while(|i: usize| made[i % threads].recv().ok()))
         })
     }
 
@@ -185,6 +238,41 @@ mod tests {
         for batch in [0, 1, 6, 7, 100] {
             let rest: Vec<_> = loader.epoch_from(2, batch).collect::<Result<_>>().unwrap();
             assert_eq!(rest, epoch(&loader, 2)[batch.min(7)..]);
+        }
+    }
+
+    #[test]
+    fn a55_threads_change_neither_the_batches_nor_their_order() {
+        let loader = DataLoader::new(Numbers(103), 10).unwrap().shuffle(3);
+        for threads in [0, 1, 2, 3, 20] {
+            for from in [0, 4, 10, 11, usize::MAX] {
+                let all: Vec<Vec<usize>> = loader.epoch_ahead(2, from, threads, |batches| batches.collect::<Result<_>>()).unwrap();
+                assert_eq!(all, epoch(&loader, 2)[from.min(11)..], "{threads} threads from batch {from}");
+            }
+            let first = loader.epoch_ahead(2, 0, threads, |batches| batches.next().unwrap().unwrap());
+            assert_eq!(first, epoch(&loader, 2)[0], "stopping early ends the threads");
+        }
+    }
+
+    #[test]
+    fn a55_threads_work_at_the_same_time_and_bring_errors_in_their_place() {
+        /// Batches that wait until another is being made too, and fail for item 7.
+        struct Pairs(std::sync::Barrier);
+        impl Dataset for Pairs {
+            type Batch = usize;
+            fn len(&self) -> usize {
+                10
+            }
+            fn batch(&self, indices: &[usize]) -> Result<usize> {
+                self.0.wait();
+                if indices == [7] { Err(Error::value("item 7")) } else { Ok(indices[0]) }
+            }
+        }
+        let loader = DataLoader::new(Pairs(std::sync::Barrier::new(2)), 1).unwrap();
+        let all: Vec<Result<usize>> = loader.epoch_ahead(0, 0, 2, |batches| batches.collect());
+        assert_eq!(all.len(), 10);
+        for (i, batch) in all.iter().enumerate() {
+            assert_eq!(batch.as_ref().ok(), (i != 7).then_some(&i));
         }
     }
 
