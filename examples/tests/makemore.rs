@@ -313,7 +313,9 @@ fn a64_the_losses_on_the_gpu_are_those_on_the_cpu() {
     for arch in ["mlp", "mlp_bn", "wavenet", "bow", "gru", "lstm", "transformer"] {
         let losses = |device: &str| -> Vec<f64> {
             let log = folder.at(&format!("{arch}-{device}.csv"));
-            succeed(makemore(&["--data", "builtin", "--arch", arch, "--steps", "4", "--samples", "1", "--device", device, "--log", &log]));
+            let output = makemore(&["--data", "builtin", "--arch", arch, "--steps", "4", "--samples", "1", "--device", device, "--log", &log]);
+            // a driver may have something to say on stderr
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
             let text = std::fs::read_to_string(log).unwrap();
             text.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect()
         };

@@ -51,6 +51,24 @@ fn a50_cross_entropy_in_every_variant() {
 }
 
 #[test]
+fn a50_nll_of_log_probabilities_is_cross_entropy_of_logits_in_every_variant() {
+    let device = autograd();
+    let logits = f64s((0..20).map(|i| (i * 7 % 11) as f64 / 3.0).collect(), &[4, 5], &device);
+    let targets = Tensor::new([1i64, 4, -1, 0], &device).unwrap();
+    let weight = f64s(vec![0.5, 1.0, 2.0, 0.25, 3.0], &[5], &device);
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        for weight in [None, Some(weight.clone())] {
+            let variant = CrossEntropy { weight, ignore_index: Some(-1), label_smoothing: 0.0, reduction };
+            let log_p = logits.log_softmax(1).unwrap(); // (4, 5)
+            let (a, b) = (variant.nll(&log_p, &targets).unwrap(), variant.loss(&logits, &targets).unwrap());
+            assert_eq!(values(&a), values(&b), "{variant:?}");
+        }
+    }
+    let error = CrossEntropy::default().nll(&logits, &targets).unwrap_err().to_string();
+    assert!(error.starts_with("nll at ") && error.contains("targets[2] is -1"), "{error}");
+}
+
+#[test]
 fn a50_simple_losses() {
     let device = autograd();
     for case in golden()["simple"].as_array().unwrap() {

@@ -81,12 +81,15 @@ impl Arch {
         }
     }
 
-    /// The learning rate at every one of `steps` steps: for plain gradient descent on windows, with a fall to a tenth; for AdamW on sequences.
+    /// The learning rate at every one of `steps` steps, a cosine from the first to almost none: for plain gradient descent on windows, for AdamW, after
+    /// a warm-up, on sequences. The table of bigrams, whose loss has no noise, keeps its first rate.
     pub fn schedule(self, lr: Option<f64>, steps: u64) -> Schedule {
         match self {
             Arch::Bigram => Schedule::constant(lr.unwrap_or(50.0)),
-            Arch::Mlp | Arch::MlpBn => Schedule::multi_step(lr.unwrap_or(0.1), &[steps / 2], 0.1),
-            Arch::Deep | Arch::Wavenet => Schedule::multi_step(lr.unwrap_or(0.1), &[steps * 3 / 4], 0.1),
+            Arch::Mlp | Arch::MlpBn | Arch::Deep | Arch::Wavenet => {
+                let lr = lr.unwrap_or(0.1);
+                Schedule::cosine(lr, lr / 100.0, steps)
+            }
             Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => {
                 let lr = lr.unwrap_or(2e-3);
                 Schedule::warmup_cosine(lr, lr / 20.0, steps / 50, steps)

@@ -28,15 +28,13 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     CrossEntropy::default().loss(logits, targets)
 }
 
-/// `-log_probabilities[target]`, reduced. Shapes as [`cross_entropy()`], which is this of `log_softmax(logits)`.
+/// `-log_probabilities[target]`, reduced. Shapes as [`cross_entropy()`], which is this of `log_softmax(logits)`. Variants: [`CrossEntropy::nll`].
 ///
 /// # Errors
 /// As [`cross_entropy()`].
 #[track_caller]
 pub fn nll(log_probabilities: &Tensor, targets: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    let _op = enter("nll");
-    let axis = class_axis(log_probabilities, targets)?;
-    CrossEntropy { reduction, ..CrossEntropy::default() }.of_indices(log_probabilities, targets, axis)
+    CrossEntropy { reduction, ..CrossEntropy::default() }.nll(log_probabilities, targets)
 }
 
 /// Cross-entropy with options; the default has none and takes the mean.
@@ -68,6 +66,25 @@ impl CrossEntropy {
     #[track_caller]
     pub fn loss(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let _op = enter("cross_entropy");
+        let axis = self.check(logits, targets)?;
+        self.of(&logits.log_softmax(axis as isize)?, targets, axis)
+    }
+
+    /// The loss of log-probabilities, as from `log_softmax`, with these options; shapes and errors as [`cross_entropy()`].
+    ///
+    /// # Errors
+    /// As [`CrossEntropy::loss`].
+    ///
+    /// Equivalent: `torch.nn.functional.nll_loss`.
+    #[track_caller]
+    pub fn nll(&self, log_probabilities: &Tensor, targets: &Tensor) -> Result<Tensor> {
+        let _op = enter("nll");
+        let axis = self.check(log_probabilities, targets)?;
+        self.of(log_probabilities, targets, axis)
+    }
+
+    /// Which axis is that of the classes, if everything fits.
+    fn check(&self, logits: &Tensor, targets: &Tensor) -> Result<usize> {
         if !(0.0..=1.0).contains(&self.label_smoothing) {
             return Err(Error::value(format!("label_smoothing is {}, but must lie in 0..=1", self.label_smoothing)));
         }
@@ -75,8 +92,11 @@ impl CrossEntropy {
         if let Some(weight) = self.weight.as_ref().filter(|w| w.shape()[..] != [logits.shape()[axis]]) {
             return Err(Error::shape(format!("logits {} have {} classes, but weight is {}", logits.shape(), logits.shape()[axis], weight.shape())));
         }
-        let log_p = logits.log_softmax(axis as isize)?;
-        if targets.dtype().is_float() { self.of_probabilities(&log_p, targets, axis) } else { self.of_indices(&log_p, targets, axis) }
+        Ok(axis)
+    }
+
+    fn of(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
+        if targets.dtype().is_float() { self.of_probabilities(log_p, targets, axis) } else { self.of_indices(log_p, targets, axis) }
     }
 
     /// The weights with axes that broadcast against log-probabilities.

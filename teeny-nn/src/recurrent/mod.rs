@@ -20,8 +20,9 @@ mod lstm;
 pub use cells::{GruCell, LstmCell, RnnCell};
 pub use layers::{Gru, Lstm, RecurrentOptions, Rnn};
 
+use std::sync::Arc;
 use teeny_autograd::apply;
-use teeny_core::{DType, Error, Kernel, Result, Tensor};
+use teeny_core::{DType, Error, Expr, Kernel, Result, Tensor};
 
 /// What happens in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +128,8 @@ fn put(all: Tensor, t: usize, k: usize, part: &Tensor) -> Result<Tensor> {
 }
 
 /// A kernel for a whole sequence, built once.
-fn kernel<const I: usize, const O: usize>(
-    dtype: DType,
-    body: impl for<'b> FnOnce([teeny_core::Expr<'b>; I]) -> [teeny_core::Expr<'b>; O],
-) -> Result<std::sync::Arc<Kernel>> {
-    Ok(std::sync::Arc::new(Kernel::build([dtype; I], [], |inputs, []| body(inputs))?))
+fn kernel<const I: usize, const O: usize>(dtype: DType, body: impl for<'b> FnOnce([Expr<'b>; I]) -> [Expr<'b>; O]) -> Result<Arc<Kernel>> {
+    Ok(Arc::new(Kernel::build([dtype; I], [], |inputs, []| body(inputs))?))
 }
 
 /// What the states before each step contribute to the gradient of the recurrent weight: `Σ gᵀ h` over steps, with g the gradients of all rows of
