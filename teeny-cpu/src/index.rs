@@ -88,6 +88,22 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         });
         return Ok(Arc::new(out));
     }
+    // One list of positions for every row (a resampled image, a selection of columns): looked at once, not once per row.
+    let shared = (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
+    if shared && n > shape[axis] {
+        let first = (0..shape.ndim()).filter(|&a| a != axis).fold(index.clone(), |t, a| t.with_layout(t.layout().slice(a, 0, 1, 1)));
+        let indices = checked(cpu, &first, axis, x.shape()[axis])?;
+        // SAFETY: indices were checked, other coordinates are within `x`.
+        unsafe {
+            match x.dtype().size() {
+                1 => select_as::<u8>(&view, &shape, axis, &indices, to),
+                2 => select_as::<u16>(&view, &shape, axis, &indices, to),
+                4 => select_as::<u32>(&view, &shape, axis, &indices, to),
+                _ => select_as::<u64>(&view, &shape, axis, &indices, to),
+            }
+        }
+        return Ok(Arc::new(out));
+    }
     let indices = checked(cpu, index, axis, x.shape()[axis])?;
     // SAFETY: indices were checked, other coordinates are within `x`.
     unsafe {
@@ -114,6 +130,36 @@ unsafe fn gather_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &
             for (j, &index) in indices[r * row..(r + 1) * row].iter().enumerate() {
                 // SAFETY: by contract; the output element belongs to this chunk.
                 unsafe { *to.get().add(r * row + j) = *base.offset(index as isize * view.strides[axis] + j as isize * step) };
+            }
+        }
+    });
+}
+
+/// [`gather_as`] where the positions are the same in every row.
+unsafe fn select_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &[i64], to: Shared<u8>) {
+    let to = Shared(to.get().cast::<T>());
+    let last = shape.ndim() - 1;
+    let row = shape[last];
+    let rows = shape.numel() / row;
+    let per_chunk = (THREAD / row).max(1);
+    // Rows that share a coordinate on the axis, if it is not the last.
+    let inner: usize = shape[axis + 1..].iter().product::<usize>() / if axis == last { 1 } else { row };
+    for_each_chunk(rows.div_ceil(per_chunk), |c| {
+        for r in c * per_chunk..((c + 1) * per_chunk).min(rows) {
+            let base = view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
+            // SAFETY: by contract; the output row belongs to this chunk.
+            unsafe {
+                let out = std::slice::from_raw_parts_mut(to.get().add(r * row), row);
+                if axis == last {
+                    for (out, &index) in out.iter_mut().zip(indices) {
+                        *out = *base.offset(index as isize * view.strides[axis]);
+                    }
+                } else {
+                    let base = base.wrapping_offset(indices[r / inner % shape[axis]] as isize * view.strides[axis]);
+                    for (j, out) in out.iter_mut().enumerate() {
+                        *out = *base.offset(j as isize * view.strides[last]);
+                    }
+                }
             }
         }
     });

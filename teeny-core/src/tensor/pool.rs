@@ -1,6 +1,6 @@
 //! Pooling: what every window over the last axes keeps: its largest element, its mean, its p-norm. Positions are what unpooling takes.
 
-use super::{Tensor, index_end, map, map_sum};
+use super::{Tensor, index_end, map};
 use crate::context::enter;
 use crate::definition::lowest;
 use crate::device::Window;
@@ -174,13 +174,16 @@ impl Tensor {
         for (i, &count) in out.iter().enumerate() {
             let axis = lead + i;
             let windows = Spans::new(x.shape()[axis], count);
-            let part = x.index_select(axis as isize, &windows.index(&x)?)?; // (.., count, longest, ..)
-            let behind = x.ndim() - axis - 1;
+            let index = windows.index(&x)?; // (count, longest)
             let lengths: Vec<i64> = windows.spans.iter().map(|s| s.len() as i64).collect();
-            let length = Tensor::from_vec(lengths, [&[count, 1], &vec![1; behind][..]].concat(), &x)?;
-            let place = Tensor::arange(0i64, windows.longest as i64, 1, &x)?.reshape([&[windows.longest], &vec![1; behind][..]].concat())?;
-            let sum = map_sum([&part, &place, &length], axis + 1, |[x, place, length]| place.lt(length).select(x, x.like(0)))?;
-            x = sum.div(&length.squeeze(1)?.cast(x.dtype())?)?;
+            let length = Tensor::from_vec(lengths, [&[count], &vec![1; x.ndim() - axis - 1][..]].concat(), &x)?;
+            // The first element of every window, then the second of those that have one, and so on.
+            let mut sum = x.index_select(axis as isize, &index.at(1, 0)?)?; // (.., count, ..)
+            for k in 1..windows.longest {
+                let (part, inside) = (x.index_select(axis as isize, &index.at(1, k as isize)?)?, length.gt(k as i64)?);
+                sum = map([&sum, &part, &inside], |[sum, x, inside]| inside.select(sum + x, sum))?;
+            }
+            x = sum.div(&length.cast(x.dtype())?)?;
         }
         x.cast(self.dtype())
     }

@@ -1,8 +1,8 @@
 //! Images of other sizes: interpolation axis by axis, and moving channels into space.
 //!
-//! Every mode is, along one axis, a few elements and their weights per result: one gather, and one pass that multiplies and adds.
+//! Every mode is, along one axis, a few elements and their weights per result: a gather for each, and one pass that multiplies and adds.
 
-use super::{Tensor, map_sum};
+use super::{Tensor, map};
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
@@ -88,15 +88,17 @@ impl Tensor {
             if out == n && ratio == 1.0 {
                 continue;
             }
-            let taps = Taps::new(n, out, ratio, mode);
-            let index = Tensor::from_vec(taps.index, (taps.count, out), &x)?;
-            let part = x.index_select(axis as isize, &index)?; // (.., taps, out, ..)
-            x = if nearest {
-                part.squeeze(axis)?
-            } else {
-                let along = [&[taps.count, out], &vec![1; x.ndim() - axis - 1][..]].concat();
-                let weight = Tensor::from_vec(taps.weight, along, &x)?.cast(x.dtype())?;
-                map_sum([&part, &weight], axis, |[x, w]| x * w)?
+            let along = [&[out], &vec![1; x.ndim() - axis - 1][..]].concat();
+            let taps = taps(n, out, ratio, mode).into_iter().map(|(index, weight)| {
+                let part = x.index_select(axis as isize, &Tensor::from_vec(index, out, &x)?)?; // (.., out, ..)
+                Ok((part, Tensor::from_vec(weight, along.as_slice(), &x)?.cast(x.dtype().to_float())?))
+            });
+            let taps = taps.collect::<Result<Vec<_>>>()?;
+            x = match taps.as_slice() {
+                [(a, _)] => a.clone(),
+                [(a, u), (b, v)] => map([a, u, b, v], |[a, u, b, v]| a * u + b * v)?,
+                [(a, p), (b, q), (c, r), (d, s)] => map([a, p, b, q, c, r, d, s], |[a, p, b, q, c, r, d, s]| a * p + b * q + c * r + d * s)?,
+                more => return Err(Error::internal(format!("{} elements for one", more.len()))),
             };
         }
         x.cast(self.dtype())
@@ -157,43 +159,32 @@ impl Tensor {
     }
 }
 
-/// The elements that each result along one axis is made of: `count` rows of one position and weight per result.
-struct Taps {
-    count: usize,
-    index: Vec<i64>,
-    weight: Vec<f64>,
-}
-
-impl Taps {
-    /// `out` results of `n` elements, `ratio` elements apart.
-    fn new(n: usize, out: usize, ratio: f64, mode: Interpolation) -> Taps {
-        let last = n as f64 - 1.0;
-        let corners = |i: usize| if out > 1 { i as f64 * last / (out - 1) as f64 } else { 0.0 };
-        let cells = |i: usize| (i as f64 + 0.5) * ratio - 0.5;
-        let one = |i: usize| -> Vec<(f64, f64)> {
-            match mode {
-                // NOTE: i n / out may be an integer that rounding puts just below itself.
-                Interpolation::Nearest => vec![((i as f64 * ratio + 1e-9).floor(), 1.0)],
-                Interpolation::NearestExact | Interpolation::Area => vec![(((i as f64 + 0.5) * ratio).floor(), 1.0)],
-                Interpolation::Linear { align_corners } => {
-                    let x = if align_corners { corners(i) } else { cells(i).max(0.0) };
-                    let t = x - x.floor();
-                    vec![(x.floor(), 1.0 - t), (x.floor() + 1.0, t)]
-                }
-                Interpolation::Cubic { align_corners } => {
-                    let x = if align_corners { corners(i) } else { cells(i) };
-                    let t = x - x.floor();
-                    (-1..3).map(|k| (x.floor() + k as f64, cubic(k as f64 - t))).collect()
-                }
+/// What each of `out` results of `n` elements along one axis, `ratio` elements apart, is made of: per tap the positions and the weights.
+fn taps(n: usize, out: usize, ratio: f64, mode: Interpolation) -> Vec<(Vec<i64>, Vec<f64>)> {
+    let last = n as f64 - 1.0;
+    let corners = |i: usize| if out > 1 { i as f64 * last / (out - 1) as f64 } else { 0.0 };
+    let cells = |i: usize| (i as f64 + 0.5) * ratio - 0.5;
+    let one = |i: usize| -> Vec<(f64, f64)> {
+        match mode {
+            // NOTE: i n / out may be an integer that rounding puts just below itself.
+            Interpolation::Nearest => vec![((i as f64 * ratio + 1e-9).floor(), 1.0)],
+            Interpolation::NearestExact | Interpolation::Area => vec![(((i as f64 + 0.5) * ratio).floor(), 1.0)],
+            Interpolation::Linear { align_corners } => {
+                let x = if align_corners { corners(i) } else { cells(i).max(0.0) };
+                let t = x - x.floor();
+                vec![(x.floor(), 1.0 - t), (x.floor() + 1.0, t)]
             }
-        };
-        let all: Vec<Vec<(f64, f64)>> = (0..out).map(one).collect();
-        let count = all.first().map_or(0, |taps| taps.len());
-        let row = |k: usize| all.iter().map(move |taps| taps[k]);
-        let index = (0..count).flat_map(|k| row(k).map(|(x, _)| x.clamp(0.0, last) as i64)).collect();
-        let weight = (0..count).flat_map(|k| row(k).map(|(_, w)| w)).collect();
-        Taps { count, index, weight }
-    }
+            Interpolation::Cubic { align_corners } => {
+                let x = if align_corners { corners(i) } else { cells(i) };
+                let t = x - x.floor();
+                (-1..3).map(|k| (x.floor() + k as f64, cubic(k as f64 - t))).collect()
+            }
+        }
+    };
+    let all: Vec<Vec<(f64, f64)>> = (0..out).map(one).collect();
+    let count = all.first().map_or(0, |taps| taps.len());
+    let row = |k: usize| all.iter().map(move |taps| taps[k]);
+    (0..count).map(|k| row(k).map(|(x, w)| (x.clamp(0.0, last) as i64, w)).unzip()).collect()
 }
 
 /// The cubic convolution kernel with a = -0.75. Source: Keys 1981, doi:10.1109/TASSP.1981.1163711.

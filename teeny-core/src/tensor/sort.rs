@@ -70,10 +70,12 @@ impl Tensor {
         self.reshape(-1)?.index_select(0, &positions)
     }
 
-    /// The positions of true elements in row-major order: a stable sort brings them to the front.
+    /// The positions of true elements in row-major order. Their number must be known here to go on, so the flags come here and are looked through.
     pub(super) fn true_positions(&self) -> Result<Tensor> {
-        let flags = self.reshape(-1)?.ne(0)?;
-        let count = flags.sum_all()?.item::<i64>()?;
-        flags.cast(DType::U8)?.argsort(0, true)?.slice(0, 0..count)
+        let flags = if self.dtype() == DType::Bool { self.to_bytes()? } else { self.ne(0)?.to_bytes()? };
+        let end = index_end(flags.len())?;
+        let positions: Vec<i32> = (0..end).zip(&flags).filter(|(_, flag)| **flag != 0).map(|(place, _)| place).collect();
+        let count = positions.len();
+        Tensor::from_vec(positions, count, self)
     }
 }
