@@ -139,6 +139,22 @@ fn a49_norms_pass_gradcheck_twice() {
     }
 }
 
+/// The mistake of a famous lecture, which averaged the batch only and so kept statistics for every step.
+#[test]
+fn a49_batch_norm_on_b_t_c_averages_batch_and_time() {
+    let store = Store::with_dtype(&device(), DType::F64);
+    let x = Tensor::randn((4, 5, 3), DType::F64, store.device()).unwrap().mul(2.0).unwrap().add(1.0).unwrap(); // (4, 5, 3)
+    let last = BatchNorm::channels_last(&store.at("last"), 3).unwrap();
+    let y = last.forward(&x).unwrap(); // (4, 5, 3)
+    let flat = BatchNorm::new(&store.at("flat"), 3).unwrap().forward(&x.reshape((20, 3)).unwrap()).unwrap(); // (20, 3)
+    assert_close(&values(&y), &values(&flat), 1e-14, &"the same 20 values share a mean");
+    for name in ["running_mean", "running_var"] {
+        let [a, b] = ["last", "flat"].map(|layer| store.get(&format!("{layer}.{name}")).unwrap().value());
+        assert_eq!(a.shape()[..], [3]);
+        assert_close(&values(&a), &values(&b), 1e-14, &name);
+    }
+}
+
 #[test]
 fn a49_a_norm_in_use_passes_gradients_on() {
     let make = |store: &Store| -> Result<Box<dyn Module>> {

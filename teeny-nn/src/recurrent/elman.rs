@@ -21,7 +21,7 @@ impl Function for Elman {
             let sum = h + x + b;
             [if self.relu { sum.relu() } else { sum.tanh() }]
         })?;
-        let wt = w.t()?; // (H, H)
+        let wt = w.t()?.contiguous()?; // (H, H): turned once, not by every product
         let mut h = start.clone(); // (B, H)
         let mut states = vec![None; gx.shape()[0]];
         for t in order(states.len(), self.backwards) {

@@ -29,7 +29,7 @@ impl Function for Steps {
             let n = (x_n + r * h_n).tanh();
             [n + z * (h - n), r, z, n]
         })?;
-        let wt = w.t()?; // (H, 3H)
+        let wt = w.t()?.contiguous()?; // (H, 3H): turned once, not by every product
         let mut h = start.clone(); // (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; 4 * steps]);
         for t in order(steps, self.backwards) {

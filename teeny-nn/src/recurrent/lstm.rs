@@ -30,7 +30,7 @@ impl Function for Steps {
             let c = f.sigmoid() * c + i.sigmoid() * g.tanh();
             [o.sigmoid() * c.tanh(), c]
         })?;
-        let wt = w.t()?; // (H, 4H)
+        let wt = w.t()?.contiguous()?; // (H, 4H): turned once, not by every product
         let (mut h, mut c) = (h0.clone(), c0.clone()); // (B, H), (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; 2 * steps]);
         for t in order(steps, self.backwards) {
