@@ -159,6 +159,8 @@ fn a16_mistakes_in_arrangements_are_named() -> Result<()> {
     refused(x.pad_mode(&[(4, 0)], PadMode::Circular), ErrorKind::Value, "at most 3");
     refused(x.slice(1, ..0)?.pad_mode(&[(1, 0)], PadMode::Replicate), ErrorKind::Value, "0 elements");
     refused(x.pad_mode(&[(0, 0); 3], PadMode::Circular), ErrorKind::Axis, "3 pairs");
+    refused(x.pad(&[(isize::MAX, isize::MAX)], 0.0), ErrorKind::Value, "pad");
+    refused(x.pad(&[(isize::MIN, isize::MIN)], 0.0), ErrorKind::Value, "cut more");
     refused(x.movedim((0, 0), (0, 1)), ErrorKind::Axis, "each once");
     refused(x.rot90(1, 0, 0), ErrorKind::Axis, "two different axes");
     refused(x.repeat_each(0, &Tensor::new([1i64, -1], &d)?), ErrorKind::Value, "negative");

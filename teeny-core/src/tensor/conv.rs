@@ -40,7 +40,7 @@ impl Tensor {
         if window.stride.iter().any(|&s| s != 1) || window.padding.iter().any(|&p| p != 0) {
             return Err(Error::value(format!("{window:?} cannot keep the size: its stride must be 1, and its padding 0")));
         }
-        let totals: Vec<usize> = kernel.iter().zip(&window.dilation).map(|(&k, d)| d * k.saturating_sub(1)).collect();
+        let totals: Vec<usize> = kernel.iter().zip(&window.dilation).map(|(&k, d)| d.saturating_mul(k.saturating_sub(1))).collect();
         if totals.iter().all(|n| n % 2 == 0) {
             return self.conv(weight, &window.clone().padding(totals.iter().map(|n| n / 2).collect::<Vec<_>>()));
         }

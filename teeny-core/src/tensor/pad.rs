@@ -29,7 +29,7 @@ impl Tensor {
         let part = self.cropped(widths, lead)?;
         let mut sizes = part.shape().to_vec();
         for (i, &(before, after)) in widths.iter().enumerate() {
-            sizes[lead + i] += before.max(0) as usize + after.max(0) as usize;
+            sizes[lead + i] = sizes[lead + i].saturating_add(before.max(0) as usize + after.max(0) as usize);
         }
         let frame = Tensor::full(sizes, value, self.dtype(), self)?;
         let inside = |frame: &Tensor| {
@@ -93,7 +93,7 @@ impl Tensor {
         for (i, &(before, after)) in widths.iter().enumerate() {
             let (axis, n) = (lead + i, self.shape()[lead + i]);
             let (cut_before, cut_after) = (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
-            if cut_before + cut_after > n {
+            if cut_before.saturating_add(cut_after) > n {
                 return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape())));
             }
             part = part.slice(axis as isize, cut_before..n - cut_after)?;

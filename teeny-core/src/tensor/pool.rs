@@ -139,7 +139,7 @@ impl Tensor {
         y.mul(&Tensor::from_vec(factors, &y.shape()[lead..], &y)?.cast(y.dtype())?)
     }
 
-    /// The p-norm of every window: `(Σ x^p)^(1/p)`; a negative sum, of odd powers, gives its negative root's size as 0, as in PyTorch.
+    /// The p-norm of every window: `(Σ x^p)^(1/p)`; NaN where odd powers add up to less than 0, as in PyTorch.
     ///
     /// # Errors
     /// As [`Tensor::avg_pool`]; if `p` is not positive.
@@ -152,7 +152,7 @@ impl Tensor {
             return Err(Error::value(format!("p is {p}, not positive")));
         }
         let sum = self.pow(p)?.avg_pool(size, window)?.mul(size.iter().product::<usize>() as f64)?;
-        map([&sum], |[s]| s.le(0).select(s.like(0), s.le(0).select(s.like(1), s).pow(1.0 / p)))
+        map([&sum], |[s]| s.eq(0).select(s, s.eq(0).select(s.like(1), s).pow(1.0 / p)))
     }
 
     /// The means of windows chosen so that the last axes get the sizes `out`: window i of n elements goes from `floor(i n / out)` to
