@@ -42,8 +42,7 @@ fn real_names() -> Option<Names> {
 #[test]
 fn a62_counting_pairs_gives_the_known_likelihoods() {
     let Some(names) = real_names() else { return };
-    let place = Tensor::zeros((), DType::F32, &device("cpu").unwrap()).unwrap(); // ()
-    let pairs = Bigrams::of(&names, 27, &place).unwrap();
+    let pairs = Bigrams::of(&names, 27, &device("cpu").unwrap()).unwrap();
     assert_eq!((names.len(), names.longest(), pairs.total()), (32_033, 15, 228_146.0));
     let count = |a: char, b: char| {
         let [a, b] = [a, b].map(|c| names.tokenizer().token(c).unwrap() as isize);
@@ -65,7 +64,7 @@ fn a62_the_bigram_network_follows_the_known_curve() {
     for (dtype, tolerance) in [(DType::F32, 1e-4), (DType::F64, 1e-9)] {
         let store = Store::with_dtype(&Autograd::new(device("cpu").unwrap()), dtype);
         let _model = Model::new(&store, Arch::Bigram, 27, 16).unwrap();
-        let pairs = Bigrams::of(&names, 27, &Tensor::zeros((), DType::F32, store.device()).unwrap()).unwrap();
+        let pairs = Bigrams::of(&names, 27, store.device()).unwrap();
         let mut sgd = Sgd::new(store.trainable(), 50.0);
         for step in 0..500 {
             let loss = pairs.loss_of(&store.get("logits.weight").unwrap().value()).unwrap(); // ()
@@ -87,7 +86,7 @@ fn a62_the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
     store.get("logits.weight").unwrap().set(&w).unwrap();
     let (x, y) = names.windows(1, store.device()).unwrap(); // (N, 1), (N)
     let one_by_one = model.loss(&x, &y, Reduction::Mean).unwrap().item::<f64>().unwrap();
-    let at_once = Bigrams::of(&names, 27, &w).unwrap().loss_of(&w).unwrap().item::<f64>().unwrap();
+    let at_once = Bigrams::of(&names, 27, store.device()).unwrap().loss_of(&w).unwrap().item::<f64>().unwrap();
     assert!((one_by_one - at_once).abs() < 1e-6, "{one_by_one} {at_once}");
 }
 
@@ -156,7 +155,7 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
     let store = Store::with_dtype(&Autograd::new(Reference::new()), DType::F64);
     let model = random::with_seed(5, || Model::new(&store, Arch::MlpBn, 27, 16))?;
     let names = Names::parse(names::BUILTIN)?;
-    let examples = Examples::of(&names, &model, &Tensor::zeros((), DType::F64, store.device())?)?;
+    let examples = Examples::of(&names, &model, store.device())?;
     let (x, y) = random::with_seed(6, || examples.draw(32))?; // (32, 3), (32, 1)
     // weights that are not small, so that no gradient is
     let draw = |shape: &[usize], draw: u64| {

@@ -10,12 +10,12 @@ use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::Instant;
 use teeny_autograd::Grad;
-use teeny_core::{DType, Result, Tensor};
+use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
 use teeny_nn::data::names::Names;
 use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
-use teeny_nn::state::{Position, Random};
+use teeny_nn::state::{Position, Random, Stateful};
 use teeny_nn::text::{Sampler, Tokenizer};
 use teeny_nn::train::{Log, Losses};
 
@@ -91,12 +91,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let vocab = names.tokenizer().vocab_size();
     println!("data    {} names of {vocab} characters: {note}", names.len());
 
-    let place = Tensor::zeros((), DType::F32, &device)?; // (): says where
-    let [all, learnt, other] = [&names, &train, &dev].map(|part| Bigrams::of(part, vocab, &place));
+    let [all, learnt, other] = [&names, &train, &dev].map(|part| Bigrams::of(part, vocab, &device));
     let (all, counted) = (all?, learnt?.loss(&other?, options.smooth));
     let Some(arch) = options.arch else {
         let extent = (options.samples, LONGEST, common.seed);
-        let made = sample(|x| all.logits(x, options.smooth), Some(1), &names, &sampler(options), extent, &place)?;
+        let made = sample(|x| all.logits(x, options.smooth), Some(1), &names, &sampler(options), extent, &device)?;
         show(&made, LONGEST, &train, &names);
         println!("loss {:.6} of {} pairs, counts + {}", all.loss(&all, options.smooth), all.total(), options.smooth);
         return Ok(());
@@ -107,7 +106,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     println!("model   {arch:?}, {} parameters, sees {} characters", store.count(), model.context);
 
     let steps = if options.sample_only { 0 } else { options.steps.unwrap_or(arch.steps()) };
-    let run = Run { arch, steps, store: &store, batch: options.batch, examples: Examples::of(&train, &model, &place)?, pairs: &all, model: &model };
+    let run = Run { arch, steps, store: &store, batch: options.batch, examples: Examples::of(&train, &model, &device)?, pairs: &all, model: &model };
     if arch.window().is_some() {
         run.train(options, common, Sgd::new(store.trainable(), 0.0))?;
     } else {
@@ -116,9 +115,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     common.save(&store)?;
     store.set_training(false);
     let limit = if arch.window().is_some() { LONGEST } else { model.context };
-    let made = sample(|x| model.logits(x), arch.window(), &names, &sampler(options), (options.samples, limit, common.seed), &place)?;
+    let made = sample(|x| model.logits(x), arch.window(), &names, &sampler(options), (options.samples, limit, common.seed), &device)?;
     show(&made, limit, &train, &names);
-    let [dev, test] = [&dev, &test].map(|part| Examples::of(part, &model, &place)?.loss(&model, &store));
+    let [dev, test] = [&dev, &test].map(|part| Examples::of(part, &model, &device)?.loss(&model, &store));
     println!("dev loss {:.4}, test loss {:.4} (counting pairs: dev {counted:.4})", dev?, test?);
     Ok(())
 }
@@ -154,7 +153,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn train(&self, options: &Options, common: &Common, mut optimizer: impl Optimizer) -> Result<()> {
         let (mut position, mut store) = (Position::default(), self.store.clone());
-        let parts: &mut [(&str, &mut dyn teeny_nn::state::Stateful)] =
+        let parts: &mut [(&str, &mut dyn Stateful)] =
             &mut [("model", &mut store), ("optimizer", &mut optimizer), ("random", &mut Random), ("position", &mut position)];
         common.restore(self.store.device(), parts)?;
         if position.step >= self.steps {

@@ -1,6 +1,6 @@
 //! Pairs of characters, counted: a model without training, and the exact loss of the network that learns the same.
 
-use teeny_core::{Result, Tensor};
+use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::names::Names;
 
 /// How often each character follows each.
@@ -16,11 +16,11 @@ impl Bigrams {
     ///
     /// # Errors
     /// If the device fails.
-    pub fn of(names: &Names, vocab: usize, device: &Tensor) -> Result<Bigrams> {
+    pub fn of(names: &Names, vocab: usize, device: &DeviceRef) -> Result<Bigrams> {
         let (x, y) = names.windows(1, device)?; // (N, 1), (N)
         let pairs = x.reshape(-1)?.mul(vocab as i32)?.add(&y)?; // (N)
-        let counts = Tensor::zeros(vocab * vocab, teeny_core::DType::F32, device)?; // (V V)
-        let counts = counts.scatter_add(0, &pairs, &Tensor::ones(pairs.numel(), teeny_core::DType::F32, device)?)?.reshape((vocab, vocab))?; // (V, V)
+        let counts = Tensor::zeros(vocab * vocab, DType::F32, device)?; // (V V)
+        let counts = counts.scatter_add(0, &pairs, &Tensor::ones(pairs.numel(), DType::F32, device)?)?.reshape((vocab, vocab))?; // (V, V)
         let table = counts.to_vec::<f32>()?.into_iter().map(f64::from).collect();
         Ok(Bigrams { counts, table, vocab })
     }

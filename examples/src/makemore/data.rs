@@ -2,7 +2,7 @@
 
 use super::Model;
 use teeny_autograd::no_grad;
-use teeny_core::{DType, Key, Result, Tensor};
+use teeny_core::{DType, DeviceRef, Key, Result, Tensor};
 use teeny_nn::Store;
 use teeny_nn::data::names::{Names, PADDING};
 use teeny_nn::loss::Reduction;
@@ -20,7 +20,7 @@ impl Examples {
     ///
     /// # Errors
     /// If a name is longer than the model's context, or the device fails.
-    pub fn of(names: &Names, model: &Model, device: &Tensor) -> Result<Examples> {
+    pub fn of(names: &Names, model: &Model, device: &DeviceRef) -> Result<Examples> {
         let (x, y) = match model.arch.window() {
             Some(context) => names.windows(context, device)?, // (N, context), (N)
             None => names.sequences(model.context, device)?,  // (N, T), (N, T)
@@ -85,7 +85,7 @@ pub fn sample(
     names: &Names,
     sampler: &Sampler,
     (count, limit, seed): (usize, usize, u64),
-    device: &Tensor,
+    device: &DeviceRef,
 ) -> Result<Vec<String>> {
     no_grad(|| {
         let before = window.unwrap_or(1);
