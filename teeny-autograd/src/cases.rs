@@ -3,7 +3,10 @@
 //! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
 
 use crate::Grad;
-use teeny_core::{Attention, Averaging, DType, Expr, Interpolation, IntoShape, NewAxis, PadMode, Result, Tensor, ToDevice, Window, map, map_sum, s};
+use teeny_core::{
+    Attention, Averaging, DType, Expr, Interpolation, IntoShape, MatrixNorm, NewAxis, PadMode, Result, Tensor, ToDevice, Triangle, Window, map,
+    map_sum, s,
+};
 
 /// One operation on inputs of given shapes.
 pub struct Case {
@@ -75,7 +78,7 @@ const PAIR: &[usize] = &[2, 3];
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), arrangements(), windows(), attention()]
+    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), arrangements(), windows(), attention(), matrices()]
         .into_iter()
         .flatten()
         .collect()
@@ -249,5 +252,55 @@ fn attention() -> Vec<Case> {
     all.extend(cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2], &[3, 4]], false;
         "attention_bias" |x| x[0].attention(&x[1], &x[2], Some(&x[3]), &Attention::causal(1));
     });
+    all
+}
+
+/// Well-conditioned matrices of the input: its elements are at most 1.5 or so.
+fn regular(x: &Tensor) -> Result<Tensor> {
+    let n = x.shape()[x.ndim() - 1];
+    let diagonal = Tensor::linspace(5.0, 8.0, n, x.dtype(), x)?.diag(0)?;
+    x.mul(0.5)?.add(&diagonal)
+}
+
+fn symmetric(x: &Tensor) -> Result<Tensor> {
+    let x = regular(x)?;
+    x.add(&x.transpose(-2, -1)?)
+}
+
+/// Columns and rows that are independent whatever the input is.
+fn full_rank(x: &Tensor) -> Result<Tensor> {
+    let (m, n) = (x.shape()[x.ndim() - 2], x.shape()[x.ndim() - 1]);
+    let diagonal = Tensor::linspace(4.0, 7.0, n, x.dtype(), x)?.mul(&Tensor::eye(m.max(n), x.dtype(), x)?.slice(0, ..m)?.slice(1, ..n)?)?;
+    x.mul(0.5)?.add(&diagonal)
+}
+
+/// What does not depend on the signs that a factorisation chooses.
+fn unsigned(parts: &[&Tensor]) -> Result<Tensor> {
+    let flat = parts.iter().map(|x| x.square()?.reshape(-1)).collect::<Result<Vec<_>>>()?;
+    Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)
+}
+
+fn matrices() -> Vec<Case> {
+    let mut all = cases! { &[&[2, 3, 3], &[3, 2]], false;
+        "solve" |x| regular(&x[0])?.solve(&x[1]); "solve_lower" |x| regular(&x[0])?.solve_triangular(&x[1], Triangle::Lower);
+        "solve_upper" |x| regular(&x[0])?.solve_triangular(&x[1], Triangle::Upper); "solve_unit_lower" |x| x[0].solve_triangular(&x[1], Triangle::UnitLower);
+        "solve_unit_upper" |x| x[0].solve_triangular(&x[1], Triangle::UnitUpper);
+    };
+    all.extend(cases! { &[&[2, 3, 3]], false;
+        "inv" |x| regular(&x[0])?.inv(); "det" |x| regular(&x[0])?.mul(0.2)?.det(); "slogdet" |x| Ok(regular(&x[0])?.slogdet()?.1);
+        "cholesky" |x| symmetric(&x[0])?.cholesky(); "eigvalsh" |x| symmetric(&x[0])?.eigvalsh();
+        "eigh" |x| { let (w, v) = symmetric(&x[0])?.eigh()?; unsigned(&[&w.sqrt()?, &v]) };
+    });
+    all.extend(cases! { &[&[2, 4, 3]], false;
+        "qr" |x| { let (q, r) = full_rank(&x[0])?.qr()?; unsigned(&[&q, &r]) }; "svd" |x| { let (u, s, vt) = full_rank(&x[0])?.svd()?; unsigned(&[&u, &s, &vt]) };
+        "pinv" |x| full_rank(&x[0])?.pinv(None); "matrix_norm" |x| x[0].matrix_norm(MatrixNorm::Frobenius); "vector_norm" |x| x[0].vector_norm(3.0, 1);
+        "nuclear_norm" |x| full_rank(&x[0])?.matrix_norm(MatrixNorm::Nuclear); "spectral_norm" |x| full_rank(&x[0])?.matrix_norm(MatrixNorm::Spectral);
+    });
+    all.extend(cases! { &[&[2, 3, 4]], false;
+        "qr_wide" |x| { let (q, r) = full_rank(&x[0])?.qr()?; unsigned(&[&q, &r]) }; "svd_wide" |x| { let (u, s, vt) = full_rank(&x[0])?.svd()?; unsigned(&[&u, &s, &vt]) };
+        "pinv_wide" |x| full_rank(&x[0])?.pinv(None);
+    });
+    all.extend(cases! { &[&[4, 3], &[4]], false; "lstsq" |x| full_rank(&x[0])?.lstsq(&x[1]); });
+    all.extend(cases! { &[&[3, 4], &[3, 2]], false; "lstsq_wide" |x| full_rank(&x[0])?.lstsq(&x[1]); });
     all
 }

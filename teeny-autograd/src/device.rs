@@ -11,8 +11,8 @@ use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp,
-    ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
+    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, LinalgOp, Norm, Outputs, ReduceOp, Result, Scalar,
+    ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
 };
 
 /// A device that records operations on tensors that require gradients. Everything is computed by the device it wraps, which may be another
@@ -213,5 +213,8 @@ impl Device for Autograd {
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
         rules::attention::attention_grad(self, inputs, y, lse, g, needs)
+    }
+    fn linalg(&self, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+        rules::linalg::linalg(self, op, inputs)
     }
 }

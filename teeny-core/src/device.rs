@@ -12,6 +12,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::{Kernel, MAX_OUTPUTS};
 use crate::layout::Layout;
+use crate::linalg::{self, LinalgOp};
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -361,6 +362,12 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
         inputs.composed_grad_storages(y, lse, g, needs)
+    }
+
+    /// Solves or factors matrices: `inputs` (.., m, n) of one type, f32 or f64, with equal leading axes; results as [`LinalgOp::results`] says. A matrix
+    /// that has no such result is an error that names the element of the batch.
+    fn linalg(&self, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+        linalg::on_host(self, op, inputs)
     }
 }
 

@@ -25,6 +25,7 @@ mod error;
 pub mod file;
 pub mod kernel;
 mod layout;
+pub mod linalg;
 mod npy;
 pub mod random;
 mod reference;
@@ -44,11 +45,13 @@ pub use half::{bf16, f16};
 pub use kernel::build::{Builder, Expr};
 pub use kernel::{Kernel, OpCode, OpNode};
 pub use layout::Layout;
+pub use linalg::{LinalgOp, Triangle};
 pub use random::{Distribution, Key, manual_seed};
 pub use reference::Reference;
 pub use scalar::Scalar;
 pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
-    Averaging, Ellipsis, Interpolation, IntoIndex, Nested, NewAxis, Operand, PadMode, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation,
+    Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, PadMode, Pca, SliceRange, Subscript, Tensor, map, map_n,
+    map_sum, permutation,
 };

@@ -11,6 +11,7 @@ pub(crate) mod attention;
 pub(crate) mod conv;
 pub(crate) mod index;
 pub(crate) mod join;
+pub(crate) mod linalg;
 pub(crate) mod matmul;
 pub(crate) mod norm;
 pub(crate) mod pool;

@@ -1,7 +1,7 @@
 //! [`Tensor`]: a view over storage on a device.
 //!
 //! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing), `math`, `reduce`, `linalg`, `index`, `sort`, `count`, `join`,
-//! `pad`, `arrange`, `matrix`, `fused`, `attention`, `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
+//! `pad`, `arrange`, `matrix`, `solve`, `factor`, `magnitude`, `pca`, `fused`, `attention`, `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
 //! device of several operands, and running a kernel.
 
 mod arrange;
@@ -10,11 +10,13 @@ mod conv;
 mod count;
 mod create;
 mod einsum;
+mod factor;
 mod fused;
 mod host;
 mod index;
 mod join;
 mod linalg;
+mod magnitude;
 mod math;
 mod matrix;
 mod nested;
@@ -22,9 +24,11 @@ mod norm;
 mod ops;
 mod pad;
 mod part;
+mod pca;
 mod pool;
 mod reduce;
 mod resample;
+mod solve;
 mod sort;
 mod subscript;
 mod view;
@@ -33,9 +37,11 @@ pub(crate) use conv::conv_shape;
 pub(crate) use create::index_end;
 pub use create::permutation;
 pub use fused::{map, map_n, map_sum};
+pub use magnitude::MatrixNorm;
 pub use math::Operand;
 pub use nested::Nested;
 pub use pad::PadMode;
+pub use pca::Pca;
 pub use pool::Averaging;
 pub(crate) use pool::pool_shape;
 pub use resample::Interpolation;

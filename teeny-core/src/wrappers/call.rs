@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::linalg::LinalgOp;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -166,6 +167,10 @@ pub(super) enum Call<'a> {
         g: &'a Tensor,
         needs: [bool; 3],
     },
+    Linalg {
+        op: LinalgOp,
+        inputs: &'a [&'a Tensor],
+    },
 }
 
 impl<'a> Call<'a> {
@@ -211,6 +216,7 @@ impl<'a> Call<'a> {
             Call::AvgPool { .. } => "avg_pool",
             Call::Attention { .. } => "attention",
             Call::AttentionGrad { .. } => "attention_grad",
+            Call::Linalg { op, .. } => op.name(),
         }
     }
 
@@ -248,6 +254,7 @@ impl<'a> Call<'a> {
             Call::ConvInputGrad { g, weight, .. } => vec![("g", g), ("weight", weight)],
             Call::ConvWeightGrad { g, x, .. } => vec![("g", g), ("x", x)],
             Call::MaxPoolGrad { g, positions, .. } => vec![("g", g), ("positions", positions)],
+            Call::Linalg { inputs, .. } => ["a", "b"].into_iter().zip(inputs.iter().copied()).collect(),
             Call::Attention { inputs } => attention(inputs),
             Call::AttentionGrad { inputs, y, lse, g, .. } => {
                 let mut all = attention(inputs);
@@ -293,6 +300,7 @@ impl<'a> Call<'a> {
                 vec![Some((shape, x.dtype())), Some((shape, DType::I32))]
             }
             Call::AvgPool { x, size, window } => vec![Some((pool_shape(x.shape(), size, window)?, x.dtype()))],
+            Call::Linalg { op, inputs } => op.results(inputs)?.into_iter().map(Some).collect(),
             Call::Attention { inputs: AttentionInputs { q, v, .. } } => {
                 let rows = q.shape().without(q.ndim() - 1);
                 vec![Some((q.shape().with_size(q.ndim() - 1, v.shape()[v.ndim() - 1]), q.dtype())), Some((rows, q.dtype().compute()))]
@@ -350,6 +358,10 @@ impl<'a> Call<'a> {
             Call::MaxPool { x, size, window } => two(device.max_pool(&below(x)?, size, window)?),
             Call::MaxPoolGrad { g, positions, x_shape, spatial } => one(device.max_pool_grad(&below(g)?, &below(positions)?, x_shape, spatial)?),
             Call::AvgPool { x, size, window } => one(device.avg_pool(&below(x)?, size, window)?),
+            Call::Linalg { op, inputs } => {
+                let inputs = all(inputs)?;
+                device.linalg(op, &inputs.iter().collect::<Vec<_>>())?.into_iter().map(Some).collect()
+            }
             Call::Attention { inputs } => two(with_attention(inputs, below, |inputs| device.attention(inputs))?),
             Call::AttentionGrad { inputs, y, lse, g, needs } => {
                 let (y, lse, g) = (below(y)?, below(lse)?, below(g)?);

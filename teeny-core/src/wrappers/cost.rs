@@ -53,6 +53,7 @@ impl Call<'_> {
                 (places * size.iter().product::<usize>()) as u64
             }
             Call::MaxPoolGrad { g, .. } => numel(g),
+            Call::Linalg { op, inputs } => op.flops(inputs),
             Call::Attention { inputs } => {
                 let [.., hs, hv] = inputs.sizes();
                 seen(inputs) * (2 * hs as u64 + 2 * hv as u64 + SOFTMAX)

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::linalg::LinalgOp;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -178,6 +179,11 @@ impl<W: Wrapper> Device for W {
     }
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
         self.one(Call::AvgPool { x, size, window })
+    }
+    fn linalg(&self, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+        let mut outputs = Outputs::new();
+        self.call(&Call::Linalg { op, inputs })?.into_iter().flatten().for_each(|storage| outputs.push(storage));
+        Ok(outputs)
     }
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
         self.two(Call::Attention { inputs })

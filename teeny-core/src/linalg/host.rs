@@ -1,0 +1,83 @@
+//! Batches of matrices from a device and back: one matrix after another, in f64 whatever their type, rounded once.
+
+use super::single::compute;
+use super::{LinalgOp, parts};
+use crate::device::{Device, Outputs};
+use crate::dtype::DType;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+
+/// A row-major matrix on the host.
+pub(super) struct Matrix<'a> {
+    pub rows: usize,
+    pub columns: usize,
+    pub values: &'a [f64],
+}
+
+/// Why a matrix has no result.
+pub(super) enum Failure {
+    /// Elimination leaves nothing of this row.
+    Singular { row: usize },
+    /// The leading minor of this order is not positive.
+    NotPositive { order: usize },
+    /// There is NaN or an infinity in it.
+    NotFinite,
+    /// The iteration did not end.
+    NotConverged,
+}
+
+pub(super) fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+    let dtype = inputs[0].dtype();
+    let values = inputs.iter().map(|x| Ok(widen(&device.download(x)?, dtype))).collect::<Result<Vec<_>>>()?;
+    let (lead, _) = parts(inputs[0]);
+    let results = op.results(inputs)?;
+    let mut out: Vec<Vec<f64>> = results.iter().map(|(shape, _)| Vec::with_capacity(shape.numel())).collect();
+    for element in 0..lead.iter().product() {
+        let mut matrices = Vec::with_capacity(inputs.len());
+        for (x, values) in inputs.iter().zip(&values) {
+            let [rows, columns] = parts(x).1;
+            matrices.push(Matrix { rows, columns, values: &values[element * rows * columns..][..rows * columns] });
+        }
+        let results = compute(op, &matrices).map_err(|failure| failure.error(lead, element))?;
+        out.iter_mut().zip(results).for_each(|(all, part)| all.extend(part));
+    }
+    let mut outputs = Outputs::new();
+    for values in out {
+        outputs.push(device.upload(&narrow(values, dtype), dtype)?);
+    }
+    Ok(outputs)
+}
+
+fn widen(bytes: &[u8], dtype: DType) -> Vec<f64> {
+    if dtype == DType::F64 { f64::from_bytes(bytes) } else { f32::from_bytes(bytes).into_iter().map(f64::from).collect() }
+}
+
+fn narrow(values: Vec<f64>, dtype: DType) -> Vec<u8> {
+    if dtype == DType::F64 {
+        return f64::to_bytes(&values).into_owned();
+    }
+    f32::to_bytes(&values.into_iter().map(|v| v as f32).collect::<Vec<_>>()).into_owned()
+}
+
+impl Failure {
+    /// The error for matrix `element` of a batch with leading axes `lead`.
+    fn error(&self, lead: &[usize], element: usize) -> Error {
+        let mut rest = element;
+        let mut index: Vec<usize> = lead.iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
+        index.reverse();
+        let which = if lead.is_empty() { "the matrix".to_string() } else { format!("the matrix at {index:?}") };
+        match self {
+            Failure::Singular { row } => Error::value(format!("{which} is singular: nothing is left of row {row} after elimination"))
+                .hint("a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares solution; adding a small multiple of eye(n) makes it regular"),
+            Failure::NotPositive { order } => {
+                Error::value(format!("{which} is not positive definite: its leading minor of order {order} is not positive"))
+                    .hint("adding a small multiple of eye(n) helps if it is so by rounding only; eigh takes any symmetric matrix")
+            }
+            Failure::NotFinite => Error::value(format!("{which} has NaN or an infinity in it")).hint("x.is_finite()? shows where"),
+            Failure::NotConverged => {
+                Error::value(format!("the iteration did not converge for {which}")).hint("scaling the matrix to a size near 1 may help")
+            }
+        }
+    }
+}
