@@ -90,8 +90,9 @@ impl Arch {
                 let fc1 = Linear::with_init(&store.at("fc1"), height * width, 128, small, zeros)?;
                 Sequential::new().then(fc1).then(relu).then(Linear::with_init(&store.at("fc2"), 128, 10, small, zeros)?)
             }
+            // pixels as bytes, as the original has them: running variances that begin at 1 are then soon those of the data
             Arch::Cnn => Sequential::new()
-                .then(image)
+                .then(move |x: &Tensor| image(&x.mul(255.0)?)) // (N, 1, 28, 28)
                 .then(conv("conv1", 1, 32, 5)?) // (N, 32, 24, 24)
                 .then(relu)
                 .then(conv("conv2", 32, 32, 5)?) // (N, 32, 20, 20)

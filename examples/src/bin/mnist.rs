@@ -98,7 +98,7 @@ impl Run {
         common.restore(&device, &mut [("model", store), ("optimizer", optimizer), ("random", &mut Random), ("position", position)])?;
         self.losses = Losses::new().from_step(self.position.step);
         let mut log = common.log(&["step", "loss"])?;
-        let mut seconds = 0.0;
+        let (mut seconds, mut right) = (0.0, None);
         while self.position.step < steps {
             let start = Instant::now();
             let Position { step, epoch, batch } = self.position;
@@ -120,11 +120,11 @@ impl Run {
             if step == 0 {
                 println!("first loss {:.4}", self.losses.values()[0].1);
             }
-            let percent = 100.0 * self.evaluate(&data.test)? as f64 / data.test.len() as f64;
+            let percent = 100.0 * *right.insert(self.evaluate(&data.test)?) as f64 / data.test.len() as f64;
             println!("epoch {:2}  loss {:.4}  test accuracy {percent:.2} %  {taken:.2} s", epoch + 1, self.losses.mean(here));
             common.keep(&[("model", &self.store), ("optimizer", &self.optimizer), ("random", &Random), ("position", &self.position)])?;
         }
-        let right = self.evaluate(&data.test)?;
+        let right = right.map_or_else(|| self.evaluate(&data.test), Ok)?;
         let percent = 100.0 * right as f64 / data.test.len() as f64;
         println!("test accuracy {percent:.2} % ({right} of {}) after {seconds:.2} s of training, {steps} steps", data.test.len());
         Ok(())

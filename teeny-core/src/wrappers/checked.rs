@@ -118,31 +118,41 @@ impl Checked {
 
     /// Where the result of a kernel has NaN, and infinities, that its operands do not explain; `None` if nowhere.
     fn made_at(&self, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let constants = kernel.nodes().iter().filter_map(|node| if let OpCode::Const(value) = node.op { Some(value) } else { None });
-        let numbers: Vec<f64> = constants.chain(params.iter().copied()).filter(|s| matches!(s, Scalar::Float(_))).map(Scalar::to_f64).collect();
         let (mut nan, mut infinite) = (y.is_nan()?, y.is_inf()?);
         for x in inputs.iter().filter(|x| x.dtype().is_float()) {
             let x = self.lower(x)?;
             nan = map([&nan, &x], |[nan, x]| nan.and(x.is_nan().not()))?;
             infinite = map([&infinite, &x], |[infinite, x]| infinite.and(x.is_finite()))?;
         }
-        let (has_nan, has_infinite) = (any(&nan)?, any(&infinite)?);
-        let (may_nan, may_infinite) = (numbers.iter().any(|x| x.is_nan()), numbers.iter().any(|x| !x.is_finite()));
-        Ok(((has_nan && !may_nan).then_some(nan), (has_infinite && !may_infinite).then_some(infinite)))
+        let (given_nan, given_infinite) = given(kernel, params);
+        Ok((some(nan, given_nan)?, some(infinite, given_nan || given_infinite)?))
     }
 
     /// Where the result of another operation has NaN, and infinities, if no operand has any.
     fn made(&self, call: &Call<'_>, y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (mut had_nan, mut had_infinite) = (false, false);
+        let (mut nan, mut infinite) = match call {
+            Call::ReduceKernel { kernel, params, .. } => given(kernel, params),
+            _ => (false, false),
+        };
         for (_, x) in call.operands().into_iter().filter(|(_, x)| x.dtype().is_float() && x.numel() > 0) {
             let x = self.lower(x)?;
-            had_nan |= any(&x.is_nan()?)?;
-            had_infinite |= any(&x.is_inf()?)?;
+            nan |= any(&x.is_nan()?)?;
+            infinite |= any(&x.is_inf()?)?;
         }
-        let (nan, infinite) = (y.is_nan()?, y.is_inf()?);
-        let (has_nan, has_infinite) = (any(&nan)?, any(&infinite)?);
-        Ok(((has_nan && !had_nan).then_some(nan), (has_infinite && !had_nan && !had_infinite).then_some(infinite)))
+        Ok((some(y.is_nan()?, nan)?, some(y.is_inf()?, nan || infinite)?))
     }
+}
+
+/// The mask, unless it is `excused` or nothing of it is true.
+fn some(mask: Tensor, excused: bool) -> Result<Option<Tensor>> {
+    Ok(if !excused && any(&mask)? { Some(mask) } else { None })
+}
+
+/// Whether a kernel's constants and parameters have NaN, and infinities.
+fn given(kernel: &Kernel, params: &[Scalar]) -> (bool, bool) {
+    let constants = kernel.nodes().iter().filter_map(|node| if let OpCode::Const(value) = node.op { Some(value) } else { None });
+    let numbers = constants.chain(params.iter().copied()).filter(|s| matches!(s, Scalar::Float(_))).map(Scalar::to_f64);
+    numbers.fold((false, false), |(nan, infinite), x| (nan || x.is_nan(), infinite || x.is_infinite()))
 }
 
 /// True for calls that only move or choose elements: they make nothing.
