@@ -83,14 +83,22 @@ pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     })
 }
 
-pub(crate) fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+/// [`Device::softmax_grad`]: `y (g - Σ g y)`.
+///
+/// # Errors
+/// If the device fails.
+pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
     widened(&[y, g], |t| {
         let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
         map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
     })
 }
 
-pub(crate) fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+/// [`Device::log_softmax_grad`]: `g - exp(y) Σ g`.
+///
+/// # Errors
+/// If the device fails.
+pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
     widened(&[y, g], |t| {
         let sum = t[1].sum_keepdim(axis)?;
         map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
