@@ -1,7 +1,8 @@
 //! Checkpointing: less memory for more time.
 
 use crate::backward::run_until;
-use crate::grad::Grad;
+use crate::device::Autograd;
+use crate::grad::{Grad, untracked};
 use crate::mode::{Off, enable_grad, watch};
 use crate::node::{Backward, Edge};
 use crate::record::{Operands, edges};
@@ -13,10 +14,10 @@ use teeny_core::{Error, Layout, Result, Tensor, random};
 /// `body(inputs)`, which saves nothing but its inputs: the backward pass runs `body` again, recorded this time, and differentiates that.
 ///
 /// Tracked tensors that `body` captures (weights) get their gradients too. Random numbers drawn inside are drawn again the same. `body` must compute the
-/// same both times.
+/// same both times. On a device that is not an [`Autograd`] it only runs.
 ///
 /// # Errors
-/// If there are no inputs, or not on an autograd device, or `body` fails.
+/// If there are no inputs, or `body` fails.
 ///
 /// # Example
 /// ```
@@ -39,7 +40,14 @@ pub fn checkpoint(body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'st
     let Some(first) = inputs.first() else { return Err(Error::value("checkpoint needs at least one tensor")) };
     let device = first.device().clone();
     let state = random::state();
-    let detached = inputs.iter().map(|x| x.detach()).collect::<Result<Vec<_>>>()?;
+    if !device.as_any().is::<Autograd>() {
+        // Nothing is recorded here; what wraps or is wrapped sees the operations themselves.
+        return body(&inputs.iter().map(|x| (*x).clone()).collect::<Vec<_>>());
+    }
+    let detached: Vec<Tensor> = {
+        let _op = enter("detach");
+        inputs.iter().map(|x| untracked(x)).collect()
+    };
     let (y, captured) = watch(Off { op: "checkpoint", location }, || body(&detached));
     let y = y?;
 

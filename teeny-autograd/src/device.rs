@@ -7,9 +7,10 @@ use crate::elementwise::{self, Cache};
 use crate::record::record;
 use crate::rules;
 use crate::storage::{Tracked, unwrap};
+use crate::symbolic::{Derivative, derive};
 use std::any::Any;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use teeny_core::{
     AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, LinalgOp, Norm, Outputs, ReduceOp, Result, Scalar,
     ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
@@ -34,7 +35,7 @@ use teeny_core::{
 /// ```
 pub struct Autograd {
     inner: DeviceRef,
-    cache: Cache,
+    cache: Cache<Derivative>,
 }
 
 impl Autograd {
@@ -48,8 +49,15 @@ impl Autograd {
         &self.inner
     }
 
-    pub(crate) fn cache(&self) -> &Cache {
-        &self.cache
+    /// A device for one call of a function like [`crate::grad`]: it shares its derivatives with all others of its kind.
+    pub(crate) fn passing(inner: impl ToDevice) -> Arc<Autograd> {
+        static SHARED: LazyLock<Cache<Derivative>> = LazyLock::new(Cache::default);
+        Arc::new(Autograd { inner: inner.to_device(), cache: SHARED.clone() })
+    }
+
+    /// The derivative of `kernel` for the operands in `needs`.
+    pub(crate) fn derivative(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {
+        self.cache.get(kernel, needs, stored, || derive(kernel, needs, stored))
     }
 
     /// How many kernels have had their derivative built: stays the same while a training step repeats.

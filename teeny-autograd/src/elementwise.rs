@@ -5,7 +5,7 @@ use crate::device::Autograd;
 use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, edges, here};
 use crate::storage::{Tracked, tracked, unwrap};
-use crate::symbolic::{Derivative, Slot, Source, derive};
+use crate::symbolic::{Derivative, Slot, Source};
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use teeny_core::{Error, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor, context};
@@ -16,18 +16,30 @@ const MAX_CACHED: usize = 4096;
 /// A kernel (compared by content), a bit for each operand that needs a gradient, and whether results are stored.
 type Key = (Arc<Kernel>, u8, bool);
 
-/// The derivatives made so far.
-#[derive(Default)]
-pub(crate) struct Cache(RwLock<HashMap<Key, Arc<Derivative>>>);
+/// The derivatives made so far: of type `D`, shared by all who hold the cache.
+pub(crate) struct Cache<D>(Arc<RwLock<HashMap<Key, Arc<D>>>>);
 
-impl Cache {
-    pub fn get(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {
+impl<D> Clone for Cache<D> {
+    fn clone(&self) -> Cache<D> {
+        Cache(self.0.clone())
+    }
+}
+
+impl<D> Default for Cache<D> {
+    fn default() -> Cache<D> {
+        Cache(Arc::default())
+    }
+}
+
+impl<D> Cache<D> {
+    /// The derivative of `kernel`, made by `derive` at the first call.
+    pub fn get(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool, derive: impl FnOnce() -> Result<D>) -> Result<Arc<D>> {
         let key = (kernel.clone(), needs, stored);
         let found = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
         if let Some(derivative) = found {
             return Ok(derivative);
         }
-        let derivative = Arc::new(derive(kernel, needs, stored)?);
+        let derivative = Arc::new(derive()?);
         let mut map = self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
         if map.len() >= MAX_CACHED {
             map.clear();
@@ -67,7 +79,7 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
         return Ok(outputs);
     }
     let needs = needs(inputs)?;
-    let derivative = device.cache().get(kernel, needs, true)?;
+    let derivative = device.derivative(kernel, needs, true)?;
     let saved = derivative.save(&inner, &results)?;
     let params = params.to_vec();
     let shape = *shape;

@@ -3,6 +3,7 @@
 use crate::backward;
 use crate::cuts::{Cut, Cuts};
 use crate::device::{Autograd, from_inner};
+use crate::forward::storage::{Dual, try_dual};
 use crate::gradients::Gradients;
 use crate::hooks::{Hook, HookFn};
 use crate::mode;
@@ -50,7 +51,7 @@ pub trait Grad: Sized {
     /// True if this is a leaf or a view of one.
     fn is_leaf(&self) -> bool;
 
-    /// The same elements without a history: gradients stop here. Nothing is copied.
+    /// The same elements without a history: gradients of every order stop here, and tangents. Nothing is copied.
     ///
     /// # Errors
     /// None today; the signature leaves room.
@@ -126,10 +127,11 @@ impl Grad for Tensor {
     #[track_caller]
     fn detach(&self) -> Result<Tensor> {
         let _op = enter("detach");
-        let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(self) else { return Ok(self.clone()) };
-        let mut cuts = cuts.clone();
-        cuts.push(here(handle.node.mask));
-        let storage = Tracked::storage(inner.clone(), None, cuts);
+        let storage = match (try_tracked(self), try_dual(self)) {
+            (Some(Tracked { inner, handle, cuts }), _) => Tracked::storage(inner.detach()?, None, cut_off(handle.as_ref(), cuts)),
+            (None, Some(dual)) => Dual::storage(dual.value.detach()?, None)?,
+            (None, None) => return Ok(self.clone()),
+        };
         Ok(Tensor::from_parts(storage, *self.layout(), self.dtype(), self.device().clone()))
     }
 
@@ -191,6 +193,22 @@ impl Grad for Tensor {
         let g = g.to(&inner)?;
         descend(self, handle, cuts, view, g)
     }
+}
+
+/// The same elements without a history on this level; what the levels below know of them stays.
+pub(crate) fn untracked(x: &Tensor) -> Tensor {
+    let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(x) else { return x.clone() };
+    let storage = Tracked::storage(inner.clone(), None, cut_off(Some(handle), cuts));
+    Tensor::from_parts(storage, *x.layout(), x.dtype(), x.device().clone())
+}
+
+/// The cuts behind a value, and one where its history ends.
+fn cut_off(handle: Option<&Handle>, cuts: &Cuts) -> Cuts {
+    let mut cuts = cuts.clone();
+    if let Some(handle) = handle {
+        cuts.push(here(handle.node.mask));
+    }
+    cuts
 }
 
 fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {

@@ -20,6 +20,11 @@
 //! what is pending below, until only leaves are left. Where a path ends (`detach`, `no_grad`, `argmax`) a *cut* remembers the line, for the error of
 //! [`Gradients::get`].
 //!
+//! # The other direction
+//!
+//! [`Forward`] carries derivatives along with the values instead of recording: a pass gives the derivative along one direction, where a backward pass
+//! gives the gradient of one number. [`jvp`], [`vjp`], [`jacobian`], [`hvp`] and [`hessian`] take a function and choose.
+//!
 //! # Example
 //! ```
 //! use teeny_autograd::{Autograd, Grad};
@@ -34,7 +39,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Read next: `device` (which method goes where), `record` (what is recorded), `backward` (the engine, one page).
+//! Read next: `device` (which method goes where), `record` (what is recorded), `backward` (the engine, one page), `forward` (the same without a graph).
 #![forbid(unsafe_code)]
 
 mod adjoint;
@@ -47,7 +52,9 @@ mod cuts;
 mod derivative;
 mod device;
 mod elementwise;
+mod forward;
 mod function;
+mod functional;
 mod grad;
 mod gradients;
 mod hooks;
@@ -61,7 +68,9 @@ mod symbolic;
 pub use check::{Check, Report, gradcheck, gradgradcheck};
 pub use checkpoint::checkpoint;
 pub use device::Autograd;
+pub use forward::Forward;
 pub use function::{Function, Saved, apply};
+pub use functional::{Point, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, vjp};
 pub use grad::Grad;
 pub use gradients::Gradients;
 pub use hooks::Hook;

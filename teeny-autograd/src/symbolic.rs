@@ -145,6 +145,25 @@ fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
     reach
 }
 
+/// The value of every node, with the program's inputs and parameters replaced by expressions.
+pub(crate) fn replay<'b>(builder: &'b Builder, kernel: &Kernel, inputs: &[Expr<'b>], params: &[Expr<'b>]) -> Vec<Expr<'b>> {
+    let mut values: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes().len());
+    for node in kernel.nodes() {
+        let src = |i: usize| values[node.src[i] as usize];
+        let value = match node.op {
+            OpCode::Input(i) => inputs[i as usize],
+            OpCode::Param(i) => params[i as usize],
+            OpCode::Const(value) => builder.constant(value, node.dtype),
+            OpCode::Cast => src(0).cast(node.dtype),
+            OpCode::Where => src(0).select(src(1), src(2)),
+            op if op.arity() == 1 => src(0).unary(op),
+            op => src(0).binary(op, src(1)),
+        };
+        values.push(value);
+    }
+    values
+}
+
 /// One backward sweep over a program.
 struct Sweep<'b, 'k> {
     nodes: &'k [OpNode],
@@ -166,20 +185,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
         let inputs: Vec<Expr<'b>> = kernel.inputs().iter().map(|&t| builder.input(t)).collect();
         let params: Vec<Expr<'b>> = kernel.params().iter().map(|&t| builder.param(t)).collect();
         let mut slots: Vec<Slot> = (0..inputs.len()).map(Slot::Input).collect();
-        let mut values: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes().len());
-        for node in kernel.nodes() {
-            let src = |i: usize| values[node.src[i] as usize];
-            let value = match node.op {
-                OpCode::Input(i) => inputs[i as usize],
-                OpCode::Param(i) => params[i as usize],
-                OpCode::Const(value) => builder.constant(value, node.dtype),
-                OpCode::Cast => src(0).cast(node.dtype),
-                OpCode::Where => src(0).select(src(1), src(2)),
-                op if op.arity() == 1 => src(0).unary(op),
-                op => src(0).binary(op, src(1)),
-            };
-            values.push(value);
-        }
+        let values = replay(builder, kernel, &inputs, &params);
         let mut results = values.clone();
         let mut g = Vec::new();
         for (o, &id) in kernel.outputs().iter().enumerate() {
@@ -215,13 +221,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 continue;
             }
             let at = |i: usize| if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize };
-            let kind = |i: usize| {
-                let op = self.nodes[at(i)].op;
-                let constant = if matches!(op, OpCode::Const(_)) { Operand::Const } else { Operand::Value };
-                if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }
-            };
             let src = [0, 1, 2].map(|i| self.values[at(i)]);
-            let step = Step { src, kind: [0, 1, 2].map(kind), y: self.results[id], g };
+            let step = Step { src, kind: [0, 1, 2].map(|i| kind(self.nodes[at(i)].op)), y: self.results[id], g };
             for (i, slope) in slopes(node.op, &step).into_iter().enumerate().take(node.op.arity()) {
                 match slope {
                     Slope::Is(g) if self.reach[at(i)] != 0 => add(&mut adjoint[at(i)], g),
@@ -232,25 +233,10 @@ impl<'b, 'k> Sweep<'b, 'k> {
         grads
     }
 
-    /// `1 / (exp(z) + 1)` and `a / (exp(z) + 1)` (sigmoid, silu) as one step: `-s (1 - s)` is right where `exp(z)` overflows, the chain of single
-    /// rules gives `0 * inf` there. True if node `id` is such a quotient and has been dealt with.
+    /// Deals with a [`Quotient`] in one step; true if node `id` is one.
     fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut [Option<Expr<'b>>]) -> bool {
-        let node = &self.nodes[id];
-        let (top, bottom) = if node.op == OpCode::Recip {
-            (None, node.src[0])
-        } else if node.op == OpCode::Div {
-            (Some(node.src[0] as usize), node.src[1])
-        } else {
-            return false;
-        };
-        let sum = &self.nodes[bottom as usize];
-        let exp = &self.nodes[sum.src[0] as usize];
-        let one = matches!(self.nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
-        if sum.op != OpCode::Add || exp.op != OpCode::Exp || !one {
-            return false;
-        }
-        let s = if top.is_some() { self.values[bottom as usize].recip() } else { self.results[id] };
-        let z = exp.src[0] as usize;
+        let Some(Quotient { top, bottom, z }) = Quotient::at(self.nodes, id) else { return false };
+        let s = if top.is_some() { self.values[bottom].recip() } else { self.results[id] };
         if self.reach[z] != 0 {
             let slope = g * s * (1.0 - s);
             add(&mut adjoint[z], -(if let Some(a) = top { slope * self.values[a] } else { slope }));
@@ -262,7 +248,42 @@ impl<'b, 'k> Sweep<'b, 'k> {
     }
 }
 
-fn add<'b>(sum: &mut Option<Expr<'b>>, g: Expr<'b>) {
+/// What the node of an operand is.
+pub(crate) fn kind(op: OpCode) -> Operand {
+    let constant = if matches!(op, OpCode::Const(_)) { Operand::Const } else { Operand::Value };
+    if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }
+}
+
+/// `1 / (exp(z) + 1)` or `a / (exp(z) + 1)` (sigmoid, silu), differentiated as one step: `-s (1 - s)` with `s = 1 / (exp(z) + 1)` is right where
+/// `exp(z)` overflows, the chain of single rules gives `0 * inf` there.
+pub(crate) struct Quotient {
+    /// The node of `a`.
+    pub top: Option<usize>,
+    /// The node of `exp(z) + 1`.
+    pub bottom: usize,
+    /// The node of `z`.
+    pub z: usize,
+}
+
+impl Quotient {
+    /// The quotient that node `id` is.
+    pub fn at(nodes: &[OpNode], id: usize) -> Option<Quotient> {
+        let node = &nodes[id];
+        let (top, bottom) = if node.op == OpCode::Recip {
+            (None, node.src[0] as usize)
+        } else if node.op == OpCode::Div {
+            (Some(node.src[0] as usize), node.src[1] as usize)
+        } else {
+            return None;
+        };
+        let sum = &nodes[bottom];
+        let exp = &nodes[sum.src[0] as usize];
+        let one = matches!(nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
+        (sum.op == OpCode::Add && exp.op == OpCode::Exp && one).then_some(Quotient { top, bottom, z: exp.src[0] as usize })
+    }
+}
+
+pub(crate) fn add<'b>(sum: &mut Option<Expr<'b>>, g: Expr<'b>) {
     *sum = Some(match *sum {
         Some(before) => before + g,
         None => g,

@@ -31,6 +31,6 @@ fn device(x: &Tensor) -> &DeviceRef {
 }
 
 /// `g`, reduced over `axes` of `shape`, repeated to `shape` again: a view.
-fn spread(g: &Tensor, shape: &Shape, axes: &[usize]) -> Result<Tensor> {
+pub(crate) fn spread(g: &Tensor, shape: &Shape, axes: &[usize]) -> Result<Tensor> {
     axes.iter().try_fold(g.clone(), |g, &axis| g.unsqueeze(axis as isize))?.expand(shape)
 }

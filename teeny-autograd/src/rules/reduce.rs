@@ -35,7 +35,7 @@ pub(crate) fn reduce(device: &Autograd, op: ReduceOp, x: &Tensor, axes: &[usize]
 
 /// `g` times the product of all other elements along `axes`: products of what comes before and after, so zeros need no special case, and the result
 /// can be differentiated again.
-fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
+pub(crate) fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let kept: Vec<usize> = (0..x.ndim()).filter(|a| !axes.contains(a)).collect();
     let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
     let rows = x.permute(&order)?; // (kept.., axes..)
@@ -83,7 +83,7 @@ pub(crate) fn reduce_kernel(
     if !operands.recording {
         return Ok(Tracked::storage(y, None, operands.cuts));
     }
-    let derivative = device.cache().get(kernel, needs(inputs)?, false)?;
+    let derivative = device.derivative(kernel, needs(inputs)?, false)?;
     if derivative.reach[0] == 0 {
         return Ok(operands.cut(y));
     }

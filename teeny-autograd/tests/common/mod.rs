@@ -3,6 +3,8 @@
 
 pub use teeny_autograd::cases::{self, positive, values};
 
+pub mod counter;
+
 use std::sync::Arc;
 use teeny_autograd::Autograd;
 use teeny_core::{Reference, Tensor, ToDevice};

@@ -1,0 +1,72 @@
+//! The storage of a forward-mode device: a value and, if it moves, its tangent.
+//!
+//! Both are flat memory of the inner device in one order, so a layout of the outer tensor addresses the tangent of an element as it addresses the
+//! element: view operations need no rules.
+
+use crate::storage::own;
+use std::any::Any;
+use std::sync::Arc;
+use teeny_core::storage::downcast;
+use teeny_core::{Layout, Result, Storage, StorageRef, Tensor};
+
+/// A value and its tangent: tensors of the inner device of which only the storages count.
+pub(crate) struct Dual {
+    pub value: Tensor,
+    /// The directional derivative of the value, in its type and the order of its storage; `None` where it is zero everywhere.
+    pub tangent: Option<Tensor>,
+}
+
+impl Dual {
+    /// The storage of a row-major value and a tangent of its shape.
+    pub fn storage(value: Tensor, tangent: Option<Tensor>) -> Result<StorageRef> {
+        let tangent = tangent.map(own).transpose()?;
+        debug_assert!(tangent.as_ref().is_none_or(|t| t.storage().len() == value.storage().len() && t.dtype() == value.dtype()));
+        Ok(Arc::new(Dual { value, tangent }))
+    }
+}
+
+impl Storage for Dual {
+    fn len(&self) -> usize {
+        self.value.storage().len()
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// The storage if `x` is on a forward-mode device.
+pub(crate) fn try_dual(x: &Tensor) -> Option<&Dual> {
+    x.storage().as_any().downcast_ref()
+}
+
+/// The inner tensor that `x` stands for.
+pub(crate) fn value(x: &Tensor) -> Result<Tensor> {
+    Ok(downcast::<Dual>(x.storage())?.value.with_layout(*x.layout()))
+}
+
+/// The tangent of `x`, in its shape.
+pub(crate) fn tangent(x: &Tensor) -> Result<Option<Tensor>> {
+    Ok(downcast::<Dual>(x.storage())?.tangent.as_ref().map(|t| t.with_layout(*x.layout())))
+}
+
+/// The tangent of `x`, or zeros in its shape that take no memory.
+pub(crate) fn tangent_or_zeros(x: &Tensor) -> Result<Tensor> {
+    match tangent(x)? {
+        Some(tangent) => Ok(tangent),
+        None => zeros(&value(x)?),
+    }
+}
+
+/// Zeros in the shape of an inner tensor, that take no memory.
+pub(crate) fn zeros(like: &Tensor) -> Result<Tensor> {
+    Tensor::zeros((), like.dtype(), like)?.expand(like.shape())
+}
+
+/// A row-major storage of the inner device as a tensor, for [`Dual::storage`].
+pub(crate) fn flat(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
+    let layout = Layout::contiguous(teeny_core::Shape::new(&[storage.len()])?);
+    Ok(Tensor::from_parts(storage, layout, like.dtype(), like.device().clone()))
+}
