@@ -15,6 +15,7 @@
 //! | extrema, max pooling, sorting | the tangent at the places chosen; among equals its mean, as the gradient is shared |
 //! | softmax, normalisation | the backward kernel on the tangent: their Jacobians are symmetric |
 //! | attention, the backward passes of softmax, normalisation and attention | by way of the definition in primitives |
+//! | solving and factoring matrices | the rule of the gradient, which is linear, turned over |
 //! | positions, comparisons, integers, new values | none |
 
 mod elementwise;
@@ -31,8 +32,8 @@ use storage::{Dual, flat, tangent, value};
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Error, Kernel, Key, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp,
-    ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
+    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Error, Kernel, Key, Layout, LinalgOp, Norm, Outputs, ReduceOp, Result,
+    Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
 };
 
 /// A device for forward-mode differentiation: tensors with a tangent give results with a tangent, the directional derivative.
@@ -293,5 +294,8 @@ impl Device for Forward {
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
         fused::attention_grad(self, inputs, y, lse, g, needs)
+    }
+    fn linalg(&self, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+        rules::linalg(self, op, inputs)
     }
 }

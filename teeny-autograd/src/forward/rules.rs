@@ -2,12 +2,13 @@
 
 use super::Forward;
 use super::storage::{Dual, flat, tangent, tangent_or_zeros, value};
+use crate::rules::linalg::tangents;
 use crate::rules::reduce::prod_grad;
 use crate::rules::scan::{first_zeros, without_each};
 use crate::rules::spread;
 use crate::storage::differentiated;
 use teeny_core::storage::{downcast, downcast_mut};
-use teeny_core::{DType, Layout, ReduceOp, Result, ScanOp, ScatterMode, Shape, StorageRef, Tensor, map};
+use teeny_core::{DType, Layout, LinalgOp, Outputs, ReduceOp, Result, ScanOp, ScatterMode, Shape, StorageRef, Tensor, map};
 
 /// The sum of the tangents that there are.
 pub(super) fn total<const N: usize>(terms: [Option<Tensor>; N]) -> Result<Option<Tensor>> {
@@ -128,4 +129,19 @@ pub(super) fn at_winners(t: &Tensor, positions: &StorageRef, spatial: usize) -> 
     let index = Tensor::from_parts(positions.clone(), index, DType::I32, t.device().clone());
     let places = t.shape()[lead..].iter().product::<usize>();
     t.reshape((rows, places))?.gather(1, &index) // (rows, windows)
+}
+
+pub(super) fn linalg(device: &Forward, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+    let forms = op.results(inputs)?;
+    let values = inputs.iter().map(|x| value(x)).collect::<Result<Vec<_>>>()?;
+    let moving = inputs.iter().map(|x| tangent(x)).collect::<Result<Vec<_>>>()?;
+    let storages = device.inner_device().linalg(op, &values.iter().collect::<Vec<_>>())?;
+    let tensor = |(storage, (shape, dtype))| Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device.inner_device().clone());
+    let results: Vec<Tensor> = storages.into_iter().zip(forms).map(tensor).collect();
+    let tangents = if moving.iter().all(Option::is_none) { vec![None; results.len()] } else { tangents(op, &values, &results, &moving)? };
+    let mut outputs = Outputs::new();
+    for (y, tangent) in results.into_iter().zip(tangents) {
+        outputs.push(Dual::storage(y, tangent)?);
+    }
+    Ok(outputs)
 }

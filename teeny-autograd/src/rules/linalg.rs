@@ -5,6 +5,8 @@
 //! decomposition"; Golub & Pereyra 1973 (pinv).
 
 use crate::device::Autograd;
+use crate::grad::Grad;
+use crate::mode::enable_grad;
 use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, edges, here, when};
 use crate::storage::{Tracked, unwrap};
@@ -83,6 +85,29 @@ fn adjoint(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], g: &[Option<Tens
         LinalgOp::Svd { .. } => svd(results, g)?,
         LinalgOp::Pinv { .. } => pinv(a, &results[0], first()?)?,
     })])
+}
+
+/// The tangents of the results from those of the operands, all tensors of one device: `None` for a result that does not move.
+///
+/// The adjoint `u ↦ Jᵀ u` is linear, so the gradient of `<Jᵀ u, v>` for u, anywhere, is `J v`: every rule above is one forward too.
+pub(crate) fn tangents(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], v: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    refuse(op, &inputs.iter().collect::<Vec<_>>())?;
+    let below = inputs[0].device();
+    let device = Autograd::new(below);
+    let needs: Vec<bool> = v.iter().map(Option::is_some).collect();
+    enable_grad(|| {
+        let leaf = |y: &Tensor| y.zeros_like()?.to(&device)?.requires_grad();
+        let u = results.iter().map(|y| leaf(y).map(Some)).collect::<Result<Vec<_>>>()?;
+        let back = adjoint(op, inputs, results, &u, &needs)?;
+        let mut sum = Tensor::zeros((), results[0].dtype(), &device)?;
+        for (back, v) in back.iter().zip(v) {
+            if let (Some(back), Some(v)) = (back, v) {
+                sum = sum.add(&back.mul(v)?.sum_all()?)?;
+            }
+        }
+        let mut gradients = sum.backward()?;
+        u.iter().flatten().map(|u| if gradients.contains(u) { gradients.take(u)?.to(below).map(Some) } else { Ok(None) }).collect()
+    })
 }
 
 fn transposed(x: &Tensor) -> Result<Tensor> {
