@@ -26,6 +26,11 @@ impl Bar {
         }
     }
 
+    /// Prints while the bar is out of the way.
+    pub fn suspend(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
+    }
+
     /// How far it is.
     pub fn progress(&self) -> &Progress {
         &self.progress

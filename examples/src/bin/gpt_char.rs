@@ -1,9 +1,9 @@
-//! Trains a small GPT on the characters of a text and lets it write: nanoGPT's configuration for a CPU, 0.8 million parameters.
+//! Trains a small GPT on the characters of a text and lets it write: nanoGPT's configuration for a CPU, 0.8 million parameters, but with twice its learning
+//! rate, which is worth 0.07 of validation loss.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, locate};
-use indicatif::{ProgressBar, ProgressStyle};
+use examples::{Bar, Common, Parsed, Program, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -27,9 +27,10 @@ const PROGRAM: Program = Program {
   --heads N        heads per block [4]
   --width N        numbers per character [128]
   --dropout P      probability of dropping [0]
-  --lr X           the highest learning rate; it warms up in 100 steps and falls to a tenth [0.001]
+  --lr X           the highest learning rate; it warms up in 100 steps and falls to a tenth [0.002]
   --decay-steps N  the step at which it has fallen [--steps]
   --eval-every N   updates between looks at the validation loss [500]
+  --eval-batches N batches of a look [20]
   --sample N       characters to write at the end [500]
   --temperature X  how bold to write; 0 takes the likeliest character [0.8]
   --top-k N        choose among the N likeliest characters only
@@ -47,6 +48,7 @@ struct Options {
     lr: f64,
     decay_steps: Option<u64>,
     eval_every: u64,
+    eval_batches: u64,
     sample: usize,
     sampler: Sampler,
     prompt: String,
@@ -58,9 +60,10 @@ fn main() -> ExitCode {
         steps: 2000,
         batch: 12,
         model,
-        lr: 1e-3,
+        lr: 2e-3,
         decay_steps: None,
         eval_every: 500,
+        eval_batches: 20,
         sample: 500,
         sampler: Sampler::new().temperature(0.8),
         prompt: "\n".into(),
@@ -81,6 +84,7 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
         "lr" => options.lr = parser.value()?.parse_with(positive)?,
         "decay-steps" => options.decay_steps = Some(parser.value()?.parse()?),
         "eval-every" => options.eval_every = parser.value()?.parse_with(at_least_one)? as u64,
+        "eval-batches" => options.eval_batches = parser.value()?.parse_with(at_least_one)? as u64,
         "sample" => options.sample = parser.value()?.parse()?,
         "temperature" => options.sampler = options.sampler.temperature(parser.value()?.parse()?),
         "top-k" => options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?),
@@ -138,7 +142,7 @@ impl Run {
         let (batch, context) = (options.batch, options.model.context);
         let start = Instant::now();
         let mut evaluating = 0.0;
-        let bar = progress(options.steps, position.step);
+        let mut bar = Bar::new(options.steps - position.step.min(options.steps), "tokens");
         while position.step < options.steps {
             adam.set_lr(schedule.at(position.step));
             let (x, y) = train.batch(batch, context, Key { seed: common.seed, draw: position.step })?; // (B, T) both
@@ -147,13 +151,12 @@ impl Run {
             clip_norm(&mut grads, &self.store.trainable(), 1.0)?;
             adam.step(&grads)?;
             for &(step, loss) in self.losses.push(&loss)? {
-                bar.set_position(step + 1);
-                bar.set_message(format!("loss {loss:.3}"));
                 if let Some(log) = &mut log {
                     log.write(&[step.into(), loss.into(), schedule.at(step).into()])?;
                 }
             }
             position.step += 1;
+            bar.step(batch * context, self.losses.last());
             if position.step % options.eval_every == 0 || position.step == options.steps {
                 self.losses.read()?;
                 let before = Instant::now();
@@ -164,7 +167,7 @@ impl Run {
                 common.keep(&[("model", &self.store), ("optimizer", &adam), ("random", &Random), ("position", &position)])?;
             }
         }
-        bar.finish_and_clear();
+        drop(bar);
         let (seconds, steps) = (start.elapsed().as_secs_f64() - evaluating, self.losses.values().len());
         let tokens = (steps * batch * context) as f64;
         if let ([(0, first), ..], Some((_, val))) = (self.losses.values(), self.val_losses.last()) {
@@ -178,12 +181,12 @@ impl Run {
         cross_entropy(&logits.flatten(0, 1)?, &y.flatten(0, 1)?) // ()
     }
 
-    /// The mean loss of 20 batches, the same at each look.
+    /// The mean loss of some batches, the same at each look.
     fn evaluate(&self, options: &Options, val: &Corpus) -> Result<f64> {
         self.store.set_training(false);
         let losses = no_grad(|| {
             let batch = |i| val.batch(options.batch, options.model.context, Key { seed: 0, draw: i });
-            (0..20).map(|i| batch(i).and_then(|(x, y)| self.loss(&x, &y))).collect::<Result<Vec<_>>>()
+            (0..options.eval_batches).map(|i| batch(i).and_then(|(x, y)| self.loss(&x, &y))).collect::<Result<Vec<_>>>()
         });
         self.store.set_training(true);
         let losses = losses?;
@@ -204,10 +207,4 @@ impl Run {
         println!("{}", tokenizer.decode(&tokens)?);
         Ok(())
     }
-}
-
-/// A bar on a terminal, nothing elsewhere.
-fn progress(steps: u64, done: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec} {msg}").expect("a fixed template");
-    ProgressBar::new(steps).with_style(style).with_position(done)
 }
