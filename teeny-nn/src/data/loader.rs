@@ -114,7 +114,12 @@ impl<D: Dataset> DataLoader<D> {
     /// let digits = digits::load()?;
     /// let loader = DataLoader::new(digits.train.on(&device("cpu")?), 64)?.shuffle(1);
     /// let items = loader.epoch_ahead(0, 0, 2, |batches| {
-    ///     batches.try_fold(0, |n, batch| Ok::<_, teeny_core::Error>(n + batch?.1.numel()))
+    ///     let mut items = 0;
+    ///     for batch in batches {
+    ///         let (_pixels, targets) = batch?; // (B, 64), (B)
+    ///         items += targets.numel();
+    ///     }
+    ///     Ok::<_, teeny_core::Error>(items)
     /// })?;
     /// assert_eq!(items, 1437);
     /// # Ok(()) }
