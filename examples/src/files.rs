@@ -1,10 +1,52 @@
 //! What an example reads and writes because a common option says so. Each does nothing without its option, and tells the user what it did.
 
 use crate::Common;
-use teeny_core::{DeviceRef, Result};
-use teeny_nn::Store;
+use teeny_core::{DeviceRef, Result, Tensor};
 use teeny_nn::state::{Checkpoint, Stateful};
-use teeny_nn::train::{Log, Plot};
+use teeny_nn::train::{Log, Losses, Plot};
+use teeny_nn::{Schedule, Store};
+
+/// The losses of a run: kept for `--plot`, and written to the file of `--log` with the learning rates of their steps.
+pub struct Record {
+    losses: Losses,
+    lr: Schedule,
+    log: Option<Log>,
+}
+
+impl Record {
+    /// The loss of the next step, a tensor of one element. It is read later, with others.
+    ///
+    /// # Errors
+    /// If a loss read now is NaN or infinite, the device fails, or the log cannot be written.
+    pub fn push(&mut self, loss: &Tensor) -> Result<()> {
+        let read = self.losses.push(loss)?;
+        write(self.log.as_mut(), read, &self.lr)
+    }
+
+    /// Reads and writes what has not been so far.
+    ///
+    /// # Errors
+    /// As [`Record::push`].
+    pub fn flush(&mut self) -> Result<()> {
+        let read = self.losses.read()?;
+        write(self.log.as_mut(), read, &self.lr)
+    }
+
+    /// All losses that have been read.
+    pub fn losses(&self) -> &Losses {
+        &self.losses
+    }
+
+    /// The losses, when the run is over.
+    pub fn into_losses(self) -> Losses {
+        self.losses
+    }
+}
+
+fn write(log: Option<&mut Log>, losses: &[(u64, f64)], lr: &Schedule) -> Result<()> {
+    let Some(log) = log else { return Ok(()) };
+    losses.iter().try_for_each(|&(step, loss)| log.write(&[step.into(), loss.into(), lr.at(step).into()]))
+}
 
 impl Common {
     /// `--load`: the weights in the file.
@@ -57,13 +99,14 @@ impl Common {
         checkpoint.save(path)
     }
 
-    /// `--log`: a file with a line per step in these columns; with `--resume` it is continued.
+    /// `--log`: the record of a run from step `first` on, with learning rate `lr`. With `--resume` the file is continued.
     ///
     /// # Errors
     /// If it cannot be written, or is one with other columns.
-    pub fn log(&self, columns: &[&str]) -> Result<Option<Log>> {
-        let open = |path| if self.resume.is_some() { Log::append(path, columns) } else { Log::create(path, columns) };
-        self.log.as_ref().map(open).transpose()
+    pub fn record(&self, first: u64, lr: Schedule) -> Result<Record> {
+        let columns = ["step", "loss", "lr"];
+        let open = |path| if self.resume.is_some() { Log::append(path, &columns) } else { Log::create(path, &columns) };
+        Ok(Record { losses: Losses::new().from_step(first), lr, log: self.log.as_ref().map(open).transpose()? })
     }
 
     /// `--plot`: the curves, each a name and its points by step.

@@ -13,5 +13,6 @@ pub mod options;
 mod program;
 
 pub use bar::Bar;
+pub use files::Record;
 pub use options::{Common, Parsed};
 pub use program::Program;

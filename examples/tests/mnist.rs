@@ -43,7 +43,7 @@ fn a54_a_resumed_run_equals_the_unbroken_one() {
     let checkpoint = folder.at("run.checkpoint");
     let first = run("parts", "1", &["--resume", &checkpoint]);
     assert_eq!(first.1.lines().count(), 1 + 23, "a line per step");
-    assert!(whole.1.starts_with(&first.1) && whole.1.starts_with("step,loss\n0,"));
+    assert!(whole.1.starts_with(&first.1) && whole.1.starts_with("step,loss,lr\n0,"));
     assert_eq!(run("parts", "3", &["--resume", &checkpoint]), whole);
 }
 

@@ -97,8 +97,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let loss = CrossEntropy { ignore_index: Some(IGNORED), ..CrossEntropy::default() };
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
     let mut adam = Adam::decoupled(store.trainable(), options.lr).weight_decay(0.01);
-    let mut losses = Losses::new();
-    let mut log = common.log(&["step", "loss"])?;
+    let mut record = common.record(0, schedule.clone())?;
     let start = Instant::now();
     for step in 0..options.steps {
         let chosen = draw(options.batch, training.len(), Key { seed: common.seed, draw: 1 + 4 * step })?;
@@ -109,13 +108,10 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         clip_norm(&mut grads, &store.trainable(), 1.0)?;
         adam.set_lr(schedule.at(step));
         adam.step(&grads)?;
-        for &(step, loss) in losses.push(&loss)? {
-            if let Some(log) = &mut log {
-                log.write(&[step.into(), loss.into()])?;
-            }
-        }
+        record.push(&loss)?;
     }
-    losses.read()?;
+    record.flush()?;
+    let losses = record.losses();
     println!("first loss {:.4}, last {:.4} after {:.1} s", losses.values()[0].1, losses.mean(20), start.elapsed().as_secs_f64());
     common.save(&store)?;
     common.plot("A BERT on a toy language", "loss", &[("hidden words", &losses.curve())])?;

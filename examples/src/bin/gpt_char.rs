@@ -112,10 +112,10 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         options.batch
     );
 
-    let mut run = Run { store, gpt, losses: Losses::new(), val_losses: Vec::new() };
-    run.train(options, common, &train, &val)?;
+    let mut run = Run { store, gpt, val_losses: Vec::new() };
+    let losses = run.train(options, common, &train, &val)?;
     common.save(&run.store)?;
-    common.plot("A GPT on characters", "loss", &[("training", &run.losses.curve()), ("validation", &run.val_losses)])?;
+    common.plot("A GPT on characters", "loss", &[("training", &losses.curve()), ("validation", &run.val_losses)])?;
     run.write(options, common, &tokenizer)
 }
 
@@ -123,12 +123,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 struct Run {
     store: Store,
     gpt: Gpt,
-    losses: Losses,
     val_losses: Vec<(f64, f64)>,
 }
 
 impl Run {
-    fn train(&mut self, options: &Options, common: &Common, train: &Corpus, val: &Corpus) -> Result<()> {
+    fn train(&mut self, options: &Options, common: &Common, train: &Corpus, val: &Corpus) -> Result<Losses> {
         let device = self.store.device().clone();
         let schedule = Schedule::warmup_cosine(options.lr, options.lr / 10.0, 100, options.decay_steps.unwrap_or(options.steps));
         // matrices decay, norms do not
@@ -137,8 +136,7 @@ impl Run {
         let mut adam = adam.group(is_line, Group::new().weight_decay(0.0));
         let mut position = Position::default();
         common.restore(&device, &mut [("model", &mut self.store), ("optimizer", &mut adam), ("random", &mut Random), ("position", &mut position)])?;
-        self.losses = Losses::new().from_step(position.step);
-        let mut log = common.log(&["step", "loss", "lr"])?;
+        let mut record = common.record(position.step, schedule.clone())?;
         let (batch, context) = (options.batch, options.model.context);
         let start = Instant::now();
         let mut evaluating = 0.0;
@@ -150,30 +148,27 @@ impl Run {
             let mut grads = loss.backward()?;
             clip_norm(&mut grads, &self.store.trainable(), 1.0)?;
             adam.step(&grads)?;
-            for &(step, loss) in self.losses.push(&loss)? {
-                if let Some(log) = &mut log {
-                    log.write(&[step.into(), loss.into(), schedule.at(step).into()])?;
-                }
-            }
+            record.push(&loss)?;
             position.step += 1;
-            bar.step(batch * context, self.losses.last());
+            bar.step(batch * context, record.losses().last());
             if position.step % options.eval_every == 0 || position.step == options.steps {
-                self.losses.read()?;
+                record.flush()?;
                 let before = Instant::now();
                 let val = self.evaluate(options, val)?;
                 evaluating += before.elapsed().as_secs_f64();
                 self.val_losses.push((position.step as f64, val));
-                bar.suspend(|| println!("step {:5}  loss {:.4}  val loss {val:.4}", position.step, self.losses.mean(options.eval_every as usize)));
+                let mean = record.losses().mean(options.eval_every as usize);
+                bar.suspend(|| println!("step {:5}  loss {mean:.4}  val loss {val:.4}", position.step));
                 common.keep(&[("model", &self.store), ("optimizer", &adam), ("random", &Random), ("position", &position)])?;
             }
         }
         drop(bar);
-        let (seconds, steps) = (start.elapsed().as_secs_f64() - evaluating, self.losses.values().len());
+        let (seconds, steps) = (start.elapsed().as_secs_f64() - evaluating, record.losses().values().len());
         let tokens = (steps * batch * context) as f64;
-        if let ([(0, first), ..], Some((_, val))) = (self.losses.values(), self.val_losses.last()) {
+        if let ([(0, first), ..], Some((_, val))) = (record.losses().values(), self.val_losses.last()) {
             println!("first loss {first:.4}, val loss {val:.4} after {seconds:.1} s of training, {:.0} tokens/s", tokens / seconds);
         }
-        Ok(())
+        Ok(record.into_losses())
     }
 
     fn loss(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {

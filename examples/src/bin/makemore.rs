@@ -4,8 +4,7 @@
 use examples::makemore::bigrams::Bigrams;
 use examples::makemore::{Arch, Examples, Model, sample};
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, locate};
-use indicatif::{ProgressBar, ProgressStyle};
+use examples::{Bar, Common, Parsed, Program, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -17,7 +16,6 @@ use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
 use teeny_nn::state::{Position, Random, Stateful};
 use teeny_nn::text::{Sampler, Tokenizer};
-use teeny_nn::train::{Log, Losses};
 
 const PROGRAM: Program = Program {
     about: "Makes up names, after learning from a list of them.",
@@ -160,10 +158,9 @@ impl Run<'_> {
             return Ok(());
         }
         let schedule = self.arch.schedule(options.lr, self.steps);
-        let mut losses = Losses::new().from_step(position.step);
-        let mut log = common.log(&["step", "loss"])?;
+        let mut record = common.record(position.step, schedule.clone())?;
         let (start, first) = (Instant::now(), position.step);
-        let bar = progress(self.steps - first);
+        let mut bar = Bar::new(self.steps - first, "examples");
         // a tenth at a time: reported, and kept if the run may be continued
         let part = (self.steps / 10).max(1);
         while position.step < self.steps {
@@ -171,18 +168,20 @@ impl Run<'_> {
             let grads = loss.backward()?;
             optimizer.set_lr(schedule.at(position.step));
             optimizer.step(&grads)?;
-            record(losses.push(&loss)?, &bar, log.as_mut())?;
+            record.push(&loss)?;
+            bar.step(self.batch, record.losses().last());
             position.step += 1;
             if position.step.is_multiple_of(part) || position.step == self.steps {
-                record(losses.read()?, &bar, log.as_mut())?;
+                record.flush()?;
+                let losses = record.losses();
                 bar.suspend(|| println!("step {:6}  loss {:.4}  (first {:.4})", position.step, losses.mean(part as usize), losses.values()[0].1));
                 common.keep(&[("model", self.store), ("optimizer", &optimizer), ("random", &Random), ("position", &position)])?;
             }
         }
-        bar.finish_and_clear();
+        drop(bar);
         let seconds = start.elapsed().as_secs_f64();
         println!("trained {} steps in {seconds:.2} s, {:.1} us a step", self.steps - first, 1e6 * seconds / (self.steps - first) as f64);
-        common.plot("Making up names", "loss", &[("cross-entropy of a batch", &losses.curve())])
+        common.plot("Making up names", "loss", &[("cross-entropy of a batch", &record.losses().curve())])
     }
 
     /// The loss of a batch; for the table of bigrams that of all pairs.
@@ -193,17 +192,4 @@ impl Run<'_> {
         let (x, y) = self.examples.draw(self.batch)?;
         self.model.loss(&x, &y, Reduction::Mean)
     }
-}
-
-/// Shows and logs the losses that have just been read.
-fn record(read: &[(u64, f64)], bar: &ProgressBar, log: Option<&mut Log>) -> Result<()> {
-    bar.inc(read.len() as u64);
-    let Some(log) = log else { return Ok(()) };
-    read.iter().try_for_each(|&(step, loss)| log.write(&[step.into(), loss.into()]))
-}
-
-/// A bar on a terminal, nothing elsewhere.
-fn progress(steps: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {per_sec}").expect("a fixed template");
-    ProgressBar::new(steps).with_style(style)
 }

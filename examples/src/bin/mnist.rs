@@ -14,8 +14,8 @@ use teeny_nn::data::{DataLoader, ImageBatches};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::Optimizer;
 use teeny_nn::state::{Position, Random};
-use teeny_nn::train::{Log, Losses, accuracy};
-use teeny_nn::{Module, Sequential, Store};
+use teeny_nn::train::{Losses, accuracy};
+use teeny_nn::{Module, Schedule, Sequential, Store};
 
 const PROGRAM: Program = Program {
     about: "Trains a classifier of handwritten digits.",
@@ -75,10 +75,10 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         (epochs, _) => epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 5 }) * loader.batches() as u64,
     };
     let optimizer = arch.optimizer(&store, lr);
-    let mut run = Run { store, model, optimizer, position: Position::default(), losses: Losses::new() };
-    run.train(steps, &loader, common, &data)?;
+    let mut run = Run { store, model, optimizer, position: Position::default() };
+    let losses = run.train(steps, &loader, common, &data)?;
     common.save(&run.store)?;
-    common.plot("Training on handwritten digits", "loss", &[("cross-entropy of a batch", &run.losses.curve())])
+    common.plot("Training on handwritten digits", "loss", &[("cross-entropy of a batch", &losses.curve())])
 }
 
 /// What changes while training.
@@ -87,17 +87,15 @@ struct Run {
     model: Sequential,
     optimizer: Box<dyn Optimizer>,
     position: Position,
-    losses: Losses,
 }
 
 impl Run {
     /// Trains for `steps` in all and reports after each pass over the data.
-    fn train(&mut self, steps: u64, loader: &DataLoader<ImageBatches<'_>>, common: &Common, data: &Mnist) -> Result<()> {
+    fn train(&mut self, steps: u64, loader: &DataLoader<ImageBatches<'_>>, common: &Common, data: &Mnist) -> Result<Losses> {
         let device = self.store.device().clone();
         let (store, optimizer, position) = (&mut self.store, &mut self.optimizer, &mut self.position);
         common.restore(&device, &mut [("model", store), ("optimizer", optimizer), ("random", &mut Random), ("position", position)])?;
-        self.losses = Losses::new().from_step(self.position.step);
-        let mut log = common.log(&["step", "loss"])?;
+        let mut record = common.record(self.position.step, Schedule::constant(self.optimizer.lr()))?;
         let (mut seconds, mut right) = (0.0, None);
         while self.position.step < steps {
             let start = Instant::now();
@@ -108,26 +106,26 @@ impl Run {
                 let (x, targets) = item?; // (B, 784), (B)
                 let loss = cross_entropy(&self.model.forward(&x)?, &targets)?; // ()
                 self.optimizer.step(&loss.backward()?)?;
-                record(self.losses.push(&loss)?, log.as_mut())?;
-                bar.step(x.shape()[0], self.losses.last());
+                record.push(&loss)?;
+                bar.step(x.shape()[0], record.losses().last());
             }
-            record(self.losses.read()?, log.as_mut())?;
+            record.flush()?;
             drop(bar);
             let taken = start.elapsed().as_secs_f64();
             seconds += taken;
             let ended = batch + here == loader.batches();
             self.position = Position { step: step + here as u64, epoch: epoch + u64::from(ended), batch: if ended { 0 } else { batch + here } };
             if step == 0 {
-                println!("first loss {:.4}", self.losses.values()[0].1);
+                println!("first loss {:.4}", record.losses().values()[0].1);
             }
             let percent = 100.0 * *right.insert(self.evaluate(&data.test)?) as f64 / data.test.len() as f64;
-            println!("epoch {:2}  loss {:.4}  test accuracy {percent:.2} %  {taken:.2} s", epoch + 1, self.losses.mean(here));
+            println!("epoch {:2}  loss {:.4}  test accuracy {percent:.2} %  {taken:.2} s", epoch + 1, record.losses().mean(here));
             common.keep(&[("model", &self.store), ("optimizer", &self.optimizer), ("random", &Random), ("position", &self.position)])?;
         }
         let right = right.map_or_else(|| self.evaluate(&data.test), Ok)?;
         let percent = 100.0 * right as f64 / data.test.len() as f64;
         println!("test accuracy {percent:.2} % ({right} of {}) after {seconds:.2} s of training, {steps} steps", data.test.len());
-        Ok(())
+        Ok(record.into_losses())
     }
 
     /// How many of `images` the model gets right.
@@ -143,10 +141,4 @@ impl Run {
         self.store.set_training(true);
         right
     }
-}
-
-/// Logs the losses that have just been read.
-fn record(read: &[(u64, f64)], log: Option<&mut Log>) -> Result<()> {
-    let Some(log) = log else { return Ok(()) };
-    read.iter().try_for_each(|&(step, loss)| log.write(&[step.into(), loss.into()]))
 }
