@@ -229,6 +229,9 @@ pub(crate) unsafe fn dot<V: F32s>(x: *const f32, a: *const f32, k: usize) -> f32
             sums[0] = V::load(x.add(i)).fma(V::load(a.add(i)), sums[0]);
             i += V::LANES;
         }
+        if i < k {
+            sums[1] = V::load_part(x.add(i), k - i).fma(V::load_part(a.add(i), k - i), sums[1]);
+        }
         for step in [4, 2, 1] {
             for lane in 0..step {
                 sums[lane] = sums[lane].add(sums[lane + step]);
@@ -236,10 +239,6 @@ pub(crate) unsafe fn dot<V: F32s>(x: *const f32, a: *const f32, k: usize) -> f32
         }
         let mut lanes = [0.0f32; 16];
         sums[0].store(lanes.as_mut_ptr());
-        let mut sum: f64 = lanes.iter().map(|&v| f64::from(v)).sum();
-        for i in i..k {
-            sum += f64::from(*x.add(i)) * f64::from(*a.add(i));
-        }
-        sum as f32
+        lanes.iter().map(|&v| f64::from(v)).sum::<f64>() as f32
     }
 }

@@ -201,10 +201,8 @@ unsafe fn load<V: F32s>(x: Option<&[f32]>, i: usize, len: usize, missing: f32) -
         // SAFETY: the caller's.
         return unsafe { V::load(x.as_ptr().add(i)) };
     }
-    let mut pad = [0.0f32; 16];
-    pad[..len].copy_from_slice(&x[i..i + len]);
-    // SAFETY: the pad is the widest vector.
-    unsafe { V::load(pad.as_ptr()) }
+    // SAFETY: the caller's.
+    unsafe { V::load_part(x.as_ptr().add(i), len) }
 }
 
 impl Row<'_, f32> {
@@ -230,17 +228,10 @@ impl Row<'_, f32> {
             sums[0] = sums[0].add(self.at(i, V::LANES, f));
             i += V::LANES;
         }
-        let mut lanes = [0.0f32; 16];
-        // SAFETY: the widest vector has 16 lanes.
-        unsafe { sums[0].add(sums[1]).add(sums[2].add(sums[3])).store(lanes.as_mut_ptr()) };
-        let mut total: f32 = lanes.iter().sum();
         if i < n {
-            let mut rest = [0.0f32; 16];
-            // SAFETY: as above.
-            unsafe { self.at(i, n - i, f).store(rest.as_mut_ptr()) };
-            total += rest[..n - i].iter().sum::<f32>();
+            sums[1] = sums[1].add(self.at::<V>(i, n - i, f).part(n - i));
         }
-        total
+        sums[0].add(sums[1]).add(sums[2].add(sums[3])).total()
     }
 
     #[inline(always)]
@@ -253,10 +244,8 @@ impl Row<'_, f32> {
             i += V::LANES;
         }
         if i < n {
-            let mut rest = [0.0f32; 16];
-            // SAFETY: the widest vector has 16 lanes.
-            unsafe { self.at(i, n - i, f).store(rest.as_mut_ptr()) };
-            self.y[i..].copy_from_slice(&rest[..n - i]);
+            // SAFETY: as above.
+            unsafe { self.at::<V>(i, n - i, f).store_part(self.y.as_mut_ptr().add(i), n - i) };
         }
     }
 }

@@ -148,14 +148,13 @@ lanes! {
     LessExp |sum, _c; y, g| g.sub(vecmath::exp(y).mul(sum));
 }
 
-/// `y[i] = f(a[i], b[i])` by vectors with a padded tail; the sum of `s(y)` over the row, lanes first.
+/// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of `s(y)` over the row, lanes first.
 #[inline(always)]
 fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f32 {
     let n = a.len();
     let y = y.map(|y| y.as_mut_ptr());
-    let (mut sum, mut i, mut total) = (V::splat(0.0), 0, 0.0f32);
-    let mut lanes = [0.0f32; 16];
-    // SAFETY: reads and writes stay below n, which is the length of all slices; the pads are one widest vector.
+    let (mut sum, mut i) = (V::splat(0.0), 0);
+    // SAFETY: reads and writes stay below n, which is the length of all slices; a part is what is left.
     unsafe {
         while i + V::LANES <= n {
             let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
@@ -166,41 +165,57 @@ fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) 
             i += V::LANES;
         }
         if i < n {
-            let (mut pa, mut pb) = ([0.0f32; 16], [0.0f32; 16]);
-            pa[..n - i].copy_from_slice(&a[i..]);
-            pb[..n - i].copy_from_slice(&b[i..]);
-            f.eval(V::load(pa.as_ptr()), V::load(pb.as_ptr())).store(pa.as_mut_ptr());
+            let v = f.eval(V::load_part(a.as_ptr().add(i), n - i), V::load_part(b.as_ptr().add(i), n - i));
             if let Some(y) = y {
-                std::ptr::copy_nonoverlapping(pa.as_ptr(), y.add(i), n - i);
+                v.store_part(y.add(i), n - i);
             }
-            total = pa[..n - i].iter().sum();
+            sum = sum.add(v.part(n - i));
         }
-        sum.store(lanes.as_mut_ptr());
     }
-    lanes.iter().sum::<f32>() + total
+    sum.total()
 }
 
-/// The largest element, NaN if any is. Four vectors, so that comparing is not one chain of latencies.
+/// The largest element, NaN if any is. Four vectors, so that comparing is not one chain of latencies; lanes without a value hold the first.
 #[inline(always)]
 fn largest<V: F32s>(x: &[f32]) -> f32 {
     const VECTORS: usize = 4;
-    let mut best = [V::splat(f32::NEG_INFINITY); VECTORS];
-    let mut groups = x.chunks_exact(VECTORS * V::LANES);
-    for group in &mut groups {
-        for (j, best) in best.iter_mut().enumerate() {
-            // SAFETY: a group is VECTORS vectors.
-            let v = unsafe { V::load(group.as_ptr().add(j * V::LANES)) };
-            // `max` gives its second operand if either is NaN: a NaN in v enters, one in best is kept by the select.
-            *best = V::select(best.eq(*best), best.max(v), *best);
+    let mut best = [V::splat(x[0]); VECTORS];
+    let (mut i, n) = (0, x.len());
+    // SAFETY: loads end below n or are of the lanes, which are one widest vector.
+    unsafe {
+        while i + VECTORS * V::LANES <= n {
+            for (j, best) in best.iter_mut().enumerate() {
+                *best = larger(*best, V::load(x.as_ptr().add(i + j * V::LANES)));
+            }
+            i += VECTORS * V::LANES;
         }
+        while i + V::LANES <= n {
+            best[0] = larger(best[0], V::load(x.as_ptr().add(i)));
+            i += V::LANES;
+        }
+        let mut lanes = [x[0]; 16];
+        if n >= V::LANES {
+            // some values a second time, which does no harm
+            best[1] = larger(best[1], V::load(x.as_ptr().add(n - V::LANES)));
+        } else {
+            lanes[..n].copy_from_slice(x);
+            best[1] = larger(best[1], V::load(lanes.as_ptr()));
+        }
+        larger(larger(best[0], best[1]), larger(best[2], best[3])).store(lanes.as_mut_ptr());
+        for width in [8, 4, 2, 1] {
+            for j in 0..width {
+                let (a, b) = (lanes[j], lanes[j + width]);
+                lanes[j] = if b > a || b.is_nan() { b } else { a };
+            }
+        }
+        lanes[0]
     }
-    let mut lanes = [[f32::NEG_INFINITY; 16]; VECTORS];
-    for (best, lanes) in best.into_iter().zip(&mut lanes) {
-        // SAFETY: room for the widest vector.
-        unsafe { best.store(lanes.as_mut_ptr()) };
-    }
-    let rest = groups.remainder();
-    lanes.as_flattened().iter().chain(rest).fold(f32::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
+}
+
+/// The larger lanes, NaN where either is: `max` gives its second operand then, so that a NaN in `v` enters, and one in `best` is kept by the select.
+#[inline(always)]
+fn larger<V: F32s>(best: V, v: V) -> V {
+    V::select(best.eq(best), best.max(v), best)
 }
 
 impl Work for RowF32<'_> {

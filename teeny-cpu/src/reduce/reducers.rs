@@ -77,7 +77,7 @@ pub(crate) struct Any;
 #[derive(Clone, Copy)]
 pub(crate) struct All;
 
-/// The sum of `xs`: 8 vectors of f32 over pieces so short that a lane takes in at most 32 terms, the pieces in f64.
+/// The sum of `xs`: 8 vectors of f32 over pieces so short that a lane takes in at most 34 terms, the pieces in f64.
 #[inline(always)]
 fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
     const VECTORS: usize = 8;
@@ -91,6 +91,14 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
                 *sum = sum.add(unsafe { V::load(group.as_ptr().add(j * V::LANES)) });
             }
         }
+        let mut rest = groups.remainder().chunks_exact(V::LANES);
+        for (j, vector) in (&mut rest).enumerate() {
+            // SAFETY: one vector.
+            sums[j] = sums[j].add(unsafe { V::load(vector.as_ptr()) });
+        }
+        let rest = rest.remainder();
+        // SAFETY: reads the rest, which is shorter than a vector.
+        sums[VECTORS - 1] = sums[VECTORS - 1].add(unsafe { V::load_part(rest.as_ptr(), rest.len()) });
         let mut width = VECTORS;
         while width > 1 {
             width /= 2;
@@ -101,7 +109,7 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
         let mut lanes = [0.0f32; 16];
         // SAFETY: room for the widest vector.
         unsafe { sums[0].store(lanes.as_mut_ptr()) };
-        total += lanes.iter().chain(groups.remainder()).map(|&x| x as f64).sum::<f64>();
+        total += lanes.iter().map(|&x| x as f64).sum::<f64>();
     }
     total
 }

@@ -16,6 +16,14 @@ pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
 #[derive(Clone, Copy)]
 pub(crate) struct V(__m256);
 
+/// The mask of the first `n` lanes, by the sign bits.
+#[inline(always)]
+fn first(n: usize) -> __m256i {
+    static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: n is at most 8, so the eight values are inside.
+    unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n.min(8)).cast()) }
+}
+
 /// Wraps one intrinsic.
 macro_rules! op {
     ($e:expr) => {
@@ -42,6 +50,20 @@ impl F32s for V {
     unsafe fn store(self, p: *mut f32) {
         // SAFETY: the caller promises that the values are writable.
         unsafe { _mm256_storeu_ps(p, self.0) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> Self {
+        // SAFETY: masked lanes are not read; the caller promises the others.
+        V(unsafe { _mm256_maskload_ps(p, first(n)) })
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut f32, n: usize) {
+        // SAFETY: masked lanes are not written; the caller promises the others.
+        unsafe { _mm256_maskstore_ps(p, first(n), self.0) }
+    }
+    #[inline(always)]
+    fn part(self, n: usize) -> Self {
+        V(op!(_mm256_and_ps(self.0, _mm256_castsi256_ps(first(n)))))
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {

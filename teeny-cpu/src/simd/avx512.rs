@@ -44,6 +44,20 @@ impl F32s for V {
         unsafe { _mm512_storeu_ps(p, self.0) }
     }
     #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> Self {
+        // SAFETY: masked lanes are not read; the caller promises the others.
+        V(unsafe { _mm512_maskz_loadu_ps((1 << n) - 1, p) })
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut f32, n: usize) {
+        // SAFETY: masked lanes are not written; the caller promises the others.
+        unsafe { _mm512_mask_storeu_ps(p, (1 << n) - 1, self.0) }
+    }
+    #[inline(always)]
+    fn part(self, n: usize) -> Self {
+        V(op!(_mm512_maskz_mov_ps((1 << n) - 1, self.0)))
+    }
+    #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {
         // SAFETY: the caller promises that the values are writable and aligned.
         unsafe { _mm512_stream_ps(p, self.0) }

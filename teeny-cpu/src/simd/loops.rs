@@ -1,4 +1,4 @@
-//! The two loops that every f32 kernel is made of: `y = f(x)` and `y = f(a, b)`, over slices, with whole vectors, a padded
+//! The two loops that every f32 kernel is made of: `y = f(x)` and `y = f(a, b)`, over slices, with whole vectors, a masked
 //! tail and optional non-temporal stores. Which `f` is a type, so that it inlines. Next: `vecmath`, `elementwise`.
 
 use super::{F32s, Level, Work};
@@ -25,7 +25,7 @@ pub(crate) enum Operand {
     Splat(f32),
 }
 
-/// The widest vector, for padded tails.
+/// The widest vector.
 const WIDEST: usize = 16;
 
 struct Map1<F> {
@@ -42,20 +42,15 @@ impl<F: Unary> Work for Map1<F> {
     fn run<V: F32s>(self) {
         let Map1 { x, y, n, .. } = self;
         // SAFETY: `map1` promises n readable values at x and n writable ones at y, equal or apart; every access below is
-        // inside them or in the pad. Streamed stores start at a 64-byte boundary and advance by whole vectors.
+        // inside them. Streamed stores start at a 64-byte boundary and advance by whole vectors.
         unsafe {
             let mut i = 0;
-            let pad = |i: usize, count: usize| {
-                let mut pad = [0.0f32; WIDEST];
-                std::ptr::copy_nonoverlapping(x.add(i), pad.as_mut_ptr(), count);
-                F::eval(V::load(pad.as_ptr())).store(pad.as_mut_ptr());
-                std::ptr::copy_nonoverlapping(pad.as_ptr(), y.add(i), count);
-            };
+            let part = |i: usize, count: usize| F::eval(V::load_part(x.add(i), count)).store_part(y.add(i), count);
             if self.stream && n >= 2 * WIDEST {
                 let ahead = y.align_offset(64).min(n);
                 while i < ahead {
-                    let count = V::LANES.min(ahead - i);
-                    pad(i, count);
+                    let count = (V::LANES - 1).min(ahead - i);
+                    part(i, count);
                     i += count;
                 }
                 while i + V::LANES <= n {
@@ -75,7 +70,7 @@ impl<F: Unary> Work for Map1<F> {
                 i += V::LANES;
             }
             if i < n {
-                pad(i, n - i);
+                part(i, n - i);
             }
         }
     }
@@ -111,24 +106,17 @@ impl<F: Binary> Map2<F> {
         unsafe {
             let (va, vb) = (V::load(if A { SPARE.as_ptr() } else { a }), V::load(if B { SPARE.as_ptr() } else { b }));
             let get = |i: usize| F::eval(if A { V::load(a.add(i)) } else { va }, if B { V::load(b.add(i)) } else { vb });
-            let pad = |i: usize, count: usize| {
-                let (mut pa, mut pb) = ([0.0f32; WIDEST], [0.0f32; WIDEST]);
-                if A {
-                    std::ptr::copy_nonoverlapping(a.add(i), pa.as_mut_ptr(), count);
-                }
-                if B {
-                    std::ptr::copy_nonoverlapping(b.add(i), pb.as_mut_ptr(), count);
-                }
-                let out = F::eval(if A { V::load(pa.as_ptr()) } else { va }, if B { V::load(pb.as_ptr()) } else { vb });
-                out.store(pa.as_mut_ptr());
-                std::ptr::copy_nonoverlapping(pa.as_ptr(), y.add(i), count);
+            let part = |i: usize, count: usize| {
+                let a = if A { V::load_part(a.add(i), count) } else { va };
+                let b = if B { V::load_part(b.add(i), count) } else { vb };
+                F::eval(a, b).store_part(y.add(i), count);
             };
             let mut i = 0;
             if self.stream && n >= 2 * WIDEST {
                 let ahead = y.align_offset(64).min(n);
                 while i < ahead {
-                    let count = V::LANES.min(ahead - i);
-                    pad(i, count);
+                    let count = (V::LANES - 1).min(ahead - i);
+                    part(i, count);
                     i += count;
                 }
                 while i + V::LANES <= n {
@@ -147,7 +135,7 @@ impl<F: Binary> Map2<F> {
                 i += V::LANES;
             }
             if i < n {
-                pad(i, n - i);
+                part(i, n - i);
             }
         }
     }

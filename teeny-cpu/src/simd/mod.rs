@@ -114,6 +114,18 @@ pub(crate) trait F32s: Copy {
     /// # Safety
     /// They must be writable.
     unsafe fn store(self, p: *mut f32);
+    /// Reads `n < LANES` values at `p`; the other lanes are 0.
+    ///
+    /// # Safety
+    /// They must be readable.
+    unsafe fn load_part(p: *const f32, n: usize) -> Self;
+    /// Writes the first `n < LANES` lanes at `p`.
+    ///
+    /// # Safety
+    /// So many values must be writable.
+    unsafe fn store_part(self, p: *mut f32, n: usize);
+    /// The first `n < LANES` lanes; the others are 0.
+    fn part(self, n: usize) -> Self;
     /// As `store`, past the caches where the level can.
     ///
     /// # Safety
@@ -170,6 +182,20 @@ pub(crate) trait F32s: Copy {
     fn i_shl<const N: u32>(a: Self::I) -> Self::I;
     /// `a >> N`, keeping the sign.
     fn i_sra<const N: u32>(a: Self::I) -> Self::I;
+
+    /// The sum of all lanes, halves first.
+    #[inline(always)]
+    fn total(self) -> f32 {
+        let mut lanes = [0.0f32; 16];
+        // SAFETY: room for the widest vector.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                lanes[i] += lanes[i + width];
+            }
+        }
+        lanes[0]
+    }
 
     /// `|self|`
     #[inline(always)]

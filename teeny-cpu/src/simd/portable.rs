@@ -42,6 +42,22 @@ impl F32s for V {
         unsafe { p.cast::<[f32; 8]>().write_unaligned(self.0) }
     }
     #[inline(always)]
+    unsafe fn load_part(p: *const f32, n: usize) -> Self {
+        let mut lanes = [0.0; 8];
+        // SAFETY: the caller promises n readable values.
+        lanes.iter_mut().take(n).enumerate().for_each(|(i, lane)| *lane = unsafe { *p.add(i) });
+        V(lanes)
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut f32, n: usize) {
+        // SAFETY: the caller promises n writable values.
+        self.0.iter().take(n).enumerate().for_each(|(i, lane)| unsafe { *p.add(i) = *lane });
+    }
+    #[inline(always)]
+    fn part(self, n: usize) -> Self {
+        V(std::array::from_fn(|i| if i < n { self.0[i] } else { 0.0 }))
+    }
+    #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {
         // SAFETY: the caller promises eight writable values.
         unsafe { self.store(p) }
