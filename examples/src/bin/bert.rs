@@ -14,7 +14,6 @@ use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Distribution, Result, Tensor, permutation};
 use teeny_nn::loss::CrossEntropy;
 use teeny_nn::optim::{Adam, Optimizer, clip_norm};
-use teeny_nn::train::Losses;
 use teeny_nn::{Activation, Attend, Embedding, Init, LayerNorm, Linear, Module, Schedule, Store, TransformerConfig, TransformerEncoderLayer};
 
 const PROGRAM: Program = Program {
