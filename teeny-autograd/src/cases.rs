@@ -132,6 +132,7 @@ fn reductions() -> Vec<Case> {
         "cumsum" |x| x[0].cumsum(1); "cumprod" |x| x[0].cumprod(-1); "softmax" |x| x[0].softmax(1); "log_softmax" |x| x[0].log_softmax(-1);
         "sort" |x| Ok(x[0].sort(1, true)?.0); "topk" |x| Ok(x[0].topk(2, -1, true)?.0); "tril" |x| x[0].tril(0); "roll" |x| x[0].roll(1, 2);
         "repeat" |x| x[0].repeat([2, 1, 1]); "pad" |x| x[0].pad(&[(0, 0), (1, 2), (0, 1)], 0.5); "unfold" |x| x[0].unfold(2, 3, 1);
+        "cross_entropy" |x| x[0].flatten(0, 1)?.cross_entropy(&Tensor::new([0, 4, 2, -1, 3, 3, 1, 0, -1, 2, 2, 4], x[0].device())?, Some(-1));
         "overlapping_windows_squared" |x| x[0].unfold(1, 2, 1)?.square(); "diagonal" |x| x[0].diagonal(1, 1, 2);
     }
 }

@@ -185,6 +185,12 @@ impl Device for Autograd {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         rules::softmax::log_softmax_grad(self, y, g, axis)
     }
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+        rules::softmax::cross_entropy(self, x, targets, ignored)
+    }
+    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+        rules::softmax::cross_entropy_grad(self, x, targets, ignored, g)
+    }
     fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
         rules::norm::norm(self, norm, x, weight, bias, eps)
     }

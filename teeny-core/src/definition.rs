@@ -105,6 +105,42 @@ pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRe
     })
 }
 
+/// Targets as a column of indices, `ignored` ones as 0, and which are not ignored.
+fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
+    let Some(ignored) = ignored else { return Ok((targets.unsqueeze(1)?, None)) };
+    let kept = targets.ne(ignored)?; // (n)
+    let index = map([&kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?;
+    Ok((index.unsqueeze(1)?, Some(kept)))
+}
+
+/// [`Device::cross_entropy`]: `-log_softmax(x)[target]`.
+///
+/// # Errors
+/// If a target is no class, or the device fails.
+pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
+    widened(&[x], |x| {
+        let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
+        let Some(kept) = &kept else { return Ok(losses) };
+        map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))
+    })
+}
+
+/// [`Device::cross_entropy_grad`]: `(softmax(x) - one_hot(targets)) g`.
+///
+/// # Errors
+/// As [`cross_entropy`].
+pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
+    widened(&[x, g], |t| {
+        let less = Tensor::ones((), t[0].dtype(), &t[0])?.neg()?.expand(*index.shape())?; // (n, 1)
+        let along = t[0].softmax(1)?.scatter_add(1, &index, &less)?; // (n, classes)
+        let g = t[1].unsqueeze(1)?; // (n, 1)
+        let Some(kept) = &kept else { return along.mul(&g) };
+        map([&kept.unsqueeze(1)?, &along, &g], |[kept, x, g]| kept.select(x * g, 0.0).cast(along.dtype()))
+    })
+}
+
 /// `x` along its last axis without its mean (or as it is), and the reciprocal of its deviation (or root mean square).
 fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
     let centred = match norm {

@@ -303,6 +303,17 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         definition::log_softmax_grad(y, g, axis)
     }
 
+    /// `log(sum(exp(x_i))) - x_i[target_i]` of every row of `x` (n, classes), floats, with `targets` (n) of integers: losses (n). A target must be a class
+    /// or `ignored`, which costs 0.
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+        definition::cross_entropy(x, targets, ignored)
+    }
+
+    /// The gradient of [`Device::cross_entropy`] for `x`, from that of the losses, `g` (n): `(softmax(x_i) - one_hot(target_i)) g_i`.
+    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+        definition::cross_entropy_grad(x, targets, ignored, g)
+    }
+
     /// Normalises `x` along its last axis, then multiplies by `weight` and adds `bias` (both of that axis' length; a bias only beside a weight). One float
     /// type. The variance is that of all elements, without correction.
     fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {

@@ -1,7 +1,7 @@
 //! The device: options, allocation, and the door from core's `Device` trait to the rooms of this crate.
 
 use crate::fused::softmax::{self, Row};
-use crate::fused::{attention, norm};
+use crate::fused::{attention, cross_entropy, norm};
 use crate::pool::{OutOfMemory, Pool, PoolStats};
 use crate::simd::Level;
 use crate::storage::{CpuStorage, View};
@@ -221,6 +221,14 @@ impl Device for Cpu {
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         softmax::rows(self, Row::LogSoftmaxGrad, y, Some(g), axis)
+    }
+
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+        cross_entropy::losses(self, x, targets, ignored)
+    }
+
+    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+        cross_entropy::gradient(self, x, targets, ignored, g)
     }
 
     fn norm(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {

@@ -13,8 +13,8 @@ use teeny_core::{DType, Element, Error, Layout, Result, Scalar, ScatterMode, Sha
 /// Elements below which one thread moves them.
 const THREAD: usize = 16 << 10;
 
-/// The indices row-major as i64, each in `0..size`.
-fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Vec<i64>> {
+/// Integers of any type row-major as i64. An unsigned one beyond i64 becomes negative.
+pub(crate) fn integers(cpu: &Cpu, index: &Tensor) -> Result<Vec<i64>> {
     let view = View::of(index)?;
     let n = index.numel();
     let copy = copy::contiguous(cpu, &view)?;
@@ -22,10 +22,15 @@ fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Vec<i6
     with_compute!(index.dtype(), T => {
         // SAFETY: the copy has n elements of this type.
         let indices = unsafe { slice::<T>(copy.ptr(), n) };
-        // An unsigned index beyond i64 becomes negative, which is outside too.
         #[allow(clippy::unnecessary_cast)]
         out.extend(indices.iter().map(|&i| i as i64));
     });
+    Ok(out)
+}
+
+/// The indices row-major, each in `0..size`.
+fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Vec<i64>> {
+    let out = integers(cpu, index)?;
     match out.iter().position(|&i| i < 0 || i as u64 >= size as u64) {
         None => Ok(out),
         Some(at) => Err(outside(index.shape(), at, out[at], axis, size)),

@@ -46,6 +46,25 @@ pub(super) fn log_softmax_grad(device: &Forward, y: &Tensor, g: &Tensor, axis: u
     device.result(device.inner_device().log_softmax_grad(&value(y)?, &value(g)?, axis)?, y.dtype(), None)
 }
 
+/// `Σ (softmax(x) - one_hot(targets)) t` of each row.
+pub(super) fn cross_entropy(device: &Forward, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    let (inner, targets) = (value(x)?, value(targets)?);
+    let losses = device.inner_device().cross_entropy(&inner, &targets, ignored)?;
+    let along = tangent(x)?.map(|t| {
+        let ones = Tensor::ones(targets.shape(), inner.dtype(), &inner)?; // (n)
+        let slopes = whole(device.inner_device().cross_entropy_grad(&inner, &targets, ignored, &ones)?, &inner); // (n, classes)
+        slopes.mul(&t)?.sum(1)
+    });
+    device.result(losses, x.dtype(), along.transpose()?)
+}
+
+pub(super) fn cross_entropy_grad(device: &Forward, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    if moving([x, g])? {
+        return definition::cross_entropy_grad(x, targets, ignored, g);
+    }
+    device.result(device.inner_device().cross_entropy_grad(&value(x)?, &value(targets)?, ignored, &value(g)?)?, x.dtype(), None)
+}
+
 /// The normalised values `h` have a symmetric Jacobian: `norm_grad` without a weight applies it. Then `t_y = t_h w + h t_w + t_b`.
 pub(super) fn norm(device: &Forward, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
     let (inner, w, b) = (value(x)?, weight.map(value).transpose()?, bias.map(value).transpose()?);

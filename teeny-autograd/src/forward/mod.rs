@@ -276,6 +276,12 @@ impl Device for Forward {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         fused::log_softmax_grad(self, y, g, axis)
     }
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+        fused::cross_entropy(self, x, targets, ignored)
+    }
+    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+        fused::cross_entropy_grad(self, x, targets, ignored, g)
+    }
     fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
         fused::norm(self, norm, x, weight, bias, eps)
     }

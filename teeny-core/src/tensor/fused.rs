@@ -1,4 +1,4 @@
-//! Operations that are one kernel, or that a device may carry out in one pass: `map`, `map_sum`, softmax, convolution, pooling.
+//! Operations that are one kernel, or that a device may carry out in one pass: `map`, `map_sum`, softmax, cross-entropy, convolution, pooling.
 
 use super::{Tensor, broadcast_shape, on_one_device, run, run_one};
 use crate::context::enter;
@@ -121,5 +121,27 @@ impl Tensor {
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
         Ok(self.result(self.device().log_softmax(self, axis)?, *self.shape(), self.dtype()))
+    }
+
+    /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers → (n). What a classifier minimises, without the
+    /// log-probabilities ever being in memory. A target of `ignored` costs 0 and gets no gradient.
+    ///
+    /// # Errors
+    /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignored` (the first offender is named).
+    ///
+    /// Equivalent: `torch.nn.functional.cross_entropy(x, targets, reduction="none")`.
+    #[track_caller]
+    pub fn cross_entropy(&self, targets: &Tensor, ignored: Option<i64>) -> Result<Tensor> {
+        let _op = enter("cross_entropy");
+        self.require_float()?;
+        let (_, operands) = on_one_device(&[self, targets])?;
+        let (x, targets) = (&operands[0], &operands[1]);
+        if !targets.dtype().is_int() {
+            return Err(Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype())));
+        }
+        if x.ndim() != 2 || targets.shape()[..] != [x.shape()[0]] {
+            return Err(Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())));
+        }
+        Ok(x.result(x.device().cross_entropy(x, targets, ignored)?, *targets.shape(), x.dtype()))
     }
 }

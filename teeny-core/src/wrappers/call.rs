@@ -110,6 +110,17 @@ pub(super) enum Call<'a> {
         g: &'a Tensor,
         axis: usize,
     },
+    CrossEntropy {
+        x: &'a Tensor,
+        targets: &'a Tensor,
+        ignored: Option<i64>,
+    },
+    CrossEntropyGrad {
+        x: &'a Tensor,
+        targets: &'a Tensor,
+        ignored: Option<i64>,
+        g: &'a Tensor,
+    },
     Norm {
         norm: Norm,
         x: &'a Tensor,
@@ -206,6 +217,8 @@ impl<'a> Call<'a> {
             Call::LogSoftmax { .. } => "log_softmax",
             Call::SoftmaxGrad { .. } => "softmax_grad",
             Call::LogSoftmaxGrad { .. } => "log_softmax_grad",
+            Call::CrossEntropy { .. } => "cross_entropy",
+            Call::CrossEntropyGrad { .. } => "cross_entropy_grad",
             Call::Norm { .. } => "norm",
             Call::NormGrad { .. } => "norm_grad",
             Call::Conv { .. } => "conv",
@@ -244,6 +257,8 @@ impl<'a> Call<'a> {
             Call::CopyInto { src, .. } => vec![("src", src)],
             Call::Cat { tensors, .. } => tensors.iter().map(|t| ("part", *t)).collect(),
             Call::SoftmaxGrad { y, g, .. } | Call::LogSoftmaxGrad { y, g, .. } => vec![("y", y), ("g", g)],
+            Call::CrossEntropy { x, targets, .. } => vec![("x", x), ("targets", targets)],
+            Call::CrossEntropyGrad { x, targets, g, .. } => vec![("x", x), ("targets", targets), ("g", g)],
             Call::Norm { x, weight, bias, .. } => {
                 [("x", Some(x)), ("weight", weight), ("bias", bias)].into_iter().filter_map(|(n, t)| Some((n, t?))).collect()
             }
@@ -280,10 +295,12 @@ impl<'a> Call<'a> {
             | Call::Contiguous { x }
             | Call::Softmax { x, .. }
             | Call::LogSoftmax { x, .. }
+            | Call::CrossEntropyGrad { x, .. }
             | Call::Norm { x, .. }
             | Call::NormGrad { x, .. }
             | Call::Scatter { x, .. } => like(x),
             Call::SoftmaxGrad { y, .. } | Call::LogSoftmaxGrad { y, .. } => like(y),
+            Call::CrossEntropy { x, targets, .. } => vec![Some((*targets.shape(), x.dtype()))],
             Call::CopyInto { src, .. } => like(src),
             Call::Matmul { lhs, rhs } => {
                 let n = rhs.shape()[rhs.ndim() - 1];
@@ -352,6 +369,8 @@ impl<'a> Call<'a> {
             Call::LogSoftmaxGrad { y, g, axis } => one(device.log_softmax_grad(&below(y)?, &below(g)?, axis)?),
             Call::Norm { norm, x, weight, bias, eps } => one(device.norm(norm, &below(x)?, maybe(weight)?.as_ref(), maybe(bias)?.as_ref(), eps)?),
             Call::NormGrad { norm, x, weight, g, eps } => one(device.norm_grad(norm, &below(x)?, maybe(weight)?.as_ref(), &below(g)?, eps)?),
+            Call::CrossEntropy { x, targets, ignored } => one(device.cross_entropy(&below(x)?, &below(targets)?, ignored)?),
+            Call::CrossEntropyGrad { x, targets, ignored, g } => one(device.cross_entropy_grad(&below(x)?, &below(targets)?, ignored, &below(g)?)?),
             Call::Conv { x, weight, window } => one(device.conv(&below(x)?, &below(weight)?, window)?),
             Call::ConvInputGrad { g, weight, window, x_shape } => one(device.conv_input_grad(&below(g)?, &below(weight)?, window, x_shape)?),
             Call::ConvWeightGrad { g, x, window, weight_shape } => one(device.conv_weight_grad(&below(g)?, &below(x)?, window, weight_shape)?),

@@ -163,6 +163,7 @@ fn moves(call: &Call<'_>) -> bool {
         Call::Scatter { mode, .. } => *mode == ScatterMode::Set,
         Call::Upload { .. } | Call::Elementwise { .. } | Call::ReduceKernel { .. } | Call::Reduce { .. } | Call::Scan { .. } => false,
         Call::Matmul { .. } | Call::Softmax { .. } | Call::LogSoftmax { .. } | Call::SoftmaxGrad { .. } | Call::LogSoftmaxGrad { .. } => false,
+        Call::CrossEntropy { .. } | Call::CrossEntropyGrad { .. } => false,
         Call::Norm { .. } | Call::NormGrad { .. } | Call::Conv { .. } | Call::ConvInputGrad { .. } | Call::ConvWeightGrad { .. } => false,
         Call::MaxPoolGrad { .. } | Call::AvgPool { .. } | Call::Attention { .. } | Call::AttentionGrad { .. } | Call::Linalg { .. } => false,
     }

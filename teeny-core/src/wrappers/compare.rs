@@ -277,6 +277,7 @@ fn sensitive(call: &Call<'_>) -> bool {
         Call::ReduceKernel { .. } | Call::Scan { .. } | Call::Matmul { .. } | Call::Scatter { .. } | Call::Softmax { .. } => true,
         Call::LogSoftmax { .. } | Call::SoftmaxGrad { .. } | Call::LogSoftmaxGrad { .. } | Call::Norm { .. } | Call::NormGrad { .. } => true,
         Call::Conv { .. } | Call::ConvInputGrad { .. } | Call::ConvWeightGrad { .. } | Call::MaxPoolGrad { .. } | Call::AvgPool { .. } => true,
+        Call::CrossEntropy { .. } | Call::CrossEntropyGrad { .. } => true,
         Call::Attention { .. } | Call::AttentionGrad { .. } | Call::Linalg { .. } => true,
     }
 }

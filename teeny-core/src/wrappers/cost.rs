@@ -39,6 +39,7 @@ impl Call<'_> {
             Call::Scatter { src, .. } => numel(src),
             Call::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
             Call::Softmax { x, .. } | Call::LogSoftmax { x, .. } => SOFTMAX * numel(x),
+            Call::CrossEntropy { x, .. } | Call::CrossEntropyGrad { x, .. } => SOFTMAX * numel(x),
             Call::SoftmaxGrad { y, .. } | Call::LogSoftmaxGrad { y, .. } => SOFTMAX * numel(y),
             Call::Norm { x, .. } => NORM * numel(x),
             Call::NormGrad { x, .. } => NORM_GRAD * numel(x),

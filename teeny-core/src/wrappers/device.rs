@@ -156,6 +156,12 @@ impl<W: Wrapper> Device for W {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         self.one(Call::LogSoftmaxGrad { y, g, axis })
     }
+    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+        self.one(Call::CrossEntropy { x, targets, ignored })
+    }
+    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+        self.one(Call::CrossEntropyGrad { x, targets, ignored, g })
+    }
     fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
         self.one(Call::Norm { norm, x, weight, bias, eps })
     }

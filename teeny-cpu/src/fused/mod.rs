@@ -1,6 +1,7 @@
 //! Composite operations that gain from one pass over a row in L1. Core defines what they mean in primitives.
 
 pub(crate) mod attention;
+pub(crate) mod cross_entropy;
 pub(crate) mod norm;
 pub(crate) mod softmax;
 

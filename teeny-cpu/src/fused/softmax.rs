@@ -112,7 +112,7 @@ struct RowF32<'a> {
 
 /// A function of two lanes that carries the row's constants. A trait and not a closure: closures are not inlined for certain, and
 /// outside the level's entry function every intrinsic would be a call.
-trait Lanes<V: F32s>: Copy {
+pub(super) trait Lanes<V: F32s>: Copy {
     fn eval(self, a: V, b: V) -> V;
 }
 
@@ -120,7 +120,7 @@ macro_rules! lanes {
     ($($(#[$doc:meta])* $name:ident |$first:ident, $second:ident; $a:ident, $b:ident| $body:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy)]
-        struct $name<V>(V, V);
+        pub(super) struct $name<V>(pub V, pub V);
         impl<V: F32s> Lanes<V> for $name<V> {
             #[inline(always)]
             fn eval(self, $a: V, $b: V) -> V {
@@ -150,7 +150,7 @@ lanes! {
 
 /// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of `s(y)` over the row, lanes first.
 #[inline(always)]
-fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f32 {
+pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f32 {
     let n = a.len();
     let y = y.map(|y| y.as_mut_ptr());
     let (mut sum, mut i) = (V::splat(0.0), 0);
@@ -177,7 +177,7 @@ fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) 
 
 /// The largest element, NaN if any is. Four vectors, so that comparing is not one chain of latencies; lanes without a value hold the first.
 #[inline(always)]
-fn largest<V: F32s>(x: &[f32]) -> f32 {
+pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
     const VECTORS: usize = 4;
     let mut best = [V::splat(x[0]); VECTORS];
     let (mut i, n) = (0, x.len());

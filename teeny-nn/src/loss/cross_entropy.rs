@@ -1,7 +1,7 @@
 //! Cross-entropy, in all of PyTorch's variants.
 //!
-//! Everything starts from `log_softmax`, which is exact for logits of any size; probabilities are never formed. Targets are class
-//! numbers (an integer tensor) or probabilities (a float tensor): their type decides.
+//! Class numbers of a batch (N, C), neither weighted nor smoothed, are one operation of the device; everything else starts from `log_softmax`, which is as
+//! exact for logits of any size. Targets are class numbers (an integer tensor) or probabilities (a float tensor): their type decides.
 
 use super::Reduction;
 use teeny_core::context::enter;
@@ -67,6 +67,12 @@ impl CrossEntropy {
     pub fn loss(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let _op = enter("cross_entropy");
         let axis = self.check(logits, targets)?;
+        let plain = self.weight.is_none() && self.label_smoothing == 0.0;
+        if plain && logits.ndim() == 2 && targets.dtype().is_int() {
+            let losses = logits.cross_entropy(targets, self.ignore_index); // (N)
+            let losses = losses.map_err(|e| name_offender(e, targets, logits.shape()[1], self.ignore_index))?;
+            return self.reduce(losses, self.kept(targets)?.as_ref(), None);
+        }
         self.of(&logits.log_softmax(axis as isize)?, targets, axis)
     }
 
@@ -109,7 +115,7 @@ impl CrossEntropy {
 
     fn of_indices(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
         let classes = log_p.shape()[axis];
-        let kept = self.ignore_index.map(|ignored| targets.ne(ignored)).transpose()?; // (N, d..) of bool
+        let kept = self.kept(targets)?; // (N, d..)
         let index = match &kept {
             Some(kept) => map([kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?,
             None => targets.clone(),
@@ -136,11 +142,20 @@ impl CrossEntropy {
         if let Some(kept) = &kept {
             losses = map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))?;
         }
+        self.reduce(losses, kept.as_ref(), weights.as_ref())
+    }
+
+    /// Which targets (N, d..) are not ignored, if some may be.
+    fn kept(&self, targets: &Tensor) -> Result<Option<Tensor>> {
+        self.ignore_index.map(|ignored| targets.ne(ignored)).transpose()
+    }
+
+    /// The reduction of losses (N, d..), where the targets that are not kept have none. A mean is weighted: each kept target counts for its weight.
+    fn reduce(&self, losses: Tensor, kept: Option<&Tensor>, weights: Option<&Tensor>) -> Result<Tensor> {
         if self.reduction != Reduction::Mean || (kept.is_none() && weights.is_none()) {
             return self.reduction.apply(losses);
         }
-        // a weighted mean: each kept target counts for its weight
-        let count = match (&kept, &weights) {
+        let count = match (kept, weights) {
             (Some(kept), Some(weights)) => map([kept, weights], |[kept, w]| kept.select(w, 0.0).cast(losses.dtype()))?.sum_all()?,
             (Some(kept), None) => kept.cast(losses.dtype())?.sum_all()?,
             (None, Some(weights)) => weights.sum_all()?,

@@ -15,6 +15,7 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 pub fn each(sink: Sink<'_>) {
     for dtype in FLOATS {
         softmax(sink, dtype);
+        cross_entropy(sink, dtype);
         norm(sink, dtype);
         for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
             conv(sink, dtype, arrangement, Arrangement::ALL[(i + 4) % 7]);
@@ -57,6 +58,37 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                 like(&y, y.device().log_softmax_grad(&y, &x[1], axis as usize)?)
             }));
         }
+    }
+}
+
+fn cross_entropy(sink: Sink<'_>, dtype: DType) {
+    let shapes = Arrangement::ALL.iter().map(|&a| (5usize, 4usize, a));
+    let packed = [(3, 1), (40, 33), (7, 300), (700, 10), (0, 3), (2, 15), (3, 16), (3, 17)].map(|(n, c)| (n, c, Arrangement::Packed));
+    for (i, (n, classes, arrangement)) in shapes.chain(packed).enumerate() {
+        for (ignored, kind) in [(None, DType::I32), (Some(-100), DType::I64), (Some(0), DType::U8)] {
+            let mut targets: Vec<i64> = (0..n as i64).map(|row| (row * 7 + i as i64) % classes as i64).collect();
+            if let (Some(ignored), Some(target)) = (ignored, targets.get_mut(1)) {
+                *target = ignored;
+            }
+            let targets = Input::of(targets.into_iter().map(Scalar::Int), [n], kind, arrangement);
+            let inputs = vec![Input::new([n, classes], dtype, arrangement, Domain::Small, 66), targets];
+            let detail = format!("{n} rows of {classes}, ignored: {ignored:?}");
+            sink(one("cross_entropy", dtype, stepwise(dtype, 8.0, 8.0), inputs.clone(), detail.clone(), move |x| x[0].cross_entropy(&x[1], ignored)));
+            let inputs = [inputs, vec![Input::new([n], dtype, arrangement, Domain::Small, 67)]].concat();
+            sink(one("cross_entropy_grad", dtype, stepwise(dtype, 8.0, 8.0), inputs, detail, move |x| {
+                like(&x[0], x[0].device().cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?)
+            }));
+        }
+    }
+    let scores = [1e4, -1e4, 1e4, f64::NEG_INFINITY, 0.0, 1.0].map(Scalar::Float);
+    let scores = Input::of(scores, (2, 3), dtype, Arrangement::Packed);
+    let targets = Input::of([0, 2].map(Scalar::Int), (2,), DType::I32, Arrangement::Packed);
+    sink(one("cross_entropy", dtype, stepwise(dtype, 8.0, 8.0), vec![scores.clone(), targets], "large, masked".to_string(), |x| {
+        x[0].cross_entropy(&x[1], None)
+    }));
+    for bad in [3, -1] {
+        let targets = Input::of([0, bad].map(Scalar::Int), (2,), DType::I32, Arrangement::Packed);
+        sink(one("index outside", dtype, EQUAL, vec![scores.clone(), targets], format!("target {bad}"), |x| x[0].cross_entropy(&x[1], Some(-100))));
     }
 }
 

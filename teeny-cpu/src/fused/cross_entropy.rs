@@ -1,0 +1,145 @@
+//! Cross-entropy of rows of scores and its gradient. Both go over a row while it is in the cache: nothing as large as the scores is kept in between.
+
+use super::Packed;
+use super::softmax::{ExpBelow, largest, pass};
+use crate::elementwise::cast::{slice, slice_mut};
+use crate::index::integers;
+use crate::simd::{F32s, Work};
+use crate::storage::{Shared, View};
+use crate::threads::for_each_chunk;
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Error, Result, Tensor};
+
+/// Elements per chunk.
+const CHUNK: usize = 8 << 10;
+
+/// `log(sum(exp(x))) - x[target]` of every row of `x` (n, classes): (n).
+pub(crate) fn losses(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
+    let targets = checked(cpu, targets, classes, ignored)?;
+    let xs = Packed::of(cpu, &View::of(x)?)?;
+    let out = cpu.alloc(n, dtype.compute())?;
+    let to = Shared(out.ptr());
+    each_row(n, classes, |r| {
+        // SAFETY: row r of the scores, element r of the result, which this row alone writes.
+        unsafe {
+            if dtype == DType::F64 {
+                let x = slice::<f64>(xs.ptr().add(r * classes * 8), classes);
+                to.get().cast::<f64>().add(r).write(targets[r].map_or(0.0, |t| loss_f64(x, t)));
+            } else {
+                let x = slice::<f32>(xs.ptr().add(r * classes * 4), classes);
+                to.get().cast::<f32>().add(r).write(targets[r].map_or(0.0, |target| cpu.level.run(Loss { x, target })));
+            }
+        }
+    });
+    drop(xs);
+    Ok(Arc::new(copy::stored(cpu, out, n, dtype)?))
+}
+
+/// `(softmax(x) - one_hot(target)) g` of every row of `x` (n, classes), with `g` (n): (n, classes).
+pub(crate) fn gradient(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
+    let targets = checked(cpu, targets, classes, ignored)?;
+    let (xs, gs) = (Packed::of(cpu, &View::of(x)?)?, Packed::of(cpu, &View::of(g)?)?);
+    let out = cpu.alloc(n * classes, dtype.compute())?;
+    let to = Shared(out.ptr());
+    each_row(n, classes, |r| {
+        let at = r * classes * dtype.compute().size();
+        // SAFETY: row r of the scores and of the result, which this row alone writes; element r of g.
+        unsafe {
+            if dtype == DType::F64 {
+                let (x, y) = (slice::<f64>(xs.ptr().add(at), classes), slice_mut::<f64>(to.get().add(at), classes));
+                let g = *gs.ptr().cast::<f64>().add(r);
+                match targets[r] {
+                    Some(target) => slope_f64(x, target, g, y),
+                    None => y.fill(0.0),
+                }
+            } else {
+                let (x, y) = (slice::<f32>(xs.ptr().add(at), classes), slice_mut::<f32>(to.get().add(at), classes));
+                let g = *gs.ptr().cast::<f32>().add(r);
+                match targets[r] {
+                    Some(target) => cpu.level.run(Slope { x, target, g, y }),
+                    None => y.fill(0.0),
+                }
+            }
+        }
+    });
+    drop((xs, gs));
+    Ok(Arc::new(copy::stored(cpu, out, n * classes, dtype)?))
+}
+
+fn each_row(n: usize, classes: usize, f: impl Fn(usize) + Sync) {
+    let per_chunk = (CHUNK / classes.max(1)).max(1);
+    for_each_chunk(n.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(n)).for_each(&f));
+}
+
+/// The targets, `None` where one is ignored.
+fn checked(cpu: &Cpu, targets: &Tensor, classes: usize, ignored: Option<i64>) -> Result<Vec<Option<usize>>> {
+    let class = |(i, target): (usize, i64)| match usize::try_from(target) {
+        _ if Some(target) == ignored => Ok(None),
+        Ok(class) if class < classes => Ok(Some(class)),
+        _ => Err(outside(i, target, classes)),
+    };
+    integers(cpu, targets)?.into_iter().enumerate().map(class).collect()
+}
+
+#[cold]
+fn outside(i: usize, target: i64, classes: usize) -> Error {
+    let range = if classes == 0 { "none".to_string() } else { format!("0..={}", classes - 1) };
+    Error::index(format!("targets[{i}] is {target}, but there are {classes} classes ({range})"))
+}
+
+fn largest_f64(x: &[f64]) -> f64 {
+    x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
+}
+
+fn loss_f64(x: &[f64], target: usize) -> f64 {
+    let max = largest_f64(x);
+    let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+    sum.ln() - (x[target] - max)
+}
+
+fn slope_f64(x: &[f64], target: usize, g: f64, y: &mut [f64]) {
+    let max = largest_f64(x);
+    let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
+    y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - max).exp() / sum * g);
+    y[target] -= g;
+}
+
+struct Loss<'a> {
+    x: &'a [f32],
+    target: usize,
+}
+
+impl Work for Loss<'_> {
+    type Out = f32;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> f32 {
+        let max = largest::<V>(self.x);
+        let sum = pass::<V>(self.x, self.x, None, ExpBelow(V::splat(max), V::splat(max)));
+        // the difference of the scores first: exact where both are large
+        (f64::from(sum).ln() - f64::from(self.x[self.target] - max)) as f32
+    }
+}
+
+struct Slope<'a> {
+    x: &'a [f32],
+    target: usize,
+    g: f32,
+    y: &'a mut [f32],
+}
+
+impl Work for Slope<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Slope { x, target, g, y } = self;
+        let max = V::splat(largest::<V>(x));
+        let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
+        let factor = g / sum;
+        y.iter_mut().for_each(|y| *y *= factor);
+        y[target] -= g;
+    }
+}
