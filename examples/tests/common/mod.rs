@@ -29,6 +29,9 @@ impl Drop for Folder {
 pub fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env_remove("TEENY_DATA").env_remove("TEENY_DEVICE");
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir()); // without it the window system's part of a software GPU complains on stderr
+    }
     command
 }
 
