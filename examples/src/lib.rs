@@ -1,8 +1,9 @@
 //! What the example programs share: their surroundings ([`Program`]), the options all of them have ([`Common`]), finding their data, and the models
-//! that are too many for one file ([`digits`], [`makemore`]).
+//! that are too many for one file ([`digits`], [`makemore`], [`bench`]).
 #![forbid(unsafe_code)]
 
 mod bar;
+pub mod bench;
 pub mod digits;
 #[cfg(feature = "download")]
 mod download;

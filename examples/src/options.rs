@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use teeny_autograd::Autograd;
 use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
 use teeny_core::{DeviceRef, Error, Result, manual_seed};
-use teeny_nn::device::choose;
+use teeny_nn::device::{Choice, choose};
 
 /// What taking an option gives.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
@@ -116,18 +116,25 @@ impl Common {
         Ok(true)
     }
 
-    /// Seeds the random numbers, sets the number of threads, chooses the engine, says which and why, puts what is to watch it around it, and autograd
-    /// around that. To be called once, before any tensor is made.
+    /// Seeds the random numbers, sets the number of threads and chooses the engine. To be called once, before any tensor is made.
     ///
     /// # Errors
     /// If there is no such device or it does not work, or the threads cannot be had.
-    pub fn device(&self) -> Result<DeviceRef> {
+    pub fn engine(&self) -> Result<Choice> {
         if let Some(n) = self.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
             pool.map_err(|e| Error::value(format!("--threads {n}: {e}")))?;
         }
         manual_seed(self.seed);
-        let choice = choose(&self.device)?;
+        choose(&self.device)
+    }
+
+    /// [`Common::engine`], said out loud, with what is to watch it around it, and autograd around that.
+    ///
+    /// # Errors
+    /// As [`Common::engine`].
+    pub fn device(&self) -> Result<DeviceRef> {
+        let choice = self.engine()?;
         println!("device  {}", choice.note);
         let mut device = choice.device;
         let mut watching = Watching { trace: None, compare: None };
