@@ -107,6 +107,7 @@ fn a64_models_have_the_known_numbers_of_parameters() {
         (Arch::Mlp, 11_897),
         (Arch::MlpBn, 12_097),
         (Arch::Deep, 47_024),
+        (Arch::WavenetSmall, 22_397),
         (Arch::Wavenet, 76_579),
         (Arch::Bow, 12_827),
         (Arch::Mlp16, 69_147),
@@ -234,7 +235,7 @@ fn a64_every_model_beats_counted_pairs() {
         let steps = match arch {
             Arch::Mlp => "15000",
             Arch::MlpBn | Arch::Deep => "2000",
-            Arch::Wavenet => "600",
+            Arch::WavenetSmall | Arch::Wavenet => "600",
             _ => "150",
         };
         let text = succeed(makemore(&["--data", &data, "--arch", name, "--steps", steps, "--samples", "1"]));
@@ -295,7 +296,10 @@ fn a64_a_resumed_run_continues_where_it_was() {
 #[test]
 fn a64_mistakes_on_the_command_line_are_explained() {
     let text = refuse(makemore(&["--arch", "resnet"]));
-    assert!(text.contains("--arch is count or one of bigram mlp mlp_bn deep wavenet bow mlp16 rnn gru lstm transformer, not resnet"), "{text}");
+    assert!(
+        text.contains("--arch is count or one of bigram mlp mlp_bn deep wavenet_small wavenet bow mlp16 rnn gru lstm transformer, not resnet"),
+        "{text}"
+    );
     let folder = Folder::new("makemore-data");
     let file = folder.at("list.txt");
     std::fs::write(&file, "emma\nst. john\n").unwrap();

@@ -11,6 +11,9 @@ const BYTES: f64 = 4.0 * LONG as f64;
 /// A square as large.
 const SQUARE: [usize; 2] = [4096, 4096];
 
+/// A function of one tensor with its name.
+type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
+
 fn normal(shape: &[usize], device: &DeviceRef) -> Result<Tensor> {
     Tensor::randn(shape, DType::F32, device)
 }
@@ -77,7 +80,7 @@ pub fn elementwise(b: &Bench) -> Result<()> {
         let x = normal(&[32, 64, 56, 56], device)?.permute([0, 2, 3, 1])?; // (32, 56, 56, 64)
         Ok(move || x.copy())
     })?;
-    let unary: [(&str, fn(&Tensor) -> Result<Tensor>); 3] = [("exp/16M", Tensor::exp), ("tanh/16M", Tensor::tanh), ("gelu/16M", Tensor::gelu_tanh)];
+    let unary: [Unary; 3] = [("exp/16M", Tensor::exp), ("tanh/16M", Tensor::tanh), ("gelu/16M", Tensor::gelu_tanh)];
     for (name, f) in unary {
         b.time(name, Work::Bytes(2.0 * BYTES), |device| {
             let x = normal(&[LONG], device)?;
@@ -100,7 +103,7 @@ pub fn elementwise(b: &Bench) -> Result<()> {
 /// # Errors
 /// If the device fails.
 pub fn rows(b: &Bench) -> Result<()> {
-    let reductions: [(&str, fn(&Tensor) -> Result<Tensor>); 5] = [
+    let reductions: [Unary; 5] = [
         ("sum/all", |x| x.sum_all()),
         ("sum/axis0", |x| x.sum(0)),
         ("sum/axis1", |x| x.sum(1)),

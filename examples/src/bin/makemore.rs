@@ -20,7 +20,7 @@ use teeny_nn::text::{Sampler, Tokenizer};
 const PROGRAM: Program = Program {
     about: "Makes up names, after learning from a list of them.",
     options: "  --arch NAME      count: pairs of characters are counted;
-                   bigram mlp mlp_bn deep wavenet: the next character from those in a window;
+                   bigram mlp mlp_bn deep wavenet_small wavenet: the next character from those in a window;
                    bow mlp16 rnn gru lstm transformer: from the name so far [mlp]
   --steps N        updates [bigram 500, windows 200000, names 20000]
   --batch N        examples per update [32]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! count      how often b follows a: nothing to train        (bigrams)
-//! window     the next character from a few before it         bigram mlp mlp_bn deep wavenet
+//! window     the next character from a few before it         bigram mlp mlp_bn deep wavenet_small wavenet
 //! sequence   all next characters of a name at once           bow mlp16 rnn gru lstm transformer
 //! ```
 //!
@@ -30,7 +30,9 @@ pub enum Arch {
     MlpBn,
     /// Five hidden layers with batch normalisation.
     Deep,
-    /// Eight characters, joined two by two: WaveNet's tree.
+    /// Eight characters, joined two by two: WaveNet's tree, with narrow layers.
+    WavenetSmall,
+    /// The same with wide layers.
     Wavenet,
     /// The mean of the characters so far, through a perceptron.
     Bow,
@@ -48,11 +50,12 @@ pub enum Arch {
 
 impl Arch {
     /// All kinds with the names they have on the command line.
-    pub const ALL: [(&'static str, Arch); 11] = [
+    pub const ALL: [(&'static str, Arch); 12] = [
         ("bigram", Arch::Bigram),
         ("mlp", Arch::Mlp),
         ("mlp_bn", Arch::MlpBn),
         ("deep", Arch::Deep),
+        ("wavenet_small", Arch::WavenetSmall),
         ("wavenet", Arch::Wavenet),
         ("bow", Arch::Bow),
         ("mlp16", Arch::Mlp16),
@@ -67,7 +70,7 @@ impl Arch {
         match self {
             Arch::Bigram => Some(1),
             Arch::Mlp | Arch::MlpBn | Arch::Deep => Some(3),
-            Arch::Wavenet => Some(8),
+            Arch::WavenetSmall | Arch::Wavenet => Some(8),
             Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => None,
         }
     }
@@ -76,7 +79,7 @@ impl Arch {
     pub fn steps(self) -> u64 {
         match self {
             Arch::Bigram => 500,
-            Arch::Mlp | Arch::MlpBn | Arch::Deep | Arch::Wavenet => 200_000,
+            Arch::Mlp | Arch::MlpBn | Arch::Deep | Arch::WavenetSmall | Arch::Wavenet => 200_000,
             Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => 20_000,
         }
     }
@@ -86,7 +89,7 @@ impl Arch {
     pub fn schedule(self, lr: Option<f64>, steps: u64) -> Schedule {
         match self {
             Arch::Bigram => Schedule::constant(lr.unwrap_or(50.0)),
-            Arch::Mlp | Arch::MlpBn | Arch::Deep | Arch::Wavenet => {
+            Arch::Mlp | Arch::MlpBn | Arch::Deep | Arch::WavenetSmall | Arch::Wavenet => {
                 let lr = lr.unwrap_or(0.1);
                 Schedule::cosine(lr, lr / 100.0, steps)
             }
@@ -120,7 +123,8 @@ impl Model {
             Arch::Mlp => window::mlp(&path, vocab)?,
             Arch::MlpBn => window::mlp_bn(&path, vocab)?,
             Arch::Deep => window::deep(&path, vocab)?,
-            Arch::Wavenet => window::wavenet(&path, vocab)?,
+            Arch::WavenetSmall => window::wavenet(&path, vocab, 10, 68)?,
+            Arch::Wavenet => window::wavenet(&path, vocab, 24, 128)?,
             Arch::Bow => Box::new(sequence::Bow::new(&path, vocab, context)?),
             Arch::Mlp16 => Box::new(sequence::Mlp::new(&path, vocab, context)?),
             Arch::Rnn | Arch::Gru | Arch::Lstm => Box::new(sequence::Recurrent::new(&path, arch, vocab)?),
