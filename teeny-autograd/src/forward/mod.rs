@@ -13,7 +13,7 @@
 //! | copies, sums, joining, gather, scatter by setting or adding, mean pooling | the same operation on the tangent |
 //! | matrix products, convolution and its gradients | the product rule |
 //! | extrema, max pooling, sorting | the tangent at the places chosen; among equals its mean, as the gradient is shared |
-//! | softmax, normalisation | the backward kernel on the tangent: their Jacobians are symmetric |
+//! | softmax, normalisation, cross-entropy | by way of the backward kernel: the Jacobians of the first two are symmetric, that of the last is a row |
 //! | attention, the backward passes of softmax, normalisation and attention | by way of the definition in primitives |
 //! | solving and factoring matrices | the rule of the gradient, which is linear, turned over |
 //! | positions, comparisons, integers, new values | none |
