@@ -108,7 +108,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     if arch.window().is_some() {
         run.train(options, common, Sgd::new(store.trainable(), 0.0))?;
     } else {
-        run.train(options, common, Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.01))?;
+        run.train(options, common, Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1))?;
     }
     common.save(&store)?;
     store.set_training(false);
