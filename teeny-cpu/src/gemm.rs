@@ -2,9 +2,13 @@
 //!
 //! gemm's own threading costs several fork-joins per call and is slower than one thread at 128³; tiles claimed by our threads
 //! run at nine tenths of two cores. The tiles depend on the sizes alone, so the bits do not depend on the threads.
+//!
+//! gemm packs a transposed right side number by number, which takes longer than multiplying by it; such a panel is turned over through registers first.
 
 use crate::simd::{F32s, Level, Work};
 use crate::threads::for_each_chunk;
+use crate::transpose::turn;
+use std::cell::RefCell;
 
 /// A matrix: the first element and the strides between rows and columns.
 #[derive(Clone, Copy)]
@@ -79,6 +83,43 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
     }
 }
 
+/// Rows of a tile from which it pays to turn over a transposed right side.
+const TURN: usize = 24;
+/// How much of the axis that is summed away is turned over at a time: a panel of 512 columns then stays in the second cache.
+const DEPTH: usize = 384;
+
+thread_local! {
+    /// The panel that has been turned over.
+    static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// As [`tile`], for a right side whose columns lie in rows, by way of panels; false if this is none.
+///
+/// # Safety
+/// As `tile`.
+unsafe fn turned<T: Float>(level: Level, [m, n, k]: [usize; 3], c: Matrix<T>, old: T, alpha: T, lhs: Matrix<T>, rhs: Matrix<T>) -> bool {
+    let f32s = std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>();
+    if !f32s || m < TURN || n < 16 || k < 16 || rhs.rows != 1 || rhs.cols == 1 {
+        return false;
+    }
+    // not a power of two, so that the lines of a column do not fall into one set of the cache
+    let step = n.next_multiple_of(16) + 16;
+    PANEL.with_borrow_mut(|panel| {
+        panel.resize(panel.len().max(DEPTH.min(k) * step), 0.0);
+        for from in (0..k).step_by(DEPTH) {
+            let depth = DEPTH.min(k - from);
+            let old = if from == 0 { old } else { T::ONE };
+            // SAFETY: by contract; the panel has room for `depth` rows of `step`.
+            unsafe {
+                turn(level, rhs.at(from, 0).ptr.cast::<f32>(), rhs.cols, panel.as_mut_ptr(), step as isize, (depth, n), false);
+                let rhs = Matrix { ptr: panel.as_ptr().cast::<T>(), rows: step as isize, cols: 1 };
+                tile([m, n, depth], c, old, alpha, lhs.at(0, from), rhs);
+            }
+        }
+    });
+    true
+}
+
 /// Rows and columns of a tile for a product of this size: about 192 x 512, smaller where that gives too few tiles to share.
 pub(crate) fn tile_size(m: usize, n: usize, k: usize, batch: usize) -> (usize, usize) {
     let (mut tm, mut tn) = (m, n);
@@ -126,7 +167,7 @@ pub(crate) unsafe fn batched<T: Float>(
         let (c, lhs, rhs) = (c.at(i, j), lhs.at(i, 0), rhs.at(0, j));
         // SAFETY: tiles of one result do not overlap.
         unsafe {
-            if !(vector && matvec(level, size, c, lhs, rhs)) {
+            if !(vector && matvec(level, size, c, lhs, rhs) || turned(level, size, c, old, alpha, lhs, rhs)) {
                 tile(size, c, old, alpha, lhs, rhs);
             }
         }

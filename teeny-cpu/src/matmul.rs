@@ -11,9 +11,6 @@ use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Layout, Result, Tensor};
 
-/// Rows of the left side from which it pays to turn over a transposed right side.
-const TURN: usize = 32;
-
 /// The product.
 pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
     let dtype = lhs.dtype();
@@ -34,13 +31,6 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
         }
     }
     let axes = a.shape.ndim();
-    if dtype.is_float() && a.shape[axes - 2] >= TURN && is_turned(&b) {
-        // gemm packs such a matrix number by number, and for every tile of the result again; turned over by blocks once, it is read as it lies
-        let storage = copy::contiguous(cpu, &b)?;
-        b.strides[..axes].copy_from_slice(Layout::contiguous(b.shape).strides());
-        b.ptr = storage.ptr();
-        wide[1] = Some(storage);
-    }
     let (m, k, n) = (a.shape[axes - 2], a.shape[axes - 1], b.shape[axes - 1]);
     let batch: usize = a.shape[..axes - 2].iter().product();
     let out = cpu.alloc(batch * m * n, dtype.compute())?;
@@ -52,13 +42,6 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     }
     drop(wide);
     Ok(Arc::new(copy::stored(cpu, out, batch * m * n, dtype)?))
-}
-
-/// Whether the matrices of `x` lie with their columns in rows, none of them for several products.
-fn is_turned(x: &View) -> bool {
-    let axes = x.shape.ndim();
-    let shared = (0..axes - 2).any(|axis| x.shape[axis] > 1 && x.strides[axis] == 0);
-    x.strides[axes - 2] == 1 && x.strides[axes - 1] != 1 && x.shape[axes - 1] > 1 && !shared
 }
 
 /// A batch of products with its operands.
