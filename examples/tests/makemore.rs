@@ -133,6 +133,7 @@ fn a64_sequence_models_do_not_see_what_comes_later() {
     for (i, (name, arch)) in Arch::ALL.iter().filter(|(_, arch)| arch.window().is_none()).enumerate() {
         let store = Store::new(store.device());
         let model = random::with_seed(i as u64, || Model::new(&store, *arch, 27, 16)).unwrap();
+        store.set_training(false); // drops nothing
         let scores = |last: i32| {
             let mut row = vec![0, 5, 13, 13, 1, 3, 8];
             row.push(last);
