@@ -195,6 +195,11 @@ impl<'a> Program<'a> {
             && self.walk.is_consecutive(0)
     }
 
+    /// Whether, besides, the input's rows follow each other without a gap.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.reads_through() && self.walk.rows() == 1
+    }
+
     /// How long the tile that begins at `at` is.
     pub(crate) fn tile_len(&self, at: usize, end: usize) -> usize {
         let len = self.walk.tile_len(at, end, self.tile);

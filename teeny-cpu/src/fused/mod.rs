@@ -10,14 +10,15 @@ use crate::{Cpu, copy};
 use teeny_core::Result;
 
 /// An operand row-major and in the type it is computed in: itself, or a copy.
-struct Packed {
+pub(crate) struct Packed {
     ptr: Shared<u8>,
     /// Keeps a copy alive.
     _copy: Option<CpuStorage>,
 }
 
 impl Packed {
-    fn of(cpu: &Cpu, view: &View) -> Result<Packed> {
+    /// The elements of `view`.
+    pub(crate) fn of(cpu: &Cpu, view: &View) -> Result<Packed> {
         if view.is_contiguous() && !view.dtype.is_half() {
             return Ok(Packed { ptr: Shared(view.ptr.cast_mut()), _copy: None });
         }
@@ -26,7 +27,7 @@ impl Packed {
     }
 
     /// The first byte; only to be read.
-    fn ptr(&self) -> *const u8 {
+    pub(crate) fn ptr(&self) -> *const u8 {
         self.ptr.get()
     }
 }

@@ -203,7 +203,11 @@ impl Job<'_> {
         let fold = |scratch: &mut Scratch, accs: &mut [R::Acc], strip: usize, b: usize| {
             let (r0, r1) = (b * rows_per_block, ((b + 1) * rows_per_block).min(length));
             let (c0, c1) = (strip * width, ((strip + 1) * width).min(outer));
-            if strips == 1 {
+            if self.program.is_packed() {
+                // SAFETY: the value at this place is that of the input, whose rows follow each other.
+                let x = unsafe { self.program.look(scratch, r0 * outer + c0, 1) }.cast::<T>();
+                level.run(Rows::<T, R> { accs, x, step: outer, rows: r0..r1 });
+            } else if strips == 1 {
                 self.tiles::<T>(scratch, r0 * outer, r1 * outer, |at, xs| {
                     level.run(Fold::<T, R> { accs, xs, row: at / outer, column: at % outer });
                 });
@@ -262,6 +266,23 @@ where
     xs: &'a [T],
     row: usize,
     column: usize,
+}
+
+/// `Reducer::add_rows` compiled for a level.
+struct Rows<'a, T: Copy, R: Reducer<T>> {
+    accs: &'a mut [R::Acc],
+    x: *const T,
+    step: usize,
+    rows: std::ops::Range<usize>,
+}
+
+impl<T: Copy, R: Reducer<T>> Work for Rows<'_, T, R> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        // SAFETY: whoever made this had the rows.
+        unsafe { R::add_rows::<V>(self.accs, self.x, self.step, self.rows) }
+    }
 }
 
 impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {

@@ -27,6 +27,19 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
         Self::run(xs, i)
     }
 
+    /// Takes in rows of `accs.len()` elements that begin `step` apart at `x`, the first of them number `row`: element j of each into `accs[j]`.
+    ///
+    /// # Safety
+    /// These elements must be readable.
+    #[inline(always)]
+    unsafe fn add_rows<V: F32s>(accs: &mut [Self::Acc], x: *const T, step: usize, rows: std::ops::Range<usize>) {
+        for (i, row) in rows.enumerate() {
+            // SAFETY: the caller's.
+            let xs = unsafe { std::slice::from_raw_parts(x.add(i * step), accs.len()) };
+            accs.iter_mut().zip(xs).for_each(|(acc, &x)| *acc = Self::add(*acc, x, row));
+        }
+    }
+
     /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not one chain of latencies.
     #[inline(always)]
     fn run(xs: &[T], i: usize) -> Self::Acc {
@@ -114,8 +127,35 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
     total
 }
 
+/// Adds rows of f32 that begin `step` apart to sums in f64: eight rows as f32 first, by vectors.
+///
+/// # Safety
+/// `rows` rows of `sums.len()` elements must be readable.
+#[inline(always)]
+unsafe fn sum_rows_f32<V: F32s>(sums: &mut [f64], x: *const f32, step: usize, rows: usize) {
+    const GROUP: usize = 8;
+    for first in (0..rows).step_by(GROUP) {
+        let count = GROUP.min(rows - first);
+        for (j, sums) in sums.chunks_mut(V::LANES).enumerate() {
+            // SAFETY: by contract; a part where a vector would reach beyond the row.
+            unsafe {
+                let x = x.add(first * step + j * V::LANES);
+                let row = |i: usize| if sums.len() == V::LANES { V::load(x.add(i * step)) } else { V::load_part(x.add(i * step), sums.len()) };
+                let sum = if count == GROUP {
+                    row(0).add(row(1)).add(row(2).add(row(3))).add(row(4).add(row(5)).add(row(6).add(row(7))))
+                } else {
+                    (0..count).fold(V::splat(0.0), |sum, i| sum.add(row(i)))
+                };
+                let mut lanes = [0.0f32; 16];
+                sum.store(lanes.as_mut_ptr());
+                sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += f64::from(lane));
+            }
+        }
+    }
+}
+
 macro_rules! float_sums {
-    ($($t:ty, $run_on:ident;)*) => {$(
+    ($($t:ty, $run_on:ident, $add_rows:ident;)*) => {$(
         impl Reducer<$t> for Sum {
             type Acc = f64;
             type Out = $t;
@@ -129,6 +169,11 @@ macro_rules! float_sums {
             #[inline(always)]
             fn run_on<V: F32s>(xs: &[$t], i: usize) -> f64 {
                 $run_on!(V, xs, i)
+            }
+            #[inline(always)]
+            unsafe fn add_rows<V: F32s>(accs: &mut [f64], x: *const $t, step: usize, rows: std::ops::Range<usize>) {
+                // SAFETY: the caller's.
+                unsafe { $add_rows::<V>(accs, x, step, rows.len()) }
             }
         }
         impl Reducer<$t> for Prod {
@@ -155,9 +200,21 @@ macro_rules! by_lanes {
         Self::run($xs, $i)
     };
 }
+/// As [`sum_rows_f32`], one row after another.
+///
+/// # Safety
+/// The same.
+#[inline(always)]
+unsafe fn sum_rows_f64<V: F32s>(sums: &mut [f64], x: *const f64, step: usize, rows: usize) {
+    for i in 0..rows {
+        // SAFETY: by contract.
+        let xs = unsafe { std::slice::from_raw_parts(x.add(i * step), sums.len()) };
+        sums.iter_mut().zip(xs).for_each(|(sum, x)| *sum += x);
+    }
+}
 float_sums! {
-    f32, by_vectors;
-    f64, by_lanes;
+    f32, by_vectors, sum_rows_f32;
+    f64, by_lanes, sum_rows_f64;
 }
 
 /// A type with an order in which NaN beats everything.
@@ -259,8 +316,11 @@ macro_rules! extremes {
                     return Self::START;
                 }
                 let best = <$max as Reducer<T>>::run(xs, 0);
-                let at = xs.iter().position(|&x| (x == best) | (x.nan() & best.nan()));
-                at.map_or(Self::START, |at| (best, (i + at) as i32))
+                let found = |x: &T| (*x == best) | (x.nan() & best.nan());
+                // whole groups without a way out in their middle are looked through by vectors
+                let group = xs.chunks(64).position(|group| group.iter().fold(false, |any, x| any | found(x)));
+                let first = 64 * group.unwrap_or(0);
+                xs[first..].iter().position(found).map_or(Self::START, |at| (best, (i + first + at) as i32))
             }
         }
     )*};
