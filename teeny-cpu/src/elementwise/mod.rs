@@ -10,12 +10,14 @@ pub(crate) mod int;
 pub(crate) mod program;
 
 use crate::Cpu;
-use crate::storage::{Shared, View};
+use crate::simd::loops::Operand;
+use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::Crossing;
 use crate::{simd, threads};
 use program::{Plan, Program, Scratch};
 use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
-use teeny_core::{Outputs, Result, Scalar, Shape, Tensor};
+use teeny_core::storage::downcast;
+use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
 
 /// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
 const THREAD_ARITHMETIC: usize = 16 << 10;
@@ -61,8 +63,49 @@ fn blocks(program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shar
     });
 }
 
+/// One operation of f32 on rather few elements that lie as those of the result, and on numbers: without a plan and a walk, which would take longer than
+/// the operation. `None` if this is something else.
+fn at_once(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Option<Outputs>> {
+    let n = shape.numel();
+    let Some(node) =
+        kernel.single().filter(|node| n < THREAD_FUNCTIONS && node.dtype == DType::F32 && node.op.arity() <= 2 && node.op != OpCode::Cast)
+    else {
+        return Ok(None);
+    };
+    let mut operands = [Operand::Splat(0.0); 2];
+    for (operand, &source) in operands.iter_mut().zip(node.sources()) {
+        let source = &kernel.nodes()[source as usize];
+        *operand = match source.op {
+            _ if source.dtype != DType::F32 => return Ok(None),
+            OpCode::Input(i) if inputs[i as usize].shape() == shape && inputs[i as usize].is_contiguous() => {
+                let x = inputs[i as usize];
+                Operand::Slice(downcast::<CpuStorage>(x.storage())?.ptr().cast::<f32>().wrapping_add(x.layout().offset()))
+            }
+            OpCode::Param(i) => Operand::Splat(params[i as usize].to_f64() as f32),
+            OpCode::Const(value) => Operand::Splat(value.to_f64() as f32),
+            _ => return Ok(None),
+        };
+    }
+    let out = cpu.alloc(n, DType::F32)?;
+    let y = out.ptr().cast::<f32>();
+    // SAFETY: slices have the n elements of their shape, which is the result's; the result is new.
+    unsafe {
+        match (node.op.arity(), operands) {
+            (1, [Operand::Slice(x), _]) => float::unary_f32(cpu.level, node.op, x, y, n, false),
+            (2, [a, b]) => float::binary_f32(cpu.level, node.op, a, b, y, n, false),
+            _ => return Ok(None),
+        }
+    }
+    let mut outputs = Outputs::new();
+    outputs.push(std::sync::Arc::new(out));
+    Ok(Some(outputs))
+}
+
 /// Runs `kernel` at every index of `shape`.
 pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    if let Some(outputs) = at_once(cpu, kernel, inputs, params, shape)? {
+        return Ok(outputs);
+    }
     let n = shape.numel();
     let mut outputs = Outputs::new();
     let mut pointers = [Shared(std::ptr::null_mut::<u8>()); MAX_OUTPUTS];
