@@ -8,11 +8,13 @@
 //! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of threads.
 
 use crate::elementwise::cast::{slice, slice_mut};
-use crate::gemm::{Float, Matrix, tile};
-use crate::storage::{CpuStorage, Shared, View};
+use crate::fused::Packed;
+use crate::gemm::{Float, Matrix, tile, turned_or_not};
+use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::window::{Geometry, Strip};
 use crate::{Cpu, copy};
+use std::cell::RefCell;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Shape, Tensor, Window};
@@ -114,8 +116,25 @@ macro_rules! with_float {
 pub(crate) use with_float;
 
 /// Both operands row-major in the type that is computed in.
-fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(CpuStorage, CpuStorage)> {
-    Ok((copy::computed(cpu, &View::of(a)?)?, copy::computed(cpu, &View::of(b)?)?))
+fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
+    Ok((Packed::of(cpu, &View::of(a)?)?, Packed::of(cpu, &View::of(b)?)?))
+}
+
+thread_local! {
+    /// Memory for columns, kept between tiles and calls.
+    static COLUMN_MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `f` with room for `n` elements, whatever they hold.
+fn with_columns<T: Float>(n: usize, f: impl FnOnce(&mut [T])) {
+    COLUMN_MEMORY.with_borrow_mut(|memory| {
+        let words = (n * size_of::<T>()).div_ceil(8);
+        if memory.len() < words {
+            memory.resize(words, 0);
+        }
+        // SAFETY: so many bytes, aligned to 8, and any bits are an element: T is f32 or f64.
+        f(unsafe { slice_mut::<T>(memory.as_mut_ptr().cast::<u8>(), n) });
+    });
 }
 
 /// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..).
@@ -136,13 +155,14 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
             let (i, first) = (task / tiles, task % tiles * width);
             let end = (first + width).min(places);
             let w = &ws[i % conv.groups * outputs * rows..][..outputs * rows];
-            let mut columns = vec![T::default(); rows * (end - first)];
-            conv.columns(&xs[i * image..(i + 1) * image], first, end, &mut columns);
-            // SAFETY: the tile's places of this image's planes, which no other task touches.
-            unsafe {
-                let c = Matrix { ptr: to.get().add(i * outputs * places + first).cast_const(), rows: places as isize, cols: 1 };
-                tile([outputs, end - first, rows], c, T::ZERO, T::ONE, matrix(w, rows), matrix(&columns, end - first));
-            }
+            with_columns(rows * (end - first), |columns: &mut [T]| {
+                conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
+                // SAFETY: the tile's places of this image's planes, which no other task touches.
+                unsafe {
+                    let c = Matrix { ptr: to.get().add(i * outputs * places + first).cast_const(), rows: places as isize, cols: 1 };
+                    tile([outputs, end - first, rows], c, T::ZERO, T::ONE, matrix(w, rows), matrix(columns, end - first));
+                }
+            });
         });
     });
     Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
@@ -166,16 +186,17 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
             let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * image), image) };
             let w = matrix(&ws[i % conv.groups * outputs * rows..][..outputs * rows], rows);
             let g = &gs[i * outputs * places..][..outputs * places];
-            let mut columns = vec![T::default(); rows * width];
-            for first in (0..places).step_by(width) {
-                let end = (first + width).min(places);
-                let columns = &mut columns[..rows * (end - first)];
-                // SAFETY: all three matrices were sliced to their sizes.
-                unsafe {
-                    tile([rows, end - first, outputs], matrix(columns, end - first), T::ZERO, T::ONE, w.t(), matrix(g, places).at(0, first));
+            with_columns(rows * width, |columns: &mut [T]| {
+                for first in (0..places).step_by(width) {
+                    let end = (first + width).min(places);
+                    let columns = &mut columns[..rows * (end - first)];
+                    // SAFETY: all three matrices were sliced to their sizes.
+                    unsafe {
+                        tile([rows, end - first, outputs], matrix(columns, end - first), T::ZERO, T::ONE, w.t(), matrix(g, places).at(0, first));
+                    }
+                    conv.add_columns(columns, first, end, to);
                 }
-                conv.add_columns(columns, first, end, to);
-            }
+            });
         });
     });
     Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?))
@@ -201,19 +222,20 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
             let (block, group) = (task / groups, task % groups);
             // SAFETY: the sums of this block and group alone.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.get().add(block * n + group * outputs * rows), outputs * rows) };
-            let mut columns = vec![T::default(); rows * width];
-            for i in block * per_block..((block + 1) * per_block).min(batch) {
-                let i = i * groups + group;
-                let g = &gs[i * outputs * places..][..outputs * places];
-                for first in (0..places).step_by(width) {
-                    let end = (first + width).min(places);
-                    let columns = &mut columns[..rows * (end - first)];
-                    conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
-                    let (lhs, rhs) = (matrix(g, places).at(0, first), matrix(columns, end - first).t());
-                    // SAFETY: all three matrices were sliced to their sizes.
-                    unsafe { tile([outputs, rows, end - first], matrix(sums, rows), T::ONE, T::ONE, lhs, rhs) };
+            with_columns(rows * width, |columns: &mut [T]| {
+                for i in block * per_block..((block + 1) * per_block).min(batch) {
+                    let i = i * groups + group;
+                    let g = &gs[i * outputs * places..][..outputs * places];
+                    for first in (0..places).step_by(width) {
+                        let end = (first + width).min(places);
+                        let columns = &mut columns[..rows * (end - first)];
+                        conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
+                        let (lhs, rhs) = (matrix(g, places).at(0, first), matrix(columns, end - first).t());
+                        // SAFETY: all three matrices were sliced to their sizes.
+                        unsafe { turned_or_not(cpu.level, [outputs, rows, end - first], matrix(sums, rows), T::ONE, T::ONE, lhs, rhs) };
+                    }
                 }
-            }
+            });
         });
         // SAFETY: all tasks are done.
         let sums = unsafe { slice_mut::<T>(sums.ptr(), n * blocks) };
