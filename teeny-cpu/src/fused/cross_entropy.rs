@@ -1,7 +1,7 @@
 //! Cross-entropy of rows of scores and its gradient. Both go over a row while it is in the cache: nothing as large as the scores is kept in between.
 
 use super::Packed;
-use super::softmax::{ExpBelow, largest, pass};
+use super::softmax::{ExpBelow, largest, largest_f64, pass};
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::index::integers;
 use crate::simd::{F32s, Work};
@@ -89,10 +89,6 @@ fn checked(cpu: &Cpu, targets: &Tensor, classes: usize, ignored: Option<i64>) ->
 fn outside(i: usize, target: i64, classes: usize) -> Error {
     let range = if classes == 0 { "none".to_string() } else { format!("0..={}", classes - 1) };
     Error::index(format!("targets[{i}] is {target}, but there are {classes} classes ({range})"))
-}
-
-fn largest_f64(x: &[f64]) -> f64 {
-    x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
 }
 
 fn loss_f64(x: &[f64], target: usize) -> f64 {

@@ -73,8 +73,13 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
     Ok(Arc::new(back))
 }
 
+/// The largest element, NaN if any is.
+pub(super) fn largest_f64(x: &[f64]) -> f64 {
+    x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m })
+}
+
 fn row_f64(row: Row, x: &[f64], g: &[f64], y: &mut [f64]) {
-    let max = x.iter().fold(f64::NEG_INFINITY, |m, &v| if v > m || v.is_nan() { v } else { m });
+    let max = largest_f64(x);
     match row {
         Row::Softmax => {
             let mut sum = 0.0;

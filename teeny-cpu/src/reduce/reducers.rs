@@ -155,7 +155,7 @@ unsafe fn sum_rows_f32<V: F32s>(sums: &mut [f64], x: *const f32, step: usize, ro
 }
 
 macro_rules! float_sums {
-    ($($t:ty, $run_on:ident, $add_rows:ident;)*) => {$(
+    ($($t:ty, $run_on:ident, { $($add_rows:item)? };)*) => {$(
         impl Reducer<$t> for Sum {
             type Acc = f64;
             type Out = $t;
@@ -170,11 +170,7 @@ macro_rules! float_sums {
             fn run_on<V: F32s>(xs: &[$t], i: usize) -> f64 {
                 $run_on!(V, xs, i)
             }
-            #[inline(always)]
-            unsafe fn add_rows<V: F32s>(accs: &mut [f64], x: *const $t, step: usize, rows: std::ops::Range<usize>) {
-                // SAFETY: the caller's.
-                unsafe { $add_rows::<V>(accs, x, step, rows.len()) }
-            }
+            $($add_rows)?
         }
         impl Reducer<$t> for Prod {
             type Acc = f64;
@@ -200,21 +196,15 @@ macro_rules! by_lanes {
         Self::run($xs, $i)
     };
 }
-/// As [`sum_rows_f32`], one row after another.
-///
-/// # Safety
-/// The same.
-#[inline(always)]
-unsafe fn sum_rows_f64<V: F32s>(sums: &mut [f64], x: *const f64, step: usize, rows: usize) {
-    for i in 0..rows {
-        // SAFETY: by contract.
-        let xs = unsafe { std::slice::from_raw_parts(x.add(i * step), sums.len()) };
-        sums.iter_mut().zip(xs).for_each(|(sum, x)| *sum += x);
-    }
-}
 float_sums! {
-    f32, by_vectors, sum_rows_f32;
-    f64, by_lanes, sum_rows_f64;
+    f32, by_vectors, {
+        #[inline(always)]
+        unsafe fn add_rows<V: F32s>(accs: &mut [f64], x: *const f32, step: usize, rows: std::ops::Range<usize>) {
+            // SAFETY: the caller's.
+            unsafe { sum_rows_f32::<V>(accs, x, step, rows.len()) }
+        }
+    };
+    f64, by_lanes, {};
 }
 
 /// A type with an order in which NaN beats everything.
