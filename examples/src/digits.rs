@@ -1,9 +1,13 @@
 //! Networks for images of digits, and how each of them is trained.
 
 use std::fmt;
-use teeny_core::{Error, Result, Tensor};
+use teeny_autograd::no_grad;
+use teeny_core::{DeviceRef, Error, Result, Tensor};
+use teeny_nn::data::DataLoader;
+use teeny_nn::data::mnist::Images;
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
-use teeny_nn::{Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Sequential, Store};
+use teeny_nn::train::accuracy;
+use teeny_nn::{Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
 
 /// A network for images of digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +137,20 @@ impl Arch {
     }
 }
 
+/// How many of `images` the model gets right.
+///
+/// # Errors
+/// If the model or the device fails.
+pub fn right(model: &impl Module, images: &Images, device: &DeviceRef) -> Result<usize> {
+    no_grad(|| {
+        let loader = DataLoader::new(images.on(device), 1000)?;
+        loader.epoch(0).try_fold(0, |right, batch| {
+            let (x, targets) = batch?; // (1000, 784), (1000)
+            Ok(right + accuracy(&model.forward(&x)?, &targets)?)
+        })
+    })
+}
+
 impl fmt::Display for Arch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -149,7 +167,7 @@ impl fmt::Display for Arch {
 mod tests {
     use super::*;
     use teeny_core::DType;
-    use teeny_nn::{Module, device::device};
+    use teeny_nn::device::device;
 
     #[test]
     fn a61_the_networks_have_the_parameters_they_are_known_for() {

@@ -4,17 +4,18 @@
 //! variance of each answer. Its inverse also says how exact the coefficients are. Source: McCullagh & Nelder, *Generalized linear models*, 1983.
 #![forbid(unsafe_code)]
 
+use examples::digits::right;
 use examples::options::{at_least_one, positive};
 use examples::{Common, Parsed, Program, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_autograd::{Grad, no_grad};
+use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::DataLoader;
 use teeny_nn::data::generated::{self, Samples};
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, poisson_nll};
 use teeny_nn::optim::{Optimizer, Sgd};
-use teeny_nn::train::{Losses, accuracy};
+use teeny_nn::train::Losses;
 use teeny_nn::{Init, Linear, Module, Schedule, Store};
 
 const PROGRAM: Program = Program {
@@ -145,13 +146,7 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
     }
     common.save(&store)?;
     common.plot("Softmax regression of digits", "loss", &[("cross-entropy of a batch", &losses.curve())])?;
-    let right = no_grad(|| {
-        let loader = DataLoader::new(data.test.on(device), 1000)?;
-        loader.epoch(0).try_fold(0, |right, batch| {
-            let (x, targets) = batch?; // (1000, 784), (1000)
-            Ok(right + accuracy(&model.forward(&x)?, &targets)?)
-        })
-    })?;
+    let right = right(&model, &data.test, device)?;
     println!("softmax test accuracy {:.2} % ({right} of {})", 100.0 * right as f64 / data.test.len() as f64, data.test.len());
     Ok(())
 }

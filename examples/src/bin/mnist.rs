@@ -1,20 +1,20 @@
 //! Trains MNIST: data, model, loop, accuracy. `--help` lists the options, `mnist_tiny.rs` shows the same with fewer crates.
 #![forbid(unsafe_code)]
 
-use examples::digits::Arch;
+use examples::digits::{Arch, right};
 use examples::options::{at_least_one, positive};
 use examples::{Bar, Common, Parsed, Program, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use std::time::Instant;
-use teeny_autograd::{Grad, no_grad};
+use teeny_autograd::Grad;
 use teeny_core::Result;
 use teeny_nn::data::mnist::{Images, Mnist};
 use teeny_nn::data::{DataLoader, ImageBatches};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::Optimizer;
 use teeny_nn::state::{Position, Random};
-use teeny_nn::train::{Losses, accuracy};
+use teeny_nn::train::Losses;
 use teeny_nn::{Module, Schedule, Sequential, Store};
 
 const PROGRAM: Program = Program {
@@ -131,13 +131,7 @@ impl Run {
     /// How many of `images` the model gets right.
     fn evaluate(&self, images: &Images) -> Result<usize> {
         self.store.set_training(false);
-        let right = no_grad(|| {
-            let loader = DataLoader::new(images.on(self.store.device()), 1000)?;
-            loader.epoch(0).try_fold(0, |right, batch| {
-                let (x, targets) = batch?; // (1000, 784), (1000)
-                Ok(right + accuracy(&self.model.forward(&x)?, &targets)?)
-            })
-        });
+        let right = right(&self.model, images, self.store.device());
         self.store.set_training(true);
         right
     }
