@@ -10,7 +10,7 @@ use crate::attention::AttentionInputs;
 use crate::definition;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::{Kernel, MAX_OUTPUTS};
+use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::linalg::{self, LinalgOp};
 use crate::random::{Distribution, Key};
@@ -134,11 +134,12 @@ pub struct Window {
     pub groups: usize,
 }
 
-/// The storages of a kernel's outputs, in order; at most [`MAX_OUTPUTS`], stored inline.
+/// The storages of a kernel's outputs, in order; at most [`MAX_OUTPUTS`](crate::kernel::MAX_OUTPUTS); a single one is stored inline.
 #[derive(Default)]
 pub struct Outputs {
-    storages: [Option<StorageRef>; MAX_OUTPUTS],
-    len: usize,
+    /// Nearly always there is one.
+    first: Option<StorageRef>,
+    others: Vec<StorageRef>,
 }
 
 impl Outputs {
@@ -147,36 +148,48 @@ impl Outputs {
         Outputs::default()
     }
 
+    /// A single output.
+    #[inline]
+    pub fn one(storage: StorageRef) -> Outputs {
+        Outputs { first: Some(storage), others: Vec::new() }
+    }
+
     /// The next output.
     pub fn push(&mut self, storage: StorageRef) {
-        self.storages[self.len] = Some(storage);
-        self.len += 1;
+        match self.first {
+            None => self.first = Some(storage),
+            Some(_) => self.others.push(storage),
+        }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.len
+        usize::from(self.first.is_some()) + self.others.len()
     }
 
     /// True if there are none.
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.first.is_none()
+    }
+
+    /// The first output alone.
+    #[inline]
+    pub fn into_first(self) -> Option<StorageRef> {
+        self.first
     }
 }
 
 impl From<StorageRef> for Outputs {
     fn from(storage: StorageRef) -> Outputs {
-        let mut outputs = Outputs::new();
-        outputs.push(storage);
-        outputs
+        Outputs::one(storage)
     }
 }
 
 impl IntoIterator for Outputs {
     type Item = StorageRef;
-    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<StorageRef>, MAX_OUTPUTS>>;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<StorageRef>, std::vec::IntoIter<StorageRef>>;
     fn into_iter(self) -> Self::IntoIter {
-        self.storages.into_iter().flatten()
+        self.first.into_iter().chain(self.others)
     }
 }
 

@@ -229,3 +229,21 @@ fn sixteen_bit_values_are_rounded_by_casts_and_outputs_only() {
     assert_eq!(unary(DType::F16, |x| (x * x).cast(DType::F32).cast(DType::F16)).nodes().len(), 4);
     assert_eq!(unary(DType::F16, |x| x.cast(DType::F32).cast(DType::F16)).nodes().len(), 1);
 }
+
+#[test]
+fn equal_or_less_becomes_one_comparison() {
+    for dtype in [DType::F32, DType::I32] {
+        let builder = Builder::new();
+        let (x, y) = (builder.input(dtype), builder.input(dtype));
+        for both in [x.eq(y).or(x.lt(y)), x.lt(y).or(y.eq(x)), y.eq(x).or(x.lt(y))] {
+            let kernel = builder.finish(&[both]).expect("a legal program");
+            assert_eq!(kernel.nodes().iter().filter(|node| node.op.arity() > 0).count(), 1, "{kernel:?}");
+            for (a, b) in [(1, 2), (2, 2), (3, 2)] {
+                let got = kernel.eval(&[Scalar::Int(a).cast(dtype), Scalar::Int(b).cast(dtype)], &[])[0];
+                assert_eq!(got, Scalar::Bool(a <= b));
+            }
+        }
+        let other = builder.finish(&[x.eq(y).or(y.lt(x)).or(x.eq(x))]).expect("a legal program");
+        assert!(other.nodes().iter().filter(|node| node.op.arity() > 0).count() > 1);
+    }
+}

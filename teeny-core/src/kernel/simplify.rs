@@ -78,6 +78,14 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         node.op = Mul;
         node.src = [a, a, 0];
     }
+    // Equal or less is one comparison; false for NaN either way.
+    if node.op == Or && node.dtype == DType::Bool {
+        let (equal, less) = if inner(a).op == CmpEq { (inner(a), inner(b)) } else { (inner(b), inner(a)) };
+        let [p, q, _] = equal.src;
+        if equal.op == CmpEq && less.op == CmpLt && (less.src[..2] == [p, q] || less.src[..2] == [q, p]) {
+            return Simplified::Node(OpNode { op: CmpLe, ..less });
+        }
+    }
     Simplified::Node(node)
 }
 

@@ -46,6 +46,7 @@ impl Operand for Scalar {
 
 pub(super) fn binary(table: &'static BinaryTable, lhs: &Tensor, rhs: Either<'_>, build: Binary) -> Result<Tensor> {
     match rhs {
+        Either::Tensor(rhs) if lhs.dtype() == rhs.dtype() => run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[lhs, rhs], &[]),
         Either::Tensor(rhs) => {
             let (lhs, rhs) = (narrowed(lhs, rhs)?, narrowed(rhs, lhs)?);
             run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[&lhs, &rhs], &[])

@@ -267,7 +267,7 @@ fn no_broadcast(a: &Shape, b: &Shape) -> Error {
 /// Runs `kernel` on tensors that broadcast to one shape.
 pub(crate) fn run(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<(Outputs, Shape, DeviceRef)> {
     let first = inputs[0];
-    if inputs[1..].iter().all(|t| t.shape() == first.shape() && same(&t.device, &first.device)) {
+    if alike(inputs) {
         let outputs = first.device.elementwise(kernel, inputs, params, first.shape())?;
         return Ok((outputs, *first.shape(), first.device.clone()));
     }
@@ -280,10 +280,24 @@ pub(crate) fn run(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -
     Ok((outputs, shape, device))
 }
 
+/// Whether all have one shape and one device.
+#[inline]
+fn alike(inputs: &[&Tensor]) -> bool {
+    let first = inputs[0];
+    inputs[1..].iter().all(|t| t.shape() == first.shape() && same(&t.device, &first.device))
+}
+
 /// [`run`] for a kernel of one output.
 pub(crate) fn run_one(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Tensor> {
+    let first = inputs[0];
+    let none = || Error::internal("a kernel gave no output");
+    if alike(inputs) {
+        // What `run` does, without moving its results about: a small operation takes hardly longer than that.
+        let storage = first.device.elementwise(kernel, inputs, params, first.shape())?.into_first().ok_or_else(none)?;
+        return Ok(Tensor { storage, layout: Layout::contiguous(*first.shape()), dtype: kernel.output_dtype(0), device: first.device.clone() });
+    }
     let (outputs, shape, device) = run(kernel, inputs, params)?;
-    let storage = outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+    let storage = outputs.into_first().ok_or_else(none)?;
     Ok(Tensor { storage, layout: Layout::contiguous(shape), dtype: kernel.output_dtype(0), device })
 }
 
