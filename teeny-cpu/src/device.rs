@@ -44,7 +44,7 @@ impl Default for CpuOptions {
 /// # Ok::<(), teeny_core::Error>(())
 /// ```
 pub struct Cpu {
-    pool: Arc<Pool>,
+    pool: Pool,
     pub(crate) level: Level,
 }
 

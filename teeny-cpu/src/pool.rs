@@ -6,13 +6,15 @@
 //! ```
 //! A shard belongs to the threads whose number falls on it and is held for nanoseconds, so nothing leaks when a thread ends
 //! and any thread may free. Every block is zeroed when it comes from the OS: pooled memory is stale, never uninitialised.
+//! An allocation and its release cost four locked instructions in all, which is most of what they take: a shard's lock is opened by a plain store, and
+//! the count of live bytes is also what keeps the pool in existence.
 //! Knows nothing of tensors. Next: `os_memory` for where blocks come from.
 
 use crate::os_memory;
-use std::cell::Cell;
+use std::cell::{Cell, UnsafeCell};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Blocks up to this size live in the shards; larger ones are rare and worth sharing.
 const SHARDED: usize = 1 << 20;
@@ -86,15 +88,70 @@ impl Lists {
     }
 }
 
-/// A shard on its own cache line.
+/// A shard on its own cache line, behind a lock that is held for a few instructions.
 #[repr(align(128))]
 #[derive(Default)]
-struct Shard(Mutex<Lists>);
+struct Shard {
+    locked: AtomicBool,
+    lists: UnsafeCell<Lists>,
+}
 
-/// A pool of blocks. Shared by `Arc`; a buffer keeps its pool alive.
-pub(crate) struct Pool {
+// SAFETY: the lists are only reached through `Locked`, of which there is one at a time.
+unsafe impl Sync for Shard {}
+
+/// The lists of a shard, until dropped.
+struct Locked<'a>(&'a Shard);
+
+impl Shard {
+    fn try_lock(&self) -> Option<Locked<'_>> {
+        self.locked.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Locked(self))
+    }
+
+    fn lock(&self) -> Locked<'_> {
+        let mut looks = 0u32;
+        loop {
+            if let Some(locked) = self.try_lock() {
+                return locked;
+            }
+            while self.locked.load(Relaxed) {
+                looks += 1;
+                if looks.is_multiple_of(100) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            }
+        }
+    }
+}
+
+impl Deref for Locked<'_> {
+    type Target = Lists;
+    fn deref(&self) -> &Lists {
+        // SAFETY: the lock is held.
+        unsafe { &*self.0.lists.get() }
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Lists {
+        // SAFETY: the lock is held.
+        unsafe { &mut *self.0.lists.get() }
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        self.0.locked.store(false, Release);
+    }
+}
+
+/// What a [`Pool`] adds to the count of live bytes; sizes of blocks are multiples of 64.
+const OWNER: usize = 1;
+/// The bits of the count that are not bytes.
+const OWNERS: usize = 63;
+
+/// The blocks and counters of a pool. Exists as long as there is a [`Pool`] or a [`Buffer`] of it.
+pub(crate) struct Blocks {
     shards: [Shard; SHARDS],
     shared: Shard,
+    /// Bytes of the blocks in use, and [`OWNER`]. Whoever brings it to zero is the last and frees all this.
     live: AtomicUsize,
     peak: AtomicUsize,
     /// Bytes obtained from the OS and not given back; the cache holds what of it is not live.
@@ -104,6 +161,29 @@ pub(crate) struct Pool {
     cache_cap: AtomicUsize,
     limit: AtomicUsize,
     trimming: AtomicBool,
+}
+
+/// The owner of a pool of blocks. A buffer keeps the blocks' pool in existence beyond it.
+pub(crate) struct Pool(NonNull<Blocks>);
+
+// SAFETY: all of `Blocks` may be used from any thread.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+impl Deref for Pool {
+    type Target = Blocks;
+    fn deref(&self) -> &Blocks {
+        // SAFETY: its own part of `live` keeps it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: this owner's part.
+        unsafe { Blocks::release(self.0, OWNER) }
+    }
 }
 
 /// The number of this thread's home shard.
@@ -118,17 +198,13 @@ fn home() -> usize {
     })
 }
 
-fn lock(shard: &Shard) -> MutexGuard<'_, Lists> {
-    shard.0.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Pool {
     /// A pool that keeps up to `cache_cap` bytes for reuse and hands out at most `limit` at a time.
-    pub(crate) fn new(cache_cap: usize, limit: Option<usize>) -> Arc<Pool> {
-        Arc::new(Pool {
+    pub(crate) fn new(cache_cap: usize, limit: Option<usize>) -> Pool {
+        let blocks = Box::new(Blocks {
             shards: Default::default(),
             shared: Shard::default(),
-            live: AtomicUsize::new(0),
+            live: AtomicUsize::new(OWNER),
             peak: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             os_allocations: AtomicUsize::new(0),
@@ -136,21 +212,23 @@ impl Pool {
             cache_cap: AtomicUsize::new(cache_cap),
             limit: AtomicUsize::new(limit.unwrap_or(usize::MAX)),
             trimming: AtomicBool::new(false),
-        })
+        });
+        Pool(NonNull::from(Box::leak(blocks)))
     }
 
     /// A buffer of at least `bytes` bytes, aligned to 64: zeros or stale data.
-    pub(crate) fn alloc(self: &Arc<Self>, bytes: usize) -> Result<Buffer, OutOfMemory> {
-        if bytes > isize::MAX as usize / 4 || class_of(bytes).0 >= CLASSES {
-            return Err(OutOfMemory { wanted: bytes, live: self.live.load(Relaxed), limit: None });
+    #[inline]
+    pub(crate) fn alloc(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+        let (class, size) = if bytes > isize::MAX as usize / 4 { (CLASSES, 0) } else { class_of(bytes) };
+        if class >= CLASSES {
+            return Err(OutOfMemory { wanted: bytes, live: self.live(), limit: None });
         }
-        let (class, size) = class_of(bytes);
         self.add_live(bytes, size)?;
         let block = match self.reuse(class, size) {
             Some(block) => block,
             None => self.take_from_os(size).ok_or_else(|| {
-                let live = self.live.fetch_sub(size, Relaxed) - size;
-                OutOfMemory { wanted: bytes, live, limit: None }
+                self.live.fetch_sub(size, Relaxed);
+                OutOfMemory { wanted: bytes, live: self.live(), limit: None }
             })?,
         };
         Ok(Buffer {
@@ -158,20 +236,40 @@ impl Pool {
             class: class as u32,
             #[cfg(test)]
             bytes,
-            pool: self.clone(),
+            pool: self.0,
         })
+    }
+}
+
+impl Blocks {
+    /// Bytes of the blocks in use.
+    fn live(&self) -> usize {
+        self.live.load(Relaxed) & !OWNERS
+    }
+
+    /// Takes a part out of the count, and frees everything if it was the last.
+    ///
+    /// # Safety
+    /// `part` was counted for the caller, who does not look at the pool again.
+    unsafe fn release(this: NonNull<Blocks>, part: usize) {
+        // SAFETY: the caller's part keeps it until now; whoever takes out the last has it alone.
+        unsafe {
+            if this.as_ref().live.fetch_sub(part, AcqRel) == part {
+                drop(Box::from_raw(this.as_ptr()));
+            }
+        }
     }
 
     fn add_live(&self, wanted: usize, size: usize) -> Result<(), OutOfMemory> {
         let limit = self.limit.load(Relaxed);
         let live = if limit == usize::MAX {
-            self.live.fetch_add(size, Relaxed) + size
+            (self.live.fetch_add(size, Relaxed) & !OWNERS) + size
         } else {
-            let fits = |live: usize| live.checked_add(size).filter(|&sum| sum <= limit);
+            let fits = |live: usize| live.checked_add(size).filter(|&sum| sum & !OWNERS <= limit);
             match self.live.fetch_update(Relaxed, Relaxed, fits) {
-                Ok(before) => before + size,
+                Ok(before) => (before & !OWNERS) + size,
                 Err(live) => {
-                    return Err(OutOfMemory { wanted, live, limit: Some(limit) });
+                    return Err(OutOfMemory { wanted, live: live & !OWNERS, limit: Some(limit) });
                 }
             }
         };
@@ -188,23 +286,19 @@ impl Pool {
 
     fn reuse(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
         {
-            let mut lists = lock(self.shard(size));
+            let mut lists = self.shard(size).lock();
             lists.requests += 1;
             if let Some(block) = lists.pop(class) {
                 lists.hits += 1;
                 return Some(block);
             }
         }
-        if size > SHARDED || self.held.load(Relaxed) <= self.live.load(Relaxed) {
+        if size > SHARDED || self.held.load(Relaxed) <= self.live() {
             return None; // nothing is cached beyond what is in use
         }
         // A thread that only allocates what others free: look in their shards, without waiting.
         for shard in &self.shards {
-            let mut lists = match shard.0.try_lock() {
-                Ok(lists) => lists,
-                Err(TryLockError::Poisoned(e)) => e.into_inner(),
-                Err(TryLockError::WouldBlock) => continue,
-            };
+            let Some(mut lists) = shard.try_lock() else { continue };
             if let Some(block) = lists.pop(class) {
                 lists.hits += 1;
                 return Some(block);
@@ -230,27 +324,40 @@ impl Pool {
         unsafe { os_memory::free(block, size) }
     }
 
-    fn give(&self, block: NonNull<u8>, class: usize, size: usize) {
-        let live = self.live.fetch_sub(size, Relaxed) - size;
-        let cap = self.cache_cap.load(Relaxed);
-        if self.held.load(Relaxed).saturating_sub(live) > cap {
-            if size > cap {
-                return self.to_os(block, size);
+    /// Takes a block back.
+    ///
+    /// # Safety
+    /// It was handed out by this pool and is not used again, nor the pool on its account.
+    unsafe fn give(this: NonNull<Blocks>, block: NonNull<u8>, class: usize) {
+        let size = class_size(class);
+        // SAFETY: the block's part in `live` keeps the pool until it is released.
+        unsafe {
+            let pool = this.as_ref();
+            let cap = pool.cache_cap.load(Relaxed);
+            if pool.held.load(Relaxed) + size <= cap.saturating_add(pool.live()) {
+                pool.shard(size).lock().push(class, block);
+                return Blocks::release(this, size);
             }
-            lock(self.shard(size)).push(class, block);
-            return self.trim(cap);
+            pool.live.fetch_add(OWNER, Relaxed); // in place of the block's part, which ends first
+            pool.live.fetch_sub(size, Relaxed);
+            if size > cap {
+                pool.to_os(block, size);
+            } else {
+                pool.shard(size).lock().push(class, block);
+                pool.trim(cap);
+            }
+            Blocks::release(this, OWNER);
         }
-        lock(self.shard(size)).push(class, block);
     }
 
     /// Gives cached blocks back to the OS, largest first, until at most `keep` bytes are cached.
     pub(crate) fn trim(&self, keep: usize) {
-        let cached = || self.held.load(Relaxed).saturating_sub(self.live.load(Relaxed));
+        let cached = || self.held.load(Relaxed).saturating_sub(self.live());
         if self.trimming.swap(true, Acquire) {
             return;
         }
         'shards: for shard in std::iter::once(&self.shared).chain(&self.shards) {
-            let mut lists = lock(shard);
+            let mut lists = shard.lock();
             for class in (0..lists.free.len()).rev() {
                 while let Some(block) = if cached() > keep {
                     lists.pop(class)
@@ -267,7 +374,7 @@ impl Pool {
     /// Gives every cached block back to the OS.
     pub(crate) fn clear(&self) {
         for shard in std::iter::once(&self.shared).chain(&self.shards) {
-            let free = std::mem::take(&mut lock(shard).free);
+            let free = std::mem::take(&mut shard.lock().free);
             for (class, blocks) in free.into_iter().enumerate() {
                 for block in blocks {
                     self.to_os(block, class_size(class));
@@ -280,11 +387,11 @@ impl Pool {
     pub(crate) fn stats(&self) -> PoolStats {
         let (mut requests, mut hits) = (0, 0);
         for shard in std::iter::once(&self.shared).chain(&self.shards) {
-            let lists = lock(shard);
+            let lists = shard.lock();
             requests += lists.requests;
             hits += lists.hits;
         }
-        let live_bytes = self.live.load(Relaxed);
+        let live_bytes = self.live();
         PoolStats {
             requests,
             hits,
@@ -316,7 +423,7 @@ fn class_size(class: usize) -> usize {
     (1 << octave) + q * (1 << (octave - 2))
 }
 
-impl Drop for Pool {
+impl Drop for Blocks {
     fn drop(&mut self) {
         self.clear();
     }
@@ -328,7 +435,8 @@ pub(crate) struct Buffer {
     class: u32,
     #[cfg(test)]
     bytes: usize,
-    pool: Arc<Pool>,
+    /// Kept by this block's part in the count of live bytes.
+    pool: NonNull<Blocks>,
 }
 
 // SAFETY: a buffer owns its block; shared access only reads through it, writers hold it alone (see `storage`).
@@ -351,6 +459,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.pool.give(self.block, self.class as usize, class_size(self.class as usize));
+        // SAFETY: the block is the pool's, and this is the end of it.
+        unsafe { Blocks::give(self.pool, self.block, self.class as usize) }
     }
 }

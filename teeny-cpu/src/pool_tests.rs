@@ -60,7 +60,7 @@ fn a42_the_cache_stays_under_its_cap() {
 
 #[test]
 fn a42_eight_threads_allocate_here_and_free_there() {
-    let pool = Pool::new(16 * MIB, None);
+    let pool = Arc::new(Pool::new(16 * MIB, None));
     let barrier = Arc::new(Barrier::new(8));
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..8).map(|_| mpsc::channel::<(Buffer, u8)>()).unzip();
     let threads: Vec<_> = receivers
@@ -93,4 +93,20 @@ fn a42_eight_threads_allocate_here_and_free_there() {
     assert_eq!(stats.hits + stats.os_allocations, stats.requests);
     pool.clear();
     assert_eq!(pool.stats().os_allocations, pool.stats().os_frees);
+}
+
+#[test]
+fn a42_a_buffer_outlives_the_owner_of_its_pool() {
+    let pool = Pool::new(8 * MIB, None);
+    let (small, large) = (pool.alloc(100).unwrap(), pool.alloc(3 * MIB).unwrap());
+    drop(pool.alloc(2 * MIB).unwrap());
+    drop(pool);
+    // SAFETY: the buffers have these bytes and no other owner.
+    unsafe {
+        small.ptr().write_bytes(1, 100);
+        large.ptr().write_bytes(2, 3 * MIB);
+    }
+    drop(small);
+    let last = std::thread::spawn(move || drop(large));
+    last.join().unwrap();
 }
