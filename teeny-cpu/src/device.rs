@@ -23,11 +23,14 @@ pub struct CpuOptions {
     pub cache_bytes: usize,
     /// The instruction set to compute with, lowered to what the machine has.
     pub level: Level,
+    /// Whether f32 convolutions with windows of 3 x 3 may use Winograd's minimal filtering: two to three times as fast, with errors of 1e-5
+    /// instead of 1e-6 of a result's size. True by default.
+    pub winograd: bool,
 }
 
 impl Default for CpuOptions {
     fn default() -> Self {
-        CpuOptions { memory_limit: None, cache_bytes: 1 << 30, level: Level::best() }
+        CpuOptions { memory_limit: None, cache_bytes: 1 << 30, level: Level::best(), winograd: true }
     }
 }
 
@@ -46,6 +49,7 @@ impl Default for CpuOptions {
 pub struct Cpu {
     pool: Pool,
     pub(crate) level: Level,
+    pub(crate) winograd: bool,
 }
 
 impl Cpu {
@@ -58,7 +62,7 @@ impl Cpu {
     /// A device with these options.
     pub fn with(options: CpuOptions) -> Arc<Cpu> {
         let pool = Pool::new(options.cache_bytes, options.memory_limit);
-        Arc::new(Cpu { pool, level: options.level.supported() })
+        Arc::new(Cpu { pool, level: options.level.supported(), winograd: options.winograd })
     }
 
     /// The counters of the memory pool.

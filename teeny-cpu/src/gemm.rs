@@ -3,8 +3,10 @@
 //! gemm's own threading costs several fork-joins per call and is slower than one thread at 128³; tiles claimed by our threads
 //! run at nine tenths of two cores. The tiles depend on the sizes alone, so the bits do not depend on the threads.
 //!
-//! gemm packs a transposed right side number by number, which takes longer than multiplying by it; such a panel is turned over through registers first.
+//! f32 goes through our own `microkernel`: gemm packs both sides of every tile, which the tiles of a small or middle-sized product never earn back, and a
+//! transposed right side number by number, which takes longer than multiplying by it. Everything else is gemm's.
 
+use crate::microkernel::Product;
 use crate::simd::{F32s, Level, Work};
 use crate::threads::for_each_chunk;
 use crate::transpose::turn;
@@ -31,6 +33,11 @@ impl<T> Matrix<T> {
 }
 
 impl<T> Matrix<T> {
+    /// The same where T is known to be f32.
+    fn f32s(self) -> Matrix<f32> {
+        Matrix { ptr: self.ptr.cast(), rows: self.rows, cols: self.cols }
+    }
+
     /// The transpose.
     pub(crate) fn t(self) -> Matrix<T> {
         Matrix { rows: self.cols, cols: self.rows, ..self }
@@ -83,70 +90,93 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
     }
 }
 
-/// Rows of a tile from which it pays to turn over a transposed right side.
-const TURN: usize = 24;
-/// How much of the axis that is summed away is turned over at a time: a panel of 512 columns then stays in the second cache.
+/// Columns of a strip of the right side: four vectors of the widest level.
+const STRIP: usize = 64;
+/// How much of the axis that is summed away is laid out at a time: a strip takes a tenth of a second cache.
 const DEPTH: usize = 384;
+/// Elements of a right side that is multiplied where it lies.
+const IN_PLACE: usize = 256 << 10;
 
 thread_local! {
-    /// The panel that has been turned over.
-    static PANEL: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// The strip of the right side, and a result that is still to be turned over.
+    static LAID: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
-/// As [`tile`], for a right side whose columns lie in rows, by way of panels; false if this is none.
+/// [`tile`], by the way that is fastest for these operands. f32 is multiplied by our own kernel: where it lies if the whole right side, `right` elements,
+/// is small, otherwise by strips that are laid out first.
 ///
 /// # Safety
 /// As `tile`.
-unsafe fn turned<T: Float>(level: Level, [m, n, k]: [usize; 3], c: Matrix<T>, old: T, alpha: T, lhs: Matrix<T>, rhs: Matrix<T>) -> bool {
+pub(crate) unsafe fn fastest<T: Float>(
+    level: Level,
+    [m, n, k]: [usize; 3],
+    right: usize,
+    c: Matrix<T>,
+    [old, alpha]: [T; 2],
+    lhs: Matrix<T>,
+    rhs: Matrix<T>,
+) {
     let f32s = std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>();
-    if !f32s || m < TURN || n < 16 || k < 16 || rhs.rows != 1 || rhs.cols == 1 {
-        return false;
+    let plain = alpha == T::ONE && (old == T::ZERO || old == T::ONE) && c.cols == 1 && k > 0;
+    if !(f32s && plain && Product::suits(level)) || (rhs.cols != 1 && rhs.rows != 1) {
+        // SAFETY: by contract.
+        return unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
     }
-    // not a power of two, so that the lines of a column do not fall into one set of the cache
-    let step = n.next_multiple_of(16) + 16;
-    PANEL.with_borrow_mut(|panel| {
-        panel.resize(panel.len().max(DEPTH.min(k) * step), 0.0);
-        for from in (0..k).step_by(DEPTH) {
-            let depth = DEPTH.min(k - from);
-            let old = if from == 0 { old } else { T::ONE };
-            // SAFETY: by contract; the panel has room for `depth` rows of `step`.
-            unsafe {
-                turn(level, rhs.at(from, 0).ptr.cast::<f32>(), rhs.cols, panel.as_mut_ptr(), step as isize, (depth, n), false);
-                let rhs = Matrix { ptr: panel.as_ptr().cast::<T>(), rows: step as isize, cols: 1 };
-                tile([m, n, depth], c, old, alpha, lhs.at(0, from), rhs);
-            }
-        }
-    });
-    true
-}
-
-/// [`tile`], by the way that is faster for this right side.
-///
-/// # Safety
-/// As `tile`.
-pub(crate) unsafe fn turned_or_not<T: Float>(level: Level, mnk: [usize; 3], c: Matrix<T>, old: T, alpha: T, lhs: Matrix<T>, rhs: Matrix<T>) {
-    // SAFETY: by contract.
+    let (lhs, rhs, keep) = (lhs.f32s(), rhs.f32s(), old == T::ONE);
+    let (to, c_step) = (c.ptr.cast_mut().cast::<f32>(), c.rows);
+    // SAFETY: by contract; there is room for a strip.
     unsafe {
-        if !turned(level, mnk, c, old, alpha, lhs, rhs) {
-            tile(mnk, c, old, alpha, lhs, rhs);
+        if rhs.cols == 1 && right <= IN_PLACE {
+            return Product { mnk: [m, n, k], a: lhs, b: rhs.ptr, b_step: rhs.rows, c: to, c_step, add: keep }.run(level);
         }
+        LAID.with_borrow_mut(|[strip, flipped]| {
+            strip.resize(DEPTH * STRIP, 0.0);
+            if rhs.cols != 1 && lhs.cols == 1 && m <= STRIP && 2 * m <= n && !keep {
+                // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned over, and the result.
+                flipped.resize(flipped.len().max(n * STRIP), 0.0);
+                for from in (0..k).step_by(DEPTH) {
+                    let depth = DEPTH.min(k - from);
+                    turn(level, lhs.at(0, from).ptr, lhs.rows, strip.as_mut_ptr(), STRIP as isize, (depth, m), false);
+                    let (a, b, c) = (rhs.at(from, 0).t(), strip.as_ptr(), flipped.as_mut_ptr());
+                    Product { mnk: [n, m, depth], a, b, b_step: STRIP as isize, c, c_step: STRIP as isize, add: from > 0 }.run(level);
+                }
+                return turn(level, flipped.as_ptr(), STRIP as isize, to, c_step, (m, n), false);
+            }
+            for j in (0..n).step_by(STRIP) {
+                let wide = STRIP.min(n - j);
+                for from in (0..k).step_by(DEPTH) {
+                    let (depth, rhs) = (DEPTH.min(k - from), rhs.at(from, j));
+                    if rhs.cols == 1 {
+                        for i in 0..depth {
+                            std::ptr::copy_nonoverlapping(rhs.at(i, 0).ptr, strip.as_mut_ptr().add(i * STRIP), wide);
+                        }
+                    } else {
+                        turn(level, rhs.ptr, rhs.cols, strip.as_mut_ptr(), STRIP as isize, (depth, wide), false);
+                    }
+                    let (a, b, c) = (lhs.at(0, from), strip.as_ptr(), to.add(j));
+                    Product { mnk: [m, wide, depth], a, b, b_step: STRIP as isize, c, c_step, add: keep || from > 0 }.run(level);
+                }
+            }
+        });
     }
 }
 
-/// Rows and columns of a tile for a product of this size: about 192 x 512, smaller where that gives too few tiles to share.
-pub(crate) fn tile_size(m: usize, n: usize, k: usize, batch: usize) -> (usize, usize) {
-    let (mut tm, mut tn) = (m, n);
+/// Rows and columns of a tile for a product of this size: as many rows as profit from one strip of the right side, and at least a dozen tiles to share.
+pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usize, usize) {
     if m * n * k * batch < THREAD {
         return (m.max(1), n.max(1));
     }
-    tm = tm.clamp(1, 192);
-    tn = tn.clamp(1, 512);
+    let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
     let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;
-    while tiles(tm, tn) < 12 && tm * tn * k > THREAD / 4 {
-        if tn > 64 && tn >= tm {
-            tn = (tn / 2).next_multiple_of(16);
+    // A strip that has to be laid out should serve many rows, so that columns are split first.
+    let (enough, narrow) = if laid { (6, STRIP) } else { (12, 2 * STRIP) };
+    while tiles(tm, tn) < enough && tm * tn * k > THREAD / 4 {
+        if tn > narrow {
+            tn = (tn / 2).next_multiple_of(STRIP);
         } else if tm > 24 {
             tm = (tm / 2).next_multiple_of(12);
+        } else if tn > STRIP {
+            tn = STRIP;
         } else {
             break;
         }
@@ -169,7 +199,8 @@ pub(crate) unsafe fn batched<T: Float>(
         return;
     }
     let vector = (m == 1 || n == 1) && k > 0 && old == T::ZERO && alpha == T::ONE;
-    let (tm, tn) = tile_size(m, n, k, batch);
+    let laid = batch == 1 && at(0).2.cols != 1;
+    let (tm, tn) = tile_size([m, n, k], batch, laid);
     let (rows, columns) = (m.div_ceil(tm), n.div_ceil(tn));
     let tasks = batch * rows * columns;
     let work = |t: usize| {
@@ -181,7 +212,7 @@ pub(crate) unsafe fn batched<T: Float>(
         // SAFETY: tiles of one result do not overlap.
         unsafe {
             if !(vector && matvec(level, size, c, lhs, rhs)) {
-                turned_or_not(level, size, c, old, alpha, lhs, rhs);
+                fastest(level, size, n * k, c, [old, alpha], lhs, rhs);
             }
         }
     };

@@ -3,7 +3,7 @@
 //! ```text
 //!   device ──► elementwise  reduce  scan  matmul  index  sort  random  copy        one room per kind of work
 //!                  │           │              │
-//!                walk: views to tiles       gemm: tiles of a product
+//!                walk: views to tiles       gemm, microkernel: tiles of a product
 //!                  │                          │
 //!                simd, vecmath              threads: chunks on rayon's threads       pool, os_memory: where storages live
 //! ```
@@ -20,6 +20,7 @@ mod gemm;
 mod half;
 mod index;
 mod matmul;
+mod microkernel;
 mod os_memory;
 mod pool;
 mod pool2d;

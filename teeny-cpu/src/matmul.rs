@@ -1,4 +1,4 @@
-//! `(.., m, k) @ (.., k, n)` on views: strides go straight to `gemm`, nothing is copied. 16-bit floats are widened first, but for a vector's sake
+//! `(.., m, k) @ (.., k, n)` on views: strides go straight to the tiles of `gemm`, nothing is copied. 16-bit floats are widened first, but for a vector's sake
 //! (`half`); integers wrap in a plain loop.
 
 use crate::elementwise::int::Int;

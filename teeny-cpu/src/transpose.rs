@@ -29,14 +29,11 @@ pub(crate) unsafe fn turn<T: Copy>(
         #[cfg(target_arch = "x86_64")]
         if size_of::<T>() == 4 {
             let (from, to) = (from.cast::<f32>(), to.cast::<f32>());
-            let done = match level {
+            match level {
                 Level::Avx512 => lines::blocks16(from, from_step, to, to_step, (rows, columns), stream),
                 Level::Avx2 => lines::blocks8(from, from_step, to, to_step, (rows, columns)),
-                Level::Portable => (0, 0),
-            };
-            // What is left: a strip below the blocks and one beside them.
-            each(from.add(done.0), from_step, to.offset(done.0 as isize * to_step), to_step, rows - done.0, columns);
-            each(from.offset(done.1 as isize * from_step), from_step, to.add(done.1), to_step, done.0, columns - done.1);
+                Level::Portable => each(from, from_step, to, to_step, rows, columns),
+            }
             return;
         }
         let _ = (level, stream);
@@ -66,36 +63,37 @@ mod lines {
 
     use std::arch::x86_64::*;
 
-    /// The whole 16 x 16 blocks; gives back how many rows and columns they cover.
+    /// Blocks of 16 x 16; those at the edges read and write what there is of them.
     ///
     /// # Safety
     /// As `turn`; the processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
-    pub(super) unsafe fn blocks16(
-        from: *const f32,
-        from_step: isize,
-        to: *mut f32,
-        to_step: isize,
-        (rows, columns): (usize, usize),
-        stream: bool,
-    ) -> (usize, usize) {
-        let (rows, columns) = (rows / 16 * 16, columns / 16 * 16);
+    pub(super) unsafe fn blocks16(from: *const f32, from_step: isize, to: *mut f32, to_step: isize, (rows, columns): (usize, usize), stream: bool) {
         let stream = stream && (to as usize).is_multiple_of(64) && to_step % 16 == 0;
-        for c in (0..columns as isize).step_by(16) {
-            for r in (0..rows as isize).step_by(16) {
-                // SAFETY: blocks lie inside rows and columns.
+        for c in (0..columns).step_by(16) {
+            for r in (0..rows).step_by(16) {
+                let (high, wide) = ((rows - r).min(16), (columns - c).min(16));
+                // SAFETY: blocks lie inside rows and columns, and masked elements are not touched.
                 unsafe {
-                    let (from, to) = (from.offset(c * from_step + r), to.offset(r * to_step + c));
-                    let v: [__m512; 16] = std::array::from_fn(|i| _mm512_loadu_ps(from.offset(i as isize * from_step)));
-                    let v = turned16(v);
-                    for (i, v) in v.into_iter().enumerate() {
-                        let line = to.offset(i as isize * to_step);
-                        if stream { _mm512_stream_ps(line, v) } else { _mm512_storeu_ps(line, v) }
+                    let (from, to) = (from.offset(c as isize * from_step + r as isize), to.offset(r as isize * to_step + c as isize));
+                    if high == 16 && wide == 16 {
+                        let v: [__m512; 16] = std::array::from_fn(|i| _mm512_loadu_ps(from.offset(i as isize * from_step)));
+                        let v = turned16(v);
+                        for (i, v) in v.into_iter().enumerate() {
+                            let line = to.offset(i as isize * to_step);
+                            if stream { _mm512_stream_ps(line, v) } else { _mm512_storeu_ps(line, v) }
+                        }
+                    } else {
+                        let first = |n: usize| ((1u32 << n) - 1) as u16;
+                        let line = |i: usize| if i < wide { first(high) } else { 0 };
+                        let v = std::array::from_fn(|i| _mm512_maskz_loadu_ps(line(i), from.wrapping_offset(i as isize * from_step)));
+                        for (i, v) in turned16(v).into_iter().enumerate().take(high) {
+                            _mm512_mask_storeu_ps(to.offset(i as isize * to_step), first(wide), v);
+                        }
                     }
                 }
             }
         }
-        (rows, columns)
     }
 
     /// Line `i` of the result is element `i` of each line.
@@ -126,21 +124,15 @@ mod lines {
         out
     }
 
-    /// The whole 8 x 8 blocks; gives back how many rows and columns they cover.
+    /// Blocks of 8 x 8, and what is left beside and below them element by element.
     ///
     /// # Safety
     /// As `turn`; the processor has AVX.
     #[target_feature(enable = "avx")]
-    pub(super) unsafe fn blocks8(
-        from: *const f32,
-        from_step: isize,
-        to: *mut f32,
-        to_step: isize,
-        (rows, columns): (usize, usize),
-    ) -> (usize, usize) {
-        let (rows, columns) = (rows / 8 * 8, columns / 8 * 8);
-        for c in (0..columns as isize).step_by(8) {
-            for r in (0..rows as isize).step_by(8) {
+    pub(super) unsafe fn blocks8(from: *const f32, from_step: isize, to: *mut f32, to_step: isize, (rows, columns): (usize, usize)) {
+        let (whole_rows, whole_columns) = (rows / 8 * 8, columns / 8 * 8);
+        for c in (0..whole_columns as isize).step_by(8) {
+            for r in (0..whole_rows as isize).step_by(8) {
                 // SAFETY: blocks lie inside rows and columns.
                 unsafe {
                     let (from, to) = (from.offset(c * from_step + r), to.offset(r * to_step + c));
@@ -151,7 +143,12 @@ mod lines {
                 }
             }
         }
-        (rows, columns)
+        // SAFETY: as above.
+        unsafe {
+            let (below, beside) = (to.offset(whole_rows as isize * to_step), to.add(whole_columns));
+            super::each(from.add(whole_rows), from_step, below, to_step, rows - whole_rows, columns);
+            super::each(from.offset(whole_columns as isize * from_step), from_step, beside, to_step, whole_rows, columns - whole_columns);
+        }
     }
 
     /// Line `i` of the result is element `i` of each line.

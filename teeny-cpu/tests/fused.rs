@@ -118,6 +118,42 @@ fn convolutions_and_their_gradients() {
 }
 
 #[test]
+fn windows_of_three_by_three_take_winograds_way_to_the_same_values() {
+    use teeny_core::Device;
+    use teeny_cpu::{Cpu, CpuOptions};
+    let exactly = Cpu::with(CpuOptions { winograd: false, ..CpuOptions::default() });
+    for device in devices() {
+        // images, channels in and out of a group, groups, height and width, padding
+        let cases = [
+            (1, 12, 12, 1, [3, 3], [0, 0]),
+            (2, 16, 32, 1, [8, 8], [1, 1]),
+            (3, 20, 17, 1, [5, 13], [2, 0]),
+            (2, 13, 16, 2, [4, 27], [0, 2]),
+            (1, 33, 12, 1, [1, 2], [1, 2]),
+            (5, 64, 48, 1, [29, 30], [1, 1]),
+            (1, 16, 16, 1, [6, 6], [3, 3]),
+        ];
+        for (images, inputs, outputs, groups, size, padding) in cases {
+            let what = format!("{images} images, {groups} x {inputs} to {outputs}, {size:?} padded by {padding:?} on {device:?}");
+            let window = Window { stride: vec![1; 2], padding: padding.to_vec(), dilation: vec![1; 2], groups };
+            let x = Tensor::randn((images, groups * inputs, size[0], size[1]), DType::F32, &exactly).unwrap();
+            let w = Tensor::randn((groups * outputs, inputs, 3, 3), DType::F32, &exactly).unwrap();
+            let want = x.conv(&w, &window).unwrap();
+            let g = Tensor::randn(want.shape(), DType::F32, &exactly).unwrap();
+            let [xd, wd, gd] = [&x, &w, &g].map(|t| t.to(&device).unwrap());
+            let wrap = |storage, like: &Tensor| {
+                Tensor::from_parts(storage, teeny_core::Layout::contiguous(*like.shape()), DType::F32, like.device().clone())
+            };
+            near(&xd.conv(&wd, &window).unwrap(), &want, &what);
+            let want = wrap(exactly.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x);
+            near(&wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd), &want, &what);
+            let want = wrap(exactly.conv_weight_grad(&g, &x, &window, w.shape()).unwrap(), &w);
+            near(&wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd), &want, &what);
+        }
+    }
+}
+
+#[test]
 fn a_convolution_in_three_dimensions() {
     let device = teeny_cpu::Cpu::new();
     let (x, w) = (sample(&[2, 2, 4, 5, 6], DType::F64, 8), sample(&[3, 2, 2, 3, 2], DType::F64, 9));

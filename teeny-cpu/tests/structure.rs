@@ -127,11 +127,13 @@ fn a15_a_transposed_operand_is_not_copied() {
 #[test]
 fn a15_large_products_are_right_in_every_tile() {
     for device in devices() {
-        for (m, k, n) in [(250, 130, 700), (1, 3000, 900), (900, 3000, 1), (500, 64, 513)] {
+        let sizes = [(250, 130, 700), (1, 3000, 900), (900, 3000, 1), (500, 64, 513), (32, 500, 300), (33, 1000, 70), (7, 390, 4100), (530, 400, 70)];
+        for (m, k, n) in sizes {
             let (a, b) = (sample(&[m, k], DType::F32).to(&device).unwrap(), sample(&[k, n], DType::F32).to(&device).unwrap());
             let exact = a.cast(DType::I64).unwrap().matmul(&b.cast(DType::I64).unwrap()).unwrap().cast(DType::F32).unwrap();
             same(&a.matmul(&b).unwrap(), &exact, 0.0, "small integers are exact");
             same(&a.t().unwrap().copy().unwrap().t().unwrap().matmul(&b).unwrap(), &exact, 0.0, "transposed");
+            same(&a.matmul(&b.t().unwrap().copy().unwrap().t().unwrap()).unwrap(), &exact, 0.0, "right side transposed");
             let (a, b) = (a.cast(DType::F64).unwrap(), b.cast(DType::F64).unwrap());
             same(&a.matmul(&b).unwrap(), &exact.cast(DType::F64).unwrap(), 0.0, "f64");
         }

@@ -16,6 +16,12 @@ pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
 #[derive(Clone, Copy)]
 pub(crate) struct V(__m512);
 
+/// The mask of the first `n` lanes, `n` up to 16.
+#[inline(always)]
+fn first(n: usize) -> __mmask16 {
+    ((1u32 << n) - 1) as u16
+}
+
 /// Wraps one intrinsic.
 macro_rules! op {
     ($e:expr) => {
@@ -46,16 +52,16 @@ impl F32s for V {
     #[inline(always)]
     unsafe fn load_part(p: *const f32, n: usize) -> Self {
         // SAFETY: masked lanes are not read; the caller promises the others.
-        V(unsafe { _mm512_maskz_loadu_ps((1 << n) - 1, p) })
+        V(unsafe { _mm512_maskz_loadu_ps(first(n), p) })
     }
     #[inline(always)]
     unsafe fn store_part(self, p: *mut f32, n: usize) {
         // SAFETY: masked lanes are not written; the caller promises the others.
-        unsafe { _mm512_mask_storeu_ps(p, (1 << n) - 1, self.0) }
+        unsafe { _mm512_mask_storeu_ps(p, first(n), self.0) }
     }
     #[inline(always)]
     fn part(self, n: usize) -> Self {
-        V(op!(_mm512_maskz_mov_ps((1 << n) - 1, self.0)))
+        V(op!(_mm512_maskz_mov_ps(first(n), self.0)))
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {

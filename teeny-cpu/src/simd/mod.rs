@@ -114,17 +114,17 @@ pub(crate) trait F32s: Copy {
     /// # Safety
     /// They must be writable.
     unsafe fn store(self, p: *mut f32);
-    /// Reads `n < LANES` values at `p`; the other lanes are 0.
+    /// Reads `n <= LANES` values at `p`; the other lanes are 0.
     ///
     /// # Safety
     /// They must be readable.
     unsafe fn load_part(p: *const f32, n: usize) -> Self;
-    /// Writes the first `n < LANES` lanes at `p`.
+    /// Writes the first `n <= LANES` lanes at `p`.
     ///
     /// # Safety
     /// So many values must be writable.
     unsafe fn store_part(self, p: *mut f32, n: usize);
-    /// The first `n < LANES` lanes; the others are 0.
+    /// The first `n <= LANES` lanes; the others are 0.
     fn part(self, n: usize) -> Self;
     /// As `store`, past the caches where the level can.
     ///
@@ -217,5 +217,29 @@ pub(crate) fn fence() {
     // SAFETY: every x86-64 has SSE2.
     unsafe {
         std::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// Asks for the cache line at `p`, which will be used soon.
+#[inline(always)]
+pub(crate) fn prefetch(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 has SSE; a prefetch touches nothing, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+/// How far ahead a long run of memory is asked for: the processor's own prefetching stays within a page and does not fill all of the bandwidth.
+const AHEAD: usize = 16 << 10;
+
+/// Asks for what lies 16 KiB behind the lines of `data`, the next stretch of a run that is being read.
+#[inline(always)]
+pub(crate) fn prefetch_ahead<T>(data: &[T]) {
+    for line in (0..size_of_val(data)).step_by(64) {
+        prefetch(data.as_ptr().cast::<u8>().wrapping_add(AHEAD + line).cast());
     }
 }

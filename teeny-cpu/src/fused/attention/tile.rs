@@ -1,9 +1,10 @@
 //! The arithmetic of attention on tiles that stay in L1: small products, and what happens to rows of scores between them.
 //!
-//! f32 runs on vectors, six rows and up to four vectors of columns of the result in registers; f64 runs on plain loops and the `gemm` crate. Tiles are
-//! padded to whole vectors of the widest level, so no product has a tail in its columns.
+//! f32 runs on vectors and the `microkernel`; f64 runs on plain loops and the `gemm` crate. Tiles are padded to whole vectors of the widest level, so no
+//! product has a tail in its columns.
 
 use crate::gemm::{self, Float, Matrix};
+use crate::microkernel;
 use crate::simd::{F32s, Level, Work};
 use crate::vecmath;
 
@@ -82,87 +83,15 @@ impl Real for f32 {
         f64::from(self).ln() as f32
     }
     unsafe fn product(level: Level, p: Product<f32>) {
-        level.run(p);
+        let Product { mnk, a, b, b_row, c, c_row, add } = p;
+        // SAFETY: by contract.
+        unsafe { microkernel::Product { mnk, a, b, b_step: b_row as isize, c, c_step: c_row as isize, add }.run(level) };
     }
     unsafe fn soften(level: Level, rows: Soften<'_, f32>) {
         level.run(rows);
     }
     unsafe fn retrace(level: Level, rows: Retrace<'_, f32>) {
         level.run(rows);
-    }
-}
-
-impl Work for Product<f32> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        // Sums in registers: 6 x 4 of the 32 vectors of AVX-512, 6 x 2 of 16 elsewhere.
-        let widest = if V::LANES == 16 { 4 } else { 2 };
-        let [m, n, _] = self.mnk;
-        let mut j = 0;
-        while j < n {
-            let vectors = ((n - j) / V::LANES).min(widest);
-            // SAFETY: by contract of `Real::product`; n is a multiple of the lanes.
-            unsafe {
-                match vectors {
-                    4 => columns::<V, 4>(&self, m, j),
-                    3 => columns::<V, 3>(&self, m, j),
-                    2 => columns::<V, 2>(&self, m, j),
-                    _ => columns::<V, 1>(&self, m, j),
-                }
-            }
-            j += vectors * V::LANES;
-        }
-    }
-}
-
-/// All rows of C vectors of columns from `j` on.
-#[inline(always)]
-unsafe fn columns<V: F32s, const C: usize>(p: &Product<f32>, m: usize, j: usize) {
-    let mut i = 0;
-    // SAFETY: as the caller's.
-    unsafe {
-        while i + 6 <= m {
-            block::<V, 6, C>(p, i, j);
-            i += 6;
-        }
-        while i + 2 <= m {
-            block::<V, 2, C>(p, i, j);
-            i += 2;
-        }
-        if i < m {
-            block::<V, 1, C>(p, i, j);
-        }
-    }
-}
-
-#[inline(always)]
-unsafe fn block<V: F32s, const R: usize, const C: usize>(p: &Product<f32>, i: usize, j: usize) {
-    let mut sums = [[V::splat(0.0); C]; R];
-    let mut a = p.a.at(i, 0).ptr;
-    let mut b = p.b.wrapping_add(j);
-    // SAFETY: rows i..i + R and C vectors from column j on are inside all three.
-    unsafe {
-        for _ in 0..p.mnk[2] {
-            let mut right = [V::splat(0.0); C];
-            for (c, right) in right.iter_mut().enumerate() {
-                *right = V::load(b.add(c * V::LANES));
-            }
-            for (r, sums) in sums.iter_mut().enumerate() {
-                let left = V::splat(*a.offset(r as isize * p.a.rows));
-                for (sum, right) in sums.iter_mut().zip(right) {
-                    *sum = left.fma(right, *sum);
-                }
-            }
-            a = a.wrapping_offset(p.a.cols);
-            b = b.wrapping_add(p.b_row);
-        }
-        for (r, sums) in sums.into_iter().enumerate() {
-            for (c, sum) in sums.into_iter().enumerate() {
-                let to = p.c.add((i + r) * p.c_row + j + c * V::LANES);
-                if p.add { sum.add(V::load(to)) } else { sum }.store(to);
-            }
-        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Convolution and its two gradients: windows are laid out as columns, a tile of places at a time, and multiplied by `gemm`.
+//! Convolution and its two gradients. Windows of 3 x 3 in f32 go to `winograd`; others are laid out as columns, a tile of places at a time, and multiplied:
 //!
 //! ```text
 //!   y[n] (C_out, places) = weight (C_out, rows) @ columns (rows, places)         rows = C_in / groups * window positions
@@ -7,9 +7,11 @@
 //! ```
 //! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of threads.
 
+mod winograd;
+
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
-use crate::gemm::{Float, Matrix, tile, turned_or_not};
+use crate::gemm::{Float, Matrix, fastest};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::window::{Geometry, Strip};
@@ -18,6 +20,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Shape, Tensor, Window};
+use winograd::Winograd;
 
 /// Elements of a tile of columns: 512 KiB of f32, half of an L2.
 const COLUMNS: usize = 128 << 10;
@@ -35,6 +38,25 @@ impl Conv {
     fn new(x: &[usize], weight: &[usize], window: &Window) -> Conv {
         let geometry = Geometry::new(&x[2..], &weight[2..], window);
         Conv { geometry, groups: window.groups, inputs: weight[1], outputs: weight[0] / window.groups }
+    }
+
+    /// The fast way for windows of 3 x 3 in f32, if it is open here.
+    fn winograd(&self, cpu: &Cpu, dtype: DType, images: usize, window: &Window) -> Option<Winograd> {
+        let g = &self.geometry;
+        let fits = g.kernel == [3, 3] && window.stride[..2] == [1, 1] && window.dilation[..2] == [1, 1] && images * g.places() > 0;
+        if !fits || dtype.compute() != DType::F32 || !cpu.winograd || !Winograd::pays(cpu.level, self.inputs, self.outputs) {
+            return None;
+        }
+        Some(Winograd {
+            level: cpu.level,
+            images,
+            groups: self.groups,
+            inputs: self.inputs,
+            outputs: self.outputs,
+            input: [g.input[0], g.input[1]],
+            output: [g.output[0], g.output[1]],
+            padding: [window.padding[0], window.padding[1]],
+        })
     }
 
     /// Rows of the column matrix.
@@ -145,6 +167,12 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
     let (xs, ws) = operands(cpu, x, weight)?;
     let n = images * outputs * places;
     let out = cpu.alloc(n, x.dtype().compute())?;
+    if let Some(winograd) = conv.winograd(cpu, x.dtype(), images, window) {
+        // SAFETY: the copies hold these many f32, the new storage the result.
+        let (xs, ws) = unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
+        winograd.forward(xs, &winograd.weight(cpu, ws)?, Shared(out.ptr().cast::<f32>()));
+        return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
+    }
     let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
     let tiles = places.div_ceil(width);
     with_float!(x.dtype(), T => {
@@ -160,7 +188,7 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
                 // SAFETY: the tile's places of this image's planes, which no other task touches.
                 unsafe {
                     let c = Matrix { ptr: to.get().add(i * outputs * places + first).cast_const(), rows: places as isize, cols: 1 };
-                    tile([outputs, end - first, rows], c, T::ZERO, T::ONE, matrix(w, rows), matrix(columns, end - first));
+                    fastest(cpu.level, [outputs, end - first, rows], rows * (end - first), c, [T::ZERO, T::ONE], matrix(w, rows), matrix(columns, end - first));
                 }
             });
         });
@@ -175,6 +203,13 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
     let (rows, places, outputs) = (conv.rows(), conv.geometry.places(), conv.outputs);
     let (gs, ws) = operands(cpu, g, weight)?;
     let n = x_shape.numel();
+    if let Some(winograd) = conv.winograd(cpu, g.dtype(), images, window).and_then(|forward| forward.backward()) {
+        let out = cpu.alloc(n, g.dtype().compute())?;
+        // SAFETY: the copies hold these many f32, the new storage the result.
+        let (gs, ws) = unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
+        winograd.forward(gs, &winograd.weight_turned(cpu, ws)?, Shared(out.ptr().cast::<f32>()));
+        return Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?));
+    }
     let out = cpu.zeros(n, g.dtype().compute())?;
     let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
     with_float!(g.dtype(), T => {
@@ -192,7 +227,8 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
                     let columns = &mut columns[..rows * (end - first)];
                     // SAFETY: all three matrices were sliced to their sizes.
                     unsafe {
-                        tile([rows, end - first, outputs], matrix(columns, end - first), T::ZERO, T::ONE, w.t(), matrix(g, places).at(0, first));
+                        let (c, g) = (matrix(columns, end - first), matrix(g, places).at(0, first));
+                        fastest(cpu.level, [rows, end - first, outputs], outputs * (end - first), c, [T::ZERO, T::ONE], w.t(), g);
                     }
                     conv.add_columns(columns, first, end, to);
                 }
@@ -209,6 +245,13 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
     let (rows, places, outputs, groups) = (conv.rows(), conv.geometry.places(), conv.outputs, conv.groups);
     let (gs, xs) = operands(cpu, g, x)?;
     let n = weight_shape.numel();
+    if let Some(winograd) = conv.winograd(cpu, x.dtype(), batch * groups, window) {
+        let out = cpu.alloc(n, x.dtype().compute())?;
+        // SAFETY: the copies hold these many f32, the new storage the result.
+        let (gs, xs) = unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(xs.ptr(), x.numel())) };
+        winograd.window_gradient(cpu, xs, gs, Shared(out.ptr().cast::<f32>()))?;
+        return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
+    }
     let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
     // Up to eight blocks of images, each with sums of its own, joined in order at the end.
     let blocks = batch.clamp(1, 8);
@@ -232,7 +275,7 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
                         conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
                         let (lhs, rhs) = (matrix(g, places).at(0, first), matrix(columns, end - first).t());
                         // SAFETY: all three matrices were sliced to their sizes.
-                        unsafe { turned_or_not(cpu.level, [outputs, rows, end - first], matrix(sums, rows), T::ONE, T::ONE, lhs, rhs) };
+                        unsafe { fastest(cpu.level, [outputs, rows, end - first], rows * (end - first), matrix(sums, rows), [T::ONE, T::ONE], lhs, rhs) };
                     }
                 }
             });
