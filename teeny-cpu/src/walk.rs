@@ -14,6 +14,11 @@ use teeny_core::DType;
 /// The most operands a walk has: the inputs of a kernel.
 pub(crate) const MAX_OPERANDS: usize = teeny_core::kernel::MAX_INPUTS;
 
+/// Rows from which a loop over each costs less than to gather several.
+const LONG: usize = 128;
+/// Loops over a tile from which it pays to gather rows four times as long.
+const MANY: usize = 6;
+
 /// The merged axes of some views of one shape.
 #[derive(Clone)]
 pub(crate) struct Walk {
@@ -21,6 +26,10 @@ pub(crate) struct Walk {
     sizes: [usize; 8],
     strides: [[isize; 8]; MAX_OPERANDS],
     operands: usize,
+    /// Which operands lie row-major without gaps, as slices over any number of rows.
+    packed: [bool; MAX_OPERANDS],
+    /// Rows shorter than this share a tile: gathering them costs less than starting every loop anew.
+    short: usize,
 }
 
 /// How transposed operands lie: consecutive along `axis`, across which the walk's rows lie `below` elements apart.
@@ -45,9 +54,11 @@ pub(crate) enum Piece {
 }
 
 impl Walk {
-    /// The walk of `views`, which all have the sizes `shape`.
-    pub(crate) fn new(shape: &[usize], views: &[View]) -> Walk {
-        let mut walk = Walk { ndim: 0, sizes: [1; 8], strides: [[0; 8]; MAX_OPERANDS], operands: views.len() };
+    /// The walk of `views`, which all have the sizes `shape`, for so many `loops` over each tile.
+    pub(crate) fn new(shape: &[usize], views: &[View], loops: usize) -> Walk {
+        let short = if loops < MANY { LONG } else { 4 * LONG };
+        let (strides, operands) = ([[0; 8]; MAX_OPERANDS], views.len());
+        let mut walk = Walk { ndim: 0, sizes: [1; 8], strides, operands, packed: [false; MAX_OPERANDS], short };
         for (axis, &size) in shape.iter().enumerate() {
             if size == 1 {
                 continue;
@@ -64,6 +75,14 @@ impl Walk {
         if walk.ndim == 0 {
             walk.ndim = 1; // a scalar is one row of one element
         }
+        for (packed, strides) in walk.packed.iter_mut().zip(&walk.strides).take(walk.operands) {
+            let mut step = 1;
+            *packed = (0..walk.ndim).rev().all(|axis| {
+                let fits = strides[axis] == step;
+                step *= walk.sizes[axis] as isize;
+                fits
+            });
+        }
         walk
     }
 
@@ -79,7 +98,7 @@ impl Walk {
 
     /// Whether operand `i` is a slice along each row, and rows are long enough to be read one by one.
     pub(crate) fn is_consecutive(&self, i: usize) -> bool {
-        self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= 128)
+        self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= LONG)
     }
 
     /// Whether operand `i` is a slice or a repeated value along each row.
@@ -121,11 +140,9 @@ impl Walk {
     /// How far a tile from element `start` may reach, given that tiles are at most `tile` long: to the end of the row if rows
     /// are long, over several rows if they are short.
     pub(crate) fn tile_len(&self, start: usize, end: usize, tile: usize) -> usize {
-        /// Rows shorter than this share a tile; gathering them costs less than starting every loop anew.
-        const SHORT: usize = 128;
         let row = self.row();
         let most = tile.min(end - start);
-        if row < SHORT.min(tile) { most } else { most.min(row - start % row) }
+        if row < self.short.min(tile) { most } else { most.min(row - start % row) }
     }
 
     /// The offset in elements of operand `i` at element `start`, and the index of `start`.
@@ -156,6 +173,9 @@ impl Walk {
         }
         let (offset, index) = self.locate(i, start);
         let at = base.wrapping_offset(offset * size as isize);
+        if self.packed[i] {
+            return Piece::Slice(at);
+        }
         if index[self.ndim - 1] + len <= self.row() {
             return match inner {
                 1 => Piece::Slice(at),

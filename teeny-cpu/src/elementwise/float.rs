@@ -311,3 +311,78 @@ impl Work for Binary64<'_> {
         }
     }
 }
+
+/// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` for `n` values.
+///
+/// # Safety
+/// As `binary_f32`, for four operands.
+pub(crate) unsafe fn choose_f32(level: Level, op: OpCode, [u, v, a, b]: [Operand; 4], y: *mut f32, n: usize) {
+    let spread = [u, v, a, b].map(|operand| if let Operand::Splat(x) = operand { [x; 16] } else { [0.0; 16] });
+    let at = |i: usize| match [u, v, a, b][i] {
+        Operand::Slice(p) => (p, 1),
+        Operand::Splat(_) => (spread[i].as_ptr(), 0),
+    };
+    level.run(Choose { op, from: [at(0), at(1), at(2), at(3)], y, n });
+}
+
+/// What is compared and what is chosen from: pointers, and how far one moves for each element.
+struct Choose {
+    op: OpCode,
+    from: [(*const f32, usize); 4],
+    y: *mut f32,
+    n: usize,
+}
+
+impl Choose {
+    #[inline(always)]
+    fn go<V: F32s>(self, choose: impl Choice) {
+        let Choose { from: [u, v, a, b], y, n, .. } = self;
+        // SAFETY: `choose_f32` promises n elements, or one widest vector where nothing moves.
+        unsafe {
+            for i in (0..n).step_by(V::LANES) {
+                let count = n - i;
+                let get = |(p, step): (*const f32, usize)| {
+                    let p = p.add(i * step);
+                    if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
+                };
+                let chosen = choose.of(get(u), get(v), get(a), get(b));
+                if count < V::LANES { chosen.store_part(y.add(i), count) } else { chosen.store(y.add(i)) }
+            }
+        }
+    }
+}
+
+/// One comparison with the choice by it.
+trait Choice {
+    /// `if u op v { a } else { b }`.
+    fn of<V: F32s>(&self, u: V, v: V, a: V, b: V) -> V;
+}
+
+macro_rules! choices {
+    ($($name:ident |$u:ident, $v:ident, $a:ident, $b:ident| $value:expr;)*) => {$(
+        struct $name;
+        impl Choice for $name {
+            #[inline(always)]
+            fn of<V: F32s>(&self, $u: V, $v: V, $a: V, $b: V) -> V { $value }
+        }
+    )*};
+}
+choices! {
+    Less |u, v, a, b| V::select(u.lt(v), a, b);
+    LessOrEqual |u, v, a, b| V::select(u.lt(v), a, V::select(u.eq(v), a, b));
+    Equal |u, v, a, b| V::select(u.eq(v), a, b);
+    Unequal |u, v, a, b| V::select(u.eq(v), b, a);
+}
+
+impl Work for Choose {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        match self.op {
+            OpCode::CmpLt => self.go::<V>(Less),
+            OpCode::CmpLe => self.go::<V>(LessOrEqual),
+            OpCode::CmpEq => self.go::<V>(Equal),
+            _ => self.go::<V>(Unequal),
+        }
+    }
+}

@@ -65,7 +65,7 @@ fn blocks(program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shar
 
 /// One operation of f32 on rather few elements that lie as those of the result, and on numbers: without a plan and a walk, which would take longer than
 /// the operation. `None` if this is something else.
-fn at_once(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Option<Outputs>> {
+fn at_once(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Option<CpuStorage>> {
     let n = shape.numel();
     let Some(node) =
         kernel.single().filter(|node| n < THREAD_FUNCTIONS && node.dtype == DType::F32 && node.op.arity() <= 2 && node.op != OpCode::Cast)
@@ -96,16 +96,20 @@ fn at_once(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], sh
             _ => return Ok(None),
         }
     }
-    let mut outputs = Outputs::new();
-    outputs.push(std::sync::Arc::new(out));
-    Ok(Some(outputs))
+    Ok(Some(out))
 }
 
 /// Runs `kernel` at every index of `shape`.
 pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
-    if let Some(outputs) = at_once(cpu, kernel, inputs, params, shape)? {
-        return Ok(outputs);
+    if let Some(out) = at_once(cpu, kernel, inputs, params, shape)? {
+        return Ok(Outputs::one(std::sync::Arc::new(out)));
     }
+    tiles(cpu, kernel, inputs, params, shape)
+}
+
+/// [`elementwise`] by a plan and tiles.
+#[inline(never)]
+fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
     let n = shape.numel();
     let mut outputs = Outputs::new();
     let mut pointers = [Shared(std::ptr::null_mut::<u8>()); MAX_OUTPUTS];

@@ -7,7 +7,7 @@
 //! Slots are reused as soon as their last reader is done. Values of 16-bit nodes are f32 and only rounded on the way out.
 
 use super::cast::{self, slice, slice_mut, with_compute};
-use super::float::{Binary64, Unary64, binary_f32, unary_f32};
+use super::float::{self, Binary64, Unary64, binary_f32, unary_f32};
 use super::int::{self, Compare, IntBinary, IntUnary, Select};
 use crate::simd::Level;
 use crate::simd::loops::Operand;
@@ -26,6 +26,8 @@ pub(crate) const PANEL: usize = 64;
 pub(crate) const SEGMENT: usize = 1024;
 /// Elements from one row of a panel to the next: not a power of two, so that a column of lines spreads over the sets of the cache.
 const PITCH: usize = SEGMENT + 16;
+/// Words of a cache line: slots that are not aligned to it take twice as long.
+const LINE: usize = 8;
 /// Slots that splat operands of loops without a splat form are spread into.
 const SPARE: usize = 4;
 
@@ -36,6 +38,8 @@ pub(crate) enum Home {
     Slot(u16),
     /// The output's own memory.
     Out(u8),
+    /// None: a comparison that is made where its only reader chooses by it.
+    Nowhere,
 }
 
 /// The homes of a kernel's nodes.
@@ -45,6 +49,8 @@ pub(crate) struct Plan {
     slots: usize,
     last: Vec<u32>,
     free: Vec<u16>,
+    /// How many nodes and outputs read each node.
+    readers: Vec<u16>,
 }
 
 thread_local! {
@@ -69,17 +75,31 @@ impl Plan {
         self.last.clear();
         self.last.resize(nodes.len(), 0);
         self.slots = 0;
+        self.readers.clear();
+        self.readers.resize(nodes.len(), 0);
         for (id, node) in nodes.iter().enumerate() {
             for &source in node.sources() {
                 self.last[source as usize] = id as u32;
+                self.readers[source as usize] += 1;
             }
         }
         for &output in kernel.outputs() {
             self.last[output as usize] = u32::MAX;
+            self.readers[output as usize] += 1;
+        }
+        for (id, node) in nodes.iter().enumerate() {
+            if let Some(comparison) = self.compared(nodes, node) {
+                for &source in comparison.sources() {
+                    self.last[source as usize] = self.last[source as usize].max(id as u32);
+                }
+            }
         }
         for (id, node) in nodes.iter().enumerate() {
             let out = kernel.outputs().iter().position(|&o| o as usize == id);
+            let absorbed =
+                self.readers[id] == 1 && nodes[id + 1..].iter().any(|reader| self.compared(nodes, reader).is_some_and(|c| std::ptr::eq(c, node)));
             let home = match out {
+                _ if absorbed => Home::Nowhere,
                 Some(i) if to_memory && node.op.arity() > 0 && !node.dtype.is_half() => Home::Out(i as u8),
                 Some(_) | None => Home::Slot(self.free.pop().unwrap_or_else(|| {
                     self.slots += 1;
@@ -88,13 +108,25 @@ impl Plan {
             };
             self.homes.push(home);
             // Only after the node has its own home: no loop ever writes over its operands.
-            for (i, &source) in node.sources().iter().enumerate() {
-                let first = !node.sources()[..i].contains(&source);
-                if let (true, true, Home::Slot(slot)) = (first, self.last[source as usize] == id as u32, self.homes[source as usize]) {
+            let compared = self.compared(nodes, node).map_or(&[][..], |comparison| comparison.sources());
+            for &source in node.sources().iter().chain(compared) {
+                if let (true, Home::Slot(slot)) = (self.last[source as usize] == id as u32, self.homes[source as usize]) {
                     self.free.push(slot);
+                    self.last[source as usize] = u32::MAX;
                 }
             }
         }
+    }
+
+    /// The comparison of f32 that only `node` reads, to choose between f32: both are done in one loop.
+    fn compared<'k>(&self, nodes: &'k [OpNode], node: &OpNode) -> Option<&'k OpNode> {
+        if node.op != OpCode::Where || node.dtype != DType::F32 {
+            return None;
+        }
+        let condition = &nodes[node.src[0] as usize];
+        let compares = matches!(condition.op, OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe);
+        let alone = self.readers[node.src[0] as usize] == 1;
+        (compares && alone && nodes[condition.src[0] as usize].dtype == DType::F32).then_some(condition)
     }
 }
 
@@ -118,7 +150,7 @@ pub(crate) struct Block {
 /// One thread's tile memory, kept between calls.
 pub(crate) struct Scratch {
     memory: Vec<u64>,
-    /// The first byte of `memory`.
+    /// The first byte of `memory` on a cache line.
     base: *mut u8,
     values: Vec<Value>,
     /// Transposed operands turned over: `PANEL` segments each.
@@ -152,7 +184,7 @@ pub(crate) struct Program<'a> {
     params: &'a [Scalar],
     walk: Walk,
     slot_bytes: usize,
-    /// The longest tile: unlimited if no slot is ever used.
+    /// The longest tile: that of a slot, longer if none is used.
     tile: usize,
 }
 
@@ -176,15 +208,21 @@ pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
 impl<'a> Program<'a> {
     /// Binds `kernel` to `views`, all of the sizes `shape`.
     pub(crate) fn new(level: Level, kernel: &'a Kernel, plan: &'a Plan, shape: &[usize], views: &'a [View], params: &'a [Scalar]) -> Program<'a> {
-        let walk = Walk::new(shape, views);
+        let loops = kernel.nodes().iter().filter(|node| node.op.arity() > 0).count();
+        let walk = Walk::new(shape, views, loops);
         let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
         let plain = |node: &OpNode| node.dtype == DType::F32 && !matches!(node.op, OpCode::Cast | OpCode::Where);
         let direct = kernel.single().is_some()
             && kernel.nodes().iter().all(plain)
             && plan.homes.last().is_some_and(|home| matches!(home, Home::Out(_)))
             && (0..views.len()).all(|i| walk.is_direct(i));
-        let tile = if direct { usize::MAX } else { TILE };
-        Program { level, kernel, plan, views, params, walk, slot_bytes: if wide { 8 * TILE } else { 4 * TILE }, tile }
+        let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes: if wide { 8 * TILE } else { 4 * TILE }, tile: TILE };
+        if direct {
+            program.tile = usize::MAX;
+        } else if program.reads_through() {
+            program.tile = 16 * TILE;
+        }
+        program
     }
 
     /// True if the program is one input, unchanged and consecutive in memory: its tiles are that memory.
@@ -287,7 +325,7 @@ impl<'a> Program<'a> {
                 let value = scratch.values[output as usize];
                 match self.plan.homes[output as usize] {
                     Home::Out(home) if usize::from(home) == i => {}
-                    Home::Out(_) | Home::Slot(_) => self.emit(value, dtype, outs[i], len),
+                    Home::Out(_) | Home::Slot(_) | Home::Nowhere => self.emit(value, dtype, outs[i], len),
                 }
             }
         }
@@ -323,16 +361,21 @@ impl<'a> Program<'a> {
     }
 
     unsafe fn values(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
-        let words = (self.plan.slots + SPARE) * self.slot_bytes / 8;
+        let words = (self.plan.slots + SPARE) * self.slot_bytes / 8 + LINE;
         if scratch.memory.len() < words {
             scratch.memory.resize(words, 0);
         }
-        scratch.base = scratch.memory.as_mut_ptr().cast();
+        let memory = scratch.memory.as_mut_ptr();
+        scratch.base = memory.wrapping_add(memory.align_offset(8 * LINE)).cast();
         scratch.values.clear();
         for (node, home) in self.kernel.nodes().iter().zip(&self.plan.homes) {
             let to = match *home {
                 Home::Slot(slot) => self.slot(scratch, usize::from(slot)),
                 Home::Out(i) => outs[usize::from(i)],
+                Home::Nowhere => {
+                    scratch.values.push(Value::Splat([0; 8]));
+                    continue;
+                }
             };
             // SAFETY: `to` has room for `len` elements and overlaps no operand, by the plan.
             let value = unsafe {
@@ -420,6 +463,10 @@ impl<'a> Program<'a> {
         let level = self.level;
         let dtype_of = |id: Id| self.kernel.nodes()[id as usize].dtype;
         let value = |i: usize| scratch.values[node.src[i] as usize];
+        let operand = |v: Value| match v {
+            Value::Slice(p) => Operand::Slice(p.cast()),
+            Value::Splat([a, b, c, d, ..]) => Operand::Splat(f32::from_ne_bytes([a, b, c, d])),
+        };
         // SAFETY: sources are slices of at least n elements of the type their node is computed in; `to` overlaps none.
         unsafe {
             let arg = |i: usize| {
@@ -429,6 +476,12 @@ impl<'a> Program<'a> {
             let source = dtype_of(node.src[0]);
             match node.op {
                 OpCode::Cast => cast::cast(source, node.dtype, arg(0), to, n),
+                OpCode::Where if matches!(self.plan.homes[node.src[0] as usize], Home::Nowhere) => {
+                    let condition = &self.kernel.nodes()[node.src[0] as usize];
+                    let [x, y] = [0, 1].map(|i| operand(scratch.values[condition.src[i] as usize]));
+                    let [a, b] = [1, 2].map(|i| operand(value(i)));
+                    float::choose_f32(level, condition.op, [x, y, a, b], to.cast(), n);
+                }
                 OpCode::Where => {
                     let (c, a, b) = (slice::<u8>(arg(0), n), arg(1), arg(2));
                     match node.dtype.compute().size() {
@@ -462,10 +515,6 @@ impl<'a> Program<'a> {
                 op => match source {
                     DType::Bool => int::bool_node(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n)),
                     DType::F16 | DType::BF16 | DType::F32 => {
-                        let operand = |v: Value| match v {
-                            Value::Slice(p) => Operand::Slice(p.cast()),
-                            Value::Splat([a, b, c, d, ..]) => Operand::Splat(f32::from_ne_bytes([a, b, c, d])),
-                        };
                         binary_f32(level, op, operand(value(0)), operand(value(1)), to.cast(), n, stream);
                     }
                     DType::F64 => level.run(Binary64 { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),

@@ -104,10 +104,8 @@ impl Job<'_> {
     /// Elements `start .. start + len` of the program, folded by `f` tile by tile.
     fn tiles<T>(&self, scratch: &mut Scratch, start: usize, end: usize, mut f: impl FnMut(usize, &[T])) {
         let mut at = start;
-        // Elements that are read where they lie need no scratch, so their tiles may be longer than it.
-        let longest = if self.program.reads_through() { 16 * TILE } else { TILE };
         while at < end {
-            let len = self.program.tile_len(at, end).min(longest);
+            let len = self.program.tile_len(at, end);
             // SAFETY: the plan keeps all values in slots; the tile's value has `len` elements of the computed type `T`.
             f(at, unsafe { slice(self.program.look(scratch, at, len), len) });
             at += len;

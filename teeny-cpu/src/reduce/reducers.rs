@@ -4,7 +4,7 @@
 //! own type. NaN wins every comparison, and of equals the first.
 
 use crate::elementwise::int::Int;
-use crate::simd::F32s;
+use crate::simd::{F32s, prefetch_ahead};
 
 /// One reduction of elements `T`.
 pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
@@ -47,6 +47,7 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
         let mut lanes = [Self::START; LANES];
         let (chunks, tail) = xs.as_chunks::<LANES>();
         for chunk in chunks {
+            prefetch_ahead(chunk);
             for (lane, &x) in lanes.iter_mut().zip(chunk) {
                 *lane = Self::add(*lane, x, i);
             }
@@ -90,28 +91,33 @@ pub(crate) struct Any;
 #[derive(Clone, Copy)]
 pub(crate) struct All;
 
-/// The sum of `xs`: 8 vectors of f32 over pieces so short that a lane takes in at most 34 terms, the pieces in f64.
+/// The sum of `xs`: 8 vectors of f32, of which a lane takes in 8 terms before it is added to a lane of totals, which takes in 16; the pieces that these
+/// make are added in f64.
 #[inline(always)]
 fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
     const VECTORS: usize = 8;
+    const TERMS: usize = 8;
     let mut total = 0.0;
-    for piece in xs.chunks(VECTORS * V::LANES * 32) {
+    for piece in xs.chunks(VECTORS * V::LANES * TERMS * 16) {
         let mut sums = [V::splat(0.0); VECTORS];
-        let mut groups = piece.chunks_exact(VECTORS * V::LANES);
-        for group in &mut groups {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: a group is VECTORS vectors.
-                *sum = sum.add(unsafe { V::load(group.as_ptr().add(j * V::LANES)) });
+        for block in piece.chunks(VECTORS * V::LANES * TERMS) {
+            let mut terms = [V::splat(0.0); VECTORS];
+            let mut groups = block.chunks_exact(VECTORS * V::LANES);
+            for group in &mut groups {
+                prefetch_ahead(group);
+                for (j, sum) in terms.iter_mut().enumerate() {
+                    // SAFETY: a group is VECTORS vectors.
+                    *sum = sum.add(unsafe { V::load(group.as_ptr().add(j * V::LANES)) });
+                }
+            }
+            for (j, rest) in groups.remainder().chunks(V::LANES).enumerate() {
+                // SAFETY: reads the rest, at most a vector.
+                terms[j] = terms[j].add(unsafe { V::load_part(rest.as_ptr(), rest.len()) });
+            }
+            for (sum, terms) in sums.iter_mut().zip(terms) {
+                *sum = sum.add(terms);
             }
         }
-        let mut rest = groups.remainder().chunks_exact(V::LANES);
-        for (j, vector) in (&mut rest).enumerate() {
-            // SAFETY: one vector.
-            sums[j] = sums[j].add(unsafe { V::load(vector.as_ptr()) });
-        }
-        let rest = rest.remainder();
-        // SAFETY: reads the rest, which is shorter than a vector.
-        sums[VECTORS - 1] = sums[VECTORS - 1].add(unsafe { V::load_part(rest.as_ptr(), rest.len()) });
         let mut width = VECTORS;
         while width > 1 {
             width /= 2;
