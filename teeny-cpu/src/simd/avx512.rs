@@ -69,6 +69,10 @@ impl F32s for V {
         unsafe { _mm512_stream_ps(p, self.0) }
     }
     #[inline(always)]
+    fn largest(self) -> f32 {
+        op!(_mm512_reduce_max_ps(self.0))
+    }
+    #[inline(always)]
     fn add(self, o: Self) -> Self {
         V(op!(_mm512_add_ps(self.0, o.0)))
     }

@@ -197,6 +197,20 @@ pub(crate) trait F32s: Copy {
         lanes[0]
     }
 
+    /// The largest of all lanes, none of which is NaN.
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        let mut lanes = [f32::NEG_INFINITY; 16];
+        // SAFETY: room for the widest vector.
+        unsafe { self.store(lanes.as_mut_ptr()) };
+        for width in [8, 4, 2, 1] {
+            for i in 0..width {
+                lanes[i] = if lanes[i + width] > lanes[i] { lanes[i + width] } else { lanes[i] };
+            }
+        }
+        lanes[0]
+    }
+
     /// `|self|`
     #[inline(always)]
     fn abs(self) -> Self {

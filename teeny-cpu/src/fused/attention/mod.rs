@@ -14,10 +14,12 @@
 mod operands;
 mod tile;
 
+use crate::elementwise::cast::slice_mut;
 use crate::storage::{CpuStorage, Shared};
 use crate::threads::for_each_chunk;
 use crate::{Cpu, copy};
 use operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -28,6 +30,8 @@ use tile::{PAD, Product, Real, Retrace, Soften};
 const QUERIES: usize = 48;
 /// Queries up to which transposing the keys costs more than the scores are worth; the definition's memory is then a few rows of S.
 const FEW: usize = 4;
+/// Words of a cache line.
+const LINE: usize = 8;
 /// Heads from which a backward task is a whole head.
 const MANY: usize = 16;
 
@@ -76,48 +80,73 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
     for_each_chunk(heads * per_head, |task| {
         let (head, start) = (task / per_head, task % per_head * QUERIES);
         let rows = start..(start + QUERIES).min(queries);
-        let (mut s, mut acc) = (vec![T::ZERO; QUERIES * KEYS], vec![T::ZERO; QUERIES * width]);
-        let (mut max, mut sum) = (vec![T::LOWEST; rows.len()], vec![T::ZERO; QUERIES * PAD]);
-        let seen = visible.keys(&rows);
-        for tile in seen.start / KEYS..seen.end.div_ceil(KEYS) {
-            let first = tile * KEYS;
-            let count = seen.end.min(first + KEYS) - first;
-            let n = padded(count);
-            let scores = Product {
-                mnk: [rows.len(), n, hs],
-                a: q.head::<T>(head).at(start, 0),
-                b: keys.tile(head, tile),
-                b_row: KEYS,
-                c: s.as_mut_ptr(),
-                c_row: KEYS,
-                add: false,
-            };
-            let (b, b_row) = values.at(head, first);
-            // SAFETY: tiles of this task alone; operands inside their heads, keys padded to whole tiles and values to whole vectors.
-            unsafe {
-                T::product(cpu.level, scores);
-                visible.apply(s.as_mut_ptr(), head, &rows, first, n);
-                let rows_of = Soften { s: s.as_mut_ptr(), row: KEYS, n, max: &mut max, sum: sum.as_mut_ptr(), acc: acc.as_mut_ptr(), width };
-                T::soften(cpu.level, rows_of);
-                let a = crate::gemm::Matrix { ptr: s.as_ptr(), rows: KEYS as isize, cols: 1 };
-                let mnk = [rows.len(), width, count];
-                T::product(cpu.level, Product { mnk, a, b, b_row, c: acc.as_mut_ptr(), c_row: width, add: true });
-            }
-        }
-        for (r, i) in rows.clone().enumerate() {
-            let total = sum[r * PAD..(r + 1) * PAD].iter().fold(T::ZERO, |a, &b| a + b);
-            let nothing = max[r] == T::LOWEST && total == T::ZERO;
-            // SAFETY: every row of the results belongs to one task.
-            unsafe {
-                *lse_to.get().add(head * queries + i) = if nothing { T::NOTHING } else { max[r] + total.log() };
-                let to = std::slice::from_raw_parts_mut(y_to.get().add((head * queries + i) * hv), hv);
-                for (to, &from) in to.iter_mut().zip(&acc[r * width..]) {
-                    *to = if nothing { T::ZERO } else { from / total };
+        with_scratch([QUERIES * KEYS, QUERIES * width, QUERIES * PAD, QUERIES], |[s, acc, sum, max]: [&mut [T]; 4]| {
+            let max = &mut max[..rows.len()];
+            max.fill(T::LOWEST);
+            acc.fill(T::ZERO);
+            sum.fill(T::ZERO);
+            let seen = visible.keys(&rows);
+            for tile in seen.start / KEYS..seen.end.div_ceil(KEYS) {
+                let first = tile * KEYS;
+                let count = seen.end.min(first + KEYS) - first;
+                let n = padded(count);
+                let scores = Product {
+                    mnk: [rows.len(), n, hs],
+                    a: q.head::<T>(head).at(start, 0),
+                    b: keys.tile(head, tile),
+                    b_row: KEYS,
+                    c: s.as_mut_ptr(),
+                    c_row: KEYS,
+                    add: false,
+                };
+                let (b, b_row) = values.at(head, first);
+                // SAFETY: tiles of this task alone; operands inside their heads, keys padded to whole tiles and values to whole vectors.
+                unsafe {
+                    T::product(cpu.level, scores);
+                    visible.apply(s.as_mut_ptr(), head, &rows, first, n);
+                    let rows_of = Soften { s: s.as_mut_ptr(), row: KEYS, n, max, sum: sum.as_mut_ptr(), acc: acc.as_mut_ptr(), width };
+                    T::soften(cpu.level, rows_of);
+                    let a = crate::gemm::Matrix { ptr: s.as_ptr(), rows: KEYS as isize, cols: 1 };
+                    let mnk = [rows.len(), width, count];
+                    T::product(cpu.level, Product { mnk, a, b, b_row, c: acc.as_mut_ptr(), c_row: width, add: true });
                 }
             }
-        }
+            for (r, i) in rows.clone().enumerate() {
+                let total = sum[r * PAD..(r + 1) * PAD].iter().fold(T::ZERO, |a, &b| a + b);
+                let nothing = max[r] == T::LOWEST && total == T::ZERO;
+                // SAFETY: every row of the results belongs to one task.
+                unsafe {
+                    *lse_to.get().add(head * queries + i) = if nothing { T::NOTHING } else { max[r] + total.log() };
+                    let to = std::slice::from_raw_parts_mut(y_to.get().add((head * queries + i) * hv), hv);
+                    for (to, &from) in to.iter_mut().zip(&acc[r * width..]) {
+                        *to = if nothing { T::ZERO } else { from / total };
+                    }
+                }
+            }
+        });
     });
     Ok((Arc::new(copy::stored(cpu, y, heads * queries * hv, inputs.q.dtype())?), Arc::new(lse)))
+}
+
+thread_local! {
+    /// Memory for tiles, kept between tasks and calls.
+    static SCRATCH: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Calls `f` with room for so many elements each, whatever they hold.
+fn with_scratch<T: Real, const N: usize>(sizes: [usize; N], f: impl FnOnce([&mut [T]; N])) {
+    SCRATCH.with_borrow_mut(|memory| {
+        let words = (sizes.iter().sum::<usize>() * size_of::<T>()).div_ceil(8);
+        memory.resize(memory.len().max(words + LINE), 0);
+        let first = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(8 * LINE));
+        // SAFETY: so many bytes on a cache line, and any bits are an element: T is f32 or f64.
+        let mut rest = unsafe { slice_mut::<T>(first.cast::<u8>(), sizes.iter().sum()) };
+        f(sizes.map(|size| {
+            let (part, after) = std::mem::take(&mut rest).split_at_mut(size);
+            rest = after;
+            part
+        }));
+    });
 }
 
 /// A gradient as it is summed: (head, row, whole vectors).
@@ -221,33 +250,36 @@ impl<T: Real> Backward<'_, T> {
     fn run(&self, heads: usize, needs: [bool; 3]) {
         let [queries, keys, ..] = self.sizes;
         let (down, across) = (queries.div_ceil(QUERIES), keys.div_ceil(KEYS));
-        let scratch = || (vec![T::ZERO; QUERIES * KEYS], vec![T::ZERO; QUERIES * KEYS]);
+        const TILES: [usize; 2] = [QUERIES * KEYS; 2];
         if heads >= MANY {
             for_each_chunk(heads, |head| {
-                let (mut s, mut ds) = scratch();
-                for tile in 0..across {
-                    // SAFETY: all sums of a head belong to its task.
-                    tiles(queries, QUERIES).for_each(|rows| unsafe { self.tile(head, rows, tile, needs, &mut s, &mut ds) });
-                }
+                with_scratch(TILES, |[s, ds]| {
+                    for tile in 0..across {
+                        // SAFETY: all sums of a head belong to its task.
+                        tiles(queries, QUERIES).for_each(|rows| unsafe { self.tile(head, rows, tile, needs, s, ds) });
+                    }
+                });
             });
             return;
         }
         let [need_q, need_k, need_v] = needs;
         if need_k || need_v {
             for_each_chunk(heads * across, |task| {
-                let (mut s, mut ds) = scratch();
                 let wanted = [false, need_k, need_v];
-                // SAFETY: the keys of a tile belong to its task.
-                tiles(queries, QUERIES).for_each(|rows| unsafe { self.tile(task / across, rows, task % across, wanted, &mut s, &mut ds) });
+                with_scratch(TILES, |[s, ds]| {
+                    // SAFETY: the keys of a tile belong to its task.
+                    tiles(queries, QUERIES).for_each(|rows| unsafe { self.tile(task / across, rows, task % across, wanted, s, ds) });
+                });
             });
         }
         if need_q {
             for_each_chunk(heads * down, |task| {
-                let (mut s, mut ds) = scratch();
                 let start = task % down * QUERIES;
                 let rows = start..(start + QUERIES).min(queries);
-                // SAFETY: the queries of a tile belong to its task.
-                (0..across).for_each(|tile| unsafe { self.tile(task / down, rows.clone(), tile, [true, false, false], &mut s, &mut ds) });
+                with_scratch(TILES, |[s, ds]| {
+                    // SAFETY: the queries of a tile belong to its task.
+                    (0..across).for_each(|tile| unsafe { self.tile(task / down, rows.clone(), tile, [true, false, false], s, ds) });
+                });
             });
         }
     }
@@ -262,14 +294,8 @@ fn inner<T: Real>(cpu: &Cpu, g: &Operand, y: &Operand, dtype: DType) -> Result<C
     for_each_chunk((heads * queries).div_ceil(per_chunk), |chunk| {
         for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(heads * queries) {
             let (g, y) = (g.head::<T>(row / queries).at(row % queries, 0), y.head::<T>(row / queries).at(row % queries, 0));
-            let mut sum = T::ZERO;
             // SAFETY: both have this row; each result is written once.
-            unsafe {
-                for c in 0..hv {
-                    sum += *g.at(0, c).ptr * *y.at(0, c).ptr;
-                }
-                *to.get().add(row) = sum;
-            }
+            unsafe { *to.get().add(row) = T::inner(cpu.level, g, y, hv) };
         }
     });
     Ok(out)

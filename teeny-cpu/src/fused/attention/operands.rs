@@ -78,13 +78,10 @@ impl Transposed {
             let (from, start) = (x.head::<T>(task / tiles), task % tiles * KEYS);
             // SAFETY: each task writes its own tile, and reads rows and columns that the view has.
             unsafe {
-                let to = to.get().add(task * columns * KEYS);
+                let (to, count) = (to.get().add(task * columns * KEYS), (rows - start).min(KEYS));
+                T::turned(cpu.level, from.at(start, 0), [count, columns], scale, to, KEYS);
                 for c in 0..columns {
-                    let line = std::slice::from_raw_parts_mut(to.add(c * KEYS), KEYS);
-                    line.fill(T::ZERO);
-                    for (r, to) in line.iter_mut().enumerate().take(rows - start) {
-                        *to = *from.at(start + r, c).ptr * scale;
-                    }
+                    std::slice::from_raw_parts_mut(to.add(c * KEYS + count), KEYS - count).fill(T::ZERO);
                 }
             }
         });

@@ -3,10 +3,13 @@
 //! f32 runs on vectors and the `microkernel`; f64 runs on plain loops and the `gemm` crate. Tiles are padded to whole vectors of the widest level, so no
 //! product has a tail in its columns.
 
-use crate::gemm::{self, Float, Matrix};
-use crate::microkernel;
-use crate::simd::{F32s, Level, Work};
-use crate::vecmath;
+use super::QUERIES;
+use crate::elementwise::float::binary_f32;
+use crate::gemm::{self, Float, Matrix, dot};
+use crate::simd::{F32s, Level, Work, loops};
+use crate::transpose::turn;
+use crate::{microkernel, vecmath};
+use teeny_core::kernel::OpCode;
 
 /// What all widths of tiles are multiples of: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;
@@ -62,6 +65,16 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Add<Output = Self> + std::
     fn from_f64(x: f64) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
+    /// `scale` times the transpose of `from` (rows, columns) to rows of `step` elements.
+    ///
+    /// # Safety
+    /// `from` is readable, `to` writable for `columns` rows, and they do not overlap.
+    unsafe fn turned(level: Level, from: Matrix<Self>, sizes: [usize; 2], scale: Self, to: *mut Self, step: usize);
+    /// `Σ a b` of rows.
+    ///
+    /// # Safety
+    /// `a` and `b` are readable for n columns.
+    unsafe fn inner(level: Level, a: Matrix<Self>, b: Matrix<Self>, n: usize) -> Self;
     /// # Safety
     /// `a` and `b` are readable and `c` writable over the sizes; `c` overlaps neither.
     unsafe fn product(level: Level, p: Product<Self>);
@@ -82,6 +95,25 @@ impl Real for f32 {
     fn log(self) -> f32 {
         f64::from(self).ln() as f32
     }
+    unsafe fn turned(level: Level, from: Matrix<f32>, [rows, columns]: [usize; 2], scale: f32, to: *mut f32, step: usize) {
+        // SAFETY: by contract.
+        unsafe {
+            if from.cols != 1 {
+                return turned_singly(from, [rows, columns], scale, to, step);
+            }
+            turn(level, from.ptr, from.rows, to, step as isize, (columns, rows), false);
+            if scale != 1.0 {
+                for c in 0..columns {
+                    let line = to.add(c * step);
+                    binary_f32(level, OpCode::Mul, loops::Operand::Slice(line), loops::Operand::Splat(scale), line, rows, false);
+                }
+            }
+        }
+    }
+    unsafe fn inner(level: Level, a: Matrix<f32>, b: Matrix<f32>, n: usize) -> f32 {
+        // SAFETY: by contract.
+        unsafe { if a.cols == 1 && b.cols == 1 { level.run(Inner { a: a.ptr, b: b.ptr, n }) } else { inner_singly(a, b, n) } }
+    }
     unsafe fn product(level: Level, p: Product<f32>) {
         let Product { mnk, a, b, b_row, c, c_row, add } = p;
         // SAFETY: by contract.
@@ -95,12 +127,45 @@ impl Real for f32 {
     }
 }
 
+/// [`Real::turned`], element by element.
+unsafe fn turned_singly<T: Real>(from: Matrix<T>, [rows, columns]: [usize; 2], scale: T, to: *mut T, step: usize) {
+    for c in 0..columns {
+        for r in 0..rows {
+            // SAFETY: by contract of `turned`.
+            unsafe { *to.add(c * step + r) = *from.at(r, c).ptr * scale };
+        }
+    }
+}
+
+/// [`Real::inner`], element by element.
+unsafe fn inner_singly<T: Real>(a: Matrix<T>, b: Matrix<T>, n: usize) -> T {
+    // SAFETY: by contract of `inner`.
+    (0..n).fold(T::ZERO, |sum, c| sum + unsafe { *a.at(0, c).ptr * *b.at(0, c).ptr })
+}
+
+struct Inner {
+    a: *const f32,
+    b: *const f32,
+    n: usize,
+}
+
+impl Work for Inner {
+    type Out = f32;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> f32 {
+        // SAFETY: `inner` promises n elements of each.
+        unsafe { dot::<V>(self.a, self.b, self.n) }
+    }
+}
+
 impl Work for Soften<'_, f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        // The maxima first, so that what the old ones have to be rescaled by takes one exponential for a vector of rows.
+        let (mut shifts, mut alphas) = ([0.0f32; QUERIES], [0.0f32; QUERIES]);
         for (r, max) in self.max.iter_mut().enumerate() {
-            // SAFETY: n and `width` are multiples of the lanes, and inside the row.
+            // SAFETY: n is a multiple of the lanes, and inside the row.
             unsafe {
                 let row = self.s.add(r * self.row);
                 let mut best = V::splat(*max);
@@ -108,29 +173,43 @@ impl Work for Soften<'_, f32> {
                     // The second operand wins over a NaN: NaN goes past the maximum and into the sum.
                     best = V::load(row.add(c)).max(best);
                 }
-                let mut lanes = [f32::MIN; 16];
-                best.store(lanes.as_mut_ptr());
-                for half in [8, 4, 2, 1] {
-                    for i in 0..half {
-                        lanes[i] = if lanes[i + half] > lanes[i] { lanes[i + half] } else { lanes[i] };
-                    }
-                }
+                let best = best.largest();
                 // A row that has seen nothing is shifted by 0: its scores stay the lowest there are, and their exponentials 0.
-                let shift = if lanes[0] == f32::MIN { 0.0 } else { lanes[0] };
-                let mut alpha = [0.0f32; 16];
-                vecmath::exp(V::splat(*max - shift)).store(alpha.as_mut_ptr());
-                *max = lanes[0];
-                let (shift, alpha) = (V::splat(shift), V::splat(alpha[0]));
-                let mut sum = V::load(self.sum.add(r * PAD)).mul(alpha);
-                for c in (0..self.n).step_by(V::LANES) {
+                shifts[r] = if best == f32::MIN { 0.0 } else { best };
+                alphas[r] = *max - shifts[r];
+                *max = best;
+            }
+        }
+        for alphas in alphas.chunks_exact_mut(V::LANES) {
+            // SAFETY: a whole vector: QUERIES is a multiple of the lanes.
+            unsafe { vecmath::exp(V::load(alphas.as_ptr())).store(alphas.as_mut_ptr()) };
+        }
+        for r in 0..self.max.len() {
+            // SAFETY: n and `width` are multiples of the lanes, and inside the row.
+            unsafe {
+                let row = self.s.add(r * self.row);
+                let (shift, alpha) = (V::splat(shifts[r]), V::splat(alphas[r]));
+                let mut sums = [V::load(self.sum.add(r * PAD)).mul(alpha), V::splat(0.0)];
+                let mut c = 0;
+                while c + 2 * V::LANES <= self.n {
+                    let p = vecmath::exp(V::load(row.add(c)).sub(shift));
+                    let q = vecmath::exp(V::load(row.add(c + V::LANES)).sub(shift));
+                    p.store(row.add(c));
+                    q.store(row.add(c + V::LANES));
+                    sums = [sums[0].add(p), sums[1].add(q)];
+                    c += 2 * V::LANES;
+                }
+                if c < self.n {
                     let p = vecmath::exp(V::load(row.add(c)).sub(shift));
                     p.store(row.add(c));
-                    sum = sum.add(p);
+                    sums[0] = sums[0].add(p);
                 }
-                sum.store(self.sum.add(r * PAD));
-                let acc = self.acc.add(r * self.width);
-                for c in (0..self.width).step_by(V::LANES) {
-                    V::load(acc.add(c)).mul(alpha).store(acc.add(c));
+                sums[0].add(sums[1]).store(self.sum.add(r * PAD));
+                if alphas[r] != 1.0 {
+                    let acc = self.acc.add(r * self.width);
+                    for c in (0..self.width).step_by(V::LANES) {
+                        V::load(acc.add(c)).mul(alpha).store(acc.add(c));
+                    }
                 }
             }
         }
@@ -168,6 +247,14 @@ impl Real for f64 {
     }
     fn log(self) -> f64 {
         self.ln()
+    }
+    unsafe fn turned(_: Level, from: Matrix<f64>, sizes: [usize; 2], scale: f64, to: *mut f64, step: usize) {
+        // SAFETY: by contract.
+        unsafe { turned_singly(from, sizes, scale, to, step) };
+    }
+    unsafe fn inner(_: Level, a: Matrix<f64>, b: Matrix<f64>, n: usize) -> f64 {
+        // SAFETY: by contract.
+        unsafe { inner_singly(a, b, n) }
     }
     unsafe fn product(_: Level, p: Product<f64>) {
         let c = Matrix { ptr: p.c.cast_const(), rows: p.c_row as isize, cols: 1 };
