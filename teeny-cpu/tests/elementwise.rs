@@ -222,3 +222,35 @@ fn streamed_outputs_are_complete() {
     let y = x.slice(0, 1..).unwrap().add(x.slice(0, ..-1).unwrap()).unwrap().to_vec::<f32>().unwrap();
     assert!(y.iter().enumerate().all(|(i, &v)| v == (2 * i + 1) as f32));
 }
+
+#[test]
+fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
+    for device in devices() {
+        let special = Tensor::from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, 3e38, -90.0, 90.0], 9, &device).unwrap();
+        let x = Tensor::cat(&[&special, &Tensor::randn(3000, DType::F32, &device).unwrap().mul(3.0).unwrap()], 0).unwrap();
+        let half = |x: &Tensor| x.mul(0.5).unwrap();
+        let sigmoid = |x: &Tensor| x.neg().unwrap().exp().unwrap().add(1.0).unwrap();
+        let cube = |x: &Tensor| x.mul(x).unwrap().mul(x).unwrap();
+        let root = std::f64::consts::FRAC_2_SQRT_PI * std::f64::consts::FRAC_1_SQRT_2;
+        let inner = |x: &Tensor| x.add(cube(x).mul(0.044715).unwrap()).unwrap().mul(root).unwrap();
+        let erf = |x: &Tensor| x.mul(std::f64::consts::FRAC_1_SQRT_2).unwrap().erf().unwrap();
+        let pairs = [
+            ("gelu", x.gelu().unwrap(), half(&x).mul(erf(&x).add(1.0).unwrap()).unwrap()),
+            ("gelu_tanh", x.gelu_tanh().unwrap(), half(&x).mul(inner(&x).tanh().unwrap().add(1.0).unwrap()).unwrap()),
+            ("sigmoid", x.sigmoid().unwrap(), sigmoid(&x).recip().unwrap()),
+            ("silu", x.silu().unwrap(), x.div(sigmoid(&x)).unwrap()),
+            ("inside", teeny_core::map([&x], |[x]| ((x + 0.5).gelu_tanh() * 1.5).sigmoid()).unwrap(), {
+                let y = x.add(0.5).unwrap();
+                let y = half(&y).mul(inner(&y).tanh().unwrap().add(1.0).unwrap()).unwrap().mul(1.5).unwrap();
+                sigmoid(&y).recip().unwrap()
+            }),
+            ("a choice", teeny_core::map([&x], |[x]| x.le(0.5).select(x * 2.0, x.silu())).unwrap(), {
+                x.le(0.5).unwrap().select(x.mul(2.0).unwrap(), x.div(sigmoid(&x)).unwrap()).unwrap()
+            }),
+        ];
+        for (what, whole, parts) in pairs {
+            let bits = |x: &Tensor| x.to_vec::<f32>().unwrap().iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect::<Vec<_>>();
+            assert_eq!(bits(&whole), bits(&parts), "{what} on {device:?}");
+        }
+    }
+}

@@ -4,6 +4,7 @@ use super::int::{each, pairs, unexpected};
 use crate::simd::loops::{Binary, Operand, Unary, map1, map2};
 use crate::simd::{F32s, Level, Work};
 use crate::vecmath;
+use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use teeny_core::kernel::OpCode;
 use teeny_core::kernel::eval::{erf, floor_div, remainder};
 
@@ -35,6 +36,32 @@ unary! {
         let minus = V::splat(-0.0);
         V::select(x.lt(V::splat(0.0)), x.xor_sign(minus).floor().xor_sign(minus), x.floor())
     };
+}
+
+macro_rules! idioms {
+    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        pub(super) struct $name;
+        impl Unary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>($x: V) -> V { $body }
+        }
+    )*};
+}
+
+// Word for word the operations of core's definitions.
+idioms! {
+    /// `x / 2 (erf(x / √2) + 1)`
+    Gelu |x| x.mul(V::splat(0.5)).mul(vecmath::erf(x.mul(V::splat(FRAC_1_SQRT_2 as f32))).add(V::splat(1.0)));
+    /// `x / 2 (tanh(√(2/π) (x + 0.044715 x³)) + 1)`
+    GeluTanh |x| {
+        let inner = x.add(x.mul(x).mul(x).mul(V::splat(0.044715))).mul(V::splat((FRAC_2_SQRT_PI * FRAC_1_SQRT_2) as f32));
+        x.mul(V::splat(0.5)).mul(vecmath::tanh(inner).add(V::splat(1.0)))
+    };
+    /// `1 / (exp(-x) + 1)`
+    Sigmoid |x| V::splat(1.0).div(vecmath::exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
+    /// `x / (exp(-x) + 1)`
+    Silu |x| x.div(vecmath::exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
 }
 
 macro_rules! binary {

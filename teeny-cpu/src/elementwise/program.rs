@@ -8,6 +8,7 @@
 
 use super::cast::{self, slice, slice_mut, with_compute};
 use super::float::{self, Binary64, Unary64, binary_f32, unary_f32};
+use super::idioms::{self, Found};
 use super::int::{self, Compare, IntBinary, IntUnary, Select};
 use crate::simd::Level;
 use crate::simd::loops::Operand;
@@ -18,8 +19,8 @@ use std::cell::{Cell, RefCell};
 use teeny_core::kernel::{Id, Kernel, MAX_OUTPUTS, OpCode, OpNode};
 use teeny_core::{DType, Scalar};
 
-/// Elements per tile: with a few slots of 4 KiB the working set stays in L1; 512 to 4096 measure alike.
-pub(crate) const TILE: usize = 1024;
+/// Elements per tile: two or three slots of 16 KiB stay in L1 or come quickly from L2, and starting a loop (some 50 ns) is a fifth of what it takes.
+pub(crate) const TILE: usize = 4096;
 /// A transposed operand is turned over by panels of this many rows and columns, 128 KiB of f32: lines of four neighbouring cache lines
 /// are read together, and what is turned stays in L2.
 pub(crate) const PANEL: usize = 64;
@@ -38,7 +39,7 @@ pub(crate) enum Home {
     Slot(u16),
     /// The output's own memory.
     Out(u8),
-    /// None: a comparison that is made where its only reader chooses by it.
+    /// None: a comparison that is made where its only reader chooses by it, or a part of an idiom.
     Nowhere,
 }
 
@@ -51,6 +52,9 @@ pub(crate) struct Plan {
     free: Vec<u16>,
     /// How many nodes and outputs read each node.
     readers: Vec<u16>,
+    idioms: Vec<Found>,
+    /// Nodes without a value of their own.
+    inside: Vec<bool>,
 }
 
 thread_local! {
@@ -75,20 +79,25 @@ impl Plan {
         self.last.clear();
         self.last.resize(nodes.len(), 0);
         self.slots = 0;
-        self.readers.clear();
-        self.readers.resize(nodes.len(), 0);
+        idioms::count_readers(kernel, &mut self.readers);
         for (id, node) in nodes.iter().enumerate() {
             for &source in node.sources() {
                 self.last[source as usize] = id as u32;
-                self.readers[source as usize] += 1;
             }
         }
         for &output in kernel.outputs() {
             self.last[output as usize] = u32::MAX;
-            self.readers[output as usize] += 1;
+        }
+        self.inside.clear();
+        self.inside.resize(nodes.len(), false);
+        self.idioms.clear();
+        idioms::find(nodes, &self.readers, &mut self.idioms, &mut self.inside);
+        for &Found { root, of, .. } in &self.idioms {
+            self.last[of as usize] = self.last[of as usize].max(u32::from(root));
         }
         for (id, node) in nodes.iter().enumerate() {
             if let Some(comparison) = self.compared(nodes, node) {
+                self.inside[node.src[0] as usize] = true;
                 for &source in comparison.sources() {
                     self.last[source as usize] = self.last[source as usize].max(id as u32);
                 }
@@ -96,10 +105,8 @@ impl Plan {
         }
         for (id, node) in nodes.iter().enumerate() {
             let out = kernel.outputs().iter().position(|&o| o as usize == id);
-            let absorbed =
-                self.readers[id] == 1 && nodes[id + 1..].iter().any(|reader| self.compared(nodes, reader).is_some_and(|c| std::ptr::eq(c, node)));
             let home = match out {
-                _ if absorbed => Home::Nowhere,
+                _ if self.inside[id] => Home::Nowhere,
                 Some(i) if to_memory && node.op.arity() > 0 && !node.dtype.is_half() => Home::Out(i as u8),
                 Some(_) | None => Home::Slot(self.free.pop().unwrap_or_else(|| {
                     self.slots += 1;
@@ -109,13 +116,19 @@ impl Plan {
             self.homes.push(home);
             // Only after the node has its own home: no loop ever writes over its operands.
             let compared = self.compared(nodes, node).map_or(&[][..], |comparison| comparison.sources());
-            for &source in node.sources().iter().chain(compared) {
+            let of = self.idiom(id).map(|found| found.of);
+            for &source in node.sources().iter().chain(compared).chain(&of) {
                 if let (true, Home::Slot(slot)) = (self.last[source as usize] == id as u32, self.homes[source as usize]) {
                     self.free.push(slot);
                     self.last[source as usize] = u32::MAX;
                 }
             }
         }
+    }
+
+    /// The idiom whose value node `id` is.
+    fn idiom(&self, id: usize) -> Option<Found> {
+        self.idioms.iter().copied().find(|found| found.root as usize == id)
     }
 
     /// The comparison of f32 that only `node` reads, to choose between f32: both are done in one loop.
@@ -217,12 +230,22 @@ impl<'a> Program<'a> {
             && plan.homes.last().is_some_and(|home| matches!(home, Home::Out(_)))
             && (0..views.len()).all(|i| walk.is_direct(i));
         let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes: if wide { 8 * TILE } else { 4 * TILE }, tile: TILE };
-        if direct {
+        if direct || program.is_one_idiom() {
             program.tile = usize::MAX;
         } else if program.reads_through() {
             program.tile = 16 * TILE;
         }
         program
+    }
+
+    /// True if the program is one idiom of one input that is consecutive in memory.
+    fn is_one_idiom(&self) -> bool {
+        let nodes = self.kernel.nodes();
+        let whole = |found: &Found| {
+            let out = matches!(self.plan.homes[found.root as usize], Home::Out(_));
+            out && self.kernel.outputs().len() == 1 && matches!(nodes[found.of as usize].op, OpCode::Input(_))
+        };
+        self.views.len() == 1 && self.walk.is_consecutive(0) && self.plan.idioms.len() == 1 && self.plan.idioms.iter().all(whole)
     }
 
     /// True if the program is one input, unchanged and consecutive in memory: its tiles are that memory.
@@ -368,7 +391,7 @@ impl<'a> Program<'a> {
         let memory = scratch.memory.as_mut_ptr();
         scratch.base = memory.wrapping_add(memory.align_offset(8 * LINE)).cast();
         scratch.values.clear();
-        for (node, home) in self.kernel.nodes().iter().zip(&self.plan.homes) {
+        for (id, (node, home)) in self.kernel.nodes().iter().zip(&self.plan.homes).enumerate() {
             let to = match *home {
                 Home::Slot(slot) => self.slot(scratch, usize::from(slot)),
                 Home::Out(i) => outs[usize::from(i)],
@@ -384,7 +407,15 @@ impl<'a> Program<'a> {
                     OpCode::Param(i) => Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype)),
                     OpCode::Const(value) => Value::Splat(scalar_bytes(value, node.dtype)),
                     _ => {
-                        self.node(scratch, node, to, len, stream && matches!(home, Home::Out(_)));
+                        let stream = stream && matches!(home, Home::Out(_));
+                        match self.plan.idiom(id) {
+                            Some(Found { idiom, of, .. }) => {
+                                let spare = self.slot(scratch, self.plan.slots);
+                                let x = self.as_slice(scratch.values[of as usize], DType::F32, spare, len);
+                                idiom.run(self.level, x.cast(), to.cast(), len, stream);
+                            }
+                            None => self.node(scratch, node, to, len, stream),
+                        }
                         Value::Slice(to)
                     }
                 }
