@@ -11,7 +11,7 @@ use teeny_core::kernel::eval::{erf, floor_div, remainder};
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
         $(#[$doc])*
-        struct $name;
+        pub(super) struct $name;
         impl Unary for $name {
             #[inline(always)]
             fn eval<V: F32s>($x: V) -> V { $body }
@@ -38,19 +38,8 @@ unary! {
     };
 }
 
-macro_rules! idioms {
-    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
-        $(#[$doc])*
-        pub(super) struct $name;
-        impl Unary for $name {
-            #[inline(always)]
-            fn eval<V: F32s>($x: V) -> V { $body }
-        }
-    )*};
-}
-
 // Word for word the operations of core's definitions.
-idioms! {
+unary! {
     /// `x / 2 (erf(x / √2) + 1)`
     Gelu |x| x.mul(V::splat(0.5)).mul(vecmath::erf(x.mul(V::splat(FRAC_1_SQRT_2 as f32))).add(V::splat(1.0)));
     /// `x / 2 (tanh(√(2/π) (x + 0.044715 x³)) + 1)`
