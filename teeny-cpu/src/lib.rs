@@ -27,6 +27,7 @@ mod pool2d;
 mod random;
 mod reduce;
 mod scan;
+mod scratch;
 mod simd;
 mod sort;
 mod storage;

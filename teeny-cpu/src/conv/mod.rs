@@ -12,11 +12,11 @@ mod winograd;
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::gemm::{Float, Matrix, fastest};
+use crate::scratch::with_scratch;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::window::{Geometry, Strip};
 use crate::{Cpu, copy};
-use std::cell::RefCell;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Shape, Tensor, Window};
@@ -142,23 +142,6 @@ fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
     Ok((Packed::of(cpu, &View::of(a)?)?, Packed::of(cpu, &View::of(b)?)?))
 }
 
-thread_local! {
-    /// Memory for columns, kept between tiles and calls.
-    static COLUMN_MEMORY: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Calls `f` with room for `n` elements, whatever they hold.
-fn with_columns<T: Float>(n: usize, f: impl FnOnce(&mut [T])) {
-    COLUMN_MEMORY.with_borrow_mut(|memory| {
-        let words = (n * size_of::<T>()).div_ceil(8);
-        if memory.len() < words {
-            memory.resize(words, 0);
-        }
-        // SAFETY: so many bytes, aligned to 8, and any bits are an element: T is f32 or f64.
-        f(unsafe { slice_mut::<T>(memory.as_mut_ptr().cast::<u8>(), n) });
-    });
-}
-
 /// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..).
 pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let conv = Conv::new(x.shape(), weight.shape(), window);
@@ -183,7 +166,7 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
             let (i, first) = (task / tiles, task % tiles * width);
             let end = (first + width).min(places);
             let w = &ws[i % conv.groups * outputs * rows..][..outputs * rows];
-            with_columns(rows * (end - first), |columns: &mut [T]| {
+            with_scratch([rows * (end - first)], |[columns]: [&mut [T]; 1]| {
                 conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
                 // SAFETY: the tile's places of this image's planes, which no other task touches.
                 unsafe {
@@ -221,7 +204,7 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
             let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * image), image) };
             let w = matrix(&ws[i % conv.groups * outputs * rows..][..outputs * rows], rows);
             let g = &gs[i * outputs * places..][..outputs * places];
-            with_columns(rows * width, |columns: &mut [T]| {
+            with_scratch([rows * width], |[columns]: [&mut [T]; 1]| {
                 for first in (0..places).step_by(width) {
                     let end = (first + width).min(places);
                     let columns = &mut columns[..rows * (end - first)];
@@ -265,7 +248,7 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
             let (block, group) = (task / groups, task % groups);
             // SAFETY: the sums of this block and group alone.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.get().add(block * n + group * outputs * rows), outputs * rows) };
-            with_columns(rows * width, |columns: &mut [T]| {
+            with_scratch([rows * width], |[columns]: [&mut [T]; 1]| {
                 for i in block * per_block..((block + 1) * per_block).min(batch) {
                     let i = i * groups + group;
                     let g = &gs[i * outputs * places..][..outputs * places];

@@ -13,10 +13,10 @@
 //!
 //! Lavin and Gray 2016 (<https://arxiv.org/abs/1509.09308>); Barabasz et al. 2020 for the points (<https://arxiv.org/abs/1803.10986>).
 
-use super::with_columns;
 use crate::Cpu;
 use crate::gemm::Matrix;
 use crate::microkernel::Product;
+use crate::scratch::with_scratch;
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::storage::{CpuStorage, Shared};
 use crate::threads::for_each_chunk;
@@ -144,12 +144,7 @@ impl Winograd {
         let ([along, _], bands) = (self.tiles(), self.bands());
         let (inputs, outputs) = (padded(self.inputs), padded(self.outputs));
         let sizes = [IN * (OUT * along + 2) * inputs, bands * along * POINTS * inputs, bands * along * POINTS * outputs, OUT * OUT * along * outputs];
-        with_columns(sizes.iter().sum(), |all: &mut [f32]| {
-            let (band, rest) = all.split_at_mut(sizes[0]);
-            let (points, rest) = rest.split_at_mut(sizes[1]);
-            let (results, places) = rest.split_at_mut(sizes[2]);
-            f(Room { band, points, results, places });
-        });
+        with_scratch(sizes, |[band, points, results, places]| f(Room { band, points, results, places }));
     }
 
     /// The windows at all points, for each group: (36, from, to), rows of `to` padded. `taps` lays out a group's windows as (from, 9, padded to).
@@ -272,7 +267,7 @@ impl Winograd {
                     total.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
                 }
                 let taps = self.inputs * TAPS;
-                with_columns(taps * outputs, |laid: &mut [f32]| {
+                with_scratch([taps * outputs], |[laid]: [&mut [f32]; 1]| {
                     let points = Tiles { first: total.as_ptr(), next: outputs, row: IN * self.inputs * outputs, column: self.inputs * outputs };
                     let windows = Tiles { first: laid.as_mut_ptr(), next: TAPS * outputs, row: 3 * outputs, column: outputs };
                     Transform::<Collect, _, _>::run(self.level, self.inputs, outputs, points, windows);

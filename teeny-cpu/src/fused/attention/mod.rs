@@ -14,12 +14,11 @@
 mod operands;
 mod tile;
 
-use crate::elementwise::cast::slice_mut;
+use crate::scratch::with_scratch;
 use crate::storage::{CpuStorage, Shared};
 use crate::threads::for_each_chunk;
 use crate::{Cpu, copy};
 use operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
-use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -30,8 +29,6 @@ use tile::{PAD, Product, Real, Retrace, Soften};
 const QUERIES: usize = 48;
 /// Queries up to which transposing the keys costs more than the scores are worth; the definition's memory is then a few rows of S.
 const FEW: usize = 4;
-/// Words of a cache line.
-const LINE: usize = 8;
 /// Heads from which a backward task is a whole head.
 const MANY: usize = 16;
 
@@ -126,27 +123,6 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
         });
     });
     Ok((Arc::new(copy::stored(cpu, y, heads * queries * hv, inputs.q.dtype())?), Arc::new(lse)))
-}
-
-thread_local! {
-    /// Memory for tiles, kept between tasks and calls.
-    static SCRATCH: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Calls `f` with room for so many elements each, whatever they hold.
-fn with_scratch<T: Real, const N: usize>(sizes: [usize; N], f: impl FnOnce([&mut [T]; N])) {
-    SCRATCH.with_borrow_mut(|memory| {
-        let words = (sizes.iter().sum::<usize>() * size_of::<T>()).div_ceil(8);
-        memory.resize(memory.len().max(words + LINE), 0);
-        let first = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(8 * LINE));
-        // SAFETY: so many bytes on a cache line, and any bits are an element: T is f32 or f64.
-        let mut rest = unsafe { slice_mut::<T>(first.cast::<u8>(), sizes.iter().sum()) };
-        f(sizes.map(|size| {
-            let (part, after) = std::mem::take(&mut rest).split_at_mut(size);
-            rest = after;
-            part
-        }));
-    });
 }
 
 /// A gradient as it is summed: (head, row, whole vectors).
