@@ -118,7 +118,7 @@ pub(crate) unsafe fn fastest<T: Float>(
 ) {
     let f32s = std::any::TypeId::of::<T>() == std::any::TypeId::of::<f32>();
     let plain = alpha == T::ONE && (old == T::ZERO || old == T::ONE) && c.cols == 1 && k > 0;
-    if !(f32s && plain && Product::suits(level)) || (rhs.cols != 1 && rhs.rows != 1) {
+    if !(f32s && plain && Product::<f32>::suits(level)) || (rhs.cols != 1 && rhs.rows != 1) {
         // SAFETY: by contract.
         return unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
     }

@@ -8,20 +8,20 @@ use crate::gemm::Matrix;
 use crate::simd::{F32s, Level, Work, prefetch};
 
 /// `c (m, n) = a (m, k) @ b (k, n)`, or added to what is there. Rows of `b` and `c` are runs; `a` lies as it likes.
-pub(crate) struct Product {
+pub(crate) struct Product<T> {
     pub mnk: [usize; 3],
-    pub a: Matrix<f32>,
-    pub b: *const f32,
+    pub a: Matrix<T>,
+    pub b: *const T,
     /// From a row of `b` to the next.
     pub b_step: isize,
-    pub c: *mut f32,
+    pub c: *mut T,
     /// From a row of `c` to the next.
     pub c_step: isize,
     /// Whether the product is added to what `c` holds.
     pub add: bool,
 }
 
-impl Product {
+impl Product<f32> {
     /// Whether this level multiplies fast enough here: without vectors of its own `gemm` is better.
     pub(crate) fn suits(level: Level) -> bool {
         level > Level::Portable
@@ -103,7 +103,7 @@ impl Product {
     }
 }
 
-impl Work for Product {
+impl Work for Product<f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {

@@ -119,7 +119,7 @@ fn padded(channels: usize) -> usize {
 impl Winograd {
     /// Whether this way is faster: enough channels for whole vectors, and points of the windows that stay in the third cache.
     pub(super) fn pays(level: Level, inputs: usize, outputs: usize) -> bool {
-        Product::suits(level) && inputs >= 12 && outputs >= 12 && inputs * outputs <= 128 << 10
+        Product::<f32>::suits(level) && inputs >= 12 && outputs >= 12 && inputs * outputs <= 128 << 10
     }
 
     /// The convolution that gives the gradient of the input, if it is one: padding beyond the window's reach cuts g.

@@ -14,6 +14,7 @@
 mod operands;
 mod tile;
 
+use crate::microkernel::Product;
 use crate::scratch::with_scratch;
 use crate::storage::{CpuStorage, Shared};
 use crate::threads::for_each_chunk;
@@ -23,7 +24,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{AttentionInputs, DType, Result, Tensor};
-use tile::{PAD, Product, Real, Retrace, Soften};
+use tile::{PAD, Real, Retrace, Soften};
 
 /// Queries per tile: whole blocks of six rows.
 const QUERIES: usize = 48;
@@ -91,12 +92,12 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
                     mnk: [rows.len(), n, hs],
                     a: q.head::<T>(head).at(start, 0),
                     b: keys.tile(head, tile),
-                    b_row: KEYS,
+                    b_step: KEYS as isize,
                     c: s.as_mut_ptr(),
-                    c_row: KEYS,
+                    c_step: KEYS as isize,
                     add: false,
                 };
-                let (b, b_row) = values.at(head, first);
+                let (b, b_step) = values.at(head, first);
                 // SAFETY: tiles of this task alone; operands inside their heads, keys padded to whole tiles and values to whole vectors.
                 unsafe {
                     T::product(cpu.level, scores);
@@ -105,7 +106,7 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
                     T::soften(cpu.level, rows_of);
                     let a = crate::gemm::Matrix { ptr: s.as_ptr(), rows: KEYS as isize, cols: 1 };
                     let mnk = [rows.len(), width, count];
-                    T::product(cpu.level, Product { mnk, a, b, b_row, c: acc.as_mut_ptr(), c_row: width, add: true });
+                    T::product(cpu.level, Product { mnk, a, b, b_step, c: acc.as_mut_ptr(), c_step: width as isize, add: true });
                 }
             }
             for (r, i) in rows.clone().enumerate() {
@@ -194,7 +195,15 @@ impl<T: Real> Backward<'_, T> {
         }
         let count = seen.end.min(first + KEYS) - first;
         let n = padded(count);
-        let scores = |a, b, k, c: &mut [T]| Product { mnk: [queries.len(), n, k], a, b, b_row: KEYS, c: c.as_mut_ptr(), c_row: KEYS, add: false };
+        let scores = |a, b, k, c: &mut [T]| Product {
+            mnk: [queries.len(), n, k],
+            a,
+            b,
+            b_step: KEYS as isize,
+            c: c.as_mut_ptr(),
+            c_step: KEYS as isize,
+            add: false,
+        };
         let of_rows = |x: &[T]| -> *const T { x[head * all + queries.start..].as_ptr() };
         // SAFETY: as in `forward_of`; the sums by contract.
         unsafe {
@@ -216,8 +225,8 @@ impl<T: Real> Backward<'_, T> {
             ];
             for (number, (right, a, row, [m, k], to)) in terms.into_iter().enumerate() {
                 if let (true, Some(right), Some(sum)) = (wanted[number], right, &self.sums[number]) {
-                    let (b, b_row) = right.at(head, row);
-                    T::product(level, Product { mnk: [m, sum.width, k], a, b, b_row, c: sum.at(head, to), c_row: sum.width, add: true });
+                    let (b, b_step) = right.at(head, row);
+                    T::product(level, Product { mnk: [m, sum.width, k], a, b, b_step, c: sum.at(head, to), c_step: sum.width as isize, add: true });
                 }
             }
         }

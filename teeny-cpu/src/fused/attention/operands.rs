@@ -128,13 +128,13 @@ impl<'a> Rows<'a> {
     }
 
     /// Row `row` of `head`, and the elements from one row to the next.
-    pub fn at<T>(&self, head: usize, row: usize) -> (*const T, usize) {
+    pub fn at<T>(&self, head: usize, row: usize) -> (*const T, isize) {
         let [_, rows, columns] = self.x.sizes();
         match &self.copy {
-            Some(copy) => (copy.ptr().cast::<T>().cast_const().wrapping_add((head * rows + row) * padded(columns)), padded(columns)),
+            Some(copy) => (copy.ptr().cast::<T>().cast_const().wrapping_add((head * rows + row) * padded(columns)), padded(columns) as isize),
             None => {
                 let matrix = self.x.head::<T>(head);
-                let step = matrix.rows as usize;
+                let step = matrix.rows;
                 (matrix.at(row, 0).ptr, step)
             }
         }

@@ -6,25 +6,14 @@
 use super::QUERIES;
 use crate::elementwise::float::binary_f32;
 use crate::gemm::{self, Float, Matrix, dot};
+use crate::microkernel::Product;
 use crate::simd::{F32s, Level, Work, loops};
 use crate::transpose::turn;
-use crate::{microkernel, vecmath};
+use crate::vecmath;
 use teeny_core::kernel::OpCode;
 
 /// What all widths of tiles are multiples of: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;
-
-/// `c = a @ b` or `c += a @ b` for (m, k) @ (k, n), n a multiple of [`PAD`]; `a` in any layout, rows of `b` and `c` without gaps.
-#[derive(Clone, Copy)]
-pub(super) struct Product<T> {
-    pub mnk: [usize; 3],
-    pub a: Matrix<T>,
-    pub b: *const T,
-    pub b_row: usize,
-    pub c: *mut T,
-    pub c_row: usize,
-    pub add: bool,
-}
 
 /// Rows of scores on their way through the forward pass.
 pub(super) struct Soften<'a, T> {
@@ -115,9 +104,8 @@ impl Real for f32 {
         unsafe { if a.cols == 1 && b.cols == 1 { level.run(Inner { a: a.ptr, b: b.ptr, n }) } else { inner_singly(a, b, n) } }
     }
     unsafe fn product(level: Level, p: Product<f32>) {
-        let Product { mnk, a, b, b_row, c, c_row, add } = p;
         // SAFETY: by contract.
-        unsafe { microkernel::Product { mnk, a, b, b_step: b_row as isize, c, c_step: c_row as isize, add }.run(level) };
+        unsafe { p.run(level) };
     }
     unsafe fn soften(level: Level, rows: Soften<'_, f32>) {
         level.run(rows);
@@ -257,8 +245,8 @@ impl Real for f64 {
         unsafe { inner_singly(a, b, n) }
     }
     unsafe fn product(_: Level, p: Product<f64>) {
-        let c = Matrix { ptr: p.c.cast_const(), rows: p.c_row as isize, cols: 1 };
-        let b = Matrix { ptr: p.b, rows: p.b_row as isize, cols: 1 };
+        let c = Matrix { ptr: p.c.cast_const(), rows: p.c_step, cols: 1 };
+        let b = Matrix { ptr: p.b, rows: p.b_step, cols: 1 };
         // SAFETY: by contract.
         unsafe { gemm::tile(p.mnk, c, if p.add { 1.0 } else { 0.0 }, 1.0, p.a, b) };
     }
