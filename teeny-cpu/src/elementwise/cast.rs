@@ -93,6 +93,39 @@ macro_rules! with_compute {
 }
 pub(crate) use with_compute;
 
+/// As `with_compute` for what has the same bits for signed and unsigned integers, sums and products that wrap: both are compiled as unsigned ones.
+macro_rules! with_wrapping {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        match $dtype {
+            DType::Bool | DType::U8 | DType::I8 => {
+                type $t = u8;
+                $body
+            }
+            DType::U16 | DType::I16 => {
+                type $t = u16;
+                $body
+            }
+            DType::U32 | DType::I32 => {
+                type $t = u32;
+                $body
+            }
+            DType::U64 | DType::I64 => {
+                type $t = u64;
+                $body
+            }
+            DType::F16 | DType::BF16 | DType::F32 => {
+                type $t = f32;
+                $body
+            }
+            DType::F64 => {
+                type $t = f64;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_wrapping;
+
 /// Slices over raw memory.
 ///
 /// # Safety

@@ -5,17 +5,19 @@
 //!   columns   (reduced.., kept..)   the kept axes move fastest: a strip of accumulators takes in row after row
 //! ```
 //! The reduced elements are cut into blocks whose size depends on the sizes alone, and block results are joined in order, so a
-//! result has the same bits for any number of threads. What is accumulated: `reducers`.
+//! result has the same bits for any number of threads. What is accumulated: `reducers`. What the traversal knows of it: `table`.
 
 mod reducers;
+mod table;
 
-use crate::elementwise::cast::{slice, with_compute};
+use crate::elementwise::cast::{with_compute, with_wrapping};
 use crate::elementwise::program::{Plan, Program, Scratch, TILE};
-use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::{Cpu, copy, threads};
 use reducers::*;
+use std::ops::Range;
 use std::sync::Arc;
+use table::Table;
 use teeny_core::kernel::table::UnaryTable;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Kernel, ReduceOp, Result, Scalar, Shape, Tensor};
@@ -62,240 +64,220 @@ pub(crate) fn reduce_kernel(
 
     Plan::with(kernel, false, |plan| {
         let program = Program::new(cpu.level, kernel, plan, &sizes, &views, params);
-        let job = Job { cpu, program: &program, outer, length, columns, out: Shared(out.ptr()) };
-        job.dispatch(op, dtype);
+        let job = Job { cpu, program: &program, table: table_of(op, dtype), outer, length, out: Shared(out.ptr()) };
+        match columns {
+            _ if outer == 0 => {}
+            true => job.columns(),
+            false => job.rows(),
+        }
     });
     let out = copy::stored(cpu, out, outer, op.output(dtype))?;
     Ok(Arc::new(out))
+}
+
+fn table_of(op: ReduceOp, dtype: DType) -> &'static Table {
+    match op {
+        ReduceOp::Sum => with_wrapping!(dtype, T => table::of::<T, Sum>()),
+        ReduceOp::Prod => with_wrapping!(dtype, T => table::of::<T, Prod>()),
+        ReduceOp::Max => with_compute!(dtype, T => table::of::<T, Max>()),
+        ReduceOp::Min => with_compute!(dtype, T => table::of::<T, Min>()),
+        ReduceOp::ArgMax => with_compute!(dtype, T => table::of::<T, ArgMax>()),
+        ReduceOp::ArgMin => with_compute!(dtype, T => table::of::<T, ArgMin>()),
+        ReduceOp::Any => table::of::<u8, Any>(),
+        ReduceOp::All => table::of::<u8, All>(),
+    }
 }
 
 /// One reduction, with its sizes.
 struct Job<'a> {
     cpu: &'a Cpu,
     program: &'a Program<'a>,
+    table: &'static Table,
     outer: usize,
     length: usize,
-    columns: bool,
     out: Shared<u8>,
 }
 
 impl Job<'_> {
-    fn dispatch(&self, op: ReduceOp, dtype: DType) {
-        match op {
-            ReduceOp::Sum => with_compute!(dtype, T => self.run::<T, Sum>()),
-            ReduceOp::Prod => with_compute!(dtype, T => self.run::<T, Prod>()),
-            ReduceOp::Max => with_compute!(dtype, T => self.run::<T, Max>()),
-            ReduceOp::Min => with_compute!(dtype, T => self.run::<T, Min>()),
-            ReduceOp::ArgMax => with_compute!(dtype, T => self.run::<T, ArgMax>()),
-            ReduceOp::ArgMin => with_compute!(dtype, T => self.run::<T, ArgMin>()),
-            ReduceOp::Any => self.run::<u8, Any>(),
-            ReduceOp::All => self.run::<u8, All>(),
-        }
+    /// Memory for `n` accumulators that have taken in nothing.
+    fn accumulators(&self, n: usize) -> Vec<u64> {
+        let mut memory = vec![0u64; (n * self.table.acc).div_ceil(8)];
+        // SAFETY: there is room for n.
+        unsafe { (self.table.start)(memory.as_mut_ptr().cast(), n) };
+        memory
     }
 
-    fn run<T: Copy + Send + Sync + 'static, R: Reducer<T>>(&self) {
-        let out = Shared(self.out.get().cast::<R::Out>());
-        if self.outer == 0 {
-            return;
-        }
-        if self.columns { self.columns::<T, R>(out) } else { self.rows::<T, R>(out) }
+    /// Joins the accumulators of `blocks` blocks for results `first .. first + n`.
+    ///
+    /// # Safety
+    /// They are accumulators of the table, and nobody else writes these results.
+    unsafe fn finish(&self, accs: *const u8, blocks: usize, first: usize, n: usize) {
+        // SAFETY: the output has all results.
+        unsafe { (self.table.finish)(accs, blocks, n, self.result(first)) }
     }
 
-    /// Elements `start .. start + len` of the program, folded by `f` tile by tile.
-    fn tiles<T>(&self, scratch: &mut Scratch, start: usize, end: usize, mut f: impl FnMut(usize, &[T])) {
+    /// Where result `i` is.
+    fn result(&self, i: usize) -> *mut u8 {
+        self.out.get().wrapping_add(i * self.table.result)
+    }
+
+    /// Elements `start .. end` of the program, given to `f` tile by tile: where the tile begins, its first element and how many they are.
+    fn tiles(&self, scratch: &mut Scratch, start: usize, end: usize, mut f: impl FnMut(usize, *const u8, usize)) {
         let mut at = start;
         while at < end {
             let len = self.program.tile_len(at, end);
-            // SAFETY: the plan keeps all values in slots; the tile's value has `len` elements of the computed type `T`.
-            f(at, unsafe { slice(self.program.look(scratch, at, len), len) });
+            // SAFETY: the plan keeps all values in slots.
+            f(at, unsafe { self.program.look(scratch, at, len) }, len);
             at += len;
         }
     }
 
-    fn rows<T: Copy + Send + Sync + 'static, R: Reducer<T>>(&self, out: Shared<R::Out>) {
-        let (outer, length, level) = (self.outer, self.length, self.cpu.level);
-        let blocks = length.div_ceil(BLOCK).max(1);
-        let block = |scratch: &mut Scratch, row: usize, b: usize| {
-            let (first, end) = (row * length + b * BLOCK, row * length + ((b + 1) * BLOCK).min(length));
-            let mut acc = R::START;
-            self.tiles::<T>(scratch, first, end, |at, xs| {
-                acc = R::join(acc, level.run(Run::<T, R> { xs, i: at - row * length, r: std::marker::PhantomData }));
-            });
-            acc
-        };
-        let write = |row: usize, acc: R::Acc| {
-            // SAFETY: row < outer, and each row is written by one chunk.
-            unsafe { *out.get().add(row) = R::finish(acc) }
-        };
-        if outer * length < THREAD && length >= 64 {
-            return Scratch::with(&mut |scratch| {
-                (0..outer).for_each(|row| write(row, (0..blocks).map(|b| block(scratch, row, b)).fold(R::START, R::join)));
-            });
-        }
+    fn rows(&self) {
+        let (outer, length) = (self.outer, self.length);
         if length < 64 {
-            return self.short_rows::<T, R>(out);
+            return self.short_rows();
         }
+        let blocks = length.div_ceil(BLOCK);
         if blocks == 1 || outer >= 64 {
             let per_chunk = (THREAD / length).max(1);
             return threads::for_each_chunk(outer.div_ceil(per_chunk), |c| {
-                Scratch::with(&mut |scratch| {
-                    for row in c * per_chunk..((c + 1) * per_chunk).min(outer) {
-                        write(row, (0..blocks).map(|b| block(scratch, row, b)).fold(R::START, R::join));
-                    }
-                });
+                Scratch::with(&mut |scratch| (c * per_chunk..((c + 1) * per_chunk).min(outer)).for_each(|row| self.row(scratch, row, blocks)));
             });
         }
-        let mut parts = vec![R::START; outer * blocks];
-        let shared = Shared(parts.as_mut_ptr());
+        let mut parts = self.accumulators(outer * blocks);
+        let (shared, size) = (Shared(parts.as_mut_ptr().cast::<u8>()), self.table.acc);
         threads::for_each_chunk(outer * blocks, |p| {
-            // SAFETY: p < parts.len(), and each part is written by one chunk.
-            Scratch::with(&mut |scratch| unsafe { *shared.get().add(p) = block(scratch, p / blocks, p % blocks) });
+            // SAFETY: p is one of the accumulators, and each is written by one chunk.
+            Scratch::with(&mut |scratch| unsafe { self.block(scratch, p / blocks, p % blocks, shared.get().add(p * size)) });
         });
-        for (row, parts) in parts.chunks(blocks).enumerate() {
-            write(row, parts.iter().copied().fold(R::START, R::join));
+        for row in 0..outer {
+            // SAFETY: the accumulators of this row, all chunks being done.
+            unsafe { self.finish(shared.get().add(row * blocks * size), blocks, row, 1) };
         }
+    }
+
+    /// A whole row, of `blocks` blocks.
+    fn row(&self, scratch: &mut Scratch, row: usize, blocks: usize) {
+        let (mut one, mut more) = ([0u64; 2], Vec::new());
+        let parts = if blocks == 1 {
+            one.as_mut_ptr()
+        } else {
+            more.resize(2 * blocks, 0u64);
+            more.as_mut_ptr()
+        };
+        let parts = parts.cast::<u8>();
+        // SAFETY: accumulators take at most two words; each row is written by one chunk.
+        unsafe {
+            (self.table.start)(parts, blocks);
+            (0..blocks).for_each(|b| self.block(scratch, row, b, parts.add(b * self.table.acc)));
+            self.finish(parts, blocks, row, 1);
+        }
+    }
+
+    /// Block `b` of a row into its accumulator.
+    ///
+    /// # Safety
+    /// The accumulator belongs to the caller.
+    unsafe fn block(&self, scratch: &mut Scratch, row: usize, b: usize, acc: *mut u8) {
+        let start = row * self.length;
+        let (first, end) = (start + b * BLOCK, start + ((b + 1) * BLOCK).min(self.length));
+        self.tiles(scratch, first, end, |at, x, n| {
+            // SAFETY: the tile's elements are of the table's type.
+            unsafe { (self.table.run)(self.cpu.level, acc, x, n, at - start) }
+        });
     }
 
     /// Rows of a few elements: a tile holds many of them.
-    fn short_rows<T: Copy + Send + Sync + 'static, R: Reducer<T>>(&self, out: Shared<R::Out>) {
+    fn short_rows(&self) {
         let (outer, length) = (self.outer, self.length);
-        let per_tile = TILE / length.max(1);
-        let per_chunk = (THREAD / length.max(1)).next_multiple_of(per_tile.min(TILE)).max(1);
+        if length == 0 {
+            // SAFETY: results of nothing.
+            return unsafe { self.finish(self.accumulators(0).as_ptr().cast(), 0, 0, outer) };
+        }
+        let per_tile = TILE / length;
+        let per_chunk = (THREAD / length).next_multiple_of(per_tile);
         threads::for_each_chunk(outer.div_ceil(per_chunk), |c| {
-            let (first, end) = (c * per_chunk, ((c + 1) * per_chunk).min(outer));
-            let mut row = first;
-            let mut at = 0; // position in the row
-            let mut acc = R::START;
-            if length == 0 {
-                // SAFETY: this chunk's rows.
-                (first..end).for_each(|row| unsafe { *out.get().add(row) = R::finish(R::START) });
-                return;
-            }
-            Scratch::with(&mut |scratch| {
-                self.tiles::<T>(scratch, first * length, end * length, |_, mut xs| {
-                    while !xs.is_empty() {
-                        let count = (length - at).min(xs.len());
-                        for (i, &x) in xs[..count].iter().enumerate() {
-                            acc = R::add(acc, x, at + i);
-                        }
-                        at += count;
-                        xs = &xs[count..];
-                        if at == length {
-                            // SAFETY: row < end; rows belong to this chunk alone.
-                            unsafe { *out.get().add(row) = R::finish(acc) };
-                            (row, at, acc) = (row + 1, 0, R::START);
-                        }
-                    }
+            let (first, end) = (c * per_chunk * length, ((c + 1) * per_chunk).min(outer) * length);
+            let mut acc = [0u64; 2];
+            let acc = acc.as_mut_ptr().cast();
+            // SAFETY: one accumulator; the tile's elements are of the table's type, and its rows belong to this chunk alone.
+            unsafe {
+                (self.table.start)(acc, 1);
+                Scratch::with(&mut |scratch| {
+                    self.tiles(scratch, first, end, |at, x, n| (self.table.short)(acc, x, n, at % length, length, self.result(at / length)));
                 });
-            });
+            }
         });
     }
 
-    fn columns<T: Copy + Send + Sync + 'static, R: Reducer<T>>(&self, out: Shared<R::Out>) {
-        let (outer, length, level) = (self.outer, self.length, self.cpu.level);
+    fn columns(&self) {
+        let (outer, length, size) = (self.outer, self.length, self.table.acc);
         // Few columns: several rows share a tile. Many: a strip of columns at a time.
         let width = outer.min(TILE);
         let strips = outer.div_ceil(width);
         let rows_per_block = (COLUMN_BLOCK / width).max(length.div_ceil(64)).max(1);
         let blocks = length.div_ceil(rows_per_block);
-        let fold = |scratch: &mut Scratch, accs: &mut [R::Acc], strip: usize, b: usize| {
-            let (r0, r1) = (b * rows_per_block, ((b + 1) * rows_per_block).min(length));
-            let (c0, c1) = (strip * width, ((strip + 1) * width).min(outer));
-            if self.program.is_packed() {
-                // SAFETY: the value at this place is that of the input, whose rows follow each other.
-                let x = unsafe { self.program.look(scratch, r0 * outer + c0, 1) }.cast::<T>();
-                level.run(Rows::<T, R> { accs, x, step: outer, rows: r0..r1 });
-            } else if strips == 1 {
-                self.tiles::<T>(scratch, r0 * outer, r1 * outer, |at, xs| {
-                    level.run(Fold::<T, R> { accs, xs, row: at / outer, column: at % outer });
-                });
-            } else {
-                for row in r0..r1 {
-                    self.tiles::<T>(scratch, row * outer + c0, row * outer + c1, |at, xs| {
-                        let column = at - row * outer - c0;
-                        level.run(Fold::<T, R> { accs: &mut accs[column..], xs, row, column: 0 });
-                    });
-                }
-            }
-        };
-        let mut parts = vec![R::START; blocks * outer];
-        let shared = Shared(parts.as_mut_ptr());
+        let mut parts = self.accumulators(blocks * outer);
+        let shared = Shared(parts.as_mut_ptr().cast::<u8>());
         let task = |t: usize| {
             let (b, strip) = (t / strips, t % strips);
-            let (c0, c1) = (strip * width, ((strip + 1) * width).min(outer));
+            let rows = b * rows_per_block..((b + 1) * rows_per_block).min(length);
+            let columns = strip * width..((strip + 1) * width).min(outer);
             // SAFETY: each pair of block and strip has accumulators of its own.
-            let accs = unsafe { std::slice::from_raw_parts_mut(shared.get().add(b * outer + c0), c1 - c0) };
-            Scratch::with(&mut |scratch| fold(scratch, accs, strip, b));
+            Scratch::with(&mut |scratch| unsafe { self.strip(scratch, shared.get().add((b * outer + columns.start) * size), &rows, &columns) });
         };
         if outer * length < THREAD {
             (0..blocks * strips).for_each(task);
         } else {
             threads::for_each_chunk(blocks * strips, task);
         }
-        for column in 0..outer {
-            let acc = (0..blocks).map(|b| parts[b * outer + column]).fold(R::START, R::join);
-            // SAFETY: column < outer.
-            unsafe { *out.get().add(column) = R::finish(acc) };
+        // SAFETY: all accumulators, all chunks being done.
+        unsafe { self.finish(shared.get(), blocks, 0, outer) };
+    }
+
+    /// Some rows of some columns into their accumulators.
+    ///
+    /// # Safety
+    /// The accumulators of these columns belong to the caller.
+    unsafe fn strip(&self, scratch: &mut Scratch, accs: *mut u8, rows: &Range<usize>, columns: &Range<usize>) {
+        let (outer, width, level) = (self.outer, columns.len(), self.cpu.level);
+        // SAFETY: tiles have elements of the table's type; if the program is packed, its value at one place is that of the input, whose rows follow each other.
+        unsafe {
+            if self.program.is_packed() {
+                let x = self.program.look(scratch, rows.start * outer + columns.start, 1);
+                (self.table.packed)(level, accs, width, x, outer, rows.clone());
+            } else if width == outer {
+                self.tiles(scratch, rows.start * outer, rows.end * outer, |at, x, n| self.fold(accs, x, n, at));
+            } else {
+                for row in rows.clone() {
+                    self.tiles(scratch, row * outer + columns.start, row * outer + columns.end, |at, x, n| {
+                        let column = at - row * outer - columns.start;
+                        (self.table.rows)(level, accs.add(column * self.table.acc), n, x, 0, row..row + 1);
+                    });
+                }
+            }
         }
     }
-}
 
-/// `Reducer::run` compiled for a level.
-struct Run<'a, T, R> {
-    xs: &'a [T],
-    i: usize,
-    r: std::marker::PhantomData<R>,
-}
-
-impl<T: Copy, R: Reducer<T>> Work for Run<'_, T, R> {
-    type Out = R::Acc;
-    #[inline(always)]
-    fn run<V: F32s>(self) -> R::Acc {
-        R::run_on::<V>(self.xs, self.i)
-    }
-}
-
-/// Adds consecutive elements to the accumulators of their columns, beginning at `column` of `row`.
-struct Fold<'a, T, R: Reducer<T>>
-where
-    T: Copy,
-{
-    accs: &'a mut [R::Acc],
-    xs: &'a [T],
-    row: usize,
-    column: usize,
-}
-
-/// `Reducer::add_rows` compiled for a level.
-struct Rows<'a, T: Copy, R: Reducer<T>> {
-    accs: &'a mut [R::Acc],
-    x: *const T,
-    step: usize,
-    rows: std::ops::Range<usize>,
-}
-
-impl<T: Copy, R: Reducer<T>> Work for Rows<'_, T, R> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        // SAFETY: whoever made this had the rows.
-        unsafe { R::add_rows::<V>(self.accs, self.x, self.step, self.rows) }
-    }
-}
-
-impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        let Fold { accs, mut xs, mut row, mut column } = self;
-        while !xs.is_empty() {
-            let count = (accs.len() - column).min(xs.len());
-            for (acc, &x) in accs[column..].iter_mut().zip(&xs[..count]) {
-                *acc = R::add(*acc, x, row);
+    /// `n` consecutive elements from number `at` on, parts of rows and whole ones, into the accumulators of all columns.
+    ///
+    /// # Safety
+    /// As `strip`.
+    unsafe fn fold(&self, accs: *mut u8, mut x: *const u8, n: usize, mut at: usize) {
+        let end = at + n;
+        while at < end {
+            let (row, column) = (at / self.outer, at % self.outer);
+            // The rest of a row that a tile has begun, all whole rows at once, or the beginning of the last one.
+            let (rows, width) = match (end - at) / self.outer {
+                whole @ 1.. if column == 0 => (whole, self.outer),
+                _ => (1, (self.outer - column).min(end - at)),
+            };
+            // SAFETY: these elements are the tile's.
+            unsafe {
+                (self.table.rows)(self.cpu.level, accs.add(column * self.table.acc), width, x, width, row..row + rows);
+                x = x.add(rows * width * self.table.element);
             }
-            xs = &xs[count..];
-            row += 1;
-            column = 0;
+            at += rows * width;
         }
     }
 }

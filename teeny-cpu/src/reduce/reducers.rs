@@ -3,8 +3,11 @@
 //! Sums and products of f32 are carried in f64, so that 1e8 terms lose nothing that f32 could show; integers wrap in their
 //! own type. NaN wins every comparison, and of equals the first.
 
+use super::table::{self, Rows};
+use crate::elementwise::cast::slice_mut;
 use crate::elementwise::int::Int;
-use crate::simd::{F32s, prefetch_ahead};
+use crate::simd::{F32s, Level, Work, prefetch_ahead};
+use std::ops::Range;
 
 /// One reduction of elements `T`.
 pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
@@ -14,6 +17,10 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     type Out: Copy;
     /// The value of nothing.
     const START: Self::Acc;
+    /// Whether its loops are compiled for AVX-512 too, as [`Work::WIDE`].
+    const WIDE: bool = false;
+    /// How rows that lie in memory as they are, one behind the other, are taken in.
+    const PACKED: Rows = table::rows::<T, Self>;
     /// Takes in element `x`, whose position along the reduced axes is `i`.
     fn add(acc: Self::Acc, x: T, i: usize) -> Self::Acc;
     /// Two runs as one; `b` comes later.
@@ -25,19 +32,6 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     #[inline(always)]
     fn run_on<V: F32s>(xs: &[T], i: usize) -> Self::Acc {
         Self::run(xs, i)
-    }
-
-    /// Takes in rows of `accs.len()` elements that begin `step` apart at `x`, the first of them number `row`: element j of each into `accs[j]`.
-    ///
-    /// # Safety
-    /// These elements must be readable.
-    #[inline(always)]
-    unsafe fn add_rows<V: F32s>(accs: &mut [Self::Acc], x: *const T, step: usize, rows: std::ops::Range<usize>) {
-        for (i, row) in rows.enumerate() {
-            // SAFETY: the caller's.
-            let xs = unsafe { std::slice::from_raw_parts(x.add(i * step), accs.len()) };
-            accs.iter_mut().zip(xs).for_each(|(acc, &x)| *acc = Self::add(*acc, x, row));
-        }
     }
 
     /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not one chain of latencies.
@@ -133,35 +127,51 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
     total
 }
 
-/// Adds rows of f32 that begin `step` apart to sums in f64: eight rows as f32 first, by vectors.
-///
-/// # Safety
-/// `rows` rows of `sums.len()` elements must be readable.
-#[inline(always)]
-unsafe fn sum_rows_f32<V: F32s>(sums: &mut [f64], x: *const f32, step: usize, rows: usize) {
-    const GROUP: usize = 8;
-    for first in (0..rows).step_by(GROUP) {
-        let count = GROUP.min(rows - first);
-        for (j, sums) in sums.chunks_mut(V::LANES).enumerate() {
-            // SAFETY: by contract; a part where a vector would reach beyond the row.
-            unsafe {
-                let x = x.add(first * step + j * V::LANES);
-                let row = |i: usize| if sums.len() == V::LANES { V::load(x.add(i * step)) } else { V::load_part(x.add(i * step), sums.len()) };
-                let sum = if count == GROUP {
-                    row(0).add(row(1)).add(row(2).add(row(3))).add(row(4).add(row(5)).add(row(6).add(row(7))))
-                } else {
-                    (0..count).fold(V::splat(0.0), |sum, i| sum.add(row(i)))
-                };
-                let mut lanes = [0.0f32; 16];
-                sum.store(lanes.as_mut_ptr());
-                sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += f64::from(lane));
+/// Adds rows of f32 to sums in f64: eight rows as f32 first, by vectors.
+struct SumRows<'a> {
+    sums: &'a mut [f64],
+    x: *const f32,
+    /// From a row to the next.
+    step: usize,
+    rows: usize,
+}
+
+/// [`SumRows`] as an entry of the table.
+unsafe fn sum_rows(level: Level, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
+    // SAFETY: the caller's.
+    let sums = unsafe { slice_mut(accs, n) };
+    level.run(SumRows { sums, x: x.cast(), step, rows: rows.len() });
+}
+
+impl Work for SumRows<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        const GROUP: usize = 8;
+        let SumRows { sums, x, step, rows } = self;
+        for first in (0..rows).step_by(GROUP) {
+            let count = GROUP.min(rows - first);
+            for (j, sums) in sums.chunks_mut(V::LANES).enumerate() {
+                // SAFETY: `rows` rows of `sums.len()` elements are readable; a part where a vector would reach beyond the row.
+                unsafe {
+                    let x = x.add(first * step + j * V::LANES);
+                    let row = |i: usize| if sums.len() == V::LANES { V::load(x.add(i * step)) } else { V::load_part(x.add(i * step), sums.len()) };
+                    let sum = if count == GROUP {
+                        row(0).add(row(1)).add(row(2).add(row(3))).add(row(4).add(row(5)).add(row(6).add(row(7))))
+                    } else {
+                        (0..count).fold(V::splat(0.0), |sum, i| sum.add(row(i)))
+                    };
+                    let mut lanes = [0.0f32; 16];
+                    sum.store(lanes.as_mut_ptr());
+                    sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += f64::from(lane));
+                }
             }
         }
     }
 }
 
 macro_rules! float_sums {
-    ($($t:ty, $run_on:ident, { $($add_rows:item)? };)*) => {$(
+    ($($t:ty { $($own:item)* };)*) => {$(
         impl Reducer<$t> for Sum {
             type Acc = f64;
             type Out = $t;
@@ -172,11 +182,7 @@ macro_rules! float_sums {
             fn join(a: f64, b: f64) -> f64 { a + b }
             #[inline(always)]
             fn finish(acc: f64) -> $t { acc as $t }
-            #[inline(always)]
-            fn run_on<V: F32s>(xs: &[$t], i: usize) -> f64 {
-                $run_on!(V, xs, i)
-            }
-            $($add_rows)?
+            $($own)*
         }
         impl Reducer<$t> for Prod {
             type Acc = f64;
@@ -191,26 +197,14 @@ macro_rules! float_sums {
         }
     )*};
 }
-macro_rules! by_vectors {
-    ($v:ty, $xs:expr, $i:expr) => {{
-        let _ = $i;
-        sum_f32::<$v>($xs)
-    }};
-}
-macro_rules! by_lanes {
-    ($v:ty, $xs:expr, $i:expr) => {
-        Self::run($xs, $i)
-    };
-}
 float_sums! {
-    f32, by_vectors, {
+    f32 {
+        const WIDE: bool = true;
+        const PACKED: Rows = sum_rows;
         #[inline(always)]
-        unsafe fn add_rows<V: F32s>(accs: &mut [f64], x: *const f32, step: usize, rows: std::ops::Range<usize>) {
-            // SAFETY: the caller's.
-            unsafe { sum_rows_f32::<V>(accs, x, step, rows.len()) }
-        }
+        fn run_on<V: F32s>(xs: &[f32], _: usize) -> f64 { sum_f32::<V>(xs) }
     };
-    f64, by_lanes, {};
+    f64 {};
 }
 
 /// A type with an order in which NaN beats everything.
@@ -219,13 +213,16 @@ pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     const LOWEST: Self;
     /// Above every value.
     const HIGHEST: Self;
+    /// Whether its loops are compiled for AVX-512 too.
+    const WIDE: bool;
     /// Whether this is NaN.
     fn nan(self) -> bool;
 }
 
 macro_rules! ordered {
-    ($($t:ty, $low:expr, $high:expr, $nan:expr;)*) => {$(
+    ($($t:ty, $low:expr, $high:expr, $nan:expr, $wide:literal;)*) => {$(
         impl Ordered for $t {
+            const WIDE: bool = $wide;
             const LOWEST: $t = $low;
             const HIGHEST: $t = $high;
             #[inline(always)]
@@ -234,16 +231,16 @@ macro_rules! ordered {
     )*};
 }
 ordered! {
-    u8, u8::MIN, u8::MAX, |_| false;
-    u16, u16::MIN, u16::MAX, |_| false;
-    u32, u32::MIN, u32::MAX, |_| false;
-    u64, u64::MIN, u64::MAX, |_| false;
-    i8, i8::MIN, i8::MAX, |_| false;
-    i16, i16::MIN, i16::MAX, |_| false;
-    i32, i32::MIN, i32::MAX, |_| false;
-    i64, i64::MIN, i64::MAX, |_| false;
-    f32, f32::NEG_INFINITY, f32::INFINITY, f32::is_nan;
-    f64, f64::NEG_INFINITY, f64::INFINITY, f64::is_nan;
+    u8, u8::MIN, u8::MAX, |_| false, false;
+    u16, u16::MIN, u16::MAX, |_| false, false;
+    u32, u32::MIN, u32::MAX, |_| false, false;
+    u64, u64::MIN, u64::MAX, |_| false, false;
+    i8, i8::MIN, i8::MAX, |_| false, false;
+    i16, i16::MIN, i16::MAX, |_| false, false;
+    i32, i32::MIN, i32::MAX, |_| false, false;
+    i64, i64::MIN, i64::MAX, |_| false, false;
+    f32, f32::NEG_INFINITY, f32::INFINITY, f32::is_nan, true;
+    f64, f64::NEG_INFINITY, f64::INFINITY, f64::is_nan, false;
 }
 
 macro_rules! int_sums {
@@ -272,7 +269,8 @@ macro_rules! int_sums {
         }
     )*};
 }
-int_sums! { u8 u16 u32 u64 i8 i16 i32 i64 }
+// For the signed ones too, whose sums and products have the same bits.
+int_sums! { u8 u16 u32 u64 }
 
 macro_rules! extremes {
     ($($max:ident $arg:ident $start:ident $better:tt;)*) => {$(
@@ -280,6 +278,7 @@ macro_rules! extremes {
             type Acc = T;
             type Out = T;
             const START: T = T::$start;
+            const WIDE: bool = T::WIDE;
             #[inline(always)]
             fn add(acc: T, x: T, _: usize) -> T {
                 if (x $better acc) | x.nan() { x } else { acc }
@@ -296,6 +295,7 @@ macro_rules! extremes {
             type Acc = (T, i32);
             type Out = i32;
             const START: (T, i32) = (T::$start, i32::MAX);
+            const WIDE: bool = T::WIDE;
             #[inline(always)]
             fn add(acc: (T, i32), x: T, i: usize) -> (T, i32) { Self::join(acc, (x, i as i32)) }
             #[inline(always)]

@@ -2,7 +2,8 @@
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512, for AVX2 + FMA and for the
 //! baseline, and jumps to the one that the machine has. Plain loops inside a `Work` are vectorised at the same level, so
-//! integer and f64 kernels need no vectors of their own. Knows nothing of tensors. Next: `vecmath` for the functions.
+//! integer and f64 kernels need no vectors of their own; they are left out of AVX-512 ([`Work::WIDE`]), because each copy of a loop
+//! is compiled in every user's build. Knows nothing of tensors. Next: `vecmath` for the functions.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -51,10 +52,10 @@ impl Level {
         match self {
             // SAFETY: a level above Portable is only ever made by `detect`, or is lowered from what it returned.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => unsafe { avx512::enter(work) },
-            // SAFETY: as above.
+            Level::Avx512 if W::WIDE => unsafe { avx512::enter(work) },
+            // SAFETY: as above; AVX-512 is only detected together with AVX2 and FMA.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => unsafe { avx2::enter(work) },
+            Level::Avx512 | Level::Avx2 => unsafe { avx2::enter(work) },
             _ => work.run::<portable::V>(),
         }
     }
@@ -88,6 +89,8 @@ fn detect() -> Level {
 pub(crate) trait Work {
     /// What the loop returns.
     type Out;
+    /// Whether the loop is compiled for AVX-512 too. Not so for plain loops of integers, bools and f64: AVX2 is as good as the memory that they read.
+    const WIDE: bool = true;
     /// The loop.
     fn run<V: F32s>(self) -> Self::Out;
 }

@@ -1,0 +1,143 @@
+//! A reduction of one type as a table: what depends on the element and the operation, as functions on bytes. The traversal that calls them, `reduce`, is
+//! compiled once and not for each of sixty pairs.
+
+use super::reducers::Reducer;
+use crate::elementwise::cast::{slice, slice_mut};
+use crate::simd::{F32s, Level, Work};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Takes in rows of `n` elements that begin `step` elements apart at `x`, the first of them number `rows.start`: element j of each into accumulator j.
+pub(crate) type Rows = unsafe fn(Level, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>);
+
+/// The functions of one reduction. Accumulators are plain values that follow one another, aligned to 8 bytes.
+///
+/// All are unsafe in the same way: elements must be readable, accumulators and results writable, of the types that the table was made for.
+pub(crate) struct Table {
+    /// Bytes of an element.
+    pub element: usize,
+    /// Bytes of an accumulator, at most 16.
+    pub acc: usize,
+    /// Bytes of a result.
+    pub result: usize,
+    /// Makes `n` accumulators that have taken in nothing.
+    pub start: unsafe fn(accs: *mut u8, n: usize),
+    /// Takes in `n` consecutive elements, the first of which has position `i`, and joins them to the accumulator.
+    pub run: unsafe fn(Level, acc: *mut u8, x: *const u8, n: usize, i: usize),
+    /// Takes in rows.
+    pub rows: Rows,
+    /// Takes in rows that lie in memory as they are: for f32 sums in another order, which is faster.
+    pub packed: Rows,
+    /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row that the accumulator has begun with; writes the results of
+    /// rows that end and leaves the accumulator of the one that does not.
+    pub short: unsafe fn(acc: *mut u8, x: *const u8, n: usize, at: usize, length: usize, results: *mut u8),
+    /// Joins accumulators j, n + j, 2n + j, .. of `blocks` blocks in this order, and writes result j, for each of `n`.
+    pub finish: unsafe fn(accs: *const u8, blocks: usize, n: usize, results: *mut u8),
+}
+
+/// The table of `R` over elements `T`.
+pub(crate) fn of<T: Copy + 'static, R: Reducer<T>>() -> &'static Table {
+    const {
+        assert!(size_of::<R::Acc>() <= 16 && align_of::<R::Acc>() <= 8);
+        &Table {
+            element: size_of::<T>(),
+            acc: size_of::<R::Acc>(),
+            result: size_of::<R::Out>(),
+            start: start::<T, R>,
+            run: run::<T, R>,
+            rows: rows::<T, R>,
+            packed: R::PACKED,
+            short: short::<T, R>,
+            finish: finish::<T, R>,
+        }
+    }
+}
+
+unsafe fn start<T: Copy, R: Reducer<T>>(accs: *mut u8, n: usize) {
+    // SAFETY: the caller's.
+    unsafe { slice_mut(accs, n) }.fill(R::START);
+}
+
+unsafe fn run<T: Copy, R: Reducer<T>>(level: Level, acc: *mut u8, x: *const u8, n: usize, i: usize) {
+    let acc = acc.cast::<R::Acc>();
+    // SAFETY: the caller's.
+    unsafe { *acc = R::join(*acc, level.run(Run::<T, R> { xs: slice(x, n), i, r: PhantomData })) }
+}
+
+/// `Reducer::run` compiled for a level.
+struct Run<'a, T, R> {
+    xs: &'a [T],
+    i: usize,
+    r: PhantomData<R>,
+}
+
+impl<T: Copy, R: Reducer<T>> Work for Run<'_, T, R> {
+    type Out = R::Acc;
+    const WIDE: bool = R::WIDE;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> R::Acc {
+        R::run_on::<V>(self.xs, self.i)
+    }
+}
+
+/// [`Table::rows`] for any reducer.
+///
+/// # Safety
+/// As all functions of a table.
+pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(level: Level, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
+    // SAFETY: the caller's.
+    level.run(Fold::<T, R> { accs: unsafe { slice_mut(accs, n) }, x: x.cast(), step, rows });
+}
+
+/// Rows into the accumulators of their columns, compiled for a level.
+struct Fold<'a, T: Copy, R: Reducer<T>> {
+    accs: &'a mut [R::Acc],
+    x: *const T,
+    step: usize,
+    rows: Range<usize>,
+}
+
+impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
+    type Out = ();
+    const WIDE: bool = R::WIDE;
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        for (i, row) in self.rows.enumerate() {
+            // SAFETY: whoever made this had the rows.
+            let xs = unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
+            for (acc, &x) in self.accs.iter_mut().zip(xs) {
+                *acc = R::add(*acc, x, row);
+            }
+        }
+    }
+}
+
+unsafe fn short<T: Copy, R: Reducer<T>>(acc: *mut u8, x: *const u8, n: usize, mut at: usize, length: usize, results: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        let (mut xs, mut results) = (slice::<T>(x, n), results.cast::<R::Out>());
+        let mut sum = *acc.cast::<R::Acc>();
+        while !xs.is_empty() {
+            let count = (length - at).min(xs.len());
+            for (i, &x) in xs[..count].iter().enumerate() {
+                sum = R::add(sum, x, at + i);
+            }
+            (xs, at) = (&xs[count..], at + count);
+            if at == length {
+                *results = R::finish(sum);
+                (results, at, sum) = (results.add(1), 0, R::START);
+            }
+        }
+        *acc.cast() = sum;
+    }
+}
+
+unsafe fn finish<T: Copy, R: Reducer<T>>(accs: *const u8, blocks: usize, n: usize, results: *mut u8) {
+    // SAFETY: the caller's.
+    unsafe {
+        let (accs, results) = (slice::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n));
+        for (j, result) in results.iter_mut().enumerate() {
+            *result = R::finish((0..blocks).map(|b| accs[b * n + j]).fold(R::START, R::join));
+        }
+    }
+}
