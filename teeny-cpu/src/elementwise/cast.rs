@@ -44,87 +44,58 @@ impl Convert<f32> for i64 {
     }
 }
 
+/// Runs `$body` with `$t` the type that stands beside the name of `$dtype`.
+macro_rules! with_type {
+    ($dtype:expr, $t:ident => $body:expr; $($($name:ident)|+ => $type:ty),*; $($rest:pat => $other:expr)?) => {
+        match $dtype {
+            $($(DType::$name)|+ => {
+                type $t = $type;
+                $body
+            })*
+            $($rest => $other)?
+        }
+    };
+}
+pub(crate) use with_type;
+
 /// Runs `$body` with `$t` the type that values of `$dtype` are computed in; bool counts as u8.
 macro_rules! with_compute {
     ($dtype:expr, $t:ident => $body:expr) => {
-        match $dtype {
-            DType::Bool | DType::U8 => {
-                type $t = u8;
-                $body
-            }
-            DType::U16 => {
-                type $t = u16;
-                $body
-            }
-            DType::U32 => {
-                type $t = u32;
-                $body
-            }
-            DType::U64 => {
-                type $t = u64;
-                $body
-            }
-            DType::I8 => {
-                type $t = i8;
-                $body
-            }
-            DType::I16 => {
-                type $t = i16;
-                $body
-            }
-            DType::I32 => {
-                type $t = i32;
-                $body
-            }
-            DType::I64 => {
-                type $t = i64;
-                $body
-            }
-            DType::F16 | DType::BF16 | DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            DType::F64 => {
-                type $t = f64;
-                $body
-            }
-        }
+        crate::elementwise::cast::with_type!($dtype, $t => $body;
+            Bool | U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64,
+            F16 | BF16 | F32 => f32, F64 => f64;)
     };
 }
 pub(crate) use with_compute;
 
-/// As `with_compute` for what has the same bits for signed and unsigned integers, sums and products that wrap: both are compiled as unsigned ones.
+/// As `with_compute` for what has the same bits for signed and unsigned integers, as sums and products that wrap: both are compiled as unsigned ones.
 macro_rules! with_wrapping {
     ($dtype:expr, $t:ident => $body:expr) => {
-        match $dtype {
-            DType::Bool | DType::U8 | DType::I8 => {
-                type $t = u8;
-                $body
-            }
-            DType::U16 | DType::I16 => {
-                type $t = u16;
-                $body
-            }
-            DType::U32 | DType::I32 => {
-                type $t = u32;
-                $body
-            }
-            DType::U64 | DType::I64 => {
-                type $t = u64;
-                $body
-            }
-            DType::F16 | DType::BF16 | DType::F32 => {
-                type $t = f32;
-                $body
-            }
-            DType::F64 => {
-                type $t = f64;
-                $body
-            }
-        }
+        crate::elementwise::cast::with_type!($dtype, $t => $body;
+            Bool | U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32, U64 | I64 => u64, F16 | BF16 | F32 => f32, F64 => f64;)
     };
 }
 pub(crate) use with_wrapping;
+
+/// As `with_compute` where `$dtype` is no float.
+macro_rules! with_int {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        crate::elementwise::cast::with_type!($dtype, $t => $body;
+            Bool | U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64;
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => unreachable!("a loop of integers over floats"))
+    };
+}
+pub(crate) use with_int;
+
+/// As `with_wrapping` where `$dtype` is no float.
+macro_rules! with_bits {
+    ($dtype:expr, $t:ident => $body:expr) => {
+        crate::elementwise::cast::with_type!($dtype, $t => $body;
+            Bool | U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32, U64 | I64 => u64;
+            DType::F16 | DType::BF16 | DType::F32 | DType::F64 => unreachable!("a loop of integers over floats"))
+    };
+}
+pub(crate) use with_bits;
 
 /// Slices over raw memory.
 ///

@@ -136,7 +136,7 @@ pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut 
 ///
 /// # Safety
 /// As `map1`.
-unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: impl Fn(f64) -> f64) {
+unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
     for i in 0..n {
         // SAFETY: i < n.
         unsafe { *y.add(i) = f(f64::from(*x.add(i))) as f32 }
@@ -205,15 +205,60 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
     }
 }
 
-/// A unary node of f64.
-pub(crate) struct Unary64<'a> {
-    pub op: OpCode,
-    pub x: &'a [f64],
-    pub y: &'a mut [f64],
+/// A unary node of f64. Only arithmetic is compiled for several levels: a function is called for each element anyway.
+pub(crate) fn unary_f64(level: Level, op: OpCode, x: &[f64], y: &mut [f64]) {
+    use OpCode as O;
+    let mut by = |f: fn(f64) -> f64| each(x, y, f);
+    match op {
+        O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Floor | O::Ceil | O::Round | O::Trunc => level.run(Unary64 { op, x, y }),
+        O::Exp => by(f64::exp),
+        O::Exp2 => by(f64::exp2),
+        O::Expm1 => by(f64::exp_m1),
+        O::Log => by(f64::ln),
+        O::Log2 => by(f64::log2),
+        O::Log1p => by(f64::ln_1p),
+        O::Sin => by(f64::sin),
+        O::Cos => by(f64::cos),
+        O::Tan => by(f64::tan),
+        O::Atan => by(f64::atan),
+        O::Tanh => by(f64::tanh),
+        O::Erf => by(erf),
+        O::Not | O::IsNan => unexpected(op, "f64"),
+        O::Input(_)
+        | O::Param(_)
+        | O::Const(_)
+        | O::Cast
+        | O::Add
+        | O::Sub
+        | O::Mul
+        | O::Div
+        | O::Pow
+        | O::Max
+        | O::Min
+        | O::Rem
+        | O::FloorDiv
+        | O::CmpLt
+        | O::CmpLe
+        | O::CmpEq
+        | O::CmpNe
+        | O::And
+        | O::Or
+        | O::Xor
+        | O::Shl
+        | O::Shr
+        | O::Where => unexpected(op, "one operand"),
+    }
+}
+
+struct Unary64<'a> {
+    op: OpCode,
+    x: &'a [f64],
+    y: &'a mut [f64],
 }
 
 impl Work for Unary64<'_> {
     type Out = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
         use OpCode as O;
@@ -225,60 +270,68 @@ impl Work for Unary64<'_> {
             O::Recip => each(x, y, |x| 1.0 / x),
             O::Sqrt => each(x, y, f64::sqrt),
             O::Rsqrt => each(x, y, |x| 1.0 / x.sqrt()),
-            O::Exp => each(x, y, f64::exp),
-            O::Exp2 => each(x, y, f64::exp2),
-            O::Expm1 => each(x, y, f64::exp_m1),
-            O::Log => each(x, y, f64::ln),
-            O::Log2 => each(x, y, f64::log2),
-            O::Log1p => each(x, y, f64::ln_1p),
-            O::Sin => each(x, y, f64::sin),
-            O::Cos => each(x, y, f64::cos),
-            O::Tan => each(x, y, f64::tan),
-            O::Atan => each(x, y, f64::atan),
-            O::Tanh => each(x, y, f64::tanh),
-            O::Erf => each(x, y, erf),
             O::Floor => each(x, y, f64::floor),
             O::Ceil => each(x, y, f64::ceil),
             O::Round => each(x, y, f64::round_ties_even),
             O::Trunc => each(x, y, f64::trunc),
-            O::Not | O::IsNan => unexpected(op, "f64"),
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Add
-            | O::Sub
-            | O::Mul
-            | O::Div
-            | O::Pow
-            | O::Max
-            | O::Min
-            | O::Rem
-            | O::FloorDiv
-            | O::CmpLt
-            | O::CmpLe
-            | O::CmpEq
-            | O::CmpNe
-            | O::And
-            | O::Or
-            | O::Xor
-            | O::Shl
-            | O::Shr
-            | O::Where => unexpected(op, "one operand"),
+            op => unexpected(op, "arithmetic of f64"),
         }
     }
 }
 
 /// A binary node of f64 that is not a comparison.
-pub(crate) struct Binary64<'a> {
-    pub op: OpCode,
-    pub a: &'a [f64],
-    pub b: &'a [f64],
-    pub y: &'a mut [f64],
+pub(crate) fn binary_f64(level: Level, op: OpCode, a: &[f64], b: &[f64], y: &mut [f64]) {
+    use OpCode as O;
+    let mut by = |f: fn(f64, f64) -> f64| pairs(a, b, y, f);
+    match op {
+        O::Add | O::Sub | O::Mul | O::Div | O::Max | O::Min => level.run(Binary64 { op, a, b, y }),
+        O::Pow => by(f64::powf),
+        O::Rem => by(remainder),
+        O::FloorDiv => by(floor_div),
+        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
+        O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f64"),
+        O::Input(_)
+        | O::Param(_)
+        | O::Const(_)
+        | O::Cast
+        | O::Neg
+        | O::Abs
+        | O::Sign
+        | O::Recip
+        | O::Sqrt
+        | O::Rsqrt
+        | O::Exp
+        | O::Exp2
+        | O::Expm1
+        | O::Log
+        | O::Log2
+        | O::Log1p
+        | O::Sin
+        | O::Cos
+        | O::Tan
+        | O::Atan
+        | O::Tanh
+        | O::Erf
+        | O::Floor
+        | O::Ceil
+        | O::Round
+        | O::Trunc
+        | O::Not
+        | O::IsNan
+        | O::Where => unexpected(op, "two operands"),
+    }
+}
+
+struct Binary64<'a> {
+    op: OpCode,
+    a: &'a [f64],
+    b: &'a [f64],
+    y: &'a mut [f64],
 }
 
 impl Work for Binary64<'_> {
     type Out = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
         use OpCode as O;
@@ -290,40 +343,7 @@ impl Work for Binary64<'_> {
             O::Div => pairs(a, b, y, |a, b| a / b),
             O::Max => pairs(a, b, y, |a, b| if a.is_nan() || a > b { a } else { b }),
             O::Min => pairs(a, b, y, |a, b| if a.is_nan() || a < b { a } else { b }),
-            O::Pow => pairs(a, b, y, f64::powf),
-            O::Rem => pairs(a, b, y, remainder),
-            O::FloorDiv => pairs(a, b, y, floor_div),
-            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
-            O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f64"),
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Neg
-            | O::Abs
-            | O::Sign
-            | O::Recip
-            | O::Sqrt
-            | O::Rsqrt
-            | O::Exp
-            | O::Exp2
-            | O::Expm1
-            | O::Log
-            | O::Log2
-            | O::Log1p
-            | O::Sin
-            | O::Cos
-            | O::Tan
-            | O::Atan
-            | O::Tanh
-            | O::Erf
-            | O::Floor
-            | O::Ceil
-            | O::Round
-            | O::Trunc
-            | O::Not
-            | O::IsNan
-            | O::Where => unexpected(op, "two operands"),
+            op => unexpected(op, "arithmetic of f64"),
         }
     }
 }

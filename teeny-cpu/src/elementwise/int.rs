@@ -1,6 +1,10 @@
 //! Loops of integer and bool nodes. A bool is a `u8` of 0 or 1 here; arithmetic wraps, as core's `kernel::eval` defines it.
+//!
+//! What has the same bits for signed and unsigned integers is compiled for the unsigned ones alone, and what no machine does by vectors for one level alone.
 
+use super::cast::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
 use crate::simd::{F32s, Level, Work};
+use teeny_core::DType;
 use teeny_core::kernel::OpCode;
 
 /// An integer type with core's arithmetic.
@@ -105,21 +109,6 @@ mod impls {
     ints! { signed i8 i16 i32 i64; unsigned u8 u16 u32 u64 }
 }
 
-/// A unary node over a tile.
-pub(crate) struct IntUnary<'a, T> {
-    pub op: OpCode,
-    pub x: &'a [T],
-    pub y: &'a mut [T],
-}
-
-/// A binary node over a tile.
-pub(crate) struct IntBinary<'a, T> {
-    pub op: OpCode,
-    pub a: &'a [T],
-    pub b: &'a [T],
-    pub y: &'a mut [T],
-}
-
 #[inline(always)]
 pub(crate) fn each<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
     for (y, &x) in y.iter_mut().zip(x) {
@@ -139,17 +128,20 @@ pub(crate) fn unexpected(op: OpCode, what: &str) -> ! {
     unreachable!("the kernel builder let {} of {what} through", op.name())
 }
 
-impl<T: Int> Work for IntUnary<'_, T> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        use OpCode::*;
-        let Self { op, x, y } = self;
+/// A unary node of integers or bools over a tile.
+///
+/// # Safety
+/// `x` and `y` have `n` values of type `dtype` and do not overlap.
+pub(crate) unsafe fn unary(op: OpCode, dtype: DType, x: *const u8, y: *mut u8, n: usize) {
+    use OpCode::*;
+    // SAFETY: by contract.
+    unsafe {
         match op {
-            Neg => each(x, y, T::neg),
-            Abs => each(x, y, T::abs),
-            Sign => each(x, y, T::sign),
-            Not => each(x, y, T::not),
+            Not if dtype == DType::Bool => each(slice::<u8>(x, n), slice_mut(y, n), |x| x ^ 1),
+            Not => with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::not)),
+            Neg => with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::neg)),
+            Abs => with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::abs)),
+            Sign => with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::sign)),
             Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc
             | IsNan => unexpected(op, "integers"),
             Input(_) | Param(_) | Const(_) | Cast | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe
@@ -158,26 +150,23 @@ impl<T: Int> Work for IntUnary<'_, T> {
     }
 }
 
-impl<T: Int> Work for IntBinary<'_, T> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        use OpCode::*;
-        let Self { op, a, b, y } = self;
+/// A binary node of integers or bools over a tile, not a comparison.
+///
+/// # Safety
+/// `a`, `b` and `y` have `n` values of type `dtype`; `y` overlaps neither.
+pub(crate) unsafe fn binary(level: Level, op: OpCode, dtype: DType, a: *const u8, b: *const u8, y: *mut u8, n: usize) {
+    use OpCode::*;
+    // SAFETY: by contract.
+    unsafe {
         match op {
-            Add => pairs(a, b, y, T::add),
-            Sub => pairs(a, b, y, T::sub),
-            Mul => pairs(a, b, y, T::mul),
-            Pow => pairs(a, b, y, T::pow),
-            Max => pairs(a, b, y, T::max),
-            Min => pairs(a, b, y, T::min),
-            Rem => pairs(a, b, y, T::rem),
-            FloorDiv => pairs(a, b, y, T::floor_div),
-            And => pairs(a, b, y, T::and),
-            Or => pairs(a, b, y, T::or),
-            Xor => pairs(a, b, y, T::xor),
-            Shl => pairs(a, b, y, T::shl),
-            Shr => pairs(a, b, y, T::shr),
+            Add | Sub | Mul | And | Or | Xor | Shl => {
+                with_bits!(dtype, T => level.run(Wrapping::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
+            }
+            Max | Min => with_int!(dtype, T => level.run(Extreme::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) })),
+            Pow => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::pow)),
+            Rem => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::rem)),
+            FloorDiv => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::floor_div)),
+            Shr => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::shr)),
             CmpLt | CmpLe | CmpEq | CmpNe => unexpected(op, "arithmetic"),
             Div => unexpected(op, "integers"),
             Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos
@@ -186,25 +175,17 @@ impl<T: Int> Work for IntBinary<'_, T> {
     }
 }
 
-/// A comparison over a tile, of any type.
-pub(crate) struct Compare<'a, T> {
-    pub op: OpCode,
-    pub a: &'a [T],
-    pub b: &'a [T],
-    pub y: &'a mut [u8],
-}
-
-impl<T: Copy + PartialOrd> Work for Compare<'_, T> {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        use OpCode::*;
-        let Self { op, a, b, y } = self;
+/// A comparison over a tile, of any type; `y` has bools.
+///
+/// # Safety
+/// As [`binary`].
+pub(crate) unsafe fn compare(level: Level, op: OpCode, dtype: DType, a: *const u8, b: *const u8, y: *mut u8, n: usize) {
+    use OpCode::*;
+    // SAFETY: by contract.
+    unsafe {
         match op {
-            CmpLt => pairs(a, b, y, |a, b| u8::from(a < b)),
-            CmpLe => pairs(a, b, y, |a, b| u8::from(a <= b)),
-            CmpEq => pairs(a, b, y, |a, b| u8::from(a == b)),
-            CmpNe => pairs(a, b, y, |a, b| u8::from(a != b)),
+            CmpLt | CmpLe => with_compute!(dtype, T => level.run(Order::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) })),
+            CmpEq | CmpNe => with_wrapping!(dtype, T => level.run(Equality::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) })),
             Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos
             | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv
             | And | Or | Xor | Shl | Shr | Where => unexpected(op, "a comparison"),
@@ -212,28 +193,74 @@ impl<T: Copy + PartialOrd> Work for Compare<'_, T> {
     }
 }
 
-/// `y[i] = if c[i] { a[i] } else { b[i] }`, moved as bits of one width.
-pub(crate) struct Select<'a, T> {
-    pub c: &'a [u8],
-    pub a: &'a [T],
-    pub b: &'a [T],
-    pub y: &'a mut [T],
+/// `y[i] = if c[i] { a[i] } else { b[i] }` for values of `size` bytes, moved as bits.
+///
+/// # Safety
+/// As [`binary`]; `c` has n bools.
+pub(crate) unsafe fn select(level: Level, size: usize, c: *const u8, a: *const u8, b: *const u8, y: *mut u8, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        let c = slice(c, n);
+        match size {
+            1 => level.run(Select { c, a: slice::<u8>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+            2 => level.run(Select { c, a: slice::<u16>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+            4 => level.run(Select { c, a: slice::<u32>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+            _ => level.run(Select { c, a: slice::<u64>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+        }
+    }
+}
+
+/// Makes a loop over two slices, compiled for each level but the widest, with one body for each of its few operations.
+macro_rules! pair_loops {
+    ($($(#[$doc:meta])* $name:ident<T: $bound:path> -> $y:ty { $($op:ident => $f:expr),* })*) => {$(
+        $(#[$doc])*
+        struct $name<'a, T> {
+            op: OpCode,
+            a: &'a [T],
+            b: &'a [T],
+            y: &'a mut [$y],
+        }
+
+        impl<T: Copy + $bound> Work for $name<'_, T> {
+            type Out = ();
+            const WIDE: bool = false;
+            #[inline(always)]
+            fn run<V: F32s>(self) {
+                match self.op {
+                    $(OpCode::$op => pairs(self.a, self.b, self.y, $f),)*
+                    op => unexpected(op, stringify!($name)),
+                }
+            }
+        }
+    )*};
+}
+
+pair_loops! {
+    /// Arithmetic with the same bits for signed and unsigned integers.
+    Wrapping<T: Int> -> T { Add => T::add, Sub => T::sub, Mul => T::mul, And => T::and, Or => T::or, Xor => T::xor, Shl => T::shl }
+    /// The larger or the smaller one.
+    Extreme<T: Int> -> T { Max => T::max, Min => T::min }
+    /// Which one comes first.
+    Order<T: PartialOrd> -> u8 { CmpLt => |a, b| u8::from(a < b), CmpLe => |a, b| u8::from(a <= b) }
+    /// Whether both are the same.
+    Equality<T: PartialEq> -> u8 { CmpEq => |a, b| u8::from(a == b), CmpNe => |a, b| u8::from(a != b) }
+}
+
+/// See [`select`].
+struct Select<'a, T> {
+    c: &'a [u8],
+    a: &'a [T],
+    b: &'a [T],
+    y: &'a mut [T],
 }
 
 impl<T: Copy> Work for Select<'_, T> {
     type Out = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
         for (((y, &c), &a), &b) in self.y.iter_mut().zip(self.c).zip(self.a).zip(self.b) {
             *y = if c != 0 { a } else { b };
         }
-    }
-}
-
-/// A bool node of one or two operands; `b` is ignored for `Not`.
-pub(crate) fn bool_node(level: Level, op: OpCode, a: &[u8], b: &[u8], y: &mut [u8]) {
-    match op {
-        OpCode::Not => each(a, y, |a| a ^ 1),
-        op => level.run(IntBinary { op, a, b, y }),
     }
 }

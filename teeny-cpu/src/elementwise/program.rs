@@ -6,10 +6,10 @@
 //! ```
 //! Slots are reused as soon as their last reader is done. Values of 16-bit nodes are f32 and only rounded on the way out.
 
-use super::cast::{self, slice, slice_mut, with_compute};
-use super::float::{self, Binary64, Unary64, binary_f32, unary_f32};
+use super::cast::{self, slice, slice_mut};
+use super::float::{self, binary_f32, binary_f64, unary_f32, unary_f64};
 use super::idioms::{self, Found};
-use super::int::{self, Compare, IntBinary, IntUnary, Select};
+use super::int;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::View;
@@ -513,50 +513,23 @@ impl<'a> Program<'a> {
                     let [a, b] = [1, 2].map(|i| operand(value(i)));
                     float::choose_f32(level, condition.op, [x, y, a, b], to.cast(), n);
                 }
-                OpCode::Where => {
-                    let (c, a, b) = (slice::<u8>(arg(0), n), arg(1), arg(2));
-                    match node.dtype.compute().size() {
-                        1 => level.run(Select { c, a: slice::<u8>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
-                        2 => level.run(Select { c, a: slice::<u16>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
-                        4 => level.run(Select { c, a: slice::<u32>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
-                        _ => level.run(Select { c, a: slice::<u64>(a, n), b: slice(b, n), y: slice_mut(to, n) }),
-                    }
-                }
+                OpCode::Where => int::select(level, node.dtype.compute().size(), arg(0), arg(1), arg(2), to, n),
                 OpCode::IsNan => match source {
                     DType::F64 => int::each(slice::<f64>(arg(0), n), slice_mut(to, n), |x| u8::from(x.is_nan())),
                     _ => int::each(slice::<f32>(arg(0), n), slice_mut(to, n), |x| u8::from(x.is_nan())),
                 },
-                op @ (OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe) => {
-                    let (a, b) = (arg(0), arg(1));
-                    with_compute!(source, T => level.run(Compare::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(to, n) }));
-                }
+                op @ (OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe) => int::compare(level, op, source, arg(0), arg(1), to, n),
                 op if op.arity() == 1 => match source {
-                    DType::Bool => int::bool_node(level, op, slice(arg(0), n), &[], slice_mut(to, n)),
                     DType::F16 | DType::BF16 | DType::F32 => unary_f32(level, op, arg(0).cast(), to.cast(), n, stream),
-                    DType::F64 => level.run(Unary64 { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::U8 => level.run(IntUnary::<u8> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::U16 => level.run(IntUnary::<u16> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::U32 => level.run(IntUnary::<u32> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::U64 => level.run(IntUnary::<u64> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::I8 => level.run(IntUnary::<i8> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::I16 => level.run(IntUnary::<i16> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::I32 => level.run(IntUnary::<i32> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
-                    DType::I64 => level.run(IntUnary::<i64> { op, x: slice(arg(0), n), y: slice_mut(to, n) }),
+                    DType::F64 => unary_f64(level, op, slice(arg(0), n), slice_mut(to, n)),
+                    _ => int::unary(op, source, arg(0), to, n),
                 },
                 op => match source {
-                    DType::Bool => int::bool_node(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n)),
                     DType::F16 | DType::BF16 | DType::F32 => {
                         binary_f32(level, op, operand(value(0)), operand(value(1)), to.cast(), n, stream);
                     }
-                    DType::F64 => level.run(Binary64 { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::U8 => level.run(IntBinary::<u8> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::U16 => level.run(IntBinary::<u16> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::U32 => level.run(IntBinary::<u32> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::U64 => level.run(IntBinary::<u64> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::I8 => level.run(IntBinary::<i8> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::I16 => level.run(IntBinary::<i16> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::I32 => level.run(IntBinary::<i32> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
-                    DType::I64 => level.run(IntBinary::<i64> { op, a: slice(arg(0), n), b: slice(arg(1), n), y: slice_mut(to, n) }),
+                    DType::F64 => binary_f64(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n)),
+                    _ => int::binary(level, op, source, arg(0), arg(1), to, n),
                 },
             }
         }
