@@ -1,14 +1,14 @@
 //! Gather and scatter along one axis. Indices are all checked before anything is written; scatter runs in row-major order of
 //! the source within every column, so that adding is deterministic.
 
-use crate::elementwise::cast::{round_to, slice, with_compute};
+use crate::elementwise::cast::{self, slice, with_bits, with_compute};
 use crate::elementwise::int::Int;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Element, Error, Layout, Result, Scalar, ScatterMode, Shape, Tensor, bf16, f16};
+use teeny_core::{DType, Error, Layout, Result, ScatterMode, Shape, Tensor, bf16, f16};
 
 /// Elements below which one thread moves them.
 const THREAD: usize = 16 << 10;
@@ -181,23 +181,27 @@ pub(crate) fn scatter(cpu: &Cpu, mode: ScatterMode, x: &Tensor, axis: usize, ind
         return Ok(Arc::new(out));
     }
     let job = Scatter { shape, axis, indices: &indices, strides: Layout::contiguous(*x.shape()), src: src_copy.ptr(), out: Shared(out.ptr()) };
-    match x.dtype() {
-        DType::Bool => job.run::<u8>(mode, |a, b| a | b, |a, b| a | b, |a, b| a & b),
-        DType::U8 => job.ints::<u8>(mode),
-        DType::U16 => job.ints::<u16>(mode),
-        DType::U32 => job.ints::<u32>(mode),
-        DType::U64 => job.ints::<u64>(mode),
-        DType::I8 => job.ints::<i8>(mode),
-        DType::I16 => job.ints::<i16>(mode),
-        DType::I32 => job.ints::<i32>(mode),
-        DType::I64 => job.ints::<i64>(mode),
-        DType::F16 => job.halves(mode, DType::F16, |x| f16::from_bits(x).to_f64(), |x| f16::from_scalar(Scalar::Float(x)).to_bits(), cpu, x)?,
-        DType::BF16 => job.halves(mode, DType::BF16, |x| bf16::from_bits(x).to_f64(), |x| bf16::from_scalar(Scalar::Float(x)).to_bits(), cpu, x)?,
-        DType::F32 => {
-            job.run::<f32>(mode, |a, b| a + b, |a, b| if a.is_nan() || a > b { a } else { b }, |a, b| if a.is_nan() || a < b { a } else { b })
-        }
-        DType::F64 => {
-            job.run::<f64>(mode, |a, b| a + b, |a, b| if a.is_nan() || a > b { a } else { b }, |a, b| if a.is_nan() || a < b { a } else { b })
+    match mode {
+        ScatterMode::Set => match x.dtype().size() {
+            1 => job.each::<u8>(|_, x| x),
+            2 => job.each::<u16>(|_, x| x),
+            4 => job.each::<u32>(|_, x| x),
+            _ => job.each::<u64>(|_, x| x),
+        },
+        ScatterMode::Add => match x.dtype() {
+            DType::Bool => job.each::<u8>(|a, b| a | b),
+            DType::F16 | DType::BF16 => job.add_halves(cpu, x)?,
+            DType::F32 => job.each::<f32>(|a, b| a + b),
+            DType::F64 => job.each::<f64>(|a, b| a + b),
+            dtype => with_bits!(dtype, T => job.each::<T>(Int::add)),
+        },
+        ScatterMode::Max | ScatterMode::Min => {
+            let largest = mode == ScatterMode::Max;
+            match x.dtype() {
+                DType::F16 => job.extreme::<f16>(largest),
+                DType::BF16 => job.extreme::<bf16>(largest),
+                dtype => with_compute!(dtype, T => job.extreme::<T>(largest)),
+            }
         }
     }
     Ok(Arc::new(out))
@@ -213,72 +217,51 @@ struct Scatter<'a> {
     out: Shared<u8>,
 }
 
+/// What is done with a row: its first position in the source, its indices, where it goes but for the indices, and the step there.
+type Row<'f> = dyn FnMut(usize, &[i64], isize, isize) + 'f;
+
 impl Scatter<'_> {
-    fn ints<T: Int>(&self, mode: ScatterMode) {
-        self.run::<T>(mode, T::add, T::max, T::min);
+    /// Puts `f(old value, source)` into each destination, in row-major order of the source.
+    fn each<T: Copy>(&self, f: impl Fn(T, T) -> T) {
+        let (src, out) = (self.src.cast::<T>(), self.out.get().cast::<T>());
+        let along = self.strides.strides().get(self.axis).copied().unwrap_or(0);
+        self.rows(&mut |first, indices, base, step| {
+            for (j, &index) in indices.iter().enumerate() {
+                // SAFETY: the indices were checked, and other coordinates are within the destination; one thread writes.
+                unsafe {
+                    let to = out.offset(base + index as isize * along + j as isize * step);
+                    *to = f(*to, *src.add(first + j));
+                }
+            }
+        });
+    }
+
+    /// The larger or the smaller one; NaN wins.
+    fn extreme<T: PartialOrd + Copy>(&self, largest: bool) {
+        let nan = |x: T| x.partial_cmp(&x).is_none();
+        self.each::<T>(|a, b| if nan(a) || (if largest { a > b } else { a < b }) { a } else { b });
     }
 
     /// 16-bit floats add up in f32 and are rounded once at the end.
-    fn halves(
-        &self,
-        mode: ScatterMode,
-        dtype: DType,
-        to: impl Fn(u16) -> f64 + Copy,
-        from: impl Fn(f64) -> u16 + Copy,
-        cpu: &Cpu,
-        x: &Tensor,
-    ) -> Result<()> {
-        match mode {
-            ScatterMode::Add => {
-                let n = x.numel();
-                let wide = copy::computed(cpu, &View::of(x)?)?;
-                let (sums, src) = (wide.ptr().cast::<f32>(), self.src.cast::<u16>());
-                // SAFETY: `wide` and the output have n elements; sources and destinations come from `each`.
-                unsafe {
-                    self.each(|i, at| *sums.add(at) += to(*src.add(i)) as f32);
-                    for i in 0..n {
-                        *self.out.get().cast::<u16>().add(i) = from(f64::from(*sums.add(i)));
-                    }
-                }
-            }
-            ScatterMode::Set | ScatterMode::Max | ScatterMode::Min => {
-                let pick = |a: u16, b: u16, larger: bool| {
-                    let (x, y) = (to(a), to(b));
-                    if x.is_nan() || (if larger { x > y } else { x < y }) { a } else { b }
-                };
-                self.run::<u16>(mode, |a, b| from(round_to(dtype, to(a) + to(b))), |a, b| pick(a, b, true), |a, b| pick(a, b, false));
-            }
+    fn add_halves(&self, cpu: &Cpu, x: &Tensor) -> Result<()> {
+        let (sums, n) = (copy::computed(cpu, &View::of(x)?)?, self.shape.numel());
+        let src = cpu.alloc(n, DType::F32)?;
+        // SAFETY: all have their elements, widened ones those of f32.
+        unsafe {
+            cast::widen(x.dtype(), self.src, src.ptr(), n);
+            Scatter { src: src.ptr(), out: Shared(sums.ptr()), ..*self }.each::<f32>(|a, b| a + b);
+            cast::narrow(x.dtype(), sums.ptr(), self.out.get(), x.numel());
         }
         Ok(())
     }
 
-    fn run<T: Copy>(&self, mode: ScatterMode, add: impl Fn(T, T) -> T, max: impl Fn(T, T) -> T, min: impl Fn(T, T) -> T) {
-        let (src, out) = (self.src.cast::<T>(), self.out.get().cast::<T>());
-        // SAFETY: sources and destinations come from `each`, one thread at a time.
-        unsafe {
-            match mode {
-                ScatterMode::Set => self.each(|i, at| *out.add(at) = *src.add(i)),
-                ScatterMode::Add => self.each(|i, at| *out.add(at) = add(*out.add(at), *src.add(i))),
-                ScatterMode::Max => self.each(|i, at| *out.add(at) = max(*out.add(at), *src.add(i))),
-                ScatterMode::Min => self.each(|i, at| *out.add(at) = min(*out.add(at), *src.add(i))),
-            }
-        }
-    }
-
-    /// Calls `f(source position, destination position)` in row-major order of the source.
-    fn each(&self, mut f: impl FnMut(usize, usize)) {
-        let strides = self.strides.strides();
+    /// Calls `f` for each row of the source.
+    fn rows(&self, f: &mut Row<'_>) {
         let row = self.shape.last().copied().unwrap_or(1);
         let last = self.shape.ndim().saturating_sub(1);
-        if self.shape.ndim() == 0 {
-            return f(0, 0);
-        }
         let step = if self.axis == last { 0 } else { 1 };
         for (r, indices) in self.indices.chunks(row).enumerate() {
-            let base = offset(strides, &self.shape, self.axis, r * row);
-            for (j, &index) in indices.iter().enumerate() {
-                f(r * row + j, (base + index as isize * strides[self.axis] + j as isize * step) as usize);
-            }
+            f(r * row, indices, offset(self.strides.strides(), &self.shape, self.axis, r * row), step);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `(.., m, k) @ (.., k, n)` on views: strides go straight to the tiles of `gemm`, nothing is copied. 16-bit floats are widened first, but for a vector's sake
 //! (`half`); integers wrap in a plain loop.
 
+use crate::elementwise::cast::with_bits;
 use crate::elementwise::int::Int;
 use crate::gemm::{self, Float, Matrix};
 use crate::simd::{F32s, Work};
@@ -38,7 +39,9 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 => product.floats::<f32>(),
         DType::F64 => product.floats::<f64>(),
-        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => product.ints(dtype),
+        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+            with_bits!(dtype, T => product.wrapping::<T>())
+        }
     }
     drop(wide);
     Ok(Arc::new(copy::stored(cpu, out, batch * m * n, dtype)?))
@@ -79,24 +82,6 @@ impl Product<'_> {
         }
     }
 
-    fn ints(&self, dtype: DType) {
-        macro_rules! go {
-            ($t:ty) => {
-                self.wrapping::<$t>()
-            };
-        }
-        match dtype {
-            DType::I8 => go!(i8),
-            DType::I16 => go!(i16),
-            DType::I32 => go!(i32),
-            DType::I64 => go!(i64),
-            DType::U16 => go!(u16),
-            DType::U32 => go!(u32),
-            DType::U64 => go!(u64),
-            DType::Bool | DType::U8 | DType::F16 | DType::BF16 | DType::F32 | DType::F64 => go!(u8),
-        }
-    }
-
     fn wrapping<T: Int + Default>(&self) {
         let [m, n, k] = self.mnk;
         let out = Shared(self.out.ptr().cast::<T>());
@@ -123,6 +108,7 @@ struct IntRow<'a, T> {
 
 impl<T: Int + Default> Work for IntRow<'_, T> {
     type Out = ();
+    const WIDE: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let IntRow { y, k, a, b } = self;

@@ -1,6 +1,6 @@
 //! Running sums and products along one axis. Floats carry f64, so that a long sum does not drift.
 
-use crate::elementwise::cast::{slice, slice_mut, with_compute};
+use crate::elementwise::cast::{slice, slice_mut, with_wrapping};
 use crate::elementwise::int::Int;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
@@ -46,7 +46,8 @@ macro_rules! running {
         }
     )*};
 }
-running! { ints u8 u16 u32 u64 i8 i16 i32 i64 }
+// For the signed ones too, which have the same bits.
+running! { ints u8 u16 u32 u64 }
 running! { floats f32 f64 }
 
 /// Running `op` along `axis`.
@@ -56,7 +57,7 @@ pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<Sto
     let out = cpu.alloc(n, x.dtype().compute())?;
     let (length, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
     if n > 0 {
-        with_compute!(x.dtype(), T => {
+        with_wrapping!(x.dtype(), T => {
             // SAFETY: both have n elements of the computed type; the output has no other owner.
             let (input, out) = unsafe { (slice::<T>(input.ptr(), n), slice_mut::<T>(out.ptr(), n)) };
             run(op, input, out, length, inner);

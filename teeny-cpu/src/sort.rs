@@ -1,19 +1,61 @@
 //! Stable sorting along one axis; NaN counts as the largest.
+//!
+//! ```text
+//!   values ─► keys, u64 in the same order ─► sorted with their positions ─► values of these positions
+//! ```
+//! So there is one sort for all types. A descending order is the ascending one of the keys' complements: equal values keep their order in both.
 
-use crate::elementwise::cast::{slice, slice_mut};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::{Cpu, copy};
-use std::cmp::Ordering;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Tensor, bf16, f16};
 
-/// The order of sorting.
-fn order<T: PartialOrd>(a: &T, b: &T) -> Ordering {
-    // Only NaN is not equal to itself, and it comes last.
-    let nan = |x: &T| x.partial_cmp(x).is_none();
-    a.partial_cmp(b).unwrap_or_else(|| nan(a).cmp(&nan(b)))
+/// A value with a place in the order.
+trait Key: Copy {
+    /// Compares as the values do.
+    fn key(self) -> u64;
+}
+
+macro_rules! keys {
+    ($($t:ty)*) => {$(
+        impl Key for $t {
+            fn key(self) -> u64 {
+                // The least value of a signed type becomes 0.
+                (self as u64) ^ (<$t>::MIN as u64)
+            }
+        }
+    )*};
+}
+keys! { u8 u16 u32 u64 i8 i16 i32 i64 }
+
+impl Key for f64 {
+    fn key(self) -> u64 {
+        if self.is_nan() {
+            return u64::MAX;
+        }
+        let bits = (self + 0.0).to_bits(); // -0 is 0
+        if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }
+    }
+}
+
+impl Key for f32 {
+    fn key(self) -> u64 {
+        f64::from(self).key()
+    }
+}
+
+impl Key for f16 {
+    fn key(self) -> u64 {
+        self.to_f64().key()
+    }
+}
+
+impl Key for bf16 {
+    fn key(self) -> u64 {
+        self.to_f64().key()
+    }
 }
 
 /// Values and former positions.
@@ -24,55 +66,85 @@ pub(crate) fn sort(cpu: &Cpu, x: &Tensor, axis: usize, descending: bool) -> Resu
     let positions = cpu.alloc(n, DType::I32)?;
     let (length, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
     if n > 0 {
-        // SAFETY: all three have n elements; the outputs have no other owner. Bools sort as bytes.
-        unsafe {
-            let p = slice_mut::<i32>(positions.ptr(), n);
-            macro_rules! go {
-                ($t:ty) => {
-                    run(slice::<$t>(input.ptr(), n), slice_mut::<$t>(values.ptr(), n), p, length, inner, descending)
-                };
-            }
-            match x.dtype() {
-                DType::Bool | DType::U8 => go!(u8),
-                DType::U16 => go!(u16),
-                DType::U32 => go!(u32),
-                DType::U64 => go!(u64),
-                DType::I8 => go!(i8),
-                DType::I16 => go!(i16),
-                DType::I32 => go!(i32),
-                DType::I64 => go!(i64),
-                DType::F16 => go!(f16),
-                DType::BF16 => go!(bf16),
-                DType::F32 => go!(f32),
-                DType::F64 => go!(f64),
-            }
+        let job =
+            Sort { x: Shared(input.ptr()), values: Shared(values.ptr()), positions: Shared(positions.ptr().cast()), n, length, inner, descending };
+        // SAFETY: all three have n elements; the outputs have no other owner.
+        // Bools sort as bytes.
+        match x.dtype() {
+            DType::Bool | DType::U8 => job.run(keys::<u8>, 1),
+            DType::U16 => job.run(keys::<u16>, 2),
+            DType::U32 => job.run(keys::<u32>, 4),
+            DType::U64 => job.run(keys::<u64>, 8),
+            DType::I8 => job.run(keys::<i8>, 1),
+            DType::I16 => job.run(keys::<i16>, 2),
+            DType::I32 => job.run(keys::<i32>, 4),
+            DType::I64 => job.run(keys::<i64>, 8),
+            DType::F16 => job.run(keys::<f16>, 2),
+            DType::BF16 => job.run(keys::<bf16>, 2),
+            DType::F32 => job.run(keys::<f32>, 4),
+            DType::F64 => job.run(keys::<f64>, 8),
         }
     }
     Ok((Arc::new(values), Arc::new(positions)))
 }
 
-fn run<T: PartialOrd + Copy + Send + Sync>(x: &[T], values: &mut [T], positions: &mut [i32], length: usize, inner: usize, descending: bool) {
-    let lanes = x.len() / length;
-    let (values, positions) = (Shared(values.as_mut_ptr()), Shared(positions.as_mut_ptr()));
-    let per_chunk = (8192 / length).max(1);
-    for_each_chunk(lanes.div_ceil(per_chunk), |c| {
-        let mut row: Vec<(T, i32)> = Vec::with_capacity(length);
-        for lane in c * per_chunk..((c + 1) * per_chunk).min(lanes) {
-            let start = lane / inner * length * inner + lane % inner;
-            row.clear();
-            row.extend((0..length).map(|i| (x[start + i * inner], i as i32)));
-            if descending {
-                row.sort_by(|a, b| order(&b.0, &a.0));
-            } else {
-                row.sort_by(|a, b| order(&a.0, &b.0));
-            }
-            for (i, &(value, position)) in row.iter().enumerate() {
-                // SAFETY: inside the lane, which belongs to this chunk.
+/// The keys of `row.len()` elements that lie `step` apart, with their positions.
+unsafe fn keys<T: Key>(x: *const u8, step: usize, row: &mut [(u64, i32)]) {
+    for (i, to) in row.iter_mut().enumerate() {
+        // SAFETY: the caller's.
+        *to = (unsafe { *x.cast::<T>().add(i * step) }.key(), i as i32);
+    }
+}
+
+/// `y[i] = x[positions[i]]`, as bits, for elements that lie `step` apart in both.
+unsafe fn pick<T: Copy>(x: *const u8, y: *mut u8, step: usize, row: &[(u64, i32)]) {
+    for (i, &(_, from)) in row.iter().enumerate() {
+        // SAFETY: the caller's.
+        unsafe { *y.cast::<T>().add(i * step) = *x.cast::<T>().add(from as usize * step) };
+    }
+}
+
+/// Lanes of `length` elements that lie `inner` apart.
+struct Sort {
+    x: Shared<u8>,
+    values: Shared<u8>,
+    positions: Shared<i32>,
+    /// Elements of all lanes.
+    n: usize,
+    length: usize,
+    inner: usize,
+    descending: bool,
+}
+
+impl Sort {
+    /// Sorts all lanes by what `keys` says of elements of `size` bytes.
+    fn run(&self, keys: unsafe fn(*const u8, usize, &mut [(u64, i32)]), size: usize) {
+        let (length, inner) = (self.length, self.inner);
+        let lanes = self.n / length;
+        let per_chunk = (8192 / length).max(1);
+        for_each_chunk(lanes.div_ceil(per_chunk), |c| {
+            let mut row = vec![(0, 0); length];
+            for lane in c * per_chunk..((c + 1) * per_chunk).min(lanes) {
+                let start = lane / inner * length * inner + lane % inner;
+                let (x, y) = (self.x.get().wrapping_add(start * size), self.values.get().wrapping_add(start * size));
+                // SAFETY: all three tensors have this lane, and in the outputs it belongs to this chunk.
                 unsafe {
-                    *values.get().add(start + i * inner) = value;
-                    *positions.get().add(start + i * inner) = position;
+                    keys(x, inner, &mut row);
+                    if self.descending {
+                        row.iter_mut().for_each(|(key, _)| *key = !*key);
+                    }
+                    row.sort_by_key(|&(key, _)| key);
+                    match size {
+                        1 => pick::<u8>(x, y, inner, &row),
+                        2 => pick::<u16>(x, y, inner, &row),
+                        4 => pick::<u32>(x, y, inner, &row),
+                        _ => pick::<u64>(x, y, inner, &row),
+                    }
+                    for (i, &(_, position)) in row.iter().enumerate() {
+                        *self.positions.get().add(start + i * inner) = position;
+                    }
                 }
             }
-        }
-    });
+        });
+    }
 }

@@ -3,47 +3,6 @@
 use half::slice::HalfFloatSliceExt;
 use teeny_core::{DType, Scalar, bf16, f16};
 
-/// Conversion by core's rules.
-trait Convert<To> {
-    fn convert(self) -> To;
-}
-
-macro_rules! convert {
-    ($($from:ty => $($to:ty)*;)*) => {$($(
-        impl Convert<$to> for $from {
-            #[inline(always)]
-            fn convert(self) -> $to { self as $to }
-        }
-    )*)*};
-}
-
-convert! {
-    u8 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    u16 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    u32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    u64 => u8 u16 u32 u64 i8 i16 i32 i64 f64;
-    i8 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    i16 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    i32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    i64 => u8 u16 u32 u64 i8 i16 i32 i64 f64;
-    f32 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-    f64 => u8 u16 u32 u64 i8 i16 i32 i64 f32 f64;
-}
-
-// Through f64, as core defines it.
-impl Convert<f32> for u64 {
-    #[inline(always)]
-    fn convert(self) -> f32 {
-        self as f64 as f32
-    }
-}
-impl Convert<f32> for i64 {
-    #[inline(always)]
-    fn convert(self) -> f32 {
-        self as f64 as f32
-    }
-}
-
 /// Runs `$body` with `$t` the type that stands beside the name of `$dtype`.
 macro_rules! with_type {
     ($dtype:expr, $t:ident => $body:expr; $($($name:ident)|+ => $type:ty),*; $($rest:pat => $other:expr)?) => {
@@ -132,19 +91,26 @@ pub(crate) unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, n: u
     }
 }
 
+#[allow(clippy::unnecessary_cast)]
 unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: by contract of `cast`.
     unsafe {
-        with_compute!(from, S => {
-            let x = slice::<S>(x, n);
-            if to == DType::Bool {
-                each(x, slice_mut::<u8>(y, n), |x| u8::from(x != 0 as S));
-            } else if to.is_half() {
-                each(x, slice_mut::<f32>(y, n), |x| round_to(to, x.convert()) as f32);
-            } else {
-                with_compute!(to, T => each(x, slice_mut::<T>(y, n), |x| x.convert()));
+        match (to, from) {
+            (DType::Bool, _) => with_wrapping!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S))),
+            (DType::F16 | DType::BF16, _) => {
+                let mut exact = vec![0.0f64; n];
+                plain(from, DType::F64, x, exact.as_mut_ptr().cast(), n);
+                each(&exact, slice_mut::<f32>(y, n), |x| round_to(to, x) as f32);
             }
-        });
+            // Through f64, as core defines it: only 64-bit integers do not fit there.
+            (DType::F32, DType::U64 | DType::I64) => with_int!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32)),
+            (DType::F32, _) => with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f32)),
+            (DType::F64, _) => with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64)),
+            // Integers keep their low bits, whether the new type has a sign or not; floats stop at its limits.
+            (_, DType::F16 | DType::BF16 | DType::F32) => with_int!(to, T => each(slice::<f32>(x, n), slice_mut(y, n), |x| x as T)),
+            (_, DType::F64) => with_int!(to, T => each(slice::<f64>(x, n), slice_mut(y, n), |x| x as T)),
+            _ => with_int!(from, S => with_bits!(to, T => each(slice::<S>(x, n), slice_mut(y, n), |x| x as T))),
+        }
     }
 }
 
