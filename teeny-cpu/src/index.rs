@@ -238,8 +238,14 @@ impl Scatter<'_> {
 
     /// The larger or the smaller one; NaN wins.
     fn extreme<T: PartialOrd + Copy>(&self, largest: bool) {
-        let nan = |x: T| x.partial_cmp(&x).is_none();
-        self.each::<T>(|a, b| if nan(a) || (if largest { a > b } else { a < b }) { a } else { b });
+        fn is_nan<T: PartialOrd>(x: T) -> bool {
+            x.partial_cmp(&x).is_none()
+        }
+        let pick: fn(T, T) -> T = match largest {
+            true => |a, b| if is_nan(a) || a > b { a } else { b },
+            false => |a, b| if is_nan(a) || a < b { a } else { b },
+        };
+        self.each::<T>(pick);
     }
 
     /// 16-bit floats add up in f32 and are rounded once at the end.

@@ -42,20 +42,21 @@ impl Product<f32> {
         let mut i = 0;
         // SAFETY: blocks lie before row m.
         unsafe {
-            while i + 6 <= m {
+            while V::NATIVE && i + 6 <= m {
                 self.block::<V, 6, NV, PART>(i, j, part);
                 i += 6;
             }
-            if i + 4 <= m {
+            while i + 4 <= m {
                 self.block::<V, 4, NV, PART>(i, j, part);
                 i += 4;
             }
-            if i + 2 <= m {
+            while V::NATIVE && i + 2 <= m {
                 self.block::<V, 2, NV, PART>(i, j, part);
                 i += 2;
             }
-            if i < m {
+            while i < m {
                 self.block::<V, 1, NV, PART>(i, j, part);
+                i += 1;
             }
         }
     }
@@ -66,7 +67,10 @@ impl Product<f32> {
         let last = |v: usize| PART && v == NV - 1;
         // SAFETY: `run` promises the operands; the block lies inside the result.
         unsafe {
-            let a: [*const f32; MR] = std::array::from_fn(|r| self.a.at(i + r, 0).ptr);
+            let mut a = [self.a.ptr; MR];
+            for (r, a) in a.iter_mut().enumerate() {
+                *a = self.a.at(i + r, 0).ptr;
+            }
             let (mut along, mut b) = (0isize, self.b.add(j));
             let mut sums = [[V::splat(0.0); NV]; MR];
             // Long sums hide the way to the result's lines.
@@ -76,10 +80,11 @@ impl Product<f32> {
                 }
             }
             for _ in 0..self.mnk[2] {
-                let row: [V; NV] = std::array::from_fn(|v| {
+                let mut row = [V::splat(0.0); NV];
+                for (v, to) in row.iter_mut().enumerate() {
                     let from = b.add(v * V::LANES);
-                    if last(v) { V::load_part(from, part) } else { V::load(from) }
-                });
+                    *to = if last(v) { V::load_part(from, part) } else { V::load(from) };
+                }
                 for (a, sums) in a.iter().zip(&mut sums) {
                     let x = V::splat(*a.offset(along));
                     for (b, sum) in row.iter().zip(sums) {
@@ -103,22 +108,30 @@ impl Product<f32> {
     }
 }
 
+/// Vectors side by side in a block: sixteen registers hold six rows of two, thirty-two of four.
+const fn strip<V: F32s>() -> usize {
+    match V::LANES {
+        16 => 4,
+        _ if V::NATIVE => 2,
+        _ => 1,
+    }
+}
+
 impl Work for Product<f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        // Sixteen registers hold six rows of two vectors, thirty-two of four.
-        let wide = if V::LANES == 16 { 4 } else { 2 };
+        // Each kind of strip is compiled only for a level that has it.
         let (mut j, n) = (0, self.mnk[1]);
         // SAFETY: strips follow one another up to column n.
         unsafe {
-            while j + wide * V::LANES <= n {
-                if V::LANES == 16 {
-                    self.strip::<V, 4, false>(j, 0)
-                } else {
-                    self.strip::<V, 2, false>(j, 0)
+            while j + strip::<V>() * V::LANES <= n {
+                match const { strip::<V>() } {
+                    4 => self.strip::<V, 4, false>(j, 0),
+                    2 => self.strip::<V, 2, false>(j, 0),
+                    _ => self.strip::<V, 1, false>(j, 0),
                 }
-                j += wide * V::LANES;
+                j += strip::<V>() * V::LANES;
             }
             let rest = n - j;
             if rest > 0 {
@@ -126,9 +139,10 @@ impl Work for Product<f32> {
                 let part = rest - (vectors - 1) * V::LANES;
                 match vectors {
                     1 => self.strip::<V, 1, true>(j, part),
-                    2 => self.strip::<V, 2, true>(j, part),
-                    3 => self.strip::<V, 3, true>(j, part),
-                    _ => self.strip::<V, 4, true>(j, part),
+                    2 if const { strip::<V>() >= 2 } => self.strip::<V, 2, true>(j, part),
+                    3 if const { strip::<V>() == 4 } => self.strip::<V, 3, true>(j, part),
+                    _ if const { strip::<V>() == 4 } => self.strip::<V, 4, true>(j, part),
+                    _ => unreachable!("a rest is shorter than a strip"),
                 }
             }
         }

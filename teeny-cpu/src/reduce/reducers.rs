@@ -49,15 +49,21 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
         for (lane, &x) in lanes.iter_mut().zip(tail) {
             *lane = Self::add(*lane, x, i);
         }
-        let mut width = LANES;
-        while width > 1 {
-            width /= 2;
-            for j in 0..width {
-                lanes[j] = Self::join(lanes[j], lanes[j + width]);
-            }
-        }
-        lanes[0]
+        join_lanes::<T, Self>(&mut lanes)
     }
+}
+
+/// The lanes as one, halves first. A function of its own, so that no level has a copy of these many joins.
+#[inline(never)]
+fn join_lanes<T: Copy, R: Reducer<T>>(lanes: &mut [R::Acc]) -> R::Acc {
+    let mut width = lanes.len();
+    while width > 1 {
+        width /= 2;
+        for j in 0..width {
+            lanes[j] = R::join(lanes[j], lanes[j + width]);
+        }
+    }
+    lanes[0]
 }
 
 /// Sum.

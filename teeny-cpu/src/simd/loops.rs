@@ -41,39 +41,43 @@ impl<F: Unary> Work for Map1<F> {
     #[inline(always)]
     fn run<V: F32s>(self) {
         let Map1 { x, y, n, .. } = self;
+        let (stream, ahead) = streamed::<V>(y, n, self.stream);
+        let mut i = 0;
         // SAFETY: `map1` promises n readable values at x and n writable ones at y, equal or apart; every access below is
         // inside them. Streamed stores start at a 64-byte boundary and advance by whole vectors.
         unsafe {
-            let mut i = 0;
-            let part = |i: usize, count: usize| F::eval(V::load_part(x.add(i), count)).store_part(y.add(i), count);
-            if self.stream && n >= 2 * WIDEST {
-                let ahead = y.align_offset(64).min(n);
-                while i < ahead {
-                    let count = (V::LANES - 1).min(ahead - i);
-                    part(i, count);
-                    i += count;
-                }
-                while i + V::LANES <= n {
+            // First what lies before the first line that is streamed, then the rest. Each place that names `F` compiles it once more.
+            for end in [ahead, n] {
+                while stream && end == n && i + V::LANES <= n {
                     F::eval(V::load(x.add(i))).stream(y.add(i));
                     i += V::LANES;
                 }
-            }
-            while i + 2 * V::LANES <= n {
-                let a = F::eval(V::load(x.add(i)));
-                let b = F::eval(V::load(x.add(i + V::LANES)));
-                a.store(y.add(i));
-                b.store(y.add(i + V::LANES));
-                i += 2 * V::LANES;
-            }
-            if i + V::LANES <= n {
-                F::eval(V::load(x.add(i))).store(y.add(i));
-                i += V::LANES;
-            }
-            if i < n {
-                part(i, n - i);
+                while V::NATIVE && i + 2 * V::LANES <= end {
+                    let a = F::eval(V::load(x.add(i)));
+                    let b = F::eval(V::load(x.add(i + V::LANES)));
+                    a.store(y.add(i));
+                    b.store(y.add(i + V::LANES));
+                    i += 2 * V::LANES;
+                }
+                while !V::NATIVE && i + V::LANES <= end {
+                    F::eval(V::load(x.add(i))).store(y.add(i));
+                    i += V::LANES;
+                }
+                while i < end {
+                    let count = V::LANES.min(end - i);
+                    F::eval(V::load_part(x.add(i), count)).store_part(y.add(i), count);
+                    i += count;
+                }
             }
         }
     }
+}
+
+/// Whether `n` values at `y` are stored past the caches, and how many lie before the first line that is.
+#[inline(always)]
+fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
+    let stream = V::NATIVE && wished && n >= 2 * WIDEST;
+    (stream, if stream { y.align_offset(64).min(n) } else { 0 })
 }
 
 /// `y[i] = f(x[i])` for `n` values.
@@ -94,68 +98,47 @@ struct Map2<F> {
     f: PhantomData<F>,
 }
 
-impl<F: Binary> Map2<F> {
-    /// The loop with the kind of each operand fixed: a constant `true` reads the slice.
-    ///
-    /// # Safety
-    /// As `map2`; `a` and `b` are readable for `n` values where `A`, `B` are true, for one vector where not.
-    #[inline(always)]
-    unsafe fn go<V: F32s, const A: bool, const B: bool>(&self, a: *const f32, b: *const f32) {
-        let (y, n) = (self.y, self.n);
-        // SAFETY: as in `Map1`.
-        unsafe {
-            let (va, vb) = (V::load(if A { SPARE.as_ptr() } else { a }), V::load(if B { SPARE.as_ptr() } else { b }));
-            let get = |i: usize| F::eval(if A { V::load(a.add(i)) } else { va }, if B { V::load(b.add(i)) } else { vb });
-            let part = |i: usize, count: usize| {
-                let a = if A { V::load_part(a.add(i), count) } else { va };
-                let b = if B { V::load_part(b.add(i), count) } else { vb };
-                F::eval(a, b).store_part(y.add(i), count);
-            };
-            let mut i = 0;
-            if self.stream && n >= 2 * WIDEST {
-                let ahead = y.align_offset(64).min(n);
-                while i < ahead {
-                    let count = (V::LANES - 1).min(ahead - i);
-                    part(i, count);
-                    i += count;
-                }
-                while i + V::LANES <= n {
-                    get(i).stream(y.add(i));
-                    i += V::LANES;
-                }
-            }
-            while i + 2 * V::LANES <= n {
-                let (p, q) = (get(i), get(i + V::LANES));
-                p.store(y.add(i));
-                q.store(y.add(i + V::LANES));
-                i += 2 * V::LANES;
-            }
-            if i + V::LANES <= n {
-                get(i).store(y.add(i));
-                i += V::LANES;
-            }
-            if i < n {
-                part(i, n - i);
-            }
-        }
-    }
-}
-
-static SPARE: [f32; WIDEST] = [0.0; WIDEST];
+/// One value as often as the widest vector has lanes, on a line of its own.
+#[repr(align(64))]
+struct Spread([f32; WIDEST]);
 
 impl<F: Binary> Work for Map2<F> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let splat = |x: f32| [x; WIDEST];
-        // SAFETY: `map2` promises the slices; a splat is one widest vector.
+        let Map2 { a, b, y, n, .. } = self;
+        // One loop for all kinds of operands: a repeated value is a vector in L1 from where the pointer does not move.
+        let spread = [a, b].map(|operand| Spread([if let Operand::Splat(x) = operand { x } else { 0.0 }; WIDEST]));
+        let place = |operand: Operand, spread: &Spread| match operand {
+            Operand::Slice(p) => (p, 1),
+            Operand::Splat(_) => (spread.0.as_ptr(), 0),
+        };
+        let ((a, a_step), (b, b_step)) = (place(a, &spread[0]), place(b, &spread[1]));
+        let (stream, ahead) = streamed::<V>(y, n, self.stream);
+        let mut i = 0;
+        // SAFETY: as in `Map1`; a repeated value is one widest vector.
         unsafe {
-            match (self.a, self.b) {
-                (Operand::Slice(a), Operand::Slice(b)) => self.go::<V, true, true>(a, b),
-                (Operand::Slice(a), Operand::Splat(b)) => self.go::<V, true, false>(a, splat(b).as_ptr()),
-                (Operand::Splat(a), Operand::Slice(b)) => self.go::<V, false, true>(splat(a).as_ptr(), b),
-                (Operand::Splat(a), Operand::Splat(b)) => {
-                    self.go::<V, false, false>(splat(a).as_ptr(), splat(b).as_ptr());
+            for end in [ahead, n] {
+                while stream && end == n && i + V::LANES <= n {
+                    F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step))).stream(y.add(i));
+                    i += V::LANES;
+                }
+                while V::NATIVE && i + 2 * V::LANES <= end {
+                    let j = i + V::LANES;
+                    let p = F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step)));
+                    let q = F::eval(V::load(a.add(j * a_step)), V::load(b.add(j * b_step)));
+                    p.store(y.add(i));
+                    q.store(y.add(j));
+                    i += 2 * V::LANES;
+                }
+                while !V::NATIVE && i + V::LANES <= end {
+                    F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step))).store(y.add(i));
+                    i += V::LANES;
+                }
+                while i < end {
+                    let count = V::LANES.min(end - i);
+                    F::eval(V::load_part(a.add(i * a_step), count), V::load_part(b.add(i * b_step), count)).store_part(y.add(i), count);
+                    i += count;
                 }
             }
         }

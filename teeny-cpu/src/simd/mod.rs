@@ -100,6 +100,8 @@ pub(crate) trait Work {
 pub(crate) trait F32s: Copy {
     /// Number of lanes.
     const LANES: usize;
+    /// Whether a vector is one register. What is only as many scalars takes long to compile, so loops are unrolled by hand for registers alone.
+    const NATIVE: bool = true;
     /// As many i32 lanes.
     type I: Copy;
     /// One truth value per lane.

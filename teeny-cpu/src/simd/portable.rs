@@ -7,23 +7,30 @@ use super::F32s;
 #[repr(align(32))]
 pub(crate) struct V([f32; 8]);
 
+/// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in every loop.
+#[inline(always)]
+fn lanes<T>(f: impl Fn(usize) -> T) -> [T; 8] {
+    [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
+}
+
 #[inline(always)]
 fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
-    V(std::array::from_fn(|i| f(a.0[i], b.0[i])))
+    V(lanes(|i| f(a.0[i], b.0[i])))
 }
 
 #[inline(always)]
 fn izip(a: [i32; 8], b: [i32; 8], f: impl Fn(i32, i32) -> i32) -> [i32; 8] {
-    std::array::from_fn(|i| f(a[i], b[i]))
+    lanes(|i| f(a[i], b[i]))
 }
 
 #[inline(always)]
 fn test(a: V, b: V, f: impl Fn(f32, f32) -> bool) -> [bool; 8] {
-    std::array::from_fn(|i| f(a.0[i], b.0[i]))
+    lanes(|i| f(a.0[i], b.0[i]))
 }
 
 impl F32s for V {
     const LANES: usize = 8;
+    const NATIVE: bool = false;
     type I = [i32; 8];
     type M = [bool; 8];
 
@@ -55,7 +62,7 @@ impl F32s for V {
     }
     #[inline(always)]
     fn part(self, n: usize) -> Self {
-        V(std::array::from_fn(|i| if i < n { self.0[i] } else { 0.0 }))
+        V(lanes(|i| if i < n { self.0[i] } else { 0.0 }))
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {
@@ -82,7 +89,7 @@ impl F32s for V {
     #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
         // Without an FMA instruction `f32::mul_add` is a slow call; the product of two f32 is exact in f64.
-        V(std::array::from_fn(|i| {
+        V(lanes(|i| {
             if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
                 self.0[i].mul_add(a.0[i], b.0[i])
             } else {
@@ -100,20 +107,20 @@ impl F32s for V {
     }
     #[inline(always)]
     fn sqrt(self) -> Self {
-        V(std::array::from_fn(|i| self.0[i].sqrt()))
+        V(lanes(|i| self.0[i].sqrt()))
     }
     #[inline(always)]
     fn round(self) -> Self {
         // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole already.
         const BIG: f32 = 12_582_912.0;
-        V(std::array::from_fn(|i| {
+        V(lanes(|i| {
             let x = self.0[i];
             if x.abs() < 4_194_304.0 { ((x + BIG) - BIG).copysign(x) } else { x.round_ties_even() }
         }))
     }
     #[inline(always)]
     fn floor(self) -> Self {
-        V(std::array::from_fn(|i| self.0[i].floor()))
+        V(lanes(|i| self.0[i].floor()))
     }
 
     #[inline(always)]
@@ -126,24 +133,24 @@ impl F32s for V {
     }
     #[inline(always)]
     fn select(m: Self::M, a: Self, b: Self) -> Self {
-        V(std::array::from_fn(|i| if m[i] { a.0[i] } else { b.0[i] }))
+        V(lanes(|i| if m[i] { a.0[i] } else { b.0[i] }))
     }
 
     #[inline(always)]
     fn bits(self) -> Self::I {
-        self.0.map(|x| x.to_bits() as i32)
+        lanes(|i| self.0[i].to_bits() as i32)
     }
     #[inline(always)]
     fn from_bits(i: Self::I) -> Self {
-        V(i.map(|x| f32::from_bits(x as u32)))
+        V(lanes(|k| f32::from_bits(i[k] as u32)))
     }
     #[inline(always)]
     fn to_i32(self) -> Self::I {
-        self.0.map(|x| x as i32)
+        lanes(|i| self.0[i] as i32)
     }
     #[inline(always)]
     fn from_i32(i: Self::I) -> Self {
-        V(i.map(|x| x as f32))
+        V(lanes(|k| i[k] as f32))
     }
     #[inline(always)]
     fn i_splat(x: i32) -> Self::I {
@@ -167,10 +174,10 @@ impl F32s for V {
     }
     #[inline(always)]
     fn i_shl<const N: u32>(a: Self::I) -> Self::I {
-        a.map(|x| x << N)
+        lanes(|i| a[i] << N)
     }
     #[inline(always)]
     fn i_sra<const N: u32>(a: Self::I) -> Self::I {
-        a.map(|x| x >> N)
+        lanes(|i| a[i] >> N)
     }
 }
