@@ -199,7 +199,7 @@ pub(crate) unsafe fn batched<T: Float>(
         return;
     }
     let vector = (m == 1 || n == 1) && k > 0 && old == T::ZERO && alpha == T::ONE;
-    let laid = batch == 1 && at(0).2.cols != 1;
+    let laid = batch == 1 && (at(0).2.cols != 1 || n * k > IN_PLACE);
     let (tm, tn) = tile_size([m, n, k], batch, laid);
     let (rows, columns) = (m.div_ceil(tm), n.div_ceil(tn));
     let tasks = batch * rows * columns;

@@ -16,6 +16,7 @@ use teeny_core::{DType, Layout, Result, Tensor};
 pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
     let dtype = lhs.dtype();
     let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
+    stack(&mut a, &mut b);
     let mut wide: [Option<CpuStorage>; 2] = [None, None];
     if dtype.is_half() {
         if let Some(out) = half::product(cpu, &a, &b)? {
@@ -45,6 +46,25 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     }
     drop(wide);
     Ok(Arc::new(copy::stored(cpu, out, batch * m * n, dtype)?))
+}
+
+/// Matrices on the left that lie below one another and meet the same matrix on the right become one: that is laid out once, and for all their rows.
+fn stack(a: &mut View, b: &mut View) {
+    let rows = a.shape.ndim() - 2;
+    for axis in (0..rows).rev() {
+        let (size, m) = (a.shape[axis], a.shape[rows]);
+        if size == 1 {
+            continue;
+        }
+        if b.strides[axis] != 0 || (m > 1 && a.strides[axis] != a.strides[rows] * m as isize) {
+            return;
+        }
+        if m == 1 {
+            a.strides[rows] = a.strides[axis];
+        }
+        a.shape = a.shape.with_size(rows, m * size).with_size(axis, 1);
+        b.shape = b.shape.with_size(axis, 1);
+    }
 }
 
 /// A batch of products with its operands.
