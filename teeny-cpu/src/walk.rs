@@ -145,6 +145,11 @@ impl Walk {
         if row < self.short.min(tile) { most } else { most.min(row - start % row) }
     }
 
+    /// Whether rows are so short that some share a tile.
+    pub(crate) fn shares_tiles(&self) -> bool {
+        self.row() < self.short
+    }
+
     /// The offset in elements of operand `i` at element `start`, and the index of `start`.
     fn locate(&self, i: usize, start: usize) -> (isize, [usize; 8]) {
         let (mut rest, mut offset, mut index) = (start, 0, [0; 8]);

@@ -1,7 +1,8 @@
 //! Loops of float nodes: f32 in vectors where that pays, otherwise through f64 element by element; f64 by std.
 
 use super::int::{each, pairs, unexpected};
-use crate::simd::loops::{Binary, Operand, Unary, map1, map2};
+use super::strips::{self, Loop, Place, Step};
+use crate::simd::loops::{Binary, Operand, Unary};
 use crate::simd::{F32s, Level, Work};
 use crate::vecmath;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -55,7 +56,7 @@ unary! {
 
 macro_rules! binary {
     ($($name:ident |$a:ident, $b:ident| $body:expr;)*) => {$(
-        pub(crate) struct $name;
+        pub(super) struct $name;
         impl Binary for $name {
             #[inline(always)]
             fn eval<V: F32s>($a: V, $b: V) -> V { $body }
@@ -76,66 +77,45 @@ binary! {
 /// A unary node of f32.
 ///
 /// # Safety
-/// As `map1`.
+/// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
 pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut f32, n: usize, stream: bool) {
     use OpCode as O;
     // SAFETY: passed on.
     unsafe {
+        if let Some(what) = Loop::of(op).filter(|what| what.operands() == 1) {
+            return one(level, what, Operand::Slice(x), Operand::Splat(0.0), y, n, stream);
+        }
         match op {
-            O::Neg => map1::<Neg>(level, x, y, n, stream),
-            O::Abs => map1::<Abs>(level, x, y, n, stream),
-            O::Sign => map1::<Sign>(level, x, y, n, stream),
-            O::Recip => map1::<Recip>(level, x, y, n, stream),
-            O::Sqrt => map1::<Sqrt>(level, x, y, n, stream),
-            O::Rsqrt => map1::<Rsqrt>(level, x, y, n, stream),
-            O::Exp => map1::<vecmath::Exp>(level, x, y, n, stream),
-            O::Exp2 => map1::<vecmath::Exp2>(level, x, y, n, stream),
-            O::Log => map1::<vecmath::Log>(level, x, y, n, stream),
             O::Sin => vecmath::map_trig(level, false, x, y, n, stream),
             O::Cos => vecmath::map_trig(level, true, x, y, n, stream),
-            O::Tanh => map1::<vecmath::Tanh>(level, x, y, n, stream),
-            O::Erf => map1::<vecmath::Erf>(level, x, y, n, stream),
-            O::Floor => map1::<Floor>(level, x, y, n, stream),
-            O::Ceil => map1::<Ceil>(level, x, y, n, stream),
-            O::Round => map1::<Round>(level, x, y, n, stream),
-            O::Trunc => map1::<Trunc>(level, x, y, n, stream),
             O::Expm1 => by_f64(x, y, n, f64::exp_m1),
             O::Log2 => by_f64(x, y, n, f64::log2),
             O::Log1p => by_f64(x, y, n, f64::ln_1p),
             O::Tan => by_f64(x, y, n, f64::tan),
             O::Atan => by_f64(x, y, n, f64::atan),
-            O::Not | O::IsNan => unexpected(op, "f32"),
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Add
-            | O::Sub
-            | O::Mul
-            | O::Div
-            | O::Pow
-            | O::Max
-            | O::Min
-            | O::Rem
-            | O::FloorDiv
-            | O::CmpLt
-            | O::CmpLe
-            | O::CmpEq
-            | O::CmpNe
-            | O::And
-            | O::Or
-            | O::Xor
-            | O::Shl
-            | O::Shr
-            | O::Where => unexpected(op, "one operand"),
+            _ => unexpected(op, "one operand of f32"),
         }
     }
+}
+
+/// One loop over n elements.
+///
+/// # Safety
+/// As `binary_f32`; an operation of one operand has no splat.
+unsafe fn one(level: Level, what: Loop, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
+    let place = |operand| match operand {
+        Operand::Slice(p) => Place::Run(p.cast_mut()),
+        Operand::Splat(x) => Place::Splat(x),
+    };
+    let from = [place(a), place(b), Place::Splat(0.0), Place::Splat(0.0)];
+    // SAFETY: passed on.
+    unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y), stream }], n) }
 }
 
 /// `y = f(x)` in f64, rounded to f32.
 ///
 /// # Safety
-/// As `map1`.
+/// As `unary_f32`.
 unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
     for i in 0..n {
         // SAFETY: i < n.
@@ -146,11 +126,14 @@ unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
 /// A binary node of f32 that is not a comparison.
 ///
 /// # Safety
-/// As `map2`.
+/// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does not overlap it.
 pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
     use OpCode as O;
     // SAFETY: passed on.
     unsafe {
+        if let Some(what) = Loop::of(op).filter(|what| what.operands() == 2) {
+            return one(level, what, a, b, y, n, stream);
+        }
         let by_f64 = |f: fn(f64, f64) -> f64| {
             let get = |o: Operand, i: usize| match o {
                 Operand::Slice(p) => f64::from(*p.add(i)),
@@ -161,46 +144,10 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
             }
         };
         match op {
-            O::Add => map2::<Add>(level, a, b, y, n, stream),
-            O::Sub => map2::<Sub>(level, a, b, y, n, stream),
-            O::Mul => map2::<Mul>(level, a, b, y, n, stream),
-            O::Div => map2::<Div>(level, a, b, y, n, stream),
-            O::Max => map2::<Max>(level, a, b, y, n, stream),
-            O::Min => map2::<Min>(level, a, b, y, n, stream),
             O::Pow => by_f64(f64::powf),
             O::Rem => by_f64(remainder),
             O::FloorDiv => by_f64(floor_div),
-            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
-            O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f32"),
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Neg
-            | O::Abs
-            | O::Sign
-            | O::Recip
-            | O::Sqrt
-            | O::Rsqrt
-            | O::Exp
-            | O::Exp2
-            | O::Expm1
-            | O::Log
-            | O::Log2
-            | O::Log1p
-            | O::Sin
-            | O::Cos
-            | O::Tan
-            | O::Atan
-            | O::Tanh
-            | O::Erf
-            | O::Floor
-            | O::Ceil
-            | O::Round
-            | O::Trunc
-            | O::Not
-            | O::IsNan
-            | O::Where => unexpected(op, "two operands"),
+            _ => unexpected(op, "two operands of f32"),
         }
     }
 }
@@ -348,55 +295,38 @@ impl Work for Binary64<'_> {
     }
 }
 
-/// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` for `n` values.
-///
-/// # Safety
-/// As `binary_f32`, for four operands.
-pub(crate) unsafe fn choose_f32(level: Level, op: OpCode, [u, v, a, b]: [Operand; 4], y: *mut f32, n: usize) {
-    let spread = [u, v, a, b].map(|operand| if let Operand::Splat(x) = operand { [x; 16] } else { [0.0; 16] });
-    let at = |i: usize| match [u, v, a, b][i] {
+/// `y[i]` as `choose` makes it of four operands.
+#[inline(always)]
+pub(super) fn choose<V: F32s, C: Choice>(choose: C, from: [Operand; 4], y: *mut f32, n: usize) {
+    let spread = from.map(|operand| if let Operand::Splat(x) = operand { [x; 16] } else { [0.0; 16] });
+    // pointers, and how far one moves for each element
+    let [u, v, a, b] = [0, 1, 2, 3].map(|i| match from[i] {
         Operand::Slice(p) => (p, 1),
         Operand::Splat(_) => (spread[i].as_ptr(), 0),
-    };
-    level.run(Choose { op, from: [at(0), at(1), at(2), at(3)], y, n });
-}
-
-/// What is compared and what is chosen from: pointers, and how far one moves for each element.
-struct Choose {
-    op: OpCode,
-    from: [(*const f32, usize); 4],
-    y: *mut f32,
-    n: usize,
-}
-
-impl Choose {
-    #[inline(always)]
-    fn go<V: F32s>(self, choose: impl Choice) {
-        let Choose { from: [u, v, a, b], y, n, .. } = self;
-        // SAFETY: `choose_f32` promises n elements, or one widest vector where nothing moves.
-        unsafe {
-            for i in (0..n).step_by(V::LANES) {
-                let count = n - i;
-                let get = |(p, step): (*const f32, usize)| {
-                    let p = p.add(i * step);
-                    if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
-                };
-                let chosen = choose.of(get(u), get(v), get(a), get(b));
-                if count < V::LANES { chosen.store_part(y.add(i), count) } else { chosen.store(y.add(i)) }
-            }
+    });
+    // SAFETY: who runs this promises n elements of slices and of `y`; where nothing moves there is one widest vector.
+    unsafe {
+        for i in (0..n).step_by(V::LANES) {
+            let count = n - i;
+            let get = |(p, step): (*const f32, usize)| {
+                let p = p.add(i * step);
+                if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
+            };
+            let chosen = choose.of(get(u), get(v), get(a), get(b));
+            if count < V::LANES { chosen.store_part(y.add(i), count) } else { chosen.store(y.add(i)) }
         }
     }
 }
 
 /// One comparison with the choice by it.
-trait Choice {
+pub(super) trait Choice {
     /// `if u op v { a } else { b }`.
     fn of<V: F32s>(&self, u: V, v: V, a: V, b: V) -> V;
 }
 
 macro_rules! choices {
     ($($name:ident |$u:ident, $v:ident, $a:ident, $b:ident| $value:expr;)*) => {$(
-        struct $name;
+        pub(super) struct $name;
         impl Choice for $name {
             #[inline(always)]
             fn of<V: F32s>(&self, $u: V, $v: V, $a: V, $b: V) -> V { $value }
@@ -408,17 +338,4 @@ choices! {
     LessOrEqual |u, v, a, b| V::select(u.lt(v), a, V::select(u.eq(v), a, b));
     Equal |u, v, a, b| V::select(u.eq(v), a, b);
     Unequal |u, v, a, b| V::select(u.eq(v), b, a);
-}
-
-impl Work for Choose {
-    type Out = ();
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        match self.op {
-            OpCode::CmpLt => self.go::<V>(Less),
-            OpCode::CmpLe => self.go::<V>(LessOrEqual),
-            OpCode::CmpEq => self.go::<V>(Equal),
-            _ => self.go::<V>(Unequal),
-        }
-    }
 }

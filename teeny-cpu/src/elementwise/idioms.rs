@@ -3,54 +3,24 @@
 //! ```text
 //!   neg ─► exp ─► add 1 ─► recip        four loops over a tile        is found in a program and becomes        sigmoid: one loop
 //! ```
-//! A loop does the very operations of the nodes, in their order, so that no bit of a result depends on its having been found.
+//! A loop (in `float`) does the very operations of the nodes, in their order, so that no bit of a result depends on its having been found.
 
-use super::float::{Gelu, GeluTanh, Sigmoid, Silu};
-use crate::simd::Level;
-use crate::simd::loops::map1;
+use super::strips::Loop;
 use std::sync::OnceLock;
 use teeny_core::DType;
-use teeny_core::kernel::build::Builder;
+use teeny_core::kernel::build::{Builder, Expr};
 use teeny_core::kernel::{Id, Kernel, OpCode, OpNode};
-
-/// A function with a loop of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Idiom {
-    /// x Φ(x), by erf.
-    Gelu,
-    /// x Φ(x), by tanh.
-    GeluTanh,
-    /// 1 / (1 + exp(-x))
-    Sigmoid,
-    /// x / (1 + exp(-x))
-    Silu,
-}
-
-impl Idiom {
-    /// `y = f(x)` for n values.
-    ///
-    /// # Safety
-    /// As `map1`.
-    pub(crate) unsafe fn run(self, level: Level, x: *const f32, y: *mut f32, n: usize, stream: bool) {
-        // SAFETY: passed on.
-        unsafe {
-            match self {
-                Idiom::Gelu => map1::<Gelu>(level, x, y, n, stream),
-                Idiom::GeluTanh => map1::<GeluTanh>(level, x, y, n, stream),
-                Idiom::Sigmoid => map1::<Sigmoid>(level, x, y, n, stream),
-                Idiom::Silu => map1::<Silu>(level, x, y, n, stream),
-            }
-        }
-    }
-}
 
 /// An idiom as a program of one input spells it.
 struct Spelling {
-    idiom: Idiom,
+    idiom: Loop,
     kernel: Kernel,
     /// How many nodes of the program read each.
     readers: Vec<u16>,
 }
+
+/// What core's expressions call it.
+type Function = fn(Expr<'_>) -> Expr<'_>;
 
 /// Nodes of the longest spelling, and then some.
 const NODES: usize = 16;
@@ -58,21 +28,16 @@ const NODES: usize = 16;
 fn spellings() -> &'static [Spelling] {
     static SPELLINGS: OnceLock<Vec<Spelling>> = OnceLock::new();
     SPELLINGS.get_or_init(|| {
-        let spell = |idiom| {
+        let spell = |(idiom, function): (Loop, Function)| {
             let builder = Builder::new();
-            let x = builder.input(DType::F32);
-            let y = match idiom {
-                Idiom::Gelu => x.gelu(),
-                Idiom::GeluTanh => x.gelu_tanh(),
-                Idiom::Sigmoid => x.sigmoid(),
-                Idiom::Silu => x.silu(),
-            };
-            let kernel = builder.finish(&[y]).ok()?;
+            let kernel = builder.finish(&[function(builder.input(DType::F32))]).ok()?;
             let mut readers = Vec::new();
             count_readers(&kernel, &mut readers);
             (kernel.nodes().len() <= NODES).then_some(Spelling { idiom, kernel, readers })
         };
-        [Idiom::Gelu, Idiom::GeluTanh, Idiom::Sigmoid, Idiom::Silu].into_iter().filter_map(spell).collect()
+        let all: [(Loop, Function); 4] =
+            [(Loop::Gelu, |x| x.gelu()), (Loop::GeluTanh, |x| x.gelu_tanh()), (Loop::Sigmoid, |x| x.sigmoid()), (Loop::Silu, |x| x.silu())];
+        all.into_iter().filter_map(spell).collect()
     })
 }
 
@@ -87,7 +52,7 @@ pub(super) fn count_readers(kernel: &Kernel, readers: &mut Vec<u16>) {
 /// An idiom found in a program.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
-    pub idiom: Idiom,
+    pub idiom: Loop,
     /// The node whose value it is.
     pub root: Id,
     /// The node that it is a function of.
@@ -151,9 +116,8 @@ fn fits(nodes: &[OpNode], id: Id, spelt: &[OpNode], like: Id, map: &mut Map) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use teeny_core::kernel::build::Expr;
 
-    fn found(build: impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Idiom> {
+    fn found(build: impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Loop> {
         let builder = Builder::new();
         let kernel = builder.finish(&build(builder.input(DType::F32))).unwrap();
         let (mut readers, mut found, mut inside) = (Vec::new(), Vec::new(), vec![false; kernel.nodes().len()]);
@@ -165,10 +129,10 @@ mod tests {
 
     #[test]
     fn idioms_are_found_wherever_they_stand_and_only_whole() {
-        assert_eq!(found(|x| vec![x.gelu()]), [Idiom::Gelu]);
-        assert_eq!(found(|x| vec![(x + 1.5).gelu_tanh() * 0.25]), [Idiom::GeluTanh]);
-        assert_eq!(found(|x| vec![(x + 1.0).sigmoid() * x.silu()]), [Idiom::Silu, Idiom::Sigmoid]);
-        assert_eq!(found(|x| vec![x.sigmoid().gelu()]), [Idiom::Gelu, Idiom::Sigmoid]);
+        assert_eq!(found(|x| vec![x.gelu()]), [Loop::Gelu]);
+        assert_eq!(found(|x| vec![(x + 1.5).gelu_tanh() * 0.25]), [Loop::GeluTanh]);
+        assert_eq!(found(|x| vec![(x + 1.0).sigmoid() * x.silu()]), [Loop::Silu, Loop::Sigmoid]);
+        assert_eq!(found(|x| vec![x.sigmoid().gelu()]), [Loop::Gelu, Loop::Sigmoid]);
         // a part that is wanted for itself
         fn shared(x: Expr<'_>) -> Expr<'_> {
             (-x).exp() + 1.0

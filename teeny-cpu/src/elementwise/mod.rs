@@ -9,6 +9,7 @@ pub(crate) mod float;
 mod idioms;
 pub(crate) mod int;
 pub(crate) mod program;
+mod strips;
 
 use crate::Cpu;
 use crate::simd::loops::Operand;

@@ -1,4 +1,5 @@
-//! The tile interpreter: one kernel, one walk over its inputs, and for each tile one loop per node.
+//! The tile interpreter: one kernel, one walk over its inputs, and for each tile one loop per node. Neighbouring nodes of f32 go over a tile together,
+//! strip by strip.
 //!
 //! ```text
 //!   input 0 ──► slice of memory ─┐
@@ -7,9 +8,10 @@
 //! Slots are reused as soon as their last reader is done. Values of 16-bit nodes are f32 and only rounded on the way out.
 
 use super::cast::{self, slice, slice_mut};
-use super::float::{self, binary_f32, binary_f64, unary_f32, unary_f64};
+use super::float::{binary_f32, binary_f64, unary_f32, unary_f64};
 use super::idioms::{self, Found};
 use super::int;
+use super::strips::{self, Loop, Place, STRIP, Step};
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::View;
@@ -19,7 +21,7 @@ use std::cell::{Cell, RefCell};
 use teeny_core::kernel::{Id, Kernel, MAX_OUTPUTS, OpCode, OpNode};
 use teeny_core::{DType, Scalar};
 
-/// Elements per tile: two or three slots of 16 KiB stay in L1 or come quickly from L2, and starting a loop (some 50 ns) is a fifth of what it takes.
+/// Elements per tile: two or three slots of 16 KiB stay in L1 or come quickly from L2, and starting a loop is a fifth of what it takes.
 pub(crate) const TILE: usize = 4096;
 /// A transposed operand is turned over by panels of this many rows and columns, 128 KiB of f32: lines of four neighbouring cache lines
 /// are read together, and what is turned stays in L2.
@@ -37,6 +39,8 @@ const SPARE: usize = 4;
 pub(crate) enum Home {
     /// Scratch slot.
     Slot(u16),
+    /// A strip's slot: only nodes that go over the tile together with this one read it.
+    Strip(u16),
     /// The output's own memory.
     Out(u8),
     /// None: a comparison that is made where its only reader chooses by it, or a part of an idiom.
@@ -55,6 +59,8 @@ pub(crate) struct Plan {
     idioms: Vec<Found>,
     /// Nodes without a value of their own.
     inside: Vec<bool>,
+    /// Which nodes go over a tile together: those of one number.
+    groups: Vec<u16>,
 }
 
 thread_local! {
@@ -103,27 +109,74 @@ impl Plan {
                 }
             }
         }
+        self.group(nodes);
         for (id, node) in nodes.iter().enumerate() {
             let out = kernel.outputs().iter().position(|&o| o as usize == id);
+            let mut slot = || {
+                self.free.pop().unwrap_or_else(|| {
+                    self.slots += 1;
+                    self.slots as u16 - 1
+                })
+            };
+            let together = self.groups.get(self.last[id] as usize).is_some_and(|&group| group > 0 && group == self.groups[id]);
             let home = match out {
                 _ if self.inside[id] => Home::Nowhere,
                 Some(i) if to_memory && node.op.arity() > 0 && !node.dtype.is_half() => Home::Out(i as u8),
-                Some(_) | None => Home::Slot(self.free.pop().unwrap_or_else(|| {
-                    self.slots += 1;
-                    self.slots as u16 - 1
-                })),
+                None if together => Home::Strip(slot()),
+                Some(_) | None => Home::Slot(slot()),
             };
             self.homes.push(home);
             // Only after the node has its own home: no loop ever writes over its operands.
             let compared = self.compared(nodes, node).map_or(&[][..], |comparison| comparison.sources());
             let of = self.idiom(id).map(|found| found.of);
             for &source in node.sources().iter().chain(compared).chain(&of) {
-                if let (true, Home::Slot(slot)) = (self.last[source as usize] == id as u32, self.homes[source as usize]) {
+                if let (true, Home::Slot(slot) | Home::Strip(slot)) = (self.last[source as usize] == id as u32, self.homes[source as usize]) {
                     self.free.push(slot);
                     self.last[source as usize] = u32::MAX;
                 }
             }
         }
+    }
+
+    /// Numbers the groups: neighbours that have a loop over vectors of f32. Everything else has number 0 and ends a group, but for numbers and for what
+    /// has no value.
+    fn group(&mut self, nodes: &[OpNode]) {
+        let mut group = 1;
+        self.groups.clear();
+        for (id, node) in nodes.iter().enumerate() {
+            let number = match node.op {
+                _ if self.inside[id] => 0,
+                OpCode::Param(_) | OpCode::Const(_) => 0,
+                _ if self.what(nodes, id).is_some() => group,
+                _ => {
+                    group += 1;
+                    0
+                }
+            };
+            self.groups.push(number);
+        }
+    }
+
+    /// The loop of node `id` over strips, if it has one.
+    fn what(&self, nodes: &[OpNode], id: usize) -> Option<Loop> {
+        let node = &nodes[id];
+        if let Some(found) = self.idiom(id) {
+            return Some(found.idiom);
+        }
+        if let Some(comparison) = self.compared(nodes, node) {
+            return Some(Loop::choice(comparison.op));
+        }
+        if node.dtype.compute() == DType::F32 { Loop::of(node.op) } else { None }
+    }
+
+    /// Whether no node needs memory for a whole tile.
+    fn is_strips_only(&self, nodes: &[OpNode]) -> bool {
+        nodes.iter().zip(&self.homes).zip(&self.groups).all(|((node, home), &group)| match home {
+            _ if node.op.arity() == 0 => node.dtype == DType::F32,
+            Home::Slot(_) => false,
+            Home::Strip(_) | Home::Nowhere => true,
+            Home::Out(_) => group > 0,
+        })
     }
 
     /// The idiom whose value node `id` is.
@@ -148,6 +201,8 @@ impl Plan {
 pub(crate) enum Value {
     /// Elements of the type that the node is computed in.
     Slice(*const u8),
+    /// A strip of f32 at a time.
+    Strip(*mut f32),
     /// One element's bytes, everywhere.
     Splat([u8; 8]),
 }
@@ -165,7 +220,11 @@ pub(crate) struct Scratch {
     memory: Vec<u64>,
     /// The first byte of `memory` on a cache line.
     base: *mut u8,
+    /// The first byte of the strips.
+    strips: *mut f32,
     values: Vec<Value>,
+    /// The loops of the present group.
+    steps: Vec<Step>,
     /// Transposed operands turned over: `PANEL` segments each.
     panels: Vec<u64>,
     /// Where the present tile lies in the panels.
@@ -174,7 +233,8 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     const fn new() -> Scratch {
-        Scratch { memory: Vec::new(), base: std::ptr::null_mut(), values: Vec::new(), panels: Vec::new(), turned: [None; MAX_OPERANDS] }
+        let (base, strips) = (std::ptr::null_mut(), std::ptr::null_mut());
+        Scratch { memory: Vec::new(), base, strips, values: Vec::new(), steps: Vec::new(), panels: Vec::new(), turned: [None; MAX_OPERANDS] }
     }
 }
 
@@ -224,28 +284,13 @@ impl<'a> Program<'a> {
         let loops = kernel.nodes().iter().filter(|node| node.op.arity() > 0).count();
         let walk = Walk::new(shape, views, loops);
         let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
-        let plain = |node: &OpNode| node.dtype == DType::F32 && !matches!(node.op, OpCode::Cast | OpCode::Where);
-        let direct = kernel.single().is_some()
-            && kernel.nodes().iter().all(plain)
-            && plan.homes.last().is_some_and(|home| matches!(home, Home::Out(_)))
-            && (0..views.len()).all(|i| walk.is_direct(i));
         let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes: if wide { 8 * TILE } else { 4 * TILE }, tile: TILE };
-        if direct || program.is_one_idiom() {
+        if plan.is_strips_only(kernel.nodes()) && (0..views.len()).all(|i| program.walk.is_direct(i)) {
             program.tile = usize::MAX;
         } else if program.reads_through() {
             program.tile = 16 * TILE;
         }
         program
-    }
-
-    /// True if the program is one idiom of one input that is consecutive in memory.
-    fn is_one_idiom(&self) -> bool {
-        let nodes = self.kernel.nodes();
-        let whole = |found: &Found| {
-            let out = matches!(self.plan.homes[found.root as usize], Home::Out(_));
-            out && self.kernel.outputs().len() == 1 && matches!(nodes[found.of as usize].op, OpCode::Input(_))
-        };
-        self.views.len() == 1 && self.walk.is_consecutive(0) && self.plan.idioms.len() == 1 && self.plan.idioms.iter().all(whole)
     }
 
     /// True if the program is one input, unchanged and consecutive in memory: its tiles are that memory.
@@ -264,8 +309,8 @@ impl<'a> Program<'a> {
     /// How long the tile that begins at `at` is.
     pub(crate) fn tile_len(&self, at: usize, end: usize) -> usize {
         let len = self.walk.tile_len(at, end, self.tile);
-        // Short rows of a direct program would have to be gathered, so those go through ordinary tiles.
-        if self.tile > TILE && self.walk.row() < end && self.walk.row() < 128 { len.min(TILE) } else { len }
+        // Rows that share a tile may have to be gathered into its memory.
+        if self.tile > TILE && self.walk.rows() > 1 && self.walk.shares_tiles() { len.min(TILE) } else { len }
     }
 
     /// How the transposed inputs lie, if there are any worth turning over by panels.
@@ -346,9 +391,9 @@ impl<'a> Program<'a> {
             for (i, &output) in self.kernel.outputs().iter().enumerate() {
                 let dtype = self.kernel.output_dtype(i);
                 let value = scratch.values[output as usize];
-                match self.plan.homes[output as usize] {
-                    Home::Out(home) if usize::from(home) == i => {}
-                    Home::Out(_) | Home::Slot(_) | Home::Nowhere => self.emit(value, dtype, outs[i], len),
+                match (self.plan.homes[output as usize], value) {
+                    (Home::Out(home), Value::Slice(_)) if usize::from(home) == i => {}
+                    _ => self.emit(value, dtype, outs[i], len),
                 }
             }
         }
@@ -384,17 +429,22 @@ impl<'a> Program<'a> {
     }
 
     unsafe fn values(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
-        let words = (self.plan.slots + SPARE) * self.slot_bytes / 8 + LINE;
+        let tiles = (self.plan.slots + SPARE) * self.slot_bytes;
+        let words = tiles / 8 + self.plan.slots * STRIP / 2 + LINE;
         if scratch.memory.len() < words {
             scratch.memory.resize(words, 0);
         }
         let memory = scratch.memory.as_mut_ptr();
         scratch.base = memory.wrapping_add(memory.align_offset(8 * LINE)).cast();
+        scratch.strips = scratch.base.wrapping_add(tiles).cast();
         scratch.values.clear();
-        for (id, (node, home)) in self.kernel.nodes().iter().zip(&self.plan.homes).enumerate() {
+        scratch.steps.clear();
+        let nodes = self.kernel.nodes();
+        for (id, (node, home)) in nodes.iter().zip(&self.plan.homes).enumerate() {
             let to = match *home {
-                Home::Slot(slot) => self.slot(scratch, usize::from(slot)),
-                Home::Out(i) => outs[usize::from(i)],
+                Home::Slot(slot) => Value::Slice(self.slot(scratch, usize::from(slot))),
+                Home::Strip(slot) => Value::Strip(scratch.strips.wrapping_add(usize::from(slot) * STRIP)),
+                Home::Out(i) => Value::Slice(outs[usize::from(i)]),
                 Home::Nowhere => {
                     scratch.values.push(Value::Splat([0; 8]));
                     continue;
@@ -402,25 +452,73 @@ impl<'a> Program<'a> {
             };
             // SAFETY: `to` has room for `len` elements and overlaps no operand, by the plan.
             let value = unsafe {
-                match node.op {
-                    OpCode::Input(i) => self.read(scratch, usize::from(i), start, len, to),
-                    OpCode::Param(i) => Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype)),
-                    OpCode::Const(value) => Value::Splat(scalar_bytes(value, node.dtype)),
-                    _ => {
-                        let stream = stream && matches!(home, Home::Out(_));
-                        match self.plan.idiom(id) {
-                            Some(Found { idiom, of, .. }) => {
-                                let spare = self.slot(scratch, self.plan.slots);
-                                let x = self.as_slice(scratch.values[of as usize], DType::F32, spare, len);
-                                idiom.run(self.level, x.cast(), to.cast(), len, stream);
+                match (node.op, to) {
+                    (OpCode::Param(i), _) => Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype)),
+                    (OpCode::Const(value), _) => Value::Splat(scalar_bytes(value, node.dtype)),
+                    _ if self.plan.groups[id] > 0 => self.step(scratch, id, to, stream && matches!(home, Home::Out(_))),
+                    (op, Value::Slice(to)) => {
+                        self.finish(scratch, len);
+                        match op {
+                            OpCode::Input(i) => self.read(scratch, usize::from(i), start, len, to.cast_mut()),
+                            _ => {
+                                self.node(scratch, node, to.cast_mut(), len);
+                                Value::Slice(to)
                             }
-                            None => self.node(scratch, node, to, len, stream),
                         }
-                        Value::Slice(to)
                     }
+                    (_, Value::Strip(_) | Value::Splat(_)) => unreachable!("only nodes of a group live in strips"),
                 }
             };
             scratch.values.push(value);
+        }
+        // SAFETY: as above.
+        unsafe { self.finish(scratch, len) };
+    }
+
+    /// Adds the loop of node `id` to its group, or computes it at once if it is the same number everywhere.
+    ///
+    /// # Safety
+    /// As `values`.
+    unsafe fn step(&self, scratch: &mut Scratch, id: usize, to: Value, stream: bool) -> Value {
+        let nodes = self.kernel.nodes();
+        let Some(what) = self.plan.what(nodes, id) else { unreachable!("a node of a group has a loop") };
+        let place = |value: Value| match value {
+            Value::Slice(p) => Place::Run(p.cast_mut().cast()),
+            Value::Strip(p) => Place::Strip(p),
+            Value::Splat([a, b, c, d, ..]) => Place::Splat(f32::from_ne_bytes([a, b, c, d])),
+        };
+        let of = |id: Id| place(scratch.values[id as usize]);
+        let src = &nodes[id].src;
+        let mut from = [Place::Splat(0.0); 4];
+        match self.plan.idiom(id) {
+            Some(found) => from[0] = of(found.of),
+            None if what.operands() == 4 => {
+                let compared = &nodes[src[0] as usize].src;
+                from = [of(compared[0]), of(compared[1]), of(src[1]), of(src[2])];
+            }
+            None => (0..what.operands()).for_each(|i| from[i] = of(src[i])),
+        }
+        if from.iter().all(|place| matches!(place, Place::Splat(_))) {
+            let (mut numbers, mut y) = (from.map(|place| if let Place::Splat(x) = place { x } else { 0.0 }), 0.0);
+            let from = numbers.each_mut().map(|x| Place::Run(x));
+            // SAFETY: one element each.
+            unsafe { strips::run(self.level, &[Step { what, from, to: Place::Run(&mut y), stream: false }], 1) };
+            let [a, b, c, d] = y.to_ne_bytes();
+            return Value::Splat([a, b, c, d, 0, 0, 0, 0]);
+        }
+        scratch.steps.push(Step { what, from, to: place(to), stream });
+        to
+    }
+
+    /// Runs the loops of the group that ends here.
+    ///
+    /// # Safety
+    /// As `values`.
+    unsafe fn finish(&self, scratch: &mut Scratch, len: usize) {
+        if !scratch.steps.is_empty() {
+            // SAFETY: slots, outputs and consecutive inputs have `len` elements, strips have theirs.
+            unsafe { strips::run(self.level, &scratch.steps, len) };
+            scratch.steps.clear();
         }
     }
 
@@ -464,6 +562,7 @@ impl<'a> Program<'a> {
     unsafe fn as_slice(&self, value: Value, dtype: DType, spare: *mut u8, len: usize) -> *const u8 {
         match value {
             Value::Slice(p) => p,
+            Value::Strip(_) => unreachable!("a strip is read by its group alone"),
             Value::Splat(bytes) => {
                 // SAFETY: a spare slot has room for a tile of any type of this kernel.
                 unsafe { spread(bytes, dtype.compute().size(), spare, len) };
@@ -479,6 +578,7 @@ impl<'a> Program<'a> {
             match value {
                 Value::Slice(p) if dtype.is_half() => cast::narrow(dtype, p, out, len),
                 Value::Slice(p) => std::ptr::copy_nonoverlapping(p, out, len * dtype.size()),
+                Value::Strip(_) => unreachable!("an output is no strip"),
                 Value::Splat(bytes) => {
                     let mut stored = bytes;
                     if dtype.is_half() {
@@ -490,14 +590,11 @@ impl<'a> Program<'a> {
         }
     }
 
-    unsafe fn node(&self, scratch: &Scratch, node: &OpNode, to: *mut u8, n: usize, stream: bool) {
+    /// One node over the whole tile.
+    unsafe fn node(&self, scratch: &Scratch, node: &OpNode, to: *mut u8, n: usize) {
         let level = self.level;
         let dtype_of = |id: Id| self.kernel.nodes()[id as usize].dtype;
         let value = |i: usize| scratch.values[node.src[i] as usize];
-        let operand = |v: Value| match v {
-            Value::Slice(p) => Operand::Slice(p.cast()),
-            Value::Splat([a, b, c, d, ..]) => Operand::Splat(f32::from_ne_bytes([a, b, c, d])),
-        };
         // SAFETY: sources are slices of at least n elements of the type their node is computed in; `to` overlaps none.
         unsafe {
             let arg = |i: usize| {
@@ -507,12 +604,6 @@ impl<'a> Program<'a> {
             let source = dtype_of(node.src[0]);
             match node.op {
                 OpCode::Cast => cast::cast(source, node.dtype, arg(0), to, n),
-                OpCode::Where if matches!(self.plan.homes[node.src[0] as usize], Home::Nowhere) => {
-                    let condition = &self.kernel.nodes()[node.src[0] as usize];
-                    let [x, y] = [0, 1].map(|i| operand(scratch.values[condition.src[i] as usize]));
-                    let [a, b] = [1, 2].map(|i| operand(value(i)));
-                    float::choose_f32(level, condition.op, [x, y, a, b], to.cast(), n);
-                }
                 OpCode::Where => int::select(level, node.dtype.compute().size(), arg(0), arg(1), arg(2), to, n),
                 OpCode::IsNan => match source {
                     DType::F64 => int::each(slice::<f64>(arg(0), n), slice_mut(to, n), |x| u8::from(x.is_nan())),
@@ -520,13 +611,13 @@ impl<'a> Program<'a> {
                 },
                 op @ (OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe) => int::compare(level, op, source, arg(0), arg(1), to, n),
                 op if op.arity() == 1 => match source {
-                    DType::F16 | DType::BF16 | DType::F32 => unary_f32(level, op, arg(0).cast(), to.cast(), n, stream),
+                    DType::F16 | DType::BF16 | DType::F32 => unary_f32(level, op, arg(0).cast(), to.cast(), n, false),
                     DType::F64 => unary_f64(level, op, slice(arg(0), n), slice_mut(to, n)),
                     _ => int::unary(op, source, arg(0), to, n),
                 },
                 op => match source {
                     DType::F16 | DType::BF16 | DType::F32 => {
-                        binary_f32(level, op, operand(value(0)), operand(value(1)), to.cast(), n, stream);
+                        binary_f32(level, op, Operand::Slice(arg(0).cast()), Operand::Slice(arg(1).cast()), to.cast(), n, false);
                     }
                     DType::F64 => binary_f64(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n)),
                     _ => int::binary(level, op, source, arg(0), arg(1), to, n),

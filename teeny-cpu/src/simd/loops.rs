@@ -28,12 +28,21 @@ pub(crate) enum Operand {
 /// The widest vector.
 const WIDEST: usize = 16;
 
-struct Map1<F> {
+/// `y[i] = f(x[i])` for `n` values, as a loop of any level.
+pub(crate) struct Map1<F> {
     x: *const f32,
     y: *mut f32,
     n: usize,
     stream: bool,
     f: PhantomData<F>,
+}
+
+impl<F> Map1<F> {
+    /// The loop. Who runs it promises what [`map1`] asks for.
+    #[inline(always)]
+    pub(crate) fn new(x: *const f32, y: *mut f32, n: usize, stream: bool) -> Map1<F> {
+        Map1 { x, y, n, stream, f: PhantomData }
+    }
 }
 
 impl<F: Unary> Work for Map1<F> {
@@ -86,10 +95,11 @@ fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
 /// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
 #[inline]
 pub(crate) unsafe fn map1<F: Unary>(level: Level, x: *const f32, y: *mut f32, n: usize, stream: bool) {
-    level.run(Map1::<F> { x, y, n, stream, f: PhantomData });
+    level.run(Map1::<F>::new(x, y, n, stream));
 }
 
-struct Map2<F> {
+/// `y[i] = f(a[i], b[i])` for `n` values, as a loop of any level.
+pub(crate) struct Map2<F> {
     a: Operand,
     b: Operand,
     y: *mut f32,
@@ -101,6 +111,15 @@ struct Map2<F> {
 /// One value as often as the widest vector has lanes, on a line of its own.
 #[repr(align(64))]
 struct Spread([f32; WIDEST]);
+
+impl<F> Map2<F> {
+    /// The loop. Who runs it promises that slices are readable and `y` is writable for `n` values, and that `y` is the same range as a slice or does
+    /// not overlap it.
+    #[inline(always)]
+    pub(crate) fn new(a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) -> Map2<F> {
+        Map2 { a, b, y, n, stream, f: PhantomData }
+    }
+}
 
 impl<F: Binary> Work for Map2<F> {
     type Out = ();
@@ -145,15 +164,6 @@ impl<F: Binary> Work for Map2<F> {
     }
 }
 
-/// `y[i] = f(a[i], b[i])` for `n` values.
-///
-/// # Safety
-/// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does not overlap it.
-#[inline]
-pub(crate) unsafe fn map2<F: Binary>(level: Level, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
-    level.run(Map2::<F> { a, b, y, n, stream, f: PhantomData });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,8 +198,7 @@ mod tests {
                         assert_eq!(y[16 - offset + n], 7.0, "wrote past the end");
                         let mut check = |a: Operand, b: Operand, want: &dyn Fn(usize) -> f32| {
                             let py = y[16 - offset..].as_mut_ptr();
-                            // SAFETY: as above.
-                            unsafe { map2::<Sub>(level, a, b, py, n, stream) };
+                            level.run(Map2::<Sub>::new(a, b, py, n, stream));
                             assert!((0..n).all(|i| y[16 - offset + i] == want(i)), "{level:?} {n} {offset} {stream}");
                             assert_eq!(y[16 - offset + n], 7.0, "wrote past the end");
                         };

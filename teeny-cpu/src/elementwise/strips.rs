@@ -1,0 +1,258 @@
+//! Programs of f32 alone, a strip of some vectors at a time: every node's loop over one strip, then over the next.
+//!
+//! ```text
+//!   inputs ───►┌ mul ─► here ─ add ─► here ─ tanh ─► output ┐   512 elements, while the next ones are on their way from memory
+//!   inputs ───►└ mul ─► here ─ add ─► here ─ tanh ─► output ┘   the next 512, in the same places
+//! ```
+//! What lies between two nodes never leaves L1, and arithmetic and memory do not wait for each other, as they do where a whole tile goes through
+//! one loop after the other. The loops are those of `simd::loops`, all in one function for each level.
+
+use super::float::*;
+use crate::simd::loops::{Map1, Map2, Operand};
+use crate::simd::{F32s, Level, Work, prefetch};
+use crate::vecmath::{Erf, Exp, Exp2, Log, Tanh};
+use teeny_core::kernel::{MAX_INPUTS, MAX_OUTPUTS, OpCode};
+
+/// Elements of a strip: thirty-two of the widest vectors, in which the choice of a loop is lost.
+pub(crate) const STRIP: usize = 512;
+
+/// What is computed of the operands: an operation, a choice of the third or the fourth operand as the first two compare, or a whole function of one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Loop {
+    Neg,
+    Abs,
+    Sign,
+    Recip,
+    Sqrt,
+    Rsqrt,
+    Exp,
+    Exp2,
+    Log,
+    Tanh,
+    Erf,
+    Floor,
+    Ceil,
+    Round,
+    Trunc,
+    Add,
+    Sub,
+    Mul,
+    Div,
+    Max,
+    Min,
+    IfLess,
+    IfLessOrEqual,
+    IfEqual,
+    IfUnequal,
+    Gelu,
+    GeluTanh,
+    Sigmoid,
+    Silu,
+}
+
+impl Loop {
+    /// The loop of nodes of this operation, if there is one over vectors of f32.
+    pub(crate) fn of(op: OpCode) -> Option<Loop> {
+        use OpCode as O;
+        Some(match op {
+            O::Neg => Loop::Neg,
+            O::Abs => Loop::Abs,
+            O::Sign => Loop::Sign,
+            O::Recip => Loop::Recip,
+            O::Sqrt => Loop::Sqrt,
+            O::Rsqrt => Loop::Rsqrt,
+            O::Exp => Loop::Exp,
+            O::Exp2 => Loop::Exp2,
+            O::Log => Loop::Log,
+            O::Tanh => Loop::Tanh,
+            O::Erf => Loop::Erf,
+            O::Floor => Loop::Floor,
+            O::Ceil => Loop::Ceil,
+            O::Round => Loop::Round,
+            O::Trunc => Loop::Trunc,
+            O::Add => Loop::Add,
+            O::Sub => Loop::Sub,
+            O::Mul => Loop::Mul,
+            O::Div => Loop::Div,
+            O::Max => Loop::Max,
+            O::Min => Loop::Min,
+            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
+            O::Expm1 | O::Log2 | O::Log1p | O::Sin | O::Cos | O::Tan | O::Atan | O::Pow | O::Rem | O::FloorDiv => return None,
+            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::IsNan | O::Not | O::And | O::Or | O::Xor | O::Shl | O::Shr => return None,
+        })
+    }
+
+    /// The choice by a comparison.
+    pub(crate) fn choice(comparison: OpCode) -> Loop {
+        match comparison {
+            OpCode::CmpLt => Loop::IfLess,
+            OpCode::CmpLe => Loop::IfLessOrEqual,
+            OpCode::CmpEq => Loop::IfEqual,
+            _ => Loop::IfUnequal,
+        }
+    }
+
+    /// How many operands it has.
+    pub(crate) fn operands(self) -> usize {
+        match self {
+            Loop::Add | Loop::Sub | Loop::Mul | Loop::Div | Loop::Max | Loop::Min => 2,
+            Loop::IfLess | Loop::IfLessOrEqual | Loop::IfEqual | Loop::IfUnequal => 4,
+            _ => 1,
+        }
+    }
+}
+
+/// Where an operand or a result is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    /// Element i at i.
+    Run(*mut f32),
+    /// A strip, which the next one overwrites.
+    Strip(*mut f32),
+    /// The same number everywhere. Never a result.
+    Splat(f32),
+}
+
+/// One loop over each strip.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    pub what: Loop,
+    /// As many as there are operands.
+    pub from: [Place; 4],
+    pub to: Place,
+    /// Whether the result bypasses the caches.
+    pub stream: bool,
+}
+
+/// Runs `steps` over `n` elements.
+///
+/// # Safety
+/// Runs have n elements and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place.
+pub(crate) unsafe fn run(level: Level, steps: &[Step], n: usize) {
+    // One loop has no neighbour to share L1 with.
+    let strip = if steps.len() == 1 { n } else { STRIP };
+    let mut runs = [std::ptr::null(); RUNS];
+    let mut known = 0;
+    if n > strip {
+        for step in steps {
+            for place in step.from.iter().chain(Some(&step.to).filter(|_| !step.stream)) {
+                if let Place::Run(p) = *place
+                    && known < RUNS
+                    && !runs.contains(&p.cast_const())
+                {
+                    runs[known] = p.cast_const();
+                    known += 1;
+                }
+            }
+        }
+    }
+    if known * n < CACHED {
+        known = 0;
+    }
+    level.run(Strips { steps, runs: &runs[..known], n, strip });
+}
+
+/// Elements that are probably in a cache already, as somebody has just computed them: asking for them takes longer than it saves.
+const CACHED: usize = 32 << 10;
+/// The most runs that are asked for ahead: the inputs and outputs of a kernel.
+const RUNS: usize = MAX_INPUTS + MAX_OUTPUTS;
+
+/// `run` compiled for a level.
+struct Strips<'a> {
+    steps: &'a [Step],
+    /// What comes from memory and goes to it.
+    runs: &'a [*const f32],
+    n: usize,
+    strip: usize,
+}
+
+impl Work for Strips<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let mut at = 0;
+        let share = self.strip.div_ceil(self.steps.len()).next_multiple_of(16);
+        while at < self.n {
+            let n = self.strip.min(self.n - at);
+            // The next strip comes from memory while this one is computed, some lines during each loop.
+            let (mut line, end) = (at + n, (at + 2 * n).min(self.n));
+            for step in self.steps {
+                let until = (line + share).min(end);
+                while line < until {
+                    for run in self.runs {
+                        prefetch(run.wrapping_add(line));
+                    }
+                    line += 16;
+                }
+                step.go::<V>(at, n);
+            }
+            at += n;
+        }
+    }
+}
+
+impl Step {
+    /// Over the n elements from `at` on.
+    #[inline(always)]
+    fn go<V: F32s>(&self, at: usize, n: usize) {
+        let [a, b, c, d] = self.from.map(|place| match place {
+            Place::Run(p) => Operand::Slice(p.wrapping_add(at)),
+            Place::Strip(p) => Operand::Slice(p),
+            Place::Splat(x) => Operand::Splat(x),
+        });
+        let (x, y) = match (a, self.to) {
+            (Operand::Slice(x), Place::Run(y)) => (x, y.wrapping_add(at)),
+            (Operand::Slice(x), Place::Strip(y)) => (x, y),
+            (Operand::Splat(_), Place::Run(y)) => (std::ptr::null(), y.wrapping_add(at)),
+            (Operand::Splat(_), Place::Strip(y)) => (std::ptr::null(), y),
+            (_, Place::Splat(_)) => return,
+        };
+        let stream = self.stream;
+        macro_rules! one {
+            ($f:ty) => {
+                Map1::<$f>::new(x, y, n, stream).run::<V>()
+            };
+        }
+        macro_rules! two {
+            ($f:ty) => {
+                Map2::<$f>::new(a, b, y, n, stream).run::<V>()
+            };
+        }
+        macro_rules! four {
+            ($f:ident) => {
+                choose::<V, _>($f, [a, b, c, d], y, n)
+            };
+        }
+        match self.what {
+            Loop::Neg => one!(Neg),
+            Loop::Abs => one!(Abs),
+            Loop::Sign => one!(Sign),
+            Loop::Recip => one!(Recip),
+            Loop::Sqrt => one!(Sqrt),
+            Loop::Rsqrt => one!(Rsqrt),
+            Loop::Exp => one!(Exp),
+            Loop::Exp2 => one!(Exp2),
+            Loop::Log => one!(Log),
+            Loop::Tanh => one!(Tanh),
+            Loop::Erf => one!(Erf),
+            Loop::Floor => one!(Floor),
+            Loop::Ceil => one!(Ceil),
+            Loop::Round => one!(Round),
+            Loop::Trunc => one!(Trunc),
+            Loop::Add => two!(Add),
+            Loop::Sub => two!(Sub),
+            Loop::Mul => two!(Mul),
+            Loop::Div => two!(Div),
+            Loop::Max => two!(Max),
+            Loop::Min => two!(Min),
+            Loop::IfLess => four!(Less),
+            Loop::IfLessOrEqual => four!(LessOrEqual),
+            Loop::IfEqual => four!(Equal),
+            Loop::IfUnequal => four!(Unequal),
+            Loop::Gelu => one!(Gelu),
+            Loop::GeluTanh => one!(GeluTanh),
+            Loop::Sigmoid => one!(Sigmoid),
+            Loop::Silu => one!(Silu),
+        }
+    }
+}
