@@ -83,8 +83,12 @@ pub trait Function: Send + Sync + 'static {
 /// one of a wrong shape or type, is reported by the backward pass, by name.
 #[track_caller]
 pub fn apply(function: impl Function, inputs: &[&Tensor]) -> Result<Tensor> {
+    let _op = enter(function.name());
+    applied(Box::new(function), inputs)
+}
+
+fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
     let name = function.name();
-    let _op = enter(name);
     let Some(first) = inputs.first() else { return Err(Error::value("needs at least one tensor, whose device does the work")) };
     let device = inputs.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
     let inputs = inputs.iter().map(|x| x.to(&device)).collect::<Result<Vec<_>>>()?;

@@ -49,6 +49,11 @@ impl Operands {
         Tracked::storage(value, Some(Handle { node, output: 0 }), self.cuts)
     }
 
+    /// The storage of a result that is not recorded.
+    fn untracked(self, value: Tensor) -> StorageRef {
+        Tracked::storage(value, None, self.cuts)
+    }
+
     /// The storage of a result no gradient passes through, whatever the operands.
     pub fn cut(mut self, value: Tensor) -> StorageRef {
         if self.recording {
@@ -82,19 +87,30 @@ pub(crate) fn record<const N: usize, F>(inputs: [&Tensor; N], value: Tensor, rul
 where
     F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
 {
-    let operands = Operands::of(&inputs)?;
-    if !operands.recording {
-        return Ok(Tracked::storage(value, None, operands.cuts));
-    }
-    let edges = edges(&inputs)?;
     let mut needs = [false; N];
-    needs.iter_mut().zip(&edges).for_each(|(need, edge)| *need = edge.is_some());
+    let (operands, edges) = match begin(&inputs, &mut needs)? {
+        (operands, None) => return Ok(operands.untracked(value)),
+        (operands, Some(edges)) => (operands, edges),
+    };
     let rule = rule(needs);
     let backward: Backward = Box::new(move |g| match &g[0] {
         Some(g) => Ok(rule(g)?.into()),
         None => Ok(vec![None; N]),
     });
     Ok(operands.store(value, edges, backward))
+}
+
+/// What [`record`] does for every rule: looks at the operands, and if the operation is recorded, at their edges and at which of them need a gradient.
+fn begin(inputs: &[&Tensor], needs: &mut [bool]) -> Result<(Operands, Option<Vec<Option<Edge>>>)> {
+    let operands = Operands::of(inputs)?;
+    if !operands.recording {
+        return Ok((operands, None));
+    }
+    let edges = edges(inputs)?;
+    for (need, edge) in needs.iter_mut().zip(&edges) {
+        *need = edge.is_some();
+    }
+    Ok((operands, Some(edges)))
 }
 
 /// The storage of a result that carries no gradient by its nature: positions, comparisons.

@@ -55,7 +55,7 @@ pub(crate) fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Sto
 }
 
 /// `f` of the tensors in the type they are computed in, back in their own: 16-bit floats keep f32 precision between the steps.
-fn widened(tensors: &[&Tensor], f: impl FnOnce(&[Tensor]) -> Result<Tensor>) -> Result<StorageRef> {
+fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Result<StorageRef> {
     let dtype = tensors[0].dtype();
     let wide = tensors.iter().map(|t| t.cast(dtype.compute())).collect::<Result<Vec<_>>>()?;
     finish(f(&wide)?.cast(dtype)?)
@@ -65,7 +65,7 @@ pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
-    widened(&[x], |x| {
+    widened(&[x], &|x| {
         let max = x[0].max_keepdim(axis)?;
         let exp = map([&x[0], &max], |[x, m]| (x - m).exp())?;
         exp.div(&exp.sum_keepdim(axis)?)
@@ -76,7 +76,7 @@ pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
-    widened(&[x], |x| {
+    widened(&[x], &|x| {
         let shifted = x[0].sub(&x[0].max_keepdim(axis)?)?;
         let sum = shifted.exp()?.sum_keepdim(axis)?;
         map([&shifted, &sum], |[x, s]| x - s.log())
@@ -88,7 +88,7 @@ pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
 /// # Errors
 /// If the device fails.
 pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    widened(&[y, g], |t| {
+    widened(&[y, g], &|t| {
         let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
         map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
     })
@@ -99,7 +99,7 @@ pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
 /// # Errors
 /// If the device fails.
 pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    widened(&[y, g], |t| {
+    widened(&[y, g], &|t| {
         let sum = t[1].sum_keepdim(axis)?;
         map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
     })
@@ -119,7 +119,7 @@ fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Te
 /// If a target is no class, or the device fails.
 pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
-    widened(&[x], |x| {
+    widened(&[x], &|x| {
         let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
         let Some(kept) = &kept else { return Ok(losses) };
         map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))
@@ -132,7 +132,7 @@ pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Resu
 /// As [`cross_entropy`].
 pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
-    widened(&[x, g], |t| {
+    widened(&[x, g], &|t| {
         let less = Tensor::ones((), t[0].dtype(), &t[0])?.neg()?.expand(*index.shape())?; // (n, 1)
         let along = t[0].softmax(1)?.scatter_add(1, &index, &less)?; // (n, classes)
         let g = t[1].unsqueeze(1)?; // (n, 1)
@@ -153,7 +153,7 @@ fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
 
 pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
     let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
-    widened(&tensors, |t| {
+    widened(&tensors, &|t| {
         let (centred, scale) = standard(norm, &t[0], eps)?;
         match t {
             [_, w, b] => map([&centred, &scale, w, b], |[x, s, w, b]| x * s * w + b),
@@ -169,7 +169,7 @@ pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option
 /// If the device fails.
 pub fn norm_grad(norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
     let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
-    widened(&tensors, |t| {
+    widened(&tensors, &|t| {
         let (centred, scale) = standard(norm, &t[0], eps)?;
         let h = centred.mul(&scale)?;
         let u = if let [_, g, w] = t { g.mul(w)? } else { t[1].clone() };

@@ -229,12 +229,15 @@ pub trait IntoShape {
     /// # Errors
     /// A negative size, too many axes, or a number of elements that overflows.
     fn shape(&self) -> Result<Shape> {
-        let sizes = self.sizes();
-        if let Some(bad) = sizes.iter().find(|&&n| n < 0) {
-            return Err(Error::shape(format!("a size cannot be negative: {bad} in {sizes:?}")));
-        }
-        Shape::new(&sizes.iter().map(|&n| n as usize).collect::<Vec<_>>())
+        named(&self.sizes())
     }
+}
+
+fn named(sizes: &[i64]) -> Result<Shape> {
+    if let Some(bad) = sizes.iter().find(|&&n| n < 0) {
+        return Err(Error::shape(format!("a size cannot be negative: {bad} in {sizes:?}")));
+    }
+    Shape::new(&sizes.iter().map(|&n| n as usize).collect::<Vec<_>>())
 }
 
 impl IntoShape for Shape {

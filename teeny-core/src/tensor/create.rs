@@ -2,7 +2,7 @@
 
 use super::{Nested, Tensor};
 use crate::context::enter;
-use crate::device::ToDevice;
+use crate::device::{DeviceRef, ToDevice};
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -70,16 +70,18 @@ impl Tensor {
     /// A tensor filled with `value` as `dtype` holds it.
     #[track_caller]
     pub fn full(shape: impl IntoShape, value: impl Into<Scalar>, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
-        static FILL: [OnceLock<Arc<Kernel>>; 13] = [const { OnceLock::new() }; 13];
         let _op = enter("full");
-        let shape = shape.shape()?;
-        let device = device.to_device();
+        Tensor::filled(shape.shape()?, value.into(), dtype, device.to_device())
+    }
+
+    fn filled(shape: Shape, value: Scalar, dtype: DType, device: DeviceRef) -> Result<Tensor> {
+        static FILL: [OnceLock<Arc<Kernel>>; 13] = [const { OnceLock::new() }; 13];
         let kernel = FILL[dtype as usize].get_or_init(|| {
             let builder = Builder::new();
             let fill = builder.param(dtype);
             Arc::new(builder.finish(&[fill]).expect("a parameter is a legal program"))
         });
-        let outputs = device.elementwise(kernel, &[], &[value.into()], &shape)?;
+        let outputs = device.elementwise(kernel, &[], &[value], &shape)?;
         let storage = outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
         Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
     }

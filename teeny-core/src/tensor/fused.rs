@@ -6,7 +6,7 @@ use crate::device::ReduceOp;
 use crate::error::{Error, Result};
 use crate::kernel::build::{Builder, Expr};
 use crate::layout::Layout;
-use crate::shape::IntoAxes;
+use crate::shape::{IntoAxes, Shape};
 use std::sync::Arc;
 
 /// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and backward.
@@ -32,10 +32,20 @@ use std::sync::Arc;
 pub fn map<const N: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
     let _op = enter("map");
     let builder = Builder::new();
-    let output = body(inputs.map(|t| builder.input(t.dtype())));
+    let output = body(arguments(&builder, &inputs));
+    mapped(&builder, output, &inputs)
+}
+
+/// What `inputs` are called in the program.
+fn arguments<'b, const N: usize>(builder: &'b Builder, inputs: &[&Tensor; N]) -> [Expr<'b>; N] {
+    inputs.map(|t| builder.input(t.dtype()))
+}
+
+/// The part of [`map`] that every program shares: what is generic is compiled once for each.
+fn mapped(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Tensor> {
     let kernel = Arc::new(builder.finish(&[output])?);
-    at_least_one(N)?;
-    run_one(&kernel, &inputs, &[])
+    at_least_one(inputs.len())?;
+    run_one(&kernel, inputs, &[])
 }
 
 /// [`map`] with several outputs, computed in the same pass.
@@ -43,16 +53,16 @@ pub fn map<const N: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr
 pub fn map_n<const N: usize, const M: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> [Expr<'b>; M]) -> Result<[Tensor; M]> {
     let _op = enter("map");
     let builder = Builder::new();
-    let outputs = body(inputs.map(|t| builder.input(t.dtype())));
-    let kernel = Arc::new(builder.finish(&outputs)?);
-    at_least_one(N)?;
-    let (storages, shape, device) = run(&kernel, &inputs, &[])?;
-    let tensors: Vec<Tensor> = storages
-        .into_iter()
-        .enumerate()
-        .map(|(i, s)| Tensor::from_parts(s, Layout::contiguous(shape), kernel.output_dtype(i), device.clone()))
-        .collect();
-    tensors.try_into().map_err(|_| Error::internal("a kernel gave too few outputs"))
+    let outputs = body(arguments(&builder, &inputs));
+    mapped_n(&builder, &outputs, &inputs)?.try_into().map_err(|_| Error::internal("a kernel gave too few outputs"))
+}
+
+fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let kernel = Arc::new(builder.finish(outputs)?);
+    at_least_one(inputs.len())?;
+    let (storages, shape, device) = run(&kernel, inputs, &[])?;
+    let tensor = |(i, s)| Tensor::from_parts(s, Layout::contiguous(shape), kernel.output_dtype(i), device.clone());
+    Ok(storages.into_iter().enumerate().map(tensor).collect())
 }
 
 /// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in [`Tensor::sum`].
@@ -75,15 +85,19 @@ pub fn map_n<const N: usize, const M: usize>(inputs: [&Tensor; N], body: impl fo
 pub fn map_sum<const N: usize>(inputs: [&Tensor; N], axes: impl IntoAxes, body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
     let _op = enter("map_sum");
     let builder = Builder::new();
-    let output = body(inputs.map(|t| builder.input(t.dtype())));
+    let output = body(arguments(&builder, &inputs));
+    mapped_sum(&builder, output, &inputs, &|shape| axes.axes(shape))
+}
+
+fn mapped_sum(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor], axes: &dyn Fn(&Shape) -> Result<Vec<usize>>) -> Result<Tensor> {
     let kernel = Arc::new(builder.finish(&[output.cast(output.dtype().sum_type())])?);
-    at_least_one(N)?;
-    let shape = broadcast_shape(&inputs)?;
-    let axes = axes.axes(&shape)?;
+    at_least_one(inputs.len())?;
+    let shape = broadcast_shape(inputs)?;
+    let axes = axes(&shape)?;
     if axes.is_empty() {
-        return run_one(&kernel, &inputs, &[]);
+        return run_one(&kernel, inputs, &[]);
     }
-    let (device, lifted) = on_one_device(&inputs)?;
+    let (device, lifted) = on_one_device(inputs)?;
     let expanded = lifted.iter().map(|t| t.expand_to(&shape)).collect::<Result<Vec<_>>>()?;
     let views: Vec<&Tensor> = expanded.iter().collect();
     let storage = device.reduce_kernel(&kernel, &views, &[], &shape, ReduceOp::Sum, &axes)?;

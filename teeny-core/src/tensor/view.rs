@@ -60,7 +60,11 @@ impl Tensor {
     #[track_caller]
     pub fn reshape(&self, shape: impl IntoShape) -> Result<Tensor> {
         let _op = enter("reshape");
-        let shape = infer(self.shape(), &shape.sizes())?;
+        self.reshaped(&shape.sizes())
+    }
+
+    fn reshaped(&self, sizes: &[i64]) -> Result<Tensor> {
+        let shape = infer(self.shape(), sizes)?;
         match self.layout().reshape(&shape) {
             Some(layout) => Ok(self.with_layout(layout)),
             None => Ok(self.contiguous()?.with_layout(Layout::contiguous(shape))),
