@@ -7,8 +7,8 @@
 //!
 //! `.` is token 0 and stands before and after every name. Source of the task: A. Karpathy, *makemore*, 2022.
 
-use crate::text::{CharTokenizer, Tokenizer};
-use std::collections::BTreeSet;
+use crate::text::{CharTokenizer, Tokenizer, in_order};
+use std::collections::HashSet;
 use teeny_core::random::Key;
 use teeny_core::{Error, Result, Tensor, ToDevice, permutation};
 
@@ -56,7 +56,7 @@ impl Names {
         if names.is_empty() {
             return Err(Error::format("there are no names; a list of names has one on each line").named("read names"));
         }
-        let chars: BTreeSet<char> = names.iter().flat_map(|name| name.chars()).collect();
+        let chars = in_order(names.iter().flat_map(|name| name.chars()));
         let tokenizer = CharTokenizer::new(std::iter::once(BOUNDARY).chain(chars))?;
         Ok(Names { names, tokenizer })
     }
@@ -146,7 +146,7 @@ impl Names {
 
     /// The names among `made` that are not in this list: what a model did not just learn by heart.
     pub fn new_ones<'a>(&self, made: &'a [String]) -> Vec<&'a str> {
-        let known: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
+        let known: HashSet<&str> = self.names.iter().map(String::as_str).collect();
         made.iter().map(String::as_str).filter(|name| !known.contains(name)).collect()
     }
 

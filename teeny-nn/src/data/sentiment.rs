@@ -80,7 +80,12 @@ pub struct BagOfWords {
 impl BagOfWords {
     /// The words of `reviews`.
     pub fn of(reviews: &[Review]) -> BagOfWords {
-        let mut places: BTreeMap<String, usize> = reviews.iter().flat_map(|r| r.text.split_whitespace()).map(|word| (word.to_string(), 0)).collect();
+        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        for word in reviews.iter().flat_map(|r| r.text.split_whitespace()) {
+            if !places.contains_key(word) {
+                places.insert(word.to_string(), 0);
+            }
+        }
         places.values_mut().zip(0..).for_each(|(place, i)| *place = i);
         BagOfWords { places }
     }

@@ -95,7 +95,9 @@ impl Ema {
 impl Stateful for Ema {
     fn state(&self) -> Result<State> {
         let names = self.params.iter().map(|p| p.name().to_string());
-        Ok(State { tensors: names.zip(self.averages.iter().cloned()).collect(), ..State::default() })
+        let mut state = State::default();
+        state.tensors.extend(names.zip(self.averages.iter().cloned()));
+        Ok(state)
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {

@@ -134,8 +134,8 @@ fn label(path: &Path) -> String {
 /// If a name is taken twice, a tensor cannot be downloaded, or `writer` fails.
 pub fn write(writer: &mut dyn Write, tensors: &[(String, Tensor)], metadata: &BTreeMap<String, String>) -> Result<()> {
     // wide types first, as the reference implementation does, so that every tensor begins at a multiple of its element size
-    let mut order: Vec<&(String, Tensor)> = tensors.iter().collect();
-    order.sort_by_key(|(_, tensor)| std::cmp::Reverse(tensor.dtype().size()));
+    let of_size = |size| tensors.iter().filter(move |(_, tensor)| tensor.dtype().size() == size);
+    let order: Vec<&(String, Tensor)> = [8, 4, 2, 1].into_iter().flat_map(of_size).collect();
     let mut header = Map::new();
     if !metadata.is_empty() {
         header.insert("__metadata__".into(), json!(metadata));

@@ -20,13 +20,22 @@ pub trait TensorSource {
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
 }
 
+/// Put in one by one: they come in order, and to collect a map would compile a sort for its pairs.
+fn shapes<'a>(of: impl Iterator<Item = (&'a String, &'a [usize])>) -> BTreeMap<String, Vec<usize>> {
+    let mut shapes = BTreeMap::new();
+    for (name, shape) in of {
+        shapes.insert(name.clone(), shape.to_vec());
+    }
+    shapes
+}
+
 impl TensorSource for Archive {
     fn label(&self) -> String {
         Archive::label(self)
     }
 
     fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        self.entries().iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
+        shapes(self.entries().iter().map(|(name, entry)| (name, entry.shape.as_slice())))
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
@@ -40,7 +49,7 @@ impl TensorSource for State {
     }
 
     fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
+        shapes(self.tensors.iter().map(|(name, tensor)| (name, &tensor.shape()[..])))
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {

@@ -61,5 +61,10 @@ pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<BTr
         let name = entry.strip_suffix(".npy").ok_or_else(|| Error::format(format!("entry {entry:?} is no .npy file")))?;
         Ok((name.to_string(), Tensor::from_npy(&archive.read(entry)?, &device).map_err(|e| e.fact(format!("in entry {entry:?}")))?))
     };
-    archive.names().map(array).collect()
+    let mut arrays = BTreeMap::new();
+    for entry in archive.names() {
+        let (name, tensor) = array(entry)?;
+        arrays.insert(name, tensor);
+    }
+    Ok(arrays)
 }

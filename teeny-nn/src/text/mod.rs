@@ -20,4 +20,5 @@ pub use bpe::Bpe;
 pub use hugging_face::HuggingFace;
 pub use sample::{Sampler, multinomial, repetition_penalty};
 pub use stream::DecodeStream;
+pub(crate) use tokenizer::in_order;
 pub use tokenizer::{ByteTokenizer, CharTokenizer, Tokenizer};

@@ -1,6 +1,6 @@
 //! The trait of tokenizers, and the two that need no training: characters and bytes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use teeny_core::{Error, Result};
 
 /// A way to write text as numbers below [`Tokenizer::vocab_size`], and to read them back.
@@ -48,13 +48,21 @@ pub struct CharTokenizer {
     tokens: HashMap<char, u32>,
 }
 
+/// Each of `chars` once, in the order of their code points.
+pub(crate) fn in_order(chars: impl Iterator<Item = char>) -> Vec<char> {
+    let mut chars: Vec<char> = chars.collect();
+    chars.sort_unstable();
+    chars.dedup();
+    chars
+}
+
 impl CharTokenizer {
     /// The characters that occur in `text`, in the order of their code points.
     ///
     /// # Errors
     /// If `text` is empty.
     pub fn of(text: &str) -> Result<CharTokenizer> {
-        CharTokenizer::new(text.chars().collect::<BTreeSet<char>>())
+        CharTokenizer::new(in_order(text.chars()))
     }
 
     /// The characters `chars`; the first is token 0.

@@ -145,7 +145,7 @@ fn assemble(vocab: &Map<String, Value>, merges: &[(String, String)], specials: &
         entries.push((id, spelled.ok_or_else(|| Error::format(format!("token {name:?} is not spelled in GPT-2's characters for bytes")))?));
         ids.insert(name, id);
     }
-    entries.sort();
+    entries.sort_unstable();
     let wrong = entries.iter().enumerate().find(|(i, (id, _))| *i != *id as usize);
     if let Some((i, (id, _))) = wrong {
         return Err(Error::format(format!(

@@ -58,7 +58,7 @@ impl Bpe {
     fn of_bytes() -> Bpe {
         let chars = alphabet();
         let mut order: Vec<u8> = (0..=255).collect();
-        order.sort_by_key(|&byte| chars[usize::from(byte)]);
+        order.sort_unstable_by_key(|&byte| chars[usize::from(byte)]);
         let mut bytes = [0; 256];
         order.iter().zip(0..).for_each(|(&byte, token)| bytes[usize::from(byte)] = token);
         Bpe { tokens: order.iter().map(|&byte| vec![byte]).collect(), bytes, merges: Vec::new(), ranks: HashMap::new(), specials: Vec::new() }
