@@ -3,6 +3,7 @@
 
 use crate::elementwise::cast::{self, slice, with_bits, with_compute};
 use crate::elementwise::int::Int;
+use crate::simd::prefetch;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::{Cpu, copy};
@@ -84,9 +85,16 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         let bytes = inner * x.dtype().size();
         let per_chunk = (THREAD / inner).max(1);
         for_each_chunk(indices.len().div_ceil(per_chunk), |c| {
-            for (r, &index) in indices.iter().enumerate().take((c + 1) * per_chunk).skip(c * per_chunk) {
-                let step = offset(view.strides(), &shape[..=axis], axis, r) + index as isize * view.strides[axis];
-                let from = view.ptr.wrapping_offset(step * x.dtype().size() as isize);
+            let row = |r: usize| {
+                let before = if axis == 0 { 0 } else { offset(view.strides(), &shape[..=axis], axis, r) };
+                view.ptr.wrapping_offset((before + indices[r] as isize * view.strides[axis]) * x.dtype().size() as isize)
+            };
+            for r in c * per_chunk..((c + 1) * per_chunk).min(indices.len()) {
+                let from = row(r);
+                // Rows lie anywhere: the next one is asked for while this one is copied.
+                if r + 1 < indices.len() {
+                    (0..bytes).step_by(64).for_each(|line| prefetch(row(r + 1).wrapping_add(line).cast()));
+                }
                 // SAFETY: the index was checked; row r of the output belongs to this chunk.
                 unsafe { std::ptr::copy_nonoverlapping(from, to.get().add(r * bytes), bytes) };
             }

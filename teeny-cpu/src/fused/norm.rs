@@ -6,7 +6,7 @@ use crate::Cpu;
 use crate::copy;
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use std::sync::Arc;
@@ -125,9 +125,6 @@ trait Lanes<V: F32s>: Copy {
 /// x
 #[derive(Clone, Copy)]
 struct Plain;
-/// `x - mean`
-#[derive(Clone, Copy)]
-struct Centred<V>(V);
 /// `(x - mean)²`
 #[derive(Clone, Copy)]
 struct Squared<V>(V);
@@ -148,12 +145,6 @@ impl<V: F32s> Lanes<V> for Plain {
     #[inline(always)]
     fn eval(self, x: V, _: V, _: V) -> V {
         x
-    }
-}
-impl<V: F32s> Lanes<V> for Centred<V> {
-    #[inline(always)]
-    fn eval(self, x: V, _: V, _: V) -> V {
-        x.sub(self.0)
     }
 }
 impl<V: F32s> Lanes<V> for Squared<V> {
@@ -205,6 +196,12 @@ unsafe fn load<V: F32s>(x: Option<&[f32]>, i: usize, len: usize, missing: f32) -
     unsafe { V::load_part(x.as_ptr().add(i), len) }
 }
 
+/// The sum of all lanes of the chains.
+#[inline(always)]
+fn together<V: F32s>([a, b, c, d]: [V; CHAINS]) -> f32 {
+    a.add(b).add(c.add(d)).total()
+}
+
 impl Row<'_, f32> {
     #[inline(always)]
     fn at<V: F32s>(&self, i: usize, len: usize, f: impl Lanes<V>) -> V {
@@ -231,7 +228,34 @@ impl Row<'_, f32> {
         if i < n {
             sums[1] = sums[1].add(self.at::<V>(i, n - i, f).part(n - i));
         }
-        sums[0].add(sums[1]).add(sums[2].add(sums[3])).total()
+        together(sums)
+    }
+
+    /// The sums of `x - mean` and of its square over the row.
+    #[inline(always)]
+    fn deviations<V: F32s>(&self, mean: V) -> [f32; 2] {
+        let (x, n) = (self.x.as_ptr(), self.x.len());
+        let (mut sums, mut squares) = ([V::splat(0.0); CHAINS], [V::splat(0.0); CHAINS]);
+        let mut i = 0;
+        // SAFETY: loads end at n.
+        unsafe {
+            while i + CHAINS * V::LANES <= n {
+                for j in 0..CHAINS {
+                    let centred = V::load(x.add(i + j * V::LANES)).sub(mean);
+                    sums[j] = sums[j].add(centred);
+                    squares[j] = squares[j].add(centred.mul(centred));
+                }
+                i += CHAINS * V::LANES;
+            }
+            while i < n {
+                let count = V::LANES.min(n - i);
+                let centred = V::load_part(x.add(i), count).sub(mean).part(count);
+                sums[0] = sums[0].add(centred);
+                squares[0] = squares[0].add(centred.mul(centred));
+                i += count;
+            }
+        }
+        [together(sums), together(squares)]
     }
 
     #[inline(always)]
@@ -256,14 +280,18 @@ impl Work for Row<'_, f32> {
     fn run<V: F32s>(self) {
         let n = self.x.len() as f32;
         let layer = self.norm == Norm::Layer;
-        let mut mean = 0.0;
+        prefetch_ahead(self.x);
+        let (mut mean, variance);
         if layer {
             mean = self.sum::<V>(Plain) / n;
-            // the second step leaves a row of equal numbers without a remainder, which a small eps would blow up
-            mean += self.sum::<V>(Centred(V::splat(mean))) / n;
+            // What the mean is still off by is added to it, so that a row of equal numbers leaves no remainder, which a small eps would blow up.
+            let [off, squares] = self.deviations(V::splat(mean)).map(|sum| sum / n);
+            mean += off;
+            variance = (squares - off * off).max(0.0);
+        } else {
+            (mean, variance) = (0.0, self.sum::<V>(Squared(V::splat(0.0))) / n);
         }
         let mean = V::splat(mean);
-        let variance = self.sum::<V>(Squared(mean)) / n;
         let scale = V::splat(1.0 / (variance + self.eps as f32).sqrt());
         match self.pass {
             Pass::Forward => self.write::<V>(Normal(mean, scale)),

@@ -42,6 +42,22 @@ impl F32s for V {
         V(op!(_mm256_set1_ps(x)))
     }
     #[inline(always)]
+    fn total(self) -> f32 {
+        op!({
+            let four = _mm_add_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+    #[inline(always)]
+    fn largest(self) -> f32 {
+        op!({
+            let four = _mm_max_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+    #[inline(always)]
     unsafe fn load(p: *const f32) -> Self {
         // SAFETY: the caller promises that the values are readable.
         V(unsafe { _mm256_loadu_ps(p) })

@@ -40,6 +40,15 @@ impl F32s for V {
         V(op!(_mm512_set1_ps(x)))
     }
     #[inline(always)]
+    fn total(self) -> f32 {
+        op!({
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+    #[inline(always)]
     unsafe fn load(p: *const f32) -> Self {
         // SAFETY: the caller promises that the values are readable.
         V(unsafe { _mm512_loadu_ps(p) })
