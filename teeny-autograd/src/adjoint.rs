@@ -35,6 +35,23 @@ pub(crate) fn adjoint(view: &Layout, base: &Shape, g: &Tensor) -> Result<Tensor>
     flat.scatter_add(0, &index, &g.reshape(-1)?)?.reshape(base)
 }
 
+/// `before`, the gradient so far of a row-major value, plus that from the gradient `g` of its view through `view`. Where the view shows a part of the
+/// value, only that part is touched.
+pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<Tensor> {
+    let base = *before.shape();
+    let (part, own) = without_repeats(view, g)?;
+    let (part, own) = forwards(part, &own)?;
+    if view.numel() == 0 || part.numel() == base.numel() || !part.is_injective() {
+        return before.add(&adjoint(view, &base, g)?);
+    }
+    let whole = before.is_contiguous() && before.layout().offset() == 0;
+    let flat = if whole { before.reshape(-1)? } else { before.copy()?.reshape(-1)? }; // (elements of the value)
+    drop(before);
+    let seen = |x: &Tensor| x.as_strided(part.shape(), part.strides(), part.offset());
+    let sum = seen(&flat)?.add(&own)?;
+    flat.assign_view(seen, &sum)?.reshape(base)
+}
+
 /// True if the view is the whole value in its own order.
 fn covers(view: &Layout, base: &Shape) -> bool {
     view.offset() == 0 && view.numel() == base.numel() && view.is_contiguous()

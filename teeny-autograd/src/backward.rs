@@ -1,11 +1,11 @@
 //! The backward pass: pending gradients by node id, the largest first. No recursion, so depth costs nothing.
 
-use crate::adjoint::adjoint;
+use crate::adjoint::{add_adjoint, adjoint};
 use crate::node::{Handle, Kind, Node};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use teeny_core::{Error, Result, Tensor, context};
+use teeny_core::{Error, Layout, Result, Tensor, context};
 
 /// Gradients that are kept, by node and output, with the node they belong to. Row-major, so that an optimizer reads them as fast as the parameter,
 /// and assigning into one is legal: the gradient of a sum is a view that repeats one element.
@@ -27,7 +27,7 @@ pub(crate) fn run(root: Handle, g: Tensor) -> Result<Kept> {
 pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kept> {
     let mut kept = Kept::new();
     let mut pending = BTreeMap::new();
-    arrive(&mut pending, root, g)?;
+    arrive(&mut pending, root, None, g)?;
     while let Some((_, Pending { node, mut g })) = pending.pop_last() {
         for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
             if let Some(g) = g[stop.output as usize].take() {
@@ -55,28 +55,28 @@ pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kep
         }
         for (edge, g) in node.edges.iter().zip(grads) {
             let (Some(edge), Some(g)) = (edge, g) else { continue };
-            let value = edge.from.value();
-            let g = match &edge.view {
-                Some(view) => adjoint(view, &value.shape, &g)?,
-                None => g,
-            };
-            if *g.shape() != value.shape || g.dtype() != value.dtype {
-                let what = format!("a rule gave a gradient {} {} for a value {} {}", g.dtype(), g.shape(), value.dtype, value.shape);
-                return Err(Error::internal(what));
-            }
-            arrive(&mut pending, edge.from.clone(), g)?;
+            arrive(&mut pending, edge.from.clone(), edge.view.as_deref(), g)?;
         }
     }
     Ok(kept)
 }
 
-/// Adds `g` to what is pending for the value. Sums are new tensors, so no two values ever share a gradient that could change.
-fn arrive(pending: &mut BTreeMap<u64, Pending>, to: Handle, g: Tensor) -> Result<()> {
+/// Adds `g` to what is pending for the value: its own gradient, or that of its view through `view`. Sums are new tensors, or change one that nobody else
+/// holds, so no two values ever share a gradient that could change.
+fn arrive(pending: &mut BTreeMap<u64, Pending>, to: Handle, view: Option<&Layout>, g: Tensor) -> Result<()> {
+    let value = to.value();
     let slot = pending.entry(to.node.id).or_insert_with(|| Pending { g: vec![None; to.node.values.len()], node: to.node.clone() });
     let sum = &mut slot.g[to.output as usize];
-    *sum = Some(match sum.take() {
-        Some(before) => before.add(&g)?,
-        None => g,
-    });
+    let g = match (sum.take(), view) {
+        (None, None) => g,
+        (None, Some(view)) => adjoint(view, &value.shape, &g)?,
+        (Some(before), None) => before.add(&g)?,
+        (Some(before), Some(view)) => add_adjoint(before, view, &g)?,
+    };
+    if *g.shape() != value.shape || g.dtype() != value.dtype {
+        let what = format!("a rule gave a gradient {} {} for a value {} {}", g.dtype(), g.shape(), value.dtype, value.shape);
+        return Err(Error::internal(what));
+    }
+    *sum = Some(g);
     Ok(())
 }
