@@ -2,7 +2,7 @@
 
 use super::int::{each, pairs, unexpected};
 use super::strips::{self, Loop, Place, Step};
-use crate::simd::loops::{Binary, Operand, Unary};
+use crate::simd::loops::{Binary, Map2, Operand, Unary};
 use crate::simd::{F32s, Level, Work};
 use crate::vecmath;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -131,6 +131,13 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
     use OpCode as O;
     // SAFETY: passed on.
     unsafe {
+        match op {
+            // What small tensors are mostly asked for: in the function of all loops, what comes before the loop takes longer than sixteen elements.
+            O::Add => return level.run(Map2::<Add>::new(a, b, y, n, stream)),
+            O::Sub => return level.run(Map2::<Sub>::new(a, b, y, n, stream)),
+            O::Mul => return level.run(Map2::<Mul>::new(a, b, y, n, stream)),
+            _ => {}
+        }
         if let Some(what) = Loop::of(op).filter(|what| what.operands() == 2) {
             return one(level, what, a, b, y, n, stream);
         }
