@@ -144,22 +144,23 @@ impl Sum {
         self.storage.ptr().cast::<T>().wrapping_add((head * self.rows + row) * self.width)
     }
 
-    /// `scale` times the sum without its padding, in the operands' type.
-    fn finish<T: Real>(self, cpu: &Cpu, like: &Operand, scale: T, wide: DType, dtype: DType) -> Result<StorageRef> {
+    /// The sum without its padding, in the operands' type.
+    fn finish<T: Real>(self, cpu: &Cpu, like: &Operand, wide: DType, dtype: DType) -> Result<StorageRef> {
         let [heads, rows, columns] = like.sizes();
         let n = heads * rows * columns;
-        let out = if self.width == columns { None } else { Some(cpu.alloc(n, wide)?) };
-        let (from, to) = (Shared(self.storage.ptr().cast::<T>()), Shared(out.as_ref().unwrap_or(&self.storage).ptr().cast::<T>()));
+        if self.width == columns {
+            return Ok(Arc::new(copy::stored(cpu, self.storage, n, dtype)?));
+        }
+        let out = cpu.alloc(n, wide)?;
+        let (from, to) = (Shared(self.storage.ptr().cast::<T>()), Shared(out.ptr().cast::<T>()));
         let (width, per_chunk) = (self.width, (1 << 14) / columns + 1);
         for_each_chunk((heads * rows).div_ceil(per_chunk), |chunk| {
             for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(heads * rows) {
-                for c in 0..columns {
-                    // SAFETY: one chunk per row; where both are one storage, each element replaces itself.
-                    unsafe { *to.get().add(row * columns + c) = *from.get().add(row * width + c) * scale };
-                }
+                // SAFETY: one chunk per row.
+                unsafe { std::ptr::copy_nonoverlapping(from.get().add(row * width), to.get().add(row * columns), columns) };
             }
         });
-        Ok(Arc::new(copy::stored(cpu, out.unwrap_or(self.storage), n, dtype)?))
+        Ok(Arc::new(copy::stored(cpu, out, n, dtype)?))
     }
 }
 
@@ -167,6 +168,7 @@ impl Sum {
 struct Backward<'a, T> {
     cpu: &'a Cpu,
     sizes: [usize; 4],
+    scale: T,
     visible: Visible,
     q: &'a Operand,
     g: &'a Operand,
@@ -215,7 +217,7 @@ impl<T: Real> Backward<'_, T> {
             }
             let lse = std::slice::from_raw_parts(of_rows(self.lse), queries.len());
             let inner = through.map(|_| std::slice::from_raw_parts(of_rows(self.inner), queries.len()));
-            T::retrace(level, Retrace { s: s.as_mut_ptr(), ds: ds.as_mut_ptr(), row: KEYS, n, lse, inner });
+            T::retrace(level, Retrace { s: s.as_mut_ptr(), ds: ds.as_mut_ptr(), row: KEYS, n, lse, inner, scale: self.scale });
             let along = |x: &[T]| crate::gemm::Matrix { ptr: x.as_ptr(), rows: KEYS as isize, cols: 1 };
             let [k, q, g] = &self.rows;
             let terms = [
@@ -309,6 +311,7 @@ fn backward_of<T: Real>(
     let pass = Backward {
         cpu,
         sizes,
+        scale,
         visible: Visible::of(inputs)?,
         q: &q,
         g: &g,
@@ -322,6 +325,6 @@ fn backward_of<T: Real>(
     pass.run(heads, needs);
     let [d_q, d_k, d_v] = pass.sums;
     let dtype = inputs.q.dtype();
-    let finish = |sum: Option<Sum>, like, scale| sum.map(|sum| sum.finish(cpu, like, scale, wide, dtype)).transpose();
-    Ok([finish(d_q, &q, scale)?, finish(d_k, &k, scale)?, finish(d_v, &v, T::ONE)?])
+    let finish = |sum: Option<Sum>, like| sum.map(|sum| sum.finish::<T>(cpu, like, wide, dtype)).transpose();
+    Ok([finish(d_q, &q)?, finish(d_k, &k)?, finish(d_v, &v)?])
 }

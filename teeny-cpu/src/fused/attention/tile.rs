@@ -42,6 +42,8 @@ pub(super) struct Retrace<'a, T> {
     pub lse: &'a [T],
     /// `Σ g y` of each row.
     pub inner: Option<&'a [T]>,
+    /// What scores were multiplied by, and so are their gradients.
+    pub scale: T,
 }
 
 /// An element type with tile arithmetic.
@@ -92,9 +94,10 @@ impl Real for f32 {
             }
             turn(level, from.ptr, from.rows, to, step as isize, (columns, rows), false);
             if scale != 1.0 {
-                for c in 0..columns {
-                    let line = to.add(c * step);
-                    binary_f32(level, OpCode::Mul, loops::Operand::Slice(line), loops::Operand::Splat(scale), line, rows, false);
+                // whole tiles have no gaps between their lines
+                let (lines, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
+                for line in (0..lines).map(|line| to.add(line * step)) {
+                    binary_f32(level, OpCode::Mul, loops::Operand::Slice(line), loops::Operand::Splat(scale), line, len, false);
                 }
             }
         }
@@ -215,11 +218,12 @@ impl Work for Retrace<'_, f32> {
                 // Of a row that sees nothing every score is the lowest: shifted by 0, all probabilities are 0.
                 let shift = V::splat(if lse == f32::NEG_INFINITY { 0.0 } else { lse });
                 let inner = V::splat(self.inner.map_or(0.0, |inner| inner[r]));
+                let scale = V::splat(self.scale);
                 for c in (0..self.n).step_by(V::LANES) {
                     let p = vecmath::exp(V::load(row.add(c)).sub(shift));
                     p.store(row.add(c));
                     if self.inner.is_some() {
-                        p.mul(V::load(ds.add(c)).sub(inner)).store(ds.add(c));
+                        p.mul(V::load(ds.add(c)).sub(inner)).mul(scale).store(ds.add(c));
                     }
                 }
             }
@@ -279,7 +283,7 @@ impl Real for f64 {
                     let (s, ds) = (rows.s.add(r * rows.row + c), rows.ds.wrapping_add(r * rows.row + c));
                     *s = (*s - shift).exp();
                     if let Some(inner) = rows.inner {
-                        *ds = *s * (*ds - inner[r]);
+                        *ds = *s * (*ds - inner[r]) * rows.scale;
                     }
                 }
             }
