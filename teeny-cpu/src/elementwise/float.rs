@@ -109,7 +109,7 @@ unsafe fn one(level: Level, what: Loop, a: Operand, b: Operand, y: *mut f32, n: 
     };
     let from = [place(a), place(b), Place::Splat(0.0), Place::Splat(0.0)];
     // SAFETY: passed on.
-    unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y), stream }], n) }
+    unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y), stream }], n, false) }
 }
 
 /// `y = f(x)` in f64, rounded to f32.

@@ -29,6 +29,8 @@ pub(crate) const PANEL: usize = 64;
 pub(crate) const SEGMENT: usize = 1024;
 /// Elements from one row of a panel to the next: not a power of two, so that a column of lines spreads over the sets of the cache.
 const PITCH: usize = SEGMENT + 16;
+/// Elements of all operands that are probably in a cache already, as somebody has just computed them: asking for them takes longer than it saves.
+const CACHED: usize = 128 << 10;
 /// Words of a cache line: slots that are not aligned to it take twice as long.
 const LINE: usize = 8;
 /// Slots that splat operands of loops without a splat form are spread into.
@@ -259,6 +261,8 @@ pub(crate) struct Program<'a> {
     slot_bytes: usize,
     /// The longest tile: that of a slot, longer if none is used.
     tile: usize,
+    /// Whether memory is asked for ahead.
+    ahead: bool,
 }
 
 /// The bytes of `scalar` as an element of type `dtype` is computed.
@@ -284,7 +288,9 @@ impl<'a> Program<'a> {
         let loops = kernel.nodes().iter().filter(|node| node.op.arity() > 0).count();
         let walk = Walk::new(shape, views, loops);
         let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
-        let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes: if wide { 8 * TILE } else { 4 * TILE }, tile: TILE };
+        let ahead = shape.iter().product::<usize>() * (views.len() + kernel.outputs().len()) >= CACHED;
+        let slot_bytes = if wide { 8 * TILE } else { 4 * TILE };
+        let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes, tile: TILE, ahead };
         if plan.is_strips_only(kernel.nodes()) && (0..views.len()).all(|i| program.walk.is_direct(i)) {
             program.tile = usize::MAX;
         } else if program.reads_through() {
@@ -502,7 +508,7 @@ impl<'a> Program<'a> {
             let (mut numbers, mut y) = (from.map(|place| if let Place::Splat(x) = place { x } else { 0.0 }), 0.0);
             let from = numbers.each_mut().map(|x| Place::Run(x));
             // SAFETY: one element each.
-            unsafe { strips::run(self.level, &[Step { what, from, to: Place::Run(&mut y), stream: false }], 1) };
+            unsafe { strips::run(self.level, &[Step { what, from, to: Place::Run(&mut y), stream: false }], 1, false) };
             let [a, b, c, d] = y.to_ne_bytes();
             return Value::Splat([a, b, c, d, 0, 0, 0, 0]);
         }
@@ -517,7 +523,7 @@ impl<'a> Program<'a> {
     unsafe fn finish(&self, scratch: &mut Scratch, len: usize) {
         if !scratch.steps.is_empty() {
             // SAFETY: slots, outputs and consecutive inputs have `len` elements, strips have theirs.
-            unsafe { strips::run(self.level, &scratch.steps, len) };
+            unsafe { strips::run(self.level, &scratch.steps, len, self.ahead) };
             scratch.steps.clear();
         }
     }

@@ -124,16 +124,18 @@ pub(crate) struct Step {
     pub stream: bool,
 }
 
-/// Runs `steps` over `n` elements.
+/// Runs `steps` over `n` elements. With `ahead`, what comes from memory and goes to it is asked for a strip early, also that behind the last one, where the
+/// next call probably goes on.
 ///
 /// # Safety
-/// Runs have n elements and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place.
-pub(crate) unsafe fn run(level: Level, steps: &[Step], n: usize) {
+/// Runs have n elements and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place. An operation of one
+/// operand has no splat.
+pub(crate) unsafe fn run(level: Level, steps: &[Step], n: usize, ahead: bool) {
     // One loop has no neighbour to share L1 with.
     let strip = if steps.len() == 1 { n } else { STRIP };
     let mut runs = [std::ptr::null(); RUNS];
     let mut known = 0;
-    if n > strip {
+    if ahead && steps.len() > 1 {
         for step in steps {
             for place in step.from.iter().chain(Some(&step.to).filter(|_| !step.stream)) {
                 if let Place::Run(p) = *place
@@ -146,14 +148,9 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], n: usize) {
             }
         }
     }
-    if known * n < CACHED {
-        known = 0;
-    }
     level.run(Strips { steps, runs: &runs[..known], n, strip });
 }
 
-/// Elements that are probably in a cache already, as somebody has just computed them: asking for them takes longer than it saves.
-const CACHED: usize = 32 << 10;
 /// The most runs that are asked for ahead: the inputs and outputs of a kernel.
 const RUNS: usize = MAX_INPUTS + MAX_OUTPUTS;
 
@@ -175,7 +172,7 @@ impl Work for Strips<'_> {
         while at < self.n {
             let n = self.strip.min(self.n - at);
             // The next strip comes from memory while this one is computed, some lines during each loop.
-            let (mut line, end) = (at + n, (at + 2 * n).min(self.n));
+            let (mut line, end) = (at + n, at + 2 * n);
             for step in self.steps {
                 let until = (line + share).min(end);
                 while line < until {

@@ -126,17 +126,42 @@ impl<F: Binary> Work for Map2<F> {
     #[inline(always)]
     fn run<V: F32s>(self) {
         let Map2 { a, b, y, n, .. } = self;
-        // One loop for all kinds of operands: a repeated value is a vector in L1 from where the pointer does not move.
-        let spread = [a, b].map(|operand| Spread([if let Operand::Splat(x) = operand { x } else { 0.0 }; WIDEST]));
-        let place = |operand: Operand, spread: &Spread| match operand {
-            Operand::Slice(p) => (p, 1),
-            Operand::Splat(_) => (spread.0.as_ptr(), 0),
-        };
-        let ((a, a_step), (b, b_step)) = (place(a, &spread[0]), place(b, &spread[1]));
         let (stream, ahead) = streamed::<V>(y, n, self.stream);
         let mut i = 0;
         // SAFETY: as in `Map1`; a repeated value is one widest vector.
         unsafe {
+            // What a strip of a program mostly is, without multiplications on the way.
+            match (a, b) {
+                (Operand::Slice(a), Operand::Slice(b)) if V::NATIVE && !stream => {
+                    while i + 2 * V::LANES <= n {
+                        let p = F::eval(V::load(a.add(i)), V::load(b.add(i)));
+                        let q = F::eval(V::load(a.add(i + V::LANES)), V::load(b.add(i + V::LANES)));
+                        p.store(y.add(i));
+                        q.store(y.add(i + V::LANES));
+                        i += 2 * V::LANES;
+                    }
+                }
+                (Operand::Slice(a), Operand::Splat(b)) if V::NATIVE && !stream => {
+                    let b = V::splat(b);
+                    while i + 2 * V::LANES <= n {
+                        let (p, q) = (F::eval(V::load(a.add(i)), b), F::eval(V::load(a.add(i + V::LANES)), b));
+                        p.store(y.add(i));
+                        q.store(y.add(i + V::LANES));
+                        i += 2 * V::LANES;
+                    }
+                }
+                _ => {}
+            }
+            if i == n {
+                return;
+            }
+            // One loop for all kinds of operands: a repeated value is a vector in L1 from where the pointer does not move.
+            let spread = [a, b].map(|operand| Spread([if let Operand::Splat(x) = operand { x } else { 0.0 }; WIDEST]));
+            let place = |operand: Operand, spread: &Spread| match operand {
+                Operand::Slice(p) => (p, 1),
+                Operand::Splat(_) => (spread.0.as_ptr(), 0),
+            };
+            let ((a, a_step), (b, b_step)) = (place(a, &spread[0]), place(b, &spread[1]));
             for end in [ahead, n] {
                 while stream && end == n && i + V::LANES <= n {
                     F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step))).stream(y.add(i));
