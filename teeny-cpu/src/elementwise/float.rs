@@ -82,10 +82,22 @@ pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut 
     use OpCode as O;
     // SAFETY: passed on.
     unsafe {
-        if let Some(what) = Loop::of(op).filter(|what| what.operands() == 1) {
-            return one(level, what, Operand::Slice(x), Operand::Splat(0.0), y, n, stream);
-        }
         match op {
+            O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Log
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc => one(level, op, Operand::Slice(x), Operand::Splat(0.0), y, n, stream),
             O::Sin => vecmath::map_trig(level, false, x, y, n, stream),
             O::Cos => vecmath::map_trig(level, true, x, y, n, stream),
             O::Expm1 => by_f64(x, y, n, f64::exp_m1),
@@ -93,16 +105,40 @@ pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut 
             O::Log1p => by_f64(x, y, n, f64::ln_1p),
             O::Tan => by_f64(x, y, n, f64::tan),
             O::Atan => by_f64(x, y, n, f64::atan),
-            _ => unexpected(op, "one operand of f32"),
+            O::Not | O::IsNan => unexpected(op, "f32"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Add
+            | O::Sub
+            | O::Mul
+            | O::Div
+            | O::Pow
+            | O::Max
+            | O::Min
+            | O::Rem
+            | O::FloorDiv
+            | O::CmpLt
+            | O::CmpLe
+            | O::CmpEq
+            | O::CmpNe
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr
+            | O::Where => unexpected(op, "one operand"),
         }
     }
 }
 
-/// One loop over n elements.
+/// One node of those that have a loop over vectors.
 ///
 /// # Safety
 /// As `binary_f32`; an operation of one operand has no splat.
-unsafe fn one(level: Level, what: Loop, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
+unsafe fn one(level: Level, op: OpCode, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
+    let Some(what) = Loop::of(op) else { unexpected(op, "vectors of f32") };
     let place = |operand| match operand {
         Operand::Slice(p) => Place::Run(p.cast_mut()),
         Operand::Splat(x) => Place::Splat(x),
@@ -131,16 +167,6 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
     use OpCode as O;
     // SAFETY: passed on.
     unsafe {
-        match op {
-            // What small tensors are mostly asked for: in the function of all loops, what comes before the loop takes longer than sixteen elements.
-            O::Add => return level.run(Map2::<Add>::new(a, b, y, n, stream)),
-            O::Sub => return level.run(Map2::<Sub>::new(a, b, y, n, stream)),
-            O::Mul => return level.run(Map2::<Mul>::new(a, b, y, n, stream)),
-            _ => {}
-        }
-        if let Some(what) = Loop::of(op).filter(|what| what.operands() == 2) {
-            return one(level, what, a, b, y, n, stream);
-        }
         let by_f64 = |f: fn(f64, f64) -> f64| {
             let get = |o: Operand, i: usize| match o {
                 Operand::Slice(p) => f64::from(*p.add(i)),
@@ -151,10 +177,45 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
             }
         };
         match op {
+            // What small tensors are mostly asked for: in the function of all loops, what comes before the loop takes longer than sixteen elements.
+            O::Add => level.run(Map2::<Add>::new(a, b, y, n, stream)),
+            O::Sub => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
+            O::Mul => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
+            O::Div | O::Max | O::Min => one(level, op, a, b, y, n, stream),
             O::Pow => by_f64(f64::powf),
             O::Rem => by_f64(remainder),
             O::FloorDiv => by_f64(floor_div),
-            _ => unexpected(op, "two operands of f32"),
+            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
+            O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f32"),
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Expm1
+            | O::Log
+            | O::Log2
+            | O::Log1p
+            | O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc
+            | O::Not
+            | O::IsNan
+            | O::Where => unexpected(op, "two operands"),
         }
     }
 }

@@ -166,7 +166,7 @@ impl Plan {
             return Some(found.idiom);
         }
         if let Some(comparison) = self.compared(nodes, node) {
-            return Some(Loop::choice(comparison.op));
+            return Loop::choice(comparison.op);
         }
         if node.dtype.compute() == DType::F32 { Loop::of(node.op) } else { None }
     }

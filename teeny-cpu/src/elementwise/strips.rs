@@ -82,14 +82,21 @@ impl Loop {
         })
     }
 
-    /// The choice by a comparison.
-    pub(crate) fn choice(comparison: OpCode) -> Loop {
-        match comparison {
-            OpCode::CmpLt => Loop::IfLess,
-            OpCode::CmpLe => Loop::IfLessOrEqual,
-            OpCode::CmpEq => Loop::IfEqual,
-            _ => Loop::IfUnequal,
-        }
+    /// The loop that chooses by a comparison.
+    pub(crate) fn choice(comparison: OpCode) -> Option<Loop> {
+        use OpCode as O;
+        Some(match comparison {
+            O::CmpLt => Loop::IfLess,
+            O::CmpLe => Loop::IfLessOrEqual,
+            O::CmpEq => Loop::IfEqual,
+            O::CmpNe => Loop::IfUnequal,
+            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where | O::IsNan | O::Not | O::And | O::Or | O::Xor | O::Shl | O::Shr => {
+                return None;
+            }
+            O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Exp | O::Exp2 | O::Expm1 | O::Log | O::Log2 | O::Log1p => return None,
+            O::Sin | O::Cos | O::Tan | O::Atan | O::Tanh | O::Erf | O::Floor | O::Ceil | O::Round | O::Trunc => return None,
+            O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => return None,
+        })
     }
 
     /// How many operands it has.
@@ -97,7 +104,18 @@ impl Loop {
         match self {
             Loop::Add | Loop::Sub | Loop::Mul | Loop::Div | Loop::Max | Loop::Min => 2,
             Loop::IfLess | Loop::IfLessOrEqual | Loop::IfEqual | Loop::IfUnequal => 4,
-            _ => 1,
+            Loop::Neg
+            | Loop::Abs
+            | Loop::Sign
+            | Loop::Recip
+            | Loop::Sqrt
+            | Loop::Rsqrt
+            | Loop::Exp
+            | Loop::Exp2
+            | Loop::Log
+            | Loop::Tanh
+            | Loop::Erf => 1,
+            Loop::Floor | Loop::Ceil | Loop::Round | Loop::Trunc | Loop::Gelu | Loop::GeluTanh | Loop::Sigmoid | Loop::Silu => 1,
         }
     }
 }
