@@ -57,7 +57,7 @@ impl Autograd {
 
     /// The derivative of `kernel` for the operands in `needs`.
     pub(crate) fn derivative(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {
-        self.cache.get(kernel, needs, stored, || derive(kernel, needs, stored))
+        self.cache.at_hand(kernel, needs, stored, || derive(kernel, needs, stored))
     }
 
     /// How many kernels have had their derivative built: stays the same while a training step repeats.

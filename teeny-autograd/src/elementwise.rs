@@ -6,9 +6,10 @@ use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, edges, here};
 use crate::storage::{Tracked, tracked, unwrap};
 use crate::symbolic::{Derivative, Slot, Source};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
-use teeny_core::{Error, Kernel, Layout, Outputs, Result, Scalar, Shape, Tensor, context};
+use teeny_core::{Error, Kernel, Layout, Outputs, Result, Scalar, Shape, StorageRef, Tensor, context};
 
 /// More derivatives than this are not kept: a program that builds a new kernel at every step must not fill memory.
 const MAX_CACHED: usize = 4096;
@@ -18,6 +19,41 @@ type Key = (Arc<Kernel>, u8, bool);
 
 /// The derivatives made so far: of type `D`, shared by all who hold the cache.
 pub(crate) struct Cache<D>(Arc<RwLock<HashMap<Key, Arc<D>>>>);
+
+/// A derivative that this thread has asked for lately, of the cache at an address.
+struct Recent {
+    cache: usize,
+    kernel: Arc<Kernel>,
+    needs: u8,
+    stored: bool,
+    derivative: Arc<Derivative>,
+}
+
+/// How many derivatives a thread has at hand: those of a step of a small network.
+const RECENT: usize = 64;
+
+thread_local! {
+    static RECENTLY: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
+}
+
+impl Cache<Derivative> {
+    /// [`Cache::get`] past its lock and the hash of the kernel's content, if this thread has asked for the same kernel lately.
+    pub fn at_hand(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool, derive: impl FnOnce() -> Result<Derivative>) -> Result<Arc<Derivative>> {
+        let (cache, place) = (Arc::as_ptr(&self.0).addr(), (Arc::as_ptr(kernel).addr() >> 4 ^ usize::from(needs)) % RECENT);
+        let known = RECENTLY.with_borrow(|recent| match &recent[place] {
+            Some(r) if Arc::ptr_eq(&r.kernel, kernel) && r.cache == cache && r.needs == needs && r.stored == stored => Some(r.derivative.clone()),
+            Some(_) | None => None,
+        });
+        if let Some(derivative) = known {
+            return Ok(derivative);
+        }
+        let derivative = self.get(kernel, needs, stored, derive)?;
+        let recent = Recent { cache, kernel: kernel.clone(), needs, stored, derivative: derivative.clone() };
+        let before = RECENTLY.with_borrow_mut(|all| all[place].replace(recent));
+        drop(before);
+        Ok(derivative)
+    }
+}
 
 impl<D> Clone for Cache<D> {
     fn clone(&self) -> Cache<D> {
@@ -56,7 +92,11 @@ impl<D> Cache<D> {
 
 /// The operands that need gradients, as bits.
 pub(crate) fn needs(inputs: &[&Tensor]) -> Result<u8> {
-    inputs.iter().enumerate().try_fold(0, |bits, (i, x)| Ok(if tracked(x)?.handle.is_some() { bits | 1 << i } else { bits }))
+    let mut bits = 0;
+    for (i, x) in inputs.iter().enumerate() {
+        bits |= u8::from(tracked(x)?.handle.is_some()) << i;
+    }
+    Ok(bits)
 }
 
 /// The leaves behind the operands in `which` (as bits).
@@ -65,14 +105,46 @@ fn leaves(inputs: &[&Tensor], which: u8) -> Result<Mask> {
     chosen.try_fold(0, |mask, x| Ok(mask | tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask)))
 }
 
-pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
-    let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
-    let views: Vec<&Tensor> = inner.iter().collect();
-    let results = device.inner_device().elementwise(kernel, &views, params, shape)?;
-    let value = |(o, storage)| Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(o), device.inner_device().clone());
-    let results: Vec<Tensor> = results.into_iter().enumerate().map(value).collect();
+/// The inner tensors of operands, in their order: those that are seen as they were produced are not made anew.
+pub(crate) struct Inner<'a> {
+    operands: &'a [&'a Tensor],
+    /// Operands seen through another layout.
+    views: Vec<Tensor>,
+}
 
+impl<'a> Inner<'a> {
+    pub fn of(operands: &'a [&'a Tensor]) -> Result<Inner<'a>> {
+        let mut views = Vec::new();
+        for x in operands {
+            if tracked(x)?.inner.layout() != x.layout() {
+                views.push(unwrap(x)?);
+            }
+        }
+        Ok(Inner { operands, views })
+    }
+
+    pub fn list(&self) -> Result<Vec<&Tensor>> {
+        let mut views = self.views.iter();
+        let mut list = Vec::with_capacity(self.operands.len());
+        for x in self.operands {
+            let inner = &tracked(x)?.inner;
+            list.push(if inner.layout() == x.layout() { inner } else { views.next().ok_or_else(|| Error::internal("a view is missing"))? });
+        }
+        Ok(list)
+    }
+}
+
+pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    let inner = Inner::of(inputs)?;
+    let views = inner.list()?;
+    let results = device.inner_device().elementwise(kernel, &views, params, shape)?;
+    let value = |o, storage| Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(o), device.inner_device().clone());
     let operands = Operands::of(inputs)?;
+    if operands.recording && results.len() == 1 {
+        let y = results.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+        return record_one(device, kernel, inputs, &views, params, operands, value(0, y)).map(Outputs::one);
+    }
+    let results: Vec<Tensor> = results.into_iter().enumerate().map(|(o, storage)| value(o, storage)).collect();
     let mut outputs = Outputs::new();
     if !operands.recording {
         results.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
@@ -80,17 +152,13 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     }
     let needs = needs(inputs)?;
     let derivative = device.derivative(kernel, needs, true)?;
-    let saved = derivative.save(&inner, &results)?;
+    let saved = derivative.save(&views, &results)?;
     let params = params.to_vec();
     let shape = *shape;
     let rule = derivative.clone();
     let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &shape));
 
-    let value = |y: &Tensor| Value { shape, dtype: y.dtype() };
-    let values = match &results[..] {
-        [y] => Values::One([value(y)]),
-        all => Values::Many(all.iter().map(value).collect()),
-    };
+    let values = Values::Many(results.iter().map(|y| Value { shape, dtype: y.dtype() }).collect());
     let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
     let node = match differentiable {
         true => Some(Arc::new(Node::op(backward, values, edges(inputs)?, operands.mask, context::current()))),
@@ -109,18 +177,45 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     Ok(outputs)
 }
 
+/// The storage of `y`, the only output of a kernel over tensors of which some need a gradient.
+fn record_one(
+    device: &Autograd,
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    views: &[&Tensor],
+    params: &[Scalar],
+    mut operands: Operands,
+    y: Tensor,
+) -> Result<StorageRef> {
+    let needs = needs(inputs)?;
+    let derivative = device.derivative(kernel, needs, true)?;
+    let reach = derivative.reach[0];
+    if reach != needs {
+        let mask = leaves(inputs, !reach)? & !leaves(inputs, reach)?;
+        operands.cuts.push(Cut { mask, ..here(0) });
+    }
+    if reach == 0 {
+        return Ok(Tracked::storage(y, None, operands.cuts));
+    }
+    let saved = derivative.save(views, std::slice::from_ref(&y))?;
+    let (params, shape) = (params.to_vec(), *y.shape());
+    let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &shape));
+    Ok(operands.store(y, edges(inputs)?, backward))
+}
+
 impl Derivative {
     /// The tensors a backward pass will read, in the order of `saved`.
-    pub fn save(&self, inputs: &[Tensor], outputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let tensor = |slot: &Slot| match slot {
-            Slot::Input(i) => inputs.get(*i),
-            Slot::Output(o) => outputs.get(*o),
-            Slot::Grad(_) => None,
-        };
-        self.saved
-            .iter()
-            .map(|s| tensor(s).cloned().ok_or_else(|| Error::internal("a derivative reads what the forward pass does not have")))
-            .collect()
+    pub fn save(&self, inputs: &[&Tensor], outputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut saved = Vec::with_capacity(self.saved.len());
+        for slot in &self.saved {
+            let tensor = match slot {
+                Slot::Input(i) => inputs.get(*i).copied(),
+                Slot::Output(o) => outputs.get(*o),
+                Slot::Grad(_) => None,
+            };
+            saved.push(tensor.cloned().ok_or_else(|| Error::internal("a derivative reads what the forward pass does not have"))?);
+        }
+        Ok(saved)
     }
 
     /// The gradients of the operands, all in `shape`, from those of the outputs; a missing one of several outputs counts as zero.

@@ -71,13 +71,14 @@ pub(crate) fn here(mask: Mask) -> Cut {
 
 /// The edges of a node: which values it read, and how it saw them.
 pub(crate) fn edges(inputs: &[&Tensor]) -> Result<Vec<Option<Edge>>> {
-    let edge = |x: &&Tensor| -> Result<Option<Edge>> {
-        Ok(tracked(x)?.handle.clone().map(|from| {
+    let mut edges = Vec::with_capacity(inputs.len());
+    for x in inputs {
+        edges.push(tracked(x)?.handle.clone().map(|from| {
             let whole = *x.layout() == Layout::contiguous(from.value().shape);
             Edge { view: (!whole).then(|| Box::new(*x.layout())), from }
-        }))
-    };
-    inputs.iter().map(edge).collect()
+        }));
+    }
+    Ok(edges)
 }
 
 /// The storage of `value`, the one result of an operation on `inputs`; `rule` makes the backward closure for the inputs that need a gradient.

@@ -2,7 +2,7 @@
 
 use super::spread;
 use crate::device::Autograd;
-use crate::elementwise::needs;
+use crate::elementwise::{Inner, needs};
 use crate::node::Backward;
 use crate::record::{Operands, cut, edges, record};
 use crate::storage::{Tracked, unwrap};
@@ -76,8 +76,8 @@ pub(crate) fn reduce_kernel(
         let mapped = Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(0), inputs[0].device().clone());
         return reduce(device, op, &mapped, axes);
     }
-    let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
-    let views: Vec<&Tensor> = inner.iter().collect();
+    let inner = Inner::of(inputs)?;
+    let views = inner.list()?;
     let storage = device.inner_device().reduce_kernel(kernel, &views, params, shape, op, axes)?;
     let y = device.value(storage, shape.reduced(axes, false), dtype);
     if !operands.recording {
@@ -87,7 +87,7 @@ pub(crate) fn reduce_kernel(
     if derivative.reach[0] == 0 {
         return Ok(operands.cut(y));
     }
-    let saved = derivative.save(&inner, &[])?;
+    let saved = derivative.save(&views, &[])?;
     let (params, axes, shape) = (params.to_vec(), axes.to_vec(), *shape);
     let backward: Backward = Box::new(move |g| {
         let g = g[0].as_ref().map(|g| spread(g, &shape, &axes)).transpose()?;
