@@ -20,9 +20,19 @@ pub(crate) fn adjoint(view: &Layout, base: &Shape, g: &Tensor) -> Result<Tensor>
     if covers(view, base) {
         return g.reshape(base);
     }
+    let (view, g) = seen_once(view, g)?;
+    written(view, base, &g)
+}
+
+/// The view and its gradient read forwards and without axes that repeat an element, whose gradients are summed.
+fn seen_once(view: &Layout, g: &Tensor) -> Result<(Layout, Tensor)> {
     let (view, g) = without_repeats(view, g)?;
-    let (view, g) = forwards(view, &g)?;
-    let (view, g) = outermost_first(view, &g)?;
+    forwards(view, &g)
+}
+
+/// The gradient `g` of such a view, in zeros of the value's shape.
+fn written(view: Layout, base: &Shape, g: &Tensor) -> Result<Tensor> {
+    let (view, g) = outermost_first(view, g)?;
     if covers(&view, base) {
         return g.reshape(base);
     }
@@ -39,10 +49,12 @@ pub(crate) fn adjoint(view: &Layout, base: &Shape, g: &Tensor) -> Result<Tensor>
 /// value, only that part is touched.
 pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<Tensor> {
     let base = *before.shape();
-    let (part, own) = without_repeats(view, g)?;
-    let (part, own) = forwards(part, &own)?;
-    if view.numel() == 0 || part.numel() == base.numel() || !part.is_injective() {
+    if view.numel() == 0 || covers(view, &base) {
         return before.add(&adjoint(view, &base, g)?);
+    }
+    let (part, own) = seen_once(view, g)?;
+    if part.numel() == base.numel() || !part.is_injective() {
+        return before.add(&written(part, &base, &own)?);
     }
     let whole = before.is_contiguous() && before.layout().offset() == 0;
     let flat = if whole { before.reshape(-1)? } else { before.copy()?.reshape(-1)? }; // (elements of the value)

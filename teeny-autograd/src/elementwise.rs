@@ -1,6 +1,6 @@
 //! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving only what that reads.
 
-use crate::cuts::{Cut, Mask};
+use crate::cuts::{Cut, Cuts, Mask};
 use crate::device::Autograd;
 use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, edges, here};
@@ -105,6 +105,15 @@ fn leaves(inputs: &[&Tensor], which: u8) -> Result<Mask> {
     chosen.try_fold(0, |mask, x| Ok(mask | tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask)))
 }
 
+/// What an output does not let through is a cut of the operands concerned: those in `needs` whose gradient it does not `reach`.
+fn cut_off(cuts: &mut Cuts, inputs: &[&Tensor], needs: u8, reach: u8) -> Result<()> {
+    if reach != needs {
+        let mask = leaves(inputs, !reach)? & !leaves(inputs, reach)?;
+        cuts.push(Cut { mask, ..here(0) });
+    }
+    Ok(())
+}
+
 /// The inner tensors of operands, in their order: those that are seen as they were produced are not made anew.
 pub(crate) struct Inner<'a> {
     operands: &'a [&'a Tensor],
@@ -166,11 +175,7 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     };
     for (o, y) in results.into_iter().enumerate() {
         let mut cuts = operands.cuts.clone();
-        // What an output does not let through is a cut of the operands concerned.
-        if derivative.reach[o] != needs {
-            let mask = leaves(inputs, !derivative.reach[o])? & !leaves(inputs, derivative.reach[o])?;
-            cuts.push(Cut { mask, ..here(0) });
-        }
+        cut_off(&mut cuts, inputs, needs, derivative.reach[o])?;
         let handle = node.clone().filter(|_| derivative.reach[o] != 0).map(|node| Handle { node, output: o as u8 });
         outputs.push(Tracked::storage(y, handle, cuts));
     }
@@ -190,10 +195,7 @@ fn record_one(
     let needs = needs(inputs)?;
     let derivative = device.derivative(kernel, needs, true)?;
     let reach = derivative.reach[0];
-    if reach != needs {
-        let mask = leaves(inputs, !reach)? & !leaves(inputs, reach)?;
-        operands.cuts.push(Cut { mask, ..here(0) });
-    }
+    cut_off(&mut operands.cuts, inputs, needs, reach)?;
     if reach == 0 {
         return Ok(Tracked::storage(y, None, operands.cuts));
     }
