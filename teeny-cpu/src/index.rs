@@ -93,7 +93,8 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
                 let from = row(r);
                 // Rows lie anywhere: the next one is asked for while this one is copied.
                 if r + 1 < indices.len() {
-                    (0..bytes).step_by(64).for_each(|line| prefetch(row(r + 1).wrapping_add(line).cast()));
+                    let next = row(r + 1);
+                    (0..bytes).step_by(64).for_each(|line| prefetch(next.wrapping_add(line).cast()));
                 }
                 // SAFETY: the index was checked; row r of the output belongs to this chunk.
                 unsafe { std::ptr::copy_nonoverlapping(from, to.get().add(r * bytes), bytes) };

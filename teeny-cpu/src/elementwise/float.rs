@@ -79,71 +79,67 @@ binary! {
 /// # Safety
 /// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
 pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut f32, n: usize, stream: bool) {
-    use OpCode as O;
     // SAFETY: passed on.
     unsafe {
-        match op {
-            O::Neg
-            | O::Abs
-            | O::Sign
-            | O::Recip
-            | O::Sqrt
-            | O::Rsqrt
-            | O::Exp
-            | O::Exp2
-            | O::Log
-            | O::Tanh
-            | O::Erf
-            | O::Floor
-            | O::Ceil
-            | O::Round
-            | O::Trunc => one(level, op, Operand::Slice(x), Operand::Splat(0.0), y, n, stream),
-            O::Sin => vecmath::map_trig(level, false, x, y, n, stream),
-            O::Cos => vecmath::map_trig(level, true, x, y, n, stream),
-            O::Expm1 => by_f64(x, y, n, f64::exp_m1),
-            O::Log2 => by_f64(x, y, n, f64::log2),
-            O::Log1p => by_f64(x, y, n, f64::ln_1p),
-            O::Tan => by_f64(x, y, n, f64::tan),
-            O::Atan => by_f64(x, y, n, f64::atan),
-            O::Not | O::IsNan => unexpected(op, "f32"),
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Add
-            | O::Sub
-            | O::Mul
-            | O::Div
-            | O::Pow
-            | O::Max
-            | O::Min
-            | O::Rem
-            | O::FloorDiv
-            | O::CmpLt
-            | O::CmpLe
-            | O::CmpEq
-            | O::CmpNe
-            | O::And
-            | O::Or
-            | O::Xor
-            | O::Shl
-            | O::Shr
-            | O::Where => unexpected(op, "one operand"),
+        match (op, function(op)) {
+            (OpCode::Sin | OpCode::Cos, _) => vecmath::map_trig(level, op == OpCode::Cos, x, y, n, stream),
+            (_, Some(f)) if Loop::of(op).is_none() => by_f64(x, y, n, f),
+            _ => one(level, op, &[Operand::Slice(x)], y, n, stream),
         }
     }
 }
 
-/// One node of those that have a loop over vectors.
+/// What is computed in f64, one number at a time, of one operand: by nodes of f64, and by those of f32 that have no loop over vectors.
+fn function(op: OpCode) -> Option<fn(f64) -> f64> {
+    use OpCode as O;
+    Some(match op {
+        O::Exp => f64::exp,
+        O::Exp2 => f64::exp2,
+        O::Expm1 => f64::exp_m1,
+        O::Log => f64::ln,
+        O::Log2 => f64::log2,
+        O::Log1p => f64::ln_1p,
+        O::Sin => f64::sin,
+        O::Cos => f64::cos,
+        O::Tan => f64::tan,
+        O::Atan => f64::atan,
+        O::Tanh => f64::tanh,
+        O::Erf => erf,
+        O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Floor | O::Ceil | O::Round | O::Trunc | O::Not | O::IsNan => return None,
+        O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => return None,
+        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => return None,
+        O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
+    })
+}
+
+/// [`function`] of two operands.
+fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
+    use OpCode as O;
+    Some(match op {
+        O::Pow => f64::powf,
+        O::Rem => remainder,
+        O::FloorDiv => floor_div,
+        O::Add | O::Sub | O::Mul | O::Div | O::Max | O::Min => return None,
+        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => return None,
+        O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Floor | O::Ceil | O::Round | O::Trunc | O::Not | O::IsNan => return None,
+        O::Exp | O::Exp2 | O::Expm1 | O::Log | O::Log2 | O::Log1p | O::Sin | O::Cos | O::Tan | O::Atan | O::Tanh | O::Erf => return None,
+        O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
+    })
+}
+
+/// One node of those that have a loop over vectors of so many operands, four at most.
 ///
 /// # Safety
 /// As `binary_f32`; an operation of one operand has no splat.
-unsafe fn one(level: Level, op: OpCode, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
-    let Some(what) = Loop::of(op) else { unexpected(op, "vectors of f32") };
-    let place = |operand| match operand {
-        Operand::Slice(p) => Place::Run(p.cast_mut()),
-        Operand::Splat(x) => Place::Splat(x),
-    };
-    let from = [place(a), place(b), Place::Splat(0.0), Place::Splat(0.0)];
+unsafe fn one(level: Level, op: OpCode, operands: &[Operand], y: *mut f32, n: usize, stream: bool) {
+    let Some(what) = Loop::of(op).filter(|what| what.operands() == operands.len()) else { unexpected(op, "vectors of f32") };
+    let mut from = [Place::Splat(0.0); 4];
+    for (place, &operand) in from.iter_mut().zip(operands) {
+        *place = match operand {
+            Operand::Slice(p) => Place::Run(p.cast_mut()),
+            Operand::Splat(x) => Place::Splat(x),
+        };
+    }
     // SAFETY: passed on.
     unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y), stream }], n, false) }
 }
@@ -164,104 +160,28 @@ unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
 /// # Safety
 /// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does not overlap it.
 pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
-    use OpCode as O;
     // SAFETY: passed on.
     unsafe {
-        let by_f64 = |f: fn(f64, f64) -> f64| {
-            let get = |o: Operand, i: usize| match o {
-                Operand::Slice(p) => f64::from(*p.add(i)),
-                Operand::Splat(v) => f64::from(v),
-            };
-            for i in 0..n {
-                *y.add(i) = f(get(a, i), get(b, i)) as f32;
-            }
+        let get = |o: Operand, i: usize| match o {
+            Operand::Slice(p) => f64::from(*p.add(i)),
+            Operand::Splat(v) => f64::from(v),
         };
-        match op {
+        match (op, function_of_two(op)) {
             // What small tensors are mostly asked for: in the function of all loops, what comes before the loop takes longer than sixteen elements.
-            O::Add => level.run(Map2::<Add>::new(a, b, y, n, stream)),
-            O::Sub => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
-            O::Mul => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
-            O::Div | O::Max | O::Min => one(level, op, a, b, y, n, stream),
-            O::Pow => by_f64(f64::powf),
-            O::Rem => by_f64(remainder),
-            O::FloorDiv => by_f64(floor_div),
-            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
-            O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f32"),
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Neg
-            | O::Abs
-            | O::Sign
-            | O::Recip
-            | O::Sqrt
-            | O::Rsqrt
-            | O::Exp
-            | O::Exp2
-            | O::Expm1
-            | O::Log
-            | O::Log2
-            | O::Log1p
-            | O::Sin
-            | O::Cos
-            | O::Tan
-            | O::Atan
-            | O::Tanh
-            | O::Erf
-            | O::Floor
-            | O::Ceil
-            | O::Round
-            | O::Trunc
-            | O::Not
-            | O::IsNan
-            | O::Where => unexpected(op, "two operands"),
+            (OpCode::Add, _) => level.run(Map2::<Add>::new(a, b, y, n, stream)),
+            (OpCode::Sub, _) => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
+            (OpCode::Mul, _) => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
+            (_, Some(f)) => (0..n).for_each(|i| *y.add(i) = f(get(a, i), get(b, i)) as f32),
+            (_, None) => one(level, op, &[a, b], y, n, stream),
         }
     }
 }
 
 /// A unary node of f64. Only arithmetic is compiled for several levels: a function is called for each element anyway.
 pub(crate) fn unary_f64(level: Level, op: OpCode, x: &[f64], y: &mut [f64]) {
-    use OpCode as O;
-    let mut by = |f: fn(f64) -> f64| each(x, y, f);
-    match op {
-        O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Floor | O::Ceil | O::Round | O::Trunc => level.run(Unary64 { op, x, y }),
-        O::Exp => by(f64::exp),
-        O::Exp2 => by(f64::exp2),
-        O::Expm1 => by(f64::exp_m1),
-        O::Log => by(f64::ln),
-        O::Log2 => by(f64::log2),
-        O::Log1p => by(f64::ln_1p),
-        O::Sin => by(f64::sin),
-        O::Cos => by(f64::cos),
-        O::Tan => by(f64::tan),
-        O::Atan => by(f64::atan),
-        O::Tanh => by(f64::tanh),
-        O::Erf => by(erf),
-        O::Not | O::IsNan => unexpected(op, "f64"),
-        O::Input(_)
-        | O::Param(_)
-        | O::Const(_)
-        | O::Cast
-        | O::Add
-        | O::Sub
-        | O::Mul
-        | O::Div
-        | O::Pow
-        | O::Max
-        | O::Min
-        | O::Rem
-        | O::FloorDiv
-        | O::CmpLt
-        | O::CmpLe
-        | O::CmpEq
-        | O::CmpNe
-        | O::And
-        | O::Or
-        | O::Xor
-        | O::Shl
-        | O::Shr
-        | O::Where => unexpected(op, "one operand"),
+    match function(op) {
+        Some(f) => each(x, y, f),
+        None => level.run(Unary64 { op, x, y }),
     }
 }
 
@@ -296,44 +216,9 @@ impl Work for Unary64<'_> {
 
 /// A binary node of f64 that is not a comparison.
 pub(crate) fn binary_f64(level: Level, op: OpCode, a: &[f64], b: &[f64], y: &mut [f64]) {
-    use OpCode as O;
-    let mut by = |f: fn(f64, f64) -> f64| pairs(a, b, y, f);
-    match op {
-        O::Add | O::Sub | O::Mul | O::Div | O::Max | O::Min => level.run(Binary64 { op, a, b, y }),
-        O::Pow => by(f64::powf),
-        O::Rem => by(remainder),
-        O::FloorDiv => by(floor_div),
-        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe => unexpected(op, "arithmetic"),
-        O::And | O::Or | O::Xor | O::Shl | O::Shr => unexpected(op, "f64"),
-        O::Input(_)
-        | O::Param(_)
-        | O::Const(_)
-        | O::Cast
-        | O::Neg
-        | O::Abs
-        | O::Sign
-        | O::Recip
-        | O::Sqrt
-        | O::Rsqrt
-        | O::Exp
-        | O::Exp2
-        | O::Expm1
-        | O::Log
-        | O::Log2
-        | O::Log1p
-        | O::Sin
-        | O::Cos
-        | O::Tan
-        | O::Atan
-        | O::Tanh
-        | O::Erf
-        | O::Floor
-        | O::Ceil
-        | O::Round
-        | O::Trunc
-        | O::Not
-        | O::IsNan
-        | O::Where => unexpected(op, "two operands"),
+    match function_of_two(op) {
+        Some(f) => pairs(a, b, y, f),
+        None => level.run(Binary64 { op, a, b, y }),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Scalar programs over views: the device's `elementwise`.
 //!
 //! A kernel of one f32 operation over slices runs as one long SIMD loop. Everything else runs tile by tile: 4096 elements, one
-//! loop per node, temporaries in L1. 16-bit floats are widened when read and rounded when written. See `program` for the tile
+//! loop per node, and neighbouring nodes of f32 together by `strips` of it, temporaries in L1. 16-bit floats are widened when read and rounded when written. See `program` for the tile
 //! interpreter, `idioms` for functions that it knows as a whole, `int`, `float` and `cast` for its loops.
 
 pub(crate) mod cast;

@@ -192,7 +192,7 @@ impl Plan {
             return None;
         }
         let condition = &nodes[node.src[0] as usize];
-        let compares = matches!(condition.op, OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe);
+        let compares = Loop::choice(condition.op).is_some();
         let alone = self.readers[node.src[0] as usize] == 1;
         (compares && alone && nodes[condition.src[0] as usize].dtype == DType::F32).then_some(condition)
     }

@@ -215,12 +215,12 @@ impl Step {
             Place::Strip(p) => Operand::Slice(p),
             Place::Splat(x) => Operand::Splat(x),
         });
-        let (x, y) = match (a, self.to) {
-            (Operand::Slice(x), Place::Run(y)) => (x, y.wrapping_add(at)),
-            (Operand::Slice(x), Place::Strip(y)) => (x, y),
-            (Operand::Splat(_), Place::Run(y)) => (std::ptr::null(), y.wrapping_add(at)),
-            (Operand::Splat(_), Place::Strip(y)) => (std::ptr::null(), y),
-            (_, Place::Splat(_)) => return,
+        // Where a loop of one operand reads: that is never a splat.
+        let x = if let Operand::Slice(x) = a { x } else { std::ptr::null() };
+        let y = match self.to {
+            Place::Run(y) => y.wrapping_add(at),
+            Place::Strip(y) => y,
+            Place::Splat(_) => return,
         };
         let stream = self.stream;
         macro_rules! one {
