@@ -141,6 +141,10 @@ impl Device for Autograd {
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
         rules::reduce::reduce(self, op, x, axes)
     }
+    // What is recorded keeps its operands.
+    fn elementwise_over(&self, _: &Arc<Kernel>, _: &mut StorageRef, _: usize, _: Option<&Tensor>, _: &[Scalar], _: &Shape) -> Result<bool> {
+        Ok(false)
+    }
     fn reduce_kernel(
         &self,
         kernel: &Arc<Kernel>,

@@ -286,6 +286,21 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
         definition::reduce_kernel(self, kernel, inputs, params, shape, op, axes)
     }
 
+    /// [`Device::elementwise`] for one or two inputs and one output of their type, written over the elements of the input of that number: `storage`, row-major
+    /// of `shape` without gaps, which the caller gives up. `other` is the other input, of this shape. False, and nothing has happened, if the device does not do that here:
+    /// somebody else holds `storage`, or new memory is no slower.
+    fn elementwise_over(
+        &self,
+        _kernel: &Arc<Kernel>,
+        _storage: &mut StorageRef,
+        _number: usize,
+        _other: Option<&Tensor>,
+        _params: &[Scalar],
+        _shape: &Shape,
+    ) -> Result<bool> {
+        Ok(false)
+    }
+
     /// A row-major copy of `x`.
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
         definition::contiguous(self, x)

@@ -144,6 +144,18 @@ impl Device for Cpu {
         elementwise::elementwise(self, kernel, inputs, params, shape)
     }
 
+    fn elementwise_over(
+        &self,
+        kernel: &Arc<Kernel>,
+        storage: &mut StorageRef,
+        number: usize,
+        other: Option<&Tensor>,
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<bool> {
+        elementwise::over(self, kernel, storage, number, other, params, shape)
+    }
+
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
         reduce::reduce(self, op, x, axes)
     }

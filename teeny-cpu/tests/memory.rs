@@ -73,3 +73,39 @@ fn assigning_happens_in_place_only_for_the_only_owner() {
     assert_eq!(kept.sum_all().unwrap().item::<f32>().unwrap(), 6.0);
     assert_eq!(cache.sum_all().unwrap().item::<f32>().unwrap(), 12.0);
 }
+
+#[test]
+fn a42_an_operand_given_away_lends_its_memory() {
+    let device = Cpu::new();
+    for n in [1usize, 16, 1000, 300_000] {
+        let a = Tensor::randn((1, n), DType::F32, &device).unwrap();
+        let b = Tensor::randn((1, n), DType::F32, &device).unwrap();
+        let want = [a.mul(2.0f32).unwrap().add(&b).unwrap(), b.sub(a.mul(2.0f32).unwrap()).unwrap(), a.mul(-2.0f32).unwrap().add(3.0f32).unwrap()];
+        let before = device.pool_stats().requests;
+        let got = [&a * 2.0 + &b, &b - &a * 2.0, 3.0 - &a * 2.0];
+        assert_eq!(device.pool_stats().requests - before, 3, "one allocation each for {n} elements");
+        for (got, want) in got.iter().zip(&want) {
+            assert!(got.to_vec::<f32>().unwrap() == want.to_vec::<f32>().unwrap(), "{n} elements");
+        }
+    }
+}
+
+#[test]
+fn a42_an_operand_that_somebody_else_holds_keeps_its_values() {
+    let device = Cpu::new();
+    let x = Tensor::arange(0.0f32, 6.0, 1.0, &device).unwrap();
+    let view = x.reshape((2, 3)).unwrap();
+    let row = Tensor::full(3, 10.0, DType::F32, &device).unwrap();
+    let sums = view.t().unwrap() + row.unsqueeze(1).unwrap();
+    assert_eq!(sums.to_vec::<f32>().unwrap(), [10.0, 13.0, 11.0, 14.0, 12.0, 15.0]);
+    assert_eq!((view.clone() * 2.0).to_vec::<f32>().unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+    assert_eq!((view + row).to_vec::<f32>().unwrap(), [10.0, 11.0, 12.0, 13.0, 14.0, 15.0], "broadcast");
+    assert_eq!(x.to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    // A part of its storage, another type, and a result of another shape need new memory.
+    let part = Tensor::arange(0.0f32, 6.0, 1.0, &device).unwrap().slice(0, 2..5).unwrap();
+    assert_eq!((part + 1.0).to_vec::<f32>().unwrap(), [3.0, 4.0, 5.0]);
+    let whole = Tensor::arange(0i64, 3, 1, &device).unwrap();
+    assert_eq!((whole / 2).to_vec::<f32>().unwrap(), [0.0, 0.5, 1.0]);
+    let wide = Tensor::full(1, 2.0, DType::F32, &device).unwrap() * x;
+    assert_eq!(wide.to_vec::<f32>().unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+}

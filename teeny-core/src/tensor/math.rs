@@ -2,11 +2,13 @@
 
 use super::{Tensor, run_one};
 use crate::context::enter;
+use crate::device::same;
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
 use crate::scalar::Scalar;
+use crate::shape::Shape;
 use std::borrow::Cow;
 
 /// The second operand of a binary operation: `&Tensor`, or a Rust number.
@@ -16,6 +18,7 @@ pub trait Operand {
 }
 
 /// A tensor or a number.
+#[derive(Clone, Copy)]
 pub enum Either<'t> {
     /// A tensor.
     Tensor(&'t Tensor),
@@ -65,6 +68,55 @@ fn narrowed<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t, Tensor>> {
 
 pub(super) fn number_left(table: &'static BinaryTable, number: Scalar, rhs: &Tensor, build: Binary) -> Result<Tensor> {
     run_one(table.number_left(number, rhs.dtype(), build)?, &[rhs], &[number])
+}
+
+/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in its own memory where that is possible. By reference, as moving a tensor
+/// takes half as long as sixteen additions.
+pub(super) fn consume(x: &mut Tensor, place: usize, other: Either<'_>, table: &'static BinaryTable, build: Binary) -> Result<()> {
+    if over(x, place, other, table, build)? {
+        return Ok(());
+    }
+    *x = match other {
+        _ if place == 0 => binary(table, x, other, build)?,
+        Either::Tensor(other) => binary(table, other, Either::Tensor(x), build)?,
+        Either::Number(number) => number_left(table, number, x, build)?,
+    };
+    Ok(())
+}
+
+/// [`consume`] over the elements of `x`. False if that is not possible here: then whatever is wrong with the operands is still to be said, too.
+#[inline(always)]
+fn over(x: &mut Tensor, place: usize, other: Either<'_>, table: &'static BinaryTable, build: Binary) -> Result<bool> {
+    let (dtype, expanded) = (x.dtype, &mut None);
+    let (kernel, other, number) = match other {
+        Either::Tensor(other) if other.dtype != dtype || !same(&other.device, &x.device) => return Ok(false),
+        Either::Tensor(other) => match beside(other, x.shape(), expanded)? {
+            Some(other) => (table.tensors(dtype, dtype, build), Some(other), None),
+            None => return Ok(false),
+        },
+        Either::Number(number) if place == 0 => (table.number_right(dtype, number, build), None, Some(number)),
+        Either::Number(number) => (table.number_left(number, dtype, build), None, Some(number)),
+    };
+    let input = if other.is_some() { place } else { 0 };
+    let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
+    match kernel {
+        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => {
+            x.device.elementwise_over(kernel, &mut x.storage, input, other, number.as_slice(), x.layout.shape())
+        }
+        _ => Ok(false),
+    }
+}
+
+/// `other` as a view of shape `shape`, if it broadcasts to that.
+#[inline]
+fn beside<'t>(other: &'t Tensor, shape: &Shape, expanded: &'t mut Option<Tensor>) -> Result<Option<&'t Tensor>> {
+    if other.shape() == shape {
+        return Ok(Some(other));
+    }
+    if shape.broadcast(other.shape()) != Some(*shape) {
+        return Ok(None);
+    }
+    Ok(Some(expanded.insert(other.expand_to(shape)?)))
 }
 
 macro_rules! unary {

@@ -1,15 +1,16 @@
-//! Operators: sugar for the methods that panics with the error's text.
+//! Operators: sugar for the methods that panics with the error's text. An operand that is given away, such as `a * b` in `a * b + c`, may lend the result
+//! its memory, which no method does.
 
 use super::Tensor;
-use super::math::{number_left, tables};
+use super::math::{Either, consume, number_left, tables};
 use crate::context::enter;
 use crate::element::Element;
 use crate::error::Result;
 
 #[track_caller]
-fn expect(result: Result<Tensor>) -> Tensor {
+fn expect<T>(result: Result<T>) -> T {
     match result {
-        Ok(tensor) => tensor,
+        Ok(value) => value,
         Err(error) => panic!("{error}"),
     }
 }
@@ -24,17 +25,27 @@ macro_rules! operator {
         impl std::ops::$trait<Tensor> for &Tensor {
             type Output = Tensor;
             #[track_caller]
-            fn $method(self, rhs: Tensor) -> Tensor { expect(Tensor::$inherent(self, &rhs)) }
+            #[inline]
+            fn $method(self, mut rhs: Tensor) -> Tensor {
+                let _op = enter(stringify!($inherent));
+                expect(consume(&mut rhs, 1, Either::Tensor(self), &tables::$inherent, $build));
+                rhs
+            }
         }
         impl std::ops::$trait<&Tensor> for Tensor {
             type Output = Tensor;
             #[track_caller]
-            fn $method(self, rhs: &Tensor) -> Tensor { expect(Tensor::$inherent(&self, rhs)) }
+            #[inline]
+            fn $method(mut self, rhs: &Tensor) -> Tensor {
+                let _op = enter(stringify!($inherent));
+                expect(consume(&mut self, 0, Either::Tensor(rhs), &tables::$inherent, $build));
+                self
+            }
         }
         impl std::ops::$trait<Tensor> for Tensor {
             type Output = Tensor;
             #[track_caller]
-            fn $method(self, rhs: Tensor) -> Tensor { expect(Tensor::$inherent(&self, &rhs)) }
+            fn $method(self, rhs: Tensor) -> Tensor { std::ops::$trait::$method(self, &rhs) }
         }
         impl<T: Element> std::ops::$trait<T> for &Tensor {
             type Output = Tensor;
@@ -44,7 +55,12 @@ macro_rules! operator {
         impl<T: Element> std::ops::$trait<T> for Tensor {
             type Output = Tensor;
             #[track_caller]
-            fn $method(self, rhs: T) -> Tensor { expect(Tensor::$inherent(&self, rhs)) }
+            #[inline]
+            fn $method(mut self, rhs: T) -> Tensor {
+                let _op = enter(stringify!($inherent));
+                expect(consume(&mut self, 0, Either::Number(rhs.to_scalar()), &tables::$inherent, $build));
+                self
+            }
         }
         operator!(@left $trait $method $inherent $build; f32 f64 i32 i64);
     )*};
@@ -60,7 +76,12 @@ macro_rules! operator {
         impl std::ops::$trait<Tensor> for $number {
             type Output = Tensor;
             #[track_caller]
-            fn $method(self, rhs: Tensor) -> Tensor { std::ops::$trait::$method(self, &rhs) }
+            #[inline]
+            fn $method(self, mut rhs: Tensor) -> Tensor {
+                let _op = enter(stringify!($inherent));
+                expect(consume(&mut rhs, 1, Either::Number(self.into()), &tables::$inherent, $build));
+                rhs
+            }
         }
     )*};
 }

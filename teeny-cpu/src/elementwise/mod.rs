@@ -12,13 +12,14 @@ pub(crate) mod program;
 mod strips;
 
 use crate::Cpu;
+use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::Crossing;
 use crate::{simd, threads};
 use program::{Plan, Program, Scratch};
 use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
-use teeny_core::storage::downcast;
+use teeny_core::storage::{StorageRef, downcast, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
 
 /// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
@@ -65,46 +66,130 @@ fn blocks(program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shar
     });
 }
 
-/// One operation of f32 on rather few elements that lie as those of the result, and on numbers: without a plan and a walk, which would take longer than
-/// the operation. `None` if this is something else.
-fn at_once(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Option<CpuStorage>> {
-    let n = shape.numel();
-    let Some(node) =
-        kernel.single().filter(|node| n < THREAD_FUNCTIONS && node.dtype == DType::F32 && node.op.arity() <= 2 && node.op != OpCode::Cast)
-    else {
-        return Ok(None);
+/// The first element of `x`, if its elements lie as those of a result of this shape.
+#[inline(always)]
+fn alongside(x: &Tensor, shape: &Shape) -> Option<*const f32> {
+    if x.shape() != shape || !x.is_contiguous() {
+        return None;
+    }
+    let storage = downcast::<CpuStorage>(x.storage()).ok()?;
+    Some(storage.ptr().cast::<f32>().wrapping_add(x.layout().offset()).cast_const())
+}
+
+/// One operation of f32 on elements that lie as those of the result, and on numbers: without a plan and a walk, which would take longer than a thousand
+/// additions. `input` says where an input lies, `out` where the result goes. False if this is something else.
+///
+/// # Safety
+/// What `input` gives is readable for `n` elements, what `out` gives is writable, and is one of the inputs or overlaps none.
+#[inline(always)]
+unsafe fn directly(
+    level: Level,
+    kernel: &Kernel,
+    params: &[Scalar],
+    n: usize,
+    input: impl Fn(usize) -> Option<*const f32>,
+    out: impl FnOnce() -> Result<*mut f32>,
+) -> Result<bool> {
+    let Some(node) = kernel.single().filter(|node| node.dtype == DType::F32 && node.op.arity() <= 2 && node.op != OpCode::Cast) else {
+        return Ok(false);
     };
     let mut operands = [Operand::Splat(0.0); 2];
     for (operand, &source) in operands.iter_mut().zip(node.sources()) {
         let source = &kernel.nodes()[source as usize];
         *operand = match source.op {
-            _ if source.dtype != DType::F32 => return Ok(None),
-            OpCode::Input(i) if inputs[i as usize].shape() == shape && inputs[i as usize].is_contiguous() => {
-                let x = inputs[i as usize];
-                Operand::Slice(downcast::<CpuStorage>(x.storage())?.ptr().cast::<f32>().wrapping_add(x.layout().offset()))
-            }
+            _ if source.dtype != DType::F32 => return Ok(false),
+            OpCode::Input(i) => match input(i as usize) {
+                Some(x) => Operand::Slice(x),
+                None => return Ok(false),
+            },
             OpCode::Param(i) => Operand::Splat(params[i as usize].to_f64() as f32),
             OpCode::Const(value) => Operand::Splat(value.to_f64() as f32),
-            _ => return Ok(None),
+            _ => return Ok(false),
         };
     }
-    let out = cpu.alloc(n, DType::F32)?;
-    let y = out.ptr().cast::<f32>();
-    // SAFETY: slices have the n elements of their shape, which is the result's; the result is new.
+    if node.op.arity() == 1 && matches!(operands[0], Operand::Splat(_)) {
+        return Ok(false);
+    }
+    let y = out()?;
+    // SAFETY: passed on.
     unsafe {
-        match (node.op.arity(), operands) {
-            (1, [Operand::Slice(x), _]) => float::unary_f32(cpu.level, node.op, x, y, n, false),
-            (2, [a, b]) => float::binary_f32(cpu.level, node.op, a, b, y, n, false),
-            _ => return Ok(None),
+        if n < THREAD_FUNCTIONS {
+            apply(level, node.op, operands, y, n);
+        } else {
+            by_chunks(level, node.op, operands, y, n);
         }
     }
-    Ok(Some(out))
+    Ok(true)
+}
+
+/// `y = op(operands)`, through the caches.
+///
+/// # Safety
+/// As `float::binary_f32`; an operation of one operand has no splat.
+#[inline(always)]
+unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
+    // SAFETY: by contract.
+    unsafe {
+        match (op.arity(), operands) {
+            (1, [Operand::Slice(x), _]) => float::unary_f32(level, op, x, y, n, false),
+            (_, [a, b]) => float::binary_f32(level, op, a, b, y, n, false),
+        }
+    }
+}
+
+/// [`apply`] by all threads.
+///
+/// # Safety
+/// As `apply`.
+#[inline(never)]
+unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
+    let chunk = chunk_len(n, if is_function(op) { THREAD_FUNCTIONS } else { THREAD_ARITHMETIC });
+    let (y, operands) = (
+        Shared(y),
+        operands.map(|operand| match operand {
+            Operand::Slice(x) => Ok(Shared(x.cast_mut())),
+            Operand::Splat(x) => Err(x),
+        }),
+    );
+    threads::for_each_chunk(n.div_ceil(chunk), |c| {
+        let at = c * chunk;
+        let part = operands.each_ref().map(|operand| match operand {
+            Ok(x) => Operand::Slice(x.get().wrapping_add(at).cast_const()),
+            Err(x) => Operand::Splat(*x),
+        });
+        // SAFETY: by contract; every chunk has elements of its own.
+        unsafe { apply(level, op, part, y.get().add(at), chunk.min(n - at)) }
+    });
+}
+
+/// Runs `kernel`, of one output, over the elements of `storage`, which is its input of that number; `other` is the other one.
+pub(crate) fn over(
+    cpu: &Cpu,
+    kernel: &Kernel,
+    storage: &mut StorageRef,
+    number: usize,
+    other: Option<&Tensor>,
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<bool> {
+    let Some(own) = downcast_mut::<CpuStorage>(storage) else { return Ok(false) };
+    let y = own.ptr().cast::<f32>();
+    let input = |i: usize| if i == number { Some(y.cast_const()) } else { alongside(other?, shape) };
+    // SAFETY: nobody else holds the storage, so that the other input does not lie in it.
+    unsafe { directly(cpu.level, kernel, params, shape.numel(), input, || Ok(y)) }
 }
 
 /// Runs `kernel` at every index of `shape`.
 pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
-    if let Some(out) = at_once(cpu, kernel, inputs, params, shape)? {
-        return Ok(Outputs::one(std::sync::Arc::new(out)));
+    let n = shape.numel();
+    if n < THREAD_FUNCTIONS {
+        let mut result = None;
+        let out = || Ok(result.insert(cpu.alloc(n, DType::F32)?).ptr().cast());
+        // SAFETY: `alongside` gives what has the shape of the result, which is new.
+        unsafe { directly(cpu.level, kernel, params, n, |i| alongside(inputs[i], shape), out)? };
+        if let Some(result) = result {
+            return Ok(Outputs::one(std::sync::Arc::new(result)));
+        }
     }
     tiles(cpu, kernel, inputs, params, shape)
 }

@@ -70,7 +70,7 @@ const UNARY: [(&str, Unary, Domain, Tolerance); 47] = [
     row("kernel that casts", |x| map([x], |[x]| (x.cast(DType::I32) + 1).cast(DType::F32) * 0.5), Domain::Small, EQUAL),
 ];
 
-const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 23] = [
+const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
     ("add", |a, b| a.add(b), Domain::Any, Domain::Any, BITS),
     ("sub", |a, b| a.sub(b), Domain::Any, Domain::Any, BITS),
     ("mul", |a, b| a.mul(b), Domain::Any, Domain::Any, BITS),
@@ -93,6 +93,9 @@ const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 23] = [
     ("shl", |a, b| a.shl(b), Domain::Any, Domain::Below(70), EQUAL),
     ("shr", |a, b| a.shr(b), Domain::Any, Domain::Below(70), EQUAL),
     ("select", |a, b| a.select(a, b), Domain::Any, Domain::Any, EQUAL),
+    // Operands that are given away, whose memory a device may take for the result.
+    ("sub over its left side", |a, b| Ok(a.abs()? - b), Domain::Any, Domain::Any, BITS),
+    ("sub over its right side", |a, b| Ok(1.5 - (a - b.abs()?)), Domain::Any, Domain::Any, BITS),
     ("lerp", |a, b| a.lerp(b, 0.25), Domain::Small, Domain::Small, near(2.0, 8.0)),
 ];
 
