@@ -3,7 +3,7 @@
 
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::transpose::turn;
 use crate::{Cpu, elementwise};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     let strip = if before.size >= 4 * STRIP { STRIP } else { STRIP / 4 };
     let strips = if transposed { before.size.div_ceil(strip) } else { 1 };
     let pieces = if rows == 1 && !transposed { n.div_ceil(THREAD) } else { rows * strips };
-    let per_chunk = if rows == 1 && !transposed { 1 } else { (THREAD / 2 / (row / strips).max(1)).max(1) };
+    let least = if rows == 1 && !transposed { 1 } else { THREAD / 2 / (row / strips).max(1) };
     let piece = |p: usize| {
         // SAFETY: indices stay inside the merged sizes of views that were checked; destinations are distinct per piece.
         unsafe {
@@ -173,8 +173,8 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     if n < THREAD {
         (0..pieces).for_each(piece);
     } else {
-        for_each_chunk(pieces.div_ceil(per_chunk), |c| {
-            (c * per_chunk..((c + 1) * per_chunk).min(pieces)).for_each(&piece);
+        for_each_range(pieces, least, |pieces| {
+            pieces.for_each(&piece);
             if stream {
                 simd::fence();
             }

@@ -7,7 +7,7 @@ use crate::elementwise::cast::{slice, widen};
 use crate::gemm::{THREAD, dot};
 use crate::simd::{F32s, Work};
 use crate::storage::{CpuStorage, Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy};
 use teeny_core::{DType, Result};
 
@@ -31,13 +31,11 @@ pub(crate) fn product(cpu: &Cpu, a: &View, b: &View) -> Result<Option<CpuStorage
     let out = cpu.alloc(count, DType::F32)?;
     let (from, rows, to) = (Shared(x.ptr()), Shared(matrix.ptr.cast_mut()), Shared(out.ptr().cast::<f32>()));
     let dtype = matrix.dtype;
-    let per_chunk = (THREAD / 4 / k).max(1);
-    for_each_chunk(count.div_ceil(per_chunk), |chunk| {
-        let rows_here = chunk * per_chunk..((chunk + 1) * per_chunk).min(count);
-        // SAFETY: x has k elements; row j of the matrix begins `outer` elements after row j - 1; each result belongs to one chunk.
+    for_each_range(count, THREAD / 4 / k, |here| {
+        // SAFETY: x has k elements; row j of the matrix begins `outer` elements after row j - 1; each result belongs to one range.
         unsafe {
             let x = slice::<f32>(from.get(), k);
-            for j in rows_here {
+            for j in here {
                 let row = rows.get().cast::<u16>().offset(j as isize * outer);
                 *to.get().add(j) = cpu.level.run(Dot { dtype, x, row: slice(row.cast(), k) });
             }

@@ -5,7 +5,7 @@ use crate::elementwise::cast::{self, slice, with_bits, with_compute};
 use crate::elementwise::int::Int;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -83,20 +83,19 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         let first = (axis + 1..shape.ndim()).fold(index.clone(), |t, a| t.with_layout(t.layout().slice(a, 0, 1, 1)));
         let indices = checked(cpu, &first, axis, x.shape()[axis])?;
         let bytes = inner * x.dtype().size();
-        let per_chunk = (THREAD / inner).max(1);
-        for_each_chunk(indices.len().div_ceil(per_chunk), |c| {
+        for_each_range(indices.len(), THREAD / inner, |rows| {
             let row = |r: usize| {
                 let before = if axis == 0 { 0 } else { offset(view.strides(), &shape[..=axis], axis, r) };
                 view.ptr.wrapping_offset((before + indices[r] as isize * view.strides[axis]) * x.dtype().size() as isize)
             };
-            for r in c * per_chunk..((c + 1) * per_chunk).min(indices.len()) {
+            for r in rows {
                 let from = row(r);
                 // Rows lie anywhere: the next one is asked for while this one is copied.
                 if r + 1 < indices.len() {
                     let next = row(r + 1);
                     (0..bytes).step_by(64).for_each(|line| prefetch(next.wrapping_add(line).cast()));
                 }
-                // SAFETY: the index was checked; row r of the output belongs to this chunk.
+                // SAFETY: the index was checked; row r of the output belongs to this range.
                 unsafe { std::ptr::copy_nonoverlapping(from, to.get().add(r * bytes), bytes) };
             }
         });
@@ -136,13 +135,12 @@ unsafe fn gather_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &
     let row = shape.last().copied().unwrap_or(1);
     let rows = indices.len() / row;
     let last = shape.ndim().saturating_sub(1);
-    let per_chunk = (THREAD / row).max(1);
     let step = if axis == last { 0 } else { view.strides[last] };
-    for_each_chunk(rows.div_ceil(per_chunk), |c| {
-        for r in c * per_chunk..((c + 1) * per_chunk).min(rows) {
+    for_each_range(rows, THREAD / row, |rows| {
+        for r in rows {
             let base = view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
             for (j, &index) in indices[r * row..(r + 1) * row].iter().enumerate() {
-                // SAFETY: by contract; the output element belongs to this chunk.
+                // SAFETY: by contract; the output element belongs to this range.
                 unsafe { *to.get().add(r * row + j) = *base.offset(index as isize * view.strides[axis] + j as isize * step) };
             }
         }
@@ -155,13 +153,12 @@ unsafe fn select_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &
     let last = shape.ndim() - 1;
     let row = shape[last];
     let rows = shape.numel() / row;
-    let per_chunk = (THREAD / row).max(1);
     // Rows that share a coordinate on the axis, if it is not the last.
     let inner: usize = shape[axis + 1..].iter().product::<usize>() / if axis == last { 1 } else { row };
-    for_each_chunk(rows.div_ceil(per_chunk), |c| {
-        for r in c * per_chunk..((c + 1) * per_chunk).min(rows) {
+    for_each_range(rows, THREAD / row, |rows| {
+        for r in rows {
             let base = view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
-            // SAFETY: by contract; the output row belongs to this chunk.
+            // SAFETY: by contract; the output row belongs to this range.
             unsafe {
                 let out = std::slice::from_raw_parts_mut(to.get().add(r * row), row);
                 if axis == last {

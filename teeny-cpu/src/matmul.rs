@@ -6,7 +6,7 @@ use crate::elementwise::int::Int;
 use crate::gemm::{self, Float, Matrix};
 use crate::simd::{F32s, Work};
 use crate::storage::{CpuStorage, Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy, half};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -105,12 +105,10 @@ impl Product<'_> {
     fn wrapping<T: Int + Default>(&self) {
         let [m, n, k] = self.mnk;
         let out = Shared(self.out.ptr().cast::<T>());
-        let per_chunk = (gemm::THREAD / 4 / (n * k).max(1)).max(1);
-        let rows = self.batch * m;
-        for_each_chunk(rows.div_ceil(per_chunk), |chunk| {
-            for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(rows) {
+        for_each_range(self.batch * m, gemm::THREAD / 4 / (n * k).max(1), |rows| {
+            for row in rows {
                 let (a, b) = (Self::matrix::<T>(self.a, row / m).at(row % m, 0), Self::matrix::<T>(self.b, row / m));
-                // SAFETY: each row of the result belongs to one chunk.
+                // SAFETY: each row of the result belongs to one range.
                 let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(row * n), n) };
                 self.cpu.level.run(IntRow { y, k, a, b });
             }

@@ -5,14 +5,14 @@ use crate::elementwise::cast::{slice, slice_mut, with_compute};
 use crate::fused::Packed;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::window::{Geometry, Strip};
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Shape, Tensor, Window};
 
-/// Output elements per chunk.
+/// Output elements per range, at least.
 const CHUNK: usize = 16 << 10;
 
 /// Geometry, number of planes, and the strips of every window position.
@@ -30,8 +30,7 @@ fn plan(x: &Tensor, size: &[usize], window: &Window) -> (Geometry, usize, Vec<Ve
 
 /// Calls `f` with each plane's number, spread over threads; planes are independent.
 fn for_each_plane(planes: usize, places: usize, f: impl Fn(usize) + Sync) {
-    let per_chunk = (CHUNK / places.max(1)).max(1);
-    for_each_chunk(planes.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(planes)).for_each(&f));
+    for_each_range(planes, CHUNK / places.max(1), |planes| planes.for_each(&f));
 }
 
 /// Values and positions of the maxima.
@@ -49,7 +48,7 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -
         for_each_plane(planes, places, |p| {
             for y in 0..geometry.output[0] {
                 let (from, place) = (p * plane + 2 * y * row, p * places + y * wide);
-                // SAFETY: two rows of the input; a row of the outputs, each plane of which is written by one chunk.
+                // SAFETY: two rows of the input; a row of the outputs, each plane of which is written by one range.
                 unsafe {
                     let x = input.ptr().cast::<f32>().add(from);
                     cpu.level.run(Halves {
@@ -67,7 +66,7 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -
         return Ok((Arc::new(values), Arc::new(positions)));
     }
     with_compute!(x.dtype(), T => {
-        // SAFETY: the copy has these elements; each plane of the outputs is written by one chunk.
+        // SAFETY: the copy has these elements; each plane of the outputs is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(values.ptr().cast::<T>());
         for_each_plane(planes, places, |p| {
@@ -133,7 +132,7 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
     // SAFETY: the copies have these elements.
     let at = unsafe { slice::<i32>(at.ptr(), planes * places) };
     with_float!(g.dtype(), T => {
-        // SAFETY: as above; each plane of the output is written by one chunk.
+        // SAFETY: as above; each plane of the output is written by one range.
         let gs = unsafe { slice::<T>(gs.ptr(), planes * places) };
         let to = Shared(out.ptr().cast::<T>());
         for_each_plane(planes, places, |p| {
@@ -154,7 +153,7 @@ pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -
     let input = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(planes * places, x.dtype().compute())?;
     with_float!(x.dtype(), T => {
-        // SAFETY: the copy has these elements; each plane of the output is written by one chunk.
+        // SAFETY: the copy has these elements; each plane of the output is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(out.ptr());
         for_each_plane(planes, places, |p| {

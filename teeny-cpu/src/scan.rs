@@ -3,7 +3,7 @@
 use crate::elementwise::cast::{slice, slice_mut, with_wrapping};
 use crate::elementwise::int::Int;
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -66,15 +66,13 @@ pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<Sto
     Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
 }
 
-/// Scans `(outer, length, inner)` along the middle axis: one chunk per outer index.
+/// Scans `(outer, length, inner)` along the middle axis: planes of an outer index each.
 fn run<T: Running>(op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize) {
     let plane = length * inner;
     let out = Shared(y.as_mut_ptr());
-    let per_chunk = (16 * 1024 / plane).max(1);
-    let planes = x.len() / plane;
-    for_each_chunk(planes.div_ceil(per_chunk), |c| {
-        let range = c * per_chunk * plane..((c + 1) * per_chunk).min(planes) * plane;
-        // SAFETY: this chunk's planes, which no other chunk touches.
+    for_each_range(x.len() / plane, 16 * 1024 / plane, |planes| {
+        let range = planes.start * plane..planes.end * plane;
+        // SAFETY: these planes, which no other range has.
         let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(range.start), range.len()) };
         for (x, y) in x[range].chunks_exact(plane).zip(y.chunks_exact_mut(plane)) {
             if inner == 1 {

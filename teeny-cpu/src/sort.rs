@@ -6,7 +6,7 @@
 //! So there is one sort for all types. A descending order is the ascending one of the keys' complements: equal values keep their order in both.
 
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -120,14 +120,12 @@ impl Sort {
     /// Sorts all lanes by what `keys` says of elements of `size` bytes.
     fn run(&self, keys: unsafe fn(*const u8, usize, &mut [(u64, i32)]), size: usize) {
         let (length, inner) = (self.length, self.inner);
-        let lanes = self.n / length;
-        let per_chunk = (8192 / length).max(1);
-        for_each_chunk(lanes.div_ceil(per_chunk), |c| {
+        for_each_range(self.n / length, 8192 / length, |lanes| {
             let mut row = vec![(0, 0); length];
-            for lane in c * per_chunk..((c + 1) * per_chunk).min(lanes) {
+            for lane in lanes {
                 let start = lane / inner * length * inner + lane % inner;
                 let (x, y) = (self.x.get().wrapping_add(start * size), self.values.get().wrapping_add(start * size));
-                // SAFETY: all three tensors have this lane, and in the outputs it belongs to this chunk.
+                // SAFETY: all three tensors have this lane, and in the outputs it belongs to this range.
                 unsafe {
                     keys(x, inner, &mut row);
                     if self.descending {

@@ -9,6 +9,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
@@ -61,6 +62,15 @@ thread_local! {
 /// The closure comes as a trait object: this function is compiled once, not once for each of its hundreds of callers.
 pub(crate) fn for_each_chunk(chunks: usize, f: impl Fn(usize) + Sync) {
     each_chunk(chunks, &f);
+}
+
+/// Calls `f` with ranges that together are `0..n`, each of `least` at least, or of all there are.
+///
+/// There are no more than sixteen ranges for each thread: neighbours fall to different threads, so that memory which is asked for beyond the end of a range is
+/// read twice. The ranges depend on the number of threads: no result may depend on them.
+pub(crate) fn for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
+    let len = (n / (16 * threads())).max(least).max(1);
+    each_chunk(n.div_ceil(len), &|c| f(c * len..((c + 1) * len).min(n)));
 }
 
 fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {

@@ -6,13 +6,13 @@ use crate::elementwise::cast::{slice, slice_mut};
 use crate::index::integers;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Error, Result, Tensor};
 
-/// Elements per chunk.
+/// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
 
 /// `log(sum(exp(x))) - x[target]` of every row of `x` (n, classes): (n).
@@ -71,8 +71,7 @@ pub(crate) fn gradient(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<
 }
 
 fn each_row(n: usize, classes: usize, f: impl Fn(usize) + Sync) {
-    let per_chunk = (CHUNK / classes.max(1)).max(1);
-    for_each_chunk(n.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(n)).for_each(&f));
+    for_each_range(n, CHUNK / classes.max(1), |rows| rows.for_each(&f));
 }
 
 /// The targets, `None` where one is ignored.

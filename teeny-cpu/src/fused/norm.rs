@@ -8,12 +8,12 @@ use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::simd::{F32s, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Norm, Result, Tensor};
 
-/// Elements per chunk.
+/// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
 
 /// Accumulators of a sum: enough to hide the latency of an addition.
@@ -46,16 +46,14 @@ fn rows(cpu: &Cpu, pass: Pass, norm: Norm, x: &Tensor, weight: Option<&Tensor>, 
     if n > 0 {
         let to = Shared(out.ptr());
         let size = dtype.compute().size();
-        let count = n / length;
-        let per_chunk = (CHUNK / length).max(1);
         let at = |p: &Packed, row: usize| p.ptr().wrapping_add(row * length * size);
-        for_each_chunk(count.div_ceil(per_chunk), |c| {
-            for r in c * per_chunk..((c + 1) * per_chunk).min(count) {
+        for_each_range(n / length, CHUNK / length, |rows| {
+            for r in rows {
                 let second_row = match pass {
                     Pass::Forward => 0,
                     Pass::Gradient => r,
                 };
-                // SAFETY: row r of operands that hold n elements (weight and bias: one row), and of the output, which this chunk alone writes.
+                // SAFETY: row r of operands that hold n elements (weight and bias: one row), and of the output, which this range alone writes.
                 unsafe {
                     let y = to.get().add(r * length * size);
                     let x = at(&xs, r);

@@ -4,13 +4,13 @@ use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::simd::{F32s, Level, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::for_each_range;
 use crate::{Cpu, copy, vecmath};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Layout, Result, Tensor};
 
-/// Elements per chunk.
+/// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
 
 /// Which row function.
@@ -37,11 +37,9 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
     let to = Shared(out.ptr());
     let length = x.shape()[axis];
     if n > 0 {
-        let per_chunk = (CHUNK / length).max(1);
-        let count = n / length;
-        for_each_chunk(count.div_ceil(per_chunk), |c| {
-            for r in c * per_chunk..((c + 1) * per_chunk).min(count) {
-                // SAFETY: row r of operands that hold n elements, and of the output, which this chunk alone writes.
+        for_each_range(n / length, CHUNK / length, |rows| {
+            for r in rows {
+                // SAFETY: row r of operands that hold n elements, and of the output, which this range alone writes.
                 unsafe {
                     let start = r * length * dtype.compute().size();
                     let at = |p: &Packed| p.ptr().add(start);

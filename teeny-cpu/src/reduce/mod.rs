@@ -139,16 +139,19 @@ impl Job<'_> {
         }
         let blocks = length.div_ceil(BLOCK);
         if blocks == 1 || outer >= 64 {
-            let per_chunk = (THREAD / length).max(1);
-            return threads::for_each_chunk(outer.div_ceil(per_chunk), |c| {
-                Scratch::with(&mut |scratch| (c * per_chunk..((c + 1) * per_chunk).min(outer)).for_each(|row| self.row(scratch, row, blocks)));
+            return threads::for_each_range(outer, THREAD / length, |rows| {
+                Scratch::with(&mut |scratch| rows.clone().for_each(|row| self.row(scratch, row, blocks)));
             });
         }
         let mut parts = self.accumulators(outer * blocks);
         let (shared, size) = (Shared(parts.as_mut_ptr().cast::<u8>()), self.table.acc);
-        threads::for_each_chunk(outer * blocks, |p| {
-            // SAFETY: p is one of the accumulators, and each is written by one chunk.
-            Scratch::with(&mut |scratch| unsafe { self.block(scratch, p / blocks, p % blocks, shared.get().add(p * size)) });
+        threads::for_each_range(outer * blocks, 1, |parts| {
+            Scratch::with(&mut |scratch| {
+                for p in parts.clone() {
+                    // SAFETY: p is one of the accumulators, and each is written by one range.
+                    unsafe { self.block(scratch, p / blocks, p % blocks, shared.get().add(p * size)) };
+                }
+            });
         });
         for row in 0..outer {
             // SAFETY: the accumulators of this row, all chunks being done.

@@ -17,7 +17,7 @@ mod tile;
 use crate::microkernel::Product;
 use crate::scratch::with_scratch;
 use crate::storage::{CpuStorage, Shared};
-use crate::threads::for_each_chunk;
+use crate::threads::{for_each_chunk, for_each_range};
 use crate::{Cpu, copy};
 use operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
 use std::ops::Range;
@@ -153,10 +153,10 @@ impl Sum {
         }
         let out = cpu.alloc(n, wide)?;
         let (from, to) = (Shared(self.storage.ptr().cast::<T>()), Shared(out.ptr().cast::<T>()));
-        let (width, per_chunk) = (self.width, (1 << 14) / columns + 1);
-        for_each_chunk((heads * rows).div_ceil(per_chunk), |chunk| {
-            for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(heads * rows) {
-                // SAFETY: one chunk per row.
+        let width = self.width;
+        for_each_range(heads * rows, (1 << 14) / columns + 1, |rows| {
+            for row in rows {
+                // SAFETY: each row is written once.
                 unsafe { std::ptr::copy_nonoverlapping(from.get().add(row * width), to.get().add(row * columns), columns) };
             }
         });
@@ -277,9 +277,8 @@ fn inner<T: Real>(cpu: &Cpu, g: &Operand, y: &Operand, dtype: DType) -> Result<C
     let [heads, queries, hv] = g.sizes();
     let out = cpu.alloc(heads * queries, dtype)?;
     let to = Shared(out.ptr().cast::<T>());
-    let per_chunk = (1 << 14) / hv + 1;
-    for_each_chunk((heads * queries).div_ceil(per_chunk), |chunk| {
-        for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(heads * queries) {
+    for_each_range(heads * queries, (1 << 14) / hv + 1, |rows| {
+        for row in rows {
             let (g, y) = (g.head::<T>(row / queries).at(row % queries, 0), y.head::<T>(row / queries).at(row % queries, 0));
             // SAFETY: both have this row; each result is written once.
             unsafe { *to.get().add(row) = T::inner(cpu.level, g, y, hv) };

@@ -3,7 +3,7 @@
 use super::tile::{PAD, Real};
 use crate::gemm::Matrix;
 use crate::storage::{CpuStorage, Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::{for_each_chunk, for_each_range};
 use crate::{Cpu, copy};
 use std::ops::Range;
 use teeny_core::{AttentionInputs, DType, Layout, Result, Tensor, bf16, f16};
@@ -110,11 +110,10 @@ impl<'a> Rows<'a> {
         let width = padded(columns);
         let copy = cpu.alloc(heads * rows * width, dtype)?;
         let to = Shared(copy.ptr().cast::<T>());
-        let per_chunk = (1 << 14) / width.max(1) + 1;
-        for_each_chunk((heads * rows).div_ceil(per_chunk), |chunk| {
-            for row in chunk * per_chunk..((chunk + 1) * per_chunk).min(heads * rows) {
+        for_each_range(heads * rows, (1 << 14) / width.max(1) + 1, |here| {
+            for row in here {
                 let from = x.head::<T>(row / rows).at(row % rows, 0);
-                // SAFETY: each row is written by one chunk, and read where the view has it.
+                // SAFETY: each row is written once, and read where the view has it.
                 unsafe {
                     let line = std::slice::from_raw_parts_mut(to.get().add(row * width), width);
                     line.fill(T::ZERO);
