@@ -26,6 +26,8 @@ use teeny_core::{DType, Kernel, ReduceOp, Result, Scalar, Shape, Tensor};
 const BLOCK: usize = 64 << 10;
 /// Rows per block of columns are chosen so that a block has at least this many elements.
 const COLUMN_BLOCK: usize = 128 << 10;
+/// Columns of a strip that lies in memory as it is: so few that their accumulators stay in L1 while eight rows go by.
+const PACKED_WIDTH: usize = 1024;
 /// Elements below which one thread reduces.
 const THREAD: usize = 16 << 10;
 
@@ -216,7 +218,7 @@ impl Job<'_> {
     fn columns(&self) {
         let (outer, length, size) = (self.outer, self.length, self.table.acc);
         // Few columns: several rows share a tile. Many: a strip of columns at a time.
-        let width = outer.min(TILE);
+        let width = outer.min(if self.program.is_packed() { PACKED_WIDTH } else { TILE });
         let strips = outer.div_ceil(width);
         let rows_per_block = (COLUMN_BLOCK / width).max(length.div_ceil(64)).max(1);
         let blocks = length.div_ceil(rows_per_block);

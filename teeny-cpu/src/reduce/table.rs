@@ -136,8 +136,19 @@ unsafe fn finish<T: Copy, R: Reducer<T>>(accs: *const u8, blocks: usize, n: usiz
     // SAFETY: the caller's.
     unsafe {
         let (accs, results) = (slice::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n));
-        for (j, result) in results.iter_mut().enumerate() {
-            *result = R::finish((0..blocks).map(|b| accs[b * n + j]).fold(R::START, R::join));
+        // Some results at a time, each block's accumulators of them in a row: one by one, their blocks would be gathered from all over memory.
+        const SOME: usize = 64;
+        for (i, results) in results.chunks_mut(SOME).enumerate() {
+            let mut sums = [R::START; SOME];
+            for b in 0..blocks {
+                let from = b * n + i * SOME;
+                for (sum, &acc) in sums.iter_mut().zip(&accs[from..from + results.len()]) {
+                    *sum = R::join(*sum, acc);
+                }
+            }
+            for (result, sum) in results.iter_mut().zip(sums) {
+                *result = R::finish(sum);
+            }
         }
     }
 }
