@@ -93,11 +93,17 @@ const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
     ("shl", |a, b| a.shl(b), Domain::Any, Domain::Below(70), EQUAL),
     ("shr", |a, b| a.shr(b), Domain::Any, Domain::Below(70), EQUAL),
     ("select", |a, b| a.select(a, b), Domain::Any, Domain::Any, EQUAL),
-    // Operands that are given away, whose memory a device may take for the result.
-    ("sub over its left side", |a, b| Ok(a.abs()? - b), Domain::Any, Domain::Any, BITS),
-    ("sub over its right side", |a, b| Ok(1.5 - (a - b.abs()?)), Domain::Any, Domain::Any, BITS),
+    ("sub over its left side", |a, b| over(a.sub(b), || a.abs(), |x| x - b), Domain::Any, Domain::Any, BITS),
+    ("sub over its right side", |a, b| over(a.sub(b), || b.abs(), |x| a - x), Domain::Any, Domain::Any, BITS),
     ("lerp", |a, b| a.lerp(b, 0.25), Domain::Small, Domain::Small, near(2.0, 8.0)),
 ];
+
+/// An operator on an operand that is given away, whose memory a device may take for the result. Operators panic: `like`, the same by methods, gives the error
+/// of a device that has no such operation.
+fn over(like: Result<Tensor>, make: impl Fn() -> Result<Tensor>, operator: impl Fn(Tensor) -> Tensor) -> Result<Tensor> {
+    like?;
+    Ok(operator(make()?))
+}
 
 const NUMBERED: [(&str, Numbered, Tolerance); 6] = [
     ("add a number", |x, n| x.add(n), BITS),
