@@ -8,7 +8,6 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
 use crate::scalar::Scalar;
-use crate::shape::Shape;
 use std::borrow::Cow;
 
 /// The second operand of a binary operation: `&Tensor`, or a Rust number.
@@ -87,13 +86,10 @@ pub(super) fn consume(x: &mut Tensor, place: usize, other: Either<'_>, table: &'
 /// [`consume`] over the elements of `x`. False if that is not possible here: then whatever is wrong with the operands is still to be said, too.
 #[inline(always)]
 fn over(x: &mut Tensor, place: usize, other: Either<'_>, table: &'static BinaryTable, build: Binary) -> Result<bool> {
-    let (dtype, expanded) = (x.dtype, &mut None);
+    let dtype = x.dtype;
     let (kernel, other, number) = match other {
-        Either::Tensor(other) if other.dtype != dtype || !same(&other.device, &x.device) => return Ok(false),
-        Either::Tensor(other) => match beside(other, x.shape(), expanded)? {
-            Some(other) => (table.tensors(dtype, dtype, build), Some(other), None),
-            None => return Ok(false),
-        },
+        Either::Tensor(other) if other.dtype != dtype || other.shape() != x.shape() || !same(&other.device, &x.device) => return Ok(false),
+        Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(other), None),
         Either::Number(number) if place == 0 => (table.number_right(dtype, number, build), None, Some(number)),
         Either::Number(number) => (table.number_left(number, dtype, build), None, Some(number)),
     };
@@ -105,18 +101,6 @@ fn over(x: &mut Tensor, place: usize, other: Either<'_>, table: &'static BinaryT
         }
         _ => Ok(false),
     }
-}
-
-/// `other` as a view of shape `shape`, if it broadcasts to that.
-#[inline]
-fn beside<'t>(other: &'t Tensor, shape: &Shape, expanded: &'t mut Option<Tensor>) -> Result<Option<&'t Tensor>> {
-    if other.shape() == shape {
-        return Ok(Some(other));
-    }
-    if shape.broadcast(other.shape()) != Some(*shape) {
-        return Ok(None);
-    }
-    Ok(Some(expanded.insert(other.expand_to(shape)?)))
 }
 
 macro_rules! unary {

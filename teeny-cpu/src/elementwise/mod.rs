@@ -51,11 +51,10 @@ fn is_function(op: OpCode) -> bool {
 /// Runs a program with transposed inputs in blocks of some rows by a segment.
 fn blocks(program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shared<u8>; MAX_OUTPUTS], stream: bool) {
     let blocks = program.blocks(crossing);
-    let per_chunk = (chunk / (program::PANEL * program::SEGMENT)).max(1);
-    threads::for_each_chunk(blocks.div_ceil(per_chunk), |c| {
+    threads::for_each_range(blocks, chunk / (program::PANEL * program::SEGMENT), |numbers| {
         Scratch::with(&mut |scratch| {
             let outs = std::array::from_fn(|i| outs[i].get());
-            for number in c * per_chunk..((c + 1) * per_chunk).min(blocks) {
+            for number in numbers.clone() {
                 // SAFETY: the outputs have all elements, each of one block; the inputs' layouts were checked by core.
                 unsafe { program.block(scratch, crossing, &program.find(crossing, number), &outs, stream) };
             }
@@ -144,21 +143,14 @@ unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n
 #[inline(never)]
 unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
     let chunk = chunk_len(n, if is_function(op) { THREAD_FUNCTIONS } else { THREAD_ARITHMETIC });
-    let (y, operands) = (
-        Shared(y),
-        operands.map(|operand| match operand {
-            Operand::Slice(x) => Ok(Shared(x.cast_mut())),
-            Operand::Splat(x) => Err(x),
-        }),
-    );
-    threads::for_each_chunk(n.div_ceil(chunk), |c| {
-        let at = c * chunk;
-        let part = operands.each_ref().map(|operand| match operand {
-            Ok(x) => Operand::Slice(x.get().wrapping_add(at).cast_const()),
-            Err(x) => Operand::Splat(*x),
+    let y = Shared(y);
+    threads::for_each_range(n, chunk, |part| {
+        let from = operands.map(|operand| match operand {
+            Operand::Slice(x) => Operand::Slice(x.wrapping_add(part.start)),
+            Operand::Splat(x) => Operand::Splat(x),
         });
-        // SAFETY: by contract; every chunk has elements of its own.
-        unsafe { apply(level, op, part, y.get().add(at), chunk.min(n - at)) }
+        // SAFETY: by contract; every range has elements of its own.
+        unsafe { apply(level, op, from, y.get().add(part.start), part.len()) }
     });
 }
 

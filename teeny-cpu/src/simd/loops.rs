@@ -25,6 +25,9 @@ pub(crate) enum Operand {
     Splat(f32),
 }
 
+// SAFETY: only reads, from storages that are borrowed for as long as it lives.
+unsafe impl Sync for Operand {}
+
 /// The widest vector.
 const WIDEST: usize = 16;
 
