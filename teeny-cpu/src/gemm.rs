@@ -94,6 +94,10 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
 const STRIP: usize = 64;
 /// How much of the axis that is summed away is laid out at a time: a strip takes a tenth of a second cache.
 const DEPTH: usize = 384;
+/// The same where nothing is laid out: rows of weights mostly lie a power of two apart, and fall into a quarter of a cache's sets or less.
+const DEEP: usize = 512;
+/// The same for a transposed left side: its lines hold several rows, and must still be at hand when the next rows come.
+const SHALLOW: usize = 192;
 /// Elements of a right side that is multiplied where it lies.
 const IN_PLACE: usize = 256 << 10;
 
@@ -127,7 +131,12 @@ pub(crate) unsafe fn fastest<T: Float>(
     // SAFETY: by contract; there is room for a strip.
     unsafe {
         if rhs.cols == 1 && right <= IN_PLACE {
-            return Product { mnk: [m, n, k], a: lhs, b: rhs.ptr, b_step: rhs.rows, c: to, c_step, add: keep }.run(level);
+            let depth = if lhs.cols == 1 { DEEP } else { SHALLOW };
+            for from in (0..k).step_by(depth) {
+                let (a, b) = (lhs.at(0, from), rhs.at(from, 0).ptr);
+                Product { mnk: [m, n, depth.min(k - from)], a, b, b_step: rhs.rows, c: to, c_step, add: keep || from > 0 }.run(level);
+            }
+            return;
         }
         LAID.with_borrow_mut(|[strip, flipped]| {
             strip.resize(DEPTH * STRIP, 0.0);
@@ -144,8 +153,9 @@ pub(crate) unsafe fn fastest<T: Float>(
             }
             for j in (0..n).step_by(STRIP) {
                 let wide = STRIP.min(n - j);
-                for from in (0..k).step_by(DEPTH) {
-                    let (depth, rhs) = (DEPTH.min(k - from), rhs.at(from, j));
+                let deep = if lhs.cols == 1 { DEPTH } else { SHALLOW };
+                for from in (0..k).step_by(deep) {
+                    let (depth, rhs) = (deep.min(k - from), rhs.at(from, j));
                     if rhs.cols == 1 {
                         for i in 0..depth {
                             std::ptr::copy_nonoverlapping(rhs.at(i, 0).ptr, strip.as_mut_ptr().add(i * STRIP), wide);
@@ -173,10 +183,12 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     while tiles(tm, tn) < enough && tm * tn * k > THREAD / 4 {
         if tn > narrow {
             tn = (tn / 2).next_multiple_of(STRIP);
-        } else if tm > 24 {
+        } else if tm > 48 {
             tm = (tm / 2).next_multiple_of(12);
         } else if tn > STRIP {
             tn = STRIP;
+        } else if tm > 24 {
+            tm = (tm / 2).next_multiple_of(4);
         } else {
             break;
         }

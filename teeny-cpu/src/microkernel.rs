@@ -42,7 +42,8 @@ impl Product<f32> {
         let mut i = 0;
         // SAFETY: blocks lie before row m.
         unsafe {
-            while V::NATIVE && i + 6 <= m {
+            // The last eight as four and four: two rows would wait for every line of the right side.
+            while V::NATIVE && i + 6 <= m && m - i != 8 {
                 self.block::<V, 6, NV, PART>(i, j, part);
                 i += 6;
             }
