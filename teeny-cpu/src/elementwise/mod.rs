@@ -39,6 +39,11 @@ pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
     n.div_ceil(4 * threads::threads()).max(threshold / 2).next_multiple_of(program::TILE)
 }
 
+/// How long an element of `kernel` takes, in operations.
+fn work(kernel: &Kernel) -> usize {
+    kernel.nodes().iter().map(|node| if is_function(node.op) { 2 } else { usize::from(node.op.arity() > 0) }).sum()
+}
+
 fn is_function(op: OpCode) -> bool {
     use OpCode::*;
     match op {
@@ -206,8 +211,7 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
     }
     Plan::with(kernel, true, |plan| {
         let program = Program::new(cpu.level, kernel, plan, shape, &list[..inputs.len()], params);
-        let functions = kernel.nodes().iter().any(|node| is_function(node.op));
-        let chunk = chunk_len(n, if functions { THREAD_FUNCTIONS } else { THREAD_ARITHMETIC });
+        let chunk = chunk_len(n, THREAD_ARITHMETIC / work(kernel).clamp(1, 4));
         let stream = n * 4 >= STREAM;
         let outs = pointers;
         if n >= PANELS

@@ -30,7 +30,7 @@ pub(crate) const SEGMENT: usize = 1024;
 /// Elements from one row of a panel to the next: not a power of two, so that a column of lines spreads over the sets of the cache.
 const PITCH: usize = SEGMENT + 16;
 /// Elements of all operands that are probably in a cache already, as somebody has just computed them: asking for them takes longer than it saves.
-const CACHED: usize = 128 << 10;
+const CACHED: usize = 48 << 10;
 /// Words of a cache line: slots that are not aligned to it take twice as long.
 const LINE: usize = 8;
 /// Slots that splat operands of loops without a splat form are spread into.
