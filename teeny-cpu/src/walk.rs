@@ -145,6 +145,26 @@ impl Walk {
         if row < self.short.min(tile) { most } else { most.min(row - start % row) }
     }
 
+    /// Whether all operands are slices along each row, at even distances from row to row: bands of rows can be read where they lie.
+    pub(crate) fn has_bands(&self) -> bool {
+        self.ndim > 1 && self.row() >= LONG && self.strides[..self.operands].iter().all(|strides| strides[self.ndim - 1] == 1)
+    }
+
+    /// How far the band from element `start` reaches: over the rest of a row, or over the rest of the whole rows of one axis.
+    pub(crate) fn band_len(&self, start: usize, end: usize) -> usize {
+        let (row, most) = (self.row(), end - start);
+        if !start.is_multiple_of(row) || most < row {
+            return most.min(row - start % row);
+        }
+        let rows = self.sizes[self.ndim - 2];
+        (rows - start / row % rows).min(most / row) * row
+    }
+
+    /// Where operand `i`, the view at `base`, has the band from element `start` on, and how far its rows lie apart.
+    pub(crate) fn band(&self, i: usize, base: *const u8, size: usize, start: usize) -> (*const u8, isize) {
+        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.strides[i][self.ndim - 2])
+    }
+
     /// Whether rows are so short that some share a tile.
     pub(crate) fn shares_tiles(&self) -> bool {
         self.row() < self.short

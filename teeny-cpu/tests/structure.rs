@@ -3,7 +3,7 @@
 mod common;
 use common::*;
 use std::sync::Arc;
-use teeny_core::{DType, Reference, Tensor};
+use teeny_core::{DType, Kernel, Reference, Tensor};
 
 /// One device for all reference results of this process.
 fn oracle() -> Arc<Reference> {
@@ -298,6 +298,25 @@ fn a68_a_vector_times_16_bit_weights() {
                 // and from the other side, with gaps between the rows
                 let gaps = Tensor::cat(&[&weight, &weight], 1).unwrap().slice(1, k as isize..).unwrap();
                 near(&gaps.matmul(&x.reshape((k, 1)).unwrap()).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_read_rows_of_slices_where_they_lie() {
+    let kernel = Arc::new(Kernel::build([DType::F32; 4], [], |[a, b, c, d], []| [a * b + (c - d).tanh(), (a + d).relu() - b * c]).unwrap());
+    for device in devices() {
+        for (rows, width) in [(1, 128), (3, 127), (40, 128), (33, 200), (70, 256), (9, 1000), (129, 515)] {
+            let wide = sample(&[2, rows + 3, 4 * width + 7], DType::F32).to(&device).unwrap().div(64.0).unwrap();
+            // Gates of rows, a band below another, a row for all, and the same for each of the outer axis.
+            let part = |from: usize, first: usize| wide.slice(1, first..first + rows).unwrap().slice(2, from..from + width).unwrap();
+            let inputs = [part(0, 0), part(width + 3, 2), part(2 * width, 1).slice(1, 0..1).unwrap(), part(3 * width + 7, 0).slice(0, 0..1).unwrap()];
+            let inputs = inputs.map(|x| x.expand([2, rows, width]).unwrap());
+            let copies = inputs.each_ref().map(|x| x.contiguous().unwrap());
+            let (got, want) = (kernel.run(&inputs.each_ref(), &[]).unwrap(), kernel.run(&copies.each_ref(), &[]).unwrap());
+            for (got, want) in got.iter().zip(&want) {
+                assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "({rows}, {width})");
             }
         }
     }

@@ -136,12 +136,12 @@ unsafe fn one(level: Level, op: OpCode, operands: &[Operand], y: *mut f32, n: us
     let mut from = [Place::Splat(0.0); 4];
     for (place, &operand) in from.iter_mut().zip(operands) {
         *place = match operand {
-            Operand::Slice(p) => Place::Run(p.cast_mut()),
+            Operand::Slice(p) => Place::Run(p.cast_mut(), 0),
             Operand::Splat(x) => Place::Splat(x),
         };
     }
     // SAFETY: passed on.
-    unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y), stream }], n, false) }
+    unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y, 0), stream }], 1, n, false) }
 }
 
 /// `y = f(x)` in f64, rounded to f32.

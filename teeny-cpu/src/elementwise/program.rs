@@ -181,6 +181,11 @@ impl Plan {
         })
     }
 
+    /// Whether all these nodes are computed where the outputs lie.
+    fn computes(&self, outputs: &[Id]) -> bool {
+        outputs.iter().all(|&id| matches!(self.homes[id as usize], Home::Out(_)))
+    }
+
     /// The idiom whose value node `id` is.
     fn idiom(&self, id: usize) -> Option<Found> {
         self.idioms.iter().copied().find(|found| found.root as usize == id)
@@ -205,6 +210,8 @@ pub(crate) enum Value {
     Slice(*const u8),
     /// A strip of f32 at a time.
     Strip(*mut f32),
+    /// Rows of f32 that lie so far apart.
+    Band(*const u8, isize),
     /// One element's bytes, everywhere.
     Splat([u8; 8]),
 }
@@ -261,6 +268,8 @@ pub(crate) struct Program<'a> {
     slot_bytes: usize,
     /// The longest tile: that of a slot, longer if none is used.
     tile: usize,
+    /// Whether tiles are bands of rows, read where they lie.
+    bands: bool,
     /// Whether memory is asked for ahead.
     ahead: bool,
 }
@@ -290,9 +299,10 @@ impl<'a> Program<'a> {
         let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
         let ahead = shape.iter().product::<usize>() * (views.len() + kernel.outputs().len()) >= CACHED;
         let slot_bytes = if wide { 8 * TILE } else { 4 * TILE };
-        let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes, tile: TILE, ahead };
+        let mut program = Program { level, kernel, plan, views, params, walk, slot_bytes, tile: TILE, bands: false, ahead };
         if plan.is_strips_only(kernel.nodes()) && (0..views.len()).all(|i| program.walk.is_direct(i)) {
             program.tile = usize::MAX;
+            program.bands = plan.computes(kernel.outputs()) && program.walk.has_bands();
         } else if program.reads_through() {
             program.tile = 16 * TILE;
         }
@@ -314,6 +324,9 @@ impl<'a> Program<'a> {
 
     /// How long the tile that begins at `at` is.
     pub(crate) fn tile_len(&self, at: usize, end: usize) -> usize {
+        if self.bands {
+            return self.walk.band_len(at, end);
+        }
         let len = self.walk.tile_len(at, end, self.tile);
         // Rows that share a tile may have to be gathered into its memory.
         if self.tile > TILE && self.walk.rows() > 1 && self.walk.shares_tiles() { len.min(TILE) } else { len }
@@ -445,6 +458,7 @@ impl<'a> Program<'a> {
         scratch.strips = scratch.base.wrapping_add(tiles).cast();
         scratch.values.clear();
         scratch.steps.clear();
+        let row = if self.bands { len.min(self.walk.row()) } else { len };
         let nodes = self.kernel.nodes();
         for (id, (node, home)) in nodes.iter().zip(&self.plan.homes).enumerate() {
             let to = match *home {
@@ -461,9 +475,9 @@ impl<'a> Program<'a> {
                 match (node.op, to) {
                     (OpCode::Param(i), _) => Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype)),
                     (OpCode::Const(value), _) => Value::Splat(scalar_bytes(value, node.dtype)),
-                    _ if self.plan.groups[id] > 0 => self.step(scratch, id, to, stream && matches!(home, Home::Out(_))),
+                    _ if self.plan.groups[id] > 0 => self.step(scratch, id, to, row, stream && matches!(home, Home::Out(_))),
                     (op, Value::Slice(to)) => {
-                        self.finish(scratch, len);
+                        self.finish(scratch, len, row);
                         match op {
                             OpCode::Input(i) => self.read(scratch, usize::from(i), start, len, to.cast_mut()),
                             _ => {
@@ -472,24 +486,25 @@ impl<'a> Program<'a> {
                             }
                         }
                     }
-                    (_, Value::Strip(_) | Value::Splat(_)) => unreachable!("only nodes of a group live in strips"),
+                    (_, Value::Strip(_) | Value::Band(..) | Value::Splat(_)) => unreachable!("only nodes of a group live in strips"),
                 }
             };
             scratch.values.push(value);
         }
         // SAFETY: as above.
-        unsafe { self.finish(scratch, len) };
+        unsafe { self.finish(scratch, len, row) };
     }
 
     /// Adds the loop of node `id` to its group, or computes it at once if it is the same number everywhere.
     ///
     /// # Safety
     /// As `values`.
-    unsafe fn step(&self, scratch: &mut Scratch, id: usize, to: Value, stream: bool) -> Value {
+    unsafe fn step(&self, scratch: &mut Scratch, id: usize, to: Value, row: usize, stream: bool) -> Value {
         let nodes = self.kernel.nodes();
         let Some(what) = self.plan.what(nodes, id) else { unreachable!("a node of a group has a loop") };
         let place = |value: Value| match value {
-            Value::Slice(p) => Place::Run(p.cast_mut().cast()),
+            Value::Slice(p) => Place::Run(p.cast_mut().cast(), row as isize),
+            Value::Band(p, pitch) => Place::Run(p.cast_mut().cast(), pitch),
             Value::Strip(p) => Place::Strip(p),
             Value::Splat([a, b, c, d, ..]) => Place::Splat(f32::from_ne_bytes([a, b, c, d])),
         };
@@ -506,9 +521,9 @@ impl<'a> Program<'a> {
         }
         if from.iter().all(|place| matches!(place, Place::Splat(_))) {
             let (mut numbers, mut y) = (from.map(|place| if let Place::Splat(x) = place { x } else { 0.0 }), 0.0);
-            let from = numbers.each_mut().map(|x| Place::Run(x));
+            let from = numbers.each_mut().map(|x| Place::Run(x, 0));
             // SAFETY: one element each.
-            unsafe { strips::run(self.level, &[Step { what, from, to: Place::Run(&mut y), stream: false }], 1, false) };
+            unsafe { strips::run(self.level, &[Step { what, from, to: Place::Run(&mut y, 0), stream: false }], 1, 1, false) };
             let [a, b, c, d] = y.to_ne_bytes();
             return Value::Splat([a, b, c, d, 0, 0, 0, 0]);
         }
@@ -520,10 +535,10 @@ impl<'a> Program<'a> {
     ///
     /// # Safety
     /// As `values`.
-    unsafe fn finish(&self, scratch: &mut Scratch, len: usize) {
+    unsafe fn finish(&self, scratch: &mut Scratch, len: usize, row: usize) {
         if !scratch.steps.is_empty() {
             // SAFETY: slots, outputs and consecutive inputs have `len` elements, strips have theirs.
-            unsafe { strips::run(self.level, &scratch.steps, len, self.ahead) };
+            unsafe { strips::run(self.level, &scratch.steps, len / row, row, self.ahead) };
             scratch.steps.clear();
         }
     }
@@ -532,6 +547,10 @@ impl<'a> Program<'a> {
     unsafe fn read(&self, scratch: &Scratch, i: usize, start: usize, len: usize, to: *mut u8) -> Value {
         let View { ptr, dtype, .. } = self.views[i];
         let spare = self.slot(scratch, self.plan.slots);
+        if self.bands {
+            let (from, pitch) = self.walk.band(i, ptr, dtype.size(), start);
+            return Value::Band(from, pitch);
+        }
         // SAFETY: the walk was made of these views; `to` and the spare slot have room for a tile.
         unsafe {
             let piece = match scratch.turned[i] {
@@ -568,7 +587,7 @@ impl<'a> Program<'a> {
     unsafe fn as_slice(&self, value: Value, dtype: DType, spare: *mut u8, len: usize) -> *const u8 {
         match value {
             Value::Slice(p) => p,
-            Value::Strip(_) => unreachable!("a strip is read by its group alone"),
+            Value::Strip(_) | Value::Band(..) => unreachable!("a strip or a band is read by its group alone"),
             Value::Splat(bytes) => {
                 // SAFETY: a spare slot has room for a tile of any type of this kernel.
                 unsafe { spread(bytes, dtype.compute().size(), spare, len) };
@@ -584,7 +603,7 @@ impl<'a> Program<'a> {
             match value {
                 Value::Slice(p) if dtype.is_half() => cast::narrow(dtype, p, out, len),
                 Value::Slice(p) => std::ptr::copy_nonoverlapping(p, out, len * dtype.size()),
-                Value::Strip(_) => unreachable!("an output is no strip"),
+                Value::Strip(_) | Value::Band(..) => unreachable!("an output is no strip"),
                 Value::Splat(bytes) => {
                     let mut stored = bytes;
                     if dtype.is_half() {

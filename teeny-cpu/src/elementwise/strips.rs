@@ -123,8 +123,8 @@ impl Loop {
 /// Where an operand or a result is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place {
-    /// Element i at i.
-    Run(*mut f32),
+    /// Element i of a row at i, the next row so many elements behind.
+    Run(*mut f32, isize),
     /// A strip, which the next one overwrites.
     Strip(*mut f32),
     /// The same number everywhere. Never a result.
@@ -142,31 +142,31 @@ pub(crate) struct Step {
     pub stream: bool,
 }
 
-/// Runs `steps` over `n` elements. With `ahead`, what comes from memory and goes to it is asked for a strip early, also that behind the last one, where the
-/// next call probably goes on.
+/// Runs `steps` over `rows` of `n` elements. With `ahead`, what comes from memory and goes to it is asked for a strip early, also that behind the last one,
+/// where the next call probably goes on.
 ///
 /// # Safety
-/// Runs have n elements and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place. An operation of one
-/// operand has no splat.
-pub(crate) unsafe fn run(level: Level, steps: &[Step], n: usize, ahead: bool) {
+/// Runs have n elements in each row and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place. An operation
+/// of one operand has no splat.
+pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, ahead: bool) {
     // One loop has no neighbour to share L1 with.
     let strip = if steps.len() == 1 { n } else { STRIP };
-    let mut runs = [std::ptr::null(); RUNS];
+    let mut runs = [(std::ptr::null(), 0); RUNS];
     let mut known = 0;
     if ahead && steps.len() > 1 {
         for step in steps {
             for place in step.from.iter().chain(Some(&step.to).filter(|_| !step.stream)) {
-                if let Place::Run(p) = *place
+                if let Place::Run(p, pitch) = *place
                     && known < RUNS
-                    && !runs.contains(&p.cast_const())
+                    && !runs.contains(&(p.cast_const(), pitch))
                 {
-                    runs[known] = p.cast_const();
+                    runs[known] = (p.cast_const(), pitch);
                     known += 1;
                 }
             }
         }
     }
-    level.run(Strips { steps, runs: &runs[..known], n, strip });
+    level.run(Strips { steps, runs: &runs[..known], rows, n, strip });
 }
 
 /// The most runs that are asked for ahead: the inputs and outputs of a kernel.
@@ -175,8 +175,9 @@ const RUNS: usize = MAX_INPUTS + MAX_OUTPUTS;
 /// `run` compiled for a level.
 struct Strips<'a> {
     steps: &'a [Step],
-    /// What comes from memory and goes to it.
-    runs: &'a [*const f32],
+    /// What comes from memory and goes to it, and from a row to the next.
+    runs: &'a [(*const f32, isize)],
+    rows: usize,
     n: usize,
     strip: usize,
 }
@@ -185,40 +186,42 @@ impl Work for Strips<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let mut at = 0;
-        let share = self.strip.div_ceil(self.steps.len()).next_multiple_of(16);
-        while at < self.n {
+        let (mut row, mut at) = (0, 0);
+        let share = self.strip.min(self.n).div_ceil(self.steps.len()).next_multiple_of(16);
+        while row < self.rows {
             let n = self.strip.min(self.n - at);
             // The next strip comes from memory while this one is computed, some lines during each loop.
-            let (mut line, end) = (at + n, at + 2 * n);
+            let (next_row, next) = if at + n < self.n { (row, at + n) } else { (row + 1, 0) };
+            let (mut line, end) = (next, next + n);
             for step in self.steps {
                 let until = (line + share).min(end);
                 while line < until {
-                    for run in self.runs {
-                        prefetch(run.wrapping_add(line));
+                    for &(run, pitch) in self.runs {
+                        prefetch(run.wrapping_offset(next_row as isize * pitch).wrapping_add(line));
                     }
                     line += 16;
                 }
-                step.go::<V>(at, n);
+                step.go::<V>(row, at, n);
             }
-            at += n;
+            (row, at) = (next_row, next);
         }
     }
 }
 
 impl Step {
-    /// Over the n elements from `at` on.
+    /// Over the n elements of row `row` from `at` on.
     #[inline(always)]
-    fn go<V: F32s>(&self, at: usize, n: usize) {
+    fn go<V: F32s>(&self, row: usize, at: usize, n: usize) {
+        let here = |p: *mut f32, pitch: isize| p.wrapping_offset(row as isize * pitch).wrapping_add(at);
         let [a, b, c, d] = self.from.map(|place| match place {
-            Place::Run(p) => Operand::Slice(p.wrapping_add(at)),
+            Place::Run(p, pitch) => Operand::Slice(here(p, pitch)),
             Place::Strip(p) => Operand::Slice(p),
             Place::Splat(x) => Operand::Splat(x),
         });
         // Where a loop of one operand reads: that is never a splat.
         let x = if let Operand::Slice(x) = a { x } else { std::ptr::null() };
         let y = match self.to {
-            Place::Run(y) => y.wrapping_add(at),
+            Place::Run(y, pitch) => here(y, pitch),
             Place::Strip(y) => y,
             Place::Splat(_) => return,
         };
