@@ -101,9 +101,19 @@ const SHALLOW: usize = 192;
 /// Elements of a right side that is multiplied where it lies.
 const IN_PLACE: usize = 256 << 10;
 
+/// A cache line: a vector that lies across two takes twice as long.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line {
+    _numbers: [f32; LINE],
+}
+
+const LINE: usize = 16;
+const ZEROS: Line = Line { _numbers: [0.0; LINE] };
+
 thread_local! {
     /// The strip of the right side, and a result that is still to be turned over.
-    static LAID: RefCell<[Vec<f32>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
+    static LAID: RefCell<[Vec<Line>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
 }
 
 /// [`tile`], by the way that is fastest for these operands. f32 is multiplied by our own kernel: where it lies if the whole right side, `right` elements,
@@ -139,17 +149,19 @@ pub(crate) unsafe fn fastest<T: Float>(
             return;
         }
         LAID.with_borrow_mut(|[strip, flipped]| {
-            strip.resize(DEPTH * STRIP, 0.0);
+            strip.resize(DEPTH * STRIP / LINE, ZEROS);
+            let strip = strip.as_mut_ptr().cast::<f32>();
             if rhs.cols != 1 && lhs.cols == 1 && m <= STRIP && 2 * m <= n && !keep {
                 // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned over, and the result.
-                flipped.resize(flipped.len().max(n * STRIP), 0.0);
+                flipped.resize(flipped.len().max(n * STRIP / LINE), ZEROS);
+                let flipped = flipped.as_mut_ptr().cast::<f32>();
                 for from in (0..k).step_by(DEPTH) {
                     let depth = DEPTH.min(k - from);
-                    turn(level, lhs.at(0, from).ptr, lhs.rows, strip.as_mut_ptr(), STRIP as isize, (depth, m), false);
-                    let (a, b, c) = (rhs.at(from, 0).t(), strip.as_ptr(), flipped.as_mut_ptr());
+                    turn(level, lhs.at(0, from).ptr, lhs.rows, strip, STRIP as isize, (depth, m), false);
+                    let (a, b, c) = (rhs.at(from, 0).t(), strip.cast_const(), flipped);
                     Product { mnk: [n, m, depth], a, b, b_step: STRIP as isize, c, c_step: STRIP as isize, add: from > 0 }.run(level);
                 }
-                return turn(level, flipped.as_ptr(), STRIP as isize, to, c_step, (m, n), false);
+                return turn(level, flipped.cast_const(), STRIP as isize, to, c_step, (m, n), false);
             }
             for j in (0..n).step_by(STRIP) {
                 let wide = STRIP.min(n - j);
@@ -158,12 +170,12 @@ pub(crate) unsafe fn fastest<T: Float>(
                     let (depth, rhs) = (deep.min(k - from), rhs.at(from, j));
                     if rhs.cols == 1 {
                         for i in 0..depth {
-                            std::ptr::copy_nonoverlapping(rhs.at(i, 0).ptr, strip.as_mut_ptr().add(i * STRIP), wide);
+                            std::ptr::copy_nonoverlapping(rhs.at(i, 0).ptr, strip.add(i * STRIP), wide);
                         }
                     } else {
-                        turn(level, rhs.ptr, rhs.cols, strip.as_mut_ptr(), STRIP as isize, (depth, wide), false);
+                        turn(level, rhs.ptr, rhs.cols, strip, STRIP as isize, (depth, wide), false);
                     }
-                    let (a, b, c) = (lhs.at(0, from), strip.as_ptr(), to.add(j));
+                    let (a, b, c) = (lhs.at(0, from), strip.cast_const(), to.add(j));
                     Product { mnk: [m, wide, depth], a, b, b_step: STRIP as isize, c, c_step, add: keep || from > 0 }.run(level);
                 }
             }
@@ -178,17 +190,17 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     }
     let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
     let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;
-    // A strip that has to be laid out should serve many rows, so that columns are split first.
+    // A strip that has to be laid out should serve many rows, so that columns are split first; few rows become columns, which are best whole vectors.
     let (enough, narrow) = if laid { (6, STRIP) } else { (12, 2 * STRIP) };
     while tiles(tm, tn) < enough && tm * tn * k > THREAD / 4 {
         if tn > narrow {
             tn = (tn / 2).next_multiple_of(STRIP);
         } else if tm > 48 {
-            tm = (tm / 2).next_multiple_of(12);
+            tm = (tm / 2).next_multiple_of(if laid { LINE } else { 12 });
         } else if tn > STRIP {
             tn = STRIP;
-        } else if tm > 24 {
-            tm = (tm / 2).next_multiple_of(4);
+        } else if tm > if laid { 32 } else { 24 } {
+            tm = (tm / 2).next_multiple_of(if laid { LINE } else { 4 });
         } else {
             break;
         }
