@@ -24,7 +24,7 @@ use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
 
 /// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
 const THREAD_ARITHMETIC: usize = 16 << 10;
-const THREAD_FUNCTIONS: usize = 8 << 10;
+const THREAD_FUNCTIONS: usize = THREAD_ARITHMETIC / 2;
 /// Outputs of at least this many bytes bypass the caches: they would not survive there until they are read.
 pub(crate) const STREAM: usize = 32 << 20;
 
@@ -39,17 +39,14 @@ pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
     n.div_ceil(4 * threads::threads()).max(threshold / 2).next_multiple_of(program::TILE)
 }
 
-/// How long an element of `kernel` takes, in operations.
-fn work(kernel: &Kernel) -> usize {
-    kernel.nodes().iter().map(|node| if is_function(node.op) { 2 } else { usize::from(node.op.arity() > 0) }).sum()
-}
-
-fn is_function(op: OpCode) -> bool {
+/// What an operation weighs when threads are thought of. Functions take ten times as long as arithmetic, but memory takes longer than that.
+fn work(op: OpCode) -> usize {
     use OpCode::*;
     match op {
-        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Pow | Rem | FloorDiv => true,
-        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub
-        | Mul | Div | Max | Min | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => false,
+        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Pow | Rem | FloorDiv => 2,
+        Input(_) | Param(_) | Const(_) => 0,
+        Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Max | Min | CmpLt
+        | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => 1,
     }
 }
 
@@ -147,7 +144,7 @@ unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n
 /// As `apply`.
 #[inline(never)]
 unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
-    let chunk = chunk_len(n, if is_function(op) { THREAD_FUNCTIONS } else { THREAD_ARITHMETIC });
+    let chunk = chunk_len(n, THREAD_ARITHMETIC / work(op));
     let y = Shared(y);
     threads::for_each_range(n, chunk, |part| {
         let from = operands.map(|operand| match operand {
@@ -211,7 +208,8 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
     }
     Plan::with(kernel, true, |plan| {
         let program = Program::new(cpu.level, kernel, plan, shape, &list[..inputs.len()], params);
-        let chunk = chunk_len(n, THREAD_ARITHMETIC / work(kernel).clamp(1, 4));
+        let work: usize = kernel.nodes().iter().map(|node| work(node.op)).sum();
+        let chunk = chunk_len(n, THREAD_ARITHMETIC / work.clamp(1, 4));
         let stream = n * 4 >= STREAM;
         let outs = pointers;
         if n >= PANELS
@@ -219,11 +217,11 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
         {
             return blocks(&program, &crossing, chunk, &outs, stream);
         }
-        let run = |c: usize| {
+        threads::for_each_range(n, chunk, |part| {
             Scratch::with(&mut |scratch| {
-                let (mut at, end) = (c * chunk, ((c + 1) * chunk).min(n));
-                while at < end {
-                    let len = program.tile_len(at, end);
+                let mut at = part.start;
+                while at < part.end {
+                    let len = program.tile_len(at, part.end);
                     let outs = std::array::from_fn(|i| {
                         let size = if i < kernel.outputs().len() { kernel.output_dtype(i).size() } else { 0 };
                         outs[i].get().wrapping_add(at * size)
@@ -237,11 +235,7 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
             if stream {
                 simd::fence();
             }
-        };
-        match n.div_ceil(chunk) {
-            1 => run(0),
-            chunks => threads::for_each_chunk(chunks, run),
-        }
+        });
     });
     Ok(outputs)
 }
