@@ -7,6 +7,7 @@
 //! transposed right side number by number, which takes longer than multiplying by it. Everything else is gemm's.
 
 use crate::microkernel::Product;
+use crate::scratch::Line;
 use crate::simd::{F32s, Level, Work};
 use crate::threads::for_each_chunk;
 use crate::transpose::turn;
@@ -98,18 +99,10 @@ const DEPTH: usize = 384;
 const DEEP: usize = 512;
 /// The same for a transposed left side: its lines hold several rows, and must still be at hand when the next rows come.
 const SHALLOW: usize = 192;
+/// Numbers of a cache line, which a vector of the widest level fills.
+const LINE: usize = Line::BYTES / size_of::<f32>();
 /// Elements of a right side that is multiplied where it lies.
 const IN_PLACE: usize = 256 << 10;
-
-/// A cache line: a vector that lies across two takes twice as long.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-struct Line {
-    _numbers: [f32; LINE],
-}
-
-const LINE: usize = 16;
-const ZEROS: Line = Line { _numbers: [0.0; LINE] };
 
 thread_local! {
     /// The strip of the right side, and a result that is still to be turned over.
@@ -149,11 +142,11 @@ pub(crate) unsafe fn fastest<T: Float>(
             return;
         }
         LAID.with_borrow_mut(|[strip, flipped]| {
-            strip.resize(DEPTH * STRIP / LINE, ZEROS);
+            strip.resize(DEPTH * STRIP / LINE, Line::ZEROS);
             let strip = strip.as_mut_ptr().cast::<f32>();
             if rhs.cols != 1 && lhs.cols == 1 && m <= STRIP && 2 * m <= n && !keep {
                 // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned over, and the result.
-                flipped.resize(flipped.len().max(n * STRIP / LINE), ZEROS);
+                flipped.resize(flipped.len().max(n * STRIP / LINE), Line::ZEROS);
                 let flipped = flipped.as_mut_ptr().cast::<f32>();
                 for from in (0..k).step_by(DEPTH) {
                     let depth = DEPTH.min(k - from);

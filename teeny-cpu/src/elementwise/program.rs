@@ -12,6 +12,7 @@ use super::float::{binary_f32, binary_f64, unary_f32, unary_f64};
 use super::idioms::{self, Found};
 use super::int;
 use super::strips::{self, Loop, Place, STRIP, Step};
+use crate::scratch::Line;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::View;
@@ -31,8 +32,6 @@ pub(crate) const SEGMENT: usize = 1024;
 const PITCH: usize = SEGMENT + 16;
 /// Elements of all operands that are probably in a cache already, as somebody has just computed them: asking for them takes longer than it saves.
 const CACHED: usize = 48 << 10;
-/// Words of a cache line: slots that are not aligned to it take twice as long.
-const LINE: usize = 8;
 /// Slots that splat operands of loops without a splat form are spread into.
 const SPARE: usize = 4;
 
@@ -226,8 +225,8 @@ pub(crate) struct Block {
 
 /// One thread's tile memory, kept between calls.
 pub(crate) struct Scratch {
-    memory: Vec<u64>,
-    /// The first byte of `memory` on a cache line.
+    memory: Vec<Line>,
+    /// The first byte of `memory`.
     base: *mut u8,
     /// The first byte of the strips.
     strips: *mut f32,
@@ -449,12 +448,11 @@ impl<'a> Program<'a> {
 
     unsafe fn values(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
         let tiles = (self.plan.slots + SPARE) * self.slot_bytes;
-        let words = tiles / 8 + self.plan.slots * STRIP / 2 + LINE;
-        if scratch.memory.len() < words {
-            scratch.memory.resize(words, 0);
+        let lines = (tiles + self.plan.slots * STRIP * size_of::<f32>()).div_ceil(Line::BYTES);
+        if scratch.memory.len() < lines {
+            scratch.memory.resize(lines, Line::ZEROS);
         }
-        let memory = scratch.memory.as_mut_ptr();
-        scratch.base = memory.wrapping_add(memory.align_offset(8 * LINE)).cast();
+        scratch.base = scratch.memory.as_mut_ptr().cast();
         scratch.strips = scratch.base.wrapping_add(tiles).cast();
         scratch.values.clear();
         scratch.steps.clear();
