@@ -21,9 +21,16 @@ thread_local! {
     static CURRENT: Cell<Option<OpContext>> = const { Cell::new(None) };
 }
 
+/// Reads or changes [`CURRENT`]. The methods of `LocalKey` that look the same are calls in every small operation, as nothing asks for their inlining.
+#[inline(always)]
+fn with_current<R: Default>(f: impl FnOnce(&Cell<Option<OpContext>>) -> R) -> R {
+    // It has no destructor, after which there would be none.
+    CURRENT.try_with(f).unwrap_or_default()
+}
+
 /// The outermost operation in progress on this thread.
 pub fn current() -> Option<OpContext> {
-    CURRENT.get()
+    with_current(Cell::get)
 }
 
 /// Leaves the operation when dropped, if entering it made it the outermost one.
@@ -36,7 +43,7 @@ impl Drop for Guard {
     #[inline]
     fn drop(&mut self) {
         if self.outermost {
-            CURRENT.set(None);
+            with_current(|current| current.set(None));
         }
     }
 }
@@ -45,16 +52,20 @@ impl Drop for Guard {
 #[track_caller]
 #[inline]
 pub fn enter(op: &'static str) -> Guard {
-    let outermost = CURRENT.get().is_none();
-    if outermost {
-        CURRENT.set(Some(OpContext { op, location: Location::caller(), later: false }));
-    }
+    let location = Location::caller();
+    let outermost = with_current(|current| {
+        let outermost = current.get().is_none();
+        if outermost {
+            current.set(Some(OpContext { op, location, later: false }));
+        }
+        outermost
+    });
     Guard { outermost }
 }
 
 /// Enters `op` with a given place even if another operation is in progress; used by wrappers that carry out recorded work later.
 pub fn resume(context: OpContext) -> Resumed {
-    Resumed { previous: CURRENT.replace(Some(OpContext { later: true, ..context })) }
+    Resumed { previous: with_current(|current| current.replace(Some(OpContext { later: true, ..context }))) }
 }
 
 /// Restores the operation that was in progress before [`resume`].
@@ -65,6 +76,6 @@ pub struct Resumed {
 
 impl Drop for Resumed {
     fn drop(&mut self) {
-        CURRENT.set(self.previous);
+        with_current(|current| current.set(self.previous));
     }
 }

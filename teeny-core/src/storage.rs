@@ -34,6 +34,7 @@ pub fn downcast<S: Storage>(storage: &StorageRef) -> Result<&S> {
 }
 
 /// The storage as the device's own type, if nobody else holds it: then its elements may be changed in place.
+#[inline]
 pub fn downcast_mut<S: Storage>(storage: &mut StorageRef) -> Option<&mut S> {
     Arc::get_mut(storage)?.as_any_mut().downcast_mut::<S>()
 }

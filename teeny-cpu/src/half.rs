@@ -5,7 +5,7 @@
 
 use crate::elementwise::cast::{slice, widen};
 use crate::gemm::{THREAD, dot};
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Work, for_pairs};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
 use crate::{Cpu, copy};
@@ -57,9 +57,10 @@ impl Work for Dot<'_> {
     fn run<V: F32s>(self) -> f32 {
         let mut block = [0.0f32; BLOCK];
         let mut sum = 0.0;
-        for (x, row) in self.x.chunks(BLOCK).zip(self.row.chunks(BLOCK)) {
+        for (i, row) in self.row.chunks(BLOCK).enumerate() {
+            let x = &self.x[i * BLOCK..][..row.len()];
             if self.dtype == DType::BF16 {
-                block.iter_mut().zip(row).for_each(|(wide, &bits)| *wide = f32::from_bits(u32::from(bits) << 16));
+                for_pairs(&mut block, row, |wide, bits| *wide = f32::from_bits(u32::from(bits) << 16));
             } else {
                 // SAFETY: both have the row's length.
                 unsafe { widen(self.dtype, row.as_ptr().cast(), block.as_mut_ptr().cast(), row.len()) };

@@ -247,11 +247,7 @@ impl Scatter<'_> {
         fn is_nan<T: PartialOrd>(x: T) -> bool {
             x.partial_cmp(&x).is_none()
         }
-        let pick: fn(T, T) -> T = match largest {
-            true => |a, b| if is_nan(a) || a > b { a } else { b },
-            false => |a, b| if is_nan(a) || a < b { a } else { b },
-        };
-        self.each::<T>(pick);
+        self.each::<T>(|a, b| if is_nan(a) || if largest { a > b } else { a < b } { a } else { b });
     }
 
     /// 16-bit floats add up in f32 and are rounded once at the end.
@@ -267,7 +263,8 @@ impl Scatter<'_> {
         Ok(())
     }
 
-    /// Calls `f` for each row of the source.
+    /// Calls `f` for each row of the source. Compiled once and not with each `f`.
+    #[inline(never)]
     fn rows(&self, f: &mut Row<'_>) {
         let row = self.shape.last().copied().unwrap_or(1);
         let last = self.shape.ndim().saturating_sub(1);

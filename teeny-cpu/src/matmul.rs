@@ -4,7 +4,7 @@
 use crate::elementwise::cast::with_bits;
 use crate::elementwise::int::Int;
 use crate::gemm::{self, Float, Matrix};
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Work, for_pairs};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
 use crate::{Cpu, copy, half};
@@ -137,9 +137,7 @@ impl<T: Int + Default> Work for IntRow<'_, T> {
                 let (x, row) = (*a.at(0, i).ptr, b.at(i, 0).ptr);
                 if b.cols == 1 {
                     let row = std::slice::from_raw_parts(row, y.len());
-                    for (y, &b) in y.iter_mut().zip(row) {
-                        *y = y.add(x.mul(b));
-                    }
+                    for_pairs(y, row, |y, b| *y = y.add(x.mul(b)));
                 } else {
                     for (j, y) in y.iter_mut().enumerate() {
                         *y = y.add(x.mul(*row.offset(j as isize * b.cols)));

@@ -86,10 +86,10 @@ impl Product<f32> {
                     let from = b.add(v * V::LANES);
                     *to = if last(v) { V::load_part(from, part) } else { V::load(from) };
                 }
-                for (a, sums) in a.iter().zip(&mut sums) {
-                    let x = V::splat(*a.offset(along));
-                    for (b, sum) in row.iter().zip(sums) {
-                        *sum = x.fma(*b, *sum);
+                for (r, sums) in sums.iter_mut().enumerate() {
+                    let x = V::splat(*a[r].offset(along));
+                    for (v, sum) in sums.iter_mut().enumerate() {
+                        *sum = x.fma(row[v], *sum);
                     }
                 }
                 along += self.a.cols;

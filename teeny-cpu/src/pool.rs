@@ -23,6 +23,7 @@ const SHARDS: usize = 16;
 const CLASSES: usize = 4 * (48 - 8) + 4;
 
 /// The size class of a request and the bytes a block of it has: multiples of 64 up to 256, then four per octave.
+#[inline]
 fn class_of(bytes: usize) -> (usize, usize) {
     if bytes <= 256 {
         let class = bytes.max(1).div_ceil(64) - 1;
@@ -76,10 +77,12 @@ struct Lists {
 unsafe impl Send for Lists {}
 
 impl Lists {
+    #[inline]
     fn pop(&mut self, class: usize) -> Option<NonNull<u8>> {
         self.free.get_mut(class)?.pop()
     }
 
+    #[inline]
     fn push(&mut self, class: usize, block: NonNull<u8>) {
         if self.free.len() <= class {
             self.free.resize_with(class + 1, Vec::new);
@@ -103,10 +106,12 @@ unsafe impl Sync for Shard {}
 struct Locked<'a>(&'a Shard);
 
 impl Shard {
+    #[inline]
     fn try_lock(&self) -> Option<Locked<'_>> {
         self.locked.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Locked(self))
     }
 
+    #[inline]
     fn lock(&self) -> Locked<'_> {
         let mut looks = 0u32;
         loop {
@@ -123,6 +128,7 @@ impl Shard {
 
 impl Deref for Locked<'_> {
     type Target = Lists;
+    #[inline]
     fn deref(&self) -> &Lists {
         // SAFETY: the lock is held.
         unsafe { &*self.0.lists.get() }
@@ -130,6 +136,7 @@ impl Deref for Locked<'_> {
 }
 
 impl DerefMut for Locked<'_> {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Lists {
         // SAFETY: the lock is held.
         unsafe { &mut *self.0.lists.get() }
@@ -137,6 +144,7 @@ impl DerefMut for Locked<'_> {
 }
 
 impl Drop for Locked<'_> {
+    #[inline]
     fn drop(&mut self) {
         self.0.locked.store(false, Release);
     }
@@ -173,6 +181,7 @@ unsafe impl Sync for Pool {}
 
 impl Deref for Pool {
     type Target = Blocks;
+    #[inline]
     fn deref(&self) -> &Blocks {
         // SAFETY: its own part of `live` keeps it.
         unsafe { self.0.as_ref() }
@@ -187,15 +196,18 @@ impl Drop for Pool {
 }
 
 /// The number of this thread's home shard.
+#[inline]
 fn home() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static HOME: Cell<usize> = const { Cell::new(usize::MAX) });
-    HOME.with(|home| {
+    // `with` is not inlined; there is no destructor after which this would fail.
+    let number = HOME.try_with(|home| {
         if home.get() == usize::MAX {
             home.set(NEXT.fetch_add(1, Relaxed) % SHARDS);
         }
         home.get()
-    })
+    });
+    number.unwrap_or(0)
 }
 
 impl Pool {
@@ -243,6 +255,7 @@ impl Pool {
 
 impl Blocks {
     /// Bytes of the blocks in use.
+    #[inline]
     fn live(&self) -> usize {
         self.live.load(Relaxed) & !OWNERS
     }
@@ -251,6 +264,7 @@ impl Blocks {
     ///
     /// # Safety
     /// `part` was counted for the caller, who does not look at the pool again.
+    #[inline]
     unsafe fn release(this: NonNull<Blocks>, part: usize) {
         // SAFETY: the caller's part keeps it until now; whoever takes out the last has it alone.
         unsafe {
@@ -260,6 +274,7 @@ impl Blocks {
         }
     }
 
+    #[inline]
     fn add_live(&self, wanted: usize, size: usize) -> Result<(), OutOfMemory> {
         let limit = self.limit.load(Relaxed);
         let live = if limit == usize::MAX {
@@ -280,10 +295,12 @@ impl Blocks {
     }
 
     /// The shard for `size` seen from this thread.
+    #[inline]
     fn shard(&self, size: usize) -> &Shard {
         if size <= SHARDED { &self.shards[home()] } else { &self.shared }
     }
 
+    #[inline]
     fn reuse(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
         {
             let mut lists = self.shard(size).lock();
@@ -328,6 +345,7 @@ impl Blocks {
     ///
     /// # Safety
     /// It was handed out by this pool and is not used again, nor the pool on its account.
+    #[inline]
     unsafe fn give(this: NonNull<Blocks>, block: NonNull<u8>, class: usize) {
         let size = class_size(class);
         // SAFETY: the block's part in `live` keeps the pool until it is released.
@@ -415,6 +433,7 @@ impl Blocks {
 }
 
 /// The bytes of a block of this class: the inverse of `class_of`.
+#[inline]
 fn class_size(class: usize) -> usize {
     if class < 4 {
         return (class + 1) * 64;

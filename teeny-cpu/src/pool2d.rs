@@ -113,10 +113,12 @@ impl Work for Halves<'_> {
         let Halves { upper, lower, from, row, best, at } = self;
         // the first largest wins, and the first NaN
         let better = |(v, i): (f32, i32), (w, j): (f32, i32)| if (w > v) | (w.is_nan() & !v.is_nan()) { (w, j) } else { (v, i) };
-        let pairs = upper.as_chunks::<2>().0.iter().zip(lower.as_chunks::<2>().0);
-        for (i, (([a, b], [c, d]), (best, at))) in pairs.zip(best.iter_mut().zip(at)).enumerate() {
+        let (upper, lower) = (upper.as_chunks::<2>().0, lower.as_chunks::<2>().0);
+        let n = upper.len().min(lower.len()).min(best.len()).min(at.len());
+        for i in 0..n {
+            let ([a, b], [c, d]) = (upper[i], lower[i]);
             let here = from + 2 * i as i32;
-            (*best, *at) = better(better((*a, here), (*b, here + 1)), better((*c, here + row), (*d, here + row + 1)));
+            (best[i], at[i]) = better(better((a, here), (b, here + 1)), better((c, here + row), (d, here + row + 1)));
         }
     }
 }

@@ -77,16 +77,21 @@ mod lines {
                 unsafe {
                     let (from, to) = (from.offset(c as isize * from_step + r as isize), to.offset(r as isize * to_step + c as isize));
                     if high == 16 && wide == 16 {
-                        let v: [__m512; 16] = std::array::from_fn(|i| _mm512_loadu_ps(from.offset(i as isize * from_step)));
-                        let v = turned16(v);
-                        for (i, v) in v.into_iter().enumerate() {
+                        let mut v = [_mm512_setzero_ps(); 16];
+                        for (i, v) in v.iter_mut().enumerate() {
+                            *v = _mm512_loadu_ps(from.offset(i as isize * from_step));
+                        }
+                        for (i, v) in turned16(v).into_iter().enumerate() {
                             let line = to.offset(i as isize * to_step);
                             if stream { _mm512_stream_ps(line, v) } else { _mm512_storeu_ps(line, v) }
                         }
                     } else {
                         let first = |n: usize| ((1u32 << n) - 1) as u16;
                         // Lines that are not there are read as the last one: where nothing is mapped, even a load without lanes takes a microsecond.
-                        let v = std::array::from_fn(|i| _mm512_maskz_loadu_ps(first(high), from.offset(i.min(wide - 1) as isize * from_step)));
+                        let mut v = [_mm512_setzero_ps(); 16];
+                        for (i, v) in v.iter_mut().enumerate() {
+                            *v = _mm512_maskz_loadu_ps(first(high), from.offset(i.min(wide - 1) as isize * from_step));
+                        }
                         for (i, v) in turned16(v).into_iter().enumerate().take(high) {
                             _mm512_mask_storeu_ps(to.offset(i as isize * to_step), first(wide), v);
                         }
@@ -136,7 +141,10 @@ mod lines {
                 // SAFETY: blocks lie inside rows and columns.
                 unsafe {
                     let (from, to) = (from.offset(c * from_step + r), to.offset(r * to_step + c));
-                    let v: [__m256; 8] = std::array::from_fn(|i| _mm256_loadu_ps(from.offset(i as isize * from_step)));
+                    let mut v = [_mm256_setzero_ps(); 8];
+                    for (i, v) in v.iter_mut().enumerate() {
+                        *v = _mm256_loadu_ps(from.offset(i as isize * from_step));
+                    }
                     for (i, v) in turned8(v).into_iter().enumerate() {
                         _mm256_storeu_ps(to.offset(i as isize * to_step), v);
                     }

@@ -483,8 +483,8 @@ impl<T: Along<M, N>, const M: usize, const N: usize> Work for Transform<T, M, N>
                     }
                     for y in 0..N {
                         let mut values = [V::splat(0.0); M];
-                        for (value, column) in values.iter_mut().zip(&columns) {
-                            *value = column[y];
+                        for (x, column) in columns.iter().enumerate() {
+                            values[x] = column[y];
                         }
                         for (x, value) in T::along(values).into_iter().enumerate() {
                             value.store(write.add(y * to.row + x * to.column));

@@ -1,5 +1,6 @@
 //! Conversions between the types that are computed in, and between the 16-bit floats and f32. The rules are `Scalar::cast`'s.
 
+use super::int::each;
 use half::slice::HalfFloatSliceExt;
 use teeny_core::{DType, Scalar, bf16, f16};
 
@@ -111,12 +112,6 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
             (_, DType::F64) => with_int!(to, T => each(slice::<f64>(x, n), slice_mut(y, n), |x| x as T)),
             _ => with_int!(from, S => with_bits!(to, T => each(slice::<S>(x, n), slice_mut(y, n), |x| x as T))),
         }
-    }
-}
-
-fn each<S: Copy, T>(x: &[S], y: &mut [T], f: impl Fn(S) -> T) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = f(x);
     }
 }
 

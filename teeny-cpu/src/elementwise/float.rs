@@ -2,7 +2,7 @@
 
 use super::int::{each, pairs, unexpected};
 use super::strips::{self, Loop, Place, Step};
-use crate::simd::loops::{Binary, Map2, Operand, Unary};
+use crate::simd::loops::{Binary, Map2, Operand, Spread, Unary};
 use crate::simd::{F32s, Level, Work};
 use crate::vecmath;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
@@ -251,12 +251,10 @@ impl Work for Binary64<'_> {
 /// `y[i]` as `choose` makes it of four operands.
 #[inline(always)]
 pub(super) fn choose<V: F32s, C: Choice>(choose: C, from: [Operand; 4], y: *mut f32, n: usize) {
-    let spread = from.map(|operand| if let Operand::Splat(x) = operand { [x; 16] } else { [0.0; 16] });
-    // pointers, and how far one moves for each element
-    let [u, v, a, b] = [0, 1, 2, 3].map(|i| match from[i] {
-        Operand::Slice(p) => (p, 1),
-        Operand::Splat(_) => (spread[i].as_ptr(), 0),
-    });
+    let [u, v, a, b] = from;
+    let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) = (Spread::ROOM, Spread::ROOM, Spread::ROOM, Spread::ROOM);
+    let (u, v) = (u.place(&mut u_lanes), v.place(&mut v_lanes));
+    let (a, b) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
     // SAFETY: who runs this promises n elements of slices and of `y`; where nothing moves there is one widest vector.
     unsafe {
         for i in (0..n).step_by(V::LANES) {

@@ -3,7 +3,7 @@
 //! What has the same bits for signed and unsigned integers is compiled for the unsigned ones alone, and what no machine does by vectors for one level alone.
 
 use super::cast::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
-use crate::simd::{F32s, Level, Work};
+use crate::simd::{F32s, Level, Work, for_pairs};
 use teeny_core::DType;
 use teeny_core::kernel::OpCode;
 
@@ -111,15 +111,18 @@ mod impls {
 
 #[inline(always)]
 pub(crate) fn each<T: Copy, U>(x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
-    for (y, &x) in y.iter_mut().zip(x) {
-        *y = f(x);
-    }
+    for_pairs(y, x, |y, x| *y = f(x));
 }
 
 #[inline(always)]
 pub(crate) fn pairs<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) -> U) {
-    for ((y, &a), &b) in y.iter_mut().zip(a).zip(b) {
-        *y = f(a, b);
+    let n = y.len().min(a.len()).min(b.len());
+    let (a, b, y) = (a.as_ptr(), b.as_ptr(), y.as_mut_ptr());
+    let mut i = 0;
+    while i < n {
+        // SAFETY: i lies in all three.
+        unsafe { *y.add(i) = f(*a.add(i), *b.add(i)) };
+        i += 1;
     }
 }
 
@@ -259,8 +262,11 @@ impl<T: Copy> Work for Select<'_, T> {
     const WIDE: bool = false;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        for (((y, &c), &a), &b) in self.y.iter_mut().zip(self.c).zip(self.a).zip(self.b) {
-            *y = if c != 0 { a } else { b };
+        let Select { c, a, b, y } = self;
+        let n = y.len();
+        let (c, a, b) = (&c[..n], &a[..n], &b[..n]);
+        for i in 0..n {
+            y[i] = if c[i] != 0 { a[i] } else { b[i] };
         }
     }
 }

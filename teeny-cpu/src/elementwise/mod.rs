@@ -95,9 +95,9 @@ unsafe fn directly(
         return Ok(false);
     };
     let mut operands = [Operand::Splat(0.0); 2];
-    for (operand, &source) in operands.iter_mut().zip(node.sources()) {
+    for (i, &source) in node.sources().iter().enumerate() {
         let source = &kernel.nodes()[source as usize];
-        *operand = match source.op {
+        operands[i] = match source.op {
             _ if source.dtype != DType::F32 => return Ok(false),
             OpCode::Input(i) => match input(i as usize) {
                 Some(x) => Operand::Slice(x),

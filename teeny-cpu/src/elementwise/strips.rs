@@ -213,11 +213,13 @@ impl Step {
     #[inline(always)]
     fn go<V: F32s>(&self, row: usize, at: usize, n: usize) {
         let here = |p: *mut f32, pitch: isize| p.wrapping_offset(row as isize * pitch).wrapping_add(at);
-        let [a, b, c, d] = self.from.map(|place| match place {
+        let read = |place: Place| match place {
             Place::Run(p, pitch) => Operand::Slice(here(p, pitch)),
             Place::Strip(p) => Operand::Slice(p),
             Place::Splat(x) => Operand::Splat(x),
-        });
+        };
+        let [a, b, c, d] = self.from;
+        let (a, b, c, d) = (read(a), read(b), read(c), read(d));
         // Where a loop of one operand reads: that is never a splat.
         let x = if let Operand::Slice(x) = a { x } else { std::ptr::null() };
         let y = match self.to {

@@ -283,7 +283,8 @@ impl Work for Row<'_, f32> {
         if layer {
             mean = self.sum::<V>(Plain) / n;
             // What the mean is still off by is added to it, so that a row of equal numbers leaves no remainder, which a small eps would blow up.
-            let [off, squares] = self.deviations(V::splat(mean)).map(|sum| sum / n);
+            let [off, squares] = self.deviations(V::splat(mean));
+            let (off, squares) = (off / n, squares / n);
             mean += off;
             variance = (squares - off * off).max(0.0);
         } else {

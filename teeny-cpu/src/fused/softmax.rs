@@ -2,7 +2,7 @@
 
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
-use crate::simd::{F32s, Level, Work, prefetch_ahead};
+use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use crate::{Cpu, copy, vecmath};
@@ -207,7 +207,7 @@ pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
         }
         if i < n {
             let mut lanes = [f32::NEG_INFINITY; 16];
-            lanes[..n - i].copy_from_slice(&x[i..]);
+            for_pairs(&mut lanes, &x[i..], |lane, x| *lane = x);
             best[1] = V::load(lanes.as_ptr()).max(best[1]);
         }
     }

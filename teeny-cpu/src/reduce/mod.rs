@@ -113,7 +113,7 @@ impl Job<'_> {
     ///
     /// # Safety
     /// They are accumulators of the table, and nobody else writes these results.
-    unsafe fn finish(&self, accs: *const u8, blocks: usize, first: usize, n: usize) {
+    unsafe fn finish(&self, accs: *mut u8, blocks: usize, first: usize, n: usize) {
         // SAFETY: the output has all results.
         unsafe { (self.table.finish)(accs, blocks, n, self.result(first)) }
     }
@@ -197,7 +197,7 @@ impl Job<'_> {
         let (outer, length) = (self.outer, self.length);
         if length == 0 {
             // SAFETY: results of nothing.
-            return unsafe { self.finish(self.accumulators(0).as_ptr().cast(), 0, 0, outer) };
+            return unsafe { self.finish(self.accumulators(0).as_mut_ptr().cast(), 0, 0, outer) };
         }
         let per_tile = TILE / length;
         let per_chunk = (THREAD / length).next_multiple_of(per_tile);

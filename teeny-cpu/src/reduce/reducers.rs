@@ -6,7 +6,7 @@
 use super::table::{self, Rows};
 use crate::elementwise::cast::slice_mut;
 use crate::elementwise::int::Int;
-use crate::simd::{F32s, Level, Work, prefetch_ahead};
+use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
 use std::ops::Range;
 
 /// One reduction of elements `T`.
@@ -42,13 +42,9 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
         let (chunks, tail) = xs.as_chunks::<LANES>();
         for chunk in chunks {
             prefetch_ahead(chunk);
-            for (lane, &x) in lanes.iter_mut().zip(chunk) {
-                *lane = Self::add(*lane, x, i);
-            }
+            for_pairs(&mut lanes, chunk, |lane, x| *lane = Self::add(*lane, x, i));
         }
-        for (lane, &x) in lanes.iter_mut().zip(tail) {
-            *lane = Self::add(*lane, x, i);
-        }
+        for_pairs(&mut lanes, tail, |lane, x| *lane = Self::add(*lane, x, i));
         join_lanes::<T, Self>(&mut lanes)
     }
 }
@@ -114,9 +110,7 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
                 // SAFETY: reads the rest, at most a vector.
                 terms[j] = terms[j].add(unsafe { V::load_part(rest.as_ptr(), rest.len()) });
             }
-            for (sum, terms) in sums.iter_mut().zip(terms) {
-                *sum = sum.add(terms);
-            }
+            for_pairs(&mut sums, &terms, |sum, terms| *sum = sum.add(terms));
         }
         let mut width = VECTORS;
         while width > 1 {
@@ -169,7 +163,7 @@ impl Work for SumRows<'_> {
                     };
                     let mut lanes = [0.0f32; 16];
                     sum.store(lanes.as_mut_ptr());
-                    sums.iter_mut().zip(lanes).for_each(|(sum, lane)| *sum += f64::from(lane));
+                    for_pairs(sums, &lanes, |sum, lane| *sum += f64::from(lane));
                 }
             }
         }

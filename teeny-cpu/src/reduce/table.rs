@@ -3,7 +3,7 @@
 
 use super::reducers::Reducer;
 use crate::elementwise::cast::{slice, slice_mut};
-use crate::simd::{F32s, Level, Work};
+use crate::simd::{F32s, Level, Work, for_pairs};
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -31,8 +31,8 @@ pub(crate) struct Table {
     /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row that the accumulator has begun with; writes the results of
     /// rows that end and leaves the accumulator of the one that does not.
     pub short: unsafe fn(acc: *mut u8, x: *const u8, n: usize, at: usize, length: usize, results: *mut u8),
-    /// Joins accumulators j, n + j, 2n + j, .. of `blocks` blocks in this order, and writes result j, for each of `n`.
-    pub finish: unsafe fn(accs: *const u8, blocks: usize, n: usize, results: *mut u8),
+    /// Joins accumulators j, n + j, 2n + j, .. of `blocks` blocks in this order, in the first of them, and writes result j, for each of `n`.
+    pub finish: unsafe fn(accs: *mut u8, blocks: usize, n: usize, results: *mut u8),
 }
 
 /// The table of `R` over elements `T`.
@@ -105,9 +105,7 @@ impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
         for (i, row) in self.rows.enumerate() {
             // SAFETY: whoever made this had the rows.
             let xs = unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
-            for (acc, &x) in self.accs.iter_mut().zip(xs) {
-                *acc = R::add(*acc, x, row);
-            }
+            for_pairs(self.accs, xs, |acc, x| *acc = R::add(*acc, x, row));
         }
     }
 }
@@ -132,23 +130,15 @@ unsafe fn short<T: Copy, R: Reducer<T>>(acc: *mut u8, x: *const u8, n: usize, mu
     }
 }
 
-unsafe fn finish<T: Copy, R: Reducer<T>>(accs: *const u8, blocks: usize, n: usize, results: *mut u8) {
+unsafe fn finish<T: Copy, R: Reducer<T>>(accs: *mut u8, blocks: usize, n: usize, results: *mut u8) {
     // SAFETY: the caller's.
-    unsafe {
-        let (accs, results) = (slice::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n));
-        // Some results at a time, each block's accumulators of them in a row: one by one, their blocks would be gathered from all over memory.
-        const SOME: usize = 64;
-        for (i, results) in results.chunks_mut(SOME).enumerate() {
-            let mut sums = [R::START; SOME];
-            for b in 0..blocks {
-                let from = b * n + i * SOME;
-                for (sum, &acc) in sums.iter_mut().zip(&accs[from..from + results.len()]) {
-                    *sum = R::join(*sum, acc);
-                }
-            }
-            for (result, sum) in results.iter_mut().zip(sums) {
-                *result = R::finish(sum);
-            }
-        }
+    let (accs, results) = unsafe { (slice_mut::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n)) };
+    if blocks == 0 {
+        return results.fill(R::finish(R::START));
     }
+    let (sums, others) = accs.split_at_mut(n);
+    for b in 0..blocks - 1 {
+        for_pairs(sums, &others[b * n..(b + 1) * n], |sum, acc| *sum = R::join(*sum, acc));
+    }
+    for_pairs(results, sums, |result, sum| *result = R::finish(sum));
 }

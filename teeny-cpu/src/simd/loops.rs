@@ -31,6 +31,29 @@ unsafe impl Sync for Operand {}
 /// The widest vector.
 const WIDEST: usize = 16;
 
+/// One value as often as the widest vector has lanes, on a line of its own.
+#[repr(align(64))]
+pub(crate) struct Spread([f32; WIDEST]);
+
+impl Spread {
+    /// Before a value is written there.
+    pub(crate) const ROOM: Spread = Spread([0.0; WIDEST]);
+}
+
+impl Operand {
+    /// Where a loop reads it, and how far it moves for each element: one value is spread over `lanes`, from where the loop does not move.
+    #[inline(always)]
+    pub(crate) fn place(self, lanes: &mut Spread) -> (*const f32, usize) {
+        match self {
+            Operand::Slice(p) => (p, 1),
+            Operand::Splat(x) => {
+                lanes.0 = [x; WIDEST];
+                (lanes.0.as_ptr(), 0)
+            }
+        }
+    }
+}
+
 /// `y[i] = f(x[i])` for `n` values, as a loop of any level.
 pub(crate) struct Map1<F> {
     x: *const f32,
@@ -89,7 +112,7 @@ impl<F: Unary> Work for Map1<F> {
 #[inline(always)]
 fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
     let stream = V::NATIVE && wished && n >= 2 * WIDEST;
-    (stream, if stream { y.align_offset(64).min(n) } else { 0 })
+    (stream, if stream { ((64 - y as usize % 64) % 64 / size_of::<f32>()).min(n) } else { 0 })
 }
 
 /// `y[i] = f(x[i])` for `n` values.
@@ -110,10 +133,6 @@ pub(crate) struct Map2<F> {
     stream: bool,
     f: PhantomData<F>,
 }
-
-/// One value as often as the widest vector has lanes, on a line of its own.
-#[repr(align(64))]
-struct Spread([f32; WIDEST]);
 
 impl<F> Map2<F> {
     /// The loop. Who runs it promises that slices are readable and `y` is writable for `n` values, and that `y` is the same range as a slice or does
@@ -159,12 +178,8 @@ impl<F: Binary> Work for Map2<F> {
                 return;
             }
             // One loop for all kinds of operands: a repeated value is a vector in L1 from where the pointer does not move.
-            let spread = [a, b].map(|operand| Spread([if let Operand::Splat(x) = operand { x } else { 0.0 }; WIDEST]));
-            let place = |operand: Operand, spread: &Spread| match operand {
-                Operand::Slice(p) => (p, 1),
-                Operand::Splat(_) => (spread.0.as_ptr(), 0),
-            };
-            let ((a, a_step), (b, b_step)) = (place(a, &spread[0]), place(b, &spread[1]));
+            let (mut a_lanes, mut b_lanes) = (Spread::ROOM, Spread::ROOM);
+            let ((a, a_step), (b, b_step)) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
             for end in [ahead, n] {
                 while stream && end == n && i + V::LANES <= n {
                     F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step))).stream(y.add(i));

@@ -230,6 +230,20 @@ pub(crate) trait F32s: Copy {
     }
 }
 
+/// Calls `f` with each element of `xs` and its partner in `ys`, as far as both go: `zip` for the loops that levels compile. Whether the standard library's
+/// is inlined is the optimiser's choice, and a part of a loop that is not stays a call with the baseline's instructions.
+#[inline(always)]
+pub(crate) fn for_pairs<X, Y: Copy>(xs: &mut [X], ys: &[Y], mut f: impl FnMut(&mut X, Y)) {
+    let n = xs.len().min(ys.len());
+    let (xs, ys) = (xs.as_mut_ptr(), ys.as_ptr());
+    let mut i = 0;
+    while i < n {
+        // SAFETY: i < n, which is the length of neither or of both.
+        unsafe { f(&mut *xs.add(i), *ys.add(i)) };
+        i += 1;
+    }
+}
+
 /// Makes streamed stores of this thread visible to the others before what it writes next.
 pub(crate) fn fence() {
     #[cfg(target_arch = "x86_64")]

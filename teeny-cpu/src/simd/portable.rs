@@ -1,15 +1,21 @@
-//! Eight f32 as an array: the vector of every machine without a better one. The compiler turns these loops into SSE2 or NEON.
+//! Some f32 as an array: the vector of every machine without a better one. The compiler turns these loops into SSE2 or NEON.
 
 use super::F32s;
 
-/// Eight lanes.
+/// Lanes: two registers, or one where other levels do the work, as what is compiled for this one is the longest of all.
+const N: usize = if cfg!(target_arch = "x86_64") { 4 } else { 8 };
+
+/// `N` lanes.
 #[derive(Clone, Copy)]
-#[repr(align(32))]
-pub(crate) struct V([f32; 8]);
+#[repr(align(16))]
+pub(crate) struct V([f32; N]);
 
 /// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in every loop.
 #[inline(always)]
-fn lanes<T>(f: impl Fn(usize) -> T) -> [T; 8] {
+fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
+    #[cfg(target_arch = "x86_64")]
+    return [f(0), f(1), f(2), f(3)];
+    #[cfg(not(target_arch = "x86_64"))]
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
 }
 
@@ -19,38 +25,38 @@ fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
 }
 
 #[inline(always)]
-fn izip(a: [i32; 8], b: [i32; 8], f: impl Fn(i32, i32) -> i32) -> [i32; 8] {
+fn izip(a: [i32; N], b: [i32; N], f: impl Fn(i32, i32) -> i32) -> [i32; N] {
     lanes(|i| f(a[i], b[i]))
 }
 
 #[inline(always)]
-fn test(a: V, b: V, f: impl Fn(f32, f32) -> bool) -> [bool; 8] {
+fn test(a: V, b: V, f: impl Fn(f32, f32) -> bool) -> [bool; N] {
     lanes(|i| f(a.0[i], b.0[i]))
 }
 
 impl F32s for V {
-    const LANES: usize = 8;
+    const LANES: usize = N;
     const NATIVE: bool = false;
-    type I = [i32; 8];
-    type M = [bool; 8];
+    type I = [i32; N];
+    type M = [bool; N];
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
-        V([x; 8])
+        V([x; N])
     }
     #[inline(always)]
     unsafe fn load(p: *const f32) -> Self {
-        // SAFETY: the caller promises eight readable values.
-        V(unsafe { p.cast::<[f32; 8]>().read_unaligned() })
+        // SAFETY: the caller promises N readable values.
+        V(unsafe { p.cast::<[f32; N]>().read_unaligned() })
     }
     #[inline(always)]
     unsafe fn store(self, p: *mut f32) {
-        // SAFETY: the caller promises eight writable values.
-        unsafe { p.cast::<[f32; 8]>().write_unaligned(self.0) }
+        // SAFETY: the caller promises N writable values.
+        unsafe { p.cast::<[f32; N]>().write_unaligned(self.0) }
     }
     #[inline(always)]
     unsafe fn load_part(p: *const f32, n: usize) -> Self {
-        let mut lanes = [0.0; 8];
+        let mut lanes = [0.0; N];
         // SAFETY: the caller promises n readable values.
         lanes.iter_mut().take(n).enumerate().for_each(|(i, lane)| *lane = unsafe { *p.add(i) });
         V(lanes)
@@ -66,7 +72,7 @@ impl F32s for V {
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {
-        // SAFETY: the caller promises eight writable values.
+        // SAFETY: the caller promises N writable values.
         unsafe { self.store(p) }
     }
 
@@ -154,7 +160,7 @@ impl F32s for V {
     }
     #[inline(always)]
     fn i_splat(x: i32) -> Self::I {
-        [x; 8]
+        [x; N]
     }
     #[inline(always)]
     fn i_add(a: Self::I, b: Self::I) -> Self::I {
