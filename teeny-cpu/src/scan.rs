@@ -2,7 +2,6 @@
 
 use crate::elementwise::cast::{slice, slice_mut, with_wrapping};
 use crate::elementwise::int::Int;
-use crate::simd::for_pairs;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use crate::{Cpu, copy};
@@ -78,16 +77,18 @@ fn run<T: Running>(op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize
         for (x, y) in x[range].chunks_exact(plane).zip(y.chunks_exact_mut(plane)) {
             if inner == 1 {
                 let mut acc = T::start(op);
-                for_pairs(y, x, |y, x| {
+                for (y, &x) in y.iter_mut().zip(x) {
                     acc = T::take(op, acc, x);
                     *y = T::value(acc);
-                });
+                }
                 continue;
             }
             let mut accs = vec![T::start(op); inner];
             for (x, y) in x.chunks_exact(inner).zip(y.chunks_exact_mut(inner)) {
-                for_pairs(&mut accs, x, |acc, x| *acc = T::take(op, *acc, x));
-                for_pairs(y, &accs, |y, acc| *y = T::value(acc));
+                for ((acc, &x), y) in accs.iter_mut().zip(x).zip(y) {
+                    *acc = T::take(op, *acc, x);
+                    *y = T::value(*acc);
+                }
             }
         }
     });

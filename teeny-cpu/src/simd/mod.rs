@@ -238,7 +238,7 @@ pub(crate) fn for_pairs<X, Y: Copy>(xs: &mut [X], ys: &[Y], mut f: impl FnMut(&m
     let (xs, ys) = (xs.as_mut_ptr(), ys.as_ptr());
     let mut i = 0;
     while i < n {
-        // SAFETY: i < n, which is the length of neither or of both.
+        // SAFETY: i lies in both.
         unsafe { f(&mut *xs.add(i), *ys.add(i)) };
         i += 1;
     }
