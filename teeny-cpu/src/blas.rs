@@ -7,7 +7,7 @@ use crate::simd::Level;
 use teeny_core::{Error, Result};
 
 mod sealed {
-    pub trait Sealed: crate::gemm::Float + std::ops::Add<Output = Self> {}
+    pub trait Sealed: crate::gemm::Float {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }

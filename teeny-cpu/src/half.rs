@@ -4,9 +4,10 @@
 //! products do, would read and write five times as much.
 
 use crate::elementwise::cast::{slice, widen};
-use crate::gemm::{THREAD, dot};
+use crate::gemm::THREAD;
 use crate::simd::{F32s, Work, for_pairs};
 use crate::storage::{CpuStorage, Shared, View};
+use crate::thin::dot;
 use crate::threads::for_each_range;
 use crate::{Cpu, copy};
 use teeny_core::{DType, Result};
@@ -66,7 +67,7 @@ impl Work for Dot<'_> {
                 unsafe { widen(self.dtype, row.as_ptr().cast(), block.as_mut_ptr().cast(), row.len()) };
             }
             // SAFETY: both have x's length.
-            sum += unsafe { dot::<V>(x.as_ptr(), block.as_ptr(), x.len()) };
+            sum += unsafe { dot::<f32, V>(x.as_ptr(), block.as_ptr(), x.len()) };
         }
         sum
     }

@@ -31,6 +31,7 @@ mod scratch;
 mod simd;
 mod sort;
 mod storage;
+mod thin;
 mod threads;
 mod transpose;
 mod vecmath;

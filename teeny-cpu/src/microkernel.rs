@@ -1,13 +1,13 @@
-//! A product of f32 matrices on one thread that packs nothing: six rows by four vectors of the result stay in registers while
+//! A product of matrices on one thread that packs nothing: six rows by four vectors of the result stay in registers while
 //! both operands are read where they lie.
 //!
 //! `gemm` copies its operands into panels first, which pays for large matrices. What is small, or has just been laid out by its
 //! owner (columns of a convolution, a transformed image, keys that were turned over), is multiplied here. `gemm` module decides.
 
-use crate::gemm::Matrix;
-use crate::simd::{F32s, Level, Work, prefetch};
+use crate::gemm::{Float, Matrix};
+use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 
-/// `c (m, n) = a (m, k) @ b (k, n)`, or added to what is there. Rows of `b` and `c` are runs; `a` lies as it likes.
+/// `c (m, n) = old c + alpha a (m, k) @ b (k, n)`. Rows of `b` and `c` are runs; `a` lies as it likes.
 pub(crate) struct Product<T> {
     pub mnk: [usize; 3],
     pub a: Matrix<T>,
@@ -17,11 +17,11 @@ pub(crate) struct Product<T> {
     pub c: *mut T,
     /// From a row of `c` to the next.
     pub c_step: isize,
-    /// Whether the product is added to what `c` holds.
-    pub add: bool,
+    /// `[old, alpha]`; with `old` zero, `c` is not read.
+    pub scales: [T; 2],
 }
 
-impl Product<f32> {
+impl<T: Float> Product<T> {
     /// Whether this level multiplies fast enough here: without vectors of its own `gemm` is better.
     pub(crate) fn suits(level: Level) -> bool {
         level > Level::Portable
@@ -35,12 +35,12 @@ impl Product<f32> {
         level.run(self);
     }
 
-    /// One strip of columns from `j` on, of which the last vector has `part` lanes if `PART`.
+    /// One strip of columns from `j` on: `NV` vectors, of which the last has `part` lanes if `PART`.
     #[inline(always)]
-    unsafe fn strip<V: F32s, const NV: usize, const PART: bool>(&self, j: usize, part: usize) {
+    unsafe fn strip<V: Lanes<T>, const NV: usize, const PART: bool>(&self, j: usize, part: usize) {
         let m = self.mnk[0];
         let mut i = 0;
-        // SAFETY: blocks lie before row m.
+        // SAFETY: blocks lie before row m, but for the second row of the last one, which is not touched.
         unsafe {
             // The last eight as four and four: two rows would wait for every line of the right side.
             while V::NATIVE && i + 6 <= m && m - i != 8 {
@@ -51,100 +51,128 @@ impl Product<f32> {
                 self.block::<V, 4, NV, PART>(i, j, part);
                 i += 4;
             }
-            while V::NATIVE && i + 2 <= m {
+            while i < m {
                 self.block::<V, 2, NV, PART>(i, j, part);
                 i += 2;
             }
-            while i < m {
-                self.block::<V, 1, NV, PART>(i, j, part);
-                i += 1;
-            }
         }
     }
 
-    /// `MR` rows by `NV` vectors of the result at row `i`, column `j`.
+    /// `MR` rows by `NV` vectors of the result at row `i`, column `j`. A row below the last, of which two rows can have one, is computed as the last and let go.
     #[inline(always)]
-    unsafe fn block<V: F32s, const MR: usize, const NV: usize, const PART: bool>(&self, i: usize, j: usize, part: usize) {
-        let last = |v: usize| PART && v == NV - 1;
-        // SAFETY: `run` promises the operands; the block lies inside the result.
+    unsafe fn block<V: Lanes<T>, const MR: usize, const NV: usize, const PART: bool>(&self, i: usize, j: usize, part: usize) {
+        let [m, _, k] = self.mnk;
+        let odd = MR == 2 && i + 1 == m;
+        // SAFETY: `run` promises the operands; the block lies inside the result. Loops over registers are counted by hand: what `for` makes of them is
+        // most of a block's code before the optimiser has seen it, and there are many blocks.
         unsafe {
-            let mut a = [self.a.ptr; MR];
-            for (r, a) in a.iter_mut().enumerate() {
-                *a = self.a.at(i + r, 0).ptr;
+            let mut a = [self.a.at(i, 0).ptr; MR];
+            let mut r = 1;
+            while r < MR && !odd {
+                a[r] = self.a.at(i + r, 0).ptr;
+                r += 1;
             }
             let (mut along, mut b) = (0isize, self.b.add(j));
-            let mut sums = [[V::splat(0.0); NV]; MR];
+            let c = self.c.offset(i as isize * self.c_step).add(j);
+            let mut sums = [[V::splat(T::ZERO); NV]; MR];
             // Long sums hide the way to the result's lines.
-            for r in 0..if self.mnk[2] >= 256 { MR } else { 0 } {
-                for v in 0..NV {
-                    prefetch(self.c.wrapping_offset((i + r) as isize * self.c_step).wrapping_add(j + v * V::LANES));
+            if k >= 256 {
+                let mut r = 0;
+                while r < MR {
+                    let mut v = 0;
+                    while v < NV {
+                        prefetch(c.wrapping_offset(r as isize * self.c_step).wrapping_add(v * V::LANES).cast());
+                        v += 1;
+                    }
+                    r += 1;
                 }
             }
-            for _ in 0..self.mnk[2] {
-                let mut row = [V::splat(0.0); NV];
-                for (v, to) in row.iter_mut().enumerate() {
+            let mut depth = k;
+            while depth > 0 {
+                let mut row = [V::splat(T::ZERO); NV];
+                let mut v = 0;
+                while v < NV {
                     let from = b.add(v * V::LANES);
-                    *to = if last(v) { V::load_part(from, part) } else { V::load(from) };
+                    row[v] = if PART && v == NV - 1 { V::load_part(from, part) } else { V::load(from) };
+                    v += 1;
                 }
-                for (r, sums) in sums.iter_mut().enumerate() {
+                let mut r = 0;
+                while r < MR {
                     let x = V::splat(*a[r].offset(along));
-                    for (v, sum) in sums.iter_mut().enumerate() {
-                        *sum = x.fma(row[v], *sum);
+                    let mut v = 0;
+                    while v < NV {
+                        sums[r][v] = x.fma(row[v], sums[r][v]);
+                        v += 1;
                     }
+                    r += 1;
                 }
                 along += self.a.cols;
                 b = b.offset(self.b_step);
+                depth -= 1;
             }
-            for (r, sums) in sums.into_iter().enumerate() {
-                let c = self.c.offset((i + r) as isize * self.c_step).add(j);
-                for (v, mut sum) in sums.into_iter().enumerate() {
-                    let to = c.add(v * V::LANES);
-                    if self.add {
-                        sum = sum.add(if last(v) { V::load_part(to, part) } else { V::load(to) });
+            let [old, alpha] = self.scales;
+            let mut r = 0;
+            while r < MR && !(odd && r == 1) {
+                let mut v = 0;
+                while v < NV {
+                    let to = c.offset(r as isize * self.c_step).add(v * V::LANES);
+                    let mut sum = sums[r][v];
+                    if alpha != T::ONE {
+                        sum = sum.mul(V::splat(alpha));
                     }
-                    if last(v) { sum.store_part(to, part) } else { sum.store(to) }
+                    if old != T::ZERO {
+                        sum = V::splat(old).fma(if PART && v == NV - 1 { V::load_part(to, part) } else { V::load(to) }, sum);
+                    }
+                    if PART && v == NV - 1 {
+                        sum.store_part(to, part)
+                    } else {
+                        sum.store(to)
+                    }
+                    v += 1;
                 }
+                r += 1;
             }
         }
     }
 }
 
-/// Vectors side by side in a block: sixteen registers hold six rows of two, thirty-two of four.
-const fn strip<V: F32s>() -> usize {
-    match V::LANES {
-        16 => 4,
-        _ if V::NATIVE => 2,
-        _ => 1,
-    }
-}
-
-impl Work for Product<f32> {
+impl<T: Float> Work for Product<T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        // Each kind of strip is compiled only for a level that has it.
+        self.strips::<T::Vector<V>>();
+    }
+}
+
+impl<T: Float> Product<T> {
+    /// Strips as wide as the registers allow: of thirty-two, six rows of four vectors take most, of sixteen six rows of two. What is left goes three, two
+    /// vectors or one at a time, the last of them in part: more kinds of strips would take longer to compile than they save.
+    #[inline(always)]
+    fn strips<V: Lanes<T>>(self) {
         let (mut j, n) = (0, self.mnk[1]);
         // SAFETY: strips follow one another up to column n.
         unsafe {
-            while j + strip::<V>() * V::LANES <= n {
-                match const { strip::<V>() } {
-                    4 => self.strip::<V, 4, false>(j, 0),
-                    2 => self.strip::<V, 2, false>(j, 0),
-                    _ => self.strip::<V, 1, false>(j, 0),
-                }
-                j += strip::<V>() * V::LANES;
+            while const { size_of::<V>() == 64 } && j + 4 * V::LANES <= n {
+                self.strip::<V, 4, false>(j, 0);
+                j += 4 * V::LANES;
             }
-            let rest = n - j;
-            if rest > 0 {
-                let vectors = rest.div_ceil(V::LANES);
-                let part = rest - (vectors - 1) * V::LANES;
-                match vectors {
-                    1 => self.strip::<V, 1, true>(j, part),
-                    2 if const { strip::<V>() >= 2 } => self.strip::<V, 2, true>(j, part),
-                    3 if const { strip::<V>() == 4 } => self.strip::<V, 3, true>(j, part),
-                    _ if const { strip::<V>() == 4 } => self.strip::<V, 4, true>(j, part),
-                    _ => unreachable!("a rest is shorter than a strip"),
-                }
+            while const { V::NATIVE && size_of::<V>() < 64 } && j + 2 * V::LANES <= n {
+                self.strip::<V, 2, false>(j, 0);
+                j += 2 * V::LANES;
+            }
+            if const { size_of::<V>() == 64 } && j + 2 * V::LANES < n && j + 3 * V::LANES >= n {
+                self.strip::<V, 3, true>(j, n - j - 2 * V::LANES);
+                j = n;
+            }
+            while V::NATIVE && j + V::LANES < n {
+                let part = V::LANES.min(n - j - V::LANES);
+                self.strip::<V, 2, true>(j, part);
+                j += V::LANES + part;
+            }
+            while j < n {
+                let part = V::LANES.min(n - j);
+                self.strip::<V, 1, true>(j, part);
+                j += part;
             }
         }
     }

@@ -7,7 +7,20 @@ fn numbers(n: usize, seed: usize) -> Vec<f64> {
 }
 
 fn check<T: BlasFloat + Copy + Into<f64>>(convert: fn(f64) -> T, tolerance: f64) {
-    for (m, n, k) in [(1, 1, 1), (3, 5, 7), (17, 33, 9), (1, 40, 31), (65, 1, 13), (70, 129, 90), (5, 4, 0)] {
+    for (m, n, k) in [
+        (1, 1, 1),
+        (3, 5, 7),
+        (17, 33, 9),
+        (1, 40, 31),
+        (65, 1, 13),
+        (70, 129, 90),
+        (5, 4, 0),
+        (1, 520, 8),
+        (6, 9, 1100),
+        (9, 3, 130),
+        (2, 300, 1300),
+        (12, 70, 4100),
+    ] {
         for (ta, tb) in [(Trans::No, Trans::No), (Trans::Yes, Trans::No), (Trans::No, Trans::Yes), (Trans::Yes, Trans::Yes)] {
             for beta in [0.0, 1.0, -0.5] {
                 let (ra, ca) = if ta == Trans::No { (m, k) } else { (k, m) };

@@ -191,7 +191,7 @@ impl Winograd {
                         let b = windows.get().add((group * POINTS + point) * self.inputs * outputs);
                         let c = room.results.as_mut_ptr().add(point * outputs);
                         let (mnk, c_step) = ([(end - first) * along, self.outputs, self.inputs], (POINTS * outputs) as isize);
-                        Product { mnk, a, b, b_step: outputs as isize, c, c_step, add: false }.run(self.level);
+                        Product { mnk, a, b, b_step: outputs as isize, c, c_step, scales: [0.0, 1.0] }.run(self.level);
                     }
                 }
                 for (at, band) in (first..end).enumerate() {
@@ -250,8 +250,8 @@ impl Winograd {
                             let b = room.results.as_ptr().add(point * outputs);
                             let c = sums.as_mut_ptr().add(point * self.inputs * outputs);
                             let mnk = [self.inputs, self.outputs, (next - first) * along];
-                            let add = first > block * per_block;
-                            Product { mnk, a, b, b_step: (POINTS * outputs) as isize, c, c_step: outputs as isize, add }.run(self.level);
+                            let scales = [if first > block * per_block { 1.0 } else { 0.0 }, 1.0];
+                            Product { mnk, a, b, b_step: (POINTS * outputs) as isize, c, c_step: outputs as isize, scales }.run(self.level);
                         }
                     }
                     first = next;

@@ -1,4 +1,4 @@
-//! Eight f32: AVX2 with FMA.
+//! Eight f32 or four f64: AVX2 with FMA.
 
 use super::{F32s, Work};
 use std::arch::x86_64::*;
@@ -14,7 +14,19 @@ pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
 
 /// 8 lanes. Named only by `enter`, so its existence proves the features.
 #[derive(Clone, Copy)]
-pub(crate) struct V(__m256);
+pub struct V(__m256);
+
+/// 4 lanes of f64, by the same proof.
+#[derive(Clone, Copy)]
+pub struct D(__m256d);
+
+/// The mask of the first `n` of four lanes of f64, by the sign bits.
+#[inline(always)]
+fn first_wide(n: usize) -> __m256i {
+    static ONES_THEN_ZEROS: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
+    // SAFETY: n is at most 4, so the four values are inside.
+    unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(4 - n.min(4)).cast()) }
+}
 
 /// The mask of the first `n` lanes, by the sign bits.
 #[inline(always)]
@@ -24,31 +36,25 @@ fn first(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n.min(8)).cast()) }
 }
 
-/// Wraps one intrinsic.
-macro_rules! op {
-    ($e:expr) => {
-        // SAFETY: a `V` only exists under `enter`, whose caller has checked the features.
-        unsafe { $e }
-    };
-}
+register!(V of 8 f32: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_mul_ps, _mm256_fmadd_ps,
+|p, n| _mm256_maskload_ps(p, first(n)), |p, n, v| _mm256_maskstore_ps(p, first(n), v),
+|t| {
+    let four = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps::<1>(t));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+});
+register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_mul_pd, _mm256_fmadd_pd,
+|p, n| _mm256_maskload_pd(p, first_wide(n)), |p, n, v| _mm256_maskstore_pd(p, first_wide(n), v),
+|t| {
+    let two = _mm_add_pd(_mm256_castpd256_pd128(t), _mm256_extractf128_pd::<1>(t));
+    _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
+});
 
 impl F32s for V {
-    const LANES: usize = 8;
+    type F64s = D;
     type I = __m256i;
     type M = __m256;
 
-    #[inline(always)]
-    fn splat(x: f32) -> Self {
-        V(op!(_mm256_set1_ps(x)))
-    }
-    #[inline(always)]
-    fn total(self) -> f32 {
-        op!({
-            let four = _mm_add_ps(_mm256_castps256_ps128(self.0), _mm256_extractf128_ps::<1>(self.0));
-            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-        })
-    }
     #[inline(always)]
     fn largest(self) -> f32 {
         op!({
@@ -56,26 +62,6 @@ impl F32s for V {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         })
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self {
-        // SAFETY: the caller promises that the values are readable.
-        V(unsafe { _mm256_loadu_ps(p) })
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32) {
-        // SAFETY: the caller promises that the values are writable.
-        unsafe { _mm256_storeu_ps(p, self.0) }
-    }
-    #[inline(always)]
-    unsafe fn load_part(p: *const f32, n: usize) -> Self {
-        // SAFETY: masked lanes are not read; the caller promises the others.
-        V(unsafe { _mm256_maskload_ps(p, first(n)) })
-    }
-    #[inline(always)]
-    unsafe fn store_part(self, p: *mut f32, n: usize) {
-        // SAFETY: masked lanes are not written; the caller promises the others.
-        unsafe { _mm256_maskstore_ps(p, first(n), self.0) }
     }
     #[inline(always)]
     fn part(self, n: usize) -> Self {
@@ -87,16 +73,8 @@ impl F32s for V {
         unsafe { _mm256_stream_ps(p, self.0) }
     }
     #[inline(always)]
-    fn add(self, o: Self) -> Self {
-        V(op!(_mm256_add_ps(self.0, o.0)))
-    }
-    #[inline(always)]
     fn sub(self, o: Self) -> Self {
         V(op!(_mm256_sub_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn mul(self, o: Self) -> Self {
-        V(op!(_mm256_mul_ps(self.0, o.0)))
     }
     #[inline(always)]
     fn div(self, o: Self) -> Self {
@@ -109,10 +87,6 @@ impl F32s for V {
     #[inline(always)]
     fn max(self, o: Self) -> Self {
         V(op!(_mm256_max_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn fma(self, a: Self, b: Self) -> Self {
-        V(op!(_mm256_fmadd_ps(self.0, a.0, b.0)))
     }
     #[inline(always)]
     fn sqrt(self) -> Self {

@@ -1,4 +1,4 @@
-//! Sixteen f32: AVX-512 with F, BW, DQ and VL.
+//! Sixteen f32 or eight f64: AVX-512 with F, BW, DQ and VL.
 
 use super::{F32s, Work};
 use std::arch::x86_64::*;
@@ -14,7 +14,11 @@ pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
 
 /// 16 lanes. Named only by `enter`, so its existence proves the features.
 #[derive(Clone, Copy)]
-pub(crate) struct V(__m512);
+pub struct V(__m512);
+
+/// 8 lanes of f64, by the same proof.
+#[derive(Clone, Copy)]
+pub struct D(__m512d);
 
 /// The mask of the first `n` lanes, `n` up to 16.
 #[inline(always)]
@@ -22,52 +26,27 @@ fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as u16
 }
 
-/// Wraps one intrinsic.
-macro_rules! op {
-    ($e:expr) => {
-        // SAFETY: a `V` only exists under `enter`, whose caller has checked the features.
-        unsafe { $e }
-    };
-}
+register!(V of 16 f32: _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_mul_ps, _mm512_fmadd_ps,
+|p, n| _mm512_maskz_loadu_ps(first(n), p), |p, n, v| _mm512_mask_storeu_ps(p, first(n), v),
+|t| {
+    let eight = _mm256_add_ps(_mm512_castps512_ps256(t), _mm512_extractf32x8_ps::<1>(t));
+    let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+    let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+});
+register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_mul_pd, _mm512_fmadd_pd,
+|p, n| _mm512_maskz_loadu_pd(first(n) as u8, p), |p, n, v| _mm512_mask_storeu_pd(p, first(n) as u8, v),
+|t| {
+    let four = _mm256_add_pd(_mm512_castpd512_pd256(t), _mm512_extractf64x4_pd::<1>(t));
+    let two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd::<1>(four));
+    _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
+});
 
 impl F32s for V {
-    const LANES: usize = 16;
+    type F64s = D;
     type I = __m512i;
     type M = __mmask16;
 
-    #[inline(always)]
-    fn splat(x: f32) -> Self {
-        V(op!(_mm512_set1_ps(x)))
-    }
-    #[inline(always)]
-    fn total(self) -> f32 {
-        op!({
-            let eight = _mm256_add_ps(_mm512_castps512_ps256(self.0), _mm512_extractf32x8_ps::<1>(self.0));
-            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
-            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
-        })
-    }
-    #[inline(always)]
-    unsafe fn load(p: *const f32) -> Self {
-        // SAFETY: the caller promises that the values are readable.
-        V(unsafe { _mm512_loadu_ps(p) })
-    }
-    #[inline(always)]
-    unsafe fn store(self, p: *mut f32) {
-        // SAFETY: the caller promises that the values are writable.
-        unsafe { _mm512_storeu_ps(p, self.0) }
-    }
-    #[inline(always)]
-    unsafe fn load_part(p: *const f32, n: usize) -> Self {
-        // SAFETY: masked lanes are not read; the caller promises the others.
-        V(unsafe { _mm512_maskz_loadu_ps(first(n), p) })
-    }
-    #[inline(always)]
-    unsafe fn store_part(self, p: *mut f32, n: usize) {
-        // SAFETY: masked lanes are not written; the caller promises the others.
-        unsafe { _mm512_mask_storeu_ps(p, first(n), self.0) }
-    }
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm512_maskz_mov_ps(first(n), self.0)))
@@ -82,16 +61,8 @@ impl F32s for V {
         op!(_mm512_reduce_max_ps(self.0))
     }
     #[inline(always)]
-    fn add(self, o: Self) -> Self {
-        V(op!(_mm512_add_ps(self.0, o.0)))
-    }
-    #[inline(always)]
     fn sub(self, o: Self) -> Self {
         V(op!(_mm512_sub_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn mul(self, o: Self) -> Self {
-        V(op!(_mm512_mul_ps(self.0, o.0)))
     }
     #[inline(always)]
     fn div(self, o: Self) -> Self {
@@ -104,10 +75,6 @@ impl F32s for V {
     #[inline(always)]
     fn max(self, o: Self) -> Self {
         V(op!(_mm512_max_ps(self.0, o.0)))
-    }
-    #[inline(always)]
-    fn fma(self, a: Self, b: Self) -> Self {
-        V(op!(_mm512_fmadd_ps(self.0, a.0, b.0)))
     }
     #[inline(always)]
     fn sqrt(self) -> Self {

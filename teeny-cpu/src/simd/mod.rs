@@ -1,9 +1,69 @@
-//! Vectors of f32 at three instruction levels, and the one place where a level is chosen.
+//! Vectors of f32, and what products need of f64, at three instruction levels, and the one place where a level is chosen.
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512, for AVX2 + FMA and for the
 //! baseline, and jumps to the one that the machine has. Plain loops inside a `Work` are vectorised at the same level, so
 //! integer and f64 kernels need no vectors of their own; they are left out of AVX-512 ([`Work::WIDE`]), because each copy of a loop
 //! is compiled in every user's build. Knows nothing of tensors. Next: `vecmath` for the functions.
+
+/// Wraps one intrinsic.
+#[cfg(target_arch = "x86_64")]
+macro_rules! op {
+    ($e:expr) => {
+        // SAFETY: a register's type only exists under `enter`, whose caller has checked the features. What is read or written is promised by the caller,
+        // and masked lanes are neither.
+        unsafe { $e }
+    };
+}
+
+/// [`Lanes`] of one register by its intrinsics. Those for parts differ in their arguments, and are written out.
+#[cfg(target_arch = "x86_64")]
+macro_rules! register {
+    ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident, $fma:ident,
+     |$p:ident, $n:ident| $load_part:expr, |$q:ident, $m:ident, $v:ident| $store_part:expr,
+     |$t:ident| $total:expr) => {
+        impl crate::simd::Lanes<$T> for $V {
+            const LANES: usize = $lanes;
+            #[inline(always)]
+            fn splat(x: $T) -> Self {
+                $V(op!($splat(x)))
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $T) -> Self {
+                $V(op!($load(p)))
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $T) {
+                op!($store(p, self.0))
+            }
+            #[inline(always)]
+            unsafe fn load_part($p: *const $T, $n: usize) -> Self {
+                $V(op!($load_part))
+            }
+            #[inline(always)]
+            unsafe fn store_part(self, $q: *mut $T, $m: usize) {
+                let $v = self.0;
+                op!($store_part)
+            }
+            #[inline(always)]
+            fn add(self, o: Self) -> Self {
+                $V(op!($add(self.0, o.0)))
+            }
+            #[inline(always)]
+            fn mul(self, o: Self) -> Self {
+                $V(op!($mul(self.0, o.0)))
+            }
+            #[inline(always)]
+            fn fma(self, a: Self, b: Self) -> Self {
+                $V(op!($fma(self.0, a.0, b.0)))
+            }
+            #[inline(always)]
+            fn total(self) -> $T {
+                let $t = self.0;
+                op!($total)
+            }
+        }
+    };
+}
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -95,40 +155,55 @@ pub(crate) trait Work {
     fn run<V: F32s>(self) -> Self::Out;
 }
 
-/// A vector of f32 lanes with its integers and its mask. Methods are safe to call because a vector type is only named by
-/// the entry function of its level.
-pub(crate) trait F32s: Copy {
+/// A vector of lanes that are multiplied and added: all that a product of matrices needs. Methods are safe to call because a vector type is only named by
+/// the entry function of its level. Public, as [`F32s`] is, only because the public `Float` names it; this module is private.
+pub trait Lanes<T>: Copy {
     /// Number of lanes.
     const LANES: usize;
     /// Whether a vector is one register. What is only as many scalars takes long to compile, so loops are unrolled by hand for registers alone.
     const NATIVE: bool = true;
+
+    /// All lanes `x`.
+    fn splat(x: T) -> Self;
+    /// Reads `LANES` values at `p`, at any alignment.
+    ///
+    /// # Safety
+    /// They must be readable.
+    unsafe fn load(p: *const T) -> Self;
+    /// Writes `LANES` values at `p`, at any alignment.
+    ///
+    /// # Safety
+    /// They must be writable.
+    unsafe fn store(self, p: *mut T);
+    /// Reads `n <= LANES` values at `p`; the other lanes are 0.
+    ///
+    /// # Safety
+    /// They must be readable.
+    unsafe fn load_part(p: *const T, n: usize) -> Self;
+    /// Writes the first `n <= LANES` lanes at `p`.
+    ///
+    /// # Safety
+    /// So many values must be writable.
+    unsafe fn store_part(self, p: *mut T, n: usize);
+    /// `self + o`
+    fn add(self, o: Self) -> Self;
+    /// `self * o`
+    fn mul(self, o: Self) -> Self;
+    /// `self * a + b` with one rounding (two on the baseline; those of f32 both in f64: within 0.5000001 ulp).
+    fn fma(self, a: Self, b: Self) -> Self;
+    /// The sum of all lanes, halves first.
+    fn total(self) -> T;
+}
+
+/// A vector of f32 with its integers and its mask.
+pub trait F32s: Lanes<f32> {
+    /// The level's vector of f64.
+    type F64s: Lanes<f64>;
     /// As many i32 lanes.
     type I: Copy;
     /// One truth value per lane.
     type M: Copy;
 
-    /// All lanes `x`.
-    fn splat(x: f32) -> Self;
-    /// Reads `LANES` values at `p`, at any alignment.
-    ///
-    /// # Safety
-    /// They must be readable.
-    unsafe fn load(p: *const f32) -> Self;
-    /// Writes `LANES` values at `p`, at any alignment.
-    ///
-    /// # Safety
-    /// They must be writable.
-    unsafe fn store(self, p: *mut f32);
-    /// Reads `n <= LANES` values at `p`; the other lanes are 0.
-    ///
-    /// # Safety
-    /// They must be readable.
-    unsafe fn load_part(p: *const f32, n: usize) -> Self;
-    /// Writes the first `n <= LANES` lanes at `p`.
-    ///
-    /// # Safety
-    /// So many values must be writable.
-    unsafe fn store_part(self, p: *mut f32, n: usize);
     /// The first `n <= LANES` lanes; the others are 0.
     fn part(self, n: usize) -> Self;
     /// As `store`, past the caches where the level can.
@@ -137,16 +212,10 @@ pub(crate) trait F32s: Copy {
     /// They must be writable and `p` aligned to 64 bytes.
     unsafe fn stream(self, p: *mut f32);
 
-    /// `self + o`
-    fn add(self, o: Self) -> Self;
     /// `self - o`
     fn sub(self, o: Self) -> Self;
-    /// `self * o`
-    fn mul(self, o: Self) -> Self;
     /// `self / o`
     fn div(self, o: Self) -> Self;
-    /// `self * a + b` with one rounding (two on the baseline, both in f64: within 0.5000001 ulp).
-    fn fma(self, a: Self, b: Self) -> Self;
     /// `self < o ? self : o`: the second operand if either is NaN.
     fn min(self, o: Self) -> Self;
     /// `self > o ? self : o`: the second operand if either is NaN.
@@ -187,20 +256,6 @@ pub(crate) trait F32s: Copy {
     fn i_shl<const N: u32>(a: Self::I) -> Self::I;
     /// `a >> N`, keeping the sign.
     fn i_sra<const N: u32>(a: Self::I) -> Self::I;
-
-    /// The sum of all lanes, halves first.
-    #[inline(always)]
-    fn total(self) -> f32 {
-        let mut lanes = [0.0f32; 16];
-        // SAFETY: room for the widest vector.
-        unsafe { self.store(lanes.as_mut_ptr()) };
-        for width in [8, 4, 2, 1] {
-            for i in 0..width {
-                lanes[i] += lanes[i + width];
-            }
-        }
-        lanes[0]
-    }
 
     /// The largest of all lanes, none of which is NaN.
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! Some f32 as an array: the vector of every machine without a better one. The compiler turns these loops into SSE2 or NEON.
 
-use super::F32s;
+use super::{F32s, Lanes};
 
 /// Lanes: two registers, or one where other levels do the work, as what is compiled for this one is the longest of all.
 const N: usize = if cfg!(target_arch = "x86_64") { 4 } else { 8 };
@@ -8,7 +8,7 @@ const N: usize = if cfg!(target_arch = "x86_64") { 4 } else { 8 };
 /// `N` lanes.
 #[derive(Clone, Copy)]
 #[repr(align(16))]
-pub(crate) struct V([f32; N]);
+pub struct V([f32; N]);
 
 /// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in every loop.
 #[inline(always)]
@@ -34,11 +34,9 @@ fn test(a: V, b: V, f: impl Fn(f32, f32) -> bool) -> [bool; N] {
     lanes(|i| f(a.0[i], b.0[i]))
 }
 
-impl F32s for V {
+impl Lanes<f32> for V {
     const LANES: usize = N;
     const NATIVE: bool = false;
-    type I = [i32; N];
-    type M = [bool; N];
 
     #[inline(always)]
     fn splat(x: f32) -> Self {
@@ -67,30 +65,12 @@ impl F32s for V {
         self.0.iter().take(n).enumerate().for_each(|(i, lane)| unsafe { *p.add(i) = *lane });
     }
     #[inline(always)]
-    fn part(self, n: usize) -> Self {
-        V(lanes(|i| if i < n { self.0[i] } else { 0.0 }))
-    }
-    #[inline(always)]
-    unsafe fn stream(self, p: *mut f32) {
-        // SAFETY: the caller promises N writable values.
-        unsafe { self.store(p) }
-    }
-
-    #[inline(always)]
     fn add(self, o: Self) -> Self {
         zip(self, o, |a, b| a + b)
     }
     #[inline(always)]
-    fn sub(self, o: Self) -> Self {
-        zip(self, o, |a, b| a - b)
-    }
-    #[inline(always)]
     fn mul(self, o: Self) -> Self {
         zip(self, o, |a, b| a * b)
-    }
-    #[inline(always)]
-    fn div(self, o: Self) -> Self {
-        zip(self, o, |a, b| a / b)
     }
     #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
@@ -102,6 +82,42 @@ impl F32s for V {
                 (f64::from(self.0[i]) * f64::from(a.0[i]) + f64::from(b.0[i])) as f32
             }
         }))
+    }
+    #[inline(always)]
+    fn total(mut self) -> f32 {
+        let mut width = N / 2;
+        while width > 0 {
+            for i in 0..width {
+                self.0[i] += self.0[i + width];
+            }
+            width /= 2;
+        }
+        self.0[0]
+    }
+}
+
+impl F32s for V {
+    type F64s = D;
+    type I = [i32; N];
+    type M = [bool; N];
+
+    #[inline(always)]
+    fn part(self, n: usize) -> Self {
+        V(lanes(|i| if i < n { self.0[i] } else { 0.0 }))
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32) {
+        // SAFETY: the caller promises N writable values.
+        unsafe { self.store(p) }
+    }
+
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        zip(self, o, |a, b| a - b)
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        zip(self, o, |a, b| a / b)
     }
     #[inline(always)]
     fn min(self, o: Self) -> Self {
@@ -185,5 +201,61 @@ impl F32s for V {
     #[inline(always)]
     fn i_sra<const N: u32>(a: Self::I) -> Self::I {
         lanes(|i| a[i] >> N)
+    }
+}
+
+/// Two lanes of f64.
+#[derive(Clone, Copy)]
+pub struct D([f64; 2]);
+
+impl Lanes<f64> for D {
+    const LANES: usize = 2;
+    const NATIVE: bool = false;
+
+    #[inline(always)]
+    fn splat(x: f64) -> Self {
+        D([x; 2])
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f64) -> Self {
+        // SAFETY: the caller promises two readable values.
+        D(unsafe { p.cast::<[f64; 2]>().read_unaligned() })
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f64) {
+        // SAFETY: the caller promises two writable values.
+        unsafe { p.cast::<[f64; 2]>().write_unaligned(self.0) }
+    }
+    #[inline(always)]
+    unsafe fn load_part(p: *const f64, n: usize) -> Self {
+        // SAFETY: the caller promises n readable values.
+        unsafe { if n == 2 { Self::load(p) } else { D([if n == 1 { *p } else { 0.0 }, 0.0]) } }
+    }
+    #[inline(always)]
+    unsafe fn store_part(self, p: *mut f64, n: usize) {
+        // SAFETY: the caller promises n writable values.
+        unsafe {
+            match n {
+                0 => {}
+                1 => *p = self.0[0],
+                _ => self.store(p),
+            }
+        }
+    }
+    #[inline(always)]
+    fn add(self, o: Self) -> Self {
+        D([self.0[0] + o.0[0], self.0[1] + o.0[1]])
+    }
+    #[inline(always)]
+    fn mul(self, o: Self) -> Self {
+        D([self.0[0] * o.0[0], self.0[1] * o.0[1]])
+    }
+    #[inline(always)]
+    fn fma(self, a: Self, b: Self) -> Self {
+        self.mul(a).add(b)
+    }
+    #[inline(always)]
+    fn total(self) -> f64 {
+        self.0[0] + self.0[1]
     }
 }

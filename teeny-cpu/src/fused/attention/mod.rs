@@ -95,18 +95,18 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
                     b_step: KEYS as isize,
                     c: s.as_mut_ptr(),
                     c_step: KEYS as isize,
-                    add: false,
+                    scales: [T::ZERO, T::ONE],
                 };
                 let (b, b_step) = values.at(head, first);
                 // SAFETY: tiles of this task alone; operands inside their heads, keys padded to whole tiles and values to whole vectors.
                 unsafe {
-                    T::product(cpu.level, scores);
+                    scores.run(cpu.level);
                     visible.apply(s.as_mut_ptr(), head, &rows, first, n);
                     let rows_of = Soften { s: s.as_mut_ptr(), row: KEYS, n, max, sum: sum.as_mut_ptr(), acc: acc.as_mut_ptr(), width };
                     T::soften(cpu.level, rows_of);
                     let a = crate::gemm::Matrix { ptr: s.as_ptr(), rows: KEYS as isize, cols: 1 };
                     let mnk = [rows.len(), width, count];
-                    T::product(cpu.level, Product { mnk, a, b, b_step, c: acc.as_mut_ptr(), c_step: width as isize, add: true });
+                    Product { mnk, a, b, b_step, c: acc.as_mut_ptr(), c_step: width as isize, scales: [T::ONE; 2] }.run(cpu.level);
                 }
             }
             for (r, i) in rows.clone().enumerate() {
@@ -204,16 +204,16 @@ impl<T: Real> Backward<'_, T> {
             b_step: KEYS as isize,
             c: c.as_mut_ptr(),
             c_step: KEYS as isize,
-            add: false,
+            scales: [T::ZERO, T::ONE],
         };
         let of_rows = |x: &[T]| -> *const T { x[head * all + queries.start..].as_ptr() };
         // SAFETY: as in `forward_of`; the sums by contract.
         unsafe {
-            T::product(level, scores(self.q.head::<T>(head).at(queries.start, 0), self.keys.tile(head, tile), hs, s));
+            scores(self.q.head::<T>(head).at(queries.start, 0), self.keys.tile(head, tile), hs, s).run(level);
             self.visible.apply(s.as_mut_ptr(), head, &queries, first, n);
             let through = self.values.as_ref().filter(|_| wanted[0] || wanted[1]);
             if let Some(values) = through {
-                T::product(level, scores(self.g.head::<T>(head).at(queries.start, 0), values.tile(head, tile), hv, ds));
+                scores(self.g.head::<T>(head).at(queries.start, 0), values.tile(head, tile), hv, ds).run(level);
             }
             let lse = std::slice::from_raw_parts(of_rows(self.lse), queries.len());
             let inner = through.map(|_| std::slice::from_raw_parts(of_rows(self.inner), queries.len()));
@@ -228,7 +228,7 @@ impl<T: Real> Backward<'_, T> {
             for (number, (right, a, row, [m, k], to)) in terms.into_iter().enumerate() {
                 if let (true, Some(right), Some(sum)) = (wanted[number], right, &self.sums[number]) {
                     let (b, b_step) = right.at(head, row);
-                    T::product(level, Product { mnk: [m, sum.width, k], a, b, b_step, c: sum.at(head, to), c_step: sum.width as isize, add: true });
+                    Product { mnk: [m, sum.width, k], a, b, b_step, c: sum.at(head, to), c_step: sum.width as isize, scales: [T::ONE; 2] }.run(level);
                 }
             }
         }

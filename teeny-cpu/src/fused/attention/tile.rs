@@ -1,13 +1,13 @@
-//! The arithmetic of attention on tiles that stay in L1: small products, and what happens to rows of scores between them.
+//! The arithmetic of attention on tiles that stay in L1: what happens to rows of scores between the products of the `microkernel`.
 //!
-//! f32 runs on vectors and the `microkernel`; f64 runs on plain loops and the `gemm` crate. Tiles are padded to whole vectors of the widest level, so no
+//! f32 runs on vectors, f64 on plain loops. Tiles are padded to whole vectors of the widest level, so no
 //! product has a tail in its columns.
 
 use super::QUERIES;
 use crate::elementwise::float::binary_f32;
-use crate::gemm::{self, Float, Matrix, dot};
-use crate::microkernel::Product;
+use crate::gemm::{Float, Matrix};
 use crate::simd::{F32s, Level, Work, loops};
+use crate::thin::dot;
 use crate::transpose::turn;
 use crate::vecmath;
 use teeny_core::kernel::OpCode;
@@ -47,13 +47,11 @@ pub(super) struct Retrace<'a, T> {
 }
 
 /// An element type with tile arithmetic.
-pub(super) trait Real: Float + PartialOrd + std::ops::Add<Output = Self> + std::ops::Div<Output = Self> {
+pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     /// Stands for -inf in scores.
     const LOWEST: Self;
     /// The logsumexp of nothing.
     const NOTHING: Self;
-    /// The number.
-    fn from_f64(x: f64) -> Self;
     /// Natural logarithm.
     fn log(self) -> Self;
     /// `scale` times the transpose of `from` (rows, columns) to rows of `step` elements.
@@ -67,9 +65,6 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Add<Output = Self> + std::
     /// `a` and `b` are readable for n columns.
     unsafe fn inner(level: Level, a: Matrix<Self>, b: Matrix<Self>, n: usize) -> Self;
     /// # Safety
-    /// `a` and `b` are readable and `c` writable over the sizes; `c` overlaps neither.
-    unsafe fn product(level: Level, p: Product<Self>);
-    /// # Safety
     /// The rows are writable.
     unsafe fn soften(level: Level, rows: Soften<'_, Self>);
     /// # Safety
@@ -80,9 +75,6 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Add<Output = Self> + std::
 impl Real for f32 {
     const LOWEST: f32 = f32::MIN;
     const NOTHING: f32 = f32::NEG_INFINITY;
-    fn from_f64(x: f64) -> f32 {
-        x as f32
-    }
     fn log(self) -> f32 {
         f64::from(self).ln() as f32
     }
@@ -105,10 +97,6 @@ impl Real for f32 {
     unsafe fn inner(level: Level, a: Matrix<f32>, b: Matrix<f32>, n: usize) -> f32 {
         // SAFETY: by contract.
         unsafe { if a.cols == 1 && b.cols == 1 { level.run(Inner { a: a.ptr, b: b.ptr, n }) } else { inner_singly(a, b, n) } }
-    }
-    unsafe fn product(level: Level, p: Product<f32>) {
-        // SAFETY: by contract.
-        unsafe { p.run(level) };
     }
     unsafe fn soften(level: Level, rows: Soften<'_, f32>) {
         level.run(rows);
@@ -145,7 +133,7 @@ impl Work for Inner {
     #[inline(always)]
     fn run<V: F32s>(self) -> f32 {
         // SAFETY: `inner` promises n elements of each.
-        unsafe { dot::<V>(self.a, self.b, self.n) }
+        unsafe { dot::<f32, V>(self.a, self.b, self.n) }
     }
 }
 
@@ -234,9 +222,6 @@ impl Work for Retrace<'_, f32> {
 impl Real for f64 {
     const LOWEST: f64 = f64::MIN;
     const NOTHING: f64 = f64::NEG_INFINITY;
-    fn from_f64(x: f64) -> f64 {
-        x
-    }
     fn log(self) -> f64 {
         self.ln()
     }
@@ -247,12 +232,6 @@ impl Real for f64 {
     unsafe fn inner(_: Level, a: Matrix<f64>, b: Matrix<f64>, n: usize) -> f64 {
         // SAFETY: by contract.
         unsafe { inner_singly(a, b, n) }
-    }
-    unsafe fn product(_: Level, p: Product<f64>) {
-        let c = Matrix { ptr: p.c.cast_const(), rows: p.c_step, cols: 1 };
-        let b = Matrix { ptr: p.b, rows: p.b_step, cols: 1 };
-        // SAFETY: by contract.
-        unsafe { gemm::tile(p.mnk, c, if p.add { 1.0 } else { 0.0 }, 1.0, p.a, b) };
     }
     unsafe fn soften(_: Level, rows: Soften<'_, f64>) {
         for (r, max) in rows.max.iter_mut().enumerate() {
