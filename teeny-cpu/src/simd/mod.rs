@@ -9,8 +9,8 @@
 #[cfg(target_arch = "x86_64")]
 macro_rules! op {
     ($e:expr) => {
-        // SAFETY: a register's type only exists under `enter`, whose caller has checked the features. What is read or written is promised by the caller,
-        // and masked lanes are neither.
+        // SAFETY: SSE2 is in every x86-64, and a larger register's type only exists under `enter`, whose caller has checked the features. What is read or
+        // written is promised by the caller, and masked lanes are neither.
         unsafe { $e }
     };
 }
@@ -20,9 +20,10 @@ macro_rules! op {
 macro_rules! register {
     ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident, $fma:ident,
      |$p:ident, $n:ident| $load_part:expr, |$q:ident, $m:ident, $v:ident| $store_part:expr,
-     |$t:ident| $total:expr) => {
+     |$t:ident| $total:expr, $native:literal) => {
         impl crate::simd::Lanes<$T> for $V {
             const LANES: usize = $lanes;
+            const NATIVE: bool = $native;
             #[inline(always)]
             fn splat(x: $T) -> Self {
                 $V(op!($splat(x)))
@@ -70,14 +71,17 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 pub(crate) mod loops;
+#[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
+#[cfg(target_arch = "x86_64")]
+mod sse2;
 
 use std::sync::OnceLock;
 
 /// The instruction set that kernels run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The baseline of the target, vectorised by the compiler (SSE2 on x86-64, NEON on aarch64).
+    /// The baseline of the target: SSE2 on x86-64, elsewhere what the compiler makes of arrays (NEON on aarch64).
     Portable,
     /// AVX2 and FMA: eight f32 at once.
     Avx2,
@@ -116,6 +120,9 @@ impl Level {
             // SAFETY: as above; AVX-512 is only detected together with AVX2 and FMA.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => unsafe { avx2::enter(work) },
+            #[cfg(target_arch = "x86_64")]
+            _ => work.run::<sse2::V>(),
+            #[cfg(not(target_arch = "x86_64"))]
             _ => work.run::<portable::V>(),
         }
     }
@@ -329,5 +336,84 @@ const AHEAD: usize = 16 << 10;
 pub(crate) fn prefetch_ahead<T>(data: &[T]) {
     for line in (0..size_of_val(data)).step_by(64) {
         prefetch(data.as_ptr().cast::<u8>().wrapping_add(AHEAD + line).cast());
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// Everything a vector does, on 8 numbers each, one result after the other.
+    fn all<V: F32s>(a: &[f32; 8], b: &[f32; 8], c: &[f32; 8]) -> Vec<f32> {
+        let ops: [fn(V, V, V) -> V; 18] = [
+            |a, b, _| a.add(b),
+            |a, b, _| a.sub(b),
+            |a, b, _| a.mul(b),
+            |a, b, _| a.div(b),
+            |a, b, c| a.fma(b, c),
+            |a, b, _| a.min(b),
+            |a, b, _| a.max(b),
+            |a, _, _| a.sqrt(),
+            |a, _, _| a.round(),
+            |a, _, _| a.floor(),
+            |a, _, _| a.abs(),
+            |a, b, _| a.xor_sign(b),
+            |a, b, c| V::select(a.lt(b), b, c),
+            |a, b, c| V::select(a.eq(b), b, c),
+            |a, _, _| V::from_i32(V::i_add(a.min(V::splat(1e9)).max(V::splat(-1e9)).round().to_i32(), V::i_splat(3))),
+            |a, b, _| V::from_bits(V::i_sub(a.bits(), V::i_sra::<3>(b.bits()))),
+            |a, b, _| V::from_bits(V::i_xor(V::i_shl::<2>(a.bits()), b.bits())),
+            |a, _, c| V::splat(a.part(1).total()).add(c.part(2)),
+        ];
+        let mut results = Vec::new();
+        for op in ops {
+            let mut out = [0.0f32; 8];
+            for i in (0..8).step_by(V::LANES) {
+                // SAFETY: all have eight numbers, of which LANES is a divisor.
+                unsafe {
+                    let [a, b, c] = [a, b, c].map(|x| V::load(x.as_ptr().add(i)));
+                    op(a, b, c).store(out.as_mut_ptr().add(i));
+                }
+            }
+            // Sums of lanes are of whole vectors, so that the second four may differ; every number comes first in turn.
+            results.extend(out.iter().take(4));
+        }
+        for n in 0..=4 {
+            let mut out = [7.0f32; 4];
+            // SAFETY: n of four.
+            unsafe { V::load_part(a.as_ptr(), n).store_part(out.as_mut_ptr(), n) };
+            results.extend(out);
+        }
+        results
+    }
+
+    #[test]
+    fn arrays_and_registers_of_the_baseline_agree() {
+        let special = [
+            0.0,
+            -0.0,
+            0.5,
+            -0.5,
+            1.5,
+            2.5,
+            -3.7,
+            f32::NAN,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            8_388_607.5,
+            -4_194_304.5,
+            1e30,
+            1e-40,
+            0.3,
+            16_777_216.0,
+        ];
+        for shift in 0..special.len() {
+            let at = |k: usize| std::array::from_fn(|i| special[(i * k + shift) % special.len()]);
+            let (a, b, c) = (at(1), at(3), at(5));
+            let (arrays, registers) = (all::<portable::V>(&a, &b, &c), all::<sse2::V>(&a, &b, &c));
+            for (i, (x, y)) in arrays.iter().zip(&registers).enumerate() {
+                assert!(x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(), "result {i} of {a:?} {b:?} {c:?}: {x} and {y}");
+            }
+        }
     }
 }

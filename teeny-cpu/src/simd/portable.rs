@@ -1,9 +1,9 @@
-//! Some f32 as an array: the vector of every machine without a better one. The compiler turns these loops into SSE2 or NEON.
+//! Eight f32 or two f64 as arrays: the vector of every processor without a better one. The compiler turns these loops into NEON and its like.
 
 use super::{F32s, Lanes};
 
-/// Lanes: two registers, or one where other levels do the work, as what is compiled for this one is the longest of all.
-const N: usize = if cfg!(target_arch = "x86_64") { 4 } else { 8 };
+/// Lanes: two registers, so that one waits for memory while the other computes.
+const N: usize = 8;
 
 /// `N` lanes.
 #[derive(Clone, Copy)]
@@ -13,9 +13,6 @@ pub struct V([f32; N]);
 /// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in every loop.
 #[inline(always)]
 fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
-    #[cfg(target_arch = "x86_64")]
-    return [f(0), f(1), f(2), f(3)];
-    #[cfg(not(target_arch = "x86_64"))]
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
 }
 

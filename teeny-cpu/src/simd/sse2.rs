@@ -1,0 +1,187 @@
+//! Four f32 or two f64: SSE2, which every x86-64 has.
+
+use super::F32s;
+use std::arch::x86_64::*;
+
+/// 4 lanes.
+#[derive(Clone, Copy)]
+pub struct V(__m128);
+
+/// 2 lanes of f64.
+#[derive(Clone, Copy)]
+pub struct D(__m128d);
+
+/// The mask of the first `n` lanes.
+#[inline(always)]
+fn first(n: usize) -> __m128 {
+    static ONES_THEN_ZEROS: [i32; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
+    // SAFETY: n is at most 4, so the four values are inside.
+    unsafe { _mm_loadu_ps(ONES_THEN_ZEROS.as_ptr().add(4 - n.min(4)).cast()) }
+}
+
+/// `n` values at `p`, then zeros.
+#[inline(always)]
+unsafe fn read(p: *const f32, n: usize) -> __m128 {
+    let mut lanes = [0.0f32; 4];
+    // SAFETY: the caller promises n readable values.
+    unsafe {
+        let mut i = 0;
+        while i < n {
+            lanes[i] = *p.add(i);
+            i += 1;
+        }
+        _mm_loadu_ps(lanes.as_ptr())
+    }
+}
+
+/// The first `n` lanes to `p`.
+#[inline(always)]
+unsafe fn write(p: *mut f32, n: usize, v: __m128) {
+    let mut lanes = [0.0f32; 4];
+    // SAFETY: the caller promises n writable values.
+    unsafe {
+        _mm_storeu_ps(lanes.as_mut_ptr(), v);
+        let mut i = 0;
+        while i < n {
+            *p.add(i) = lanes[i];
+            i += 1;
+        }
+    }
+}
+
+/// `a * b + c`, the product exact in f64: without an FMA instruction `f32::mul_add` is a slow call.
+#[inline(always)]
+unsafe fn fma(a: __m128, b: __m128, c: __m128) -> __m128 {
+    // SAFETY: every x86-64 has SSE2.
+    unsafe {
+        let low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
+        let [a, b, c] = [_mm_movehl_ps(a, a), _mm_movehl_ps(b, b), _mm_movehl_ps(c, c)];
+        let high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
+        _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high))
+    }
+}
+
+/// `a * b + c`, rounded twice.
+#[inline(always)]
+unsafe fn fma_pd(a: __m128d, b: __m128d, c: __m128d) -> __m128d {
+    // SAFETY: every x86-64 has SSE2.
+    unsafe { _mm_add_pd(_mm_mul_pd(a, b), c) }
+}
+
+register!(V of 4 f32: _mm_set1_ps, _mm_loadu_ps, _mm_storeu_ps, _mm_add_ps, _mm_mul_ps, fma,
+|p, n| read(p, n), |p, n, v| write(p, n, v),
+|t| {
+    let two = _mm_add_ps(t, _mm_movehl_ps(t, t));
+    _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
+}, false);
+register!(D of 2 f64: _mm_set1_pd, _mm_loadu_pd, _mm_storeu_pd, _mm_add_pd, _mm_mul_pd, fma_pd,
+|p, n| match n { 0 => _mm_setzero_pd(), 1 => _mm_load_sd(p), _ => _mm_loadu_pd(p) },
+|p, n, v| match n { 0 => {}, 1 => _mm_store_sd(p, v), _ => _mm_storeu_pd(p, v) },
+|t| _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t))), false);
+
+impl F32s for V {
+    type F64s = D;
+    type I = __m128i;
+    type M = __m128;
+
+    #[inline(always)]
+    fn part(self, n: usize) -> Self {
+        V(op!(_mm_and_ps(self.0, first(n))))
+    }
+    #[inline(always)]
+    unsafe fn stream(self, p: *mut f32) {
+        op!(_mm_stream_ps(p, self.0))
+    }
+    #[inline(always)]
+    fn sub(self, o: Self) -> Self {
+        V(op!(_mm_sub_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn div(self, o: Self) -> Self {
+        V(op!(_mm_div_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn min(self, o: Self) -> Self {
+        V(op!(_mm_min_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn max(self, o: Self) -> Self {
+        V(op!(_mm_max_ps(self.0, o.0)))
+    }
+    #[inline(always)]
+    fn sqrt(self) -> Self {
+        V(op!(_mm_sqrt_ps(self.0)))
+    }
+    #[inline(always)]
+    fn round(self) -> Self {
+        // Adding 2^23 rounds to the nearest even in the last place; larger values are whole already, and NaN stays as it is.
+        V(op!({
+            let (big, sign) = (_mm_set1_ps(8_388_608.0), _mm_set1_ps(-0.0));
+            let size = _mm_andnot_ps(sign, self.0);
+            let whole = _mm_or_ps(_mm_sub_ps(_mm_add_ps(size, big), big), _mm_and_ps(sign, self.0));
+            let small = _mm_cmplt_ps(size, big);
+            _mm_or_ps(_mm_and_ps(small, whole), _mm_andnot_ps(small, self.0))
+        }))
+    }
+    #[inline(always)]
+    fn floor(self) -> Self {
+        let whole = self.round();
+        V(op!(_mm_sub_ps(whole.0, _mm_and_ps(_mm_cmpgt_ps(whole.0, self.0), _mm_set1_ps(1.0)))))
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> Self::M {
+        op!(_mm_cmplt_ps(self.0, o.0))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> Self::M {
+        op!(_mm_cmpeq_ps(self.0, o.0))
+    }
+    #[inline(always)]
+    fn select(m: Self::M, a: Self, b: Self) -> Self {
+        V(op!(_mm_or_ps(_mm_and_ps(m, a.0), _mm_andnot_ps(m, b.0))))
+    }
+    #[inline(always)]
+    fn bits(self) -> Self::I {
+        op!(_mm_castps_si128(self.0))
+    }
+    #[inline(always)]
+    fn from_bits(i: Self::I) -> Self {
+        V(op!(_mm_castsi128_ps(i)))
+    }
+    #[inline(always)]
+    fn to_i32(self) -> Self::I {
+        op!(_mm_cvtps_epi32(self.0))
+    }
+    #[inline(always)]
+    fn from_i32(i: Self::I) -> Self {
+        V(op!(_mm_cvtepi32_ps(i)))
+    }
+    #[inline(always)]
+    fn i_splat(x: i32) -> Self::I {
+        op!(_mm_set1_epi32(x))
+    }
+    #[inline(always)]
+    fn i_add(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn i_sub(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn i_and(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm_and_si128(a, b))
+    }
+    #[inline(always)]
+    fn i_xor(a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm_xor_si128(a, b))
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: Self::I) -> Self::I {
+        op!(_mm_sll_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+    #[inline(always)]
+    fn i_sra<const N: u32>(a: Self::I) -> Self::I {
+        op!(_mm_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+}
