@@ -150,19 +150,17 @@ pub(crate) unsafe fn fastest<T: Float>(
         // SAFETY: the same product, transposed.
         return unsafe { fastest(level, [n, m, k], right, c.t(), [old, alpha], rhs.t(), lhs.t()) };
     }
-    let scales = [old, alpha];
-    let vectors = m == 1 || n == 1 || Product::<T>::suits(level);
-    if !vectors || k == 0 || alpha == T::ZERO {
-        // SAFETY: by contract.
-        return unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
+    let (own, scales) = (Product::<T>::suits(level), [old, alpha]);
+    if k > 0 && alpha != T::ZERO {
+        let few = m == 1 || n == 1 || own && m.min(n) <= FEW_DOTS && k * size_of::<T>() >= LONG;
+        if few && lhs.cols == 1 && rhs.rows == 1 {
+            return level.run(Dots { mnk: [m, n, k], a: lhs, b: rhs, c, scales });
+        }
+        if m == 1 && rhs.cols == 1 && c.cols == 1 {
+            return level.run(Row { nk: [n, k], a: lhs.ptr, a_step: lhs.cols, b: rhs.ptr, b_step: rhs.rows, c: c.ptr.cast_mut(), scales });
+        }
     }
-    if lhs.cols == 1 && rhs.rows == 1 && (m == 1 || n == 1 || m.min(n) <= FEW_DOTS && k * size_of::<T>() >= LONG) {
-        return level.run(Dots { mnk: [m, n, k], a: lhs, b: rhs, c, scales });
-    }
-    if c.cols == 1 && rhs.cols == 1 && m == 1 {
-        return level.run(Row { nk: [n, k], a: lhs.ptr, a_step: lhs.cols, b: rhs.ptr, b_step: rhs.rows, c: c.ptr.cast_mut(), scales });
-    }
-    if !Product::<T>::suits(level) || c.cols != 1 || (rhs.cols != 1 && rhs.rows != 1) {
+    if !own || k == 0 || alpha == T::ZERO || c.cols != 1 || (rhs.cols != 1 && rhs.rows != 1) {
         // SAFETY: by contract.
         return unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
     }
@@ -219,7 +217,7 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     if m * n * k * batch < THREAD {
         return (m.max(1), n.max(1));
     }
-    // Columns of a strip of f32, two of f64.
+    // Columns of a strip of f32, or of two of f64.
     const STRIP: usize = 64;
     let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
     let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;

@@ -1,7 +1,6 @@
 //! The arithmetic of attention on tiles that stay in L1: what happens to rows of scores between the products of the `microkernel`.
 //!
-//! f32 runs on vectors, f64 on plain loops. Tiles are padded to whole vectors of the widest level, so no
-//! product has a tail in its columns.
+//! f32 runs on vectors, f64 on plain loops. Tiles are padded to whole vectors of the widest level, so no product has a tail in its columns.
 
 use super::QUERIES;
 use crate::elementwise::float::binary_f32;
