@@ -55,8 +55,6 @@ pub trait Float:
     const ONE: Self;
     /// The vector of such numbers of the level whose vector of f32 is `V`.
     type Vector<V: F32s>: Lanes<Self>;
-    /// The number.
-    fn to_f64(self) -> f64;
     /// The nearest number.
     fn from_f64(x: f64) -> Self;
 }
@@ -64,9 +62,6 @@ impl Float for f32 {
     const ZERO: f32 = 0.0;
     const ONE: f32 = 1.0;
     type Vector<V: F32s> = V;
-    fn to_f64(self) -> f64 {
-        f64::from(self)
-    }
     fn from_f64(x: f64) -> f32 {
         x as f32
     }
@@ -75,9 +70,6 @@ impl Float for f64 {
     const ZERO: f64 = 0.0;
     const ONE: f64 = 1.0;
     type Vector<V: F32s> = V::F64s;
-    fn to_f64(self) -> f64 {
-        self
-    }
     fn from_f64(x: f64) -> f64 {
         x
     }
@@ -151,7 +143,8 @@ pub(crate) unsafe fn fastest<T: Float>(
         return unsafe { fastest(level, [n, m, k], right, c.t(), [old, alpha], rhs.t(), lhs.t()) };
     }
     let (own, scales) = (Product::<T>::suits(level), [old, alpha]);
-    if k > 0 && alpha != T::ZERO {
+    let nothing = k == 0 || alpha == T::ZERO;
+    if !nothing {
         let few = m == 1 || n == 1 || own && m.min(n) <= FEW_DOTS && k * size_of::<T>() >= LONG;
         if few && lhs.cols == 1 && rhs.rows == 1 {
             return level.run(Dots { mnk: [m, n, k], a: lhs, b: rhs, c, scales });
@@ -160,7 +153,7 @@ pub(crate) unsafe fn fastest<T: Float>(
             return level.run(Row { nk: [n, k], a: lhs.ptr, a_step: lhs.cols, b: rhs.ptr, b_step: rhs.rows, c: c.ptr.cast_mut(), scales });
         }
     }
-    if !own || k == 0 || alpha == T::ZERO || c.cols != 1 || (rhs.cols != 1 && rhs.rows != 1) {
+    if nothing || !own || c.cols != 1 || (rhs.cols != 1 && rhs.rows != 1) {
         // SAFETY: by contract.
         return unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
     }
@@ -217,21 +210,22 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     if m * n * k * batch < THREAD {
         return (m.max(1), n.max(1));
     }
-    // Columns of a strip of f32, or of two of f64.
-    const STRIP: usize = 64;
+    // Numbers of f32 in a strip's row and in a line; of f64 these are two of each.
+    const COLUMNS: usize = STRIP / size_of::<f32>();
+    const LINE: usize = Line::BYTES / size_of::<f32>();
     let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
     let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;
     // A strip that has to be laid out should serve many rows, so that columns are split first; few rows become columns, which are best whole vectors.
-    let (enough, narrow) = if laid { (6, STRIP) } else { (12, 2 * STRIP) };
+    let (enough, narrow) = if laid { (6, COLUMNS) } else { (12, 2 * COLUMNS) };
     while tiles(tm, tn) < enough && tm * tn * k > THREAD / 4 {
         if tn > narrow {
-            tn = (tn / 2).next_multiple_of(STRIP);
+            tn = (tn / 2).next_multiple_of(COLUMNS);
         } else if tm > 48 {
-            tm = (tm / 2).next_multiple_of(if laid { 16 } else { 12 });
-        } else if tn > STRIP {
-            tn = STRIP;
+            tm = (tm / 2).next_multiple_of(if laid { LINE } else { 12 });
+        } else if tn > COLUMNS {
+            tn = COLUMNS;
         } else if tm > if laid { 32 } else { 24 } {
-            tm = (tm / 2).next_multiple_of(if laid { 16 } else { 4 });
+            tm = (tm / 2).next_multiple_of(if laid { LINE } else { 4 });
         } else {
             break;
         }

@@ -20,15 +20,7 @@ pub struct V(__m256);
 #[derive(Clone, Copy)]
 pub struct D(__m256d);
 
-/// The mask of the first `n` of four lanes of f64, by the sign bits.
-#[inline(always)]
-fn first_wide(n: usize) -> __m256i {
-    static ONES_THEN_ZEROS: [i64; 8] = [-1, -1, -1, -1, 0, 0, 0, 0];
-    // SAFETY: n is at most 4, so the four values are inside.
-    unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(4 - n.min(4)).cast()) }
-}
-
-/// The mask of the first `n` lanes, by the sign bits.
+/// The mask of the first `n` lanes of f32, by the sign bits. A lane of f64 counts as two.
 #[inline(always)]
 fn first(n: usize) -> __m256i {
     static ONES_THEN_ZEROS: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -44,7 +36,7 @@ register!(V of 8 f32: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
 }, true);
 register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_mul_pd, _mm256_fmadd_pd,
-|p, n| _mm256_maskload_pd(p, first_wide(n)), |p, n, v| _mm256_maskstore_pd(p, first_wide(n), v),
+|p, n| _mm256_maskload_pd(p, first(2 * n)), |p, n, v| _mm256_maskstore_pd(p, first(2 * n), v),
 |t| {
     let two = _mm_add_pd(_mm256_castpd256_pd128(t), _mm256_extractf128_pd::<1>(t));
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))

@@ -167,8 +167,8 @@ pub(crate) trait Work {
 pub trait Lanes<T>: Copy {
     /// Number of lanes.
     const LANES: usize;
-    /// Whether a vector is one register. What is only as many scalars takes long to compile, so loops are unrolled by hand for registers alone.
-    const NATIVE: bool = true;
+    /// Whether loops are unrolled by hand for it, and stream. Not so on the baseline: few machines run what would take longer to compile there.
+    const NATIVE: bool;
 
     /// All lanes `x`.
     fn splat(x: T) -> Self;
