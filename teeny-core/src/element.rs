@@ -109,6 +109,31 @@ impl Element for bool {
     }
 }
 
+/// The values whose little-endian bytes are `bytes`, of type `dtype`.
+pub(crate) fn decode(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
+    fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
+        let values = T::from_bytes(bytes);
+        let mut scalars = Vec::with_capacity(values.len());
+        for &value in &values {
+            scalars.push(value.to_scalar());
+        }
+        scalars
+    }
+    crate::with_element!(dtype, T => of::<T>(bytes))
+}
+
+/// The little-endian bytes of `scalars` as elements of type `dtype`.
+pub(crate) fn encode(scalars: &[Scalar], dtype: DType) -> Vec<u8> {
+    fn of<T: Element>(scalars: &[Scalar]) -> Vec<u8> {
+        let mut values = vec![T::default(); scalars.len()];
+        for (value, &scalar) in values.iter_mut().zip(scalars) {
+            *value = T::from_scalar(scalar);
+        }
+        T::to_bytes(&values).into_owned()
+    }
+    crate::with_element!(dtype, T => of::<T>(scalars))
+}
+
 /// Runs `$body` with the type alias `$t` standing for the Rust type of `$dtype`: the one place where a [`DType`] becomes a type.
 ///
 /// # Example

@@ -6,7 +6,7 @@
 
 use crate::device::{Device, DeviceInfo, Outputs, ReduceOp, ScanOp, ScatterMode, Stats};
 use crate::dtype::DType;
-use crate::element::Element;
+use crate::element::{decode, encode};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
@@ -220,13 +220,11 @@ impl Device for Reference {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
-        let values = crate::with_element!(dtype, T => T::from_bytes(bytes).into_iter().map(|v: T| v.to_scalar()).collect());
-        Ok(self.store(values, dtype))
+        Ok(self.store(decode(bytes, dtype), dtype))
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
-        let values = read(x)?;
-        Ok(crate::with_element!(x.dtype(), T => T::to_bytes(&values.into_iter().map(T::from_scalar).collect::<Vec<T>>()).into_owned()))
+        Ok(encode(&read(x)?, x.dtype()))
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {

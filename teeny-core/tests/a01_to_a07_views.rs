@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Instant;
 use support::{Dice, indices, random_chain, refused};
-use teeny_core::{DType, Device, Element, ErrorKind, Layout, Reference, Result, Shape, Tensor, bf16, f16};
+use teeny_core::{DType, Device, Element, ErrorKind, Layout, Reference, Result, Scalar, Shape, Tensor, bf16, f16};
 
 fn round_trip<T: Element>(values: &[T]) -> Result<()> {
     let device = Reference::new();
@@ -13,6 +13,9 @@ fn round_trip<T: Element>(values: &[T]) -> Result<()> {
     assert_eq!(x.to_vec::<T>()?, values);
     assert_eq!(x.to_bytes()?.len(), values.len() * T::DTYPE.size());
     assert_eq!(Tensor::from_bytes(&x.to_bytes()?, values.len(), T::DTYPE, &device)?.to_vec::<T>()?, values);
+    let scalars: Vec<Scalar> = values.iter().map(|v| v.to_scalar()).collect();
+    assert_eq!(x.to_scalars()?, scalars);
+    assert_eq!(Tensor::from_scalars(&scalars, values.len(), T::DTYPE, &device)?.to_vec::<T>()?, values);
     let filled = Tensor::full(3, values[1], T::DTYPE, &device)?;
     assert_eq!(filled.to_vec::<T>()?, [values[1]; 3]);
     assert_eq!(x.at(0, 1)?.item::<T>()?, values[1]);
@@ -34,6 +37,20 @@ fn a01_every_type_survives_the_round_trip() -> Result<()> {
     round_trip(&[bf16::ZERO, bf16::from_f32(-1.5), bf16::MAX])?;
     round_trip(&[0.0f32, 1e-40, f32::MAX])?;
     round_trip(&[0.0f64, 5e-324, f64::MAX])
+}
+
+#[test]
+fn a01_scalars_are_rounded_to_the_type_and_must_fill_the_shape() -> Result<()> {
+    let device = Reference::new();
+    let values = [Scalar::Float(-1.75), Scalar::Int(300), Scalar::Bool(true)];
+    let of = |dtype| Tensor::from_scalars(&values, [3, 1], dtype, &device);
+    assert_eq!(of(DType::I32)?.to_vec::<i32>()?, [-1, 300, 1]);
+    assert_eq!(of(DType::U8)?.to_vec::<u8>()?, [0, 44, 1]);
+    assert_eq!(of(DType::F16)?.to_vec::<f16>()?, [-1.75, 300.0, 1.0].map(f16::from_f32));
+    let error = refused(Tensor::from_scalars(&values, [2, 2], DType::F32, &device));
+    assert_eq!(error.kind(), ErrorKind::Shape);
+    assert!(error.to_string().contains("3 values do not fill shape (2, 2) of 4 elements"), "{error}");
+    Ok(())
 }
 
 #[test]

@@ -86,9 +86,7 @@ fn values(dtype: DType) -> Vec<Scalar> {
 }
 
 fn tensor(values: &[Scalar], dtype: DType, device: &Arc<teeny_cpu::Cpu>) -> Tensor {
-    use teeny_core::Element;
-    let bytes = teeny_core::with_element!(dtype, T => T::to_bytes(&values.iter().map(|&v| T::from_scalar(v)).collect::<Vec<_>>()).into_owned());
-    Tensor::from_bytes(&bytes, values.len(), dtype, device).unwrap()
+    Tensor::from_scalars(values, values.len(), dtype, device).unwrap()
 }
 
 fn bound(dtype: DType) -> f64 {

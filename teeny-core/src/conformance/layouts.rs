@@ -4,7 +4,6 @@
 
 use crate::device::DeviceRef;
 use crate::dtype::DType;
-use crate::element::Element;
 use crate::error::Result;
 use crate::layout::Layout;
 use crate::random::{Key, philox};
@@ -111,8 +110,7 @@ impl Input {
         for (place, &value) in layout.positions().zip(&self.values) {
             storage[place] = value;
         }
-        let bytes = crate::with_element!(self.dtype, T => T::to_bytes(&storage.into_iter().map(T::from_scalar).collect::<Vec<T>>()).into_owned());
-        Ok(Tensor::from_bytes(&bytes, len, self.dtype, device)?.with_layout(layout))
+        Ok(Tensor::from_scalars(&storage, len, self.dtype, device)?.with_layout(layout))
     }
 }
 

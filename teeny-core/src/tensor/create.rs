@@ -4,7 +4,7 @@ use super::{Nested, Tensor};
 use crate::context::enter;
 use crate::device::{DeviceRef, ToDevice};
 use crate::dtype::DType;
-use crate::element::Element;
+use crate::element::{Element, encode};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::kernel::build::Builder;
@@ -37,11 +37,7 @@ impl Tensor {
     #[track_caller]
     pub fn from_slice<T: Element>(data: &[T], shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("from_slice");
-        let shape = shape.shape()?;
-        if data.len() != shape.numel() {
-            return Err(Error::shape(format!("{} values do not fill shape {shape} of {} elements", data.len(), shape.numel())));
-        }
-        upload(data, shape, device)
+        upload(data, filled_by(data.len(), shape.shape()?)?, device)
     }
 
     /// [`Tensor::from_slice`] of a `Vec`.
@@ -62,9 +58,19 @@ impl Tensor {
         if bytes.len() != shape.numel() * dtype.size() {
             return Err(Error::shape(format!("{} bytes do not fill shape {shape} of {dtype} ({} bytes)", bytes.len(), shape.numel() * dtype.size())));
         }
-        let device = device.to_device();
-        let storage = device.upload(bytes, dtype)?;
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+        place(bytes, dtype, shape, device.to_device())
+    }
+
+    /// A tensor of `shape` and `dtype` from numbers of any kind in row-major order, each rounded by the rules of [`Scalar::cast`]; the way back is
+    /// [`Tensor::to_scalars`].
+    ///
+    /// # Errors
+    /// If the number of values is not that of the shape's elements.
+    #[track_caller]
+    pub fn from_scalars(values: &[Scalar], shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("from_scalars");
+        let shape = filled_by(values.len(), shape.shape()?)?;
+        place(&encode(values, dtype), dtype, shape, device.to_device())
     }
 
     /// A tensor filled with `value` as `dtype` holds it.
@@ -130,28 +136,12 @@ impl Tensor {
         let _op = enter("arange");
         let (from, to, by) = (start.to_scalar(), end.to_scalar(), step.to_scalar());
         let whole = T::DTYPE.is_int();
-        let length = if whole {
-            let (a, b, s) = (wide(from), wide(to), wide(by));
-            if s == 0 { f64::NAN } else { ((b - a) as f64 / s as f64).ceil() }
-        } else {
-            ((to.to_f64() - from.to_f64()) / by.to_f64()).ceil()
+        let length = steps(from, to, by, whole)?;
+        let value = |i: usize| {
+            if whole { Scalar::Int((wide(from) + i as i128 * wide(by)) as i64) } else { Scalar::Float(from.to_f64() + i as f64 * by.to_f64()) }
         };
-        if !length.is_finite() || length < 0.0 {
-            return Err(
-                Error::value(format!("no numbers from {from} to {to} by steps of {by}")).hint("step must be non-zero and point from start to end")
-            );
-        }
-        let shape = Shape::new(&[length as usize])?;
-        let values: Vec<T> = (0..length as usize)
-            .map(|i| {
-                T::from_scalar(if whole {
-                    Scalar::Int((wide(from) + i as i128 * wide(by)) as i64)
-                } else {
-                    Scalar::Float(from.to_f64() + i as f64 * by.to_f64())
-                })
-            })
-            .collect();
-        upload(&values, shape, device)
+        let values: Vec<T> = (0..length).map(|i| T::from_scalar(value(i))).collect();
+        upload(&values, Shape::new(&[length])?, device)
     }
 
     /// `count` numbers from `start` to `end`, both included, evenly spaced.
@@ -166,13 +156,9 @@ impl Tensor {
         }
         let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
         // The second half counts back from the end, so that both ends are exact.
-        let values: Vec<f64> =
-            (0..count).map(|i| if i < count.div_ceil(2) { start + step * i as f64 } else { end - step * (count - 1 - i) as f64 }).collect();
-        let bytes = crate::with_element!(dtype, T => {
-            let typed: Vec<T> = values.iter().map(|&v| T::from_scalar(Scalar::Float(v))).collect();
-            T::to_bytes(&typed).into_owned()
-        });
-        Tensor::from_bytes(&bytes, count, dtype, device)
+        let value = |i| if i < count.div_ceil(2) { start + step * i as f64 } else { end - step * (count - 1 - i) as f64 };
+        let values: Vec<Scalar> = (0..count).map(|i| Scalar::Float(value(i))).collect();
+        Tensor::from_scalars(&values, count, dtype, device)
     }
 
     /// The identity matrix `(n, n)`.
@@ -258,6 +244,20 @@ pub fn permutation(n: usize, key: Key) -> Vec<usize> {
     order
 }
 
+/// How many steps `by` lead from `from` up to but not to `to`.
+fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
+    let length = if whole {
+        let (a, b, s) = (wide(from), wide(to), wide(by));
+        if s == 0 { f64::NAN } else { ((b - a) as f64 / s as f64).ceil() }
+    } else {
+        ((to.to_f64() - from.to_f64()) / by.to_f64()).ceil()
+    };
+    if length.is_finite() && length >= 0.0 {
+        return Ok(length as usize);
+    }
+    Err(Error::value(format!("no numbers from {from} to {to} by steps of {by}")).hint("step must be non-zero and point from start to end"))
+}
+
 /// An integer of any type.
 pub(super) fn wide(s: Scalar) -> i128 {
     match s {
@@ -272,7 +272,19 @@ pub(crate) fn index_end(n: usize) -> Result<i32> {
 }
 
 pub(super) fn upload<T: Element>(values: &[T], shape: Shape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
-    let device = device.to_device();
-    let storage = device.upload(&T::to_bytes(values), T::DTYPE)?;
-    Ok(Tensor::from_parts(storage, Layout::contiguous(shape), T::DTYPE, device))
+    place(&T::to_bytes(values), T::DTYPE, shape, device.to_device())
+}
+
+/// A tensor of the elements whose little-endian bytes are `bytes`, as many as `shape` has.
+fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<Tensor> {
+    let storage = device.upload(bytes, dtype)?;
+    Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+}
+
+/// `shape`, if it has `count` elements.
+fn filled_by(count: usize, shape: Shape) -> Result<Shape> {
+    if count != shape.numel() {
+        return Err(Error::shape(format!("{count} values do not fill shape {shape} of {} elements", shape.numel())));
+    }
+    Ok(shape)
 }

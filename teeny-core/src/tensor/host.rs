@@ -3,7 +3,7 @@
 use super::Tensor;
 use crate::context::enter;
 use crate::device::{ToDevice, same};
-use crate::element::Element;
+use crate::element::{Element, decode};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::scalar::Scalar;
@@ -45,8 +45,7 @@ impl Tensor {
     #[track_caller]
     pub fn to_scalars(&self) -> Result<Vec<Scalar>> {
         let _op = enter("to_scalars");
-        let bytes = self.device().download(self)?;
-        Ok(crate::with_element!(self.dtype(), T => T::from_bytes(&bytes).into_iter().map(|v: T| v.to_scalar()).collect()))
+        Ok(decode(&self.device().download(self)?, self.dtype()))
     }
 
     /// This tensor on `device`: itself if it is there already, lifted without a copy if `device` wraps its device, unwrapped without a copy

@@ -5,7 +5,7 @@ use super::call::{Call, Storages};
 use super::device::Wrapper;
 use crate::device::{DeviceRef, ToDevice};
 use crate::dtype::DType;
-use crate::element::Element;
+use crate::element::decode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::build::Expr;
 use crate::layout::Layout;
@@ -163,10 +163,7 @@ impl Compare {
         if bytes == other {
             return Ok(Some(b));
         }
-        let decode = |bytes: &[u8]| -> Vec<Scalar> {
-            crate::with_element!(dtype, T => <T as Element>::from_bytes(bytes).into_iter().map(|v: T| v.to_scalar()).collect())
-        };
-        let results = Results { first: decode(&bytes), second: decode(&other) };
+        let results = Results { first: decode(&bytes, dtype), second: decode(&other, dtype) };
         if results.first.len() != results.second.len() {
             return Err(self.disagreement(call, format!("{} and {} elements in result {number}", results.first.len(), results.second.len())));
         }

@@ -4,7 +4,7 @@
 //! from a model whose coefficients are known, so that a fit can be judged.
 
 use teeny_core::random::{Key, normal_pair_f32, philox, unit_f64};
-use teeny_core::{DType, Element, Error, Result, Scalar, Tensor, ToDevice, permutation};
+use teeny_core::{DType, Error, Result, Scalar, Tensor, ToDevice, permutation};
 
 /// Rows of numbers and what belongs to each: a class (0, 1, ..) or a quantity.
 ///
@@ -82,9 +82,8 @@ impl Samples {
 
 /// `values` rounded to `dtype` on the host, so that a device without f64 can have them.
 fn upload(values: &[f64], shape: &[usize], dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
-    teeny_core::with_element!(dtype, T => {
-        Tensor::from_vec(values.iter().map(|&value| T::from_scalar(Scalar::Float(value))).collect::<Vec<T>>(), shape, device)
-    })
+    let values: Vec<Scalar> = values.iter().map(|&value| Scalar::Float(value)).collect();
+    Tensor::from_scalars(&values, shape, dtype, device)
 }
 
 /// Random numbers one after another.

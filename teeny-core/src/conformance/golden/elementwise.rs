@@ -1,6 +1,6 @@
 //! Functions of one, two and three operands, promotion and casts.
 
-use super::{Findings, Value, Verdict, agree, dtype, list, make, name, parse, scalar, scalars, tensor};
+use super::{Findings, Value, Verdict, agree, dtype, list, name, parse, scalar, scalars, tensor};
 use crate::device::{DeviceRef, ToDevice};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -92,7 +92,7 @@ pub fn unary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
                 want = want.into_iter().zip(&x).map(|(w, x)| if x.to_f64().is_nan() { *x } else { w }).collect();
             }
             let shape = [x.len()];
-            let Some(got) = make(&x, &shape, float, &device).map(|x| function(op, &x)).transpose() else { continue };
+            let Some(got) = Tensor::from_scalars(&x, shape, float, &device).map(|x| function(op, &x)).transpose() else { continue };
             let (places, floor) = bound(op);
             findings.add(format!("{op} {float} {points}"), agree(got.and_then(|r| r), &want, places, floor));
         }
@@ -135,10 +135,12 @@ pub fn binary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
     let (device, file) = (device.to_device(), parse(include_str!("../../../tests/golden/binary.json")));
     let mut findings = Findings::default();
     let special = scalars(&file["special"]);
-    let column = |n: usize, values: &[Scalar], dtype| make(values, &[n, 1], dtype, &device);
+    let column = |n: usize, values: &[Scalar], dtype| Tensor::from_scalars(values, [n, 1], dtype, &device);
     for case in list(&file["grid"]).iter().chain(list(&file["compare"])) {
         let op = name(&case["op"]);
-        let run = || -> Result<Option<Tensor>> { operation(op, &column(14, &special, float)?, &make(&special, &[14], float, &device)?).transpose() };
+        let run = || -> Result<Option<Tensor>> {
+            operation(op, &column(14, &special, float)?, &Tensor::from_scalars(&special, [14], float, &device)?).transpose()
+        };
         if let Some(got) = run().transpose() {
             let places = if op == "pow" { 4.0 } else { 0.0 };
             findings.add(format!("{op} {float} grid"), agree(got, &scalars(&case["data"]), places, 0.0));
@@ -161,13 +163,12 @@ pub fn binary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
     }
     for case in list(&file["ternary"]) {
         let run = || -> Result<Tensor> {
-            let make = |key: &str, shape: &[usize]| make(&scalars(&case[key]), shape, float, &device);
+            let make = |key: &str, shape: &[usize]| Tensor::from_scalars(&scalars(&case[key]), shape, float, &device);
             match name(&case["op"]) {
-                "where" => {
-                    super::make(&scalars(&case["condition"]), &[2, 1], DType::Bool, &device)?.select(&make("lhs", &[2, 3])?, &make("rhs", &[3])?)
-                }
+                "where" => Tensor::from_scalars(&scalars(&case["condition"]), [2, 1], DType::Bool, &device)?
+                    .select(&make("lhs", &[2, 3])?, &make("rhs", &[3])?),
                 "lerp" => make("lhs", &[2, 3])?.lerp(&make("rhs", &[2, 3])?, scalar(&case["weight"])),
-                _ => super::make(&special, &[14], float, &device)?.clamp(scalar(&case["min"]), scalar(&case["max"])),
+                _ => Tensor::from_scalars(&special, [14], float, &device)?.clamp(scalar(&case["min"]), scalar(&case["max"])),
             }
         };
         // NOTE: torch clamps to `max` where min > max; here such bounds are an error, because they are always a mistake.
@@ -190,7 +191,7 @@ fn integers(case: &Value, device: &DeviceRef, findings: &mut Findings) {
         let count = list(want).len() / n;
         let right: Vec<Scalar> = if op.contains("_to_") { (0..count).map(Scalar::from).collect() } else { values.clone() };
         let run = || -> Result<Option<Tensor>> {
-            operation(op, &make(&values, &[n, 1], dtype, device)?, &make(&right, &[count], dtype, device)?).transpose()
+            operation(op, &Tensor::from_scalars(&values, [n, 1], dtype, device)?, &Tensor::from_scalars(&right, [count], dtype, device)?).transpose()
         };
         let Some(got) = run().transpose() else { continue };
         // NOTE: torch refuses integer division by 0 (null in the file); here it gives 0, as no device can stop halfway.
@@ -232,7 +233,7 @@ pub fn cast(device: &(impl ToDevice + ?Sized)) -> Verdict {
                 // What C leaves undefined saturates here, NaN becomes 0: `Scalar::cast`.
                 .map(|(v, &x)| if v.is_null() { x.cast(from).cast(to) } else { scalar(v) })
                 .collect();
-            let got = make(&values, &[values.len()], from, &device).and_then(|x| x.cast(to));
+            let got = Tensor::from_scalars(&values, [values.len()], from, &device).and_then(|x| x.cast(to));
             findings.add(format!("{from} to {to}"), agree(got, &want, 0.0, 0.0));
         }
     }

@@ -75,16 +75,10 @@ fn dtype(v: &Value) -> DType {
     DType::ALL.into_iter().find(|t| t.name() == name(v)).expect("a type")
 }
 
-fn make(values: &[Scalar], shape: &[usize], dtype: DType, device: &DeviceRef) -> Result<Tensor> {
-    use crate::element::Element;
-    let bytes = crate::with_element!(dtype, T => T::to_bytes(&values.iter().map(|&v| T::from_scalar(v)).collect::<Vec<T>>()).into_owned());
-    Tensor::from_bytes(&bytes, shape, dtype, device)
-}
-
 /// The tensor written as `{"dtype", "shape", "data"}`; floats as `float`, the type under test.
 fn tensor(v: &Value, float: DType, device: &DeviceRef) -> Result<Tensor> {
     let own = dtype(&v["dtype"]);
-    make(&scalars(&v["data"]), &sizes(&v["shape"]), if own.is_float() { float } else { own }, device)
+    Tensor::from_scalars(&scalars(&v["data"]), sizes(&v["shape"]), if own.is_float() { float } else { own }, device)
 }
 
 /// Checks the values of `got`: exactly, or within `places` last places of the larger of the value and `floor`.

@@ -1,6 +1,6 @@
 //! Views, reductions, scans, matrix products, softmax, convolution and pooling.
 
-use super::{Findings, Value, Verdict, agree, agree_in, dtype, list, make, name, parse, scalars, sizes, tensor};
+use super::{Findings, Value, Verdict, agree, agree_in, dtype, list, name, parse, scalars, sizes, tensor};
 use crate::device::{ToDevice, Window};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -181,7 +181,7 @@ pub fn conv(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
                 return Ok(y);
             }
             let bias = scalars(&case["bias"]);
-            y.add(&make(&bias, &[bias.len()], float, &device)?.reshape(bias_shape(&y))?)
+            y.add(&Tensor::from_scalars(&bias, [bias.len()], float, &device)?.reshape(bias_shape(&y))?)
         };
         findings
             .add(format!("{} {}", case["op"], case["x"]["shape"]), agree_in(run(), &case["result"]["shape"], &case["result"]["data"], 16.0, 16.0));
