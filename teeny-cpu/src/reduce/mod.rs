@@ -10,7 +10,7 @@
 mod reducers;
 mod table;
 
-use crate::elementwise::cast::{with_compute, with_wrapping};
+use crate::elementwise::cast::with_wrapping;
 use crate::elementwise::program::{Plan, Program, Scratch, TILE};
 use crate::storage::{Shared, View};
 use crate::{Cpu, copy, threads};
@@ -66,7 +66,7 @@ pub(crate) fn reduce_kernel(
 
     Plan::with(kernel, false, |plan| {
         let program = Program::new(cpu.level, kernel, plan, &sizes, &views, params);
-        let job = Job { cpu, program: &program, table: table_of(op, dtype), outer, length, out: Shared(out.ptr()) };
+        let job = Job { cpu, program: &program, table: table_of(op, dtype), flip: flip_of(op, dtype), outer, length, out: Shared(out.ptr()) };
         match columns {
             _ if outer == 0 => {}
             true => job.columns(),
@@ -81,10 +81,8 @@ fn table_of(op: ReduceOp, dtype: DType) -> &'static Table {
     match op {
         ReduceOp::Sum => with_wrapping!(dtype, T => table::of::<T, Sum>()),
         ReduceOp::Prod => with_wrapping!(dtype, T => table::of::<T, Prod>()),
-        ReduceOp::Max => with_compute!(dtype, T => table::of::<T, Max>()),
-        ReduceOp::Min => with_compute!(dtype, T => table::of::<T, Min>()),
-        ReduceOp::ArgMax => with_compute!(dtype, T => table::of::<T, ArgMax>()),
-        ReduceOp::ArgMin => with_compute!(dtype, T => table::of::<T, ArgMin>()),
+        ReduceOp::Max | ReduceOp::Min => with_wrapping!(dtype, T => table::of::<T, Max>()),
+        ReduceOp::ArgMax | ReduceOp::ArgMin => with_wrapping!(dtype, T => table::of::<T, ArgMax>()),
         ReduceOp::Any => table::of::<u8, Any>(),
         ReduceOp::All => table::of::<u8, All>(),
     }
@@ -95,6 +93,7 @@ struct Job<'a> {
     cpu: &'a Cpu,
     program: &'a Program<'a>,
     table: &'static Table,
+    flip: u64,
     outer: usize,
     length: usize,
     out: Shared<u8>,
@@ -115,7 +114,7 @@ impl Job<'_> {
     /// They are accumulators of the table, and nobody else writes these results.
     unsafe fn finish(&self, accs: *mut u8, blocks: usize, first: usize, n: usize) {
         // SAFETY: the output has all results.
-        unsafe { (self.table.finish)(accs, blocks, n, self.result(first)) }
+        unsafe { (self.table.finish)(self.flip, accs, blocks, n, self.result(first)) }
     }
 
     /// Where result `i` is.
@@ -188,7 +187,7 @@ impl Job<'_> {
         let (first, end) = (start + b * BLOCK, start + ((b + 1) * BLOCK).min(self.length));
         self.tiles(scratch, first, end, |at, x, n| {
             // SAFETY: the tile's elements are of the table's type.
-            unsafe { (self.table.run)(self.cpu.level, acc, x, n, at - start) }
+            unsafe { (self.table.run)(self.cpu.level, self.flip, acc, x, n, at - start) }
         });
     }
 
@@ -209,7 +208,9 @@ impl Job<'_> {
             unsafe {
                 (self.table.start)(acc, 1);
                 Scratch::with(&mut |scratch| {
-                    self.tiles(scratch, first, end, |at, x, n| (self.table.short)(acc, x, n, at % length, length, self.result(at / length)));
+                    self.tiles(scratch, first, end, |at, x, n| {
+                        (self.table.short)(self.flip, acc, x, n, at % length, length, self.result(at / length))
+                    });
                 });
             }
         });
@@ -250,14 +251,14 @@ impl Job<'_> {
         unsafe {
             if self.program.is_packed() {
                 let x = self.program.look(scratch, rows.start * outer + columns.start, 1);
-                (self.table.packed)(level, accs, width, x, outer, rows.clone());
+                (self.table.packed)(level, self.flip, accs, width, x, outer, rows.clone());
             } else if width == outer {
                 self.tiles(scratch, rows.start * outer, rows.end * outer, |at, x, n| self.fold(accs, x, n, at));
             } else {
                 for row in rows.clone() {
                     self.tiles(scratch, row * outer + columns.start, row * outer + columns.end, |at, x, n| {
                         let column = at - row * outer - columns.start;
-                        (self.table.rows)(level, accs.add(column * self.table.acc), n, x, 0, row..row + 1);
+                        (self.table.rows)(level, self.flip, accs.add(column * self.table.acc), n, x, 0, row..row + 1);
                     });
                 }
             }
@@ -279,7 +280,7 @@ impl Job<'_> {
             };
             // SAFETY: these elements are the tile's.
             unsafe {
-                (self.table.rows)(self.cpu.level, accs.add(column * self.table.acc), width, x, width, row..row + rows);
+                (self.table.rows)(self.cpu.level, self.flip, accs.add(column * self.table.acc), width, x, width, row..row + rows);
                 x = x.add(rows * width * self.table.element);
             }
             at += rows * width;

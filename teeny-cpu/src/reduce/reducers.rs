@@ -2,12 +2,16 @@
 //!
 //! Sums and products of f32 are carried in f64, so that 1e8 terms lose nothing that f32 could show; integers wrap in their
 //! own type. NaN wins every comparison, and of equals the first.
+//!
+//! Only the largest is looked for: elements are compared after some of their bits are flipped, those of [`flip_of`], which turns the order of signed
+//! integers into that of unsigned ones, and the smallest into the largest.
 
 use super::table::{self, Rows};
 use crate::elementwise::cast::slice_mut;
 use crate::elementwise::int::Int;
 use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
 use std::ops::Range;
+use teeny_core::{DType, ReduceOp};
 
 /// One reduction of elements `T`.
 pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
@@ -22,29 +26,29 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     /// How rows that lie in memory as they are, one behind the other, are taken in.
     const PACKED: Rows = table::rows::<T, Self>;
     /// Takes in element `x`, whose position along the reduced axes is `i`.
-    fn add(acc: Self::Acc, x: T, i: usize) -> Self::Acc;
+    fn add(acc: Self::Acc, x: T, i: usize, flip: u64) -> Self::Acc;
     /// Two runs as one; `b` comes later.
     fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
     /// The result.
-    fn finish(acc: Self::Acc) -> Self::Out;
+    fn finish(acc: Self::Acc, flip: u64) -> Self::Out;
 
     /// [`Reducer::run`] where vectors of the level at hand do better.
     #[inline(always)]
-    fn run_on<V: F32s>(xs: &[T], i: usize) -> Self::Acc {
-        Self::run(xs, i)
+    fn run_on<V: F32s>(xs: &[T], i: usize, flip: u64) -> Self::Acc {
+        Self::run(xs, i, flip)
     }
 
     /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not one chain of latencies.
     #[inline(always)]
-    fn run(xs: &[T], i: usize) -> Self::Acc {
+    fn run(xs: &[T], i: usize, flip: u64) -> Self::Acc {
         const LANES: usize = 32;
         let mut lanes = [Self::START; LANES];
         let (chunks, tail) = xs.as_chunks::<LANES>();
         for chunk in chunks {
             prefetch_ahead(chunk);
-            for_pairs(&mut lanes, chunk, |lane, x| *lane = Self::add(*lane, x, i));
+            for_pairs(&mut lanes, chunk, |lane, x| *lane = Self::add(*lane, x, i, flip));
         }
-        for_pairs(&mut lanes, tail, |lane, x| *lane = Self::add(*lane, x, i));
+        for_pairs(&mut lanes, tail, |lane, x| *lane = Self::add(*lane, x, i, flip));
         join_lanes::<T, Self>(&mut lanes)
     }
 }
@@ -71,15 +75,9 @@ pub(crate) struct Prod;
 /// Largest.
 #[derive(Clone, Copy)]
 pub(crate) struct Max;
-/// Smallest.
-#[derive(Clone, Copy)]
-pub(crate) struct Min;
 /// Position of the first largest.
 #[derive(Clone, Copy)]
 pub(crate) struct ArgMax;
-/// Position of the first smallest.
-#[derive(Clone, Copy)]
-pub(crate) struct ArgMin;
 /// Whether any is true.
 #[derive(Clone, Copy)]
 pub(crate) struct Any;
@@ -137,7 +135,7 @@ struct SumRows<'a> {
 }
 
 /// [`SumRows`] as an entry of the table.
-unsafe fn sum_rows(level: Level, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
+unsafe fn sum_rows(level: Level, _: u64, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
     // SAFETY: the caller's.
     let sums = unsafe { slice_mut(accs, n) };
     level.run(SumRows { sums, x: x.cast(), step, rows: rows.len() });
@@ -177,11 +175,11 @@ macro_rules! float_sums {
             type Out = $t;
             const START: f64 = 0.0;
             #[inline(always)]
-            fn add(acc: f64, x: $t, _: usize) -> f64 { acc + x as f64 }
+            fn add(acc: f64, x: $t, _: usize, _: u64) -> f64 { acc + x as f64 }
             #[inline(always)]
             fn join(a: f64, b: f64) -> f64 { a + b }
             #[inline(always)]
-            fn finish(acc: f64) -> $t { acc as $t }
+            fn finish(acc: f64, _: u64) -> $t { acc as $t }
             $($own)*
         }
         impl Reducer<$t> for Prod {
@@ -189,11 +187,11 @@ macro_rules! float_sums {
             type Out = $t;
             const START: f64 = 1.0;
             #[inline(always)]
-            fn add(acc: f64, x: $t, _: usize) -> f64 { acc * x as f64 }
+            fn add(acc: f64, x: $t, _: usize, _: u64) -> f64 { acc * x as f64 }
             #[inline(always)]
             fn join(a: f64, b: f64) -> f64 { a * b }
             #[inline(always)]
-            fn finish(acc: f64) -> $t { acc as $t }
+            fn finish(acc: f64, _: u64) -> $t { acc as $t }
         }
     )*};
 }
@@ -202,7 +200,7 @@ float_sums! {
         const WIDE: bool = true;
         const PACKED: Rows = sum_rows;
         #[inline(always)]
-        fn run_on<V: F32s>(xs: &[f32], _: usize) -> f64 { sum_f32::<V>(xs) }
+        fn run_on<V: F32s>(xs: &[f32], _: usize, _: u64) -> f64 { sum_f32::<V>(xs) }
     };
     f64 {};
 }
@@ -211,36 +209,45 @@ float_sums! {
 pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     /// Below every value.
     const LOWEST: Self;
-    /// Above every value.
-    const HIGHEST: Self;
     /// Whether its loops are compiled for AVX-512 too.
     const WIDE: bool;
     /// Whether this is NaN.
     fn nan(self) -> bool;
+    /// This with the bits of `flip` flipped. For f32, where a flip more in the loop shows, its loops are compiled without it as well.
+    fn flipped(self, flip: u64) -> Self;
 }
 
 macro_rules! ordered {
-    ($($t:ty, $low:expr, $high:expr, $nan:expr, $wide:literal;)*) => {$(
+    ($($t:ty, $low:expr, $nan:expr, $flipped:expr, $wide:literal;)*) => {$(
         impl Ordered for $t {
             const WIDE: bool = $wide;
             const LOWEST: $t = $low;
-            const HIGHEST: $t = $high;
             #[inline(always)]
             fn nan(self) -> bool { ($nan)(self) }
+            #[inline(always)]
+            fn flipped(self, flip: u64) -> $t { ($flipped)(self, flip) }
         }
     )*};
 }
 ordered! {
-    u8, u8::MIN, u8::MAX, |_| false, false;
-    u16, u16::MIN, u16::MAX, |_| false, false;
-    u32, u32::MIN, u32::MAX, |_| false, false;
-    u64, u64::MIN, u64::MAX, |_| false, false;
-    i8, i8::MIN, i8::MAX, |_| false, false;
-    i16, i16::MIN, i16::MAX, |_| false, false;
-    i32, i32::MIN, i32::MAX, |_| false, false;
-    i64, i64::MIN, i64::MAX, |_| false, false;
-    f32, f32::NEG_INFINITY, f32::INFINITY, f32::is_nan, true;
-    f64, f64::NEG_INFINITY, f64::INFINITY, f64::is_nan, false;
+    u8, 0, |_| false, |x, flip| x ^ flip as u8, false;
+    u16, 0, |_| false, |x, flip| x ^ flip as u16, false;
+    u32, 0, |_| false, |x, flip| x ^ flip as u32, false;
+    u64, 0, |_| false, |x, flip| x ^ flip, false;
+    f32, f32::NEG_INFINITY, f32::is_nan, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true;
+    f64, f64::NEG_INFINITY, f64::is_nan, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false;
+}
+
+/// The bits that turn the order in which `op` looks for the first of `dtype` into one whose largest comes first.
+pub(crate) fn flip_of(op: ReduceOp, dtype: DType) -> u64 {
+    let sign = 1 << (8 * dtype.compute().size() - 1);
+    let (signed, smallest) = (dtype.is_signed_int(), matches!(op, ReduceOp::Min | ReduceOp::ArgMin));
+    match smallest {
+        true if dtype.is_float() => sign,
+        true => u64::MAX ^ if signed { sign } else { 0 },
+        false if signed => sign,
+        false => 0,
+    }
 }
 
 macro_rules! int_sums {
@@ -250,80 +257,80 @@ macro_rules! int_sums {
             type Out = $t;
             const START: $t = 0;
             #[inline(always)]
-            fn add(acc: $t, x: $t, _: usize) -> $t { Int::add(acc, x) }
+            fn add(acc: $t, x: $t, _: usize, _: u64) -> $t { Int::add(acc, x) }
             #[inline(always)]
             fn join(a: $t, b: $t) -> $t { Int::add(a, b) }
             #[inline(always)]
-            fn finish(acc: $t) -> $t { acc }
+            fn finish(acc: $t, _: u64) -> $t { acc }
         }
         impl Reducer<$t> for Prod {
             type Acc = $t;
             type Out = $t;
             const START: $t = 1;
             #[inline(always)]
-            fn add(acc: $t, x: $t, _: usize) -> $t { Int::mul(acc, x) }
+            fn add(acc: $t, x: $t, _: usize, _: u64) -> $t { Int::mul(acc, x) }
             #[inline(always)]
             fn join(a: $t, b: $t) -> $t { Int::mul(a, b) }
             #[inline(always)]
-            fn finish(acc: $t) -> $t { acc }
+            fn finish(acc: $t, _: u64) -> $t { acc }
         }
     )*};
 }
 // For the signed ones too, whose sums and products have the same bits.
 int_sums! { u8 u16 u32 u64 }
 
-macro_rules! extremes {
-    ($($max:ident $arg:ident $start:ident $better:tt;)*) => {$(
-        impl<T: Ordered> Reducer<T> for $max {
-            type Acc = T;
-            type Out = T;
-            const START: T = T::$start;
-            const WIDE: bool = T::WIDE;
-            #[inline(always)]
-            fn add(acc: T, x: T, _: usize) -> T {
-                if (x $better acc) | x.nan() { x } else { acc }
-            }
-            #[inline(always)]
-            fn join(a: T, b: T) -> T {
-                if (b $better a) | b.nan() { b } else { a }
-            }
-            #[inline(always)]
-            fn finish(acc: T) -> T { acc }
-        }
-        impl<T: Ordered> Reducer<T> for $arg {
-            /// The best value and its position; at first a position that every element beats.
-            type Acc = (T, i32);
-            type Out = i32;
-            const START: (T, i32) = (T::$start, i32::MAX);
-            const WIDE: bool = T::WIDE;
-            #[inline(always)]
-            fn add(acc: (T, i32), x: T, i: usize) -> (T, i32) { Self::join(acc, (x, i as i32)) }
-            #[inline(always)]
-            fn join(a: (T, i32), b: (T, i32)) -> (T, i32) {
-                let better = if a.0.nan() { b.0.nan() & (b.1 < a.1) } else { b.0.nan() | (b.0 $better a.0) | ((b.0 == a.0) & (b.1 < a.1)) };
-                if better { b } else { a }
-            }
-            #[inline(always)]
-            fn finish(acc: (T, i32)) -> i32 { acc.1 }
-            /// The extreme of the run, then where it first stands: two passes over cached data beat one with branches.
-            #[inline(always)]
-            fn run(xs: &[T], i: usize) -> (T, i32) {
-                if xs.is_empty() {
-                    return Self::START;
-                }
-                let best = <$max as Reducer<T>>::run(xs, 0);
-                let found = |x: &T| (*x == best) | (x.nan() & best.nan());
-                // whole groups without a way out in their middle are looked through by vectors
-                let group = xs.chunks(64).position(|group| group.iter().fold(false, |any, x| any | found(x)));
-                let first = 64 * group.unwrap_or(0);
-                xs[first..].iter().position(found).map_or(Self::START, |at| (best, (i + first + at) as i32))
-            }
-        }
-    )*};
+impl<T: Ordered> Reducer<T> for Max {
+    type Acc = T;
+    type Out = T;
+    const START: T = T::LOWEST;
+    const WIDE: bool = T::WIDE;
+    #[inline(always)]
+    fn add(acc: T, x: T, _: usize, flip: u64) -> T {
+        Self::join(acc, x.flipped(flip))
+    }
+    #[inline(always)]
+    fn join(a: T, b: T) -> T {
+        if (b > a) | b.nan() { b } else { a }
+    }
+    #[inline(always)]
+    fn finish(acc: T, flip: u64) -> T {
+        acc.flipped(flip)
+    }
 }
-extremes! {
-    Max ArgMax LOWEST >;
-    Min ArgMin HIGHEST <;
+
+impl<T: Ordered> Reducer<T> for ArgMax {
+    /// The best value and its position; at first a position that every element beats.
+    type Acc = (T, i32);
+    type Out = i32;
+    const START: (T, i32) = (T::LOWEST, i32::MAX);
+    const WIDE: bool = T::WIDE;
+    #[inline(always)]
+    fn add(acc: (T, i32), x: T, i: usize, flip: u64) -> (T, i32) {
+        Self::join(acc, (x.flipped(flip), i as i32))
+    }
+    #[inline(always)]
+    fn join(a: (T, i32), b: (T, i32)) -> (T, i32) {
+        let better = if a.0.nan() { b.0.nan() & (b.1 < a.1) } else { b.0.nan() | (b.0 > a.0) | ((b.0 == a.0) & (b.1 < a.1)) };
+        if better { b } else { a }
+    }
+    #[inline(always)]
+    fn finish(acc: (T, i32), _: u64) -> i32 {
+        acc.1
+    }
+    /// The extreme of the run, then where it first stands: two passes over cached data beat one with branches.
+    #[inline(always)]
+    fn run(xs: &[T], i: usize, flip: u64) -> (T, i32) {
+        if xs.is_empty() {
+            return Self::START;
+        }
+        let best = <Max as Reducer<T>>::run(xs, 0, flip);
+        let wanted = best.flipped(flip);
+        let found = |x: &T| (*x == wanted) | (x.nan() & wanted.nan());
+        // whole groups without a way out in their middle are looked through by vectors
+        let group = xs.chunks(64).position(|group| group.iter().fold(false, |any, x| any | found(x)));
+        let first = 64 * group.unwrap_or(0);
+        xs[first..].iter().position(found).map_or(Self::START, |at| (best, (i + first + at) as i32))
+    }
 }
 
 macro_rules! bools {
@@ -333,11 +340,11 @@ macro_rules! bools {
             type Out = u8;
             const START: u8 = $start;
             #[inline(always)]
-            fn add(acc: u8, x: u8, _: usize) -> u8 { acc $op x }
+            fn add(acc: u8, x: u8, _: usize, _: u64) -> u8 { acc $op x }
             #[inline(always)]
             fn join(a: u8, b: u8) -> u8 { a $op b }
             #[inline(always)]
-            fn finish(acc: u8) -> u8 { acc }
+            fn finish(acc: u8, _: u64) -> u8 { acc }
         }
     )*};
 }

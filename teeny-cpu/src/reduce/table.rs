@@ -8,11 +8,12 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Takes in rows of `n` elements that begin `step` elements apart at `x`, the first of them number `rows.start`: element j of each into accumulator j.
-pub(crate) type Rows = unsafe fn(Level, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>);
+pub(crate) type Rows = unsafe fn(Level, flip: u64, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>);
 
 /// The functions of one reduction. Accumulators are plain values that follow one another, aligned to 8 bytes.
 ///
-/// All are unsafe in the same way: elements must be readable, accumulators and results writable, of the types that the table was made for.
+/// All are unsafe in the same way: elements must be readable, accumulators and results writable, of the types that the table was made for. `flip` is that of
+/// `flip_of`.
 pub(crate) struct Table {
     /// Bytes of an element.
     pub element: usize,
@@ -23,16 +24,16 @@ pub(crate) struct Table {
     /// Makes `n` accumulators that have taken in nothing.
     pub start: unsafe fn(accs: *mut u8, n: usize),
     /// Takes in `n` consecutive elements, the first of which has position `i`, and joins them to the accumulator.
-    pub run: unsafe fn(Level, acc: *mut u8, x: *const u8, n: usize, i: usize),
+    pub run: unsafe fn(Level, flip: u64, acc: *mut u8, x: *const u8, n: usize, i: usize),
     /// Takes in rows.
     pub rows: Rows,
     /// Takes in rows that lie in memory as they are: for f32 sums in another order, which is faster.
     pub packed: Rows,
     /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row that the accumulator has begun with; writes the results of
     /// rows that end and leaves the accumulator of the one that does not.
-    pub short: unsafe fn(acc: *mut u8, x: *const u8, n: usize, at: usize, length: usize, results: *mut u8),
+    pub short: unsafe fn(flip: u64, acc: *mut u8, x: *const u8, n: usize, at: usize, length: usize, results: *mut u8),
     /// Joins accumulators j, n + j, 2n + j, .. of `blocks` blocks in this order, in the first of them, and writes result j, for each of `n`.
-    pub finish: unsafe fn(accs: *mut u8, blocks: usize, n: usize, results: *mut u8),
+    pub finish: unsafe fn(flip: u64, accs: *mut u8, blocks: usize, n: usize, results: *mut u8),
 }
 
 /// The table of `R` over elements `T`.
@@ -58,16 +59,17 @@ unsafe fn start<T: Copy, R: Reducer<T>>(accs: *mut u8, n: usize) {
     unsafe { slice_mut(accs, n) }.fill(R::START);
 }
 
-unsafe fn run<T: Copy, R: Reducer<T>>(level: Level, acc: *mut u8, x: *const u8, n: usize, i: usize) {
+unsafe fn run<T: Copy, R: Reducer<T>>(level: Level, flip: u64, acc: *mut u8, x: *const u8, n: usize, i: usize) {
     let acc = acc.cast::<R::Acc>();
     // SAFETY: the caller's.
-    unsafe { *acc = R::join(*acc, level.run(Run::<T, R> { xs: slice(x, n), i, r: PhantomData })) }
+    unsafe { *acc = R::join(*acc, level.run(Run::<T, R> { xs: slice(x, n), i, flip, r: PhantomData })) }
 }
 
 /// `Reducer::run` compiled for a level.
 struct Run<'a, T, R> {
     xs: &'a [T],
     i: usize,
+    flip: u64,
     r: PhantomData<R>,
 }
 
@@ -76,7 +78,7 @@ impl<T: Copy, R: Reducer<T>> Work for Run<'_, T, R> {
     const WIDE: bool = R::WIDE;
     #[inline(always)]
     fn run<V: F32s>(self) -> R::Acc {
-        R::run_on::<V>(self.xs, self.i)
+        R::run_on::<V>(self.xs, self.i, self.flip)
     }
 }
 
@@ -84,9 +86,9 @@ impl<T: Copy, R: Reducer<T>> Work for Run<'_, T, R> {
 ///
 /// # Safety
 /// As all functions of a table.
-pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(level: Level, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
+pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(level: Level, flip: u64, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
     // SAFETY: the caller's.
-    level.run(Fold::<T, R> { accs: unsafe { slice_mut(accs, n) }, x: x.cast(), step, rows });
+    level.run(Fold::<T, R> { accs: unsafe { slice_mut(accs, n) }, x: x.cast(), step, rows, flip });
 }
 
 /// Rows into the accumulators of their columns, compiled for a level.
@@ -95,6 +97,7 @@ struct Fold<'a, T: Copy, R: Reducer<T>> {
     x: *const T,
     step: usize,
     rows: Range<usize>,
+    flip: u64,
 }
 
 impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
@@ -102,15 +105,16 @@ impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
     const WIDE: bool = R::WIDE;
     #[inline(always)]
     fn run<V: F32s>(self) {
+        let flip = self.flip;
         for (i, row) in self.rows.enumerate() {
             // SAFETY: whoever made this had the rows.
             let xs = unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
-            for_pairs(self.accs, xs, |acc, x| *acc = R::add(*acc, x, row));
+            for_pairs(self.accs, xs, |acc, x| *acc = R::add(*acc, x, row, flip));
         }
     }
 }
 
-unsafe fn short<T: Copy, R: Reducer<T>>(acc: *mut u8, x: *const u8, n: usize, mut at: usize, length: usize, results: *mut u8) {
+unsafe fn short<T: Copy, R: Reducer<T>>(flip: u64, acc: *mut u8, x: *const u8, n: usize, mut at: usize, length: usize, results: *mut u8) {
     // SAFETY: the caller's.
     unsafe {
         let (mut xs, mut results) = (slice::<T>(x, n), results.cast::<R::Out>());
@@ -118,11 +122,11 @@ unsafe fn short<T: Copy, R: Reducer<T>>(acc: *mut u8, x: *const u8, n: usize, mu
         while !xs.is_empty() {
             let count = (length - at).min(xs.len());
             for (i, &x) in xs[..count].iter().enumerate() {
-                sum = R::add(sum, x, at + i);
+                sum = R::add(sum, x, at + i, flip);
             }
             (xs, at) = (&xs[count..], at + count);
             if at == length {
-                *results = R::finish(sum);
+                *results = R::finish(sum, flip);
                 (results, at, sum) = (results.add(1), 0, R::START);
             }
         }
@@ -130,15 +134,15 @@ unsafe fn short<T: Copy, R: Reducer<T>>(acc: *mut u8, x: *const u8, n: usize, mu
     }
 }
 
-unsafe fn finish<T: Copy, R: Reducer<T>>(accs: *mut u8, blocks: usize, n: usize, results: *mut u8) {
+unsafe fn finish<T: Copy, R: Reducer<T>>(flip: u64, accs: *mut u8, blocks: usize, n: usize, results: *mut u8) {
     // SAFETY: the caller's.
     let (accs, results) = unsafe { (slice_mut::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n)) };
     if blocks == 0 {
-        return results.fill(R::finish(R::START));
+        return results.fill(R::finish(R::START, flip));
     }
     let (sums, others) = accs.split_at_mut(n);
     for b in 0..blocks - 1 {
         for_pairs(sums, &others[b * n..(b + 1) * n], |sum, acc| *sum = R::join(*sum, acc));
     }
-    for_pairs(results, sums, |result, sum| *result = R::finish(sum));
+    for_pairs(results, sums, |result, sum| *result = R::finish(sum, flip));
 }
