@@ -328,14 +328,20 @@ impl<T: Size> IntoAxes for Vec<T> {
 }
 impl<T: Size> IntoAxes for [T] {
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
-        let mut axes = self.iter().map(|a| shape.axis(a.size() as isize)).collect::<Result<Vec<_>>>()?;
-        axes.sort_unstable();
-        match axes.windows(2).find(|w| w[0] == w[1]) {
-            Some(w) => Err(Error::axis(format!("axis {} of shape {shape} is named twice", w[0]))),
-            None => Ok(axes),
-        }
+        ascending(self.iter().map(|a| a.size() as isize).collect(), shape)
     }
 }
+
+/// `named` axes of `shape`, counted from the front, each once.
+fn ascending(named: Vec<isize>, shape: &Shape) -> Result<Vec<usize>> {
+    let mut axes = named.into_iter().map(|a| shape.axis(a)).collect::<Result<Vec<_>>>()?;
+    axes.sort_unstable();
+    match axes.windows(2).find(|w| w[0] == w[1]) {
+        Some(w) => Err(Error::axis(format!("axis {} of shape {shape} is named twice", w[0]))),
+        None => Ok(axes),
+    }
+}
+
 impl<A: IntoAxes + ?Sized> IntoAxes for &A {
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
         (**self).axes(shape)

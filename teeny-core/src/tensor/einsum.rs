@@ -47,11 +47,10 @@ impl Tensor {
         while !rest.is_empty() {
             let right = rest.remove(0);
             let needed = |c: char| output.contains(&c) || rest.iter().any(|p| p.axes.contains(&c));
-            left = contract(left, right, needed)?;
+            left = contract(left, right, &needed)?;
         }
-        left = sum_out(left, |c| output.contains(&c))?;
-        let order: Vec<usize> = output.iter().map(|c| left.axes.iter().position(|a| a == c).expect("every output letter is still there")).collect();
-        left.x.permute(order)
+        left = sum_out(left, &|c| output.contains(&c))?;
+        left.x.permute(places(&output, &left.axes))
     }
 }
 
@@ -125,40 +124,46 @@ fn take_diagonals(part: &mut Labelled) -> Result<()> {
     Ok(())
 }
 
+/// Those of `letters` that `keep` picks, in their order.
+fn those(letters: &[char], keep: &dyn Fn(char) -> bool) -> Vec<char> {
+    letters.iter().copied().filter(|&c| keep(c)).collect()
+}
+
+/// Where `letters` stand in `axes`, which has them all.
+fn places(letters: &[char], axes: &[char]) -> Vec<usize> {
+    letters.iter().map(|c| axes.iter().position(|a| a == c).expect("a letter of this operand")).collect()
+}
+
 /// The sum over all axes that are not `needed`.
-fn sum_out(part: Labelled, needed: impl Fn(char) -> bool) -> Result<Labelled> {
-    let gone: Vec<usize> = (0..part.axes.len()).filter(|&i| !needed(part.axes[i])).collect();
+fn sum_out(part: Labelled, needed: &dyn Fn(char) -> bool) -> Result<Labelled> {
+    let gone = those(&part.axes, &|c| !needed(c));
     if gone.is_empty() {
         return Ok(part);
     }
-    let axes = part.axes.iter().copied().filter(|&c| needed(c)).collect();
+    let (axes, gone) = (those(&part.axes, needed), places(&gone, &part.axes));
     let dtype = part.x.dtype();
     Ok(Labelled { x: part.x.sum(gone)?.cast(dtype)?, axes })
 }
 
 /// One batched matrix product: shared and needed axes are the batch, shared and no longer needed ones are summed.
-fn contract(left: Labelled, right: Labelled, needed: impl Fn(char) -> bool) -> Result<Labelled> {
-    let left = sum_out(left, |c| needed(c) || right.axes.contains(&c))?;
-    let right = sum_out(right, |c| needed(c) || left.axes.contains(&c))?;
-    let shared: Vec<char> = left.axes.iter().copied().filter(|c| right.axes.contains(c)).collect();
-    let batch: Vec<char> = shared.iter().copied().filter(|&c| needed(c)).collect();
-    let inner: Vec<char> = shared.iter().copied().filter(|&c| !needed(c)).collect();
-    let rows: Vec<char> = left.axes.iter().copied().filter(|c| !shared.contains(c)).collect();
-    let columns: Vec<char> = right.axes.iter().copied().filter(|c| !shared.contains(c)).collect();
+fn contract(left: Labelled, right: Labelled, needed: &dyn Fn(char) -> bool) -> Result<Labelled> {
+    let left = sum_out(left, &|c| needed(c) || right.axes.contains(&c))?;
+    let right = sum_out(right, &|c| needed(c) || left.axes.contains(&c))?;
+    let shared = those(&left.axes, &|c| right.axes.contains(&c));
+    let (batch, inner) = (those(&shared, needed), those(&shared, &|c| !needed(c)));
+    let (rows, columns) = (those(&left.axes, &|c| !shared.contains(&c)), those(&right.axes, &|c| !shared.contains(&c)));
     let size = |c: char| {
         let of = |p: &Labelled| p.axes.iter().position(|&a| a == c).map_or(1, |i| p.x.shape()[i]);
         of(&left).max(of(&right)) * usize::from(of(&left) != 0 && of(&right) != 0)
     };
+    let shape_of = |letters: &[char]| Shape::new(&letters.iter().map(|&c| size(c)).collect::<Vec<_>>());
     let product = |letters: &[char]| letters.iter().map(|&c| size(c)).product::<usize>();
     let arrange = |part: &Labelled, groups: [&[char]; 3]| -> Result<Tensor> {
         let order: Vec<char> = groups.concat();
-        let axes: Vec<usize> = order.iter().map(|c| part.axes.iter().position(|a| a == c).expect("a letter of this operand")).collect();
-        let full = Shape::new(&order.iter().map(|&c| size(c)).collect::<Vec<_>>())?;
-        part.x.permute(axes)?.expand(full)?.reshape(groups.map(product).as_slice())
+        part.x.permute(places(&order, &part.axes))?.expand(shape_of(&order)?)?.reshape(groups.map(product).as_slice())
     };
     let a = arrange(&left, [&batch, &rows, &inner])?;
     let b = arrange(&right, [&batch, &inner, &columns])?;
     let axes: Vec<char> = [batch, rows, columns].concat();
-    let shape = Shape::new(&axes.iter().map(|&c| size(c)).collect::<Vec<_>>())?;
-    Ok(Labelled { x: a.matmul(&b)?.reshape(shape)?, axes })
+    Ok(Labelled { x: a.matmul(&b)?.reshape(shape_of(&axes)?)?, axes })
 }
