@@ -41,7 +41,8 @@ const FORMAT: &str = "teeny checkpoint 1";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    parts: BTreeMap<String, State>,
+    /// In the order of their names.
+    parts: Vec<(String, State)>,
     label: String,
 }
 
@@ -54,7 +55,7 @@ impl Default for Checkpoint {
 impl Checkpoint {
     /// A checkpoint without parts.
     pub fn new() -> Checkpoint {
-        Checkpoint { parts: BTreeMap::new(), label: "checkpoint".to_string() }
+        Checkpoint { parts: Vec::new(), label: "checkpoint".to_string() }
     }
 
     /// Puts the present state of `part` in as `name`, in the place of one of that name. Later steps do not change it.
@@ -65,7 +66,7 @@ impl Checkpoint {
         if name.is_empty() || name.contains('/') {
             return Err(Error::value(format!("a part cannot be called {name:?}")).named("checkpoint"));
         }
-        self.parts.insert(name.to_string(), part.state()?);
+        *self.part_mut(name) = part.state()?;
         Ok(self)
     }
 
@@ -85,15 +86,24 @@ impl Checkpoint {
     /// # Errors
     /// If there is none; the error lists those there are.
     pub fn part(&self, name: &str) -> Result<&State> {
-        self.parts.get(name).ok_or_else(|| {
-            let names: Vec<&str> = self.parts.keys().map(String::as_str).collect();
+        self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
+            let names: Vec<&str> = self.parts().collect();
             Error::value(format!("no part {name:?}; there are {}", super::listed(&names))).named(&self.label)
         })
     }
 
     /// The names of the parts.
     pub fn parts(&self) -> impl Iterator<Item = &str> {
-        self.parts.keys().map(String::as_str)
+        self.parts.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// The state called `name`, an empty one if there was none.
+    fn part_mut(&mut self, name: &str) -> &mut State {
+        let place = self.parts.partition_point(|(own, _)| own.as_str() < name);
+        if self.parts.get(place).is_none_or(|(own, _)| own != name) {
+            self.parts.insert(place, (name.to_string(), State::default()));
+        }
+        &mut self.parts[place].1
     }
 
     /// Writes everything to `path`. The file that was there stays until the new one is safely on disk, even if the process is killed.
@@ -125,20 +135,20 @@ impl Checkpoint {
         }
         let device = device.to_device();
         let device = crate::track::device_below(&device);
-        let mut parts: BTreeMap<String, State> = BTreeMap::new();
+        let mut checkpoint = Checkpoint { parts: Vec::new(), label };
         for (name, value) in archive.metadata() {
             let Some((part, key)) = name.split_once('/') else { continue };
-            let state = parts.entry(part.to_string()).or_default();
+            let state = checkpoint.part_mut(part);
             if !key.is_empty() {
                 state.values.insert(key.to_string(), value.clone());
             }
         }
         for name in archive.entries().keys() {
             let Some((part, key)) = name.split_once('/') else {
-                return Err(Error::format(format!("tensor {name:?} belongs to no part")).named(&label));
+                return Err(Error::format(format!("tensor {name:?} belongs to no part")).named(&checkpoint.label));
             };
-            parts.entry(part.to_string()).or_default().tensors.insert(key.to_string(), archive.tensor(name, device)?);
+            checkpoint.part_mut(part).tensors.insert(key.to_string(), archive.tensor(name, device)?);
         }
-        Ok(Checkpoint { parts, label })
+        Ok(checkpoint)
     }
 }

@@ -10,8 +10,8 @@ pub trait TensorSource {
     /// How errors call it.
     fn label(&self) -> String;
 
-    /// The shapes of the tensors, by name.
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>>;
+    /// The names and shapes of the tensors, each name once.
+    fn shapes(&self) -> Vec<(String, Vec<usize>)>;
 
     /// Tensor `name` on `device`.
     ///
@@ -20,22 +20,13 @@ pub trait TensorSource {
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
 }
 
-/// Put in one by one: they come in order, and to collect a map would compile a sort for its pairs.
-fn shapes<'a>(of: impl Iterator<Item = (&'a String, &'a [usize])>) -> BTreeMap<String, Vec<usize>> {
-    let mut shapes = BTreeMap::new();
-    for (name, shape) in of {
-        shapes.insert(name.clone(), shape.to_vec());
-    }
-    shapes
-}
-
 impl TensorSource for Archive {
     fn label(&self) -> String {
         Archive::label(self)
     }
 
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        shapes(self.entries().iter().map(|(name, entry)| (name, entry.shape.as_slice())))
+    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.entries().iter().map(|(name, entry)| (name.clone(), entry.shape.clone())).collect()
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
@@ -48,8 +39,8 @@ impl TensorSource for State {
         "load".to_string()
     }
 
-    fn shapes(&self) -> BTreeMap<String, Vec<usize>> {
-        shapes(self.tensors.iter().map(|(name, tensor)| (name, &tensor.shape()[..])))
+    fn shapes(&self) -> Vec<(String, Vec<usize>)> {
+        self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.shape().to_vec())).collect()
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
@@ -153,7 +144,9 @@ impl Store {
 
     fn load_mapped(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<Loaded> {
         let mut report = Loaded::default();
-        let mut found: BTreeMap<String, (String, Vec<usize>)> = BTreeMap::new();
+        let mut sources: Vec<(String, Vec<usize>)> = Vec::new();
+        // which of them has which name here
+        let mut found: BTreeMap<String, usize> = BTreeMap::new();
         for (theirs, mut shape) in source.shapes() {
             let Some(ours) = (mapping.rename)(&theirs) else {
                 report.left_out.push(theirs);
@@ -165,30 +158,32 @@ impl Store {
                 }
                 shape.reverse();
             }
-            if let Some((other, _)) = found.insert(ours.clone(), (theirs.clone(), shape)) {
-                return Err(Error::value(format!("{other:?} and {theirs:?} would both be {ours:?}")));
+            if let Some(other) = found.insert(ours.clone(), sources.len()) {
+                return Err(Error::value(format!("{:?} and {theirs:?} would both be {ours:?}", sources[other].0)));
             }
+            sources.push((theirs, shape));
         }
         let mut misfits = Misfits::default();
         let mut fitting = Vec::new();
         for param in self.all() {
             let wanted = *param.value().shape();
-            match found.remove(param.name()) {
+            match found.remove(param.name()).map(|place| &sources[place]) {
                 None => {
                     report.missing.push(param.name().to_string());
                     if !mapping.partial {
                         misfits.missing(param.name(), &wanted);
                     }
                 }
-                Some((_, shape)) if shape != wanted[..] => misfits.misshapen(param.name(), &shape, &wanted),
+                Some((_, shape)) if shape[..] != wanted[..] => misfits.misshapen(param.name(), shape, &wanted),
                 Some((theirs, _)) => fitting.push((param, theirs)),
             }
         }
-        for (name, _) in found.into_values() {
+        for place in found.into_values() {
+            let name = &sources[place].0;
             if !mapping.partial {
-                misfits.unknown(&name);
+                misfits.unknown(name);
             }
-            report.unknown.push(name);
+            report.unknown.push(name.clone());
         }
         misfits.check("the model")?;
         let device = self.device();

@@ -22,7 +22,9 @@ const MOST_INFLATION: u64 = 1032;
 /// An archive in memory.
 pub(super) struct Zip<'a> {
     bytes: &'a [u8],
-    entries: BTreeMap<String, Entry>,
+    entries: Vec<Entry>,
+    /// Which entry has which name.
+    places: BTreeMap<String, usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -38,7 +40,7 @@ impl<'a> Zip<'a> {
     /// Reads the directory.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Zip<'a>> {
         let (count, mut at) = directory(bytes)?;
-        let mut entries = BTreeMap::new();
+        let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
         let mut claimed = 0u64;
         for _ in 0..count {
             let head = slice(bytes, at, 46)?;
@@ -59,25 +61,27 @@ impl<'a> Zip<'a> {
             if size > most || claimed > bytes.len() as u64 || (!entry.deflated && size != packed) {
                 return Err(Error::format(format!("entry {name:?} claims {packed} bytes that become {size}, in a file of {}", bytes.len())));
             }
-            if entries.insert(name.clone(), entry).is_some() {
+            if places.insert(name.clone(), entries.len()).is_some() {
                 return Err(Error::format(format!("there are two entries {name:?}")));
             }
+            entries.push(entry);
             at += 46 + name_size + extra_size + comment_size;
         }
-        Ok(Zip { bytes, entries })
+        Ok(Zip { bytes, entries, places })
     }
 
     /// The entries' names.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.entries.keys().map(String::as_str)
+        self.places.keys().map(String::as_str)
     }
 
     /// The content of entry `name`.
     pub(super) fn read(&self, name: &str) -> Result<Cow<'a, [u8]>> {
-        let entry = self.entries.get(name).ok_or_else(|| {
+        let place = self.places.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.names().collect();
             Error::format(format!("no entry {name:?}; there are {}", super::listed(&names)))
         })?;
+        let entry = self.entries[*place];
         let head = slice(self.bytes, entry.header, 30)?;
         if head[..4] != *b"PK\x03\x04" {
             return Err(Error::format(format!("no header of entry {name:?} at byte {}", entry.header)));
