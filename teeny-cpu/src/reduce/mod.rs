@@ -28,6 +28,8 @@ const BLOCK: usize = 64 << 10;
 const COLUMN_BLOCK: usize = 128 << 10;
 /// Columns of a strip that lies in memory as it is: so few that their accumulators stay in L1 while eight rows go by.
 const PACKED_WIDTH: usize = 1024;
+/// Rows that lie in memory as they are and go in one call.
+const ROWS: usize = 64;
 /// Elements below which one thread reduces.
 const THREAD: usize = 16 << 10;
 
@@ -141,7 +143,10 @@ impl Job<'_> {
         let blocks = length.div_ceil(BLOCK);
         if blocks == 1 || outer >= 64 {
             return threads::for_each_range(outer, THREAD / length, |rows| {
-                Scratch::with(&mut |scratch| rows.clone().for_each(|row| self.row(scratch, row, blocks)));
+                Scratch::with(&mut |scratch| match blocks == 1 && self.program.is_packed() {
+                    true => self.whole_rows(scratch, rows.clone()),
+                    false => rows.clone().for_each(|row| self.row(scratch, row, blocks)),
+                });
             });
         }
         let mut parts = self.accumulators(outer * blocks);
@@ -157,6 +162,22 @@ impl Job<'_> {
         for row in 0..outer {
             // SAFETY: the accumulators of this row, all chunks being done.
             unsafe { self.finish(shared.get().add(row * blocks * size), blocks, row, 1) };
+        }
+    }
+
+    /// Rows of one block each that lie in memory as they are: many at a time, as what comes before and after a row takes as long as a thousand elements.
+    fn whole_rows(&self, scratch: &mut Scratch, rows: Range<usize>) {
+        let mut memory = [0u64; 2 * ROWS];
+        let accs = memory.as_mut_ptr().cast::<u8>();
+        for first in rows.clone().step_by(ROWS) {
+            let n = ROWS.min(rows.end - first);
+            // SAFETY: accumulators take at most two words; a packed program's value is the input, whose rows follow each other; each row is in one range.
+            unsafe {
+                (self.table.start)(accs, n);
+                let x = self.program.look(scratch, first * self.length, 1);
+                (self.table.run)(self.cpu.level, self.flip, accs, x, self.length, n, 0);
+                self.finish(accs, 1, first, n);
+            }
         }
     }
 
@@ -187,7 +208,7 @@ impl Job<'_> {
         let (first, end) = (start + b * BLOCK, start + ((b + 1) * BLOCK).min(self.length));
         self.tiles(scratch, first, end, |at, x, n| {
             // SAFETY: the tile's elements are of the table's type.
-            unsafe { (self.table.run)(self.cpu.level, self.flip, acc, x, n, at - start) }
+            unsafe { (self.table.run)(self.cpu.level, self.flip, acc, x, n, 1, at - start) }
         });
     }
 

@@ -117,10 +117,20 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
                 sums[j] = sums[j].add(sums[j + width]);
             }
         }
-        let mut lanes = [0.0f32; 16];
+        let (mut lanes, mut halves) = ([0.0f32; 16], [0.0f64; 8]);
         // SAFETY: room for the widest vector.
         unsafe { sums[0].store(lanes.as_mut_ptr()) };
-        total += lanes.iter().map(|&x| x as f64).sum::<f64>();
+        for j in 0..8 {
+            halves[j] = f64::from(lanes[j]) + f64::from(lanes[8 + j]);
+        }
+        let mut width = 8;
+        while width > 1 {
+            width /= 2;
+            for j in 0..width {
+                halves[j] += halves[j + width];
+            }
+        }
+        total += halves[0];
     }
     total
 }

@@ -1,10 +1,9 @@
 //! A reduction of one type as a table: what depends on the element and the operation, as functions on bytes. The traversal that calls them, `reduce`, is
-//! compiled once and not for each of sixty pairs.
+//! compiled once and not for each pair.
 
 use super::reducers::Reducer;
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::simd::{F32s, Level, Work, for_pairs};
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Takes in rows of `n` elements that begin `step` elements apart at `x`, the first of them number `rows.start`: element j of each into accumulator j.
@@ -23,8 +22,8 @@ pub(crate) struct Table {
     pub result: usize,
     /// Makes `n` accumulators that have taken in nothing.
     pub start: unsafe fn(accs: *mut u8, n: usize),
-    /// Takes in `n` consecutive elements, the first of which has position `i`, and joins them to the accumulator.
-    pub run: unsafe fn(Level, flip: u64, acc: *mut u8, x: *const u8, n: usize, i: usize),
+    /// Takes in `runs` runs of `n` elements each that lie one behind the other, and joins each to its accumulator. Their first elements have position `i`.
+    pub run: unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize),
     /// Takes in rows.
     pub rows: Rows,
     /// Takes in rows that lie in memory as they are: for f32 sums in another order, which is faster.
@@ -59,26 +58,30 @@ unsafe fn start<T: Copy, R: Reducer<T>>(accs: *mut u8, n: usize) {
     unsafe { slice_mut(accs, n) }.fill(R::START);
 }
 
-unsafe fn run<T: Copy, R: Reducer<T>>(level: Level, flip: u64, acc: *mut u8, x: *const u8, n: usize, i: usize) {
-    let acc = acc.cast::<R::Acc>();
+unsafe fn run<T: Copy, R: Reducer<T>>(level: Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize) {
     // SAFETY: the caller's.
-    unsafe { *acc = R::join(*acc, level.run(Run::<T, R> { xs: slice(x, n), i, flip, r: PhantomData })) }
+    level.run(Runs::<T, R> { accs: unsafe { slice_mut(accs, runs) }, x: x.cast(), n, i, flip });
 }
 
-/// `Reducer::run` compiled for a level.
-struct Run<'a, T, R> {
-    xs: &'a [T],
+/// `Reducer::run` of each of some runs, compiled for a level.
+struct Runs<'a, T: Copy, R: Reducer<T>> {
+    accs: &'a mut [R::Acc],
+    x: *const T,
+    n: usize,
     i: usize,
     flip: u64,
-    r: PhantomData<R>,
 }
 
-impl<T: Copy, R: Reducer<T>> Work for Run<'_, T, R> {
-    type Out = R::Acc;
+impl<T: Copy, R: Reducer<T>> Work for Runs<'_, T, R> {
+    type Out = ();
     const WIDE: bool = R::WIDE;
     #[inline(always)]
-    fn run<V: F32s>(self) -> R::Acc {
-        R::run_on::<V>(self.xs, self.i, self.flip)
+    fn run<V: F32s>(self) {
+        for (run, acc) in self.accs.iter_mut().enumerate() {
+            // SAFETY: whoever made this had the runs.
+            let xs = unsafe { std::slice::from_raw_parts(self.x.add(run * self.n), self.n) };
+            *acc = R::join(*acc, R::run_on::<V>(xs, self.i, self.flip));
+        }
     }
 }
 
