@@ -120,7 +120,8 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     let near = (0..ndim).min_by_key(|&a| if axes[a].from == 0 { isize::MAX } else { axes[a].from.abs() }).unwrap_or(inner);
     let transposed = near != inner && axes[inner].from.abs() > 1 && axes[near].from.abs() == 1;
     let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
-    let stream = n * size_of::<T>() >= elementwise::STREAM;
+    // What is read takes as much room in the caches as what is written.
+    let stream = 2 * n * size_of::<T>() >= elementwise::STREAM;
     let (rows, row) = if transposed {
         axes[..inner].rotate_left(near + 1); // near becomes the last but one
         (n / (axes[inner].size * axes[inner - 1].size), axes[inner - 1].size * axes[inner].size)

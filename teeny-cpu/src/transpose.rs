@@ -11,6 +11,10 @@ use crate::simd::Level;
 /// Rows and columns of a block that goes element by element: both sides within L1.
 const BLOCK: usize = 32;
 
+/// Runs of a large source that are so few that the rows below are needed before the processor asks for them by itself.
+#[cfg(target_arch = "x86_64")]
+const FEW: usize = 256;
+
 /// Writes `to[r * to_step + c] = from[c * from_step + r]` for `r < rows`, `c < columns`. With `stream`, whole lines bypass the caches where they can.
 ///
 /// # Safety
@@ -61,6 +65,8 @@ unsafe fn each<T: Copy>(from: *const T, from_step: isize, to: *mut T, to_step: i
 mod lines {
     //! The blocks in registers. A block's lines are read along the source, interleaved in pairs of growing width, and written along the destination.
 
+    use super::FEW;
+    use crate::simd::prefetch;
     use std::arch::x86_64::*;
 
     /// Blocks of 16 x 16; those at the edges read and write what there is of them.
@@ -69,6 +75,7 @@ mod lines {
     /// As `turn`; the processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn blocks16(from: *const f32, from_step: isize, to: *mut f32, to_step: isize, (rows, columns): (usize, usize), stream: bool) {
+        let ahead = stream && columns <= FEW;
         let stream = stream && (to as usize).is_multiple_of(64) && to_step % 16 == 0;
         for c in (0..columns).step_by(16) {
             for r in (0..rows).step_by(16) {
@@ -77,6 +84,12 @@ mod lines {
                 unsafe {
                     let (from, to) = (from.offset(c as isize * from_step + r as isize), to.offset(r as isize * to_step + c as isize));
                     if high == 16 && wide == 16 {
+                        if ahead {
+                            // the same runs' elements below the last row, which are next to be turned over
+                            for i in 0..16 {
+                                prefetch(from.wrapping_offset(i * from_step + rows as isize));
+                            }
+                        }
                         let mut v = [_mm512_setzero_ps(); 16];
                         for (i, v) in v.iter_mut().enumerate() {
                             *v = _mm512_loadu_ps(from.offset(i as isize * from_step));
