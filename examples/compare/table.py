@@ -3,7 +3,7 @@
     python3 table.py results.jsonl > table.md
 
 A line is {"peer": .., "device": "cpu", "threads": .., "name": .., "ms": .., "unit": .., "rate": ..}. Lines of peer "teeny" are ours, those of "limit" the
-machine's. Of several lines for one workload the middle one counts, of several for a limit the highest. `peak_rss/..` lines carry MiB as their rate.
+machine's. Of several lines for one workload or limit the middle one counts. `peak_rss/..` lines carry MiB as their rate.
 """
 import json
 import statistics
@@ -62,36 +62,38 @@ def main():
                 if line["peer"] == "teeny" and line["name"] not in order:
                     order.append(line["name"])
 
+    families = {family: peers for family, peers in FAMILIES.items() if any(peer in peers for peer, _, _ in lines)}
+
     def middle(peer, name, threads=2):
         found = lines.get((peer, name, threads))
         return tuple(map(statistics.median, zip(*found))) if found else None
 
-    highest = lambda name, threads: max((rate for _, rate in lines.get(("limit", name, threads), [])), default=None)
-    limits = {key: highest(*key) for key in [(FMA, 1), (FMA, 2), (READ, 2), (COPY, 2), (ADD, 2)]}
-    print("Limits:", "; ".join(f"{name} on {threads}: {found:.0f}" for (name, threads), found in limits.items() if found), "\n")
-    print("| workload | teeny, ms | of the limit |", " | ".join(FAMILIES), "| PyTorch / teeny | goal | best peer / teeny |")
-    print("|---|" + "---|" * (len(FAMILIES) + 5))
+    keys = [(FMA, 1), (FMA, 2), (READ, 2), (COPY, 2), (ADD, 2)]
+    limits = {key: middle("limit", *key)[1] for key in keys if middle("limit", *key)}
+    print("Limits:", "; ".join(f"{name} on {threads}: {rate:.0f}" for (name, threads), rate in limits.items()), "\n")
+    print("| workload | teeny, ms | of the limit |", " | ".join(families), "| PyTorch / teeny | goal | best peer / teeny |")
+    print("|---|" + "---|" * (len(families) + 5))
     for name in order:
         if name.startswith("peak_rss"):
             continue
         ms, rate = middle("teeny", name)
         times = {}
-        for family, peers in FAMILIES.items():
+        for family, peers in families.items():
             found = [middle(peer, name)[0] for peer in peers if middle(peer, name)]
             if found:
                 times[family] = min(found)
         limit = first(dict(LIMITS), name)
         share = f"{rate / limits[limit]:.2f}" if limit and limits.get(limit) else ""
-        columns = " | ".join(digits(times[family]) if family in times else "" for family in FAMILIES)
+        columns = " | ".join(digits(times[family]) if family in times else "" for family in families)
         torch = f"{times['PyTorch'] / ms:.2f}" if "PyTorch" in times else ""
         best = min(times, key=times.get) if times else None
         ratio = f"{times[best] / ms:.2f} ({best})" if best else ""
         print(f"| {name} | {digits(ms)} | {share} | {columns} | {torch} | {first(GOALS, name) or ''} | {ratio} |")
     print()
-    print("| peak memory, MiB | teeny |", " | ".join(FAMILIES), "|")
-    print("|---|" + "---|" * (len(FAMILIES) + 1))
+    print("| peak memory, MiB | teeny |", " | ".join(families), "|")
+    print("|---|" + "---|" * (len(families) + 1))
     for name in ["peak_rss/gpt_char/step", "peak_rss/mnist_cnn/step"]:
-        cells = [[middle(peer, name)[1] for peer in peers if middle(peer, name)] for peers in [["teeny"], *FAMILIES.values()]]
+        cells = [[middle(peer, name)[1] for peer in peers if middle(peer, name)] for peers in [["teeny"], *families.values()]]
         print(f"| {name.removeprefix('peak_rss/')} | " + " | ".join(f"{min(cell):.0f}" if cell else "" for cell in cells) + " |")
 
 
