@@ -2,7 +2,7 @@
 //!
 //! A rayon fork-join costs 5 to 12 us, which is what a whole small op costs. Here a call publishes a job in one place and
 //! starts on it itself; a *crew* of rayon threads, recruited by `rayon::spawn` from the pool that the caller is in, claims
-//! chunks too and lingers for some microseconds after the last job, so that a burst of ops pays for recruiting once and then
+//! chunks too and lingers for a fraction of a millisecond after the last job, so that a burst of ops pays for recruiting once and then
 //! 0.2 to 0.5 us per call. Nobody waits for a worker that has not claimed a chunk. `RAYON_NUM_THREADS` and
 //! `ThreadPool::install` hold: a job admits one helper fewer than the caller's pool has threads. A call inside a chunk, or
 //! while another thread's job is published, runs inline. Chunks are the caller's choice, so results can not depend on threads.
@@ -14,8 +14,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
-/// How many times an idle worker looks for a job before it goes back to rayon: about 30 us of `pause`.
-const LINGER: u32 = 1500;
+/// How many times an idle worker looks for a job before it goes back to rayon: about 250 us of `pause`, longer than what lies between the products of a
+/// training step. A worker that sleeps is woken by its caller, and now and then on the caller's processor, where it waits for it.
+const LINGER: u32 = 12_000;
 
 /// How many threads a job started here may use.
 pub(crate) fn threads() -> usize {
