@@ -136,12 +136,12 @@ impl Tensor {
         let _op = enter("arange");
         let (from, to, by) = (start.to_scalar(), end.to_scalar(), step.to_scalar());
         let whole = T::DTYPE.is_int();
-        let length = steps(from, to, by, whole)?;
+        let shape = Shape::new(&[steps(from, to, by, whole)?])?;
         let value = |i: usize| {
             if whole { Scalar::Int((wide(from) + i as i128 * wide(by)) as i64) } else { Scalar::Float(from.to_f64() + i as f64 * by.to_f64()) }
         };
-        let values: Vec<T> = (0..length).map(|i| T::from_scalar(value(i))).collect();
-        upload(&values, Shape::new(&[length])?, device)
+        let values: Vec<T> = (0..shape.numel()).map(|i| T::from_scalar(value(i))).collect();
+        upload(&values, shape, device)
     }
 
     /// `count` numbers from `start` to `end`, both included, evenly spaced.
