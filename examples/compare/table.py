@@ -69,7 +69,7 @@ def main():
         return tuple(map(statistics.median, zip(*found))) if found else None
 
     keys = [(FMA, 1), (FMA, 2), (READ, 2), (COPY, 2), (ADD, 2)]
-    limits = {key: middle("limit", *key)[1] for key in keys if middle("limit", *key)}
+    limits = {key: found[1] for key in keys if (found := middle("limit", *key))}
     print("Limits:", "; ".join(f"{name} on {threads}: {rate:.0f}" for (name, threads), rate in limits.items()), "\n")
     print("| workload | teeny, ms | of the limit |", " | ".join(families), "| PyTorch / teeny | goal | best peer / teeny |")
     print("|---|" + "---|" * (len(families) + 5))

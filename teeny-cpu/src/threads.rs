@@ -14,8 +14,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 
-/// How many times an idle worker looks for a job before it goes back to rayon: about 250 us of `pause`, longer than what lies between the products of a
-/// training step. A worker that sleeps is woken by its caller, and now and then on the caller's processor, where it waits for it.
+/// How many times an idle worker looks for a job before it goes back to rayon, and an owner for the last chunks before it yields: about 250 us of `pause`,
+/// longer than what lies between the products of a training step. A worker that sleeps has to be woken, perhaps on the processor of its caller.
 const LINGER: u32 = 12_000;
 
 /// How many threads a job started here may use.

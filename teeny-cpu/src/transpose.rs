@@ -11,10 +11,6 @@ use crate::simd::Level;
 /// Rows and columns of a block that goes element by element: both sides within L1.
 const BLOCK: usize = 32;
 
-/// Runs of a large source that are so few that the rows below are needed before the processor asks for them by itself.
-#[cfg(target_arch = "x86_64")]
-const FEW: usize = 256;
-
 /// Writes `to[r * to_step + c] = from[c * from_step + r]` for `r < rows`, `c < columns`. With `stream`, whole lines bypass the caches where they can.
 ///
 /// # Safety
@@ -65,9 +61,11 @@ unsafe fn each<T: Copy>(from: *const T, from_step: isize, to: *mut T, to_step: i
 mod lines {
     //! The blocks in registers. A block's lines are read along the source, interleaved in pairs of growing width, and written along the destination.
 
-    use super::FEW;
     use crate::simd::prefetch;
     use std::arch::x86_64::*;
+
+    /// Runs of a large source that are so few that the rows below are needed before the processor asks for them by itself.
+    const FEW: usize = 256;
 
     /// Blocks of 16 x 16; those at the edges read and write what there is of them.
     ///

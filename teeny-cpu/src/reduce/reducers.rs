@@ -53,17 +53,23 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     }
 }
 
-/// The lanes as one, halves first. A function of its own, so that no level has a copy of these many joins.
-#[inline(never)]
-fn join_lanes<T: Copy, R: Reducer<T>>(lanes: &mut [R::Acc]) -> R::Acc {
-    let mut width = lanes.len();
+/// All values as one, halves first; as many as a power of two.
+#[inline(always)]
+fn halved<T: Copy>(values: &mut [T], join: impl Fn(T, T) -> T) -> T {
+    let mut width = values.len();
     while width > 1 {
         width /= 2;
         for j in 0..width {
-            lanes[j] = R::join(lanes[j], lanes[j + width]);
+            values[j] = join(values[j], values[j + width]);
         }
     }
-    lanes[0]
+    values[0]
+}
+
+/// The lanes as one. A function of its own, so that no level has a copy of these many joins.
+#[inline(never)]
+fn join_lanes<T: Copy, R: Reducer<T>>(lanes: &mut [R::Acc]) -> R::Acc {
+    halved(lanes, R::join)
 }
 
 /// Sum.
@@ -110,27 +116,11 @@ fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
             }
             for_pairs(&mut sums, &terms, |sum, terms| *sum = sum.add(terms));
         }
-        let mut width = VECTORS;
-        while width > 1 {
-            width /= 2;
-            for j in 0..width {
-                sums[j] = sums[j].add(sums[j + width]);
-            }
-        }
-        let (mut lanes, mut halves) = ([0.0f32; 16], [0.0f64; 8]);
+        let (mut lanes, mut wide) = ([0.0f32; 16], [0.0f64; 16]);
         // SAFETY: room for the widest vector.
-        unsafe { sums[0].store(lanes.as_mut_ptr()) };
-        for j in 0..8 {
-            halves[j] = f64::from(lanes[j]) + f64::from(lanes[8 + j]);
-        }
-        let mut width = 8;
-        while width > 1 {
-            width /= 2;
-            for j in 0..width {
-                halves[j] += halves[j + width];
-            }
-        }
-        total += halves[0];
+        unsafe { halved(&mut sums, V::add).store(lanes.as_mut_ptr()) };
+        for_pairs(&mut wide, &lanes, |wide, lane| *wide = f64::from(lane));
+        total += halved(&mut wide, |a, b| a + b);
     }
     total
 }
@@ -251,13 +241,13 @@ ordered! {
 /// The bits that turn the order in which `op` looks for the first of `dtype` into one whose largest comes first.
 pub(crate) fn flip_of(op: ReduceOp, dtype: DType) -> u64 {
     let sign = 1 << (8 * dtype.compute().size() - 1);
-    let (signed, smallest) = (dtype.is_signed_int(), matches!(op, ReduceOp::Min | ReduceOp::ArgMin));
-    match smallest {
-        true if dtype.is_float() => sign,
-        true => u64::MAX ^ if signed { sign } else { 0 },
-        false if signed => sign,
-        false => 0,
-    }
+    let as_unsigned = if dtype.is_signed_int() { sign } else { 0 };
+    let reversed = match op {
+        ReduceOp::Min | ReduceOp::ArgMin if dtype.is_float() => sign,
+        ReduceOp::Min | ReduceOp::ArgMin => u64::MAX,
+        ReduceOp::Max | ReduceOp::ArgMax | ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => 0,
+    };
+    as_unsigned ^ reversed
 }
 
 macro_rules! int_sums {

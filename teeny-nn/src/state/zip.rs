@@ -23,7 +23,7 @@ const MOST_INFLATION: u64 = 1032;
 pub(super) struct Zip<'a> {
     bytes: &'a [u8],
     entries: Vec<Entry>,
-    /// Which entry has which name.
+    /// Which entry has which name. By number, as other maps do: for each type of value a map is compiled anew.
     places: BTreeMap<String, usize>,
 }
 

@@ -91,8 +91,7 @@ pub fn unary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
                 // NOTE: torch's sign of NaN is 0; here NaN stays NaN, as in NumPy.
                 want = want.into_iter().zip(&x).map(|(w, x)| if x.to_f64().is_nan() { *x } else { w }).collect();
             }
-            let shape = [x.len()];
-            let Some(got) = Tensor::from_scalars(&x, shape, float, &device).map(|x| function(op, &x)).transpose() else { continue };
+            let Some(got) = Tensor::from_scalars(&x, x.len(), float, &device).map(|x| function(op, &x)).transpose() else { continue };
             let (places, floor) = bound(op);
             findings.add(format!("{op} {float} {points}"), agree(got.and_then(|r| r), &want, places, floor));
         }
