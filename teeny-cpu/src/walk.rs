@@ -185,7 +185,7 @@ impl Walk {
     /// Operand `i`, the view at `base`, over elements `start .. start + len`.
     #[inline]
     pub(crate) fn piece(&self, i: usize, base: *const u8, size: usize, start: usize, len: usize) -> Piece {
-        debug_assert!(i < self.operands);
+        assert!(i < self.operands, "operand {i}");
         let inner = self.strides[i][self.ndim - 1];
         if self.ndim == 1 {
             let at = base.wrapping_offset(start as isize * inner * size as isize);

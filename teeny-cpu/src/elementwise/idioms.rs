@@ -16,7 +16,7 @@ struct Spelling {
     idiom: Loop,
     kernel: Kernel,
     /// How many nodes of the program read each.
-    readers: Vec<u16>,
+    readers: Vec<u32>,
 }
 
 /// What core's expressions call it.
@@ -42,7 +42,7 @@ fn spellings() -> &'static [Spelling] {
 }
 
 /// How many nodes and outputs of a program read each node.
-pub(super) fn count_readers(kernel: &Kernel, readers: &mut Vec<u16>) {
+pub(super) fn count_readers(kernel: &Kernel, readers: &mut Vec<u32>) {
     readers.clear();
     readers.resize(kernel.nodes().len(), 0);
     let sources = kernel.nodes().iter().flat_map(|node| node.sources());
@@ -63,7 +63,7 @@ pub(crate) struct Found {
 type Map = [Option<Id>; NODES];
 
 /// The idioms of a program, of which each node is read by as many as `readers` says. `inside` becomes true for the nodes that nobody else needs.
-pub(super) fn find(nodes: &[OpNode], readers: &[u16], found: &mut Vec<Found>, inside: &mut [bool]) {
+pub(super) fn find(nodes: &[OpNode], readers: &[u32], found: &mut Vec<Found>, inside: &mut [bool]) {
     let worth = |node: &OpNode| matches!(node.op, OpCode::Tanh | OpCode::Erf | OpCode::Exp) && node.dtype == DType::F32;
     if !nodes.iter().any(worth) {
         return;

@@ -55,13 +55,15 @@ pub(crate) struct Plan {
     slots: usize,
     last: Vec<u32>,
     free: Vec<u16>,
+    /// Whether outputs are written to memory; else the first one's value is only looked at.
+    to_memory: bool,
     /// How many nodes and outputs read each node.
-    readers: Vec<u16>,
+    readers: Vec<u32>,
     idioms: Vec<Found>,
     /// Nodes without a value of their own.
     inside: Vec<bool>,
     /// Which nodes go over a tile together: those of one number.
-    groups: Vec<u16>,
+    groups: Vec<u32>,
 }
 
 thread_local! {
@@ -86,6 +88,7 @@ impl Plan {
         self.last.clear();
         self.last.resize(nodes.len(), 0);
         self.slots = 0;
+        self.to_memory = to_memory;
         idioms::count_readers(kernel, &mut self.readers);
         for (id, node) in nodes.iter().enumerate() {
             for &source in node.sources() {
@@ -170,14 +173,16 @@ impl Plan {
         if node.dtype.compute() == DType::F32 { Loop::of(node.op) } else { None }
     }
 
-    /// Whether no node needs memory for a whole tile.
+    /// Whether no node needs memory for a whole tile. A value that is looked at may need it even if
+    /// it is a leaf: one number is repeated there.
     fn is_strips_only(&self, nodes: &[OpNode]) -> bool {
-        nodes.iter().zip(&self.homes).zip(&self.groups).all(|((node, home), &group)| match home {
-            _ if node.op.arity() == 0 => node.dtype == DType::F32,
-            Home::Slot(_) => false,
-            Home::Strip(_) | Home::Nowhere => true,
-            Home::Out(_) => group > 0,
-        })
+        self.to_memory
+            && nodes.iter().zip(&self.homes).zip(&self.groups).all(|((node, home), &group)| match home {
+                _ if node.op.arity() == 0 => node.dtype == DType::F32,
+                Home::Slot(_) => false,
+                Home::Strip(_) | Home::Nowhere => true,
+                Home::Out(_) => group > 0,
+            })
     }
 
     /// Whether all these nodes are computed where the outputs lie.
@@ -250,7 +255,10 @@ impl Scratch {
     /// Calls `f` with this thread's scratch, or with a fresh one inside another such call. A trait object, so that this is compiled once.
     pub(crate) fn with(f: &mut dyn FnMut(&mut Scratch)) {
         SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
-            Ok(mut scratch) => f(&mut scratch),
+            Ok(mut scratch) => {
+                scratch.turned = [None; MAX_OPERANDS]; // a panic may have left some
+                f(&mut scratch)
+            }
             Err(_) => f(&mut Scratch::new()),
         })
     }
@@ -291,8 +299,12 @@ pub(crate) fn scalar_bytes(scalar: Scalar, dtype: DType) -> [u8; 8] {
 }
 
 impl<'a> Program<'a> {
-    /// Binds `kernel` to `views`, all of the sizes `shape`.
+    /// Binds `kernel` to `views`, all of the sizes `shape` and of the types that the kernel reads.
     pub(crate) fn new(level: Level, kernel: &'a Kernel, plan: &'a Plan, shape: &[usize], views: &'a [View], params: &'a [Scalar]) -> Program<'a> {
+        // Slots are as large as the kernel's types, and the walk goes over these sizes.
+        let fits = |(view, &dtype): (&View, &DType)| view.dtype == dtype && view.shape[..] == *shape;
+        let all = views.len() == kernel.inputs().len() && views.iter().zip(kernel.inputs()).all(fits);
+        assert!(all, "the operands are those of the kernel");
         let loops = kernel.nodes().iter().filter(|node| node.op.arity() > 0).count();
         let walk = Walk::new(shape, views, loops);
         let wide = kernel.nodes().iter().any(|node| node.dtype.size() == 8);
@@ -422,7 +434,9 @@ impl<'a> Program<'a> {
     /// # Safety
     /// The views are readable.
     pub(crate) unsafe fn look(&self, scratch: &mut Scratch, start: usize, len: usize) -> *const u8 {
-        debug_assert!(len <= TILE || self.reads_through());
+        // The value may be written into slots, which have room for `TILE` elements.
+        assert!(len <= TILE || self.reads_through(), "a tile of {len} elements");
+        assert!(!self.plan.to_memory, "no value is kept of a kernel that writes its outputs");
         let output = self.kernel.outputs()[0];
         let stored = self.kernel.output_dtype(0);
         let dtype = stored.compute();
@@ -442,11 +456,19 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// The slot of this number: room for `TILE` elements of any type of the kernel.
     fn slot(&self, scratch: &Scratch, slot: usize) -> *mut u8 {
+        assert!(slot < self.plan.slots + SPARE, "slot {slot}");
         scratch.base.wrapping_add(slot * self.slot_bytes)
     }
 
+    /// Evaluates all nodes over elements `start .. start + len`.
+    ///
+    /// # Safety
+    /// The views are readable; `outs` have room for `len` elements each if the plan writes to memory.
     unsafe fn values(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
+        // A tile longer than a slot is read where it lies: `new` chose it for programs without slots.
+        assert!(len <= self.tile, "a tile of {len} elements");
         let tiles = (self.plan.slots + SPARE) * self.slot_bytes;
         let lines = (tiles + self.plan.slots * STRIP * size_of::<f32>()).div_ceil(Line::BYTES);
         if scratch.memory.len() < lines {
@@ -556,6 +578,7 @@ impl<'a> Program<'a> {
                 None => self.walk.piece(i, ptr, dtype.size(), start, len),
             };
             if dtype.is_half() {
+                assert!(len <= TILE, "{len} elements in a slot");
                 let from = match piece {
                     Piece::Slice(from) => from,
                     Piece::Splat(_) | Piece::Scattered => {
@@ -574,6 +597,7 @@ impl<'a> Program<'a> {
                     Value::Splat(bytes)
                 }
                 Piece::Scattered => {
+                    assert!(len <= TILE, "{len} elements in a slot");
                     self.walk.gather(i, ptr, dtype, start, len, to);
                     Value::Slice(to)
                 }
@@ -587,6 +611,7 @@ impl<'a> Program<'a> {
             Value::Slice(p) => p,
             Value::Strip(_) | Value::Band(..) => unreachable!("a strip or a band is read by its group alone"),
             Value::Splat(bytes) => {
+                assert!(len <= TILE, "{len} elements in a slot");
                 // SAFETY: a spare slot has room for a tile of any type of this kernel.
                 unsafe { spread(bytes, dtype.compute().size(), spare, len) };
                 spare
@@ -615,6 +640,7 @@ impl<'a> Program<'a> {
 
     /// One node over the whole tile.
     unsafe fn node(&self, scratch: &Scratch, node: &OpNode, to: *mut u8, n: usize) {
+        assert!(n <= TILE, "{n} elements in a slot");
         let level = self.level;
         let dtype_of = |id: Id| self.kernel.nodes()[id as usize].dtype;
         let value = |i: usize| scratch.values[node.src[i] as usize];

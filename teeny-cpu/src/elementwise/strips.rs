@@ -146,11 +146,16 @@ pub(crate) struct Step {
 /// where the next call probably goes on.
 ///
 /// # Safety
-/// Runs have n elements in each row and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place. An operation
-/// of one operand has no splat.
+/// Runs have n elements in each row and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place.
 pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, ahead: bool) {
+    let sound = |step: &Step| {
+        let reads = step.what.operands() > 1 || !matches!(step.from[0], Place::Splat(_));
+        reads && !matches!(step.to, Place::Splat(_))
+    };
+    assert!(steps.iter().all(sound), "a loop without memory to read or to write");
     // One loop has no neighbour to share L1 with.
-    let strip = if steps.len() == 1 { n } else { STRIP };
+    let in_strips = |step: &Step| step.from.iter().chain([&step.to]).any(|place| matches!(place, Place::Strip(_)));
+    let strip = if steps.len() == 1 && !in_strips(&steps[0]) { n } else { STRIP };
     let mut runs = [(std::ptr::null(), 0); RUNS];
     let mut known = 0;
     if ahead && steps.len() > 1 {
