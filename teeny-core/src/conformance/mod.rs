@@ -24,6 +24,7 @@ mod cases;
 pub mod fuzz;
 pub mod golden;
 mod layouts;
+pub mod oneop;
 mod report;
 mod tolerance;
 

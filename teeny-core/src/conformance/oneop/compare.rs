@@ -1,0 +1,110 @@
+//! When a result agrees with the oracle's.
+
+use crate::dtype::DType;
+use crate::scalar::Scalar;
+
+/// How far a float may be from the expected one. Integers and bools must be equal; NaN must meet NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// The same bits.
+    Bits,
+    /// Equal, zeros of either sign.
+    Equal,
+    /// Within this number of units in the last place of the compute type, of the result or of a floor if that is
+    /// larger; for 16-bit floats one rounding more.
+    Ulps(f64, f64),
+    /// Within this number of unit roundoffs of the compute type, times a scale that the case computes: the sum of the
+    /// magnitudes of the terms, for instance.
+    Scaled(f64),
+}
+
+/// What a device is forgiven.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Subnormal numbers may be read or written as zeros.
+    pub flushes_subnormals: bool,
+    /// The sign of a zero may be lost.
+    pub loses_zero_signs: bool,
+    /// Tolerances are multiplied by this.
+    pub factor: f64,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { flushes_subnormals: false, loses_zero_signs: false, factor: 1.0 }
+    }
+}
+
+/// Digits after the point, the exponent of the smallest normal number and the largest number.
+fn format(dtype: DType) -> (i32, i32, f64) {
+    match dtype {
+        DType::F16 => (10, -14, 65504.0),
+        DType::BF16 => (7, -126, 3.3895313892515355e38),
+        DType::F32 => (23, -126, f32::MAX as f64),
+        _ => (52, -1022, f64::MAX),
+    }
+}
+
+/// The distance between neighbouring numbers of `dtype` around `value`.
+fn unit(value: f64, dtype: DType) -> f64 {
+    let (digits, lowest, _) = format(dtype);
+    let exponent = if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
+    2f64.powi(exponent - digits)
+}
+
+impl Tolerance {
+    /// Whether the float `got` of type `dtype` may stand for `want`.
+    pub fn float(self, want: f64, got: f64, dtype: DType, scale: Option<f64>, rules: Rules) -> bool {
+        if want.is_nan() || got.is_nan() {
+            return want.is_nan() && got.is_nan() || overflows(scale, dtype);
+        }
+        if want == got {
+            let signed = self == Tolerance::Bits && want == 0.0 && !rules.loses_zero_signs;
+            return !signed || want.is_sign_negative() == got.is_sign_negative();
+        }
+        let (_, lowest, largest) = format(dtype);
+        if rules.flushes_subnormals && want.abs().max(got.abs()) <= 2f64.powi(lowest) {
+            return true;
+        }
+        let computed = dtype.compute();
+        let (digits, computed_lowest, _) = format(computed);
+        let rounding = if dtype == computed { 0.0 } else { unit(want, dtype) };
+        let allowed = match self {
+            Tolerance::Bits | Tolerance::Equal => return false,
+            Tolerance::Ulps(ulps, floor) => ulps * rules.factor * unit(want.abs().max(floor), computed) + rounding,
+            Tolerance::Scaled(factor) => {
+                let scale = scale.filter(|s| s.is_finite()).unwrap_or(0.0).max(want.abs());
+                let scale = if scale.is_finite() { scale } else { 0.0 };
+                let floor = 2f64.powi(computed_lowest - digits);
+                factor * rules.factor * (scale * 2f64.powi(-1 - digits) + floor) + unit(want, dtype)
+            }
+        };
+        // A number next to the largest may be rounded to an infinity, or a partial result may have been.
+        if want.is_infinite() || got.is_infinite() {
+            let finite = if want.is_infinite() { got } else { want };
+            let infinite = if want.is_infinite() { want } else { got };
+            let near = finite.signum() == infinite.signum() && finite.abs() + allowed + unit(largest, dtype) >= largest;
+            return near && finite.is_finite() || overflows(scale, dtype);
+        }
+        (want - got).abs() <= allowed
+    }
+
+    /// Whether `got` may stand for `want`; `want` may be of a wider float type than `dtype`.
+    pub fn agrees(self, want: Scalar, got: Scalar, dtype: DType, scale: Option<f64>, rules: Rules) -> bool {
+        match (want, got) {
+            (Scalar::Float(want), Scalar::Float(got)) => {
+                // A wider oracle's result is rounded first, as storing it would.
+                let rounded = Scalar::Float(want).cast(dtype).to_f64();
+                let want = if rounded.is_infinite() { rounded } else { want };
+                self.float(want, got, dtype, scale, rules)
+            }
+            _ => want == got,
+        }
+    }
+}
+
+/// True if terms of this size may overflow on the way to a result that does not.
+fn overflows(scale: Option<f64>, dtype: DType) -> bool {
+    let (_, _, largest) = format(dtype.compute());
+    scale.is_some_and(|s| s.is_finite() && s >= largest / 4.0)
+}

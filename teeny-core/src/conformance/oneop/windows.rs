@@ -1,0 +1,230 @@
+//! Convolution and pooling with their gradients, over any windows that fit.
+
+use super::dice::Dice;
+use super::operand::{Operand, Values};
+use super::{Case, FLOATS, Family, result, roundings_of};
+use crate::device::Window;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::shape::Shape;
+use crate::tensor::{Tensor, conv_shape, pool_shape};
+
+pub const FAMILIES: &[Family] = &[
+    Family { name: "conv", weight: 6, generate: conv },
+    Family { name: "conv_input_grad", weight: 4, generate: conv_input_grad },
+    Family { name: "conv_weight_grad", weight: 4, generate: conv_weight_grad },
+    Family { name: "max_pool", weight: 4, generate: max_pool },
+    Family { name: "avg_pool", weight: 3, generate: avg_pool },
+];
+
+/// A window's geometry: plain most of the time, with strides beyond the kernel and padding beyond it too.
+fn window(dice: &mut Dice, ndim: usize) -> Window {
+    let plain = dice.one_in(3);
+    let mut each = |most: usize, least: usize| -> Vec<usize> {
+        (0..ndim).map(|_| if plain || dice.one_in(2) { least } else { dice.between(least, most) }).collect()
+    };
+    let (stride, dilation) = (each(5, 1), each(3, 1));
+    let same = dice.one_in(3);
+    let padding = (0..ndim)
+        .map(|_| {
+            if same {
+                1
+            } else if dice.one_in(2) {
+                0
+            } else {
+                dice.below(7)
+            }
+        })
+        .collect();
+    Window { stride, padding, dilation, groups: 1 }
+}
+
+/// Sizes of windows that fit into `spatial`.
+fn kernel(dice: &mut Dice, spatial: &[usize], window: &Window) -> Vec<usize> {
+    let three = dice.one_in(3);
+    spatial
+        .iter()
+        .enumerate()
+        .map(|(i, &n)| {
+            let most = ((n + 2 * window.padding[i]).saturating_sub(1) / window.dilation[i] + 1).max(1);
+            (if three { 3 } else { dice.between(1, 6) }).min(most)
+        })
+        .collect()
+}
+
+/// The operands' shapes of a convolution, and its window; at most about `work` multiplications.
+struct Geometry {
+    x: Shape,
+    weight: Shape,
+    out: Shape,
+    window: Window,
+}
+
+fn geometry(dice: &mut Dice, work: usize) -> Result<Geometry> {
+    loop {
+        let ndim = dice.pick(&[1, 2, 2, 2, 3]);
+        let mut window = window(dice, ndim);
+        let spatial: Vec<usize> = match ndim {
+            1 => vec![dice.size(work / 4)],
+            _ => (0..ndim).map(|_| if dice.one_in(30) { 0 } else { dice.between(1, 34) }).collect(),
+        };
+        let kernel = kernel(dice, &spatial, &window);
+        let groups = dice.pick(&[1, 1, 1, 2, 3]);
+        let (each_in, each_out) = (dice.pick(&[1, 1, 2, 3, 4, 8, 17]), dice.pick(&[1, 1, 2, 3, 5, 8, 16, 33]));
+        window.groups = groups;
+        let batch = if dice.one_in(40) { 0 } else { dice.between(1, 3) };
+        let x = Shape::new(&[&[batch, groups * each_in], spatial.as_slice()].concat())?;
+        let weight = Shape::new(&[&[groups * each_out, each_in], kernel.as_slice()].concat())?;
+        let Ok(out) = conv_shape(&x, &weight, &window) else { continue };
+        let multiplications = out.numel() * weight.numel() / (groups * each_out);
+        if multiplications <= work && x.numel() <= 2 * work && weight.numel() <= work {
+            return Ok(Geometry { x, weight, out, window });
+        }
+    }
+}
+
+fn float(dice: &mut Dice) -> DType {
+    if dice.one_in(2) { DType::F32 } else { dice.pick(&FLOATS) }
+}
+
+/// Winograd's transforms add and subtract neighbours before they multiply.
+const TRANSFORMS: f64 = 300.0;
+
+fn conv(dice: &mut Dice) -> Result<Case> {
+    let work = 8 * dice.budget();
+    let Geometry { x, weight, out, window } = geometry(dice, work)?;
+    let dtype = float(dice);
+    let (a, b) = (Values::linear(dice), Values::linear(dice));
+    let operands = vec![Operand::new(dice, x, dtype, a), Operand::new(dice, weight, dtype, b)];
+    let detail = format!("{window:?}");
+    let terms = weight[1..].iter().product();
+    let abs = window.clone();
+    let body = move |x: &[Tensor]| {
+        let y = x[0].device().conv(&x[0], &x[1], &window)?;
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+    };
+    let factor = roundings_of(terms, dtype) + TRANSFORMS;
+    let scale = move |x: &[Tensor]| {
+        let y = x[0].device().conv(&x[0].abs()?, &x[1].abs()?, &abs)?;
+        Ok(vec![result(y, out, DType::F64, &x[0])])
+    };
+    Ok(Case::new("conv", operands, detail, body).scaled(factor, scale))
+}
+
+fn conv_input_grad(dice: &mut Dice) -> Result<Case> {
+    let work = 6 * dice.budget();
+    let Geometry { x, weight, out, window } = geometry(dice, work)?;
+    let dtype = float(dice);
+    let (a, b) = (Values::linear(dice), Values::linear(dice));
+    let operands = vec![Operand::new(dice, out, dtype, a), Operand::new(dice, weight, dtype, b)];
+    let detail = format!("{window:?} for {x}");
+    let terms = weight.numel() / weight[1].max(1);
+    let abs = window.clone();
+    let body = move |t: &[Tensor]| {
+        let y = t[0].device().conv_input_grad(&t[0], &t[1], &window, &x)?;
+        Ok(vec![result(y, x, t[0].dtype(), &t[0])])
+    };
+    let factor = roundings_of(terms, dtype) + TRANSFORMS;
+    let scale = move |t: &[Tensor]| {
+        let y = t[0].device().conv_input_grad(&t[0].abs()?, &t[1].abs()?, &abs, &x)?;
+        Ok(vec![result(y, x, DType::F64, &t[0])])
+    };
+    Ok(Case::new("conv_input_grad", operands, detail, body).wide().scaled(factor, scale))
+}
+
+fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
+    let work = 8 * dice.budget();
+    let Geometry { x, weight, out, window } = geometry(dice, work)?;
+    let dtype = float(dice);
+    let (a, b) = (Values::linear(dice), Values::linear(dice));
+    let operands = vec![Operand::new(dice, out, dtype, a), Operand::new(dice, x, dtype, b)];
+    let detail = format!("{window:?} for {weight}");
+    let terms = out.numel() / out[1].max(1);
+    let abs = window.clone();
+    let body = move |t: &[Tensor]| {
+        let y = t[0].device().conv_weight_grad(&t[0], &t[1], &window, &weight)?;
+        Ok(vec![result(y, weight, t[0].dtype(), &t[0])])
+    };
+    let factor = roundings_of(terms, dtype) + TRANSFORMS;
+    let scale = move |t: &[Tensor]| {
+        let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
+        Ok(vec![result(y, weight, DType::F64, &t[0])])
+    };
+    Ok(Case::new("conv_weight_grad", operands, detail, body).scaled(factor, scale))
+}
+
+/// A shape to pool, the sizes of its windows, the window and the result's shape.
+fn pooled(dice: &mut Dice) -> Result<(Shape, Vec<usize>, Window, Shape)> {
+    let budget = dice.budget();
+    loop {
+        let ndim = dice.pick(&[1, 2, 2, 2, 3]);
+        let window = window(dice, ndim);
+        let mut spatial: Vec<usize> = (0..ndim).map(|_| if dice.one_in(30) { 0 } else { dice.between(1, 40) }).collect();
+        if ndim == 1 {
+            spatial = vec![dice.size(budget)];
+        }
+        let size = kernel(dice, &spatial, &window);
+        let lead: Vec<usize> = (0..dice.below(3)).map(|_| dice.pick(&[0, 1, 1, 1, 2, 2, 2, 3, 3, 4])).collect();
+        let shape = Shape::new(&[lead, spatial].concat())?;
+        let Ok(out) = pool_shape(&shape, &size, &window) else { continue };
+        if out.numel() * size.iter().product::<usize>() <= 3 * budget && shape.numel() <= 3 * budget {
+            return Ok((shape, size, window, out));
+        }
+    }
+}
+
+/// The largest of every window, its position, and the gradient through both.
+fn max_pool(dice: &mut Dice) -> Result<Case> {
+    let (shape, size, window, out) = pooled(dice)?;
+    let dtype = if dice.one_in(2) { float(dice) } else { dice.pick(&DType::ALL[1..]) };
+    let values = Values::exact(dice);
+    let g = Values::linear(dice);
+    let operands = vec![Operand::new(dice, shape, dtype, values), Operand::new(dice, out, dtype, g)];
+    let detail = format!("{size:?} {window:?}");
+    let (terms, spatial) = (size.iter().product(), size.len());
+    let exact = super::Tolerance::Equal;
+    let (size_too, window_too) = (size.clone(), window.clone());
+    let body = move |x: &[Tensor]| {
+        let (y, positions) = x[0].device().max_pool(&x[0], &size, &window)?;
+        let y = result(y, out, x[0].dtype(), &x[0]);
+        let positions = result(positions, out, DType::I32, &x[0]);
+        if !dtype.is_float() {
+            return Ok(vec![y, positions]);
+        }
+        let back = x[1].device().max_pool_grad(&x[1], &positions, &shape, spatial)?;
+        let back = result(back, shape, x[1].dtype(), &x[0]);
+        Ok(vec![y, positions, back])
+    };
+    let scale = move |x: &[Tensor]| {
+        let (_, positions) = x[0].device().max_pool(&x[0], &size_too, &window_too)?;
+        let positions = result(positions, out, DType::I32, &x[0]);
+        let back = x[1].device().max_pool_grad(&x[1].abs()?, &positions, &shape, spatial)?;
+        let back = result(back, shape, DType::F64, &x[0]);
+        Ok(vec![x[1].clone(), positions, back])
+    };
+    let case = Case::new("max_pool", operands, detail, body);
+    if !dtype.is_float() {
+        return Ok(case);
+    }
+    let factor = roundings_of(terms, dtype);
+    Ok(case.scaled(factor, scale).each_within(vec![exact, exact, super::Tolerance::Scaled(factor)]))
+}
+
+fn avg_pool(dice: &mut Dice) -> Result<Case> {
+    let (shape, size, window, out) = pooled(dice)?;
+    let dtype = float(dice);
+    let values = Values::linear(dice);
+    let operands = vec![Operand::new(dice, shape, dtype, values)];
+    let detail = format!("{size:?} {window:?}");
+    let terms = size.iter().product();
+    let (size_too, window_too) = (size.clone(), window.clone());
+    let body = move |x: &[Tensor]| {
+        let y = x[0].device().avg_pool(&x[0], &size, &window)?;
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+    };
+    let scale = move |x: &[Tensor]| {
+        let y = x[0].device().avg_pool(&x[0].abs()?, &size_too, &window_too)?;
+        Ok(vec![result(y, out, DType::F64, &x[0])])
+    };
+    Ok(Case::new("avg_pool", operands, detail, body).wide().scaled(roundings_of(terms, dtype), scale))
+}
