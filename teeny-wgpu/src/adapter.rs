@@ -7,6 +7,9 @@ use crate::error;
 use std::fmt;
 use teeny_core::{DType, Error, Result};
 
+/// The largest binding that is used: 32-bit numbers address all bytes of it, and all of its elements as `I32` positions.
+const LARGEST_BINDING: u64 = 1 << 31;
+
 /// What kind of hardware an adapter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AdapterKind {
@@ -119,8 +122,12 @@ pub enum Products {
 pub struct Options {
     /// Which adapter.
     pub adapter: Choice,
-    /// The most bytes of buffers, free ones kept for reuse included. `None`: 4 GiB on a software adapter, what the driver gives elsewhere.
+    /// The most bytes of buffers, free ones kept for reuse included; those for reading back come on top, 64 MiB for each thread
+    /// that reads. `None`: 4 GiB on a software adapter, what the driver gives elsewhere.
     pub memory_budget: Option<u64>,
+    /// The most bytes of free buffers kept for reuse; 0 keeps none. `None`: 1 GiB, or as much as was in use at once if that was
+    /// more, so that a repeated step asks the driver for nothing.
+    pub cache_bytes: Option<u64>,
     /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
     pub shaders: Shaders,
     /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down; `TEENY_DEBUG=1` does the same and prints each.
@@ -141,6 +148,7 @@ impl Default for Options {
         Options {
             adapter: Choice::Auto,
             memory_budget: None,
+            cache_bytes: None,
             shaders: if checked { Shaders::Checked } else { Shaders::Trusted },
             profile: false,
             portable: false,
@@ -199,7 +207,7 @@ impl Capabilities {
             float16: features.contains(wgpu::Features::SHADER_F16),
             subgroups: features.contains(wgpu::Features::SUBGROUP),
             max_buffer: limits.max_buffer_size,
-            max_binding: limits.max_storage_buffer_binding_size / 256 * 256,
+            max_binding: limits.max_storage_buffer_binding_size.min(LARGEST_BINDING) / 256 * 256,
             binding_alignment: limits.min_storage_buffer_offset_alignment as u64,
             uniform_alignment: limits.min_uniform_buffer_offset_alignment as u64,
             workgroup_memory: limits.max_compute_workgroup_storage_size,

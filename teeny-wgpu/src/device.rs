@@ -3,13 +3,12 @@
 use crate::adapter::{self, AdapterKind, Capabilities, Options, Products, Shaders};
 use crate::error::{self, Sticky};
 use crate::fault::Faults;
-use crate::params::Params;
+use crate::params::{MAX_COUNT, Params};
 use crate::pipeline::{MAX_BINDINGS, Pipelines, Program};
 use crate::pool::{FirstUse, Pool};
 use crate::profile::{self, Described, Profile, Record};
 use crate::storage::Memory;
 use crate::stream::{Part, Stream};
-use crate::transfer::Staging;
 use std::fmt;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
@@ -33,10 +32,11 @@ pub struct Wgpu {
     pub(crate) sticky: Arc<Sticky>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) stream: Stream,
-    pub(crate) staging: Staging,
     pub(crate) shaders: Shaders,
     pub(crate) products: Products,
     pub(crate) faults: Faults,
+    /// The most elements that a reduction counts in one launch.
+    pub(crate) max_count: usize,
     pipelines: Pipelines,
     debug: u8,
     /// Whether launches are measured.
@@ -96,7 +96,7 @@ impl Wgpu {
         let sticky = Sticky::watch(&device);
         let profiled = options.profile || debug >= 1;
         let budget = options.memory_budget.or((capabilities.kind == AdapterKind::Cpu).then_some(4 << 30));
-        let pool = Arc::new(Pool::new(device.clone(), &capabilities, budget));
+        let pool = Arc::new(Pool::new(device.clone(), &capabilities, budget, options.cache_bytes));
         let pipelines = Pipelines::new(device.clone(), options.shaders, debug);
         let ring = Stream::ring(&device, &pipelines, &capabilities);
         let stream = Stream::new(device.clone(), queue.clone(), pool.clone(), ring, profiled.then_some(debug));
@@ -107,10 +107,10 @@ impl Wgpu {
             sticky,
             pool,
             stream,
-            staging: Staging::default(),
             shaders: options.shaders,
             products: options.products,
             faults: Faults::default(),
+            max_count: MAX_COUNT,
             pipelines,
             debug,
             profiled,
@@ -160,14 +160,23 @@ impl Wgpu {
     }
 
     pub(crate) fn memory(&self, len: usize, dtype: DType, first_use: FirstUse) -> Result<Memory> {
-        self.sticky.check()?;
-        let bytes = len as u64 * dtype.size() as u64;
+        self.check()?;
+        let bytes = self.room(len, dtype)?;
         // What waits in the open batch keeps its buffers alive; running it lets the driver free them.
         let release = || {
             let _ = self.stream.wait();
         };
-        let block = self.pool.take(bytes, first_use, release)?;
+        let block = self.pool.take(bytes, first_use, release).map_err(|e| self.caused(e))?;
         Ok(Memory::new(block, len, bytes, self.pool.clone()))
+    }
+
+    /// The bytes of `len` elements.
+    ///
+    /// # Errors
+    /// If no buffer is as large. For work in pieces, which would find that at its end, this is the test at its beginning.
+    pub(crate) fn room(&self, len: usize, dtype: DType) -> Result<u64> {
+        let bytes = (len as u64).checked_mul(dtype.size() as u64).ok_or_else(|| error::uncountable(len, dtype))?;
+        if bytes > self.capabilities.max_buffer { Err(error::too_large(bytes, self.capabilities.max_buffer)) } else { Ok(bytes) }
     }
 
     /// The whole storage as a shader sees it.
@@ -175,16 +184,13 @@ impl Wgpu {
     /// # Errors
     /// If it is larger than one binding; such tensors need a kernel that walks through them in windows.
     pub(crate) fn whole<'a>(&self, storage: &'a StorageRef) -> Result<Part<'a>> {
-        let buffer = downcast::<Memory>(storage)?.buffer();
-        let limit = self.capabilities.max_binding;
-        if buffer.size() > limit {
-            return Err(Error::unsupported(format!(
-                "a tensor of {} bytes; this kernel reaches {limit} bytes of a tensor on this GPU",
-                buffer.size()
-            ))
-            .hint("split the tensor along an axis, or use the CPU device"));
+        let memory = downcast::<Memory>(storage)?;
+        let (bytes, limit) = (memory.bound(), self.capabilities.max_binding);
+        if bytes > limit {
+            let message = format!("a tensor of {bytes} bytes; this kernel reaches {limit} bytes of a tensor on this GPU");
+            return Err(Error::unsupported(message).hint("split the tensor along an axis, or use the CPU device"));
         }
-        Ok(Part { buffer, offset: 0, bytes: buffer.size() })
+        Ok(Part { buffer: memory.buffer(), offset: 0, bytes })
     }
 
     /// The whole storage of a tensor as a shader sees it; the shader applies strides and offset.
@@ -201,23 +207,21 @@ impl Wgpu {
     /// # Errors
     /// If even the folded grid is too small.
     pub(crate) fn fold(&self, count: u64) -> Result<[u32; 3]> {
-        let limit = self.capabilities.max_workgroups as u64;
-        if count <= limit {
-            return Ok([count as u32, 1, 1]);
+        let limit = u64::from(self.capabilities.max_workgroups);
+        let rows = count.div_ceil(limit).max(1);
+        match (u32::try_from(count.div_ceil(rows)), u32::try_from(rows)) {
+            (Ok(columns), Ok(rows)) if u64::from(rows) <= limit => Ok([columns, rows, 1]),
+            _ => Err(Error::unsupported(format!("{count} workgroups in one launch; this GPU runs {}", limit * limit))),
         }
-        let rows = count.div_ceil(limit);
-        if rows > limit {
-            return Err(Error::unsupported(format!("{count} workgroups in one launch; this GPU runs {}", limit * limit)));
-        }
-        Ok([count.div_ceil(rows) as u32, rows as u32, 1])
     }
 
     /// Records one launch. Nothing runs before the batch is full, somebody reads, or [`Wgpu::flush`].
     ///
     /// # Errors
-    /// If the shader is rejected, or an earlier call failed.
+    /// If a count does not fit 32 bits, the shader is rejected, or an earlier call failed.
     pub(crate) fn dispatch(&self, launch: &Launch<'_>) -> Result<()> {
-        self.sticky.check()?;
+        self.check()?;
+        launch.params.check()?;
         let bindings = launch.inputs.len() + launch.outputs.len();
         if bindings > MAX_BINDINGS {
             return Err(Error::internal(format!("{} binds {bindings} buffers; {MAX_BINDINGS} are portable", launch.program.key.family)));
@@ -225,7 +229,7 @@ impl Wgpu {
         if launch.groups.contains(&0) {
             return Ok(());
         }
-        let pipeline = self.pipelines.get(&launch.program, launch.inputs.len(), launch.outputs.len())?;
+        let pipeline = self.pipelines.get(&launch.program, launch.inputs.len(), launch.outputs.len()).map_err(|e| self.caused(e))?;
         let parts: Vec<Part<'_>> = launch.inputs.iter().chain(launch.outputs).copied().collect();
         let key = &launch.program.key;
         let op = || teeny_core::context::current().map_or("", |c| c.op);

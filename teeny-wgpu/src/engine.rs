@@ -1,6 +1,7 @@
 //! `impl Device for Wgpu`: the list of what this engine does and which room does it.
 
 use crate::device::Wgpu;
+use crate::profile;
 use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl Device for Wgpu {
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         let shape = lhs.shape().with_size(lhs.ndim() - 1, rhs.shape()[rhs.ndim() - 1]);
-        let _work = self.describe(&[lhs, rhs], &shape, lhs.dtype(), 2 * (shape.numel() * lhs.shape()[lhs.ndim() - 1]) as u64);
+        let _work = self.describe(&[lhs, rhs], &shape, lhs.dtype(), profile::flops(&[shape.numel(), lhs.shape()[lhs.ndim() - 1]]));
         self.product(lhs, rhs)
     }
 
@@ -73,8 +74,8 @@ impl Device for Wgpu {
     }
 
     fn synchronize(&self) -> Result<()> {
-        self.stream.wait()?;
-        self.sticky.check()?;
+        self.stream.wait().map_err(|e| self.caused(e))?;
+        self.check()?;
         self.check_fault()
     }
 
@@ -84,7 +85,6 @@ impl Device for Wgpu {
 
     fn clear_cache(&self) {
         self.pool.trim();
-        self.clear_staging();
     }
 
     fn reduce_kernel(
@@ -138,7 +138,7 @@ impl Device for Wgpu {
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
         let [_, keys, hs, hv] = inputs.sizes();
         let shape = inputs.q.shape().with_size(inputs.q.ndim() - 1, hv);
-        let flops = 2 * (shape.numel() / hv.max(1) * keys * (hs + hv)) as u64;
+        let flops = profile::flops(&[shape.numel() / hv.max(1), keys, hs + hv]);
         let _work = self.describe(&[inputs.q, inputs.k, inputs.v], &shape, inputs.q.dtype(), flops);
         if let Some(results) = self.attention_forward(inputs)? {
             return Ok(results);

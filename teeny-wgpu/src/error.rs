@@ -1,11 +1,14 @@
 //! What can go wrong on a GPU, as errors of teeny, and the place where late errors wait.
 //!
-//! wgpu reports some mistakes long after the call that made them. [`Sticky`] keeps the first one; the next fallible call of the device returns it.
-//! Nothing here panics, and a lost device stays lost.
+//! wgpu reports some mistakes long after the call that made them. [`Sticky`] keeps the first one; the next fallible call of
+//! the device returns it. The loss of the device takes precedence over errors that follow from it, and lasts.
 
 use crate::adapter::{Capabilities, Choice};
+use crate::device::Wgpu;
+use crate::params::MAX_COUNT;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use teeny_core::{DType, Error, ErrorKind, Result};
 
 /// The content of a mutex, whether or not a thread panicked while it held it: every section under a lock of this crate leaves the content whole.
@@ -13,12 +16,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The first error that wgpu reported outside a call, until somebody takes it.
+/// The first error that wgpu reported outside a call, until a call returns it.
 #[derive(Default)]
 pub(crate) struct Sticky {
     raised: AtomicBool,
-    lost: AtomicBool,
-    error: Mutex<Option<(ErrorKind, String)>>,
+    state: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Why the device was lost. Everything that goes wrong afterwards follows from it.
+    lost: Option<String>,
+    error: Option<(ErrorKind, String)>,
 }
 
 impl Sticky {
@@ -32,35 +41,72 @@ impl Sticky {
             wgpu::Error::Internal { description, .. } => listener.raise(ErrorKind::Device, format!("wgpu failed: {description}")),
         }));
         let listener = sticky.clone();
-        device.set_device_lost_callback(move |reason, message| {
-            listener.raise(ErrorKind::Device, format!("the GPU was lost ({reason:?}): {message}"));
-            listener.lost.store(true, Ordering::Release);
-        });
+        device.set_device_lost_callback(move |reason, message| listener.lose(format!("the GPU was lost ({reason:?}): {message}")));
         sticky
     }
 
-    /// Keeps an error, unless one is waiting already.
+    /// Keeps an error, unless one waits already.
     pub fn raise(&self, kind: ErrorKind, message: String) {
-        lock(&self.error).get_or_insert((kind, message));
+        lock(&self.state).error.get_or_insert((kind, message));
         self.raised.store(true, Ordering::Release);
     }
 
-    /// The waiting error. A lost device reports its loss every time, everything else once.
+    /// Notes that the device is lost, for good.
+    pub fn lose(&self, message: String) {
+        lock(&self.state).lost.get_or_insert(message);
+        self.raised.store(true, Ordering::Release);
+    }
+
+    /// True if the device is lost.
+    pub fn is_lost(&self) -> bool {
+        lock(&self.state).lost.is_some()
+    }
+
+    /// True if nothing waits.
+    pub fn is_quiet(&self) -> bool {
+        !self.raised.load(Ordering::Acquire)
+    }
+
+    /// The loss of the device, every time; else the waiting error, once.
     ///
     /// # Errors
-    /// The waiting error.
+    /// That error.
     pub fn check(&self) -> Result<()> {
-        if !self.raised.load(Ordering::Acquire) {
+        if self.is_quiet() {
             return Ok(());
         }
-        let mut slot = lock(&self.error);
-        let lost = self.lost.load(Ordering::Acquire);
-        let Some((kind, message)) = (if lost { slot.clone() } else { slot.take() }) else { return Ok(()) };
-        if !lost {
-            self.raised.store(false, Ordering::Release);
+        let mut state = lock(&self.state);
+        if let Some(message) = &state.lost {
+            return Err(Error::device(message.clone()).hint("make a new Wgpu; what was on this one cannot be read any more"));
         }
-        let error = Error::new(kind, message);
-        Err(if lost { error.hint("make a new Wgpu; what was on this one cannot be read any more") } else { error })
+        let waiting = state.error.take();
+        self.raised.store(false, Ordering::Release);
+        waiting.map_or(Ok(()), |(kind, message)| Err(Error::new(kind, message)))
+    }
+}
+
+impl Wgpu {
+    /// The error that waits. The loss of the device takes precedence, even where wgpu reports what follows from it first.
+    ///
+    /// # Errors
+    /// That error.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.sticky.is_quiet() {
+            return Ok(());
+        }
+        self.hear();
+        self.sticky.check()
+    }
+
+    /// The loss of the device in place of `error`, if that is the cause.
+    pub(crate) fn caused(&self, error: Error) -> Error {
+        self.hear();
+        if self.sticky.is_lost() { self.sticky.check().err().unwrap_or(error) } else { error }
+    }
+
+    /// Lets wgpu report a loss, which it does while waiting only.
+    fn hear(&self) {
+        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(Duration::from_secs(1)) });
     }
 }
 
@@ -90,6 +136,17 @@ pub(crate) fn dtype_unsupported(capabilities: &Capabilities, dtype: DType, op: &
 /// A tensor larger than a buffer.
 pub(crate) fn too_large(bytes: u64, limit: u64) -> Error {
     Error::out_of_memory(format!("a tensor of {bytes} bytes is larger than the largest buffer of this GPU, {limit} bytes"))
+}
+
+/// A tensor whose bytes 64 bits do not count.
+pub(crate) fn uncountable(len: usize, dtype: DType) -> Error {
+    Error::out_of_memory(format!("a tensor of {len} {dtype} elements is larger than the largest buffer of this GPU"))
+}
+
+/// More elements than a shader counts.
+pub(crate) fn beyond(count: usize) -> Error {
+    let message = format!("a size or a number of elements is {count}; shaders count with 32 bits, to {MAX_COUNT}");
+    Error::unsupported(message).hint("split the tensor along an axis, or use the CPU device")
 }
 
 /// The budget is used up.

@@ -141,6 +141,72 @@ fn a_lost_device_says_so_at_every_call() {
 }
 
 #[test]
+fn a_loss_takes_precedence_over_the_errors_that_follow_from_it() {
+    let gpu = noop();
+    let x = Tensor::full(8, 1.5, DType::F32, &gpu).unwrap();
+    gpu.sticky.raise(ErrorKind::Internal, "wgpu refused a command: the device is not valid".to_string());
+    gpu.raw().0.destroy(); // wgpu reports the loss while waiting only, which nothing here does
+    for _ in 0..2 {
+        let error = x.add(1.0).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Device, "{error}");
+        assert!(error.to_string().contains("the GPU was lost") && error.to_string().contains("hint: make a new Wgpu"), "{error}");
+    }
+    gpu.sticky.raise(ErrorKind::OutOfMemory, "what follows".to_string());
+    assert_eq!(x.to_vec::<f32>().unwrap_err().kind(), ErrorKind::Device);
+}
+
+#[test]
+fn a_cache_drops_what_was_returned_first_beyond_its_cap() {
+    let options = Options { cache_bytes: Some(1 << 20), ..Options::default() };
+    let gpu = open(wgpu::Features::empty(), wgpu::Limits::default(), &options).unwrap();
+    for len in (1..200).map(|i| i * 1000) {
+        let storage = gpu.allocate(len, DType::F32).unwrap();
+        drop(storage);
+        assert!(gpu.stats().cached_bytes <= 1 << 20, "{:?}", gpu.stats());
+    }
+    // The last one returned is still there, the first one is not.
+    let before = gpu.stats().os_allocations;
+    drop(gpu.allocate(199_000, DType::F32).unwrap());
+    assert_eq!(gpu.stats().os_allocations, before);
+    drop(gpu.allocate(1000, DType::F32).unwrap());
+    assert_eq!(gpu.stats().os_allocations, before + 1);
+    let none = Options { cache_bytes: Some(0), ..Options::default() };
+    let gpu = open(wgpu::Features::empty(), wgpu::Limits::default(), &none).unwrap();
+    works(&gpu);
+    assert_eq!(gpu.stats().cached_bytes, 0);
+}
+
+#[test]
+fn buffers_for_reading_back_are_cached_bytes_too() {
+    let gpu = noop();
+    let x = Tensor::full(100_000, 1.5, DType::F32, &gpu).unwrap();
+    let before = gpu.stats().cached_bytes;
+    for _ in 0..3 {
+        x.to_vec::<f32>().unwrap();
+        assert_eq!(gpu.stats().cached_bytes, before + (1 << 19));
+    }
+    gpu.clear_cache();
+    assert_eq!(gpu.stats().cached_bytes, 0);
+    assert_eq!(gpu.stats().live_bytes, 400_000);
+}
+
+#[test]
+fn uploads_without_commands_use_the_same_buffers_again() {
+    let gpu = noop();
+    for _ in 0..100 {
+        Tensor::from_slice(&[1.0f32; 5000], 5000, &gpu).unwrap();
+    }
+    assert_eq!(gpu.stats().os_allocations, 1);
+    // A buffer that a recorded command reads is not overwritten before that command runs.
+    let x = Tensor::from_slice(&[1.0f32; 5000], 5000, &gpu).unwrap();
+    let y = x.add(1.0).unwrap();
+    drop(x);
+    Tensor::from_slice(&[2.0f32; 5000], 5000, &gpu).unwrap();
+    assert_eq!(gpu.stats().os_allocations, 3);
+    drop(y);
+}
+
+#[test]
 fn no_adapter_is_an_error_that_says_what_to_install() {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = wgpu::Backends::empty();

@@ -153,7 +153,7 @@ impl Wgpu {
     /// That error.
     pub(crate) fn check_fault(&self) -> Result<()> {
         let Some((buffer, upto)) = self.faults.outstanding() else { return Ok(()) };
-        let notes = pollster::block_on(self.read_plain(buffer, 0, BYTES as usize, true))?;
+        let notes = pollster::block_on(self.read_range(buffer, 0, BYTES as usize, None, true))?;
         self.check_notes(&notes, upto)
     }
 

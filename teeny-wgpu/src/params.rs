@@ -4,7 +4,12 @@
 //! after the batches submitted before, so one ring serves all batches.
 
 use crate::adapter::Capabilities;
+use crate::error;
 use teeny_core::{DType, Error, Result, Scalar};
+
+/// The largest size and the most elements of a launch. Shaders number threads with 32 bits, and a folded grid may have up to
+/// 65,535 workgroups of 512 elements more than are needed: their numbers must not wrap around to the first ones.
+pub(crate) const MAX_COUNT: usize = u32::MAX as usize - (1 << 26);
 
 /// The bytes that a shader may declare for its parameters.
 pub(crate) const SLOT_BYTES: u64 = 1024;
@@ -15,20 +20,49 @@ const RING_BYTES: u64 = 64 << 10;
 #[derive(Clone, Default)]
 pub(crate) struct Params {
     words: Vec<u32>,
+    /// A count beyond [`MAX_COUNT`].
+    beyond: Option<usize>,
 }
 
 impl Params {
     pub fn new() -> Params {
-        Params { words: Vec::with_capacity(32) }
+        Params { words: Vec::with_capacity(32), beyond: None }
     }
 
-    /// The next word; gives back its number.
+    /// Whether all counts are within [`MAX_COUNT`]; tested by every launch.
+    ///
+    /// # Errors
+    /// If not.
+    pub fn check(&self) -> Result<()> {
+        self.beyond.map_or(Ok(()), |count| Err(error::beyond(count)))
+    }
+
+    /// The next word: a size, or a number of elements or workgroups.
+    pub fn count(&mut self, count: usize) -> usize {
+        if count > MAX_COUNT {
+            self.beyond.get_or_insert(count);
+        }
+        self.push(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// The next words: a count each.
+    pub fn counts<'a>(&mut self, counts: impl IntoIterator<Item = &'a usize>) {
+        counts.into_iter().for_each(|&count| _ = self.count(count));
+    }
+
+    /// The next words: a stride each.
+    pub fn strides<'a>(&mut self, strides: impl IntoIterator<Item = &'a isize>) {
+        strides.into_iter().for_each(|&stride| _ = self.int(stride));
+    }
+
+    /// The next word; returns its number.
     pub fn push(&mut self, word: u32) -> usize {
         self.words.push(word);
         self.words.len() - 1
     }
 
-    /// The next word: a size, stride or offset. Negative strides are two's complement, since index arithmetic wraps.
+    /// The next word: a stride or an offset, modulo 2^32. Index arithmetic wraps likewise, and every address that it arrives at
+    /// is below 2^32, since no binding is larger: so negative strides and those of axes that are never stepped along are right.
     pub fn int(&mut self, value: isize) -> usize {
         self.push(value as u32)
     }
@@ -49,16 +83,19 @@ impl Params {
         at
     }
 
-    /// Zeros up to and including word number `at`; gives back that number.
+    /// Zeros up to and including word number `at`; returns that number.
     pub fn pad(&mut self, at: usize) -> usize {
         let len = self.words.len();
         self.words.resize(len.max(at + 1), 0);
         at
     }
 
-    /// Changes a word.
-    pub fn set(&mut self, at: usize, word: u32) {
-        self.words[at] = word;
+    /// Changes a word to a count.
+    pub fn set_count(&mut self, at: usize, count: usize) {
+        if count > MAX_COUNT {
+            self.beyond.get_or_insert(count);
+        }
+        self.words[at] = u32::try_from(count).unwrap_or(u32::MAX);
     }
 
     /// The next two words, low one first.

@@ -94,10 +94,15 @@ pub(crate) fn describe(inputs: &[&Tensor], shape: &Shape, dtype: DType, flops: u
     let work = Work {
         text,
         inputs: inputs.iter().map(|x| distinct(x) * x.dtype().size() as u64).collect(),
-        output: shape.numel() as u64 * dtype.size() as u64,
+        output: (shape.numel() as u64).saturating_mul(dtype.size() as u64),
         flops,
     };
     Described(WORK.replace(Some(work)))
+}
+
+/// Additions and multiplications, as many of each as the product of `sizes`.
+pub(crate) fn flops(sizes: &[usize]) -> u64 {
+    sizes.iter().fold(2, |product: u64, &n| product.saturating_mul(n as u64))
 }
 
 /// One launch, as it will be reported.

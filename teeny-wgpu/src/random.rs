@@ -5,8 +5,9 @@
 
 use crate::device::{Launch, Wgpu};
 use crate::elementwise::{GRAIN, THREADS};
+use crate::error;
 use crate::generator::{self, types};
-use crate::params::Params;
+use crate::params::{MAX_COUNT, Params};
 use crate::pipeline::{Key, Program};
 use crate::storage::Memory;
 use crate::stream::Part;
@@ -29,6 +30,10 @@ impl Wgpu {
     pub(crate) fn draw(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Draw) -> Result<StorageRef> {
         self.require(dtype, "random numbers")?;
         let storage = self.allocate(shape.numel(), dtype)?;
+        // Before the first window is drawn: the last one's groups of four must be numbers of a shader.
+        if shape.numel() / types::LANES > MAX_COUNT {
+            return Err(error::beyond(shape.numel() / types::LANES));
+        }
         let mut params = Params::new();
         params.push(0); // the groups of four in a window
         params.push(0); // the zero that keeps products apart from sums
@@ -61,8 +66,8 @@ impl Wgpu {
         let window = (self.capabilities.max_binding as usize / dtype.size() / GRAIN * GRAIN).max(GRAIN);
         for start in (0..shape.numel()).step_by(window) {
             let len = window.min(shape.numel() - start);
-            params.set(0, len.div_ceil(types::LANES) as u32);
-            params.set(first, (start / types::LANES) as u32);
+            params.set_count(0, len.div_ceil(types::LANES));
+            params.set_count(first, start / types::LANES);
             let (buffer, offset) = (downcast::<Memory>(&storage)?.buffer(), (start * dtype.size()) as u64);
             let bytes = ((len * dtype.size()) as u64).next_multiple_of(32);
             self.dispatch(&Launch {

@@ -10,7 +10,7 @@ use teeny_core::Storage;
 
 /// The storage of this device.
 pub(crate) struct Memory {
-    block: Option<Block>,
+    buffer: wgpu::Buffer,
     len: usize,
     bytes: u64,
     pool: Arc<Pool>,
@@ -19,20 +19,23 @@ pub(crate) struct Memory {
 impl Memory {
     /// `len` elements, `bytes` bytes together, in `block`.
     pub fn new(block: Block, len: usize, bytes: u64, pool: Arc<Pool>) -> Memory {
-        Memory { block: Some(block), len, bytes, pool }
+        Memory { buffer: block.buffer, len, bytes, pool }
     }
 
     /// The buffer.
     pub fn buffer(&self) -> &wgpu::Buffer {
-        &self.block.as_ref().expect("a storage has its block until it is dropped").buffer
+        &self.buffer
+    }
+
+    /// The bytes that a kernel binds to see all elements, in whole groups of four.
+    pub fn bound(&self) -> u64 {
+        self.bytes.next_multiple_of(32).max(32).min(self.buffer.size())
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
-            self.pool.give_back(block, self.bytes);
-        }
+        self.pool.give_back(self.buffer.clone(), self.bytes);
     }
 }
 

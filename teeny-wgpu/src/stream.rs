@@ -23,6 +23,8 @@ use teeny_core::{Error, Result};
 const BATCH: u32 = 64;
 /// Batches that may wait for the GPU at a time.
 const IN_FLIGHT: usize = 4;
+/// Bytes of uploads after which the queue starts them: until then they wait in the driver's memory.
+pub(crate) const UPLOADS: u64 = 64 << 20;
 
 /// A range of a buffer, as a shader sees it.
 #[derive(Clone, Copy)]
@@ -51,6 +53,8 @@ pub(crate) struct Stream {
     open: Mutex<Open>,
     dispatches: AtomicU64,
     submissions: AtomicU64,
+    /// Bytes uploaded since the last submission.
+    uploads: AtomicU64,
 }
 
 impl Stream {
@@ -58,7 +62,8 @@ impl Stream {
     pub fn new(device: wgpu::Device, queue: wgpu::Queue, pool: Arc<Pool>, ring: Ring, profile: Option<u8>) -> Stream {
         let profiler = profile.map(|level| Profiler::new(&device, &queue, BATCH, level));
         let open = Open { encoder: None, pass: None, dispatches: 0, ring, submitted: VecDeque::new(), profiler };
-        Stream { device, queue, pool, open: Mutex::new(open), dispatches: AtomicU64::new(0), submissions: AtomicU64::new(0) }
+        let [dispatches, submissions, uploads] = [0; 3].map(AtomicU64::new);
+        Stream { device, queue, pool, open: Mutex::new(open), dispatches, submissions, uploads }
     }
 
     /// Runs `f` on what measures the launches, if something does. Everything recorded so far is measured first.
@@ -117,6 +122,7 @@ impl Stream {
         pass.set_bind_group(1, &ring.group, &[slot]);
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
         open.dispatches += 1;
+        self.pool.record();
         self.dispatches.fetch_add(1, Ordering::Relaxed);
         if open.dispatches >= BATCH || alone {
             self.submit(&mut open);
@@ -131,6 +137,14 @@ impl Stream {
         let encoder = open.encoder.get_or_insert_with(|| self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }));
         encoder.copy_buffer_to_buffer(from, from_offset, to, to_offset, bytes);
         open.dispatches += 1;
+        self.pool.record();
+    }
+
+    /// Notes that `bytes` bytes were uploaded, and submits where many wait.
+    pub fn uploaded(&self, bytes: u64) {
+        if self.uploads.fetch_add(bytes, Ordering::Relaxed) + bytes > UPLOADS {
+            self.flush();
+        }
     }
 
     /// Submits what was recorded.
@@ -140,16 +154,22 @@ impl Stream {
 
     fn submit(&self, open: &mut Open) {
         open.pass = None; // ends the pass, which must precede finishing its encoder
-        let Some(mut encoder) = open.encoder.take() else { return };
+        let encoder = open.encoder.take();
+        if self.uploads.swap(0, Ordering::Relaxed) == 0 && encoder.is_none() {
+            return;
+        }
         let _span = tracing::debug_span!("batch", commands = open.dispatches).entered();
         let start = Instant::now();
-        open.ring.write(&self.queue);
-        if let Some(profiler) = &open.profiler {
-            profiler.resolve(&mut encoder);
-        }
-        let index = self.queue.submit([encoder.finish()]);
+        let commands = encoder.map(|mut encoder| {
+            open.ring.write(&self.queue);
+            if let Some(profiler) = &open.profiler {
+                profiler.resolve(&mut encoder);
+            }
+            encoder.finish()
+        });
+        let index = self.queue.submit(commands);
         open.dispatches = 0;
-        self.pool.next_batch();
+        self.pool.submit();
         self.submissions.fetch_add(1, Ordering::Relaxed);
         open.submitted.push_back(index);
         if open.submitted.len() > IN_FLIGHT

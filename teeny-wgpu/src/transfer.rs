@@ -8,41 +8,33 @@ use crate::error::{self, lock};
 use crate::fault;
 use crate::pool::FirstUse;
 use crate::storage::Memory;
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::stream::UPLOADS;
 use std::sync::{Arc, Mutex, mpsc};
+use std::time::{Duration, Instant};
 use teeny_core::storage::downcast;
 use teeny_core::{DType, Element, Error, Result, StorageRef, Tensor};
 
-/// Bytes of uploads after which the queue is made to start them: until then they wait in the driver's memory.
-const UPLOADS: u64 = 64 << 20;
-/// Staging buffers larger than this are not kept.
-const KEEP: u64 = 64 << 20;
-
-/// Buffers for reading back, and the bytes of uploads since the last submission.
-#[derive(Default)]
-pub(crate) struct Staging {
-    free: Mutex<Vec<wgpu::Buffer>>,
-    uploaded: AtomicU64,
-}
+/// Bytes that are read at a time.
+const READ: usize = (64 << 20) - 4096; // with the notes no more than 64 MiB
+/// How long the callback of a mapping may take after the GPU has done its work.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Wgpu {
     pub(crate) fn upload_bytes(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         let memory = self.memory(bytes.len() / dtype.size(), dtype, FirstUse::Upload)?;
-        let whole = bytes.len() / 4 * 4;
-        if whole > 0 {
-            self.queue.write_buffer(memory.buffer(), 0, &bytes[..whole]);
+        let (mut at, whole) = (0, bytes.len() / 4 * 4);
+        for part in bytes[..whole].chunks(UPLOADS as usize) {
+            self.queue.write_buffer(memory.buffer(), at, part);
+            at += part.len() as u64;
+            self.stream.uploaded(part.len() as u64);
         }
         if whole < bytes.len() {
             let mut rest = [0u8; 4];
             rest[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-            self.queue.write_buffer(memory.buffer(), whole as u64, &rest);
+            self.queue.write_buffer(memory.buffer(), at, &rest);
+            self.stream.uploaded(4);
         }
-        let waiting = self.staging.uploaded.fetch_add(bytes.len() as u64, Ordering::Relaxed) + bytes.len() as u64;
-        if waiting > UPLOADS {
-            self.staging.uploaded.store(0, Ordering::Relaxed);
-            self.stream.flush();
-            self.queue.submit([]);
-        }
+        self.check()?; // the driver may lack the memory in which uploads wait
         Ok(Arc::new(memory))
     }
 
@@ -79,9 +71,9 @@ impl Wgpu {
     }
 
     async fn read_bytes(&self, x: &Tensor, blocking: bool) -> Result<Vec<u8>> {
-        self.sticky.check()?;
+        self.check()?;
         let size = x.dtype().size();
-        let len = x.numel() * size;
+        let len = x.numel().checked_mul(size).ok_or_else(|| error::uncountable(x.numel(), x.dtype()))?;
         if len == 0 {
             return Ok(Vec::new());
         }
@@ -92,23 +84,43 @@ impl Wgpu {
         }
         let buffer = downcast::<Memory>(x.storage())?.buffer();
         // The notes about indices come along: no further wait, and no wrong number is read in silence.
-        let Some((notes, upto)) = self.faults.outstanding() else { return self.read_plain(buffer, start as u64, len, blocking).await };
-        let notes_at = (len as u64).next_multiple_of(4);
-        let mut bytes = self.read_parts(&[(buffer, start as u64, notes_at), (notes, 0, fault::BYTES)], blocking).await?;
-        self.check_notes(&bytes[notes_at as usize..], upto)?;
+        let notes = self.faults.outstanding();
+        let mut bytes = self.read_range(buffer, start as u64, len, notes.map(|(notes, _)| notes), blocking).await?;
+        if let Some((_, upto)) = notes {
+            self.check_notes(&bytes[bytes.len() - fault::BYTES as usize..], upto)?;
+        }
         bytes.truncate(len);
         Ok(bytes)
     }
 
-    /// `len` bytes of a buffer from `start` on, a multiple of 4. Submits what was recorded.
-    pub(crate) async fn read_plain(&self, buffer: &wgpu::Buffer, start: u64, len: usize, blocking: bool) -> Result<Vec<u8>> {
-        let mut bytes = self.read_parts(&[(buffer, start, (len as u64).next_multiple_of(4))], blocking).await?;
-        bytes.truncate(len);
-        Ok(bytes)
+    /// `len` bytes of a buffer from `start` on, a multiple of 4, and up to three more; then the bytes of `notes`. Submits what was
+    /// recorded.
+    pub(crate) async fn read_range(
+        &self,
+        buffer: &wgpu::Buffer,
+        start: u64,
+        len: usize,
+        notes: Option<&wgpu::Buffer>,
+        blocking: bool,
+    ) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        let room = len.checked_add(4 + fault::BYTES as usize);
+        if room.is_none_or(|room| out.try_reserve_exact(room).is_err()) {
+            return Err(Error::out_of_memory(format!("no room for {len} bytes on the host")));
+        }
+        for at in (0..len).step_by(READ) {
+            let mut parts = vec![(buffer, start + at as u64, (len - at).min(READ).next_multiple_of(4) as u64)];
+            if at + READ >= len {
+                parts.extend(notes.map(|notes| (notes, 0, fault::BYTES)));
+            }
+            self.read_parts(&parts, blocking, &mut out).await.map_err(|e| self.caused(e))?;
+        }
+        Ok(out)
     }
 
-    /// Parts of buffers behind each other: each a buffer, where its part begins and how long it is, in bytes, multiples of 4.
-    async fn read_parts(&self, parts: &[(&wgpu::Buffer, u64, u64)], blocking: bool) -> Result<Vec<u8>> {
+    /// Parts of buffers behind each other, appended to `out`: each a buffer, where its part begins and how long it is, in bytes,
+    /// multiples of 4.
+    async fn read_parts(&self, parts: &[(&wgpu::Buffer, u64, u64)], blocking: bool, out: &mut Vec<u8>) -> Result<()> {
         let bytes = parts.iter().map(|p| p.2).sum();
         let staging = self.staging_buffer(bytes)?;
         let mut at = 0;
@@ -118,51 +130,66 @@ impl Wgpu {
         }
         self.stream.flush();
         let (sender, receiver) = mpsc::channel();
-        let slice = staging.slice(..bytes);
         let signal = Arc::new(Signal::default());
         let wake = signal.clone();
+        let slice = staging.slice(..bytes);
         slice.map_async(wgpu::MapMode::Read, move |result| {
             let _ = sender.send(result);
             wake.raise();
         });
-        if blocking || !cfg!(target_arch = "wasm32") {
-            self.stream.wait()?;
+        let mapped = if cfg!(target_arch = "wasm32") {
+            if !blocking {
+                (&*signal).await;
+            }
+            receiver.try_recv().map_err(|_| Error::device("this platform cannot wait for the GPU").hint("read with Wgpu::read(..).await"))?
         } else {
-            (&*signal).await;
-        }
-        let mapped = receiver.try_recv();
-        self.sticky.check()?;
-        match mapped {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => return Err(Error::device(format!("reading from the GPU failed: {e}"))),
-            Err(_) => return Err(Error::device("this platform cannot wait for the GPU").hint("read with Wgpu::read(..).await")),
-        }
-        let view = slice.get_mapped_range().map_err(|e| Error::device(format!("reading from the GPU failed: {e}")))?;
-        let out = view.to_vec();
+            self.stream.wait()?;
+            self.mapped(&receiver)?
+        };
+        self.check()?;
+        let failed = |e: &dyn std::fmt::Display| Error::device(format!("reading from the GPU failed: {e}"));
+        mapped.map_err(|e| failed(&e))?;
+        let view = slice.get_mapped_range().map_err(|e| failed(&e))?;
+        out.extend_from_slice(&view);
         drop(view);
         staging.unmap();
-        if staging.size() <= KEEP {
-            lock(&self.staging.free).push(staging);
-        }
-        Ok(out)
+        self.pool.keep_staging(staging);
+        Ok(())
     }
 
+    /// What a mapping came to, whose commands are done. Another thread that waits as well may have taken its callback out of
+    /// wgpu and not called it yet.
+    ///
+    /// # Errors
+    /// If the callback does not come, which is so if the device is lost.
+    fn mapped<T>(&self, receiver: &mpsc::Receiver<T>) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            match receiver.recv_timeout(Duration::from_millis(100)) {
+                Ok(result) => return Ok(result),
+                Err(mpsc::RecvTimeoutError::Timeout) if start.elapsed() < PATIENCE && !self.sticky.is_lost() => self.stream.wait()?,
+                Err(_) => return Err(Error::device("reading from the GPU failed: it does not answer")),
+            }
+        }
+    }
+
+    /// A buffer of at least `bytes` bytes to read through.
     fn staging_buffer(&self, bytes: u64) -> Result<wgpu::Buffer> {
         let size = bytes.next_power_of_two().max(4096).min(self.capabilities.max_buffer / 4 * 4);
-        let mut free = lock(&self.staging.free);
-        if let Some(i) = free.iter().position(|b| b.size() == size) {
-            return Ok(free.swap_remove(i));
+        if bytes > size {
+            return Err(error::too_large(bytes, self.capabilities.max_buffer));
         }
-        drop(free);
+        if let Some(buffer) = self.pool.take_staging(size) {
+            return Ok(buffer);
+        }
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let descriptor = wgpu::BufferDescriptor { label: Some("teeny staging"), size, usage, mapped_at_creation: false };
-        crate::pipeline::scoped(&self.device, wgpu::ErrorFilter::OutOfMemory, || self.device.create_buffer(&descriptor))
-            .map_err(|_| error::out_of_memory(size, self.pool.stats().live_bytes, None))
-    }
-
-    /// Drops the staging buffers kept for reuse.
-    pub(crate) fn clear_staging(&self) {
-        lock(&self.staging.free).clear();
+        let create = || crate::pipeline::scoped(&self.device, wgpu::ErrorFilter::OutOfMemory, || self.device.create_buffer(&descriptor));
+        create().or_else(|_| {
+            self.pool.trim();
+            self.stream.wait()?;
+            create().map_err(|_| error::out_of_memory(size, self.pool.stats().live_bytes, None))
+        })
     }
 }
 
