@@ -26,6 +26,8 @@ const WIDTH: usize = 64;
 const PITCH: usize = WIDTH + 1;
 /// Fewer queries than this leave most of a tile empty.
 const FEW: usize = 4;
+/// Farther than every key: limits of the band end here, so that sums of them and positions stay signed numbers.
+const FAR: usize = i32::MAX as usize / 4;
 /// Words 0..: batches, T, S, hs, hv, tiles of the own side, scale, offset, window, kind of mask; then per operand offset, row stride, column stride.
 const HEAD: usize = 10;
 const OPERANDS: [&str; 5] = ["q", "k", "v", "g", "mask"];
@@ -285,6 +287,7 @@ impl Wgpu {
         inputs.q.dtype() != DType::F64
             && !empty
             && queries >= FEW
+            && queries.saturating_add(keys) < FAR
             && hs.max(hv) <= 4 * WIDTH
             && !all.into_iter().flatten().any(|x| self.is_large(x))
             && !self.exceeds(widest, DType::F32)
@@ -303,16 +306,14 @@ impl Wgpu {
         let own = if kind == Kind::Keys { keys } else { queries };
         let tiles = own.div_ceil(ROWS);
         let mut slot = Params::new();
-        [batches, queries, keys, hs, hv, tiles].into_iter().for_each(|n| _ = slot.int(n as isize));
+        slot.counts(&[batches, queries, keys, hs, hv, tiles]);
         slot.scalar(Scalar::Float(inputs.options.factor(hs)), DType::F32);
         // Without a causal limit every key is in the band: the offset is that of the last key, the window has no end.
         let (offset, window) = match inputs.options.causal {
             Some(_) => inputs.options.band(queries, keys),
             None => (keys, queries + keys + 1),
         };
-        let clipped = |n: usize| n.min(i32::MAX as usize / 4) as isize;
-        slot.int(clipped(offset));
-        slot.int(clipped(window));
+        slot.counts(&[offset.min(FAR), window.min(FAR)]);
         let mask = match inputs.mask {
             None => Mask::None,
             Some(mask) if mask.dtype() == DType::Bool => Mask::Bool,
@@ -321,10 +322,10 @@ impl Wgpu {
         slot.push(mask as u32);
         for x in operands {
             let x = x.unwrap_or(q);
-            [x.layout().offset() as isize, x.strides()[lead], x.strides()[lead + 1]].into_iter().for_each(|n| _ = slot.int(n));
+            slot.strides(&[x.layout().offset() as isize, x.strides()[lead], x.strides()[lead + 1]]);
         }
-        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
-        walk.strides.iter().flatten().for_each(|&s| _ = slot.int(s));
+        slot.counts(&walk.sizes);
+        slot.strides(walk.strides.iter().flatten());
         let groups = hs.max(hv).div_ceil(WIDTH).next_power_of_two();
         let plan = Plan { kind, dtype: q.dtype(), rank: walk.sizes.len(), groups };
         // Where there is no mask, the queries stand in for it; nothing is read there.

@@ -33,7 +33,7 @@ impl Wgpu {
     /// A storage with the same elements.
     fn duplicate(&self, storage: &StorageRef, dtype: DType) -> Result<StorageRef> {
         let copy = self.allocate(storage.len(), dtype)?;
-        let bytes = ((storage.len() * dtype.size()) as u64).next_multiple_of(4);
+        let bytes = self.room(storage.len(), dtype)?.next_multiple_of(4);
         if !storage.is_empty() {
             self.stream.copy(downcast::<Memory>(storage)?.buffer(), 0, downcast::<Memory>(&copy)?.buffer(), 0, bytes);
         }
@@ -43,16 +43,20 @@ impl Wgpu {
     /// Writes `src` to the places of `view` in `dst`, which nobody else holds.
     pub(crate) fn write_view(&self, dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
         let size = src.dtype().size();
-        let bytes = (src.numel() * size) as u64;
+        let bytes = self.room(src.numel(), src.dtype())?;
         let (start, end) = ((src.layout().offset() * size) as u64, (view.offset() * size) as u64);
         let aligned = start % 4 == 0 && end % 4 == 0 && bytes.is_multiple_of(4);
         if bytes >= PLAIN && aligned && view.is_contiguous() && src.is_contiguous() {
             self.stream.copy(downcast::<Memory>(src.storage())?.buffer(), start, downcast::<Memory>(dst)?.buffer(), end, bytes);
             return Ok(());
         }
+        if self.hides(&[src]) {
+            return self.write_view(dst, view, &self.seen(src)?);
+        }
         let (low, high) = Walk::new(src.shape(), &[view]).reach(0, 0, src.numel());
-        let Some((target, to)) = window(dst, view.offset() as isize, size, low, high, self.capabilities.max_binding)? else {
-            // The view reaches further than a kernel sees: half of it at a time.
+        let target = window(dst, view.offset() as isize, size, low, high, self.capabilities.max_binding)?;
+        let Some((target, to)) = target.filter(|_| !self.is_large(src)) else {
+            // The source or the view reaches further than a kernel sees: half of it at a time.
             let axis = (0..src.ndim()).max_by_key(|&a| src.shape()[a]).filter(|&a| src.shape()[a] > 1);
             let Some(axis) = axis else { return Err(Error::internal("one element is larger than a binding")) };
             let (size, mid) = (src.shape()[axis], src.shape()[axis] / 2);
@@ -71,11 +75,11 @@ impl Wgpu {
         let walk = Walk::new(src.shape(), &[src.layout(), view]).padded();
         let rank = walk.sizes.len();
         let mut params = Params::new();
-        params.push(src.numel() as u32);
+        params.count(src.numel());
         params.int(src.layout().offset() as isize);
         params.int(to);
-        walk.sizes.iter().for_each(|&n| _ = params.int(n as isize));
-        walk.strides.iter().flatten().for_each(|&s| _ = params.int(s));
+        params.counts(&walk.sizes);
+        params.strides(walk.strides.iter().flatten());
         let source = self.part(src)?;
         let groups = self.fold(src.numel().div_ceil(THREADS) as u64)?;
         self.dispatch(&Launch {

@@ -12,7 +12,7 @@
 use crate::device::{Launch, Wgpu};
 use crate::error;
 use crate::generator::{self, Body, types};
-use crate::params::Params;
+use crate::params::{MAX_COUNT, Params};
 use crate::pipeline::{Key, MAX_BINDINGS, Program};
 use crate::storage::Memory;
 use crate::stream::Part;
@@ -177,9 +177,10 @@ pub(crate) fn window<'a>(
     high: isize,
     limit: u64,
 ) -> Result<Option<(Part<'a>, isize)>> {
-    let buffer = downcast::<Memory>(storage)?.buffer();
-    if buffer.size() <= limit {
-        return Ok(Some((Part { buffer, offset: 0, bytes: buffer.size() }, offset)));
+    let memory = downcast::<Memory>(storage)?;
+    let buffer = memory.buffer();
+    if memory.bound() <= limit {
+        return Ok(Some((Part { buffer, offset: 0, bytes: memory.bound() }, offset)));
     }
     let from = (((offset + low) as u64) * size as u64) / GRAIN as u64 * GRAIN as u64;
     let to = (((offset + high + 1) as u64) * size as u64).next_multiple_of(32).min(buffer.size());
@@ -192,9 +193,10 @@ impl Wgpu {
             return Ok(outputs);
         }
         // Neighbours of the result lie further apart in some large input than a kernel sees; side by side they are within reach.
-        let packed = inputs
+        let packed = self.all_seen(inputs)?;
+        let packed = packed
             .iter()
-            .map(|x| if self.is_large(x) { Ok(self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x)) } else { Ok((*x).clone()) })
+            .map(|x| if self.is_large(x) { Ok(self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x)) } else { Ok(x.clone()) })
             .collect::<Result<Vec<_>>>()?;
         let outputs = self.try_map(kernel, &packed.iter().collect::<Vec<_>>(), params, shape)?;
         outputs.ok_or_else(|| Error::unsupported(format!("bindings of {} bytes are too small for this kernel", self.capabilities.max_binding)))
@@ -206,8 +208,9 @@ impl Wgpu {
             self.require(dtype, "elementwise work")?;
         }
         let numel = shape.numel();
-        if numel > (u32::MAX - 8) as usize {
-            return Err(error::too_large(numel as u64 * 4, u32::MAX as u64));
+        (0..kernel.outputs().len()).try_for_each(|i| self.room(numel, kernel.output_dtype(i)).map(drop))?;
+        if numel > MAX_COUNT {
+            return Err(error::beyond(numel));
         }
         let storages = (0..kernel.outputs().len()).map(|i| self.allocate(numel, kernel.output_dtype(i))).collect::<Result<Vec<_>>>()?;
         let count = storages.len();
@@ -312,15 +315,14 @@ impl Wgpu {
             written.push(Part { buffer: part.buffer, offset, bytes: part.offset + part.bytes - offset });
         }
         let mut slot = Params::new();
-        slot.push(range.end as u32);
-        slot.push(range.start as u32);
+        slot.counts(&[range.end, range.start]);
         if plan.rank > 0 {
-            walk.sizes[1..].iter().for_each(|&n| _ = slot.int(n as isize));
+            slot.counts(&walk.sizes[1..]);
         }
         for (v, &(access, _)) in plan.inputs.iter().enumerate() {
             slot.int(if access == Access::Quad { offsets[v] / 4 } else { offsets[v] });
             if access == Access::Strided {
-                walk.strides[v].iter().for_each(|&s| _ = slot.int(s));
+                slot.strides(&walk.strides[v]);
             }
         }
         generator::push_scalars(&mut slot, kernel, params);

@@ -4,6 +4,7 @@
 //! (`fault`) and give 0; indices that are inside but elsewhere give 0 and belong to another launch.
 
 use crate::device::{Launch, Wgpu};
+use crate::error;
 use crate::fault;
 use crate::generator::{self, types};
 use crate::params::Params;
@@ -49,7 +50,7 @@ impl Reach {
 
     /// Its words in the parameter slot.
     pub fn push(self, slot: &mut Params) {
-        [self.size, self.low, self.len].into_iter().for_each(|n| _ = slot.int(n as isize));
+        slot.counts(&[self.size, self.low, self.len]);
     }
 }
 
@@ -116,15 +117,15 @@ impl Wgpu {
         let out = self.allocate(index.numel(), wide::wide(dtype))?;
         let (fault, at) = self.fault(reach.size, reach.whole.then_some(index.shape()));
         let mut slot = Params::new();
-        slot.int(index.numel() as isize);
+        slot.count(index.numel());
         reach.push(&mut slot);
         slot.push(at);
-        index.shape().iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts(index.shape().iter());
         slot.int(x.layout().offset() as isize);
         slot.int(x.layout().strides()[axis]);
-        strides_without(x.layout(), axis).into_iter().for_each(|s| _ = slot.int(s));
+        slot.strides(&strides_without(x.layout(), axis));
         slot.int(index.layout().offset() as isize);
-        index.layout().strides().iter().for_each(|&s| _ = slot.int(s));
+        slot.strides(index.layout().strides());
         self.dispatch(&Launch {
             program: Program {
                 key: Key::new("gather", [rank as u32, dtype as u32, index.dtype() as u32]),
@@ -141,6 +142,10 @@ impl Wgpu {
     /// A gather that one launch cannot see: halves along another axis; of a single line, halves of the indices, then halves of what they choose from.
     fn gather_pieces(&self, x: &Tensor, axis: usize, index: &Tensor, reach: Reach) -> Result<StorageRef> {
         let dtype = x.dtype();
+        self.room(index.numel(), dtype)?;
+        if self.hides(&[x, index]) {
+            return self.gather_reach(&self.seen(x)?, axis, &self.seen(index)?, reach);
+        }
         let x = (0..x.ndim()).filter(|&a| a != axis).try_fold(x.clone(), |x, a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
         let length = index.shape()[axis];
         if index.numel() > length {
@@ -160,6 +165,7 @@ impl Wgpu {
             Ok::<_, teeny_core::Error>((self.tensor(y, *index.shape(), dtype, &x), half))
         });
         let ((low, _), (high, half)) = (low?, high?);
-        Ok(index.cast(DType::U32)?.lt(half.low as u32)?.select(&low, &high)?.storage().clone())
+        let middle = u32::try_from(half.low).map_err(|_| error::beyond(half.low))?;
+        Ok(index.cast(DType::U32)?.lt(middle)?.select(&low, &high)?.storage().clone())
     }
 }

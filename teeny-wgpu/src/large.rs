@@ -16,7 +16,7 @@ impl Wgpu {
 
     /// True if a kernel cannot see `len` elements at once.
     pub(crate) fn exceeds(&self, len: usize, dtype: DType) -> bool {
-        ((len * dtype.size()) as u64).next_multiple_of(32) > self.capabilities.max_binding
+        len.saturating_mul(dtype.size()) as u64 > self.capabilities.max_binding / 32 * 32
     }
 
     /// A new tensor of this device on `storage`, row-major.
@@ -24,12 +24,30 @@ impl Wgpu {
         Tensor::from_parts(storage, Layout::contiguous(shape), dtype, like.device().clone())
     }
 
-    /// The tensor; a copy of it where it is a small part of a storage too large for a kernel.
+    /// The tensor; a copy of its elements where they are a small part of a storage too large for a kernel. Expanded axes stay
+    /// expanded.
     pub(crate) fn seen(&self, x: &Tensor) -> Result<Tensor> {
-        if !self.is_large(x) || self.exceeds(x.numel(), x.dtype()) {
+        if !self.is_large(x) {
             return Ok(x.clone());
         }
-        Ok(self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x))
+        let expanded = (0..x.ndim()).filter(|&a| x.strides()[a] == 0 && x.shape()[a] > 1);
+        let part = expanded.clone().try_fold(x.clone(), |x, a| x.slice(a as isize, 0..1))?;
+        if self.exceeds(part.numel(), x.dtype()) {
+            return Ok(x.clone());
+        }
+        let part = self.tensor(self.packed(&part)?, *part.shape(), x.dtype(), x);
+        if expanded.count() == 0 { Ok(part) } else { part.expand(*x.shape()) }
+    }
+
+    /// True if one of `inputs` is a small part of a storage too large for a kernel: [`Wgpu::seen`] makes it small.
+    pub(crate) fn hides(&self, inputs: &[&Tensor]) -> bool {
+        let distinct = |x: &Tensor| (0..x.ndim()).filter(|&a| x.strides()[a] != 0).map(|a| x.shape()[a]).fold(1, usize::saturating_mul);
+        inputs.iter().any(|x| self.is_large(x) && !self.exceeds(distinct(x).min(x.numel()), x.dtype()))
+    }
+
+    /// [`Wgpu::seen`] for each of `inputs`.
+    pub(crate) fn all_seen(&self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        inputs.iter().map(|x| self.seen(x)).collect()
     }
 
     /// Part of a tensor along an axis; in memory of its own if all of the tensor is too much for a kernel.
@@ -60,7 +78,7 @@ impl Wgpu {
     pub(crate) fn cut(size: usize, below: usize, dtype: DType) -> usize {
         let half = size / 2;
         let aligned = half / 4 * 4;
-        if aligned > 0 && !(half * below * dtype.size()).is_multiple_of(4) { aligned } else { half }
+        if aligned > 0 && !half.wrapping_mul(below).wrapping_mul(dtype.size()).is_multiple_of(4) { aligned } else { half }
     }
 
     /// The elements of all pieces behind each other.
@@ -95,11 +113,13 @@ impl Wgpu {
         length: usize,
         run: impl Fn(&[&Tensor], usize) -> Result<[StorageRef; N]>,
     ) -> Result<[StorageRef; N]> {
-        if inputs.iter().any(|x| self.is_large(x) && !self.exceeds(x.numel(), x.dtype())) {
-            let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
-            return run(&seen.iter().collect::<Vec<_>>(), axis);
+        if self.hides(inputs) {
+            return run(&self.all_seen(inputs)?.iter().collect::<Vec<_>>(), axis);
         }
         let x = inputs[0];
+        for dtype in types {
+            self.room((x.numel() / x.shape()[axis].max(1)).saturating_mul(length), dtype)?;
+        }
         let longest = (0..x.ndim()).filter(|&a| a != axis).max_by_key(|&a| x.shape()[a]);
         let Some(cut) = longest.filter(|&a| x.shape()[a] > 1) else {
             let limit = self.capabilities.max_binding;

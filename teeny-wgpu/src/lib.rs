@@ -9,7 +9,7 @@
 //! device        Wgpu: allocate, dispatch        the two calls that all kernels go through
 //! pipeline      WGSL → pipelines, cached by key
 //! stream params one open pass, one ring of parameters, batches
-//! pool storage  buffers by size class, a budget, exact statistics
+//! pool storage  buffers by size class, a budget, a cap on what is cached, exact statistics
 //! profile       what each launch was and how long it took
 //! adapter error which GPU, what it can do, what went wrong; fault   indices outside their axis
 //! ```
@@ -20,7 +20,7 @@
 //! ```text
 //! let y = self.allocate(numel, dtype)?;
 //! let mut params = Params::new();                      // u32 words: sizes, strides, offsets, scalars; at most 256
-//! params.push(rows as u32); params.int(stride); params.scalar(value, dtype);
+//! params.count(rows); params.int(stride); params.scalar(value, dtype);
 //! self.dispatch(&Launch {
 //!     program: Program { key: Key::new("family", [variant, …]), wgsl: &|| Ok(text) },   // the text depends on the key alone
 //!     inputs: &[self.part(x)?],                        // @group(0) @binding(0..)  var<storage, read>
@@ -58,6 +58,15 @@
 //! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by windows in elementwise kernels and by pieces elsewhere; only a
 //! single line to be sorted or normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] make any GPU as narrow as that. Subnormal
 //! numbers may be flushed and signs of zeros lost, as the hardware does.
+//!
+//! A small part of a larger storage is copied for the kernel. Shaders count with 32 bits: reductions and products over more
+//! elements (views with stride 0 have as many as they like) are made in halves, whose results are reduced in the type that they
+//! are computed in; every other size beyond that is an error, as are positions beyond those of an `i32`.
+//!
+//! # Memory
+//! [`Options::memory_budget`] bounds the bytes of all buffers, [`Options::cache_bytes`] those of free ones. What does not fit is
+//! [`teeny_core::ErrorKind::OutOfMemory`] after the free buffers were dropped, and the device goes on. A lost device says so at
+//! every call.
 //!
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds them; where a driver divides or takes roots less exactly

@@ -118,6 +118,11 @@ impl Wgpu {
             let [y] = self.by_halves(&inputs, axis, [dtype], length, run)?;
             return Ok(y);
         }
+        let given: Vec<&Tensor> = [weight, bias].into_iter().flatten().collect();
+        if self.hides(&given) {
+            let [weight, bias] = [weight, bias].map(|x| x.map(|x| self.seen(x)).transpose());
+            return self.normalise(norm, x, g, weight?.as_ref(), bias?.as_ref(), eps);
+        }
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let others: Vec<usize> = (0..axis).collect();
         let empty = Layout::contiguous(*x.shape());
@@ -125,8 +130,7 @@ impl Wgpu {
         let walk = Walk::over(x.shape(), &layouts, &others)?.padded();
         let (rank, rows) = (walk.sizes.len(), x.numel() / length);
         let mut slot = Params::new();
-        slot.int(rows as isize);
-        slot.int(length as isize);
+        slot.counts(&[rows, length]);
         for (at, value) in [(2, 1.0 / length as f64), (4, eps)] {
             slot.scalar(teeny_core::Scalar::Float(value), dtype);
             slot.pad(at + 1);
@@ -135,8 +139,8 @@ impl Wgpu {
             slot.int(input.map_or(0, |t| t.strides()[t.ndim() - 1]));
             slot.int(input.map_or(0, |t| t.layout().offset() as isize));
         }
-        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
-        walk.strides.iter().flatten().for_each(|&s| _ = slot.int(s));
+        slot.counts(&walk.sizes);
+        slot.strides(walk.strides.iter().flatten());
         let given = [(g, G), (weight, WEIGHT), (bias, BIAS)].iter().filter(|(t, _)| t.is_some()).map(|(_, bit)| bit).sum();
         let parts = [Some(x), g, weight, bias].into_iter().flatten().map(|t| self.part(t)).collect::<Result<Vec<_>>>()?;
         self.dispatch(&Launch {

@@ -116,7 +116,7 @@ impl Wgpu {
         // At least one pass: it makes the positions.
         for pass in 0..bits.div_ceil(BITS).max(1) {
             let mut slot = Params::new();
-            [count, (pass * BITS) as usize, tiles].into_iter().for_each(|n| _ = slot.int(n as isize));
+            slot.counts(&[count, (pass * BITS) as usize, tiles]);
             let counts = self.allocate(tiles * DIGITS, DType::U32)?;
             let launch = |step: Step, inputs: &[&StorageRef], outputs: &[&StorageRef], groups: usize| {
                 self.dispatch(&Launch {

@@ -64,6 +64,14 @@ pub(crate) fn wgsl(rank: usize, ndim: usize, dtype: DType) -> String {
     text
 }
 
+/// True if signed numbers of a shader reach all places of an axis of `size` elements with its padding, and the parts of a
+/// kernel of `kernel` elements.
+pub(crate) fn countable(size: usize, kernel: usize, window: &Window, axis: usize) -> bool {
+    let padded = window.padding[axis].saturating_mul(2).saturating_add(size);
+    let reach = window.dilation[axis].saturating_mul(kernel.saturating_sub(1));
+    padded.saturating_add(reach).max(window.stride[axis]) <= i32::MAX as usize
+}
+
 impl Wgpu {
     /// The largest element of every window and its position, or nothing if some tensor is too large for a kernel.
     pub(crate) fn largest(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<Option<(StorageRef, StorageRef)>> {
@@ -75,24 +83,29 @@ impl Wgpu {
             .map(|axis| (spatial[axis] + 2 * window.padding[axis] - window.dilation[axis] * (size[axis] - 1) - 1) / window.stride[axis] + 1)
             .collect();
         let (images, windows): (usize, usize) = (x.shape()[..lead].iter().product(), counts.iter().product());
-        if self.is_large(x) || self.exceeds(images * windows, wide::wide(dtype)) {
-            return Ok(None);
-        }
         let mut shape = x.shape()[..lead].to_vec();
         shape.extend(&counts);
-        let _work = self.describe(&[x], &Shape::new(&shape)?, dtype, 0);
+        let shape = Shape::new(&shape)?;
+        if self.hides(&[x]) {
+            return self.largest(&self.seen(x)?, size, window);
+        }
+        let reachable = (0..ndim).all(|axis| countable(spatial[axis], size[axis], window, axis));
+        if self.is_large(x) || self.exceeds(shape.numel(), wide::wide(dtype)) || !reachable {
+            return Ok(None);
+        }
+        let _work = self.describe(&[x], &shape, dtype, 0);
         let (values, places) = (self.allocate(images * windows, wide::wide(dtype))?, self.allocate(images * windows, DType::I32)?);
         if images * windows > 0 {
             let leading: Vec<usize> = (0..lead).collect();
             let walk = Walk::over(x.shape(), &[x.layout()], &leading)?.padded();
             let mut slot = Params::new();
-            [images * windows, windows, x.layout().offset()].into_iter().for_each(|n| _ = slot.int(n as isize));
+            slot.counts(&[images * windows, windows, x.layout().offset()]);
             for list in [spatial, &counts, size, &window.stride, &window.padding, &window.dilation] {
-                list.iter().for_each(|&n| _ = slot.int(n as isize));
+                slot.counts(list);
             }
-            x.strides()[lead..].iter().for_each(|&s| _ = slot.int(s));
-            walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
-            walk.strides[0].iter().for_each(|&s| _ = slot.int(s));
+            slot.strides(&x.strides()[lead..]);
+            slot.counts(&walk.sizes);
+            slot.strides(&walk.strides[0]);
             let rank = walk.sizes.len();
             self.dispatch(&Launch {
                 program: Program { key: Key::new("max_pool", [rank as u32, ndim as u32, dtype as u32]), wgsl: &|| Ok(wgsl(rank, ndim, dtype)) },

@@ -6,10 +6,12 @@
 //! a thread      per result (and chunk): neighbours read neighbouring elements                          columns, short rows
 //! ```
 //!
-//! Long reductions with few results are cut into chunks, whose partial results a second pass reduces. Floats accumulate in f32 in blocks of 64, so errors
+//! Long reductions with few results are cut into chunks, whose partial results a second pass reduces; beyond what 32 bits
+//! count, halves are reduced one after the other. Floats accumulate in f32 in blocks of 64, so errors
 //! grow with the number of blocks rather than of elements. The order is fixed by the sizes: results are the same in every run.
 
 use crate::device::{Launch, Wgpu};
+use crate::error;
 use crate::generator::{self, Body, ops, types};
 use crate::params::Params;
 use crate::pipeline::{Key, MAX_BINDINGS, Program};
@@ -29,6 +31,20 @@ const TEAM_ROWS: (usize, usize) = (64, 512);
 /// Positions in few long lines are found chunk by chunk.
 const FEW: usize = 64;
 const ARG_CHUNK: usize = 4096;
+
+/// Partial results that chunks may make.
+const PARTIAL: usize = 1 << 22;
+
+static IDENTITY: UnaryTable = UnaryTable::new();
+
+/// The chunks of each of `count` results from `elements` elements that `team` threads share.
+fn chunks_of(count: usize, elements: usize, team: usize) -> usize {
+    if count.saturating_mul(team) >= 1 << 16 {
+        return 1;
+    }
+    let length = if team > 1 { 64 * team } else { 256 };
+    elements.div_ceil(length).min(PARTIAL / count).max(1)
+}
 
 /// What the text depends on besides the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -169,7 +185,6 @@ fn combine(op: ReduceOp, dtype: DType) -> String {
 
 impl Wgpu {
     pub(crate) fn fold_axes(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
-        static IDENTITY: UnaryTable = UnaryTable::new();
         self.fold_kernel(IDENTITY.get(x.dtype(), |x| x)?, &[x], &[], x.shape(), op, axes)
     }
 
@@ -187,25 +202,73 @@ impl Wgpu {
             self.require(dtype, "reductions")?;
         }
         let used = generator::inputs_of(kernel, 1);
+        if inputs.is_empty() {
+            return Err(Error::unsupported("a reduction of a kernel without inputs"));
+        }
         if used.len() >= MAX_BINDINGS || used.is_empty() {
             let mut outputs = self.map(kernel, inputs, params, shape)?.into_iter();
             let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
             return self.fold_axes(op, &Tensor::from_parts(storage, Layout::contiguous(*shape), dtype, inputs[0].device().clone()), axes);
         }
-        if used.iter().any(|&i| self.is_large(inputs[i])) {
-            return self.fold_halves(kernel, inputs, params, shape, op, axes);
+        if self.hides(inputs) {
+            return self.fold_kernel(kernel, &self.all_seen(inputs)?.iter().collect::<Vec<_>>(), params, shape, op, axes);
         }
-        let layouts: Vec<&Layout> = used.iter().map(|&i| inputs[i].layout()).collect();
         let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
-        let (kept, reduced) = (Walk::over(shape, &layouts, &others)?.padded(), Walk::over(shape, &layouts, axes)?.padded());
-        let count: usize = others.iter().map(|&a| shape[a]).product();
-        let elements: usize = axes.iter().map(|&a| shape[a]).product();
+        let [count, elements] = [&others[..], axes].map(|axes| axes.iter().fold(1, |product: usize, &a| product.saturating_mul(shape[a])));
+        self.room(count, op.output(dtype))?;
         if count == 0 {
             return self.allocate(0, op.output(dtype));
         }
-        if op.is_arg() && count < FEW && elements >= 4 * ARG_CHUNK {
-            return self.arg_chunks(kernel, inputs, params, shape, op, axes[0]);
+        let large = used.iter().any(|&i| self.is_large(inputs[i]));
+        if let Some(&axis) = others.iter().find(|&&a| shape[a] > 1)
+            && (large || self.exceeds(count, wide::wide(op.output(dtype))))
+        {
+            return self.fold_kept_halves(kernel, inputs, params, shape, op, axes, axis);
         }
+        if op.is_arg() {
+            if elements > i32::MAX as usize {
+                let message = format!("an axis of {elements} elements has positions beyond {}, the last one of an i32", i32::MAX);
+                return Err(Error::unsupported(message).hint("reduce parts of the axis"));
+            }
+            if large {
+                return self.arg_halves(kernel, inputs, params, shape, op, axes[0]);
+            }
+            if count < FEW && elements >= 4 * ARG_CHUNK {
+                return self.arg_chunks(kernel, inputs, params, shape, op, axes[0]);
+            }
+        }
+        let out = self.fold_wide(kernel, inputs, params, shape, op, axes)?;
+        self.narrow(out, op.output(dtype), inputs[0])
+    }
+
+    /// The results in the wide type of theirs: what is reduced in parts is rounded once. More elements than a launch counts, or
+    /// than a kernel sees, are reduced in halves of the longest axis, whose results are reduced together.
+    fn fold_wide(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axes: &[usize],
+    ) -> Result<StorageRef> {
+        let (dtype, used) = (kernel.output_dtype(0), generator::inputs_of(kernel, 1));
+        let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
+        let [count, elements] = [&others[..], axes].map(|axes| axes.iter().map(|&a| shape[a]).product::<usize>());
+        if elements > self.max_count || used.iter().any(|&i| self.is_large(inputs[i])) {
+            let longest = axes.iter().copied().max_by_key(|&a| shape[a]).filter(|&a| shape[a] > 1);
+            let Some(axis) = longest else { return Err(Error::internal("a tensor of one element is larger than a binding")) };
+            let mut halves = Vec::with_capacity(2);
+            for (low, high) in [(0, shape[axis] / 2), (shape[axis] / 2, shape[axis])] {
+                let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
+                let parts: Vec<&Tensor> = parts.iter().collect();
+                halves.push(self.fold_wide(kernel, &parts, params, &shape.with_size(axis, high - low), op, axes)?);
+            }
+            let both = self.join(&halves, wide::wide(dtype), inputs[0])?;
+            return self.fold_partial(op, both, &[2, count], 0, dtype, inputs[0]);
+        }
+        let layouts: Vec<&Layout> = used.iter().map(|&i| inputs[i].layout()).collect();
+        let (kept, reduced) = (Walk::over(shape, &layouts, &others)?.padded(), Walk::over(shape, &layouts, axes)?.padded());
         // Rows whose elements are neighbours are read by whole groups; columns by neighbouring threads.
         let inner = |walk: &Walk| walk.strides.iter().filter_map(|s| s.last()).map(|s| s.unsigned_abs()).max().unwrap_or(usize::MAX);
         let by_rows = inner(&reduced) <= inner(&kept) || count < 32;
@@ -214,21 +277,15 @@ impl Wgpu {
             _ if elements <= TEAM_ROWS.1 && count >= THREADS => TEAM,
             _ => THREADS,
         };
-        let workers = count * team;
-        let most = if team > 1 { 64 * team } else { 256 };
-        let chunks = if op.is_arg() || workers >= 1 << 16 { 1 } else { elements.div_ceil(most).max(1) };
+        let chunks = if op.is_arg() { 1 } else { chunks_of(count, elements, team) };
         let length = elements.div_ceil(chunks);
         let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team };
 
         let mut slot = Params::new();
-        [count, elements, length, chunks]
-            .into_iter()
-            .chain(kept.sizes.iter().copied())
-            .chain(reduced.sizes.iter().copied())
-            .for_each(|n| _ = slot.int(n as isize));
+        slot.counts([count, elements, length, chunks].iter().chain(&kept.sizes).chain(&reduced.sizes));
         for (v, layout) in layouts.iter().enumerate() {
             slot.int(layout.offset() as isize);
-            kept.strides[v].iter().chain(&reduced.strides[v]).for_each(|&s| _ = slot.int(s));
+            slot.strides(kept.strides[v].iter().chain(&reduced.strides[v]));
         }
         generator::push_scalars(&mut slot, kernel, params);
         let parts = used.iter().map(|&i| self.part(inputs[i])).collect::<Result<Vec<_>>>()?;
@@ -242,23 +299,26 @@ impl Wgpu {
             params: &slot,
             groups: self.fold(groups as u64)?,
         })?;
-        if chunks == 1 {
-            return self.narrow(out, op.output(dtype), inputs[0]);
-        }
-        let partial = Tensor::from_parts(out, Layout::contiguous(Shape::new(&[count, chunks])?), wide::wide(dtype), inputs[0].device().clone());
+        if chunks == 1 { Ok(out) } else { self.fold_partial(op, out, &[count, chunks], 1, dtype, inputs[0]) }
+    }
+
+    /// The results of `op` on `dtype` from partial ones, `shape` along `axis`, in the wide type like those.
+    fn fold_partial(&self, op: ReduceOp, partial: StorageRef, shape: &[usize], axis: usize, dtype: DType, like: &Tensor) -> Result<StorageRef> {
+        let shape = Shape::new(shape)?;
+        let partial = self.tensor(partial, shape, wide::wide(dtype), like);
         // Truth values are 0 and 1 here: any is the largest, all the smallest.
-        let op_again = match op {
+        let op = match op {
             ReduceOp::Any => ReduceOp::Max,
             ReduceOp::All => ReduceOp::Min,
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin => op,
         };
-        let whole = self.fold_axes(op_again, &partial, &[1])?;
-        self.narrow(whole, op.output(dtype), inputs[0])
+        self.fold_wide(IDENTITY.get(partial.dtype(), |x| x)?, &[&partial], &[], &shape, op, &[axis])
     }
 
-    /// A reduction of inputs larger than a binding: on halves of a kept axis, whose results lie behind each other, or of a reduced one, whose results are
-    /// reduced together.
-    fn fold_halves(
+    /// A reduction of inputs, or to results, larger than a binding: on halves of the kept `axis`, the first one, whose results
+    /// are behind each other.
+    #[allow(clippy::too_many_arguments)]
+    fn fold_kept_halves(
         &self,
         kernel: &Arc<Kernel>,
         inputs: &[&Tensor],
@@ -266,44 +326,49 @@ impl Wgpu {
         shape: &Shape,
         op: ReduceOp,
         axes: &[usize],
+        axis: usize,
     ) -> Result<StorageRef> {
-        // Small parts of large storages need no halves.
-        if inputs.iter().any(|x| self.is_large(x) && !self.exceeds(x.numel(), x.dtype())) {
-            let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
-            return self.fold_kernel(kernel, &seen.iter().collect::<Vec<_>>(), params, shape, op, axes);
-        }
-        let kept = (0..shape.ndim()).find(|a| !axes.contains(a) && shape[*a] > 1);
-        let reduced = axes.iter().copied().max_by_key(|&a| shape[a]).filter(|&a| shape[a] > 1);
-        let Some(axis) = kept.or(reduced) else { return Err(Error::internal("a tensor of one element is larger than a binding")) };
-        let (size, output) = (shape[axis], op.output(kernel.output_dtype(0)));
+        let output = op.output(kernel.output_dtype(0));
         let below = (axis + 1..shape.ndim()).filter(|a| !axes.contains(a)).map(|a| shape[a]).product();
-        let mid = if kept.is_some() { Wgpu::cut(size, below, output) } else { size / 2 };
+        let mid = Wgpu::cut(shape[axis], below, output);
         let mut halves = Vec::with_capacity(2);
-        for (low, high) in [(0, mid), (mid, size)] {
+        for (low, high) in [(0, mid), (mid, shape[axis])] {
             let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
             halves.push(self.fold_kernel(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, high - low), op, axes)?);
         }
-        if kept.is_some() {
-            return self.join(&halves, output, inputs[0]);
+        self.join(&halves, output, inputs[0])
+    }
+
+    /// The position in one line larger than a binding: the values at the positions in both halves decide.
+    fn arg_halves(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+        op: ReduceOp,
+        axis: usize,
+    ) -> Result<StorageRef> {
+        let (like, size, mid) = (inputs[0], shape[axis], shape[axis] / 2);
+        let mut halves = Vec::with_capacity(2);
+        for (low, high) in [(0, mid), (mid, size)] {
+            let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
+            let half = self.fold_kernel(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, high - low), op, &[axis])?;
+            halves.push(self.tensor(half, Shape::new(&[])?, DType::I32, like));
         }
-        let like = inputs[0];
-        let scalar = Shape::new(&[])?;
-        let [first, second] = [0, 1].map(|i| self.tensor(halves[i].clone(), scalar, output, like));
-        if op.is_arg() {
-            // The value at each half's position decides; equal ones and NaN keep the first.
-            let value = |position: &Tensor, from: usize| -> Result<Tensor> {
-                let at = position.item::<i32>()? as usize + from;
-                let parts = inputs.iter().map(|x| self.piece(x, axis, at, at + 1)).collect::<Result<Vec<_>>>()?;
-                let mut y = self.map(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, 1))?.into_iter();
-                let y = y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-                Ok(self.tensor(y, Shape::new(&[1])?, kernel.output_dtype(0), like))
-            };
-            let values = Tensor::cat(&[&value(&first, 0)?, &value(&second, mid)?], 0)?;
-            let better = if op == ReduceOp::ArgMax { values.argmax(0)? } else { values.argmin(0)? };
-            return Ok(better.eq(0)?.select(&first, second.add(mid as i32)?)?.storage().clone());
-        }
-        let both = Tensor::stack(&[&first, &second], 0)?;
-        self.fold_axes(op, &both, &[0])
+        let (first, second) = (&halves[0], &halves[1]);
+        // Equal values and NaN keep the first.
+        let value = |position: &Tensor, from: usize| -> Result<Tensor> {
+            let at = usize::try_from(position.item::<i32>()?).map_err(|_| Error::internal("a position is negative"))? + from;
+            let parts = inputs.iter().map(|x| self.piece(x, axis, at, at + 1)).collect::<Result<Vec<_>>>()?;
+            let mut y = self.map(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, 1))?.into_iter();
+            let y = y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+            Ok(self.tensor(y, Shape::new(&[1])?, kernel.output_dtype(0), like))
+        };
+        let values = Tensor::cat(&[&value(first, 0)?, &value(second, mid)?], 0)?;
+        let better = if op == ReduceOp::ArgMax { values.argmax(0)? } else { values.argmin(0)? };
+        let mid = i32::try_from(mid).map_err(|_| error::beyond(mid))?;
+        Ok(better.eq(0)?.select(first, second.add(mid)?)?.storage().clone())
     }
 
     /// Positions in few long lines: the position within each chunk, then the best chunk. The first best wins in both.
@@ -341,5 +406,67 @@ impl Wgpu {
         let last = sizes.len() - 1;
         sizes[last] = 1;
         self.packed(&place.reshape(&sizes[..])?.transpose(axis as isize, -1)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::params::MAX_COUNT;
+    use teeny_core::{DeviceRef, Reference};
+
+    #[test]
+    fn chunks_cover_every_element_and_stay_few() {
+        let sizes = [1, 2, 63, 64, 65, 8191, 8193, 1 << 20, (1 << 31) + 7, MAX_COUNT - 1, MAX_COUNT];
+        for count in [1, 2, 31, 500, 60_000, 1 << 20, 1 << 31] {
+            for elements in sizes {
+                for team in [1, TEAM, THREADS] {
+                    let chunks = chunks_of(count, elements, team);
+                    let length = elements.div_ceil(chunks);
+                    assert!(chunks * length >= elements && (chunks == 1 || count * chunks <= PARTIAL), "{count} {elements} {team}");
+                    // The sum that ends a chunk in the shader stays below 2^32.
+                    assert!((chunks - 1) * length + length <= u32::MAX as usize, "{count} {elements} {team}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn more_elements_than_a_launch_counts_are_reduced_in_parts() -> Result<()> {
+        let Ok(mut gpu) = Wgpu::new() else { return Ok(()) };
+        Arc::get_mut(&mut gpu).unwrap().max_count = 1000;
+        let (device, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
+        type Op = fn(&Tensor) -> Result<Tensor>;
+        let ops: [(&str, Op); 8] = [
+            ("sum", |x| x.sum_all()),
+            ("sum of rows", |x| x.sum(1)),
+            ("sum of columns", |x| x.sum(0)),
+            ("max", |x| x.max_all()),
+            ("sum of squares", |x| x.mul(x)?.sum_all()),
+            ("any", |x| x.eq(4)?.any(0)),
+            ("all", |x| x.le(4)?.all(1)),
+            ("product", |x| x.reshape((1, x.numel()))?.matmul(&x.reshape((x.numel(), 1))?)),
+        ];
+        for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {
+            for (name, op) in ops {
+                let run = |device: &DeviceRef| {
+                    let x = Tensor::arange(0i32, 5, 1, device)?.cast(dtype)?.unsqueeze(1)?; // (5, 1)
+                    op(&x.expand((5, 3500))?)?.to_scalars()
+                };
+                assert!(run(&device)? == run(&oracle)?, "{name} of {dtype}");
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn positions_beyond_those_of_an_i32_are_refused() -> Result<()> {
+        let Ok(gpu) = Wgpu::new() else { return Ok(()) };
+        let device = gpu.clone() as DeviceRef;
+        let ones = Tensor::full(1, 1, DType::U8, &device)?.expand((1usize << 31) + 8)?;
+        for op in [ReduceOp::ArgMax, ReduceOp::ArgMin] {
+            assert!(gpu.fold_axes(op, &ones, &[0]).is_err());
+        }
+        Ok(())
     }
 }

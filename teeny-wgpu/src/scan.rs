@@ -124,6 +124,10 @@ impl Wgpu {
         }
         let length = x.shape()[axis];
         if self.is_large(x) || self.exceeds(x.numel(), wide::wide(dtype)) {
+            self.room(x.numel(), dtype)?;
+            if self.hides(&[x]) {
+                return self.scan_along(op, &self.seen(x)?, axis);
+            }
             if x.numel() == length {
                 return self.scan_halves(op, x, axis);
             }
@@ -166,13 +170,12 @@ impl Wgpu {
         let walk = Walk::over(x.shape(), &[x.layout(), &target], &others)?.padded();
         let (rank, lines) = (walk.sizes.len(), x.numel() / x.shape()[axis]);
         let mut slot = Params::new();
-        slot.int(lines as isize);
-        slot.int(x.shape()[axis] as isize);
+        slot.counts(&[lines, x.shape()[axis]]);
         slot.int(x.layout().strides()[axis]);
         slot.int(target.strides()[axis]);
-        [chunks, chunk].iter().chain(&walk.sizes).for_each(|&n| _ = slot.int(n as isize));
+        slot.counts([chunks, chunk].iter().chain(&walk.sizes));
         slot.int(x.layout().offset() as isize);
-        walk.strides.iter().flatten().for_each(|&s| _ = slot.int(s));
+        slot.strides(walk.strides.iter().flatten());
         let mut inputs = vec![self.part(x)?];
         if let Some(totals) = totals {
             inputs.push(self.whole(totals)?);

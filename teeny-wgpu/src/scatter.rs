@@ -232,8 +232,8 @@ impl Wgpu {
         }
         let (lines, columns) = lines_and_columns(index, axis);
         let count = lines.iter().map(|&a| index.shape()[a]).product::<usize>() * arrivals;
-        let places = lines.iter().map(|&a| index.shape()[a]).product::<usize>() * reach.len;
-        if self.exceeds(count.max(places + 1), DType::U32) {
+        let places = lines.iter().map(|&a| index.shape()[a]).product::<usize>().saturating_mul(reach.len);
+        if self.exceeds(count.max(places.saturating_add(1)), DType::U32) {
             return self.scatter_pieces(mode, x, axis, index, src, reach);
         }
         self.scatter_sorted(mode, x, axis, index, src, reach, &lines, &columns)
@@ -244,12 +244,11 @@ impl Wgpu {
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let (fault, at) = self.fault(reach.size, reach.whole.then_some(index.shape()));
         let mut slot = Params::new();
-        slot.int(x.numel() as isize);
+        slot.count(x.numel());
         reach.push(&mut slot);
         slot.push(at);
-        slot.int(index.shape()[axis] as isize);
-        slot.int(0);
-        x.shape().iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts(&[index.shape()[axis], 0]);
+        slot.counts(x.shape().iter());
         push_view(&mut slot, x.layout().offset(), 0, x.layout().strides().iter().copied());
         for view in [index.layout(), src.layout(), &Layout::contiguous(*index.shape())] {
             push_view(&mut slot, view.offset(), view.strides()[axis], strides_without(view, axis));
@@ -292,15 +291,13 @@ impl Wgpu {
         let keys = self.allocate(count, DType::U32)?;
         let (fault, at) = self.fault(reach.size, reach.whole.then_some(index.shape()));
         let mut slot = Params::new();
-        slot.int(count as isize);
+        slot.count(count);
         reach.push(&mut slot);
         slot.push(at);
-        slot.int(arrivals as isize);
-        slot.int(places as isize);
-        down.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts([arrivals, places].iter().chain(&down.sizes));
         push_view(&mut slot, index.layout().offset(), index.layout().strides()[axis], down.strides[0].iter().copied());
         slot.int(flat.strides()[axis]);
-        down.strides[1].iter().for_each(|&s| _ = slot.int(s));
+        slot.strides(&down.strides[1]);
         let depth = down.sizes.len();
         self.dispatch(&Launch {
             program: Program { key: Key::new("scatter keys", [depth as u32, index.dtype() as u32]), wgsl: &|| Ok(keys_wgsl(depth, index.dtype())) },
@@ -312,8 +309,7 @@ impl Wgpu {
         let (keys, order) = self.ordered(keys, count, places)?;
         let bounds = self.allocate(places + 1, DType::U32)?;
         let mut slot = Params::new();
-        slot.int(count as isize);
-        slot.int((places + 1) as isize);
+        slot.counts(&[count, places + 1]);
         self.dispatch(&Launch {
             program: Program { key: Key::new("scatter bounds", []), wgsl: &|| Ok(bounds_wgsl()) },
             inputs: &[self.whole(&keys)?],
@@ -328,10 +324,10 @@ impl Wgpu {
         let joined = self.allocate(if long { runs } else { 0 }, wide::wide(dtype))?;
         if long {
             let mut slot = Params::new();
-            [runs, reach.len, places, 0, 0, arrivals, width].into_iter().chain(down.sizes.iter().copied()).for_each(|n| _ = slot.int(n as isize));
+            slot.counts([runs, reach.len, places, 0, 0, arrivals, width].iter().chain(&down.sizes));
             push_view(&mut slot, src.layout().offset(), src.layout().strides()[axis], down.strides[2].iter().copied());
-            across.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
-            across.strides[0].iter().for_each(|&s| _ = slot.int(s));
+            slot.counts(&across.sizes);
+            slot.strides(&across.strides[0]);
             let breadth = across.sizes.len();
             self.dispatch(&Launch {
                 program: Program {
@@ -348,9 +344,9 @@ impl Wgpu {
         // Every element through its arrivals.
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let mut slot = Params::new();
-        slot.int(x.numel() as isize);
+        slot.count(x.numel());
         reach.push(&mut slot);
-        [0, arrivals, width].into_iter().chain(x.shape().iter().copied()).for_each(|n| _ = slot.int(n as isize));
+        slot.counts([0, arrivals, width].iter().chain(x.shape().iter()));
         push_view(&mut slot, x.layout().offset(), 0, x.layout().strides().iter().copied());
         push_view(&mut slot, src.layout().offset(), src.layout().strides()[axis], strides_without(src.layout(), axis));
         let weights = |axes: &[usize], unit: usize| {
@@ -388,6 +384,10 @@ impl Wgpu {
     /// after the other, and halves of the places.
     fn scatter_pieces(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, reach: Reach) -> Result<StorageRef> {
         let dtype = x.dtype();
+        self.room(x.numel(), dtype)?;
+        if self.hides(&[x, index, src]) {
+            return self.scatter_reach(mode, &self.seen(x)?, axis, &self.seen(index)?, &self.seen(src)?, reach);
+        }
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
         if others.iter().any(|&a| index.shape()[a] != x.shape()[a]) {
             let part = others.iter().try_fold(x.clone(), |x, &a| x.slice(a as isize, 0..index.shape()[a] as isize))?;

@@ -129,17 +129,16 @@ impl Wgpu {
         let walk = Walk::over(x.shape(), &layouts, &others)?.padded();
         let (rank, count) = (walk.sizes.len(), x.numel() / x.shape()[axis]);
         let mut slot = Params::new();
-        slot.int(count as isize);
-        slot.int(x.shape()[axis] as isize);
+        slot.counts(&[count, x.shape()[axis]]);
         slot.int(x.layout().strides()[axis]);
         slot.int(inputs.get(1).map_or(0, |g| g.layout().strides()[axis]));
         slot.int(target.strides()[axis]);
-        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts(&walk.sizes);
         for (input, strides) in inputs.iter().zip(&walk.strides) {
             slot.int(input.layout().offset() as isize);
-            strides.iter().for_each(|&s| _ = slot.int(s));
+            slot.strides(strides);
         }
-        walk.strides[inputs.len()].iter().for_each(|&s| _ = slot.int(s));
+        slot.strides(&walk.strides[inputs.len()]);
         let parts = inputs.iter().map(|x| self.part(x)).collect::<Result<Vec<_>>>()?;
         self.dispatch(&Launch {
             program: Program { key: Key::new("softmax", [rank as u32, dtype as u32, rows as u32]), wgsl: &|| Ok(wgsl(rank, dtype, rows)) },

@@ -105,10 +105,11 @@ impl Wgpu {
         let walk = Walk::over(x.shape(), &[x.layout()], &others)?.padded();
         let rank = walk.sizes.len();
         let mut slot = Params::new();
-        [numel as isize, length as isize, x.layout().strides()[axis], 0].into_iter().for_each(|n| _ = slot.int(n));
-        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts(&[numel, length]);
+        slot.strides(&[x.layout().strides()[axis], 0]);
+        slot.counts(&walk.sizes);
         slot.int(x.layout().offset() as isize);
-        walk.strides[0].iter().for_each(|&s| _ = slot.int(s));
+        slot.strides(&walk.strides[0]);
         let groups = self.fold(numel.div_ceil(THREADS) as u64)?;
         self.dispatch(&Launch {
             program: Program {
@@ -124,7 +125,7 @@ impl Wgpu {
         while width < length {
             let (new_values, new_places) = fresh()?;
             let mut slot = Params::new();
-            [numel, length, width, 0].into_iter().for_each(|n| _ = slot.int(n as isize));
+            slot.counts(&[numel, length, width, 0]);
             self.dispatch(&Launch {
                 program: Program {
                     key: Key::new("sort merge", [wide::wide(dtype) as u32, descending as u32]),

@@ -36,7 +36,7 @@ impl Walk {
         let mut walk = Walk { sizes: Vec::new(), strides: vec![Vec::new(); views.len()] };
         for (size, axis) in axes.filter(|(n, _)| *n != 1) {
             let merges = !walk.sizes.is_empty()
-                && views.iter().zip(&walk.strides).all(|(v, s)| s.last().is_some_and(|&outer| outer == v[axis] * size as isize));
+                && views.iter().zip(&walk.strides).all(|(v, s)| s.last().is_some_and(|&outer| v[axis].checked_mul(size as isize) == Some(outer)));
             match (merges, walk.sizes.last_mut()) {
                 (true, Some(last)) => {
                     *last *= size;

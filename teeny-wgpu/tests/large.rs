@@ -3,7 +3,7 @@
 
 mod common;
 
-use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, random};
+use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, Window, random};
 use teeny_wgpu::{Options, Wgpu};
 
 fn small() -> Option<DeviceRef> {
@@ -104,4 +104,45 @@ fn random_numbers_do_not_depend_on_the_windows_they_are_drawn_in() -> Result<()>
         assert!(run(&device)? == run(&oracle)?, "{dtype}");
     }
     Ok(())
+}
+
+/// `body` on a small part of a storage larger than a binding, on the small device and on the oracle; at most `tolerance` apart.
+fn agree_on_parts(name: &str, tolerance: f64, body: impl Fn(&dyn Fn(&[usize], u64) -> Result<Tensor>) -> Result<Tensor>) -> Result<()> {
+    let Some(device) = small() else { return Ok(()) };
+    let oracle = Reference::new() as DeviceRef;
+    let run = |device: &DeviceRef| -> Result<Vec<f32>> {
+        // 70 elements into a storage of 20,000, so that a part begins within a binding's alignment.
+        let part = |shape: &[usize], seed: u64| {
+            let numel = shape.iter().product::<usize>();
+            numbers(&[20_000], DType::F32, seed, device)?.slice(0, 9070..9070 + numel as isize)?.reshape(shape)
+        };
+        body(&part)?.to_vec::<f32>()
+    };
+    let (got, want) = (run(&device).map_err(|e| e.fact(name.to_string()))?, run(&oracle)?);
+    assert!(got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| ((a - b) as f64).abs() <= tolerance), "{name}: {got:?} is not {want:?}");
+    Ok(())
+}
+
+#[test]
+fn small_parts_of_large_storages_serve_every_family() -> Result<()> {
+    agree_on_parts("copy", 0.0, |part| part(&[30, 40], 1)?.add(0)?.slice_assign(1, 2..7, &part(&[30, 5], 2)?))?;
+    agree_on_parts("layer norm", 1e-5, |part| part(&[6, 50], 1)?.layer_norm(1, Some(&part(&[50], 2)?), Some(&part(&[50], 3)?), 1e-5))?;
+    agree_on_parts("rms norm", 1e-5, |part| part(&[6, 50], 1)?.rms_norm(1, Some(&part(&[50], 2)?), 1e-5))?;
+    agree_on_parts("matmul", 0.0, |part| part(&[6, 50], 1)?.matmul(&part(&[50, 4], 2)?))?;
+    agree_on_parts("product of one element", 0.0, |part| part(&[1, 1], 1)?.matmul(&part(&[1, 1], 2)?))?;
+    agree_on_parts("conv2d", 0.0, |part| part(&[2, 3, 8, 8], 1)?.conv(&part(&[4, 3, 3, 3], 2)?, &Window::new(2)))?;
+    agree_on_parts("max pool", 0.0, |part| part(&[2, 3, 8, 8], 1)?.max_pool(&[2, 2], &Window::new(2)))?;
+    agree_on_parts("softmax", 1e-6, |part| part(&[6, 50], 1)?.softmax(0))?;
+    agree_on_parts("gather", 0.0, |part| part(&[50], 1)?.gather(0, &part(&[20], 2)?.abs()?.cast(DType::I32)?))?;
+    agree_on_parts("scatter", 0.0, |part| part(&[50], 1)?.scatter_add(0, &part(&[20], 2)?.abs()?.cast(DType::I32)?, &part(&[20], 3)?))?;
+    agree_on_parts("sum of an expanded part", 0.0, |part| part(&[1, 10], 1)?.expand((1000, 10))?.sum(0))?;
+    agree_on_parts("scan of an expanded part", 0.0, |part| part(&[1], 1)?.expand(3000)?.cumsum(0))
+}
+
+#[test]
+fn reductions_whose_results_are_wider_than_their_inputs_are_made_in_pieces() -> Result<()> {
+    let shapes: &[&[usize]] = &[&[3500, 2], &[2, 3500], &[7000, 1]];
+    agree("max of rows", shapes, &[DType::U8, DType::I8, DType::F16], |x| x.max(-1))?;
+    agree("min of columns", shapes, &[DType::U8, DType::I16], |x| x.min(0))?;
+    agree("position in columns", &[&[2, 3500]], &[DType::U8], |x| x.argmax(0))
 }

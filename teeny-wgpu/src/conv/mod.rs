@@ -15,8 +15,10 @@ mod shader;
 
 use crate::device::{Launch, Wgpu};
 use crate::matmul::{HEAD, Shape as Tile};
-use crate::params::Params;
+use crate::params::{MAX_COUNT, Params};
 use crate::pipeline::{Key, Program};
+use crate::pooling::countable;
+use crate::profile;
 use crate::wide;
 pub(crate) use shader::wgsl;
 use shader::{Geometry, THREADS};
@@ -64,6 +66,12 @@ impl Sizes<'_> {
         }
     }
 
+    /// True if shaders can count to k, and reach every pixel of the padded images by signed coordinates.
+    fn are_countable(&self, k: usize) -> bool {
+        let window = self.window;
+        k <= MAX_COUNT && (2..self.x.ndim()).all(|axis| countable(self.x[axis], self.weight[axis], window, axis - 2))
+    }
+
     fn result(&self) -> &Shape {
         match self.kind {
             Kind::Forward => self.y,
@@ -103,11 +111,14 @@ impl Wgpu {
         self.require(dtype, "convolution")?;
         let (count, wide) = (sizes.result().numel(), wide::wide(dtype));
         let (rows, columns, k) = sizes.product();
-        let _work = self.describe(&[left, right], sizes.result(), dtype, 2 * (sizes.window.groups * rows * columns * k) as u64);
+        let _work = self.describe(&[left, right], sizes.result(), dtype, profile::flops(&[sizes.window.groups, rows, columns, k]));
         if count == 0 {
             return Ok(Some(self.allocate(0, dtype)?));
         }
-        if k == 0 || self.is_large(left) || self.is_large(right) || self.exceeds(count, wide) {
+        if self.hides(&[left, right]) {
+            return self.convolve(sizes, &self.seen(left)?, &self.seen(right)?);
+        }
+        if k == 0 || self.is_large(left) || self.is_large(right) || self.exceeds(count, wide) || !sizes.are_countable(k) {
             return Ok(None);
         }
         let (groups, busy) = (sizes.window.groups, self.busy());
@@ -129,14 +140,14 @@ impl Wgpu {
         let out = self.allocate(splits * count, wide)?;
         let mut slot = Params::new();
         let head = [rows, k, columns, 0, 0, 0, 0, left.layout().offset(), right.layout().offset(), groups, down, across, splits, k.div_ceil(splits)];
-        head.iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts(&head);
         debug_assert_eq!(head.len(), HEAD);
         let geometry = Geometry::of(sizes.x.ndim() - 2);
-        left.strides().iter().chain(right.strides()).for_each(|&s| _ = slot.int(s));
+        slot.strides(left.strides().iter().chain(right.strides()));
         let (x, y, window) = (&sizes.x[2..], &sizes.y[2..], sizes.window);
         let lists = [x, y, &sizes.weight[2..], &window.stride, &window.padding, &window.dilation];
-        lists.iter().flat_map(|list| list.iter()).for_each(|&n| _ = slot.int(n as isize));
-        [sizes.weight[1], sizes.weight[0] / groups].iter().for_each(|&n| _ = slot.int(n as isize));
+        slot.counts(lists.iter().flat_map(|list| list.iter()));
+        slot.counts(&[sizes.weight[1], sizes.weight[0] / groups]);
         let (kind, ndim) = (sizes.kind, geometry.ndim);
         let variant = match way {
             Way::Single => 0,

@@ -148,7 +148,7 @@ impl<'a> Product<'a> {
         let strides = |x: &Tensor| [x.strides()[axes - 2], x.strides()[axes - 1]];
         let (a, b) = (strides(lhs), strides(rhs));
         Product {
-            batch: lhs.shape()[..axes - 2].iter().product(),
+            batch: lhs.shape()[..axes - 2].iter().fold(1, |batch: usize, &n| batch.saturating_mul(n)),
             m: lhs.shape()[axes - 2],
             k: lhs.shape()[axes - 1],
             n: rhs.shape()[axes - 1],
@@ -213,7 +213,8 @@ impl Wgpu {
         let product = Product::of(lhs, rhs);
         let dtype = product.dtype;
         self.require(dtype, "matmul")?;
-        let count = product.batch * product.m * product.n;
+        let count = [product.batch, product.m, product.n].into_iter().fold(1, usize::saturating_mul);
+        self.room(count, dtype)?;
         if count == 0 {
             return self.allocate(0, dtype);
         }
@@ -221,7 +222,10 @@ impl Wgpu {
             let zeros = Tensor::full(teeny_core::Shape::new(&[count])?, Scalar::Int(0), dtype, lhs)?;
             return Ok(zeros.storage().clone());
         }
-        if self.is_large(lhs) || self.is_large(rhs) || self.exceeds(count, wide::wide(dtype)) {
+        if self.hides(&[lhs, rhs]) {
+            return self.product(&self.seen(lhs)?, &self.seen(rhs)?);
+        }
+        if self.is_large(lhs) || self.is_large(rhs) || self.exceeds(count, wide::wide(dtype)) || product.k > self.max_count {
             return self.blocks(lhs, rhs);
         }
         let busy = self.busy();
@@ -246,12 +250,11 @@ impl Wgpu {
             Way::Dot | Way::Across | Way::Single => (0, 0),
         };
         let mut slot = Params::new();
-        let sizes = [p.m, p.k, p.n].map(|size| size as isize);
-        let strides = [p.lhs.across, p.lhs.along, p.rhs.along, p.rhs.across];
-        let rest = [p.lhs.layout.offset(), p.rhs.layout.offset(), p.batch, down, across, splits, p.k.div_ceil(splits)].map(|n| n as isize);
-        sizes.into_iter().chain(strides).chain(rest).for_each(|n| _ = slot.int(n));
-        walk.sizes.iter().for_each(|&n| _ = slot.int(n as isize));
-        walk.strides.iter().flatten().for_each(|&s| _ = slot.int(s));
+        slot.counts(&[p.m, p.k, p.n]);
+        slot.strides(&[p.lhs.across, p.lhs.along, p.rhs.along, p.rhs.across]);
+        slot.counts(&[p.lhs.layout.offset(), p.rhs.layout.offset(), p.batch, down, across, splits, p.k.div_ceil(splits)]);
+        slot.counts(&walk.sizes);
+        slot.strides(walk.strides.iter().flatten());
         let rank = walk.sizes.len();
         let groups = match way {
             Way::Tiled { .. } => splits * p.batch * down * across,
@@ -280,8 +283,8 @@ impl Wgpu {
         let p = Product::of(lhs, rhs);
         let rows = lhs.ndim() - 2;
         let first = (0..rows)
-            .find(|&a| lhs.shape()[a] > 1)
-            .or((p.m > 1 && (self.is_large(lhs) || self.exceeds(p.m * p.n, wide::wide(p.dtype)))).then_some(rows));
+            .find(|&a| lhs.shape()[a] > 1 && p.k <= self.max_count)
+            .or((p.m > 1 && p.k <= self.max_count && (self.is_large(lhs) || self.exceeds(p.m * p.n, wide::wide(p.dtype)))).then_some(rows));
         if let Some(axis) = first {
             let size = lhs.shape()[axis];
             let below = lhs.shape()[axis + 1..rows + 1].iter().product::<usize>() * p.n;
