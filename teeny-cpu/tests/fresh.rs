@@ -7,7 +7,7 @@ mod common;
 use std::process::Command;
 use std::sync::Arc;
 use teeny_core::kernel::build::Builder;
-use teeny_core::{DType, Device, ReduceOp, Shape, Tensor};
+use teeny_core::{DType, Device, Kernel, Layout, ReduceOp, Shape, Tensor};
 use teeny_cpu::Cpu;
 
 /// Runs `case` in a process of its own, which the test of this `name` starts.
@@ -121,6 +121,32 @@ fn sum_of_terms_that_are_spread() {
             let x = x.expand((3, n)).unwrap();
             let sum = Tensor::einsum("ij,ij->i", &[&x, &y]).unwrap();
             assert_eq!(sum.to_vec::<f32>().unwrap(), [0.0, n as f32, 2.0 * n as f32]);
+        }
+    });
+}
+
+/// The input that the kernel reads is strided; the one that it ignores is packed.
+#[test]
+fn reductions_of_a_kernel_that_is_its_second_input() {
+    alone("reductions_of_a_kernel_that_is_its_second_input", || {
+        let second = Arc::new(Kernel::build([DType::F32; 2], [], |[_, b], []| [b]).unwrap());
+        let device = Cpu::new();
+        for n in [240, 5_000, 65_537] {
+            let ignored = Tensor::ones((2, n), DType::F32, &device).unwrap();
+            let places = Tensor::arange(0i32, 6 * n, 1, &device).unwrap();
+            let x = places.rem(5).unwrap().cast(DType::F32).unwrap();
+            let x = x.reshape((2, 3 * n)).unwrap().slice_step(1, .., 3).unwrap(); // (2, n)
+            let shape = *x.shape();
+            for axis in [0, 1] {
+                let storage = device.reduce_kernel(&second, &[&ignored, &x], &[], &shape, ReduceOp::Sum, &[axis]);
+                let sums = Layout::contiguous(Shape::new(&[shape[1 - axis]]).unwrap());
+                let sums = Tensor::from_parts(storage.unwrap(), sums, DType::F32, device.clone());
+                let want: Vec<f32> = match axis {
+                    0 => (0..n).map(|i| (3 * i % 5 + 3 * (i + n) % 5) as f32).collect(),
+                    _ => (0..2).map(|row| (row * n..(row + 1) * n).map(|i| (3 * i % 5) as f32).sum()).collect(),
+                };
+                assert_eq!(sums.to_vec::<f32>().unwrap(), want, "{n} axis {axis}");
+            }
         }
     });
 }

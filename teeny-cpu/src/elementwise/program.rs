@@ -323,9 +323,8 @@ impl<'a> Program<'a> {
     /// True if the program is one input, unchanged and consecutive in memory: its tiles are that memory.
     pub(crate) fn reads_through(&self) -> bool {
         self.kernel.nodes().len() == 1
-            && self.kernel.passes_through(0).is_some()
+            && self.kernel.passes_through(0).is_some_and(|input| self.walk.is_consecutive(input))
             && !self.kernel.output_dtype(0).is_half()
-            && self.walk.is_consecutive(0)
     }
 
     /// Whether, besides, the input's rows follow each other without a gap.
