@@ -1,7 +1,8 @@
 //! Random single operations on the CPU engine against the oracle: `cargo run --release -p teeny-cpu --example fuzz`.
 //!
-//! Each case runs on one thread and on four; both must give the same bits. `--level` is an instruction set: `portable`,
-//! `avx2` or `avx512`. See `teeny_core::conformance::oneop`.
+//! Each case runs on one thread with fresh memory and on four with pooled memory: both must give the same bits, or a
+//! result depends on threads or on what a block held before. `--level` is an instruction set: `portable`, `avx2` or
+//! `avx512`. See `teeny_core::conformance::oneop`.
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::process::ExitCode;
@@ -37,13 +38,13 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
     if level.supported() != level {
         return Err(Error::unsupported(format!("this processor has no {level:?}")));
     }
-    let device: DeviceRef = Cpu::with(CpuOptions { level, ..CpuOptions::default() });
-    let site = |threads: usize| -> Result<Box<dyn Site>> {
+    let site = |threads: usize, cache_bytes: usize| -> Result<Box<dyn Site>> {
+        let device: DeviceRef = Cpu::with(CpuOptions { level, cache_bytes, ..CpuOptions::default() });
         let pool = ThreadPoolBuilder::new().num_threads(threads).build();
         let pool = pool.map_err(|e| Error::internal(format!("{threads} threads: {e}")))?;
-        Ok(Box::new(Threads { device: device.clone(), pool }))
+        Ok(Box::new(Threads { device, pool }))
     };
-    Ok(vec![site(1)?, site(4)?])
+    Ok(vec![site(1, 0)?, site(4, CpuOptions::default().cache_bytes)?])
 }
 
 fn main() -> ExitCode {

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// Findings of one operation that are printed; further ones are counted.
 const PRINTED: u64 = 5;
 
+/// The variable by which engines guard the blocks of their memory.
+const GUARD: &str = "TEENY_POOL_GUARD";
+
 const HELP: &str = "\
 Random single operations against the oracle.
   --seed S        the campaign's seed; without it a new one, which is printed
@@ -30,7 +33,7 @@ Random single operations against the oracle.
   --level L       an option of the engine: its instruction set, for instance
   --op NAME       only groups of operations whose name contains NAME
   --batch N       cases per process (default 250)
-  --replay S:N    case N under seed S, in this process; S:A..B runs several
+  --replay S:N    case N under seed S, printed; S:A..B runs several
   --list          the groups of operations";
 
 /// The sites of an engine, given the value of `--level`.
@@ -96,6 +99,9 @@ pub fn main(make: MakeSites, rules: Rules) -> ExitCode {
             return Ok(true);
         }
         if let Some((seed, range)) = options.replay.clone() {
+            if std::env::var_os(GUARD).is_none() {
+                return guarded();
+            }
             return replay(&options, seed, range, make, rules);
         }
         if options.child {
@@ -111,6 +117,17 @@ pub fn main(make: MakeSites, rules: Rules) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// This command again, in a process with guarded blocks.
+fn guarded() -> Result<bool> {
+    let failed = |e: std::io::Error| Error::io(format!("a process for the cases: {e}"));
+    let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+    let status = command.args(std::env::args_os().skip(1)).env(GUARD, "1").status().map_err(failed)?;
+    if !status.success() {
+        println!("{status}");
+    }
+    Ok(status.success())
 }
 
 /// Runs cases in this process and prints each.
@@ -256,8 +273,7 @@ impl Campaign {
                 command.args([name, value]);
             }
         }
-        // Engines that can guard their blocks do so here.
-        command.env("TEENY_POOL_GUARD", "1").stdin(Stdio::null()).stdout(Stdio::piped());
+        command.env(GUARD, "1").stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
         let out = process.stdout.take().ok_or_else(|| Error::internal("a child without a pipe"))?;
         let (sender, lines) = channel();
