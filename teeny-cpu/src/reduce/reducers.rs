@@ -213,29 +213,33 @@ pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     const WIDE: bool;
     /// Whether this is NaN.
     fn nan(self) -> bool;
+    /// This, with -0 as 0: which of several equal zeros comes first depends on the order of lanes.
+    fn unsigned_zero(self) -> Self;
     /// This with the bits of `flip` flipped. For f32, where a flip more in the loop shows, its loops are compiled without it as well.
     fn flipped(self, flip: u64) -> Self;
 }
 
 macro_rules! ordered {
-    ($($t:ty, $low:expr, $nan:expr, $flipped:expr, $wide:literal;)*) => {$(
+    ($($t:ty, $low:expr, $nan:expr, $zero:expr, $flipped:expr, $wide:literal;)*) => {$(
         impl Ordered for $t {
             const WIDE: bool = $wide;
             const LOWEST: $t = $low;
             #[inline(always)]
             fn nan(self) -> bool { ($nan)(self) }
             #[inline(always)]
+            fn unsigned_zero(self) -> $t { ($zero)(self) }
+            #[inline(always)]
             fn flipped(self, flip: u64) -> $t { ($flipped)(self, flip) }
         }
     )*};
 }
 ordered! {
-    u8, 0, |_| false, |x, flip| x ^ flip as u8, false;
-    u16, 0, |_| false, |x, flip| x ^ flip as u16, false;
-    u32, 0, |_| false, |x, flip| x ^ flip as u32, false;
-    u64, 0, |_| false, |x, flip| x ^ flip, false;
-    f32, f32::NEG_INFINITY, f32::is_nan, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true;
-    f64, f64::NEG_INFINITY, f64::is_nan, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false;
+    u8, 0, |_| false, |x| x, |x, flip| x ^ flip as u8, false;
+    u16, 0, |_| false, |x| x, |x, flip| x ^ flip as u16, false;
+    u32, 0, |_| false, |x| x, |x, flip| x ^ flip as u32, false;
+    u64, 0, |_| false, |x| x, |x, flip| x ^ flip, false;
+    f32, f32::NEG_INFINITY, f32::is_nan, |x| x + 0.0, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true;
+    f64, f64::NEG_INFINITY, f64::is_nan, |x| x + 0.0, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false;
 }
 
 /// The bits that turn the order in which `op` looks for the first of `dtype` into one whose largest comes first.
@@ -294,7 +298,7 @@ impl<T: Ordered> Reducer<T> for Max {
     }
     #[inline(always)]
     fn finish(acc: T, flip: u64) -> T {
-        acc.flipped(flip)
+        acc.flipped(flip).unsigned_zero()
     }
 }
 
