@@ -176,7 +176,7 @@ fn the_extremes_of_zeros_are_positive() {
     for dtype in FLOATS {
         for n in [1, 2, 3, 31, 33, 63, 64, 65, 129, 1000, 5000] {
             for (seed, low) in [(0, 0.0), (1, -1.0), (2, 1.0)] {
-                let sign = |i: usize| if (i * 7 + seed) % 3 == 0 { 0.0 } else { -0.0 };
+                let sign = |i: usize| if (i * 7 + seed).is_multiple_of(3) { 0.0 } else { -0.0 };
                 let value = |i: usize| if i % 5 == 3 && n > 3 { low } else { sign(i) };
                 let values: Vec<_> = (0..3 * n).map(|i| Scalar::Float(value(i)).cast(dtype)).collect();
                 let on = |x: Tensor| -> Vec<Scalar> {
@@ -203,7 +203,7 @@ fn tensors_take_the_second_of_equal_zeros() {
     let device = Cpu::new();
     let zero = |x: f32| Tensor::full(40, x, DType::F32, &device).unwrap();
     let signs = |x: Tensor| x.to_vec::<f32>().unwrap().iter().all(|x| x.is_sign_negative());
-    assert!(signs(zero(0.0).maximum(&zero(-0.0)).unwrap()) && signs(zero(0.0).minimum(&zero(-0.0)).unwrap()));
-    assert!(!signs(zero(-0.0).maximum(&zero(0.0)).unwrap()) && !signs(zero(-0.0).minimum(&zero(0.0)).unwrap()));
+    assert!(signs(zero(0.0).maximum(zero(-0.0)).unwrap()) && signs(zero(0.0).minimum(zero(-0.0)).unwrap()));
+    assert!(!signs(zero(-0.0).maximum(zero(0.0)).unwrap()) && !signs(zero(-0.0).minimum(zero(0.0)).unwrap()));
     assert!(!signs(zero(-0.0).relu().unwrap()));
 }
