@@ -25,13 +25,16 @@ pub struct Rules {
     pub flushes_subnormals: bool,
     /// The sign of a zero may be lost.
     pub loses_zero_signs: bool,
+    /// Zeros beyond the edge of an image are multiplied where the oracle leaves them out: a weight that is infinite or NaN
+    /// makes NaN of them.
+    pub multiplies_padding: bool,
     /// Tolerances are multiplied by this.
     pub factor: f64,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { flushes_subnormals: false, loses_zero_signs: false, factor: 1.0 }
+        Rules { flushes_subnormals: false, loses_zero_signs: false, multiplies_padding: false, factor: 1.0 }
     }
 }
 

@@ -105,6 +105,19 @@ impl Case {
         self
     }
 
+    /// The case for a device under `rules`: one that flushes subnormal numbers gets no operands so small that comparisons
+    /// and quotients depend on it.
+    fn under(mut self, rules: Rules) -> Case {
+        if rules.flushes_subnormals {
+            self.operands = self.operands.into_iter().map(Operand::without_tiny).collect();
+        }
+        self
+    }
+
+    fn is_convolution_of_infinities(&self) -> bool {
+        self.op.starts_with("conv") && self.operands.iter().any(Operand::may_be_infinite)
+    }
+
     /// The operation's name.
     pub fn op(&self) -> &'static str {
         self.op
@@ -205,14 +218,19 @@ pub fn check(case: &Case, sites: &[&dyn Site], rules: Rules) -> std::result::Res
         // Every site sees the case alone; only the first is compared with the oracle, as the others have its bits.
         let device = site.device();
         site.run(&mut || got = outcome(case, device, false));
+        // A device that finds a wrong index late reports it when its results are read.
+        let read = |got: Vec<Tensor>| {
+            let bytes = got.iter().map(|y| y.to_bytes()).collect::<Result<Vec<_>>>()?;
+            Ok((got, bytes))
+        };
+        let got = got.and_then(read);
         verdict = match (&expected, got) {
             (_, Err(error)) if error.kind() == ErrorKind::Unsupported => Verdict::Unsupported,
             (Err(expected), Err(error)) if expected.kind() == error.kind() => Verdict::Refused,
             (Err(expected), Ok(_)) => return Err(format!("expected the error {expected}, got a result")),
             (Err(expected), Err(error)) => return Err(format!("expected {expected}, got {error}")),
             (Ok(_), Err(error)) => return Err(format!("expected a result, got {error}")),
-            (Ok(expected), Ok(got)) => {
-                let bytes = got.iter().map(|y| y.to_bytes()).collect::<Result<Vec<_>>>().map_err(|e| e.to_string())?;
+            (Ok(expected), Ok((got, bytes))) => {
                 match &first {
                     None => {
                         compare(case, expected, &got, &reference, rules)?;
@@ -276,6 +294,9 @@ fn compare(case: &Case, expected: &[Tensor], got: &[Tensor], reference: &DeviceR
                 scale = tensors.get(number).and_then(|s| s.to_scalars().ok()).map(|s| s.into_iter().map(|v| v.to_f64()).collect());
             }
             let here = scale.as_ref().and_then(|s| s.get(i).copied());
+            if rules.multiplies_padding && case.is_convolution_of_infinities() && h.to_f64().is_nan() {
+                continue;
+            }
             if !tolerance.agrees(w, h, have.dtype(), here, rules) {
                 let relative_to = here.map_or(String::new(), |s| format!(", errors relative to {s:e}"));
                 return Err(format!("result {number}, element {i} of {}: {h}, expected {w} ({tolerance:?}{relative_to})", have.shape()));

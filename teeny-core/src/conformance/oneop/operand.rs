@@ -215,6 +215,30 @@ impl Operand {
         Operand { bytes: encode(&storage, dtype), len: storage.len(), layout, dtype, values: Values::Any }
     }
 
+    /// The operand with zeros in place of floats below 2^-30, whose products and quotients leave subnormal numbers out.
+    pub fn without_tiny(mut self) -> Operand {
+        fn flush<const N: usize>(bytes: &mut [u8], value: impl Fn([u8; N]) -> f64) {
+            for number in bytes.as_chunks_mut::<N>().0 {
+                if value(*number).abs() < 2f64.powi(-30) {
+                    *number = [0; N];
+                }
+            }
+        }
+        match self.dtype {
+            DType::BF16 => flush::<2>(&mut self.bytes, |b| bf16::from_le_bytes(b).to_f64()),
+            DType::F32 => flush::<4>(&mut self.bytes, |b| f32::from_le_bytes(b) as f64),
+            DType::F64 => flush::<8>(&mut self.bytes, f64::from_le_bytes),
+            // The smallest f16 is a normal f32, in which it is computed.
+            _ => {}
+        }
+        self
+    }
+
+    /// True if the values may be infinite or NaN.
+    pub fn may_be_infinite(&self) -> bool {
+        self.dtype.is_float() && matches!(self.values, Values::Any | Values::Sprinkled | Values::Angle)
+    }
+
     /// The tensor on `device`.
     pub fn on(&self, device: &DeviceRef) -> Result<Tensor> {
         Ok(Tensor::from_bytes(&self.bytes, self.len, self.dtype, device)?.with_layout(self.layout))

@@ -136,7 +136,7 @@ fn replay(options: &Options, seed: u64, range: Range<u64>, make: MakeSites, rule
     let sites: Vec<&dyn Site> = sites.iter().map(|s| s.as_ref()).collect();
     let mut sound = true;
     for case_number in range {
-        let case = generate(seed, case_number, options.op.as_deref())?;
+        let case = generate(seed, case_number, options.op.as_deref())?.under(rules);
         println!("{seed}:{case_number} {}", case.describe());
         match check(&case, &sites, rules) {
             Ok(verdict) => println!("  {verdict:?}"),
@@ -173,7 +173,7 @@ fn child(options: &Options, make: MakeSites, rules: Rules) -> Result<()> {
         let start = Instant::now();
         say(format!("@{number}"))?;
         let case = match generate(options.seed, number, options.op.as_deref()) {
-            Ok(case) => case,
+            Ok(case) => case.under(rules),
             Err(error) => {
                 say(format!("!{number} generator the case cannot be made: {}", escaped(&error.to_string())))?;
                 continue;
