@@ -39,7 +39,13 @@ pub(crate) fn wgsl(rank: usize, ndim: usize, dtype: DType) -> String {
             list(4, axis)
         );
     }
-    let _ = writeln!(text, "    var best = {value}(0);\n    var place = -1;");
+    // A window of padding alone: the lowest value of the type, and no place.
+    let lowest = match dtype {
+        DType::I8 => "-128i",
+        DType::I16 => "-32768i",
+        _ => wide::extreme(dtype, false),
+    };
+    let _ = writeln!(text, "    var best: {value} = {lowest};\n    var place = -1;");
     for axis in 0..ndim {
         let _ = writeln!(
             text,

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use teeny_core::{DType, Device, OpCode, Reference, Tensor, map};
+use teeny_core::{DType, Device, OpCode, Reference, Tensor, Window, map};
 use teeny_wgpu::Wgpu;
 
 /// The special values of a type, on the oracle.
@@ -137,4 +137,19 @@ fn a11_every_cast_agrees_with_the_oracle_on_special_values() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn windows_that_see_padding_alone_agree_with_the_oracle() {
+    let Some(gpu) = common::gpu() else { return };
+    let oracle = Reference::new();
+    let window = Window::new(1).padding(1usize).dilation(3usize);
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool && gpu.capabilities().supports(*t)) {
+        let run = |device: &teeny_core::DeviceRef| {
+            let x = Tensor::arange(1i32, 5, 1, device).unwrap().cast(dtype).unwrap().reshape((2, 1, 2)).unwrap();
+            let (values, places) = x.max_pool_indices(&[2], &window).unwrap();
+            (values.to_scalars().unwrap(), places.to_scalars().unwrap())
+        };
+        assert!(run(&(gpu.clone() as _)) == run(&(oracle.clone() as _)), "{dtype}: {:?}", run(&(gpu.clone() as _)));
+    }
 }
