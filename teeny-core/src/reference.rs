@@ -191,6 +191,14 @@ fn extremum(values: &[Scalar], wanted: Order) -> usize {
     (1..values.len()).fold(0, better)
 }
 
+/// `x`, with -0 as 0.
+fn unsigned_zero(x: Scalar) -> Scalar {
+    match x {
+        Scalar::Float(x) => Scalar::Float(x + 0.0),
+        Scalar::Bool(_) | Scalar::Int(_) | Scalar::UInt(_) => x,
+    }
+}
+
 /// The larger or smaller of two; NaN if either is.
 fn pick(a: Scalar, b: Scalar, wanted: Order) -> Scalar {
     [a, b][extremum(&[a, b], wanted)]
@@ -201,8 +209,8 @@ fn fold(op: ReduceOp, values: &[Scalar], dtype: DType) -> Scalar {
     match op {
         ReduceOp::Sum => all().fold(neutral(0, dtype), add),
         ReduceOp::Prod => all().fold(neutral(1, dtype), mul),
-        ReduceOp::Max => values[extremum(values, Order::Greater)],
-        ReduceOp::Min => values[extremum(values, Order::Less)],
+        ReduceOp::Max => unsigned_zero(values[extremum(values, Order::Greater)]),
+        ReduceOp::Min => unsigned_zero(values[extremum(values, Order::Less)]),
         ReduceOp::ArgMax => Scalar::Int(extremum(values, Order::Greater) as i64),
         ReduceOp::ArgMin => Scalar::Int(extremum(values, Order::Less) as i64),
         ReduceOp::Any => Scalar::Bool(all().any(Scalar::to_bool)),

@@ -7,7 +7,7 @@
 //! back, and a transposed right side number by number, which takes longer than multiplying by it. One row, or few with few, have their own loops (`thin`).
 //! Everything else is gemm's: other processors, and operands without runs.
 
-use crate::microkernel::Product;
+use crate::microkernel::{DEEP, Product};
 use crate::scratch::Line;
 use crate::simd::{F32s, Lanes, Level};
 use crate::thin::{Dots, Row};
@@ -47,7 +47,16 @@ pub(crate) const THREAD: usize = 1 << 19;
 
 /// An element of matrices that `gemm` multiplies. Public only because `blas::BlasFloat` builds on it; this module is private.
 pub trait Float:
-    Copy + Default + PartialEq + std::ops::Add<Output = Self> + std::ops::Mul<Output = Self> + std::ops::AddAssign + Send + Sync + 'static
+    Copy
+    + Default
+    + PartialEq
+    + std::ops::Add<Output = Self>
+    + std::ops::Sub<Output = Self>
+    + std::ops::Mul<Output = Self>
+    + std::ops::AddAssign
+    + Send
+    + Sync
+    + 'static
 {
     /// 0
     const ZERO: Self;
@@ -95,10 +104,13 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
             }
             return;
         }
-        let keep = old != T::ZERO;
-        gemm::gemm(
-            m, n, k, to, c.cols, c.rows, keep, lhs.ptr, lhs.cols, lhs.rows, rhs.ptr, rhs.cols, rhs.rows, old, alpha, false, false, false, none,
-        );
+        // By parts of k: gemm adds up what is a vector in one chain.
+        for from in (0..k).step_by(DEEP) {
+            let (deep, lhs, rhs) = (DEEP.min(k - from), lhs.at(0, from), rhs.at(from, 0));
+            let old = if from == 0 { old } else { T::ONE };
+            let (keep, (a, b)) = (old != T::ZERO, (lhs, rhs));
+            gemm::gemm(m, n, deep, to, c.cols, c.rows, keep, a.ptr, a.cols, a.rows, b.ptr, b.cols, b.rows, old, alpha, false, false, false, none);
+        }
     }
 }
 
@@ -106,8 +118,6 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
 const STRIP: usize = 4 * Line::BYTES;
 /// How much of the axis that is summed away is laid out at a time: a strip takes a tenth of a second cache.
 const DEPTH: usize = 384;
-/// The same where nothing is laid out: rows of weights mostly lie a power of two apart, and fall into a quarter of a cache's sets or less.
-const DEEP: usize = 512;
 /// The same for a transposed left side: its lines hold several rows, and must still be at hand when the next rows come.
 const SHALLOW: usize = 192;
 /// Bytes of a right side that is multiplied where it lies.

@@ -57,7 +57,7 @@ impl Work for Dot<'_> {
     #[inline(always)]
     fn run<V: F32s>(self) -> f32 {
         let mut block = [0.0f32; BLOCK];
-        let mut sum = 0.0;
+        let mut sum = 0.0f64; // of blocks, so that rounding errors do not grow with the row
         for (i, row) in self.row.chunks(BLOCK).enumerate() {
             let x = &self.x[i * BLOCK..][..row.len()];
             if self.dtype == DType::BF16 {
@@ -67,8 +67,8 @@ impl Work for Dot<'_> {
                 unsafe { widen(self.dtype, row.as_ptr().cast(), block.as_mut_ptr().cast(), row.len()) };
             }
             // SAFETY: both have x's length.
-            sum += unsafe { dot::<f32, V>(x.as_ptr(), block.as_ptr(), x.len()) };
+            sum += f64::from(unsafe { dot::<f32, V>(x.as_ptr(), block.as_ptr(), x.len()) });
         }
-        sum
+        sum as f32
     }
 }

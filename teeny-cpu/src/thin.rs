@@ -21,11 +21,56 @@ pub(crate) struct Row<T> {
 
 /// Rows of the matrix that are taken together: the result is read and written once for all of them.
 const TOGETHER: usize = 8;
+/// Rows that are added up in one chain. The sums of such parts are added with compensation, so that
+/// rounding errors grow with this and not with k: at most `DEPTH + 2` units of roundoff of Σ |a b|.
+const DEPTH: usize = 256;
+/// Columns whose sums, in three runs, stay in L1.
+const COLUMNS: usize = 512;
 
 impl<T: Float> Work for Row<T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        let [n, k] = self.nk;
+        if k <= DEPTH {
+            return self.rows::<V>();
+        }
+        let [old, alpha] = self.scales;
+        for j in (0..n).step_by(COLUMNS) {
+            let width = COLUMNS.min(n - j);
+            let (mut totals, mut losses) = ([T::ZERO; COLUMNS], [T::ZERO; COLUMNS]);
+            let mut part = [T::ZERO; COLUMNS];
+            for from in (0..k).step_by(DEPTH) {
+                let a = self.a.wrapping_offset(from as isize * self.a_step);
+                let b = self.b.wrapping_offset(from as isize * self.b_step).wrapping_add(j);
+                let nk = [width, DEPTH.min(k - from)];
+                Row { nk, a, b, c: part.as_mut_ptr(), scales: [T::ZERO, alpha], ..self }.rows::<V>();
+                for ((total, loss), &term) in totals.iter_mut().zip(&mut losses).zip(&part) {
+                    // What the sum loses by rounding (Knuth's TwoSum).
+                    let sum = *total + term;
+                    let shifted = sum - *total;
+                    *loss += (*total - (sum - shifted)) + (term - shifted);
+                    *total = sum;
+                }
+            }
+            for i in 0..width {
+                // Infinities lose NaN, which is no loss.
+                #[allow(clippy::eq_op)]
+                let sum = if losses[i] == losses[i] { totals[i] + losses[i] } else { totals[i] };
+                // SAFETY: column j + i < n of the result.
+                unsafe {
+                    let to = self.c.add(j + i);
+                    *to = if old == T::ZERO { sum } else { old * *to + sum };
+                }
+            }
+        }
+    }
+}
+
+impl<T: Float> Row<T> {
+    /// All rows in one chain.
+    #[inline(always)]
+    fn rows<V: F32s>(&self) {
         let (k, mut from) = (self.nk[1], 0);
         // SAFETY: rows below k, in order.
         unsafe {
@@ -39,9 +84,7 @@ impl<T: Float> Work for Row<T> {
             }
         }
     }
-}
 
-impl<T: Float> Row<T> {
     /// Adds `K` rows of `b`, from row `from` on.
     #[inline(always)]
     unsafe fn add<V: Lanes<T>, const K: usize>(&self, from: usize) {
@@ -95,6 +138,9 @@ pub(crate) struct Dots<T> {
 
 /// Bytes of a run that are multiplied by several others before the next: all of them stay in the first cache.
 const RUN: usize = 4 << 10;
+/// Bytes of a run that is multiplied by one other and added up in one go: a lane of the narrowest
+/// vectors takes in 256 products, and rounding errors grow with that and the number of such parts.
+const LONE_RUN: usize = 32 << 10;
 
 impl<T: Float> Work for Dots<T> {
     type Out = ();
@@ -115,7 +161,8 @@ impl<T: Float> Dots<T> {
         let [m, n, all] = self.mnk;
         let mut from = 0;
         while from < all {
-            let k = if n == 1 { all } else { (all - from).min(RUN / size_of::<T>()) };
+            let run = if n == 1 { LONE_RUN } else { RUN };
+            let k = (all - from).min(run / size_of::<T>());
             for i in 0..m {
                 let mut j = 0;
                 while j + 4 <= n {

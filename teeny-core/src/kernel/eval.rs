@@ -103,10 +103,21 @@ fn float(op: OpCode, a: f64, b: f64) -> Scalar {
         Mul => a * b,
         Div => a / b,
         Pow => a.powf(b),
-        Max if a.is_nan() || b.is_nan() => f64::NAN,
-        Max => a.max(b),
-        Min if a.is_nan() || b.is_nan() => f64::NAN,
-        Min => a.min(b),
+        // Of equal operands the second, so that zeros of unlike sign have one meaning everywhere.
+        Max => {
+            if a > b || a.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+        Min => {
+            if a < b || a.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
         Rem => remainder(a, b),
         FloorDiv => floor_div(a, b),
         IsNan => return Scalar::Bool(a.is_nan()),

@@ -102,9 +102,10 @@ pub enum OpCode {
     Div,
     /// `a` to the power `b`; an integer to a negative power is the truncated true quotient.
     Pow,
-    /// The larger; NaN if either is NaN.
+    /// The larger; NaN if either is NaN. Zeros are equal whatever their sign, and of equal operands
+    /// the result is the second: `max(-0, 0)` is `0`, `max(0, -0)` is `-0`.
     Max,
-    /// The smaller; NaN if either is NaN.
+    /// The smaller; NaN if either is NaN. Of equal operands the second, as for `Max`.
     Min,
     /// The remainder with the sign of `b`, as Python's `%`; an integer modulo 0 is 0.
     Rem,

@@ -5,7 +5,8 @@
 //!   columns of the gradient = weightᵀ @ g, added back to the image                      (one task per image and group)
 //!   weight gradient = Σ_n g[n] (C_out, places) @ columnsᵀ                               (fixed blocks of images)
 //! ```
-//! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of threads.
+//! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of threads. Where `winograd` would not be accurate,
+//! columns take over: bands of places, and all if a window is infinite or NaN.
 
 mod winograd;
 
@@ -13,6 +14,7 @@ use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::gemm::{Float, Matrix, fastest};
 use crate::scratch::with_scratch;
+use crate::simd::Level;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_chunk;
 use crate::window::{Geometry, Strip};
@@ -21,6 +23,7 @@ use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Shape, Tensor, Window};
 use winograd::Winograd;
+use winograd::evenness::{Finite, Moderate};
 
 /// Elements of a tile of columns: 512 KiB of f32, half of an L2.
 const COLUMNS: usize = 128 << 10;
@@ -38,6 +41,46 @@ impl Conv {
     fn new(x: &[usize], weight: &[usize], window: &Window) -> Conv {
         let geometry = Geometry::new(&x[2..], &weight[2..], window);
         Conv { geometry, groups: window.groups, inputs: weight[1], outputs: weight[0] / window.groups }
+    }
+
+    /// The places `first .. end` of image and group `i` by columns: y = w @ columns, w (outputs, rows) that of the group.
+    ///
+    /// # Safety
+    /// `y` has all results; nobody else touches these places of this image's planes.
+    unsafe fn by_columns<T: Float>(&self, level: Level, x: &[T], w: &[T], i: usize, [first, end]: [usize; 2], y: Shared<T>) {
+        let (rows, places, image) = (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
+        let x = &x[i * image..][..image];
+        let w = matrix(&w[i % self.groups * self.outputs * rows..][..self.outputs * rows], rows);
+        let to = y.get().wrapping_add(i * self.outputs * places);
+        with_scratch([rows * (end - first)], |[columns]: [&mut [T]; 1]| {
+            self.columns(x, first, end, columns);
+            let (size, c) = (end - first, Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 });
+            // SAFETY: by contract; the operands were sliced to their sizes.
+            unsafe { fastest(level, [self.outputs, size, rows], rows * size, c, [T::ZERO, T::ONE], w, matrix(columns, size)) };
+        });
+    }
+
+    /// As `by_columns` where `w` is that of the convolution whose gradient for the input this is, (groups · inputs, outputs, positions): the windows are
+    /// rotated by 180 degrees, one position after the other.
+    ///
+    /// # Safety
+    /// As `by_columns`.
+    unsafe fn by_columns_rotated(&self, level: Level, g: &[f32], w: &[f32], i: usize, [first, end]: [usize; 2], y: Shared<f32>) {
+        let (rows, places, image) = (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
+        let (taps, g) = (self.geometry.positions(), &g[i * image..][..image]);
+        let w = &w[i % self.groups * self.outputs * rows..][..self.outputs * rows];
+        let to = y.get().wrapping_add(i * self.outputs * places);
+        with_scratch([rows * (end - first)], |[columns]: [&mut [f32]; 1]| {
+            self.columns(g, first, end, columns);
+            let (size, c) = (end - first, Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 });
+            for tap in 0..taps {
+                let w = Matrix { ptr: w[taps - 1 - tap..].as_ptr(), rows: taps as isize, cols: (taps * self.outputs) as isize };
+                let columns = Matrix { ptr: columns[tap * size..].as_ptr(), rows: (taps * size) as isize, cols: 1 };
+                let old = if tap == 0 { 0.0 } else { 1.0 };
+                // SAFETY: by contract; tap `tap` of each input's columns, and the opposite one of each window.
+                unsafe { fastest(level, [self.outputs, size, self.inputs], rows * size, c, [old, 1.0], w, columns) };
+            }
+        });
     }
 
     /// The fast way for windows of 3 x 3 in f32, if it is open here.
@@ -146,17 +189,25 @@ fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
 pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let conv = Conv::new(x.shape(), weight.shape(), window);
     let images = x.shape()[0] * conv.groups;
-    let (rows, places, outputs) = (conv.rows(), conv.geometry.places(), conv.outputs);
+    let (places, outputs) = (conv.geometry.places(), conv.outputs);
     let (xs, ws) = operands(cpu, x, weight)?;
     let n = images * outputs * places;
     let out = cpu.alloc(n, x.dtype().compute())?;
+    let width = conv.tile();
     if let Some(winograd) = conv.winograd(cpu, x.dtype(), images, window) {
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (xs, ws) = unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
-        winograd.forward(xs, &winograd.weight(cpu, ws)?, Shared(out.ptr().cast::<f32>()));
-        return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
+        if cpu.level.run(Moderate(ws)) {
+            let y = Shared(out.ptr().cast::<f32>());
+            winograd.forward(xs, &winograd.weight(cpu, ws)?, y, |i, places| {
+                for first in places.clone().step_by(width) {
+                    // SAFETY: the places of a band that is left to this alone.
+                    unsafe { conv.by_columns(cpu.level, xs, ws, i, [first, places.end.min(first + width)], y) };
+                }
+            });
+            return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
+        }
     }
-    let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
     let tiles = places.div_ceil(width);
     with_float!(x.dtype(), T => {
         // SAFETY: the copies hold these many elements of the computed type.
@@ -164,16 +215,8 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
         let to = Shared(out.ptr().cast::<T>());
         for_each_chunk(if n == 0 { 0 } else { images * tiles }, |task| {
             let (i, first) = (task / tiles, task % tiles * width);
-            let end = (first + width).min(places);
-            let w = &ws[i % conv.groups * outputs * rows..][..outputs * rows];
-            with_scratch([rows * (end - first)], |[columns]: [&mut [T]; 1]| {
-                conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
-                // SAFETY: the tile's places of this image's planes, which no other task touches.
-                unsafe {
-                    let c = Matrix { ptr: to.get().add(i * outputs * places + first).cast_const(), rows: places as isize, cols: 1 };
-                    fastest(cpu.level, [outputs, end - first, rows], rows * (end - first), c, [T::ZERO, T::ONE], matrix(w, rows), matrix(columns, end - first));
-                }
-            });
+            // SAFETY: the tile's places of this image's planes, which no other task touches.
+            unsafe { conv.by_columns(cpu.level, xs, ws, i, [first, (first + width).min(places)], to) };
         });
     });
     Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
@@ -190,8 +233,22 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
         let out = cpu.alloc(n, g.dtype().compute())?;
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (gs, ws) = unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
-        winograd.forward(gs, &winograd.weight_turned(cpu, ws)?, Shared(out.ptr().cast::<f32>()));
-        return Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?));
+        if cpu.level.run(Moderate(ws)) {
+            let y = Shared(out.ptr().cast::<f32>());
+            // The same as a convolution of g.
+            let mut around = window.clone();
+            around.padding[..2].copy_from_slice(&winograd.padding);
+            let geometry = Geometry::new(&g.shape()[2..], &weight.shape()[2..], &around);
+            let back = Conv { geometry, inputs: conv.outputs, outputs: conv.inputs, ..conv };
+            let width = back.tile();
+            winograd.forward(gs, &winograd.weight_turned(cpu, ws)?, y, |i, places| {
+                for first in places.clone().step_by(width) {
+                    // SAFETY: the places of a band that is left to this alone.
+                    unsafe { back.by_columns_rotated(cpu.level, gs, ws, i, [first, places.end.min(first + width)], y) };
+                }
+            });
+            return Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?));
+        }
     }
     let out = cpu.zeros(n, g.dtype().compute())?;
     let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
@@ -233,7 +290,10 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (gs, xs) = unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(xs.ptr(), x.numel())) };
         winograd.window_gradient(cpu, xs, gs, Shared(out.ptr().cast::<f32>()))?;
-        return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
+        // SAFETY: all tasks are done.
+        if cpu.level.run(Finite(unsafe { slice::<f32>(out.ptr(), n) })) {
+            return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
+        }
     }
     let (width, image) = (conv.tile(), conv.inputs * conv.geometry.plane());
     // Up to eight blocks of images, each with sums of its own, joined in order at the end.

@@ -11,7 +11,15 @@
 //! binary and keep the error at 1e-5 of a result's size, a seventh of what the usual 0, ±1, ±2 give. Lanes are channels, so no
 //! transform shuffles: bands of four rows of places are turned over to channels last on the way in and back on the way out.
 //!
+//! The interpolation of a tile mixes all of its elements: rounding errors are relative to the largest of
+//! them, not to those that a window sees, and one infinity spoils all 16 places. So each band of tiles is
+//! looked at first (`evenness`): where a window sees nothing of nearly its tile's size, the band is left
+//! to the columns of `conv`. Which bands depends on the values alone, not on threads. Errors are then at
+//! most [`BOUND`] of `Σ |w|` over the window times the largest `Σ |x|` over channels that it sees.
+//!
 //! Lavin and Gray 2016 (<https://arxiv.org/abs/1509.09308>); Barabasz et al. 2020 for the points (<https://arxiv.org/abs/1803.10986>).
+
+pub(super) mod evenness;
 
 use crate::Cpu;
 use crate::gemm::Matrix;
@@ -22,6 +30,7 @@ use crate::storage::{CpuStorage, Shared};
 use crate::threads::for_each_chunk;
 use crate::transpose::turn;
 use std::marker::PhantomData;
+use std::ops::Range;
 use teeny_core::{DType, Result};
 
 /// The squares of the points other than 0 and ∞.
@@ -42,6 +51,9 @@ const TAPS: usize = 9;
 const TASK: usize = 160 << 10;
 /// Blocks of bands that sum a window's gradient each for itself.
 const BLOCKS: usize = 8;
+
+/// Columns behind a band's last that may be read: two of the widest vectors.
+const MARGIN: usize = 32;
 
 /// The sizes of one convolution. Channels are those of one group.
 #[derive(Clone, Copy)]
@@ -166,8 +178,31 @@ impl Winograd {
         Ok(out)
     }
 
-    /// The convolution of x, (images, inputs, input), with `windows` (36, inputs, outputs) of each group.
-    pub(super) fn forward(&self, x: &[f32], windows: &CpuStorage, y: Shared<f32>) {
+    /// Those of the bands `first .. end` that columns have to compute.
+    fn uneven(&self, x: &[f32], bands: Range<usize>) -> Vec<usize> {
+        let ([along, per_image], [height, width]) = (self.tiles(), self.input);
+        let columns = OUT * along + 2;
+        let image = self.inputs * height * width;
+        // Room for whole vectors behind the last column.
+        let (row, mut found) = (columns + MARGIN, Vec::new());
+        with_scratch([evenness::ROWS * row], |[rows]: [&mut [f32]; 1]| {
+            for band in bands {
+                let x = &x[band / per_image * image..][..image];
+                let top = band % per_image * OUT;
+                let places = [OUT.min(self.output[0] - top), self.output[1]];
+                let size = [height, width];
+                let tiles = evenness::Band { x, size, top, padding: self.padding, places, rows, row };
+                if !self.level.run(tiles) {
+                    found.push(band);
+                }
+            }
+        });
+        found
+    }
+
+    /// The convolution of x, (images, inputs, input), with `windows` (36, inputs, outputs) of each group. `direct` computes these places of this image and
+    /// group in another way, where this one would not be accurate.
+    pub(super) fn forward(&self, x: &[f32], windows: &CpuStorage, y: Shared<f32>, direct: impl Fn(usize, Range<usize>) + Sync) {
         let ([along, bands], each) = (self.tiles(), self.bands());
         let (inputs, outputs) = (padded(self.inputs), padded(self.outputs));
         let (from, to) = (self.inputs * self.input[0] * self.input[1], self.outputs * self.output[0] * self.output[1]);
@@ -178,8 +213,11 @@ impl Winograd {
         for_each_chunk(self.images * bands / per_image.max(1) * tasks, |task| {
             let first = task / tasks * per_image + task % tasks * each;
             let end = (first + each).min((task / tasks + 1) * per_image);
+            let uneven = self.uneven(x, first..end);
+            let even = || (first..end).filter(|band| !uneven.contains(band));
+            let count = end - first - uneven.len();
             self.with_room(|room| {
-                for (at, band) in (first..end).enumerate() {
+                for (at, band) in even().enumerate() {
                     let points = &mut room.points[at * along * POINTS * inputs..][..along * POINTS * inputs];
                     self.evaluate(&x[band / bands * from..][..from], band % bands, room.band, points);
                 }
@@ -190,11 +228,11 @@ impl Winograd {
                         let a = Matrix { ptr: room.points.as_ptr().add(point * inputs), rows: (POINTS * inputs) as isize, cols: 1 };
                         let b = windows.get().add((group * POINTS + point) * self.inputs * outputs);
                         let c = room.results.as_mut_ptr().add(point * outputs);
-                        let (mnk, c_step) = ([(end - first) * along, self.outputs, self.inputs], (POINTS * outputs) as isize);
+                        let (mnk, c_step) = ([count * along, self.outputs, self.inputs], (POINTS * outputs) as isize);
                         Product { mnk, a, b, b_step: outputs as isize, c, c_step, scales: [0.0, 1.0] }.run(self.level);
                     }
                 }
-                for (at, band) in (first..end).enumerate() {
+                for (at, band) in even().enumerate() {
                     let results = &room.results[at * along * POINTS * outputs..][..along * POINTS * outputs];
                     // SAFETY: a band of tiles and places; the planes of this image, of which this task alone writes this band.
                     unsafe {
@@ -204,6 +242,10 @@ impl Winograd {
                     }
                 }
             });
+            for band in uneven {
+                let rows = band % bands * OUT..(band % bands * OUT + OUT).min(self.output[0]);
+                direct(band / bands, rows.start * self.output[1]..rows.end * self.output[1]);
+            }
         });
     }
 

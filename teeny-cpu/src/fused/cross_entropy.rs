@@ -115,7 +115,7 @@ impl Work for Loss<'_> {
         let max = largest::<V>(self.x);
         let sum = pass::<V>(self.x, self.x, None, ExpBelow(V::splat(max), V::splat(max)));
         // the difference of the scores first: exact where both are large
-        (f64::from(sum).ln() - f64::from(self.x[self.target] - max)) as f32
+        (sum.ln() - f64::from(self.x[self.target] - max)) as f32
     }
 }
 
@@ -133,7 +133,7 @@ impl Work for Slope<'_> {
         let Slope { x, target, g, y } = self;
         let max = V::splat(largest::<V>(x));
         let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
-        let factor = g / sum;
+        let factor = (f64::from(g) / sum) as f32;
         y.iter_mut().for_each(|y| *y *= factor);
         y[target] -= g;
     }

@@ -6,6 +6,7 @@ use crate::Cpu;
 use crate::copy;
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
+use crate::gemm::Float;
 use crate::simd::{F32s, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -18,6 +19,11 @@ const CHUNK: usize = 8 << 10;
 
 /// Accumulators of a sum: enough to hide the latency of an addition.
 const CHAINS: usize = 4;
+/// Terms that a lane of an accumulator takes in before the sum goes on in f64. Sums are within 22 units
+/// of roundoff of the sum of magnitudes, whatever the length of the row.
+const TERMS: usize = 16;
+/// Variances with eps below this may have lost squares that are too small for f32.
+const LEAST: f64 = 1e-30;
 
 /// What is computed of a row x with weight w: the normalised row, plus a bias, or the gradient for x from that of the result.
 #[derive(Clone, Copy)]
@@ -59,7 +65,7 @@ fn rows(cpu: &Cpu, pass: Pass, norm: Norm, x: &Tensor, weight: Option<&Tensor>, 
                     let x = at(&xs, r);
                     let (w, b) = (weight.as_ref().map(|p| at(p, 0)), second.as_ref().map(|p| at(p, second_row)));
                     if dtype == DType::F64 {
-                        let line = |p| slice(p, length);
+                        let line = |p| slice::<f64>(p, length);
                         Row { pass, norm, x: line(x), w: w.map(line), b: b.map(line), y: slice_mut(y, length), eps }.plain();
                     } else {
                         let line = |p| slice(p, length);
@@ -85,30 +91,30 @@ struct Row<'a, T> {
     eps: f64,
 }
 
-impl Row<'_, f64> {
+impl<T: Float + Into<f64>> Row<'_, T> {
+    /// In f64: of f32 whose squares or sums do not fit into f32, too.
+    #[inline(never)]
     fn plain(self) {
         let Row { pass, norm, x, w, b, y, eps } = self;
         let n = x.len() as f64;
-        let mean = if norm == Norm::Layer { x.iter().sum::<f64>() / n } else { 0.0 };
-        let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f64>() / n;
+        let x = |i: usize| -> f64 { x[i].into() };
+        let sum = |f: &dyn Fn(usize) -> f64| (0..y.len()).map(f).sum::<f64>();
+        let mean = if norm == Norm::Layer { sum(&x) / n } else { 0.0 };
+        let variance = sum(&|i| (x(i) - mean) * (x(i) - mean)) / n;
         let scale = 1.0 / (variance + eps).sqrt();
-        let (weight, second) = (|i: usize| w.map_or(1.0, |w| w[i]), |i: usize| b.map_or(0.0, |b| b[i]));
+        let weight = |i: usize| -> f64 { w.map_or(1.0, |w| w[i].into()) };
+        let second = |i: usize| -> f64 { b.map_or(0.0, |b| b[i].into()) };
         match pass {
             Pass::Forward => {
                 for (i, y) in y.iter_mut().enumerate() {
-                    *y = (x[i] - mean) * scale * weight(i) + second(i);
+                    *y = T::from_f64((x(i) - mean) * scale * weight(i) + second(i));
                 }
             }
             Pass::Gradient => {
-                let (mut sum, mut along) = (0.0, 0.0);
-                for (i, x) in x.iter().enumerate() {
-                    let u = second(i) * weight(i);
-                    sum += u;
-                    along += u * (x - mean) * scale;
-                }
-                let shift = if norm == Norm::Layer { sum / n } else { 0.0 };
+                let shift = if norm == Norm::Layer { sum(&|i| second(i) * weight(i)) / n } else { 0.0 };
+                let along = sum(&|i| second(i) * weight(i) * (x(i) - mean) * scale) / n;
                 for (i, y) in y.iter_mut().enumerate() {
-                    *y = scale * (second(i) * weight(i) - shift - (x[i] - mean) * scale * (along / n));
+                    *y = T::from_f64(scale * (second(i) * weight(i) - shift - (x(i) - mean) * scale * along));
                 }
             }
         }
@@ -196,8 +202,8 @@ unsafe fn load<V: F32s>(x: Option<&[f32]>, i: usize, len: usize, missing: f32) -
 
 /// The sum of all lanes of the chains.
 #[inline(always)]
-fn together<V: F32s>([a, b, c, d]: [V; CHAINS]) -> f32 {
-    a.add(b).add(c.add(d)).total()
+fn together<V: F32s>([a, b, c, d]: [V; CHAINS]) -> f64 {
+    f64::from(a.add(b).add(c.add(d)).total())
 }
 
 impl Row<'_, f32> {
@@ -207,53 +213,63 @@ impl Row<'_, f32> {
         unsafe { f.eval(load(Some(self.x), i, len, 0.0), load(self.w, i, len, 1.0), load(self.b, i, len, 0.0)) }
     }
 
-    /// The sum of `f` over the row: in four chains of vectors, then over their lanes.
+    /// The sum of `f` over the row: of parts in four chains of vectors and over their lanes, of these sums in f64.
     #[inline(always)]
-    fn sum<V: F32s>(&self, f: impl Lanes<V>) -> f32 {
+    fn sum<V: F32s>(&self, f: impl Lanes<V>) -> f64 {
         let n = self.x.len();
-        let mut sums = [V::splat(0.0); CHAINS];
-        let mut i = 0;
-        while i + CHAINS * V::LANES <= n {
-            for (j, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.add(self.at(i + j * V::LANES, V::LANES, f));
+        let (mut total, mut i) = (0.0, 0);
+        while i < n {
+            let end = n.min(i + TERMS * CHAINS * V::LANES);
+            let mut sums = [V::splat(0.0); CHAINS];
+            while i + CHAINS * V::LANES <= end {
+                for (j, sum) in sums.iter_mut().enumerate() {
+                    *sum = sum.add(self.at(i + j * V::LANES, V::LANES, f));
+                }
+                i += CHAINS * V::LANES;
             }
-            i += CHAINS * V::LANES;
+            while i + V::LANES <= end {
+                sums[0] = sums[0].add(self.at(i, V::LANES, f));
+                i += V::LANES;
+            }
+            if i < end {
+                sums[1] = sums[1].add(self.at::<V>(i, end - i, f).part(end - i));
+                i = end;
+            }
+            total += together(sums);
         }
-        while i + V::LANES <= n {
-            sums[0] = sums[0].add(self.at(i, V::LANES, f));
-            i += V::LANES;
-        }
-        if i < n {
-            sums[1] = sums[1].add(self.at::<V>(i, n - i, f).part(n - i));
-        }
-        together(sums)
+        total
     }
 
     /// The sums of `x - mean` and of its square over the row.
     #[inline(always)]
-    fn deviations<V: F32s>(&self, mean: V) -> [f32; 2] {
+    fn deviations<V: F32s>(&self, mean: V) -> [f64; 2] {
         let (x, n) = (self.x.as_ptr(), self.x.len());
-        let (mut sums, mut squares) = ([V::splat(0.0); CHAINS], [V::splat(0.0); CHAINS]);
-        let mut i = 0;
-        // SAFETY: loads end at n.
-        unsafe {
-            while i + CHAINS * V::LANES <= n {
-                for j in 0..CHAINS {
-                    let centred = V::load(x.add(i + j * V::LANES)).sub(mean);
-                    sums[j] = sums[j].add(centred);
-                    squares[j] = squares[j].add(centred.mul(centred));
+        let (mut totals, mut i) = ([0.0; 2], 0);
+        while i < n {
+            let end = n.min(i + TERMS * CHAINS * V::LANES);
+            let (mut sums, mut squares) = ([V::splat(0.0); CHAINS], [V::splat(0.0); CHAINS]);
+            // SAFETY: loads end at n.
+            unsafe {
+                while i + CHAINS * V::LANES <= end {
+                    for j in 0..CHAINS {
+                        let centred = V::load(x.add(i + j * V::LANES)).sub(mean);
+                        sums[j] = sums[j].add(centred);
+                        squares[j] = squares[j].add(centred.mul(centred));
+                    }
+                    i += CHAINS * V::LANES;
                 }
-                i += CHAINS * V::LANES;
+                while i < end {
+                    let count = V::LANES.min(end - i);
+                    let centred = V::load_part(x.add(i), count).sub(mean).part(count);
+                    sums[0] = sums[0].add(centred);
+                    squares[0] = squares[0].add(centred.mul(centred));
+                    i += count;
+                }
             }
-            while i < n {
-                let count = V::LANES.min(n - i);
-                let centred = V::load_part(x.add(i), count).sub(mean).part(count);
-                sums[0] = sums[0].add(centred);
-                squares[0] = squares[0].add(centred.mul(centred));
-                i += count;
-            }
+            totals[0] += together(sums);
+            totals[1] += together(squares);
         }
-        [together(sums), together(squares)]
+        totals
     }
 
     #[inline(always)]
@@ -276,28 +292,38 @@ impl Work for Row<'_, f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let n = self.x.len() as f32;
+        let n = self.x.len() as f64;
         let layer = self.norm == Norm::Layer;
         prefetch_ahead(self.x);
-        let (mut mean, variance);
+        let (mut mean, mut variance);
         if layer {
-            mean = self.sum::<V>(Plain) / n;
+            mean = (self.sum::<V>(Plain) / n) as f32;
             // What the mean is still off by is added to it, so that a row of equal numbers leaves no remainder, which a small eps would blow up.
             let [off, squares] = self.deviations(V::splat(mean));
             let (off, squares) = (off / n, squares / n);
-            mean += off;
-            variance = (squares - off * off).max(0.0);
+            mean += off as f32;
+            variance = squares - off * off;
+            if variance < 0.0 {
+                variance = 0.0; // by rounding; NaN stays NaN
+            }
         } else {
             (mean, variance) = (0.0, self.sum::<V>(Squared(V::splat(0.0))) / n);
         }
-        let mean = V::splat(mean);
-        let scale = V::splat(1.0 / (variance + self.eps as f32).sqrt());
+        // Squares too large or too small for f32, infinities and NaN.
+        let power = variance + self.eps;
+        if !(LEAST..=f64::from(f32::MAX)).contains(&power) {
+            return self.plain();
+        }
+        let (mean, scale) = (V::splat(mean), V::splat((1.0 / power.sqrt()) as f32));
         match self.pass {
             Pass::Forward => self.write::<V>(Normal(mean, scale)),
             Pass::Gradient => {
-                let shift = V::splat(if layer { self.sum::<V>(Weighed) / n } else { 0.0 });
-                let along = V::splat(self.sum::<V>(Along(mean, scale)) / n);
-                self.write::<V>(Gradient(mean, scale, shift, along));
+                let shift = if layer { self.sum::<V>(Weighed) / n } else { 0.0 };
+                let along = self.sum::<V>(Along(mean, scale)) / n;
+                if !(shift.is_finite() && along.is_finite()) {
+                    return self.plain();
+                }
+                self.write::<V>(Gradient(mean, scale, V::splat(shift as f32), V::splat(along as f32)));
             }
         }
     }

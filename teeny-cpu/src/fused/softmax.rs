@@ -137,8 +137,6 @@ macro_rules! lanes {
 lanes! {
     /// `exp(x - max)`
     ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
-    /// `x - max - log(sum)`
-    Below |max, log; x, _b| x.sub(max).sub(log);
     /// `x / sum`, rounded as a division, by the inverse of the sum and what the product with it misses (Markstein 1990): a third of a division's time.
     Share |sum, inverse; x, _b| if V::NATIVE {
         let y = x.mul(inverse);
@@ -156,31 +154,64 @@ lanes! {
     LessExp |sum, _c; y, g| g.sub(vecmath::exp(y).mul(sum));
 }
 
-/// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of `s(y)` over the row, lanes first.
-#[inline(always)]
-pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f32 {
-    let n = a.len();
-    let y = y.map(|y| y.as_mut_ptr());
-    let (mut sum, mut i) = (V::splat(0.0), 0);
-    // SAFETY: reads and writes stay below n, which is the length of all slices; a part is what is left.
-    unsafe {
-        while i + V::LANES <= n {
-            let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
-            if let Some(y) = y {
-                v.store(y.add(i));
-            }
-            sum = sum.add(v);
-            i += V::LANES;
-        }
-        if i < n {
-            let v = f.eval(V::load_part(a.as_ptr().add(i), n - i), V::load_part(b.as_ptr().add(i), n - i));
-            if let Some(y) = y {
-                v.store_part(y.add(i), n - i);
-            }
-            sum = sum.add(v.part(n - i));
-        }
+/// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift a whole
+/// row by up to half a unit in its last place.
+#[derive(Clone, Copy)]
+struct Below<V> {
+    max: V,
+    log: V,
+    rest: V,
+}
+impl<V: F32s> Lanes<V> for Below<V> {
+    #[inline(always)]
+    fn eval(self, x: V, _: V) -> V {
+        x.sub(self.max).sub(self.rest).sub(self.log)
     }
-    sum.total()
+}
+
+/// Terms that a lane adds up in one chain, and such sums that it adds up before they go on as f64.
+const TERMS: usize = 8;
+const CHAINS: usize = 4;
+
+/// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of all y. Of 32 vectors the sum is of
+/// f32, within 14 units of roundoff of Σ |y|, and these sums are added in f64, so that rows of any
+/// length have that error.
+#[inline(always)]
+pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f64 {
+    let n = a.len().min(b.len()).min(y.as_ref().map_or(usize::MAX, |y| y.len()));
+    let y = y.map(|y| y.as_mut_ptr());
+    let (mut total, mut i) = (0.0, 0);
+    while i < n {
+        let end = n.min(i + CHAINS * TERMS * V::LANES);
+        let mut sums = V::splat(0.0);
+        while i < end {
+            let stop = end.min(i + TERMS * V::LANES);
+            let mut sum = V::splat(0.0);
+            // SAFETY: reads and writes stay below n, up to which all slices reach; a part is what is left.
+            unsafe {
+                while i + V::LANES <= stop {
+                    let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
+                    if let Some(y) = y {
+                        v.store(y.add(i));
+                    }
+                    sum = sum.add(v);
+                    i += V::LANES;
+                }
+                if i < stop {
+                    let left = stop - i;
+                    let v = f.eval(V::load_part(a.as_ptr().add(i), left), V::load_part(b.as_ptr().add(i), left));
+                    if let Some(y) = y {
+                        v.store_part(y.add(i), left);
+                    }
+                    sum = sum.add(v.part(left));
+                    i = stop;
+                }
+            }
+            sums = sums.add(sum);
+        }
+        total += f64::from(sums.total());
+    }
+    total
 }
 
 /// The largest element that is not NaN: one that is makes every sum of exponentials NaN by itself. Four vectors, so that comparing is not one chain of
@@ -222,7 +253,7 @@ impl Work for RowF32<'_> {
         match row {
             Row::Softmax => {
                 let max = V::splat(largest::<V>(x));
-                let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
+                let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max)) as f32;
                 // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's definition does.
                 let share = Share(V::splat(sum), V::splat(1.0 / sum));
                 let mut i = 0;
@@ -239,15 +270,16 @@ impl Work for RowF32<'_> {
             }
             Row::LogSoftmax => {
                 let max = V::splat(largest::<V>(x));
-                let sum = pass::<V>(x, x, None, ExpBelow(max, max));
-                pass::<V>(x, x, Some(y), Below(max, V::splat(f64::from(sum).ln() as f32)));
+                let sum = pass::<V>(x, x, None, ExpBelow(max, max)).ln();
+                let (log, rest) = (sum as f32, (sum - f64::from(sum as f32)) as f32);
+                pass::<V>(x, x, Some(y), Below { max, log: V::splat(log), rest: V::splat(rest) });
             }
             Row::SoftmaxGrad => {
-                let sum = V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))));
+                let sum = V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))) as f32);
                 pass::<V>(x, g, Some(y), Centred(sum, sum));
             }
             Row::LogSoftmaxGrad => {
-                let sum = V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))));
+                let sum = V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))) as f32);
                 pass::<V>(x, g, Some(y), LessExp(sum, sum));
             }
         }

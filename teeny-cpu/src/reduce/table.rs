@@ -26,7 +26,7 @@ pub(crate) struct Table {
     pub run: unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize),
     /// Takes in rows.
     pub rows: Rows,
-    /// Takes in rows that lie in memory as they are: for f32 sums in another order, which is faster.
+    /// Takes in rows that lie in memory as they are, into accumulators that have taken in nothing: for f32 sums in another order, which is faster.
     pub packed: Rows,
     /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row that the accumulator has begun with; writes the results of
     /// rows that end and leaves the accumulator of the one that does not.

@@ -167,7 +167,9 @@ impl Work for Soften<'_, f32> {
             unsafe {
                 let row = self.s.add(r * self.row);
                 let (shift, alpha) = (V::splat(shifts[r]), V::splat(alphas[r]));
-                let mut sums = [V::load(self.sum.add(r * PAD)).mul(alpha), V::splat(0.0)];
+                // A tile's sum first: rounding errors grow with the tiles and not with the keys.
+                let old = V::load(self.sum.add(r * PAD)).mul(alpha);
+                let mut sums = [V::splat(0.0); 2];
                 let mut c = 0;
                 while c + 2 * V::LANES <= self.n {
                     let p = vecmath::exp(V::load(row.add(c)).sub(shift));
@@ -182,7 +184,7 @@ impl Work for Soften<'_, f32> {
                     p.store(row.add(c));
                     sums[0] = sums[0].add(p);
                 }
-                sums[0].add(sums[1]).store(self.sum.add(r * PAD));
+                sums[0].add(sums[1]).add(old).store(self.sum.add(r * PAD));
                 if alphas[r] != 1.0 {
                     let acc = self.acc.add(r * self.width);
                     for c in (0..self.width).step_by(V::LANES) {

@@ -1,0 +1,154 @@
+//! Whether the elements under a band of tiles are of one size, so that Winograd's rounding errors, which
+//! are relative to the largest element of a tile, are small beside what each window sees.
+//!
+//! ```text
+//!   p = Σ_c |x[c]|        6 rows of the band       (of infinities and NaN: infinity)
+//!   window = max p        3 x 3 of them, for each of the 4 x 4 places of a tile
+//!   tile   = max p        6 x 6
+//!   even:  tile <= SPREAD * window for every window of every tile
+//! ```
+
+use super::{IN, OUT};
+use crate::simd::{F32s, Work};
+
+/// How much larger than what a window sees the largest place of its tile may be.
+pub(super) const SPREAD: f32 = 32.0;
+/// Sizes of places whose products and interpolation stay far inside the range of f32.
+const RANGE: std::ops::RangeInclusive<f32> = 1e-25..=1e25;
+
+/// Rows of memory that a band takes: six of places, the least window and the largest place of a column.
+pub(super) const ROWS: usize = IN + 2;
+
+/// One band of tiles.
+pub(super) struct Band<'a> {
+    /// The image: planes of all channels.
+    pub x: &'a [f32],
+    /// Its height and width.
+    pub size: [usize; 2],
+    /// The first row of windows.
+    pub top: usize,
+    pub padding: [usize; 2],
+    /// Rows and columns of windows that exist.
+    pub places: [usize; 2],
+    /// `ROWS` rows of memory, each of `row` elements: two columns more than those of whole tiles, and two
+    /// vectors more.
+    pub rows: &'a mut [f32],
+    pub row: usize,
+}
+
+impl Work for Band<'_> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> bool {
+        let Band { x, size: [height, width], top, padding, places: [down, along], rows, row } = self;
+        let (places, rest) = rows.split_at_mut(IN * row);
+        let (least, largest) = rest.split_at_mut(row);
+        places.fill(0.0);
+        for (r, to) in places.chunks_exact_mut(row).enumerate() {
+            // Rows and columns of padding keep their zeros.
+            let Some(y) = (top + r).checked_sub(padding[0]).filter(|&y| y < height) else { continue };
+            let to = &mut to[padding[1]..][..width];
+            magnitudes::<V>(x, height * width, y * width, to);
+        }
+        // Windows and columns by vectors: what is behind the last is read and not looked at.
+        let tiles = along.div_ceil(OUT);
+        let columns = OUT * tiles + 2;
+        assert!(columns + 2 + V::LANES <= row && largest.len() == row && down <= OUT, "{along} places");
+        for x in (0..columns).step_by(V::LANES) {
+            // SAFETY: x < columns, so a vector from x + 2 on ends inside the row of memory.
+            let at = |r: usize, x: usize| unsafe { V::load(places[r * row + x..].as_ptr()) };
+            let mut across = [V::splat(0.0); IN];
+            let mut most = V::splat(0.0);
+            for (r, across) in across.iter_mut().enumerate() {
+                let here = at(r, x);
+                *across = here.max(at(r, x + 1)).max(at(r, x + 2));
+                most = most.max(here);
+            }
+            let mut low = V::splat(f32::INFINITY);
+            for r in 0..down {
+                low = low.min(across[r].max(across[r + 1]).max(across[r + 2]));
+            }
+            // SAFETY: as above; both are rows of memory.
+            unsafe {
+                low.store(least[x..].as_mut_ptr());
+                most.store(largest[x..].as_mut_ptr());
+            }
+        }
+        (0..tiles).all(|tile| {
+            let from = OUT * tile;
+            let larger = |a: f32, &b: &f32| if b > a { b } else { a };
+            let most = largest[from..from + IN].iter().fold(0.0, larger);
+            let low = least[from..along.min(from + OUT)].iter().fold(f32::INFINITY, |a, &b| if b < a { b } else { a });
+            most == 0.0 || RANGE.contains(&most) && most <= SPREAD * low
+        })
+    }
+}
+
+/// `Σ_c |x[c]|` of the elements from `first` on of each plane; of infinities and NaN infinity.
+#[inline(always)]
+fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
+    const SUMS: usize = 4;
+    assert!(first + to.len() <= plane);
+    let channels = x.len() / plane;
+    for at in (0..to.len()).step_by(V::LANES) {
+        let count = V::LANES.min(to.len() - at);
+        let load = |c: usize| {
+            let from = x[c * plane + first + at..].as_ptr();
+            // SAFETY: `count` elements of a row inside plane c.
+            unsafe { if count == V::LANES { V::load(from) } else { V::load_part(from, count) } }.abs()
+        };
+        let (mut sums, mut c) = ([V::splat(0.0); SUMS], 0);
+        while c + SUMS <= channels {
+            for (k, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.add(load(c + k));
+            }
+            c += SUMS;
+        }
+        while c < channels {
+            sums[0] = sums[0].add(load(c));
+            c += 1;
+        }
+        let sum = sums[0].add(sums[1]).add(sums[2].add(sums[3]));
+        let infinity = V::splat(f32::INFINITY);
+        let sum = V::select(sum.lt(infinity), sum, infinity);
+        // SAFETY: `count` elements of `to` from `at` on.
+        unsafe { sum.store_part(to[at..].as_mut_ptr(), count) };
+    }
+}
+
+/// What windows are smaller than, so that products with places in [`RANGE`] are finite.
+const LARGEST: f32 = 1e10;
+
+/// Whether all are smaller in magnitude than [`LARGEST`], which infinities and NaN are not.
+pub(crate) struct Moderate<'a>(pub &'a [f32]);
+
+impl Work for Moderate<'_> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> bool {
+        are_below::<V>(self.0, LARGEST)
+    }
+}
+
+/// Whether none is infinite or NaN.
+pub(crate) struct Finite<'a>(pub &'a [f32]);
+
+impl Work for Finite<'_> {
+    type Out = bool;
+    #[inline(always)]
+    fn run<V: F32s>(self) -> bool {
+        are_below::<V>(self.0, f32::INFINITY)
+    }
+}
+
+#[inline(always)]
+fn are_below<V: F32s>(x: &[f32], bound: f32) -> bool {
+    let (zero, bound) = (V::splat(0.0), V::splat(bound));
+    let mut outside = zero;
+    for part in x.chunks(V::LANES) {
+        // SAFETY: a part of the slice.
+        let x = unsafe { V::load_part(part.as_ptr(), part.len()) };
+        outside = outside.add(V::select(x.abs().lt(bound), zero, V::splat(1.0)));
+    }
+    outside.total() == 0.0
+}

@@ -1,0 +1,421 @@
+//! Rounding errors against f64, at every level: each bound that the documentation of `Tensor` states,
+//! on generated cases whose sizes reach 1e6 and whose values differ by many powers of ten, and on rows
+//! of one number, whose errors do not cancel.
+
+mod common;
+
+use common::devices;
+use std::sync::Arc;
+use teeny_core::{Attention, DType, Tensor, Window};
+use teeny_cpu::{Cpu, CpuOptions};
+
+/// The unit roundoff of f32.
+const U: f64 = 1.0 / (1 << 24) as f64;
+
+/// Random numbers (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+    fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+    /// A size up to `most`, each power of two as likely.
+    fn size(&mut self, most: usize) -> usize {
+        ((most as f64).powf(self.uniform()) as usize).clamp(1, most)
+    }
+    /// Numbers of one kind: one number, of one sign and size, or of both signs over eight powers of ten.
+    fn values(&mut self, n: usize) -> Vec<f32> {
+        match self.next() % 4 {
+            0 => vec![[0.1f32, 0.7, -1.3][(self.next() % 3) as usize]; n],
+            1 => (0..n).map(|_| (self.uniform() + 0.5) as f32).collect(),
+            2 => (0..n).map(|_| (self.uniform() * 2.0 - 1.0) as f32).collect(),
+            _ => (0..n).map(|_| ((self.uniform() * 2.0 - 1.0) * 10f64.powf(self.uniform() * 8.0 - 4.0)) as f32).collect(),
+        }
+    }
+    fn tensor(&mut self, shape: &[usize], device: &Arc<Cpu>) -> Tensor {
+        let values = self.values(shape.iter().product());
+        Tensor::from_slice(&values, shape, device).unwrap()
+    }
+}
+
+fn f64s(x: &Tensor) -> Vec<f64> {
+    x.cast(DType::F64).unwrap().to_vec::<f64>().unwrap()
+}
+
+fn wide(x: &Tensor) -> Tensor {
+    x.cast(DType::F64).unwrap()
+}
+
+/// Panics unless `|got - want| <= bound * scale` for each element, and half a unit of `want`.
+fn within(got: &Tensor, want: &Tensor, bound: f64, scale: &Tensor, what: &str) {
+    assert_eq!(got.shape(), want.shape(), "{what}");
+    let (got, want, scale) = (f64s(got), f64s(want), f64s(scale));
+    for (i, (got, want)) in got.iter().zip(&want).enumerate() {
+        let most = bound * scale[i % scale.len()] + U * want.abs() + 1e-37;
+        let off = (got - want).abs();
+        assert!(off <= most, "{what}: element {i} is {got}, not {want}: {off:e} off, {most:e} allowed");
+    }
+}
+
+/// The bound of products that `Tensor::matmul` states, for f32.
+fn product_bound(k: usize) -> f64 {
+    (512.0f64.min(k as f64) + k as f64 / 192.0 + 8.0) * U
+}
+
+#[test]
+fn a_long_row_times_a_matrix() {
+    for device in devices() {
+        let (a, b) = (Tensor::full((1, 1_000_000), 0.1f32, DType::F32, &device), Tensor::full((1_000_000, 32), 0.1f32, DType::F32, &device));
+        let y = a.unwrap().matmul(&b.unwrap()).unwrap();
+        let want = 1e6 * f64::from(0.1f32) * f64::from(0.1f32);
+        for y in f64s(&y) {
+            assert!((y - want).abs() <= 258.0 * U * want, "{y}, not {want}, on {device:?}");
+        }
+    }
+}
+
+#[test]
+fn a_row_keeps_infinities_and_nan() {
+    for device in devices() {
+        let mut a = vec![1.0f32; 2000];
+        a[700] = f32::INFINITY;
+        let a = Tensor::from_slice(&a, (1, 2000), &device).unwrap();
+        let mut b = vec![1.0f32; 2000 * 3];
+        (b[700 * 3 + 1], b[1500 * 3 + 2]) = (0.0, f32::NEG_INFINITY);
+        let b = Tensor::from_slice(&b, (2000, 3), &device).unwrap();
+        let y = a.matmul(&b).unwrap().to_vec::<f32>().unwrap();
+        assert!(y[0] == f32::INFINITY && y[1].is_nan() && y[2].is_nan(), "{y:?}");
+    }
+}
+
+#[test]
+fn products_of_any_size() {
+    let mut random = Random(17);
+    for device in devices() {
+        for case in 0..60 {
+            let k = random.size(1_000_000);
+            let m = if case % 3 == 0 { 1 } else { random.size((4_000_000 / k).clamp(1, 70)) };
+            let n = if case % 3 == 1 { 1 } else { random.size((8_000_000 / k / m).clamp(1, 70)) };
+            let (a, b) = (random.tensor(&[m, k], &device), random.tensor(&[k, n], &device));
+            let a = if random.next().is_multiple_of(2) { a } else { a.t().unwrap().copy().unwrap().t().unwrap() };
+            let b = if random.next().is_multiple_of(2) { b } else { b.t().unwrap().copy().unwrap().t().unwrap() };
+            let want = wide(&a).matmul(&wide(&b)).unwrap();
+            let scale = wide(&a).abs().unwrap().matmul(&wide(&b).abs().unwrap()).unwrap();
+            let what = format!("case {case} ({m}, {k}) @ ({k}, {n}) {device:?}");
+            within(&a.matmul(&b).unwrap(), &want, product_bound(k), &scale, &what);
+            if case % 4 == 0 {
+                let (a, b) = (a.cast(DType::BF16).unwrap(), b.cast(DType::BF16).unwrap());
+                let want = wide(&a).matmul(&wide(&b)).unwrap();
+                let rounded = want.abs().unwrap().mul(1.0 / 256.0 / (product_bound(k) + 1e-30)).unwrap();
+                let scale = wide(&a).abs().unwrap().matmul(&wide(&b).abs().unwrap()).unwrap().add(&rounded).unwrap();
+                within(&a.matmul(&b).unwrap(), &want, product_bound(k), &scale, &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_of_any_size() {
+    let mut random = Random(5);
+    for device in devices() {
+        for case in 0..60 {
+            let n = random.size(1_000_000);
+            let m = random.size((2_000_000 / n).clamp(1, 50));
+            let mut x = random.tensor(&[m, n], &device);
+            let mut axis = 1;
+            if random.next().is_multiple_of(2) {
+                (x, axis) = (x.t().unwrap().copy().unwrap(), 0);
+            }
+            let what = format!("case {case} ({m}, {n}) axis {axis} {device:?}");
+            let (y, size) = (wide(&x), wide(&x).abs().unwrap());
+            let sizes = size.sum(axis).unwrap();
+            within(&x.sum(axis).unwrap(), &y.sum(axis).unwrap(), 2e-6, &sizes, &format!("sum {what}"));
+            let mean = y.mean(axis).unwrap();
+            within(&x.mean(axis).unwrap(), &mean, 3e-6, &size.mean(axis).unwrap(), &format!("mean {what}"));
+            let spread = y.var(axis, 0).unwrap();
+            // The mean is within 3e-6 of the mean magnitude, which shows where the variance is small beside it.
+            let off = size.mean(axis).unwrap().mul(3e-6).unwrap();
+            let scale = spread.add(off.mul(&off).unwrap().mul(1.0 / 4e-6).unwrap()).unwrap();
+            within(&x.var(axis, 0).unwrap(), &spread, 4e-6, &scale, &format!("var {what}"));
+            within(&x.cumsum(axis).unwrap(), &y.cumsum(axis).unwrap(), 1e-9, &sizes.max_all().unwrap(), &format!("cumsum {what}"));
+            let norm = y.vector_norm(2.0, axis).unwrap();
+            within(&x.vector_norm(2.0, axis).unwrap(), &norm, 3e-6, &norm, &format!("norm {what}"));
+            let lse = y.logsumexp(axis).unwrap();
+            within(&x.logsumexp(axis).unwrap(), &lse, 4e-6, &lse.abs().unwrap().add(1.0).unwrap(), &format!("logsumexp {what}"));
+            let near_one = y.div(size.max_all().unwrap().add(1.0).unwrap()).unwrap().div(n as f64).unwrap().add(1.0).unwrap();
+            let near_one = near_one.cast(DType::F32).unwrap();
+            let product = wide(&near_one).prod(axis).unwrap();
+            within(&near_one.prod(axis).unwrap(), &product, 1e-9, &product, &format!("prod {what}"));
+        }
+    }
+}
+
+#[test]
+fn sums_beyond_the_range_of_f32_on_the_way() {
+    for device in devices() {
+        for n in [4, 64, 100, 1000, 70_000] {
+            let values: Vec<f32> = (0..n).map(|i| if i < n / 2 { 3e38 } else { -3e38 }).collect();
+            let x = Tensor::from_slice(&values, n, &device).unwrap();
+            assert_eq!(x.sum_all().unwrap().item::<f32>().unwrap(), 0.0, "{n} {device:?}");
+            let columns = x.unsqueeze(1).unwrap().expand((n, 20)).unwrap();
+            for columns in [columns.copy().unwrap(), columns] {
+                assert_eq!(columns.sum(0).unwrap().to_vec::<f32>().unwrap(), [0.0; 20], "{n} {device:?}");
+                let rows = columns.t().unwrap().copy().unwrap();
+                assert_eq!(rows.sum(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 20], "{n} {device:?}");
+            }
+            let up = x.abs().unwrap();
+            assert_eq!(up.sum_all().unwrap().item::<f32>().unwrap(), f32::INFINITY);
+            assert!(up.sub(f32::INFINITY).unwrap().add(up.mul(f32::INFINITY).unwrap()).unwrap().sum_all().unwrap().item::<f32>().unwrap().is_nan());
+        }
+    }
+}
+
+#[test]
+fn rows_of_softmax_sum_to_one() {
+    let mut random = Random(3);
+    for device in devices() {
+        for n in [10, 1024, 50_257, 1_000_000] {
+            for kind in 0..4 {
+                let x = match kind {
+                    0 => Tensor::zeros((1, n), DType::F32, &device).unwrap(),
+                    1 => random.tensor(&[1, n], &device),
+                    2 => Tensor::randn((1, n), DType::F32, &device).unwrap(),
+                    _ => Tensor::linspace(-3.0, 0.0, n, DType::F32, &device).unwrap().unsqueeze(0).unwrap(),
+                };
+                let what = format!("{n} of kind {kind} on {device:?}");
+                let total = |x: &Tensor| wide(x).sum_all().unwrap().item::<f64>().unwrap();
+                let y = x.softmax(1).unwrap();
+                assert!((total(&y) - 1.0).abs() <= 1e-6, "softmax {what}: {}", total(&y));
+                let log = x.log_softmax(1).unwrap();
+                let off = total(&wide(&log).exp().unwrap()) - 1.0;
+                assert!(off.abs() <= 1.2e-6, "log_softmax {what}: {off}");
+                let want = wide(&x).softmax(1).unwrap();
+                let scale = want.add(x.abs().unwrap().max_all().unwrap().cast(DType::F64).unwrap().mul(&want).unwrap()).unwrap();
+                within(&y, &want, 1.5e-6, &scale, &format!("softmax {what}"));
+                // The gradients' rows sum to 0.
+                let g = Tensor::ones((1, n), DType::F32, &device).unwrap();
+                let like = |storage| Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), DType::F32, x.device().clone());
+                let slope = like(x.device().softmax_grad(&y, &g, 1).unwrap());
+                assert!(total(&slope.abs().unwrap()) <= 2e-6, "softmax_grad {what}");
+                let slope = like(x.device().log_softmax_grad(&log, &g, 1).unwrap());
+                assert!(total(&slope).abs() <= 2e-6 * n as f64, "log_softmax_grad {what}");
+                let target = Tensor::new([n as i64 / 2], &device).unwrap();
+                let loss = wide(&x.cross_entropy(&target, None).unwrap());
+                let want = wide(&x).cross_entropy(&target, None).unwrap();
+                within(&loss, &want, 2e-6, &want.abs().unwrap().add(1.0).unwrap(), &format!("cross_entropy {what}"));
+                let one = Tensor::ones(1, DType::F32, &device).unwrap();
+                let slope = like(x.device().cross_entropy_grad(&x, &target, None, &one).unwrap());
+                assert!(total(&slope).abs() <= 1e-6, "cross_entropy_grad {what}: {}", total(&slope));
+            }
+        }
+    }
+}
+
+/// Layer and root mean square normalisation of rows of all sizes of numbers, and their gradients, against f64.
+#[test]
+fn norms_of_large_and_small_numbers() {
+    let mut random = Random(11);
+    for device in devices() {
+        for n in [3, 16, 100, 768, 5000, 200_000] {
+            for (power, eps) in [(1.0, 1e-5), (1e30, 1e-5), (1e37, 1e-5), (1e-12, 0.0), (1e-30, 0.0), (1e-18, 1e-40), (1e15, 1e-5)] {
+                let values: Vec<f32> = (0..2 * n).map(|_| ((random.uniform() * 2.0 - 1.0) * power) as f32).collect();
+                let x = Tensor::from_slice(&values, (2, n), &device).unwrap();
+                let w = random.tensor(&[n], &device).abs().unwrap().minimum(2.0).unwrap().add(0.5).unwrap();
+                let b = Tensor::randn(n, DType::F32, &device).unwrap();
+                let what = format!("{n} of {power:e}, eps {eps:e}, {device:?}");
+                let one = Tensor::full(1, 1.0, DType::F64, &device).unwrap();
+                let want = wide(&x).layer_norm(1, Some(&wide(&w)), Some(&wide(&b)), eps).unwrap();
+                let scale = want.abs().unwrap().max_all().unwrap().add(&one).unwrap();
+                within(&x.layer_norm(1, Some(&w), Some(&b), eps).unwrap(), &want, 6e-6, &scale, &format!("layer_norm {what}"));
+                let want = wide(&x).rms_norm(1, Some(&wide(&w)), eps).unwrap();
+                let scale = want.abs().unwrap().max_all().unwrap().add(&one).unwrap();
+                within(&x.rms_norm(1, Some(&w), eps).unwrap(), &want, 6e-6, &scale, &format!("rms_norm {what}"));
+                let g = Tensor::randn((2, n), DType::F32, &device).unwrap();
+                for norm in [teeny_core::Norm::Layer, teeny_core::Norm::Rms] {
+                    let like =
+                        |storage, x: &Tensor| Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone());
+                    let got = like(x.device().norm_grad(norm, &x, Some(&w), &g, eps).unwrap(), &x);
+                    let y = wide(&x);
+                    let want = like(x.device().norm_grad(norm, &y, Some(&wide(&w)), &wide(&g), eps).unwrap(), &y);
+                    // In units of what the gradient is divided by.
+                    let largest = want.abs().unwrap().max_all().unwrap();
+                    within(&got, &want, 2e-5, &largest, &format!("gradient of {norm:?} {what}"));
+                }
+            }
+        }
+        for odd in [f32::NAN, f32::INFINITY] {
+            let mut values = [1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+            values[5] = odd;
+            let x = Tensor::from_slice(&values, (1, 8), &device).unwrap();
+            let y = x.layer_norm(1, None, None, 1e-5).unwrap().to_vec::<f32>().unwrap();
+            assert!(y.iter().all(|y| y.is_nan()), "{odd}: {y:?}");
+            let y = x.rms_norm(1, None, 1e-5).unwrap().to_vec::<f32>().unwrap();
+            assert!(y[5].is_nan(), "{odd}: {y:?}");
+        }
+    }
+}
+
+/// x (n, inputs, h, w) with windows (outputs, inputs, 3, 3) padded by 1, and the gradient for the input of `conv`.
+fn three_by_three(x: &Tensor, w: &Tensor) -> [Tensor; 2] {
+    let window = Window::new(2).padding(1);
+    let y = x.conv(w, &window).unwrap();
+    let back = w.transpose(0, 1).unwrap().copy().unwrap();
+    let gradient = x.conv_transpose(&back, &window, &x.shape()[2..]).unwrap();
+    [y, gradient]
+}
+
+/// `Σ |w|` of an output's windows times the largest `Σ_c |x|` that each window sees.
+fn seen(x: &Tensor, w: &Tensor) -> Tensor {
+    let sizes = wide(x).abs().unwrap().sum_keepdim(1).unwrap();
+    let seen = sizes.max_pool(&[3, 3], &Window::new(2).padding(1)).unwrap();
+    let weights = wide(w).abs().unwrap().max([1, 2, 3]).unwrap().reshape((1, w.shape()[0], 1, 1)).unwrap();
+    seen.mul(&weights).unwrap()
+}
+
+#[test]
+fn a_large_pixel_disturbs_only_windows_that_see_it() {
+    for device in devices() {
+        let x = Tensor::randn((2, 16, 32, 32), DType::F32, &device).unwrap();
+        let w = Tensor::randn((16, 16, 3, 3), DType::F32, &device).unwrap();
+        let at = |value: f32| {
+            let mut values = x.to_vec::<f32>().unwrap();
+            values[(16 + 3) * 1024 + 13 * 32 + 14] = value;
+            Tensor::from_slice(&values, (2, 16, 32, 32), &device).unwrap()
+        };
+        for value in [1e6, 1e30, f32::INFINITY, f32::NAN] {
+            let (odd, even) = (at(value), at(0.0));
+            for (direction, (odd, even)) in three_by_three(&odd, &w).into_iter().zip(three_by_three(&even, &w)).enumerate() {
+                let (odd, even) = (odd.to_vec::<f32>().unwrap(), even.to_vec::<f32>().unwrap());
+                let mut spoilt = 0;
+                for (i, (odd, even)) in odd.iter().zip(&even).enumerate() {
+                    let (image, row, column) = (i / 16384, i / 32 % 32, i % 32);
+                    if image == 1 && (12..=14).contains(&row) && (13..=15).contains(&column) {
+                        spoilt += usize::from(!odd.is_finite());
+                    } else {
+                        assert!((odd - even).abs() <= 4e-4, "{value} {direction} {device:?}: element {i} is {odd}, not {even}");
+                    }
+                }
+                assert_eq!(spoilt, if value.is_finite() { 0 } else { 9 * 16 }, "{value} {direction} {device:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn three_by_three_convolutions_within_what_their_windows_see() {
+    let mut random = Random(23);
+    let exact = Cpu::with(CpuOptions { winograd: false, ..CpuOptions::default() });
+    for device in devices() {
+        for case in 0..12 {
+            let (inputs, outputs) = (12 + random.size(40), 12 + random.size(40));
+            let (height, width) = (1 + random.size(30), 1 + random.size(40));
+            let shape = [1 + case % 2, inputs, height, width];
+            let mut x = random.tensor(&shape, &device);
+            // Patches of zeros and of other sizes.
+            let scale: Vec<f32> = (0..height * width)
+                .map(|i| match (i / width / 7 + i % width / 5 + case) % 4 {
+                    0 => 0.0,
+                    1 => 1e-3,
+                    2 => 300.0,
+                    _ => 1.0,
+                })
+                .collect();
+            if case % 3 > 0 {
+                x = x.mul(Tensor::from_slice(&scale, (1, 1, height, width), &device).unwrap()).unwrap();
+            }
+            let w = Tensor::randn((outputs, inputs, 3, 3), DType::F32, &device).unwrap();
+            let bound = seen(&x, &w);
+            let want = three_by_three(&wide(&x).to(&exact).unwrap(), &wide(&w).to(&exact).unwrap());
+            for (direction, (got, want)) in three_by_three(&x, &w).iter().zip(&want).enumerate() {
+                let what = format!("case {case}.{direction} {shape:?} to {outputs} {device:?}");
+                // conv_transpose uses the windows rotated, whose largest tap is the same.
+                within(&got.to(&exact).unwrap(), want, 6e-4, &bound.to(&exact).unwrap(), &what);
+            }
+        }
+    }
+}
+
+#[test]
+fn convolutions_by_columns_and_gradients_of_windows() {
+    let mut random = Random(29);
+    for device in devices() {
+        for case in 0..10 {
+            let (inputs, outputs) = (1 + random.size(40), 1 + random.size(30));
+            let (height, width) = (6 + random.size(30), 6 + random.size(60));
+            let images = 1 + random.size(12);
+            let side = 2 + random.size(3);
+            let window = Window::new(2).padding(1).stride(1 + case % 2);
+            let x = random.tensor(&[images, inputs, height, width], &device);
+            let w = random.tensor(&[outputs, inputs, side, side], &device);
+            let what = format!("case {case} {:?} {:?} {device:?}", x.shape(), w.shape());
+            let (y, want) = (x.conv(&w, &window).unwrap(), wide(&x).conv(&wide(&w), &window).unwrap());
+            let sizes = [&x, &w].map(|t| wide(t).abs().unwrap());
+            let scale = sizes[0].conv(&sizes[1], &window).unwrap();
+            if side != 3 || case % 2 == 1 {
+                within(&y, &want, product_bound(inputs * side * side), &scale, &what);
+            }
+            let g = random.tensor(y.shape(), &device);
+            let got = g.conv_weight_grad(&x, &window, w.shape()).unwrap();
+            let want = wide(&g).conv_weight_grad(&wide(&x), &window, w.shape()).unwrap();
+            let scale = wide(&g).abs().unwrap().conv_weight_grad(&sizes[0], &window, w.shape()).unwrap();
+            // Winograd's is relative to the largest of all taps.
+            let scale = if side == 3 { scale.max_all().unwrap() } else { scale };
+            let terms = images * y.shape()[2] * y.shape()[3];
+            within(&got, &want, product_bound(terms) + 4e-5, &scale, &format!("windows {what}"));
+        }
+    }
+}
+
+#[test]
+fn a_window_gradient_keeps_infinities_where_they_are() {
+    let exact = Cpu::with(CpuOptions { winograd: false, ..CpuOptions::default() });
+    let mut x = Tensor::randn((1, 16, 12, 12), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
+    x[5 * 144] = f32::INFINITY; // a corner, which only some taps see
+    let g = Tensor::ones((1, 16, 12, 12), DType::F32, &exact).unwrap();
+    let x = Tensor::from_slice(&x, (1, 16, 12, 12), &exact).unwrap();
+    let w = Tensor::ones((16, 16, 3, 3), DType::F32, &exact).unwrap();
+    let window = Window::new(2).padding(1);
+    let infinite = |device: &Arc<Cpu>| {
+        let [g, x] = [&g, &x].map(|t| t.to(device).unwrap());
+        let y = g.conv_weight_grad(&x, &window, w.shape()).unwrap().to_vec::<f32>().unwrap();
+        y.iter().map(|y| (y.is_infinite(), y.is_nan())).collect::<Vec<_>>()
+    };
+    for device in devices() {
+        assert_eq!(infinite(&device), infinite(&exact), "{device:?}");
+    }
+    let mut odd = Tensor::randn((16, 16, 3, 3), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
+    odd[100] = f32::NEG_INFINITY;
+    let odd = Tensor::from_slice(&odd, (16, 16, 3, 3), &exact).unwrap();
+    let want = three_by_three(&g, &odd).map(|y| y.to_vec::<f32>().unwrap());
+    for device in devices() {
+        let [g, odd] = [&g, &odd].map(|t| t.to(&device).unwrap());
+        for (got, want) in three_by_three(&g, &odd).iter().zip(&want) {
+            let got = got.to_vec::<f32>().unwrap();
+            assert!(got.iter().zip(want).all(|(a, b)| a.is_finite() == b.is_finite() && a.is_nan() == b.is_nan()), "{device:?}");
+        }
+    }
+}
+
+#[test]
+fn attention_over_many_keys() {
+    let mut random = Random(31);
+    for device in devices() {
+        for (t, s, hs, hv) in [(1, 100_000, 16, 8), (3, 5_000, 64, 32), (40, 700, 20, 7)] {
+            let q = Tensor::randn((1, t, hs), DType::F32, &device).unwrap();
+            let k = Tensor::randn((1, s, hs), DType::F32, &device).unwrap().mul(0.3f32).unwrap();
+            let v = random.tensor(&[1, s, hv], &device);
+            let options = Attention::full();
+            let got = q.attention(&k, &v, None, &options).unwrap();
+            let want = wide(&q).attention(&wide(&k), &wide(&v), None, &options).unwrap();
+            let scale = wide(&q).attention(&wide(&k), &wide(&v).abs().unwrap(), None, &options).unwrap();
+            within(&got, &want, 2e-5, &scale, &format!("{t} {s} {hs} {hv} {device:?}"));
+        }
+    }
+}
