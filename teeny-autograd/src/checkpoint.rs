@@ -9,7 +9,7 @@ use crate::record::{Operands, edges};
 use crate::storage::{own, tracked, unwrap};
 use std::panic::Location;
 use teeny_core::context::enter;
-use teeny_core::{Error, Layout, Result, Tensor, random};
+use teeny_core::{Error, Result, Tensor, random};
 
 /// `body(inputs)`, which saves nothing but its inputs: the backward pass runs `body` again, recorded this time, and differentiates that.
 ///
@@ -46,7 +46,7 @@ pub fn checkpoint(body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'st
     }
     let detached: Vec<Tensor> = {
         let _op = enter("detach");
-        inputs.iter().map(|x| untracked(x)).collect()
+        inputs.iter().map(|x| untracked(x)).collect::<Result<_>>()?
     };
     let (y, captured) = watch(Off { op: "checkpoint", location }, || body(&detached));
     let y = y?;
@@ -85,5 +85,5 @@ pub fn checkpoint(body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'st
         return Ok(y);
     }
     let storage = operands.store(value, all, backward);
-    Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    Tensor::from_result(storage, shape, dtype, device)
 }

@@ -66,8 +66,8 @@ impl Autograd {
     }
 
     /// A result of the inner device as a tensor: row-major `shape`.
-    pub(crate) fn value(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
-        Tensor::from_parts(storage, Layout::contiguous(shape), dtype, self.inner.clone())
+    pub(crate) fn value(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Result<Tensor> {
+        Tensor::from_result(storage, shape, dtype, self.inner.clone())
     }
 }
 
@@ -78,8 +78,8 @@ impl fmt::Debug for Autograd {
 }
 
 /// The outer tensor over `storage`, row-major in the shape, type and device of `like`.
-pub(crate) fn from_inner(storage: StorageRef, like: &Tensor) -> Tensor {
-    Tensor::from_parts(storage, Layout::contiguous(*like.shape()), like.dtype(), like.device().clone())
+pub(crate) fn from_inner(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
+    Tensor::from_result(storage, *like.shape(), like.dtype(), like.device().clone())
 }
 
 /// Storage of an untracked value.
@@ -120,13 +120,13 @@ impl Device for Autograd {
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         let numel = bytes.len() / dtype.size();
-        Ok(plain(self.value(self.inner.upload(bytes, dtype)?, Shape::new(&[numel])?, dtype)))
+        Ok(plain(self.value(self.inner.upload(bytes, dtype)?, Shape::new(&[numel])?, dtype)?))
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&unwrap(x)?)
     }
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
-        Ok(plain(self.value(self.inner.random(distribution, shape, dtype, key)?, *shape, dtype)))
+        Ok(plain(self.value(self.inner.random(distribution, shape, dtype, key)?, *shape, dtype)?))
     }
 
     // ---- one line each: the rules are in the files named ----------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ impl Device for Autograd {
         elementwise::elementwise(self, kernel, inputs, params, shape)
     }
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
-        let value = self.value(self.inner.contiguous(&unwrap(x)?)?, *x.shape(), x.dtype());
+        let value = self.value(self.inner.contiguous(&unwrap(x)?)?, *x.shape(), x.dtype())?;
         record([x], value, |_| |g: &Tensor| Ok([Some(g.clone())]))
     }
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {

@@ -9,7 +9,7 @@ use crate::symbolic::{Derivative, Slot, Source};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
-use teeny_core::{Error, Kernel, Layout, Outputs, Result, Scalar, Shape, StorageRef, Tensor, context};
+use teeny_core::{Error, Kernel, Outputs, Result, Scalar, Shape, StorageRef, Tensor, context};
 
 /// More derivatives than this are not kept: a program that builds a new kernel at every step must not fill memory.
 const MAX_CACHED: usize = 4096;
@@ -147,13 +147,13 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     let inner = Inner::of(inputs)?;
     let views = inner.list()?;
     let results = device.inner_device().elementwise(kernel, &views, params, shape)?;
-    let value = |o, storage| Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(o), device.inner_device().clone());
+    let value = |o, storage| device.value(storage, *shape, kernel.output_dtype(o));
     let operands = Operands::of(inputs)?;
     if operands.recording && results.len() == 1 {
         let y = results.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        return record_one(device, kernel, inputs, &views, params, operands, value(0, y)).map(Outputs::one);
+        return record_one(device, kernel, inputs, &views, params, operands, value(0, y)?).map(Outputs::one);
     }
-    let results: Vec<Tensor> = results.into_iter().enumerate().map(|(o, storage)| value(o, storage)).collect();
+    let results = results.into_iter().enumerate().map(|(o, storage)| value(o, storage)).collect::<Result<Vec<_>>>()?;
     let mut outputs = Outputs::new();
     if !operands.recording {
         results.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
@@ -264,6 +264,6 @@ fn launch(kernel: &Arc<Kernel>, inputs: &[Tensor], params: &[Scalar], shape: &Sh
     let device = beside.device();
     let views: Vec<&Tensor> = inputs.iter().collect();
     let results = device.elementwise(kernel, &views, params, shape)?;
-    let tensor = |(o, storage)| Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(o), device.clone());
-    Ok(results.into_iter().enumerate().map(tensor).collect())
+    let tensor = |(o, storage)| Tensor::from_result(storage, *shape, kernel.output_dtype(o), device.clone());
+    results.into_iter().enumerate().map(tensor).collect()
 }

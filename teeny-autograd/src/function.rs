@@ -6,7 +6,7 @@ use crate::record::{Operands, edges};
 use crate::storage::{Tracked, own, unwrap};
 use teeny_core::context::enter;
 use teeny_core::device::common;
-use teeny_core::{Error, Layout, Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
 /// What a function keeps from its forward pass for its backward pass.
 #[derive(Default)]
@@ -123,5 +123,5 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
         });
         operands.store(value, edges(&outer)?, backward)
     };
-    Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    Tensor::from_result(storage, shape, dtype, device)
 }

@@ -132,7 +132,7 @@ impl Grad for Tensor {
             (None, Some(dual)) => Dual::storage(dual.value.detach()?, None)?,
             (None, None) => return Ok(self.clone()),
         };
-        Ok(Tensor::from_parts(storage, *self.layout(), self.dtype(), self.device().clone()))
+        Tensor::from_parts(storage, *self.layout(), self.dtype(), self.device().clone())
     }
 
     #[track_caller]
@@ -196,8 +196,8 @@ impl Grad for Tensor {
 }
 
 /// The same elements without a history on this level; what the levels below know of them stays.
-pub(crate) fn untracked(x: &Tensor) -> Tensor {
-    let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(x) else { return x.clone() };
+pub(crate) fn untracked(x: &Tensor) -> Result<Tensor> {
+    let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(x) else { return Ok(x.clone()) };
     let storage = Tracked::storage(inner.clone(), None, cut_off(Some(handle), cuts));
     Tensor::from_parts(storage, *x.layout(), x.dtype(), x.device().clone())
 }
@@ -227,7 +227,7 @@ fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
     let value = Value { shape: *x.shape(), dtype: x.dtype() };
     let node = Arc::new(Node::leaf(value, context::current(), name));
     let storage = Tracked::storage(inner, Some(Handle { node, output: 0 }), cuts);
-    Ok(Tensor::from_parts(storage, Layout::contiguous(*x.shape()), x.dtype(), x.device().clone()))
+    Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone())
 }
 
 fn is_autograd(x: &Tensor) -> bool {
@@ -239,7 +239,7 @@ fn own_value(x: &Tensor) -> Result<Tensor> {
     let inner = own(unwrap(x)?)?;
     let _on = mode::set(None);
     let storage = record([x], inner, |_| |g: &Tensor| Ok([Some(g.clone())]))?;
-    Ok(from_inner(storage, x))
+    from_inner(storage, x)
 }
 
 fn tracked_handle(x: &Tensor) -> Result<Handle> {

@@ -6,7 +6,7 @@ use crate::node::Handle;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
-use teeny_core::{Layout, Result, Storage, StorageRef, Tensor};
+use teeny_core::{DType, Layout, Result, Storage, StorageRef, Tensor};
 
 /// An inner tensor whose storage the outer tensor's layout addresses, and its place in the graph.
 pub(crate) struct Tracked {
@@ -27,6 +27,9 @@ impl Storage for Tracked {
     fn len(&self) -> usize {
         self.inner.storage().len()
     }
+    fn dtype(&self) -> DType {
+        self.inner.dtype()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -44,7 +47,7 @@ pub(crate) fn tracked(x: &Tensor) -> Result<&Tracked> {
 /// The inner tensor that an outer one stands for: the inner storage through the outer layout, so that views need no rules.
 #[inline]
 pub(crate) fn unwrap(x: &Tensor) -> Result<Tensor> {
-    Ok(tracked(x)?.inner.with_layout(*x.layout()))
+    tracked(x)?.inner.with_layout(*x.layout())
 }
 
 /// The storage if `x` is on an autograd device at all.
@@ -55,7 +58,7 @@ pub(crate) fn try_tracked(x: &Tensor) -> Option<&Tracked> {
 /// `x` as a row-major value alone in its storage, which is what a node stands for.
 pub(crate) fn own(x: Tensor) -> Result<Tensor> {
     let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
-    if whole { Ok(x.with_layout(Layout::contiguous(*x.shape()))) } else { x.copy() }
+    if whole { x.with_layout(Layout::contiguous(*x.shape())) } else { x.copy() }
 }
 
 /// True if `x` is being differentiated, by its device or one below: then what is computed from it must stand another differentiation.

@@ -6,7 +6,6 @@ use crate::device::{Device, Norm, ReduceOp, Window};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
-use crate::layout::Layout;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
@@ -30,7 +29,7 @@ pub(crate) fn reduce_kernel<D: Device + ?Sized>(
 ) -> Result<StorageRef> {
     let mut outputs = device.elementwise(kernel, inputs, params, shape)?.into_iter();
     let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-    let mapped = Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(0), inputs[0].device().clone());
+    let mapped = Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
     device.reduce(op, &mapped, axes)
 }
 

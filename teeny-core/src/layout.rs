@@ -12,7 +12,7 @@
 //! Offsets compose: a view of a view keeps the place where the first one began.
 
 use crate::error::{Error, Result};
-use crate::shape::{MAX_NDIM, Shape};
+use crate::shape::{MAX_NDIM, MAX_NUMEL, Shape};
 use std::fmt;
 
 /// Shape, strides and offset of a view, in elements. Strides may be 0 (a broadcast axis) or negative (a flipped one).
@@ -47,20 +47,39 @@ impl Layout {
         let mut all = [0; MAX_NDIM];
         all[..strides.len()].copy_from_slice(strides);
         let layout = Layout { shape, strides: all, offset };
-        let reach = || -> Option<(isize, isize)> {
-            let (mut low, mut high) = (isize::try_from(offset).ok()?, isize::try_from(offset).ok()?);
-            for (&n, &s) in shape.iter().zip(strides) {
-                let span = isize::try_from(n.checked_sub(1)?).ok()?.checked_mul(s)?;
-                low = low.checked_add(span.min(0))?;
-                high = high.checked_add(span.max(0))?;
-            }
-            Some((low, high))
-        };
-        let fits = shape.numel() == 0 && offset <= storage_len || reach().is_some_and(|(low, high)| low >= 0 && (high as usize) < storage_len);
-        if fits {
+        if layout.fits(storage_len) {
             return Ok(layout);
         }
         Err(Error::index(format!("shape {shape} with strides {strides:?} and offset {offset} reaches outside a storage of {storage_len} elements")))
+    }
+
+    /// True if every element is inside a storage of `storage_len` elements, and the number of elements is one that [`Shape::new`] allows.
+    /// An empty view fits if it begins inside or at the end. No arithmetic overflows, whatever the sizes and strides.
+    #[inline]
+    pub fn fits(&self, storage_len: usize) -> bool {
+        // The lowest and the highest position, and the number of elements, sizes of 0 counted as 1.
+        let reach = || -> Option<(isize, isize, usize)> {
+            let offset = isize::try_from(self.offset).ok()?;
+            let (mut low, mut high, mut numel) = (offset, offset, 1usize);
+            for (&n, &stride) in self.shape.iter().zip(self.strides()) {
+                numel = numel.checked_mul(n.max(1))?;
+                let span = isize::try_from(n.saturating_sub(1)).ok()?.checked_mul(stride)?;
+                if span < 0 {
+                    low = low.checked_add(span)?;
+                } else {
+                    high = high.checked_add(span)?;
+                }
+            }
+            Some((low, high, numel))
+        };
+        match reach() {
+            Some((low, high, numel)) if numel <= MAX_NUMEL => {
+                low >= 0 && (high as usize) < storage_len || self.offset <= storage_len && self.shape.contains(&0)
+            }
+            // The strides of an empty view are never used.
+            None => self.offset <= storage_len && self.shape.contains(&0),
+            Some(_) => false,
+        }
     }
 
     /// The sizes.

@@ -52,6 +52,9 @@ impl Storage for Values {
     fn len(&self) -> usize {
         self.values.len()
     }
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -9,6 +9,9 @@ use std::ops::Deref;
 /// The largest number of axes a tensor can have.
 pub const MAX_NDIM: usize = 8;
 
+/// The largest number of elements of a shape, axes of size 0 left out: bytes of the widest type are counted by an `isize`.
+pub(crate) const MAX_NUMEL: usize = isize::MAX as usize / 8;
+
 /// The sizes of a tensor's axes, outermost first. At most [`MAX_NDIM`] axes; `()` is a scalar's shape.
 #[derive(Clone, Copy)]
 pub struct Shape {
@@ -32,7 +35,7 @@ impl Shape {
         // The product of the non-zero sizes must fit too, so that strides of an empty tensor do not overflow.
         let numel = sizes.iter().filter(|&&n| n != 0).try_fold(1usize, |a, &n| a.checked_mul(n));
         match numel {
-            Some(n) if n <= isize::MAX as usize / 8 => Ok(shape),
+            Some(n) if n <= MAX_NUMEL => Ok(shape),
             _ => Err(Error::value(format!("shape {shape} has more elements than memory can address"))),
         }
     }

@@ -1,5 +1,6 @@
 //! Storage: flat memory owned by a device. It knows nothing of shapes.
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::sync::Arc;
@@ -8,6 +9,9 @@ use std::sync::Arc;
 pub trait Storage: Any + Send + Sync {
     /// The number of elements.
     fn len(&self) -> usize;
+
+    /// The type of the elements.
+    fn dtype(&self) -> DType;
 
     /// True if there are no elements.
     fn is_empty(&self) -> bool {

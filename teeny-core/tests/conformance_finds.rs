@@ -33,8 +33,8 @@ impl Flawed {
         let l = x.layout();
         let len = x.storage().len();
         match self.1 {
-            DropsOffsets => Ok(x.with_layout(Layout::strided(*l.shape(), l.strides(), 0, len)?)),
-            IgnoresStrides if l.numel() <= len => Ok(x.with_layout(Layout::contiguous(*l.shape()))),
+            DropsOffsets => x.with_layout(Layout::strided(*l.shape(), l.strides(), 0, len)?),
+            IgnoresStrides if l.numel() <= len => x.with_layout(Layout::contiguous(*l.shape())),
             _ => Ok(x.clone()),
         }
     }
@@ -66,7 +66,7 @@ impl Device for Flawed {
             panic!("a device should not, but it may");
         }
         if self.1 == ForgetsNan && matches!(op, ReduceOp::Max | ReduceOp::Min) && x.dtype().is_float() {
-            let zeros = Tensor::from_parts(self.0.contiguous(x)?, Layout::contiguous(*x.shape()), x.dtype(), self.0.clone());
+            let zeros = Tensor::from_result(self.0.contiguous(x)?, *x.shape(), x.dtype(), self.0.clone())?;
             let tame = zeros.is_nan()?.select(0, &zeros)?.cast(x.dtype())?;
             return self.0.reduce(op, &tame, axes);
         }
@@ -103,7 +103,7 @@ impl Device for Flawed {
         if self.1 == SortsUnstably && descending {
             let (values, places) = self.0.sort(x, axis, false)?;
             let turn = |storage, dtype| {
-                let t = Tensor::from_parts(storage, Layout::contiguous(*x.shape()), dtype, self.0.clone());
+                let t = Tensor::from_result(storage, *x.shape(), dtype, self.0.clone())?;
                 t.flip(axis)?.copy().map(|t| t.storage().clone())
             };
             return Ok((turn(values, x.dtype())?, turn(places, DType::I32)?));

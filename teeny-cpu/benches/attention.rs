@@ -2,7 +2,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
-use teeny_core::{Attention, AttentionInputs, DType, Device, Layout, Result, Shape, StorageRef, Tensor};
+use teeny_core::{Attention, AttentionInputs, DType, Device, Result, Shape, StorageRef, Tensor};
 use teeny_cpu::Cpu;
 
 type Gradients = [Option<StorageRef>; 3];
@@ -11,9 +11,9 @@ type Gradients = [Option<StorageRef>; 3];
 fn gradients(inputs: &AttentionInputs<'_>, g: &Tensor, fused: bool) -> Result<Gradients> {
     let device = g.device();
     let (y, lse) = if fused { device.attention(inputs)? } else { inputs.composed_storages()? };
-    let y = Tensor::from_parts(y, Layout::contiguous(*g.shape()), g.dtype(), device.clone());
+    let y = Tensor::from_result(y, *g.shape(), g.dtype(), device.clone())?;
     let rows = Shape::new(&g.shape()[..g.ndim() - 1])?;
-    let lse = Tensor::from_parts(lse, Layout::contiguous(rows), g.dtype(), device.clone());
+    let lse = Tensor::from_result(lse, rows, g.dtype(), device.clone())?;
     if fused { device.attention_grad(inputs, &y, &lse, g, [true; 3]) } else { inputs.composed_grad_storages(&y, &lse, g, [true; 3]) }
 }
 

@@ -89,7 +89,7 @@ impl Cpu {
     pub(crate) fn alloc(&self, len: usize, dtype: DType) -> Result<CpuStorage> {
         let bytes = len.saturating_mul(dtype.size());
         match self.pool.alloc(bytes) {
-            Ok(buffer) => Ok(CpuStorage::new(buffer, len)),
+            Ok(buffer) => Ok(CpuStorage::new(buffer, len, dtype)),
             Err(error) => Err(out_of_memory(error, len, dtype)),
         }
     }

@@ -80,7 +80,7 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
     let packed = view.strides[axis + 1..shape.ndim()] == Layout::contiguous(*x.shape()).strides()[axis + 1..];
     let whole = x.shape()[axis + 1..] == shape[axis + 1..];
     if inner > 1 && repeated == inner && packed && whole {
-        let first = (axis + 1..shape.ndim()).fold(index.clone(), |t, a| t.with_layout(t.layout().slice(a, 0, 1, 1)));
+        let first = index.with_layout((axis + 1..shape.ndim()).fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)))?;
         let indices = checked(cpu, &first, axis, x.shape()[axis])?;
         let bytes = inner * x.dtype().size();
         for_each_range(indices.len(), THREAD / inner, |rows| {
@@ -104,7 +104,7 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
     // One list of positions for every row (a resampled image, a selection of columns): looked at once, not once per row.
     let shared = (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
     if shared && n > shape[axis] {
-        let first = (0..shape.ndim()).filter(|&a| a != axis).fold(index.clone(), |t, a| t.with_layout(t.layout().slice(a, 0, 1, 1)));
+        let first = index.with_layout((0..shape.ndim()).filter(|&a| a != axis).fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)))?;
         let indices = checked(cpu, &first, axis, x.shape()[axis])?;
         // SAFETY: indices were checked, other coordinates are within `x`.
         unsafe {

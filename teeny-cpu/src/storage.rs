@@ -1,23 +1,24 @@
 //! Storage of the CPU device: a pooled buffer of elements, and raw views of it.
 //!
-//! A [`View`] is a pointer with sizes and strides, made from a `Tensor` that core has checked against its storage. It lives only
-//! inside one device call, during which the tensors that it looks into are borrowed. Knows nothing of ops.
+//! A [`View`] is a pointer with sizes and strides, made from a `Tensor` whose layout is checked against its storage: the one gate between tensors and raw
+//! pointers. It lives only inside one device call, during which the tensors that it looks into are borrowed. Knows nothing of ops.
 
 use crate::pool::Buffer;
 use std::any::Any;
 use teeny_core::storage::{Storage, downcast};
-use teeny_core::{DType, Result, Shape, Tensor};
+use teeny_core::{DType, Error, Result, Shape, Tensor};
 
 /// Elements in memory that the device's pool owns.
 pub(crate) struct CpuStorage {
     buffer: Buffer,
     len: usize,
+    dtype: DType,
 }
 
 impl CpuStorage {
-    /// A storage of `len` elements in `buffer`, which must hold them.
-    pub(crate) fn new(buffer: Buffer, len: usize) -> CpuStorage {
-        CpuStorage { buffer, len }
+    /// A storage of `len` elements of type `dtype` in `buffer`, which must hold them.
+    pub(crate) fn new(buffer: Buffer, len: usize, dtype: DType) -> CpuStorage {
+        CpuStorage { buffer, len, dtype }
     }
 
     /// The first element. Written to only while the storage has one owner: when it was just made, or under `Arc::get_mut`.
@@ -29,6 +30,9 @@ impl CpuStorage {
 impl Storage for CpuStorage {
     fn len(&self) -> usize {
         self.len
+    }
+    fn dtype(&self) -> DType {
+        self.dtype
     }
     fn as_any(&self) -> &dyn Any {
         self
@@ -57,9 +61,13 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
-    /// The view that a tensor of this device is.
+    /// The view that a tensor of this device is. Every element that it names is inside the tensor's storage.
+    ///
+    /// # Errors
+    /// If the storage is another device's, holds another type, or the layout reaches outside it.
+    #[inline]
     pub(crate) fn of(x: &Tensor) -> Result<View> {
-        let storage = downcast::<CpuStorage>(x.storage())?;
+        let storage = storage_of(x)?;
         let layout = x.layout();
         let mut strides = [0; 8];
         strides[..x.ndim()].copy_from_slice(layout.strides());
@@ -97,6 +105,22 @@ impl View {
         }
         true
     }
+}
+
+/// The storage of `x`, if it is one of the CPU, holds the tensor's type and all elements of its layout.
+#[inline]
+pub(crate) fn storage_of(x: &Tensor) -> Result<&CpuStorage> {
+    let storage = downcast::<CpuStorage>(x.storage())?;
+    if storage.dtype != x.dtype() || !x.layout().fits(storage.len) {
+        return Err(lies(x, storage));
+    }
+    Ok(storage)
+}
+
+#[cold]
+fn lies(x: &Tensor, storage: &CpuStorage) -> Error {
+    let (layout, dtype) = (x.layout(), x.dtype());
+    Error::internal(format!("{layout:?} of {dtype} is not inside a storage of {} elements of {}", storage.len, storage.dtype))
 }
 
 /// A pointer that chunks of a job may share; each writes to elements of its own.

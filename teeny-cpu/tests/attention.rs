@@ -3,7 +3,7 @@
 mod common;
 use common::devices;
 use std::sync::Arc;
-use teeny_core::{Attention, AttentionInputs, DType, Layout, Shape, StorageRef, Tensor};
+use teeny_core::{Attention, AttentionInputs, DType, Shape, StorageRef, Tensor};
 use teeny_cpu::Cpu;
 
 fn randn(shape: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
@@ -11,7 +11,7 @@ fn randn(shape: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
 }
 
 fn like(storage: StorageRef, x: &Tensor) -> Tensor {
-    Tensor::from_parts(storage, Layout::contiguous(*x.shape()), x.dtype(), x.device().clone())
+    Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone()).unwrap()
 }
 
 /// y, the logsumexp and the three gradients as the device computes them; g is drawn like y.
@@ -19,7 +19,7 @@ fn fused(inputs: &AttentionInputs<'_>, g: &Tensor) -> Vec<Tensor> {
     let device = g.device();
     let (y, lse) = device.attention(inputs).unwrap();
     let shape = Shape::new(&inputs.q.shape()[..inputs.q.ndim() - 1]).unwrap();
-    let lse = Tensor::from_parts(lse, Layout::contiguous(shape), g.dtype().compute(), device.clone());
+    let lse = Tensor::from_result(lse, shape, g.dtype().compute(), device.clone()).unwrap();
     let y = like(y, g);
     let [q, k, v] = device.attention_grad(inputs, &y, &lse, g, [true; 3]).unwrap().map(|x| x.unwrap());
     vec![y, lse, like(q, inputs.q), like(k, inputs.k), like(v, inputs.v)]

@@ -48,9 +48,7 @@ fn softmax_and_its_relatives_along_every_axis() {
                         let what = format!("{dtype} {shape:?} {layout} axis {axis} {device:?}");
                         near(&y.softmax(axis).unwrap(), &x.softmax(axis).unwrap(), &what);
                         near(&y.log_softmax(axis).unwrap(), &x.log_softmax(axis).unwrap(), &what);
-                        let wrap = |storage, like: &Tensor| {
-                            Tensor::from_parts(storage, teeny_core::Layout::contiguous(*like.shape()), dtype, like.device().clone())
-                        };
+                        let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), dtype, like.device().clone()).unwrap();
                         let gd = g.to(&device).unwrap();
                         let (a, o) = (axis as usize, oracle());
                         near(&wrap(device.softmax_grad(&y, &gd, a).unwrap(), &y), &wrap(o.softmax_grad(&x, &g, a).unwrap(), &x), &what);
@@ -100,9 +98,7 @@ fn convolutions_and_their_gradients() {
 
                     let g = sample(want.shape(), dtype, 5);
                     let gd = g.to(&device).unwrap();
-                    let wrap = |storage, like: &Tensor| {
-                        Tensor::from_parts(storage, teeny_core::Layout::contiguous(*like.shape()), dtype, like.device().clone())
-                    };
+                    let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), dtype, like.device().clone()).unwrap();
                     let o = oracle();
                     let got = wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd);
                     if dtype.size() >= 4 {
@@ -141,9 +137,7 @@ fn windows_of_three_by_three_take_winograds_way_to_the_same_values() {
             let want = x.conv(&w, &window).unwrap();
             let g = Tensor::randn(want.shape(), DType::F32, &exactly).unwrap();
             let [xd, wd, gd] = [&x, &w, &g].map(|t| t.to(&device).unwrap());
-            let wrap = |storage, like: &Tensor| {
-                Tensor::from_parts(storage, teeny_core::Layout::contiguous(*like.shape()), DType::F32, like.device().clone())
-            };
+            let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), DType::F32, like.device().clone()).unwrap();
             near(&xd.conv(&wd, &window).unwrap(), &want, &what);
             let want = wrap(exactly.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x);
             near(&wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd), &want, &what);
@@ -194,9 +188,7 @@ fn pooling_and_its_gradient() {
                 if dtype.is_float() {
                     near(&xd.avg_pool(&kernel, &window).unwrap(), &x.avg_pool(&kernel, &window).unwrap(), &what);
                     let g = sample(want.0.shape(), dtype, 7);
-                    let wrap = |storage, like: &Tensor| {
-                        Tensor::from_parts(storage, teeny_core::Layout::contiguous(*like.shape()), dtype, like.device().clone())
-                    };
+                    let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), dtype, like.device().clone()).unwrap();
                     let a = device.max_pool_grad(&g.to(&device).unwrap(), &got.1, x.shape(), input.len()).unwrap();
                     let b = oracle().max_pool_grad(&g, &want.1, x.shape(), input.len()).unwrap();
                     near(&wrap(a, &xd), &wrap(b, &x), &what);

@@ -201,7 +201,7 @@ fn rows_of_softmax_sum_to_one() {
                 within(&y, &want, 1.5e-6, &scale, &format!("softmax {what}"));
                 // The gradients' rows sum to 0.
                 let g = Tensor::ones((1, n), DType::F32, &device).unwrap();
-                let like = |storage| Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), DType::F32, x.device().clone());
+                let like = |storage| Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), DType::F32, x.device().clone()).unwrap();
                 let slope = like(x.device().softmax_grad(&y, &g, 1).unwrap());
                 assert!(total(&slope.abs().unwrap()) <= 2e-6, "softmax_grad {what}");
                 let slope = like(x.device().log_softmax_grad(&log, &g, 1).unwrap());
@@ -239,8 +239,9 @@ fn norms_of_large_and_small_numbers() {
                 within(&x.rms_norm(1, Some(&w), eps).unwrap(), &want, 6e-6, &scale, &format!("rms_norm {what}"));
                 let g = Tensor::randn((2, n), DType::F32, &device).unwrap();
                 for norm in [teeny_core::Norm::Layer, teeny_core::Norm::Rms] {
-                    let like =
-                        |storage, x: &Tensor| Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone());
+                    let like = |storage, x: &Tensor| {
+                        Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone()).unwrap()
+                    };
                     let got = like(x.device().norm_grad(norm, &x, Some(&w), &g, eps).unwrap(), &x);
                     let y = wide(&x);
                     let want = like(x.device().norm_grad(norm, &y, Some(&wide(&w)), &wide(&g), eps).unwrap(), &y);

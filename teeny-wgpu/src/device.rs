@@ -167,7 +167,7 @@ impl Wgpu {
             let _ = self.stream.wait();
         };
         let block = self.pool.take(bytes, first_use, release).map_err(|e| self.caused(e))?;
-        Ok(Memory::new(block, len, bytes, self.pool.clone()))
+        Ok(Memory::new(block, len, dtype, bytes, self.pool.clone()))
     }
 
     /// The bytes of `len` elements.

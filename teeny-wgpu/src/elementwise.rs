@@ -196,7 +196,7 @@ impl Wgpu {
         let packed = self.all_seen(inputs)?;
         let packed = packed
             .iter()
-            .map(|x| if self.is_large(x) { Ok(self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x)) } else { Ok(x.clone()) })
+            .map(|x| if self.is_large(x) { self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x) } else { Ok(x.clone()) })
             .collect::<Result<Vec<_>>>()?;
         let outputs = self.try_map(kernel, &packed.iter().collect::<Vec<_>>(), params, shape)?;
         outputs.ok_or_else(|| Error::unsupported(format!("bindings of {} bytes are too small for this kernel", self.capabilities.max_binding)))
@@ -366,10 +366,12 @@ impl Wgpu {
             other => other,
         };
         let kernel = IDENTITY.get(dtype, |x| x)?;
-        let view = Tensor::from_parts(x.storage().clone(), *x.layout(), dtype, x.device().clone());
-        match self.try_map(kernel, &[&view], &[], x.shape())? {
-            Some(outputs) => outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output")),
-            None => self.packed_halves(&view),
-        }
+        let bits: StorageRef = Arc::new(downcast::<Memory>(x.storage())?.reinterpreted(dtype)?);
+        let view = Tensor::from_parts(bits, *x.layout(), dtype, x.device().clone())?;
+        let copy = match self.try_map(kernel, &[&view], &[], x.shape())? {
+            Some(outputs) => outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?,
+            None => self.packed_halves(&view)?,
+        };
+        Ok(Arc::new(downcast::<Memory>(&copy)?.reinterpreted(x.dtype())?))
     }
 }

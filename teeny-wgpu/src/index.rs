@@ -162,7 +162,7 @@ impl Wgpu {
         }
         let [low, high] = reach.halves().map(|(from, to, half)| {
             let y = self.gather_reach(&self.piece(&x, axis, from, to)?, axis, index, half)?;
-            Ok::<_, teeny_core::Error>((self.tensor(y, *index.shape(), dtype, &x), half))
+            Ok::<_, teeny_core::Error>((self.tensor(y, *index.shape(), dtype, &x)?, half))
         });
         let ((low, _), (high, half)) = (low?, high?);
         let middle = u32::try_from(half.low).map_err(|_| error::beyond(half.low))?;

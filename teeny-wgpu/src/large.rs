@@ -20,8 +20,8 @@ impl Wgpu {
     }
 
     /// A new tensor of this device on `storage`, row-major.
-    pub(crate) fn tensor(&self, storage: StorageRef, shape: teeny_core::Shape, dtype: DType, like: &Tensor) -> Tensor {
-        Tensor::from_parts(storage, Layout::contiguous(shape), dtype, like.device().clone())
+    pub(crate) fn tensor(&self, storage: StorageRef, shape: teeny_core::Shape, dtype: DType, like: &Tensor) -> Result<Tensor> {
+        Tensor::from_result(storage, shape, dtype, like.device().clone())
     }
 
     /// The tensor; a copy of its elements where they are a small part of a storage too large for a kernel. Expanded axes stay
@@ -35,7 +35,7 @@ impl Wgpu {
         if self.exceeds(part.numel(), x.dtype()) {
             return Ok(x.clone());
         }
-        let part = self.tensor(self.packed(&part)?, *part.shape(), x.dtype(), x);
+        let part = self.tensor(self.packed(&part)?, *part.shape(), x.dtype(), x)?;
         if expanded.count() == 0 { Ok(part) } else { part.expand(*x.shape()) }
     }
 
@@ -56,7 +56,7 @@ impl Wgpu {
         if !self.is_large(x) {
             return Ok(part);
         }
-        Ok(self.tensor(self.packed(&part)?, *part.shape(), x.dtype(), x))
+        self.tensor(self.packed(&part)?, *part.shape(), x.dtype(), x)
     }
 
     /// A row-major copy of a view whose neighbours lie far apart: both halves along the axis of its longest steps, each into its places.
@@ -68,7 +68,7 @@ impl Wgpu {
         let (size, mid) = (x.shape()[axis], x.shape()[axis] / 2);
         for (low, high) in [(0, mid), (mid, size)] {
             let half = x.slice(axis as isize, low as isize..high as isize)?;
-            let half = self.tensor(self.packed(&half)?, *half.shape(), x.dtype(), x);
+            let half = self.tensor(self.packed(&half)?, *half.shape(), x.dtype(), x)?;
             self.write_view(&out, &target.slice(axis, low, high - low, 1), &half)?;
         }
         Ok(out)
@@ -92,7 +92,7 @@ impl Wgpu {
                 self.stream.copy(downcast::<Memory>(piece)?.buffer(), 0, downcast::<Memory>(&out)?.buffer(), start, bytes.next_multiple_of(4));
             } else {
                 // This piece begins within a word of the one before.
-                let piece = self.tensor(piece.clone(), teeny_core::Shape::new(&[piece.len()])?, dtype, like);
+                let piece = self.tensor(piece.clone(), teeny_core::Shape::new(&[piece.len()])?, dtype, like)?;
                 self.write_view(&out, &all.slice(0, at, piece.numel(), 1), &piece)?;
             }
             at += piece.len();
@@ -147,7 +147,7 @@ impl Wgpu {
         let mut results = Vec::with_capacity(N);
         for (i, &dtype) in types.iter().enumerate() {
             let joined = self.join(&[halves[0][i].clone(), halves[1][i].clone()], dtype, x)?;
-            let view = Tensor::from_parts(joined.clone(), Layout::contiguous(shape).permute(&back), dtype, x.device().clone());
+            let view = Tensor::from_parts(joined.clone(), Layout::contiguous(shape).permute(&back), dtype, x.device().clone())?;
             results.push(if view.is_contiguous() { joined } else { self.packed(&view)? });
         }
         results.try_into().map_err(|_| Error::internal("a piece gave too few results"))

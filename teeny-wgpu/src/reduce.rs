@@ -208,7 +208,7 @@ impl Wgpu {
         if used.len() >= MAX_BINDINGS || used.is_empty() {
             let mut outputs = self.map(kernel, inputs, params, shape)?.into_iter();
             let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-            return self.fold_axes(op, &Tensor::from_parts(storage, Layout::contiguous(*shape), dtype, inputs[0].device().clone()), axes);
+            return self.fold_axes(op, &self.tensor(storage, *shape, dtype, inputs[0])?, axes);
         }
         if self.hides(inputs) {
             return self.fold_kernel(kernel, &self.all_seen(inputs)?.iter().collect::<Vec<_>>(), params, shape, op, axes);
@@ -305,7 +305,7 @@ impl Wgpu {
     /// The results of `op` on `dtype` from partial ones, `shape` along `axis`, in the wide type like those.
     fn fold_partial(&self, op: ReduceOp, partial: StorageRef, shape: &[usize], axis: usize, dtype: DType, like: &Tensor) -> Result<StorageRef> {
         let shape = Shape::new(shape)?;
-        let partial = self.tensor(partial, shape, wide::wide(dtype), like);
+        let partial = self.tensor(partial, shape, wide::wide(dtype), like)?;
         // Truth values are 0 and 1 here: any is the largest, all the smallest.
         let op = match op {
             ReduceOp::Any => ReduceOp::Max,
@@ -354,7 +354,7 @@ impl Wgpu {
         for (low, high) in [(0, mid), (mid, size)] {
             let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
             let half = self.fold_kernel(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, high - low), op, &[axis])?;
-            halves.push(self.tensor(half, Shape::new(&[])?, DType::I32, like));
+            halves.push(self.tensor(half, Shape::new(&[])?, DType::I32, like)?);
         }
         let (first, second) = (&halves[0], &halves[1]);
         // Equal values and NaN keep the first.
@@ -363,7 +363,7 @@ impl Wgpu {
             let parts = inputs.iter().map(|x| self.piece(x, axis, at, at + 1)).collect::<Result<Vec<_>>>()?;
             let mut y = self.map(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, 1))?.into_iter();
             let y = y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-            Ok(self.tensor(y, Shape::new(&[1])?, kernel.output_dtype(0), like))
+            self.tensor(y, Shape::new(&[1])?, kernel.output_dtype(0), like)
         };
         let values = Tensor::cat(&[&value(first, 0)?, &value(second, mid)?], 0)?;
         let better = if op == ReduceOp::ArgMax { values.argmax(0)? } else { values.argmin(0)? };
@@ -386,7 +386,7 @@ impl Wgpu {
             inputs[0].clone()
         } else {
             let mut y = self.map(kernel, inputs, params, shape)?.into_iter();
-            self.tensor(y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?, *shape, dtype, like)
+            self.tensor(y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?, *shape, dtype, like)?
         };
         let length = shape[axis];
         let (lines, chunks) = (shape.numel() / length, length.div_ceil(ARG_CHUNK));

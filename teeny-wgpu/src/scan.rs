@@ -146,7 +146,7 @@ impl Wgpu {
             let chunks = length.div_ceil(chunk);
             let totals = self.allocate(lines * chunks, wide::wide(dtype))?;
             self.scan_pass(Pass::Totals, op, x, axis, (chunks, chunk), None, &totals)?;
-            let totals = self.tensor(totals, Shape::new(&[lines, chunks])?, wide::wide(dtype), x);
+            let totals = self.tensor(totals, Shape::new(&[lines, chunks])?, wide::wide(dtype), x)?;
             let totals = self.scan_along(op, &totals, 1)?;
             self.scan_pass(Pass::Carried, op, x, axis, (chunks, chunk), Some(&totals), &out)?;
         }
@@ -204,7 +204,7 @@ impl Wgpu {
         let mid = Wgpu::cut(length, 1, dtype);
         let [low, high] = [(0, mid), (mid, length)].map(|(from, to)| {
             let part = self.piece(x, axis, from, to)?;
-            Ok::<_, teeny_core::Error>(self.tensor(self.scan_along(op, &part, axis)?, *part.shape(), dtype, x))
+            self.tensor(self.scan_along(op, &part, axis)?, *part.shape(), dtype, x)
         });
         let (low, high) = (low?, high?);
         let last = low.slice(axis as isize, -1..)?;

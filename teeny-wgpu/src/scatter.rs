@@ -392,7 +392,7 @@ impl Wgpu {
         if others.iter().any(|&a| index.shape()[a] != x.shape()[a]) {
             let part = others.iter().try_fold(x.clone(), |x, &a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
             let y = self.scatter_reach(mode, &part, axis, index, src, reach)?;
-            let y = self.tensor(y, *part.shape(), dtype, x);
+            let y = self.tensor(y, *part.shape(), dtype, x)?;
             let view = others.iter().fold(Layout::contiguous(*x.shape()), |view, &a| view.slice(a, 0, index.shape()[a], 1));
             let whole = self.packed(x)?;
             self.write_view(&whole, &view, &y)?;
@@ -404,7 +404,7 @@ impl Wgpu {
             let y = [(0, length / 2), (length / 2, length)].into_iter().try_fold(x.clone(), |y, (low, high)| {
                 let (index, src) = (self.piece(index, axis, low, high)?, self.piece(src, axis, low, high)?);
                 let y = self.scatter_reach(mode, &y, axis, &index, &src, reach.of_piece())?;
-                Ok::<_, teeny_core::Error>(self.tensor(y, *x.shape(), dtype, x))
+                self.tensor(y, *x.shape(), dtype, x)
             })?;
             return Ok(y.storage().clone());
         }

@@ -151,6 +151,6 @@ impl Wgpu {
         if straight {
             return Ok((values, places));
         }
-        Ok((self.packed(&view(values, dtype))?, self.packed(&view(places, DType::I32))?))
+        Ok((self.packed(&view(values, dtype)?)?, self.packed(&view(places, DType::I32)?)?))
     }
 }

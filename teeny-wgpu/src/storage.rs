@@ -6,34 +6,51 @@
 use crate::pool::{Block, Pool};
 use std::any::Any;
 use std::sync::Arc;
-use teeny_core::Storage;
+use teeny_core::{DType, Error, Result, Storage};
 
 /// The storage of this device.
 pub(crate) struct Memory {
-    buffer: wgpu::Buffer,
+    owned: Arc<Owned>,
     len: usize,
+    dtype: DType,
+}
+
+/// A buffer of the pool, returned to it when dropped.
+struct Owned {
+    buffer: wgpu::Buffer,
     bytes: u64,
     pool: Arc<Pool>,
 }
 
 impl Memory {
-    /// `len` elements, `bytes` bytes together, in `block`.
-    pub fn new(block: Block, len: usize, bytes: u64, pool: Arc<Pool>) -> Memory {
-        Memory { buffer: block.buffer, len, bytes, pool }
+    /// `len` elements of type `dtype`, `bytes` bytes together, in `block`.
+    pub fn new(block: Block, len: usize, dtype: DType, bytes: u64, pool: Arc<Pool>) -> Memory {
+        Memory { owned: Arc::new(Owned { buffer: block.buffer, bytes, pool }), len, dtype }
+    }
+
+    /// The same buffer, its bits read as another type of the same width.
+    ///
+    /// # Errors
+    /// If the widths differ.
+    pub fn reinterpreted(&self, dtype: DType) -> Result<Memory> {
+        if dtype.size() != self.dtype.size() {
+            return Err(Error::internal(format!("the bits of {} cannot be read as {dtype}", self.dtype)));
+        }
+        Ok(Memory { owned: self.owned.clone(), len: self.len, dtype })
     }
 
     /// The buffer.
     pub fn buffer(&self) -> &wgpu::Buffer {
-        &self.buffer
+        &self.owned.buffer
     }
 
     /// The bytes that a kernel binds to see all elements, in whole groups of four.
     pub fn bound(&self) -> u64 {
-        self.bytes.next_multiple_of(32).max(32).min(self.buffer.size())
+        self.owned.bytes.next_multiple_of(32).max(32).min(self.owned.buffer.size())
     }
 }
 
-impl Drop for Memory {
+impl Drop for Owned {
     fn drop(&mut self) {
         self.pool.give_back(self.buffer.clone(), self.bytes);
     }
@@ -42,6 +59,9 @@ impl Drop for Memory {
 impl Storage for Memory {
     fn len(&self) -> usize {
         self.len
+    }
+    fn dtype(&self) -> DType {
+        self.dtype
     }
     fn as_any(&self) -> &dyn Any {
         self

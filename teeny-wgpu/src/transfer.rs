@@ -79,7 +79,7 @@ impl Wgpu {
         }
         let start = x.layout().offset() * size;
         if !x.is_contiguous() || !start.is_multiple_of(4) {
-            let packed = Tensor::from_parts(self.packed(x)?, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone());
+            let packed = self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x)?;
             return Box::pin(self.read_bytes(&packed, blocking)).await;
         }
         let buffer = downcast::<Memory>(x.storage())?.buffer();

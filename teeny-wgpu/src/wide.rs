@@ -5,7 +5,7 @@ use crate::device::Wgpu;
 use crate::generator::{self, types};
 use std::fmt::Write;
 use std::sync::{Arc, OnceLock};
-use teeny_core::{DType, Error, Kernel, Layout, Result, Scalar, Shape, StorageRef, Tensor};
+use teeny_core::{DType, Error, Kernel, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// The type in which single elements of `dtype` can be written.
 pub(crate) const fn wide(dtype: DType) -> DType {
@@ -119,7 +119,7 @@ impl Wgpu {
             }
         };
         let shape = Shape::new(&[storage.len()])?;
-        let x = Tensor::from_parts(storage, Layout::contiguous(shape), wide(dtype), like.device().clone());
+        let x = self.tensor(storage, shape, wide(dtype), like)?;
         let mut outputs = self.map(kernel, &[&x], &[], &shape)?.into_iter();
         outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))
     }

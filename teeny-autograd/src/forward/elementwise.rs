@@ -5,7 +5,7 @@ use super::storage::{Dual, flat, tangent, value};
 use super::symbolic::{Part, Read, Source, Tangents, tangents};
 use crate::elementwise::Cache;
 use std::sync::{Arc, LazyLock};
-use teeny_core::{DType, Device, DeviceRef, Error, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
+use teeny_core::{DType, Device, DeviceRef, Error, Kernel, Outputs, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
 
 /// A forward-mode device often lives for one call only, so all share what they derived.
 static CACHE: LazyLock<Cache<Tangents>> = LazyLock::new(Cache::default);
@@ -48,14 +48,14 @@ impl<'a> Launch<'a> {
         Ok(self.device.elementwise(&part.kernel, &self.read(part)?, self.params, self.shape)?.into_iter().collect())
     }
 
-    fn tensor(&self, storage: StorageRef, dtype: DType) -> Tensor {
-        Tensor::from_parts(storage, Layout::contiguous(*self.shape), dtype, self.device.clone())
+    fn tensor(&self, storage: StorageRef, dtype: DType) -> Result<Tensor> {
+        Tensor::from_result(storage, *self.shape, dtype, self.device.clone())
     }
 
     /// The one output of a part.
     fn output(&self, part: &Part) -> Result<Tensor> {
         let storage = self.run(part)?.pop().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        Ok(self.tensor(storage, part.kernel.output_dtype(0)))
+        self.tensor(storage, part.kernel.output_dtype(0))
     }
 
     /// The tangent from `source`, on its own.
@@ -83,7 +83,7 @@ pub(crate) fn elementwise(device: &Forward, kernel: &Arc<Kernel>, inputs: &[&Ten
     let moving = launch.moving();
     if moving == 0 {
         for (o, y) in launch.plain(kernel)?.into_iter().enumerate() {
-            outputs.push(Dual::storage(launch.tensor(y, kernel.output_dtype(o)), None)?);
+            outputs.push(Dual::storage(launch.tensor(y, kernel.output_dtype(o))?, None)?);
         }
         return Ok(outputs);
     }
@@ -99,10 +99,10 @@ pub(crate) fn elementwise(device: &Forward, kernel: &Arc<Kernel>, inputs: &[&Ten
     for (o, (y, source)) in values.into_iter().zip(&rule.sources).enumerate() {
         let dtype = kernel.output_dtype(o);
         let tangent = match (source, &mut computed) {
-            (Source::Part(_), Some(computed)) => computed.next().map(|t| launch.tensor(t, dtype)),
+            (Source::Part(_), Some(computed)) => computed.next().map(|t| launch.tensor(t, dtype)).transpose()?,
             _ => launch.tangent(source, dtype)?,
         };
-        outputs.push(Dual::storage(launch.tensor(y, dtype), tangent)?);
+        outputs.push(Dual::storage(launch.tensor(y, dtype)?, tangent)?);
     }
     Ok(outputs)
 }
@@ -122,13 +122,13 @@ pub(crate) fn reduce_kernel(
         // The rules of products and extrema read the mapped elements, so these are stored after all.
         let mapped = elementwise(device, kernel, inputs, params, shape)?.into_iter().next();
         let mapped = mapped.ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let mapped = Tensor::from_parts(mapped, Layout::contiguous(*shape), kernel.output_dtype(0), inputs[0].device().clone());
+        let mapped = Tensor::from_result(mapped, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
         return device.reduce(op, &mapped, axes);
     }
     let sum = |kernel: &Arc<Kernel>, inputs: &[&Tensor]| -> Result<Tensor> {
         let storage = launch.device.reduce_kernel(kernel, inputs, params, shape, op, axes)?;
         let shape = shape.reduced(axes, false);
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), op.output(kernel.output_dtype(0)), launch.device.clone()))
+        Tensor::from_result(storage, shape, op.output(kernel.output_dtype(0)), launch.device.clone())
     };
     let y = sum(kernel, &launch.values.iter().collect::<Vec<_>>())?;
     if moving == 0 {

@@ -4,7 +4,7 @@ use super::Forward;
 use super::rules::total;
 use super::storage::{Dual, flat, tangent, value};
 use crate::storage::own;
-use teeny_core::{AttentionInputs, DType, Layout, Norm, Result, StorageRef, Tensor, definition};
+use teeny_core::{AttentionInputs, DType, Norm, Result, StorageRef, Tensor, definition};
 
 /// True if any of the tensors has a tangent.
 fn moving<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> Result<bool> {
@@ -12,14 +12,14 @@ fn moving<'t>(tensors: impl IntoIterator<Item = &'t Tensor>) -> Result<bool> {
 }
 
 /// A row-major result of the inner device in the shape of `like`.
-fn whole(storage: StorageRef, like: &Tensor) -> Tensor {
-    Tensor::from_parts(storage, Layout::contiguous(*like.shape()), like.dtype(), like.device().clone())
+fn whole(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
+    Tensor::from_result(storage, *like.shape(), like.dtype(), like.device().clone())
 }
 
 /// The Jacobian `diag(y) - y yᵀ` of each row is symmetric, so the backward pass is the tangent's map too.
 pub(super) fn softmax(device: &Forward, x: &Tensor, axis: usize) -> Result<StorageRef> {
     let inner = value(x)?;
-    let y = whole(device.inner_device().softmax(&inner, axis)?, &inner);
+    let y = whole(device.inner_device().softmax(&inner, axis)?, &inner)?;
     let tangent = tangent(x)?.map(|t| flat(device.inner_device().softmax_grad(&y, &t, axis)?, &t)).transpose()?;
     Dual::storage(y, tangent)
 }
@@ -27,7 +27,7 @@ pub(super) fn softmax(device: &Forward, x: &Tensor, axis: usize) -> Result<Stora
 /// `t - Σ softmax(x) t`.
 pub(super) fn log_softmax(device: &Forward, x: &Tensor, axis: usize) -> Result<StorageRef> {
     let inner = value(x)?;
-    let y = whole(device.inner_device().log_softmax(&inner, axis)?, &inner);
+    let y = whole(device.inner_device().log_softmax(&inner, axis)?, &inner)?;
     let tangent = tangent(x)?.map(|t| t.sub(&y.exp()?.mul(&t)?.sum_keepdim(axis)?)).transpose()?;
     Dual::storage(y, tangent)
 }
@@ -52,7 +52,7 @@ pub(super) fn cross_entropy(device: &Forward, x: &Tensor, targets: &Tensor, igno
     let losses = device.inner_device().cross_entropy(&inner, &targets, ignored)?;
     let along = tangent(x)?.map(|t| {
         let ones = Tensor::ones(targets.shape(), inner.dtype(), &inner)?; // (n)
-        let slopes = whole(device.inner_device().cross_entropy_grad(&inner, &targets, ignored, &ones)?, &inner); // (n, classes)
+        let slopes = whole(device.inner_device().cross_entropy_grad(&inner, &targets, ignored, &ones)?, &inner)?; // (n, classes)
         slopes.mul(&t)?.sum(1)
     });
     device.result(losses, x.dtype(), along.transpose()?)
@@ -71,10 +71,10 @@ pub(super) fn norm(device: &Forward, norm: Norm, x: &Tensor, weight: Option<&Ten
     let below = device.inner_device();
     let y = below.norm(norm, &inner, w.as_ref(), b.as_ref(), eps)?;
     let along_x = tangent(x)?.map(|t| -> Result<Tensor> {
-        let t = whole(below.norm_grad(norm, &inner, None, &t, eps)?, &inner);
+        let t = whole(below.norm_grad(norm, &inner, None, &t, eps)?, &inner)?;
         w.as_ref().map_or_else(|| Ok(t.clone()), |w| t.mul(w))
     });
-    let along_weight = weight.map(tangent).transpose()?.flatten().map(|t| whole(below.norm(norm, &inner, None, None, eps)?, &inner).mul(&t));
+    let along_weight = weight.map(tangent).transpose()?.flatten().map(|t| whole(below.norm(norm, &inner, None, None, eps)?, &inner)?.mul(&t));
     let along_bias = bias.map(tangent).transpose()?.flatten().map(|t| t.expand(x.shape()));
     device.result(y, x.dtype(), total([along_x.transpose()?, along_weight.transpose()?, along_bias.transpose()?])?)
 }

@@ -86,7 +86,7 @@ impl Forward {
         }
         let below = |x: &Tensor| -> Result<Tensor> { own(value(&self.lifted(x)?)?) };
         let storage = Dual::storage(below(x)?, Some(below(tangent)?))?;
-        Ok(Tensor::from_parts(storage, Layout::contiguous(*x.shape()), x.dtype(), self.clone()))
+        Tensor::from_result(storage, *x.shape(), x.dtype(), self.clone())
     }
 
     /// The value of `y` and its tangent, tensors of the inner device: `None` if nothing that `y` was computed from moves.
@@ -109,8 +109,8 @@ impl Forward {
 
     /// The storage of a result of the inner device, of type `dtype`, and its tangent.
     fn result(&self, storage: StorageRef, dtype: DType, tangent: Option<Tensor>) -> Result<StorageRef> {
-        let layout = Layout::contiguous(Shape::new(&[storage.len()])?);
-        Dual::storage(Tensor::from_parts(storage, layout, dtype, self.inner.clone()), tangent)
+        let shape = Shape::new(&[storage.len()])?;
+        Dual::storage(Tensor::from_result(storage, shape, dtype, self.inner.clone())?, tangent)
     }
 }
 
@@ -252,7 +252,7 @@ impl Device for Forward {
     }
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
         let (y, positions) = self.inner.sort(&value(x)?, axis, descending)?;
-        let order = Tensor::from_parts(positions.clone(), Layout::contiguous(*x.shape()), DType::I32, self.inner.clone());
+        let order = Tensor::from_result(positions.clone(), *x.shape(), DType::I32, self.inner.clone())?;
         let tangent = tangent(x)?.map(|t| t.gather(axis as isize, &order)).transpose()?;
         Ok((self.result(y, x.dtype(), tangent)?, self.result(positions, DType::I32, None)?))
     }

@@ -28,7 +28,7 @@ pub(super) fn reduce(device: &Forward, op: ReduceOp, x: &Tensor, axes: &[usize])
         ReduceOp::Sum => Some(t.sum(axes)?),
         ReduceOp::Prod => Some(prod_grad(&inner, &t, axes)?.sum(axes)?),
         ReduceOp::Max | ReduceOp::Min => {
-            let best = Tensor::from_parts(y.clone(), Layout::contiguous(shape), dtype, inner.device().clone());
+            let best = Tensor::from_result(y.clone(), shape, dtype, inner.device().clone())?;
             let chosen = inner.eq(&spread(&best, x.shape(), axes)?)?;
             let sum = map([&chosen, &t], |[c, t]| c.select(t, t.like(0)))?.sum(axes)?;
             Some(mean(&sum, &chosen.cast(t.dtype())?.sum(axes)?)?)
@@ -77,7 +77,7 @@ pub(super) fn scatter(device: &Forward, mode: ScatterMode, x: &Tensor, axis: usi
         ScatterMode::Set => t_x.scatter(axis, &index, &t_src)?,
         ScatterMode::Add => t_x.scatter_add(axis, &index, &t_src)?,
         ScatterMode::Max | ScatterMode::Min => {
-            let best = Tensor::from_parts(y.clone(), Layout::contiguous(*x.shape()), x.dtype(), a.device().clone());
+            let best = Tensor::from_result(y.clone(), *x.shape(), x.dtype(), a.device().clone())?;
             let own = a.eq(&best)?;
             let given = b.eq(&best.gather(axis, &index)?)?;
             let chosen = |which: &Tensor, t: &Tensor| map([which, t], |[w, t]| w.select(t, t.like(0)));
@@ -125,8 +125,7 @@ pub(super) fn at_winners(t: &Tensor, positions: &StorageRef, spatial: usize) -> 
     let lead = t.ndim() - spatial;
     let rows = t.shape()[..lead].iter().product::<usize>();
     let windows = positions.len().checked_div(rows).unwrap_or(0);
-    let index = Layout::contiguous(Shape::new(&[rows, windows])?);
-    let index = Tensor::from_parts(positions.clone(), index, DType::I32, t.device().clone());
+    let index = Tensor::from_result(positions.clone(), Shape::new(&[rows, windows])?, DType::I32, t.device().clone())?;
     let places = t.shape()[lead..].iter().product::<usize>();
     t.reshape((rows, places))?.gather(1, &index) // (rows, windows)
 }
@@ -136,8 +135,8 @@ pub(super) fn linalg(device: &Forward, op: LinalgOp, inputs: &[&Tensor]) -> Resu
     let values = inputs.iter().map(|x| value(x)).collect::<Result<Vec<_>>>()?;
     let moving = inputs.iter().map(|x| tangent(x)).collect::<Result<Vec<_>>>()?;
     let storages = device.inner_device().linalg(op, &values.iter().collect::<Vec<_>>())?;
-    let tensor = |(storage, (shape, dtype))| Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device.inner_device().clone());
-    let results: Vec<Tensor> = storages.into_iter().zip(forms).map(tensor).collect();
+    let tensor = |(storage, (shape, dtype))| Tensor::from_result(storage, shape, dtype, device.inner_device().clone());
+    let results = storages.into_iter().zip(forms).map(tensor).collect::<Result<Vec<_>>>()?;
     let tangents = if moving.iter().all(Option::is_none) { vec![None; results.len()] } else { tangents(op, &values, &results, &moving)? };
     let mut outputs = Outputs::new();
     for (y, tangent) in results.into_iter().zip(tangents) {

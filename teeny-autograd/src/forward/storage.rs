@@ -7,7 +7,7 @@ use crate::storage::own;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
-use teeny_core::{Layout, Result, Storage, StorageRef, Tensor};
+use teeny_core::{DType, Result, Storage, StorageRef, Tensor};
 
 /// A value and its tangent: tensors of the inner device of which only the storages count.
 pub(crate) struct Dual {
@@ -29,6 +29,9 @@ impl Storage for Dual {
     fn len(&self) -> usize {
         self.value.storage().len()
     }
+    fn dtype(&self) -> DType {
+        self.value.dtype()
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }
@@ -44,12 +47,12 @@ pub(crate) fn try_dual(x: &Tensor) -> Option<&Dual> {
 
 /// The inner tensor that `x` stands for.
 pub(crate) fn value(x: &Tensor) -> Result<Tensor> {
-    Ok(downcast::<Dual>(x.storage())?.value.with_layout(*x.layout()))
+    downcast::<Dual>(x.storage())?.value.with_layout(*x.layout())
 }
 
 /// The tangent of `x`, in its shape.
 pub(crate) fn tangent(x: &Tensor) -> Result<Option<Tensor>> {
-    Ok(downcast::<Dual>(x.storage())?.tangent.as_ref().map(|t| t.with_layout(*x.layout())))
+    downcast::<Dual>(x.storage())?.tangent.as_ref().map(|t| t.with_layout(*x.layout())).transpose()
 }
 
 /// The tangent of `x`, or zeros in its shape that take no memory.
@@ -67,6 +70,6 @@ pub(crate) fn zeros(like: &Tensor) -> Result<Tensor> {
 
 /// A row-major storage of the inner device as a tensor, for [`Dual::storage`].
 pub(crate) fn flat(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
-    let layout = Layout::contiguous(teeny_core::Shape::new(&[storage.len()])?);
-    Ok(Tensor::from_parts(storage, layout, like.dtype(), like.device().clone()))
+    let shape = teeny_core::Shape::new(&[storage.len()])?;
+    Tensor::from_result(storage, shape, like.dtype(), like.device().clone())
 }

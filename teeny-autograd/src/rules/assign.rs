@@ -24,7 +24,7 @@ pub(crate) fn copy_into(device: &Autograd, mut dst: StorageRef, view: &Layout, s
     drop(dst);
     let (storage, layout, dtype, _) = below.into_parts();
     let storage = device.inner_device().copy_into(storage, view, &inner_src)?;
-    let value = Tensor::from_parts(storage, layout, dtype, device.inner_device().clone());
+    let value = Tensor::from_parts(storage, layout, dtype, device.inner_device().clone())?;
     if !operands.recording {
         return Ok(Tracked::storage(value, None, operands.cuts));
     }

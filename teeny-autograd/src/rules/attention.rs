@@ -46,7 +46,7 @@ pub(crate) fn attention(device: &Autograd, inputs: &AttentionInputs<'_>) -> Resu
     let inner = Inner::of(inputs)?;
     let (y, lse) = device.inner_device().attention(&inner.inputs(inputs))?;
     let n = q.ndim();
-    let y = device.value(y, q.shape().with_size(n - 1, v.shape()[n - 1]), q.dtype());
+    let y = device.value(y, q.shape().with_size(n - 1, v.shape()[n - 1]), q.dtype())?;
     let lse = tensor_of_rows(device, lse, q)?;
     let mut operands = Operands::of(&[q, k, v])?;
     if operands.recording {
@@ -58,8 +58,8 @@ pub(crate) fn attention(device: &Autograd, inputs: &AttentionInputs<'_>) -> Resu
             let Inner { q, k, v, mask } = &inner;
             let inputs = AttentionInputs { q, k, v, mask: mask.as_ref(), options };
             let [d_q, d_k, d_v] = q.device().attention_grad(&inputs, &saved.0, &saved.1, g, needs)?;
-            let whole = |storage: Option<StorageRef>, x: &Tensor| storage.map(|s| tensor(s, *x.shape(), x));
-            Ok([whole(d_q, q), whole(d_k, k), whole(d_v, v)])
+            let whole = |storage: Option<StorageRef>, x: &Tensor| storage.map(|s| tensor(s, *x.shape(), x)).transpose();
+            Ok([whole(d_q, q)?, whole(d_k, k)?, whole(d_v, v)?])
         }
     })?;
     Ok((y, Tracked::storage(lse, None, operands.cuts)))
@@ -68,7 +68,7 @@ pub(crate) fn attention(device: &Autograd, inputs: &AttentionInputs<'_>) -> Resu
 /// A number per query, (.., T), of the inner device, in the type that `q` is computed in.
 fn tensor_of_rows(device: &Autograd, storage: StorageRef, q: &Tensor) -> Result<Tensor> {
     let shape = teeny_core::Shape::new(&q.shape()[..q.ndim() - 1])?;
-    Ok(device.value(storage, shape, q.dtype().compute()))
+    device.value(storage, shape, q.dtype().compute())
 }
 
 pub(crate) fn attention_grad(
@@ -89,7 +89,7 @@ pub(crate) fn attention_grad(
     let storages = device.inner_device().attention_grad(&inner.inputs(inputs), &unwrap(y)?, &unwrap(lse)?, &unwrap(g)?, needs)?;
     let plain = |storage: Option<StorageRef>, x: &Tensor| -> Result<Option<StorageRef>> {
         let cuts = Operands::of(&operands)?.cuts;
-        Ok(storage.map(|s| Tracked::storage(device.value(s, *x.shape(), x.dtype()), None, cuts)))
+        storage.map(|s| Ok(Tracked::storage(device.value(s, *x.shape(), x.dtype())?, None, cuts))).transpose()
     };
     let [q, k, v] = storages;
     Ok([plain(q, inputs.q)?, plain(k, inputs.k)?, plain(v, inputs.v)?])

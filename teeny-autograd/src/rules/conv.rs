@@ -16,7 +16,7 @@ pub(crate) fn conv(device: &Autograd, x: &Tensor, weight: &Tensor, window: &Wind
         let reach = window.dilation[i] * (weight.shape()[i + 2] - 1) + 1;
         sizes.push((x.shape()[i + 2] + 2 * window.padding[i] - reach) / window.stride[i] + 1);
     }
-    let y = device.value(device.inner_device().conv(&a, &w, window)?, Shape::new(&sizes)?, x.dtype());
+    let y = device.value(device.inner_device().conv(&a, &w, window)?, Shape::new(&sizes)?, x.dtype())?;
     let window = window.clone();
     record([x, weight], y, |[need_x, need_w]| {
         let (x_shape, w_shape) = (*x.shape(), *weight.shape());
@@ -31,7 +31,7 @@ pub(crate) fn conv(device: &Autograd, x: &Tensor, weight: &Tensor, window: &Wind
 
 pub(crate) fn conv_input_grad(device: &Autograd, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
     let (a, w) = (unwrap(g)?, unwrap(weight)?);
-    let y = device.value(device.inner_device().conv_input_grad(&a, &w, window, x_shape)?, *x_shape, g.dtype());
+    let y = device.value(device.inner_device().conv_input_grad(&a, &w, window, x_shape)?, *x_shape, g.dtype())?;
     let window = window.clone();
     record([g, weight], y, |[need_g, need_w]| {
         let w_shape = *weight.shape();
@@ -45,7 +45,7 @@ pub(crate) fn conv_input_grad(device: &Autograd, g: &Tensor, weight: &Tensor, wi
 
 pub(crate) fn conv_weight_grad(device: &Autograd, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
     let (a, b) = (unwrap(g)?, unwrap(x)?);
-    let y = device.value(device.inner_device().conv_weight_grad(&a, &b, window, weight_shape)?, *weight_shape, g.dtype());
+    let y = device.value(device.inner_device().conv_weight_grad(&a, &b, window, weight_shape)?, *weight_shape, g.dtype())?;
     let window = window.clone();
     record([g, x], y, |[need_g, need_x]| {
         let x_shape = *x.shape();

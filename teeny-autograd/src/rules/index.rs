@@ -8,7 +8,7 @@ use teeny_core::{DType, Result, ScatterMode, StorageRef, Tensor, map};
 
 pub(crate) fn gather(device: &Autograd, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
     let (inner, index) = (unwrap(x)?, unwrap(index)?);
-    let y = device.value(device.inner_device().gather(&inner, axis, &index)?, *index.shape(), x.dtype());
+    let y = device.value(device.inner_device().gather(&inner, axis, &index)?, *index.shape(), x.dtype())?;
     let full = *x.shape();
     // Positions that were read several times add up.
     record([x], y, |_| move |g: &Tensor| Ok([Some(Tensor::zeros(full, g.dtype(), g)?.scatter_add(axis as isize, &index, g)?)]))
@@ -16,7 +16,7 @@ pub(crate) fn gather(device: &Autograd, x: &Tensor, axis: usize, index: &Tensor)
 
 pub(crate) fn scatter(device: &Autograd, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
     let (a, index, b) = (unwrap(x)?, unwrap(index)?, unwrap(src)?);
-    let y = device.value(device.inner_device().scatter(mode, &a, axis, &index, &b)?, *x.shape(), x.dtype());
+    let y = device.value(device.inner_device().scatter(mode, &a, axis, &index, &b)?, *x.shape(), x.dtype())?;
     let axis = axis as isize;
     match mode {
         ScatterMode::Set => record([x, src], y, |[need_x, need_src]| {
@@ -57,8 +57,8 @@ fn winners(index: &Tensor, axis: isize, full: teeny_core::Shape) -> Result<Tenso
 
 pub(crate) fn sort(device: &Autograd, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
     let (values, positions) = device.inner_device().sort(&unwrap(x)?, axis, descending)?;
-    let values = device.value(values, *x.shape(), x.dtype());
-    let positions = device.value(positions, *x.shape(), DType::I32);
+    let values = device.value(values, *x.shape(), x.dtype())?;
+    let positions = device.value(positions, *x.shape(), DType::I32)?;
     let index = positions.clone();
     // The positions have no slope; that they come from x is remembered as a cut.
     let mut operands = Operands::of(&[x])?;

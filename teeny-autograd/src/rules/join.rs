@@ -9,7 +9,7 @@ use teeny_core::{Result, Shape, StorageRef, Tensor};
 pub(crate) fn cat(device: &Autograd, tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
     let inner = tensors.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
     let storage = device.inner_device().cat(&inner.iter().collect::<Vec<_>>(), axis, shape)?;
-    let value = device.value(storage, *shape, tensors[0].dtype());
+    let value = device.value(storage, *shape, tensors[0].dtype())?;
     let operands = Operands::of(tensors)?;
     if !operands.recording {
         return Ok(Tracked::storage(value, None, operands.cuts));

@@ -21,7 +21,8 @@ pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Res
     }
     let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
     let storages = device.inner_device().linalg(op, &inner.iter().collect::<Vec<_>>())?;
-    let values: Vec<Tensor> = storages.into_iter().zip(results).map(|(storage, (shape, dtype))| device.value(storage, shape, dtype)).collect();
+    let values =
+        storages.into_iter().zip(results).map(|(storage, (shape, dtype))| device.value(storage, shape, dtype)).collect::<Result<Vec<_>>>()?;
     let mut outputs = Outputs::new();
     if !operands.recording {
         values.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));

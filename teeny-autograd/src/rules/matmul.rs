@@ -13,10 +13,10 @@ pub(crate) fn matmul(device: &Autograd, lhs: &Tensor, rhs: &Tensor) -> Result<St
     let (a, b) = (unwrap(lhs)?, unwrap(rhs)?);
     let n = a.ndim();
     let shape = a.shape().with_size(n - 1, b.shape()[n - 1]);
-    let y = device.value(device.inner_device().matmul(&a, &b)?, shape, lhs.dtype());
+    let y = device.value(device.inner_device().matmul(&a, &b)?, shape, lhs.dtype())?;
     // The operands as one matrix per distinct matrix: what the edges remember.
     let (lhs_axes, rhs_axes) = (repeated(lhs), repeated(rhs));
-    let (lhs, rhs) = (once(lhs, &lhs_axes), once(rhs, &rhs_axes));
+    let (lhs, rhs) = (once(lhs, &lhs_axes)?, once(rhs, &rhs_axes)?);
     let (lhs_across, rhs_across) = (across(&lhs), across(&rhs));
     record([&lhs, &rhs], y, |[need_lhs, need_rhs]| {
         let (a, b) = (need_rhs.then_some(a), need_lhs.then_some(b));
@@ -47,7 +47,7 @@ fn repeated(x: &Tensor) -> Vec<usize> {
 }
 
 /// `x` with its repeated axes cut to one.
-fn once(x: &Tensor, axes: &[usize]) -> Tensor {
+fn once(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     x.with_layout(axes.iter().fold(*x.layout(), |layout, &axis| layout.slice(axis, 0, 1, 1)))
 }
 

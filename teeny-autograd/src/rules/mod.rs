@@ -19,11 +19,11 @@ pub(crate) mod reduce;
 pub(crate) mod scan;
 pub(crate) mod softmax;
 
-use teeny_core::{DeviceRef, Layout, Result, Shape, StorageRef, Tensor};
+use teeny_core::{DeviceRef, Result, Shape, StorageRef, Tensor};
 
 /// A row-major tensor over what a device method gave back.
-fn tensor(storage: StorageRef, shape: Shape, like: &Tensor) -> Tensor {
-    Tensor::from_parts(storage, Layout::contiguous(shape), like.dtype(), device(like).clone())
+fn tensor(storage: StorageRef, shape: Shape, like: &Tensor) -> Result<Tensor> {
+    Tensor::from_result(storage, shape, like.dtype(), device(like).clone())
 }
 
 fn device(x: &Tensor) -> &DeviceRef {

@@ -16,11 +16,11 @@ fn rows(x: &Tensor) -> Result<Tensor> {
 
 pub(crate) fn norm(device: &Autograd, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
     let (a, w, b) = (unwrap(x)?, weight.map(unwrap).transpose()?, bias.map(unwrap).transpose()?);
-    let y = device.value(device.inner_device().norm(norm, &a, w.as_ref(), b.as_ref(), eps)?, *x.shape(), x.dtype());
+    let y = device.value(device.inner_device().norm(norm, &a, w.as_ref(), b.as_ref(), eps)?, *x.shape(), x.dtype())?;
     // The normalised values are computed again where the weight's gradient needs them: a pass over memory is cheaper than keeping them.
-    let plain = move |a: &Tensor| -> Result<Tensor> { Ok(tensor(a.device().norm(norm, a, None, None, eps)?, *a.shape(), a)) };
+    let plain = move |a: &Tensor| -> Result<Tensor> { tensor(a.device().norm(norm, a, None, None, eps)?, *a.shape(), a) };
     let input =
-        move |a: &Tensor, w: Option<&Tensor>, g: &Tensor| -> Result<Tensor> { Ok(tensor(a.device().norm_grad(norm, a, w, g, eps)?, *a.shape(), a)) };
+        move |a: &Tensor, w: Option<&Tensor>, g: &Tensor| -> Result<Tensor> { tensor(a.device().norm_grad(norm, a, w, g, eps)?, *a.shape(), a) };
     match (weight, bias) {
         (Some(weight), Some(bias)) => record([x, weight, bias], y, |[need_x, need_w, need_b]| {
             move |g: &Tensor| {
@@ -45,5 +45,5 @@ pub(crate) fn norm_grad(device: &Autograd, norm: Norm, x: &Tensor, weight: Optio
     }
     let (a, w) = (unwrap(x)?, weight.map(unwrap).transpose()?);
     let storage = device.inner_device().norm_grad(norm, &a, w.as_ref(), &unwrap(g)?, eps)?;
-    Ok(Tracked::storage(device.value(storage, *x.shape(), x.dtype()), None, operands.cuts))
+    Ok(Tracked::storage(device.value(storage, *x.shape(), x.dtype())?, None, operands.cuts))
 }

@@ -19,20 +19,20 @@ fn pooled(x: &Shape, size: &[usize], window: &Window) -> Shape {
 pub(crate) fn max_pool(device: &Autograd, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
     let (values, positions) = device.inner_device().max_pool(&unwrap(x)?, size, window)?;
     let shape = pooled(x.shape(), size, window);
-    let values = device.value(values, shape, x.dtype());
-    let positions = device.value(positions, shape, DType::I32);
+    let values = device.value(values, shape, x.dtype())?;
+    let positions = device.value(positions, shape, DType::I32)?;
     let mut operands = Operands::of(&[x])?;
     if operands.recording {
         operands.cuts.push(Cut { op: "the positions of max_pool", ..here(operands.mask) });
     }
     let (winners, full, spatial) = (positions.clone(), *x.shape(), size.len());
-    let values = record([x], values, |_| move |g: &Tensor| Ok([Some(tensor(g.device().max_pool_grad(g, &winners, &full, spatial)?, full, g))]))?;
+    let values = record([x], values, |_| move |g: &Tensor| Ok([Some(tensor(g.device().max_pool_grad(g, &winners, &full, spatial)?, full, g)?)]))?;
     Ok((values, Tracked::storage(positions, None, operands.cuts)))
 }
 
 pub(crate) fn max_pool_grad(device: &Autograd, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
     let positions = unwrap(positions)?;
-    let y = device.value(device.inner_device().max_pool_grad(&unwrap(g)?, &positions, x_shape, spatial)?, *x_shape, g.dtype());
+    let y = device.value(device.inner_device().max_pool_grad(&unwrap(g)?, &positions, x_shape, spatial)?, *x_shape, g.dtype())?;
     let out = *g.shape();
     // Linear in g, and its own transpose is reading at the positions.
     record([g], y, |_| {
@@ -45,7 +45,7 @@ pub(crate) fn max_pool_grad(device: &Autograd, g: &Tensor, positions: &Tensor, x
 }
 
 pub(crate) fn avg_pool(device: &Autograd, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
-    let y = device.value(device.inner_device().avg_pool(&unwrap(x)?, size, window)?, pooled(x.shape(), size, window), x.dtype());
+    let y = device.value(device.inner_device().avg_pool(&unwrap(x)?, size, window)?, pooled(x.shape(), size, window), x.dtype())?;
     let (size, window, full) = (size.to_vec(), window.clone(), *x.shape());
     // A mean is a convolution of one channel with equal weights; its gradient is that convolution's.
     record([x], y, |_| {

@@ -7,12 +7,12 @@ use crate::node::Backward;
 use crate::record::{Operands, cut, edges, record};
 use crate::storage::{Tracked, unwrap};
 use std::sync::Arc;
-use teeny_core::{Device, Error, Kernel, Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor, map};
+use teeny_core::{Device, Error, Kernel, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor, map};
 
 pub(crate) fn reduce(device: &Autograd, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
     let inner = unwrap(x)?;
     let shape = x.shape().reduced(axes, false);
-    let y = device.value(device.inner_device().reduce(op, &inner, axes)?, shape, op.output(x.dtype()));
+    let y = device.value(device.inner_device().reduce(op, &inner, axes)?, shape, op.output(x.dtype()))?;
     let (axes, full) = (axes.to_vec(), *x.shape());
     match op {
         ReduceOp::ArgMax | ReduceOp::ArgMin | ReduceOp::Any | ReduceOp::All => cut(&[x], y),
@@ -73,13 +73,13 @@ pub(crate) fn reduce_kernel(
         // The rules of products and extrema read the mapped elements, so these are stored after all.
         let mapped = device.elementwise(kernel, inputs, params, shape)?.into_iter().next();
         let storage = mapped.ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let mapped = Tensor::from_parts(storage, Layout::contiguous(*shape), kernel.output_dtype(0), inputs[0].device().clone());
+        let mapped = Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
         return reduce(device, op, &mapped, axes);
     }
     let inner = Inner::of(inputs)?;
     let views = inner.list()?;
     let storage = device.inner_device().reduce_kernel(kernel, &views, params, shape, op, axes)?;
-    let y = device.value(storage, shape.reduced(axes, false), dtype);
+    let y = device.value(storage, shape.reduced(axes, false), dtype)?;
     if !operands.recording {
         return Ok(Tracked::storage(y, None, operands.cuts));
     }

@@ -7,7 +7,7 @@ use teeny_core::{DType, Result, ScanOp, StorageRef, Tensor, map};
 
 pub(crate) fn scan(device: &Autograd, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
     let inner = unwrap(x)?;
-    let y = device.value(device.inner_device().scan(op, &inner, axis)?, *x.shape(), x.dtype());
+    let y = device.value(device.inner_device().scan(op, &inner, axis)?, *x.shape(), x.dtype())?;
     match op {
         ScanOp::Sum => record([x], y, |_| move |g: &Tensor| Ok([Some(sum_from(g, axis)?)])),
         ScanOp::Prod => {

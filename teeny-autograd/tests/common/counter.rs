@@ -44,7 +44,7 @@ impl ToDevice for Counter {
 
 impl State {
     /// The tensor of the inner device: storages are its own.
-    fn below(&self, x: &Tensor) -> Tensor {
+    fn below(&self, x: &Tensor) -> Result<Tensor> {
         Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.inner.clone())
     }
 }
@@ -66,36 +66,36 @@ impl Device for State {
         self.inner.upload(bytes, dtype)
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
-        self.inner.download(&self.below(x))
+        self.inner.download(&self.below(x)?)
     }
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
         let mut counts = self.counts.lock().unwrap();
         counts.elementwise += 1;
         counts.kernels.push(kernel.clone());
-        let inputs: Vec<Tensor> = inputs.iter().map(|x| self.below(x)).collect();
+        let inputs = inputs.iter().map(|x| self.below(x)).collect::<Result<Vec<_>>>()?;
         self.inner.elementwise(kernel, &inputs.iter().collect::<Vec<_>>(), params, shape)
     }
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
-        self.inner.reduce(op, &self.below(x), axes)
+        self.inner.reduce(op, &self.below(x)?, axes)
     }
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        self.inner.scan(op, &self.below(x), axis)
+        self.inner.scan(op, &self.below(x)?, axis)
     }
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         self.counts.lock().unwrap().matmul += 1;
-        self.inner.matmul(&self.below(lhs), &self.below(rhs))
+        self.inner.matmul(&self.below(lhs)?, &self.below(rhs)?)
     }
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
-        self.inner.gather(&self.below(x), axis, &self.below(index))
+        self.inner.gather(&self.below(x)?, axis, &self.below(index)?)
     }
     fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
-        self.inner.scatter(mode, &self.below(x), axis, &self.below(index), &self.below(src))
+        self.inner.scatter(mode, &self.below(x)?, axis, &self.below(index)?, &self.below(src)?)
     }
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
-        self.inner.copy_into(dst, view, &self.below(src))
+        self.inner.copy_into(dst, view, &self.below(src)?)
     }
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
-        self.inner.sort(&self.below(x), axis, descending)
+        self.inner.sort(&self.below(x)?, axis, descending)
     }
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
         self.inner.random(distribution, shape, dtype, key)

@@ -44,7 +44,7 @@ impl Tensor {
         let (q, inputs) = (&operands.q, operands.inputs(options));
         let (y, _) = q.device().attention(&inputs)?;
         let [.., hv] = inputs.sizes();
-        Ok(q.result(y, q.shape().with_size(q.ndim() - 1, hv), q.dtype()))
+        q.result(y, q.shape().with_size(q.ndim() - 1, hv), q.dtype())
     }
 
     /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`, with 0 where a query sees nothing. To look at, or to

@@ -23,7 +23,7 @@ impl Tensor {
         let (x, w) = (x.cast(dtype)?, w.cast(dtype)?);
         x.require_float()?;
         let shape = conv_shape(x.shape(), w.shape(), window)?;
-        Ok(x.result(x.device().conv(&x, &w, window)?, shape, dtype))
+        x.result(x.device().conv(&x, &w, window)?, shape, dtype)
     }
 
     /// [`Tensor::conv`] of an input padded with zeros so that the result has its spatial size; an odd element of padding comes after.
@@ -73,7 +73,7 @@ impl Tensor {
         let x_shape = Shape::new(&sizes)?;
         let back = conv_shape(&x_shape, w.shape(), window)?;
         if back == *g.shape() {
-            return Ok(g.result(g.device().conv_input_grad(&g, &w, window, &x_shape)?, x_shape, dtype));
+            return g.result(g.device().conv_input_grad(&g, &w, window, &x_shape)?, x_shape, dtype);
         }
         // With a dilation above the stride PyTorch allows sizes that no convolution shrinks to self's: cut them out of all that the windows reach.
         let whole = Window { padding: vec![0; size.len()], ..window.clone() };
@@ -101,7 +101,7 @@ impl Tensor {
         if back != *g.shape() {
             return Err(Error::shape(format!("{} with a weight of {weight_shape} would have given {back}, not {}", x.shape(), g.shape())));
         }
-        Ok(g.result(g.device().conv_weight_grad(&g, &x, window, weight_shape)?, *weight_shape, dtype))
+        g.result(g.device().conv_weight_grad(&g, &x, window, weight_shape)?, *weight_shape, dtype)
     }
 
     /// All windows of `size` as columns: (N, C, spatial..) → (N, C · window, places), positions in a window in row-major order behind the channel.

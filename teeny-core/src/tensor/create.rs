@@ -8,7 +8,6 @@ use crate::element::{Element, encode};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::kernel::build::Builder;
-use crate::layout::Layout;
 use crate::random::{self, Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::{IntoShape, Shape};
@@ -89,7 +88,7 @@ impl Tensor {
         });
         let outputs = device.elementwise(kernel, &[], &[value], &shape)?;
         let storage = outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+        Tensor::from_result(storage, shape, dtype, device)
     }
 
     /// A tensor of zeros.
@@ -229,7 +228,7 @@ impl Tensor {
         random::check(distribution, dtype)?;
         let device = device.to_device();
         let storage = device.random(distribution, &shape, dtype, key)?;
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+        Tensor::from_result(storage, shape, dtype, device)
     }
 }
 
@@ -278,7 +277,7 @@ pub(super) fn upload<T: Element>(values: &[T], shape: Shape, device: &(impl ToDe
 /// A tensor of the elements whose little-endian bytes are `bytes`, as many as `shape` has.
 fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<Tensor> {
     let storage = device.upload(bytes, dtype)?;
-    Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+    Tensor::from_result(storage, shape, dtype, device)
 }
 
 /// `shape`, if it has `count` elements.

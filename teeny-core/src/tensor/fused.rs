@@ -1,11 +1,10 @@
 //! Operations that are one kernel, or that a device may carry out in one pass: `map`, `map_sum`, softmax, cross-entropy, convolution, pooling.
 
-use super::{Tensor, broadcast_shape, on_one_device, run, run_one};
+use super::{Tensor, broadcast_shape, on_one_device, results, run, run_one};
 use crate::context::enter;
 use crate::device::ReduceOp;
 use crate::error::{Error, Result};
 use crate::kernel::build::{Builder, Expr};
-use crate::layout::Layout;
 use crate::shape::{IntoAxes, Shape};
 use std::sync::Arc;
 
@@ -61,8 +60,7 @@ fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Resu
     let kernel = Arc::new(builder.finish(outputs)?);
     at_least_one(inputs.len())?;
     let (storages, shape, device) = run(&kernel, inputs, &[])?;
-    let tensor = |(i, s)| Tensor::from_parts(s, Layout::contiguous(shape), kernel.output_dtype(i), device.clone());
-    Ok(storages.into_iter().enumerate().map(tensor).collect())
+    results(&kernel, storages, shape, &device)
 }
 
 /// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in [`Tensor::sum`].
@@ -101,7 +99,7 @@ fn mapped_sum(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor], axes: &dy
     let expanded = lifted.iter().map(|t| t.expand_to(&shape)).collect::<Result<Vec<_>>>()?;
     let views: Vec<&Tensor> = expanded.iter().collect();
     let storage = device.reduce_kernel(&kernel, &views, &[], &shape, ReduceOp::Sum, &axes)?;
-    Ok(Tensor::from_parts(storage, Layout::contiguous(shape.reduced(&axes, false)), kernel.output_dtype(0), device))
+    Tensor::from_result(storage, shape.reduced(&axes, false), kernel.output_dtype(0), device)
 }
 
 fn at_least_one(inputs: usize) -> Result<()> {
@@ -122,7 +120,7 @@ impl Tensor {
         let _op = enter("softmax");
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
-        Ok(self.result(self.device().softmax(self, axis)?, *self.shape(), self.dtype()))
+        self.result(self.device().softmax(self, axis)?, *self.shape(), self.dtype())
     }
 
     /// `log(softmax(x))` along `axis`, without the loss of small probabilities.
@@ -134,7 +132,7 @@ impl Tensor {
         let _op = enter("log_softmax");
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
-        Ok(self.result(self.device().log_softmax(self, axis)?, *self.shape(), self.dtype()))
+        self.result(self.device().log_softmax(self, axis)?, *self.shape(), self.dtype())
     }
 
     /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers → (n). What a classifier minimises, without the
@@ -156,6 +154,6 @@ impl Tensor {
         if x.ndim() != 2 || targets.shape()[..] != [x.shape()[0]] {
             return Err(Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())));
         }
-        Ok(x.result(x.device().cross_entropy(x, targets, ignored)?, *targets.shape(), x.dtype()))
+        x.result(x.device().cross_entropy(x, targets, ignored)?, *targets.shape(), x.dtype())
     }
 }

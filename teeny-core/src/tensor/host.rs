@@ -5,7 +5,6 @@ use crate::context::enter;
 use crate::device::{ToDevice, same};
 use crate::element::{Element, decode};
 use crate::error::{Error, Result};
-use crate::layout::Layout;
 use crate::scalar::Scalar;
 
 impl Tensor {
@@ -68,7 +67,7 @@ impl Tensor {
             inner = inner.device().unwrap(&inner)?;
         }
         let storage = device.upload(&self.device().download(self)?, self.dtype())?;
-        Ok(Tensor::from_parts(storage, Layout::contiguous(*self.shape()), self.dtype(), device))
+        Tensor::from_result(storage, *self.shape(), self.dtype(), device)
     }
 
     fn require<T: Element>(&self) -> Result<()> {

@@ -22,7 +22,7 @@ impl Tensor {
         let (x, index) = (&operands[0], &operands[1]);
         require_index(index)?;
         require_fit(x.shape(), index.shape(), axis)?;
-        Ok(x.result(x.device().gather(x, axis, index)?, *index.shape(), x.dtype()))
+        x.result(x.device().gather(x, axis, index)?, *index.shape(), x.dtype())
     }
 
     /// Whole slices along `axis`, in the order of the positions in `index`, a tensor of any shape, whose axes replace `axis`.
@@ -149,8 +149,8 @@ impl Tensor {
         let Some(layout) = src.layout().expand(index.shape()) else {
             return Err(Error::shape(format!("src {} does not broadcast to index {}", src.shape(), index.shape())));
         };
-        let src = src.with_layout(layout);
-        Ok(x.result(x.device().scatter(mode, x, axis, index, &src)?, *x.shape(), x.dtype()))
+        let src = src.through(layout);
+        x.result(x.device().scatter(mode, x, axis, index, &src)?, *x.shape(), x.dtype())
     }
 }
 

@@ -5,7 +5,6 @@ use crate::context::enter;
 use crate::device::common;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::layout::Layout;
 use crate::shape::Shape;
 
 impl Tensor {
@@ -41,7 +40,7 @@ impl Tensor {
         sizes[axis] = total;
         let shape = Shape::new(&sizes)?;
         let storage = device.cat(&parts.iter().collect::<Vec<_>>(), axis, &shape)?;
-        Ok(Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device))
+        Tensor::from_result(storage, shape, dtype, device)
     }
 
     /// Tensors of one shape, along a new axis at position `axis`. Equivalent: `torch.stack`.

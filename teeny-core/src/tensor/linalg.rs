@@ -49,7 +49,7 @@ impl Tensor {
         };
         let (a, b, shape) = (a.expand_to(&full(m, k)?)?, b.expand_to(&full(k, n)?)?, full(m, n)?);
         let storage = a.device().matmul(&a, &b)?;
-        let out = a.result(storage, shape, dtype);
+        let out = a.result(storage, shape, dtype)?;
         let out = if row { out.squeeze(-2)? } else { out };
         if column { out.squeeze(-1) } else { Ok(out) }
     }

@@ -83,10 +83,28 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor from its parts, for devices and wrappers. `layout` must lie inside `storage`, which must belong to `device` and hold `dtype`.
+    /// A tensor from its parts, for devices and wrappers. `storage` must belong to `device`.
+    ///
+    /// # Errors
+    /// If the storage does not hold elements of `dtype`, or the layout reaches outside it.
     #[inline]
-    pub fn from_parts(storage: StorageRef, layout: Layout, dtype: DType, device: DeviceRef) -> Tensor {
-        Tensor { storage, layout, dtype, device }
+    pub fn from_parts(storage: StorageRef, layout: Layout, dtype: DType, device: DeviceRef) -> Result<Tensor> {
+        if storage.dtype() != dtype || !layout.fits(storage.len()) {
+            return Err(misfit(&storage, &layout, dtype));
+        }
+        Ok(Tensor { storage, layout, dtype, device })
+    }
+
+    /// The result of a device method: new storage that holds `shape` row-major, no more and no less.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal), naming the device, if the storage holds another number or type of elements.
+    #[inline]
+    pub fn from_result(storage: StorageRef, shape: Shape, dtype: DType, device: DeviceRef) -> Result<Tensor> {
+        if storage.dtype() != dtype || storage.len() != shape.numel() {
+            return Err(wrong_result(&storage, &shape, dtype, &device));
+        }
+        Ok(Tensor { storage, layout: Layout::contiguous(shape), dtype, device })
     }
 
     /// The memory this tensor looks into.
@@ -164,21 +182,33 @@ impl Tensor {
     }
 
     /// The same storage seen through another layout.
+    ///
+    /// # Errors
+    /// If the layout reaches outside the storage.
     #[inline]
-    pub fn with_layout(&self, layout: Layout) -> Tensor {
+    pub fn with_layout(&self, layout: Layout) -> Result<Tensor> {
+        if !layout.fits(self.storage.len()) {
+            return Err(misfit(&self.storage, &layout, self.dtype));
+        }
+        Ok(self.through(layout))
+    }
+
+    /// The same storage seen through a layout that a method of [`Layout`] made from this tensor's own, and that is inside the storage for this reason.
+    #[inline]
+    pub(crate) fn through(&self, layout: Layout) -> Tensor {
         Tensor { storage: self.storage.clone(), layout, dtype: self.dtype, device: self.device.clone() }
     }
 
-    /// A result of this tensor's device: new row-major storage.
+    /// A result of this tensor's device: see [`Tensor::from_result`].
     #[inline]
-    pub(crate) fn result(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
-        Tensor { storage, layout: Layout::contiguous(shape), dtype, device: self.device.clone() }
+    pub(crate) fn result(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Result<Tensor> {
+        Tensor::from_result(storage, shape, dtype, self.device.clone())
     }
 
     /// The view stretched to `shape`, which core has already found to fit.
     pub(crate) fn expand_to(&self, shape: &Shape) -> Result<Tensor> {
         match self.layout.expand(shape) {
-            Some(layout) => Ok(self.with_layout(layout)),
+            Some(layout) => Ok(self.through(layout)),
             None => Err(Error::shape(format!("{} does not expand to {shape}", self.shape()))),
         }
     }
@@ -195,6 +225,22 @@ impl Tensor {
         }
         Err(Error::dtype(format!("needs floats, not {}", self.dtype)).hint("x.cast(DType::F32)? converts"))
     }
+}
+
+#[cold]
+fn misfit(storage: &StorageRef, layout: &Layout, dtype: DType) -> Error {
+    if storage.dtype() != dtype {
+        return Error::dtype(format!("the storage holds {}, not {dtype}", storage.dtype()));
+    }
+    Error::index(format!("{layout:?} reaches outside a storage of {} elements", storage.len()))
+}
+
+#[cold]
+fn wrong_result(storage: &StorageRef, shape: &Shape, dtype: DType, device: &DeviceRef) -> Error {
+    let name = device.info().name;
+    let (len, held) = (storage.len(), storage.dtype());
+    Error::internal(format!("the device {name} returned {len} elements of {held} for a result of {shape} of {dtype}"))
+        .hint("this is a bug in the device, not in the calling program")
 }
 
 /// The tensors on one device: unchanged if they agree, otherwise those of wrapped devices are lifted to the outermost wrapper among them.
@@ -280,6 +326,16 @@ pub(crate) fn run(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -
     Ok((outputs, shape, device))
 }
 
+/// The outputs of `kernel`, one tensor for each.
+fn results(kernel: &Kernel, outputs: Outputs, shape: Shape, device: &DeviceRef) -> Result<Vec<Tensor>> {
+    if outputs.len() != kernel.outputs().len() {
+        let (name, len, wanted) = (device.info().name, outputs.len(), kernel.outputs().len());
+        return Err(Error::internal(format!("the device {name} returned {len} outputs of a kernel of {wanted}")));
+    }
+    let tensor = |(i, storage)| Tensor::from_result(storage, shape, kernel.output_dtype(i), device.clone());
+    outputs.into_iter().enumerate().map(tensor).collect()
+}
+
 /// Whether all have one shape and one device.
 #[inline]
 fn alike(inputs: &[&Tensor]) -> bool {
@@ -294,11 +350,11 @@ pub(crate) fn run_one(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar
     if alike(inputs) {
         // What `run` does, without moving its results about: a small operation takes hardly longer than that.
         let storage = first.device.elementwise(kernel, inputs, params, first.shape())?.into_first().ok_or_else(none)?;
-        return Ok(Tensor { storage, layout: Layout::contiguous(*first.shape()), dtype: kernel.output_dtype(0), device: first.device.clone() });
+        return first.result(storage, *first.shape(), kernel.output_dtype(0));
     }
     let (outputs, shape, device) = run(kernel, inputs, params)?;
     let storage = outputs.into_first().ok_or_else(none)?;
-    Ok(Tensor { storage, layout: Layout::contiguous(shape), dtype: kernel.output_dtype(0), device })
+    Tensor::from_result(storage, shape, kernel.output_dtype(0), device)
 }
 
 impl Kernel {
@@ -322,10 +378,6 @@ impl Kernel {
             return Err(Error::dtype(format!("input {i} of the kernel is {}, not {}", self.inputs()[i], inputs[i].dtype)));
         }
         let (outputs, shape, device) = run(self, inputs, params)?;
-        Ok(outputs
-            .into_iter()
-            .enumerate()
-            .map(|(i, storage)| Tensor { storage, layout: Layout::contiguous(shape), dtype: self.output_dtype(i), device: device.clone() })
-            .collect())
+        results(self, outputs, shape, &device)
     }
 }

@@ -72,7 +72,7 @@ impl Tensor {
         let (weight, bias) = (line(weight)?, line(bias)?);
         // A device takes a bias only beside a weight.
         let (beside, after) = if weight.is_some() { (bias, None) } else { (None, bias) };
-        let y = x.result(device.norm(norm, &x, weight.as_ref(), beside.as_ref(), eps)?, *x.shape(), dtype);
+        let y = x.result(device.norm(norm, &x, weight.as_ref(), beside.as_ref(), eps)?, *x.shape(), dtype)?;
         let y = match after {
             Some(bias) => y.add(&bias)?,
             None => y,

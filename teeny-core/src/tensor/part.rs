@@ -48,7 +48,7 @@ impl Tensor {
     pub fn index(&self, index: impl IntoIndex) -> Result<Tensor> {
         let _op = enter("index");
         let part = Part::new(self, index.subscripts())?;
-        let view = self.with_layout(part.view);
+        let view = self.through(part.view);
         match part.advanced {
             None => Ok(view),
             Some(advanced) => advanced.read(&view),
@@ -75,7 +75,7 @@ impl Tensor {
             Either::Number(number) => Tensor::full((), number, self.dtype(), &self)?,
         };
         let Some(advanced) = part.advanced else { return self.assign_part(part.view, &value) };
-        let new = advanced.write(&self.with_layout(part.view), &value)?;
+        let new = advanced.write(&self.through(part.view), &value)?;
         if part.view == *self.layout() { Ok(new) } else { self.assign_part(part.view, &new) }
     }
 }
@@ -358,7 +358,7 @@ pub(super) fn broadcasts(value: &Tensor, part: &Shape) -> Result<Tensor> {
         layout = layout.remove(0);
     }
     match layout.expand(part) {
-        Some(layout) => Ok(value.with_layout(layout)),
+        Some(layout) => Ok(value.through(layout)),
         None => Err(Error::shape(format!("{} does not fit the part of shape {part} it is assigned to", value.shape()))),
     }
 }

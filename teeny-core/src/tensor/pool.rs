@@ -52,7 +52,7 @@ impl Tensor {
         }
         super::index_end(self.shape()[self.ndim() - size.len()..].iter().product())?;
         let (values, positions) = self.device().max_pool(self, size, window)?;
-        Ok((self.result(values, shape, self.dtype()), self.result(positions, shape, DType::I32)))
+        Ok((self.result(values, shape, self.dtype())?, self.result(positions, shape, DType::I32)?))
     }
 
     /// The mean of every window of `size` over the last `size.len()` axes; padding counts as zeros.
@@ -66,7 +66,7 @@ impl Tensor {
         let _op = enter("avg_pool");
         self.require_float()?;
         let shape = pool_shape(self.shape(), size, window)?;
-        Ok(self.result(self.device().avg_pool(self, size, window)?, shape, self.dtype()))
+        self.result(self.device().avg_pool(self, size, window)?, shape, self.dtype())
     }
 
     /// [`Tensor::max_pool_indices`] with sizes rounded up: windows that begin inside but reach beyond the end count too.

@@ -246,7 +246,7 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         let x = self.cast(self.dtype().sum_type())?;
         let storage = x.device().scan(op, &x, axis)?;
-        Ok(x.result(storage, *x.shape(), x.dtype()))
+        x.result(storage, *x.shape(), x.dtype())
     }
 
     fn extremum(&self, op: ReduceOp, axes: &[usize], keepdim: bool) -> Result<Tensor> {
@@ -272,7 +272,7 @@ impl Tensor {
             let kernel = cast_kernel(self.dtype(), dtype)?;
             self.device().reduce_kernel(kernel, &[self], &[], self.shape(), op, axes)?
         };
-        Ok(self.result(storage, shape, op.output(dtype)))
+        self.result(storage, shape, op.output(dtype))
     }
 }
 

@@ -208,7 +208,8 @@ impl Tensor {
         inputs.extend(more);
         let results = op.results(&inputs)?;
         let storages = self.device().linalg(op, &inputs)?;
-        let tensors: Vec<Tensor> = storages.into_iter().zip(results).map(|(storage, (shape, dtype))| self.result(storage, shape, dtype)).collect();
+        let tensors =
+            storages.into_iter().zip(results).map(|(storage, (shape, dtype))| self.result(storage, shape, dtype)).collect::<Result<Vec<_>>>()?;
         tensors.try_into().map_err(|_| Error::internal(format!("{} gave another number of results", op.name())))
     }
 }

@@ -15,7 +15,7 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         index_end(self.shape()[axis])?;
         let (values, positions) = self.device().sort(self, axis, descending)?;
-        Ok((self.result(values, *self.shape(), self.dtype()), self.result(positions, *self.shape(), DType::I32)))
+        Ok((self.result(values, *self.shape(), self.dtype())?, self.result(positions, *self.shape(), DType::I32)?))
     }
 
     /// The positions (`I32`) that sort the elements along `axis`.

@@ -66,8 +66,8 @@ impl Tensor {
     fn reshaped(&self, sizes: &[i64]) -> Result<Tensor> {
         let shape = infer(self.shape(), sizes)?;
         match self.layout().reshape(&shape) {
-            Some(layout) => Ok(self.with_layout(layout)),
-            None => Ok(self.contiguous()?.with_layout(Layout::contiguous(shape))),
+            Some(layout) => Ok(self.through(layout)),
+            None => Ok(self.contiguous()?.through(Layout::contiguous(shape))),
         }
     }
 
@@ -79,7 +79,7 @@ impl Tensor {
     pub fn view(&self, shape: impl IntoShape) -> Result<Tensor> {
         let _op = enter("view");
         let shape = infer(self.shape(), &shape.sizes())?;
-        self.layout().reshape(&shape).map(|layout| self.with_layout(layout)).ok_or_else(|| {
+        self.layout().reshape(&shape).map(|layout| self.through(layout)).ok_or_else(|| {
             Error::shape(format!("shape {} with strides {:?} cannot be seen as {shape} without a copy", self.shape(), self.strides()))
                 .hint("x.reshape(..)? copies where needed")
         })
@@ -128,7 +128,7 @@ impl Tensor {
         if sorted != (0..self.ndim()).collect::<Vec<_>>() {
             return Err(Error::axis(format!("{order:?} does not name each of the {} axes of {} once", self.ndim(), self.shape())));
         }
-        Ok(self.with_layout(self.layout().permute(&axes)))
+        Ok(self.through(self.layout().permute(&axes)))
     }
 
     /// Axes `a` and `b` exchanged.
@@ -136,7 +136,7 @@ impl Tensor {
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
         let _op = enter("transpose");
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
-        Ok(self.with_layout(self.layout().transpose(a, b)))
+        Ok(self.through(self.layout().transpose(a, b)))
     }
 
     /// The last two axes exchanged; a vector or scalar stays as it is. Equivalent: `x.mT`.
@@ -145,7 +145,7 @@ impl Tensor {
         let _op = enter("t");
         match self.ndim() {
             0 | 1 => Ok(self.clone()),
-            n => Ok(self.with_layout(self.layout().transpose(n - 2, n - 1))),
+            n => Ok(self.through(self.layout().transpose(n - 2, n - 1))),
         }
     }
 
@@ -169,7 +169,7 @@ impl Tensor {
         }
         let target = Shape::new(&target)?;
         match self.layout().expand(&target) {
-            Some(layout) => Ok(self.with_layout(layout)),
+            Some(layout) => Ok(self.through(layout)),
             None => Err(Error::shape(format!("{} does not expand to {target}: only axes of size 1 stretch, aligned from the right", self.shape()))),
         }
     }
@@ -185,7 +185,7 @@ impl Tensor {
     #[track_caller]
     pub fn slice(&self, axis: isize, range: impl SliceRange) -> Result<Tensor> {
         let _op = enter("slice");
-        Ok(self.with_layout(self.sliced(axis, &range, 1)?))
+        Ok(self.through(self.sliced(axis, &range, 1)?))
     }
 
     /// Every `step`-th element of the part of `axis` in `range`; a negative step reads the same range from its end. Equivalent: `x[2:9:3]`,
@@ -196,7 +196,7 @@ impl Tensor {
     #[track_caller]
     pub fn slice_step(&self, axis: isize, range: impl SliceRange, step: isize) -> Result<Tensor> {
         let _op = enter("slice_step");
-        Ok(self.with_layout(self.sliced(axis, &range, step)?))
+        Ok(self.through(self.sliced(axis, &range, step)?))
     }
 
     fn sliced(&self, axis: isize, range: &impl SliceRange, step: isize) -> Result<Layout> {
@@ -212,7 +212,7 @@ impl Tensor {
         let _op = enter("at");
         let axis = self.shape().axis(axis)?;
         let place = super::part::place(index as i64, self.shape(), axis)?;
-        Ok(self.with_layout(self.layout().slice(axis, place, 1, 1).remove(axis)))
+        Ok(self.through(self.layout().slice(axis, place, 1, 1).remove(axis)))
     }
 
     /// The given axes read backwards.
@@ -220,7 +220,7 @@ impl Tensor {
     pub fn flip(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("flip");
         let axes = axes.axes(self.shape())?;
-        Ok(self.with_layout(axes.into_iter().fold(*self.layout(), |layout, axis| layout.flip(axis))))
+        Ok(self.through(axes.into_iter().fold(*self.layout(), |layout, axis| layout.flip(axis))))
     }
 
     /// Without the given axes, all of which must have size 1.
@@ -234,14 +234,14 @@ impl Tensor {
         if let Some(axis) = axes.iter().find(|&&a| self.shape()[a] != 1) {
             return Err(Error::shape(format!("axis {axis} of {} has size {}, not 1", self.shape(), self.shape()[*axis])));
         }
-        Ok(self.with_layout(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
+        Ok(self.through(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
     }
 
     /// With a new axis of size 1 at position `axis`; -1 is behind the last.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("unsqueeze");
-        Ok(self.with_layout(self.layout().unsqueeze(self.shape().gap(axis)?)?))
+        Ok(self.through(self.layout().unsqueeze(self.shape().gap(axis)?)?))
     }
 
     /// The elements with equal index on axes `a` and `b`, `shift` to the right of the main diagonal; the diagonal becomes the last axis.
@@ -252,7 +252,7 @@ impl Tensor {
         if a == b {
             return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice")));
         }
-        Ok(self.with_layout(self.layout().diagonal(shift, a, b)))
+        Ok(self.through(self.layout().diagonal(shift, a, b)))
     }
 
     /// All windows of `size` elements along `axis`, `step` apart: `axis` counts them, a new last axis runs inside one. Equivalent: `x.unfold`.
@@ -266,14 +266,14 @@ impl Tensor {
         if size == 0 || step == 0 || size > self.shape()[axis] {
             return Err(Error::value(format!("no window of {size} elements by steps of {step} in axis {axis} of {}", self.shape())));
         }
-        Ok(self.with_layout(self.layout().unfold(axis, size, step)?))
+        Ok(self.through(self.layout().unfold(axis, size, step)?))
     }
 
     /// The storage seen through any strides, checked to stay inside it; `offset` counts from the storage's start. Equivalent: `torch.as_strided`.
     #[track_caller]
     pub fn as_strided(&self, shape: impl IntoShape, strides: &[isize], offset: usize) -> Result<Tensor> {
         let _op = enter("as_strided");
-        Ok(self.with_layout(Layout::strided(shape.shape()?, strides, offset, self.storage().len())?))
+        Ok(self.through(Layout::strided(shape.shape()?, strides, offset, self.storage().len())?))
     }
 
     /// Self if its elements lie row-major without gaps, else a copy that does.
@@ -288,7 +288,7 @@ impl Tensor {
     pub fn copy(&self) -> Result<Tensor> {
         let _op = enter("copy");
         let storage = self.device().contiguous(self)?;
-        Ok(self.result(storage, *self.shape(), self.dtype()))
+        self.result(storage, *self.shape(), self.dtype())
     }
 
     /// Self with the part of `axis` in `range` replaced by `src`, which must have the part's shape or broadcast to it, and is cast to self's type.
@@ -329,7 +329,7 @@ impl Tensor {
         let src = super::part::broadcasts(&src, part.shape())?;
         let (storage, layout, dtype, device) = target.into_parts();
         let storage = device.copy_into(storage, &part, &src)?;
-        Ok(Tensor::from_parts(storage, layout, dtype, device))
+        Tensor::from_parts(storage, layout, dtype, device)
     }
 }
 

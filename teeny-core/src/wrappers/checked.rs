@@ -6,7 +6,6 @@ use super::device::Wrapper;
 use crate::device::{DeviceRef, ScatterMode, ToDevice};
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Kernel, OpCode};
-use crate::layout::Layout;
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
@@ -98,7 +97,7 @@ impl Checked {
             if !dtype.is_float() {
                 continue;
             }
-            let y = Tensor::from_parts(storage.clone(), Layout::contiguous(shape), dtype, self.inner.clone());
+            let y = Tensor::from_result(storage.clone(), shape, dtype, self.inner.clone())?;
             if y.numel() == 0 || !any(&map([&y], |[y]| y.is_finite().not())?)? {
                 continue;
             }

@@ -86,11 +86,15 @@ struct Both {
     first: Option<StorageRef>,
     second: Option<StorageRef>,
     len: usize,
+    dtype: DType,
 }
 
 impl Storage for Both {
     fn len(&self) -> usize {
         self.len
+    }
+    fn dtype(&self) -> DType {
+        self.dtype
     }
     fn as_any(&self) -> &dyn Any {
         self
@@ -132,7 +136,7 @@ impl Compare {
     fn lower_second(&self, x: &Tensor) -> Result<Tensor> {
         let storage = downcast::<Both>(x.storage())?.second.clone();
         let storage = storage.ok_or_else(|| Error::unsupported(format!("{} does not hold {}", self.second.info().name, x.dtype())))?;
-        Ok(Tensor::from_parts(storage, *x.layout(), x.dtype(), self.second.clone()))
+        Tensor::from_parts(storage, *x.layout(), x.dtype(), self.second.clone())
     }
 
     /// The elements of a first device's storage on the second; `None` if it cannot hold them.
@@ -157,9 +161,9 @@ impl Compare {
 
     /// Holds a result of the second device, `b`, against the first's, `a`; what the second goes on with.
     fn settle(&self, call: &Call<'_>, number: usize, (shape, dtype): (Shape, DType), a: &StorageRef, b: StorageRef) -> Result<Option<StorageRef>> {
-        let tensor = |storage: &StorageRef, device: &DeviceRef| Tensor::from_parts(storage.clone(), Layout::contiguous(shape), dtype, device.clone());
-        let bytes = self.first.download(&tensor(a, &self.first))?;
-        let other = self.second.download(&tensor(&b, &self.second)).map_err(|error| self.refused(call, &error))?;
+        let tensor = |storage: &StorageRef, device: &DeviceRef| Tensor::from_result(storage.clone(), shape, dtype, device.clone());
+        let bytes = self.first.download(&tensor(a, &self.first)?)?;
+        let other = self.second.download(&tensor(&b, &self.second)?).map_err(|error| self.refused(call, &error))?;
         if bytes == other {
             return Ok(Some(b));
         }
@@ -192,7 +196,7 @@ impl Compare {
                 let operand = Cell::new(0);
                 let storages = call.run(&**device, &|x| shaken(&lower(x)?, Key { seed: operand.replace(operand.get() + 1), draw }))?;
                 let storage = storages.into_iter().nth(number).flatten().ok_or_else(|| Error::internal("a device gave too few results"))?;
-                let again = Tensor::from_parts(storage, Layout::contiguous(shape), dtype, device.clone()).to_scalars()?;
+                let again = Tensor::from_result(storage, shape, dtype, device.clone())?.to_scalars()?;
                 Ok(values.iter().zip(&again).map(|(v, w)| change(*v, *w)).collect())
             };
             let first = changed(&self.first, &|x| self.lower(x), &results.first)?;
@@ -364,25 +368,25 @@ impl Wrapper for Compare {
             let second = match b {
                 Some(b) => self.settle(call, number, (shape, dtype), &a, b)?,
                 None => {
-                    let whole = Tensor::from_parts(a.clone(), Layout::contiguous(shape), dtype, self.first.clone());
+                    let whole = Tensor::from_result(a.clone(), shape, dtype, self.first.clone())?;
                     self.copy(&self.first.download(&whole)?, dtype)?
                 }
             };
             let len = a.len();
-            out.push(Some(Arc::new(Both { first: Some(a), second, len }) as StorageRef));
+            out.push(Some(Arc::new(Both { first: Some(a), second, len, dtype }) as StorageRef));
         }
         Ok(out)
     }
     fn lift(&self, x: &Tensor) -> Result<StorageRef> {
         let len = x.storage().len();
-        let whole = x.with_layout(Layout::contiguous(Shape::new(&[len])?)); // (len)
+        let whole = x.with_layout(Layout::contiguous(Shape::new(&[len])?))?; // (len)
         let second = self.copy(&self.first.download(&whole)?, x.dtype())?;
-        Ok(Arc::new(Both { first: Some(x.storage().clone()), second, len }))
+        Ok(Arc::new(Both { first: Some(x.storage().clone()), second, len, dtype: x.dtype() }))
     }
     fn lower(&self, x: &Tensor) -> Result<Tensor> {
         let storage = downcast::<Both>(x.storage())?.first.clone();
         let storage = storage.ok_or_else(|| Error::internal("an assignment has taken this storage"))?;
-        Ok(Tensor::from_parts(storage, *x.layout(), x.dtype(), self.first.clone()))
+        Tensor::from_parts(storage, *x.layout(), x.dtype(), self.first.clone())
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) trait Wrapper: Any + Send + Sync + fmt::Debug {
 
     /// The tensor of the device below that `x` stands for.
     fn lower(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.below().clone()))
+        Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.below().clone())
     }
 
     /// The one result of a call.

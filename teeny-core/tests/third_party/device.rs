@@ -24,6 +24,9 @@ impl Storage for Bytes {
     fn len(&self) -> usize {
         self.bytes.len() / self.dtype.size()
     }
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
     fn as_any(&self) -> &dyn Any {
         self
     }

@@ -47,7 +47,7 @@ impl Broken {
 
     /// The storage with element `i` changed by `f`.
     fn changed(&self, storage: StorageRef, shape: Shape, i: usize, f: impl Fn(f32) -> f32) -> Result<StorageRef> {
-        let y = Tensor::from_parts(storage, Layout::contiguous(shape), DType::F32, self.oracle.clone());
+        let y = Tensor::from_result(storage, shape, DType::F32, self.oracle.clone())?;
         let mut values = y.to_vec::<f32>()?;
         values[i] = f(values[i]);
         Ok(Tensor::from_vec(values, shape, &self.oracle)?.storage().clone())
@@ -125,7 +125,7 @@ impl Device for Broken {
         if self.fault != Fault::SortTies {
             return Ok((values, positions));
         }
-        let y = Tensor::from_parts(positions, Layout::contiguous(*x.shape()), DType::I32, self.oracle.clone());
+        let y = Tensor::from_result(positions, *x.shape(), DType::I32, self.oracle.clone())?;
         let mut positions = y.to_vec::<i32>()?;
         positions.swap(0, 1);
         Ok((values, Tensor::from_vec(positions, *x.shape(), &self.oracle)?.storage().clone()))
@@ -141,6 +141,6 @@ impl Device for Broken {
 
 impl Broken {
     fn values(&self, x: &Tensor) -> Result<Vec<f32>> {
-        Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.oracle.clone()).to_vec()
+        Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.oracle.clone())?.to_vec()
     }
 }

@@ -14,12 +14,12 @@ mod strips;
 use crate::Cpu;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
-use crate::storage::{CpuStorage, Shared, View};
+use crate::storage::{CpuStorage, Shared, View, storage_of};
 use crate::walk::Crossing;
 use crate::{simd, threads};
 use program::{Plan, Program, Scratch};
 use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
-use teeny_core::storage::{StorageRef, downcast, downcast_mut};
+use teeny_core::storage::{StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
 
 /// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
@@ -73,7 +73,7 @@ fn alongside(x: &Tensor, shape: &Shape) -> Option<*const f32> {
     if x.shape() != shape || !x.is_contiguous() {
         return None;
     }
-    let storage = downcast::<CpuStorage>(x.storage()).ok()?;
+    let storage = storage_of(x).ok()?;
     Some(storage.ptr().cast::<f32>().wrapping_add(x.layout().offset()).cast_const())
 }
 

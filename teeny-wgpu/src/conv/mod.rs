@@ -22,7 +22,7 @@ use crate::profile;
 use crate::wide;
 pub(crate) use shader::wgsl;
 use shader::{Geometry, THREADS};
-use teeny_core::{DType, Layout, ReduceOp, Result, Shape, StorageRef, Tensor, Window};
+use teeny_core::{DType, ReduceOp, Result, Shape, StorageRef, Tensor, Window};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Wgpu {
         let sum = if splits == 1 {
             out
         } else {
-            let slices = Tensor::from_parts(out, Layout::contiguous(Shape::new(&[splits, count])?), wide, left.device().clone());
+            let slices = self.tensor(out, Shape::new(&[splits, count])?, wide, left)?;
             self.fold_axes(ReduceOp::Sum, &slices, &[0])?
         };
         Ok(Some(self.narrow(sum, dtype, left)?))

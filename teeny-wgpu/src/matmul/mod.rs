@@ -272,7 +272,7 @@ impl Wgpu {
         if splits == 1 {
             return self.narrow(out, p.dtype, lhs);
         }
-        let slices = Tensor::from_parts(out, Layout::contiguous(teeny_core::Shape::new(&[splits, count])?), wide, lhs.device().clone());
+        let slices = self.tensor(out, teeny_core::Shape::new(&[splits, count])?, wide, lhs)?;
         let sum = self.fold_axes(ReduceOp::Sum, &slices, &[0])?;
         self.narrow(sum, p.dtype, lhs)
     }
@@ -311,7 +311,7 @@ impl Wgpu {
         let mut sum: Option<Tensor> = None;
         for (low, high) in [(0, p.k / 2), (p.k / 2, p.k)] {
             let part = self.product(&self.piece(&lhs, rows + 1, low, high)?, &self.piece(&rhs, rows, low, high)?)?;
-            let part = self.tensor(part, shape, wide, &lhs);
+            let part = self.tensor(part, shape, wide, &lhs)?;
             sum = Some(match sum {
                 None => part,
                 Some(sum) => sum.add(&part)?,
@@ -357,7 +357,7 @@ mod tests {
                 }
                 for (way, splits) in ways {
                     let product = gpu.multiply(&a, &b, way, splits)?;
-                    let product = gpu.tensor(product, teeny_core::Shape::new(&[2, m, n])?, dtype, &a);
+                    let product = gpu.tensor(product, teeny_core::Shape::new(&[2, m, n])?, dtype, &a)?;
                     assert!(product.to_scalars()? == want, "{way:?} in {splits}: ({m}, {k}) @ ({k}, {n}) {dtype}");
                 }
             }

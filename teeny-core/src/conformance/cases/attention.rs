@@ -4,7 +4,6 @@ use super::{Arrangement, Case, Domain, Input, Sink, stepwise};
 use crate::attention::{Attention, AttentionInputs};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::layout::Layout;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -119,7 +118,7 @@ fn add(
         for needs in [[true; 3], [true, false, false], [false, true, false], [false, false, true]] {
             let gradients = x[0].device().attention_grad(&inputs, &y, &lse, &x[3], needs)?;
             for (storage, x) in gradients.into_iter().zip(&x).filter_map(|(storage, x)| Some((storage?, x))) {
-                all.push(tensor(storage, *x.shape(), x.dtype(), x));
+                all.push(tensor(storage, *x.shape(), x.dtype(), x)?);
             }
         }
         Ok(all)
@@ -136,8 +135,8 @@ fn operands<'a>(x: &'a [Tensor], mask: Option<&'a Tensor>, options: Attention) -
     AttentionInputs { q: &x[0], k: &x[1], v: &x[2], mask, options }
 }
 
-fn tensor(storage: crate::storage::StorageRef, shape: Shape, dtype: DType, like: &Tensor) -> Tensor {
-    Tensor::from_parts(storage, Layout::contiguous(shape), dtype, like.device().clone())
+fn tensor(storage: crate::storage::StorageRef, shape: Shape, dtype: DType, like: &Tensor) -> Result<Tensor> {
+    Tensor::from_result(storage, shape, dtype, like.device().clone())
 }
 
 /// y and the logsumexp.
@@ -145,7 +144,7 @@ fn run(inputs: &AttentionInputs<'_>) -> Result<(Tensor, Tensor)> {
     let (q, n) = (inputs.q, inputs.q.ndim());
     let (y, lse) = q.device().attention(inputs)?;
     let shape = q.shape().with_size(n - 1, inputs.v.shape()[n - 1]);
-    Ok((tensor(y, shape, q.dtype(), q), tensor(lse, Shape::new(&q.shape()[..n - 1])?, q.dtype().compute(), q)))
+    Ok((tensor(y, shape, q.dtype(), q)?, tensor(lse, Shape::new(&q.shape()[..n - 1])?, q.dtype().compute(), q)?))
 }
 
 /// The mask stretched over the scores of q and k.

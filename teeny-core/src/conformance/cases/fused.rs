@@ -4,7 +4,6 @@ use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};
 use crate::device::{DeviceRef, Norm, Window};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::layout::Layout;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
@@ -124,7 +123,7 @@ fn norm(sink: Sink<'_>, dtype: DType) {
 }
 
 fn like(x: &Tensor, storage: StorageRef) -> Result<Tensor> {
-    Ok(Tensor::from_parts(storage, Layout::contiguous(*x.shape()), x.dtype(), x.device().clone()))
+    Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone())
 }
 
 fn conv(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {

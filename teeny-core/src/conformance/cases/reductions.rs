@@ -96,7 +96,6 @@ fn special(sink: Sink<'_>, dtype: DType) {
 fn kernels(sink: Sink<'_>, dtype: DType) {
     use crate::device::ReduceOp;
     use crate::kernel::Kernel;
-    use crate::layout::Layout;
     use std::sync::Arc;
     for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
         let other = Arrangement::ALL[(i + 2) % 7];
@@ -111,7 +110,7 @@ fn kernels(sink: Sink<'_>, dtype: DType) {
                 }
                 let storage = device.reduce_kernel(&kernel, &[&x[0], &x[1]], &[], x[0].shape(), op, &axes)?;
                 let shape = x[0].shape().reduced(&axes, false);
-                Ok(vec![Tensor::from_parts(storage, Layout::contiguous(shape), op.output(product), device.clone())])
+                Ok(vec![Tensor::from_result(storage, shape, op.output(product), device.clone())?])
             };
             sink(Case { op: "reduce of a kernel", dtype, inputs: inputs.clone(), tolerance: near(8.0, 128.0), detail, body: Box::new(body) });
         }

@@ -53,14 +53,14 @@ fn attention(dice: &mut Dice) -> Result<Case> {
     let body = move |x: &[Tensor]| {
         let inputs = AttentionInputs { q: &x[0], k: &x[1], v: &x[2], mask: x.get(4), options };
         let (y, lse) = x[0].device().attention(&inputs)?;
-        let y = result(y, out, x[0].dtype(), &x[0]);
-        let lse = result(lse, rows, x[0].dtype().compute(), &x[0]);
+        let y = result(y, out, x[0].dtype(), &x[0])?;
+        let lse = result(lse, rows, x[0].dtype().compute(), &x[0])?;
         if !backward {
             return Ok(vec![y, lse]);
         }
         let gradients = x[0].device().attention_grad(&inputs, &y, &lse, &x[3], needs)?;
         let of = gradients.into_iter().zip(&x[..3]);
-        Ok(of.filter_map(|(d, x)| Some(result(d?, *x.shape(), x.dtype(), x))).collect())
+        of.filter_map(|(d, x)| Some(result(d?, *x.shape(), x.dtype(), x))).collect()
     };
     let terms = roundings_of(keys, dtype) + roundings_of(hs, dtype);
     let case = Case::new("attention", operands, detail, body).wide();

@@ -47,7 +47,7 @@ fn softmax(dice: &mut Dice) -> Result<Case> {
     let x = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
         let y = if log { x[0].device().log_softmax(&x[0], axis)? } else { x[0].device().softmax(&x[0], axis)? };
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(shape[axis], dtype);
     let case = Case::new("softmax", vec![x], format!("along {axis}, log {log}"), body).wide();
@@ -70,7 +70,7 @@ fn softmax_grad(dice: &mut Dice) -> Result<Case> {
     let body = move |x: &[Tensor]| {
         let device = x[0].device();
         let d = if log { device.log_softmax_grad(&x[0], &x[1], axis)? } else { device.softmax_grad(&x[0], &x[1], axis)? };
-        Ok(vec![result(d, shape, x[0].dtype(), &x[0])])
+        Ok(vec![result(d, shape, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(shape[axis], dtype);
     let case = Case::new("softmax_grad", operands, format!("along {axis}, log {log}"), body).wide();
@@ -119,10 +119,10 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
         let device = x[0].device();
         if grad {
             let d = device.cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?;
-            return Ok(vec![result(d, shape, x[0].dtype(), &x[0])]);
+            return Ok(vec![result(d, shape, x[0].dtype(), &x[0])?]);
         }
         let losses = device.cross_entropy(&x[0], &x[1], ignored)?;
-        Ok(vec![result(losses, rows, x[0].dtype(), &x[0])])
+        Ok(vec![result(losses, rows, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(classes, dtype);
     let case = Case::new("cross_entropy", operands, format!("ignored {ignored:?}, gradient {grad}"), body).wide();
@@ -133,7 +133,7 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
             // p - 1 at the target keeps the absolute error of p.
             let p = softmax_scale(&x[0], 1)?.mul(1.0 + terms / 16.0)?;
             let d = device.cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?;
-            let d = result(d, shape, DType::F64, &x[0]).abs()?;
+            let d = result(d, shape, DType::F64, &x[0])?.abs()?;
             let scale = map([&p, &g, &d], |[p, g, d]| (p + 1e-30) * g + d * 4.0)?;
             // The target's own place: errors relative to 1.
             let one = map([&g], |[g]| g * (16.0 + terms))?.expand(shape)?;
@@ -141,7 +141,7 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
             return Ok(vec![at_target]);
         }
         let losses = device.cross_entropy(&x[0], &x[1], ignored)?;
-        Ok(vec![result(losses, rows, DType::F64, &x[0]).abs()?.mul(2.0)?.add(16.0 + terms)?])
+        Ok(vec![result(losses, rows, DType::F64, &x[0])?.abs()?.mul(2.0)?.add(16.0 + terms)?])
     }))
 }
 
@@ -184,7 +184,7 @@ fn norm(dice: &mut Dice) -> Result<Case> {
     }
     let body = move |x: &[Tensor]| {
         let y = x[0].device().norm(kind, &x[0], x.get(1), x.get(2), eps)?;
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(n, dtype);
     let case = Case::new("norm", operands, format!("{kind:?} eps {eps}"), body).wide();
@@ -212,7 +212,7 @@ fn norm_grad(dice: &mut Dice) -> Result<Case> {
     }
     let body = move |x: &[Tensor]| {
         let d = x[0].device().norm_grad(kind, &x[0], x.get(2), &x[1], eps)?;
-        Ok(vec![result(d, shape, x[0].dtype(), &x[0])])
+        Ok(vec![result(d, shape, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(n, dtype);
     let case = Case::new("norm_grad", operands, format!("{kind:?} eps {eps}"), body).wide();

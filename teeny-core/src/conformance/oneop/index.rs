@@ -54,7 +54,7 @@ fn gather(dice: &mut Dice) -> Result<Case> {
     let index = Operand::new(dice, out, kind, values);
     Ok(Case::new("gather", vec![x, index], format!("along {axis}"), move |x| {
         let y = x[0].device().gather(&x[0], axis, &x[1])?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
     })
     .within(super::Tolerance::Bits))
 }
@@ -91,7 +91,7 @@ fn scatter(dice: &mut Dice) -> Result<Case> {
     let index = Operand::new(dice, arrivals, kind, drawn);
     let case = Case::new("scatter", vec![x, index, src], format!("{mode:?} along {axis}"), move |x| {
         let y = x[0].device().scatter(mode, &x[0], axis, &x[1], &x[2])?;
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
     });
     if !add || !dtype.is_float() {
         return Ok(case);
@@ -115,7 +115,7 @@ fn sort(dice: &mut Dice) -> Result<Case> {
     let x = Operand::new(dice, shape, dtype, values);
     Ok(Case::new("sort", vec![x], format!("along {axis} descending {descending}"), move |x| {
         let (values, positions) = x[0].device().sort(&x[0], axis, descending)?;
-        Ok(vec![result(values, shape, x[0].dtype(), &x[0]), result(positions, shape, DType::I32, &x[0])])
+        Ok(vec![result(values, shape, x[0].dtype(), &x[0])?, result(positions, shape, DType::I32, &x[0])?])
     })
     .within(super::Tolerance::Bits))
 }

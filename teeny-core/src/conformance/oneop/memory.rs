@@ -34,7 +34,7 @@ fn download(dice: &mut Dice) -> Result<Case> {
 fn contiguous(dice: &mut Dice) -> Result<Case> {
     let body = |x: &[Tensor]| {
         let y = x[0].device().contiguous(&x[0])?;
-        Ok(vec![result(y, *x[0].shape(), x[0].dtype(), &x[0])])
+        Ok(vec![result(y, *x[0].shape(), x[0].dtype(), &x[0])?])
     };
     Ok(Case::new("contiguous", vec![any(dice)], String::new(), body).within(Tolerance::Bits))
 }
@@ -54,7 +54,7 @@ fn copy_into(dice: &mut Dice) -> Result<Case> {
     let shared = dice.one_in(2);
     let body = move |x: &[Tensor]| {
         let whole = Shape::new(&[len])?;
-        let kept = result(x[0].device().contiguous(&x[0])?, whole, x[0].dtype(), &x[0]);
+        let kept = result(x[0].device().contiguous(&x[0])?, whole, x[0].dtype(), &x[0])?;
         let mut results = Vec::new();
         let storage = if shared { kept.storage().clone() } else { kept.clone().into_parts().0 };
         if shared {
@@ -63,7 +63,7 @@ fn copy_into(dice: &mut Dice) -> Result<Case> {
             drop(kept);
         }
         let changed = x[0].device().copy_into(storage, &layout, &x[1])?;
-        results.push(result(changed, whole, x[0].dtype(), &x[0]));
+        results.push(result(changed, whole, x[0].dtype(), &x[0])?);
         Ok(results)
     };
     let detail = format!("into {layout:?}, shared {shared}");
@@ -104,7 +104,7 @@ fn cat(dice: &mut Dice) -> Result<Case> {
     let body = move |x: &[Tensor]| {
         let parts: Vec<&Tensor> = x.iter().collect();
         let y = x[0].device().cat(&parts, axis, &out)?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
     };
     Ok(Case::new("cat", parts, format!("along {axis}"), body).within(Tolerance::Bits))
 }
@@ -132,7 +132,7 @@ fn random(dice: &mut Dice) -> Result<Case> {
     let like = Operand::packed(dice, Shape::SCALAR, DType::F32, Values::Tame);
     let body = move |x: &[Tensor]| {
         let y = x[0].device().random(distribution, &shape, dtype, key)?;
-        Ok(vec![result(y, shape, dtype, &x[0])])
+        Ok(vec![result(y, shape, dtype, &x[0])?])
     };
     Ok(Case::new("random", vec![like], format!("{distribution:?} {dtype} {shape} {key:?}"), body).within(tolerance))
 }

@@ -30,7 +30,6 @@ pub use compare::Rules;
 use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::Layout;
 use crate::random::with_seed;
 use crate::reference::Reference;
 use crate::shape::Shape;
@@ -307,8 +306,8 @@ fn compare(case: &Case, expected: &[Tensor], got: &[Tensor], reference: &DeviceR
 }
 
 /// The tensor of a device's result: `storage`, row-major of `shape`.
-fn result(storage: StorageRef, shape: Shape, dtype: DType, like: &Tensor) -> Tensor {
-    Tensor::from_parts(storage, Layout::contiguous(shape), dtype, like.device().clone())
+fn result(storage: StorageRef, shape: Shape, dtype: DType, like: &Tensor) -> Result<Tensor> {
+    Tensor::from_result(storage, shape, dtype, like.device().clone())
 }
 
 /// How many roundings a blocked sum of `n` terms may go through, with room.

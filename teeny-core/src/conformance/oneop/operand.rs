@@ -241,7 +241,7 @@ impl Operand {
 
     /// The tensor on `device`.
     pub fn on(&self, device: &DeviceRef) -> Result<Tensor> {
-        Ok(Tensor::from_bytes(&self.bytes, self.len, self.dtype, device)?.with_layout(self.layout))
+        Tensor::from_bytes(&self.bytes, self.len, self.dtype, device)?.with_layout(self.layout)
     }
 }
 

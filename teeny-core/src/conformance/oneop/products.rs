@@ -48,7 +48,7 @@ fn matmul(dice: &mut Dice) -> Result<Case> {
     let out = shape(m, n)?;
     let body = move |x: &[Tensor]| {
         let y = x[0].device().matmul(&x[0], &x[1])?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
     };
     let case = Case::new("matmul", vec![lhs, rhs], String::new(), body);
     if !dtype.is_float() {

@@ -80,7 +80,7 @@ fn reduce(dice: &mut Dice) -> Result<Case> {
     let list = axes.clone();
     let body = move |x: &[Tensor]| {
         let y = x[0].device().reduce(op, &x[0], &axes)?;
-        Ok(vec![result(y, out, op.output(x[0].dtype()), &x[0])])
+        Ok(vec![result(y, out, op.output(x[0].dtype()), &x[0])?])
     };
     let case = Case::new("reduce", vec![operand], detail, body);
     Ok(match op {
@@ -127,7 +127,7 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
     let body = move |x: &[Tensor]| {
         let inputs: Vec<&Tensor> = x.iter().collect();
         let y = x[0].device().reduce_kernel(&kernel, &inputs, &params, &shape, op, &axes)?;
-        Ok(vec![result(y, out, op.output(dtype), &x[0])])
+        Ok(vec![result(y, out, op.output(dtype), &x[0])?])
     };
     let case = Case::new("reduce_kernel", operands, detail, body);
     Ok(match op {
@@ -156,7 +156,7 @@ fn scan(dice: &mut Dice) -> Result<Case> {
     let operand = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
         let y = x[0].device().scan(op, &x[0], axis)?;
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
     };
     let case = Case::new("scan", vec![operand], format!("{op:?} along {axis}"), body);
     Ok(match op {

@@ -101,12 +101,12 @@ fn conv(dice: &mut Dice) -> Result<Case> {
     let abs = window.clone();
     let body = move |x: &[Tensor]| {
         let y = x[0].device().conv(&x[0], &x[1], &window)?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
     };
     let factor = roundings_of(terms, dtype) + TRANSFORMS;
     let scale = move |x: &[Tensor]| {
         let y = x[0].device().conv(&x[0].abs()?, &x[1].abs()?, &abs)?;
-        Ok(vec![result(y, out, DType::F64, &x[0])])
+        Ok(vec![result(y, out, DType::F64, &x[0])?])
     };
     Ok(Case::new("conv", operands, detail, body).scaled(factor, scale))
 }
@@ -122,12 +122,12 @@ fn conv_input_grad(dice: &mut Dice) -> Result<Case> {
     let abs = window.clone();
     let body = move |t: &[Tensor]| {
         let y = t[0].device().conv_input_grad(&t[0], &t[1], &window, &x)?;
-        Ok(vec![result(y, x, t[0].dtype(), &t[0])])
+        Ok(vec![result(y, x, t[0].dtype(), &t[0])?])
     };
     let factor = roundings_of(terms, dtype) + TRANSFORMS;
     let scale = move |t: &[Tensor]| {
         let y = t[0].device().conv_input_grad(&t[0].abs()?, &t[1].abs()?, &abs, &x)?;
-        Ok(vec![result(y, x, DType::F64, &t[0])])
+        Ok(vec![result(y, x, DType::F64, &t[0])?])
     };
     Ok(Case::new("conv_input_grad", operands, detail, body).wide().scaled(factor, scale))
 }
@@ -143,12 +143,12 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
     let abs = window.clone();
     let body = move |t: &[Tensor]| {
         let y = t[0].device().conv_weight_grad(&t[0], &t[1], &window, &weight)?;
-        Ok(vec![result(y, weight, t[0].dtype(), &t[0])])
+        Ok(vec![result(y, weight, t[0].dtype(), &t[0])?])
     };
     let factor = roundings_of(terms, dtype) + TRANSFORMS;
     let scale = move |t: &[Tensor]| {
         let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
-        Ok(vec![result(y, weight, DType::F64, &t[0])])
+        Ok(vec![result(y, weight, DType::F64, &t[0])?])
     };
     Ok(Case::new("conv_weight_grad", operands, detail, body).scaled(factor, scale))
 }
@@ -186,20 +186,20 @@ fn max_pool(dice: &mut Dice) -> Result<Case> {
     let (size_too, window_too) = (size.clone(), window.clone());
     let body = move |x: &[Tensor]| {
         let (y, positions) = x[0].device().max_pool(&x[0], &size, &window)?;
-        let y = result(y, out, x[0].dtype(), &x[0]);
-        let positions = result(positions, out, DType::I32, &x[0]);
+        let y = result(y, out, x[0].dtype(), &x[0])?;
+        let positions = result(positions, out, DType::I32, &x[0])?;
         if !dtype.is_float() {
             return Ok(vec![y, positions]);
         }
         let back = x[1].device().max_pool_grad(&x[1], &positions, &shape, spatial)?;
-        let back = result(back, shape, x[1].dtype(), &x[0]);
+        let back = result(back, shape, x[1].dtype(), &x[0])?;
         Ok(vec![y, positions, back])
     };
     let scale = move |x: &[Tensor]| {
         let (_, positions) = x[0].device().max_pool(&x[0], &size_too, &window_too)?;
-        let positions = result(positions, out, DType::I32, &x[0]);
+        let positions = result(positions, out, DType::I32, &x[0])?;
         let back = x[1].device().max_pool_grad(&x[1].abs()?, &positions, &shape, spatial)?;
-        let back = result(back, shape, DType::F64, &x[0]);
+        let back = result(back, shape, DType::F64, &x[0])?;
         Ok(vec![x[1].clone(), positions, back])
     };
     let case = Case::new("max_pool", operands, detail, body);
@@ -220,11 +220,11 @@ fn avg_pool(dice: &mut Dice) -> Result<Case> {
     let (size_too, window_too) = (size.clone(), window.clone());
     let body = move |x: &[Tensor]| {
         let y = x[0].device().avg_pool(&x[0], &size, &window)?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])])
+        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
     };
     let scale = move |x: &[Tensor]| {
         let y = x[0].device().avg_pool(&x[0].abs()?, &size_too, &window_too)?;
-        Ok(vec![result(y, out, DType::F64, &x[0])])
+        Ok(vec![result(y, out, DType::F64, &x[0])?])
     };
     Ok(Case::new("avg_pool", operands, detail, body).wide().scaled(roundings_of(terms, dtype), scale))
 }
