@@ -1,5 +1,6 @@
 //! Attention and its gradients: any sizes, masks, limits and groups of heads, against its definition in f64.
 
+use super::compare::coarseness;
 use super::dice::Dice;
 use super::operand::{Operand, Values, view};
 use super::{Case, FLOATS, Family, result, roundings_of};
@@ -80,11 +81,7 @@ fn attention(dice: &mut Dice) -> Result<Case> {
         let d_p = g.matmul(&v.t()?)?;
         let inner = p.mul(&d_p)?.sum_keepdim(-1)?;
         // The backward pass reads y in the operands' type.
-        let rounded = match dtype {
-            DType::F16 => 8192.0,
-            DType::BF16 => 65536.0,
-            _ => 0.0,
-        };
+        let rounded = coarseness(dtype);
         let d_s = p.mul(&d_p.mul(loss)?.add(&inner.mul(loss + rounded)?)?)?;
         let d_q = d_s.matmul(&k)?.mul(factor)?;
         let d_k = d_s.t()?.matmul(&q)?.mul(factor)?;

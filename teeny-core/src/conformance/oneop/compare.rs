@@ -28,13 +28,15 @@ pub struct Rules {
     /// Zeros beyond the edge of an image are multiplied where the oracle leaves them out: a weight that is infinite or NaN
     /// makes NaN of them.
     pub multiplies_padding: bool,
+    /// Results of 16-bit floats may be rounded after each step, as the definitions in primitives do.
+    pub rounds_each_step: bool,
     /// Tolerances are multiplied by this.
     pub factor: f64,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { flushes_subnormals: false, loses_zero_signs: false, multiplies_padding: false, factor: 1.0 }
+        Rules { flushes_subnormals: false, loses_zero_signs: false, multiplies_padding: false, rounds_each_step: false, factor: 1.0 }
     }
 }
 
@@ -53,6 +55,11 @@ fn unit(value: f64, dtype: DType) -> f64 {
     let (digits, lowest, _) = format(dtype);
     let exponent = if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
     2f64.powi(exponent - digits)
+}
+
+/// The unit roundoff of `dtype` in those of the type that it is computed in.
+pub fn coarseness(dtype: DType) -> f64 {
+    2f64.powi(format(dtype.compute()).0 - format(dtype).0)
 }
 
 impl Tolerance {
@@ -79,7 +86,8 @@ impl Tolerance {
                 let scale = scale.filter(|s| s.is_finite()).unwrap_or(0.0).max(want.abs());
                 let scale = if scale.is_finite() { scale } else { 0.0 };
                 let floor = 2f64.powi(computed_lowest - digits);
-                factor * rules.factor * (scale * 2f64.powi(-1 - digits) + floor) + unit(want, dtype)
+                let steps = if rules.rounds_each_step { coarseness(dtype) } else { 1.0 };
+                factor * steps * rules.factor * (scale * 2f64.powi(-1 - digits) + floor) + unit(want, dtype)
             }
         };
         // A number next to the largest may be rounded to an infinity, or a partial result may have been.

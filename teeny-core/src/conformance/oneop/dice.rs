@@ -64,6 +64,11 @@ impl Dice {
 
     /// The size of an axis, at most `most`; 0 is rare.
     pub fn size(&mut self, most: usize) -> usize {
+        // Where there is room, blocks are filled and passed.
+        if most > 3_000 && self.one_in(3) {
+            let fitting = EDGES.iter().rposition(|&edge| edge < most).unwrap_or(0);
+            return EDGES[fitting - self.below(2)] - 1 + self.below(3);
+        }
         let size = match self.below(100) {
             0 => 0,
             1..60 => self.between(1, 17),

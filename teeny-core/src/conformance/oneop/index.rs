@@ -1,5 +1,6 @@
 //! Gathering, scattering and sorting.
 
+use super::compare::coarseness;
 use super::dice::Dice;
 use super::operand::{Operand, Values};
 use super::{Case, Family, result};
@@ -97,12 +98,8 @@ fn scatter(dice: &mut Dice) -> Result<Case> {
         return Ok(case);
     }
     // A place may receive every arrival of its line, one after another; 16-bit sums may be rounded at each.
-    let each = match dtype {
-        DType::F16 => 8192.0,
-        DType::BF16 => 65536.0,
-        _ => 1.0,
-    };
-    Ok(case.scaled((arrivals[axis] as f64 + 4.0) * each, move |x| Ok(vec![x[0].abs()?.scatter_add(axis as isize, &x[1], &x[2].abs()?)?])))
+    Ok(case
+        .scaled((arrivals[axis] as f64 + 4.0) * coarseness(dtype), move |x| Ok(vec![x[0].abs()?.scatter_add(axis as isize, &x[1], &x[2].abs()?)?])))
 }
 
 fn sort(dice: &mut Dice) -> Result<Case> {

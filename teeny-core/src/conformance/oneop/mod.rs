@@ -219,7 +219,7 @@ pub fn check(case: &Case, sites: &[&dyn Site], rules: Rules) -> std::result::Res
         site.run(&mut || got = outcome(case, device, false));
         // A device that finds a wrong index late reports it when its results are read.
         let read = |got: Vec<Tensor>| {
-            let bytes = got.iter().map(|y| y.to_bytes()).collect::<Result<Vec<_>>>()?;
+            let bytes = caught(|| got.iter().map(|y| y.to_bytes()).collect::<Result<Vec<_>>>())?;
             Ok((got, bytes))
         };
         let got = got.and_then(read);
@@ -245,10 +245,14 @@ pub fn check(case: &Case, sites: &[&dyn Site], rules: Rules) -> std::result::Res
     Ok(verdict)
 }
 
-/// The results of a case on `device`. A panic is the device's failure, not the campaign's end.
+/// The results of a case on `device`.
 fn outcome(case: &Case, device: &DeviceRef, wide: bool) -> Result<Vec<Tensor>> {
-    let run = || with_seed(1, || (case.body)(&operands(case, device, wide)?));
-    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
+    caught(|| with_seed(1, || (case.body)(&operands(case, device, wide)?)))
+}
+
+/// What `f` gives. A panic is the device's failure, not the campaign's end.
+fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
         Err(Error::internal(format!("a panic: {}", text.unwrap_or_default())))
     })

@@ -87,8 +87,10 @@ fn float(dice: &mut Dice) -> DType {
     if dice.one_in(2) { DType::F32 } else { dice.pick(&FLOATS) }
 }
 
-/// Winograd's transforms add and subtract neighbours before they multiply.
-const TRANSFORMS: f64 = 300.0;
+/// Further roundings of windows that Winograd's transforms apply to: they add and subtract neighbours before they multiply.
+fn transforms(kernel: &[usize]) -> f64 {
+    if kernel.iter().all(|&k| k == 3) { 300.0 } else { 0.0 }
+}
 
 fn conv(dice: &mut Dice) -> Result<Case> {
     let work = 8 * dice.budget();
@@ -103,7 +105,7 @@ fn conv(dice: &mut Dice) -> Result<Case> {
         let y = x[0].device().conv(&x[0], &x[1], &window)?;
         Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
     };
-    let factor = roundings_of(terms, dtype) + TRANSFORMS;
+    let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
     let scale = move |x: &[Tensor]| {
         let y = x[0].device().conv(&x[0].abs()?, &x[1].abs()?, &abs)?;
         Ok(vec![result(y, out, DType::F64, &x[0])?])
@@ -124,7 +126,7 @@ fn conv_input_grad(dice: &mut Dice) -> Result<Case> {
         let y = t[0].device().conv_input_grad(&t[0], &t[1], &window, &x)?;
         Ok(vec![result(y, x, t[0].dtype(), &t[0])?])
     };
-    let factor = roundings_of(terms, dtype) + TRANSFORMS;
+    let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
     let scale = move |t: &[Tensor]| {
         let y = t[0].device().conv_input_grad(&t[0].abs()?, &t[1].abs()?, &abs, &x)?;
         Ok(vec![result(y, x, DType::F64, &t[0])?])
@@ -145,7 +147,7 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
         let y = t[0].device().conv_weight_grad(&t[0], &t[1], &window, &weight)?;
         Ok(vec![result(y, weight, t[0].dtype(), &t[0])?])
     };
-    let factor = roundings_of(terms, dtype) + TRANSFORMS;
+    let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
     let scale = move |t: &[Tensor]| {
         let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
         Ok(vec![result(y, weight, DType::F64, &t[0])?])
