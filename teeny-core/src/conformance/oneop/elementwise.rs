@@ -1,7 +1,7 @@
 //! Elementwise work: single operations, functions, casts, operators on operands given away, and random programs.
 //!
-//! A random program is made of operations that IEEE 754 fixes, so that any number of them in a row is exact; where the
-//! sign of a zero is free, it is settled before it is read again.
+//! A random program is made of operations that IEEE 754 or the vocabulary fixes, so that any number of them in a row is exact, the signs of zeros
+//! included; what is not exact may only be an output.
 
 use super::compare::Tolerance;
 use super::dice::Dice;
@@ -30,10 +30,8 @@ pub const FAMILIES: &[Family] = &[
 fn tolerance(op: OpCode) -> Tolerance {
     use OpCode::*;
     match op {
-        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Recip | Sqrt | Floor | Ceil | Round | Trunc | Add | Sub | Mul | Div | Where => {
-            Tolerance::Bits
-        }
-        Sign | Not | IsNan | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr => Tolerance::Equal,
+        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul
+        | Div | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => Tolerance::Bits,
         Rsqrt | Exp | Exp2 | Log | Log2 | Sin | Cos | Atan | Tanh => Tolerance::Ulps(2.0, 0.0),
         Expm1 | Log1p | Tan | Pow => Tolerance::Ulps(4.0, 0.0),
         Erf => Tolerance::Ulps(8.0, 0.0),
@@ -179,7 +177,7 @@ fn function(dice: &mut Dice) -> Result<Case> {
     let kernel = builder.finish(&[function(x)])?;
     let values = dice.pick(&[Values::Any, Values::Tame, Values::Tame, Values::Sprinkled]);
     let shape = shape(dice);
-    let tolerance = if ulps == 0.0 { Tolerance::Equal } else { Tolerance::Ulps(ulps, floor) };
+    let tolerance = if ulps == 0.0 { Tolerance::Bits } else { Tolerance::Ulps(ulps, floor) };
     let mut case = run(dice, "function", kernel, Vec::new(), shape, &[values]).within(tolerance);
     case.detail = format!("{name}: {}", case.detail);
     Ok(case)
@@ -205,24 +203,17 @@ pub struct Random {
     pub tolerances: Vec<Tolerance>,
 }
 
-/// A value of the program under construction, and whether the sign of its zeros is free.
-#[derive(Clone, Copy)]
-struct Node<'b> {
-    expr: Expr<'b>,
-    free_zeros: bool,
-}
-
 /// A random program whose first input has type `dtype`.
 pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> {
     let builder = Builder::new();
     let others = [dtype, dice.pick(&DType::ALL)];
-    let mut nodes: Vec<Node<'_>> = Vec::new();
+    let mut nodes: Vec<Expr<'_>> = Vec::new();
     let most = if dice.one_in(6) { MAX_INPUTS } else { 3 };
     let inputs = dice.between(1, most);
     for i in 0..inputs {
         let own = i == 0 || mix != Mix::Full || dice.below(3) > 0;
         let expr = builder.input(if own { dtype } else { dice.pick(&others) });
-        nodes.push(Node { expr, free_zeros: false });
+        nodes.push(expr);
     }
     let mut params = Vec::new();
     if matches!(mix, Mix::Full | Mix::Tame) {
@@ -230,9 +221,9 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
             let number = dice.pick(&[Scalar::Float(0.75), Scalar::Int(-2), Scalar::Int(1), Scalar::Float(3.0)]);
             if dice.one_in(2) {
                 params.push(number.cast(dtype.compute()));
-                nodes.push(Node { expr: builder.param(dtype), free_zeros: false });
+                nodes.push(builder.param(dtype));
             } else {
-                nodes.push(Node { expr: builder.constant(number, dtype), free_zeros: false });
+                nodes.push(builder.constant(number, dtype));
             }
         }
     }
@@ -245,23 +236,22 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
     let last = nodes[nodes.len() - 1];
     let (mut outputs, mut tolerances) = (Vec::new(), Vec::new());
     match mix {
-        Mix::Predicate => outputs.push(if last.expr.dtype() == DType::Bool { last.expr } else { last.expr.truth() }),
+        Mix::Predicate => outputs.push(if last.dtype() == DType::Bool { last } else { last.truth() }),
         Mix::Tame | Mix::Choice => {
-            let of_type: Vec<&Node<'_>> = nodes.iter().filter(|n| n.expr.dtype() == dtype).collect();
-            outputs.push(of_type[of_type.len() - 1].expr);
+            let of_type: Vec<Expr<'_>> = nodes.iter().copied().filter(|n| n.dtype() == dtype).collect();
+            outputs.push(of_type[of_type.len() - 1]);
         }
         Mix::Full => {
             for i in 0..dice.between(1, MAX_OUTPUTS) {
                 let node = if i == 0 { last } else { dice.pick(&nodes) };
                 let op = dice.pick(&OpCode::UNARY);
                 let smooth = matches!(tolerance(op), Tolerance::Ulps(..)) && !matches!(op, OpCode::Sin | OpCode::Cos | OpCode::Tan);
-                // exp(-0) is exp(0), but 1/sqrt(-0) is not 1/sqrt(0).
-                if smooth && node.expr.dtype().is_float() && !node.free_zeros && dice.one_in(3) {
-                    outputs.push(node.expr.unary(op));
+                if smooth && node.dtype().is_float() && dice.one_in(3) {
+                    outputs.push(node.unary(op));
                     tolerances.push(tolerance(op));
                 } else {
-                    outputs.push(node.expr);
-                    tolerances.push(Tolerance::Equal);
+                    outputs.push(node);
+                    tolerances.push(Tolerance::Bits);
                 }
             }
         }
@@ -271,13 +261,12 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
 }
 
 /// One more node, if the drawn operation accepts the drawn operands.
-fn step<'b>(dice: &mut Dice, nodes: &[Node<'b>], mix: Mix) -> Option<Node<'b>> {
+fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
     use OpCode::*;
-    let settled: Vec<Node<'b>> = nodes.iter().copied().filter(|n| !n.free_zeros).collect();
     // Late nodes are likelier, so that programs become deep.
-    let recent = &settled[settled.len().saturating_sub(4)..];
-    let pick = |dice: &mut Dice| if dice.one_in(3) { dice.pick(&settled) } else { dice.pick(recent) };
-    let a = pick(dice).expr;
+    let recent = &nodes[nodes.len().saturating_sub(4)..];
+    let pick = |dice: &mut Dice| if dice.one_in(3) { dice.pick(nodes) } else { dice.pick(recent) };
+    let a = pick(dice);
     let full: &[OpCode] = &[Neg, Abs, Sign, Recip, Sqrt, Floor, Ceil, Round, Trunc, Not, IsNan, Cast, Cast];
     let one: &[OpCode] = match mix {
         Mix::Full => full,
@@ -291,44 +280,39 @@ fn step<'b>(dice: &mut Dice, nodes: &[Node<'b>], mix: Mix) -> Option<Node<'b>> {
         Mix::Choice => &[Max, Min, CmpLt, CmpNe],
         Mix::Predicate => &[CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor, Max],
     };
-    let (op, expr) = match dice.below(8) {
+    let expr = match dice.below(8) {
         0 | 1 => {
             let op = dice.pick(one);
             if op == Cast {
                 let to = dice.pick(&DType::ALL);
-                (op, a.cast(to))
+                a.cast(to)
             } else {
                 if !op.accepts(a.dtype()) {
                     return None;
                 }
-                (op, a.unary(op))
+                a.unary(op)
             }
         }
         2 => {
-            let b = pick(dice).expr;
-            let conditions: Vec<Node<'b>> = nodes.iter().copied().filter(|n| n.expr.dtype() == DType::Bool).collect();
+            let b = pick(dice);
+            let conditions: Vec<Expr<'b>> = nodes.iter().copied().filter(|n| n.dtype() == DType::Bool).collect();
             let same = mix == Mix::Full || a.dtype() == b.dtype();
             if conditions.is_empty() || !same {
                 return None;
             }
-            (Where, dice.pick(&conditions).expr.select(a, b))
+            dice.pick(&conditions).select(a, b)
         }
         _ => {
             let op = dice.pick(two);
-            let b = pick(dice).expr;
+            let b = pick(dice);
             let dtype = a.dtype().promote(b.dtype());
             if !op.accepts(dtype) || mix != Mix::Full && a.dtype() != b.dtype() {
                 return None;
             }
-            (op, a.binary(op, b))
+            a.binary(op, b)
         }
     };
-    let free_zeros = matches!(op, Sign | Max | Min | Rem | FloorDiv) && expr.dtype().is_float();
-    if free_zeros && dice.below(3) > 0 {
-        // -0 + 0 is 0.
-        return Some(Node { expr: expr + 0.0, free_zeros: false });
-    }
-    Some(Node { expr, free_zeros })
+    Some(expr)
 }
 
 fn program(dice: &mut Dice) -> Result<Case> {

@@ -89,7 +89,7 @@ fn reduce(dice: &mut Dice) -> Result<Case> {
             case.scaled(roundings_of(n, dtype), move |x| Ok(vec![x[0].abs()?.sum(signed.clone())?]))
         }
         ReduceOp::Prod if dtype.is_float() => case.within(Tolerance::Ulps(n as f64 + 2.0, 0.0)),
-        _ => case,
+        _ => case.within(Tolerance::Bits),
     })
 }
 
