@@ -21,6 +21,9 @@ impl Tensor {
     ///
     /// Types are promoted; 16-bit floats are computed in f32.
     ///
+    /// Accuracy on `Cpu`, of f32: within `(2 (hs + 8) m + 600 + S / 192) 2^-24` of `Σ p |v|`, with p the
+    /// weights of a query and m the largest `scale Σ |q k|` of it and a key.
+    ///
     /// # Errors
     /// If sizes do not fit each other, the types are not floats, the mask is neither bool nor float, or a window is 0 or without causality.
     ///

@@ -11,6 +11,12 @@ impl Tensor {
     /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..), `weight` (C_out, C_in / groups, kernel..) →
     /// (N, C_out, out..) with `out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1`.
     ///
+    /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of `C_in / groups` times the positions of a
+    /// window. Windows of 3 x 3 with stride 1 in f32 go through Winograd's transforms where that is faster:
+    /// their results are within 6e-4 of the output channel's largest weight times the largest `Σ |x|` over
+    /// the channels of a place that the window sees, mostly within a thirtieth of that; elements that a
+    /// window does not see have no part in the bound. `CpuOptions::winograd` switches them off.
+    ///
     /// # Errors
     /// If numbers of axes or channels do not fit, a window is larger than the padded input, or the types are not one float type.
     ///
@@ -88,6 +94,9 @@ impl Tensor {
     }
 
     /// The gradient of [`Tensor::conv`] for its weight, from the input `x` and the output's gradient self.
+    ///
+    /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of all places of all images; where Winograd's
+    /// transforms are used, another 4e-5 of the largest `Σ |g x|` of all weights.
     ///
     /// # Errors
     /// If the shapes are not those of such a convolution.

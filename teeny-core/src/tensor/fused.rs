@@ -111,6 +111,9 @@ impl Tensor {
     ///
     /// Shapes: `(.., n, ..)` → the same. Subtracting the maximum keeps `exp` finite; a row of only -inf gives NaN, as in PyTorch.
     ///
+    /// Accuracy on `Cpu`, of f32: rows of any length sum to 1 within 1e-6, and an element is within
+    /// `1.5e-6 (1 + max |x|)` of its size.
+    ///
     /// # Errors
     /// If `axis` does not exist, or the type is not a float.
     ///
@@ -125,6 +128,9 @@ impl Tensor {
 
     /// `log(softmax(x))` along `axis`, without the loss of small probabilities.
     ///
+    /// Accuracy on `Cpu`, of f32: within 1e-6, and one unit in the last place of the result and of
+    /// `x - max`.
+    ///
     /// # Errors
     /// If `axis` does not exist, or the type is not a float.
     #[track_caller]
@@ -137,6 +143,8 @@ impl Tensor {
 
     /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers → (n). What a classifier minimises, without the
     /// log-probabilities ever being in memory. A target of `ignored` costs 0 and gets no gradient.
+    ///
+    /// Accuracy on `Cpu`, of f32: within `2e-6 (1 + loss)`; the gradient of a row sums to 0 within 1e-6.
     ///
     /// # Errors
     /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignored` (the first offender is named).

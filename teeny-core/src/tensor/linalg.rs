@@ -12,6 +12,9 @@ impl Tensor {
     /// Leading axes broadcast. A vector on the left is a row, on the right a column, and its axis disappears from the result; two vectors give their
     /// dot product. Transposed and otherwise strided views are used as they are, without copies. Types are promoted; 16-bit floats accumulate in f32.
     ///
+    /// Accuracy on `Cpu`: f32 are added up by parts of at most 512 products, so that a result is within
+    /// `(min(k, 512) + k / 192 + 8) 2^-24 Σ |a b|` of the exact one (with 2^-53 for f64).
+    ///
     /// # Errors
     /// If an operand is a scalar, the inner sizes differ, the leading axes do not broadcast, or both are bool.
     ///

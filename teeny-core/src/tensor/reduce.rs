@@ -11,6 +11,10 @@ use crate::shape::IntoAxes;
 impl Tensor {
     /// The sum over `axes`, which disappear. Bool and integers are summed as `I64` (`U64` as itself); floats in wide or blocked accumulators.
     ///
+    /// Accuracy on `Cpu`: of f32 within `2e-6 Σ |x|` of the exact sum for any number of terms, and half a
+    /// unit in the last place; sums on the way may leave the range of f32. Of f64 within
+    /// `(n / 32 + 100) 2^-53 Σ |x|`. 16-bit floats are summed as f32 and rounded once.
+    ///
     /// # Errors
     /// If an axis does not exist or is named twice.
     ///
@@ -40,6 +44,9 @@ impl Tensor {
     }
 
     /// The product over `axes`; types as in [`Tensor::sum`].
+    ///
+    /// Accuracy on `Cpu`: the product of n floats is made in f64, within `n 2^-53` of its size, and rounded
+    /// once.
     #[track_caller]
     pub fn prod(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("prod");
@@ -47,6 +54,9 @@ impl Tensor {
     }
 
     /// The mean over `axes`; integers are averaged as `F32`. The mean of nothing is NaN.
+    ///
+    /// Accuracy as of [`Tensor::sum`], and another rounding. A sum beyond the range of the result's type
+    /// makes an infinite mean.
     #[track_caller]
     pub fn mean(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("mean");
@@ -74,7 +84,8 @@ impl Tensor {
         self.reduce_as(ReduceOp::Sum, dtype.compute(), axes, keepdim)?.div(count as f64)?.cast(dtype)
     }
 
-    /// The largest over `axes`; NaN if any element is NaN.
+    /// The largest over `axes`; NaN if any element is NaN. Zeros are equal whatever their sign, and a
+    /// result of zero is +0 on `Cpu` and `Reference`.
     ///
     /// # Errors
     /// If there is nothing to compare.
@@ -91,7 +102,7 @@ impl Tensor {
         self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, true)
     }
 
-    /// The smallest over `axes`; NaN if any element is NaN.
+    /// The smallest over `axes`; NaN if any element is NaN. A result of zero as in [`Tensor::max`].
     ///
     /// # Errors
     /// If there is nothing to compare.
@@ -158,7 +169,9 @@ impl Tensor {
 
     /// The variance over `axes`: mean squared distance from the mean, divided by `count - correction` (1: unbiased, 0: biased).
     ///
-    /// Computed in two passes, so that a large mean does not cancel it. NaN if `count <= correction`. Equivalent: `torch.var(x, dim, correction=..)`.
+    /// Computed in two passes, so that a large mean does not cancel it. Accuracy on `Cpu`, of f32: within
+    /// 4e-6 of the variance and the square of 3e-6 of the mean magnitude. Squares beyond the range of f32
+    /// make it infinite. NaN if `count <= correction`. Equivalent: `torch.var(x, dim, correction=..)`.
     ///
     /// # Errors
     /// If the type is not a float.
@@ -183,6 +196,8 @@ impl Tensor {
     }
 
     /// `log(sum(exp(x)))` over `axes` without overflow; -inf where all elements are -inf.
+    ///
+    /// Accuracy on `Cpu`, of f32: within `4e-6 (1 + |result|)`.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("logsumexp");
@@ -200,13 +215,16 @@ impl Tensor {
     }
 
     /// The running sum along `axis`; types as in [`Tensor::sum`].
+    ///
+    /// Accuracy on `Cpu`: floats are carried in f64, so that n of them are within `n 2^-53 Σ |x|`, and each
+    /// result is rounded once.
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("cumsum");
         self.scan(ScanOp::Sum, axis)
     }
 
-    /// The running product along `axis`; types as in [`Tensor::sum`].
+    /// The running product along `axis`; types as in [`Tensor::sum`], accuracy as in [`Tensor::prod`].
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("cumprod");

@@ -15,7 +15,7 @@
 //! them, not to those that a window sees, and one infinity spoils all 16 places. So each band of tiles is
 //! looked at first (`evenness`): where a window sees nothing of nearly its tile's size, the band is left
 //! to the columns of `conv`. Which bands depends on the values alone, not on threads. Errors are then at
-//! most [`BOUND`] of `Σ |w|` over the window times the largest `Σ |x|` over channels that it sees.
+//! most 6e-4 of an output's largest weight times the largest `Σ |x|` over channels that its window sees.
 //!
 //! Lavin and Gray 2016 (<https://arxiv.org/abs/1509.09308>); Barabasz et al. 2020 for the points (<https://arxiv.org/abs/1803.10986>).
 
