@@ -2,8 +2,9 @@
 //!
 //! As in BLAS, `beta = 0` means that the old contents are not read: NaN in them does not survive.
 
+use crate::Cpu;
 use crate::gemm::{self as product, Float, Matrix};
-use crate::simd::Level;
+use std::sync::{Arc, OnceLock};
 use teeny_core::{Error, Result};
 
 mod sealed {
@@ -51,7 +52,7 @@ pub fn axpy<T: BlasFloat>(alpha: T, x: &[T], y: &mut [T]) -> Result<()> {
 /// `y = alpha op(a) x + beta y` for `a` of `m` rows and `n` columns, `lda` elements apart from row to row.
 ///
 /// # Errors
-/// If `lda < n`, or a slice is too short: x needs the columns of `op(a)`, y its rows.
+/// If `lda < n`, or a slice is too short: x needs the columns of `op(a)`, y its rows; out of memory as [`gemm()`].
 #[allow(clippy::too_many_arguments)]
 pub fn gemv<T: BlasFloat>(trans: Trans, m: usize, n: usize, alpha: T, a: &[T], lda: usize, x: &[T], beta: T, y: &mut [T]) -> Result<()> {
     let a = matrix("gemv", "a", a, m, n, lda)?;
@@ -66,14 +67,14 @@ pub fn gemv<T: BlasFloat>(trans: Trans, m: usize, n: usize, alpha: T, a: &[T], l
     let x = Matrix { ptr: x.as_ptr(), rows: 1, cols: 1 };
     let y = Matrix { ptr: y.as_mut_ptr().cast_const(), rows: 1, cols: 1 };
     // SAFETY: the sizes were checked; y is borrowed mutably, so it overlaps nothing.
-    unsafe { product::batched(Level::best(), [rows, 1, columns], 1, [beta, alpha], |_| (y, a, x)) };
-    Ok(())
+    unsafe { product::batched(cpu(), [rows, 1, columns], 1, [beta, alpha], |_| (y, a, x)) }
 }
 
 /// `c = alpha op(a) op(b) + beta c`, where `op(a)` is (m, k), `op(b)` (k, n) and `c` (m, n); rows lie `lda`, `ldb`, `ldc` elements apart.
 ///
 /// # Errors
-/// If a leading dimension is shorter than a stored row, or a slice is too short.
+/// If a leading dimension is shorter than a stored row, or a slice is too short; if there is no memory to lay operands out in,
+/// in which case `c` may be half done.
 ///
 /// # Example
 /// ```
@@ -110,8 +111,13 @@ pub fn gemm<T: BlasFloat>(
     matrix("gemm", "c", c, m, n, ldc)?;
     let c = Matrix { ptr: c.as_mut_ptr().cast_const(), rows: ldc as isize, cols: 1 };
     // SAFETY: the sizes were checked; c is borrowed mutably, so it overlaps nothing.
-    unsafe { product::batched(Level::best(), [m, n, k], 1, [beta, alpha], |_| (c, a, b)) };
-    Ok(())
+    unsafe { product::batched(cpu(), [m, n, k], 1, [beta, alpha], |_| (c, a, b)) }
+}
+
+/// The device whose pool lends the memory that operands are laid out in.
+fn cpu() -> &'static Cpu {
+    static CPU: OnceLock<Arc<Cpu>> = OnceLock::new();
+    CPU.get_or_init(Cpu::new)
 }
 
 /// A stored matrix, if the slice holds it.

@@ -33,12 +33,16 @@ pub(crate) fn download(cpu: &Cpu, x: &View) -> Result<Vec<u8>> {
         return Ok(Vec::new());
     }
     if x.is_contiguous() {
+        let mut out = cpu.host(bytes)?;
         // SAFETY: a contiguous view has this many readable bytes.
-        return Ok(unsafe { std::slice::from_raw_parts(x.ptr, bytes) }.to_vec());
+        out.extend_from_slice(unsafe { std::slice::from_raw_parts(x.ptr, bytes) });
+        return Ok(out);
     }
     let copy = contiguous(cpu, x)?;
+    let mut out = cpu.host(bytes)?;
     // SAFETY: just written in full.
-    Ok(unsafe { std::slice::from_raw_parts(copy.ptr(), bytes) }.to_vec())
+    out.extend_from_slice(unsafe { std::slice::from_raw_parts(copy.ptr(), bytes) });
+    Ok(out)
 }
 
 /// Overwrites what `view` selects in `dst` by `src`: in place if nobody else holds it.

@@ -2,7 +2,8 @@
 
 use crate::fused::softmax::{self, Row};
 use crate::fused::{attention, cross_entropy, norm};
-use crate::pool::{OutOfMemory, Pool, PoolStats};
+use crate::guard::Operation;
+use crate::pool::{OutOfMemory, Pool, PoolStats, Use};
 use crate::simd::Level;
 use crate::storage::{CpuStorage, View};
 use crate::{conv, copy, elementwise, index, matmul, pool2d, random, reduce, scan, sort};
@@ -17,7 +18,10 @@ use teeny_core::{
 /// How a [`Cpu`] is made. Fields not named keep their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOptions {
-    /// The most bytes that storages may hold at a time; beyond it operations fail with an out-of-memory error. None: the machine decides.
+    /// The most bytes that the device may have from the system at a time: storages, what tasks work in, and the cache, in
+    /// whole blocks. Cached blocks make room; beyond that operations fail with an out-of-memory error. Not counted are what the
+    /// host gets (`to_vec`), a few hundred bytes for each tensor, and what the `gemm` crate packs on other processors than x86
+    /// and for operands without runs, a few MiB for each thread. None: the machine decides.
     pub memory_limit: Option<usize>,
     /// The most bytes kept for reuse. 1 GiB by default.
     pub cache_bytes: usize,
@@ -47,7 +51,7 @@ impl Default for CpuOptions {
 /// # Ok::<(), teeny_core::Error>(())
 /// ```
 pub struct Cpu {
-    pool: Pool,
+    pub(crate) pool: Pool,
     pub(crate) level: Level,
     pub(crate) winograd: bool,
 }
@@ -61,7 +65,8 @@ impl Cpu {
 
     /// A device with these options.
     pub fn with(options: CpuOptions) -> Arc<Cpu> {
-        let pool = Pool::new(options.cache_bytes, options.memory_limit);
+        let guarded = std::env::var_os("TEENY_POOL_GUARD").map_or(cfg!(debug_assertions), |value| value == "1");
+        let pool = Pool::new(options.cache_bytes, options.memory_limit, guarded);
         Arc::new(Cpu { pool, level: options.level.supported(), winograd: options.winograd })
     }
 
@@ -70,28 +75,57 @@ impl Cpu {
         self.pool.stats()
     }
 
-    /// Gives cached memory back to the system, largest blocks first, until at most `keep` bytes are cached.
+    /// Returns cached memory to the system, largest blocks first, until at most `keep` bytes are cached.
     pub fn trim_cache(&self, keep: usize) {
         self.pool.trim(keep);
     }
 
-    /// The most bytes that storages may hold at a time.
+    /// The most bytes in use or cached at a time: see [`CpuOptions::memory_limit`].
     pub fn memory_limit(&self) -> Option<usize> {
         self.pool.limit()
     }
 
-    /// Changes the memory limit. Storages that exist stay, even above it.
+    /// Changes the memory limit. Storages that exist stay, even above it; what is cached above it goes back to the system.
     pub fn set_memory_limit(&self, limit: Option<usize>) {
         self.pool.set_limit(limit);
     }
 
     /// Storage for `len` elements, holding anything.
+    #[inline]
     pub(crate) fn alloc(&self, len: usize, dtype: DType) -> Result<CpuStorage> {
-        let bytes = len.saturating_mul(dtype.size());
-        match self.pool.alloc(bytes) {
+        let Some(bytes) = len.checked_mul(dtype.size()) else { return Err(too_large(len, dtype)) };
+        match self.pool.alloc(bytes, Use::Storage) {
             Ok(buffer) => Ok(CpuStorage::new(buffer, len, dtype)),
-            Err(error) => Err(out_of_memory(error, len, dtype)),
+            Err(error) => Err(no_storage(error, len, dtype)),
         }
+    }
+
+    /// `bytes` bytes of the host's memory, empty.
+    pub(crate) fn host(&self, bytes: usize) -> Result<Vec<u8>> {
+        let mut out = Vec::new();
+        #[cfg(test)]
+        let refused = self.pool.fails() || out.try_reserve_exact(bytes).is_err();
+        #[cfg(not(test))]
+        let refused = out.try_reserve_exact(bytes).is_err();
+        if refused {
+            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host")).fact("the operating system gave none"));
+        }
+        Ok(out)
+    }
+
+    /// Says that an operation begins, which ends with the result: an overwritten guard is reported with its name.
+    #[inline]
+    fn begin(&self, name: impl std::fmt::Display) -> Option<Operation<'_>> {
+        self.pool.guard().map(|guard| guard.begin(name.to_string()))
+    }
+
+    /// [`begin`](Cpu::begin) for a kernel, which is named by its operations.
+    #[inline]
+    fn begin_kernel(&self, name: impl std::fmt::Display, kernel: &Kernel) -> Option<Operation<'_>> {
+        self.pool.guard().map(|guard| {
+            let ops: Vec<String> = kernel.nodes().iter().filter(|node| node.op.arity() > 0).map(|node| format!("{:?}", node.op)).collect();
+            guard.begin(format!("{name} [{}]", ops.join(" ")))
+        })
     }
 
     /// Storage for `len` elements, all bytes zero.
@@ -103,14 +137,24 @@ impl Cpu {
     }
 }
 
+/// The error of a request for `what`.
 #[cold]
-fn out_of_memory(error: OutOfMemory, len: usize, dtype: DType) -> Error {
-    let message = format!("no memory for {len} elements of {dtype} ({} bytes)", error.wanted);
-    let error_with_use = Error::out_of_memory(message).fact(format!("{} bytes are in use on this device", error.live));
+pub(crate) fn out_of_memory(error: OutOfMemory, what: &str) -> Error {
+    let error_with_use = Error::out_of_memory(format!("no memory for {what}")).fact(format!("{} bytes are in use on this device", error.live));
     match error.limit {
         Some(limit) => error_with_use.fact(format!("the device's memory limit is {limit} bytes")),
         None => error_with_use.fact("the operating system gave none"),
     }
+}
+
+#[cold]
+fn no_storage(error: OutOfMemory, len: usize, dtype: DType) -> Error {
+    out_of_memory(error, &format!("{len} elements of {dtype} ({} bytes)", error.wanted))
+}
+
+#[cold]
+fn too_large(len: usize, dtype: DType) -> Error {
+    Error::out_of_memory(format!("no memory for {len} elements of {dtype}")).fact("their bytes are more than a number of 64 bits can say")
 }
 
 impl std::fmt::Debug for Cpu {
@@ -130,6 +174,7 @@ impl Device for Cpu {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let _operation = self.begin("upload");
         let storage = self.alloc(bytes.len() / dtype.size(), dtype)?;
         // SAFETY: the storage has room for whole elements and no other owner.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), storage.ptr(), bytes.len() / dtype.size() * dtype.size()) };
@@ -137,10 +182,15 @@ impl Device for Cpu {
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        let _operation = self.begin("download");
         copy::download(self, &View::of(x)?)
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        if self.pool.guard().is_none() {
+            return elementwise::elementwise(self, kernel, inputs, params, shape);
+        }
+        let _operation = self.begin_kernel("elementwise", kernel);
         elementwise::elementwise(self, kernel, inputs, params, shape)
     }
 
@@ -153,10 +203,15 @@ impl Device for Cpu {
         params: &[Scalar],
         shape: &Shape,
     ) -> Result<bool> {
+        if self.pool.guard().is_none() {
+            return elementwise::over(self, kernel, storage, number, other, params, shape);
+        }
+        let _operation = self.begin_kernel("elementwise_over", kernel);
         elementwise::over(self, kernel, storage, number, other, params, shape)
     }
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        let _operation = self.begin(format_args!("reduce {op:?}"));
         reduce::reduce(self, op, x, axes)
     }
 
@@ -169,38 +224,47 @@ impl Device for Cpu {
         op: ReduceOp,
         axes: &[usize],
     ) -> Result<StorageRef> {
+        let _operation = self.begin_kernel(format_args!("reduce {op:?}"), kernel);
         reduce::reduce_kernel(self, kernel, inputs, params, shape, op, axes)
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _operation = self.begin(format_args!("scan {op:?}"));
         scan::scan(self, op, x, axis)
     }
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        let _operation = self.begin("matmul");
         matmul::matmul(self, lhs, rhs)
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        let _operation = self.begin("gather");
         index::gather(self, x, axis, index)
     }
 
     fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        let _operation = self.begin("scatter");
         index::scatter(self, mode, x, axis, index, src)
     }
 
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        let _operation = self.begin("copy_into");
         copy::copy_into(self, dst, view, src)
     }
 
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
+        let _operation = self.begin("contiguous");
         Ok(Arc::new(copy::contiguous(self, &View::of(x)?)?))
     }
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        let _operation = self.begin("sort");
         sort::sort(self, x, axis, descending)
     }
 
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+        let _operation = self.begin("random");
         random::random(self, distribution, shape.numel(), dtype, key)
     }
 
@@ -211,7 +275,7 @@ impl Device for Cpu {
     fn stats(&self) -> Stats {
         let pool = self.pool.stats();
         Stats {
-            allocations: pool.requests as u64,
+            allocations: (pool.requests - pool.scratch_requests) as u64,
             os_allocations: pool.os_allocations as u64,
             live_bytes: pool.live_bytes as u64,
             peak_bytes: pool.peak_live_bytes as u64,
@@ -224,62 +288,77 @@ impl Device for Cpu {
     }
 
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _operation = self.begin("softmax");
         softmax::rows(self, Row::Softmax, x, None, axis)
     }
 
     fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _operation = self.begin("log_softmax");
         softmax::rows(self, Row::LogSoftmax, x, None, axis)
     }
 
     fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _operation = self.begin("softmax_grad");
         softmax::rows(self, Row::SoftmaxGrad, y, Some(g), axis)
     }
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+        let _operation = self.begin("log_softmax_grad");
         softmax::rows(self, Row::LogSoftmaxGrad, y, Some(g), axis)
     }
 
     fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+        let _operation = self.begin("cross_entropy");
         cross_entropy::losses(self, x, targets, ignored)
     }
 
     fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+        let _operation = self.begin("cross_entropy_grad");
         cross_entropy::gradient(self, x, targets, ignored, g)
     }
 
     fn norm(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+        let _operation = self.begin("norm");
         norm::forward(self, kind, x, weight, bias, eps)
     }
 
     fn norm_grad(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+        let _operation = self.begin("norm_grad");
         norm::gradient(self, kind, x, weight, g, eps)
     }
 
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+        let _operation = self.begin("conv");
         conv::conv(self, x, weight, window)
     }
 
     fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+        let _operation = self.begin("conv_input_grad");
         conv::input_grad(self, g, weight, window, x_shape)
     }
 
     fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+        let _operation = self.begin("conv_weight_grad");
         conv::weight_grad(self, g, x, window, weight_shape)
     }
 
     fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+        let _operation = self.begin("max_pool");
         pool2d::max_pool(self, x, size, window)
     }
 
     fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+        let _operation = self.begin("max_pool_grad");
         pool2d::max_pool_grad(self, g, positions, x_shape, spatial)
     }
 
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+        let _operation = self.begin("avg_pool");
         pool2d::avg_pool(self, x, size, window)
     }
 
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+        let _operation = self.begin("attention");
         if attention::is_small(inputs) {
             return inputs.composed_storages();
         }
@@ -294,6 +373,7 @@ impl Device for Cpu {
         g: &Tensor,
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
+        let _operation = self.begin("attention_grad");
         if attention::is_small(inputs) {
             return inputs.composed_grad_storages(y, lse, g, needs);
         }

@@ -7,13 +7,14 @@
 //! back, and a transposed right side number by number, which takes longer than multiplying by it. One row, or few with few, have their own loops (`thin`).
 //! Everything else is gemm's: other processors, and operands without runs.
 
+use crate::Cpu;
 use crate::microkernel::{DEEP, Product};
-use crate::scratch::Line;
-use crate::simd::{F32s, Lanes, Level};
+use crate::scratch::{LINE, with_scratch};
+use crate::simd::{F32s, Lanes};
 use crate::thin::{Dots, Row};
-use crate::threads::for_each_chunk;
+use crate::threads::try_for_each_chunk;
 use crate::transpose::turn;
-use std::cell::RefCell;
+use teeny_core::Result;
 
 /// A matrix: the first element and the strides between rows and columns.
 #[derive(Clone, Copy)]
@@ -115,7 +116,7 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
 }
 
 /// Bytes of a row of a strip of the right side: four vectors of the widest level.
-const STRIP: usize = 4 * Line::BYTES;
+const STRIP: usize = 4 * LINE;
 /// How much of the axis that is summed away is laid out at a time: a strip takes a tenth of a second cache.
 const DEPTH: usize = 384;
 /// The same for a transposed left side: its lines hold several rows, and must still be at hand when the next rows come.
@@ -129,43 +130,45 @@ const FEW_DOTS: usize = 8;
 /// Bytes of a run from which an inner product is worth adding up its vector's lanes.
 const LONG: usize = 256;
 
-thread_local! {
-    /// The strip of the right side, and a result that is still to be turned over.
-    static LAID: RefCell<[Vec<Line>; 2]> = const { RefCell::new([Vec::new(), Vec::new()]) };
-}
-
 /// [`tile`], by the way that is fastest for these operands. Our own kernel multiplies them where they lie if the whole right side, `right` elements, is
 /// small, otherwise by strips that are laid out first.
 ///
 /// # Safety
 /// As `tile`.
+///
+/// # Errors
+/// If there is no memory to lay operands out in; `c` may be half done then.
 pub(crate) unsafe fn fastest<T: Float>(
-    level: Level,
+    cpu: &Cpu,
     [m, n, k]: [usize; 3],
     right: usize,
     c: Matrix<T>,
     [old, alpha]: [T; 2],
     lhs: Matrix<T>,
     rhs: Matrix<T>,
-) {
+) -> Result<()> {
+    let level = cpu.level;
     if n == 1 && m > 1 && lhs.rows == 1 {
         // SAFETY: the same product, transposed.
-        return unsafe { fastest(level, [n, m, k], right, c.t(), [old, alpha], rhs.t(), lhs.t()) };
+        return unsafe { fastest(cpu, [n, m, k], right, c.t(), [old, alpha], rhs.t(), lhs.t()) };
     }
     let (own, scales) = (Product::<T>::suits(level), [old, alpha]);
     let nothing = k == 0 || alpha == T::ZERO;
     if !nothing {
         let few = m == 1 || n == 1 || own && m.min(n) <= FEW_DOTS && k * size_of::<T>() >= LONG;
         if few && lhs.cols == 1 && rhs.rows == 1 {
-            return level.run(Dots { mnk: [m, n, k], a: lhs, b: rhs, c, scales });
+            level.run(Dots { mnk: [m, n, k], a: lhs, b: rhs, c, scales });
+            return Ok(());
         }
         if m == 1 && rhs.cols == 1 && c.cols == 1 {
-            return level.run(Row { nk: [n, k], a: lhs.ptr, a_step: lhs.cols, b: rhs.ptr, b_step: rhs.rows, c: c.ptr.cast_mut(), scales });
+            level.run(Row { nk: [n, k], a: lhs.ptr, a_step: lhs.cols, b: rhs.ptr, b_step: rhs.rows, c: c.ptr.cast_mut(), scales });
+            return Ok(());
         }
     }
     if nothing || !own || c.cols != 1 || (rhs.cols != 1 && rhs.rows != 1) {
         // SAFETY: by contract.
-        return unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
+        unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
+        return Ok(());
     }
     let (to, c_step) = (c.ptr.cast_mut(), c.rows);
     let scales = |from: usize| [if from == 0 { old } else { T::ONE }, alpha];
@@ -177,16 +180,17 @@ pub(crate) unsafe fn fastest<T: Float>(
                 let (a, b) = (lhs.at(0, from), rhs.at(from, 0).ptr);
                 Product { mnk: [m, n, depth.min(k - from)], a, b, b_step: rhs.rows, c: to, c_step, scales: scales(from) }.run(level);
             }
-            return;
+            return Ok(());
         }
         let width = STRIP / size_of::<T>();
-        LAID.with_borrow_mut(|[strip, flipped]| {
-            strip.resize(DEPTH * STRIP / Line::BYTES, Line::ZEROS);
-            let strip = strip.as_mut_ptr().cast::<T>();
-            if rhs.cols != 1 && lhs.cols == 1 && m <= width && 2 * m <= n && old == T::ZERO {
-                // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned over, and the result.
-                flipped.resize(flipped.len().max(n * STRIP / Line::BYTES), Line::ZEROS);
-                let flipped = flipped.as_mut_ptr().cast::<T>();
+        // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned over, and the result.
+        let other_way = rhs.cols != 1 && lhs.cols == 1 && m <= width && 2 * m <= n && old == T::ZERO;
+        // The strip of the right side, and a result that is still to be turned over.
+        let sizes = [DEPTH * width, if other_way { n * width } else { 0 }];
+        with_scratch(cpu, sizes, |[strip, flipped]: [&mut [T]; 2]| {
+            let strip = strip.as_mut_ptr();
+            if other_way {
+                let flipped = flipped.as_mut_ptr();
                 for from in (0..k).step_by(DEPTH) {
                     let depth = DEPTH.min(k - from);
                     turn(level, lhs.at(0, from).ptr, lhs.rows, strip, width as isize, (depth, m), false);
@@ -211,7 +215,7 @@ pub(crate) unsafe fn fastest<T: Float>(
                     Product { mnk: [m, wide, depth], a, b, b_step: width as isize, c, c_step, scales: scales(from) }.run(level);
                 }
             }
-        });
+        })
     }
 }
 
@@ -222,7 +226,7 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     }
     // Numbers of f32 in a strip's row and in a line; of f64 these are two of each.
     const COLUMNS: usize = STRIP / size_of::<f32>();
-    const LINE: usize = Line::BYTES / size_of::<f32>();
+    const NUMBERS: usize = LINE / size_of::<f32>();
     let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
     let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;
     // A strip that has to be laid out should serve many rows, so that columns are split first; few rows become columns, which are best whole vectors.
@@ -231,11 +235,11 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
         if tn > narrow {
             tn = (tn / 2).next_multiple_of(COLUMNS);
         } else if tm > 48 {
-            tm = (tm / 2).next_multiple_of(if laid { LINE } else { 12 });
+            tm = (tm / 2).next_multiple_of(if laid { NUMBERS } else { 12 });
         } else if tn > COLUMNS {
             tn = COLUMNS;
         } else if tm > if laid { 32 } else { 24 } {
-            tm = (tm / 2).next_multiple_of(if laid { LINE } else { 4 });
+            tm = (tm / 2).next_multiple_of(if laid { NUMBERS } else { 4 });
         } else {
             break;
         }
@@ -247,15 +251,18 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
 ///
 /// # Safety
 /// As `tile`, for every product; the results do not overlap.
+///
+/// # Errors
+/// As `fastest`.
 pub(crate) unsafe fn batched<T: Float>(
-    level: Level,
+    cpu: &Cpu,
     [m, n, k]: [usize; 3],
     batch: usize,
     [old, alpha]: [T; 2],
     at: impl Fn(usize) -> (Matrix<T>, Matrix<T>, Matrix<T>) + Sync,
-) {
+) -> Result<()> {
     if m * n * batch == 0 {
-        return;
+        return Ok(());
     }
     let laid = batch == 1 && (at(0).2.cols != 1 || n * k * size_of::<T>() > IN_PLACE);
     let (tm, tn) = tile_size([m, n, k], batch, laid);
@@ -268,14 +275,12 @@ pub(crate) unsafe fn batched<T: Float>(
         let (c, lhs, rhs) = at(b);
         let (c, lhs, rhs) = (c.at(i, j), lhs.at(i, 0), rhs.at(0, j));
         // SAFETY: tiles of one result do not overlap.
-        unsafe {
-            fastest(level, size, n * k, c, [old, alpha], lhs, rhs);
-        }
+        unsafe { fastest(cpu, size, n * k, c, [old, alpha], lhs, rhs) }
     };
     let per_chunk = (THREAD / 4 / (tm * tn * k).max(1)).max(1);
     if m * n * k * batch < THREAD {
-        (0..tasks).for_each(work);
+        (0..tasks).try_for_each(work)
     } else {
-        for_each_chunk(tasks.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(tasks)).for_each(&work));
+        try_for_each_chunk(tasks.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(tasks)).try_for_each(&work))
     }
 }

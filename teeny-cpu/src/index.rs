@@ -3,6 +3,7 @@
 
 use crate::elementwise::cast::{self, slice, with_bits, with_compute};
 use crate::elementwise::int::Int;
+use crate::scratch::Array;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -15,22 +16,20 @@ use teeny_core::{DType, Error, Layout, Result, ScatterMode, Shape, Tensor, bf16,
 const THREAD: usize = 16 << 10;
 
 /// Integers of any type row-major as i64. An unsigned one beyond i64 becomes negative.
-pub(crate) fn integers(cpu: &Cpu, index: &Tensor) -> Result<Vec<i64>> {
+pub(crate) fn integers(cpu: &Cpu, index: &Tensor) -> Result<Array<i64>> {
     let view = View::of(index)?;
     let n = index.numel();
     let copy = copy::contiguous(cpu, &view)?;
-    let mut out = Vec::with_capacity(n);
     with_compute!(index.dtype(), T => {
         // SAFETY: the copy has n elements of this type.
         let indices = unsafe { slice::<T>(copy.ptr(), n) };
         #[allow(clippy::unnecessary_cast)]
-        out.extend(indices.iter().map(|&i| i as i64));
-    });
-    Ok(out)
+        Array::from_fn(cpu, n, |i| indices[i] as i64)
+    })
 }
 
 /// The indices row-major, each in `0..size`.
-fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Vec<i64>> {
+fn checked(cpu: &Cpu, index: &Tensor, axis: usize, size: usize) -> Result<Array<i64>> {
     let out = integers(cpu, index)?;
     match out.iter().position(|&i| i < 0 || i as u64 >= size as u64) {
         None => Ok(out),

@@ -15,8 +15,10 @@ mod conv;
 mod copy;
 mod device;
 mod elementwise;
+mod fork;
 mod fused;
 mod gemm;
+mod guard;
 mod half;
 mod index;
 mod matmul;
@@ -38,6 +40,8 @@ mod vecmath;
 mod walk;
 mod window;
 
+#[cfg(test)]
+mod memory_tests;
 #[cfg(test)]
 mod pool_tests;
 #[cfg(test)]

@@ -38,8 +38,8 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     let out = cpu.alloc(batch * m * n, dtype.compute())?;
     let product = Product { cpu, a: &a, b: &b, mnk: [m, n, k], batch, out: &out };
     match dtype {
-        DType::F16 | DType::BF16 | DType::F32 => product.floats::<f32>(),
-        DType::F64 => product.floats::<f64>(),
+        DType::F16 | DType::BF16 | DType::F32 => product.floats::<f32>()?,
+        DType::F64 => product.floats::<f64>()?,
         DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
             with_bits!(dtype, T => product.wrapping::<T>())
         }
@@ -90,15 +90,15 @@ impl Product<'_> {
         Matrix { ptr, rows: view.strides[axes - 2], cols: view.strides[axes - 1] }
     }
 
-    fn floats<T: Float>(&self) {
+    fn floats<T: Float>(&self) -> Result<()> {
         let [m, n, _] = self.mnk;
         let out = Shared(self.out.ptr().cast::<T>());
         // SAFETY: the views were checked by core; the results are consecutive (m, n) blocks of the new storage.
         unsafe {
-            gemm::batched(self.cpu.level, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
+            gemm::batched(self.cpu, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
                 let c = Matrix { ptr: out.get().add(i * m * n).cast_const(), rows: n as isize, cols: 1 };
                 (c, Self::matrix(self.a, i), Self::matrix(self.b, i))
-            });
+            })
         }
     }
 

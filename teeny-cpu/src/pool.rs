@@ -1,4 +1,4 @@
-//! Memory for storages: blocks by size class, kept for reuse, so that a training step asks the OS for nothing.
+//! Memory for storages and for tasks: blocks by size class, kept for reuse, so that a training step asks the OS for nothing.
 //!
 //! ```text
 //!   alloc ── own shard (LIFO, <= 1 MiB) ── shared lists (> 1 MiB) ── other shards ── OS: malloc, or mmap from 2 MiB on
@@ -6,15 +6,20 @@
 //! ```
 //! A shard belongs to the threads whose number falls on it and is held for nanoseconds, so nothing leaks when a thread ends
 //! and any thread may free. Every block is zeroed when it comes from the OS: pooled memory is stale, never uninitialised.
-//! An allocation and its release cost four locked instructions in all, which is most of what they take: a shard's lock is opened by a plain store, and
-//! the count of live bytes is also what keeps the pool in existence.
+//! An allocation and its release cost four locked instructions in all, which is most of what they take: a shard's lock is
+//! opened by a plain store, and the count of live bytes is also what keeps the pool in existence.
+//!
+//! A limit bounds all that the pool has from the OS, in use or cached: cached blocks make room for new ones, and only what is
+//! in use makes a request fail. Locks hold the number of their process (`fork`): a lock that a thread of the parent held is
+//! taken over in the child, whose lists begin empty. `guard` surrounds blocks with bytes that nobody may change.
 //! Knows nothing of tensors. Next: `os_memory` for where blocks come from.
 
-use crate::os_memory;
+use crate::guard::{Guard, MARGIN};
+use crate::{fork, os_memory};
 use std::cell::{Cell, UnsafeCell};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::*};
 
 /// Blocks up to this size live in the shards; larger ones are rare and worth sharing.
 const SHARDED: usize = 1 << 20;
@@ -35,18 +40,20 @@ fn class_of(bytes: usize) -> (usize, usize) {
     (4 * (octave as usize - 8) + 3 + q, (1 << octave) + q * quarter)
 }
 
-/// What a pool has done so far. Exact whenever no other thread is inside the pool.
+/// Counters of a memory pool. Exact whenever no other thread is inside the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Blocks asked for.
+    /// Blocks asked for: for storages, and for tasks to work in.
     pub requests: usize,
+    /// Of these requests, those for tasks to work in.
+    pub scratch_requests: usize,
     /// Requests answered from the cache.
     pub hits: usize,
     /// Blocks taken from the operating system.
     pub os_allocations: usize,
-    /// Blocks given back to the operating system.
+    /// Blocks returned to the operating system.
     pub os_frees: usize,
-    /// Bytes in use, in whole blocks.
+    /// Bytes in use, in whole blocks: storages, and while an operation runs what its tasks work in.
     pub live_bytes: usize,
     /// The most that `live_bytes` has been.
     pub peak_live_bytes: usize,
@@ -65,11 +72,21 @@ pub(crate) struct OutOfMemory {
     pub limit: Option<usize>,
 }
 
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// A storage.
+    Storage,
+    /// A task, until it ends.
+    Scratch,
+}
+
 #[derive(Default)]
 struct Lists {
     /// Free blocks by class.
     free: Vec<Vec<NonNull<u8>>>,
     requests: usize,
+    scratch: usize,
     hits: usize,
 }
 
@@ -82,12 +99,24 @@ impl Lists {
         self.free.get_mut(class)?.pop()
     }
 
+    /// Keeps a block. False if there is no memory to note it in.
     #[inline]
-    fn push(&mut self, class: usize, block: NonNull<u8>) {
-        if self.free.len() <= class {
-            self.free.resize_with(class + 1, Vec::new);
+    fn push(&mut self, class: usize, block: NonNull<u8>) -> bool {
+        let Some(list) = self.free.get_mut(class) else { return self.push_first(class, block) };
+        if list.len() == list.capacity() && list.try_reserve(1).is_err() {
+            return false;
         }
-        self.free[class].push(block);
+        list.push(block);
+        true
+    }
+
+    #[cold]
+    fn push_first(&mut self, class: usize, block: NonNull<u8>) -> bool {
+        if self.free.try_reserve_exact(CLASSES - self.free.len()).is_err() {
+            return false;
+        }
+        self.free.resize_with(class + 1, Vec::new);
+        self.push(class, block)
     }
 }
 
@@ -95,7 +124,8 @@ impl Lists {
 #[repr(align(128))]
 #[derive(Default)]
 struct Shard {
-    locked: AtomicBool,
+    /// The number of the process that holds the lock, or 0.
+    locked: AtomicU32,
     lists: UnsafeCell<Lists>,
 }
 
@@ -108,20 +138,30 @@ struct Locked<'a>(&'a Shard);
 impl Shard {
     #[inline]
     fn try_lock(&self) -> Option<Locked<'_>> {
-        self.locked.compare_exchange(false, true, Acquire, Relaxed).ok().map(|_| Locked(self))
+        self.locked.compare_exchange(0, fork::process(), Acquire, Relaxed).ok().map(|_| Locked(self))
     }
 
     #[inline]
     fn lock(&self) -> Locked<'_> {
+        self.try_lock().unwrap_or_else(|| self.wait())
+    }
+
+    #[cold]
+    fn wait(&self) -> Locked<'_> {
         let mut looks = 0u32;
         loop {
             if let Some(locked) = self.try_lock() {
                 return locked;
             }
-            while self.locked.load(Relaxed) {
-                looks += 1;
-                if looks.is_multiple_of(100) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            let holder = self.locked.load(Relaxed);
+            if holder != 0 && holder != fork::process() && self.locked.compare_exchange(holder, fork::process(), Acquire, Relaxed).is_ok() {
+                // SAFETY: the lock is held, and the thread that held it does not exist in this process. What it had begun
+                // to change is not looked at: the blocks of these lists are lost.
+                unsafe { self.lists.get().write(Lists::default()) };
+                return Locked(self);
             }
+            looks += 1;
+            if looks.is_multiple_of(100) { std::thread::yield_now() } else { std::hint::spin_loop() }
         }
     }
 }
@@ -146,7 +186,7 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.locked.store(false, Release);
+        self.0.locked.store(0, Release);
     }
 }
 
@@ -168,7 +208,12 @@ pub(crate) struct Blocks {
     os_frees: AtomicUsize,
     cache_cap: AtomicUsize,
     limit: AtomicUsize,
-    trimming: AtomicBool,
+    /// The number of the process that trims, or 0.
+    trimming: AtomicU32,
+    guard: Option<Box<Guard>>,
+    /// The request that is to fail, counted from the next one; 0 if none is.
+    #[cfg(test)]
+    fault: AtomicUsize,
 }
 
 /// The owner of a pool of blocks. A buffer keeps the blocks' pool in existence beyond it.
@@ -211,8 +256,10 @@ fn home() -> usize {
 }
 
 impl Pool {
-    /// A pool that keeps up to `cache_cap` bytes for reuse and hands out at most `limit` at a time.
-    pub(crate) fn new(cache_cap: usize, limit: Option<usize>) -> Pool {
+    /// A pool that keeps up to `cache_cap` bytes for reuse and takes at most `limit` from the OS. With `guarded`, blocks are
+    /// surrounded by bytes that are checked.
+    pub(crate) fn new(cache_cap: usize, limit: Option<usize>, guarded: bool) -> Pool {
+        fork::watch();
         let blocks = Box::new(Blocks {
             shards: Default::default(),
             shared: Shard::default(),
@@ -223,25 +270,50 @@ impl Pool {
             os_frees: AtomicUsize::new(0),
             cache_cap: AtomicUsize::new(cache_cap),
             limit: AtomicUsize::new(limit.unwrap_or(usize::MAX)),
-            trimming: AtomicBool::new(false),
+            trimming: AtomicU32::new(0),
+            guard: guarded.then(Box::default),
+            #[cfg(test)]
+            fault: AtomicUsize::new(0),
         });
         Pool(NonNull::from(Box::leak(blocks)))
     }
 
     /// A buffer of at least `bytes` bytes, aligned to 64: zeros or stale data.
     #[inline]
-    pub(crate) fn alloc(&self, bytes: usize) -> Result<Buffer, OutOfMemory> {
+    pub(crate) fn alloc(&self, bytes: usize, to: Use) -> Result<Buffer, OutOfMemory> {
+        #[cfg(test)]
+        if self.fails() {
+            return Err(OutOfMemory { wanted: bytes, live: self.live(), limit: None });
+        }
+        if let Some(guard) = &self.guard {
+            return self.alloc_guarded(guard, bytes, to);
+        }
+        self.alloc_block(bytes, to)
+    }
+
+    /// [`alloc`](Pool::alloc) with margins.
+    #[cold]
+    fn alloc_guarded(&self, guard: &Guard, bytes: usize, to: Use) -> Result<Buffer, OutOfMemory> {
+        let mut buffer = self.alloc_block(bytes.saturating_add(2 * MARGIN), to)?;
+        // SAFETY: the block has these bytes and no other owner.
+        buffer.block = unsafe { guard.enclose(buffer.block, class_size(buffer.class as usize), bytes) };
+        #[cfg(test)]
+        {
+            buffer.bytes = bytes;
+        }
+        Ok(buffer)
+    }
+
+    #[inline(always)]
+    fn alloc_block(&self, bytes: usize, to: Use) -> Result<Buffer, OutOfMemory> {
         let (class, size) = if bytes > isize::MAX as usize / 4 { (CLASSES, 0) } else { class_of(bytes) };
         if class >= CLASSES {
             return Err(OutOfMemory { wanted: bytes, live: self.live(), limit: None });
         }
         self.add_live(bytes, size)?;
-        let block = match self.reuse(class, size) {
+        let block = match self.reuse(class, size, to) {
             Some(block) => block,
-            None => self.take_from_os(size).ok_or_else(|| {
-                self.live.fetch_sub(size, Relaxed);
-                OutOfMemory { wanted: bytes, live: self.live(), limit: None }
-            })?,
+            None => self.take_from_os(size).ok_or_else(|| self.refused(bytes, size))?,
         };
         Ok(Buffer {
             block,
@@ -250,6 +322,12 @@ impl Pool {
             bytes,
             pool: self.0,
         })
+    }
+
+    /// The guard of this pool's blocks, if it has one.
+    #[inline]
+    pub(crate) fn guard(&self) -> Option<&Guard> {
+        self.guard.as_deref()
     }
 }
 
@@ -272,6 +350,31 @@ impl Blocks {
                 drop(Box::from_raw(this.as_ptr()));
             }
         }
+    }
+
+    /// Lets request number `k` from now on fail, and no other; none if `k` is 0.
+    #[cfg(test)]
+    pub(crate) fn set_fault(&self, k: usize) {
+        self.fault.store(k, SeqCst);
+    }
+
+    /// Whether the fault is still to come.
+    #[cfg(test)]
+    pub(crate) fn has_fault(&self) -> bool {
+        self.fault.load(SeqCst) > 0
+    }
+
+    /// Counts a request. True if it is the one to fail.
+    #[cfg(test)]
+    pub(crate) fn fails(&self) -> bool {
+        self.fault.fetch_update(SeqCst, SeqCst, |k| k.checked_sub(1)) == Ok(1)
+    }
+
+    /// A request that the OS, or the limit on what it has given, did not allow.
+    #[cold]
+    fn refused(&self, wanted: usize, size: usize) -> OutOfMemory {
+        self.live.fetch_sub(size, Relaxed);
+        OutOfMemory { wanted, live: self.live(), limit: None }
     }
 
     #[inline]
@@ -301,10 +404,11 @@ impl Blocks {
     }
 
     #[inline]
-    fn reuse(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
+    fn reuse(&self, class: usize, size: usize, to: Use) -> Option<NonNull<u8>> {
         {
             let mut lists = self.shard(size).lock();
             lists.requests += 1;
+            lists.scratch += usize::from(to == Use::Scratch);
             if let Some(block) = lists.pop(class) {
                 lists.hits += 1;
                 return Some(block);
@@ -325,13 +429,31 @@ impl Blocks {
     }
 
     fn take_from_os(&self, size: usize) -> Option<NonNull<u8>> {
+        self.make_room(size)?;
         let block = os_memory::alloc(size).or_else(|| {
             self.clear();
             os_memory::alloc(size)
-        })?;
-        self.held.fetch_add(size, Relaxed);
-        self.os_allocations.fetch_add(1, Relaxed);
-        Some(block)
+        });
+        match block {
+            Some(_) => self.os_allocations.fetch_add(1, Relaxed),
+            None => self.held.fetch_sub(size, Relaxed),
+        };
+        block
+    }
+
+    /// Counts `size` bytes as held, for which cached blocks go back to the OS if the limit asks for it. None if that is not
+    /// enough, which can only be while other threads hold blocks that they have not counted yet, or count no longer.
+    fn make_room(&self, size: usize) -> Option<()> {
+        for _ in 0..1000 {
+            let limit = self.limit.load(Relaxed);
+            let fits = |held: usize| held.checked_add(size).filter(|&sum| sum <= limit);
+            if self.held.fetch_update(Relaxed, Relaxed, fits).is_ok() {
+                return Some(());
+            }
+            self.evict(|| self.held.load(Relaxed).saturating_add(size) <= limit);
+            std::thread::yield_now();
+        }
+        None
     }
 
     fn to_os(&self, block: NonNull<u8>, size: usize) {
@@ -352,66 +474,69 @@ impl Blocks {
         unsafe {
             let pool = this.as_ref();
             let cap = pool.cache_cap.load(Relaxed);
-            if pool.held.load(Relaxed) + size <= cap.saturating_add(pool.live()) {
-                pool.shard(size).lock().push(class, block);
+            let block = match &pool.guard {
+                Some(guard) => guard.open(block),
+                None => block,
+            };
+            let limit = pool.limit.load(Relaxed);
+            let held = pool.held.load(Relaxed);
+            if held + size <= cap.saturating_add(pool.live()) && held <= limit && pool.shard(size).lock().push(class, block) {
                 return Blocks::release(this, size);
             }
             pool.live.fetch_add(OWNER, Relaxed); // in place of the block's part, which ends first
             pool.live.fetch_sub(size, Relaxed);
-            if size > cap {
+            if size > cap || held > limit || !pool.shard(size).lock().push(class, block) {
                 pool.to_os(block, size);
             } else {
-                pool.shard(size).lock().push(class, block);
                 pool.trim(cap);
             }
             Blocks::release(this, OWNER);
         }
     }
 
-    /// Gives cached blocks back to the OS, largest first, until at most `keep` bytes are cached.
+    /// Returns cached blocks to the OS, largest first, until at most `keep` bytes are cached.
     pub(crate) fn trim(&self, keep: usize) {
-        let cached = || self.held.load(Relaxed).saturating_sub(self.live());
-        if self.trimming.swap(true, Acquire) {
-            return;
+        let holder = self.trimming.swap(fork::process(), Acquire);
+        if holder != fork::process() {
+            self.evict(|| self.held.load(Relaxed).saturating_sub(self.live()) <= keep);
+            self.trimming.store(0, Release);
         }
-        'shards: for shard in std::iter::once(&self.shared).chain(&self.shards) {
-            let mut lists = shard.lock();
-            for class in (0..lists.free.len()).rev() {
-                while let Some(block) = if cached() > keep {
-                    lists.pop(class)
-                } else {
-                    break 'shards;
-                } {
-                    self.to_os(block, class_size(class));
-                }
-            }
-        }
-        self.trimming.store(false, Release);
     }
 
-    /// Gives every cached block back to the OS.
-    pub(crate) fn clear(&self) {
+    /// Returns cached blocks to the OS, largest first in each list, until `enough`.
+    fn evict(&self, enough: impl Fn() -> bool) {
         for shard in std::iter::once(&self.shared).chain(&self.shards) {
-            let free = std::mem::take(&mut shard.lock().free);
-            for (class, blocks) in free.into_iter().enumerate() {
-                for block in blocks {
+            let mut lists = shard.lock();
+            for class in (0..lists.free.len()).rev() {
+                loop {
+                    if enough() {
+                        return;
+                    }
+                    let Some(block) = lists.pop(class) else { break };
                     self.to_os(block, class_size(class));
                 }
             }
         }
+    }
+
+    /// Returns every cached block to the OS.
+    pub(crate) fn clear(&self) {
+        self.evict(|| false);
     }
 
     /// The counters.
     pub(crate) fn stats(&self) -> PoolStats {
-        let (mut requests, mut hits) = (0, 0);
+        let (mut requests, mut scratch_requests, mut hits) = (0, 0, 0);
         for shard in std::iter::once(&self.shared).chain(&self.shards) {
             let lists = shard.lock();
             requests += lists.requests;
+            scratch_requests += lists.scratch;
             hits += lists.hits;
         }
         let live_bytes = self.live();
         PoolStats {
             requests,
+            scratch_requests,
             hits,
             os_allocations: self.os_allocations.load(Relaxed),
             os_frees: self.os_frees.load(Relaxed),
@@ -421,12 +546,14 @@ impl Blocks {
         }
     }
 
-    /// Changes the limit on live bytes.
+    /// Changes the limit. What is cached beyond it goes back to the OS.
     pub(crate) fn set_limit(&self, limit: Option<usize>) {
-        self.limit.store(limit.unwrap_or(usize::MAX), Relaxed);
+        let limit = limit.unwrap_or(usize::MAX);
+        self.limit.store(limit, Relaxed);
+        self.evict(|| self.held.load(Relaxed) <= limit);
     }
 
-    /// The limit on live bytes.
+    /// The limit on bytes in use or cached.
     pub(crate) fn limit(&self) -> Option<usize> {
         Some(self.limit.load(Relaxed)).filter(|&limit| limit != usize::MAX)
     }
@@ -448,7 +575,7 @@ impl Drop for Blocks {
     }
 }
 
-/// Bytes from a pool, aligned to 64, given back on drop.
+/// Bytes from a pool, aligned to 64, returned on drop.
 pub(crate) struct Buffer {
     block: NonNull<u8>,
     class: u32,

@@ -3,6 +3,7 @@
 use crate::conv::with_float;
 use crate::elementwise::cast::{slice, slice_mut, with_compute};
 use crate::fused::Packed;
+use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -15,17 +16,12 @@ use teeny_core::{DType, Result, Shape, Tensor, Window};
 /// Output elements per range, at least.
 const CHUNK: usize = 16 << 10;
 
-/// Geometry, number of planes, and the strips of every window position.
-fn plan(x: &Tensor, size: &[usize], window: &Window) -> (Geometry, usize, Vec<Vec<Strip>>) {
+/// Geometry, number of planes, and the strips of all window positions, one position after the other.
+fn plan(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<(Geometry, usize, Array<Strip>)> {
     let lead = x.ndim() - size.len();
     let geometry = Geometry::new(&x.shape()[lead..], size, window);
-    let strips = |position| {
-        let mut strips = Vec::new();
-        geometry.strips(0, geometry.places(), position, &mut strips);
-        strips
-    };
-    let strips = if geometry.places() == 0 { Vec::new() } else { (0..geometry.positions()).map(strips).collect() };
-    (geometry, x.shape()[..lead].iter().product(), strips)
+    let strips = geometry.all_strips(cpu, 0, geometry.places())?;
+    Ok((geometry, x.shape()[..lead].iter().product(), strips))
 }
 
 /// Calls `f` with each plane's number, spread over threads; planes are independent.
@@ -35,7 +31,7 @@ fn for_each_plane(planes: usize, places: usize, f: impl Fn(usize) + Sync) {
 
 /// Values and positions of the maxima.
 pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
-    let (geometry, planes, strips) = plan(x, size, window);
+    let (geometry, planes, strips) = plan(cpu, x, size, window)?;
     let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     let input = Packed::of(cpu, &View::of(x)?)?;
     let values = cpu.alloc(planes * places, x.dtype().compute())?;
@@ -76,7 +72,7 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -
             };
             at.fill(-1);
             let input = &input[p * plane..(p + 1) * plane];
-            for strip in strips.iter().flatten() {
+            for strip in strips.iter() {
                 let range = strip.at + strip.before..strip.at + strip.before + strip.inside;
                 for (i, (best, at)) in best[range.clone()].iter_mut().zip(&mut at[range]).enumerate() {
                     let from = strip.from + i * step;
@@ -150,7 +146,7 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
 
 /// The means, padding counted as zeros.
 pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
-    let (geometry, planes, strips) = plan(x, size, window);
+    let (geometry, planes, strips) = plan(cpu, x, size, window)?;
     let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     let input = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(planes * places, x.dtype().compute())?;
@@ -163,7 +159,7 @@ pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -
             let sums = unsafe { slice_mut::<T>(to.get().add(p * places * size_of::<T>()), places) };
             sums.fill(0.0);
             let input = &input[p * plane..(p + 1) * plane];
-            for strip in strips.iter().flatten().filter(|s| s.inside > 0) {
+            for strip in strips.iter().filter(|s| s.inside > 0) {
                 let sums = &mut sums[strip.at + strip.before..][..strip.inside];
                 for (sum, &v) in sums.iter_mut().zip(input[strip.from..].iter().step_by(step)) {
                     *sum += v;

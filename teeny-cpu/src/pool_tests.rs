@@ -7,10 +7,10 @@ const MIB: usize = 1 << 20;
 
 #[test]
 fn a42_blocks_are_aligned_large_enough_and_waste_at_most_a_quarter() {
-    let pool = Pool::new(64 * MIB, None);
+    let pool = Pool::new(64 * MIB, None, false);
     for bytes in (0..5000).chain([MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 5 * MIB - 3, 9 * MIB]) {
         let before = pool.stats().live_bytes;
-        let buffer = pool.alloc(bytes).unwrap();
+        let buffer = pool.alloc(bytes, Use::Storage).unwrap();
         let size = pool.stats().live_bytes - before;
         assert_eq!((buffer.ptr() as usize % 64, buffer.len()), (0, bytes));
         assert!(size >= bytes && size <= (bytes + bytes / 4).max(bytes + 64), "{bytes} in {size}");
@@ -21,11 +21,11 @@ fn a42_blocks_are_aligned_large_enough_and_waste_at_most_a_quarter() {
 
 #[test]
 fn a42_statistics_are_exact() {
-    let pool = Pool::new(64 * MIB, None);
-    let a = pool.alloc(1000).unwrap(); // 1024
-    let b = pool.alloc(3 * MIB).unwrap();
+    let pool = Pool::new(64 * MIB, None, false);
+    let a = pool.alloc(1000, Use::Storage).unwrap(); // 1024
+    let b = pool.alloc(3 * MIB, Use::Storage).unwrap();
     drop(a);
-    let c = pool.alloc(1020).unwrap(); // the block of a
+    let c = pool.alloc(1020, Use::Storage).unwrap(); // the block of a
     let stats = pool.stats();
     assert_eq!((stats.requests, stats.hits, stats.os_allocations), (3, 1, 2));
     assert_eq!((stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes), (3 * MIB + 1024, 3 * MIB + 1024, 0));
@@ -37,30 +37,30 @@ fn a42_statistics_are_exact() {
 
 #[test]
 fn a42_a_limit_is_respected_and_leaves_the_pool_usable() {
-    let pool = Pool::new(64 * MIB, Some(4 * MIB));
-    let a = pool.alloc(3 * MIB).unwrap();
-    let error = pool.alloc(2 * MIB).err().unwrap();
+    let pool = Pool::new(64 * MIB, Some(4 * MIB), false);
+    let a = pool.alloc(3 * MIB, Use::Storage).unwrap();
+    let error = pool.alloc(2 * MIB, Use::Storage).err().unwrap();
     assert_eq!(error, OutOfMemory { wanted: 2 * MIB, live: 3 * MIB, limit: Some(4 * MIB) });
     assert_eq!(pool.stats().peak_live_bytes, 3 * MIB);
     drop(a);
-    assert!(pool.alloc(4 * MIB).is_ok());
+    assert!(pool.alloc(4 * MIB, Use::Storage).is_ok());
     pool.set_limit(None);
-    assert!(pool.alloc(usize::MAX / 2).is_err(), "more than an address space is an error, not an abort");
-    assert!(pool.alloc(1 << 46).is_err(), "more than the machine has is an error, not an abort");
+    assert!(pool.alloc(usize::MAX / 2, Use::Storage).is_err(), "more than an address space is an error, not an abort");
+    assert!(pool.alloc(1 << 46, Use::Storage).is_err(), "more than the machine has is an error, not an abort");
     assert_eq!(pool.stats().live_bytes, 0);
 }
 
 #[test]
 fn a42_the_cache_stays_under_its_cap() {
-    let pool = Pool::new(8 * MIB, None);
-    let all: Vec<_> = (0..40).map(|i| pool.alloc(MIB / 2 + i * 40_000).unwrap()).collect();
+    let pool = Pool::new(8 * MIB, None, false);
+    let all: Vec<_> = (0..40).map(|i| pool.alloc(MIB / 2 + i * 40_000, Use::Storage).unwrap()).collect();
     drop(all);
     assert!(pool.stats().cached_bytes <= 8 * MIB && pool.stats().cached_bytes > 4 * MIB);
 }
 
 #[test]
 fn a42_eight_threads_allocate_here_and_free_there() {
-    let pool = Arc::new(Pool::new(16 * MIB, None));
+    let pool = Arc::new(Pool::new(16 * MIB, None, false));
     let barrier = Arc::new(Barrier::new(8));
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..8).map(|_| mpsc::channel::<(Buffer, u8)>()).unzip();
     let threads: Vec<_> = receivers
@@ -72,7 +72,7 @@ fn a42_eight_threads_allocate_here_and_free_there() {
                 barrier.wait();
                 for i in 0..2000usize {
                     let bytes = 64 + (i * 7919 + me * 104_729) % 40_000;
-                    let buffer = pool.alloc(bytes).unwrap();
+                    let buffer = pool.alloc(bytes, Use::Storage).unwrap();
                     // SAFETY: the buffer has `bytes` bytes and no other owner.
                     unsafe { std::ptr::write_bytes(buffer.ptr(), me as u8, bytes) };
                     next.send((buffer, me as u8)).unwrap();
@@ -97,9 +97,9 @@ fn a42_eight_threads_allocate_here_and_free_there() {
 
 #[test]
 fn a42_a_buffer_outlives_the_owner_of_its_pool() {
-    let pool = Pool::new(8 * MIB, None);
-    let (small, large) = (pool.alloc(100).unwrap(), pool.alloc(3 * MIB).unwrap());
-    drop(pool.alloc(2 * MIB).unwrap());
+    let pool = Pool::new(8 * MIB, None, false);
+    let (small, large) = (pool.alloc(100, Use::Storage).unwrap(), pool.alloc(3 * MIB, Use::Storage).unwrap());
+    drop(pool.alloc(2 * MIB, Use::Storage).unwrap());
     drop(pool);
     // SAFETY: the buffers have these bytes and no other owner.
     unsafe {
@@ -109,4 +109,41 @@ fn a42_a_buffer_outlives_the_owner_of_its_pool() {
     drop(small);
     let last = std::thread::spawn(move || drop(large));
     last.join().unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn a_child_of_a_fork_allocates_whatever_was_locked() {
+    let pool = Arc::new(Pool::new(64 * MIB, None, false));
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    // Large blocks come from the list that all threads share, so that its lock is mostly held.
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (pool, stop) = (pool.clone(), stop.clone());
+            std::thread::spawn(move || {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    drop(pool.alloc(2 * MIB, Use::Storage).unwrap());
+                }
+            })
+        })
+        .collect();
+    for i in 0..300 {
+        // SAFETY: the child calls nothing but the pool, `alarm` and `_exit`.
+        let child = unsafe { libc::fork() };
+        assert!(child >= 0);
+        if child == 0 {
+            // SAFETY: ends the child if it hangs.
+            unsafe { libc::alarm(30) };
+            let works = (0..10).all(|_| pool.alloc(2 * MIB, Use::Storage).is_ok() && pool.alloc(100, Use::Scratch).is_ok());
+            pool.trim(0);
+            // SAFETY: ends the child without the parent's destructors.
+            unsafe { libc::_exit(i32::from(!works)) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(status, 0, "child {i} ended otherwise than by itself: it hung, or had no memory");
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

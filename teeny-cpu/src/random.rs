@@ -1,7 +1,6 @@
 //! Random numbers: core's Philox blocks, chunk by chunk on all threads. The bits are core's, whatever the partition.
 
 use crate::Cpu;
-use crate::elementwise::cast::slice_mut;
 use crate::storage::Shared;
 use crate::threads::for_each_chunk;
 use std::sync::Arc;
@@ -20,12 +19,13 @@ pub(crate) fn random(cpu: &Cpu, distribution: Distribution, n: usize, dtype: DTy
         let first = c * CHUNK * per_block;
         let count = (CHUNK * per_block).min(n - first);
         with_element!(dtype, T => {
-            // SAFETY: this chunk's elements, which no other chunk touches. Bools are written whole before any is read.
-            let out = unsafe { slice_mut::<T>(out.get().add(first * size_of::<T>()), count) };
-            for (block, values) in out.chunks_mut(per_block).enumerate() {
+            let out = out.get().cast::<T>().wrapping_add(first);
+            for (block, at) in (0..count).step_by(per_block).enumerate() {
                 let draws = distribution.block(key, (c * CHUNK + block) as u64, dtype);
-                for (value, draw) in values.iter_mut().zip(draws) {
-                    *value = T::from_scalar(draw);
+                for (i, draw) in (at..count).zip(draws.into_iter().take(per_block)) {
+                    // SAFETY: element i of this chunk, which no other chunk touches. No reference: the bytes that are there
+                    // need not be a bool.
+                    unsafe { out.add(i).write(T::from_scalar(draw)) };
                 }
             }
         });

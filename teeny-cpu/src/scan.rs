@@ -2,8 +2,9 @@
 
 use crate::elementwise::cast::{slice, slice_mut, with_wrapping};
 use crate::elementwise::int::Int;
+use crate::scratch::Array;
 use crate::storage::{Shared, View};
-use crate::threads::for_each_range;
+use crate::threads::try_for_each_range;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -60,18 +61,19 @@ pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<Sto
         with_wrapping!(x.dtype(), T => {
             // SAFETY: both have n elements of the computed type; the output has no other owner.
             let (input, out) = unsafe { (slice::<T>(input.ptr(), n), slice_mut::<T>(out.ptr(), n)) };
-            run(op, input, out, length, inner);
-        });
+            run(cpu, op, input, out, length, inner)
+        })?;
     }
     Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
 }
 
 /// Scans `(outer, length, inner)` along the middle axis: planes of an outer index each.
-fn run<T: Running>(op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize) {
+fn run<T: Running>(cpu: &Cpu, op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize) -> Result<()> {
     let plane = length * inner;
     let out = Shared(y.as_mut_ptr());
-    for_each_range(x.len() / plane, 16 * 1024 / plane, |planes| {
+    try_for_each_range(x.len() / plane, 16 * 1024 / plane, |planes| {
         let range = planes.start * plane..planes.end * plane;
+        let mut accs = Array::filled(cpu, if inner == 1 { 0 } else { inner }, T::start(op))?;
         // SAFETY: these planes, which no other range has.
         let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(range.start), range.len()) };
         for (x, y) in x[range].chunks_exact(plane).zip(y.chunks_exact_mut(plane)) {
@@ -83,7 +85,7 @@ fn run<T: Running>(op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize
                 }
                 continue;
             }
-            let mut accs = vec![T::start(op); inner];
+            accs.fill(T::start(op));
             for (x, y) in x.chunks_exact(inner).zip(y.chunks_exact_mut(inner)) {
                 for ((acc, &x), y) in accs.iter_mut().zip(x).zip(y) {
                     *acc = T::take(op, *acc, x);
@@ -91,5 +93,6 @@ fn run<T: Running>(op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize
                 }
             }
         }
-    });
+        Ok(())
+    })
 }

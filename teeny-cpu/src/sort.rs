@@ -3,10 +3,12 @@
 //! ```text
 //!   values ─► keys, u64 in the same order ─► sorted with their positions ─► values of these positions
 //! ```
-//! So there is one sort for all types. A descending order is the ascending one of the keys' complements: equal values keep their order in both.
+//! So there is one sort for all types. A descending order is the ascending one of the keys' complements. Equal keys are ordered by
+//! their positions, so that equal values keep their order in both and the sort itself needs no memory.
 
+use crate::scratch::Array;
 use crate::storage::{Shared, View};
-use crate::threads::for_each_range;
+use crate::threads::try_for_each_range;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -66,8 +68,16 @@ pub(crate) fn sort(cpu: &Cpu, x: &Tensor, axis: usize, descending: bool) -> Resu
     let positions = cpu.alloc(n, DType::I32)?;
     let (length, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
     if n > 0 {
-        let job =
-            Sort { x: Shared(input.ptr()), values: Shared(values.ptr()), positions: Shared(positions.ptr().cast()), n, length, inner, descending };
+        let job = Sort {
+            cpu,
+            x: Shared(input.ptr()),
+            values: Shared(values.ptr()),
+            positions: Shared(positions.ptr().cast()),
+            n,
+            length,
+            inner,
+            descending,
+        };
         // SAFETY: all three have n elements; the outputs have no other owner.
         // Bools sort as bytes.
         match x.dtype() {
@@ -83,7 +93,7 @@ pub(crate) fn sort(cpu: &Cpu, x: &Tensor, axis: usize, descending: bool) -> Resu
             DType::BF16 => job.run(keys::<bf16>, 2),
             DType::F32 => job.run(keys::<f32>, 4),
             DType::F64 => job.run(keys::<f64>, 8),
-        }
+        }?;
     }
     Ok((Arc::new(values), Arc::new(positions)))
 }
@@ -105,7 +115,8 @@ unsafe fn pick<T: Copy>(x: *const u8, y: *mut u8, step: usize, row: &[(u64, i32)
 }
 
 /// Lanes of `length` elements that lie `inner` apart.
-struct Sort {
+struct Sort<'a> {
+    cpu: &'a Cpu,
     x: Shared<u8>,
     values: Shared<u8>,
     positions: Shared<i32>,
@@ -116,12 +127,12 @@ struct Sort {
     descending: bool,
 }
 
-impl Sort {
+impl Sort<'_> {
     /// Sorts all lanes by what `keys` says of elements of `size` bytes.
-    fn run(&self, keys: unsafe fn(*const u8, usize, &mut [(u64, i32)]), size: usize) {
+    fn run(&self, keys: unsafe fn(*const u8, usize, &mut [(u64, i32)]), size: usize) -> Result<()> {
         let (length, inner) = (self.length, self.inner);
-        for_each_range(self.n / length, 8192 / length, |lanes| {
-            let mut row = vec![(0, 0); length];
+        try_for_each_range(self.n / length, 8192 / length, |lanes| {
+            let mut row = Array::filled(self.cpu, length, (0, 0))?;
             for lane in lanes {
                 let start = lane / inner * length * inner + lane % inner;
                 let (x, y) = (self.x.get().wrapping_add(start * size), self.values.get().wrapping_add(start * size));
@@ -131,7 +142,7 @@ impl Sort {
                     if self.descending {
                         row.iter_mut().for_each(|(key, _)| *key = !*key);
                     }
-                    row.sort_by_key(|&(key, _)| key);
+                    row.sort_unstable();
                     match size {
                         1 => pick::<u8>(x, y, inner, &row),
                         2 => pick::<u16>(x, y, inner, &row),
@@ -143,6 +154,7 @@ impl Sort {
                     }
                 }
             }
-        });
+            Ok(())
+        })
     }
 }

@@ -2,25 +2,96 @@
 //!
 //! A rayon fork-join costs 5 to 12 us, which is what a whole small op costs. Here a call publishes a job in one place and
 //! starts on it itself; a *crew* of rayon threads, recruited by `rayon::spawn` from the pool that the caller is in, claims
-//! chunks too and lingers for a fraction of a millisecond after the last job, so that a burst of ops pays for recruiting once and then
+//! chunks too and lingers after the last job, so that a burst of ops pays for recruiting once and then
 //! 0.2 to 0.5 us per call. Nobody waits for a worker that has not claimed a chunk. `RAYON_NUM_THREADS` and
 //! `ThreadPool::install` hold: a job admits one helper fewer than the caller's pool has threads. A call inside a chunk, or
 //! while another thread's job is published, runs inline. Chunks are the caller's choice, so results can not depend on threads.
+//!
+//! How long a worker lingers follows from the pauses that there were between jobs ([`Patience`]): a worker that no job
+//! came for halves it, and a job that came within it, or soon after it, sets it to four times the pause.
+//! With one processor, and in the child of a fork, everything runs on the calling thread.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+use teeny_core::{Error, Result};
 
-/// How many times an idle worker looks for a job before it goes back to rayon, and an owner for the last chunks before it yields: about 250 us of `pause`,
-/// longer than what lies between the products of a training step. A worker that sleeps has to be woken, perhaps on the processor of its caller.
-const LINGER: u32 = 12_000;
+use crate::fork;
+
+/// The longest and the shortest time that an idle worker looks for a job, in nanoseconds: longer than the pauses between the
+/// products of a training step, and as long as recruiting takes. A worker that sleeps has to be woken, perhaps on the
+/// processor of its caller.
+pub(crate) const LONGEST: u64 = 250_000;
+pub(crate) const SHORTEST: u64 = 10_000;
+/// How many times a worker looks for a job between two looks at the clock.
+const LOOKS: u32 = 64;
+/// How many times the owner of a job looks for the end of its last chunks before it yields.
+const WAIT: u32 = 12_000;
+/// Generations are numbers of 32 bits.
+const GENERATION: u64 = u32::MAX as u64;
 
 /// How many threads a job started here may use.
 pub(crate) fn threads() -> usize {
-    rayon::current_num_threads()
+    static STARTED: AtomicU8 = AtomicU8::new(0);
+    match STARTED.load(Relaxed) {
+        1 => rayon::current_num_threads(),
+        2 => 1,
+        _ if rayon::current_thread_index().is_some() => rayon::current_num_threads(),
+        _ => {
+            let started = start();
+            STARTED.store(if started { 1 } else { 2 }, Relaxed);
+            if started { rayon::current_num_threads() } else { 1 }
+        }
+    }
+}
+
+/// Starts rayon's threads. False if the operating system gives none: to ask rayon for their number would then be a panic.
+#[cold]
+fn start() -> bool {
+    if cfg!(target_family = "wasm") {
+        return true;
+    }
+    match rayon::ThreadPoolBuilder::new().build_global() {
+        Ok(()) => true,
+        // Without a source they had been started before.
+        Err(error) => std::error::Error::source(&error).is_none(),
+    }
+}
+
+/// Whether a second thread would only take the processor away from the first, or does not exist.
+fn alone() -> bool {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    let count = || std::thread::available_parallelism().map_or(1, usize::from);
+    *PROCESSORS.get_or_init(count) == 1 || fork::is_child()
+}
+
+/// How long an idle worker looks for a job, in nanoseconds.
+pub(crate) struct Patience(AtomicU64);
+
+impl Patience {
+    pub(crate) const fn new() -> Patience {
+        Patience(AtomicU64::new(LONGEST))
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// A job came after this pause: waiting for it pays, or would have paid, unless that is too long.
+    pub(crate) fn came_after(&self, pause: u64) {
+        if pause <= LONGEST {
+            self.0.fetch_max((4 * pause).min(LONGEST), Relaxed);
+        }
+    }
+
+    /// No job came within `waited`. One step for all workers that waited for the same one.
+    pub(crate) fn missed(&self, waited: u64) {
+        _ = self.0.compare_exchange(waited, (waited / 2).max(SHORTEST), Relaxed, Relaxed);
+    }
 }
 
 /// The one published job and the crew's book-keeping.
@@ -34,8 +105,11 @@ struct Crew {
     done: AtomicUsize,
     /// Helpers that the job still admits.
     seats: AtomicUsize,
-    /// Workers recruited and not yet gone.
+    /// Workers that have begun and not yet gone.
     members: AtomicUsize,
+    patience: Patience,
+    /// When the idle time began of the worker that left last, in nanoseconds of `now`; 0 if none has left.
+    idle: AtomicU64,
     /// The job: where the owner keeps its reference to the closure. Valid while `state` has chunks or `done` is short of them.
     job: AtomicPtr<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -47,6 +121,8 @@ static CREW: Crew = Crew {
     done: AtomicUsize::new(0),
     seats: AtomicUsize::new(0),
     members: AtomicUsize::new(0),
+    patience: Patience::new(),
+    idle: AtomicU64::new(0),
     job: AtomicPtr::new(std::ptr::null_mut()),
     panic: Mutex::new(None),
 };
@@ -54,6 +130,15 @@ static CREW: Crew = Crew {
 thread_local! {
     /// Whether this thread is inside a chunk.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// Workers that this thread has asked for and that have not begun. A pool whose threads are all at other work begins none;
+    /// counted for each caller, they keep nobody else from recruiting.
+    static ASKED: Arc<AtomicUsize> = Arc::new(AtomicUsize::new(0));
+}
+
+/// Nanoseconds since the first call, from 1 on.
+fn now() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 
 /// Calls `f(0)`, …, `f(chunks - 1)`, each once, on up to `threads()` threads, and returns when all are done.
@@ -74,8 +159,41 @@ pub(crate) fn for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) + 
     each_chunk(n.div_ceil(len), &|c| f(c * len..((c + 1) * len).min(n)));
 }
 
+/// [`for_each_chunk`] for chunks that can fail. After an error, chunks that have not begun are left out.
+///
+/// # Errors
+/// That of a chunk.
+pub(crate) fn try_for_each_chunk(chunks: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+    try_each_chunk(chunks, &f)
+}
+
+/// [`for_each_range`] for ranges that can fail, as [`try_for_each_chunk`].
+///
+/// # Errors
+/// That of a range.
+pub(crate) fn try_for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
+    let len = (n / (16 * threads())).max(least).max(1);
+    try_each_chunk(n.div_ceil(len), &|c| f(c * len..((c + 1) * len).min(n)))
+}
+
+fn try_each_chunk(chunks: usize, f: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    if chunks < 2 {
+        return (0..chunks).try_for_each(f);
+    }
+    let (failed, first) = (AtomicBool::new(false), Mutex::new(None::<Error>));
+    each_chunk(chunks, &|c| {
+        if !failed.load(Relaxed)
+            && let Err(error) = f(c)
+        {
+            failed.store(true, Relaxed);
+            first.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    });
+    first.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}
+
 fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
-    let helpers = if chunks < 2 || INSIDE.get() { 0 } else { threads().min(chunks) - 1 };
+    let helpers = if chunks < 2 || INSIDE.get() || alone() { 0 } else { threads().min(chunks) - 1 };
     if helpers == 0 || chunks > u32::MAX as usize || CREW.busy.swap(true, Acquire) {
         (0..chunks).for_each(f);
         return;
@@ -83,7 +201,7 @@ fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
     CREW.job.store((&raw const f).cast_mut().cast(), Relaxed);
     CREW.done.store(0, Relaxed);
     CREW.seats.store(helpers, Relaxed);
-    let generation = (CREW.state.load(Relaxed) >> 32).wrapping_add(1);
+    let generation = ((CREW.state.load(Relaxed) >> 32) + 1) & GENERATION;
     CREW.state.store(generation << 32 | chunks as u64, Release);
     recruit(helpers);
 
@@ -94,7 +212,7 @@ fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
     let mut looks = 0u32;
     while CREW.done.load(Acquire) < chunks {
         looks += 1;
-        if looks < LINGER { std::hint::spin_loop() } else { std::thread::yield_now() }
+        if looks < WAIT { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
     let panic = CREW.panic.lock().ok().and_then(|mut panic| panic.take());
     CREW.busy.store(false, Release);
@@ -105,38 +223,74 @@ fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
 
 /// Brings the crew up to `wanted` members, from the rayon pool that the caller belongs to.
 fn recruit(wanted: usize) {
-    let mut members = CREW.members.load(Relaxed);
-    while members < wanted {
-        match CREW.members.compare_exchange_weak(members, members + 1, Relaxed, Relaxed) {
-            Ok(_) => {
-                rayon::spawn(linger);
-                members += 1;
+    let members = CREW.members.load(Relaxed);
+    if members >= wanted {
+        return;
+    }
+    // At the end of a thread there is nobody to count for, and the caller works by itself.
+    _ = ASKED.try_with(|asked| {
+        for _ in members + asked.load(Relaxed)..wanted {
+            if asked.fetch_add(1, Relaxed) == 0 {
+                regret();
             }
-            Err(now) => members = now,
+            let asked = asked.clone();
+            rayon::spawn(move || {
+                asked.fetch_sub(1, Relaxed);
+                linger();
+            });
         }
+    });
+}
+
+/// A job has come after workers had left. If it came soon, others linger long enough for the next.
+fn regret() {
+    let idle = CREW.idle.swap(0, Relaxed);
+    if idle > 0 {
+        CREW.patience.came_after(now().saturating_sub(idle));
     }
 }
 
 /// A worker's life: look for jobs, take a seat, work, and leave when none has come for a while.
 fn linger() {
-    let mut idle = 0;
-    let mut served = u64::MAX;
-    while idle < LINGER {
-        let state = CREW.state.load(Acquire);
-        let generation = state >> 32;
-        let open = state as u32 > 0 && generation != served;
-        if open && CREW.seats.fetch_update(Relaxed, Relaxed, |seats| seats.checked_sub(1)).is_ok() {
+    if CREW.members.fetch_add(1, Relaxed) < rayon::current_num_threads() {
+        let mut served = u64::MAX;
+        while let Some(generation) = next_job(served) {
             served = generation;
             INSIDE.set(true);
             work(generation);
             INSIDE.set(false);
-            idle = 0;
-        } else {
-            idle += 1;
-            std::hint::spin_loop();
         }
     }
     CREW.members.fetch_sub(1, Relaxed);
+}
+
+/// A seat at a job other than `served`, or none after a while.
+fn next_job(served: u64) -> Option<u64> {
+    let patience = CREW.patience.now();
+    let (mut looks, mut since) = (0u32, 0);
+    loop {
+        let state = CREW.state.load(Acquire);
+        let generation = state >> 32;
+        let open = state as u32 > 0 && generation != served;
+        if open && CREW.seats.fetch_update(Relaxed, Relaxed, |seats| seats.checked_sub(1)).is_ok() {
+            if since > 0 {
+                CREW.patience.came_after(now() - since);
+            }
+            return Some(generation);
+        }
+        looks += 1;
+        if looks.is_multiple_of(LOOKS) {
+            let now = now();
+            if since == 0 {
+                since = now;
+            } else if now - since >= patience {
+                CREW.idle.store(since, Relaxed);
+                CREW.patience.missed(patience);
+                return None;
+            }
+        }
+        std::hint::spin_loop();
+    }
 }
 
 /// Claims and runs chunks of one generation until none is left. Chunks are numbered by what remained at the claim.
@@ -163,4 +317,14 @@ fn work(generation: u64) {
         }
         CREW.done.fetch_add(1, Release);
     }
+}
+
+/// As if this many jobs had been run.
+#[cfg(test)]
+pub(crate) fn set_generation(generation: u32) {
+    while CREW.busy.swap(true, Acquire) {
+        std::thread::yield_now();
+    }
+    CREW.state.store(u64::from(generation) << 32, Relaxed);
+    CREW.busy.store(false, Release);
 }

@@ -74,3 +74,76 @@ fn a45_callers_inside_a_parallel_iterator_do_not_deadlock() {
     (0..64).into_par_iter().for_each(|_| for_each_chunk(8, |_| add(&count)));
     assert_eq!(count.load(Relaxed), 512);
 }
+
+#[test]
+fn jobs_beyond_four_thousand_million_run_as_others_do() {
+    set_generation(u32::MAX - 10);
+    for _ in 0..20 {
+        let count = AtomicUsize::new(0);
+        for_each_chunk(16, |_| add(&count));
+        assert_eq!(count.load(Relaxed), 16);
+    }
+}
+
+#[test]
+fn a_pool_whose_threads_are_all_busy_leaves_others_their_helpers() {
+    let pool = |n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap();
+    let (blocked, free) = (pool(2), pool(2));
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let begun = std::sync::Arc::new(std::sync::Barrier::new(2));
+    blocked.spawn({
+        let begun = begun.clone();
+        move || {
+            begun.wait();
+            wait.recv().unwrap_err();
+        }
+    });
+    begun.wait();
+    // The other thread of the blocked pool asks for a helper, which cannot begin.
+    blocked.install(|| for_each_chunk(64, |_| ()));
+    let both = (0..5000).any(|_| {
+        let seen = Mutex::new(HashSet::new());
+        free.install(|| {
+            for_each_chunk(64, |_| {
+                std::thread::sleep(std::time::Duration::from_micros(20));
+                seen.lock().unwrap().insert(std::thread::current().id());
+            });
+        });
+        seen.into_inner().unwrap().len() == 2
+    });
+    drop(release);
+    assert!(both || std::thread::available_parallelism().unwrap().get() == 1);
+}
+
+#[test]
+fn an_error_of_a_chunk_reaches_the_caller() {
+    for chunks in [1, 2, 100] {
+        let ran = AtomicUsize::new(0);
+        let result = try_for_each_chunk(chunks, |i| {
+            add(&ran);
+            if i == chunks / 2 { Err(teeny_core::Error::internal("this one")) } else { Ok(()) }
+        });
+        assert!(result.unwrap_err().to_string().contains("this one"));
+        assert!(ran.load(Relaxed) <= chunks);
+        assert!(try_for_each_range(chunks, 1, |_| Ok(())).is_ok());
+    }
+}
+
+#[test]
+fn workers_wait_as_long_as_it_paid() {
+    let patience = Patience::new();
+    assert_eq!(patience.now(), LONGEST);
+    for _ in 0..10 {
+        patience.missed(patience.now());
+    }
+    assert_eq!(patience.now(), SHORTEST, "nobody waits for jobs that never come in time");
+    patience.came_after(LONGEST + 1);
+    assert_eq!(patience.now(), SHORTEST, "a job that came too late is no reason to wait");
+    patience.came_after(20_000);
+    assert_eq!(patience.now(), 80_000);
+    patience.missed(80_000);
+    patience.missed(80_000);
+    assert_eq!(patience.now(), 40_000, "one step for all workers that waited for the same job");
+    patience.came_after(200_000);
+    assert_eq!(patience.now(), LONGEST);
+}

@@ -3,7 +3,9 @@
 //! Along the last axis neighbouring windows meet neighbouring elements, so everything is expressed in *strips*: a run of output
 //! places, and for one position in the window the run of input elements they meet, clipped where it leaves the input.
 
-use teeny_core::Window;
+use crate::Cpu;
+use crate::scratch::Array;
+use teeny_core::{Error, Result, Window};
 
 /// Sizes of input, window and output, and how they are related.
 #[derive(Clone, Debug)]
@@ -59,14 +61,36 @@ impl Geometry {
         self.window.stride.last().copied().unwrap_or(1)
     }
 
-    /// The strips of places `first .. end` at window position `position`, appended to `strips`.
-    pub(crate) fn strips(&self, first: usize, end: usize, position: usize, strips: &mut Vec<Strip>) {
+    /// How many rows of the output the places `first .. end` touch: the strips of each window position.
+    pub(crate) fn rows(&self, first: usize, end: usize) -> usize {
+        let wide = self.output.last().copied().unwrap_or(1);
+        if first < end { (end - 1) / wide - first / wide + 1 } else { 0 }
+    }
+
+    /// The strips of places `first .. end`: [`rows`](Geometry::rows) for each window position.
+    ///
+    /// # Errors
+    /// If there is no memory for them.
+    pub(crate) fn all_strips(&self, cpu: &Cpu, first: usize, end: usize) -> Result<Array<Strip>> {
+        let (rows, positions) = (self.rows(first, end), self.positions());
+        let Some(n) = rows.checked_mul(positions) else {
+            return Err(Error::out_of_memory(format!("no memory for {rows} strips of {positions} window positions")));
+        };
+        let mut strips = Array::filled(cpu, n, Strip { at: 0, before: 0, inside: 0, after: 0, from: 0 })?;
+        for (position, strips) in strips.chunks_exact_mut(rows.max(1)).enumerate() {
+            self.strips(first, end, position, strips);
+        }
+        Ok(strips)
+    }
+
+    /// The strips of places `first .. end` at window position `position`.
+    fn strips(&self, first: usize, end: usize, position: usize, strips: &mut [Strip]) {
         let last = self.input.len() - 1;
         let (wide, size) = (self.output[last], self.input[last]);
         let shift = |axis: usize, k: usize| (k * self.window.dilation[axis]) as isize - self.window.padding[axis] as isize;
         let step = self.window.stride[last];
         let mut place = first;
-        while place < end {
+        for strip in strips {
             let x0 = place % wide;
             let count = (wide - x0).min(end - place);
             // The row of the input, if it exists.
@@ -88,7 +112,7 @@ impl Geometry {
             let inside = if exists { high.saturating_sub(low) } else { 0 };
             let before = if inside == 0 { count } else { low - x0 };
             let from = if inside == 0 { 0 } else { row * size + ((low * step) as isize + x_shift) as usize };
-            strips.push(Strip { at: place - first, before, inside, after: count - before - inside, from });
+            *strip = Strip { at: place - first, before, inside, after: count - before - inside, from };
             place += count;
         }
     }

@@ -4,34 +4,11 @@
 
 mod common;
 
-use std::process::Command;
+use common::alone;
 use std::sync::Arc;
 use teeny_core::kernel::build::Builder;
 use teeny_core::{DType, Device, Kernel, Layout, ReduceOp, Shape, Tensor};
 use teeny_cpu::Cpu;
-
-/// Runs `case` in a process of its own, which the test of this `name` starts.
-fn alone(name: &str, case: impl FnOnce()) {
-    const INSIDE: &str = "TEENY_TEST_INSIDE";
-    if std::env::var_os(INSIDE).is_some() {
-        return case();
-    }
-    let this = std::env::current_exe().unwrap();
-    let under = std::env::var("TEENY_UNDER").unwrap_or_default();
-    let mut words = under.split_whitespace();
-    let mut command = match words.next() {
-        Some(program) => {
-            let mut command = Command::new(program);
-            command.args(words).arg(this);
-            command
-        }
-        None => Command::new(this),
-    };
-    let output = command.args([name, "--exact", "--test-threads=1"]).env(INSIDE, "1").output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}\n{text}", output.status);
-    assert!(text.contains("1 passed"), "no test is named {name}\n{text}");
-}
 
 fn f64s(x: &Tensor) -> Vec<f64> {
     x.to_scalars().unwrap().iter().map(|x| x.to_f64()).collect()

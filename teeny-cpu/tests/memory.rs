@@ -1,7 +1,7 @@
 //! Memory of the device: steps without the operating system, limits as errors, writes in place.
 
 use std::sync::Arc;
-use teeny_core::{DType, ErrorKind, Result, Tensor};
+use teeny_core::{DType, Device, ErrorKind, Result, Tensor};
 use teeny_cpu::{Cpu, CpuOptions};
 
 /// Forward and backward of a small layer with all their temporaries, by hand.
@@ -16,6 +16,13 @@ fn step(x: &Tensor, w: &Tensor) -> Result<Tensor> {
 
 #[test]
 fn a42_a_hundred_steps_ask_the_system_for_nothing() {
+    for threads in [1, 2] {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| hundred_steps(threads));
+    }
+}
+
+fn hundred_steps(threads: usize) {
     let device = Cpu::new();
     let x = Tensor::randn((64, 784), DType::F32, &device).unwrap();
     let mut w = Tensor::randn((784, 128), DType::F32, &device).unwrap();
@@ -28,7 +35,8 @@ fn a42_a_hundred_steps_ask_the_system_for_nothing() {
     }
     let after = device.pool_stats();
     let (requests, hits) = (after.requests - warm.requests, after.hits - warm.hits);
-    assert_eq!(after.os_allocations, warm.os_allocations);
+    // A helper that comes late, or at the same time as all others for once, needs memory of two sizes to work in.
+    assert!(after.os_allocations - warm.os_allocations <= 2 * (threads - 1), "{warm:?} {after:?}");
     assert!(hits as f64 > 0.99 * requests as f64 && requests > 500);
     assert_eq!(after.live_bytes, warm.live_bytes, "nothing leaks");
 }
@@ -54,7 +62,7 @@ fn a42_cleared_memory_goes_back() {
     assert!(device.pool_stats().cached_bytes >= 16 << 20);
     device.trim_cache(1 << 20);
     assert!(device.pool_stats().cached_bytes <= 1 << 20);
-    teeny_core::Device::clear_cache(&*device);
+    device.clear_cache();
     let stats = device.pool_stats();
     assert_eq!((stats.cached_bytes, stats.live_bytes), (0, 0));
     assert_eq!(stats.os_allocations, stats.os_frees);
@@ -81,9 +89,10 @@ fn a42_an_operand_given_away_lends_its_memory() {
         let a = Tensor::randn((1, n), DType::F32, &device).unwrap();
         let b = Tensor::randn((1, n), DType::F32, &device).unwrap();
         let want = [a.mul(2.0f32).unwrap().add(&b).unwrap(), b.sub(a.mul(2.0f32).unwrap()).unwrap(), a.mul(-2.0f32).unwrap().add(3.0f32).unwrap()];
-        let before = device.pool_stats().requests;
+        let storages = || Device::stats(&*device).allocations;
+        let before = storages();
         let got = [&a * 2.0 + &b, &b - &a * 2.0, 3.0 - &a * 2.0];
-        assert_eq!(device.pool_stats().requests - before, 3, "one allocation each for {n} elements");
+        assert_eq!(storages() - before, 3, "one allocation each for {n} elements");
         for (got, want) in got.iter().zip(&want) {
             assert!(got.to_vec::<f32>().unwrap() == want.to_vec::<f32>().unwrap(), "{n} elements");
         }

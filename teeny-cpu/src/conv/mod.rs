@@ -13,10 +13,9 @@ mod winograd;
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::gemm::{Float, Matrix, fastest};
-use crate::scratch::with_scratch;
-use crate::simd::Level;
+use crate::scratch::{Array, with_scratch};
 use crate::storage::{Shared, View};
-use crate::threads::for_each_chunk;
+use crate::threads::try_for_each_chunk;
 use crate::window::{Geometry, Strip};
 use crate::{Cpu, copy};
 use std::sync::Arc;
@@ -47,17 +46,17 @@ impl Conv {
     ///
     /// # Safety
     /// `y` has all results; nobody else touches these places of this image's planes.
-    unsafe fn by_columns<T: Float>(&self, level: Level, x: &[T], w: &[T], i: usize, [first, end]: [usize; 2], y: Shared<T>) {
+    unsafe fn by_columns<T: Float>(&self, cpu: &Cpu, x: &[T], w: &[T], i: usize, [first, end]: [usize; 2], y: Shared<T>) -> Result<()> {
         let (rows, places, image) = (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
         let x = &x[i * image..][..image];
         let w = matrix(&w[i % self.groups * self.outputs * rows..][..self.outputs * rows], rows);
         let to = y.get().wrapping_add(i * self.outputs * places);
-        with_scratch([rows * (end - first)], |[columns]: [&mut [T]; 1]| {
-            self.columns(x, first, end, columns);
+        with_scratch(cpu, [rows * (end - first)], |[columns]: [&mut [T]; 1]| {
+            self.columns(cpu, x, first, end, columns)?;
             let (size, c) = (end - first, Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 });
             // SAFETY: by contract; the operands were sliced to their sizes.
-            unsafe { fastest(level, [self.outputs, size, rows], rows * size, c, [T::ZERO, T::ONE], w, matrix(columns, size)) };
-        });
+            unsafe { fastest(cpu, [self.outputs, size, rows], rows * size, c, [T::ZERO, T::ONE], w, matrix(columns, size)) }
+        })?
     }
 
     /// As `by_columns` where `w` is that of the convolution whose gradient for the input this is, (groups · inputs, outputs, positions): the windows are
@@ -65,22 +64,23 @@ impl Conv {
     ///
     /// # Safety
     /// As `by_columns`.
-    unsafe fn by_columns_rotated(&self, level: Level, g: &[f32], w: &[f32], i: usize, [first, end]: [usize; 2], y: Shared<f32>) {
+    unsafe fn by_columns_rotated(&self, cpu: &Cpu, g: &[f32], w: &[f32], i: usize, [first, end]: [usize; 2], y: Shared<f32>) -> Result<()> {
         let (rows, places, image) = (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
         let (taps, g) = (self.geometry.positions(), &g[i * image..][..image]);
         let w = &w[i % self.groups * self.outputs * rows..][..self.outputs * rows];
         let to = y.get().wrapping_add(i * self.outputs * places);
-        with_scratch([rows * (end - first)], |[columns]: [&mut [f32]; 1]| {
-            self.columns(g, first, end, columns);
+        with_scratch(cpu, [rows * (end - first)], |[columns]: [&mut [f32]; 1]| {
+            self.columns(cpu, g, first, end, columns)?;
             let (size, c) = (end - first, Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 });
             for tap in 0..taps {
                 let w = Matrix { ptr: w[taps - 1 - tap..].as_ptr(), rows: taps as isize, cols: (taps * self.outputs) as isize };
                 let columns = Matrix { ptr: columns[tap * size..].as_ptr(), rows: (taps * size) as isize, cols: 1 };
                 let old = if tap == 0 { 0.0 } else { 1.0 };
                 // SAFETY: by contract; tap `tap` of each input's columns, and the opposite one of each window.
-                unsafe { fastest(level, [self.outputs, size, self.inputs], rows * size, c, [old, 1.0], w, columns) };
+                unsafe { fastest(cpu, [self.outputs, size, self.inputs], rows * size, c, [old, 1.0], w, columns)? };
             }
-        });
+            Ok(())
+        })?
     }
 
     /// The fast way for windows of 3 x 3 in f32, if it is open here.
@@ -112,22 +112,17 @@ impl Conv {
         (COLUMNS / self.rows().max(1)).clamp(32, 2048).min(self.geometry.places()).max(1)
     }
 
-    /// The strips of a tile for every window position.
-    fn strips(&self, first: usize, end: usize) -> Vec<Vec<Strip>> {
-        let strips = |position| {
-            let mut strips = Vec::new();
-            self.geometry.strips(first, end, position, &mut strips);
-            strips
-        };
-        (0..self.geometry.positions()).map(strips).collect()
+    /// The strips of a tile for every window position, and how many each has.
+    fn strips(&self, cpu: &Cpu, first: usize, end: usize) -> Result<(Array<Strip>, usize)> {
+        Ok((self.geometry.all_strips(cpu, first, end)?, self.geometry.rows(first, end)))
     }
 
     /// The windows of one group's image over the places `first .. end`, as columns: (rows, end - first).
-    fn columns<T: Float>(&self, image: &[T], first: usize, end: usize, columns: &mut [T]) {
+    fn columns<T: Float>(&self, cpu: &Cpu, image: &[T], first: usize, end: usize, columns: &mut [T]) -> Result<()> {
         let (width, step) = (end - first, self.geometry.step());
-        let strips = self.strips(first, end);
-        for (plane, block) in image.chunks_exact(self.geometry.plane()).zip(columns.chunks_exact_mut(strips.len() * width)) {
-            for (strips, row) in strips.iter().zip(block.chunks_exact_mut(width)) {
+        let (strips, each) = self.strips(cpu, first, end)?;
+        for (plane, block) in image.chunks_exact(self.geometry.plane()).zip(columns.chunks_exact_mut(strips.len() / each * width)) {
+            for (strips, row) in strips.chunks_exact(each).zip(block.chunks_exact_mut(width)) {
                 for s in strips {
                     let row = &mut row[s.at..s.at + s.before + s.inside + s.after];
                     row[..s.before].fill(T::ZERO);
@@ -143,14 +138,15 @@ impl Conv {
                 }
             }
         }
+        Ok(())
     }
 
     /// Adds columns back to the image that they were taken from.
-    fn add_columns<T: Float>(&self, columns: &[T], first: usize, end: usize, image: &mut [T]) {
+    fn add_columns<T: Float>(&self, cpu: &Cpu, columns: &[T], first: usize, end: usize, image: &mut [T]) -> Result<()> {
         let (width, step) = (end - first, self.geometry.step());
-        let strips = self.strips(first, end);
-        for (plane, block) in image.chunks_exact_mut(self.geometry.plane()).zip(columns.chunks_exact(strips.len() * width)) {
-            for (strips, row) in strips.iter().zip(block.chunks_exact(width)) {
+        let (strips, each) = self.strips(cpu, first, end)?;
+        for (plane, block) in image.chunks_exact_mut(self.geometry.plane()).zip(columns.chunks_exact(strips.len() / each * width)) {
+            for (strips, row) in strips.chunks_exact(each).zip(block.chunks_exact(width)) {
                 for s in strips.iter().filter(|s| s.inside > 0) {
                     let from = &row[s.at + s.before..s.at + s.before + s.inside];
                     for (to, &from) in plane[s.from..].iter_mut().step_by(step).zip(from) {
@@ -159,6 +155,7 @@ impl Conv {
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -199,12 +196,13 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
         let (xs, ws) = unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
         if cpu.level.run(Moderate(ws)) {
             let y = Shared(out.ptr().cast::<f32>());
-            winograd.forward(xs, &winograd.weight(cpu, ws)?, y, |i, places| {
+            winograd.forward(cpu, xs, &winograd.weight(cpu, ws)?, y, |i, places| {
                 for first in places.clone().step_by(width) {
                     // SAFETY: the places of a band that is left to this alone.
-                    unsafe { conv.by_columns(cpu.level, xs, ws, i, [first, places.end.min(first + width)], y) };
+                    unsafe { conv.by_columns(cpu, xs, ws, i, [first, places.end.min(first + width)], y)? };
                 }
-            });
+                Ok(())
+            })?;
             return Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?));
         }
     }
@@ -213,11 +211,11 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
         // SAFETY: the copies hold these many elements of the computed type.
         let (xs, ws) = unsafe { (slice::<T>(xs.ptr(), x.numel()), slice::<T>(ws.ptr(), weight.numel())) };
         let to = Shared(out.ptr().cast::<T>());
-        for_each_chunk(if n == 0 { 0 } else { images * tiles }, |task| {
+        try_for_each_chunk(if n == 0 { 0 } else { images * tiles }, |task| {
             let (i, first) = (task / tiles, task % tiles * width);
             // SAFETY: the tile's places of this image's planes, which no other task touches.
-            unsafe { conv.by_columns(cpu.level, xs, ws, i, [first, (first + width).min(places)], to) };
-        });
+            unsafe { conv.by_columns(cpu, xs, ws, i, [first, (first + width).min(places)], to) }
+        })?;
     });
     Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
 }
@@ -241,12 +239,13 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
             let geometry = Geometry::new(&g.shape()[2..], &weight.shape()[2..], &around);
             let back = Conv { geometry, inputs: conv.outputs, outputs: conv.inputs, ..conv };
             let width = back.tile();
-            winograd.forward(gs, &winograd.weight_turned(cpu, ws)?, y, |i, places| {
+            winograd.forward(cpu, gs, &winograd.weight_turned(cpu, ws)?, y, |i, places| {
                 for first in places.clone().step_by(width) {
                     // SAFETY: the places of a band that is left to this alone.
-                    unsafe { back.by_columns_rotated(cpu.level, gs, ws, i, [first, places.end.min(first + width)], y) };
+                    unsafe { back.by_columns_rotated(cpu, gs, ws, i, [first, places.end.min(first + width)], y)? };
                 }
-            });
+                Ok(())
+            })?;
             return Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?));
         }
     }
@@ -256,24 +255,25 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
         // SAFETY: the copies hold these many elements of the computed type.
         let (gs, ws) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel())) };
         let to = Shared(out.ptr().cast::<T>());
-        for_each_chunk(if n == 0 { 0 } else { images }, |i| {
+        try_for_each_chunk(if n == 0 { 0 } else { images }, |i| {
             // SAFETY: the image of this task alone.
             let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * image), image) };
             let w = matrix(&ws[i % conv.groups * outputs * rows..][..outputs * rows], rows);
             let g = &gs[i * outputs * places..][..outputs * places];
-            with_scratch([rows * width], |[columns]: [&mut [T]; 1]| {
+            with_scratch(cpu, [rows * width], |[columns]: [&mut [T]; 1]| {
                 for first in (0..places).step_by(width) {
                     let end = (first + width).min(places);
                     let columns = &mut columns[..rows * (end - first)];
                     // SAFETY: all three matrices were sliced to their sizes.
                     unsafe {
                         let (c, g) = (matrix(columns, end - first), matrix(g, places).at(0, first));
-                        fastest(cpu.level, [rows, end - first, outputs], outputs * (end - first), c, [T::ZERO, T::ONE], w.t(), g);
+                        fastest(cpu, [rows, end - first, outputs], outputs * (end - first), c, [T::ZERO, T::ONE], w.t(), g)?;
                     }
-                    conv.add_columns(columns, first, end, to);
+                    conv.add_columns(cpu, columns, first, end, to)?;
                 }
-            });
-        });
+                Ok(())
+            })?
+        })?;
     });
     Ok(Arc::new(copy::stored(cpu, out, n, g.dtype())?))
 }
@@ -304,25 +304,26 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
         // SAFETY: the copies hold these many elements of the computed type.
         let (gs, xs) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(xs.ptr(), x.numel())) };
         let to = Shared(sums.ptr().cast::<T>());
-        for_each_chunk(if places == 0 || n == 0 { 0 } else { blocks * groups }, |task| {
+        try_for_each_chunk(if places == 0 || n == 0 { 0 } else { blocks * groups }, |task| {
             let (block, group) = (task / groups, task % groups);
             // SAFETY: the sums of this block and group alone.
             let sums = unsafe { std::slice::from_raw_parts_mut(to.get().add(block * n + group * outputs * rows), outputs * rows) };
-            with_scratch([rows * width], |[columns]: [&mut [T]; 1]| {
+            with_scratch(cpu, [rows * width], |[columns]: [&mut [T]; 1]| {
                 for i in block * per_block..((block + 1) * per_block).min(batch) {
                     let i = i * groups + group;
                     let g = &gs[i * outputs * places..][..outputs * places];
                     for first in (0..places).step_by(width) {
                         let end = (first + width).min(places);
                         let columns = &mut columns[..rows * (end - first)];
-                        conv.columns(&xs[i * image..(i + 1) * image], first, end, columns);
+                        conv.columns(cpu, &xs[i * image..(i + 1) * image], first, end, columns)?;
                         let (lhs, rhs) = (matrix(g, places).at(0, first), matrix(columns, end - first).t());
                         // SAFETY: all three matrices were sliced to their sizes.
-                        unsafe { fastest(cpu.level, [outputs, rows, end - first], rows * (end - first), matrix(sums, rows), [T::ONE, T::ONE], lhs, rhs) };
+                        unsafe { fastest(cpu, [outputs, rows, end - first], rows * (end - first), matrix(sums, rows), [T::ONE, T::ONE], lhs, rhs)? };
                     }
                 }
-            });
-        });
+                Ok(())
+            })?
+        })?;
         // SAFETY: all tasks are done.
         let sums = unsafe { slice_mut::<T>(sums.ptr(), n * blocks) };
         let (total, others) = sums.split_at_mut(n);

@@ -24,10 +24,10 @@ pub(super) mod evenness;
 use crate::Cpu;
 use crate::gemm::Matrix;
 use crate::microkernel::Product;
-use crate::scratch::with_scratch;
+use crate::scratch::{Array, with_scratch};
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::storage::{CpuStorage, Shared};
-use crate::threads::for_each_chunk;
+use crate::threads::{for_each_chunk, try_for_each_chunk};
 use crate::transpose::turn;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -152,11 +152,11 @@ impl Winograd {
     }
 
     /// Calls `f` with the memory for a task.
-    fn with_room(&self, f: impl FnOnce(Room<'_>)) {
+    fn with_room(&self, cpu: &Cpu, f: impl FnOnce(Room<'_>)) -> Result<()> {
         let ([along, _], bands) = (self.tiles(), self.bands());
         let (inputs, outputs) = (padded(self.inputs), padded(self.outputs));
         let sizes = [IN * (OUT * along + 2) * inputs, bands * along * POINTS * inputs, bands * along * POINTS * outputs, OUT * OUT * along * outputs];
-        with_scratch(sizes, |[band, points, results, places]| f(Room { band, points, results, places }));
+        with_scratch(cpu, sizes, |[band, points, results, places]| f(Room { band, points, results, places }))
     }
 
     /// The windows at all points, for each group: (36, from, to), rows of `to` padded. `taps` lays out a group's windows as (from, 9, padded to).
@@ -178,31 +178,36 @@ impl Winograd {
         Ok(out)
     }
 
-    /// Those of the bands `first .. end` that columns have to compute.
-    fn uneven(&self, x: &[f32], bands: Range<usize>) -> Vec<usize> {
+    /// Which of the bands columns have to compute.
+    fn uneven(&self, cpu: &Cpu, x: &[f32], bands: Range<usize>) -> Result<Array<bool>> {
         let ([along, per_image], [height, width]) = (self.tiles(), self.input);
         let columns = OUT * along + 2;
         let image = self.inputs * height * width;
         // Room for whole vectors behind the last column.
-        let (row, mut found) = (columns + MARGIN, Vec::new());
-        with_scratch([evenness::ROWS * row], |[rows]: [&mut [f32]; 1]| {
-            for band in bands {
+        let (row, mut found) = (columns + MARGIN, Array::filled(cpu, bands.len(), false)?);
+        with_scratch(cpu, [evenness::ROWS * row], |[rows]: [&mut [f32]; 1]| {
+            for (found, band) in found.iter_mut().zip(bands) {
                 let x = &x[band / per_image * image..][..image];
                 let top = band % per_image * OUT;
                 let places = [OUT.min(self.output[0] - top), self.output[1]];
                 let size = [height, width];
                 let tiles = evenness::Band { x, size, top, padding: self.padding, places, rows, row };
-                if !self.level.run(tiles) {
-                    found.push(band);
-                }
+                *found = !self.level.run(tiles);
             }
-        });
-        found
+        })?;
+        Ok(found)
     }
 
     /// The convolution of x, (images, inputs, input), with `windows` (36, inputs, outputs) of each group. `direct` computes these places of this image and
     /// group in another way, where this one would not be accurate.
-    pub(super) fn forward(&self, x: &[f32], windows: &CpuStorage, y: Shared<f32>, direct: impl Fn(usize, Range<usize>) + Sync) {
+    pub(super) fn forward(
+        &self,
+        cpu: &Cpu,
+        x: &[f32],
+        windows: &CpuStorage,
+        y: Shared<f32>,
+        direct: impl Fn(usize, Range<usize>) -> Result<()> + Sync,
+    ) -> Result<()> {
         let ([along, bands], each) = (self.tiles(), self.bands());
         let (inputs, outputs) = (padded(self.inputs), padded(self.outputs));
         let (from, to) = (self.inputs * self.input[0] * self.input[1], self.outputs * self.output[0] * self.output[1]);
@@ -210,13 +215,13 @@ impl Winograd {
         // A task's bands lie in images of one group, whose windows it reads: without groups that is any image.
         let per_image = if self.groups == 1 { self.images * bands } else { bands };
         let tasks = per_image.div_ceil(each);
-        for_each_chunk(self.images * bands / per_image.max(1) * tasks, |task| {
+        try_for_each_chunk(self.images * bands / per_image.max(1) * tasks, |task| {
             let first = task / tasks * per_image + task % tasks * each;
             let end = (first + each).min((task / tasks + 1) * per_image);
-            let uneven = self.uneven(x, first..end);
-            let even = || (first..end).filter(|band| !uneven.contains(band));
-            let count = end - first - uneven.len();
-            self.with_room(|room| {
+            let uneven = self.uneven(cpu, x, first..end)?;
+            let even = || (first..end).filter(|band| !uneven[band - first]);
+            let count = even().count();
+            self.with_room(cpu, |room| {
                 for (at, band) in even().enumerate() {
                     let points = &mut room.points[at * along * POINTS * inputs..][..along * POINTS * inputs];
                     self.evaluate(&x[band / bands * from..][..from], band % bands, room.band, points);
@@ -241,12 +246,13 @@ impl Winograd {
                         self.put(room.places, band % bands, y.get().add(band / bands * to));
                     }
                 }
-            });
-            for band in uneven {
+            })?;
+            for band in (first..end).filter(|band| uneven[band - first]) {
                 let rows = band % bands * OUT..(band % bands * OUT + OUT).min(self.output[0]);
-                direct(band / bands, rows.start * self.output[1]..rows.end * self.output[1]);
+                direct(band / bands, rows.start * self.output[1]..rows.end * self.output[1])?;
             }
-        });
+            Ok(())
+        })
     }
 
     /// The gradient of the windows of all groups, (outputs, inputs, 9) each, from x and g (images, outputs, output).
@@ -261,11 +267,11 @@ impl Winograd {
         let per_block = per_group.div_ceil(blocks.max(1));
         let sums = cpu.alloc(self.groups * blocks * size, DType::F32)?;
         let at = Shared(sums.ptr().cast::<f32>());
-        for_each_chunk(self.groups * blocks, |task| {
+        try_for_each_chunk(self.groups * blocks, |task| {
             let (group, block) = (task / blocks, task % blocks);
             // SAFETY: the sums of this block alone.
             let sums = unsafe { std::slice::from_raw_parts_mut(at.get().add(task * size), size) };
-            self.with_room(|room| {
+            self.with_room(cpu, |room| {
                 let end = ((block + 1) * per_block).min(per_group);
                 let mut first = block * per_block;
                 if first >= end {
@@ -298,9 +304,9 @@ impl Winograd {
                     }
                     first = next;
                 }
-            });
-        });
-        for_each_chunk(self.groups, |group| {
+            })
+        })?;
+        try_for_each_chunk(self.groups, |group| {
             // SAFETY: the sums of this group, of which the first become the total, and its part of the result.
             unsafe {
                 let sums = std::slice::from_raw_parts_mut(at.get().add(group * blocks * size), blocks * size);
@@ -309,16 +315,15 @@ impl Winograd {
                     total.iter_mut().zip(other).for_each(|(a, &b)| *a += b);
                 }
                 let taps = self.inputs * TAPS;
-                with_scratch([taps * outputs], |[laid]: [&mut [f32]; 1]| {
+                with_scratch(cpu, [taps * outputs], |[laid]: [&mut [f32]; 1]| {
                     let points = Tiles { first: total.as_ptr(), next: outputs, row: IN * self.inputs * outputs, column: self.inputs * outputs };
                     let windows = Tiles { first: laid.as_mut_ptr(), next: TAPS * outputs, row: 3 * outputs, column: outputs };
                     Transform::<Collect, _, _>::run(self.level, self.inputs, outputs, points, windows);
                     let to = to.get().add(group * self.outputs * taps);
                     turn(self.level, laid.as_ptr(), outputs as isize, to, taps as isize, (self.outputs, taps), false);
-                });
+                })
             }
-        });
-        Ok(())
+        })
     }
 
     /// V of one band of an image.

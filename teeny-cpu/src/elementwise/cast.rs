@@ -85,8 +85,12 @@ pub(crate) unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, n: u
     unsafe {
         if from.is_half() && from != to {
             // The node was computed in f32 and not rounded yet.
-            let rounded: Vec<f32> = slice::<f32>(x, n).iter().map(|&x| round_to(from, f64::from(x)) as f32).collect();
-            return plain(DType::F32, to, rounded.as_ptr().cast(), y, n);
+            let mut rounded = [0.0f32; PIECE];
+            for (i, x) in slice::<f32>(x, n).chunks(PIECE).enumerate() {
+                rounded.iter_mut().zip(x).for_each(|(to, &x)| *to = round_to(from, f64::from(x)) as f32);
+                plain(DType::F32, to, rounded.as_ptr().cast(), y.add(i * PIECE * to.compute().size()), x.len());
+            }
+            return;
         }
         plain(from, to, x, y, n);
     }
@@ -99,9 +103,11 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
         match (to, from) {
             (DType::Bool, _) => with_wrapping!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S))),
             (DType::F16 | DType::BF16, _) => {
-                let mut exact = vec![0.0f64; n];
-                plain(from, DType::F64, x, exact.as_mut_ptr().cast(), n);
-                each(&exact, slice_mut::<f32>(y, n), |x| round_to(to, x) as f32);
+                let mut exact = [0.0f64; PIECE];
+                for (i, y) in slice_mut::<f32>(y, n).chunks_mut(PIECE).enumerate() {
+                    plain(from, DType::F64, x.add(i * PIECE * from.compute().size()), exact.as_mut_ptr().cast(), y.len());
+                    each(&exact[..y.len()], y, |x| round_to(to, x) as f32);
+                }
             }
             // Through f64, as core defines it: only 64-bit integers do not fit there.
             (DType::F32, DType::U64 | DType::I64) => with_int!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32)),
@@ -114,6 +120,9 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
         }
     }
 }
+
+/// Elements that are rounded at a time.
+const PIECE: usize = 512;
 
 /// The nearest value of a 16-bit float type, as core rounds it (`half` itself looks at the upper 32 bits of `x` only).
 pub(crate) fn round_to(half: DType, x: f64) -> f64 {

@@ -17,7 +17,7 @@ use crate::simd::loops::Operand;
 use crate::storage::{CpuStorage, Shared, View, storage_of};
 use crate::walk::Crossing;
 use crate::{simd, threads};
-use program::{Plan, Program, Scratch};
+use program::{Plan, Program};
 use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
@@ -51,20 +51,21 @@ fn work(op: OpCode) -> usize {
 }
 
 /// Runs a program with transposed inputs in blocks of some rows by a segment.
-fn blocks(program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shared<u8>; MAX_OUTPUTS], stream: bool) {
+fn blocks(cpu: &Cpu, program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shared<u8>; MAX_OUTPUTS], stream: bool) -> Result<()> {
     let blocks = program.blocks(crossing);
-    threads::for_each_range(blocks, chunk / (program::PANEL * program::SEGMENT), |numbers| {
-        Scratch::with(&mut |scratch| {
+    threads::try_for_each_range(blocks, chunk / (program::PANEL * program::SEGMENT), |numbers| {
+        program.with_scratch(cpu, Some(crossing), &mut |scratch| {
             let outs = std::array::from_fn(|i| outs[i].get());
             for number in numbers.clone() {
                 // SAFETY: the outputs have all elements, each of one block; the inputs' layouts were checked by core.
                 unsafe { program.block(scratch, crossing, &program.find(crossing, number), &outs, stream) };
             }
-        });
+        })?;
         if stream {
             simd::fence();
         }
-    });
+        Ok(())
+    })
 }
 
 /// The first element of `x`, if its elements lie as those of a result of this shape.
@@ -215,10 +216,10 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
         if n >= PANELS
             && let Some(crossing) = program.crossing()
         {
-            return blocks(&program, &crossing, chunk, &outs, stream);
+            return blocks(cpu, &program, &crossing, chunk, &outs, stream);
         }
-        threads::for_each_range(n, chunk, |part| {
-            Scratch::with(&mut |scratch| {
+        threads::try_for_each_range(n, chunk, |part| {
+            program.with_scratch(cpu, None, &mut |scratch| {
                 let mut at = part.start;
                 while at < part.end {
                     let len = program.tile_len(at, part.end);
@@ -231,11 +232,12 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
                     unsafe { program.tile(scratch, at, len, &outs, stream) };
                     at += len;
                 }
-            });
+            })?;
             if stream {
                 simd::fence();
             }
-        });
-    });
+            Ok(())
+        })
+    })?;
     Ok(outputs)
 }

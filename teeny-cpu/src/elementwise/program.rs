@@ -12,7 +12,8 @@ use super::float::{binary_f32, binary_f64, unary_f32, unary_f64};
 use super::idioms::{self, Found};
 use super::int;
 use super::strips::{self, Loop, Place, STRIP, Step};
-use crate::scratch::Line;
+use crate::Cpu;
+use crate::scratch::LINE;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::View;
@@ -20,7 +21,7 @@ use crate::transpose::turn;
 use crate::walk::{Crossing, MAX_OPERANDS, Piece, Walk};
 use std::cell::{Cell, RefCell};
 use teeny_core::kernel::{Id, Kernel, MAX_OUTPUTS, OpCode, OpNode};
-use teeny_core::{DType, Scalar};
+use teeny_core::{DType, Result, Scalar};
 
 /// Elements per tile: two or three slots of 16 KiB stay in L1 or come quickly from L2, and starting a loop is a fifth of what it takes.
 pub(crate) const TILE: usize = 4096;
@@ -30,6 +31,8 @@ pub(crate) const PANEL: usize = 64;
 pub(crate) const SEGMENT: usize = 1024;
 /// Elements from one row of a panel to the next: not a power of two, so that a column of lines spreads over the sets of the cache.
 const PITCH: usize = SEGMENT + 16;
+/// Bytes of the panel of one operand, of elements of any size.
+const PANEL_BYTES: usize = PANEL * PITCH * 8;
 /// Elements of all operands that are probably in a cache already, as somebody has just computed them: asking for them takes longer than it saves.
 const CACHED: usize = 48 << 10;
 /// Slots that splat operands of loops without a splat form are spread into.
@@ -228,10 +231,9 @@ pub(crate) struct Block {
     len: usize,
 }
 
-/// One thread's tile memory, kept between calls.
+/// The memory of a task's tiles, and one thread's lists of what is in them, kept between calls.
 pub(crate) struct Scratch {
-    memory: Vec<Line>,
-    /// The first byte of `memory`.
+    /// The first byte of the slots.
     base: *mut u8,
     /// The first byte of the strips.
     strips: *mut f32,
@@ -239,28 +241,15 @@ pub(crate) struct Scratch {
     /// The loops of the present group.
     steps: Vec<Step>,
     /// Transposed operands turned over: `PANEL` segments each.
-    panels: Vec<u64>,
+    panels: *mut u8,
     /// Where the present tile lies in the panels.
     turned: [Option<*const u8>; MAX_OPERANDS],
 }
 
 impl Scratch {
     const fn new() -> Scratch {
-        let (base, strips) = (std::ptr::null_mut(), std::ptr::null_mut());
-        Scratch { memory: Vec::new(), base, strips, values: Vec::new(), steps: Vec::new(), panels: Vec::new(), turned: [None; MAX_OPERANDS] }
-    }
-}
-
-impl Scratch {
-    /// Calls `f` with this thread's scratch, or with a fresh one inside another such call. A trait object, so that this is compiled once.
-    pub(crate) fn with(f: &mut dyn FnMut(&mut Scratch)) {
-        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
-            Ok(mut scratch) => {
-                scratch.turned = [None; MAX_OPERANDS]; // a panic may have left some
-                f(&mut scratch)
-            }
-            Err(_) => f(&mut Scratch::new()),
-        })
+        let (base, strips, panels) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        Scratch { base, strips, values: Vec::new(), steps: Vec::new(), panels, turned: [None; MAX_OPERANDS] }
     }
 }
 
@@ -320,6 +309,34 @@ impl<'a> Program<'a> {
         program
     }
 
+    /// Calls `f` with memory for tiles, and for panels if there is a crossing. A trait object, so that this is compiled once.
+    ///
+    /// # Errors
+    /// If there is no memory; `f` is not called then.
+    pub(crate) fn with_scratch(&self, cpu: &Cpu, crossing: Option<&Crossing>, f: &mut dyn FnMut(&mut Scratch)) -> Result<()> {
+        let direct = self.tile == usize::MAX && (self.walk.rows() == 1 || !self.walk.shares_tiles());
+        // Without a slot in use, and nothing to gather, the tiles are the operands' memory.
+        let slots = if direct { 0 } else { (self.plan.slots + SPARE) * self.slot_bytes };
+        let tiles = (slots + self.plan.slots * STRIP * size_of::<f32>()).next_multiple_of(LINE);
+        let turned = crossing.map_or(0, |crossing| crossing.operands.iter().filter(|&&turned| turned).count());
+        // Tiles of a packed program are the input's memory.
+        let bytes = if self.is_packed() { 0 } else { tiles + turned * PANEL_BYTES };
+        let memory = if bytes > 0 { Some(cpu.scratch(bytes)?) } else { None };
+        let mut run = |scratch: &mut Scratch| {
+            scratch.base = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.ptr());
+            scratch.strips = scratch.base.wrapping_add(slots).cast();
+            scratch.panels = scratch.base.wrapping_add(tiles);
+            scratch.turned = [None; MAX_OPERANDS]; // a panic may have left some
+            f(scratch);
+        };
+        SCRATCH.with(|scratch| match scratch.try_borrow_mut() {
+            Ok(mut scratch) => run(&mut scratch),
+            // Inside another such call.
+            Err(_) => run(&mut Scratch::new()),
+        });
+        Ok(())
+    }
+
     /// True if the program is one input, unchanged and consecutive in memory: its tiles are that memory.
     pub(crate) fn reads_through(&self) -> bool {
         self.kernel.nodes().len() == 1
@@ -364,19 +381,15 @@ impl<'a> Program<'a> {
     /// Evaluates a block. Transposed inputs are turned over for all its rows at once.
     ///
     /// # Safety
-    /// As `tile`, but `outs` are the outputs' first elements.
+    /// As `tile`, but `outs` are the outputs' first elements, and the scratch was made for this crossing.
     pub(crate) unsafe fn block(&self, scratch: &mut Scratch, crossing: &Crossing, block: &Block, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
         let Block { start, rows, len } = *block;
-        let turned = crossing.operands.iter().filter(|&&turned| turned).count();
-        if scratch.panels.len() < turned * PANEL * PITCH {
-            scratch.panels.resize(turned * PANEL * PITCH, 0); // room for elements of 8 bytes
-        }
-        let panels = scratch.panels.as_mut_ptr().cast::<u8>();
+        let panels = scratch.panels;
         let mut number = 0;
         let panel: [Option<*mut u8>; MAX_OPERANDS] = crossing.operands.map(|turned| {
             turned.then(|| {
                 number += 1;
-                panels.wrapping_add((number - 1) * PANEL * PITCH * 8)
+                panels.wrapping_add((number - 1) * PANEL_BYTES)
             })
         });
         // SAFETY: rows and columns are the walk's; panels have room for a block each; outputs as promised.
@@ -412,7 +425,8 @@ impl<'a> Program<'a> {
     /// Evaluates elements `start .. start + len`. What is an output goes to `outs`.
     ///
     /// # Safety
-    /// `outs` have room for `len` elements that nobody else touches, unless the plan has no outputs in memory; the views are readable.
+    /// `outs` have room for `len` elements that nobody else touches, unless the plan has no outputs in memory; the views are readable;
+    /// the scratch is that of `with_scratch`.
     pub(crate) unsafe fn tile(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
         // SAFETY: passed on; outputs are written at most `len` long.
         unsafe {
@@ -431,7 +445,7 @@ impl<'a> Program<'a> {
     /// As `tile`, but only gives the value of the first output, in the type it is computed in. Valid until the next tile.
     ///
     /// # Safety
-    /// The views are readable.
+    /// The views are readable; the scratch is that of `with_scratch`.
     pub(crate) unsafe fn look(&self, scratch: &mut Scratch, start: usize, len: usize) -> *const u8 {
         // The value may be written into slots, which have room for `TILE` elements.
         assert!(len <= TILE || self.reads_through(), "a tile of {len} elements");
@@ -466,15 +480,6 @@ impl<'a> Program<'a> {
     /// # Safety
     /// The views are readable; `outs` have room for `len` elements each if the plan writes to memory.
     unsafe fn values(&self, scratch: &mut Scratch, start: usize, len: usize, outs: &[*mut u8; MAX_OUTPUTS], stream: bool) {
-        // A tile longer than a slot is read where it lies: `new` chose it for programs without slots.
-        assert!(len <= self.tile, "a tile of {len} elements");
-        let tiles = (self.plan.slots + SPARE) * self.slot_bytes;
-        let lines = (tiles + self.plan.slots * STRIP * size_of::<f32>()).div_ceil(Line::BYTES);
-        if scratch.memory.len() < lines {
-            scratch.memory.resize(lines, Line::ZEROS);
-        }
-        scratch.base = scratch.memory.as_mut_ptr().cast();
-        scratch.strips = scratch.base.wrapping_add(tiles).cast();
         scratch.values.clear();
         scratch.steps.clear();
         let row = if self.bands { len.min(self.walk.row()) } else { len };

@@ -4,6 +4,7 @@ use super::Packed;
 use super::softmax::{ExpBelow, largest, largest_f64, pass};
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::index::integers;
+use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -75,13 +76,13 @@ fn each_row(n: usize, classes: usize, f: impl Fn(usize) + Sync) {
 }
 
 /// The targets, `None` where one is ignored.
-fn checked(cpu: &Cpu, targets: &Tensor, classes: usize, ignored: Option<i64>) -> Result<Vec<Option<usize>>> {
-    let class = |(i, target): (usize, i64)| match usize::try_from(target) {
-        _ if Some(target) == ignored => Ok(None),
-        Ok(class) if class < classes => Ok(Some(class)),
-        _ => Err(outside(i, target, classes)),
-    };
-    integers(cpu, targets)?.into_iter().enumerate().map(class).collect()
+fn checked(cpu: &Cpu, targets: &Tensor, classes: usize, ignored: Option<i64>) -> Result<Array<Option<usize>>> {
+    let targets = integers(cpu, targets)?;
+    let class = |target: i64| usize::try_from(target).ok().filter(|&class| class < classes);
+    match targets.iter().position(|&target| Some(target) != ignored && class(target).is_none()) {
+        Some(i) => Err(outside(i, targets[i], classes)),
+        None => Array::from_fn(cpu, targets.len(), |i| class(targets[i]).filter(|_| Some(targets[i]) != ignored)),
+    }
 }
 
 #[cold]

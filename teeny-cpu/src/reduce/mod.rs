@@ -12,6 +12,7 @@ mod table;
 
 use crate::elementwise::cast::with_wrapping;
 use crate::elementwise::program::{Plan, Program, Scratch, TILE};
+use crate::scratch::Array;
 use crate::storage::{Shared, View};
 use crate::{Cpu, copy, threads};
 use reducers::*;
@@ -70,11 +71,11 @@ pub(crate) fn reduce_kernel(
         let program = Program::new(cpu.level, kernel, plan, &sizes, &views, params);
         let job = Job { cpu, program: &program, table: table_of(op, dtype), flip: flip_of(op, dtype), outer, length, out: Shared(out.ptr()) };
         match columns {
-            _ if outer == 0 => {}
+            _ if outer == 0 => Ok(()),
             true => job.columns(),
             false => job.rows(),
         }
-    });
+    })?;
     let out = copy::stored(cpu, out, outer, op.output(dtype))?;
     Ok(Arc::new(out))
 }
@@ -103,11 +104,11 @@ struct Job<'a> {
 
 impl Job<'_> {
     /// Memory for `n` accumulators that have taken in nothing.
-    fn accumulators(&self, n: usize) -> Vec<u64> {
-        let mut memory = vec![0u64; (n * self.table.acc).div_ceil(8)];
+    fn accumulators(&self, n: usize) -> Result<Array<u64>> {
+        let mut memory = Array::filled(self.cpu, (n * self.table.acc).div_ceil(8), 0u64)?;
         // SAFETY: there is room for n.
         unsafe { (self.table.start)(memory.as_mut_ptr().cast(), n) };
-        memory
+        Ok(memory)
     }
 
     /// Joins the accumulators of `blocks` blocks for results `first .. first + n`.
@@ -135,34 +136,36 @@ impl Job<'_> {
         }
     }
 
-    fn rows(&self) {
+    fn rows(&self) -> Result<()> {
         let (outer, length) = (self.outer, self.length);
         if length < 64 {
             return self.short_rows();
         }
         let blocks = length.div_ceil(BLOCK);
         if blocks == 1 || outer >= 64 {
-            return threads::for_each_range(outer, THREAD / length, |rows| {
-                Scratch::with(&mut |scratch| match blocks == 1 && self.program.is_packed() {
+            return threads::try_for_each_range(outer, THREAD / length, |rows| {
+                let mut parts = Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
+                self.program.with_scratch(self.cpu, None, &mut |scratch| match blocks == 1 && self.program.is_packed() {
                     true => self.whole_rows(scratch, rows.clone()),
-                    false => rows.clone().for_each(|row| self.row(scratch, row, blocks)),
-                });
+                    false => rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts)),
+                })
             });
         }
-        let mut parts = self.accumulators(outer * blocks);
+        let mut parts = self.accumulators(outer * blocks)?;
         let (shared, size) = (Shared(parts.as_mut_ptr().cast::<u8>()), self.table.acc);
-        threads::for_each_range(outer * blocks, 1, |parts| {
-            Scratch::with(&mut |scratch| {
+        threads::try_for_each_range(outer * blocks, 1, |parts| {
+            self.program.with_scratch(self.cpu, None, &mut |scratch| {
                 for p in parts.clone() {
                     // SAFETY: p is one of the accumulators, and each is written by one range.
                     unsafe { self.block(scratch, p / blocks, p % blocks, shared.get().add(p * size)) };
                 }
-            });
-        });
+            })
+        })?;
         for row in 0..outer {
             // SAFETY: the accumulators of this row, all chunks being done.
             unsafe { self.finish(shared.get().add(row * blocks * size), blocks, row, 1) };
         }
+        Ok(())
     }
 
     /// Rows of one block each that lie in memory as they are: many at a time, as what comes before and after a row takes as long as a thousand elements.
@@ -181,15 +184,10 @@ impl Job<'_> {
         }
     }
 
-    /// A whole row, of `blocks` blocks.
-    fn row(&self, scratch: &mut Scratch, row: usize, blocks: usize) {
-        let (mut one, mut more) = ([0u64; 2], Vec::new());
-        let parts = if blocks == 1 {
-            one.as_mut_ptr()
-        } else {
-            more.resize(2 * blocks, 0u64);
-            more.as_mut_ptr()
-        };
+    /// A whole row, of `blocks` blocks; `more` has two words for each if it is not one.
+    fn row(&self, scratch: &mut Scratch, row: usize, blocks: usize, more: &mut [u64]) {
+        let mut one = [0u64; 2];
+        let parts = if blocks == 1 { one.as_mut_ptr() } else { more.as_mut_ptr() };
         let parts = parts.cast::<u8>();
         // SAFETY: accumulators take at most two words; each row is written by one chunk.
         unsafe {
@@ -213,53 +211,57 @@ impl Job<'_> {
     }
 
     /// Rows of a few elements: a tile holds many of them.
-    fn short_rows(&self) {
+    fn short_rows(&self) -> Result<()> {
         let (outer, length) = (self.outer, self.length);
         if length == 0 {
-            // SAFETY: results of nothing.
-            return unsafe { self.finish(self.accumulators(0).as_mut_ptr().cast(), 0, 0, outer) };
+            // SAFETY: results of nothing, of which no accumulator is read.
+            unsafe { self.finish([0u64; 2].as_mut_ptr().cast(), 0, 0, outer) };
+            return Ok(());
         }
         let per_tile = TILE / length;
         let per_chunk = (THREAD / length).next_multiple_of(per_tile);
-        threads::for_each_chunk(outer.div_ceil(per_chunk), |c| {
+        threads::try_for_each_chunk(outer.div_ceil(per_chunk), |c| {
             let (first, end) = (c * per_chunk * length, ((c + 1) * per_chunk).min(outer) * length);
             let mut acc = [0u64; 2];
             let acc = acc.as_mut_ptr().cast();
             // SAFETY: one accumulator; the tile's elements are of the table's type, and its rows belong to this chunk alone.
             unsafe {
                 (self.table.start)(acc, 1);
-                Scratch::with(&mut |scratch| {
+                self.program.with_scratch(self.cpu, None, &mut |scratch| {
                     self.tiles(scratch, first, end, |at, x, n| {
                         (self.table.short)(self.flip, acc, x, n, at % length, length, self.result(at / length))
                     });
-                });
+                })
             }
-        });
+        })
     }
 
-    fn columns(&self) {
+    fn columns(&self) -> Result<()> {
         let (outer, length, size) = (self.outer, self.length, self.table.acc);
         // Few columns: several rows share a tile. Many: a strip of columns at a time.
         let width = outer.min(if self.program.is_packed() { PACKED_WIDTH } else { TILE });
         let strips = outer.div_ceil(width);
         let rows_per_block = (COLUMN_BLOCK / width).max(length.div_ceil(64)).max(1);
         let blocks = length.div_ceil(rows_per_block);
-        let mut parts = self.accumulators(blocks * outer);
+        let mut parts = self.accumulators(blocks * outer)?;
         let shared = Shared(parts.as_mut_ptr().cast::<u8>());
         let task = |t: usize| {
             let (b, strip) = (t / strips, t % strips);
             let rows = b * rows_per_block..((b + 1) * rows_per_block).min(length);
             let columns = strip * width..((strip + 1) * width).min(outer);
-            // SAFETY: each pair of block and strip has accumulators of its own.
-            Scratch::with(&mut |scratch| unsafe { self.strip(scratch, shared.get().add((b * outer + columns.start) * size), &rows, &columns) });
+            self.program.with_scratch(self.cpu, None, &mut |scratch| {
+                // SAFETY: each pair of block and strip has accumulators of its own.
+                unsafe { self.strip(scratch, shared.get().add((b * outer + columns.start) * size), &rows, &columns) }
+            })
         };
         if outer * length < THREAD {
-            (0..blocks * strips).for_each(task);
+            (0..blocks * strips).try_for_each(task)?;
         } else {
-            threads::for_each_chunk(blocks * strips, task);
+            threads::try_for_each_chunk(blocks * strips, task)?;
         }
         // SAFETY: all accumulators, all chunks being done.
         unsafe { self.finish(shared.get(), blocks, 0, outer) };
+        Ok(())
     }
 
     /// Some rows of some columns into their accumulators.

@@ -1,6 +1,8 @@
-//! What the tests of this crate share: devices at every level, views of one content in every layout, distances.
+//! What the tests of this crate share: devices at every level, views of one content in every layout, distances, and processes
+//! for one case each.
 #![allow(dead_code)]
 
+use std::process::Command;
 use std::sync::Arc;
 use teeny_core::{DType, Scalar, Tensor};
 use teeny_cpu::{Cpu, CpuOptions, Level};
@@ -55,4 +57,27 @@ pub fn close(got: &[Scalar], want: &[Scalar], dtype: DType, bound: f64, what: &s
         };
         assert!(ok, "{what}: element {i} is {g}, not {w}");
     }
+}
+
+/// Runs `case` in a process of its own, which the test of this `name` starts.
+pub fn alone(name: &str, case: impl FnOnce()) {
+    const INSIDE: &str = "TEENY_TEST_INSIDE";
+    if std::env::var_os(INSIDE).is_some() {
+        return case();
+    }
+    let this = std::env::current_exe().unwrap();
+    let under = std::env::var("TEENY_UNDER").unwrap_or_default();
+    let mut words = under.split_whitespace();
+    let mut command = match words.next() {
+        Some(program) => {
+            let mut command = Command::new(program);
+            command.args(words).arg(this);
+            command
+        }
+        None => Command::new(this),
+    };
+    let output = command.args([name, "--exact", "--test-threads=1"]).env(INSIDE, "1").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    assert!(text.contains("1 passed"), "no test is named {name}\n{text}");
 }

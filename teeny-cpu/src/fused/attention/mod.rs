@@ -17,7 +17,7 @@ mod tile;
 use crate::microkernel::Product;
 use crate::scratch::with_scratch;
 use crate::storage::{CpuStorage, Shared};
-use crate::threads::{for_each_chunk, for_each_range};
+use crate::threads::{for_each_range, try_for_each_chunk};
 use crate::{Cpu, copy};
 use operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
 use std::ops::Range;
@@ -75,10 +75,10 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
     let (y, lse) = (cpu.alloc(heads * queries * hv, wide)?, cpu.alloc(heads * queries, wide)?);
     let (y_to, lse_to) = (Shared(y.ptr().cast::<T>()), Shared(lse.ptr().cast::<T>()));
     let (per_head, width) = (queries.div_ceil(QUERIES), padded(hv));
-    for_each_chunk(heads * per_head, |task| {
+    try_for_each_chunk(heads * per_head, |task| {
         let (head, start) = (task / per_head, task % per_head * QUERIES);
         let rows = start..(start + QUERIES).min(queries);
-        with_scratch([QUERIES * KEYS, QUERIES * width, QUERIES * PAD, QUERIES], |[s, acc, sum, max]: [&mut [T]; 4]| {
+        with_scratch(cpu, [QUERIES * KEYS, QUERIES * width, QUERIES * PAD, QUERIES], |[s, acc, sum, max]: [&mut [T]; 4]| {
             let max = &mut max[..rows.len()];
             max.fill(T::LOWEST);
             acc.fill(T::ZERO);
@@ -121,8 +121,8 @@ fn forward_of<T: Real>(cpu: &Cpu, inputs: &AttentionInputs<'_>, wide: DType) -> 
                     }
                 }
             }
-        });
-    });
+        })
+    })?;
     Ok((Arc::new(copy::stored(cpu, y, heads * queries * hv, inputs.q.dtype())?), Arc::new(lse)))
 }
 
@@ -234,41 +234,41 @@ impl<T: Real> Backward<'_, T> {
         }
     }
 
-    fn run(&self, heads: usize, needs: [bool; 3]) {
+    fn run(&self, heads: usize, needs: [bool; 3]) -> Result<()> {
         let [queries, keys, ..] = self.sizes;
         let (down, across) = (queries.div_ceil(QUERIES), keys.div_ceil(KEYS));
         const TILES: [usize; 2] = [QUERIES * KEYS; 2];
         if heads >= MANY {
-            for_each_chunk(heads, |head| {
-                with_scratch(TILES, |[s, ds]| {
+            return try_for_each_chunk(heads, |head| {
+                with_scratch(self.cpu, TILES, |[s, ds]| {
                     for tile in 0..across {
                         // SAFETY: all sums of a head belong to its task.
                         tiles(queries, QUERIES).for_each(|rows| unsafe { self.tile(head, rows, tile, needs, s, ds) });
                     }
-                });
+                })
             });
-            return;
         }
         let [need_q, need_k, need_v] = needs;
         if need_k || need_v {
-            for_each_chunk(heads * across, |task| {
+            try_for_each_chunk(heads * across, |task| {
                 let wanted = [false, need_k, need_v];
-                with_scratch(TILES, |[s, ds]| {
+                with_scratch(self.cpu, TILES, |[s, ds]| {
                     // SAFETY: the keys of a tile belong to its task.
                     tiles(queries, QUERIES).for_each(|rows| unsafe { self.tile(task / across, rows, task % across, wanted, s, ds) });
-                });
-            });
+                })
+            })?;
         }
         if need_q {
-            for_each_chunk(heads * down, |task| {
+            try_for_each_chunk(heads * down, |task| {
                 let start = task % down * QUERIES;
                 let rows = start..(start + QUERIES).min(queries);
-                with_scratch(TILES, |[s, ds]| {
+                with_scratch(self.cpu, TILES, |[s, ds]| {
                     // SAFETY: the queries of a tile belong to its task.
                     (0..across).for_each(|tile| unsafe { self.tile(task / down, rows.clone(), tile, [true, false, false], s, ds) });
-                });
-            });
+                })
+            })?;
         }
+        Ok(())
     }
 }
 
@@ -321,7 +321,7 @@ fn backward_of<T: Real>(
         inner: per_query(&inner),
         sums: [sum(need_q, &q)?, sum(need_k, &k)?, sum(need_v, &v)?],
     };
-    pass.run(heads, needs);
+    pass.run(heads, needs)?;
     let [d_q, d_k, d_v] = pass.sums;
     let dtype = inputs.q.dtype();
     let finish = |sum: Option<Sum>, like| sum.map(|sum| sum.finish::<T>(cpu, like, wide, dtype)).transpose();

@@ -1,0 +1,148 @@
+//! Bytes around the blocks of a pool that nobody may change: an operation that writes beyond its memory is named when it ends.
+//!
+//! ```text
+//!   64 bytes of pattern │ what was asked for, filled with another pattern │ 64 to 320 bytes of pattern
+//! ```
+//! For debug builds, fuzzing and `TEENY_POOL_GUARD=1`. All blocks in use are looked at when an operation ends, so that the one
+//! in progress is the one that wrote, or one of those in progress on other threads. A new block is filled with ones, which are
+//! NaN as floats: reading what was never written shows as well.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes before a block and, at least, behind it. A multiple of a block's alignment.
+pub(crate) const MARGIN: usize = 64;
+/// The most bytes behind a block that are looked at.
+const BEHIND: usize = 320;
+/// A byte of a margin.
+const PATTERN: u8 = 0xa7;
+/// A byte of a new block.
+const NEW: u8 = 0xff;
+
+/// A block in use.
+struct Enclosed {
+    /// Bytes asked for, and bytes of pattern behind them.
+    bytes: usize,
+    behind: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// Blocks in use, by the address of the first byte that was asked for.
+    blocks: BTreeMap<usize, Enclosed>,
+    /// The operations in progress, the last one begun last.
+    operations: Vec<String>,
+    /// The first overwritten margin of a block that was returned before an operation ended.
+    found: Option<String>,
+}
+
+/// The margins of a pool's blocks.
+#[derive(Default)]
+pub(crate) struct Guard {
+    state: Mutex<State>,
+    /// Whether the next block is to be overwritten.
+    #[cfg(test)]
+    pub overrun: std::sync::atomic::AtomicBool,
+}
+
+impl Guard {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Fills a block of `size` bytes; what was asked for begins where the result says.
+    ///
+    /// # Safety
+    /// The block is the caller's alone and has `bytes` and two margins.
+    pub(crate) unsafe fn enclose(&self, block: NonNull<u8>, size: usize, bytes: usize) -> NonNull<u8> {
+        let behind = (size - MARGIN - bytes).min(BEHIND);
+        // SAFETY: all parts are inside the block, by contract.
+        let inner = unsafe {
+            block.write_bytes(PATTERN, MARGIN);
+            let inner = block.add(MARGIN);
+            inner.write_bytes(NEW, bytes);
+            inner.add(bytes).write_bytes(PATTERN, behind);
+            #[cfg(test)]
+            if self.overrun.swap(false, std::sync::atomic::Ordering::SeqCst) {
+                inner.add(bytes).write(0);
+            }
+            inner
+        };
+        self.state().blocks.insert(inner.as_ptr().expose_provenance(), Enclosed { bytes, behind });
+        inner
+    }
+
+    /// Looks at a block that is returned. Gives its first byte.
+    ///
+    /// # Safety
+    /// It came from `enclose`.
+    pub(crate) unsafe fn open(&self, inner: NonNull<u8>) -> NonNull<u8> {
+        let mut state = self.state();
+        if let Some(enclosed) = state.blocks.remove(&inner.as_ptr().addr()) {
+            // SAFETY: the block was in use until now.
+            let found = unsafe { overwritten(inner.as_ptr(), &enclosed) };
+            state.found = state.found.take().or(found);
+        }
+        // SAFETY: `enclose` moved it on by this much.
+        unsafe { inner.sub(MARGIN) }
+    }
+
+    /// Begins an operation, which ends when the result is dropped: with a panic if a margin was overwritten.
+    pub(crate) fn begin(&self, operation: String) -> Operation<'_> {
+        self.state().operations.push(operation.clone());
+        Operation { guard: self, operation }
+    }
+}
+
+/// An operation in progress.
+pub(crate) struct Operation<'a> {
+    guard: &'a Guard,
+    operation: String,
+}
+
+impl Drop for Operation<'_> {
+    fn drop(&mut self) {
+        let mut state = self.guard.state();
+        let in_progress = state.operations.join(", ");
+        if let Some(at) = state.operations.iter().rposition(|operation| *operation == self.operation) {
+            state.operations.remove(at);
+        }
+        let mut found = state.found.take();
+        for (&inner, enclosed) in &state.blocks {
+            // SAFETY: the block is in use: it leaves this map, whose lock is held, before it leaves its owner.
+            found = found.or_else(|| unsafe { overwritten(std::ptr::with_exposed_provenance_mut(inner), enclosed) });
+        }
+        drop(state);
+        if let Some(found) = found
+            && !std::thread::panicking()
+        {
+            panic!("{found}; in progress: {in_progress}");
+        }
+    }
+}
+
+/// How a margin of a block was overwritten, if one was.
+///
+/// # Safety
+/// The block came from `enclose` and is still in use.
+unsafe fn overwritten(inner: *mut u8, &Enclosed { bytes, behind }: &Enclosed) -> Option<String> {
+    let changed = |start: *mut u8, n: usize| {
+        // SAFETY: the margins belong to the block. Somebody may write to them, which is what is looked for: each is read alone.
+        (0..n).filter(|&i| unsafe { start.add(i).read_volatile() } != PATTERN).map(|i| i + 1).fold((0, 0), |(count, _), last| (count + 1, last))
+    };
+    let ((before, _), (after, last)) = (changed(inner.wrapping_sub(MARGIN), MARGIN), changed(inner.wrapping_add(bytes), behind));
+    if before + after == 0 {
+        return None;
+    }
+    // Once reported, whole again: the next report is of the next fault.
+    // SAFETY: as above.
+    unsafe {
+        inner.wrapping_sub(MARGIN).write_bytes(PATTERN, MARGIN);
+        inner.wrapping_add(bytes).write_bytes(PATTERN, behind);
+    }
+    Some(format!(
+        "memory was overwritten around a block of {bytes} bytes: {before} bytes before it, {after} behind it, the last of them byte {}",
+        bytes + last.saturating_sub(usize::from(after > 0)),
+    ))
+}
