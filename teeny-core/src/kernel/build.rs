@@ -52,6 +52,9 @@ impl Builder {
             state.params.push(dtype);
             state.params.len() - 1
         };
+        if i > u8::MAX as usize {
+            self.fail(Error::value(format!("a kernel has at most {} run-time parameters", u8::MAX as usize + 1)));
+        }
         self.add(OpCode::Param(i as u8), [0; 3], dtype)
     }
 
@@ -63,6 +66,17 @@ impl Builder {
     /// The program of `kernel` with its inputs and parameters replaced by expressions: substitution, the base of fusion and of derivatives.
     pub fn embed<'b>(&'b self, kernel: &Kernel, inputs: &[Expr<'b>], params: &[Expr<'b>]) -> Vec<Expr<'b>> {
         let mut map: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes.len());
+        let fits = |given: &[Expr<'b>], wanted: &[DType]| given.len() == wanted.len() && given.iter().all(|e| self.owns(*e));
+        if !fits(inputs, &kernel.inputs) || !fits(params, &kernel.params) {
+            self.fail(Error::value(format!(
+                "an embedded kernel takes {} inputs and {} parameters of the builder it is embedded in, not {} and {}",
+                kernel.inputs.len(),
+                kernel.params.len(),
+                inputs.len(),
+                params.len()
+            )));
+            return kernel.outputs.iter().map(|&o| self.constant(0, kernel.nodes[o as usize].dtype)).collect();
+        }
         for node in &kernel.nodes {
             let expr = match node.op {
                 OpCode::Input(i) => inputs[i as usize],
@@ -96,6 +110,7 @@ impl Builder {
     /// # Errors
     /// As [`Builder::finish`]; only inputs that are read count against the limit.
     pub fn finish_pruned(&self, outputs: &[Expr<'_>]) -> Result<(Kernel, Vec<usize>)> {
+        self.require_own(outputs)?;
         let nodes = self.needed(outputs);
         let mut read: Vec<usize> = {
             let state = self.state.borrow();
@@ -119,6 +134,7 @@ impl Builder {
 
     /// The program of `outputs` with the inputs numbered `inputs`, in this order; every input that is needed is among them.
     fn assemble(&self, outputs: &[Expr<'_>], inputs: Vec<usize>) -> Result<Kernel> {
+        self.require_own(outputs)?;
         let needed = self.needed(outputs);
         let state = self.state.borrow();
         if let Some(error) = &state.error {
@@ -172,6 +188,25 @@ impl Builder {
     fn fail(&self, error: Error) {
         self.state.borrow_mut().error.get_or_insert(error);
     }
+
+    /// True if `expr` is a value of this program.
+    #[inline]
+    fn owns(&self, expr: Expr<'_>) -> bool {
+        std::ptr::eq(self, expr.builder)
+    }
+
+    /// An error unless all are values of this program.
+    fn require_own(&self, exprs: &[Expr<'_>]) -> Result<()> {
+        match exprs.iter().position(|e| !self.owns(*e)) {
+            Some(i) => Err(mixed().fact(format!("output {i} belongs to another builder"))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn mixed() -> Error {
+    Error::value("values of two builders cannot meet in one kernel").hint("builder.embed(..) takes over a finished kernel")
 }
 
 #[cold]
@@ -280,6 +315,10 @@ impl<'b> Expr<'b> {
     /// `op` applied to this value and `rhs` after promotion; the promoted type must be one `op` accepts.
     pub fn binary(self, op: OpCode, rhs: impl ExprOperand<'b>) -> Expr<'b> {
         let rhs = rhs.expr(self);
+        if !self.builder.owns(rhs) {
+            self.builder.fail(mixed());
+            return self;
+        }
         let dtype = self.dtype().promote(rhs.dtype());
         if !op.accepts(dtype) {
             self.builder.fail(refuse(op, dtype));
@@ -292,6 +331,10 @@ impl<'b> Expr<'b> {
     /// `a` where this value is true, `b` elsewhere; `a` and `b` are promoted to one type. A value that is not a bool is compared with 0.
     pub fn select(self, a: Expr<'b>, b: impl ExprOperand<'b>) -> Expr<'b> {
         let b = b.expr(a);
+        if !self.builder.owns(a) || !self.builder.owns(b) {
+            self.builder.fail(mixed());
+            return self;
+        }
         let dtype = a.dtype().promote(b.dtype());
         let (condition, a, b) = (self.truth(), a.cast(dtype), b.cast(dtype));
         self.builder.add(OpCode::Where, [condition.id, a.id, b.id], dtype)
