@@ -79,6 +79,22 @@ impl Scalar {
         crate::with_element!(dtype, T => T::from_scalar(self).to_scalar())
     }
 
+    /// True if `dtype` holds this number exactly: -100 is no `U8`, and 300 is no `I8`.
+    pub fn fits(self, dtype: DType) -> bool {
+        let whole = |s: Scalar| match s {
+            Scalar::Float(_) => None,
+            Scalar::UInt(v) => Some(v as i128),
+            s => Some(s.to_i64_wrapping() as i128),
+        };
+        let there = self.cast(dtype);
+        match (whole(self), whole(there)) {
+            (Some(a), Some(b)) => a == b,
+            // A float that rounds to an integer beyond f64's digits is compared as that integer.
+            (Some(a), None) => there.to_f64().is_finite() && there.to_f64() as i128 == a,
+            _ => there.to_f64() == self.to_f64(),
+        }
+    }
+
     /// True if the value is the number `value`, whatever its kind.
     pub fn is(self, value: f64) -> bool {
         match self {

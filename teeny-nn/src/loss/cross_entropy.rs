@@ -5,7 +5,7 @@
 
 use super::Reduction;
 use teeny_core::context::enter;
-use teeny_core::{Error, ErrorKind, Result, Tensor, map};
+use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 
 /// `-log softmax(logits)[target]`, averaged over the batch: what a classifier minimises.
 ///
@@ -147,7 +147,9 @@ impl CrossEntropy {
 
     /// Which targets (N, d..) are not ignored, if some may be.
     fn kept(&self, targets: &Tensor) -> Result<Option<Tensor>> {
-        self.ignore_index.map(|ignored| targets.ne(ignored)).transpose()
+        // A number that the targets' type does not hold is no target: as that type, -100 would be class 156.
+        let ignored = self.ignore_index.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype()));
+        ignored.map(|ignored| targets.ne(ignored)).transpose()
     }
 
     /// The reduction of losses (N, d..), where the targets that are not kept have none. A mean is weighted: each kept target counts for its weight.
