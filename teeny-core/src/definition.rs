@@ -106,7 +106,10 @@ pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRe
 
 /// Targets as a column of indices, `ignored` ones as 0, and which are not ignored.
 fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
-    let Some(ignored) = ignored else { return Ok((targets.unsqueeze(1)?, None)) };
+    // A number that the targets' type does not hold is no target: as that type, -100 would be class 156.
+    let Some(ignored) = ignored.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype())) else {
+        return Ok((targets.unsqueeze(1)?, None));
+    };
     let kept = targets.ne(ignored)?; // (n)
     let index = map([&kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?;
     Ok((index.unsqueeze(1)?, Some(kept)))
@@ -188,7 +191,7 @@ fn padded(x: &Tensor, padding: &[usize], value: Scalar) -> Result<Tensor> {
     let lead = x.ndim() - padding.len();
     let mut shape = *x.shape();
     for (i, &p) in padding.iter().enumerate() {
-        shape = shape.with_size(lead + i, x.shape()[lead + i] + 2 * p);
+        shape = shape.resized(lead + i, x.shape()[lead + i] + 2 * p)?;
     }
     let frame = Tensor::full(shape, value, x.dtype(), x)?;
     frame.assign_view(|f| unpadded(f, padding), x)
@@ -252,7 +255,7 @@ pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &S
     let columns = columns.reshape(sizes)?; // (N, C, kernel positions, counts..)
     let mut padded_shape = *x_shape;
     for (i, &p) in window.padding.iter().enumerate() {
-        padded_shape = padded_shape.with_size(2 + i, x_shape[2 + i] + 2 * p);
+        padded_shape = padded_shape.resized(2 + i, x_shape[2 + i] + 2 * p)?;
     }
     let mut image = Tensor::zeros(padded_shape, g.dtype(), g)?;
     for position in 0..kernel.iter().product() {

@@ -1,8 +1,10 @@
 //! The Rust types that can be elements of a tensor, and the host-side conversions between them.
 
 use crate::dtype::DType;
+use crate::error::Result;
+use crate::memory;
 use crate::scalar::Scalar;
-use half::slice::HalfFloatSliceExt;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 use std::borrow::Cow;
 
@@ -23,7 +25,10 @@ pub trait Element: sealed::Sealed + Copy + PartialEq + PartialOrd + Default + st
     /// The little-endian bytes of `values`; on a little-endian machine the memory itself.
     fn to_bytes(values: &[Self]) -> Cow<'_, [u8]>;
     /// The values whose little-endian bytes are `bytes`; a trailing part of an element is ignored. A bool is true if its byte is not 0.
-    fn from_bytes(bytes: &[u8]) -> Vec<Self>;
+    ///
+    /// # Errors
+    /// If the host has no memory for the values.
+    fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>>;
 }
 
 /// `v` with its lower 32 bits folded into the last bit above them: rounding to odd (Boldo & Melquiond 2008), after which rounding to 16 bits, by way of
@@ -34,9 +39,9 @@ fn to_odd(v: f64) -> f64 {
     f64::from_bits((bits ^ lost) | u64::from(lost != 0) << 32)
 }
 
-/// `$words` and `$words_mut` see a slice of `$t` as the plain integers or floats `$word` of the same size, whose bytes may be copied.
+/// `$words` sees a slice of `$t` as the plain integers or floats `$word` of the same size, whose bytes may be copied; `$values` is the way back.
 macro_rules! element {
-    ($($t:ty as $word:ty, $dtype:ident, $to:expr, $from:expr, $words:expr, $words_mut:expr;)*) => {$(
+    ($($t:ty as $word:ty, $dtype:ident, $to:expr, $from:expr, $words:expr, $values:expr;)*) => {$(
         impl sealed::Sealed for $t {}
         impl Element for $t {
             const DTYPE: DType = DType::$dtype;
@@ -51,16 +56,17 @@ macro_rules! element {
                 }
                 Cow::Owned(values.iter().flat_map(|v| v.to_le_bytes()).collect())
             }
-            fn from_bytes(bytes: &[u8]) -> Vec<Self> {
+            fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>> {
                 const SIZE: usize = size_of::<$t>();
                 let whole = bytes.len() / SIZE * SIZE;
-                if cfg!(target_endian = "little") {
-                    let mut values = vec![<$t>::default(); bytes.len() / SIZE];
-                    let words: fn(&mut [$t]) -> &mut [$word] = $words_mut;
-                    bytemuck::cast_slice_mut::<$word, u8>(words(&mut values)).copy_from_slice(&bytes[..whole]);
-                    return values;
+                // An allocation is aligned for every type; a part of one may not be.
+                if let (true, Ok(words)) = (cfg!(target_endian = "little"), bytemuck::try_cast_slice(&bytes[..whole])) {
+                    let values: fn(&[$word]) -> &[$t] = $values;
+                    let mut out = memory::reserved(words.len())?;
+                    out.extend_from_slice(values(words));
+                    return Ok(out);
                 }
-                bytes.chunks_exact(SIZE).map(|c| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"))).collect()
+                memory::collected(bytes.chunks_exact(SIZE).map(|c| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"))))
             }
         }
     )*};
@@ -86,8 +92,8 @@ number! {
 }
 
 element! {
-    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
-    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |v| v.reinterpret_cast_mut();
+    f16 as u16, F16, |v: f16| Scalar::Float(v.to_f64()), |s: Scalar| f16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |w| w.reinterpret_cast();
+    bf16 as u16, BF16, |v: bf16| Scalar::Float(v.to_f64()), |s: Scalar| bf16::from_f64(to_odd(s.to_f64())), |v| v.reinterpret_cast(), |w| w.reinterpret_cast();
 }
 
 impl sealed::Sealed for bool {}
@@ -104,32 +110,39 @@ impl Element for bool {
     fn to_bytes(values: &[Self]) -> Cow<'_, [u8]> {
         Cow::Borrowed(bytemuck::cast_slice(values))
     }
-    fn from_bytes(bytes: &[u8]) -> Vec<Self> {
-        bytes.iter().map(|&b| b != 0).collect()
+    fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>> {
+        memory::collected(bytes.iter().map(|&b| b != 0))
     }
 }
 
+/// How many elements are converted at a time.
+const PIECE: usize = 1024;
+
 /// The values whose little-endian bytes are `bytes`, of type `dtype`.
-pub(crate) fn decode(bytes: &[u8], dtype: DType) -> Vec<Scalar> {
-    fn of<T: Element>(bytes: &[u8]) -> Vec<Scalar> {
-        let values = T::from_bytes(bytes);
-        let mut scalars = Vec::with_capacity(values.len());
-        for &value in &values {
-            scalars.push(value.to_scalar());
+pub(crate) fn decode(bytes: &[u8], dtype: DType) -> Result<Vec<Scalar>> {
+    fn of<T: Element>(bytes: &[u8]) -> Result<Vec<Scalar>> {
+        let mut scalars = memory::reserved(bytes.len() / size_of::<T>())?;
+        // Piece by piece, as a scalar takes up to sixteen times the bytes of an element anyway.
+        for piece in bytes.chunks(PIECE * size_of::<T>()) {
+            scalars.extend(T::from_bytes(piece)?.into_iter().map(T::to_scalar));
         }
-        scalars
+        Ok(scalars)
     }
     crate::with_element!(dtype, T => of::<T>(bytes))
 }
 
 /// The little-endian bytes of `scalars` as elements of type `dtype`.
-pub(crate) fn encode(scalars: &[Scalar], dtype: DType) -> Vec<u8> {
-    fn of<T: Element>(scalars: &[Scalar]) -> Vec<u8> {
-        let mut values = vec![T::default(); scalars.len()];
-        for (value, &scalar) in values.iter_mut().zip(scalars) {
-            *value = T::from_scalar(scalar);
+pub(crate) fn encode(scalars: &[Scalar], dtype: DType) -> Result<Vec<u8>> {
+    fn of<T: Element>(scalars: &[Scalar]) -> Result<Vec<u8>> {
+        let mut bytes = memory::reserved(scalars.len().saturating_mul(size_of::<T>()))?;
+        let mut values = [T::default(); PIECE];
+        for piece in scalars.chunks(PIECE) {
+            for (value, &scalar) in values.iter_mut().zip(piece) {
+                *value = T::from_scalar(scalar);
+            }
+            bytes.extend_from_slice(&T::to_bytes(&values[..piece.len()]));
         }
-        T::to_bytes(&values).into_owned()
+        Ok(bytes)
     }
     crate::with_element!(dtype, T => of::<T>(scalars))
 }

@@ -44,8 +44,14 @@ impl Layout {
         if strides.len() != shape.ndim() {
             return Err(Error::shape(format!("{} strides {strides:?} for shape {shape}", strides.len())));
         }
-        let mut all = [0; MAX_NDIM];
-        all[..strides.len()].copy_from_slice(strides);
+        // A stride that is never used, of an axis of one element or of an empty view, may be any number:
+        // the one that takes its place cannot overflow when it is multiplied by a size or a step.
+        let mut all = Layout::contiguous(shape).strides;
+        for (axis, &stride) in strides.iter().enumerate() {
+            if shape[axis] > 1 && shape.numel() > 0 {
+                all[axis] = stride;
+            }
+        }
         let layout = Layout { shape, strides: all, offset };
         if layout.fits(storage_len) {
             return Ok(layout);
@@ -207,7 +213,7 @@ impl Layout {
         if self.numel() > 0 && len > 0 {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
-        out.shape = out.shape.with_size(axis, len);
+        out.shape = out.shape.shortened(axis, len);
         // With one element left the stride is never used, and a huge step would overflow it.
         if len > 1 {
             out.strides[axis] = self.strides[axis] * step;
@@ -259,7 +265,8 @@ impl Layout {
     /// The view of the elements with equal index on axes `a` and `b`, shifted by `shift` along `b`; the diagonal becomes the last axis.
     pub fn diagonal(&self, shift: isize, a: usize, b: usize) -> Layout {
         let (rows, columns) = (self.shape[a] as isize, self.shape[b] as isize);
-        let (start_a, start_b) = ((-shift).max(0), shift.max(0));
+        // Sizes are far below `isize::MAX`, so that the differences do not overflow.
+        let (start_a, start_b) = (shift.saturating_neg().max(0), shift.max(0));
         let len = (rows - start_a).min(columns - start_b).max(0) as usize;
         let mut out =
             self.build(self.axes().enumerate().filter(|(i, _)| *i != a && *i != b).map(|(_, x)| x).chain([(len, self.strides[a] + self.strides[b])]));
@@ -273,9 +280,12 @@ impl Layout {
     /// Windows may overlap. The caller has checked that at least one fits.
     pub fn unfold(&self, axis: usize, size: usize, step: usize) -> Result<Layout> {
         let windows = (self.shape[axis] - size) / step + 1;
-        let shape = self.shape.with_size(axis, windows).with_axis(self.ndim(), size)?;
+        let shape = self.shape.shortened(axis, windows).with_axis(self.ndim(), size)?;
         let mut out = Layout { shape, strides: self.strides, offset: self.offset };
-        out.strides[axis] = self.strides[axis] * step as isize;
+        // As in `slice`: the stride of a single window is never used. Several are at most a size apart.
+        if windows > 1 {
+            out.strides[axis] = self.strides[axis] * step as isize;
+        }
         out.strides[self.ndim()] = self.strides[axis];
         Ok(out)
     }

@@ -26,6 +26,7 @@ pub mod file;
 pub mod kernel;
 mod layout;
 pub mod linalg;
+pub mod memory;
 mod npy;
 pub mod random;
 mod reference;

@@ -10,8 +10,10 @@ use crate::device::ToDevice;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::file;
+use crate::memory;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
+use std::borrow::Cow;
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -30,7 +32,7 @@ impl Tensor {
         file::replace(path.as_ref(), |writer| self.write_npy(writer))
     }
 
-    /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is row-major.
+    /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is row-major. A bool is true if its byte is not 0.
     ///
     /// # Errors
     /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or has fewer or more bytes than its header says.
@@ -93,9 +95,11 @@ impl Tensor {
             let want = want.map_or("too many bytes".to_string(), |n| format!("{n} bytes"));
             return Err(Error::format(format!("the header promises {shape} of {dtype}, {want}; the file holds {}", data.len())));
         }
-        let mut data = data.to_vec();
+        let mut data = Cow::Borrowed(data);
         if swapped {
-            data.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+            let mut turned = memory::collected(data.iter().copied())?;
+            turned.chunks_exact_mut(dtype.size()).for_each(<[u8]>::reverse);
+            data = Cow::Owned(turned);
         }
         let x = Tensor::from_bytes(&data, shape, dtype, device)?;
         if fortran { x.permute((0..x.ndim()).rev().collect::<Vec<_>>())?.contiguous() } else { Ok(x) }

@@ -10,6 +10,7 @@ use crate::element::{decode, encode};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::memory;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -91,7 +92,9 @@ impl Reference {
 /// The elements of `x` in row-major order of `layout`, a layout over the storage of `x`.
 fn read_as(x: &Tensor, layout: &Layout) -> Result<Vec<Scalar>> {
     let values = &downcast::<Values>(x.storage())?.values;
-    Ok(layout.positions().map(|p| values[p]).collect())
+    let mut out = memory::reserved(layout.numel())?;
+    out.extend(layout.positions().map(|p| values[p]));
+    Ok(out)
 }
 
 /// The elements of `x` in row-major order.
@@ -109,13 +112,15 @@ fn along<T: Copy>(x: &Tensor, axis: usize, line: impl Fn(&[Scalar]) -> Vec<T>) -
     let order = with_last(x.ndim(), &[axis]);
     let values = read_as(x, &x.layout().permute(&order))?;
     let mut places = Layout::contiguous(*x.shape()).permute(&order).positions();
-    let mut out = vec![None; values.len()];
+    let mut out = memory::filled(None, values.len())?;
     for part in values.chunks(x.shape()[axis].max(1)) {
         for (value, place) in line(part).into_iter().zip(&mut places) {
             out[place] = Some(value);
         }
     }
-    Ok(out.into_iter().flatten().collect())
+    let mut lines = memory::reserved(out.len())?;
+    lines.extend(out.into_iter().flatten());
+    Ok(lines)
 }
 
 /// The index of the element number `flat` in row-major order.
@@ -131,7 +136,7 @@ fn unravel(mut flat: usize, shape: &Shape) -> Vec<usize> {
 /// For every element of `index` in row-major order: where in a row-major tensor of shape `x` its position along `axis` points.
 fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
     let layout = Layout::contiguous(*x);
-    let mut out = Vec::with_capacity(index.numel());
+    let mut out = memory::reserved(index.numel())?;
     for (flat, position) in read(index)?.into_iter().enumerate() {
         let mut place = unravel(flat, index.shape());
         let inside = usize::try_from(integer(position)).ok().filter(|&p| p < x[axis]);
@@ -231,16 +236,16 @@ impl Device for Reference {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
-        Ok(self.store(decode(bytes, dtype), dtype))
+        Ok(self.store(decode(bytes, dtype)?, dtype))
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
-        Ok(encode(&read(x)?, x.dtype()))
+        encode(&read(x)?, x.dtype())
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
         let inputs = inputs.iter().map(|x| read(x)).collect::<Result<Vec<_>>>()?;
-        let mut columns = vec![Vec::with_capacity(shape.numel()); kernel.outputs().len()];
+        let mut columns = kernel.outputs().iter().map(|_| memory::reserved(shape.numel())).collect::<Result<Vec<_>>>()?;
         let mut row = vec![Scalar::Bool(false); inputs.len()];
         for i in 0..shape.numel() {
             for (value, input) in row.iter_mut().zip(&inputs) {
@@ -261,7 +266,7 @@ impl Device for Reference {
         let count: usize = axes.iter().map(|&a| x.shape()[a]).product();
         let values = read_as(x, &x.layout().permute(&with_last(x.ndim(), axes)))?;
         let numel = x.shape().reduced(axes, false).numel();
-        let out = (0..numel).map(|i| fold(op, &values[i * count..(i + 1) * count], x.dtype())).collect();
+        let out = memory::collected((0..numel).map(|i| fold(op, &values[i * count..(i + 1) * count], x.dtype())))?;
         Ok(self.store(out, op.output(x.dtype())))
     }
 
@@ -285,7 +290,7 @@ impl Device for Reference {
         let (m, k, n) = (lhs.shape()[last - 1], lhs.shape()[last], rhs.shape()[last]);
         let batches: usize = lhs.shape()[..last - 1].iter().product();
         let (a, b) = (read(lhs)?, read(rhs)?);
-        let mut out = Vec::with_capacity(batches * m * n);
+        let mut out = memory::reserved(batches * m * n)?;
         for batch in 0..batches {
             for i in 0..m {
                 for j in 0..n {
@@ -299,7 +304,7 @@ impl Device for Reference {
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         let values = read(x)?;
-        let out = targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]).collect();
+        let out = memory::collected(targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]))?;
         Ok(self.store(out, x.dtype()))
     }
 
@@ -319,7 +324,7 @@ impl Device for Reference {
     fn copy_into(&self, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
         let values = read(src)?;
         if downcast_mut::<Values>(&mut dst).is_none() {
-            dst = self.store(downcast::<Values>(&dst)?.values.clone(), src.dtype());
+            dst = self.store(memory::collected(downcast::<Values>(&dst)?.values.iter().copied())?, src.dtype());
         }
         let own = downcast_mut::<Values>(&mut dst).ok_or_else(|| Error::internal("new storage is not unique"))?;
         for (place, value) in view.positions().zip(values) {
@@ -335,13 +340,15 @@ impl Device for Reference {
             places.sort_by(|&a, &b| if descending { order(values[b], values[a]) } else { order(values[a], values[b]) });
             places.into_iter().map(|p| (values[p], Scalar::from(p))).collect()
         };
-        let (values, places) = along(x, axis, sorted)?.into_iter().unzip();
+        let pairs = along(x, axis, sorted)?;
+        let values = memory::collected(pairs.iter().map(|pair| pair.0))?;
+        let places = memory::collected(pairs.iter().map(|pair| pair.1))?;
         Ok((self.store(values, x.dtype()), self.store(places, DType::I32)))
     }
 
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
         let per_block = Distribution::per_block(dtype);
-        let out = (0..shape.numel()).map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]).collect();
+        let out = memory::collected((0..shape.numel()).map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]))?;
         Ok(self.store(out, dtype))
     }
 

@@ -32,12 +32,7 @@ impl Shape {
             return Err(Error::shape(format!("a tensor has at most {MAX_NDIM} axes, not {}: {sizes:?}", sizes.len())));
         }
         let shape = Shape::from_checked(sizes);
-        // The product of the non-zero sizes must fit too, so that strides of an empty tensor do not overflow.
-        let numel = sizes.iter().filter(|&&n| n != 0).try_fold(1usize, |a, &n| a.checked_mul(n));
-        match numel {
-            Some(n) if n <= MAX_NUMEL => Ok(shape),
-            _ => Err(Error::value(format!("shape {shape} has more elements than memory can address"))),
-        }
+        if shape.is_addressable() { Ok(shape) } else { Err(too_large(&shape)) }
     }
 
     /// A shape from sizes already known to be legal.
@@ -89,9 +84,39 @@ impl Shape {
     }
 
     /// This shape with `axis` of another size.
-    pub fn with_size(mut self, axis: usize, size: usize) -> Shape {
+    ///
+    /// # Panics
+    /// If there is no such axis, or the result has more elements than memory can address: for sizes
+    /// that come from a user, [`Shape::resized`] returns the error.
+    #[track_caller]
+    pub fn with_size(self, axis: usize, size: usize) -> Shape {
+        self.resized(axis, size).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// This shape with `axis`, which it has, of another size.
+    ///
+    /// # Errors
+    /// If the result has more elements than memory can address.
+    pub fn resized(self, axis: usize, size: usize) -> Result<Shape> {
+        let out = self.shortened(axis, size);
+        match out.is_addressable() {
+            true => Ok(out),
+            false => Err(too_large(&out)),
+        }
+    }
+
+    /// [`Shape::resized`] to a size that is no larger than before.
+    pub(crate) fn shortened(mut self, axis: usize, size: usize) -> Shape {
         self.sizes[..self.ndim as usize][axis] = size;
         self
+    }
+
+    /// True if the product of the sizes that are not 0 fits, so that neither the number of elements
+    /// nor a stride of an empty tensor overflows.
+    #[inline]
+    fn is_addressable(&self) -> bool {
+        let numel = self.iter().filter(|&&n| n != 0).try_fold(1usize, |a, &n| a.checked_mul(n));
+        numel.is_some_and(|n| n <= MAX_NUMEL)
     }
 
     /// This shape without `axis`.
@@ -125,7 +150,8 @@ impl Shape {
         out
     }
 
-    /// The shape both broadcast to: aligned from the right, axes of size 1 stretch, missing axes count as 1. `None` if they do not fit.
+    /// The shape both broadcast to: aligned from the right, axes of size 1 stretch, missing axes count as 1. `None` if they do not fit, or
+    /// the result has more elements than memory can address.
     pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
         let (long, short) = if self.ndim >= other.ndim { (self, other) } else { (other, self) };
         let mut out = *long;
@@ -139,8 +165,13 @@ impl Shape {
                 _ => return None,
             };
         }
-        Some(out)
+        out.is_addressable().then_some(out)
     }
+}
+
+#[cold]
+fn too_large(shape: &Shape) -> Error {
+    Error::value(format!("shape {shape} has more elements than memory can address"))
 }
 
 #[cold]

@@ -67,7 +67,7 @@ impl Wgpu {
         if T::DTYPE != x.dtype() {
             return Err(Error::dtype(format!("the tensor holds {}, not {}", x.dtype(), T::DTYPE)));
         }
-        Ok(T::from_bytes(&self.read(x).await?))
+        T::from_bytes(&self.read(x).await?)
     }
 
     async fn read_bytes(&self, x: &Tensor, blocking: bool) -> Result<Vec<u8>> {

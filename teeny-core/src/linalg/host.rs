@@ -6,6 +6,7 @@ use crate::device::{Device, Outputs};
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::tensor::Tensor;
 
 /// A row-major matrix on the host.
@@ -29,10 +30,10 @@ pub(super) enum Failure {
 
 pub(super) fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
     let dtype = inputs[0].dtype();
-    let values = inputs.iter().map(|x| Ok(widen(&device.download(x)?, dtype))).collect::<Result<Vec<_>>>()?;
+    let values = inputs.iter().map(|x| widen(&device.download(x)?, dtype)).collect::<Result<Vec<_>>>()?;
     let (lead, _) = parts(inputs[0]);
     let results = op.results(inputs)?;
-    let mut out: Vec<Vec<f64>> = results.iter().map(|(shape, _)| Vec::with_capacity(shape.numel())).collect();
+    let mut out = results.iter().map(|(shape, _)| memory::reserved::<f64>(shape.numel())).collect::<Result<Vec<_>>>()?;
     for element in 0..lead.iter().product() {
         let mut matrices = Vec::with_capacity(inputs.len());
         for (x, values) in inputs.iter().zip(&values) {
@@ -44,20 +45,21 @@ pub(super) fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&T
     }
     let mut outputs = Outputs::new();
     for values in out {
-        outputs.push(device.upload(&narrow(values, dtype), dtype)?);
+        outputs.push(device.upload(&narrow(values, dtype)?, dtype)?);
     }
     Ok(outputs)
 }
 
-fn widen(bytes: &[u8], dtype: DType) -> Vec<f64> {
-    if dtype == DType::F64 { f64::from_bytes(bytes) } else { f32::from_bytes(bytes).into_iter().map(f64::from).collect() }
+fn widen(bytes: &[u8], dtype: DType) -> Result<Vec<f64>> {
+    if dtype == DType::F64 { f64::from_bytes(bytes) } else { memory::collected(f32::from_bytes(bytes)?.into_iter().map(f64::from)) }
 }
 
-fn narrow(values: Vec<f64>, dtype: DType) -> Vec<u8> {
+fn narrow(values: Vec<f64>, dtype: DType) -> Result<Vec<u8>> {
     if dtype == DType::F64 {
-        return f64::to_bytes(&values).into_owned();
+        return memory::collected(f64::to_bytes(&values).iter().copied());
     }
-    f32::to_bytes(&values.into_iter().map(|v| v as f32).collect::<Vec<_>>()).into_owned()
+    let values = memory::collected(values.into_iter().map(|v| v as f32))?;
+    memory::collected(f32::to_bytes(&values).iter().copied())
 }
 
 impl Failure {

@@ -23,7 +23,7 @@ impl Tensor {
         for axis in 0..counts.ndim() {
             let n = x.shape()[axis];
             let stretched = x.shape().with_axis(axis, counts[axis])?;
-            let joined = x.shape().with_size(axis, n * counts[axis]);
+            let joined = x.shape().resized(axis, n * counts[axis])?; // its product is that of `stretched`
             x = x.unsqueeze(axis as isize)?.expand(stretched)?.reshape(joined)?;
         }
         Ok(x)
@@ -35,7 +35,7 @@ impl Tensor {
         let _op = enter("repeat_interleave");
         let axis = self.shape().axis(axis)?;
         let stretched = self.shape().with_axis(axis + 1, count)?;
-        let joined = self.shape().with_size(axis, self.shape()[axis] * count);
+        let joined = self.shape().resized(axis, self.shape()[axis] * count)?; // its product is that of `stretched`
         self.unsqueeze(axis as isize + 1)?.expand(stretched)?.reshape(joined)
     }
 
@@ -70,8 +70,13 @@ impl Tensor {
         if counts.numel() > 0 && counts.min_all()?.item::<i64>()? < 0 {
             return Err(Error::value("a count is negative"));
         }
+        let largest = if counts.numel() == 0 { 0 } else { counts.max_all()?.item::<i64>()? };
+        if largest as i128 * counts.numel() as i128 > i64::MAX as i128 {
+            return Err(Error::value(format!("a count is {largest}: the sum of {} counts may overflow", counts.numel())));
+        }
         let ends = counts.cumsum(0)?; // (n)
         let total = if counts.numel() == 0 { 0 } else { ends.at(0, -1)?.item::<i64>()? };
+        self.shape().resized(axis, total as usize)?;
         let places = ends.searchsorted(&Tensor::arange(0i64, total, 1, counts.device())?, true)?; // (total)
         self.index_select(axis as isize, &places)
     }
@@ -136,6 +141,10 @@ impl Tensor {
             let (above, below) = (x.slice(axis, 1..)?, x.slice(axis, ..x.shape()[axis as usize].saturating_sub(1))?);
             if x.dtype() == DType::Bool { above.xor(&below) } else { above.sub(&below) }
         };
+        let n = self.shape()[axis as usize];
+        if times >= n || self.numel() == 0 {
+            return self.slice(axis, ..n.saturating_sub(times)); // nothing is left to subtract
+        }
         (0..times).try_fold(self.clone(), |x, _| step(x))
     }
 }

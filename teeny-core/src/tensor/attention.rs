@@ -45,9 +45,10 @@ impl Tensor {
         let _op = enter("attention");
         let operands = Operands::new(self, k, v, mask, options)?;
         let (q, inputs) = (&operands.q, operands.inputs(options));
-        let (y, _) = q.device().attention(&inputs)?;
         let [.., hv] = inputs.sizes();
-        q.result(y, q.shape().with_size(q.ndim() - 1, hv), q.dtype())
+        let shape = q.shape().resized(q.ndim() - 1, hv)?;
+        let (y, _) = q.device().attention(&inputs)?;
+        q.result(y, shape, q.dtype())
     }
 
     /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`, with 0 where a query sees nothing. To look at, or to
@@ -85,7 +86,7 @@ impl Operands {
         let (q, k, v) = (expanded(0)?, expanded(1)?, expanded(2)?);
         q.require_float()?;
         let n = q.ndim();
-        let scores = q.shape().with_size(n - 1, k.shape()[n - 2]);
+        let scores = q.shape().resized(n - 1, k.shape()[n - 2])?;
         let mask = operands.get(3).map(|mask| prepared(mask, &scores, dtype)).transpose()?;
         Ok(Operands { q, k, v, mask })
     }

@@ -5,7 +5,8 @@ use crate::context::enter;
 use crate::definition;
 use crate::device::Window;
 use crate::error::{Error, Result};
-use crate::shape::{IntoShape, Shape};
+use crate::memory;
+use crate::shape::{IntoShape, MAX_NUMEL, Shape};
 
 impl Tensor {
     /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..), `weight` (C_out, C_in / groups, kernel..) →
@@ -74,7 +75,7 @@ impl Tensor {
         if w.ndim() < 3 || g.ndim() != w.ndim() || size.len() + 2 != w.ndim() {
             return Err(Error::shape(format!("{} , weight {} and size {size:?} do not fit each other", g.shape(), w.shape())));
         }
-        let mut sizes = vec![g.shape()[0], w.shape()[1] * window.groups];
+        let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)]; // too many are refused as a size
         sizes.extend_from_slice(size);
         let x_shape = Shape::new(&sizes)?;
         let back = conv_shape(&x_shape, w.shape(), window)?;
@@ -84,6 +85,7 @@ impl Tensor {
         // With a dilation above the stride PyTorch allows sizes that no convolution shrinks to self's: cut them out of all that the windows reach.
         let whole = Window { padding: vec![0; size.len()], ..window.clone() };
         let reached = whole.transposed_size(g.shape(), w.shape(), 0)?;
+        // All of these are lengths of axes, which `conv_shape` and `transposed_size` have checked.
         let after = |i: usize| (size[i] + window.padding[i]) as isize - reached[i] as isize;
         let legal = |i: usize| (0..window.dilation[i] as isize).contains(&(after(i) + window.padding[i] as isize));
         if back[..2] != g.shape()[..2] || !(0..size.len()).all(|i| legal(i) || back[i + 2] == g.shape()[i + 2]) {
@@ -124,8 +126,11 @@ impl Tensor {
         let _op = enter("im2col");
         let counts = windows_of(self.shape(), size, window)?;
         let padded = self.pad(&frame(window), 0)?;
-        let place = |position| definition::place(&padded, position, size, &counts, window);
-        let parts = (0..size.iter().product()).map(place).collect::<Result<Vec<_>>>()?; // (N, C, counts..) each
+        let positions = Shape::new(size)?.numel();
+        let mut parts = memory::reserved(positions)?;
+        for position in 0..positions {
+            parts.push(definition::place(&padded, position, size, &counts, window)?); // (N, C, counts..)
+        }
         let columns = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 2)?; // (N, C, window, counts..)
         columns.reshape((self.shape()[0], self.shape()[1] * parts.len(), counts.iter().product::<usize>()))
     }
@@ -142,7 +147,7 @@ impl Tensor {
         let &[n, rows, places] = &self.shape()[..] else {
             return Err(Error::shape(format!("columns are (N, C · window, places), not {}", self.shape())));
         };
-        let positions: usize = size.iter().product();
+        let positions = Shape::new(size)?.numel();
         let channels = rows.checked_div(positions).unwrap_or(0);
         let shape = Shape::new(&[&[n, channels], spatial].concat())?;
         let counts = windows_of(&shape, size, window)?;
@@ -178,7 +183,10 @@ fn windows_of(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> 
 }
 
 /// More padding than any tensor has room for.
-const TOO_MUCH: usize = usize::MAX >> 8;
+const TOO_MUCH: usize = usize::MAX;
+
+/// No axis is longer: [`Shape::new`] allows no more elements.
+const LONGEST: usize = MAX_NUMEL;
 
 /// One number for every axis, or one per axis; a negative one becomes `refused`, which every check refuses.
 fn per_axis(old: &[usize], new: &[i64], refused: usize) -> Vec<usize> {
@@ -231,7 +239,7 @@ impl Window {
         let size = |axis: usize| {
             let (n, kernel) = (input[axis + 2], weight[axis + 2]);
             let full = n.checked_sub(1)?.checked_mul(self.stride[axis])?.checked_add(self.dilation[axis].checked_mul(kernel.checked_sub(1)?)?)?;
-            full.checked_add(extra[axis])?.checked_add(1)?.checked_sub(self.padding[axis].checked_mul(2)?)
+            full.checked_add(extra[axis])?.checked_add(1)?.checked_sub(self.padding[axis].checked_mul(2)?).filter(|&n| n <= LONGEST)
         };
         let too_little = || Error::shape(format!("a transposed convolution of {input} by {weight} with {self:?} has no size"));
         (0..ndim).map(|axis| size(axis).filter(|&n| n > 0).ok_or_else(too_little)).collect()
@@ -242,12 +250,26 @@ impl Window {
         if self.stride[axis] == 0 || self.dilation[axis] == 0 || kernel == 0 {
             return Err(Error::value(format!("stride {}, dilation {} and window {kernel} must not be 0", self.stride[axis], self.dilation[axis])));
         }
-        let reach = self.dilation[axis].saturating_mul(kernel - 1).saturating_add(1);
-        let padded = size.saturating_add(self.padding[axis].saturating_mul(2));
+        let reach = self.reach(axis, kernel)?;
+        let padded = self.padded(axis, size)?;
         if reach > padded {
             return Err(Error::shape(format!("a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}")));
         }
         Ok((padded - reach) / self.stride[axis] + 1)
+    }
+
+    /// The elements from the first to the last that a window of `kernel`, which is not 0, meets.
+    pub(super) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
+        let reach = self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
+        let too_long = || Error::value(format!("a window of {kernel} with dilation {} is longer than any axis", self.dilation[axis]));
+        reach.filter(|&n| n <= LONGEST).ok_or_else(too_long)
+    }
+
+    /// The length of an axis of `size` with its padding.
+    pub(super) fn padded(&self, axis: usize, size: usize) -> Result<usize> {
+        let padded = self.padding[axis].checked_mul(2).and_then(|more| more.checked_add(size));
+        let too_long = || Error::value(format!("spatial axis {axis} of {size} with padding {} is longer than any axis", self.padding[axis]));
+        padded.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
 
     pub(super) fn require_ndim(&self, ndim: usize) -> Result<()> {
@@ -273,7 +295,11 @@ pub(crate) fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<S
     window.require_ndim(ndim)?;
     let groups = window.groups;
     if groups == 0 || !x[1].is_multiple_of(groups) || !weight[0].is_multiple_of(groups) || weight[1] != x[1] / groups {
-        return Err(Error::shape(format!("input {x} has {} channels; weight {weight} with {groups} groups takes {}", x[1], weight[1] * groups)));
+        return Err(Error::shape(format!(
+            "input {x} has {} channels; weight {weight} with {groups} groups takes {}",
+            x[1],
+            weight[1] as u128 * groups as u128
+        )));
     }
     let mut sizes = vec![x[0], weight[0]];
     for axis in 0..ndim {

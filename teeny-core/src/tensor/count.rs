@@ -30,10 +30,11 @@ impl Tensor {
         let rows = self.movedim(axis, 0)?;
         let sizes = rows.shape().to_vec();
         let width: usize = sizes[1..].iter().product();
-        let rows = rows.reshape((sizes[0], width))?; // (n, width)
+        // Its columns are sorted by one after another: a repeated axis must not repeat that for longer than memory allows.
+        let rows = rows.reshape((sizes[0], width))?.contiguous()?; // (n, width)
         // Stable sorts from the last element to the first leave the rows in lexicographic order.
         let mut order = Tensor::arange(0i32, index_end(sizes[0])?, 1, self)?; // (n)
-        for column in (0..width).rev() {
+        for column in (0..if rows.numel() > 0 { width } else { 0 }).rev() {
             let keys = rows.at(1, column as isize)?.index_select(0, &order)?;
             order = order.index_select(0, &keys.argsort(0, false)?)?;
         }
@@ -149,8 +150,7 @@ impl Tensor {
         }
         let last = index_end(bins)? - 1;
         let edges = Tensor::linspace(low, high, bins + 1, self.dtype(), self)?;
-        // The division may miss by one, where it rounds; the edges decide.
-        let guess = flat.cast(self.dtype().compute())?.sub(low)?.mul(bins as f64 / (high - low))?.clamp(0, last)?.cast(DType::I32)?; // (n)
+        let guess = self.guess_bins(&flat, &edges, (low, high), last)?; // (n)
         let (below, above) = (edges.gather(0, &guess)?, edges.gather(0, &guess.add(1)?)?);
         let inner = guess.lt(last)?;
         let place = map([&flat, &guess, &below, &above, &inner], |[x, i, below, above, inner]| {
@@ -161,6 +161,18 @@ impl Tensor {
         let place = place.masked_fill(&outside, bins as i64)?;
         let counts = Tensor::zeros(bins + 1, DType::I64, self)?.scatter_add(0, &place, &Tensor::ones((), DType::I64, self)?)?;
         Ok((counts.slice(0, ..bins)?, edges))
+    }
+
+    /// For each element of `flat` the number of its interval, from 0 to `last`, or one next to it. An element outside may get any.
+    fn guess_bins(&self, flat: &Tensor, edges: &Tensor, (low, high): (f64, f64), last: i32) -> Result<Tensor> {
+        let wide = self.dtype().compute();
+        let (range, factor) = (high - low, (last as f64 + 1.0) / (high - low));
+        let ordinary = if wide == DType::F64 { f64::MIN_POSITIVE..f64::MAX } else { f32::MIN_POSITIVE as f64..f32::MAX as f64 };
+        if ordinary.contains(&range) && ordinary.contains(&factor) {
+            return flat.cast(wide)?.sub(low)?.mul(factor)?.clamp(0, last)?.cast(DType::I32);
+        }
+        // The range or its reciprocal overflows: binary search.
+        edges.searchsorted(flat, true)?.sub(1)?.clamp(0, last)
     }
 }
 

@@ -8,9 +8,11 @@ use crate::element::{Element, encode};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::kernel::build::Builder;
+use crate::memory;
 use crate::random::{self, Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::{IntoShape, Shape};
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 impl Tensor {
@@ -24,7 +26,8 @@ impl Tensor {
         let mut sizes = Vec::new();
         data.sizes(&mut sizes);
         let shape = Shape::new(&sizes)?;
-        let mut values = Vec::with_capacity(shape.numel());
+        // Ragged data promise more than they have: room for all of it only saves growing.
+        let mut values = memory::reserved(shape.numel()).unwrap_or_default();
         data.flatten(&sizes, &mut Vec::new(), &mut values)?;
         upload(&values, shape, device)
     }
@@ -46,7 +49,7 @@ impl Tensor {
         Tensor::from_slice(&data, shape, device)
     }
 
-    /// A tensor of `shape` and `dtype` from little-endian bytes in row-major order, as files hold them.
+    /// A tensor of `shape` and `dtype` from little-endian bytes in row-major order, as files hold them. A bool is true if its byte is not 0.
     ///
     /// # Errors
     /// If the number of bytes does not fit.
@@ -69,7 +72,7 @@ impl Tensor {
     pub fn from_scalars(values: &[Scalar], shape: impl IntoShape, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("from_scalars");
         let shape = filled_by(values.len(), shape.shape()?)?;
-        place(&encode(values, dtype), dtype, shape, device.to_device())
+        place(&encode(values, dtype)?, dtype, shape, device.to_device())
     }
 
     /// A tensor filled with `value` as `dtype` holds it.
@@ -139,8 +142,7 @@ impl Tensor {
         let value = |i: usize| {
             if whole { Scalar::Int((wide(from) + i as i128 * wide(by)) as i64) } else { Scalar::Float(from.to_f64() + i as f64 * by.to_f64()) }
         };
-        let values: Vec<T> = (0..shape.numel()).map(|i| T::from_scalar(value(i))).collect();
-        upload(&values, shape, device)
+        generate(shape, device, |i| T::from_scalar(value(i)))
     }
 
     /// `count` numbers from `start` to `end`, both included, evenly spaced.
@@ -153,20 +155,22 @@ impl Tensor {
         if !dtype.is_float() {
             return Err(Error::dtype(format!("needs floats, not {dtype}")));
         }
-        let step = if count > 1 { (end - start) / (count - 1) as f64 } else { 0.0 };
+        // The distance of finite ends may be infinite; that of their halves is not.
+        let scale = if (end - start).is_finite() { 1.0 } else { 0.5 };
+        let (first, last) = (start * scale, end * scale);
+        let step = if count > 1 { (last - first) / (count - 1) as f64 } else { 0.0 };
         // The second half counts back from the end, so that both ends are exact.
-        let value = |i| if i < count.div_ceil(2) { start + step * i as f64 } else { end - step * (count - 1 - i) as f64 };
-        let values: Vec<Scalar> = (0..count).map(|i| Scalar::Float(value(i))).collect();
-        Tensor::from_scalars(&values, count, dtype, device)
+        let value = |i| (if i < count.div_ceil(2) { first + step * i as f64 } else { last - step * (count - 1 - i) as f64 }) / scale;
+        let shape = Shape::new(&[count])?;
+        crate::with_element!(dtype, T => generate(shape, device, |i| T::from_scalar(Scalar::Float(value(i)))))
     }
 
     /// The identity matrix `(n, n)`.
     #[track_caller]
     pub fn eye(n: usize, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("eye");
-        let device = device.to_device();
-        let rows = Tensor::arange(0i32, index_end(n)?, 1, &device)?; // (n)
-        rows.unsqueeze(1)?.eq(&rows)?.cast(dtype)
+        let one = Tensor::ones((), dtype, device)?;
+        Tensor::zeros((n, n), dtype, device)?.assign_view(|x| x.diagonal(0, 0, 1), &one)
     }
 
     /// Uniform in [0, 1). Equivalent: `torch.rand`.
@@ -215,9 +219,14 @@ impl Tensor {
     #[track_caller]
     pub fn randperm(n: usize, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("randperm");
-        let order: Vec<i32> = permutation(n, random::next_key()).into_iter().map(|i| i as i32).collect();
-        index_end(n)?;
-        upload(&order, Shape::new(&[n])?, device)
+        let shape = Shape::new(&[n])?;
+        let mut order = memory::collected(0..index_end(n)?)?;
+        if n > PIECE {
+            // The device says whether it has room before the shuffle, which takes longer.
+            Tensor::zeros(shape, DType::I32, device)?;
+        }
+        shuffle(&mut order, random::next_key());
+        upload(&order, shape, device)
     }
 
     /// A draw from `distribution` under an explicit key; the other random constructors take the next key of [`crate::random`].
@@ -232,27 +241,35 @@ impl Tensor {
     }
 }
 
-/// The numbers `0..n` in the random order of `key`: Fisher and Yates' shuffle.
+/// The numbers `0..n` in the random order of `key`: Fisher and Yates' shuffle. `n` is the length of something the host holds; [`Tensor::randperm`] takes any.
 pub fn permutation(n: usize, key: Key) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
-    for i in (1..n).rev() {
+    shuffle(&mut order, key);
+    order
+}
+
+fn shuffle<T>(order: &mut [T], key: Key) {
+    for i in (1..order.len()).rev() {
         let w = random::philox(key, i as u64);
         let bits = (w[1] as u128) << 32 | w[0] as u128;
         order.swap(i, ((bits * (i as u128 + 1)) >> 64) as usize);
     }
-    order
 }
 
 /// How many steps `by` lead from `from` up to but not to `to`.
 fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
-    let length = if whole {
-        let (a, b, s) = (wide(from), wide(to), wide(by));
-        if s == 0 { f64::NAN } else { ((b - a) as f64 / s as f64).ceil() }
+    if whole {
+        let (distance, by) = (wide(to) - wide(from), wide(by));
+        if by != 0 && distance.signum() * by.signum() >= 0 {
+            // Below 2^65: what an `usize` does not hold is refused as a shape.
+            let count = distance.unsigned_abs().div_ceil(by.unsigned_abs());
+            return Ok(usize::try_from(count).unwrap_or(usize::MAX));
+        }
     } else {
-        ((to.to_f64() - from.to_f64()) / by.to_f64()).ceil()
-    };
-    if length.is_finite() && length >= 0.0 {
-        return Ok(length as usize);
+        let length = (to.to_f64() - from.to_f64()) / by.to_f64();
+        if length.is_finite() && length >= 0.0 {
+            return Ok(length.ceil() as usize);
+        }
     }
     Err(Error::value(format!("no numbers from {from} to {to} by steps of {by}")).hint("step must be non-zero and point from start to end"))
 }
@@ -267,16 +284,46 @@ pub(super) fn wide(s: Scalar) -> i128 {
 
 /// `n` as an `I32`, the type of positions.
 pub(crate) fn index_end(n: usize) -> Result<i32> {
-    i32::try_from(n).map_err(|_| Error::value(format!("{n} positions do not fit i32")))
+    i32::try_from(n).map_err(|_| {
+        Error::value(format!("{n} positions do not fit i32, the type of positions")).hint(format!("work on slices of at most {} elements", i32::MAX))
+    })
+}
+
+/// How many elements of a generated tensor the host holds at a time.
+const PIECE: usize = 1 << 20;
+
+/// A tensor whose element `i`, counted in row-major order, is `value(i)`.
+///
+/// The device says first whether it has room for all of them; the host holds a piece at a time.
+pub(super) fn generate<T: Element>(shape: Shape, device: &(impl ToDevice + ?Sized), value: impl Fn(usize) -> T) -> Result<Tensor> {
+    let n = shape.numel();
+    let mut values = memory::reserved(n.min(PIECE))?;
+    if n <= PIECE {
+        values.extend((0..n).map(value));
+        return upload(&values, shape, device);
+    }
+    let mut x = Tensor::zeros(n, T::DTYPE, device)?;
+    for start in (0..n).step_by(PIECE) {
+        let len = PIECE.min(n - start);
+        values.clear();
+        values.extend((start..start + len).map(&value));
+        let piece = upload(&values, Shape::new(&[len])?, device)?;
+        let place = x.layout().slice(0, start, len, 1);
+        x = x.assign_part(place, &piece)?;
+    }
+    x.reshape(shape)
 }
 
 pub(super) fn upload<T: Element>(values: &[T], shape: Shape, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
     place(&T::to_bytes(values), T::DTYPE, shape, device.to_device())
 }
 
-/// A tensor of the elements whose little-endian bytes are `bytes`, as many as `shape` has.
+/// A tensor of the elements whose little-endian bytes are `bytes`, as many as `shape` has. The one place where bytes from outside become elements.
 fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<Tensor> {
-    let storage = device.upload(bytes, dtype)?;
+    // Devices compute with bools that are 0 or 1; a file may hold others, which mean true, as in NumPy.
+    let foreign = dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1);
+    let bytes = if foreign { Cow::Owned(memory::collected(bytes.iter().map(|&byte| u8::from(byte != 0)))?) } else { Cow::Borrowed(bytes) };
+    let storage = device.upload(&bytes, dtype)?;
     Tensor::from_result(storage, shape, dtype, device)
 }
 

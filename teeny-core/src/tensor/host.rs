@@ -16,7 +16,7 @@ impl Tensor {
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
         let _op = enter("to_vec");
         self.require::<T>()?;
-        Ok(T::from_bytes(&self.device().download(self)?))
+        T::from_bytes(&self.device().download(self)?)
     }
 
     /// The elements in row-major order as little-endian bytes, as files hold them.
@@ -37,14 +37,15 @@ impl Tensor {
         if self.numel() != 1 {
             return Err(Error::shape(format!("a tensor of shape {} has {} elements, not one", self.shape(), self.numel())));
         }
-        Ok(T::from_bytes(&self.device().download(self)?)[0])
+        let values = T::from_bytes(&self.device().download(self)?)?;
+        values.first().copied().ok_or_else(|| Error::internal("the device returned no element"))
     }
 
     /// The elements in row-major order, whatever their type.
     #[track_caller]
     pub fn to_scalars(&self) -> Result<Vec<Scalar>> {
         let _op = enter("to_scalars");
-        Ok(decode(&self.device().download(self)?, self.dtype()))
+        decode(&self.device().download(self)?, self.dtype())
     }
 
     /// This tensor on `device`: itself if it is there already, lifted without a copy if `device` wraps its device, unwrapped without a copy

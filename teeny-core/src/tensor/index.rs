@@ -41,7 +41,7 @@ impl Tensor {
         let flat = index.reshape(-1)?; // (n)
         let mut stretched = vec![1; self.ndim()];
         stretched[axis] = flat.numel();
-        let full = self.shape().with_size(axis, flat.numel());
+        let full = self.shape().resized(axis, flat.numel())?;
         let rows = self.gather(axis as isize, &flat.reshape(stretched)?.expand(full)?)?;
         let mut sizes = self.shape()[..axis].to_vec();
         sizes.extend_from_slice(index.shape());
@@ -66,8 +66,8 @@ impl Tensor {
             return Err(Error::shape(format!("{} and index {} do not broadcast on the axes other than {axis}", self.shape(), index.shape())));
         };
         let size = self.shape()[axis];
-        let places = super::part::from_front(index, size)?.expand(common.with_size(axis, index.shape()[axis]))?;
-        self.expand(common.with_size(axis, size))?.gather(axis as isize, &places)
+        let places = super::part::from_front(index, size)?.expand(common.resized(axis, index.shape()[axis])?)?;
+        self.expand(common.resized(axis, size)?)?.gather(axis as isize, &places)
     }
 
     /// The elements at the positions in `index` of self flattened; negative ones count from the end. The result has the shape of `index`.
@@ -99,7 +99,7 @@ impl Tensor {
         }
         let mut along = vec![1; self.ndim()];
         along[axis] = index.numel();
-        let full = self.shape().with_size(axis, index.numel());
+        let full = self.shape().resized(axis, index.numel())?;
         self.scatter_by(ScatterMode::Add, axis as isize, &index.reshape(along)?.expand(full)?, src)
     }
 

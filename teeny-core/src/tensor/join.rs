@@ -5,6 +5,7 @@ use crate::context::enter;
 use crate::device::common;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory;
 use crate::shape::Shape;
 
 impl Tensor {
@@ -33,12 +34,11 @@ impl Tensor {
             }
             device = common(&device, t.device())?;
             dtype = dtype.promote(t.dtype());
-            total += t.shape()[axis];
+            // A sum that does not fit is refused as a size.
+            total = total.saturating_add(t.shape()[axis]);
         }
+        let shape = first.shape().resized(axis, total)?;
         let parts = tensors.iter().map(|t| lift(t, &device)?.cast(dtype)).collect::<Result<Vec<_>>>()?;
-        let mut sizes = first.shape().to_vec();
-        sizes[axis] = total;
-        let shape = Shape::new(&sizes)?;
         let storage = device.cat(&parts.iter().collect::<Vec<_>>(), axis, &shape)?;
         Tensor::from_result(storage, shape, dtype, device)
     }
@@ -71,7 +71,13 @@ impl Tensor {
             return Err(Error::value("cannot split into parts of 0 elements"));
         }
         let total = self.shape()[axis];
-        (0..total.div_ceil(size).max(1)).map(|i| self.slice(axis as isize, i * size..((i + 1) * size).min(total))).collect()
+        let count = total.div_ceil(size).max(1);
+        let mut parts = memory::reserved(count)?;
+        for i in 0..count {
+            let start = i * size;
+            parts.push(self.slice(axis as isize, start..start.saturating_add(size).min(total))?);
+        }
+        Ok(parts)
     }
 
     /// Views of the given `sizes` along `axis`. Equivalent: `torch.split` with a list.
@@ -82,8 +88,8 @@ impl Tensor {
     pub fn split_sizes(&self, axis: isize, sizes: &[usize]) -> Result<Vec<Tensor>> {
         let _op = enter("split_sizes");
         let axis = self.shape().axis(axis)?;
-        let total: usize = sizes.iter().sum();
-        if total != self.shape()[axis] {
+        let total: u128 = sizes.iter().map(|&n| n as u128).sum();
+        if total != self.shape()[axis] as u128 {
             return Err(Error::shape(format!("sizes {sizes:?} add up to {total}, axis {axis} of {} has {}", self.shape(), self.shape()[axis])));
         }
         let mut start = 0;
@@ -117,7 +123,7 @@ impl Tensor {
     #[track_caller]
     pub fn tril(&self, shift: i32) -> Result<Tensor> {
         let _op = enter("tril");
-        self.triangle(shift, |row, column, shift| column.le(row + shift))
+        self.triangle(|row, column| (column - row).le(shift))
     }
 
     /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent: `torch.triu`.
@@ -127,10 +133,11 @@ impl Tensor {
     #[track_caller]
     pub fn triu(&self, shift: i32) -> Result<Tensor> {
         let _op = enter("triu");
-        self.triangle(shift, |row, column, shift| column.ge(row + shift))
+        self.triangle(|row, column| (column - row).ge(shift))
     }
 
-    fn triangle(&self, shift: i32, keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>, i32) -> crate::Expr<'b>) -> Result<Tensor> {
+    /// The elements that `keep` picks by row and column. These are not negative, so that their difference does not overflow as a sum with `shift` would.
+    fn triangle(&self, keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>) -> Result<Tensor> {
         if self.ndim() < 2 {
             return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape())));
         }
@@ -138,7 +145,7 @@ impl Tensor {
         let row = Tensor::arange(0i32, super::index_end(rows)?, 1, self)?.unsqueeze(1)?; // (rows, 1)
         let column = Tensor::arange(0i32, super::index_end(columns)?, 1, self)?; // (columns)
         let dtype = self.dtype();
-        map([self, &row, &column], |[x, r, c]| keep(r, c, shift).select(x, x.like(0)).cast(dtype))
+        map([self, &row, &column], |[x, r, c]| keep(r, c).select(x, x.like(0)).cast(dtype))
     }
 
     /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type `dtype`.

@@ -29,7 +29,7 @@ impl Tensor {
     pub fn diag_embed(&self, shift: isize) -> Result<Tensor> {
         let _op = enter("diag_embed");
         let side = self.shape()[self.shape().axis(-1)?] + shift.unsigned_abs();
-        let shape = self.shape().with_size(self.ndim() - 1, side).with_axis(self.ndim(), side)?;
+        let shape = self.shape().resized(self.ndim() - 1, side)?.with_axis(self.ndim(), side)?;
         Tensor::zeros(shape, self.dtype(), self)?.assign_view(|x| x.diagonal(shift, -2, -1), self)
     }
 

@@ -292,7 +292,9 @@ fn no_broadcast(a: &Shape, b: &Shape) -> Error {
         let (m, n) = (from_right(a, i), from_right(b, i));
         m != n && m != 1 && n != 1
     });
-    let i = clash.unwrap_or(0);
+    let Some(i) = clash else {
+        return Error::value(format!("{a} and {b} broadcast to more elements than memory can address"));
+    };
     let error = Error::shape(format!(
         "{a} and {b} do not broadcast: aligned from the right, axis {} has {} and {}",
         ndim - 1 - i,

@@ -71,7 +71,7 @@ impl Tensor {
             let (head, tail) = match mode {
                 PadMode::Reflect => (x.slice(a, 1..1 + before)?.flip(a)?, x.slice(a, n - 1 - after..n - 1)?.flip(a)?),
                 PadMode::Replicate => {
-                    let edge = |from: usize, times: usize| x.slice(a, from..from + 1)?.expand(x.shape().with_size(axis, times));
+                    let edge = |from: usize, times: usize| x.slice(a, from..from + 1)?.expand(x.shape().resized(axis, times)?);
                     (edge(0, before)?, edge(n - 1, after)?)
                 }
                 PadMode::Circular => (x.slice(a, n - before..)?, x.slice(a, ..after)?),

@@ -270,7 +270,7 @@ impl Advanced {
         part.extend_from_slice(positions.shape());
         part.extend_from_slice(&joined.shape()[self.front + 1..]);
         let value = broadcasts(value, &Shape::new(&part)?)?;
-        let flat = joined.shape().with_size(self.front, positions.numel());
+        let flat = joined.shape().resized(self.front, positions.numel())?;
         let mut along = vec![1; joined.ndim()];
         along[self.front] = positions.numel();
         let index = positions.reshape(along)?.expand(flat)?;

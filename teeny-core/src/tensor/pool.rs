@@ -1,12 +1,13 @@
 //! Pooling: what every window over the last axes keeps: its largest element, its mean, its p-norm. Positions are what unpooling takes.
 
+use super::create::generate;
 use super::{Tensor, index_end, map};
 use crate::context::enter;
 use crate::definition::lowest;
 use crate::device::Window;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::shape::Shape;
+use crate::shape::{MAX_NDIM, Shape};
 
 /// How [`Tensor::avg_pool_with`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ impl Tensor {
             return Err(Error::dtype("bools have no largest window"));
         }
         let shape = pool_shape(self.shape(), size, window)?;
-        if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] * 2 > size[i]) {
+        if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
             return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis])));
         }
         super::index_end(self.shape()[self.ndim() - size.len()..].iter().product())?;
@@ -117,26 +118,34 @@ impl Tensor {
         let widths: Vec<(isize, isize)> = beyond.iter().map(|&n| (0, n as isize)).collect();
         let x = if beyond.iter().all(|&n| n == 0) { self.clone() } else { self.pad(&widths, 0.0)? };
         let y = x.avg_pool(size, window)?; // (lead.., counts..), divided by whole windows
-        let whole: usize = size.iter().product();
+        let whole = Shape::new(size)?.numel();
         if let Some(divisor) = by.divisor {
             return y.mul(whole as f64 / divisor as f64);
         }
         // How many of a window's places count, axis by axis; the mean is corrected by the product.
-        let counted = |axis: usize| -> Vec<usize> {
+        let counted = |axis: usize, i: usize| -> usize {
             let (n, p) = (self.shape()[lead + axis], window.padding[axis]);
-            let counts = |place: usize| if by.count_padding { place < n + 2 * p } else { (p..n + p).contains(&place) };
-            let window = |i: usize| (0..size[axis]).filter(|k| counts(i * window.stride[axis] + k * window.dilation[axis])).count();
-            (0..y.shape()[lead + axis]).map(window).collect()
+            let places = if by.count_padding { 0..n + 2 * p } else { p..n + p };
+            let (start, step) = (i * window.stride[axis], window.dilation[axis]);
+            // Those k below the size with `start + k step` in `places`.
+            let before = |end: usize| end.saturating_sub(start).div_ceil(step).min(size[axis]);
+            before(places.end) - before(places.start)
         };
-        let counts: Vec<Vec<usize>> = (0..size.len()).map(counted).collect();
-        if counts.iter().zip(size).all(|(counts, &n)| counts.iter().all(|&c| c == n)) {
+        let spatial = Shape::new(&y.shape()[lead..])?;
+        if (0..size.len()).all(|axis| (0..spatial[axis]).all(|i| counted(axis, i) == size[axis])) {
             return Ok(y);
         }
-        let factors = counts.iter().fold(vec![whole as f64], |all, axis| {
-            let by_axis = |&sum: &f64| axis.iter().map(move |&n| if n == 0 { 0.0 } else { sum / n as f64 }).collect::<Vec<_>>();
-            all.iter().flat_map(by_axis).collect()
-        });
-        y.mul(&Tensor::from_vec(factors, &y.shape()[lead..], &y)?.cast(y.dtype())?)
+        let factor = |mut place: usize| {
+            let mut index = [0; MAX_NDIM];
+            for axis in (0..spatial.ndim()).rev() {
+                (index[axis], place) = (place % spatial[axis], place / spatial[axis]);
+            }
+            index[..spatial.ndim()].iter().enumerate().fold(whole as f64, |rest, (axis, &i)| match counted(axis, i) {
+                0 => 0.0,
+                count => rest / count as f64,
+            })
+        };
+        y.mul(&generate(spatial, &y, factor)?.cast(y.dtype())?)
     }
 
     /// The p-norm of every window: `(Σ x^p)^(1/p)`; NaN where odd powers add up to less than 0, as in PyTorch.
@@ -151,7 +160,7 @@ impl Tensor {
         if p.is_nan() || p <= 0.0 {
             return Err(Error::value(format!("p is {p}, not positive")));
         }
-        let sum = self.pow(p)?.avg_pool(size, window)?.mul(size.iter().product::<usize>() as f64)?;
+        let sum = self.pow(p)?.avg_pool(size, window)?.mul(Shape::new(size)?.numel() as f64)?;
         map([&sum], |[s]| s.eq(0).select(s, s.eq(0).select(s.like(1), s).pow(1.0 / p)))
     }
 
@@ -173,13 +182,13 @@ impl Tensor {
         let mut x = self.cast(self.dtype().compute())?;
         for (i, &count) in out.iter().enumerate() {
             let axis = lead + i;
-            let windows = Spans::new(x.shape()[axis], count);
+            let windows = Spans { n: x.shape()[axis], count };
             let index = windows.index(&x)?; // (count, longest)
-            let lengths: Vec<i64> = windows.spans.iter().map(|s| s.len() as i64).collect();
-            let length = Tensor::from_vec(lengths, [&[count], &vec![1; x.ndim() - axis - 1][..]].concat(), &x)?;
+            let along = Shape::new(&[&[count], &vec![1; x.ndim() - axis - 1][..]].concat())?;
+            let length = generate(along, &x, |i| windows.get(i).len() as i64)?; // (count, 1..)
             // The first element of every window, then the second of those that have one, and so on.
             let mut sum = x.index_select(axis as isize, &index.at(1, 0)?)?; // (.., count, ..)
-            for k in 1..windows.longest {
+            for k in 1..windows.longest() {
                 let (part, inside) = (x.index_select(axis as isize, &index.at(1, k as isize)?)?, length.gt(k as i64)?);
                 sum = map([&sum, &part, &inside], |[sum, x, inside]| inside.select(sum + x, sum))?;
             }
@@ -202,13 +211,12 @@ impl Tensor {
             return self.max_pool_indices(&size, &window);
         }
         let plane: usize = self.shape()[lead..].iter().product();
-        index_end(plane)?;
         // Axis by axis from the last: the first of the largest in its row, then the first row that has it.
         let mut x = self.clone();
-        let mut positions = Tensor::arange(0i32, plane as i32, 1, self)?.reshape(&self.shape()[lead..])?.expand(self.shape())?;
+        let mut positions = Tensor::arange(0i32, index_end(plane)?, 1, self)?.reshape(&self.shape()[lead..])?.expand(self.shape())?;
         for (i, &count) in out.iter().enumerate().rev() {
             let axis = (lead + i) as isize;
-            let index = Spans::new(x.shape()[lead + i], count).index(&x)?;
+            let index = Spans { n: x.shape()[lead + i], count }.index(&x)?;
             let (part, places) = (x.index_select(axis, &index)?, positions.index_select(axis, &index)?); // (.., count, longest, ..)
             let best = part.argmax(axis + 1)?.unsqueeze(axis + 1)?; // (.., count, 1, ..)
             x = part.gather(axis + 1, &best)?.squeeze(axis + 1)?;
@@ -253,40 +261,57 @@ fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
         if stride == 0 || size[axis] == 0 {
             return Err(Error::value(format!("stride {stride} and window {} must not be 0", size[axis])));
         }
-        let reach = window.dilation[axis].saturating_mul(size[axis] - 1).saturating_add(1);
-        let padded = n.saturating_add(p.saturating_mul(2));
-        let mut last = padded.saturating_sub(reach).div_ceil(stride) * stride;
-        if last >= n.saturating_add(p) {
-            last = last.saturating_sub(stride);
+        let (reach, padded) = (window.reach(axis, size[axis])?, window.padded(axis, n)?);
+        // The number of the last window that begins inside, counted in steps that may be longer than any axis.
+        let mut last = padded.saturating_sub(reach).div_ceil(stride) as u128 * stride as u128;
+        if last >= (n + p) as u128 {
+            last = last.saturating_sub(stride as u128);
         }
-        Ok(last.saturating_add(reach).saturating_sub(padded))
+        Ok((last as usize + reach).saturating_sub(padded))
     };
     (0..ndim).map(beyond).collect()
 }
 
-/// The windows of an adaptive pooling of one axis.
+/// The windows of an adaptive pooling of one axis: `count` of `n` elements.
 struct Spans {
-    spans: Vec<std::ops::Range<usize>>,
-    longest: usize,
+    n: usize,
+    count: usize,
 }
 
 impl Spans {
-    fn new(n: usize, count: usize) -> Spans {
-        let spans: Vec<_> = (0..count).map(|i| i * n / count..((i + 1) * n).div_ceil(count)).collect();
-        let longest = spans.iter().map(|s| s.len()).max().unwrap_or(0);
-        Spans { spans, longest }
+    /// Window `i`: from `floor(i n / count)` to `ceil((i + 1) n / count)`.
+    fn get(&self, i: usize) -> std::ops::Range<usize> {
+        let (n, count, i) = (self.n as u128, self.count as u128, i as u128);
+        (i * n / count) as usize..((i + 1) * n).div_ceil(count) as usize
+    }
+
+    /// The length of the longest window. With `n / count = q + r / c` in lowest terms, a window meets q elements if r is 0, at most q + 1 if r is 1, and
+    /// otherwise some window meets q + 2: windows begin at every multiple of 1 / c between two elements, so one of them ends beyond a third.
+    fn longest(&self) -> usize {
+        let rest = self.n % self.count;
+        self.n / self.count + if rest == 0 { 0 } else { 1 + usize::from(rest > gcd(rest, self.count)) }
     }
 
     /// The positions in the windows, shorter ones filled up by repeating their last: (count, longest).
     fn index(&self, like: &Tensor) -> Result<Tensor> {
-        let all = self.spans.iter().flat_map(|s| (0..self.longest).map(|i| (s.start + i).min(s.end - 1) as i64));
-        Tensor::from_vec(all.collect::<Vec<_>>(), (self.spans.len(), self.longest), like)
+        let longest = self.longest();
+        generate(Shape::new(&[self.count, longest])?, like, |i| {
+            let window = self.get(i / longest);
+            (window.start + i % longest).min(window.end - 1) as i64
+        })
     }
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 fn adaptive_lead(x: &Shape, out: &[usize]) -> Result<usize> {
     match x.ndim().checked_sub(out.len()) {
-        Some(lead) if !out.is_empty() && !out.contains(&0) && !x[lead..].contains(&0) => Ok(lead),
+        Some(lead) if !out.is_empty() && !out.contains(&0) && !x[lead..].contains(&0) => {
+            Shape::new(&[&x[..lead], out].concat())?;
+            Ok(lead)
+        }
         _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}"))),
     }
 }

@@ -271,6 +271,9 @@ impl Tensor {
         if let Some(&axis) = axes.iter().find(|&&a| self.shape()[a] == 0) {
             return Err(Error::shape(format!("axis {axis} of {} is empty: there is nothing to compare", self.shape())));
         }
+        if op.is_arg() {
+            super::index_end(axes.iter().map(|&a| self.shape()[a]).product())?;
+        }
         if self.dtype() == DType::Bool && !op.is_arg() {
             let op = if op == ReduceOp::Max { ReduceOp::Any } else { ReduceOp::All };
             return self.reduce_as(op, DType::Bool, axes, keepdim);

@@ -2,6 +2,7 @@
 //!
 //! Every mode is, along one axis, a few elements and their weights per result: a gather for each, and one pass that multiplies and adds.
 
+use super::create::generate;
 use super::{Tensor, map};
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -89,9 +90,11 @@ impl Tensor {
                 continue;
             }
             let along = [&[out], &vec![1; x.ndim() - axis - 1][..]].concat();
-            let taps = taps(n, out, ratio, mode).into_iter().map(|(index, weight)| {
-                let part = x.index_select(axis as isize, &Tensor::from_vec(index, out, &x)?)?; // (.., out, ..)
-                Ok((part, Tensor::from_vec(weight, along.as_slice(), &x)?.cast(x.dtype().to_float())?))
+            let along = Shape::new(&along)?;
+            let taps = (0..count(mode)).map(|k| {
+                let index = generate(Shape::new(&[out])?, &x, |i| tap(i, k, n, out, ratio, mode).0)?; // (out)
+                let weight = generate(along, &x, |i| tap(i, k, n, out, ratio, mode).1)?; // (out, 1..)
+                Ok((x.index_select(axis as isize, &index)?, weight.cast(x.dtype().to_float())?)) // (.., out, ..)
             });
             let taps = taps.collect::<Result<Vec<_>>>()?;
             x = match taps.as_slice() {
@@ -114,11 +117,11 @@ impl Tensor {
     pub fn pixel_shuffle(&self, r: usize) -> Result<Tensor> {
         let _op = enter("pixel_shuffle");
         let (lead, [c, h, w]) = self.channels_last_but_two()?;
-        if r == 0 || !c.is_multiple_of(r * r) {
+        let Some(square) = r.checked_mul(r).filter(|&square| square > 0 && c.is_multiple_of(square)) else {
             return Err(Error::shape(format!("{c} channels of {} are not divisible by {r}²", self.shape())));
-        }
-        let x = self.reshape((lead.iter().product::<usize>(), c / (r * r), r, r, h, w))?.permute([0, 1, 4, 2, 5, 3])?;
-        x.reshape([lead, &[c / (r * r), h * r, w * r]].concat())
+        };
+        let x = self.reshape((lead.iter().product::<usize>(), c / square, r, r, h, w))?.permute([0, 1, 4, 2, 5, 3])?;
+        x.reshape([lead, &[c / square, h * r, w * r]].concat()) // all factors are sizes of one shape
     }
 
     /// Space moved into channels, the inverse of [`Tensor::pixel_shuffle`]: (.., C, H r, W r) → (.., C r², H, W).
@@ -159,32 +162,36 @@ impl Tensor {
     }
 }
 
-/// What each of `out` results of `n` elements along one axis, `ratio` elements apart, is made of: per tap the positions and the weights.
-fn taps(n: usize, out: usize, ratio: f64, mode: Interpolation) -> Vec<(Vec<i64>, Vec<f64>)> {
+/// How many elements a result is made of along one axis.
+fn count(mode: Interpolation) -> usize {
+    match mode {
+        Interpolation::Nearest | Interpolation::NearestExact | Interpolation::Area => 1,
+        Interpolation::Linear { .. } => 2,
+        Interpolation::Cubic { .. } => 4,
+    }
+}
+
+/// The position and the weight of the `k`-th element that result `i` of `out` is made of, along an axis of `n` elements, of which results are `ratio` apart.
+fn tap(i: usize, k: usize, n: usize, out: usize, ratio: f64, mode: Interpolation) -> (i64, f64) {
     let last = n as f64 - 1.0;
     let corners = |i: usize| if out > 1 { i as f64 * last / (out - 1) as f64 } else { 0.0 };
     let cells = |i: usize| (i as f64 + 0.5) * ratio - 0.5;
-    let one = |i: usize| -> Vec<(f64, f64)> {
-        match mode {
-            // NOTE: i n / out may be an integer that rounding puts just below itself.
-            Interpolation::Nearest => vec![((i as f64 * ratio + 1e-9).floor(), 1.0)],
-            Interpolation::NearestExact | Interpolation::Area => vec![(((i as f64 + 0.5) * ratio).floor(), 1.0)],
-            Interpolation::Linear { align_corners } => {
-                let x = if align_corners { corners(i) } else { cells(i).max(0.0) };
-                let t = x - x.floor();
-                vec![(x.floor(), 1.0 - t), (x.floor() + 1.0, t)]
-            }
-            Interpolation::Cubic { align_corners } => {
-                let x = if align_corners { corners(i) } else { cells(i) };
-                let t = x - x.floor();
-                (-1..3).map(|k| (x.floor() + k as f64, cubic(k as f64 - t))).collect()
-            }
+    let (x, weight) = match mode {
+        // NOTE: i n / out may be an integer that rounding puts just below itself.
+        Interpolation::Nearest => ((i as f64 * ratio + 1e-9).floor(), 1.0),
+        Interpolation::NearestExact | Interpolation::Area => (((i as f64 + 0.5) * ratio).floor(), 1.0),
+        Interpolation::Linear { align_corners } => {
+            let x = if align_corners { corners(i) } else { cells(i).max(0.0) };
+            let t = x - x.floor();
+            (x.floor() + k as f64, if k == 0 { 1.0 - t } else { t })
+        }
+        Interpolation::Cubic { align_corners } => {
+            let x = if align_corners { corners(i) } else { cells(i) };
+            let from = k as f64 - 1.0;
+            (x.floor() + from, cubic(from - (x - x.floor())))
         }
     };
-    let all: Vec<Vec<(f64, f64)>> = (0..out).map(one).collect();
-    let count = all.first().map_or(0, |taps| taps.len());
-    let row = |k: usize| all.iter().map(move |taps| taps[k]);
-    (0..count).map(|k| row(k).map(|(x, w)| (x.clamp(0.0, last) as i64, w)).unzip()).collect()
+    (x.clamp(0.0, last) as i64, weight)
 }
 
 /// The cubic convolution kernel with a = -0.75. Source: Keys 1981, doi:10.1109/TASSP.1981.1163711.

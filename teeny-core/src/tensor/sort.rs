@@ -4,6 +4,7 @@ use super::{Tensor, index_end};
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::memory;
 
 impl Tensor {
     /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN counts as the largest.
@@ -72,10 +73,11 @@ impl Tensor {
 
     /// The positions of true elements in row-major order. Their number must be known here to go on, so the flags come here and are looked through.
     pub(super) fn true_positions(&self) -> Result<Tensor> {
+        let end = index_end(self.numel())?;
         let flags = if self.dtype() == DType::Bool { self.to_bytes()? } else { self.ne(0)?.to_bytes()? };
-        let end = index_end(flags.len())?;
-        let positions: Vec<i32> = (0..end).zip(&flags).filter(|(_, flag)| **flag != 0).map(|(place, _)| place).collect();
-        let count = positions.len();
-        Tensor::from_vec(positions, count, self)
+        let count = flags.iter().filter(|flag| **flag != 0).count();
+        let mut positions = memory::reserved(count)?;
+        positions.extend((0..end).zip(&flags).filter(|(_, flag)| **flag != 0).map(|(place, _)| place));
+        Tensor::from_slice(&positions, count, self)
     }
 }

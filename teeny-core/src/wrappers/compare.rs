@@ -167,7 +167,7 @@ impl Compare {
         if bytes == other {
             return Ok(Some(b));
         }
-        let results = Results { first: decode(&bytes, dtype), second: decode(&other, dtype) };
+        let results = Results { first: decode(&bytes, dtype)?, second: decode(&other, dtype)? };
         if results.first.len() != results.second.len() {
             return Err(self.disagreement(call, format!("{} and {} elements in result {number}", results.first.len(), results.second.len())));
         }

@@ -41,7 +41,7 @@ impl Bytes {
     }
     fn get(&self, i: usize) -> Scalar {
         let size = self.dtype.size();
-        with_element!(self.dtype, T => T::from_bytes(&self.bytes[i * size..(i + 1) * size])[0].to_scalar())
+        with_element!(self.dtype, T => T::from_bytes(&self.bytes[i * size..(i + 1) * size]).expect("one element")[0].to_scalar())
     }
     fn set(&mut self, i: usize, value: Scalar) {
         let size = self.dtype.size();

@@ -9,7 +9,7 @@
 //! Seen through a view in which the partners of each pair change places, this is `x cos + swapped(x) (∓sin)`: one kernel over tables computed once.
 
 use teeny_core::context::enter;
-use teeny_core::{DType, Error, Result, Tensor, ToDevice, map};
+use teeny_core::{DType, Error, Result, Tensor, ToDevice, map, memory};
 
 /// Which numbers of a head turn together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,8 +66,14 @@ impl Rope {
             return Err(Error::value(format!("the base is {base}, but must be positive")).named("rope"));
         }
         let half = hs / 2;
-        let mut cos = vec![0f32; capacity * hs];
-        let mut sin = cos.clone();
+        let shape = match pairs {
+            Pairs::Neighbours => (capacity, half, 2),
+            Pairs::Halves => (capacity, 2, half),
+        };
+        // The device says whether it has room before the host makes the values.
+        let tables = [Tensor::zeros(shape, DType::F32, device)?, Tensor::zeros(shape, DType::F32, device)?];
+        let mut cos = memory::filled(0f32, capacity * hs)?;
+        let mut sin = memory::filled(0f32, capacity * hs)?;
         for position in 0..capacity {
             for i in 0..half {
                 let angle = position as f64 * base.powf(-2.0 * i as f64 / hs as f64);
@@ -80,10 +86,7 @@ impl Rope {
                 (sin[row + first], sin[row + second]) = (-angle.sin() as f32, angle.sin() as f32);
             }
         }
-        let shape = match pairs {
-            Pairs::Neighbours => (capacity, half, 2),
-            Pairs::Halves => (capacity, 2, half),
-        };
+        drop(tables);
         let table = |values: Vec<f32>| Tensor::from_vec(values, shape, device);
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairs })
     }
@@ -102,11 +105,11 @@ impl Rope {
         if size != hs {
             return Err(Error::shape(format!("heads are of {size} numbers in {}, the tables for {hs}", x.shape())));
         }
-        if start + t > capacity {
-            let text = format!("positions {start}..{} are beyond the tables' {capacity}", start + t);
+        let Some(end) = start.checked_add(t).filter(|&end| end <= capacity) else {
+            let text = format!("positions {start}..{} are beyond the tables' {capacity}", start.saturating_add(t));
             return Err(Error::value(text).hint("Rope::new with a larger capacity"));
-        }
-        let rows = |table: &Tensor| table.slice(0, start as isize..(start + t) as isize);
+        };
+        let rows = |table: &Tensor| table.slice(0, start..end);
         let pair = self.cos.shape();
         let split = x.unflatten(-1, (pair[1], pair[2]))?; // (.., T, 2, hs/2) or (.., T, hs/2, 2)
         let swapped = split.flip(match self.pairs {

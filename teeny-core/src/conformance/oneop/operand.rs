@@ -205,14 +205,14 @@ impl Operand {
                 all[place] = Scalar::Float(dice.pick(&STRONG));
             }
         }
-        Operand { bytes: encode(&all, dtype), len, layout, dtype, values }
+        Operand { bytes: encode(&all, dtype).expect("host memory for a small operand"), len, layout, dtype, values }
     }
 
     /// `shape` in a random view of a storage filled from `all`, over and over.
     pub fn of(dice: &mut Dice, shape: Shape, dtype: DType, all: &[Scalar]) -> Operand {
         let (layout, len) = view(dice, shape);
         let storage: Vec<Scalar> = all.iter().copied().cycle().take(len).collect();
-        Operand { bytes: encode(&storage, dtype), len: storage.len(), layout, dtype, values: Values::Any }
+        Operand { bytes: encode(&storage, dtype).expect("host memory for a small operand"), len: storage.len(), layout, dtype, values: Values::Any }
     }
 
     /// The operand with zeros in place of floats below 2^-30, whose products and quotients leave subnormal numbers out.

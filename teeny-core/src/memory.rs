@@ -1,0 +1,45 @@
+//! Host memory for values: a `Vec` that cannot be had is an error, not the end of the process.
+//!
+//! Everything whose size a caller chooses and that is kept on the host gets its memory here. What a
+//! device keeps is the device's own affair.
+
+use crate::error::{Error, Result};
+
+/// An empty `Vec` with room for `len` values.
+///
+/// # Errors
+/// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), which names the operation in progress
+/// and the bytes, if the allocator has no room or the bytes overflow an `isize`.
+pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
+    let mut values = Vec::new();
+    match values.try_reserve_exact(len) {
+        Ok(()) => Ok(values),
+        Err(_) => Err(no_room(len, size_of::<T>())),
+    }
+}
+
+/// `len` copies of `value`.
+///
+/// # Errors
+/// As [`reserved`].
+pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>> {
+    let mut values = reserved(len)?;
+    values.resize(len, value);
+    Ok(values)
+}
+
+/// The values of `iter`, which knows how many they are.
+///
+/// # Errors
+/// As [`reserved`].
+pub fn collected<T>(iter: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let mut values = reserved(iter.len())?;
+    values.extend(iter);
+    Ok(values)
+}
+
+#[cold]
+fn no_room(len: usize, size: usize) -> Error {
+    let bytes = len as u128 * size as u128;
+    Error::out_of_memory(format!("the host has no memory for {len} values ({bytes} bytes)"))
+}
