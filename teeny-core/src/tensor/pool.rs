@@ -28,7 +28,8 @@ impl Default for Averaging {
 }
 
 impl Tensor {
-    /// The largest element of every window of `size` over the last `size.len()` axes. Padding never wins.
+    /// The largest element of every window of `size` over the last `size.len()` axes. Padding never wins. The first of equal elements does, zeros being
+    /// equal whatever their sign, and the first NaN.
     ///
     /// # Errors
     /// If there are not enough axes, a window does not fit, or padding exceeds half the window.

@@ -133,20 +133,22 @@ impl Tensor {
         self.min(..)
     }
 
-    /// The position (`I32`) of the first largest along `axis`, which disappears; the first NaN counts as the largest.
+    /// The position (`I32`) of the first largest along `axis`, which disappears; the first NaN counts as the largest. Zeros are equal whatever their
+    /// sign.
     ///
     /// # Errors
-    /// If the axis has size 0.
+    /// If the axis has size 0, or more elements than an `I32` counts.
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("argmax");
         self.extremum(ReduceOp::ArgMax, &[self.shape().axis(axis)?], false)
     }
 
-    /// The position (`I32`) of the first smallest along `axis`, which disappears; the first NaN counts as the smallest.
+    /// The position (`I32`) of the first smallest along `axis`, which disappears; the first NaN counts as the smallest. Zeros are equal whatever their
+    /// sign.
     ///
     /// # Errors
-    /// If the axis has size 0.
+    /// If the axis has size 0, or more elements than an `I32` counts.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("argmin");

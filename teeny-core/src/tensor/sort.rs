@@ -7,7 +7,11 @@ use crate::error::{Error, Result};
 use crate::memory;
 
 impl Tensor {
-    /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN counts as the largest.
+    /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN counts as the largest. Equal
+    /// elements, which zeros of either sign are, keep their order in both directions.
+    ///
+    /// # Errors
+    /// If the axis has more elements than an `I32` counts.
     ///
     /// Equivalent: `torch.sort(x, dim, descending, stable=True)`.
     #[track_caller]
@@ -26,7 +30,8 @@ impl Tensor {
         Ok(self.sort(axis, descending)?.1)
     }
 
-    /// The `k` largest (or smallest) elements along `axis` in order, and their positions (`I32`); of equal elements the first come first.
+    /// The `k` largest (or smallest) elements along `axis` in order, and their positions (`I32`); of equal elements, which zeros of
+    /// either sign are, the first come first.
     ///
     /// # Errors
     /// If the axis has fewer than `k` elements.
