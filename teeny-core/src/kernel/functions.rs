@@ -193,39 +193,58 @@ impl<'b> Expr<'b> {
         self * self
     }
 
-    /// `self + weight * (end - self)`.
+    /// `self + weight * (end - self)`, from the nearer end: weight 0 gives exactly `self`, 1 exactly
+    /// `end`.
     pub fn lerp(self, end: impl ExprOperand<'b>, weight: impl ExprOperand<'b>) -> Expr<'b> {
         let end = end.expr(self);
         let weight = weight.expr(self);
-        self + weight * (end - self)
+        // From the far end, a step that is large beside the result would round it away: 1e8 + (1 -
+        // 1e8) is 0 in f32.
+        let near = weight.abs().lt(0.5);
+        near.select(self, end) + near.select(weight, weight - 1.0) * (end - self)
     }
 
-    /// Hyperbolic sine, `(u + u / (u + 1)) / 2` with `u = expm1(x)`: no cancellation near 0.
+    /// `self^p` with the slope 0 where self is 0, for any p: the power of norms.
+    pub fn norm_power(self, p: f64) -> Expr<'b> {
+        let zero = self.eq(0);
+        // The power of 1 in place of that of 0: an infinite slope times the 0 that comes back from
+        // the other branch is NaN.
+        let base = zero.select(self.like(1), self);
+        let power = if p == 0.5 { base.sqrt() } else { base.pow(p) };
+        zero.select(power.like(0_f64.powf(p)), power)
+    }
+
+    /// Hyperbolic sine, `h (h + 2) / 2 (1 + 1 / (h + 1)^2)` with `h = expm1(|x| / 2)`: no
+    /// cancellation near 0, finite wherever the result is.
+    ///
+    /// The derivative of this and of the next three functions is not that of their steps:
+    /// `composite` in teeny-autograd recognises them.
     pub fn sinh(self) -> Expr<'b> {
         let x = self.to_float();
-        // NOTE: |x| by the same choice as below, not `abs`, whose slope at 0 is 0: the slope of sinh there is 1.
-        let u = x.lt(0.0).select(-x, x).expm1();
-        // Beyond f32's exp range u is infinite and u / (u + 1) NaN; there sinh is infinite too.
-        let magnitude = u.is_inf().select(u, (u + u / (u + 1.0)) * 0.5);
+        let h = (x.abs() * 0.5).expm1();
+        let e = h + 1.0;
+        let magnitude = h * 0.5 * (h + 2.0) * ((e * e).recip() + 1.0);
         x.lt(0.0).select(-magnitude, magnitude)
     }
 
-    /// Hyperbolic cosine.
+    /// Hyperbolic cosine, `(e^2 + 1 / e^2) / 2` with `e = exp(|x| / 2)`: finite wherever the result
+    /// is.
     pub fn cosh(self) -> Expr<'b> {
-        let e = self.to_float().abs().exp();
-        (e + e.recip()) * 0.5
+        let e = (self.to_float().abs() * 0.5).exp();
+        let r = e.recip();
+        e * 0.5 * e + r * 0.5 * r
     }
 
     /// Arc sine, `atan(x / sqrt((1 - x)(1 + x)))`.
     pub fn asin(self) -> Expr<'b> {
         let x = self.to_float();
-        (x / ((-x + 1.0) * (x + 1.0)).sqrt()).atan()
+        (x / ((x.like(1.0) - x) * (x + 1.0)).sqrt()).atan()
     }
 
     /// Arc cosine, `2 atan(sqrt((1 - x) / (1 + x)))`.
     pub fn acos(self) -> Expr<'b> {
         let x = self.to_float();
-        ((-x + 1.0) / (x + 1.0)).sqrt().atan() * 2.0
+        ((x.like(1.0) - x) / (x + 1.0)).sqrt().atan() * 2.0
     }
 
     /// `1 / (1 + exp(-x))`.

@@ -1,6 +1,6 @@
 //! Norms of vectors and matrices.
 
-use super::Tensor;
+use super::{Tensor, map};
 use crate::context::enter;
 use crate::error::Result;
 use crate::shape::IntoAxes;
@@ -26,7 +26,8 @@ impl Tensor {
     /// Accuracy on `Cpu`, of f32 and p = 2: within 3e-6 of the norm, while the squares stay in the range of
     /// f32 (numbers between 1e-19 and 1e19).
     ///
-    /// The gradient at 0 is 0 for p = 2, as in PyTorch. Equivalent: `torch.linalg.vector_norm`.
+    /// The gradient of a vector of zeros is 0, and of other vectors at their zeros for every p, as
+    /// in PyTorch. Equivalent: `torch.linalg.vector_norm`.
     ///
     /// # Errors
     /// If the type is not a float, an axis does not exist, or p is infinite and nothing is there to choose from.
@@ -47,14 +48,12 @@ impl Tensor {
         if p == 1.0 {
             return self.abs()?.sum(axes);
         }
-        if p == 2.0 {
-            let sum = self.square()?.sum(axes)?;
-            return super::map([&sum], |[sum]| {
-                let zero = sum.eq(0);
-                zero.select(sum.like(0), zero.select(sum.like(1), sum).sqrt())
-            });
-        }
-        self.abs()?.pow(p)?.sum(axes)?.pow(1.0 / p)
+        // The root of a sum of squares: sqrt is exact where a general power is not.
+        let sum = match p {
+            2.0 => self.square()?.sum(axes)?,
+            p => map([self], |[x]| x.abs().norm_power(p))?.sum(axes)?,
+        };
+        map([&sum], |[s]| s.norm_power(1.0 / p))
     }
 
     /// The norm of matrices: (.., m, n) → (..). Equivalent: `torch.linalg.matrix_norm`.

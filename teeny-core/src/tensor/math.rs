@@ -310,7 +310,8 @@ impl Tensor {
         run_one(TABLES[dtype as usize].get(self.dtype(), build)?, &[self], &[])
     }
 
-    /// `min(max(x, low), high)`; NaN stays NaN. The bounds are numbers.
+    /// `min(max(x, low), high)`; NaN stays NaN. The bounds are numbers. The gradient is 0 at a bound
+    /// and beyond, as in PyTorch 2.15.
     ///
     /// # Errors
     /// If `low > high`, or the type is bool.
@@ -324,7 +325,8 @@ impl Tensor {
         self.maximum(low)?.minimum(high)
     }
 
-    /// `self + weight * (end - self)`: weight 0 gives self, 1 gives `end`.
+    /// `self + weight * (end - self)`: weight 0 gives exactly self, 1 exactly `end`. Equivalent:
+    /// `torch.lerp`.
     #[track_caller]
     pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Result<Tensor> {
         let _op = enter("lerp");

@@ -86,16 +86,12 @@ impl Tensor {
         let distance = match p {
             0.0 => map_sum([&x, &y], -1, |[x, y]| x.ne(y).cast(wide))?,
             1.0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
-            // Away from 0 only: a root has no slope there.
-            2.0 => map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.eq(0).select(s, s.eq(0).select(s.like(1), s).sqrt()))?,
+            2.0 => map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.norm_power(0.5))?,
             f64::INFINITY if x.shape()[x.ndim() - 1] == 0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
             f64::INFINITY => map([&x, &y], |[x, y]| (x - y).abs())?.max(-1)?,
             p if p > 0.0 => {
-                let sum = map_sum([&x, &y], -1, |[x, y]| {
-                    let d = (x - y).abs();
-                    d.eq(0).select(d, d.eq(0).select(d.like(1), d).pow(p))
-                })?;
-                map([&sum], |[s]| s.eq(0).select(s, s.eq(0).select(s.like(1), s).pow(1.0 / p)))?
+                let sum = map_sum([&x, &y], -1, |[x, y]| (x - y).abs().norm_power(p))?;
+                map([&sum], |[s]| s.norm_power(1.0 / p))?
             }
             p => return Err(Error::value(format!("p is {p}, which is no norm"))),
         };

@@ -162,7 +162,7 @@ impl Tensor {
             return Err(Error::value(format!("p is {p}, not positive")));
         }
         let sum = self.pow(p)?.avg_pool(size, window)?.mul(Shape::new(size)?.numel() as f64)?;
-        map([&sum], |[s]| s.eq(0).select(s, s.eq(0).select(s.like(1), s).pow(1.0 / p)))
+        map([&sum], |[s]| s.norm_power(1.0 / p))
     }
 
     /// The means of windows chosen so that the last axes get the sizes `out`: window i of n elements goes from `floor(i n / out)` to

@@ -85,7 +85,8 @@ impl Tensor {
     }
 
     /// The largest over `axes`; NaN if any element is NaN. Zeros are equal whatever their sign, and a
-    /// result of zero is +0 on `Cpu` and `Reference`.
+    /// result of zero is +0 on `Cpu` and `Reference`. Equal elements share the gradient; where the
+    /// result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
     ///
     /// # Errors
     /// If there is nothing to compare.
@@ -190,11 +191,12 @@ impl Tensor {
         squares.div(if divisor > 0.0 { divisor } else { f64::NAN })?.cast(self.dtype())
     }
 
-    /// The standard deviation over `axes`: the root of [`Tensor::var`].
+    /// The standard deviation over `axes`: the root of [`Tensor::var`]. The gradient of equal
+    /// elements is 0, as in PyTorch.
     #[track_caller]
     pub fn std(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
         let _op = enter("std");
-        self.var(axes, correction)?.sqrt()
+        map([&self.var(axes, correction)?], |[v]| v.norm_power(0.5))
     }
 
     /// `log(sum(exp(x)))` over `axes` without overflow; -inf where all elements are -inf.
