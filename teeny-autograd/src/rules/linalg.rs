@@ -9,7 +9,7 @@ use crate::grad::Grad;
 use crate::mode::enable_grad;
 use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, edges, here, when};
-use crate::storage::{Tracked, unwrap};
+use crate::storage::{Tracked, differentiated, unwrap};
 use std::sync::Arc;
 use teeny_core::{Error, ErrorKind, LinalgOp, Outputs, Result, Tensor, Triangle, context, map};
 
@@ -139,10 +139,12 @@ pub(crate) fn part(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
     }
 }
 
-/// The matrix of cofactors, `det(a) a⁻ᵀ`. Where a matrix is singular, `det(u) det(v) u c vᵀ`, c the products of all other singular values.
+/// The matrix of cofactors, `det(a) a⁻ᵀ`. Where a matrix is singular, `det(u) det(v) u c vᵀ`, c the products of all other singular values; if that
+/// is to be differentiated again, by [`adjugate`], as equal singular values have no gradient.
 pub(crate) fn cofactors(a: &Tensor, det: &Tensor) -> Result<Tensor> {
     match a.inv() {
         Ok(inverse) => transposed(&inverse)?.mul(&stretched(det)?),
+        Err(error) if error.kind() == ErrorKind::Value && differentiated(a) => transposed(&adjugate(a)?),
         Err(error) if error.kind() == ErrorKind::Value => {
             let (u, s, vt) = a.svd()?;
             let own = Tensor::eye(s.shape()[s.ndim() - 1], s.dtype(), &s)?; // (n, n)
@@ -153,6 +155,23 @@ pub(crate) fn cofactors(a: &Tensor, det: &Tensor) -> Result<Tensor> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// The transposed cofactors as a polynomial in `a`: `m ← a m - tr(a m) / k`, k = 1, .., n - 1, from
+/// `m = 1`, and the sign. Exact derivatives of any order, in n matrix products that lose digits
+/// where n is large.
+///
+/// Source: Faddeev and LeVerrier's algorithm, Householder 1964, section 6.7.
+fn adjugate(a: &Tensor) -> Result<Tensor> {
+    let n = a.shape()[a.ndim() - 1];
+    let one = Tensor::eye(n, a.dtype(), a)?; // (n, n)
+    let mut m = one.expand(*a.shape())?; // (.., n, n)
+    for k in 1..n {
+        let product = a.matmul(&m)?; // (.., n, n)
+        let mean = stretched(&product.trace()?.div(k as f64)?)?; // (.., 1, 1)
+        m = product.sub(&one.mul(&mean)?)?;
+    }
+    if n.is_multiple_of(2) { m.neg() } else { Ok(m) }
 }
 
 /// `1/2 l⁻ᵀ (p + pᵀ) l⁻¹` with p the lower triangle of `lᵀ g`, its diagonal halved.

@@ -14,14 +14,14 @@ pub(super) fn compute(op: LinalgOp, matrices: &[Matrix<'_>]) -> Result<Vec<Vec<f
         LinalgOp::Solve => vec![rows(regular(&a)?.solve(&b).as_ref())],
         LinalgOp::SolveTriangular(triangle) => vec![rows(triangular(&a, triangle, b)?.as_ref())],
         LinalgOp::Det => {
-            let lu = a.partial_piv_lu();
-            let product: f64 = diagonal(lu.U()).product();
-            vec![vec![product * parity(lu.P().arrays().0)]]
+            let (sign, pivots) = pivots(&a);
+            vec![vec![pivots.iter().product::<f64>() * sign]]
         }
         LinalgOp::SlogDet => {
-            let lu = a.partial_piv_lu();
-            let sign = diagonal(lu.U()).fold(parity(lu.P().arrays().0), |sign, u| sign * if u == 0.0 { 0.0 } else { u.signum() });
-            vec![vec![sign], vec![diagonal(lu.U()).map(|u| u.abs().ln()).sum()]]
+            let (sign, pivots) = pivots(&a);
+            let signum = |u: f64| if u == 0.0 { 0.0 } else { u.signum() };
+            let sign = pivots.iter().fold(sign, |sign, &u| sign * signum(u));
+            vec![vec![sign], vec![pivots.iter().map(|u| u.abs().ln()).sum()]]
         }
         LinalgOp::Cholesky => match a.llt(Side::Lower) {
             Ok(llt) => vec![rows(llt.L())],
@@ -68,6 +68,17 @@ fn rows(m: MatRef<'_, f64>) -> Vec<f64> {
 
 fn diagonal(m: MatRef<'_, f64>) -> impl Iterator<Item = f64> + '_ {
     (0..m.nrows().min(m.ncols())).map(move |i| m[(i, i)])
+}
+
+/// The pivots of elimination, whose product is the determinant but for the sign before them. A
+/// pivot of 0 ends a finite matrix: its determinant is 0, and elimination divides by that pivot.
+fn pivots(a: &Mat<f64>) -> (f64, Vec<f64>) {
+    let lu = a.partial_piv_lu();
+    let mut pivots: Vec<f64> = diagonal(lu.U()).collect();
+    if finite(a).is_ok() && pivots.contains(&0.0) {
+        pivots = vec![0.0];
+    }
+    (parity(lu.P().arrays().0), pivots)
 }
 
 /// 1 for an even permutation, -1 for an odd one: every cycle of even length turns the sign.
