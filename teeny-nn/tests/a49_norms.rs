@@ -96,6 +96,33 @@ fn a49_norms_and_embedding_agree_with_pytorch_in_result_gradients_buffers_and_us
 }
 
 #[test]
+fn a49_an_empty_batch_has_gradients_of_zeros() {
+    type Make = fn(&Store) -> Result<Box<dyn Module>>;
+    let layers: [(&[usize], Make); 6] = [
+        (&[0, 4, 3], |s| Ok(Box::new(GroupNorm::new(&s.root(), 2, 4)?))),
+        (&[0, 4], |s| Ok(Box::new(GroupNorm::new(&s.root(), 4, 4)?))),
+        (&[2, 4, 0], |s| Ok(Box::new(GroupNorm::new(&s.root(), 2, 4)?))),
+        (&[0, 4], |s| Ok(Box::new(LayerNorm::new(&s.root(), 4)?))),
+        (&[3, 0, 4], |s| Ok(Box::new(RmsNorm::new(&s.root(), 4)?))),
+        (&[0, 4, 3], |s| {
+            let options = NormOptions { running: false, ..NormOptions::default() };
+            Ok(Box::new(InstanceNorm::with_options(&s.root(), 4, options)?))
+        }),
+    ];
+    for (shape, make) in layers {
+        let store = Store::with_dtype(&autograd(), DType::F64);
+        let layer = make(&store).unwrap();
+        let x = Tensor::zeros(shape, DType::F64, store.device()).unwrap().requires_grad().unwrap();
+        let grads = layer.forward(&x).unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(grads.get(&x).unwrap().shape()[..], *shape, "{}", layer.describe());
+        for param in store.trainable() {
+            let zeros = vec![0.0; param.value().numel()];
+            assert_eq!(values(grads.get(&param.value()).unwrap()), zeros, "{}", layer.describe());
+        }
+    }
+}
+
+#[test]
 fn a49_norms_of_views_are_those_of_their_copies() {
     let store = Store::with_dtype(&autograd(), DType::F64);
     let path = store.root();

@@ -69,11 +69,13 @@ impl Tensor {
         let mut flat = self.shape()[..lead].to_vec();
         flat.push(length);
         let x = lift(self, &device)?.cast(dtype)?.reshape(&flat[..])?; // (.., length)
-        if x.numel() == 0 {
-            return x.copy()?.reshape(*self.shape());
-        }
         let line = |p: Option<&Tensor>| p.map(|p| lift(p, &device)?.cast(dtype)?.reshape(length)).transpose();
         let (weight, bias) = (line(weight)?, line(bias)?);
+        if x.numel() == 0 {
+            // Nothing to compute, but every operand has a gradient, which is 0.
+            let scaled = weight.map_or_else(|| x.copy(), |w| x.mul(&w))?;
+            return bias.map_or_else(|| Ok(scaled.clone()), |b| scaled.add(&b))?.reshape(*self.shape());
+        }
         // A device takes a bias only beside a weight.
         let (beside, after) = if weight.is_some() { (bias, None) } else { (None, bias) };
         let y = x.result(device.norm(norm, &x, weight.as_ref(), beside.as_ref(), eps)?, *x.shape(), dtype)?;

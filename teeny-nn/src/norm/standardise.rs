@@ -40,9 +40,9 @@ fn count(shape: &Shape, axes: &[usize]) -> usize {
     axes.iter().map(|&a| shape[a]).product()
 }
 
-/// The sum over those of `axes` that are longer than 1, which stay with size 1.
+/// The sum over `axes`, which stay with size 1.
 fn sum_rest(x: &Tensor, axes: impl Iterator<Item = usize>) -> Result<Tensor> {
-    let axes: Vec<usize> = axes.filter(|&a| x.shape()[a] > 1).collect();
+    let axes: Vec<usize> = axes.filter(|&a| x.shape()[a] != 1).collect();
     if axes.is_empty() { Ok(x.clone()) } else { x.sum_keepdim(axes) }
 }
 
