@@ -1,5 +1,7 @@
 //! The derivative of every [`OpCode`]: one table, one arm per operation.
 //!
+//! `SPECIAL_POINTS.md` lists where results differ from PyTorch's.
+//!
 //! A rule sees the operands `a`, `b`, the result `y` and the gradient `g` of the result, and says what reaches each operand. At kinks the choices are
 //! PyTorch's:
 //!
@@ -7,8 +9,8 @@
 //! |---|---|
 //! | `abs(0)`, `sign`, `floor`, `ceil`, `round`, `trunc`, `floor_div` | 0 |
 //! | `maximum(a, b)`, `minimum(a, b)` with `a == b` | half to each |
-//! | `max(x, c)`, `min(x, c)` with a constant `c == x` (`relu`, `relu6`, `hardtanh`) | 0 |
-//! | the same with a number given at each launch (`clamp`, `x.maximum(1.5)`) | 1, as `torch.clamp` |
+//! | `max(x, c)`, `min(x, c)` with a constant `c == x` (`relu`, `relu6`, `hardtanh`) | 0; at NaN 1 |
+//! | the same with a number given at each launch (`clamp`, `x.maximum(1.5)`) | 0; at NaN 0 |
 //! | `pow(a, 0)` | 0 for the base |
 //! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN, as there is no real slope |
 
@@ -101,9 +103,11 @@ pub(crate) fn slopes<'b>(op: OpCode, step: &Step<'b>) -> [Slope<'b>; 3] {
     }
 }
 
-/// `b a^(b - 1)`; 0 where b is 0, so that `0^0` does not ask for `0 * 0^-1`. No logarithm: a negative base is as good as any.
+/// `b a^(b - 1)`; 0 where b is 0. Neither this nor its own derivative asks for `0 * 0^-1` there. No
+/// logarithm, so that the base may be negative.
 fn pow_base<'b>(a: Expr<'b>, b: Expr<'b>, g: Expr<'b>) -> Expr<'b> {
-    b.eq(0.0).select(g.like(0), g * b * a.pow(b - 1.0))
+    let flat = b.eq(0.0);
+    flat.select(g.like(0), g * (b * a.pow(flat.select(b.like(1), b) - 1.0)))
 }
 
 /// `a^b log(a)`; 0 where a is 0 and b is not negative: the limit from the right.
@@ -119,7 +123,7 @@ fn extremum<'b>(step: &Step<'b>, loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>)
         match kind {
             Operand::Value => own.eq(other).select(g * 0.5, loses(own, other).select(zero, g)),
             Operand::Const => own.eq(other).or(loses(own, other)).select(zero, g),
-            Operand::Param => own.eq(other).or(loses(other, own)).select(g, zero),
+            Operand::Param => loses(other, own).select(g, zero),
         }
     };
     two(to(a, b, kind[1]), to(b, a, kind[0]))

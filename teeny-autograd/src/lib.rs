@@ -48,6 +48,7 @@ mod backward;
 pub mod cases;
 mod check;
 mod checkpoint;
+mod composite;
 mod cuts;
 mod derivative;
 mod device;

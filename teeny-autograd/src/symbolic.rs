@@ -3,6 +3,7 @@
 //! The derivative may read the operands, the results `y` and their gradients `g`; dead code elimination leaves those it needs, and only these are saved.
 //! A gradient that is `g` itself costs nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
 
+use crate::composite::Application;
 use crate::derivative::{Operand, Slope, Step, slopes};
 use std::sync::Arc;
 use teeny_core::kernel::{Id, MAX_OUTPUTS};
@@ -218,6 +219,12 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 continue;
             }
             if self.logistic(id, g, &mut adjoint) {
+                continue;
+            }
+            if let Some(application) = Application::at(self.nodes, id) {
+                if self.reach[application.x] != 0 {
+                    add(&mut adjoint[application.x], g * application.slope(self.values[application.x]));
+                }
                 continue;
             }
             let at = |i: usize| if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize };

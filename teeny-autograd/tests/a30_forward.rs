@@ -162,10 +162,10 @@ fn a30_equal_extrema_share_their_tangents_as_they_share_gradients() {
     let x = Tensor::new([[1.0f64, 3.0, 3.0], [2.0, 2.0, 2.0]], &Reference::new()).unwrap(); // (2, 3)
     let v = Tensor::new([[8.0f64, 1.0, 5.0], [3.0, 6.0, 0.0]], &x).unwrap(); // (2, 3)
     assert_eq!(vec(&jvp(|x| x.max(1), &x, &v).unwrap().1), [3.0, 3.0]);
-    assert_eq!(vec(&jvp(|x| x.maximum(2.0), &x, &v).unwrap().1), [0.0, 1.0, 5.0, 3.0, 6.0, 0.0]);
+    assert_eq!(vec(&jvp(|x| x.maximum(2.0), &x, &v).unwrap().1), [0.0, 1.0, 5.0, 0.0, 0.0, 0.0]);
     assert_eq!(vec(&jvp(|x| x.relu(), &x.sub(2.0).unwrap(), &v).unwrap().1), [0.0, 1.0, 5.0, 0.0, 0.0, 0.0]);
     let nan = Tensor::new([f64::NAN, 1.0], &x).unwrap();
-    assert_eq!(vec(&jvp(|x| x.max(0), &nan, &nan.ones_like().unwrap()).unwrap().1), [0.0]);
+    assert!(vec(&jvp(|x| x.max(0), &nan, &nan.ones_like().unwrap()).unwrap().1)[0].is_nan());
 }
 
 #[test]

@@ -108,8 +108,8 @@ fn subgradients_that_differ_from_pytorch() {
     assert_eq!(slope(&x, |x| x.relu()), [0.0]);
     assert_eq!(slope(&x, |x| x.abs()), [0.0]);
     assert_eq!(slope(&x, |x| x.sign()), [0.0]);
-    assert_eq!(slope(&x, |x| x.clamp(0.0, 1.0)), [1.0]);
-    assert_eq!(slope(&x, |x| x.clamp(-1.0, 0.0)), [1.0]);
+    assert_eq!(slope(&x, |x| x.clamp(0.0, 1.0)), [0.0]);
+    assert_eq!(slope(&x, |x| x.clamp(-1.0, 0.0)), [0.0]);
     assert_eq!(slope(&x, |x| x.add(1.0)?.hardtanh()), [0.0]);
     let y = x.mul(1.0).unwrap();
     assert_eq!(slope(&x, |x| x.maximum(&y.detach()?)), [0.5]);

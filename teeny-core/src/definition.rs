@@ -139,7 +139,10 @@ pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, ignored: Option<i64>, g:
         let along = t[0].softmax(1)?.scatter_add(1, &index, &less)?; // (n, classes)
         let g = t[1].unsqueeze(1)?; // (n, 1)
         let Some(kept) = &kept else { return along.mul(&g) };
-        map([&kept.unsqueeze(1)?, &along, &g], |[kept, x, g]| kept.select(x * g, 0.0).cast(along.dtype()))
+        // Chosen twice: once so that no NaN of an ignored row comes through, once so that its
+        // gradient, infinite for a mean of nothing, does not.
+        let kept = kept.unsqueeze(1)?; // (n, 1)
+        map([&kept, &along, &g], |[kept, x, g]| kept.select(x * kept.select(g, g.like(0)), 0.0).cast(along.dtype()))
     })
 }
 

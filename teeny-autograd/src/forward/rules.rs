@@ -31,13 +31,14 @@ pub(super) fn reduce(device: &Forward, op: ReduceOp, x: &Tensor, axes: &[usize])
             let best = Tensor::from_result(y.clone(), shape, dtype, inner.device().clone())?;
             let chosen = inner.eq(&spread(&best, x.shape(), axes)?)?;
             let sum = map([&chosen, &t], |[c, t]| c.select(t, t.like(0)))?.sum(axes)?;
-            Some(mean(&sum, &chosen.cast(t.dtype())?.sum(axes)?)?)
+            Some(sum.div(&chosen.cast(t.dtype())?.sum(axes)?)?)
         }
     };
     device.result(y, dtype, tangent)
 }
 
-/// `sum / count`, 0 where nothing was counted: where the extremum is NaN, nothing equals it.
+/// `sum / count`, 0 where nothing was counted, as in the gradient: nothing equals an extremum that
+/// is NaN.
 fn mean(sum: &Tensor, count: &Tensor) -> Result<Tensor> {
     map([sum, count], |[s, n]| n.eq(0).select(s.like(0), s / n))
 }

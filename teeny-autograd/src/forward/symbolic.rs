@@ -7,6 +7,7 @@
 //! A kernel reads and writes a limited number of tensors, and `f` may use it up. Then values and tangents are computed apart, and if the operands and
 //! their tangents do not fit together, the slopes are stored and multiplied.
 
+use crate::composite::Application;
 use crate::derivative::{Slope, Step, slopes};
 use crate::symbolic::{Quotient, add, kind, replay};
 use std::sync::Arc;
@@ -144,6 +145,9 @@ impl<'b, 'k> Sweep<'b, 'k> {
         let y = self.values[id];
         if node.op == OpCode::Cast {
             return of(0).map(|t| t.cast(node.dtype));
+        }
+        if let Some(application) = Application::at(nodes, id) {
+            return before[application.x].map(|t| t * application.slope(self.values[application.x]));
         }
         if node.op == OpCode::Where && (of(1).is_some() || of(2).is_some()) {
             let [a, b] = [1, 2].map(|i| of(i).unwrap_or_else(|| y.like(0)));

@@ -25,8 +25,9 @@ pub(crate) fn reduce(device: &Autograd, op: ReduceOp, x: &Tensor, axes: &[usize]
                     let best = inner.eq(&spread(&saved, &full, &axes)?)?;
                     let count = best.cast(g.dtype())?.sum_keepdim(&axes)?;
                     let g = spread(g, &full, &axes)?;
-                    // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals it, and nothing gets a gradient.
-                    Ok([Some(map([&best, &g, &count], |[b, g, c]| b.select(g / c, g.like(0)))?)])
+                    // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals
+                    // it, and all get 0 / 0.
+                    Ok([Some(map([&best, &g, &count], |[b, g, c]| b.select(g, g.like(0)) / c)?)])
                 }
             })
         }
