@@ -59,7 +59,8 @@ pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     elementwise(x, target, reduction, |x, t| (x - t).abs())
 }
 
-/// `d²/2` where `d = |x - t|` is at most `delta`, `delta (d - delta/2)` beyond: square near 0, straight far away.
+/// `d²/2` where `d = |x - t|` is less than `delta`, `delta (d - delta/2)` beyond: square near 0,
+/// straight far away.
 /// Shapes: x and target equal. Equivalent: `torch.nn.functional.huber_loss`.
 ///
 /// # Errors
@@ -71,13 +72,21 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
         return Err(Error::value(format!("delta must be positive, not {delta}")));
     }
     elementwise(x, target, reduction, |x, t| {
-        let d = (x - t).abs();
-        d.le(delta).select(d.square() * 0.5, (d - 0.5 * delta) * delta)
+        // The square of the difference, not of its absolute value, whose slope at 0 would make the
+        // second derivative 0.
+        let difference = x - t;
+        let d = difference.abs();
+        let inside = d.lt(delta);
+        // outside, the square is that of 0: one of infinity would add 0 * inf to the gradient
+        let near = inside.select(difference, difference.like(0.0));
+        inside.select(near.square() * 0.5, (d - 0.5 * delta) * delta)
     })
 }
 
-/// Binary cross-entropy of logits: `-t log σ(x) - (1 - t) log(1 - σ(x))`, as `max(x, 0) - x t + log1p(exp(-|x|))`, which is finite for
-/// all finite x. Shapes: x and target equal. Equivalent: `torch.nn.functional.binary_cross_entropy_with_logits`.
+/// Binary cross-entropy of logits: `-t log σ(x) - (1 - t) log(1 - σ(x))`, as `(1 - t) x +
+/// log1p(exp(-x))` where x is positive and
+/// `-t x + log1p(exp(x))` elsewhere, which is finite for all finite x. Shapes: x and target equal.
+/// Equivalent: `torch.nn.functional.binary_cross_entropy_with_logits`.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -87,18 +96,25 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
     elementwise(x, target, reduction, |x, t| {
         // NOTE: not relu and abs, whose slopes at 0 are 0 each: one condition for both terms makes them add up to 1/2 there
         let positive = x.gt(0.0);
-        positive.select(x, x.like(0.0)) - x * t + positive.select(-x, x).exp().log1p()
+        (positive.select(t.like(1.0), 0.0) - t) * x + positive.select(-x, x).exp().log1p()
     })
 }
 
 /// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms no less than -100, as in PyTorch.
-/// [`bce_with_logits`] is more exact. Shapes: p and target equal.
+/// [`bce_with_logits`] is more exact. Shapes: p and target equal. Equivalent:
+/// `torch.nn.functional.binary_cross_entropy`.
+///
+/// The slope of a logarithm is at most 1e12, where that is cut off, too: a certain mistake has a
+/// gradient of 1e12, as in PyTorch. At p = target = 0 the gradient is 1, where PyTorch has 0; see
+/// `SPECIAL_POINTS.md` of teeny-autograd.
 ///
 /// # Errors
 /// If the shapes differ.
 #[track_caller]
 pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce");
+    // NOTE: `log().max(-100.0)` and `log1p().max(-100.0)` are what automatic differentiation
+    // recognises
     elementwise(p, target, reduction, |p, t| -(t * p.log().max(-100.0) + (1.0 - t) * (-p).log1p().max(-100.0)))
 }
 
