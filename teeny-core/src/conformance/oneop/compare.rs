@@ -30,13 +30,23 @@ pub struct Rules {
     pub multiplies_padding: bool,
     /// Results of 16-bit floats may be rounded after each step, as the definitions in primitives do.
     pub rounds_each_step: bool,
+    /// Programs of several operations may be simplified as if numbers were real: the product of a known zero is zero,
+    /// so that a NaN may be missing.
+    pub simplifies_programs: bool,
     /// Tolerances are multiplied by this.
     pub factor: f64,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { flushes_subnormals: false, loses_zero_signs: false, multiplies_padding: false, rounds_each_step: false, factor: 1.0 }
+        Rules {
+            flushes_subnormals: false,
+            loses_zero_signs: false,
+            multiplies_padding: false,
+            rounds_each_step: false,
+            simplifies_programs: false,
+            factor: 1.0,
+        }
     }
 }
 
