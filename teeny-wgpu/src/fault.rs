@@ -166,6 +166,15 @@ impl Wgpu {
             return Ok(());
         }
         let Err(noted) = self.check_fault() else { return Ok(()) };
+        self.first_outside(index, axis, shape)?;
+        Err(noted)
+    }
+
+    /// Waits, and names the first position of `index` outside the axis of `shape`.
+    ///
+    /// # Errors
+    /// That error.
+    pub(crate) fn first_outside(&self, index: &Tensor, axis: usize, shape: &Shape) -> Result<()> {
         let (size, ty) = (shape[axis], index.dtype());
         for (flat, bytes) in self.download_bytes(index)?.chunks(ty.size()).enumerate() {
             let mut word = [if ty.is_signed_int() && bytes[bytes.len() - 1] > 127 { 0xff } else { 0 }; 16];
@@ -176,6 +185,6 @@ impl Wgpu {
                 return Err(Error::index(format!("index{place:?} is {position}, but axis {axis} of {shape} has size {size}")));
             }
         }
-        Err(noted)
+        Ok(())
     }
 }

@@ -212,6 +212,10 @@ impl Wgpu {
     pub(crate) fn scatter_along(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
         self.require(x.dtype(), "scatter")?;
         self.require(index.dtype(), "scatter")?;
+        if x.shape()[axis] == 0 {
+            // No launch would look at the indices.
+            self.first_outside(index, axis, x.shape())?;
+        }
         let out = self.scatter_reach(mode, x, axis, index, src, Reach::all(x.shape()[axis]))?;
         self.found_outside(index, axis, x.shape())?;
         Ok(out)

@@ -226,6 +226,19 @@ fn a_position_outside_its_axis_is_reported_at_the_call_or_by_the_next_read() {
 }
 
 #[test]
+fn an_index_into_an_empty_axis_is_an_error_of_the_call() {
+    let Some(gpu) = gpu() else { return };
+    let x = Tensor::zeros((2, 0, 3), DType::F32, &gpu).unwrap();
+    let index = Tensor::zeros((2, 1, 3), DType::I32, &gpu).unwrap();
+    let error = x.scatter_add(1, &index, &index.cast(DType::F32).unwrap()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Index, "{error}");
+    assert!(error.to_string().contains("index[0, 0, 0] is 0, but axis 1 of (2, 0, 3) has size 0"), "{error}");
+    // Nothing to scatter is no mistake.
+    let none = Tensor::zeros((2, 0, 3), DType::I32, &gpu).unwrap();
+    assert_eq!(x.scatter_add(1, &none, &x).unwrap().numel(), 0);
+}
+
+#[test]
 fn long_lines_are_sorted_and_summed() {
     let Some(gpu) = gpu() else { return };
     let values: Vec<f32> = (0..5000).map(|i| ((i * 7919) % 5003) as f32).collect();
