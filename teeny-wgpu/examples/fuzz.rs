@@ -30,5 +30,6 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
 }
 
 fn main() -> ExitCode {
-    program::main(sites, Rules { flushes_subnormals: true, loses_zero_signs: true, multiplies_padding: true, ..Rules::default() })
+    let rules = Rules { flushes_subnormals: true, loses_zero_signs: true, multiplies_padding: true, simplifies_programs: true, ..Rules::default() };
+    program::main(sites, rules)
 }

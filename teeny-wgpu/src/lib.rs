@@ -57,7 +57,9 @@
 //! # Bounds
 //! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by windows in elementwise kernels and by pieces elsewhere; only a
 //! single line to be sorted or normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] make any GPU as narrow as that. Subnormal
-//! numbers may be flushed and signs of zeros lost, as the hardware does.
+//! numbers may be flushed and signs of zeros lost, as the hardware does. Where a driver sees that an operand is zero, it may
+//! take the product for zero, whatever the other operand is. Convolutions multiply the zeros of padding, and their gradients
+//! those of places that a stride skips: a weight that is infinite or NaN makes NaN of them.
 //!
 //! A small part of a larger storage is copied for the kernel. Shaders count with 32 bits: reductions and products over more
 //! elements (views with stride 0 have as many as they like) are made in halves, whose results are reduced in the type that they

@@ -6,9 +6,11 @@
 
 use crate::device::Launch;
 use crate::stream::Part;
+use crate::transfer;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
+use std::sync::mpsc;
 use std::time::Duration;
 use teeny_core::context::{self, OpContext};
 use teeny_core::{DType, Error, Result, Shape, Tensor};
@@ -248,8 +250,10 @@ impl Profiler {
             Clock::Gpu { readable, nanoseconds, .. } => {
                 let failed = |e: &dyn fmt::Display| Error::device(format!("reading the GPU's timestamps failed: {e}"));
                 let slice = readable.slice(..waiting.len() as u64 * 16);
-                slice.map_async(wgpu::MapMode::Read, |_| {});
+                let (sender, receiver) = mpsc::channel();
+                slice.map_async(wgpu::MapMode::Read, move |result| _ = sender.send(result));
                 device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| failed(&e))?;
+                transfer::answer(&receiver, device, || false)?.map_err(|e| failed(&e))?;
                 let view = slice.get_mapped_range().map_err(|e| failed(&e))?;
                 let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
                 let times = view.chunks_exact(16).map(|pair| number(&pair[8..]).saturating_sub(number(&pair[..8])) as f64 * nanoseconds / 1e3);

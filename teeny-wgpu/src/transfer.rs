@@ -144,7 +144,7 @@ impl Wgpu {
             receiver.try_recv().map_err(|_| Error::device("this platform cannot wait for the GPU").hint("read with Wgpu::read(..).await"))?
         } else {
             self.stream.wait()?;
-            self.mapped(&receiver)?
+            answer(&receiver, &self.device, || self.sticky.is_lost())?
         };
         self.check()?;
         let failed = |e: &dyn std::fmt::Display| Error::device(format!("reading from the GPU failed: {e}"));
@@ -155,22 +155,6 @@ impl Wgpu {
         staging.unmap();
         self.pool.keep_staging(staging);
         Ok(())
-    }
-
-    /// What a mapping came to, whose commands are done. Another thread that waits as well may have taken its callback out of
-    /// wgpu and not called it yet.
-    ///
-    /// # Errors
-    /// If the callback does not come, which is so if the device is lost.
-    fn mapped<T>(&self, receiver: &mpsc::Receiver<T>) -> Result<T> {
-        let start = Instant::now();
-        loop {
-            match receiver.recv_timeout(Duration::from_millis(100)) {
-                Ok(result) => return Ok(result),
-                Err(mpsc::RecvTimeoutError::Timeout) if start.elapsed() < PATIENCE && !self.sticky.is_lost() => self.stream.wait()?,
-                Err(_) => return Err(Error::device("reading from the GPU failed: it does not answer")),
-            }
-        }
     }
 
     /// A buffer of at least `bytes` bytes to read through.
@@ -190,6 +174,24 @@ impl Wgpu {
             self.stream.wait()?;
             create().map_err(|_| error::out_of_memory(size, self.pool.stats().live_bytes, None))
         })
+    }
+}
+
+/// What a mapping came to whose commands are done. Another thread that waits as well may have taken its callback out of wgpu
+/// and not called it yet.
+///
+/// # Errors
+/// If the callback does not come, which is so if the device is `lost`.
+pub(crate) fn answer<T>(receiver: &mpsc::Receiver<T>, device: &wgpu::Device, lost: impl Fn() -> bool) -> Result<T> {
+    let start = Instant::now();
+    loop {
+        match receiver.recv_timeout(Duration::from_millis(100)) {
+            Ok(result) => return Ok(result),
+            Err(mpsc::RecvTimeoutError::Timeout) if start.elapsed() < PATIENCE && !lost() => {
+                let _ = device.poll(wgpu::PollType::wait_indefinitely());
+            }
+            Err(_) => return Err(Error::device("reading from the GPU failed: it does not answer")),
+        }
     }
 }
 
