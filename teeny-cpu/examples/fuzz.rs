@@ -1,20 +1,21 @@
 //! Random single operations on the CPU engine against the oracle: `cargo run --release -p teeny-cpu --example fuzz`.
 //!
-//! Each case runs on one thread with fresh memory and on four with pooled memory: both must give the same bits, or a
-//! result depends on threads or on what a block held before. `--level` is an instruction set: `portable`, `avx2` or
-//! `avx512`. See `teeny_core::conformance::oneop`.
+//! Each case runs on a new thread with fresh memory, where nothing that earlier work left behind hides a write past its
+//! end, and on four threads with pooled memory: both must give the same bits, or a result depends on threads or on what
+//! a block held before. `--level` is an instruction set: `portable`, `avx2` or `avx512`. See
+//! `teeny_core::conformance::oneop`.
 
-use rayon::{ThreadPool, ThreadPoolBuilder};
+use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::process::ExitCode;
 use teeny_core::conformance::oneop::{Rules, Site, program};
 use teeny_core::device::DeviceRef;
 use teeny_core::{Error, Result};
 use teeny_cpu::{Cpu, CpuOptions, Level};
 
-/// A device and the threads that it runs on.
+/// A device and the threads that it runs on: those of a pool, or a new one for each case.
 struct Threads {
     device: DeviceRef,
-    pool: ThreadPool,
+    pool: Option<ThreadPool>,
 }
 
 impl Site for Threads {
@@ -23,7 +24,10 @@ impl Site for Threads {
     }
 
     fn run(&self, f: &mut (dyn FnMut() + Send)) {
-        self.pool.install(f);
+        match &self.pool {
+            Some(pool) => pool.install(f),
+            None => std::thread::scope(|scope| _ = scope.spawn(f)),
+        }
     }
 }
 
@@ -38,13 +42,14 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
     if level.supported() != level {
         return Err(Error::unsupported(format!("this processor has no {level:?}")));
     }
-    let site = |threads: usize, cache_bytes: usize| -> Result<Box<dyn Site>> {
-        let device: DeviceRef = Cpu::with(CpuOptions { level, cache_bytes, ..CpuOptions::default() });
-        let pool = ThreadPoolBuilder::new().num_threads(threads).build();
-        let pool = pool.map_err(|e| Error::internal(format!("{threads} threads: {e}")))?;
-        Ok(Box::new(Threads { device, pool }))
-    };
-    Ok(vec![site(1, 0)?, site(4, CpuOptions::default().cache_bytes)?])
+    let pool = |threads: usize| ThreadPoolBuilder::new().num_threads(threads);
+    let failed = |e: ThreadPoolBuildError| Error::internal(format!("the threads: {e}"));
+    // A thread outside of all pools counts as one of the global pool.
+    pool(1).build_global().map_err(failed)?;
+    let device = |cache_bytes: usize| Cpu::with(CpuOptions { level, cache_bytes, ..CpuOptions::default() });
+    let cold = Threads { device: device(0), pool: None };
+    let warm = Threads { device: device(CpuOptions::default().cache_bytes), pool: Some(pool(4).build().map_err(failed)?) };
+    Ok(vec![Box::new(cold), Box::new(warm)])
 }
 
 fn main() -> ExitCode {

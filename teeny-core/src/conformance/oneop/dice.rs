@@ -65,7 +65,7 @@ impl Dice {
     /// The size of an axis, at most `most`; 0 is rare.
     pub fn size(&mut self, most: usize) -> usize {
         // Where there is room, blocks are filled and passed.
-        if most > 3_000 && self.one_in(3) {
+        if most > 3_000 && self.one_in(2) {
             let fitting = EDGES.iter().rposition(|&edge| edge < most).unwrap_or(0);
             return EDGES[fitting - self.below(2)] - 1 + self.below(3);
         }
@@ -88,6 +88,16 @@ impl Dice {
             800..960 => 3_000,
             960..995 => 10_000,
             _ => 70_000,
+        }
+    }
+
+    /// As [`Dice::budget`], for operations that take little time per element.
+    pub fn wide_budget(&mut self) -> usize {
+        match self.below(100) {
+            0..75 => 1_000,
+            75..92 => 10_000,
+            92..98 => 40_000,
+            _ => 200_000,
         }
     }
 

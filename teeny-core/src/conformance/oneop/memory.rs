@@ -21,7 +21,7 @@ pub const FAMILIES: &[Family] = &[
 ];
 
 fn any(dice: &mut Dice) -> Operand {
-    let budget = 4 * dice.budget();
+    let budget = dice.wide_budget();
     let shape = dice.shape(budget);
     let (dtype, values) = (dice.pick(&DType::ALL), Values::exact(dice));
     Operand::new(dice, shape, dtype, values)

@@ -272,6 +272,12 @@ pub fn view(dice: &mut Dice, shape: Shape) -> (Layout, usize) {
         return (Layout::contiguous(shape), shape.numel());
     }
     let ndim = shape.ndim();
+    if dice.one_in(8) {
+        // As tensors are stretched: some axes repeat, the others are row-major.
+        let own: Vec<usize> = shape.iter().map(|&n| if dice.one_in(2) { 1 } else { n }).collect();
+        let own = Layout::contiguous(Shape::new(&own).expect("smaller than a legal shape"));
+        return (own.expand(&shape).expect("axes of size 1 stretch"), own.numel());
+    }
     let order = if dice.one_in(2) { (0..ndim).collect() } else { dice.order(ndim) };
     let mut strides = vec![0isize; ndim];
     // From the innermost axis in `order` outwards: `span` elements are reached by the axes so far.

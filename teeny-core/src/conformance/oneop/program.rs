@@ -16,7 +16,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Cases per process.
-const BATCH: u64 = 250;
+const BATCH: u64 = 100;
 /// How long a case may take before it counts as hanging: far above the slowest under a sanitiser.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Findings of one operation that are printed; further ones are counted.
@@ -32,7 +32,7 @@ Random single operations against the oracle.
   --from N        the number of the first case (default 0)
   --level L       an option of the engine: its instruction set, for instance
   --op NAME       only groups of operations whose name contains NAME
-  --batch N       cases per process (default 250)
+  --batch N       cases per process (default 100)
   --replay S:N    case N under seed S, printed; S:A..B runs several
   --list          the groups of operations";
 

@@ -62,7 +62,7 @@ fn at_least_one_axis(dice: &mut Dice, budget: usize) -> Shape {
 fn reduce(dice: &mut Dice) -> Result<Case> {
     let op = dice.pick(&ReduceOp::ALL);
     let dtype = dtype_for(dice, op);
-    let budget = 4 * dice.budget();
+    let budget = dice.wide_budget();
     let mut shape = at_least_one_axis(dice, budget);
     let axes = axes_for(dice, op, shape.ndim());
     if undefined(op, &shape, &axes) {
