@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::scalar::Scalar;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, index_end, map};
+use crate::validate;
 use std::ops::Range;
 
 /// Which keys a query sees, and how scores are scaled.
@@ -218,6 +219,7 @@ impl AttentionInputs<'_> {
     /// # Errors
     /// Those of the device.
     pub fn composed_storages(&self) -> Result<(StorageRef, StorageRef)> {
+        validate::attention(self)?;
         let (y, lse) = self.composed()?;
         Ok((finish(y)?, finish(lse)?))
     }
@@ -227,6 +229,7 @@ impl AttentionInputs<'_> {
     /// # Errors
     /// Those of the device.
     pub fn composed_grad_storages(&self, y: &Tensor, lse: &Tensor, g: &Tensor, needs: [bool; 3]) -> Result<[Option<StorageRef>; 3]> {
+        validate::attention_grad(self, y, lse, g)?;
         let [q, k, v] = self.composed_grad(Some((y, lse)), g, needs)?;
         let finish = |x: Option<Tensor>| x.map(finish).transpose();
         Ok([finish(q)?, finish(k)?, finish(v)?])

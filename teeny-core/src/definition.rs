@@ -10,6 +10,7 @@ use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
+use crate::validate;
 use std::sync::Arc;
 
 /// The storage of a result that must be row-major and nobody else's.
@@ -27,6 +28,7 @@ pub(crate) fn reduce_kernel<D: Device + ?Sized>(
     op: ReduceOp,
     axes: &[usize],
 ) -> Result<StorageRef> {
+    validate::reduce_kernel(kernel, inputs, params, shape, op, axes)?;
     let mut outputs = device.elementwise(kernel, inputs, params, shape)?.into_iter();
     let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
     let mapped = Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
@@ -43,6 +45,7 @@ pub(crate) fn contiguous<D: Device + ?Sized>(device: &D, x: &Tensor) -> Result<S
 }
 
 pub(crate) fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
+    validate::cat(tensors, axis, shape)?;
     let mut out = Tensor::zeros(shape, tensors[0].dtype(), tensors[0])?;
     let mut start = 0;
     for part in tensors {
@@ -61,6 +64,7 @@ fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Resu
 }
 
 pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
+    validate::softmax(x, axis)?;
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
@@ -72,6 +76,7 @@ pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
 }
 
 pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
+    validate::softmax(x, axis)?;
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
@@ -87,6 +92,7 @@ pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
 /// # Errors
 /// If the device fails.
 pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+    validate::softmax_grad(y, g, axis)?;
     widened(&[y, g], &|t| {
         let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
         map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
@@ -98,6 +104,7 @@ pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
 /// # Errors
 /// If the device fails.
 pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+    validate::softmax_grad(y, g, axis)?;
     widened(&[y, g], &|t| {
         let sum = t[1].sum_keepdim(axis)?;
         map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
@@ -120,6 +127,7 @@ fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Te
 /// # Errors
 /// If a target is no class, or the device fails.
 pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    validate::cross_entropy(x, targets)?;
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
     widened(&[x], &|x| {
         let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
@@ -133,6 +141,7 @@ pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Resu
 /// # Errors
 /// As [`cross_entropy`].
 pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    validate::cross_entropy_grad(x, targets, g)?;
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
     widened(&[x, g], &|t| {
         let less = Tensor::ones((), t[0].dtype(), &t[0])?.neg()?.expand(*index.shape())?; // (n, 1)
@@ -157,6 +166,7 @@ fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
 }
 
 pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    validate::norm(x, weight, bias)?;
     let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
     widened(&tensors, &|t| {
         let (centred, scale) = standard(norm, &t[0], eps)?;
@@ -173,6 +183,7 @@ pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option
 /// # Errors
 /// If the device fails.
 pub fn norm_grad(norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    validate::norm_grad(x, weight, g)?;
     let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
     widened(&tensors, &|t| {
         let (centred, scale) = standard(norm, &t[0], eps)?;
@@ -226,6 +237,7 @@ fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
 /// # Errors
 /// If the device fails.
 pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+    validate::conv(x, weight, window)?;
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
@@ -247,6 +259,7 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> 
 /// # Errors
 /// If the device fails.
 pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    validate::conv_input_grad(g, weight, window, x_shape)?;
     let (n, groups) = (x_shape[0], window.groups);
     let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
     let counts = g.shape()[2..].to_vec();
@@ -287,6 +300,7 @@ pub(crate) fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &
 /// # Errors
 /// If the device fails.
 pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    validate::conv_weight_grad(g, x, window, weight_shape)?;
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
     let d = kernel.len();
@@ -299,8 +313,8 @@ pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }
 
-/// What no element of the type is below.
-pub(crate) fn lowest(dtype: DType) -> Scalar {
+/// What no element of the type is below: the maximum of nothing.
+pub fn lowest(dtype: DType) -> Scalar {
     match dtype {
         t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
         t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
@@ -313,6 +327,7 @@ pub(crate) fn lowest(dtype: DType) -> Scalar {
 /// # Errors
 /// If the device fails.
 pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    validate::max_pool(x, size, window)?;
     let d = size.len();
     let lead = x.ndim() - d;
     let view = windows(&padded(x, &window.padding, lowest(x.dtype()))?, size, window)?; // (lead.., counts.., size..)
@@ -326,7 +341,8 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageR
     let mut places_shape = counts.clone();
     places_shape.push(size.iter().product());
     let places = windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?.reshape(places_shape)?; // (counts.., places)
-    // Among padding and equal elements the real one must win: mark padding as lower than everything by its position.
+    // Among padding and equal elements the real one must win: mark padding as lower than everything by its position. In a window of only padding
+    // nothing wins, and the first place is chosen: its value is the lowest, its position -1.
     let real = places.ge(0)?;
     let best = flat.max_keepdim(-1)?; // (lead.., counts.., 1)
     let winner = map([&flat, &best, &real], |[x, b, r]| x.eq(b).or(x.is_nan()).and(r))?;
@@ -339,6 +355,13 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageR
 }
 
 pub(crate) fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    validate::max_pool_grad(g, positions, x_shape, spatial)?;
+    if x_shape.numel() == 0 {
+        return finish(Tensor::zeros(x_shape, g.dtype(), g)?);
+    }
+    // A window that saw only padding has position -1: it adds 0 to the first place.
+    let index = map([positions], |[p]| p.eq(-1).select(p.like(0), p))?;
+    let g = &map([positions, g], |[p, g]| p.eq(-1).select(g.like(0), g))?;
     let lead = x_shape.ndim() - spatial;
     let places = x_shape[lead..].iter().product::<usize>();
     let mut zero_shape = x_shape[..lead].to_vec();
@@ -346,10 +369,23 @@ pub(crate) fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spa
     zero_shape.push(places);
     flat_shape.push(g.shape()[lead..].iter().product());
     let zeros = Tensor::zeros(zero_shape, g.dtype(), g)?;
-    finish(zeros.scatter_add(-1, &positions.reshape(flat_shape.as_slice())?, &g.reshape(flat_shape.as_slice())?)?.reshape(x_shape)?)
+    finish(zeros.scatter_add(-1, &index.reshape(flat_shape.as_slice())?, &g.reshape(flat_shape.as_slice())?)?.reshape(x_shape)?)
+}
+
+/// The elements of `x` (.., places) at the `positions` (.., windows) of a max-pooling, along the last axis: 0 where a window saw only padding.
+///
+/// # Errors
+/// If the shapes do not fit, or a position is outside.
+pub fn at_winners(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
+    if x.shape().last() == Some(&0) {
+        return Tensor::zeros(positions.shape(), x.dtype(), x);
+    }
+    let index = map([positions], |[p]| p.eq(-1).select(p.like(0), p))?;
+    map([positions, &x.gather(-1, &index)?], |[p, x]| p.eq(-1).select(x.like(0), x))
 }
 
 pub(crate) fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+    validate::avg_pool(x, size, window)?;
     let lead = x.ndim() - size.len();
     let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, size, window)?;
     let inside: Vec<usize> = (lead + size.len()..view.ndim()).collect();

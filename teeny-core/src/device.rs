@@ -1,6 +1,6 @@
 //! The one door: everything that computes implements [`Device`].
 //!
-//! `Tensor` methods check shapes and types, infer the result and broadcast; then they ask the device. A device trusts its inputs and only computes.
+//! `Tensor` methods check shapes and types, infer the result and broadcast; then they ask the device. An engine calls [`crate::validate`] at its door, as anybody may call a method directly, and computes.
 //! It receives views with any strides (0 and negative included) and gives back new storage, row-major in the shape that core expects.
 //!
 //! A third-party backend writes the required methods (about a dozen); the provided ones are made of them and may be overridden by faster ones.
@@ -369,12 +369,13 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     }
 
     /// The largest element of every window of `size` over the last `size.len()` axes of `x` (.., spatial): values, and positions (`I32`) in the
-    /// flattened spatial axes of `x`. The first largest and the first NaN win; padding never does.
+    /// flattened spatial axes of `x`. The first largest and the first NaN win; padding never does: a window that sees only padding has the lowest value of the
+    /// type ([`definition::lowest`]) and position -1.
     fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
         definition::max_pool(x, size, window)
     }
 
-    /// The gradient of [`Device::max_pool`] for `x`: `g` added at `positions`.
+    /// The gradient of [`Device::max_pool`] for `x`: `g` added at `positions`, nowhere for -1.
     fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
         definition::max_pool_grad(g, positions, x_shape, spatial)
     }

@@ -35,6 +35,7 @@ mod scalar;
 mod shape;
 pub mod storage;
 mod tensor;
+pub mod validate;
 pub mod wrappers;
 
 pub use attention::{Attention, AttentionInputs};

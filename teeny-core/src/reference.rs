@@ -16,6 +16,7 @@ use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::{Storage, StorageRef, downcast, downcast_mut};
 use crate::tensor::Tensor;
+use crate::validate;
 use std::any::Any;
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
@@ -236,6 +237,7 @@ impl Device for Reference {
     }
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        validate::upload(bytes, dtype)?;
         Ok(self.store(decode(bytes, dtype)?, dtype))
     }
 
@@ -244,6 +246,7 @@ impl Device for Reference {
     }
 
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+        validate::elementwise(kernel, inputs, params, shape)?;
         let inputs = inputs.iter().map(|x| read(x)).collect::<Result<Vec<_>>>()?;
         let mut columns = kernel.outputs().iter().map(|_| memory::reserved(shape.numel())).collect::<Result<Vec<_>>>()?;
         let mut row = vec![Scalar::Bool(false); inputs.len()];
@@ -263,6 +266,7 @@ impl Device for Reference {
     }
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+        validate::reduce(op, x, axes)?;
         let count: usize = axes.iter().map(|&a| x.shape()[a]).product();
         let values = read_as(x, &x.layout().permute(&with_last(x.ndim(), axes)))?;
         let numel = x.shape().reduced(axes, false).numel();
@@ -271,6 +275,7 @@ impl Device for Reference {
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
+        validate::scan(op, x, axis)?;
         let (start, step): (_, fn(Scalar, Scalar) -> Scalar) = match op {
             ScanOp::Sum => (neutral(0, x.dtype()), add),
             ScanOp::Prod => (neutral(1, x.dtype()), mul),
@@ -286,6 +291,7 @@ impl Device for Reference {
     }
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+        validate::matmul(lhs, rhs)?;
         let last = lhs.ndim() - 1;
         let (m, k, n) = (lhs.shape()[last - 1], lhs.shape()[last], rhs.shape()[last]);
         let batches: usize = lhs.shape()[..last - 1].iter().product();
@@ -303,12 +309,14 @@ impl Device for Reference {
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+        validate::gather(x, axis, index)?;
         let values = read(x)?;
         let out = memory::collected(targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]))?;
         Ok(self.store(out, x.dtype()))
     }
 
     fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+        validate::scatter(mode, x, axis, index, src)?;
         let mut out = read(x)?;
         for (place, value) in targets(x.shape(), axis, index)?.into_iter().zip(read(src)?) {
             out[place] = match mode {
@@ -322,6 +330,7 @@ impl Device for Reference {
     }
 
     fn copy_into(&self, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+        validate::copy_into(&dst, view, src)?;
         let values = read(src)?;
         if downcast_mut::<Values>(&mut dst).is_none() {
             dst = self.store(memory::collected(downcast::<Values>(&dst)?.values.iter().copied())?, src.dtype());
@@ -334,6 +343,7 @@ impl Device for Reference {
     }
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+        validate::sort(x, axis)?;
         let sorted = |values: &[Scalar]| {
             let mut places: Vec<usize> = (0..values.len()).collect();
             // `sort_by` is stable, so equal elements keep their order in both directions.
@@ -347,6 +357,7 @@ impl Device for Reference {
     }
 
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+        validate::random(distribution, shape, dtype)?;
         let per_block = Distribution::per_block(dtype);
         let out = memory::collected((0..shape.numel()).map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]))?;
         Ok(self.store(out, dtype))

@@ -108,8 +108,10 @@ pub fn gemm<T: BlasFloat>(
         Trans::No => matrix("gemm", "b", b, k, n, ldb)?,
         Trans::Yes => matrix("gemm", "b", b, n, k, ldb)?.t(),
     };
-    matrix("gemm", "c", c, m, n, ldc)?;
-    let c = Matrix { ptr: c.as_mut_ptr().cast_const(), rows: ldc as isize, cols: 1 };
+    let c = Matrix { ptr: c.as_mut_ptr().cast_const(), ..matrix("gemm", "c", c, m, n, ldc)? };
+    if m == 0 || n == 0 {
+        return Ok(());
+    }
     // SAFETY: the sizes were checked; c is borrowed mutably, so it overlaps nothing.
     unsafe { product::batched(cpu(), [m, n, k], 1, [beta, alpha], |_| (c, a, b)) }
 }
@@ -131,5 +133,7 @@ fn matrix<T: Float>(op: &str, name: &str, data: &[T], rows: usize, columns: usiz
         let text = format!("{name} is ({rows}, {columns}) with leading dimension {ld}, but has only {} elements", data.len());
         return Err(Error::shape(text).named(op));
     }
-    Ok(Matrix { ptr: data.as_ptr(), rows: ld as isize, cols: 1 })
+    // A stride that is never used may be larger than any slice.
+    let stride = if rows > 1 && columns > 0 { ld } else { columns };
+    Ok(Matrix { ptr: data.as_ptr(), rows: stride as isize, cols: 1 })
 }

@@ -10,16 +10,17 @@ use crate::threads::for_each_range;
 use crate::window::{Geometry, Strip};
 use crate::{Cpu, copy};
 use std::sync::Arc;
+use teeny_core::definition::lowest;
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Result, Shape, Tensor, Window};
+use teeny_core::{DType, Element, Error, Result, Shape, Tensor, Window};
 
 /// Output elements per range, at least.
 const CHUNK: usize = 16 << 10;
 
-/// Geometry, number of planes, and the strips of all window positions, one position after the other.
-fn plan(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<(Geometry, usize, Array<Strip>)> {
+/// Geometry, number of planes, and the strips of all window positions, one position after the other. `shape` is that of the result.
+fn plan(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<(Geometry, usize, Array<Strip>)> {
     let lead = x.ndim() - size.len();
-    let geometry = Geometry::new(&x.shape()[lead..], size, window);
+    let geometry = Geometry::new(&x.shape()[lead..], size, &shape[lead..], window);
     let strips = geometry.all_strips(cpu, 0, geometry.places())?;
     Ok((geometry, x.shape()[..lead].iter().product(), strips))
 }
@@ -30,12 +31,12 @@ fn for_each_plane(planes: usize, places: usize, f: impl Fn(usize) + Sync) {
 }
 
 /// Values and positions of the maxima.
-pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
-    let (geometry, planes, strips) = plan(cpu, x, size, window)?;
-    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
+pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<(StorageRef, StorageRef)> {
     let input = Packed::of(cpu, &View::of(x)?)?;
-    let values = cpu.alloc(planes * places, x.dtype().compute())?;
-    let positions = cpu.alloc(planes * places, DType::I32)?;
+    let values = cpu.alloc(shape.numel(), x.dtype().compute())?;
+    let positions = cpu.alloc(shape.numel(), DType::I32)?;
+    let (geometry, planes, strips) = plan(cpu, x, size, window, shape)?;
+    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     let at = Shared(positions.ptr().cast::<i32>());
     let halves = x.dtype().compute() == DType::F32 && *size == [2, 2] && *window == Window::new(2).stride(2);
     if halves {
@@ -65,11 +66,14 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -
         // SAFETY: the copy has these elements; each plane of the outputs is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(values.ptr().cast::<T>());
+        let nothing = T::from_scalar(lowest(x.dtype()));
         for_each_plane(planes, places, |p| {
             // SAFETY: as above.
             let (best, at) = unsafe {
                 (std::slice::from_raw_parts_mut(to.get().add(p * places), places), std::slice::from_raw_parts_mut(at.get().add(p * places), places))
             };
+            // What a window that sees only padding keeps.
+            best.fill(nothing);
             at.fill(-1);
             let input = &input[p * plane..(p + 1) * plane];
             for strip in strips.iter() {
@@ -119,7 +123,7 @@ impl Work for Halves<'_> {
     }
 }
 
-/// `g` added at `positions`.
+/// `g` added at `positions`; -1 is nowhere.
 pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
     let lead = x_shape.ndim() - spatial;
     let planes: usize = x_shape[..lead].iter().product();
@@ -127,8 +131,14 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
     let gs = Packed::of(cpu, &View::of(g)?)?;
     let at = Packed::of(cpu, &View::of(positions)?)?;
     let out = cpu.zeros(x_shape.numel(), g.dtype().compute())?;
+    if x_shape.numel() == 0 || g.numel() == 0 {
+        return Ok(Arc::new(copy::stored(cpu, out, x_shape.numel(), g.dtype())?));
+    }
     // SAFETY: the copies have these elements.
     let at = unsafe { slice::<i32>(at.ptr(), planes * places) };
+    if let Some(i) = at.iter().position(|&p| p < -1 || i64::from(p) >= plane as i64) {
+        return Err(Error::index(format!("position {i} is {}, but the pooled axes have {plane} places", at[i])));
+    }
     with_float!(g.dtype(), T => {
         // SAFETY: as above; each plane of the output is written by one range.
         let gs = unsafe { slice::<T>(gs.ptr(), planes * places) };
@@ -137,7 +147,9 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
             // SAFETY: as above.
             let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(p * plane), plane) };
             for (&g, &at) in gs[p * places..][..places].iter().zip(&at[p * places..][..places]) {
-                to[at as usize] += g;
+                if at >= 0 {
+                    to[at as usize] += g;
+                }
             }
         });
     });
@@ -145,11 +157,11 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
 }
 
 /// The means, padding counted as zeros.
-pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
-    let (geometry, planes, strips) = plan(cpu, x, size, window)?;
-    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
+pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<StorageRef> {
     let input = Packed::of(cpu, &View::of(x)?)?;
-    let out = cpu.alloc(planes * places, x.dtype().compute())?;
+    let out = cpu.alloc(shape.numel(), x.dtype().compute())?;
+    let (geometry, planes, strips) = plan(cpu, x, size, window, shape)?;
+    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     with_float!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the output is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };

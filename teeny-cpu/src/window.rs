@@ -30,15 +30,10 @@ pub(crate) struct Strip {
 }
 
 impl Geometry {
-    /// The geometry of windows of sizes `kernel` over `input`.
-    pub(crate) fn new(input: &[usize], kernel: &[usize], window: &Window) -> Geometry {
-        let output = (0..input.len())
-            .map(|i| {
-                let reach = window.dilation[i] * (kernel[i].max(1) - 1) + 1;
-                (input[i] + 2 * window.padding[i] + window.stride[i]).saturating_sub(reach) / window.stride[i]
-            })
-            .collect();
-        Geometry { input: input.to_vec(), kernel: kernel.to_vec(), output, window: window.clone() }
+    /// The geometry of windows of sizes `kernel` over `input`, of which there are `output`, as core's `validate` counts them: it has found that
+    /// stride and dilation are not 0, and that no size of the padded input overflows.
+    pub(crate) fn new(input: &[usize], kernel: &[usize], output: &[usize], window: &Window) -> Geometry {
+        Geometry { input: input.to_vec(), kernel: kernel.to_vec(), output: output.to_vec(), window: window.clone() }
     }
 
     /// Elements of one input plane.

@@ -8,7 +8,7 @@ use crate::pipeline::{Key, Program};
 use crate::walk::Walk;
 use crate::wide;
 use std::fmt::Write;
-use teeny_core::{DType, Result, Shape, StorageRef, Tensor, Window};
+use teeny_core::{DType, Result, StorageRef, Tensor, Window, validate};
 
 const THREADS: usize = 64;
 /// Words 0..: windows, windows of an image, offset of x.
@@ -66,6 +66,8 @@ pub(crate) fn wgsl(rank: usize, ndim: usize, dtype: DType) -> String {
     let load = wide::widened(dtype, &types::load(dtype, "source", "p"));
     let _ = writeln!(text, "    let p = a{address};\n    let v = {load};\n    if place < 0 || {better} {{ best = v; place = i32({flat}); }}");
     text.push_str(&"    }\n".repeat(ndim));
+    let nothing = generator::scalar_param(images + 2 * rank, wide_type);
+    let _ = writeln!(text, "    if place < 0 {{ best = {nothing}; }}");
     text.push_str("    out[n] = best;\n    places[n] = place;\n}\n");
     text
 }
@@ -85,13 +87,9 @@ impl Wgpu {
         self.require(dtype, "max_pool")?;
         let lead = x.ndim() - ndim;
         let spatial = &x.shape()[lead..];
-        let counts: Vec<usize> = (0..ndim)
-            .map(|axis| (spatial[axis] + 2 * window.padding[axis] - window.dilation[axis] * (size[axis] - 1) - 1) / window.stride[axis] + 1)
-            .collect();
+        let shape = validate::pool_shape(x.shape(), size, window)?;
+        let counts = &shape[lead..];
         let (images, windows): (usize, usize) = (x.shape()[..lead].iter().product(), counts.iter().product());
-        let mut shape = x.shape()[..lead].to_vec();
-        shape.extend(&counts);
-        let shape = Shape::new(&shape)?;
         if self.hides(&[x]) {
             return self.largest(&self.seen(x)?, size, window);
         }
@@ -106,12 +104,13 @@ impl Wgpu {
             let walk = Walk::over(x.shape(), &[x.layout()], &leading)?.padded();
             let mut slot = Params::new();
             slot.counts(&[images * windows, windows, x.layout().offset()]);
-            for list in [spatial, &counts, size, &window.stride, &window.padding, &window.dilation] {
+            for list in [spatial, counts, size, &window.stride, &window.padding, &window.dilation] {
                 slot.counts(list);
             }
             slot.strides(&x.strides()[lead..]);
             slot.counts(&walk.sizes);
             slot.strides(&walk.strides[0]);
+            slot.scalar(wide::worst(dtype, false), wide::wide(dtype));
             let rank = walk.sizes.len();
             self.dispatch(&Launch {
                 program: Program { key: Key::new("max_pool", [rank as u32, ndim as u32, dtype as u32]), wgsl: &|| Ok(wgsl(rank, ndim, dtype)) },

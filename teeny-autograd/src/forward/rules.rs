@@ -8,7 +8,7 @@ use crate::rules::scan::{first_zeros, without_each};
 use crate::rules::spread;
 use crate::storage::differentiated;
 use teeny_core::storage::{downcast, downcast_mut};
-use teeny_core::{DType, Layout, LinalgOp, Outputs, ReduceOp, Result, ScanOp, ScatterMode, Shape, StorageRef, Tensor, map};
+use teeny_core::{DType, Layout, LinalgOp, Outputs, ReduceOp, Result, ScanOp, ScatterMode, Shape, StorageRef, Tensor, definition, map};
 
 /// The sum of the tangents that there are.
 pub(super) fn total<const N: usize>(terms: [Option<Tensor>; N]) -> Result<Option<Tensor>> {
@@ -128,7 +128,7 @@ pub(super) fn at_winners(t: &Tensor, positions: &StorageRef, spatial: usize) -> 
     let windows = positions.len().checked_div(rows).unwrap_or(0);
     let index = Tensor::from_result(positions.clone(), Shape::new(&[rows, windows])?, DType::I32, t.device().clone())?;
     let places = t.shape()[lead..].iter().product::<usize>();
-    t.reshape((rows, places))?.gather(1, &index) // (rows, windows)
+    definition::at_winners(&t.reshape((rows, places))?, &index) // (rows, windows)
 }
 
 pub(super) fn linalg(device: &Forward, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {

@@ -7,16 +7,12 @@
 use crate::device::Autograd;
 use crate::record::{record, when};
 use crate::storage::unwrap;
-use teeny_core::{Result, Shape, StorageRef, Tensor, Window};
+use teeny_core::{Result, Shape, StorageRef, Tensor, Window, validate};
 
 pub(crate) fn conv(device: &Autograd, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let (a, w) = (unwrap(x)?, unwrap(weight)?);
-    let mut sizes = vec![x.shape()[0], weight.shape()[0]];
-    for i in 0..weight.ndim() - 2 {
-        let reach = window.dilation[i] * (weight.shape()[i + 2] - 1) + 1;
-        sizes.push((x.shape()[i + 2] + 2 * window.padding[i] - reach) / window.stride[i] + 1);
-    }
-    let y = device.value(device.inner_device().conv(&a, &w, window)?, Shape::new(&sizes)?, x.dtype())?;
+    let (shape, dtype) = validate::conv(x, weight, window)?;
+    let y = device.value(device.inner_device().conv(&a, &w, window)?, shape, dtype)?;
     let window = window.clone();
     record([x, weight], y, |[need_x, need_w]| {
         let (x_shape, w_shape) = (*x.shape(), *weight.shape());

@@ -5,22 +5,13 @@ use crate::cuts::Cut;
 use crate::device::Autograd;
 use crate::record::{Operands, here, record};
 use crate::storage::{Tracked, unwrap};
-use teeny_core::{DType, Result, Shape, StorageRef, Tensor, Window};
-
-/// The shape of a pooling's output, which core has checked to exist.
-fn pooled(x: &Shape, size: &[usize], window: &Window) -> Shape {
-    let lead = x.ndim() - size.len();
-    (0..size.len()).fold(*x, |shape, i| {
-        let reach = window.dilation[i] * (size[i] - 1) + 1;
-        shape.with_size(lead + i, (x[lead + i] + 2 * window.padding[i] - reach) / window.stride[i] + 1)
-    })
-}
+use teeny_core::{Result, Shape, StorageRef, Tensor, Window, definition, validate};
 
 pub(crate) fn max_pool(device: &Autograd, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    let [(shape, dtype), (_, places)] = validate::max_pool(x, size, window)?;
     let (values, positions) = device.inner_device().max_pool(&unwrap(x)?, size, window)?;
-    let shape = pooled(x.shape(), size, window);
-    let values = device.value(values, shape, x.dtype())?;
-    let positions = device.value(positions, shape, DType::I32)?;
+    let values = device.value(values, shape, dtype)?;
+    let positions = device.value(positions, shape, places)?;
     let mut operands = Operands::of(&[x])?;
     if operands.recording {
         operands.cuts.push(Cut { op: "the positions of max_pool", ..here(operands.mask) });
@@ -39,13 +30,14 @@ pub(crate) fn max_pool_grad(device: &Autograd, g: &Tensor, positions: &Tensor, x
         move |upper: &Tensor| {
             let lead = out.ndim() - spatial;
             let flat = upper.flatten(lead as isize, -1)?; // (lead.., places)
-            Ok([Some(flat.gather(-1, &positions.flatten(lead as isize, -1)?)?.reshape(out)?)])
+            Ok([Some(definition::at_winners(&flat, &positions.flatten(lead as isize, -1)?)?.reshape(out)?)])
         }
     })
 }
 
 pub(crate) fn avg_pool(device: &Autograd, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
-    let y = device.value(device.inner_device().avg_pool(&unwrap(x)?, size, window)?, pooled(x.shape(), size, window), x.dtype())?;
+    let (shape, dtype) = validate::avg_pool(x, size, window)?;
+    let y = device.value(device.inner_device().avg_pool(&unwrap(x)?, size, window)?, shape, dtype)?;
     let (size, window, full) = (size.to_vec(), window.clone(), *x.shape());
     // A mean is a convolution of one channel with equal weights; its gradient is that convolution's.
     record([x], y, |_| {

@@ -140,6 +140,7 @@ fn parts(x: &Tensor) -> (&[usize], [usize; 2]) {
 /// If a matrix has no such result, or the device fails; always, without the feature `linalg`.
 #[cfg(feature = "linalg")]
 pub fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+    crate::validate::linalg(op, inputs)?;
     host::on_host(device, op, inputs)
 }
 

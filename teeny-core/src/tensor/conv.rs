@@ -1,12 +1,13 @@
 //! Convolution over any number of spatial axes, its gradients, and windows as columns.
 
-use super::{Tensor, pair};
+use super::{Tensor, conv_shape, pair};
 use crate::context::enter;
 use crate::definition;
 use crate::device::Window;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::shape::{IntoShape, MAX_NUMEL, Shape};
+use crate::validate;
 
 impl Tensor {
     /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..), `weight` (C_out, C_in / groups, kernel..) →
@@ -28,8 +29,7 @@ impl Tensor {
         let (x, w) = pair(self, weight)?;
         let dtype = x.dtype().promote(w.dtype());
         let (x, w) = (x.cast(dtype)?, w.cast(dtype)?);
-        x.require_float()?;
-        let shape = conv_shape(x.shape(), w.shape(), window)?;
+        let (shape, dtype) = validate::conv(&x, &w, window)?;
         x.result(x.device().conv(&x, &w, window)?, shape, dtype)
     }
 
@@ -179,7 +179,7 @@ fn windows_of(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> 
     if x.ndim() != size.len() + 2 {
         return Err(Error::shape(format!("windows of {size:?} need an input (N, C, spatial..), not {x}")));
     }
-    Ok(super::pool::pool_shape(x, size, window)?[2..].to_vec())
+    Ok(super::pool_shape(x, size, window)?[2..].to_vec())
 }
 
 /// More padding than any tensor has room for.
@@ -245,34 +245,21 @@ impl Window {
         (0..ndim).map(|axis| size(axis).filter(|&n| n > 0).ok_or_else(too_little)).collect()
     }
 
-    /// How many windows of `kernel` fit an axis of `size`, or why none does.
-    pub(super) fn count(&self, axis: usize, size: usize, kernel: usize) -> Result<usize> {
-        if self.stride[axis] == 0 || self.dilation[axis] == 0 || kernel == 0 {
-            return Err(Error::value(format!("stride {}, dilation {} and window {kernel} must not be 0", self.stride[axis], self.dilation[axis])));
-        }
-        let reach = self.reach(axis, kernel)?;
-        let padded = self.padded(axis, size)?;
-        if reach > padded {
-            return Err(Error::shape(format!("a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}")));
-        }
-        Ok((padded - reach) / self.stride[axis] + 1)
-    }
-
     /// The elements from the first to the last that a window of `kernel`, which is not 0, meets.
-    pub(super) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
+    pub(crate) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
         let reach = self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
         let too_long = || Error::value(format!("a window of {kernel} with dilation {} is longer than any axis", self.dilation[axis]));
         reach.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
 
     /// The length of an axis of `size` with its padding.
-    pub(super) fn padded(&self, axis: usize, size: usize) -> Result<usize> {
+    pub(crate) fn padded(&self, axis: usize, size: usize) -> Result<usize> {
         let padded = self.padding[axis].checked_mul(2).and_then(|more| more.checked_add(size));
         let too_long = || Error::value(format!("spatial axis {axis} of {size} with padding {} is longer than any axis", self.padding[axis]));
         padded.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
 
-    pub(super) fn require_ndim(&self, ndim: usize) -> Result<()> {
+    pub(crate) fn require_ndim(&self, ndim: usize) -> Result<()> {
         if self.stride.len() == ndim && self.padding.len() == ndim && self.dilation.len() == ndim {
             return Ok(());
         }
@@ -283,27 +270,4 @@ impl Window {
             self.dilation.len()
         )))
     }
-}
-
-/// The shape of a convolution's output.
-pub(crate) fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
-    let ndim = weight.ndim().saturating_sub(2);
-    if ndim == 0 || x.ndim() != weight.ndim() {
-        return Err(Error::shape(format!("input {x} and weight {weight} do not fit: (N, C_in, spatial..) meets (C_out, C_in / groups, kernel..)"))
-            .hint("both need the same number of axes, at least 3"));
-    }
-    window.require_ndim(ndim)?;
-    let groups = window.groups;
-    if groups == 0 || !x[1].is_multiple_of(groups) || !weight[0].is_multiple_of(groups) || weight[1] != x[1] / groups {
-        return Err(Error::shape(format!(
-            "input {x} has {} channels; weight {weight} with {groups} groups takes {}",
-            x[1],
-            weight[1] as u128 * groups as u128
-        )));
-    }
-    let mut sizes = vec![x[0], weight[0]];
-    for axis in 0..ndim {
-        sizes.push(window.count(axis, x[axis + 2], weight[axis + 2])?);
-    }
-    Shape::new(&sizes)
 }

@@ -33,7 +33,6 @@ mod sort;
 mod subscript;
 mod view;
 
-pub(crate) use conv::conv_shape;
 pub(crate) use create::index_end;
 pub use create::permutation;
 pub use fused::{map, map_n, map_sum};
@@ -43,7 +42,6 @@ pub use nested::Nested;
 pub use pad::PadMode;
 pub use pca::Pca;
 pub use pool::Averaging;
-pub(crate) use pool::pool_shape;
 pub use resample::Interpolation;
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use view::SliceRange;
@@ -57,6 +55,7 @@ use crate::layout::Layout;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+pub(crate) use crate::validate::{conv_shape, pool_shape};
 use std::borrow::Cow;
 use std::sync::Arc;
 

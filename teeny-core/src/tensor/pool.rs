@@ -5,9 +5,9 @@ use super::{Tensor, index_end, map};
 use crate::context::enter;
 use crate::definition::lowest;
 use crate::device::Window;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NDIM, Shape};
+use crate::validate;
 
 /// How [`Tensor::avg_pool_with`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,8 @@ impl Default for Averaging {
 
 impl Tensor {
     /// The largest element of every window of `size` over the last `size.len()` axes. Padding never wins. The first of equal elements does, zeros being
-    /// equal whatever their sign, and the first NaN.
+    /// equal whatever their sign, and the first NaN. A window that sees only padding, as a dilated one may, gives what no element of the type is below
+    /// (-inf for floats), as in PyTorch.
     ///
     /// # Errors
     /// If there are not enough axes, a window does not fit, or padding exceeds half the window.
@@ -41,20 +42,17 @@ impl Tensor {
         Ok(self.max_pool_indices(size, window)?.0)
     }
 
-    /// [`Tensor::max_pool`] with the positions (`I32`) of the winners in the flattened spatial axes of self.
+    /// [`Tensor::max_pool`] with the positions (`I32`) of the winners in the flattened spatial axes of self; -1 for a window that sees only padding, whose
+    /// gradient goes nowhere. (PyTorch 2.15 names a place outside the input here.)
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
         let _op = enter("max_pool");
-        if self.dtype() == DType::Bool {
-            return Err(Error::dtype("bools have no largest window"));
-        }
-        let shape = pool_shape(self.shape(), size, window)?;
+        let [(shape, dtype), (_, places)] = validate::max_pool(self, size, window)?;
         if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
             return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis])));
         }
-        super::index_end(self.shape()[self.ndim() - size.len()..].iter().product())?;
         let (values, positions) = self.device().max_pool(self, size, window)?;
-        Ok((self.result(values, shape, self.dtype())?, self.result(positions, shape, DType::I32)?))
+        Ok((self.result(values, shape, dtype)?, self.result(positions, shape, places)?))
     }
 
     /// The mean of every window of `size` over the last `size.len()` axes; padding counts as zeros.
@@ -66,9 +64,8 @@ impl Tensor {
     #[track_caller]
     pub fn avg_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("avg_pool");
-        self.require_float()?;
-        let shape = pool_shape(self.shape(), size, window)?;
-        self.result(self.device().avg_pool(self, size, window)?, shape, self.dtype())
+        let (shape, dtype) = validate::avg_pool(self, size, window)?;
+        self.result(self.device().avg_pool(self, size, window)?, shape, dtype)
     }
 
     /// [`Tensor::max_pool_indices`] with sizes rounded up: windows that begin inside but reach beyond the end count too.
@@ -322,19 +319,4 @@ fn even(axes: &[usize], out: &[usize]) -> Option<(Vec<usize>, Window)> {
     let size: Vec<usize> = axes.iter().zip(out).map(|(n, o)| (n % o == 0).then_some(n / o)).collect::<Option<_>>()?;
     let window = Window::new(size.len()).stride(size.as_slice());
     Some((size, window))
-}
-
-/// The shape of a pooling's output.
-pub(crate) fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
-    let ndim = size.len();
-    if ndim == 0 || x.ndim() < ndim {
-        return Err(Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}")));
-    }
-    window.require_ndim(ndim)?;
-    let lead = x.ndim() - ndim;
-    let mut sizes = x[..lead].to_vec();
-    for axis in 0..ndim {
-        sizes.push(window.count(axis, x[lead + axis], size[axis])?);
-    }
-    Shape::new(&sizes)
 }

@@ -14,7 +14,8 @@ use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
-use crate::tensor::{Tensor, conv_shape, pool_shape};
+use crate::tensor::Tensor;
+use crate::validate::{self, Form};
 use std::cell::Cell;
 use std::sync::Arc;
 
@@ -282,48 +283,43 @@ impl<'a> Call<'a> {
     /// Shape and type of each result. Of an assignment, those of the part that is written: the destination's own shape is nobody's business.
     ///
     /// # Errors
-    /// None for calls that core has checked.
+    /// If the arguments do not fit each other; none for calls that core has checked.
     pub fn results(&self) -> Result<Vec<Option<(Shape, DType)>>> {
-        let like = |x: &Tensor| vec![Some((*x.shape(), x.dtype()))];
+        let one = |form: Form| vec![Some(form)];
+        let all = |forms: &[Form]| forms.iter().copied().map(Some).collect();
         Ok(match *self {
-            Call::Upload { bytes, dtype } => vec![Some((Shape::new(&[bytes.len() / dtype.size()])?, dtype))],
-            Call::Random { shape, dtype, .. } => vec![Some((*shape, dtype))],
-            Call::Elementwise { kernel, shape, .. } => (0..kernel.outputs().len()).map(|i| Some((*shape, kernel.output_dtype(i)))).collect(),
-            Call::ReduceKernel { kernel, shape, op, axes, .. } => vec![Some((shape.reduced(axes, false), op.output(kernel.output_dtype(0))))],
-            Call::Reduce { op, x, axes } => vec![Some((x.shape().reduced(axes, false), op.output(x.dtype())))],
-            Call::Scan { x, .. }
-            | Call::Contiguous { x }
-            | Call::Softmax { x, .. }
-            | Call::LogSoftmax { x, .. }
-            | Call::CrossEntropyGrad { x, .. }
-            | Call::Norm { x, .. }
-            | Call::NormGrad { x, .. }
-            | Call::Scatter { x, .. } => like(x),
-            Call::SoftmaxGrad { y, .. } | Call::LogSoftmaxGrad { y, .. } => like(y),
-            Call::CrossEntropy { x, targets, .. } => vec![Some((*targets.shape(), x.dtype()))],
-            Call::CopyInto { src, .. } => like(src),
-            Call::Matmul { lhs, rhs } => {
-                let n = rhs.shape()[rhs.ndim() - 1];
-                vec![Some((lhs.shape().with_size(lhs.ndim() - 1, n), lhs.dtype()))]
+            Call::Upload { bytes, dtype } => one(validate::upload(bytes, dtype)?),
+            Call::Random { distribution, shape, dtype, .. } => one(validate::random(distribution, shape, dtype)?),
+            Call::Elementwise { kernel, inputs, params, shape } => {
+                validate::elementwise(kernel, inputs, params, shape)?;
+                (0..kernel.outputs().len()).map(|i| Some((*shape, kernel.output_dtype(i)))).collect()
             }
-            Call::Gather { x, index, .. } => vec![Some((*index.shape(), x.dtype()))],
-            Call::Sort { x, .. } => vec![Some((*x.shape(), x.dtype())), Some((*x.shape(), DType::I32))],
-            Call::Cat { tensors, shape, .. } => vec![Some((*shape, tensors[0].dtype()))],
-            Call::Conv { x, weight, window } => vec![Some((conv_shape(x.shape(), weight.shape(), window)?, x.dtype()))],
-            Call::ConvInputGrad { g, x_shape, .. } | Call::MaxPoolGrad { g, x_shape, .. } => vec![Some((*x_shape, g.dtype()))],
-            Call::ConvWeightGrad { g, weight_shape, .. } => vec![Some((*weight_shape, g.dtype()))],
-            Call::MaxPool { x, size, window } => {
-                let shape = pool_shape(x.shape(), size, window)?;
-                vec![Some((shape, x.dtype())), Some((shape, DType::I32))]
-            }
-            Call::AvgPool { x, size, window } => vec![Some((pool_shape(x.shape(), size, window)?, x.dtype()))],
-            Call::Linalg { op, inputs } => op.results(inputs)?.into_iter().map(Some).collect(),
-            Call::Attention { inputs: AttentionInputs { q, v, .. } } => {
-                let rows = q.shape().without(q.ndim() - 1);
-                vec![Some((q.shape().with_size(q.ndim() - 1, v.shape()[v.ndim() - 1]), q.dtype())), Some((rows, q.dtype().compute()))]
-            }
-            Call::AttentionGrad { inputs: AttentionInputs { q, k, v, .. }, needs, .. } => {
-                [q, k, v].into_iter().zip(needs).map(|(x, need)| need.then(|| (*x.shape(), x.dtype()))).collect()
+            Call::ReduceKernel { kernel, inputs, params, shape, op, axes } => one(validate::reduce_kernel(kernel, inputs, params, shape, op, axes)?),
+            Call::Reduce { op, x, axes } => one(validate::reduce(op, x, axes)?),
+            Call::Scan { op, x, axis } => one(validate::scan(op, x, axis)?),
+            Call::Contiguous { x } => one((*x.shape(), x.dtype())),
+            Call::Softmax { x, axis } | Call::LogSoftmax { x, axis } => one(validate::softmax(x, axis)?),
+            Call::SoftmaxGrad { y, g, axis } | Call::LogSoftmaxGrad { y, g, axis } => one(validate::softmax_grad(y, g, axis)?),
+            Call::CrossEntropy { x, targets, .. } => one(validate::cross_entropy(x, targets)?),
+            Call::CrossEntropyGrad { x, targets, g, .. } => one(validate::cross_entropy_grad(x, targets, g)?),
+            Call::Norm { x, weight, bias, .. } => one(validate::norm(x, weight, bias)?),
+            Call::NormGrad { x, weight, g, .. } => one(validate::norm_grad(x, weight, g)?),
+            Call::CopyInto { src, .. } => one((*src.shape(), src.dtype())),
+            Call::Matmul { lhs, rhs } => one(validate::matmul(lhs, rhs)?),
+            Call::Gather { x, axis, index } => one(validate::gather(x, axis, index)?),
+            Call::Scatter { mode, x, axis, index, src } => one(validate::scatter(mode, x, axis, index, src)?),
+            Call::Sort { x, axis, .. } => all(&validate::sort(x, axis)?),
+            Call::Cat { tensors, axis, shape } => one(validate::cat(tensors, axis, shape)?),
+            Call::Conv { x, weight, window } => one(validate::conv(x, weight, window)?),
+            Call::ConvInputGrad { g, weight, window, x_shape } => one(validate::conv_input_grad(g, weight, window, x_shape)?),
+            Call::ConvWeightGrad { g, x, window, weight_shape } => one(validate::conv_weight_grad(g, x, window, weight_shape)?),
+            Call::MaxPool { x, size, window } => all(&validate::max_pool(x, size, window)?),
+            Call::MaxPoolGrad { g, positions, x_shape, spatial } => one(validate::max_pool_grad(g, positions, x_shape, spatial)?),
+            Call::AvgPool { x, size, window } => one(validate::avg_pool(x, size, window)?),
+            Call::Linalg { op, inputs } => all(&validate::linalg(op, inputs)?),
+            Call::Attention { inputs } => all(&validate::attention(inputs)?),
+            Call::AttentionGrad { inputs, y, lse, g, needs } => {
+                validate::attention_grad(inputs, y, lse, g)?.into_iter().zip(needs).map(|(form, need)| need.then_some(form)).collect()
             }
         })
     }

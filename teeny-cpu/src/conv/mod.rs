@@ -37,8 +37,8 @@ struct Conv {
 }
 
 impl Conv {
-    fn new(x: &[usize], weight: &[usize], window: &Window) -> Conv {
-        let geometry = Geometry::new(&x[2..], &weight[2..], window);
+    fn new(x: &[usize], weight: &[usize], y: &[usize], window: &Window) -> Conv {
+        let geometry = Geometry::new(&x[2..], &weight[2..], &y[2..], window);
         Conv { geometry, groups: window.groups, inputs: weight[1], outputs: weight[0] / window.groups }
     }
 
@@ -182,13 +182,17 @@ fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
     Ok((Packed::of(cpu, &View::of(a)?)?, Packed::of(cpu, &View::of(b)?)?))
 }
 
-/// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..).
-pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
-    let conv = Conv::new(x.shape(), weight.shape(), window);
+/// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..), of `shape`.
+pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window, shape: &Shape) -> Result<StorageRef> {
+    let conv = Conv::new(x.shape(), weight.shape(), shape, window);
     let images = x.shape()[0] * conv.groups;
-    let (places, outputs) = (conv.geometry.places(), conv.outputs);
+    let places = conv.geometry.places();
     let (xs, ws) = operands(cpu, x, weight)?;
-    let n = images * outputs * places;
+    let n = shape.numel();
+    if x.numel() == 0 || weight.numel() == 0 {
+        // Sums of nothing but padding, or of no channels.
+        return Ok(Arc::new(cpu.zeros(n, x.dtype())?));
+    }
     let out = cpu.alloc(n, x.dtype().compute())?;
     let width = conv.tile();
     if let Some(winograd) = conv.winograd(cpu, x.dtype(), images, window) {
@@ -222,11 +226,14 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window) -> R
 
 /// The gradient for x from g (N, C_out, ..).
 pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
-    let conv = Conv::new(x_shape, weight.shape(), window);
+    let conv = Conv::new(x_shape, weight.shape(), g.shape(), window);
     let images = x_shape[0] * conv.groups;
     let (rows, places, outputs) = (conv.rows(), conv.geometry.places(), conv.outputs);
     let (gs, ws) = operands(cpu, g, weight)?;
     let n = x_shape.numel();
+    if n == 0 || g.numel() == 0 || weight.numel() == 0 {
+        return Ok(Arc::new(cpu.zeros(n, g.dtype())?));
+    }
     if let Some(winograd) = conv.winograd(cpu, g.dtype(), images, window).and_then(|forward| forward.backward()) {
         let out = cpu.alloc(n, g.dtype().compute())?;
         // SAFETY: the copies hold these many f32, the new storage the result.
@@ -236,7 +243,7 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
             // The same as a convolution of g.
             let mut around = window.clone();
             around.padding[..2].copy_from_slice(&winograd.padding);
-            let geometry = Geometry::new(&g.shape()[2..], &weight.shape()[2..], &around);
+            let geometry = Geometry::new(&g.shape()[2..], &weight.shape()[2..], &x_shape[2..], &around);
             let back = Conv { geometry, inputs: conv.outputs, outputs: conv.inputs, ..conv };
             let width = back.tile();
             winograd.forward(cpu, gs, &winograd.weight_turned(cpu, ws)?, y, |i, places| {
@@ -280,11 +287,14 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
 
 /// The gradient for the weight.
 pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
-    let conv = Conv::new(x.shape(), weight_shape, window);
+    let conv = Conv::new(x.shape(), weight_shape, g.shape(), window);
     let batch = x.shape()[0];
     let (rows, places, outputs, groups) = (conv.rows(), conv.geometry.places(), conv.outputs, conv.groups);
     let (gs, xs) = operands(cpu, g, x)?;
     let n = weight_shape.numel();
+    if n == 0 || g.numel() == 0 || x.numel() == 0 {
+        return Ok(Arc::new(cpu.zeros(n, x.dtype())?));
+    }
     if let Some(winograd) = conv.winograd(cpu, x.dtype(), batch * groups, window) {
         let out = cpu.alloc(n, x.dtype().compute())?;
         // SAFETY: the copies hold these many f32, the new storage the result.

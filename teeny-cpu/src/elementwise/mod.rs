@@ -68,10 +68,10 @@ fn blocks(cpu: &Cpu, program: &Program<'_>, crossing: &Crossing, chunk: usize, o
     })
 }
 
-/// The first element of `x`, if its elements lie as those of a result of this shape.
+/// The first element of `x`, of the shape of the result, if its elements lie as those of the result.
 #[inline(always)]
-fn alongside(x: &Tensor, shape: &Shape) -> Option<*const f32> {
-    if x.shape() != shape || !x.is_contiguous() {
+fn alongside(x: &Tensor) -> Option<*const f32> {
+    if !x.is_contiguous() {
         return None;
     }
     let storage = storage_of(x).ok()?;
@@ -169,7 +169,7 @@ pub(crate) fn over(
 ) -> Result<bool> {
     let Some(own) = downcast_mut::<CpuStorage>(storage) else { return Ok(false) };
     let y = own.ptr().cast::<f32>();
-    let input = |i: usize| if i == number { Some(y.cast_const()) } else { alongside(other?, shape) };
+    let input = |i: usize| if i == number { Some(y.cast_const()) } else { alongside(other?) };
     // SAFETY: nobody else holds the storage, so that the other input does not lie in it.
     unsafe { directly(cpu.level, kernel, params, shape.numel(), input, || Ok(y)) }
 }
@@ -181,7 +181,7 @@ pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params
         let mut result = None;
         let out = || Ok(result.insert(cpu.alloc(n, DType::F32)?).ptr().cast());
         // SAFETY: `alongside` gives what has the shape of the result, which is new.
-        unsafe { directly(cpu.level, kernel, params, n, |i| alongside(inputs[i], shape), out)? };
+        unsafe { directly(cpu.level, kernel, params, n, |i| alongside(inputs[i]), out)? };
         if let Some(result) = result {
             return Ok(Outputs::one(std::sync::Arc::new(result)));
         }

@@ -22,7 +22,7 @@ use crate::profile;
 use crate::wide;
 pub(crate) use shader::wgsl;
 use shader::{Geometry, THREADS};
-use teeny_core::{DType, ReduceOp, Result, Shape, StorageRef, Tensor, Window};
+use teeny_core::{DType, ReduceOp, Result, Shape, StorageRef, Tensor, Window, validate};
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +84,7 @@ impl Sizes<'_> {
 impl Wgpu {
     /// The convolution of `x` by `weight`, or nothing if some tensor is too large for a kernel.
     pub(crate) fn convolution(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<Option<StorageRef>> {
-        let mut y = vec![x.shape()[0], weight.shape()[0]];
-        for axis in 0..x.ndim() - 2 {
-            let reach = window.dilation[axis] * (weight.shape()[2 + axis] - 1);
-            y.push((x.shape()[2 + axis] + 2 * window.padding[axis] - reach - 1) / window.stride[axis] + 1);
-        }
-        let y = Shape::new(&y)?;
+        let y = validate::conv_shape(x.shape(), weight.shape(), window)?;
         let sizes = Sizes { kind: Kind::Forward, dtype: x.dtype(), x: x.shape(), weight: weight.shape(), y: &y, window };
         self.convolve(&sizes, weight, x)
     }
@@ -118,7 +113,14 @@ impl Wgpu {
         if self.hides(&[left, right]) {
             return self.convolve(sizes, &self.seen(left)?, &self.seen(right)?);
         }
-        if k == 0 || self.is_large(left) || self.is_large(right) || self.exceeds(count, wide) || !sizes.are_countable(k) {
+        if k == 0
+            || left.numel() == 0
+            || right.numel() == 0
+            || self.is_large(left)
+            || self.is_large(right)
+            || self.exceeds(count, wide)
+            || !sizes.are_countable(k)
+        {
             return Ok(None);
         }
         let (groups, busy) = (sizes.window.groups, self.busy());

@@ -137,7 +137,7 @@ impl Sum {
     fn of<T: Real>(cpu: &Cpu, like: &Operand, dtype: DType) -> Result<Sum> {
         let [heads, rows, columns] = like.sizes();
         let width = padded(columns);
-        Ok(Sum { storage: cpu.zeros(heads * rows * width, dtype)?, rows, width })
+        Ok(Sum { storage: cpu.zeros(heads.saturating_mul(rows).saturating_mul(width), dtype)?, rows, width })
     }
 
     fn at<T>(&self, head: usize, row: usize) -> *mut T {

@@ -72,7 +72,7 @@ impl Transposed {
     pub fn of<T: Real>(cpu: &Cpu, x: &Operand, scale: T, dtype: DType) -> Result<Transposed> {
         let [heads, rows, columns] = x.sizes();
         let tiles = rows.div_ceil(KEYS);
-        let packed = Transposed { storage: cpu.alloc(heads * tiles * columns * KEYS, dtype)?, tiles, columns };
+        let packed = Transposed { storage: cpu.alloc([tiles, columns, KEYS].into_iter().fold(heads, usize::saturating_mul), dtype)?, tiles, columns };
         let to = Shared(packed.storage.ptr().cast::<T>());
         for_each_chunk(heads * tiles, |task| {
             let (from, start) = (x.head::<T>(task / tiles), task % tiles * KEYS);
@@ -108,7 +108,7 @@ impl<'a> Rows<'a> {
             return Ok(Rows { x, copy: None });
         }
         let width = padded(columns);
-        let copy = cpu.alloc(heads * rows * width, dtype)?;
+        let copy = cpu.alloc(heads.saturating_mul(rows).saturating_mul(width), dtype)?;
         let to = Shared(copy.ptr().cast::<T>());
         for_each_range(heads * rows, (1 << 14) / width.max(1) + 1, |here| {
             for row in here {

@@ -1,0 +1,606 @@
+//! The contract of [`Device`](crate::Device): what each method requires of its operands, and the shape and type of each result.
+//!
+//! One function per method. `Tensor` methods take the shapes of results from here, and every engine calls the same function at its door, because anybody may
+//! call a trait method directly, with anything. All size arithmetic is checked, so that a device computes with what it gets from here and never recomputes it.
+//! A function that returns `Ok` says: counts, types, shapes, axes and windows fit each other, and no size, and no sum or product of sizes, overflows.
+//! That a layout is inside its storage, and that the storage belongs to the device, is for the device to check when it looks into the storage.
+
+use crate::attention::AttentionInputs;
+use crate::device::{ReduceOp, ScanOp, ScatterMode, Window};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::linalg::LinalgOp;
+use crate::random::{self, Distribution};
+use crate::scalar::Scalar;
+use crate::shape::{MAX_NUMEL, Shape};
+use crate::storage::StorageRef;
+use crate::tensor::Tensor;
+
+/// Shape and type of a result.
+pub type Form = (Shape, DType);
+
+fn form(x: &Tensor) -> Form {
+    (*x.shape(), x.dtype())
+}
+
+/// The number of elements of `shape`, as [`Shape::new`] allows it.
+///
+/// # Errors
+/// If it is more than memory can address.
+#[inline]
+pub fn numel(shape: &Shape) -> Result<usize> {
+    let product = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
+    match product {
+        Some(product) if product <= MAX_NUMEL => Ok(if shape.contains(&0) { 0 } else { product }),
+        _ => Err(too_many(shape)),
+    }
+}
+
+#[cold]
+fn too_many(shape: &Shape) -> Error {
+    Error::value(format!("shape {shape} has more elements than memory can address"))
+}
+
+fn axis_of(x: &Shape, axis: usize) -> Result<()> {
+    if axis < x.ndim() { Ok(()) } else { Err(Error::axis(format!("no axis {axis} in a tensor of shape {x}"))) }
+}
+
+fn float(x: &Tensor) -> Result<()> {
+    if x.dtype().is_float() { Ok(()) } else { Err(Error::dtype(format!("needs floats, not {}", x.dtype())).hint("x.cast(DType::F32)? converts")) }
+}
+
+fn like(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Result<()> {
+    if x.dtype() != dtype {
+        return Err(Error::dtype(format!("{name} is {}, not {dtype}", x.dtype())));
+    }
+    if x.shape()[..] != *shape {
+        return Err(Error::shape(format!("{name} is {}, not {shape:?}", x.shape())));
+    }
+    Ok(())
+}
+
+/// Positions along an axis, or in a plane, are `I32`.
+fn positions(n: usize) -> Result<()> {
+    if i32::try_from(n).is_ok() { Ok(()) } else { Err(Error::value(format!("{n} positions do not fit i32"))) }
+}
+
+/// [`Device::upload`](crate::Device::upload).
+///
+/// # Errors
+/// If the bytes are not whole elements, or a bool is neither 0 nor 1.
+pub fn upload(bytes: &[u8], dtype: DType) -> Result<Form> {
+    let size = dtype.size();
+    if !bytes.len().is_multiple_of(size) {
+        return Err(Error::value(format!("{} bytes are not whole elements of {dtype}, which have {size} bytes each", bytes.len())));
+    }
+    if dtype == DType::Bool
+        && let Some(i) = bytes.iter().position(|&b| b > 1)
+    {
+        return Err(Error::value(format!("byte {i} is {}; a bool is 0 or 1", bytes[i])));
+    }
+    Ok((Shape::new(&[bytes.len() / size])?, dtype))
+}
+
+/// [`Device::elementwise`](crate::Device::elementwise). Each output has `shape` and the type of [`Kernel::output_dtype`].
+///
+/// # Errors
+/// If the numbers of inputs or parameters are not the kernel's, or an input has another type or shape.
+#[inline]
+pub fn elementwise(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<()> {
+    let types = kernel.inputs();
+    if inputs.len() != types.len() || params.len() != kernel.params().len() {
+        return Err(counts(kernel, inputs.len(), params.len()));
+    }
+    numel(shape)?;
+    for (i, x) in inputs.iter().enumerate() {
+        if x.dtype() != types[i] || x.shape() != shape {
+            return Err(wrong_input(i, x, types[i], shape));
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
+    let wanted = (kernel.inputs().len(), kernel.params().len());
+    Error::value(format!("the kernel takes {} tensors and {} parameters, not {inputs} and {params}", wanted.0, wanted.1))
+}
+
+#[cold]
+fn wrong_input(i: usize, x: &Tensor, dtype: DType, shape: &Shape) -> Error {
+    if x.dtype() != dtype {
+        return Error::dtype(format!("input {i} of the kernel is {dtype}, not {}", x.dtype()));
+    }
+    Error::shape(format!("input {i} is {}, and the kernel runs at every index of {shape}", x.shape()))
+}
+
+/// [`Device::elementwise_over`](crate::Device::elementwise_over).
+///
+/// # Errors
+/// If the kernel has not one output, or one or two inputs; or the storage or the other input is not what they are.
+#[inline]
+pub fn elementwise_over(
+    kernel: &Kernel,
+    storage: &StorageRef,
+    input_index: usize,
+    other: Option<&Tensor>,
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<()> {
+    let types = kernel.inputs();
+    let inputs = 1 + usize::from(other.is_some());
+    if types.len() != inputs || params.len() != kernel.params().len() {
+        return Err(counts(kernel, inputs, params.len()));
+    }
+    let whole = input_index < inputs && storage.dtype() == types[input_index] && storage.len() == numel(shape)?;
+    if !whole || kernel.outputs().len() != 1 || kernel.output_dtype(0) != storage.dtype() {
+        return Err(cannot_overwrite(storage, input_index, shape));
+    }
+    match other {
+        Some(x) if x.dtype() != types[1 - input_index] || x.shape() != shape => Err(wrong_input(1 - input_index, x, types[1 - input_index], shape)),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn cannot_overwrite(storage: &StorageRef, input_index: usize, shape: &Shape) -> Error {
+    let (len, dtype) = (storage.len(), storage.dtype());
+    Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
+}
+
+/// The result of reducing `axes` of elements of `dtype`.
+fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<Form> {
+    let ascending = axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
+    if !ascending {
+        return Err(Error::axis(format!("axes {axes:?} of {shape} are not one or more axes in ascending order")));
+    }
+    let accepts = match op {
+        ReduceOp::Any | ReduceOp::All => dtype == DType::Bool,
+        ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => dtype != DType::Bool,
+        ReduceOp::ArgMax | ReduceOp::ArgMin => true,
+    };
+    if !accepts {
+        return Err(Error::dtype(format!("{op:?} does not reduce {dtype}")));
+    }
+    if op.is_arg() {
+        if axes.len() != 1 {
+            return Err(Error::axis(format!("{op:?} reduces one axis, not {axes:?}")));
+        }
+        positions(shape[axes[0]])?;
+    }
+    let extreme = matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin);
+    if extreme && let Some(&axis) = axes.iter().find(|&&a| shape[a] == 0) {
+        return Err(Error::shape(format!("axis {axis} of {shape} is empty: there is nothing to compare")));
+    }
+    Ok((shape.reduced(axes, false), op.output(dtype)))
+}
+
+/// [`Device::reduce`](crate::Device::reduce).
+///
+/// # Errors
+/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is nothing to compare.
+pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Form> {
+    reduction(op, x.shape(), x.dtype(), axes)
+}
+
+/// [`Device::reduce_kernel`](crate::Device::reduce_kernel).
+///
+/// # Errors
+/// As [`elementwise`] and [`reduce`]; if the kernel has not one output.
+pub fn reduce_kernel(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape, op: ReduceOp, axes: &[usize]) -> Result<Form> {
+    elementwise(kernel, inputs, params, shape)?;
+    if kernel.outputs().len() != 1 || inputs.is_empty() {
+        let (n, outputs) = (inputs.len(), kernel.outputs().len());
+        return Err(Error::value(format!("a kernel that is reduced has inputs and one output, not {n} and {outputs}")));
+    }
+    reduction(op, shape, kernel.output_dtype(0), axes)
+}
+
+/// [`Device::scan`](crate::Device::scan).
+///
+/// # Errors
+/// If there is no such axis, or the elements are bools.
+pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<Form> {
+    axis_of(x.shape(), axis)?;
+    if x.dtype() == DType::Bool {
+        return Err(Error::dtype(format!("{op:?} does not scan bools")));
+    }
+    Ok(form(x))
+}
+
+/// [`Device::matmul`](crate::Device::matmul).
+///
+/// # Errors
+/// If the shapes are not (.., m, k) and (.., k, n) with equal leading axes, or the types differ or are bool.
+pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Form> {
+    let (a, b) = (lhs.shape(), rhs.shape());
+    let rows = a.ndim().wrapping_sub(2);
+    if a.ndim() < 2 || a.ndim() != b.ndim() || a[..rows] != b[..rows] || a[rows + 1] != b[rows] {
+        return Err(Error::shape(format!("cannot multiply {a} @ {b}: (.., m, k) @ (.., k, n) with equal leading axes are needed")));
+    }
+    if lhs.dtype() != rhs.dtype() || lhs.dtype() == DType::Bool {
+        return Err(Error::dtype(format!("cannot multiply {} by {}: one type is needed, not bool", lhs.dtype(), rhs.dtype())));
+    }
+    let shape = a.with_size(rows + 1, b[rows + 1]);
+    numel(&shape)?;
+    Ok((shape, lhs.dtype()))
+}
+
+fn indexed(x: &Tensor, axis: usize, index: &Tensor) -> Result<()> {
+    axis_of(x.shape(), axis)?;
+    if !index.dtype().is_int() {
+        return Err(Error::dtype(format!("positions must be integers, not {}", index.dtype())));
+    }
+    let (have, want) = (index.shape(), x.shape());
+    if have.ndim() != want.ndim() || (0..want.ndim()).any(|a| a != axis && have[a] > want[a]) {
+        return Err(Error::shape(format!("index {have} does not fit {want}: it needs as many axes, none longer except axis {axis}")));
+    }
+    Ok(())
+}
+
+/// [`Device::gather`](crate::Device::gather). The positions themselves are for the device to check.
+///
+/// # Errors
+/// If there is no such axis, the index is not of integers, or does not fit `x`.
+pub fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<Form> {
+    indexed(x, axis, index)?;
+    Ok((*index.shape(), x.dtype()))
+}
+
+/// [`Device::scatter`](crate::Device::scatter). The positions themselves are for the device to check.
+///
+/// # Errors
+/// As [`gather`]; if `src` has not the shape of the index and the type of `x`, or bools are not just set.
+pub fn scatter(mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<Form> {
+    indexed(x, axis, index)?;
+    like("src", src, index.shape(), x.dtype())?;
+    if mode != ScatterMode::Set && x.dtype() == DType::Bool {
+        return Err(Error::dtype("bools can only be set, not added or compared"));
+    }
+    Ok(form(x))
+}
+
+/// [`Device::copy_into`](crate::Device::copy_into).
+///
+/// # Errors
+/// If the view reaches outside `dst` or names an element twice, or `src` has another shape or type.
+pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
+    if dst.dtype() != src.dtype() {
+        return Err(Error::dtype(format!("the destination holds {}, the source {}", dst.dtype(), src.dtype())));
+    }
+    if !view.fits(dst.len()) {
+        return Err(Error::index(format!("{view:?} reaches outside a storage of {} elements", dst.len())));
+    }
+    if view.shape() != src.shape() {
+        return Err(Error::shape(format!("a source of {} does not fit a view of {}", src.shape(), view.shape())));
+    }
+    if !view.is_injective() {
+        return Err(Error::value(format!("cannot write to a view in which elements occur twice ({view:?})")));
+    }
+    Ok(())
+}
+
+/// [`Device::sort`](crate::Device::sort): values and positions.
+///
+/// # Errors
+/// If there is no such axis, or it has more positions than `I32`.
+pub fn sort(x: &Tensor, axis: usize) -> Result<[Form; 2]> {
+    axis_of(x.shape(), axis)?;
+    positions(x.shape()[axis])?;
+    Ok([form(x), (*x.shape(), DType::I32)])
+}
+
+/// [`Device::random`](crate::Device::random).
+///
+/// # Errors
+/// If the distribution does not exist for the type, or the shape has too many elements.
+pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result<Form> {
+    random::check(distribution, dtype)?;
+    numel(shape)?;
+    Ok((*shape, dtype))
+}
+
+/// [`Device::cat`](crate::Device::cat).
+///
+/// # Errors
+/// If there are no tensors, or together they are not of `shape`.
+pub fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Form> {
+    let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
+    axis_of(shape, axis)?;
+    numel(shape)?;
+    let mut total = Some(0usize);
+    for (i, x) in tensors.iter().enumerate() {
+        let fits = x.ndim() == shape.ndim() && (0..shape.ndim()).all(|a| a == axis || x.shape()[a] == shape[a]);
+        if !fits {
+            return Err(Error::shape(format!("tensor {i} is {}: all sizes but that of axis {axis} must be those of {shape}", x.shape())));
+        }
+        if x.dtype() != first.dtype() {
+            return Err(Error::dtype(format!("tensor {i} is {}, tensor 0 is {}", x.dtype(), first.dtype())));
+        }
+        total = total.and_then(|n| n.checked_add(x.shape()[axis]));
+    }
+    if total != Some(shape[axis]) {
+        return Err(Error::shape(format!("the tensors have not {} elements along axis {axis} of {shape}", shape[axis])));
+    }
+    Ok((*shape, first.dtype()))
+}
+
+/// [`Device::softmax`](crate::Device::softmax) and [`Device::log_softmax`](crate::Device::log_softmax).
+///
+/// # Errors
+/// If there is no such axis, or the elements are not floats.
+pub fn softmax(x: &Tensor, axis: usize) -> Result<Form> {
+    axis_of(x.shape(), axis)?;
+    float(x)?;
+    Ok(form(x))
+}
+
+/// [`Device::softmax_grad`](crate::Device::softmax_grad) and [`Device::log_softmax_grad`](crate::Device::log_softmax_grad).
+///
+/// # Errors
+/// As [`softmax`]; if `g` is not like `y`.
+pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<Form> {
+    softmax(y, axis)?;
+    like("g", g, y.shape(), y.dtype())?;
+    Ok(form(y))
+}
+
+/// [`Device::cross_entropy`](crate::Device::cross_entropy). The targets' values are for the device to check.
+///
+/// # Errors
+/// If the operands are not floats (n, classes) and integers (n).
+pub fn cross_entropy(x: &Tensor, targets: &Tensor) -> Result<Form> {
+    float(x)?;
+    if !targets.dtype().is_int() {
+        return Err(Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype())));
+    }
+    if x.ndim() != 2 || targets.shape()[..] != [x.shape()[0]] {
+        return Err(Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())));
+    }
+    Ok((*targets.shape(), x.dtype()))
+}
+
+/// [`Device::cross_entropy_grad`](crate::Device::cross_entropy_grad).
+///
+/// # Errors
+/// As [`cross_entropy`]; if `g` is not (n) of the type of `x`.
+pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, g: &Tensor) -> Result<Form> {
+    cross_entropy(x, targets)?;
+    like("g", g, targets.shape(), x.dtype())?;
+    Ok(form(x))
+}
+
+/// [`Device::norm`](crate::Device::norm).
+///
+/// # Errors
+/// If `x` has no axes or is not of floats, or weight and bias are not lines of its last axis and of its type.
+pub fn norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Form> {
+    float(x)?;
+    let Some(&length) = x.shape().last() else { return Err(Error::shape("a scalar has no axis to normalise along")) };
+    for (name, line) in [("weight", weight), ("bias", bias)] {
+        if let Some(line) = line {
+            like(name, line, &[length], x.dtype())?;
+        }
+    }
+    if bias.is_some() && weight.is_none() {
+        return Err(Error::value("a bias needs a weight beside it"));
+    }
+    Ok(form(x))
+}
+
+/// [`Device::norm_grad`](crate::Device::norm_grad).
+///
+/// # Errors
+/// As [`norm`]; if `g` is not like `x`.
+pub fn norm_grad(x: &Tensor, weight: Option<&Tensor>, g: &Tensor) -> Result<Form> {
+    norm(x, weight, None)?;
+    like("g", g, x.shape(), x.dtype())?;
+    Ok(form(x))
+}
+
+/// How many windows of `kernel` elements fit `axis`, of `size`.
+fn windows(window: &Window, axis: usize, size: usize, kernel: usize) -> Result<usize> {
+    let (stride, dilation) = (window.stride[axis], window.dilation[axis]);
+    if stride == 0 || dilation == 0 || kernel == 0 {
+        return Err(Error::value(format!("stride {stride}, dilation {dilation} and window {kernel} must not be 0")));
+    }
+    let (reach, padded) = (window.reach(axis, kernel)?, window.padded(axis, size)?);
+    if reach > padded {
+        return Err(Error::shape(format!("a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}")));
+    }
+    Ok((padded - reach) / stride + 1)
+}
+
+/// The numbers of windows along the last axes of `x`.
+fn counts_of(x: &[usize], kernel: &[usize], window: &Window) -> Result<Vec<usize>> {
+    window.require_ndim(kernel.len())?;
+    (0..kernel.len()).map(|axis| windows(window, axis, x[axis], kernel[axis])).collect()
+}
+
+/// The shape of a convolution's result, from the shapes of its operands.
+///
+/// # Errors
+/// If numbers of axes or channels do not fit, or a window does not fit the padded input.
+pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
+    if weight.ndim() < 3 || x.ndim() != weight.ndim() {
+        return Err(Error::shape(format!("input {x} and weight {weight} do not fit: (N, C_in, spatial..) meets (C_out, C_in / groups, kernel..)"))
+            .hint("both need the same number of axes, at least 3"));
+    }
+    let groups = window.groups;
+    if groups == 0 || !x[1].is_multiple_of(groups) || !weight[0].is_multiple_of(groups) || weight[1] != x[1] / groups {
+        return Err(Error::shape(format!(
+            "input {x} has {} channels; weight {weight} with {groups} groups takes {}",
+            x[1],
+            weight[1].saturating_mul(groups)
+        )));
+    }
+    Shape::new(&[&[x[0], weight[0]], &counts_of(&x[2..], &weight[2..], window)?[..]].concat())
+}
+
+/// [`Device::conv`](crate::Device::conv).
+///
+/// # Errors
+/// As [`conv_shape`]; if the operands are not of one float type.
+pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Form> {
+    floats(x, "weight", weight)?;
+    Ok((conv_shape(x.shape(), weight.shape(), window)?, x.dtype()))
+}
+
+/// [`Device::conv_input_grad`](crate::Device::conv_input_grad).
+///
+/// # Errors
+/// As [`conv`]; if `g` is not the shape of a convolution of `x_shape`.
+pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<Form> {
+    floats(g, "weight", weight)?;
+    numel(x_shape)?;
+    like("g", g, &conv_shape(x_shape, weight.shape(), window)?, g.dtype())?;
+    Ok((*x_shape, g.dtype()))
+}
+
+/// [`Device::conv_weight_grad`](crate::Device::conv_weight_grad).
+///
+/// # Errors
+/// As [`conv`]; if `g` is not the shape of a convolution by a weight of `weight_shape`.
+pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<Form> {
+    floats(g, "x", x)?;
+    numel(weight_shape)?;
+    like("g", g, &conv_shape(x.shape(), weight_shape, window)?, g.dtype())?;
+    Ok((*weight_shape, g.dtype()))
+}
+
+fn floats(x: &Tensor, name: &str, other: &Tensor) -> Result<()> {
+    float(x)?;
+    if other.dtype() == x.dtype() { Ok(()) } else { Err(Error::dtype(format!("{name} is {}, not {}", other.dtype(), x.dtype()))) }
+}
+
+/// The shape of a pooling's result: windows of `size` over the last axes of `x`.
+///
+/// # Errors
+/// If there are not as many axes, or a window does not fit the padded input.
+pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
+    let ndim = size.len();
+    if ndim == 0 || x.ndim() < ndim {
+        return Err(Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}")));
+    }
+    let (lead, spatial) = x.split_at(x.ndim() - ndim);
+    // A mean divides by the number of elements of a window.
+    if size.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).is_none_or(|n| n > MAX_NUMEL) {
+        return Err(Error::shape(format!("windows of {size:?} do not fit {x}")));
+    }
+    Shape::new(&[lead, &counts_of(spatial, size, window)?[..]].concat())
+}
+
+/// [`Device::max_pool`](crate::Device::max_pool): values and positions.
+///
+/// # Errors
+/// As [`pool_shape`]; if the elements are bools, or the pooled axes have more positions than `I32`.
+pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]> {
+    if x.dtype() == DType::Bool {
+        return Err(Error::dtype("bools have no largest window"));
+    }
+    let shape = pool_shape(x.shape(), size, window)?;
+    positions(numel(&Shape::new(&x.shape()[x.ndim() - size.len()..])?)?)?;
+    Ok([(shape, x.dtype()), (shape, DType::I32)])
+}
+
+/// [`Device::max_pool_grad`](crate::Device::max_pool_grad). The positions' values are for the device to check.
+///
+/// # Errors
+/// If `g` is not of floats, or `positions` and `g` are not pooled from `x_shape` over its last `spatial` axes.
+pub fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<Form> {
+    float(g)?;
+    like("positions", positions, g.shape(), DType::I32)?;
+    numel(x_shape)?;
+    let lead = x_shape.ndim().checked_sub(spatial).filter(|_| spatial > 0);
+    match lead {
+        Some(lead) if g.ndim() == x_shape.ndim() && g.shape()[..lead] == x_shape[..lead] => Ok((*x_shape, g.dtype())),
+        _ => Err(Error::shape(format!("{} was not pooled from the last {spatial} axes of {x_shape}", g.shape()))),
+    }
+}
+
+/// [`Device::avg_pool`](crate::Device::avg_pool).
+///
+/// # Errors
+/// As [`pool_shape`]; if the elements are not floats.
+pub fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<Form> {
+    float(x)?;
+    Ok((pool_shape(x.shape(), size, window)?, x.dtype()))
+}
+
+/// [`Device::attention`](crate::Device::attention): y and the logsumexp.
+///
+/// # Errors
+/// If the operands are not q (.., T, hs), k (.., S, hs), v (.., S, hv) and a mask (.., T, S) of one float type with equal leading axes, the mask
+/// being bool or of that type; or the options contradict each other.
+pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
+    let AttentionInputs { q, k, v, mask, options } = *inputs;
+    let n = q.ndim();
+    let refuse = || Error::shape(format!("queries {}, keys {} and values {} do not fit each other", q.shape(), k.shape(), v.shape()));
+    if n < 2 || k.ndim() != n || v.ndim() != n {
+        return Err(refuse());
+    }
+    let ([t, hs], [s, hv]) = ([q.shape()[n - 2], q.shape()[n - 1]], [v.shape()[n - 2], v.shape()[n - 1]]);
+    let lead = &q.shape()[..n - 2];
+    if k.shape()[..n - 2] != *lead || v.shape()[..n - 2] != *lead || k.shape()[n - 2..] != [s, hs] {
+        return Err(refuse());
+    }
+    float(q)?;
+    if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
+        return Err(Error::dtype(format!("queries, keys and values are {}, {} and {}, not of one type", q.dtype(), k.dtype(), v.dtype())));
+    }
+    if let Some(mask) = mask {
+        let dtype = if mask.dtype() == DType::Bool { DType::Bool } else { q.dtype() };
+        like("the mask", mask, &[lead, &[t, s]].concat(), dtype)?;
+    }
+    if options.window == Some(0) || options.window.is_some() && options.causal.is_none() {
+        return Err(Error::value(format!("{options:?}: a window has at least one key, and reaches back from a causal query")));
+    }
+    let y = q.shape().with_size(n - 1, hv);
+    numel(&y)?;
+    Ok([(y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())])
+}
+
+/// [`Device::attention_grad`](crate::Device::attention_grad): the gradients for q, k and v.
+///
+/// # Errors
+/// As [`attention`]; if `y`, `lse` and `g` are not like its results.
+pub fn attention_grad(inputs: &AttentionInputs<'_>, y: &Tensor, lse: &Tensor, g: &Tensor) -> Result<[Form; 3]> {
+    let [(shape, dtype), (rows, wide)] = attention(inputs)?;
+    like("y", y, &shape, dtype)?;
+    like("lse", lse, &rows, wide)?;
+    like("g", g, &shape, dtype)?;
+    Ok([form(inputs.q), form(inputs.k), form(inputs.v)])
+}
+
+/// [`Device::linalg`](crate::Device::linalg).
+///
+/// # Errors
+/// If the operands are not as many matrices as `op` takes, of f32 or f64, square where `op` needs that.
+pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<Form>> {
+    let (count, square) = match op {
+        LinalgOp::Solve | LinalgOp::SolveTriangular(_) => (2, true),
+        LinalgOp::Det | LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Eig => (1, true),
+        LinalgOp::Qr { .. } | LinalgOp::Svd { .. } | LinalgOp::Pinv { .. } => (1, false),
+    };
+    if inputs.len() != count {
+        return Err(Error::value(format!("{} takes {count} matrices, not {}", op.name(), inputs.len())));
+    }
+    let a = inputs[0];
+    let rows = a.ndim().wrapping_sub(2);
+    if a.ndim() < 2 || square && a.shape()[rows] != a.shape()[rows + 1] {
+        return Err(Error::shape(format!("{} of {}: {} needed", op.name(), a.shape(), if square { "square matrices are" } else { "matrices are" })));
+    }
+    for x in inputs {
+        if !matches!(x.dtype(), DType::F32 | DType::F64) || x.dtype() != a.dtype() {
+            return Err(Error::dtype(format!("{} of {}: f32 or f64 is needed", op.name(), x.dtype())));
+        }
+    }
+    if let Some(b) = inputs.get(1)
+        && (b.ndim() != a.ndim() || b.shape()[..=rows] != a.shape()[..=rows])
+    {
+        return Err(Error::shape(format!("{} of {} and {}: (.., n, n) and (.., n, k) are needed", op.name(), a.shape(), b.shape())));
+    }
+    op.results(inputs)
+}
