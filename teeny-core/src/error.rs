@@ -139,6 +139,11 @@ impl Error {
         self
     }
 
+    /// True if there is a hint already: a more general one should not replace it.
+    pub fn has_hint(&self) -> bool {
+        self.0.hint.is_some()
+    }
+
     /// The same error under another operation's name, e.g. `load "mlp.safetensors"`; the place is dropped.
     pub fn named(mut self, op: impl Into<String>) -> Error {
         self.0.op = Some(op.into());

@@ -5,8 +5,8 @@ mod broken;
 
 use broken::{Broken, Fault};
 use std::sync::Arc;
-use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
-use teeny_core::{DType, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, map};
+use teeny_core::wrappers::{Checked, Checks, Compare, Faulty, Lasting, Request, Trace};
+use teeny_core::{DType, Device, DeviceRef, ErrorKind, Reference, Result, Tensor, ToDevice, map};
 
 /// The line of the caller, as errors print it.
 macro_rules! here {
@@ -19,7 +19,7 @@ macro_rules! here {
 
 fn all() -> Vec<DeviceRef> {
     let inner = || Reference::new() as DeviceRef;
-    vec![Trace::new(inner()), Trace::asynchronous(inner()), Checked::new(inner()), Compare::new(inner(), inner())]
+    vec![Trace::new(inner()), Trace::asynchronous(inner()), Checked::new(inner()), Compare::new(inner(), inner()), Faulty::new(inner())]
 }
 
 #[test]
@@ -294,5 +294,47 @@ fn what_the_second_device_does_not_support_is_skipped() -> Result<()> {
     assert!(device.skipped() >= 3);
     let z = y.cast(DType::F32)?.exp()?; // the cast is skipped, what follows is not
     assert_eq!((z.numel(), device.compared()), (2, 1));
+    Ok(())
+}
+
+// ---- Faulty -----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_faulty_device_fails_the_request_it_is_told_to_and_no_other() -> Result<()> {
+    let device = Faulty::new(Reference::new());
+    // what a program asks for, in order: an upload, two operations, a download, a wait
+    let work = || -> Result<()> {
+        let x = Tensor::new([1.0f32, 4.0], &device)?; // (2)
+        x.sqrt()?.exp()?.to_vec::<f32>()?;
+        device.synchronize()
+    };
+    let counted = [(Request::Any, 5), (Request::Execute, 2), (Request::Upload, 1), (Request::Download, 1), (Request::Synchronize, 1)];
+    for (request, count) in counted {
+        for lasting in [Lasting::Once, Lasting::Forever] {
+            for number in 0..count {
+                device.fail(request, number, ErrorKind::Unsupported, lasting);
+                let error = work().unwrap_err();
+                assert_eq!((error.kind(), device.failures()), (ErrorKind::Unsupported, 1), "{request:?} {number}");
+                assert!(error.to_string().contains(&format!("request {number} (")), "{error}");
+                assert_eq!(work().is_err(), lasting == Lasting::Forever, "{request:?} {number}");
+                device.heal();
+                work()?;
+            }
+            device.fail(request, count, ErrorKind::Unsupported, lasting);
+            work()?;
+            assert_eq!((device.requests(request), device.failures()), (count, 0), "{request:?}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn an_injected_fault_names_the_users_operation_and_line() -> Result<()> {
+    let device = Faulty::new(Reference::new());
+    let x = Tensor::new([1.0f32, 4.0], &device)?; // (2)
+    device.fail(Request::Execute, 0, ErrorKind::OutOfMemory, Lasting::Once);
+    let place = here!(1);
+    let error = x.softmax(0).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("softmax at {place}: request 0 (softmax)")), "{error}");
     Ok(())
 }

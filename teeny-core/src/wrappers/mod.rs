@@ -4,9 +4,10 @@
 //! Autograd::new(Trace::new(device))            every operation, forward and backward, with its time, bytes and floating-point operations
 //! Autograd::new(Checked::new(device))          stops at the first operation that makes NaN or an infinity
 //! Autograd::new(Compare::new(device, other))   stops at the first operation that the two devices carry out differently
+//! Autograd::new(Faulty::new(device))           fails the k-th request: for tests of what a program does then
 //!
 //! call      what a device is asked, as plain data         cost     its bytes and floating-point operations
-//! device    a wrapper as a device: method → call          trace  checked  compare
+//! device    a wrapper as a device: method → call          trace  checked  compare  faulty
 //! ```
 //!
 //! Autograd goes outermost: then the backward pass is watched like the forward pass. A wrapper takes tensors of the device it wraps as constants, and
@@ -17,10 +18,12 @@ mod checked;
 mod compare;
 mod cost;
 mod device;
+mod faulty;
 mod trace;
 
 pub use checked::{Checked, Checks};
 pub use compare::{Compare, Tolerance};
+pub use faulty::{Faulty, Lasting, Request};
 pub use trace::{Span, Trace};
 
 use crate::context::{self, OpContext};

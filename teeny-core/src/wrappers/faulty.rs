@@ -1,0 +1,158 @@
+//! A device that fails on demand: the k-th request ends in an error, so that what a program does then can be tested.
+
+use super::call::{Call, Storages};
+use super::device::Wrapper;
+use crate::device::{DeviceRef, ToDevice};
+use crate::error::{Error, ErrorKind, Result};
+use crate::tensor::Tensor;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Which requests a [`Faulty`] device counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// Every request.
+    Any,
+    /// Operations, each of which allocates its result: all requests that compute.
+    Execute,
+    /// Data from the host.
+    Upload,
+    /// Data to the host.
+    Download,
+    /// [`Device::synchronize`](crate::Device::synchronize).
+    Synchronize,
+}
+
+impl Request {
+    /// Every kind of request.
+    pub const ALL: [Request; 5] = [Request::Any, Request::Execute, Request::Upload, Request::Download, Request::Synchronize];
+}
+
+/// How long a fault lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lasting {
+    /// One request fails. The next one works again.
+    Once,
+    /// Every request of the kind fails from then on, until [`Faulty::heal`].
+    Forever,
+}
+
+/// A device that passes every request on to the device it wraps, but fails those it is told to fail.
+///
+/// A request that fails does not reach the wrapped device. Requests are counted from the last [`Faulty::fail`], so a test
+/// fails the k-th request of a piece of work, for all k until [`Faulty::failures`] stays 0.
+///
+/// # Example
+/// ```
+/// use teeny_core::wrappers::{Faulty, Lasting, Request};
+/// use teeny_core::{ErrorKind, Reference, Result, Tensor};
+/// # fn main() -> Result<()> {
+/// let device = Faulty::new(Reference::new());
+/// let x = Tensor::new([1.0f32, 4.0], &device)?; // (2)
+/// device.fail(Request::Execute, 1, ErrorKind::OutOfMemory, Lasting::Once);
+/// let y = x.sqrt()?; // request 0 works
+/// assert_eq!(y.exp().unwrap_err().kind(), ErrorKind::OutOfMemory); // request 1 fails
+/// assert_eq!(y.exp()?.shape()[..], [2]); // request 2 works again
+/// assert_eq!((device.requests(Request::Execute), device.failures()), (3, 1));
+/// # Ok(()) }
+/// ```
+pub struct Faulty {
+    inner: DeviceRef,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    fault: Option<Fault>,
+    /// By kind, in the order of [`Request::ALL`].
+    counts: [u64; Request::ALL.len()],
+    failures: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Fault {
+    request: Request,
+    number: u64,
+    kind: ErrorKind,
+    lasting: Lasting,
+}
+
+impl Faulty {
+    /// A device around `inner` that fails nothing yet.
+    pub fn new(inner: impl ToDevice) -> Arc<Faulty> {
+        Arc::new(Faulty { inner: inner.to_device(), state: Mutex::default() })
+    }
+
+    /// Fails request number `number` of this kind, counted from 0 from now on, with an error of `kind`. Replaces an
+    /// earlier fault.
+    pub fn fail(&self, request: Request, number: u64, kind: ErrorKind, lasting: Lasting) {
+        *self.state() = State { fault: Some(Fault { request, number, kind, lasting }), ..State::default() };
+    }
+
+    /// Fails nothing any more. The counts stay.
+    pub fn heal(&self) {
+        self.state().fault = None;
+    }
+
+    /// The number of requests of this kind since the last [`Faulty::fail`], failed ones included.
+    pub fn requests(&self, request: Request) -> u64 {
+        self.state().counts[request as usize]
+    }
+
+    /// The number of requests that failed since the last [`Faulty::fail`].
+    pub fn failures(&self) -> u64 {
+        self.state().failures
+    }
+
+    /// Counts a request of this kind, and fails it if it is its turn.
+    fn request(&self, request: Request, name: &str) -> Result<()> {
+        let mut state = self.state();
+        for counted in [request, Request::Any] {
+            state.counts[counted as usize] += 1;
+        }
+        let Some(fault) = state.fault else { return Ok(()) };
+        let number = state.counts[fault.request as usize] - 1;
+        let due = match fault.lasting {
+            Lasting::Once => number == fault.number,
+            Lasting::Forever => number >= fault.number,
+        };
+        if !due || (fault.request != Request::Any && fault.request != request) {
+            return Ok(());
+        }
+        state.failures += 1;
+        drop(state);
+        Err(Error::new(fault.kind, format!("request {number} ({name}) was told to fail")).hint("faulty.heal() ends the fault"))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wrapper for Faulty {
+    fn title(&self) -> String {
+        format!("faulty({})", self.inner.info().name)
+    }
+    fn below(&self) -> &DeviceRef {
+        &self.inner
+    }
+    fn call(&self, call: &Call<'_>) -> Result<Storages> {
+        let request = if matches!(call, Call::Upload { .. }) { Request::Upload } else { Request::Execute };
+        self.request(request, call.name())?;
+        call.run(&*self.inner, &|x| self.lower(x))
+    }
+    fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.request(Request::Download, "download")?;
+        self.inner.download(&self.lower(x)?)
+    }
+    fn wait(&self) -> Result<()> {
+        self.request(Request::Synchronize, "synchronize")?;
+        self.inner.synchronize()
+    }
+}
+
+impl fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faulty").field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
