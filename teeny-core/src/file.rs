@@ -1,14 +1,20 @@
 //! Writing a file so that its old content stays until the new one is safely on disk.
 
 use crate::error::{Error, Result};
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls `write` on a new file beside `path`, syncs it, and renames it to `path`.
 ///
 /// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or all of the new. If it is a link, that
 /// goes for the file it points to; a pipe or a device is simply written to.
+///
+/// The new file is called `NAME.PID.N.part` and locked until it is renamed, so several processes and threads may write one file: the
+/// last one to finish wins. A process that is killed leaves its unfinished file; the next call for the same `path` removes it,
+/// as nobody holds its lock any more.
 ///
 /// # Errors
 /// If the file cannot be created, `write` fails, or the content cannot be brought to disk (a full disk, usually). The old file is
@@ -22,14 +28,17 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
         return opened.and_then(|mut file| write(&mut file)).map_err(|e| e.named(label(path)));
     }
     let path = target.as_path();
-    let temporary = beside(path)?;
-    let result = write_and_sync(&temporary, write)
+    let (temporary, file) = create_beside(path).map_err(|e| e.named(label(path)))?;
+    // the lock goes with the last handle of the file: after renaming
+    let result = write_and_sync(&file, write)
         .and_then(|()| fs::rename(&temporary, path).map_err(|e| Error::io(format!("cannot put the new file in place: {e}"))));
     if result.is_err() {
         let _ = fs::remove_file(&temporary); // the first failure is the one to report
     } else {
         sync_folder(path);
     }
+    drop(file);
+    remove_abandoned(path);
     result.map_err(|e| e.named(label(path)))
 }
 
@@ -38,22 +47,60 @@ fn label(path: &Path) -> String {
     format!("save {:?}", path.display().to_string())
 }
 
-fn write_and_sync(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
-    let file = File::create(path).map_err(|e| Error::io(format!("cannot create {path:?}: {e}")))?;
+fn write_and_sync(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     let mut writer = BufWriter::with_capacity(1 << 20, file);
     write(&mut writer)?;
-    let file = writer.into_inner().map_err(|e| Error::io(format!("cannot write: {}", e.error())))?;
+    writer.flush().map_err(|e| Error::io(format!("cannot write: {e}")))?;
     file.sync_all().map_err(|e| Error::io(format!("cannot write: {e}")))
 }
 
-/// A name in the same folder, so that renaming stays within one file system.
-fn beside(path: &Path) -> Result<PathBuf> {
-    let Some(name) = path.file_name() else {
-        return Err(Error::io("this is no file name").named(label(path)));
-    };
-    let mut temporary = name.to_os_string();
-    temporary.push(format!(".{}.part", std::process::id()));
-    Ok(path.with_file_name(temporary))
+/// How many names are tried: some may be taken by files of killed processes of the same number.
+const MOST_NAMES: usize = 1000;
+
+/// The N of the next name. No process uses a name twice: what is found abandoned stays so until it is removed.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// A new locked file in the same folder, so that renaming stays within one file system.
+fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
+    let Some(name) = path.file_name() else { return Err(Error::io("this is no file name")) };
+    for _ in 0..MOST_NAMES {
+        let mut temporary = name.to_os_string();
+        temporary.push(format!(".{}.{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        let temporary = path.with_file_name(temporary);
+        let file = match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            Ok(file) => file,
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => continue,
+            Err(e) => return Err(Error::io(format!("cannot create {temporary:?}: {e}"))),
+        };
+        match file.try_lock() {
+            // somebody took it for abandoned before it was locked, and removes it
+            Err(TryLockError::WouldBlock) => continue,
+            Ok(()) if !temporary.exists() => continue,
+            // a file system without locks: nobody removes anything there
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok((temporary, file)),
+        }
+    }
+    Err(Error::io(format!("{MOST_NAMES} unfinished files of this process are beside it")))
+}
+
+/// Removes the unfinished files of `path` that no living process holds. Failing to is no failure: they only take space.
+fn remove_abandoned(path: &Path) {
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (Some(name), Ok(entries)) = (path.file_name(), fs::read_dir(folder)) else { return };
+    for entry in entries.flatten().filter(|entry| is_part_of(&entry.file_name(), name)) {
+        let Ok(file) = OpenOptions::new().write(true).open(entry.path()) else { continue };
+        if file.try_lock().is_ok() {
+            let _ = fs::remove_file(entry.path()); // while it is locked, so that nobody can begin to use it
+        }
+    }
+}
+
+/// True for `NAME.PID.N.part`, and for `NAME.PID.part`, which older versions wrote.
+fn is_part_of(file: &OsStr, name: &OsStr) -> bool {
+    let numbers = file.as_encoded_bytes().strip_prefix(name.as_encoded_bytes()).and_then(|rest| rest.strip_suffix(b".part"));
+    let Some([b'.', numbers @ ..]) = numbers else { return false };
+    let parts: Vec<&[u8]> = numbers.split(|&byte| byte == b'.').collect();
+    parts.len() <= 2 && parts.iter().all(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit))
 }
 
 /// Makes the renaming itself durable where the system has a way to. Failing to is no failure: the content is safe under either name.
