@@ -1,6 +1,7 @@
 //! The backward pass: pending gradients by node id, the largest first. No recursion, so depth costs nothing.
 
 use crate::adjoint::{add_adjoint, adjoint};
+use crate::cuts::{Cut, Cuts, Reason};
 use crate::node::{Handle, Kind, Node};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,12 +20,14 @@ struct Pending {
 /// Carries `g`, the gradient of `root`, down to the leaves.
 ///
 /// `root` is taken by value: where the caller held the last handle, each node is dropped, with what it saved, as soon as its rule has run.
-pub(crate) fn run(root: Handle, g: Tensor) -> Result<Kept> {
-    run_until(root, g, &[])
+///
+/// `cuts` gets the operations whose backward function gave no gradient.
+pub(crate) fn run(root: Handle, g: Tensor, cuts: &mut Cuts) -> Result<Kept> {
+    run_until(root, g, &[], cuts)
 }
 
 /// [`run`] that goes no further than the values in `stops`, and keeps their gradients. Hooks of these are left to the pass that meets them for good.
-pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kept> {
+pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle], cuts: &mut Cuts) -> Result<Kept> {
     let mut kept = Kept::new();
     let mut pending = BTreeMap::new();
     arrive(&mut pending, root, None, g)?;
@@ -53,8 +56,13 @@ pub(crate) fn run_until(root: Handle, g: Tensor, stops: &[Handle]) -> Result<Kep
         if grads.len() != node.edges.len() {
             return Err(Error::internal(format!("{} operands but {} gradients", node.edges.len(), grads.len())));
         }
-        for (edge, g) in node.edges.iter().zip(grads) {
-            let (Some(edge), Some(g)) = (edge, g) else { continue };
+        for (i, (edge, g)) in node.edges.iter().zip(grads).enumerate() {
+            let Some(edge) = edge else { continue };
+            let Some(g) = g else {
+                let (op, location) = node.context.map_or(("an operation", None), |c| (c.op, Some(c.location)));
+                cuts.push(Cut { op, location, mask: edge.from.node.mask, reason: Reason::NoGradient(i) });
+                continue;
+            };
             arrive(&mut pending, edge.from.clone(), edge.view.as_deref(), g)?;
         }
     }

@@ -1,6 +1,7 @@
 //! Checkpointing: less memory for more time.
 
 use crate::backward::run_until;
+use crate::cuts::Cuts;
 use crate::device::Autograd;
 use crate::grad::{Grad, untracked};
 use crate::mode::{Off, enable_grad, watch};
@@ -76,7 +77,7 @@ pub fn checkpoint(body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'st
         random::set_state(before);
         let y = y?.retain_grad()?;
         let root = tracked(&y)?.handle.clone().ok_or_else(|| Error::internal("a checkpointed function lost its history"))?;
-        let kept = run_until(root, g.reshape(y.shape())?, &captured)?;
+        let kept = run_until(root, g.reshape(y.shape())?, &captured, &mut Cuts::default())?;
         let leaf = |x: &Tensor| Some(kept.get(&tracked(x).ok()?.handle.as_ref()?.key())?.1.clone());
         Ok(leaves.iter().map(leaf).chain(captured.iter().map(|h| Some(kept.get(&h.key())?.1.clone()))).collect())
     });

@@ -4,8 +4,10 @@
 //! the mask of what it cut off. Results inherit the cuts of their operands, at most [`MAX_CUTS`] of them, one per line of code: bounded, whatever the
 //! length of the program. A collision of bits can only make a message name one line too many; it never changes a gradient.
 
+use std::collections::VecDeque;
 use std::panic::Location;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use teeny_core::context;
 
 /// The set of leaves a value depends on; leaf `n` of the process is bit `n % 128`.
 pub(crate) type Mask = u128;
@@ -13,26 +15,37 @@ pub(crate) type Mask = u128;
 /// The most cuts a value remembers. A model has a handful of places that detach; beyond that the oldest tell enough.
 const MAX_CUTS: usize = 16;
 
+/// How a gradient path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The operation lets no gradient through: `detach`, `no_grad`, positions, integers.
+    Cut,
+    /// The backward function of the operation gave `None` for its input of this number.
+    NoGradient(usize),
+}
+
 /// One place where a gradient path ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub op: &'static str,
     pub location: Option<&'static Location<'static>>,
     pub mask: Mask,
+    pub reason: Reason,
 }
 
 impl Cut {
     /// `cut by detach at src/model.rs:41`.
     pub fn describe(&self) -> String {
-        match self.location {
-            Some(place) => format!("cut by {} at {}:{}", self.op, place.file(), place.line()),
-            None => format!("cut by {}", self.op),
+        let place = self.location.map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+        match self.reason {
+            Reason::Cut => format!("cut by {}{place}", self.op),
+            Reason::NoGradient(input) => format!("the backward function of {}{place} gave None for input {input}", self.op),
         }
     }
 
     fn same_place(&self, other: &Cut) -> bool {
         let line = |cut: &Cut| cut.location.map(|l| (l.file(), l.line(), l.column()));
-        self.op == other.op && line(self) == line(other)
+        (self.op, self.reason) == (other.op, other.reason) && line(self) == line(other)
     }
 }
 
@@ -81,4 +94,30 @@ impl Cuts {
         }
         self.0 = Some(all.into());
     }
+}
+
+/// The most places that [`left`] remembers, in the whole process: the latest ones.
+const MAX_LEFT: usize = 16;
+
+/// Where recorded values were moved to another device. A copy there has no history, and neither has what comes back.
+static LEFT: Mutex<VecDeque<Cut>> = Mutex::new(VecDeque::new());
+
+/// Remembers that a value of `mask` leaves its device, if the user asked for that: by `to`, or by `to_vec` of several elements.
+pub(crate) fn leaves(mask: Mask, numel: usize) {
+    let Some(context) = context::current() else { return };
+    if context.later || !(context.op == "to" || (context.op == "to_vec" && numel > 1)) {
+        return;
+    }
+    let cut = Cut { op: context.op, location: Some(context.location), mask, reason: Reason::Cut };
+    let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
+    let mask = all.iter().position(|old| old.same_place(&cut)).and_then(|i| all.remove(i)).map_or(0, |old| old.mask);
+    all.push_back(Cut { mask: cut.mask | mask, ..cut });
+    if all.len() > MAX_LEFT {
+        all.pop_front();
+    }
+}
+
+/// The places where values that depend on `mask` left their device, the latest first.
+pub(crate) fn left(mask: Mask) -> Vec<Cut> {
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().filter(|cut| cut.mask & mask != 0).copied().collect()
 }

@@ -3,10 +3,11 @@
 //! This file only says which rule belongs to which operation; the rules are in `rules/`, by subject. Every method unwraps its inputs (the inner storage
 //! seen through the outer layout), asks the inner device, and records a node if an input is tracked.
 
+use crate::cuts;
 use crate::elementwise::{self, Cache};
 use crate::record::record;
 use crate::rules;
-use crate::storage::{Tracked, unwrap};
+use crate::storage::{Tracked, tracked, unwrap};
 use crate::symbolic::{Derivative, derive};
 use std::any::Any;
 use std::fmt;
@@ -82,6 +83,14 @@ pub(crate) fn from_inner(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
     Tensor::from_result(storage, *like.shape(), like.dtype(), like.device().clone())
 }
 
+/// Remembers for messages that a recorded value leaves the device.
+fn note_leaving(x: &Tensor) -> Result<()> {
+    if let Some(handle) = &tracked(x)?.handle {
+        cuts::leaves(handle.node.mask, x.numel());
+    }
+    Ok(())
+}
+
 /// Storage of an untracked value.
 fn plain(value: Tensor) -> StorageRef {
     Tracked::storage(value, None, Default::default())
@@ -104,6 +113,7 @@ impl Device for Autograd {
         Ok(plain(x.clone()))
     }
     fn unwrap(&self, x: &Tensor) -> Result<Tensor> {
+        note_leaving(x)?;
         unwrap(x)
     }
     fn stats(&self) -> Stats {
@@ -123,6 +133,7 @@ impl Device for Autograd {
         Ok(plain(self.value(self.inner.upload(bytes, dtype)?, Shape::new(&[numel])?, dtype)?))
     }
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        note_leaving(x)?;
         self.inner.download(&unwrap(x)?)
     }
     fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {

@@ -269,12 +269,13 @@ fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
     Ok((handle, storage.cuts.clone(), view))
 }
 
-fn descend(x: Tensor, handle: Handle, cuts: Cuts, view: Option<Layout>, g: Tensor) -> Result<Gradients> {
+fn descend(x: Tensor, handle: Handle, mut cuts: Cuts, view: Option<Layout>, g: Tensor) -> Result<Gradients> {
     // The last handle of the loss may be this one: letting it go is what frees memory on the way down.
     drop(x);
     let g = match view {
         Some(view) => crate::adjoint::adjoint(&view, &handle.value().shape, &g)?,
         None => g,
     };
-    Ok(Gradients { kept: backward::run(handle, g)?, cuts })
+    let kept = backward::run(handle, g, &mut cuts)?;
+    Ok(Gradients { kept, cuts })
 }

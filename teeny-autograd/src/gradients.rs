@@ -1,8 +1,8 @@
 //! What a backward pass gives: the gradients of leaves and of retained values, by tensor.
 
 use crate::backward::Kept;
-use crate::cuts::Cuts;
-use crate::node::Handle;
+use crate::cuts::{self, Cuts};
+use crate::node::{Handle, Kind, Node};
 use crate::storage::try_tracked;
 use std::collections::hash_map::Entry;
 use std::fmt;
@@ -46,7 +46,7 @@ impl Gradients {
     ///
     /// # Errors
     /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and line that cut the path, or says that the loss does
-    /// not depend on `x`, that `x` is an intermediate that was not retained, or a view of something else.
+    /// not depend on `x`, that `x` is an intermediate that was not retained, a view of something else, or an older or newer value of a parameter.
     #[track_caller]
     pub fn get(&self, x: &Tensor) -> Result<&Tensor> {
         let _op = enter("grads.get");
@@ -81,6 +81,12 @@ impl Gradients {
     /// True if there is a gradient of `x`.
     pub fn contains(&self, x: &Tensor) -> bool {
         self.handle(x).is_ok_and(|handle| self.kept.contains_key(&handle.key()))
+    }
+
+    /// True if these are gradients of another value of the parameter that `x` is: one that a step or `set` has replaced, or
+    /// the one that has replaced `x`. Values of one parameter are recognised by their name.
+    pub fn is_stale(&self, x: &Tensor) -> bool {
+        self.handle(x).is_ok_and(|handle| !self.kept.contains_key(&handle.key()) && self.namesake(&handle).is_some())
     }
 
     /// How many gradients there are.
@@ -153,9 +159,26 @@ impl Gradients {
         Ok(handle.clone())
     }
 
+    /// A leaf of the same name that has a gradient here: another value of the same parameter.
+    fn namesake(&self, handle: &Handle) -> Option<&Node> {
+        let Kind::Leaf { name: Some(name) } = &handle.node.kind else { return None };
+        let same = |node: &Node| matches!(&node.kind, Kind::Leaf { name: Some(other) } if other == name);
+        self.kept.values().map(|(node, _)| &**node).find(|node| same(node))
+    }
+
     /// Why there is no gradient of a tracked value.
     fn missing(&self, handle: &Handle) -> Error {
         let name = handle.node.describe();
+        if let Some(other) = self.namesake(handle) {
+            let (age, hint) = if other.id < handle.node.id {
+                ("an earlier value, which a step or `set` has replaced since", "compute loss and gradients again after a step")
+            } else {
+                ("a later value: this tensor is one that a step or `set` has replaced", "take the value anew after a step: param.value()")
+            };
+            return Error::gradient(format!("there is no gradient of this value of {name}, but one of {age}"))
+                .fact("parameters are recognised by name: models with equal names belong on stores and losses of their own")
+                .hint(hint);
+        }
         let mut cuts = self.cuts.iter().filter(|cut| cut.mask & handle.node.mask != 0);
         if let (false, true) = (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0)) {
             return Error::gradient(format!("the gradient of {name} was not kept, because it is an intermediate result"))
@@ -163,9 +186,19 @@ impl Gradients {
         }
         match cuts.next() {
             Some(cut) => {
-                cuts.fold(Error::gradient(format!("no gradient reaches {name}: {}", cut.describe())), |e, c| e.fact(format!("also {}", c.describe())))
+                let error = Error::gradient(format!("no gradient reaches {name}: {}", cut.describe()));
+                cuts.fold(error, |e, c| e.fact(format!("also {}", c.describe())))
             }
-            None => Error::gradient(format!("no gradient reaches {name}: the loss does not depend on it")),
+            None => {
+                let error = Error::gradient(format!("no gradient reaches {name}: the loss does not depend on it"));
+                let left = cuts::left(handle.node.mask);
+                match left.first().and_then(|cut| Some((cut.op, cut.location?))) {
+                    Some((op, place)) => error
+                        .fact(format!("a value made of it left the device by `{op}` at {}:{}: the copy has no history", place.file(), place.line()))
+                        .hint("if that copy came back into the loss, keep it on the device that records"),
+                    None => error.hint("was its layer called? a parameter that is not to be trained is frozen or left out of the optimizer"),
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Recording: deciding whether an operation becomes a node, and making it one.
 
-use crate::cuts::{Cut, Cuts, Mask};
+use crate::cuts::{Cut, Cuts, Mask, Reason};
 use crate::mode;
 use crate::node::{Backward, Edge, Handle, Node, Value, Values};
 use crate::storage::{Tracked, tracked};
@@ -37,7 +37,7 @@ impl Operands {
         if let (true, Some(off)) = (out.recording, mode::off()) {
             out.recording = false;
             inputs.iter().filter_map(|x| tracked(x).ok()?.handle.as_ref()).chain(handle).for_each(mode::seen);
-            out.cuts.push(Cut { op: off.op, location: Some(off.location), mask: out.mask });
+            out.cuts.push(Cut { op: off.op, location: Some(off.location), mask: out.mask, reason: Reason::Cut });
         }
         Ok(out)
     }
@@ -66,7 +66,7 @@ impl Operands {
 /// A cut by the operation in progress.
 pub(crate) fn here(mask: Mask) -> Cut {
     let context = context::current();
-    Cut { op: context.map_or("an operation", |c| c.op), location: context.map(|c| c.location), mask }
+    Cut { op: context.map_or("an operation", |c| c.op), location: context.map(|c| c.location), mask, reason: Reason::Cut }
 }
 
 /// The edges of a node: which values it read, and how it saw them.
@@ -88,8 +88,16 @@ pub(crate) fn record<const N: usize, F>(inputs: [&Tensor; N], value: Tensor, rul
 where
     F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
 {
+    record_by(inputs, &Cuts::default(), value, rule)
+}
+
+/// [`record`] of an operation that also reads positions, through which no gradient flows: `cuts` are those behind them.
+pub(crate) fn record_by<const N: usize, F>(inputs: [&Tensor; N], cuts: &Cuts, value: Tensor, rule: impl FnOnce([bool; N]) -> F) -> Result<StorageRef>
+where
+    F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
+{
     let mut needs = [false; N];
-    let (operands, edges) = match begin(&inputs, &mut needs)? {
+    let (operands, edges) = match begin(&inputs, cuts, &mut needs)? {
         (operands, None) => return Ok(operands.untracked(value)),
         (operands, Some(edges)) => (operands, edges),
     };
@@ -102,8 +110,8 @@ where
 }
 
 /// What [`record`] does for every rule: looks at the operands, and if the operation is recorded, at their edges and at which of them need a gradient.
-fn begin(inputs: &[&Tensor], needs: &mut [bool]) -> Result<(Operands, Option<Vec<Option<Edge>>>)> {
-    let operands = Operands::of(inputs)?;
+fn begin(inputs: &[&Tensor], cuts: &Cuts, needs: &mut [bool]) -> Result<(Operands, Option<Vec<Option<Edge>>>)> {
+    let operands = Operands::of_with(inputs, None, cuts)?;
     if !operands.recording {
         return Ok((operands, None));
     }

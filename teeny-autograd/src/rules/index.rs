@@ -2,24 +2,26 @@
 
 use crate::cuts::Cut;
 use crate::device::Autograd;
-use crate::record::{Operands, here, record, when};
-use crate::storage::{Tracked, unwrap};
+use crate::record::{Operands, here, record, record_by, when};
+use crate::storage::{Tracked, tracked, unwrap};
 use teeny_core::{DType, Result, ScatterMode, StorageRef, Tensor, map};
 
 pub(crate) fn gather(device: &Autograd, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+    let cuts = tracked(index)?.cuts.clone();
     let (inner, index) = (unwrap(x)?, unwrap(index)?);
     let y = device.value(device.inner_device().gather(&inner, axis, &index)?, *index.shape(), x.dtype())?;
     let full = *x.shape();
     // Positions that were read several times add up.
-    record([x], y, |_| move |g: &Tensor| Ok([Some(Tensor::zeros(full, g.dtype(), g)?.scatter_add(axis as isize, &index, g)?)]))
+    record_by([x], &cuts, y, |_| move |g: &Tensor| Ok([Some(Tensor::zeros(full, g.dtype(), g)?.scatter_add(axis as isize, &index, g)?)]))
 }
 
 pub(crate) fn scatter(device: &Autograd, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    let cuts = tracked(index)?.cuts.clone();
     let (a, index, b) = (unwrap(x)?, unwrap(index)?, unwrap(src)?);
     let y = device.value(device.inner_device().scatter(mode, &a, axis, &index, &b)?, *x.shape(), x.dtype())?;
     let axis = axis as isize;
     match mode {
-        ScatterMode::Set => record([x, src], y, |[need_x, need_src]| {
+        ScatterMode::Set => record_by([x, src], &cuts, y, |[need_x, need_src]| {
             let full = *x.shape();
             move |g: &Tensor| {
                 let d_x = when(need_x, || g.scatter(axis, &index, &Tensor::zeros((), g.dtype(), g)?))?;
@@ -27,12 +29,12 @@ pub(crate) fn scatter(device: &Autograd, mode: ScatterMode, x: &Tensor, axis: us
                 Ok([d_x, d_src])
             }
         }),
-        ScatterMode::Add => {
-            record([x, src], y, |[need_x, need_src]| move |g: &Tensor| Ok([need_x.then(|| g.clone()), when(need_src, || g.gather(axis, &index))?]))
-        }
+        ScatterMode::Add => record_by([x, src], &cuts, y, |[need_x, need_src]| {
+            move |g: &Tensor| Ok([need_x.then(|| g.clone()), when(need_src, || g.gather(axis, &index))?])
+        }),
         ScatterMode::Max | ScatterMode::Min => {
             let saved = y.clone();
-            record([x, src], y, |[need_x, need_src]| {
+            record_by([x, src], &cuts, y, |[need_x, need_src]| {
                 move |g: &Tensor| {
                     // As torch.scatter_reduce: whoever equals the result shares its gradient evenly, the former element included.
                     let own = a.eq(&saved)?.cast(g.dtype())?;
