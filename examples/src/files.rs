@@ -99,13 +99,14 @@ impl Common {
         checkpoint.save(path)
     }
 
-    /// `--log`: the record of a run from step `first` on, with learning rate `lr`. With `--resume` the file is continued.
+    /// `--log`: the record of a run from step `first` on, with learning rate `lr`. With `--resume` the file is continued at that step: later
+    /// lines, which a killed run logged after its checkpoint, are removed.
     ///
     /// # Errors
     /// If it cannot be written, or is one with other columns.
     pub fn record(&self, first: u64, lr: Schedule) -> Result<Record> {
         let columns = ["step", "loss", "lr"];
-        let open = |path| if self.resume.is_some() { Log::append(path, &columns) } else { Log::create(path, &columns) };
+        let open = |path| if self.resume.is_some() { Log::resume(path, &columns, first) } else { Log::create(path, &columns) };
         Ok(Record { losses: Losses::new().from_step(first), lr, log: self.log.as_ref().map(open).transpose()? })
     }
 

@@ -4,7 +4,8 @@ mod common;
 
 use common::*;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
+use std::time::Instant;
 
 fn mnist(args: &[&str]) -> Output {
     command(env!("CARGO_BIN_EXE_mnist"), args).output().unwrap()
@@ -96,6 +97,63 @@ fn a61_the_convolutional_networks_train() {
         // running statistics have hardly begun to follow after so few steps: better than chance is what counts
         assert!(accuracy(&text) > 25.0, "{text}");
     }
+}
+
+/// Runs that are killed at random moments and resumed end like one that was not: the same weights, the same log. `TEENY_KILLS` says how many.
+#[test]
+fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
+    let kills: u32 = std::env::var("TEENY_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
+    let folder = Folder::new("kills");
+    let start = |name: &str| {
+        let [weights, log, checkpoint] = ["weights", "csv", "checkpoint"].map(|end| folder.at(&format!("{name}.{end}")));
+        let args = [
+            "--data",
+            "builtin",
+            "--arch",
+            "small-bn",
+            "--batch",
+            "128",
+            "--epochs",
+            "6",
+            "--save",
+            &weights,
+            "--log",
+            &log,
+            "--resume",
+            &checkpoint,
+        ];
+        command(env!("CARGO_BIN_EXE_mnist"), &args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let files = |name: &str| ["weights", "csv", "checkpoint"].map(|end| std::fs::read(folder.at(&format!("{name}.{end}"))).ok());
+    let began = Instant::now();
+    succeed(start("whole").wait_with_output().unwrap());
+    let (whole, taken) = (files("whole"), began.elapsed());
+    assert_eq!(std::str::from_utf8(whole[1].as_ref().unwrap()).unwrap().lines().count(), 1 + 6 * 12, "a line per step");
+
+    let mut draw = 0x9e37_79b9u32 ^ std::process::id();
+    let (mut killed, mut halfway) = (0, 0);
+    while killed < kills {
+        let mut child = start("parts");
+        draw = draw.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        std::thread::sleep(taken.mul_f64(f64::from(draw >> 8) / f64::from(1u32 << 24) * 0.8));
+        if child.try_wait().unwrap().is_some() {
+            // too late: it has resumed and ended
+            assert!(files("parts") == whole);
+            ["weights", "csv", "checkpoint"].iter().for_each(|end| std::fs::remove_file(folder.at(&format!("parts.{end}"))).unwrap());
+            continue;
+        }
+        child.kill().unwrap(); // SIGKILL: nothing of the child runs after this
+        child.wait().unwrap();
+        killed += 1;
+        halfway += u32::from(files("parts")[2].is_some());
+    }
+    succeed(start("parts").wait_with_output().unwrap());
+    let parts = files("parts");
+    assert!(parts[0] == whole[0], "the weights differ");
+    assert_eq!(String::from_utf8(parts[1].clone().unwrap()), String::from_utf8(whole[1].clone().unwrap()), "every step once");
+    assert!(parts[2] == whole[2], "the checkpoints differ");
+    assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 6, "no unfinished file stays");
+    println!("{killed} kills, {halfway} of them after a checkpoint");
 }
 
 #[test]

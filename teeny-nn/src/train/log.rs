@@ -76,8 +76,46 @@ impl Log {
         Log::new(path, file, columns)?.begin()
     }
 
-    /// Goes on with the file at `path`, for a run that is resumed; as [`Log::create`] if there is none or it is empty. A last line that was never
-    /// finished is removed. Steps that were logged after the checkpoint was made are there twice: the later line is the one that counts.
+    /// Goes on with the file at `path`, for a run that is resumed at step `step`; as [`Log::create`] if there is none or it is
+    /// empty. The first column must be the step: lines from `step` on, which the killed run logged after its checkpoint, are
+    /// removed, since the resumed run writes them again. So is a last line that was never finished.
+    ///
+    /// # Errors
+    /// If the file cannot be opened, is CSV with other columns, or has a line that does not begin with a step.
+    pub fn resume(path: impl AsRef<Path>, columns: &[&str], step: u64) -> Result<Log> {
+        let path = path.as_ref();
+        let mut log = Log::append(path, columns)?;
+        let fail = |e: std::io::Error| failed(path, format!("cannot continue: {e}"));
+        let content = std::fs::read(path).map_err(fail)?;
+        let mut kept = 0;
+        for (i, line) in content.split_inclusive(|&byte| byte == b'\n').enumerate() {
+            if log.format == Format::Csv && i == 0 {
+                kept += line.len();
+                continue;
+            }
+            let number = log.step_of(line).ok_or_else(|| {
+                let text = format!("line {} has no step in column {:?}: {}", i + 1, columns[0], String::from_utf8_lossy(line).trim_end());
+                failed(path, text).hint("resume a log whose first column is the step, or log to another file")
+            })?;
+            if number >= step {
+                break;
+            }
+            kept += line.len();
+        }
+        log.file.set_len(kept as u64).and_then(|()| log.file.seek(SeekFrom::End(0))).map_err(fail)?;
+        Ok(log)
+    }
+
+    /// The step of a line that was written by a log like this one.
+    fn step_of(&self, line: &[u8]) -> Option<u64> {
+        match self.format {
+            Format::Csv => std::str::from_utf8(line.split(|&byte| byte == b',' || byte == b'\n').next()?).ok()?.parse().ok(),
+            Format::JsonLines => serde_json::from_slice::<serde_json::Value>(line).ok()?.get(&self.columns[0])?.as_u64(),
+        }
+    }
+
+    /// Goes on with the file at `path` after its last whole line; as [`Log::create`] if there is none or it is empty. A run that is resumed
+    /// from a checkpoint uses [`Log::resume`], so that no step is there twice.
     ///
     /// # Errors
     /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
@@ -127,15 +165,21 @@ impl Log {
         Ok(self)
     }
 
-    /// Hands the line over; a file without a buffer does so in one piece.
+    /// Hands the line over; a file without a buffer does so in one piece. If the disk is full, what was written of it is removed.
     fn put(&mut self) -> Result<()> {
-        self.file.write_all(self.line.as_bytes()).map_err(|e| failed(&self.path, format!("cannot write: {e}")))
+        let before = self.file.stream_position().ok(); // a pipe has none
+        self.file.write_all(self.line.as_bytes()).map_err(|e| {
+            if let Some(before) = before {
+                let _ = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before))); // the first failure is reported
+            }
+            failed(&self.path, format!("cannot write: {e}"))
+        })
     }
 
     /// Writes a line: one field per column, in their order.
     ///
     /// # Errors
-    /// If the number of fields is another, or the file cannot be written.
+    /// If the number of fields is another, or the file cannot be written. The file then ends with its last whole line.
     pub fn write(&mut self, fields: &[Field<'_>]) -> Result<()> {
         if fields.len() != self.columns.len() {
             return Err(failed(&self.path, format!("{} fields for {} columns: {}", fields.len(), self.columns.len(), self.columns.join(", "))));
@@ -253,6 +297,34 @@ mod tests {
         let error = Log::append(&path, &["step", "accuracy"]).unwrap_err().to_string();
         assert!(error.contains("its columns are step,loss, not step,accuracy"), "{error}");
         assert_eq!(lines(&path), ["step,loss", "1,0.5", "2,0.5"]);
+    }
+
+    #[test]
+    fn a_resumed_log_has_every_step_once() {
+        for name in ["resumed.csv", "resumed.jsonl"] {
+            let path = path(name);
+            let line = |log: &mut Log, step: u64| log.write(&[step.into(), (step as f64 / 8.0).into(), "a, b".into()]).unwrap();
+            let columns = ["step", "loss", "note"];
+            let mut log = Log::create(&path, &columns).unwrap();
+            (0..12).for_each(|step| line(&mut log, step));
+            let whole = fs::read_to_string(&path).unwrap();
+            // killed in the middle of line 9; the checkpoint is of step 7
+            fs::write(&path, &whole[..whole.len() - 42]).unwrap();
+            let mut log = Log::resume(&path, &columns, 7).unwrap();
+            (7..12).for_each(|step| line(&mut log, step));
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+            // a run that begins again begins its log again
+            let mut log = Log::resume(&path, &columns, 0).unwrap();
+            (0..12).for_each(|step| line(&mut log, step));
+            assert_eq!(fs::read_to_string(&path).unwrap(), whole);
+            fs::write(&path, whole.replacen("3", "x", 1)).unwrap();
+            let error = Log::resume(&path, &columns, 7).unwrap_err().to_string();
+            assert!(error.contains("has no step in column \"step\""), "{error}");
+            fs::remove_file(path).unwrap();
+        }
+        let fresh = path("none.csv");
+        drop(Log::resume(&fresh, &["step"], 5).unwrap());
+        assert_eq!(lines(&fresh), ["step"]);
     }
 
     #[test]
