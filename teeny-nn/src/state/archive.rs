@@ -12,7 +12,7 @@
 //! Source: <https://github.com/huggingface/safetensors>, whose limits (100 MB of header) are kept. Written here because reading and
 //! writing take a page, and the crate with its dependencies would add a third to the crates a program builds.
 
-use super::listed;
+use super::{foreign, listed};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -54,20 +54,26 @@ impl Archive {
         let path = path.as_ref().to_path_buf();
         let name = label(&path);
         let io = |e: std::io::Error| Error::io(e.to_string()).named(&name);
-        let mut file = File::open(&path).map_err(io)?;
+        foreign::require_file(&path).map_err(|e| e.named(&name))?;
+        let file = File::open(&path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
+        // a header this long says that the first bytes are no length
+        let other = |error: Error| match (&file).rewind().ok().and_then(|()| foreign::recognised_file(&file, "a safetensors file")) {
+            Some(recognised) => recognised.named(&name),
+            None => error.named(&name),
+        };
         if length < 8 {
-            return Err(Error::format(format!("{length} bytes are too few for a safetensors file")).named(&name));
+            return Err(other(Error::format(format!("{length} bytes are too few for a safetensors file")).hint("was it saved completely?")));
         }
         let mut size = [0; 8];
-        file.read_exact(&mut size).map_err(io)?;
+        (&file).read_exact(&mut size).map_err(io)?;
         let size = u64::from_le_bytes(size);
         if size > MOST_HEADER_BYTES.min(length - 8) {
             let text = format!("its first 8 bytes announce a header of {size} bytes, but {} follow", length - 8);
-            return Err(Error::format(text).named(&name).hint("the file is truncated, or not in the safetensors format"));
+            return Err(other(Error::format(text).hint("the file is truncated, or not in the safetensors format")));
         }
         let mut header = vec![0; size as usize];
-        file.read_exact(&mut header).map_err(io)?;
+        (&file).read_exact(&mut header).map_err(io)?;
         let data_start = 8 + size;
         let (entries, metadata) = parse(&header)
             .and_then(|(entries, metadata)| covers(&entries, length - data_start).map(|()| (entries, metadata)))

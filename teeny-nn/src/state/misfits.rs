@@ -40,6 +40,35 @@ impl Misfits {
                 error = error.fact(format!("{what}: {}", names.join(", ")));
             }
         }
-        Err(self.misshapen.into_iter().fold(error, Error::fact))
+        let hint = self.prefix();
+        let error = self.misshapen.into_iter().fold(error, Error::fact);
+        Err(match hint {
+            Some(hint) => error.hint(hint),
+            None => error,
+        })
     }
+
+    /// What to do if names would fit but for a prefix that all of one side have.
+    fn prefix(&self) -> Option<String> {
+        let missing: Vec<&str> = self.missing.iter().map(|name| name.split(' ').next().unwrap_or(name)).collect();
+        let found: Vec<&str> = self.unknown.iter().map(String::as_str).collect();
+        if let Some(prefix) = common_prefix(&found, &missing) {
+            return Some(format!(
+                "every name in the file begins with {prefix:?}: Mapping::new().rename(|name| Some(name.strip_prefix({prefix:?}).unwrap_or(name).into())) \
+                 leaves it out, for store.load_from"
+            ));
+        }
+        let prefix = common_prefix(&missing, &found)?;
+        Some(format!(
+            "every name of the model begins with {prefix:?}: Mapping::new().rename(|name| Some(format!(\"{prefix}{{name}}\"))) adds it, for store.load_from"
+        ))
+    }
+}
+
+/// The prefix, parts that end in a point, without which most of `longer` are among `shorter`.
+fn common_prefix<'a>(longer: &[&'a str], shorter: &[&str]) -> Option<&'a str> {
+    let first = *longer.first()?;
+    let ends = first.match_indices('.').map(|(i, _)| &first[..=i]);
+    let fitting = |prefix: &str| longer.iter().filter(|name| name.strip_prefix(prefix).is_some_and(|rest| shorter.contains(&rest))).count();
+    ends.filter(|prefix| longer.iter().all(|name| name.starts_with(prefix))).find(|prefix| 2 * fitting(prefix) > longer.len())
 }

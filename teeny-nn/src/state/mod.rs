@@ -13,6 +13,7 @@
 
 mod archive;
 mod checkpoint;
+mod foreign;
 mod mapping;
 mod misfits;
 pub mod npz;

@@ -1,5 +1,6 @@
 //! NumPy's `.npz` archives: named arrays, each a `.npy` file inside a zip archive.
 
+use super::foreign;
 use super::zip::{self, Zip};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,6 +47,7 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(String, Tensor)], deflate: bool
 /// If the file cannot be read, is damaged, or holds a type teeny does not have.
 pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<BTreeMap<String, Tensor>> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
+    foreign::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
     let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
     from_bytes(&bytes, device).map_err(|e| e.named(name))
 }
@@ -55,10 +57,14 @@ pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result
 /// # Errors
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<BTreeMap<String, Tensor>> {
-    let archive = Zip::parse(bytes)?;
+    let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "an .npz archive"))?;
     let device = device.to_device();
     let array = |entry: &str| -> Result<(String, Tensor)> {
-        let name = entry.strip_suffix(".npy").ok_or_else(|| Error::format(format!("entry {entry:?} is no .npy file")))?;
+        let name = entry.strip_suffix(".npy").ok_or_else(|| {
+            let error = Error::format(format!("entry {entry:?} is no .npy file"));
+            let pytorch = archive.names().any(|name| name.ends_with("data.pkl"));
+            error.hint(if pytorch { "this is a PyTorch file: state::pt::read" } else { "numpy.savez writes archives of .npy files only" })
+        })?;
         Ok((name.to_string(), Tensor::from_npy(&archive.read(entry)?, &device).map_err(|e| e.fact(format!("in entry {entry:?}")))?))
     };
     let mut arrays = BTreeMap::new();

@@ -11,8 +11,9 @@
 //! tied weights are two. Files of PyTorch before 1.6 are not zip archives and not read.
 
 use super::State;
+use super::foreign;
 use super::pickle::{self, Id, Node};
-use super::zip::Zip;
+use super::zip::{self, Zip};
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
@@ -38,6 +39,7 @@ const MOST_NESTED: usize = 32;
 /// ```
 pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<State> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
+    foreign::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
     let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
     from_bytes(&bytes, device).map_err(|e| e.named(name))
 }
@@ -50,9 +52,16 @@ pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Sta
     if bytes.starts_with(&[0x80, 0x02]) {
         return Err(Error::format("a file of PyTorch before 1.6, which is no zip archive").hint("load and save it with a newer PyTorch"));
     }
-    let archive = Zip::parse(bytes)?;
+    let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "a .pt file"))?;
     let folder = archive.names().find_map(|name| name.strip_suffix("data.pkl").filter(|f| f.matches('/').count() == 1).map(str::to_string));
-    let folder = folder.ok_or_else(|| Error::format("no data.pkl in the archive").hint("a TorchScript file? save model.state_dict() instead"))?;
+    let folder = folder.ok_or_else(|| {
+        let arrays = archive.names().any(|name| name.ends_with(".npy"));
+        Error::format("no data.pkl in the archive").hint(if arrays {
+            "this is an .npz archive: state::npz::read"
+        } else {
+            "a TorchScript file? save model.state_dict() instead"
+        })
+    })?;
     let order = format!("{folder}byteorder");
     if archive.names().any(|name| name == order) && *archive.read(&order)? != *b"little" {
         return Err(Error::format("its numbers are not in little-endian order"));

@@ -10,6 +10,7 @@
 //! Written here because the `zip` crate adds more code and crates than this page for features (encryption, dates, streams) that these
 //! files do not have; inflating is flate2's, which reads IDX files already.
 
+use super::foreign;
 use flate2::{Compression, Crc};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -104,6 +105,17 @@ impl<'a> Zip<'a> {
         }
         Ok(content)
     }
+}
+
+/// The error for bytes that should be `wanted`, an archive: `error` of [`Zip::parse`], or what they are instead.
+pub(super) fn not_one(bytes: &[u8], error: Error, wanted: &str) -> Error {
+    // an archive that is damaged is recognised as a zip archive, which says nothing new
+    let zip = bytes.starts_with(b"PK");
+    let safetensors = bytes.get(8) == Some(&b'{') && bytes.len() as u64 > u64_at(bytes, 0);
+    if safetensors {
+        return Error::format(format!("this is a safetensors file, not {wanted}")).hint("store.load(path), or state::Archive::open(path)");
+    }
+    foreign::recognised(bytes, wanted).filter(|_| !zip).unwrap_or(error)
 }
 
 /// The number of entries, and where the directory begins.
