@@ -1,10 +1,13 @@
 //! Convolution layers over one, two and three spatial axes, and the transposed ones, which go back from small to large.
 
 use crate::init::Init;
-use crate::module::Module;
+use crate::module::{Module, helped};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, Window};
+
+/// What to do about an input that does not fit.
+const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller than the kernel";
 
 /// Convolution (cross-correlation) over N spatial axes with a bias per output channel.
 ///
@@ -44,7 +47,9 @@ impl<const N: usize> Conv<N> {
     ///
     /// # Errors
     /// If the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, inputs: usize, outputs: usize, kernel: usize) -> Result<Conv<N>> {
+        let _op = enter("Conv::new");
         Conv::with_window(path, inputs, outputs, [kernel; N], Window::new(N), true)
     }
 
@@ -52,9 +57,12 @@ impl<const N: usize> Conv<N> {
     ///
     /// # Errors
     /// If `groups` does not divide both numbers of channels, or the names are taken.
+    #[track_caller]
     pub fn with_window(path: &Path, inputs: usize, outputs: usize, kernel: [usize; N], window: Window, bias: bool) -> Result<Conv<N>> {
-        let (weight, bias) = parameters(path, (inputs, outputs), (outputs, inputs), &kernel, &window, bias)?;
-        Ok(Conv { weight, bias, window })
+        path.build("Conv::with_window", || {
+            let (weight, bias) = parameters(path, (inputs, outputs), (outputs, inputs), &kernel, &window, bias)?;
+            Ok(Conv { weight, bias, window })
+        })
     }
 }
 
@@ -62,7 +70,7 @@ impl<const N: usize> Module for Conv<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter(["conv1d", "conv2d", "conv3d"].get(N - 1).copied().unwrap_or("conv"));
-        let y = x.conv(&self.weight.value(), &self.window)?; // (B, C_out, out..)
+        let y = x.conv(&self.weight.value(), &self.window).map_err(|e| helped(e, HELP))?; // (B, C_out, out..)
         add_bias(y, self.bias.as_ref())
     }
 
@@ -101,7 +109,9 @@ impl<const N: usize> ConvTranspose<N> {
     ///
     /// # Errors
     /// If the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, inputs: usize, outputs: usize, kernel: usize) -> Result<ConvTranspose<N>> {
+        let _op = enter("ConvTranspose::new");
         ConvTranspose::with_window(path, inputs, outputs, [kernel; N], Window::new(N).stride(kernel), true)
     }
 
@@ -109,9 +119,12 @@ impl<const N: usize> ConvTranspose<N> {
     ///
     /// # Errors
     /// If `groups` does not divide both numbers of channels, or the names are taken.
+    #[track_caller]
     pub fn with_window(path: &Path, inputs: usize, outputs: usize, kernel: [usize; N], window: Window, bias: bool) -> Result<ConvTranspose<N>> {
-        let (weight, bias) = parameters(path, (inputs, outputs), (inputs, outputs), &kernel, &window, bias)?;
-        Ok(ConvTranspose { weight, bias, window, output_padding: [0; N] })
+        path.build("ConvTranspose::with_window", || {
+            let (weight, bias) = parameters(path, (inputs, outputs), (inputs, outputs), &kernel, &window, bias)?;
+            Ok(ConvTranspose { weight, bias, window, output_padding: [0; N] })
+        })
     }
 
     /// The same layer with outputs larger by `output_padding` at the end of every axis, less than the stride.
@@ -125,8 +138,8 @@ impl<const N: usize> Module for ConvTranspose<N> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter(["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"].get(N - 1).copied().unwrap_or("conv_transpose"));
         let weight = self.weight.value(); // (C_in, C_out / groups, kernel..)
-        let size = self.window.transposed_size(x.shape(), weight.shape(), &self.output_padding[..])?;
-        let y = x.conv_transpose(&weight, &self.window, &size)?; // (B, C_out, out..)
+        let size = self.window.transposed_size(x.shape(), weight.shape(), &self.output_padding[..]).map_err(|e| helped(e, HELP))?;
+        let y = x.conv_transpose(&weight, &self.window, &size).map_err(|e| helped(e, HELP))?; // (B, C_out, out..)
         add_bias(y, self.bias.as_ref())
     }
 
@@ -147,11 +160,22 @@ fn parameters(
 ) -> Result<(Param, Option<Param>)> {
     let groups = window.groups;
     if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
-        return Err(Error::value(format!("{groups} groups do not divide {inputs} input and {outputs} output channels")).named("conv"));
+        return Err(Error::value(format!("{groups} groups do not divide {inputs} input and {outputs} output channels"))
+            .hint("groups must be at least 1 and divide both numbers of channels"));
+    }
+    let axes = kernel.len();
+    for (what, sizes) in [("stride", &window.stride), ("padding", &window.padding), ("dilation", &window.dilation)] {
+        if sizes.len() != axes {
+            return Err(Error::shape(format!("the window's {what} {sizes:?} has {} entries for {axes} spatial axes", sizes.len()))
+                .hint(format!("Window::new({axes}) has an entry for each axis")));
+        }
+    }
+    if let Some(what) = [("kernel", kernel), ("stride", &window.stride), ("dilation", &window.dilation)].iter().find(|(_, s)| s.contains(&0)) {
+        return Err(Error::value(format!("the {} is {:?}", what.0, what.1)).hint("kernel, stride and dilation must be at least 1"));
     }
     let sizes: Vec<usize> = [first, second / groups].iter().chain(kernel).copied().collect();
     let weight = path.param("weight", &sizes[..], Init::TORCH)?; // (first, second / groups, kernel..)
-    let fan_in = sizes[1..].iter().product();
+    let fan_in = sizes[1..].iter().product(); // fits, as the weight was made
     let bias = if bias { Some(path.param("bias", (outputs,), Init::torch_bias(fan_in))?) } else { None }; // (outputs)
     Ok((weight, bias))
 }

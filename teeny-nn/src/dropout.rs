@@ -2,6 +2,7 @@
 
 use crate::module::Module;
 use crate::store::{Path, Store};
+use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
 
 /// In training, sets each element to 0 with probability `p` and scales the others by `1 / (1 - p)`; otherwise the identity.
@@ -20,9 +21,13 @@ impl Dropout {
     ///
     /// # Errors
     /// If `p` is outside `0..=1`.
+    #[track_caller]
     pub fn new(path: &Path, p: f64) -> Result<Dropout> {
+        let _op = enter("Dropout::new");
         if !(0.0..=1.0).contains(&p) {
-            return Err(Error::value(format!("p is {p}, but a probability lies in 0..=1")).named("dropout"));
+            return Err(
+                Error::value(format!("p is {p}, but a probability must be within 0..=1")).hint("p is the share that is dropped: 0.1 drops a tenth")
+            );
         }
         Ok(Dropout { p, store: path.store().clone() })
     }
@@ -34,7 +39,9 @@ impl Dropout {
 }
 
 impl Module for Dropout {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let _op = enter("dropout");
         if !self.drops() {
             return Ok(x.clone());
         }

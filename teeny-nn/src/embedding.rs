@@ -1,7 +1,7 @@
 //! Vectors for numbered things.
 
 use crate::init::Init;
-use crate::module::Module;
+use crate::module::{Module, helped};
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
@@ -33,7 +33,9 @@ impl Embedding {
     ///
     /// # Errors
     /// If the name is taken.
+    #[track_caller]
     pub fn new(path: &Path, count: usize, size: usize) -> Result<Embedding> {
+        let _op = enter("Embedding::new");
         Embedding::with_init(path, count, size, Init::Normal { mean: 0.0, std: 1.0 })
     }
 
@@ -41,7 +43,9 @@ impl Embedding {
     ///
     /// # Errors
     /// As [`Embedding::new`].
+    #[track_caller]
     pub fn with_init(path: &Path, count: usize, size: usize, init: Init) -> Result<Embedding> {
+        let _op = enter("Embedding::with_init");
         Ok(Embedding { weight: path.param("weight", (count, size), init)?, padding: None }) // (count, size)
     }
 
@@ -49,11 +53,14 @@ impl Embedding {
     ///
     /// # Errors
     /// If `id` is none of the symbols.
+    #[track_caller]
     pub fn padding(self, id: usize) -> Result<Embedding> {
+        let _op = enter("Embedding::padding");
         let weight = self.weight.value(); // (count, size)
         let count = weight.shape()[0];
         if id >= count {
-            return Err(Error::index(format!("padding is symbol {id}, but there are {count} (0..{count})")).named("embedding"));
+            return Err(Error::index(format!("padding is symbol {id}, but there are {count} (0..{count})"))
+                .hint("an embedding of one symbol more has room for padding"));
         }
         let row = id as isize..id as isize + 1;
         let zeros = Tensor::zeros((1, weight.shape()[1]), weight.dtype(), &weight)?; // (1, size)
@@ -67,7 +74,10 @@ impl Module for Embedding {
     fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         let _op = enter("embedding");
         let weight = self.weight.value(); // (count, size)
-        let y = weight.index_select(0, ids).map_err(|e| e.fact(format!("{} is {}", self.weight.name(), weight.shape())))?; // (.., size)
+        let y = weight.index_select(0, ids).map_err(|e| {
+            let error = e.fact(format!("{} is {}", self.weight.name(), weight.shape()));
+            helped(error, "ids are integers below the number of symbols the layer was made for")
+        })?; // (.., size)
         let Some(padding) = self.padding else { return Ok(y) };
         // the same values, by a way that no gradient takes
         let constant = crate::track::below(&y)?; // (.., size)

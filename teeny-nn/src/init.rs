@@ -4,6 +4,7 @@
 //! they assume of the activation. `fan_in` and `fan_out` count a weight's inputs and outputs per element of the other side: for weight
 //! (out, in, kernel..) they are `in * kernel` and `out * kernel`.
 
+use teeny_core::context::enter;
 use teeny_core::{DType, DeviceRef, Error, Result, Shape, Tensor};
 
 /// How the first values of a parameter are drawn. Draws come from `teeny_core`'s generator: [`teeny_core::manual_seed`] repeats them.
@@ -77,7 +78,9 @@ impl Init {
     ///
     /// # Errors
     /// If a scheme that needs fans is asked for a shape of fewer than two axes, or numbers are out of range.
+    #[track_caller]
     pub fn tensor(self, shape: Shape, dtype: DType, device: &DeviceRef) -> Result<Tensor> {
+        let _op = enter("init");
         let within = |bound: f64| Tensor::uniform(-bound, bound, shape, dtype, device);
         let deviating = |std: f64| Tensor::normal(0.0, std, shape, dtype, device);
         match self {
@@ -95,7 +98,8 @@ impl Init {
 /// Fan-in and fan-out of a weight (out, in, kernel..); at least 1, so that an empty weight has finite bounds.
 fn fans(shape: &Shape) -> Result<(f64, f64)> {
     let &[out, input, ref kernel @ ..] = &shape[..] else {
-        return Err(Error::shape(format!("Kaiming and Xavier values need a weight (out, in, ..), not {shape}")).named("init"));
+        return Err(Error::shape(format!("Kaiming and Xavier values need a weight (out, in, ..), not {shape}"))
+            .hint("Init::Normal or Init::Uniform fit any shape"));
     };
     let kernel: usize = kernel.iter().product();
     Ok(((input * kernel).max(1) as f64, (out * kernel).max(1) as f64))

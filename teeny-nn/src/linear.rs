@@ -23,7 +23,9 @@ impl Linear {
     ///
     /// # Errors
     /// If the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, inputs: usize, outputs: usize) -> Result<Linear> {
+        let _op = enter("Linear::new");
         Linear::with_init(path, inputs, outputs, Init::TORCH, Some(Init::torch_bias(inputs)))
     }
 
@@ -31,7 +33,9 @@ impl Linear {
     ///
     /// # Errors
     /// As [`Linear::new`].
+    #[track_caller]
     pub fn without_bias(path: &Path, inputs: usize, outputs: usize) -> Result<Linear> {
+        let _op = enter("Linear::without_bias");
         Linear::with_init(path, inputs, outputs, Init::TORCH, None)
     }
 
@@ -39,10 +43,13 @@ impl Linear {
     ///
     /// # Errors
     /// As [`Linear::new`].
+    #[track_caller]
     pub fn with_init(path: &Path, inputs: usize, outputs: usize, weight: Init, bias: Option<Init>) -> Result<Linear> {
-        let weight = path.param("weight", (outputs, inputs), weight)?; // (out, in)
-        let bias = bias.map(|init| path.param("bias", (outputs,), init)).transpose()?; // (out)
-        Ok(Linear { weight, bias })
+        path.build("Linear::with_init", || {
+            let weight = path.param("weight", (outputs, inputs), weight)?; // (out, in)
+            let bias = bias.map(|init| path.param("bias", (outputs,), init)).transpose()?; // (out)
+            Ok(Linear { weight, bias })
+        })
     }
 }
 
@@ -53,7 +60,7 @@ impl Module for Linear {
         let weight = self.weight.value(); // (out, in)
         if x.shape().last() != weight.shape().last() {
             let text = format!("{} is {}, so its input must be (.., {}), not {}", self.weight.name(), weight.shape(), weight.shape()[1], x.shape());
-            return Err(Error::shape(text));
+            return Err(Error::shape(text).hint("x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs"));
         }
         let y = x.matmul(&weight.t()?)?; // (.., out)
         match &self.bias {

@@ -4,7 +4,7 @@
 //! them. So a module needs no way to be walked, and a closure is one.
 
 use teeny_core::context::enter;
-use teeny_core::{Result, Tensor};
+use teeny_core::{Error, Result, Tensor};
 
 /// A function of tensors that may have parameters.
 ///
@@ -41,6 +41,11 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
     fn describe(&self) -> String {
         "a function".to_string()
     }
+}
+
+/// `error` with this help, if it has none that knows more.
+pub(crate) fn helped(error: Error, help: &str) -> Error {
+    if error.has_hint() { error } else { error.hint(help) }
 }
 
 /// Modules one after another.

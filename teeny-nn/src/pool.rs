@@ -1,7 +1,13 @@
 //! Pooling layers over one, two and three spatial axes: one number for every window.
 
-use crate::module::Module;
+use crate::module::{Module, helped};
 use teeny_core::{Averaging, Result, Tensor, Window};
+
+/// What to do about an input that does not fit.
+const HELP: &str = "windows must be at least 1 long, and fit the last axes of x with its padding";
+
+/// What to do about a size that an input cannot be pooled to.
+const ADAPTIVE: &str = "output sizes must be at least 1, and x must have as many axes with elements";
 
 macro_rules! aliases {
     ($name:ident $one:ident $two:ident $three:ident) => {
@@ -43,7 +49,8 @@ impl<const N: usize> MaxPool<N> {
 impl<const N: usize> Module for MaxPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        if self.ceil { Ok(x.max_pool_ceil(&self.size, &self.window)?.0) } else { x.max_pool(&self.size, &self.window) }
+        let y = if self.ceil { x.max_pool_ceil(&self.size, &self.window).map(|(y, _)| y) } else { x.max_pool(&self.size, &self.window) };
+        y.map_err(|e| helped(e, HELP))
     }
 
     fn describe(&self) -> String {
@@ -80,7 +87,7 @@ impl<const N: usize> AvgPool<N> {
 impl<const N: usize> Module for AvgPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.avg_pool_with(&self.size, &self.window, self.averaging)
+        x.avg_pool_with(&self.size, &self.window, self.averaging).map_err(|e| helped(e, HELP))
     }
 
     fn describe(&self) -> String {
@@ -106,7 +113,7 @@ impl<const N: usize> AdaptiveAvgPool<N> {
 impl<const N: usize> Module for AdaptiveAvgPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.adaptive_avg_pool(&self.size)
+        x.adaptive_avg_pool(&self.size).map_err(|e| helped(e, ADAPTIVE))
     }
 
     fn describe(&self) -> String {
@@ -131,7 +138,7 @@ impl<const N: usize> AdaptiveMaxPool<N> {
 impl<const N: usize> Module for AdaptiveMaxPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        Ok(x.adaptive_max_pool(&self.size)?.0)
+        x.adaptive_max_pool(&self.size).map(|(y, _)| y).map_err(|e| helped(e, ADAPTIVE))
     }
 
     fn describe(&self) -> String {

@@ -12,9 +12,10 @@
 use crate::init::Init;
 use crate::track;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use teeny_core::{DType, DeviceRef, Error, Result, Shape, Tensor, ToDevice};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use teeny_core::context::enter;
+use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Shape, Tensor, ToDevice};
 
 /// A named tensor that training replaces. A cheap handle: clones are the same parameter.
 #[derive(Clone)]
@@ -25,6 +26,10 @@ struct ParamInner {
     value: RwLock<Tensor>,
     /// False for buffers (running statistics) and frozen parameters.
     trainable: AtomicBool,
+    /// True once an optimizer was made with it.
+    claimed: AtomicBool,
+    /// The store it is in.
+    store: Weak<StoreInner>,
 }
 
 impl Param {
@@ -46,27 +51,72 @@ impl Param {
     /// Makes the parameter trainable, or a constant that no gradient is computed for.
     ///
     /// # Errors
-    /// If the value cannot be tracked (its type is not a float).
+    /// If the value cannot be tracked (its type is not a float). Nothing has changed then.
+    #[track_caller]
     pub fn set_trainable(&self, trainable: bool) -> Result<()> {
+        let _op = enter("set_trainable");
+        let value = self.prepared(&self.value(), trainable)?;
         self.0.trainable.store(trainable, Ordering::Relaxed);
-        self.set(&self.value())
+        self.put(value);
+        if let Some(store) = self.0.store.upgrade() {
+            store.changes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Replaces the value. `value` is brought to the parameter's device and type; no history comes along.
     ///
     /// # Errors
-    /// If the shape differs: the error names the parameter and both shapes.
+    /// If the shape differs: the error names the parameter and both shapes. The old value stays then.
+    #[track_caller]
     pub fn set(&self, value: &Tensor) -> Result<()> {
+        let _op = enter("set");
+        self.put(self.prepare(value)?);
+        Ok(())
+    }
+
+    /// What [`Param::set`] would put in the place of the value: everything that can fail.
+    pub(crate) fn prepare(&self, value: &Tensor) -> Result<Tensor> {
+        self.prepared(value, self.is_trainable())
+    }
+
+    fn prepared(&self, value: &Tensor, trainable: bool) -> Result<Tensor> {
         let old = self.value();
         if value.shape() != old.shape() {
             let text = format!("parameter {:?} is {}, the new value {}", self.name(), old.shape(), value.shape());
-            return Err(Error::shape(text).named("set"));
+            return Err(Error::shape(text).hint(format!("a parameter keeps its shape: give it a tensor of {}", old.shape())));
         }
         let value = track::below(value)?.cast(old.dtype())?.to(old.device())?;
-        let value = if self.is_trainable() { track::leaf(&value, self.name())? } else { value };
-        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = value;
-        Ok(())
+        if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
     }
+
+    /// Puts in place what [`Param::prepare`] or [`Param::value`] gave. Cannot fail, so that several parameters change
+    /// together or not at all.
+    pub(crate) fn put(&self, prepared: Tensor) {
+        *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = prepared;
+    }
+
+    /// The store the parameter is in, while somebody holds it.
+    pub(crate) fn store(&self) -> Option<Store> {
+        self.0.store.upgrade().map(Store)
+    }
+
+    /// Notes that an optimizer was made with this parameter.
+    pub(crate) fn claim(&self) {
+        self.0.claimed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Param::claim`] was called.
+    pub(crate) fn is_claimed(&self) -> bool {
+        self.0.claimed.load(Ordering::Relaxed)
+    }
+}
+
+/// Replaces the values of several parameters: all of them, or none after an error.
+pub(crate) fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
+    let prepared = pairs.map(|(param, value)| Ok((param, param.prepare(value)?))).collect::<Result<Vec<_>>>()?;
+    prepared.into_iter().for_each(|(param, value)| param.put(value));
+    Ok(())
 }
 
 impl fmt::Debug for Param {
@@ -96,6 +146,8 @@ struct StoreInner {
     dtype: DType,
     training: AtomicBool,
     params: Mutex<Vec<Param>>,
+    /// Counts new parameters, and those frozen or made trainable.
+    changes: AtomicU64,
 }
 
 impl Store {
@@ -106,7 +158,13 @@ impl Store {
 
     /// An empty store whose new parameters have type `dtype`.
     pub fn with_dtype(device: &(impl ToDevice + ?Sized), dtype: DType) -> Store {
-        Store(Arc::new(StoreInner { device: device.to_device(), dtype, training: AtomicBool::new(true), params: Mutex::default() }))
+        Store(Arc::new(StoreInner {
+            device: device.to_device(),
+            dtype,
+            training: AtomicBool::new(true),
+            params: Mutex::default(),
+            changes: AtomicU64::new(0),
+        }))
     }
 
     /// The device parameters are made on.
@@ -153,12 +211,30 @@ impl Store {
     ///
     /// # Errors
     /// If there is none; the error lists the names there are.
+    #[track_caller]
     pub fn get(&self, name: &str) -> Result<Param> {
+        let _op = enter("store.get");
         let params = self.params();
         params.iter().find(|p| p.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = params.iter().map(Param::name).collect();
-            Error::value(format!("no parameter {name:?}; the store has {}", crate::state::listed(&names))).named("store.get")
+            let text = format!("no parameter {name:?}; the store has {}", crate::state::listed(&names));
+            Error::value(text).hint("store.all() lists every parameter and buffer")
         })
+    }
+
+    /// A number that is another one when a parameter was added, frozen or made trainable.
+    pub(crate) fn changes(&self) -> u64 {
+        self.0.changes.load(Ordering::Relaxed)
+    }
+
+    /// Which store this is, as a number.
+    pub(crate) fn id(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
+    }
+
+    /// The names of trainable parameters that no optimizer was made with.
+    pub(crate) fn unclaimed(&self) -> Vec<String> {
+        self.params().iter().filter(|p| p.is_trainable() && !p.is_claimed()).map(|p| p.name().to_string()).collect()
     }
 
     fn params(&self) -> MutexGuard<'_, Vec<Param>> {
@@ -191,45 +267,111 @@ impl Path {
         &self.store
     }
 
+    /// Runs the constructor `op` of a layer: its errors name `op` and the caller's line, and after an error the parameters it
+    /// has made are gone again, so that a second try finds its names free.
+    ///
+    /// # Errors
+    /// The error of `make`.
+    ///
+    /// # Example
+    /// ```
+    /// use teeny_core::Result;
+    /// use teeny_nn::{Linear, Path, Store, device::device};
+    /// struct Pair(Linear, Linear);
+    /// impl Pair {
+    ///     #[track_caller]
+    ///     fn new(path: &Path, width: usize) -> Result<Pair> {
+    ///         path.build("Pair::new", || {
+    ///             Ok(Pair(Linear::new(&path.at("a"), width, 2)?, Linear::new(&path.at("b"), 2, width)?))
+    ///         })
+    ///     }
+    /// }
+    /// # fn main() -> Result<()> {
+    /// let store = Store::new(&device("cpu")?);
+    /// store.at("b").param("bias", 3, teeny_nn::Init::ZEROS)?;
+    /// let error = Pair::new(&store.root(), 3).err().unwrap().to_string();
+    /// assert!(error.starts_with("Pair::new at ") && error.contains("there is a parameter \"b.bias\" already"), "{error}");
+    /// assert_eq!(store.all().len(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn build<T>(&self, op: &'static str, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _op = enter(op);
+        let before = self.store.params().clone();
+        make().inspect_err(|_| {
+            // another thread may build elsewhere in the same store: only what is below this place goes
+            let ours = |p: &Param| self.prefix.is_empty() || p.name().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('.'));
+            let new = |p: &Param| !before.iter().any(|b| Arc::ptr_eq(&b.0, &p.0));
+            self.store.params().retain(|p| !(ours(p) && new(p)));
+        })
+    }
+
     /// Makes the parameter `name` here, with first values drawn as `init` says.
     ///
     /// # Errors
     /// If the full name is taken, or the values cannot be drawn.
+    #[track_caller]
     pub fn param(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init) -> Result<Param> {
-        self.add(name, shape.shape()?, init, true, self.store.0.dtype)
+        let _op = enter("new parameter");
+        self.add(name, sized(shape)?, init, true, self.store.0.dtype)
     }
 
     /// Makes the buffer `name` here: state that is saved but not trained, such as running statistics.
     ///
     /// # Errors
     /// As [`Path::param`].
+    #[track_caller]
     pub fn buffer(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init) -> Result<Param> {
-        self.add(name, shape.shape()?, init, false, self.store.0.dtype)
+        let _op = enter("new buffer");
+        self.add(name, sized(shape)?, init, false, self.store.0.dtype)
     }
 
     /// [`Path::buffer`] of another type than the store's, such as a count.
     ///
     /// # Errors
     /// As [`Path::param`].
+    #[track_caller]
     pub fn buffer_as(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init, dtype: DType) -> Result<Param> {
-        self.add(name, shape.shape()?, init, false, dtype)
+        let _op = enter("new buffer");
+        self.add(name, sized(shape)?, init, false, dtype)
     }
 
     fn add(&self, name: &str, shape: Shape, init: Init, trainable: bool, dtype: DType) -> Result<Param> {
         let name = self.full(name);
-        let value = init.tensor(shape, dtype, self.store.device())?;
+        let taken = |params: &[Param]| {
+            let text = format!("there is a parameter {name:?} already");
+            let error = || Error::value(text).hint("build each layer at a place of its own: store.at(\"fc2\")");
+            if params.iter().any(|p| p.name() == name) { Err(error()) } else { Ok(()) }
+        };
+        taken(&self.store.params())?;
+        let value = init.tensor(shape, dtype, self.store.device()).map_err(|error| {
+            let error = error.fact(format!("for {name:?}, {dtype} of {shape}"));
+            match error.kind() {
+                ErrorKind::OutOfMemory => error.hint("smaller sizes, or a device with more memory"),
+                _ => error,
+            }
+        })?;
         let value = if trainable { track::leaf(&value, &name)? } else { value };
-        let param = Param(Arc::new(ParamInner { name, value: RwLock::new(value), trainable: AtomicBool::new(trainable) }));
         let mut params = self.store.params();
-        if params.iter().any(|p| p.name() == param.name()) {
-            let text = format!("there is a parameter {:?} already", param.name());
-            return Err(Error::value(text).named("new parameter").hint("build each layer at a place of its own: store.at(\"fc2\")"));
-        }
+        taken(&params)?; // by another thread, while the values were drawn
+        let param = Param(Arc::new(ParamInner {
+            name: name.clone(),
+            value: RwLock::new(value),
+            trainable: AtomicBool::new(trainable),
+            claimed: AtomicBool::new(false),
+            store: Arc::downgrade(&self.store.0),
+        }));
         params.push(param.clone());
+        drop(params);
+        self.store.0.changes.fetch_add(1, Ordering::Relaxed);
         Ok(param)
     }
 
     fn full(&self, name: &str) -> String {
         if self.prefix.is_empty() { name.to_string() } else { format!("{}.{name}", self.prefix) }
     }
+}
+
+fn sized(shape: impl teeny_core::IntoShape) -> Result<Shape> {
+    shape.shape().map_err(|error| error.hint("at most 8 axes, and sizes whose product is a number of elements that memory can hold"))
 }

@@ -1,6 +1,7 @@
 //! What the rest of the crate asks of automatic differentiation, in one place.
 
 use teeny_autograd::{Autograd, Grad};
+use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Result, Tensor};
 
 /// `x` as a leaf that gradients are computed for and messages call `name`; `x` itself on a device that only computes.
@@ -10,6 +11,7 @@ pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
 
 /// `x` without its history, on the device below autograd: nothing done with it is recorded.
 pub(crate) fn below(x: &Tensor) -> Result<Tensor> {
+    let _op = enter("untracked"); // nobody asked for this copy
     match x.device().inner() {
         Some(inner) if x.device().as_any().is::<Autograd>() => x.to(inner),
         _ => Ok(x.clone()),

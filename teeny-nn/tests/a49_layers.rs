@@ -137,7 +137,7 @@ fn a49_dropout_drops_in_training_and_not_in_use() {
     store.set_training(true);
     let all = Dropout::new(&store.root(), 1.0).unwrap().forward(&x).unwrap();
     assert_eq!(all.sum_all().unwrap().item::<f32>().unwrap(), 0.0);
-    assert!(Dropout::new(&store.root(), 1.5).unwrap_err().to_string().contains("a probability lies in 0..=1"));
+    assert!(Dropout::new(&store.root(), 1.5).unwrap_err().to_string().contains("a probability must be within 0..=1"));
 }
 
 #[test]

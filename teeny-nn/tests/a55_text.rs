@@ -65,7 +65,7 @@ fn a55_a_split_is_a_seeded_partition_with_one_vocabulary() {
 fn a55_lists_that_are_no_names_are_refused() {
     let error = |text: &str| Names::parse(text).unwrap_err().to_string();
     assert!(error("anna\n\nj.r.\n").contains("line 3 is \"j.r.\", but '.' marks where names begin and end"));
-    assert!(error(" \n\n").contains("there are no names"));
+    assert!(error(" \n\n").contains("there are 0 names"));
     assert!(Names::parse("anna").unwrap().windows(0, &device("cpu").unwrap()).is_err());
 }
 

@@ -9,6 +9,7 @@
 //! only, as long as the views that an earlier call handed out are gone.
 
 use teeny_core::context::enter;
+use teeny_core::device::common;
 use teeny_core::{Error, Result, Tensor};
 
 /// Keys and values of one attention layer. Memory is taken at the first append, which decides batch, heads, type and device.
@@ -31,12 +32,21 @@ pub struct KvCache {
     len: usize,
     /// Keys (B, n_kv_head, capacity, hs) and values (B, n_kv_head, capacity, hv).
     rows: Option<[Tensor; 2]>,
+    /// True after the device failed while it wrote: the rows are gone.
+    lost: bool,
+}
+
+/// How full a [`KvCache`] is, to go back to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    len: usize,
+    allocated: bool,
 }
 
 impl KvCache {
     /// An empty cache for up to `capacity` positions.
     pub fn new(capacity: usize) -> KvCache {
-        KvCache { capacity, len: 0, rows: None }
+        KvCache { capacity, len: 0, rows: None, lost: false }
     }
 
     /// The number of positions kept.
@@ -54,26 +64,51 @@ impl KvCache {
         self.capacity
     }
 
-    /// Forgets all positions from `len` on: another continuation of the same beginning. The memory stays.
+    /// Forgets all positions from `len` on: another continuation of the same beginning. The memory stays. `truncate(0)` also
+    /// makes a cache usable again whose rows were lost.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
+        self.lost &= self.len > 0;
+    }
+
+    /// How full the cache is.
+    pub(crate) fn mark(&self) -> Mark {
+        Mark { len: self.len, allocated: self.rows.is_some() }
+    }
+
+    /// As it was at `mark`, after appends that are not to count.
+    pub(crate) fn rewind(&mut self, mark: Mark) {
+        self.len = mark.len;
+        if !mark.allocated {
+            self.rows = None; // the first append decided batch, type and device
+        }
+        // rows that were kept and are not there any more were lost in between
+        self.lost = mark.len > 0 && self.rows.is_none();
     }
 
     /// Adds `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv), and gives back everything kept: views of (B, n_kv_head, len, hs) and (.., hv). Let go
     /// of them before the next append, or that one copies.
     ///
     /// # Errors
-    /// If the cache is full, or the shapes differ from those kept.
+    /// If the cache is full, or shapes or devices differ from those kept. The cache has not changed then.
+    ///
+    /// If the device itself fails while it writes the new rows (no memory, a lost GPU), the rows before them are lost too, as
+    /// they are changed in place. Every later append is an error that says so, until [`KvCache::truncate`] to 0.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
         let _op = enter("kv_cache");
         let &[.., t, _] = &k.shape()[..] else {
-            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape())));
+            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape())).hint("k.unsqueeze(0)? adds an axis"));
         };
         if v.ndim() != k.ndim() || v.shape()[..v.ndim() - 1] != k.shape()[..k.ndim() - 1] {
-            return Err(Error::shape(format!("keys {} and values {} are not of the same positions", k.shape(), v.shape())));
+            return Err(Error::shape(format!("keys {} and values {} are not of the same positions", k.shape(), v.shape()))
+                .hint("both are (B, n_kv_head, T, ..) with the same B, n_kv_head and T"));
         }
-        let end = self.len + t;
+        if self.lost {
+            return Err(Error::value(format!("the {} positions kept were lost when the device failed in an earlier append", self.len))
+                .hint("cache.truncate(0), then append all positions again"));
+        }
+        let end = self.len.saturating_add(t);
         if end > self.capacity {
             let text = format!("{t} more positions do not fit: {} of {} are taken", self.len, self.capacity);
             return Err(Error::value(text).hint("a larger KvCache::new(capacity), or a model with a larger context"));
@@ -83,17 +118,30 @@ impl KvCache {
                 let text = format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
                 return Err(Error::shape(text).hint("one cache per attention layer and per batch"));
             }
+            common(new.device(), kept.device())
+                .map_err(|e| e.hint("k.to(&device)?: a cache is on the device of its first append; one cache for each device"))?;
         }
-        let [keys, values] = match self.rows.take() {
-            Some(rows) => rows,
-            None => [self.room(k)?, self.room(v)?],
+        let [k, v] = match &self.rows {
+            Some([keys, values]) => [k.cast(keys.dtype())?, v.cast(values.dtype())?],
+            None => [k.clone(), v.clone()],
         };
         let range = self.len as isize..end as isize;
+        let [keys, values] = match self.rows.take() {
+            Some(rows) => rows,
+            None => [self.room(&k)?, self.room(&v)?],
+        };
+        self.write([keys, values], range, &k, &v)
+    }
+
+    /// Writes the new rows into `rows`, which are kept if that works.
+    fn write(&mut self, [keys, values]: [Tensor; 2], range: std::ops::Range<isize>, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+        let end = range.end;
+        self.lost = self.len > 0;
         let keys = keys.slice_assign(-2, range.clone(), k)?;
         let values = values.slice_assign(-2, range, v)?;
-        let views = (keys.slice(-2, 0..end as isize)?, values.slice(-2, 0..end as isize)?);
+        let views = (keys.slice(-2, 0..end)?, values.slice(-2, 0..end)?);
         self.rows = Some([keys, values]);
-        self.len = end;
+        (self.len, self.lost) = (end as usize, false);
         Ok(views)
     }
 

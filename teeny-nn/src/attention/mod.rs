@@ -12,6 +12,7 @@ mod cache;
 mod rope;
 
 pub use cache::KvCache;
+pub(crate) use cache::Mark;
 pub use rope::{Pairs, Rope};
 
 use crate::dropout::Dropout;
@@ -70,6 +71,13 @@ impl<'a> Attend<'a> {
         self.mask = Some(mask);
         self
     }
+
+    /// Runs `body` with this; after an error the cache is what it was.
+    pub(crate) fn undone_on_error<T>(mut self, body: impl FnOnce(Attend<'_>) -> Result<T>) -> Result<T> {
+        let Some(cache) = self.cache.take() else { return body(self) };
+        let mark = cache.mark();
+        body(Attend { cache: Some(&mut *cache), ..self }).inspect_err(|_| cache.rewind(mark))
+    }
 }
 
 /// Multi-head attention, of a sequence on itself or on another.
@@ -107,7 +115,9 @@ impl MultiheadAttention {
     ///
     /// # Errors
     /// If `n_head` does not divide `n_embd`, or the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, n_embd: usize, n_head: usize) -> Result<MultiheadAttention> {
+        let _op = enter("MultiheadAttention::new");
         MultiheadAttention::grouped(path, n_embd, n_head, n_head, true)
     }
 
@@ -115,31 +125,34 @@ impl MultiheadAttention {
     ///
     /// # Errors
     /// If `n_head` does not divide `n_embd` or `n_kv_head` does not divide `n_head`, or the names are taken.
+    #[track_caller]
     pub fn grouped(path: &Path, n_embd: usize, n_head: usize, n_kv_head: usize, bias: bool) -> Result<MultiheadAttention> {
-        check_heads(n_embd, n_head, n_kv_head)?;
-        let rows = n_embd + 2 * n_kv_head * (n_embd / n_head);
-        let bias_of = |path: &Path, name: &str, size: usize| if bias { path.param(name, (size,), Init::ZEROS).map(Some) } else { Ok(None) };
-        let weight = path.param("in_proj_weight", (rows, n_embd), Init::XavierUniform { gain: 1.0 })?;
-        let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows)? };
-        let below = path.at("out_proj");
-        let out = Linear { weight: below.param("weight", (n_embd, n_embd), Init::TORCH)?, bias: bias_of(&below, "bias", n_embd)? };
-        MultiheadAttention::from_parts(qkv, out, n_head, n_kv_head)
+        path.build("MultiheadAttention::grouped", || {
+            check_heads(n_embd, n_head, n_kv_head)?;
+            let rows = rows(n_embd, n_head, n_kv_head);
+            let bias_of = |path: &Path, name: &str, size: usize| if bias { path.param(name, (size,), Init::ZEROS).map(Some) } else { Ok(None) };
+            let weight = path.param("in_proj_weight", (rows, n_embd), Init::XavierUniform { gain: 1.0 })?;
+            let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows)? };
+            let below = path.at("out_proj");
+            let out = Linear { weight: below.param("weight", (n_embd, n_embd), Init::TORCH)?, bias: bias_of(&below, "bias", n_embd)? };
+            MultiheadAttention::from_parts(qkv, out, n_head, n_kv_head)
+        })
     }
 
     /// A layer of projections made elsewhere, for models whose names differ: `qkv` (E + 2 KV, E) and `out` (E, E).
     ///
     /// # Errors
     /// If the numbers of heads do not fit the weights.
+    #[track_caller]
     pub fn from_parts(qkv: Linear, out: Linear, n_head: usize, n_kv_head: usize) -> Result<MultiheadAttention> {
+        let _op = enter("MultiheadAttention::from_parts");
         let (weight, out_weight) = (qkv.weight.value(), out.weight.value());
         let n_embd = weight.shape()[1];
         check_heads(n_embd, n_head, n_kv_head)?;
-        let rows = n_embd + 2 * n_kv_head * (n_embd / n_head);
+        let rows = rows(n_embd, n_head, n_kv_head);
         if weight.shape()[0] != rows || out_weight.shape()[..] != [n_embd, n_embd] {
             let text = format!("{} is {}, {} is {}", qkv.weight.name(), weight.shape(), out.weight.name(), out_weight.shape());
-            return Err(Error::shape(text)
-                .named("attention")
-                .hint(format!("{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {n_embd})")));
+            return Err(Error::shape(text).hint(format!("{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {n_embd})")));
         }
         Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout: None })
     }
@@ -148,7 +161,9 @@ impl MultiheadAttention {
     ///
     /// # Errors
     /// If `p` is outside `0..=1`.
+    #[track_caller]
     pub fn with_dropout(mut self, path: &Path, p: f64) -> Result<MultiheadAttention> {
+        let _op = enter("MultiheadAttention::with_dropout");
         self.dropout = Some(Dropout::new(path, p)?);
         Ok(self)
     }
@@ -171,12 +186,17 @@ impl MultiheadAttention {
     /// Self-attention: queries, keys and values of `x` (B, T, E), with the keys and values of the cache before them.
     ///
     /// # Errors
-    /// If a shape does not fit, or the cache is full.
+    /// If a shape does not fit, or the cache is full. The cache is then what it was; see [`KvCache::append`] for a device that
+    /// fails.
     #[track_caller]
     pub fn attend(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let _op = enter("multihead_attention");
+        attend.undone_on_error(|attend| self.attend_with(x, attend))
+    }
+
+    fn attend_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         if x.ndim() == 2 {
-            return self.attend(&x.unsqueeze(0)?, attend)?.squeeze(0);
+            return self.attend_with(&x.unsqueeze(0)?, attend)?.squeeze(0);
         }
         self.check(x, "x")?;
         let kv = self.n_kv_head * (self.n_embd() / self.n_head);
@@ -222,7 +242,7 @@ impl MultiheadAttention {
         if x.ndim() == 3 && x.shape()[2] == self.n_embd() {
             return Ok(());
         }
-        Err(Error::shape(format!("{what} must be (B, T, {}), not {}", self.n_embd(), x.shape())))
+        Err(Error::shape(format!("{what} must be (B, T, {}), not {}", self.n_embd(), x.shape())).hint("the last axis holds n_embd numbers"))
     }
 
     /// Projected q (B, T, E), k and v (B, S, KV) to the layer's output.
@@ -275,7 +295,12 @@ fn check_heads(n_embd: usize, n_head: usize, n_kv_head: usize) -> Result<()> {
         return Ok(());
     }
     let text = format!("{n_embd} numbers, {n_head} heads and {n_kv_head} heads of keys: each must be a multiple of the next");
-    Err(Error::value(text).named("multihead_attention"))
+    Err(Error::value(text).hint("n_embd = n_head * head size, and n_head = n_kv_head * queries per key head; none is 0"))
+}
+
+/// How many rows queries, keys and values take together. Sizes that memory cannot hold are refused where they are allocated.
+fn rows(n_embd: usize, n_head: usize, n_kv_head: usize) -> usize {
+    (n_embd / n_head).saturating_mul(n_kv_head).saturating_mul(2).saturating_add(n_embd)
 }
 
 /// A mask and the padding (B, S) as one mask of four axes.

@@ -3,6 +3,7 @@
 //! Points in the plane to classify (moons, circles, blobs) are those of scikit-learn's `make_moons` and so on; tables for regression are drawn
 //! from a model whose coefficients are known, so that a fit can be judged.
 
+use teeny_core::context::enter;
 use teeny_core::random::{Key, normal_pair_f32, philox, unit_f64};
 use teeny_core::{DType, Error, Result, Scalar, Tensor, ToDevice, permutation};
 
@@ -60,9 +61,11 @@ impl Samples {
     ///
     /// # Errors
     /// If there are fewer than `n`.
+    #[track_caller]
     pub fn split(&self, n: usize) -> Result<(Samples, Samples)> {
+        let _op = enter("samples.split");
         if n > self.len() {
-            return Err(Error::value(format!("{n} of {} rows", self.len())).named("samples.split"));
+            return Err(Error::value(format!("the first {n} of {} rows", self.len())).hint(format!("a number within 0..={}", self.len())));
         }
         let ((a, b), (c, d)) = (self.inputs.split_at(n * self.features), self.targets.split_at(n));
         let part = |x: &[f64], y: &[f64]| Samples { inputs: x.to_vec(), targets: y.to_vec(), features: self.features };
@@ -193,7 +196,9 @@ pub fn housing(n: usize, noise: f64, seed: u64) -> Samples {
 ///
 /// # Errors
 /// If there are no coefficients.
+#[track_caller]
 pub fn logistic(n: usize, coefficients: &[f64], seed: u64) -> Result<Samples> {
+    let _op = enter("generated::logistic");
     from_model(n, coefficients, seed, |draws, score| f64::from(draws.uniform() < 1.0 / (1.0 + (-score).exp())))
 }
 
@@ -201,13 +206,15 @@ pub fn logistic(n: usize, coefficients: &[f64], seed: u64) -> Result<Samples> {
 ///
 /// # Errors
 /// If there are no coefficients.
+#[track_caller]
 pub fn poisson(n: usize, coefficients: &[f64], seed: u64) -> Result<Samples> {
+    let _op = enter("generated::poisson");
     from_model(n, coefficients, seed, |draws, score| draws.poisson(score.exp()))
 }
 
 fn from_model(n: usize, coefficients: &[f64], seed: u64, answer: impl Fn(&mut Draws, f64) -> f64) -> Result<Samples> {
     let [weights @ .., bias] = coefficients else {
-        return Err(Error::value("a model has at least one coefficient, its constant").named("generated data"));
+        return Err(Error::value("0 coefficients, but a model has at least one, its constant").hint("weights, then the constant: &[2.0, -1.0, 0.5]"));
     };
     let mut draws = Draws::new(seed);
     let row = |_| {

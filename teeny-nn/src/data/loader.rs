@@ -5,6 +5,7 @@
 use super::mnist::Images;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use teeny_core::context::enter;
 use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, permutation};
 
 /// Items that can be gathered into batches.
@@ -50,9 +51,12 @@ impl<D: Dataset> DataLoader<D> {
     ///
     /// # Errors
     /// If `batch` is 0 or there are no items.
+    #[track_caller]
     pub fn new(dataset: D, batch: usize) -> Result<DataLoader<D>> {
+        let _op = enter("DataLoader::new");
         if batch == 0 || dataset.is_empty() {
-            return Err(Error::value(format!("cannot make batches of {batch} from {} items", dataset.len())).named("data loader"));
+            return Err(Error::value(format!("cannot make batches of {batch} from {} items: both must be at least 1", dataset.len()))
+                .hint("a batch is some of the items, 32 or 64 often"));
         }
         Ok(DataLoader { dataset, batch, seed: None, drop_last: false })
     }
@@ -94,8 +98,8 @@ impl<D: Dataset> DataLoader<D> {
 
     /// Batch number `i` of `order`.
     fn make(&self, order: &[usize], i: usize) -> Result<D::Batch> {
-        let from = i * self.batch;
-        self.dataset.batch(&order[from..(from + self.batch).min(order.len())])
+        let from = i * self.batch; // below the number of items
+        self.dataset.batch(&order[from..from.saturating_add(self.batch).min(order.len())])
     }
 
     /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make ahead of it: for data sets whose batches take time

@@ -7,6 +7,7 @@
 
 use super::idx;
 use std::path::{Path, PathBuf};
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 /// The files of MNIST in the order train images, train labels, test images, test labels; each may also end in `.gz`.
@@ -41,15 +42,19 @@ impl Images {
     ///
     /// # Errors
     /// If `images` is not (N, height, width), `labels` is not (N), or a label is 10 or more.
+    #[track_caller]
     pub fn new(images: idx::Idx, labels: idx::Idx) -> Result<Images> {
+        let _op = enter("Images::new");
         let &[n, height, width] = images.sizes.as_slice() else {
-            return Err(Error::format(format!("images must have sizes [count, height, width], found {:?}", images.sizes)));
+            return Err(Error::format(format!("images must have sizes [count, height, width], found {:?}", images.sizes))
+                .hint("the file whose name has images in it"));
         };
         if labels.sizes != [n] {
-            return Err(Error::format(format!("{n} images need labels of sizes [{n}], found {:?}", labels.sizes)));
+            return Err(Error::format(format!("{n} images need labels of sizes [{n}], found {:?}", labels.sizes))
+                .hint("both files of the same part: train with train, t10k with t10k"));
         }
         if let Some((i, label)) = labels.values.iter().enumerate().find(|(_, label)| **label > 9) {
-            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")));
+            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")).hint("the labels of another data set?"));
         }
         Ok(Images { pixels: images.values, labels: labels.values, height, width })
     }
@@ -169,8 +174,8 @@ mod tests {
         let images = |n| idx::Idx { sizes: vec![n, 2, 2], values: vec![0; 4 * n] };
         let labels = |values: &[u8]| idx::Idx { sizes: vec![values.len()], values: values.to_vec() };
         assert!(Images::new(images(2), labels(&[1, 2])).is_ok());
-        assert_eq!(Images::new(images(2), labels(&[1])).unwrap_err().to_string(), "2 images need labels of sizes [2], found [1]");
-        assert_eq!(Images::new(images(1), labels(&[10])).unwrap_err().to_string(), "labels[0] is 10, but the digits are 0..=9");
+        assert_eq!(Images::new(images(2), labels(&[1])).unwrap_err().message(), "2 images need labels of sizes [2], found [1]");
+        assert_eq!(Images::new(images(1), labels(&[10])).unwrap_err().message(), "labels[0] is 10, but the digits are 0..=9");
         assert!(Images::new(labels(&[1]), labels(&[1])).is_err());
     }
 

@@ -13,6 +13,9 @@ use teeny_core::{Error, Result, Tensor, map};
 /// Shapes: x (N, C) or (N, C, ..) → the same; with [`NormOptions::channels_last`] (.., C), such as (B, T, C). Parameters `weight` and `bias` (C),
 /// buffers `running_mean`, `running_var` (C) and `num_batches_tracked` (): PyTorch's `BatchNorm1d`, `2d` and `3d`, whose checkpoints load.
 ///
+/// A forward pass that fails, in this layer or for want of memory, leaves the running statistics what they were; one that fails
+/// in a later layer of the model has moved them, as in PyTorch.
+///
 /// In training the statistics are those of the batch, over all axes but the channels', and the running statistics move towards them; in use
 /// ([`Store::set_training`]) they are the running ones, so that an item's output does not depend on its company.
 ///
@@ -43,7 +46,9 @@ impl BatchNorm {
     ///
     /// # Errors
     /// If the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, channels: usize) -> Result<BatchNorm> {
+        let _op = enter("BatchNorm::new");
         BatchNorm::with_options(path, channels, NormOptions::default())
     }
 
@@ -51,7 +56,9 @@ impl BatchNorm {
     ///
     /// # Errors
     /// As [`BatchNorm::new`].
+    #[track_caller]
     pub fn channels_last(path: &Path, channels: usize) -> Result<BatchNorm> {
+        let _op = enter("BatchNorm::channels_last");
         BatchNorm::with_options(path, channels, NormOptions { channels_last: true, ..NormOptions::default() })
     }
 
@@ -59,10 +66,14 @@ impl BatchNorm {
     ///
     /// # Errors
     /// As [`BatchNorm::new`].
+    #[track_caller]
     pub fn with_options(path: &Path, channels: usize, options: NormOptions) -> Result<BatchNorm> {
-        let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-        let running = if options.running { Some(Running::new(path, channels, options.momentum)?) } else { None };
-        Ok(BatchNorm { channels, affine, running, options, store: path.store().clone() })
+        path.build("BatchNorm::with_options", || {
+            options.check()?;
+            let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
+            let running = if options.running { Some(Running::new(path, channels, options.momentum)?) } else { None };
+            Ok(BatchNorm { channels, affine, running, options, store: path.store().clone() })
+        })
     }
 
     /// By the running statistics: `x scale + shift` with both computed once per channel.

@@ -26,17 +26,24 @@ impl GroupNorm {
     ///
     /// # Errors
     /// If `groups` does not divide `channels`, or the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, groups: usize, channels: usize) -> Result<GroupNorm> {
-        Ok(GroupNorm { affine: Some(Affine::new(path, channels)?), ..GroupNorm::without_affine(groups, channels)? })
+        path.build("GroupNorm::new", || {
+            let layer = GroupNorm::without_affine(groups, channels)?;
+            Ok(GroupNorm { affine: Some(Affine::new(path, channels)?), ..layer })
+        })
     }
 
     /// A layer without parameters.
     ///
     /// # Errors
     /// If `groups` does not divide `channels`.
+    #[track_caller]
     pub fn without_affine(groups: usize, channels: usize) -> Result<GroupNorm> {
+        let _op = enter("GroupNorm::without_affine");
         if groups == 0 || !channels.is_multiple_of(groups) {
-            return Err(Error::value(format!("{groups} groups do not divide {channels} channels")).named("group_norm"));
+            return Err(Error::value(format!("{groups} groups do not divide {channels} channels"))
+                .hint("groups must be at least 1 and divide the number of channels"));
         }
         Ok(GroupNorm { groups, channels, affine: None, eps: 1e-5 })
     }

@@ -28,7 +28,9 @@ impl InstanceNorm {
     ///
     /// # Errors
     /// None that this form can have.
+    #[track_caller]
     pub fn new(path: &Path, channels: usize) -> Result<InstanceNorm> {
+        let _op = enter("InstanceNorm::new");
         InstanceNorm::with_options(path, channels, NormOptions { affine: false, running: false, ..NormOptions::default() })
     }
 
@@ -37,10 +39,14 @@ impl InstanceNorm {
     ///
     /// # Errors
     /// If the names are taken.
+    #[track_caller]
     pub fn with_options(path: &Path, channels: usize, options: NormOptions) -> Result<InstanceNorm> {
-        let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-        let running = if options.running { Some(Running::new(path, channels, options.momentum)?) } else { None };
-        Ok(InstanceNorm { channels, affine, running, options, store: path.store().clone() })
+        path.build("InstanceNorm::with_options", || {
+            options.check()?;
+            let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
+            let running = if options.running { Some(Running::new(path, channels, options.momentum)?) } else { None };
+            Ok(InstanceNorm { channels, affine, running, options, store: path.store().clone() })
+        })
     }
 }
 

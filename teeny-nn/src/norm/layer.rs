@@ -35,16 +35,21 @@ impl LayerNorm {
     ///
     /// # Errors
     /// If there are no sizes, or the names are taken.
+    #[track_caller]
     pub fn new(path: &Path, sizes: impl IntoShape) -> Result<LayerNorm> {
-        let layer = LayerNorm::without_bias(path, sizes)?;
-        Ok(LayerNorm { bias: Some(path.param("bias", layer.sizes, Init::ZEROS)?), ..layer })
+        path.build("LayerNorm::new", || {
+            let layer = LayerNorm::without_bias(path, sizes)?;
+            Ok(LayerNorm { bias: Some(path.param("bias", layer.sizes, Init::ZEROS)?), ..layer })
+        })
     }
 
     /// A layer with a weight only, as in nanoGPT.
     ///
     /// # Errors
     /// As [`LayerNorm::new`].
+    #[track_caller]
     pub fn without_bias(path: &Path, sizes: impl IntoShape) -> Result<LayerNorm> {
+        let _op = enter("LayerNorm::without_bias");
         let layer = LayerNorm::without_affine(sizes)?;
         Ok(LayerNorm { weight: Some(path.param("weight", layer.sizes, Init::ONES)?), ..layer })
     }
@@ -53,8 +58,10 @@ impl LayerNorm {
     ///
     /// # Errors
     /// If there are no sizes.
+    #[track_caller]
     pub fn without_affine(sizes: impl IntoShape) -> Result<LayerNorm> {
-        Ok(LayerNorm { weight: None, bias: None, sizes: some_sizes(sizes, "layer_norm")?, eps: 1e-5 })
+        let _op = enter("LayerNorm::without_affine");
+        Ok(LayerNorm { weight: None, bias: None, sizes: some_sizes(sizes)?, eps: 1e-5 })
     }
 
     /// The same layer with another `eps`.
@@ -63,9 +70,13 @@ impl LayerNorm {
     }
 }
 
-fn some_sizes(sizes: impl IntoShape, op: &'static str) -> Result<Shape> {
-    let sizes = sizes.shape()?;
-    if sizes.ndim() > 0 { Ok(sizes) } else { Err(Error::shape("there must be at least one axis to normalise").named(op)) }
+fn some_sizes(sizes: impl IntoShape) -> Result<Shape> {
+    let sizes = sizes.shape().map_err(|e| e.hint("the sizes of the last axes of the input, usually one"))?;
+    if sizes.ndim() > 0 {
+        return Ok(sizes);
+    }
+    Err(Error::shape(format!("sizes are {sizes}, but there must be at least one axis to normalise"))
+        .hint("LayerNorm::new(path, n_embd) normalises the last axis"))
 }
 
 /// An error unless x ends in `sizes`.
@@ -74,7 +85,8 @@ fn require_end(x: &Tensor, sizes: &Shape) -> Result<()> {
         return Ok(());
     }
     let wanted: Vec<String> = sizes.iter().map(usize::to_string).collect();
-    Err(Error::shape(format!("the layer normalises {sizes}, so its input must be (.., {}), not {}", wanted.join(", "), x.shape())))
+    Err(Error::shape(format!("the layer normalises {sizes}, so its input must be (.., {}), not {}", wanted.join(", "), x.shape()))
+        .hint("build the layer for the last axes of its input"))
 }
 
 impl Module for LayerNorm {
@@ -110,7 +122,9 @@ impl RmsNorm {
     ///
     /// # Errors
     /// If there are no sizes, or the name is taken.
+    #[track_caller]
     pub fn new(path: &Path, sizes: impl IntoShape) -> Result<RmsNorm> {
+        let _op = enter("RmsNorm::new");
         let layer = RmsNorm::without_affine(sizes)?;
         Ok(RmsNorm { weight: Some(path.param("weight", layer.sizes, Init::ONES)?), ..layer })
     }
@@ -119,8 +133,10 @@ impl RmsNorm {
     ///
     /// # Errors
     /// If there are no sizes.
+    #[track_caller]
     pub fn without_affine(sizes: impl IntoShape) -> Result<RmsNorm> {
-        Ok(RmsNorm { weight: None, sizes: some_sizes(sizes, "rms_norm")?, eps: None })
+        let _op = enter("RmsNorm::without_affine");
+        Ok(RmsNorm { weight: None, sizes: some_sizes(sizes)?, eps: None })
     }
 
     /// The same layer with another `eps`.

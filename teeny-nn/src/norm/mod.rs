@@ -49,6 +49,21 @@ impl Default for NormOptions {
     }
 }
 
+impl NormOptions {
+    /// An error if a number is out of range.
+    fn check(&self) -> Result<()> {
+        if !(self.eps >= 0.0 && self.eps.is_finite()) {
+            return Err(Error::value(format!("eps is {}, but must be 0 or more and finite", self.eps)).hint("1e-5 is usual"));
+        }
+        match self.momentum {
+            Some(momentum) if !(0.0..=1.0).contains(&momentum) => {
+                Err(Error::value(format!("momentum is {momentum}, but must be within 0..=1")).hint("Some(0.1) is usual; None averages all batches"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A factor and a summand per channel.
 #[derive(Clone, Debug)]
 struct Affine {
@@ -80,7 +95,11 @@ fn channel_axis(x: &Tensor, channels: usize, last: bool, ndim: usize) -> Result<
     };
     let error = Error::shape(format!("the layer has {channels} channels, so its input must be {wanted}, not {}", x.shape()));
     let swapped = !last && x.ndim() > 2 && x.shape().last() == Some(&channels);
-    Err(if swapped { error.hint("for channels on the last axis set `channels_last` in NormOptions") } else { error })
+    Err(error.hint(if swapped {
+        "for channels on the last axis set `channels_last` in NormOptions"
+    } else {
+        "build the layer for the number of channels of its input"
+    }))
 }
 
 /// `channels` at `axis` among ones: the shape of what belongs to a channel.

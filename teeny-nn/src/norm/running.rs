@@ -1,7 +1,7 @@
 //! Running statistics: what batches were like, kept for when there is no batch.
 
 use crate::init::Init;
-use crate::store::{Param, Path};
+use crate::store::{Param, Path, set_all};
 use crate::track;
 use teeny_core::{DType, Result, Tensor, map_n};
 
@@ -34,8 +34,7 @@ impl Running {
             let share = momentum.map_or_else(|| batches.cast(mean.dtype()).recip(), |m| mean.like(m));
             [old_mean + (mean - old_mean) * share, old_var + (var * unbias - old_var) * share]
         })?; // (C), (C)
-        self.mean.set(&mean)?;
-        self.var.set(&var)?;
-        self.batches.set(&batches)
+        // all three or none: a batch that is counted has moved mean and variance
+        set_all([(&self.mean, &mean), (&self.var, &var), (&self.batches, &batches)].into_iter())
     }
 }

@@ -28,7 +28,7 @@ use teeny_core::{Error, Result, Tensor};
 pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
     let _op = enter("clip_norm");
     if max_norm.is_nan() || max_norm <= 0.0 {
-        return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}")));
+        return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}")).hint("a number above 0, often 1.0"));
     }
     let params: Vec<&Param> = params.iter().filter(|p| p.is_trainable()).collect();
     if params.is_empty() {
@@ -48,11 +48,7 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
     }
     let factor = max_norm / (norm + 1e-6);
     if factor < 1.0 {
-        for param in params {
-            let value = param.value();
-            let g = gradients.get(&value)?.mul(factor)?;
-            gradients.set(&value, g)?;
-        }
+        replace(gradients, params, |g| g.mul(factor))?;
     }
     Ok(norm)
 }
@@ -62,23 +58,30 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
 /// Equivalent: `torch.nn.utils.clip_grad_value_`.
 ///
 /// # Errors
-/// If a parameter has no gradient, or the limit is negative or NaN.
+/// If a parameter has no gradient, or the limit is negative or NaN. Nothing has changed then.
 #[track_caller]
 pub fn clip_value(gradients: &mut Gradients, params: &[Param], limit: f64) -> Result<()> {
     let _op = enter("clip_value");
     if limit.is_nan() || limit < 0.0 {
-        return Err(Error::value(format!("gradients cannot be clipped to {limit}")));
+        return Err(Error::value(format!("gradients cannot be clipped to {limit}")).hint("a limit of 0 or more"));
     }
-    for param in params.iter().filter(|p| p.is_trainable()) {
+    replace(gradients, params.iter().filter(|p| p.is_trainable()), |g| g.clamp(-limit, limit))
+}
+
+/// Replaces the gradients of `params` by `f` of them: all, or none after an error.
+fn replace<'a>(gradients: &mut Gradients, params: impl IntoIterator<Item = &'a Param>, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+    let mut new = gradients.clone(); // handles, not elements
+    for param in params {
         let value = param.value();
-        let g = gradients.get(&value)?.clamp(-limit, limit)?;
-        gradients.set(&value, g)?;
+        let g = f(gradients.get(&value)?)?;
+        new.set(&value, g)?;
     }
+    *gradients = new;
     Ok(())
 }
 
 /// The elements of small tensors (1) of possibly different types, read at once where the types agree.
-fn read(tensors: &[Tensor]) -> Result<Vec<f64>> {
+pub(super) fn read(tensors: &[Tensor]) -> Result<Vec<f64>> {
     let dtype = tensors[0].dtype();
     let parts =
         if tensors.iter().all(|t| t.dtype() == dtype) { vec![Tensor::cat(&tensors.iter().collect::<Vec<_>>(), 0)?] } else { tensors.to_vec() };

@@ -1,10 +1,11 @@
 //! An exponential moving average of the parameters.
 
 use crate::state::{Misfits, State, Stateful};
-use crate::store::Param;
+use crate::store::{Param, set_all};
 use crate::track;
 use std::sync::Arc;
-use teeny_core::{Builder, Kernel, Result, Scalar, Tensor};
+use teeny_core::context::enter;
+use teeny_core::{Builder, Error, Kernel, Result, Scalar, Tensor};
 
 /// Averages beside the parameters: `a ← a + (1 - decay) (w - a)` after each step. They are usually better than the last values.
 ///
@@ -31,20 +32,26 @@ impl Ema {
     ///
     /// # Errors
     /// If `decay` is outside `0..=1`, or the device fails.
+    #[track_caller]
     pub fn new(params: Vec<Param>, decay: f64) -> Result<Ema> {
+        let _op = enter("Ema::new");
         if !(0.0..=1.0).contains(&decay) {
-            return Err(teeny_core::Error::value(format!("decay is {decay}, but it lies in 0..=1")).named("ema"));
+            let error = Error::value(format!("decay is {decay}, but must be within 0..=1"));
+            return Err(error.hint("0.999 averages over about the last thousand steps"));
         }
         let averages = params.iter().map(|p| wide(&p.value())).collect::<Result<_>>()?;
         Ok(Ema { params, averages, decay, kernels: Vec::new() })
     }
 
-    /// Moves the averages towards the present values.
+    /// Moves the averages towards the present values: all of them, or none after an error.
     ///
     /// # Errors
     /// If the device fails.
+    #[track_caller]
     pub fn update(&mut self) -> Result<()> {
-        for (param, average) in self.params.iter().zip(&mut self.averages) {
+        let _op = enter("ema.update");
+        let mut averages = Vec::with_capacity(self.averages.len());
+        for (param, average) in self.params.iter().zip(&self.averages) {
             let value = track::below(&param.value())?;
             let kernel = match self.kernels.iter().find(|(dtype, _)| *dtype == value.dtype()) {
                 Some((_, kernel)) => kernel.clone(),
@@ -57,21 +64,22 @@ impl Ema {
                 }
             };
             let [next] = super::outputs(kernel.run(&[&value, average], &[Scalar::Float(1.0 - self.decay)])?)?;
-            *average = next;
+            averages.push(next);
         }
+        self.averages = averages;
         Ok(())
     }
 
     /// Exchanges parameters and averages. Twice is as if not done, but that averages of 16-bit parameters are then rounded.
     ///
     /// # Errors
-    /// If the device fails.
+    /// If the device fails. Nothing has changed then.
+    #[track_caller]
     pub fn swap(&mut self) -> Result<()> {
-        for (param, average) in self.params.iter().zip(&mut self.averages) {
-            let value = wide(&param.value())?;
-            param.set(average)?;
-            *average = value;
-        }
+        let _op = enter("ema.swap");
+        let averages = self.params.iter().map(|p| wide(&p.value())).collect::<Result<_>>()?;
+        set_all(self.params.iter().zip(&self.averages))?;
+        self.averages = averages;
         Ok(())
     }
 
@@ -79,10 +87,21 @@ impl Ema {
     ///
     /// # Errors
     /// The error of `body`, or of the device.
+    #[track_caller]
     pub fn applied<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        let values: Vec<Tensor> = self.params.iter().map(Param::value).collect();
-        let result = self.params.iter().zip(&self.averages).try_for_each(|(param, average)| param.set(average)).and_then(|()| body());
-        self.params.iter().zip(&values).try_for_each(|(param, value)| param.set(value))?;
+        let values: Vec<(Tensor, bool)> = self.params.iter().map(|p| (p.value(), p.is_trainable())).collect();
+        {
+            let _op = enter("ema.applied");
+            set_all(self.params.iter().zip(&self.averages))?;
+        }
+        let result = body();
+        for (param, (value, trainable)) in self.params.iter().zip(values) {
+            if param.is_trainable() == trainable {
+                param.put(value); // the very tensor, so that gradients of it are still found
+            } else {
+                param.set(&value)?; // the body froze it, or made it trainable
+            }
+        }
         result
     }
 

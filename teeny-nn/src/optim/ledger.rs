@@ -56,25 +56,41 @@ pub struct Ledger {
     pub(super) weight_decay: f64,
     pub(super) maximize: bool,
     pub(super) master_weights: bool,
+    /// Whether parameters of the store that no optimizer has are left as they are.
+    pub(super) partial: bool,
+    /// Whether parameters without a gradient are left as they are.
+    pub(super) skip_missing: bool,
+    /// How often gradients are looked through for NaN and infinities: every so many steps, 0 for never.
+    pub(super) finite_every: u64,
+    /// Steps since the optimizer was made.
+    pub(super) taken: u64,
+    /// The stores of the parameters, and how they were when they were last looked at.
+    seen: Vec<(usize, u64)>,
     params: Vec<Param>,
     rows: Vec<Row>,
     kernels: Vec<(Variant, Arc<Kernel>)>,
 }
 
-/// What is kept of one parameter.
-#[derive(Default)]
-struct Row {
+/// Gradients are looked through in the first step and then in every hundredth: a hundredth of the cost, which is about that of
+/// one more pass over the gradients, and of a wait for a device that works ahead.
+const FINITE_EVERY: u64 = 100;
+
+/// What is kept of one parameter. A copy shares the tensors, which never change.
+#[derive(Clone, Default)]
+pub(super) struct Row {
     group: Group,
     memory: Option<Memory>,
     master: Option<Master>,
 }
 
+#[derive(Clone)]
 struct Memory {
     tensors: Vec<Tensor>,
     steps: u64,
 }
 
 /// The f32 value of a 16-bit parameter, and the rounded value it stands for: if the parameter is another by now, the copy is stale.
+#[derive(Clone)]
 struct Master {
     value: Tensor,
     rounded: Tensor,
@@ -87,7 +103,21 @@ impl Ledger {
     /// A ledger of parameters of which nothing is remembered yet.
     pub fn new(params: Vec<Param>, lr: f64) -> Ledger {
         let rows = params.iter().map(|_| Row::default()).collect();
-        Ledger { lr, weight_decay: 0.0, maximize: false, master_weights: false, params, rows, kernels: Vec::new() }
+        params.iter().for_each(Param::claim);
+        Ledger {
+            lr,
+            weight_decay: 0.0,
+            maximize: false,
+            master_weights: false,
+            partial: false,
+            skip_missing: false,
+            finite_every: FINITE_EVERY,
+            taken: 0,
+            seen: Vec::new(),
+            params,
+            rows,
+            kernels: Vec::new(),
+        }
     }
 
     /// The parameters, in a fixed order.
@@ -98,6 +128,21 @@ impl Ledger {
     /// Sets the weight decay of parameters whose group has none of its own.
     pub fn set_weight_decay(&mut self, weight_decay: f64) {
         self.weight_decay = weight_decay;
+    }
+
+    /// Sets whether the store may have trainable parameters that no optimizer was made with.
+    pub fn set_partial(&mut self, partial: bool) {
+        self.partial = partial;
+    }
+
+    /// Sets whether a parameter that the loss does not depend on is left as it is.
+    pub fn set_skip_missing(&mut self, skip_missing: bool) {
+        self.skip_missing = skip_missing;
+    }
+
+    /// Sets in how many steps gradients are looked through for NaN and infinities once: 1 for every step, 0 for never.
+    pub fn set_finite_every(&mut self, steps: u64) {
+        self.finite_every = steps;
     }
 
     /// Treats the parameters that `chosen` picks as `group` says; what a later group says counts.
@@ -167,12 +212,60 @@ impl Ledger {
         }
     }
 
-    /// Puts the updated value in the place of parameter `i`.
-    pub(super) fn put(&mut self, i: usize, value: Tensor) -> Result<()> {
-        self.params[i].set(&value)?;
-        if self.master_weights && value.dtype() != self.params[i].value().dtype() {
-            self.rows[i].master = Some(Master { value, rounded: track::below(&self.params[i].value())? });
+    /// What takes the place of parameter `i`, whose updated value is `value`, once all parameters of the step have one.
+    pub(super) fn prepare(&mut self, i: usize, value: Tensor) -> Result<Tensor> {
+        let next = self.params[i].prepare(&value)?;
+        if self.master_weights && value.dtype() != next.dtype() {
+            self.rows[i].master = Some(Master { value, rounded: track::below(&next)? });
         }
+        Ok(next)
+    }
+
+    /// What is kept of parameter `i`, to be put back by [`Ledger::restore`].
+    pub(super) fn row(&self, i: usize) -> Row {
+        self.rows[i].clone()
+    }
+
+    /// Undoes what an update that is not to count has changed.
+    pub(super) fn restore(&mut self, i: usize, row: Row) {
+        self.rows[i] = row;
+    }
+
+    /// An error if this optimizer would train nothing, or leave out parameters of a store that nobody else trains either.
+    ///
+    /// Stores are looked through at the first step and whenever they have changed: later it is one comparison.
+    pub(super) fn check(&mut self) -> Result<()> {
+        const REBUILD: &str = "make the optimizer after the last layer: Adam::new(store.trainable(), lr)";
+        if self.params.is_empty() {
+            return Err(Error::value("the optimizer has no parameters, so a step changes nothing").hint(REBUILD));
+        }
+        if self.params.iter().all(|p| !p.is_trainable()) {
+            let text = format!("all {} parameters of the optimizer are frozen, so a step changes nothing", self.params.len());
+            return Err(Error::value(text).hint("param.set_trainable(true)? makes one trainable again"));
+        }
+        if self.partial {
+            return Ok(());
+        }
+        let mut seen: Vec<(usize, u64)> = Vec::new();
+        for param in &self.params {
+            let Some(store) = param.store() else { continue };
+            if seen.iter().any(|(id, _)| *id == store.id()) {
+                continue;
+            }
+            let now = (store.id(), store.changes());
+            if !self.seen.contains(&now) {
+                let names = store.unclaimed();
+                if !names.is_empty() {
+                    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                    let text = format!("the store has trainable parameters that no optimizer has: {}", crate::state::listed(&names));
+                    return Err(Error::value(text)
+                        .fact("they would stay what they are: were their layers made after the optimizer?")
+                        .hint(format!("{REBUILD}; or param.set_trainable(false)? for those, or .partial(true) on the optimizer")));
+                }
+            }
+            seen.push(now);
+        }
+        self.seen = seen;
         Ok(())
     }
 

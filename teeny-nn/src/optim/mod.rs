@@ -34,7 +34,7 @@ pub use sgd::Sgd;
 
 use crate::state::{State, Stateful};
 use crate::store::Param;
-use ledger::outputs;
+use ledger::{Row, outputs};
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -109,44 +109,124 @@ pub trait Optimizer {
         self.ledger_mut().lr = lr;
     }
 
-    /// Updates every trainable parameter with its gradient.
+    /// Updates every trainable parameter with its gradient: all of them, or none after an error.
     ///
     /// # Errors
-    /// If a parameter has no gradient: what cut it off is named, and nothing has changed. A parameter that is not meant to have one is
-    /// frozen with [`Param::set_trainable`].
+    /// - If the optimizer has no trainable parameters, or the store has some that no optimizer was made with (a layer made
+    ///   after the optimizer); `partial(true)` allows the latter.
+    /// - If a parameter has no gradient: what stopped it is named. A parameter that is not meant to have one is frozen with
+    ///   [`Param::set_trainable`]; `skip_missing(true)` leaves parameters that the loss does not depend on as they are, as
+    ///   PyTorch does.
+    /// - If a gradient is NaN or infinite. That is looked for in the first step and in every hundredth after it;
+    ///   `check_finite(1)` does so in every step, as [`clip_norm`] and [`LossScale`] do.
+    /// - If the device fails.
     #[track_caller]
     fn step(&mut self, gradients: &Gradients) -> Result<()> {
         let _op = enter("step");
-        self.step_by(&mut |param| gradients.get(&param.value()).cloned())
+        let mut find = |param: &Param| gradient_of(gradients, param);
+        if !self.ledger().skip_missing {
+            return self.step_by(&mut find);
+        }
+        self.ledger_mut().check()?;
+        let chosen: Vec<bool> = self.params().iter().map(|param| !can_skip(gradients, param)).collect();
+        if !self.params().iter().zip(&chosen).any(|(param, chosen)| param.is_trainable() && *chosen) {
+            return Err(no_gradient_at_all());
+        }
+        step_where(self, &|i| chosen[i], &mut find)
     }
 
     /// [`Optimizer::step`] with gradients from elsewhere: `gradient` finds that of a parameter.
     ///
     /// # Errors
-    /// If a gradient is missing or has another shape. All are looked up before the first parameter changes.
+    /// As [`Optimizer::step`], or if a gradient has another shape than its parameter.
+    #[track_caller]
     fn step_by(&mut self, gradient: &mut dyn FnMut(&Param) -> Result<Tensor>) -> Result<()> {
-        let params: Vec<(usize, Param)> = self.params().iter().cloned().enumerate().filter(|(_, p)| p.is_trainable()).collect();
-        let mut gradients = Vec::with_capacity(params.len());
-        for (_, param) in &params {
-            let g = gradient(param)
-                .map_err(|e| e.fact(format!("parameter {:?}", param.name())).hint("if it is not meant to be trained: param.set_trainable(false)?"))?;
-            if g.shape() != param.value().shape() {
-                return Err(
-                    Error::shape(format!("parameter {:?} is {}, its gradient {}", param.name(), param.value().shape(), g.shape())).named("step")
-                );
-            }
-            gradients.push(g);
+        let _op = enter("step");
+        self.ledger_mut().check()?;
+        step_where(self, &|_| true, gradient)
+    }
+}
+
+/// Whether `param` has no gradient because the loss does not depend on it. Gradients of another value of it are a mistake.
+fn can_skip(gradients: &Gradients, param: &Param) -> bool {
+    let value = param.value();
+    !gradients.contains(&value) && !gradients.is_stale(&value)
+}
+
+/// The gradient of `param`; the error says what to do if it is not meant to have one.
+fn gradient_of(gradients: &Gradients, param: &Param) -> Result<Tensor> {
+    let value = param.value();
+    gradients.get(&value).cloned().map_err(|e| if gradients.is_stale(&value) { e } else { e.hint(NO_GRADIENT) })
+}
+
+const NO_GRADIENT: &str =
+    "was its layer called? if it is not meant to be trained: param.set_trainable(false)?, or .skip_missing(true) on the optimizer";
+
+fn no_gradient_at_all() -> Error {
+    Error::gradient("the loss depends on no parameter of the optimizer, so a step changes nothing")
+        .hint("compute the loss with the layers whose parameters the optimizer has")
+}
+
+/// A step of the trainable parameters whose number `chosen` picks.
+///
+/// Every new value is computed before the first parameter changes, so both are in memory until the last one is known. That is
+/// the price for a step that can be repeated after it ran out of memory.
+fn step_where<O: Optimizer + ?Sized>(
+    optimizer: &mut O,
+    chosen: &dyn Fn(usize) -> bool,
+    gradient: &mut dyn FnMut(&Param) -> Result<Tensor>,
+) -> Result<()> {
+    let params: Vec<(usize, Param)> = optimizer.params().iter().cloned().enumerate().filter(|(i, p)| p.is_trainable() && chosen(*i)).collect();
+    let mut gradients = Vec::with_capacity(params.len());
+    for (_, param) in &params {
+        let g = gradient(param).map_err(|e| {
+            let error = e.fact(format!("parameter {:?}", param.name()));
+            if error.has_hint() { error } else { error.hint(NO_GRADIENT) }
+        })?;
+        if g.shape() != param.value().shape() {
+            let text = format!("parameter {:?} is {}, its gradient {}", param.name(), param.value().shape(), g.shape());
+            return Err(Error::shape(text).hint("a gradient has the shape of its parameter"));
         }
-        for ((i, _), g) in params.iter().zip(gradients) {
-            let value = self.ledger().value(*i)?;
-            // f32 gradients of 16-bit parameters keep their digits: unscaled ones may be too small for 16 bits
-            let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
-            let g = if self.ledger().maximize { g.neg()? } else { g };
-            // the gradient of a transposed weight is a transposed view: turning it once is faster than an update that reads across memory
-            let value = self.update(*i, &value, &g.contiguous()?)?;
-            self.ledger_mut().put(*i, value)?;
-        }
+        gradients.push(g);
+    }
+    let ledger = optimizer.ledger();
+    if ledger.finite_every > 0 && ledger.taken.is_multiple_of(ledger.finite_every) {
+        require_finite(&params, &gradients)?;
+    }
+    let mut rows: Vec<(usize, Row)> = Vec::with_capacity(params.len());
+    let mut next = Vec::with_capacity(params.len());
+    let updated = params.iter().zip(gradients).try_for_each(|((i, _), g)| -> Result<()> {
+        rows.push((*i, optimizer.ledger().row(*i)));
+        let value = optimizer.ledger().value(*i)?;
+        // f32 gradients of 16-bit parameters keep their digits: unscaled ones may be too small for 16 bits
+        let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
+        let g = if optimizer.ledger().maximize { g.neg()? } else { g };
+        // the gradient of a transposed weight is a transposed view: a copy is faster than an update that reads across memory
+        let value = optimizer.update(*i, &value, &g.contiguous()?)?;
+        next.push(optimizer.ledger_mut().prepare(*i, value)?);
         Ok(())
+    });
+    if let Err(error) = updated {
+        rows.into_iter().for_each(|(i, row)| optimizer.ledger_mut().restore(i, row));
+        return Err(error);
+    }
+    params.into_iter().zip(next).for_each(|((_, param), value)| param.put(value));
+    optimizer.ledger_mut().taken += 1;
+    Ok(())
+}
+
+/// An error that names the first parameter whose gradient is NaN or infinite somewhere.
+fn require_finite(params: &[(usize, Param)], gradients: &[Tensor]) -> Result<()> {
+    // 0 g is 0 where g is finite, and NaN elsewhere
+    let zeros = |g: &Tensor| g.cast(g.dtype().compute())?.mul(0.0)?.sum_all()?.reshape((1,)); // (1)
+    let zeros = gradients.iter().map(zeros).collect::<Result<Vec<_>>>()?;
+    match clip::read(&zeros)?.iter().position(|zero| *zero != 0.0) {
+        None => Ok(()),
+        Some(first) => {
+            Err(Error::value(format!("the gradient of {:?} is NaN or infinite somewhere; no parameter has changed", params[first].1.name()))
+                .fact("gradients are checked in the first step and in every hundredth, or as check_finite says")
+                .hint("train::require_finite stops at the loss, and the device wrapper Checked at the operation that made it"))
+        }
     }
 }
 
@@ -198,6 +278,30 @@ macro_rules! settings {
         /// Whether to climb instead of to descend: gradients are negated first, as PyTorch's `maximize`.
         pub fn maximize(mut self, maximize: bool) -> Self {
             self.ledger.maximize = maximize;
+            self
+        }
+
+        /// Whether the store may have trainable parameters that no optimizer was made with. Otherwise the first step is an error
+        /// that names them, as a layer that was made after the optimizer would never be trained.
+        pub fn partial(mut self, partial: bool) -> Self {
+            self.ledger.set_partial(partial);
+            self
+        }
+
+        /// Whether parameters that the loss does not depend on are left as they are, as PyTorch does. Otherwise they are an
+        /// error.
+        pub fn skip_missing(mut self, skip_missing: bool) -> Self {
+            self.ledger.set_skip_missing(skip_missing);
+            self
+        }
+
+        /// Looks gradients through for NaN and infinities once in so many steps: 1 for every step, 0 for never, 100 unless one
+        /// says otherwise.
+        ///
+        /// A look is one more pass over the gradients and waits for the device, so the default costs a hundredth of that.
+        /// NaN in a gradient is nearly always NaN in the next loss too, which [`crate::train::Losses`] notices.
+        pub fn check_finite(mut self, every: u64) -> Self {
+            self.ledger.set_finite_every(every);
             self
         }
 

@@ -77,10 +77,12 @@ impl Muon {
     ///
     /// # Errors
     /// If a parameter is not a matrix; all such are named.
+    #[track_caller]
     pub fn new(params: Vec<Param>, lr: f64) -> Result<Muon> {
+        let _op = enter("Muon::new");
         let others: Vec<&str> = params.iter().filter(|p| p.value().ndim() != 2).map(Param::name).collect();
         if !others.is_empty() {
-            let error = Error::shape(format!("Muon moves matrices; these are none: {}", crate::state::listed(&others))).named("muon");
+            let error = Error::shape(format!("Muon moves matrices; these are none: {}", crate::state::listed(&others)));
             return Err(error.hint("give it the parameters with p.value().ndim() == 2, and the others to an Adam"));
         }
         Ok(Muon { ledger: Ledger::new(params, lr), momentum: 0.95, nesterov: true, steps: 5 }.weight_decay(0.1))

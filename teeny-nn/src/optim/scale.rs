@@ -1,10 +1,11 @@
 //! Loss scaling, so that gradients in `F16` do not vanish.
 
-use super::Optimizer;
+use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all, step_where};
 use crate::state::{State, Stateful};
 use crate::store::Param;
 use std::collections::HashMap;
 use teeny_autograd::Gradients;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
 /// A factor on the loss, and so on every gradient, that keeps small gradients above what `F16` can hold. It is halved, and the step left
@@ -72,29 +73,35 @@ impl LossScale {
     /// A step with gradients of a scaled loss; false, and nothing stepped, if one is not finite. Waits for the device.
     ///
     /// # Errors
-    /// As [`Optimizer::step`], or if the factor has fallen below 2⁻²⁴: then it is not the factor that makes gradients overflow.
+    /// As [`Optimizer::step`], or if the factor would fall below 2⁻²⁴: then it is not the factor that makes gradients overflow.
+    /// Factor and parameters are then what they were.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut dyn Optimizer, gradients: &Gradients) -> Result<bool> {
+        let _op = enter("loss_scale");
+        optimizer.ledger_mut().check()?;
         let mut unscaled = HashMap::new();
         let mut finite = Vec::new();
-        for param in optimizer.params().iter().filter(|p| p.is_trainable()) {
-            let g = gradients.get(&param.value())?;
+        let skip = optimizer.ledger().skip_missing;
+        for param in optimizer.params().iter().filter(|p| p.is_trainable() && !(skip && can_skip(gradients, p))) {
+            let g = gradient_of(gradients, param)?;
             let g = g.cast(g.dtype().compute())?.mul(1.0 / self.factor)?;
             finite.push(teeny_core::map([&g], |[g]| g.is_finite())?.reshape((g.numel(),))?.all(0)?.reshape((1,))?); // (1)
             unscaled.insert(param.name().to_string(), g);
         }
         if finite.is_empty() {
-            return Ok(true);
+            return Err(no_gradient_at_all());
         }
         if Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?.to_vec::<bool>()?.contains(&false) {
-            (self.factor, self.good_steps) = (self.factor / 2.0, 0);
-            if self.factor < 2f64.powi(-24) {
+            let factor = self.factor / 2.0;
+            if factor < 2f64.powi(-24) {
                 let text = format!("gradients are not finite even where the loss is multiplied by {}", self.factor);
-                return Err(Error::value(text).named("loss scale").hint("the loss itself is probably not finite"));
+                return Err(Error::value(text).hint("the loss itself is probably not finite"));
             }
+            (self.factor, self.good_steps) = (factor, 0);
             return Ok(false);
         }
-        optimizer.step_by(&mut |param: &Param| {
+        let chosen: Vec<bool> = optimizer.params().iter().map(|p| unscaled.contains_key(p.name())).collect();
+        step_where(optimizer, &|i| chosen[i], &mut |param: &Param| {
             unscaled.get(param.name()).cloned().ok_or_else(|| Error::internal(format!("no unscaled gradient of {:?}", param.name())))
         })?;
         self.good_steps += 1;

@@ -67,7 +67,8 @@ impl Optimizer for Sgd {
         let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
         let decays = decay != 0.0;
         if nesterov && (!moves || self.dampening != 0.0) {
-            return Err(Error::value("Nesterov's form needs momentum and no dampening").named("sgd"));
+            let text = format!("Nesterov's form needs momentum and no dampening, not {} and {}", self.momentum, self.dampening);
+            return Err(Error::value(text).hint("Sgd::new(params, lr).momentum(0.9).nesterov(true)"));
         }
         let types = (value.dtype(), gradient.dtype());
         let kernel = self.ledger.kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;

@@ -17,17 +17,19 @@ struct Cell {
 impl Cell {
     fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize) -> Result<Cell> {
         if hidden == 0 {
-            return Err(Error::value("there must be at least one hidden value").named(kind.op()));
+            return Err(Error::value("hidden is 0, but there must be at least 1 hidden value").hint("hidden is the size of the state"));
         }
         Ok(Cell { kind, inputs, hidden, params: Params::new(path, "", kind.gates(), inputs, hidden, true)? })
     }
 
     fn step(&self, x: &Tensor, h: &Tensor, c: Option<&Tensor>) -> Result<State> {
         if x.ndim() != 2 || x.shape()[1] != self.inputs {
-            return Err(Error::shape(format!("the input must be (B, {}), not {}", self.inputs, x.shape())));
+            return Err(Error::shape(format!("the input must be (B, {}), not {}", self.inputs, x.shape()))
+                .hint("one step of the sequence: x.at(1, t)? of (B, T, C)"));
         }
         if let Some(bad) = [Some(h), c].into_iter().flatten().find(|s| s.shape()[..] != [x.shape()[0], self.hidden]) {
-            return Err(Error::shape(format!("a state must be ({}, {}), not {}", x.shape()[0], self.hidden, bad.shape())));
+            return Err(Error::shape(format!("a state must be ({}, {}), not {}", x.shape()[0], self.hidden, bad.shape()))
+                .hint("begin with zeros of that shape"));
         }
         Ok(run(self.kind, false, &x.unsqueeze(0)?, &self.params.values(), Some((h.clone(), c.cloned())))?.1)
     }
@@ -44,8 +46,10 @@ macro_rules! cell {
             ///
             /// # Errors
             /// If the names are taken or `hidden` is 0.
+            #[track_caller]
             pub fn new(path: &Path, inputs: usize, hidden: usize) -> Result<$name> {
-                Ok($name(Cell::new(Kind::$kind, path, inputs, hidden)?))
+                let make = || Ok($name(Cell::new(Kind::$kind, path, inputs, hidden)?));
+                path.build(concat!(stringify!($name), "::new"), make)
             }
         }
     };

@@ -43,9 +43,10 @@ impl Params {
     pub fn new(path: &Path, suffix: &str, gates: usize, inputs: usize, hidden: usize, bias: bool) -> Result<Params> {
         let init = Init::torch_bias(hidden);
         let param = |name: &str, sizes: &[usize]| path.param(&format!("{name}{suffix}"), sizes, init);
-        let w_ih = param("weight_ih", &[gates * hidden, inputs])?; // (G, C)
-        let w_hh = param("weight_hh", &[gates * hidden, hidden])?; // (G, H)
-        let bias = if bias { Some((param("bias_ih", &[gates * hidden])?, param("bias_hh", &[gates * hidden])?)) } else { None }; // (G), (G)
+        let rows = gates.saturating_mul(hidden); // what memory cannot hold is refused where it is allocated
+        let w_ih = param("weight_ih", &[rows, inputs])?; // (G, C)
+        let w_hh = param("weight_hh", &[rows, hidden])?; // (G, H)
+        let bias = if bias { Some((param("bias_ih", &[rows])?, param("bias_hh", &[rows])?)) } else { None }; // (G), (G)
         Ok(Params { w_ih, w_hh, bias })
     }
 
@@ -69,12 +70,13 @@ struct Stack {
 impl Stack {
     fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<Stack> {
         if options.layers == 0 || hidden == 0 {
-            return Err(Error::value(format!("{} layers of {hidden} hidden values: both must be at least 1", options.layers)).named(kind.op()));
+            let text = format!("{} layers of {hidden} hidden values: both must be at least 1", options.layers);
+            return Err(Error::value(text).hint("RecurrentOptions { layers: 1, .. } and the size of the state"));
         }
         let directions = 1 + options.bidirectional as usize;
         let mut params = Vec::new();
         for layer in 0..options.layers {
-            let inputs = if layer == 0 { inputs } else { hidden * directions };
+            let inputs = if layer == 0 { inputs } else { hidden.saturating_mul(directions) };
             for suffix in ["", "_reverse"].iter().take(directions) {
                 params.push(Params::new(path, &format!("_l{layer}{suffix}"), kind.gates(), inputs, hidden, options.bias)?);
             }
@@ -87,13 +89,14 @@ impl Stack {
         if x.ndim() != 3 || x.shape()[2] != self.inputs {
             let order = if self.options.batch_first { "(B, T" } else { "(T, B" };
             let error = Error::shape(format!("the input must be {order}, {}), not {}", self.inputs, x.shape()));
-            return Err(if x.ndim() == 2 { error.hint("x.unsqueeze(0)? is a batch of one") } else { error });
+            return Err(error.hint(if x.ndim() == 2 { "x.unsqueeze(0)? is a batch of one" } else { "build the layer for this many inputs" }));
         }
         let mut x = if self.options.batch_first { x.transpose(0, 1)? } else { x.clone() }; // (T, B, C)
         let batch = x.shape()[1];
         let wanted = [self.params.len(), batch, self.hidden];
         if let Some(bad) = start.iter().flat_map(|(h, c)| [Some(*h), *c]).flatten().find(|s| s.shape()[..] != wanted) {
-            return Err(Error::shape(format!("a first state must be (layers directions, B, H) = {wanted:?}, not {}", bad.shape())));
+            return Err(Error::shape(format!("a first state must be (layers directions, B, H) = {wanted:?}, not {}", bad.shape()))
+                .hint("None begins with zeros"));
         }
         let directions = 1 + self.options.bidirectional as usize;
         let mut last: Vec<State> = Vec::new();
@@ -136,7 +139,9 @@ macro_rules! layer {
             ///
             /// # Errors
             /// If the names are taken or `hidden` is 0.
+            #[track_caller]
             pub fn new(path: &Path, inputs: usize, hidden: usize) -> Result<$name> {
+                let _op = enter(concat!(stringify!($name), "::new"));
                 $name::with_options(path, inputs, hidden, RecurrentOptions::default())
             }
 
@@ -144,8 +149,10 @@ macro_rules! layer {
             ///
             /// # Errors
             /// If the names are taken, there are no layers or hidden values, or dropout is no probability.
+            #[track_caller]
             pub fn with_options(path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<$name> {
-                Ok($name(Stack::new(Kind::$kind, path, inputs, hidden, options)?))
+                let make = || Ok($name(Stack::new(Kind::$kind, path, inputs, hidden, options)?));
+                path.build(concat!(stringify!($name), "::with_options"), make)
             }
         }
 

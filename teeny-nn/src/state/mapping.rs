@@ -1,7 +1,7 @@
 //! Loading tensors whose names and layout are another library's.
 
 use super::{Archive, Misfits, State};
-use crate::store::Store;
+use crate::store::{Store, set_all};
 use std::collections::BTreeMap;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 
@@ -192,10 +192,8 @@ impl Store {
             if (mapping.transpose)(theirs) { tensor.t()?.contiguous() } else { Ok(tensor) }
         };
         let tensors = fitting.iter().map(|(_, theirs)| read(theirs)).collect::<Result<Vec<_>>>()?;
-        for ((param, _), tensor) in fitting.iter().zip(tensors) {
-            param.set(&tensor)?;
-            report.loaded.push(param.name().to_string());
-        }
+        set_all(fitting.iter().map(|(param, _)| param).zip(&tensors))?;
+        report.loaded.extend(fitting.iter().map(|(param, _)| param.name().to_string()));
         Ok(report)
     }
 }

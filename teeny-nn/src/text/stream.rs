@@ -45,24 +45,32 @@ impl<'a> DecodeStream<'a> {
     /// If there is no such token; the stream stays as it was.
     pub fn push(&mut self, token: u32) -> Result<String> {
         self.tokens.push(token);
-        let text = self.tokenizer.decode(&self.tokens).inspect_err(|_| self.tokens.truncate(self.tokens.len() - 1))?;
+        self.complete().inspect_err(|_| self.tokens.truncate(self.tokens.len() - 1))
+    }
+
+    /// The text that the last token completes. After an error nothing has changed.
+    fn complete(&mut self) -> Result<String> {
+        let text = self.tokenizer.decode(&self.tokens)?;
         // more bytes can change the last replacement character, but none before it
         let certain = text.strip_suffix(UNFINISHED).unwrap_or(&text);
         let piece = certain.get(self.given..).unwrap_or_default().to_string();
-        self.given = self.given.max(certain.len());
+        let mut given = self.given.max(certain.len());
         if self.tokens.len() >= WINDOW && certain.len() == text.len() {
+            let kept = &self.tokens[WINDOW - KEPT..];
+            given = self.tokenizer.decode(kept)?.len();
             self.tokens.drain(..WINDOW - KEPT);
-            self.given = self.tokenizer.decode(&self.tokens)?.len();
         }
+        self.given = given;
         Ok(piece)
     }
 
     /// The text that was held back because its last character is not complete; the stream starts over.
     ///
     /// # Errors
-    /// None for tokens that were accepted.
+    /// None for tokens that were accepted. The stream stays as it was.
     pub fn finish(&mut self) -> Result<String> {
-        let text = self.tokenizer.decode(&mem::take(&mut self.tokens))?;
+        let text = self.tokenizer.decode(&self.tokens)?;
+        self.tokens.clear();
         Ok(text.get(mem::take(&mut self.given)..).unwrap_or_default().to_string())
     }
 }

@@ -1,6 +1,7 @@
 //! The trait of tokenizers, and the two that need no training: characters and bytes.
 
 use std::collections::HashMap;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 /// A way to write text as numbers below [`Tokenizer::vocab_size`], and to read them back.
@@ -61,7 +62,9 @@ impl CharTokenizer {
     ///
     /// # Errors
     /// If `text` is empty.
+    #[track_caller]
     pub fn of(text: &str) -> Result<CharTokenizer> {
+        let _op = enter("CharTokenizer::of");
         CharTokenizer::new(in_order(text.chars()))
     }
 
@@ -69,14 +72,17 @@ impl CharTokenizer {
     ///
     /// # Errors
     /// If there are none, or one comes twice.
+    #[track_caller]
     pub fn new(chars: impl IntoIterator<Item = char>) -> Result<CharTokenizer> {
+        let _op = enter("CharTokenizer::new");
         let chars: Vec<char> = chars.into_iter().collect();
         let tokens: HashMap<char, u32> = chars.iter().zip(0..).map(|(&c, token)| (c, token)).collect();
         if chars.is_empty() {
-            return Err(Error::value("a vocabulary needs at least one character").named("character tokenizer"));
+            return Err(Error::value("0 characters, but a vocabulary needs at least one").hint("CharTokenizer::of(text) takes those of a text"));
         }
         if let Some((i, c)) = chars.iter().enumerate().find(|(i, c)| tokens[c] as usize != *i) {
-            return Err(Error::value(format!("character {i} of the vocabulary, {c:?}, is also character {}", tokens[c])).named("character tokenizer"));
+            return Err(Error::value(format!("character {i} of the vocabulary, {c:?}, is also character {}", tokens[c]))
+                .hint("give each character once; CharTokenizer::of(text) does"));
         }
         Ok(CharTokenizer { chars, tokens })
     }

@@ -3,6 +3,7 @@
 
 use super::require_finite;
 use teeny_autograd::Grad;
+use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
 
 /// How many losses are read at a time unless one says otherwise.
@@ -64,30 +65,52 @@ impl Losses {
     /// The loss of the next step, a tensor of one element of any float type. Gives what has been read on this occasion, usually nothing: steps and losses.
     ///
     /// # Errors
-    /// If a loss is NaN or infinite (the error names its step), or the device fails, perhaps in an earlier step.
+    /// If a loss is NaN or infinite: the error names its step, the losses before it are kept, and every later call is the same
+    /// error. If the device fails, perhaps in an earlier step: then this loss is not taken, and nothing has changed.
+    #[track_caller]
     pub fn push(&mut self, loss: &Tensor) -> Result<&[(u64, f64)]> {
+        let _op = enter("losses.push");
         self.unread.push(loss.detach()?.reshape(())?); // ()
         if self.unread.len() < self.every {
             return Ok(&[]);
         }
-        self.read()
+        let known = self.values.len();
+        let read = self.fetch().inspect_err(|_| drop(self.unread.pop()))?;
+        self.keep(read)?;
+        Ok(&self.values[known..])
     }
 
     /// Reads the losses that are still on the device, in one transfer, and gives them.
     ///
     /// # Errors
     /// As [`Losses::push`].
+    #[track_caller]
     pub fn read(&mut self) -> Result<&[(u64, f64)]> {
+        let _op = enter("losses.read");
         let known = self.values.len();
         if !self.unread.is_empty() {
-            let values = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0)?.to_scalars()?; // (unread)
-            self.unread.clear();
-            for loss in values {
-                let step = self.first + self.values.len() as u64;
-                self.values.push((step, require_finite("loss", loss.to_f64(), step as usize)?));
-            }
+            let read = self.fetch()?;
+            self.keep(read)?;
         }
         Ok(&self.values[known..])
+    }
+
+    /// The losses that are still on the device.
+    fn fetch(&self) -> Result<Vec<f64>> {
+        let losses = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0)?.to_scalars()?; // (unread)
+        Ok(losses.into_iter().map(|loss| loss.to_f64()).collect())
+    }
+
+    /// Takes over what was read, up to the first that is not finite: that one and those after it stay unread.
+    fn keep(&mut self, read: Vec<f64>) -> Result<()> {
+        let good = read.iter().take_while(|loss| loss.is_finite()).count();
+        let first = self.first + self.values.len() as u64;
+        self.values.extend((first..).zip(read[..good].iter().copied()));
+        self.unread.drain(..good);
+        match read.get(good) {
+            Some(bad) => require_finite("loss", *bad, (first + good as u64) as usize).map(|_| ()),
+            None => Ok(()),
+        }
     }
 
     /// The losses read so far, by step.

@@ -8,7 +8,7 @@
 //!
 //! Names are those of Hugging Face's files, so [`crate::state::Mapping::gpt2`] loads them. Sampling is not its business: [`Gpt::generate`] is told how.
 
-use crate::attention::{Attend, KvCache, MultiheadAttention};
+use crate::attention::{Attend, KvCache, Mark, MultiheadAttention};
 use crate::dropout::Dropout;
 use crate::embedding::Embedding;
 use crate::init::Init;
@@ -98,14 +98,17 @@ impl Gpt {
     ///
     /// # Errors
     /// If `n_head` does not divide `n_embd`, `dropout` is no probability, or names are taken.
+    #[track_caller]
     pub fn new(path: &Path, config: GptConfig) -> Result<Gpt> {
-        let small = Init::Normal { mean: 0.0, std: STD };
-        let wte = Embedding::with_init(&path.at("wte"), config.vocab, config.n_embd, small)?;
-        let wpe = Embedding::with_init(&path.at("wpe"), config.context, config.n_embd, small)?;
-        let blocks = (0..config.n_layer).map(|i| Block::new(&path.at("h").at(i), &config)).collect::<Result<_>>()?;
-        let ln_f = norm(&path.at("ln_f"), &config)?;
-        let head = if config.tied { None } else { Some(Linear::with_init(&path.at("lm_head"), config.n_embd, config.vocab, small, None)?) };
-        Ok(Gpt { config, wte, wpe, dropout: Dropout::new(path, config.dropout)?, blocks, ln_f, head })
+        path.build("Gpt::new", || {
+            let small = Init::Normal { mean: 0.0, std: STD };
+            let wte = Embedding::with_init(&path.at("wte"), config.vocab, config.n_embd, small)?;
+            let wpe = Embedding::with_init(&path.at("wpe"), config.context, config.n_embd, small)?;
+            let blocks = (0..config.n_layer).map(|i| Block::new(&path.at("h").at(i), &config)).collect::<Result<_>>()?;
+            let ln_f = norm(&path.at("ln_f"), &config)?;
+            let head = if config.tied { None } else { Some(Linear::with_init(&path.at("lm_head"), config.n_embd, config.vocab, small, None)?) };
+            Ok(Gpt { config, wte, wpe, dropout: Dropout::new(path, config.dropout)?, blocks, ln_f, head })
+        })
     }
 
     /// Sizes and options.
@@ -131,7 +134,8 @@ impl Gpt {
     /// The scores of the token after the last: `tokens` (B, T) continue those in `caches` → (B, V).
     ///
     /// # Errors
-    /// As [`Gpt::logits`]; also if there is not one cache per block.
+    /// As [`Gpt::logits`]; also if there is not one cache per block. All caches are then what they were; see
+    /// [`KvCache::append`] for a device that fails.
     #[track_caller]
     pub fn next(&self, tokens: &Tensor, caches: &mut [KvCache]) -> Result<Tensor> {
         let _op = enter("gpt");
@@ -139,8 +143,9 @@ impl Gpt {
             let text = format!("{} caches for {} blocks", caches.len(), self.blocks.len());
             return Err(Error::value(text).hint("gpt.caches() makes them"));
         }
-        let x = self.hidden(tokens, Some(caches))?; // (B, T, E)
-        self.score(&x.at(1, -1)?)
+        let marks: Vec<Mark> = caches.iter().map(KvCache::mark).collect();
+        let scores = self.hidden(tokens, Some(&mut *caches)).and_then(|x| self.score(&x.at(1, -1)?)); // (B, V) of (B, T, E)
+        scores.inspect_err(|_| caches.iter_mut().zip(marks).for_each(|(cache, mark)| cache.rewind(mark)))
     }
 
     /// `tokens` (B, T) and `count` more (B, T + count), each chosen by `pick` from the scores (B, V) as class numbers (B).
@@ -170,7 +175,7 @@ impl Gpt {
 
     fn hidden(&self, tokens: &Tensor, caches: Option<&mut [KvCache]>) -> Result<Tensor> {
         if tokens.ndim() != 2 || tokens.numel() == 0 {
-            return Err(Error::shape(format!("tokens are (B, T) with T > 0, not {}", tokens.shape())));
+            return Err(Error::shape(format!("tokens are (B, T) with T > 0, not {}", tokens.shape())).hint("tokens.unsqueeze(0)? is a batch of one"));
         }
         let past = caches.as_ref().map_or(0, |caches| caches.first().map_or(0, KvCache::len));
         let end = past + tokens.shape()[1];
@@ -223,11 +228,11 @@ impl Block {
         let residual = STD / (2.0 * config.n_layer as f64).sqrt();
         let ln_1 = norm(&path.at("ln_1"), config)?;
         let at = path.at("attn");
-        let (qkv, out) = (linear(&at.at("c_attn"), n, 3 * n, STD)?, linear(&at.at("c_proj"), n, n, residual)?);
+        let (qkv, out) = (linear(&at.at("c_attn"), n, n.saturating_mul(3), STD)?, linear(&at.at("c_proj"), n, n, residual)?);
         let attn = MultiheadAttention::from_parts(qkv, out, config.n_head, config.n_head)?.with_dropout(path, config.dropout)?;
         let ln_2 = norm(&path.at("ln_2"), config)?;
-        let mlp = path.at("mlp");
-        let (c_fc, c_proj) = (linear(&mlp.at("c_fc"), n, 4 * n, STD)?, linear(&mlp.at("c_proj"), 4 * n, n, residual)?);
+        let (mlp, wide) = (path.at("mlp"), n.saturating_mul(4));
+        let (c_fc, c_proj) = (linear(&mlp.at("c_fc"), n, wide, STD)?, linear(&mlp.at("c_proj"), wide, n, residual)?);
         Ok(Block { ln_1, attn, ln_2, c_fc, c_proj, dropout: Dropout::new(path, config.dropout)? })
     }
 

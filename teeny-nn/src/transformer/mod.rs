@@ -71,29 +71,34 @@ impl TransformerEncoderLayer {
     ///
     /// # Errors
     /// If `n_head` does not divide `n_embd`, `dropout` is no probability, or names are taken.
+    #[track_caller]
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerEncoderLayer> {
         let TransformerConfig { n_embd, n_head, hidden, dropout, .. } = config;
-        Ok(TransformerEncoderLayer {
-            self_attn: MultiheadAttention::new(&path.at("self_attn"), n_embd, n_head)?.with_dropout(path, dropout)?,
-            linear1: Linear::new(&path.at("linear1"), n_embd, hidden)?,
-            linear2: Linear::new(&path.at("linear2"), hidden, n_embd)?,
-            norm1: LayerNorm::new(&path.at("norm1"), n_embd)?,
-            norm2: LayerNorm::new(&path.at("norm2"), n_embd)?,
-            dropout: Dropout::new(path, dropout)?,
-            config,
+        path.build("TransformerEncoderLayer::new", || {
+            Ok(TransformerEncoderLayer {
+                self_attn: MultiheadAttention::new(&path.at("self_attn"), n_embd, n_head)?.with_dropout(path, dropout)?,
+                linear1: Linear::new(&path.at("linear1"), n_embd, hidden)?,
+                linear2: Linear::new(&path.at("linear2"), hidden, n_embd)?,
+                norm1: LayerNorm::new(&path.at("norm1"), n_embd)?,
+                norm2: LayerNorm::new(&path.at("norm2"), n_embd)?,
+                dropout: Dropout::new(path, dropout)?,
+                config,
+            })
         })
     }
 
     /// The layer's output for `x` (B, T, E), where attention sees what `attend` says.
     ///
     /// # Errors
-    /// If shapes do not fit.
+    /// If shapes do not fit. A cache is then what it was.
     #[track_caller]
     pub fn attend(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let _op = enter("transformer_encoder_layer");
         let first = self.config.norm_first;
-        let x = residual(x, &self.norm1, first, &self.dropout, |x| self.self_attn.attend(x, attend))?;
-        residual(&x, &self.norm2, first, &self.dropout, |x| self.feed_forward(x))
+        attend.undone_on_error(|attend| {
+            let x = residual(x, &self.norm1, first, &self.dropout, |x| self.self_attn.attend(x, attend))?;
+            residual(&x, &self.norm2, first, &self.dropout, |x| self.feed_forward(x))
+        })
     }
 
     fn feed_forward(&self, x: &Tensor) -> Result<Tensor> {
@@ -123,25 +128,30 @@ impl TransformerDecoderLayer {
     ///
     /// # Errors
     /// As [`TransformerEncoderLayer::new`].
+    #[track_caller]
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerDecoderLayer> {
-        let encoder = TransformerEncoderLayer::new(path, config)?;
-        let multihead_attn = MultiheadAttention::new(&path.at("multihead_attn"), config.n_embd, config.n_head)?;
-        let norm3 = LayerNorm::new(&path.at("norm3"), config.n_embd)?;
-        Ok(TransformerDecoderLayer { encoder, multihead_attn: multihead_attn.with_dropout(path, config.dropout)?, norm3 })
+        path.build("TransformerDecoderLayer::new", || {
+            let encoder = TransformerEncoderLayer::new(path, config)?;
+            let multihead_attn = MultiheadAttention::new(&path.at("multihead_attn"), config.n_embd, config.n_head)?;
+            let norm3 = LayerNorm::new(&path.at("norm3"), config.n_embd)?;
+            Ok(TransformerDecoderLayer { encoder, multihead_attn: multihead_attn.with_dropout(path, config.dropout)?, norm3 })
+        })
     }
 
     /// The layer's output for `x` (B, T, E), which sees itself as `attend` says (usually [`Attend::causal`]) and `context` (B, S, E) as `to_context` says.
     ///
     /// # Errors
-    /// If shapes do not fit.
+    /// If shapes do not fit. A cache is then what it was.
     #[track_caller]
     pub fn attend(&self, x: &Tensor, context: &Tensor, attend: Attend<'_>, to_context: Attend<'_>) -> Result<Tensor> {
         let _op = enter("transformer_decoder_layer");
         let layer = &self.encoder;
         let first = layer.config.norm_first;
-        let x = residual(x, &layer.norm1, first, &layer.dropout, |x| layer.self_attn.attend(x, attend))?;
-        let x = residual(&x, &layer.norm2, first, &layer.dropout, |x| self.multihead_attn.attend_to(x, context, to_context))?;
-        residual(&x, &self.norm3, first, &layer.dropout, |x| layer.feed_forward(x))
+        attend.undone_on_error(|attend| {
+            let x = residual(x, &layer.norm1, first, &layer.dropout, |x| layer.self_attn.attend(x, attend))?;
+            let x = residual(&x, &layer.norm2, first, &layer.dropout, |x| self.multihead_attn.attend_to(x, context, to_context))?;
+            residual(&x, &self.norm3, first, &layer.dropout, |x| layer.feed_forward(x))
+        })
     }
 }
 

@@ -15,6 +15,7 @@ use super::tokenizer::{Tokenizer, no_such_token};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::ops::Range;
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 /// Two neighbouring tokens.
@@ -53,10 +54,12 @@ impl Bpe {
     ///
     /// # Errors
     /// If a name is empty or taken.
+    #[track_caller]
     pub fn with_specials(mut self, names: &[&str]) -> Result<Bpe> {
+        let _op = enter("Bpe::with_specials");
         for name in names {
             if name.is_empty() || self.special(name).is_some() {
-                return Err(Error::value(format!("{name:?} is empty or taken")).named("special token"));
+                return Err(Error::value(format!("the special token {name:?} is empty or taken")).hint("a name such as \"<|endoftext|>\", once"));
             }
             self.specials.push((self.tokens.len() as u32, name.to_string()));
             self.tokens.push(name.as_bytes().to_vec());

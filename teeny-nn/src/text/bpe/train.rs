@@ -4,6 +4,7 @@ use super::words::words;
 use super::{Bpe, Pair, alphabet};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap, HashSet};
+use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 impl Bpe {
@@ -13,9 +14,12 @@ impl Bpe {
     ///
     /// # Errors
     /// If `vocab_size` is less than 256.
+    #[track_caller]
     pub fn train(text: &str, vocab_size: usize) -> Result<Bpe> {
+        let _op = enter("Bpe::train");
         if vocab_size < 256 {
-            return Err(Error::value(format!("a vocabulary has at least the 256 bytes, not {vocab_size} tokens")).named("bpe.train"));
+            return Err(Error::value(format!("a vocabulary has at least the 256 bytes, not {vocab_size} tokens"))
+                .hint("256 and the number of merges to learn"));
         }
         let mut bpe = Bpe::of_bytes();
         let mut known: HashMap<Vec<u8>, u32> = bpe.tokens.iter().cloned().zip(0..).collect();

@@ -1,0 +1,195 @@
+//! Trainings that would go on without learning, or with NaN for weights: the first step says so.
+
+mod common;
+
+use common::autograd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use teeny_autograd::Grad;
+use teeny_core::{DType, ErrorKind, Result, Tensor};
+use teeny_nn::optim::{Adam, Ledger, LossScale, Muon, Optimizer, Sgd};
+use teeny_nn::{Init, Linear, Module, Param, Store};
+
+/// The loss of two layers, of which the second one may be left out.
+fn loss(layers: &[&Linear], store: &Store) -> Result<Tensor> {
+    let mut x = Tensor::ones((2, 3), DType::F32, store.device())?; // (2, 3)
+    for layer in layers {
+        x = layer.forward(&x)?;
+    }
+    x.square()?.sum_all()
+}
+
+fn layer(store: &Store, name: &str) -> Linear {
+    Linear::new(&store.at(name), 3, 3).unwrap()
+}
+
+fn values(store: &Store) -> Vec<Vec<u8>> {
+    store.all().iter().map(|p| p.value().to_bytes().unwrap()).collect()
+}
+
+/// The text of the error of a step, which must have changed nothing.
+#[track_caller]
+fn refused(store: &Store, step: impl FnOnce() -> Result<()>) -> String {
+    let before = values(store);
+    let error = step().unwrap_err();
+    assert!(values(store) == before);
+    let text = error.to_string();
+    assert!(text.starts_with("step at ") && text.contains(file!()) && error.has_hint(), "{text}");
+    text
+}
+
+#[test]
+fn an_optimizer_without_parameters() {
+    let store = Store::new(&autograd());
+    let mut adam = Adam::new(store.trainable(), 0.1);
+    let fc = layer(&store, "fc");
+    let gradients = loss(&[&fc], &store).unwrap().backward().unwrap();
+    let text = refused(&store, || adam.step(&gradients));
+    assert!(text.contains("the optimizer has no parameters") && text.contains("after the last layer"), "{text}");
+    let text = LossScale::new().step(&mut adam, &gradients).unwrap_err().to_string();
+    assert!(text.contains("the optimizer has no parameters"), "{text}");
+}
+
+#[test]
+fn an_optimizer_that_was_made_before_the_last_layer() {
+    let store = Store::new(&autograd());
+    let first = layer(&store, "first");
+    let mut adam = Adam::new(store.trainable(), 0.1);
+    let last = layer(&store, "last");
+    let gradients = |layers: &[&Linear]| loss(layers, &store).unwrap().backward().unwrap();
+    let text = refused(&store, || adam.step(&gradients(&[&first, &last])));
+    assert!(text.contains("no optimizer has: last.weight, last.bias") && text.contains("set_trainable(false)"), "{text}");
+    // every way out that the message names
+    let mut whole = Adam::new(store.trainable(), 0.1);
+    whole.step(&gradients(&[&first, &last])).unwrap();
+
+    let store = Store::new(&autograd());
+    let first = layer(&store, "first");
+    let mut sgd = Sgd::new(store.trainable(), 0.1);
+    let gradients = |layers: &[&Linear]| loss(layers, &store).unwrap().backward().unwrap();
+    sgd.step(&gradients(&[&first])).unwrap();
+    let last = layer(&store, "last"); // after the first step
+    refused(&store, || sgd.step(&gradients(&[&first, &last])));
+    for param in [&last.weight, last.bias.as_ref().unwrap()] {
+        param.set_trainable(false).unwrap();
+    }
+    sgd.step(&gradients(&[&first, &last])).unwrap();
+    last.weight.set_trainable(true).unwrap();
+    refused(&store, || sgd.step(&gradients(&[&first, &last])));
+    let mut sgd = sgd.partial(true);
+    let before = last.weight.value().to_bytes().unwrap();
+    sgd.step(&gradients(&[&first, &last])).unwrap();
+    assert_eq!(last.weight.value().to_bytes().unwrap(), before);
+}
+
+#[test]
+fn parameters_of_two_optimizers_are_nobodys_mistake() {
+    let store = Store::new(&autograd());
+    let (first, last) = (layer(&store, "first"), layer(&store, "last"));
+    let (matrices, rest): (Vec<Param>, Vec<Param>) = store.trainable().into_iter().partition(|p| p.value().ndim() == 2);
+    let (mut muon, mut adam) = (Muon::new(matrices, 0.1).unwrap(), Adam::new(rest, 0.1));
+    for _ in 0..2 {
+        let gradients = loss(&[&first, &last], &store).unwrap().backward().unwrap();
+        muon.step(&gradients).unwrap();
+        adam.step(&gradients).unwrap();
+    }
+}
+
+#[test]
+fn frozen_parameters_only() {
+    let store = Store::new(&autograd());
+    let fc = layer(&store, "fc");
+    let mut adam = Adam::new(store.trainable(), 0.1);
+    let other = store.at("other").param("w", 3, Init::ONES).unwrap();
+    other.set_trainable(false).unwrap();
+    let gradients = loss(&[&fc], &store).unwrap().backward().unwrap();
+    store.all().iter().try_for_each(|p| p.set_trainable(false)).unwrap();
+    let text = refused(&store, || adam.step(&gradients));
+    assert!(text.contains("all 2 parameters of the optimizer are frozen"), "{text}");
+}
+
+#[test]
+fn a_parameter_that_never_gets_a_gradient() {
+    let store = Store::new(&autograd());
+    let (used, unused) = (layer(&store, "used"), layer(&store, "unused"));
+    let mut adam = Adam::new(store.trainable(), 0.1);
+    let gradients = loss(&[&used], &store).unwrap().backward().unwrap();
+    let text = refused(&store, || adam.step(&gradients));
+    assert!(text.contains("no gradient reaches `unused.weight`: the loss does not depend on it"), "{text}");
+    assert!(text.contains("parameter \"unused.weight\""), "{text}");
+    // PyTorch's way, on request
+    let mut adam = adam.skip_missing(true);
+    let before = unused.weight.value().to_bytes().unwrap();
+    adam.step(&gradients).unwrap();
+    assert_eq!(unused.weight.value().to_bytes().unwrap(), before);
+    // gradients of the values before that step are a mistake all the same
+    let text = refused(&store, || adam.step(&gradients));
+    assert!(text.contains("an earlier value, which a step or `set` has replaced since"), "{text}");
+    let mut scale = LossScale::new();
+    let gradients = scale.apply(&loss(&[&used], &store).unwrap()).unwrap().backward().unwrap();
+    assert!(scale.step(&mut adam, &gradients).unwrap());
+    assert_eq!(unused.weight.value().to_bytes().unwrap(), before);
+    // a loss that depends on nothing the optimizer has
+    let elsewhere = Store::new(store.device());
+    let other = layer(&elsewhere, "elsewhere");
+    let gradients = loss(&[&other], &elsewhere).unwrap().backward().unwrap();
+    let text = refused(&store, || adam.step(&gradients));
+    assert!(text.contains("the loss depends on no parameter of the optimizer"), "{text}");
+    assert!(scale.step(&mut adam, &gradients).is_err());
+}
+
+#[test]
+fn gradients_that_are_not_finite() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        let store = Store::new(&autograd());
+        let fc = layer(&store, "fc");
+        let gradients = |factor: f32| loss(&[&fc], &store).unwrap().mul(factor).unwrap().backward().unwrap();
+        let mut adam = Adam::new(store.trainable(), 0.1);
+        let text = refused(&store, || adam.step(&gradients(bad)));
+        assert!(text.contains("the gradient of \"fc.weight\" is NaN or infinite"), "{text}");
+        // in every step if asked for
+        let mut adam = adam.check_finite(1);
+        for _ in 0..3 {
+            adam.step(&gradients(1.0)).unwrap();
+            refused(&store, || adam.step(&gradients(bad)));
+        }
+        // and unless one says otherwise, in the 101st
+        let mut sgd = Sgd::new(store.trainable(), 1e-6);
+        (0..100).for_each(|_| sgd.step(&gradients(1.0)).unwrap());
+        refused(&store, || sgd.step(&gradients(bad)));
+        let mut sgd = Sgd::new(store.trainable(), 0.1).check_finite(0);
+        sgd.step(&gradients(f32::NAN)).unwrap();
+        assert!(fc.weight.value().to_vec::<f32>().unwrap().iter().all(|w| w.is_nan()));
+    }
+}
+
+#[test]
+fn an_optimizer_of_ones_own_is_checked_too() {
+    static UPDATES: AtomicUsize = AtomicUsize::new(0);
+    struct Own(Ledger);
+    impl Optimizer for Own {
+        fn ledger(&self) -> &Ledger {
+            &self.0
+        }
+        fn ledger_mut(&mut self) -> &mut Ledger {
+            &mut self.0
+        }
+        fn slots(&self) -> &'static [&'static str] {
+            &[]
+        }
+        fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+            UPDATES.fetch_add(1, Ordering::Relaxed);
+            self.0.remember(i, []);
+            value.sub(gradient)
+        }
+    }
+    let store = Store::new(&autograd());
+    let first = layer(&store, "first");
+    let mut own = Own(Ledger::new(store.trainable(), 0.1));
+    layer(&store, "last");
+    let gradients = loss(&[&first], &store).unwrap().backward().unwrap();
+    refused(&store, || own.step(&gradients));
+    own.0.set_partial(true);
+    own.step(&gradients).unwrap();
+    assert_eq!(UPDATES.load(Ordering::Relaxed), 2);
+    assert_eq!(own.step(&gradients).unwrap_err().kind(), ErrorKind::Gradient);
+}
