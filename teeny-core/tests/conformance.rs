@@ -20,8 +20,8 @@ fn the_oracle_agrees_with_itself_in_every_case() {
 #[test]
 fn a_sample_touches_every_family_and_ends_in_time() {
     let start = Instant::now();
-    let report = Suite::new(&Reference::new()).within(Duration::from_millis(300)).run();
-    assert!(report.passed() && start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    let report = Suite::new(&Reference::new()).within(Duration::from_secs(1)).run();
+    assert!(report.passed() && start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     assert!(report.cases() > 50 && report.cases() < 100_000, "{}", report.cases());
     for op in ["sum", "matmul", "gather"] {
         assert!(report.rows().iter().any(|(name, _)| name.contains(op)), "{report}");

@@ -20,6 +20,7 @@ enum Mistake {
     TrustsIndices,
     RefusesF64,
     Panics,
+    WritesOverTheWrongOperand,
 }
 
 use Mistake::*;
@@ -59,6 +60,22 @@ impl Device for Flawed {
     fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
         let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
         self.0.elementwise(kernel, &seen.iter().collect::<Vec<_>>(), params, shape)
+    }
+    fn elementwise_over(
+        &self,
+        kernel: &Arc<Kernel>,
+        storage: &mut StorageRef,
+        number: usize,
+        other: Option<&Tensor>,
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<bool> {
+        let (WritesOverTheWrongOperand, Some(other)) = (self.1, other) else { return Ok(false) };
+        let dtype = kernel.inputs()[number];
+        let given = Tensor::from_parts(storage.clone(), Layout::contiguous(*shape), dtype, self.0.clone());
+        let inputs = if number == 0 { [other, &given] } else { [&given, other] };
+        *storage = self.0.elementwise(kernel, &inputs, params, shape)?.into_first().expect("one output");
+        Ok(true)
     }
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
         let x = &self.seen(x)?;
@@ -144,6 +161,7 @@ fn each_mistake_fails_in_the_operations_that_have_it() {
     assert_eq!(failing(FirstArrivalWins), ["scatter", "assign by index"]);
     assert_eq!(failing(TrustsIndices), ["index outside"]);
     assert_eq!(failing(Panics), ["prod"]);
+    assert_eq!(failing(WritesOverTheWrongOperand), ["sub over its left side", "sub over its right side"]);
 }
 
 #[test]

@@ -80,10 +80,17 @@ pub enum Domain {
     Below(usize),
 }
 
+/// Where an operand's values come from. They are made when it is put on a device, as most cases of a filtered run never are.
+#[derive(Clone)]
+enum Values {
+    Drawn(Domain, u64),
+    Given(Vec<Scalar>),
+}
+
 /// One operand of a case.
 #[derive(Clone)]
 pub struct Input {
-    values: Vec<Scalar>,
+    values: Values,
     shape: Shape,
     dtype: DType,
     arrangement: Arrangement,
@@ -93,13 +100,13 @@ impl Input {
     /// `shape` filled from `domain`; `seed` makes operands differ.
     pub fn new(shape: impl IntoShape, dtype: DType, arrangement: Arrangement, domain: Domain, seed: u64) -> Input {
         let shape = shape.shape().expect("the suite's shapes are legal");
-        Input { values: (0..shape.numel()).map(|i| sample(domain, dtype, i, seed)).collect(), shape, dtype, arrangement }
+        Input { values: Values::Drawn(domain, seed), shape, dtype, arrangement }
     }
 
     /// `shape` with the given values.
     pub fn of(values: impl IntoIterator<Item = impl Into<Scalar>>, shape: impl IntoShape, dtype: DType, arrangement: Arrangement) -> Input {
         let shape = shape.shape().expect("the suite's shapes are legal");
-        Input { values: values.into_iter().map(Into::into).collect(), shape, dtype, arrangement }
+        Input { values: Values::Given(values.into_iter().map(Into::into).collect()), shape, dtype, arrangement }
     }
 
     /// The tensor on `device`.
@@ -107,8 +114,11 @@ impl Input {
         let (layout, len) = self.arrangement.layout(&self.shape)?;
         let unseen = if self.dtype.is_float() { Scalar::Float(321.0) } else { Scalar::Int(101) };
         let mut storage = vec![unseen; len];
-        for (place, &value) in layout.positions().zip(&self.values) {
-            storage[place] = value;
+        for (i, place) in layout.positions().enumerate() {
+            storage[place] = match &self.values {
+                &Values::Drawn(domain, seed) => sample(domain, self.dtype, i, seed),
+                Values::Given(values) => values[i],
+            };
         }
         Tensor::from_scalars(&storage, len, self.dtype, device)?.with_layout(layout)
     }

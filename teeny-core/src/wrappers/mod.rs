@@ -19,6 +19,8 @@ mod compare;
 mod cost;
 mod device;
 mod faulty;
+#[cfg(all(test, feature = "conformance"))]
+mod mutants;
 mod trace;
 
 pub use checked::{Checked, Checks};

@@ -18,8 +18,10 @@ pub fn each(sink: Sink<'_>) {
         norm(sink, dtype);
         for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
             conv(sink, dtype, arrangement, Arrangement::ALL[(i + 4) % 7]);
-            pool(sink, dtype, arrangement);
         }
+    }
+    for dtype in DType::ALL {
+        Arrangement::ALL.into_iter().for_each(|arrangement| pool(sink, dtype, arrangement));
     }
 }
 
@@ -78,6 +80,19 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
                 like(&x[0], x[0].device().cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?)
             }));
         }
+    }
+    // Class 156 is -100 as eight bits, and 255 is -1.
+    for (ignored, kind) in [(-100, DType::U8), (-1, DType::U8), (-100, DType::I16)] {
+        let targets = Input::of([156, 255, 3, 156].map(Scalar::Int), (4,), kind, Arrangement::Packed);
+        let inputs = vec![Input::new([4, 300], dtype, Arrangement::Packed, Domain::Small, 68), targets];
+        let detail = format!("{ignored} ignored, targets of {kind}");
+        sink(one("cross_entropy", dtype, stepwise(dtype, 8.0, 8.0), inputs.clone(), detail.clone(), move |x| {
+            x[0].cross_entropy(&x[1], Some(ignored))
+        }));
+        let inputs = [inputs, vec![Input::new([4], dtype, Arrangement::Packed, Domain::Small, 69)]].concat();
+        sink(one("cross_entropy_grad", dtype, stepwise(dtype, 8.0, 8.0), inputs, detail, move |x| {
+            like(&x[0], x[0].device().cross_entropy_grad(&x[0], &x[1], Some(ignored), &x[2])?)
+        }));
     }
     let scores = [1e4, -1e4, 1e4, f64::NEG_INFINITY, 0.0, 1.0].map(Scalar::Float);
     let scores = Input::of(scores, (2, 3), dtype, Arrangement::Packed);
@@ -174,6 +189,9 @@ fn pool(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             let w = window.clone();
             let body = move |_: &DeviceRef, x: &[Tensor]| {
                 let (values, places) = x[0].max_pool_indices(size, &w)?;
+                if !dtype.is_float() {
+                    return Ok(vec![values, places]);
+                }
                 let (g, spatial) = (values.ones_like()?, size.len());
                 let back = g.device().max_pool_grad(&g, &places, x[0].shape(), spatial)?;
                 Ok(vec![values, places, like(&x[0], back)?])

@@ -4,6 +4,7 @@ use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one,
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::s;
+use crate::scalar::Scalar;
 use crate::tensor::{NewAxis, Tensor};
 
 const INDEX: [DType; 4] = [DType::I64, DType::I32, DType::U8, DType::U32];
@@ -89,6 +90,15 @@ fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             }
         }
     }
+    // Neighbours that are equal as f64, on both sides of the sign of 64 bits.
+    if matches!(dtype, DType::I64 | DType::U64) {
+        let far = [(1u64 << 53) + 1, 1 << 53, (1 << 62) + 3, (1 << 62) + 1, (1 << 62) + 2, (1 << 63) + 1, 1 << 63, u64::MAX, 5].map(Scalar::UInt);
+        for descending in [false, true] {
+            let inputs = vec![Input::of(far.map(|x| x.cast(dtype)), 9, dtype, arrangement)];
+            let body = move |_: &_, x: &[Tensor]| x[0].sort(0, descending).map(|(values, places)| vec![values, places]);
+            sink(Case { op: "sort", dtype, inputs, tolerance: EQUAL, detail: "neighbours".to_string(), body: Box::new(body) });
+        }
+    }
     let inputs = vec![Input::new((3, 8), dtype, arrangement, Domain::Below(5), 56)];
     let body = |_: &_, x: &[Tensor]| x[0].topk(3, 1, true).map(|(values, places)| vec![values, places]);
     sink(Case { op: "topk", dtype, inputs, tolerance: EQUAL, detail: String::new(), body: Box::new(body) });
@@ -121,7 +131,15 @@ fn edges(sink: Sink<'_>, dtype: DType) {
     sink(one("gather", dtype, BITS, vec![x(), places(&[], &[0, 5])], "nothing".to_string(), |x| x[0].gather(0, &x[1])));
     sink(one("index_select", dtype, BITS, vec![x(), places(&[2], &[])], "a scalar index".to_string(), |x| x[0].index_select(1, &x[1])));
     sink(one("index_select", dtype, BITS, vec![x(), places(&[], &[0])], "nothing".to_string(), |x| x[0].index_select(1, &x[1])));
-    for bad in [4, -1, i64::MAX] {
+    let far = Input::of([200i64, 255, 0, 299 - 45, 128], 5, DType::U8, Arrangement::Packed);
+    let long = || Input::new(300, dtype, Arrangement::Packed, Domain::Any, 59);
+    sink(one("gather", dtype, BITS, vec![long(), far.clone()], "positions above 127 as u8".to_string(), |x| x[0].gather(0, &x[1])));
+    sink(one("index_select", dtype, BITS, vec![long(), far], "positions above 127 as u8".to_string(), |x| x[0].index_select(0, &x[1])));
+    for (bad, kind) in [(u32::MAX as i64, DType::U32), (1 << 31, DType::U32), (-1, DType::I8), (-3, DType::I32), (254, DType::U8)] {
+        let index = Input::of([0, 1, bad], 3, kind, Arrangement::Packed);
+        sink(one("index outside", dtype, BITS, vec![x(), index], format!("{bad} as {kind}"), |x| x[0].index_select(0, &x[1])));
+    }
+    for bad in [4, -1, 1 << 32, (1 << 32) + 1, -(1 << 32), i64::MAX] {
         let inputs = || vec![x(), places(&[0, 1, 3, bad, 2], &[1, 5])];
         sink(one("index outside", dtype, BITS, inputs(), format!("gather at {bad}"), |x| x[0].gather(0, &x[1])));
         sink(one("index outside", dtype, BITS, inputs(), format!("scatter at {bad}"), |x| x[0].scatter(0, &x[1], &x[0].slice(0, 0..1)?)));

@@ -1,6 +1,6 @@
 //! Crossing the host border, copies, views, assignment, filling and random numbers.
 
-use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, one, ulps};
+use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, near, one, ulps};
 use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -32,7 +32,9 @@ pub fn each(sink: Sink<'_>) {
             fill(sink, dtype, shape);
         }
         random(sink, dtype);
+        new_storage(sink, dtype);
     }
+    many_draws(sink);
 }
 
 type View = fn(&Tensor) -> Result<Tensor>;
@@ -111,5 +113,48 @@ fn random(sink: Sink<'_>, dtype: DType) {
             }
             sink(case);
         }
+    }
+}
+
+/// More draws than a generator may repeat after, which no small tensor would show.
+fn many_draws(sink: Sink<'_>) {
+    let len = (1 << 18) + 100;
+    for (op, dtype, distribution) in [
+        ("uniform", DType::F32, Distribution::Uniform { low: 0.0, high: 1.0 }),
+        ("normal", DType::F32, Distribution::Normal { mean: 0.0, std: 1.0 }),
+        ("random integers", DType::I32, Distribution::Integer { low: -5, high: 1 << 20 }),
+        ("bernoulli", DType::Bool, Distribution::Bernoulli { p: 0.5 }),
+    ] {
+        let key = Key { seed: 3, draw: 5 };
+        let detail = format!("{len} of {distribution:?}");
+        let mut case = made(op, dtype, move |device| Tensor::random(distribution, [len], dtype, key, device), detail);
+        if op == "normal" {
+            case.tolerance = near(4.0, 1.0);
+        }
+        sink(case);
+    }
+}
+
+/// A device returns new storage: a result that is its input's storage would change with it.
+fn new_storage(sink: Sink<'_>, dtype: DType) {
+    let makes: [(&str, View); 6] = [
+        ("copy", |x| x.copy()),
+        ("cat of one", |x| Tensor::cat(&[x], 0)),
+        ("cat with nothing", |x| Tensor::cat(&[x, &x.slice(0, 0..0)?], 0)),
+        ("scatter of nothing", |x| {
+            let none = Tensor::zeros((0, 6), DType::I64, x)?;
+            x.scatter(0, &none, &x.slice(0, 0..0)?)
+        }),
+        ("assignment to a shared tensor", |x| x.clone().assign_view(|x| x.slice(0, 0..1), &x.slice(0, 1..2)?)),
+        ("gather of everything", |x| x.index_select(0, &Tensor::arange(0i64, 5, 1, x)?)),
+    ];
+    for (name, make) in makes {
+        let inputs = vec![Input::new((5, 6), dtype, Arrangement::Packed, Domain::Any, 6)];
+        let body = move |device: &DeviceRef, x: &[Tensor]| {
+            let made = make(&x[0])?;
+            let shared = Tensor::full((), made.same_storage(&x[0]), DType::Bool, device)?;
+            Ok(vec![shared, made])
+        };
+        sink(Case { op: "new storage", dtype, inputs, tolerance: BITS, detail: name.to_string(), body: Box::new(body) });
     }
 }

@@ -4,6 +4,8 @@ mod attention;
 mod elementwise;
 mod fused;
 mod index;
+#[cfg(feature = "linalg")]
+mod matrices;
 mod memory;
 mod products;
 mod reductions;
@@ -53,6 +55,8 @@ pub fn each(sink: Sink<'_>) {
     index::each(sink);
     fused::each(sink);
     attention::each(sink);
+    #[cfg(feature = "linalg")]
+    matrices::each(sink);
 }
 
 /// A case whose result is one tensor.

@@ -1,0 +1,698 @@
+//! Devices with one fault each: every one must fail the conformance suite, or the suite has a gap.
+//!
+//! [`Mutant`] is a wrapper around the oracle. A [`Fault`] changes one kind of request: what is passed
+//! on, or what the oracle returned for it. The faults are those of real kernels: a forgotten tail, a
+//! wrong index, an accumulator that is too narrow, a special value that is treated like a number.
+
+use super::call::{Call, Storages};
+use super::device::Wrapper;
+use crate::attention::{Attention, AttentionInputs};
+use crate::conformance::{Cell, Suite};
+use crate::device::{DeviceRef, Norm, ReduceOp, ScanOp, ScatterMode, Window};
+use crate::dtype::DType::{self, *};
+use crate::error::{Error, Result};
+use crate::kernel::OpCode;
+use crate::layout::Layout;
+use crate::random::Key;
+use crate::reference::Reference;
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::storage::StorageRef;
+use crate::tensor::Tensor;
+use std::cell::Cell as Mutable;
+use std::sync::Arc;
+
+/// What a fault makes of a request; `None` where it does not change it.
+type Change = fn(&Call<'_>, &Mutant) -> Option<Result<Storages>>;
+
+/// One deliberate fault, and the row and type of the suite that must notice it.
+struct Fault {
+    name: &'static str,
+    row: &'static str,
+    dtype: DType,
+    change: Change,
+    /// What the fault makes of a tensor that is read.
+    read: fn(&Tensor) -> Option<Tensor>,
+}
+
+struct Mutant {
+    oracle: DeviceRef,
+    fault: Fault,
+}
+
+impl std::fmt::Debug for Mutant {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.fault.name)
+    }
+}
+
+impl Wrapper for Mutant {
+    fn title(&self) -> String {
+        "mutant".into()
+    }
+    fn below(&self) -> &DeviceRef {
+        &self.oracle
+    }
+    fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.oracle.download(&(self.fault.read)(x).unwrap_or_else(|| x.clone()))
+    }
+    fn call(&self, call: &Call<'_>) -> Result<Storages> {
+        (self.fault.change)(call, self).unwrap_or_else(|| self.run(call))
+    }
+}
+
+impl Mutant {
+    /// The request as the oracle answers it.
+    fn run(&self, call: &Call<'_>) -> Result<Storages> {
+        call.run(&*self.oracle, &|x| self.lower(x))
+    }
+
+    /// Another request in place of the one that came.
+    fn instead(&self, call: Call<'_>) -> Option<Result<Storages>> {
+        Some(self.run(&call))
+    }
+
+    fn tensor(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
+        Tensor::from_parts(storage, Layout::contiguous(shape), dtype, self.oracle.clone())
+    }
+
+    fn scalars(&self, x: &Tensor) -> Vec<Scalar> {
+        self.lower(x).and_then(|x| x.to_scalars()).unwrap()
+    }
+
+    fn store(&self, values: &[Scalar], dtype: DType) -> StorageRef {
+        let made = Tensor::from_scalars(values, values.len(), dtype, &self.oracle).unwrap();
+        made.storage().clone()
+    }
+
+    /// The oracle's answer with the elements of result `number` changed.
+    fn bend(&self, call: &Call<'_>, number: usize, change: impl Fn(&mut [Scalar], &Shape)) -> Option<Result<Storages>> {
+        Some(self.run(call).and_then(|mut storages| {
+            let (shape, dtype) = call.results()?[number].ok_or_else(|| Error::internal("none"))?;
+            if let Some(storage) = &mut storages[number] {
+                let mut values = self.tensor(storage.clone(), shape, dtype).to_scalars()?;
+                change(&mut values, &shape);
+                *storage = self.store(&values, dtype);
+            }
+            Ok(storages)
+        }))
+    }
+
+    /// The oracle's answer with result 0 made of each element of it and of operand 0.
+    fn pairwise(&self, call: &Call<'_>, change: impl Fn(Scalar, Scalar) -> Scalar) -> Option<Result<Storages>> {
+        let x = self.scalars(call.operands()[0].1);
+        self.bend(call, 0, |y, _| y.iter_mut().zip(&x).for_each(|(y, &x)| *y = change(x, *y)))
+    }
+}
+
+/// Whether the request is a kernel of this one operation.
+fn is(call: &Call<'_>, op: OpCode) -> bool {
+    matches!(call, Call::Elementwise { kernel, .. } if kernel.single().is_some_and(|n| n.op == op))
+}
+
+fn each(values: &mut [Scalar], change: impl Fn(f64) -> f64) {
+    values.iter_mut().for_each(|v| *v = Scalar::Float(change(v.to_f64())));
+}
+
+/// A fault of one kernel: each result is made of the first operand's element and the right result.
+macro_rules! kernel {
+    ($name:expr, $row:expr, $dtype:expr, $op:expr, $change:expr) => {
+        Fault {
+            name: $name,
+            row: $row,
+            dtype: $dtype,
+            change: |call, m| if is(call, $op) { m.pairwise(call, $change) } else { None },
+            read: |_| None,
+        }
+    };
+}
+
+/// A fault of the requests that match a pattern.
+macro_rules! fault {
+    ($name:expr, $row:expr, $dtype:expr, $pattern:pat $(if $guard:expr)? => |$m:ident, $call:ident| $change:expr) => {
+        Fault {
+            name: $name,
+            row: $row,
+            dtype: $dtype,
+            change: |$call, $m| match *$call {
+                $pattern $(if $guard)? => $change,
+                _ => None,
+            },
+            read: |_| None,
+        }
+    };
+}
+
+/// A fault of reading.
+macro_rules! read {
+    ($name:expr, $dtype:expr, $change:expr) => {
+        Fault { name: $name, row: "upload, download", dtype: $dtype, change: |_, _| None, read: $change }
+    };
+}
+
+fn float(x: f64) -> Scalar {
+    Scalar::Float(x)
+}
+
+fn faults() -> Vec<Fault> {
+    let mut all = memory();
+    all.extend(elementwise());
+    all.extend(reductions());
+    all.extend(products());
+    all.extend(positions());
+    all.extend(fused());
+    all.extend(windows());
+    all.extend(attention());
+    #[cfg(feature = "linalg")]
+    all.extend(matrices());
+    all
+}
+
+fn memory() -> Vec<Fault> {
+    vec![
+        fault!("upload flushes subnormals", "upload, download", F32, Call::Upload { .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x.abs() < f32::MIN_POSITIVE.into() { 0.0 } else { x }))
+        }),
+        fault!("upload keeps 32 bits of an integer", "upload, download", I64, Call::Upload { .. } => |m, call| {
+            m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| *x = Scalar::Int(x.to_i64_wrapping() as i32 as i64)))
+        }),
+        read!("reading ignores the offset", F32, |x| {
+            let start = Layout::strided(*x.shape(), x.strides(), 0, x.storage().len()).ok()?;
+            Some(x.with_layout(start))
+        }),
+        read!("reading takes strides for positive", I64, |x| {
+            let strides: Vec<isize> = x.strides().iter().map(|s| s.abs()).collect();
+            let layout = Layout::strided(*x.shape(), &strides, 0, x.storage().len()).ok()?;
+            Some(x.with_layout(layout))
+        }),
+        fault!("the generator repeats after 2^18 draws", "uniform", F32, Call::Random { .. } => |m, call| {
+            m.bend(call, 0, |v, _| (1 << 18..v.len()).for_each(|i| v[i] = v[i - (1 << 18)]))
+        }),
+        fault!("the generator ignores the number of the draw", "normal", F32,
+            Call::Random { distribution, shape, dtype, key } => |m, _call| {
+                m.instead(Call::Random { distribution, shape, dtype, key: Key { draw: 0, ..key } })
+        }),
+        fault!("the generator ignores the high half of the seed", "uniform", F64,
+            Call::Random { distribution, shape, dtype, key } => |m, _call| {
+                let key = Key { seed: key.seed & 0xFFFF_FFFF, ..key };
+                m.instead(Call::Random { distribution, shape, dtype, key })
+        }),
+        fault!("integers are drawn up to the end", "random integers", I32,
+            Call::Random { .. } => |m, call| m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| {
+                *x = Scalar::Int(x.to_i64_wrapping() + 1);
+            }))
+        ),
+        fault!("bernoulli draws the complement", "bernoulli", Bool, Call::Random { .. } => |m, call| {
+            m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| *x = Scalar::Bool(!x.to_bool())))
+        }),
+        fault!("a copy is its input's storage", "new storage", F32, Call::Contiguous { x }
+            if x.is_contiguous() && x.storage().len() == x.numel() => |_m, _call| {
+                Some(Ok(vec![Some(x.storage().clone())]))
+        }),
+        fault!("a copy starts at the storage's start", "copy", I16, Call::Contiguous { x } => |m, _call| {
+            let start = Layout::strided(*x.shape(), x.strides(), 0, x.storage().len());
+            m.instead(Call::Contiguous { x: &x.with_layout(start.ok()?) })
+        }),
+        fault!("an assignment forgets its last element", "assign", U8, Call::CopyInto { ref dst, view, src } => |m, _call| {
+            let len = src.numel().checked_sub(1)?;
+            let rows = src.reshape(-1).and_then(|x| x.slice(0, ..len)).unwrap();
+            let view = view.reshape(&Shape::new(&[len + 1]).unwrap())?.slice(0, 0, len, 1);
+            m.instead(Call::CopyInto { dst: Mutable::new(dst.take()), view: &view, src: &rows })
+        }),
+        fault!("an assignment writes at the start", "assign", F64, Call::CopyInto { ref dst, view, src } => |m, _call| {
+            let view = Layout::strided(*view.shape(), view.strides(), 0, usize::MAX >> 8).ok()?;
+            m.instead(Call::CopyInto { dst: Mutable::new(dst.take()), view: &view, src })
+        }),
+        fault!("cat puts the second part first", "cat", F32, Call::Cat { tensors, axis, shape } => |m, _call| {
+            let mut tensors = tensors.to_vec();
+            tensors.reverse();
+            m.instead(Call::Cat { tensors: &tensors, axis, shape })
+        }),
+    ]
+}
+
+fn elementwise() -> Vec<Fault> {
+    vec![
+        kernel!("neg loses the sign of zero", "neg", F32, OpCode::Neg, |_, y| if y.is(0.0) { float(0.0) } else { y }),
+        kernel!("abs of the smallest integer saturates", "abs", I8, OpCode::Abs, |x, y| {
+            if x == Scalar::Int(-128) { Scalar::Int(127) } else { y }
+        }),
+        kernel!("sign of NaN is 0", "sign", F32, OpCode::Sign, |x, y| if x.to_f64().is_nan() { float(0.0) } else { y }),
+        kernel!("exp is good to six digits", "exp", F32, OpCode::Exp, |_, y| float(y.to_f64() * (1.0 + 1e-6))),
+        kernel!("exp of f64 is computed in f32", "exp", F64, OpCode::Exp, |_, y| float(y.to_f64() as f32 as f64)),
+        kernel!("expm1 cancels near 0", "expm1", F32, OpCode::Expm1, |x, y| {
+            if x.to_f64().abs() < 1e-3 { float(((x.to_f64() as f32).exp() - 1.0).into()) } else { y }
+        }),
+        kernel!("log of a negative number is -inf", "log", F32, OpCode::Log, |x, y| { if x.to_f64() < 0.0 { float(f64::NEG_INFINITY) } else { y } }),
+        kernel!("sin of large angles is 0", "sin", F32, OpCode::Sin, |x, y| if x.to_f64().abs() > 500.0 { float(0.0) } else { y }),
+        kernel!("tanh overflows", "tanh", F32, OpCode::Tanh, |x, y| if x.to_f64().abs() > 80.0 { float(f64::NAN) } else { y }),
+        kernel!("round takes ties away from zero", "round", F32, OpCode::Round, |x, _| float(x.to_f64().round())),
+        kernel!("is_nan compares with itself after fast maths", "is_nan", F32, OpCode::IsNan, |_, _| Scalar::Bool(false)),
+        kernel!("add saturates", "add", I32, OpCode::Add, |x, y| {
+            let (x, y) = (x.to_i64_wrapping(), y.to_i64_wrapping());
+            Scalar::Int(if x > 1 << 30 && y < 0 { i32::MAX.into() } else { y })
+        }),
+        kernel!("max of NaN and a number is the number", "maximum", F32, OpCode::Max, |x, y| {
+            if y.to_f64().is_nan() && !x.to_f64().is_nan() { x } else { y }
+        }),
+        kernel!("NaN is less than every number", "lt", F32, OpCode::CmpLt, |x, y| { if x.to_f64().is_nan() { Scalar::Bool(true) } else { y } }),
+        kernel!("NaN equals NaN", "ne", F16, OpCode::CmpNe, |x, y| if x.to_f64().is_nan() { Scalar::Bool(false) } else { y }),
+        kernel!("a remainder has the sign of the dividend", "rem", I32, OpCode::Rem, |x, y| {
+            let (x, y) = (x.to_i64_wrapping(), y.to_i64_wrapping());
+            Scalar::Int(if x < 0 && y > 0 { -y } else { y })
+        }),
+        kernel!("an integer divided by 0 is -1", "floor_div", I32, OpCode::FloorDiv, |x, y| {
+            if y.is(0.0) && !x.is(0.0) { Scalar::Int(-1) } else { y }
+        }),
+        kernel!("shifts use five bits of the count", "shl", I32, OpCode::Shl, |x, y| if y.is(0.0) { x } else { y }),
+        kernel!("casts to integers wrap", "cast", F32, OpCode::Cast, |x, y| match y {
+            Scalar::Int(v) if x.to_f64().is_finite() && x.to_f64().abs() > 1e18 => Scalar::Int(v.wrapping_neg()),
+            y => y,
+        }),
+        kernel!("a cast to bool truncates first", "cast", F64, OpCode::Cast, |x, y| match y {
+            Scalar::Bool(_) if x.to_f64().abs() < 1.0 => Scalar::Bool(false),
+            y => y,
+        }),
+        kernel!("a cast to f32 is rounded twice", "cast", I64, OpCode::Cast, |x, y| match (x, y) {
+            (Scalar::Int(x), Scalar::Float(y)) if y.abs() > 1e15 => float(((x >> 12 << 12) as f32).into()),
+            (_, y) => y,
+        }),
+        kernel!("16-bit results are truncated", "mul", BF16, OpCode::Mul, |_, y| match y {
+            Scalar::Float(y) => float(f32::from_bits((y as f32).to_bits().wrapping_sub(1 << 16)).into()),
+            y => y,
+        }),
+        fault!("a selection multiplies by its condition", "select", F32, Call::Elementwise { kernel, .. }
+            if kernel.nodes().iter().any(|node| node.op == OpCode::Where) => |m, call| {
+                m.bend(call, 0, |v, _| each(v, |x| if x.is_infinite() { f64::NAN } else { x }))
+        }),
+        fault!("elements after the 1,024th are not computed", "exp", F32, Call::Elementwise { .. } => |m, call| {
+            m.bend(call, 0, |v, _| v.iter_mut().skip(1024).for_each(|x| *x = float(0.0)))
+        }),
+        fault!("a broadcast row is read on", "add", F64, Call::Elementwise { kernel, inputs, params, shape }
+            if inputs.len() == 2 && inputs[1].strides().first() == Some(&0) => |m, _call| {
+                let moved = inputs[1].roll(1, -1).ok()?;
+                m.instead(Call::Elementwise { kernel, inputs: &[inputs[0], &moved], params, shape })
+        }),
+        fault!("the eighth input is the seventh", "kernel of eight inputs", F32,
+            Call::Elementwise { kernel, inputs, params, shape } if inputs.len() == 8 => |m, _call| {
+                let mut inputs = inputs.to_vec();
+                inputs[7] = inputs[6];
+                m.instead(Call::Elementwise { kernel, inputs: &inputs, params, shape })
+        }),
+        fault!("two outputs are exchanged", "kernel of three outputs", F32,
+            Call::Elementwise { kernel, .. } if kernel.outputs().len() == 3 => |m, call| {
+                Some(m.run(call).inspect(|_| ()).map(|mut all| { all.swap(0, 1); all }))
+        }),
+        fault!("parameters are exchanged", "kernel with parameters", F32,
+            Call::Elementwise { kernel, inputs, params, shape } if params.len() == 2 => |m, _call| {
+                m.instead(Call::Elementwise { kernel, inputs, params: &[params[1], params[0]], shape })
+        }),
+    ]
+}
+
+fn reductions() -> Vec<Fault> {
+    let mut all = vec![
+        fault!("a sum of f16 accumulates in f16", "sum", F16, Call::Reduce { op: ReduceOp::Sum, x, axes: &[axis] } => |m, call| {
+            let lines = m.scalars(&x.transpose(axis as isize, -1).unwrap());
+            let n = x.shape()[axis].max(1);
+            let narrow = |sum: Scalar, x: &Scalar| float(sum.to_f64() + x.to_f64()).cast(F16);
+            let sums: Vec<Scalar> = lines.chunks(n).map(|line| line.iter().fold(float(0.0), narrow)).collect();
+            let ndim = x.ndim();
+            m.bend(call, 0, |v, _| if ndim == 1 && n <= lines.len() { v.copy_from_slice(&sums) })
+        }),
+        fault!("a sum of integers saturates", "sum", I64, Call::Reduce { op: ReduceOp::Sum, .. } => |m, call| {
+            m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| if x.to_i64_wrapping() < -100 { *x = Scalar::Int(i64::MAX) }))
+        }),
+        fault!("a sum of nothing is not written", "sum", F32, Call::Reduce { op: ReduceOp::Sum, x, .. } if x.numel() == 0 => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |_| 321.0))
+        }),
+        fault!("a maximum ignores NaN", "max", F32, Call::Reduce { op: ReduceOp::Max, .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { f64::INFINITY } else { x }))
+        }),
+        fault!("a maximum begins at 0", "max", BF16, Call::Reduce { op: ReduceOp::Max, .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x < 0.0 { 0.0 } else { x }))
+        }),
+        fault!("a maximum of unsigned numbers compares signed ones", "max", U32, Call::Reduce { op: ReduceOp::Max, x, axes } => |m, call| {
+            let signed = x.cast(I32).ok()?;
+            let most = m.run(&Call::Reduce { op: ReduceOp::Max, x: &signed, axes }).ok()?;
+            let shape = call.results().ok()?[0]?.0;
+            let most = m.tensor(most[0].clone()?, shape, I32).cast(U32).ok()?;
+            Some(Ok(vec![Some(most.storage().clone())]))
+        }),
+        fault!("argmax takes the last of ties", "argmax", I32, Call::Reduce { op: ReduceOp::ArgMax, x, axes } => |m, call| {
+            let n = x.shape()[axes[0]] as i64;
+            let flipped = x.flip(axes[0]).ok()?;
+            m.bend(&Call::Reduce { op: ReduceOp::ArgMax, x: &flipped, axes }, 0, |v, _| {
+                v.iter_mut().for_each(|x| *x = Scalar::Int(n - 1 - x.to_i64_wrapping()));
+            }).filter(|_| call.operands().len() == 1)
+        }),
+        fault!("argmin looks for the largest", "argmin", F64, Call::Reduce { op: ReduceOp::ArgMin, x, axes } => |m, _call| {
+            m.instead(Call::Reduce { op: ReduceOp::ArgMax, x, axes })
+        }),
+        fault!("any looks at the first 2,048 elements", "any", Bool, Call::Reduce { op: ReduceOp::Any, x, axes: &[axis] }
+            if x.shape()[axis] > 2048 => |m, _call| {
+                m.instead(Call::Reduce { op: ReduceOp::All, x, axes: &[axis] })
+        }),
+        fault!("a product of nothing is 0", "prod", F32, Call::Reduce { op: ReduceOp::Prod, x, .. } if x.numel() == 0 => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |_| 0.0))
+        }),
+        fault!("a reduced kernel reduces its first axis only", "reduce of a kernel", F32,
+            Call::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Sum, axes } if axes.len() > 1 => |m, call| {
+                m.bend(&Call::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Max, axes }, 0, |_, _| ()).filter(|_| call.operands().len() > 1)
+        }),
+        fault!("a cumulative sum leaves its own element out", "cumsum", I32, Call::Scan { op: ScanOp::Sum, .. } => |m, call| {
+            let x = m.scalars(call.operands()[0].1);
+            m.bend(call, 0, |v, _| v.iter_mut().zip(&x).for_each(|(y, x)| *y = Scalar::Int(y.to_i64_wrapping() - x.to_i64_wrapping())))
+        }),
+        fault!("a cumulative sum begins anew at element 2,048", "cumsum", F32, Call::Scan { op: ScanOp::Sum, x, axis: 0 }
+            if x.ndim() == 1 && x.numel() > 2048 => |m, call| {
+                let carried = m.scalars(x)[..2048].iter().map(|x| x.to_f64()).sum::<f64>();
+                m.bend(call, 0, |v, _| each(&mut v[2048..], |x| x - carried))
+        }),
+        fault!("a cumulative product is a sum", "cumprod", F64, Call::Scan { op: ScanOp::Prod, x, axis } => |m, _call| {
+            m.instead(Call::Scan { op: ScanOp::Sum, x, axis })
+        }),
+    ];
+    all.push(fault!("a reduction over the middle axis takes the last", "sum", F64,
+        Call::Reduce { op: ReduceOp::Sum, x, axes: &[1] } if x.ndim() == 3 => |m, _call| {
+            let moved = x.transpose(1, 2).ok()?;
+            let (a, c) = (x.shape()[0], x.shape()[2]);
+            let out = m.run(&Call::Reduce { op: ReduceOp::Sum, x: &moved, axes: &[1] }).ok()?;
+            let out = m.tensor(out[0].clone()?, Shape::new(&[a, x.shape()[1]]).ok()?, x.dtype());
+            let column = out.slice(1, ..1).and_then(|x| x.expand((a, c))?.copy()).ok()?;
+            Some(Ok(vec![Some(column.storage().clone())]))
+    }));
+    all
+}
+
+fn products() -> Vec<Fault> {
+    vec![
+        fault!("products of u32 go through f32", "matmul", U32, Call::Matmul { lhs, rhs } => |m, _call| {
+            let (a, b) = (lhs.cast(F32).ok()?, rhs.cast(F32).ok()?);
+            through(m, &a, &b, U32)
+        }),
+        fault!("products of i64 go through f64", "matmul", I64, Call::Matmul { lhs, rhs } => |m, _call| {
+            let (a, b) = (lhs.cast(F64).ok()?, rhs.cast(F64).ok()?);
+            through(m, &a, &b, I64)
+        }),
+        fault!("products of f16 accumulate in f16", "matmul", F16, Call::Matmul { .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| x * (1.0 + 1.0 / 256.0)))
+        }),
+        fault!("a product over nothing is not written", "matmul", F32, Call::Matmul { lhs, .. }
+            if lhs.shape().last() == Some(&0) => |m, call| m.bend(call, 0, |v, _| each(v, |_| 321.0))),
+        fault!("every matrix of a batch is the first", "matmul", F64, Call::Matmul { lhs, rhs } if rhs.ndim() > 2 => |m, _call| {
+            let first = (0..rhs.ndim() - 2).fold(rhs.clone(), |x, a| x.slice(a as isize, ..1).unwrap_or(x));
+            m.instead(Call::Matmul { lhs, rhs: &first.expand(rhs.shape()).ok()? })
+        }),
+        fault!("a product leaves out terms that are zero", "matmul", F32, Call::Matmul { .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+        }),
+        fault!("the last row of an odd product is 0", "matmul", BF16, Call::Matmul { lhs, .. }
+            if lhs.shape()[lhs.ndim() - 2] % 2 == 1 => |m, call| m.bend(call, 0, |v, shape| {
+                let n = shape[shape.ndim() - 1];
+                let from = v.len().saturating_sub(n);
+                each(&mut v[from..], |_| 0.0);
+            })
+        ),
+        fault!("matmul forgets the transpose of its right side", "matmul", F32, Call::Matmul { lhs, rhs }
+            if rhs.shape()[rhs.ndim() - 1] == rhs.shape()[rhs.ndim() - 2] || rhs.numel() > 6 => |m, _call| {
+                let plain = Layout::contiguous(*rhs.shape());
+                (rhs.storage().len() >= rhs.numel() && plain.numel() > 0).then_some(())?;
+                m.instead(Call::Matmul { lhs, rhs: &rhs.with_layout(plain) })
+        }),
+    ]
+}
+
+/// The product computed in another type.
+fn through(m: &Mutant, lhs: &Tensor, rhs: &Tensor, dtype: DType) -> Option<Result<Storages>> {
+    let call = Call::Matmul { lhs, rhs };
+    let out = m.run(&call).ok()?;
+    let (shape, computed) = call.results().ok()?[0]?;
+    let back = m.tensor(out[0].clone()?, shape, computed).cast(dtype).ok()?;
+    Some(Ok(vec![Some(back.storage().clone())]))
+}
+
+fn positions() -> Vec<Fault> {
+    vec![
+        fault!("gather takes negative positions from the end", "index outside", F32, Call::Gather { x, axis, index } => |m, _call| {
+            let n = x.shape()[axis] as i64;
+            let wrapped = m.lower(index).and_then(|i| i.lt(0)?.select(i.add(n)?, &i)?.cast(I64)).ok()?;
+            m.instead(Call::Gather { x, axis, index: &wrapped })
+        }),
+        fault!("gather reads 32 bits of a position", "index outside", F32, Call::Gather { x, axis, index } if index.dtype() == I64 => |m, _call| {
+            let low = m.lower(index).and_then(|i| i.cast(I32)).ok()?;
+            m.instead(Call::Gather { x, axis, index: &low })
+        }),
+        fault!("gather reads u8 positions as signed", "gather", F32, Call::Gather { x, axis, index } if index.dtype() == U8 => |m, _call| {
+            let low = m.lower(index).and_then(|i| i.cast(I8)?.maximum(0)).ok()?;
+            m.instead(Call::Gather { x, axis, index: &low })
+        }),
+        fault!("gather goes along the other axis", "gather", I32, Call::Gather { x, axis, index } if x.ndim() == 2 && index.shape()[axis] <= x.shape()[axis] => |m, _call| {
+            let clamped = m.lower(index).and_then(|i| i.cast(I64)?.minimum(x.shape()[1 - axis] as i64 - 1)).ok()?;
+            m.instead(Call::Gather { x, axis: 1 - axis, index: &clamped })
+        }),
+        fault!("scatter_add adds one of several arrivals", "scatter_add", I32,
+            Call::Scatter { mode: ScatterMode::Add, x, axis, index, src } => |m, _call| {
+                m.instead(Call::Scatter { mode: ScatterMode::Set, x, axis, index, src })
+        }),
+        fault!("scatter_add begins at 0", "scatter_add", F32, Call::Scatter { mode: ScatterMode::Add, x, axis, index, src } => |m, _call| {
+            let zeros = m.lower(x).and_then(|x| x.zeros_like()).ok()?;
+            m.instead(Call::Scatter { mode: ScatterMode::Add, x: &zeros, axis, index, src })
+        }),
+        fault!("scatter_max keeps the smaller", "scatter_max", F32, Call::Scatter { mode: ScatterMode::Max, x, axis, index, src } => |m, _call| {
+            m.instead(Call::Scatter { mode: ScatterMode::Min, x, axis, index, src })
+        }),
+        fault!("scatter_min ignores NaN", "scatter_min", F32, Call::Scatter { mode: ScatterMode::Min, .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+        }),
+        fault!("scatter writes into its input", "scatter", F32, Call::Scatter { mode: ScatterMode::Set, x, axis, index, src }
+            if x.is_contiguous() => |m, call| {
+                let out = m.run(&Call::Scatter { mode: ScatterMode::Set, x, axis, index, src });
+                call.operands().len().checked_sub(3)?;
+                Some(out.map(|_| vec![Some(x.storage().clone())]))
+        }),
+        fault!("sort puts NaN first", "sort", F32, Call::Sort { descending: false, .. } => |m, call| {
+            m.bend(call, 0, |v, shape| {
+                let n = shape.last().copied().unwrap_or(1).max(1);
+                for line in v.chunks_mut(n) {
+                    let nans = line.iter().filter(|x| x.to_f64().is_nan()).count();
+                    line.rotate_right(nans);
+                }
+            })
+        }),
+        fault!("sort compares i64 as f64", "sort", I64, Call::Sort { x, axis, descending } => |m, _call| {
+            let floats = m.lower(x).and_then(|x| x.cast(F64)).ok()?;
+            let (values, places) = floats.sort(axis as isize, descending).ok()?;
+            let values = m.lower(x).and_then(|x| x.gather(axis as isize, &places)).ok().filter(|_| values.ndim() > 0)?;
+            Some(Ok(vec![Some(values.storage().clone()), Some(places.storage().clone())]))
+        }),
+        fault!("a descending sort reverses an ascending one", "sort", U8, Call::Sort { x, axis, descending: true } => |m, _call| {
+            let (values, places) = m.lower(x).and_then(|x| x.sort(axis as isize, false)).ok()?;
+            let back = |x: Tensor| Some(x.flip(axis).and_then(|x| x.copy()).ok()?.storage().clone());
+            Some(Ok(vec![back(values), back(places)]))
+        }),
+    ]
+}
+
+fn fused() -> Vec<Fault> {
+    vec![
+        fault!("softmax does not subtract the maximum", "softmax", F32, Call::Softmax { x, .. } => |m, call| {
+            let wide = m.scalars(x).iter().any(|x| x.to_f64() > 88.8);
+            m.bend(call, 0, |v, _| if wide { each(v, |_| f64::NAN) })
+        }),
+        fault!("softmax goes along the last axis", "softmax", F64, Call::Softmax { x, .. } => |m, _call| {
+            m.instead(Call::Softmax { x, axis: x.ndim() - 1 })
+        }),
+        fault!("log_softmax is the logarithm of softmax", "log_softmax", F32, Call::LogSoftmax { .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x < -103.0 { f64::NEG_INFINITY } else { x }))
+        }),
+        fault!("softmax's gradient lacks the factor y", "softmax_grad", F32, Call::SoftmaxGrad { y, g, axis } => |m, _call| {
+            m.instead(Call::LogSoftmaxGrad { y, g, axis })
+        }),
+        fault!("log_softmax's gradient sums the last axis", "log_softmax_grad", F64, Call::LogSoftmaxGrad { y, g, .. } => |m, _call| {
+            m.instead(Call::LogSoftmaxGrad { y, g, axis: y.ndim() - 1 })
+        }),
+        fault!("cross entropy charges ignored targets", "cross_entropy", F32, Call::CrossEntropy { ignored: Some(_), .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x == 0.0 { 1.0 } else { x }))
+        }),
+        fault!("ignored targets have a gradient", "cross_entropy_grad", F32, Call::CrossEntropyGrad { ignored: Some(_), .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x == 0.0 { 0.25 } else { x }))
+        }),
+        fault!("cross entropy takes target 156 for -100", "cross_entropy", F64,
+            Call::CrossEntropy { x, targets, ignored: Some(-100) } if targets.dtype() == U8 => |m, _call| {
+                m.instead(Call::CrossEntropy { x, targets, ignored: Some(156) })
+        }),
+        fault!("layer norm adds eps to the deviation", "layer_norm", F32,
+            Call::Norm { norm: Norm::Layer, x, weight, bias, eps } => |m, _call| {
+                m.instead(Call::Norm { norm: Norm::Layer, x, weight, bias, eps: eps * eps })
+        }),
+        fault!("layer norm forgets its bias", "layer_norm", F64, Call::Norm { norm, x, weight, bias: Some(_), eps } => |m, _call| {
+            m.instead(Call::Norm { norm, x, weight, bias: None, eps })
+        }),
+        fault!("rms norm subtracts the mean", "rms_norm", F32, Call::Norm { norm: Norm::Rms, x, weight, bias, eps } => |m, _call| {
+            m.instead(Call::Norm { norm: Norm::Layer, x, weight, bias, eps })
+        }),
+        fault!("layer norm's gradient forgets the weight", "layer_norm_grad", F32,
+            Call::NormGrad { norm, x, weight: Some(_), g, eps } => |m, _call| {
+                m.instead(Call::NormGrad { norm, x, weight: None, g, eps })
+        }),
+        fault!("rms norm's gradient is layer norm's", "rms_norm_grad", F64, Call::NormGrad { norm: Norm::Rms, x, weight, g, eps } => |m, _call| {
+            m.instead(Call::NormGrad { norm: Norm::Layer, x, weight, g, eps })
+        }),
+    ]
+}
+
+fn windows() -> Vec<Fault> {
+    /// The weight rotated by 180 degrees.
+    fn rotated(weight: &Tensor) -> Option<Tensor> {
+        weight.flip((2..weight.ndim() as i64).collect::<Vec<_>>()).ok()
+    }
+    vec![
+        fault!("a convolution rotates its weight", "conv", F32, Call::Conv { x, weight, window } => |m, _call| {
+            m.instead(Call::Conv { x, weight: &rotated(weight)?, window })
+        }),
+        fault!("a convolution's groups all read the first channels", "conv", F64, Call::Conv { x, weight, window } if window.groups > 1 => |m, _call| {
+            let per_group = x.shape()[1] / window.groups;
+            let all: Vec<_> = (0..window.groups).map(|_| x.slice(1, ..per_group)).collect::<Result<_>>().ok()?;
+            let all: Vec<Tensor> = all.iter().map(|x| m.lower(x)).collect::<Result<_>>().ok()?;
+            let x = Tensor::cat(&all.iter().collect::<Vec<_>>(), 1).ok()?;
+            m.instead(Call::Conv { x: &x, weight, window })
+        }),
+        fault!("padding repeats the border", "conv", F32, Call::Conv { window, .. } if window.padding.iter().any(|&p| p > 0) => |m, call| {
+            m.bend(call, 0, |v, _| each(&mut v[..1], |x| x + 1.0))
+        }),
+        fault!("the gradient for a convolution's input rotates its weight", "conv_transpose", F32,
+            Call::ConvInputGrad { g, weight, window, x_shape } => |m, _call| {
+                m.instead(Call::ConvInputGrad { g, weight: &rotated(weight)?, window, x_shape })
+        }),
+        fault!("the gradient for a convolution's weight sums the first image only", "conv_weight_grad", F32,
+            Call::ConvWeightGrad { g, x, window, weight_shape } if x.shape()[0] > 1 => |m, _call| {
+                let (g, x) = (g.slice(0, ..1).ok()?, x.slice(0, ..1).ok()?);
+                m.instead(Call::ConvWeightGrad { g: &g, x: &x, window, weight_shape })
+        }),
+        fault!("max pooling counts padding as zeros", "max_pool", F32, Call::MaxPool { window, .. }
+            if window.padding.iter().any(|&p| p > 0) => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.max(0.0)))),
+        fault!("max pooling takes the last of ties", "max_pool", I32, Call::MaxPool { size, .. } => |m, call| {
+            let last = size.iter().product::<usize>() > 1;
+            m.bend(call, 1, |v, _| if last { v.iter_mut().for_each(|p| *p = Scalar::Int(p.to_i64_wrapping() + 1)) })
+        }),
+        fault!("max pooling ignores NaN", "max_pool", F64, Call::MaxPool { .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+        }),
+        fault!("the gradient of max pooling keeps one of several windows", "max_pool", F32,
+            Call::MaxPoolGrad { .. } => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.min(1.0)))),
+        fault!("average pooling leaves padding out of the count", "avg_pool", F32, Call::AvgPool { x, size, window }
+            if window.padding.iter().any(|&p| p > 0) => |m, call| {
+                let ones = m.lower(x).and_then(|x| x.ones_like()).ok()?;
+                let share = m.run(&Call::AvgPool { x: &ones, size, window }).ok()?;
+                let shape = call.results().ok()?[0]?.0;
+                let share = m.tensor(share[0].clone()?, shape, x.dtype()).to_scalars().ok()?;
+                m.bend(call, 0, |v, _| v.iter_mut().zip(&share).for_each(|(v, s)| *v = float(v.to_f64() / s.to_f64())))
+        }),
+        fault!("average pooling ignores the dilation's offset", "avg_pool", F64, Call::AvgPool { x, size, window }
+            if window.dilation.iter().any(|&d| d > 1) => |m, call| {
+                let plain = Window { dilation: vec![1; size.len()], ..window.clone() };
+                let out = m.run(&Call::AvgPool { x, size, window: &plain }).ok()?;
+                let len = call.results().ok()?[0]?.0.numel();
+                let all = Call::AvgPool { x, size, window: &plain }.results().ok()?[0]?;
+                let all = m.tensor(out[0].clone()?, all.0, all.1).to_scalars().ok()?;
+                Some(Ok(vec![Some(m.store(&all[..len], x.dtype()))]))
+        }),
+    ]
+}
+
+fn attention() -> Vec<Fault> {
+    fn with<'a>(inputs: &AttentionInputs<'a>, options: Attention) -> AttentionInputs<'a> {
+        AttentionInputs { options, ..*inputs }
+    }
+    vec![
+        fault!("a causal query sees one key too many", "attention", F32, Call::Attention { inputs } => |m, _call| {
+            let offset = inputs.options.causal? + 1;
+            m.instead(Call::Attention { inputs: &with(inputs, Attention { causal: Some(offset), ..inputs.options }) })
+        }),
+        fault!("attention ignores its window", "attention", F64, Call::Attention { inputs } => |m, _call| {
+            m.instead(Call::Attention { inputs: &with(inputs, Attention { window: None, ..inputs.options }) })
+        }),
+        fault!("attention ignores its scale", "attention", F32, Call::Attention { inputs } => |m, _call| {
+            m.instead(Call::Attention { inputs: &with(inputs, Attention { scale: None, ..inputs.options }) })
+        }),
+        fault!("attention ignores its mask", "attention", BF16, Call::Attention { inputs } => |m, _call| {
+            m.instead(Call::Attention { inputs: &AttentionInputs { mask: None, ..*inputs } })
+        }),
+        fault!("a query that sees no key gives NaN", "attention", F32, Call::Attention { inputs } => |m, call| {
+            let blind = inputs.options.keys(0, inputs.k.shape()[inputs.k.ndim() - 2]).is_empty();
+            m.bend(call, 0, |v, _| if blind { each(v, |_| f64::NAN) })
+        }),
+        fault!("the gradient for the keys lacks the scale", "attention_grad", F32, Call::AttentionGrad { inputs, .. } => |m, call| {
+            let scale = inputs.options.factor(inputs.q.shape()[inputs.q.ndim() - 1]);
+            m.bend(call, 1, |v, _| each(v, |x| x / scale))
+        }),
+        fault!("the gradients for keys and values are exchanged", "attention_grad", F64, Call::AttentionGrad { inputs, .. } => |m, call| {
+            let alike = inputs.k.shape() == inputs.v.shape();
+            Some(m.run(call).map(|mut all| { if alike { all.swap(1, 2) } all }))
+        }),
+    ]
+}
+
+#[cfg(feature = "linalg")]
+fn matrices() -> Vec<Fault> {
+    use crate::linalg::{LinalgOp, Triangle};
+    vec![
+        fault!("solving transposes its matrix", "solve", F64, Call::Linalg { op: LinalgOp::Solve, inputs } => |m, _call| {
+            m.instead(Call::Linalg { op: LinalgOp::Solve, inputs: &[&inputs[0].transpose(-2, -1).ok()?, inputs[1]] })
+        }),
+        fault!("a unit diagonal is read", "solve_triangular", F64,
+            Call::Linalg { op: LinalgOp::SolveTriangular(Triangle::UnitUpper), inputs } => |m, _call| {
+                m.instead(Call::Linalg { op: LinalgOp::SolveTriangular(Triangle::Upper), inputs })
+        }),
+        fault!("a determinant loses its sign", "slogdet", F32, Call::Linalg { op: LinalgOp::SlogDet, .. } => |m, call| {
+            m.bend(call, 0, |v, _| each(v, |x| -x))
+        }),
+        fault!("a determinant is that of the first matrix", "det", F64, Call::Linalg { op: LinalgOp::Det, .. } => |m, call| {
+            m.bend(call, 0, |v, _| v[1] = v[0])
+        }),
+        fault!("a Cholesky factor keeps what is above its diagonal", "cholesky", F32, Call::Linalg { op: LinalgOp::Cholesky, .. } => |m, call| {
+            m.bend(call, 0, |v, _| v[1] = v[4])
+        }),
+        fault!("r is not upper triangular's r", "qr", F64, Call::Linalg { op: LinalgOp::Qr { .. }, .. } => |m, call| {
+            m.bend(call, 1, |v, _| v[0] = float(-v[0].to_f64()))
+        }),
+        fault!("eigenvalues descend", "eigh", F32, Call::Linalg { op: LinalgOp::Eigh, .. } => |m, call| {
+            m.bend(call, 0, |v, _| v.chunks_mut(4).for_each(|v| v.reverse()))
+        }),
+        fault!("singular values are squared", "svd", F64, Call::Linalg { op: LinalgOp::Svd { .. }, .. } => |m, call| {
+            m.bend(call, 1, |v, _| each(v, |x| x * x))
+        }),
+        fault!("a pseudoinverse is transposed", "pinv", F32, Call::Linalg { op: LinalgOp::Pinv { .. }, .. } => |m, call| {
+            m.bend(call, 0, |v, _| v.swap(1, 3))
+        }),
+    ]
+}
+
+/// The rows of the suite in which `fault` is noticed.
+fn noticed(fault: Fault) -> Vec<&'static str> {
+    let (row, dtype) = (fault.row, fault.dtype);
+    let device: DeviceRef = Arc::new(Mutant { oracle: Reference::new(), fault });
+    let report = Suite::new(&device).only(row).dtypes(&[dtype]).run();
+    let failed = |cells: &[Cell]| cells.iter().any(|c| matches!(c, Cell::Failed(_)));
+    report.rows().iter().filter(|(_, cells)| failed(cells)).map(|(op, _)| *op).collect()
+}
+
+#[test]
+fn each_of_many_faults_fails_the_row_of_its_operation() {
+    let all = faults();
+    assert!(all.len() >= 40, "{}", all.len());
+    let missed: Vec<_> = all
+        .into_iter()
+        .map(|fault| (fault.name, fault.row, noticed(fault)))
+        .filter(|(_, row, found)| !found.contains(row))
+        .map(|(name, row, found)| format!("{name}: {row} passed, {found:?} failed"))
+        .collect();
+    assert!(missed.is_empty(), "{} faults pass the suite:\n{}", missed.len(), missed.join("\n"));
+}
+
+#[test]
+fn a_mutant_without_a_fault_passes() {
+    let none = Fault { name: "none", row: "", dtype: F32, change: |_, _| None, read: |_| None };
+    assert_eq!(noticed(none), [""; 0]);
+}
