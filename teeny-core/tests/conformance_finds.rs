@@ -72,7 +72,7 @@ impl Device for Flawed {
     ) -> Result<bool> {
         let (WritesOverTheWrongOperand, Some(other)) = (self.1, other) else { return Ok(false) };
         let dtype = kernel.inputs()[number];
-        let given = Tensor::from_parts(storage.clone(), Layout::contiguous(*shape), dtype, self.0.clone());
+        let given = Tensor::from_parts(storage.clone(), Layout::contiguous(*shape), dtype, self.0.clone())?;
         let inputs = if number == 0 { [other, &given] } else { [&given, other] };
         *storage = self.0.elementwise(kernel, &inputs, params, shape)?.into_first().expect("one output");
         Ok(true)

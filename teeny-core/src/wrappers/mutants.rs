@@ -73,7 +73,7 @@ impl Mutant {
     }
 
     fn tensor(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
-        Tensor::from_parts(storage, Layout::contiguous(shape), dtype, self.oracle.clone())
+        Tensor::from_parts(storage, Layout::contiguous(shape), dtype, self.oracle.clone()).unwrap()
     }
 
     fn scalars(&self, x: &Tensor) -> Vec<Scalar> {
@@ -178,12 +178,12 @@ fn memory() -> Vec<Fault> {
         }),
         read!("reading ignores the offset", F32, |x| {
             let start = Layout::strided(*x.shape(), x.strides(), 0, x.storage().len()).ok()?;
-            Some(x.with_layout(start))
+            x.with_layout(start).ok()
         }),
         read!("reading takes strides for positive", I64, |x| {
             let strides: Vec<isize> = x.strides().iter().map(|s| s.abs()).collect();
             let layout = Layout::strided(*x.shape(), &strides, 0, x.storage().len()).ok()?;
-            Some(x.with_layout(layout))
+            x.with_layout(layout).ok()
         }),
         fault!("the generator repeats after 2^18 draws", "uniform", F32, Call::Random { .. } => |m, call| {
             m.bend(call, 0, |v, _| (1 << 18..v.len()).for_each(|i| v[i] = v[i - (1 << 18)]))
@@ -211,7 +211,7 @@ fn memory() -> Vec<Fault> {
         }),
         fault!("a copy starts at the storage's start", "copy", I16, Call::Contiguous { x } => |m, _call| {
             let start = Layout::strided(*x.shape(), x.strides(), 0, x.storage().len());
-            m.instead(Call::Contiguous { x: &x.with_layout(start.ok()?) })
+            m.instead(Call::Contiguous { x: &x.with_layout(start.ok()?).ok()? })
         }),
         fault!("an assignment forgets its last element", "assign", U8, Call::CopyInto { ref dst, view, src } => |m, _call| {
             let len = src.numel().checked_sub(1)?;
@@ -418,7 +418,7 @@ fn products() -> Vec<Fault> {
             if rhs.shape()[rhs.ndim() - 1] == rhs.shape()[rhs.ndim() - 2] || rhs.numel() > 6 => |m, _call| {
                 let plain = Layout::contiguous(*rhs.shape());
                 (rhs.storage().len() >= rhs.numel() && plain.numel() > 0).then_some(())?;
-                m.instead(Call::Matmul { lhs, rhs: &rhs.with_layout(plain) })
+                m.instead(Call::Matmul { lhs, rhs: &rhs.with_layout(plain).ok()? })
         }),
     ]
 }
