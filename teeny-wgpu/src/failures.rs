@@ -83,6 +83,8 @@ fn types_that_an_adapter_lacks_are_refused_with_another() {
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(&format!("hint: cast to {other}, or use the CPU device")), "{error}");
     }
+    let doubles = Tensor::from_slice(&[1.0f64, 2.0], 2, &gpu).unwrap();
+    assert_eq!(doubles.softmax(0).unwrap_err().kind(), ErrorKind::Unsupported);
     works(&gpu);
 }
 

@@ -114,6 +114,7 @@ impl Wgpu {
     pub(crate) fn along_rows(&self, rows: Rows, inputs: &[&Tensor], axis: usize) -> Result<StorageRef> {
         let x = inputs[0];
         let dtype = x.dtype();
+        self.require(dtype, "softmax")?;
         if x.numel() == 0 {
             return self.allocate(0, dtype);
         }
