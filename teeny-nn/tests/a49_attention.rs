@@ -228,6 +228,12 @@ fn a49_attention_says_what_does_not_fit() {
     said(layer.attend(&zeros(&[2, 3, 8]), Attend::default().padding(&zeros(&[2, 3]))), "padding must be (B, S) of bool");
     said(layer.attend(&zeros(&[2, 3, 8]), Attend { window: Some(2), ..Attend::default() }), "this attention is not causal");
     said(Rope::new(4, 8, store.device()).unwrap().apply(&zeros(&[2, 3, 4]), 6), "positions 6..9 are beyond the tables' 8");
+    said(
+        Rope::new(4, 8, store.device()).unwrap().apply(&zeros(&[2, 3, 4]), usize::MAX),
+        "positions 18446744073709551615..18446744073709551615 are beyond the tables' 8",
+    );
+    let error = Rope::new(8, 1 << 60, store.device()).unwrap_err();
+    assert!(error.message().contains("more elements than memory can address"), "{error}");
     assert!(Rope::new(3, 8, store.device()).unwrap_err().to_string().contains("heads of 3 numbers do not fall into pairs"));
     let error = MultiheadAttention::new(&store.at("other"), 10, 4).unwrap_err().to_string();
     assert!(error.contains("10 numbers, 4 heads and 4 heads of keys: each must be a multiple of the next"), "{error}");

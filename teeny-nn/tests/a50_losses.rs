@@ -167,3 +167,15 @@ fn a50_binary_cross_entropy_has_a_slope_where_a_model_of_zeros_starts() {
     let far = loss::bce_with_logits(&f64s(vec![50.0, -50.0], &[2], &device), &f64s(vec![1.0, 0.0], &[2], &device), Reduction::None).unwrap();
     assert_close(&values(&far), &[(-50f64).exp(); 2], 1e-30, &"far");
 }
+
+#[test]
+fn a_target_of_a_narrow_type_is_not_ignored_for_its_low_bits() {
+    let device = autograd();
+    let logits = Tensor::arange(0i32, 400, 1, &device).unwrap().cast(DType::F32).unwrap().mul(0.01).unwrap().reshape((2, 200)).unwrap();
+    let wide = Tensor::new([156i64, 3], &device).unwrap();
+    for label_smoothing in [0.0, 0.1] {
+        let options = CrossEntropy { label_smoothing, ignore_index: Some(-100), ..Default::default() };
+        let loss = |targets: &Tensor| options.loss(&logits, targets).unwrap().item::<f32>().unwrap();
+        assert_eq!(loss(&wide.cast(DType::U8).unwrap()), loss(&wide), "{label_smoothing}");
+    }
+}
