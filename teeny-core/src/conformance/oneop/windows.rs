@@ -92,11 +92,16 @@ fn transforms(kernel: &[usize]) -> f64 {
     if kernel.iter().all(|&k| k == 3) { 300.0 } else { 0.0 }
 }
 
+/// Values that meet those of `x`. Of nothing but padding a device makes zeros, whatever the zeros are multiplied by.
+fn beside(dice: &mut Dice, x: &Shape) -> Values {
+    if x.numel() == 0 { Values::Tame } else { Values::linear(dice) }
+}
+
 fn conv(dice: &mut Dice) -> Result<Case> {
     let work = 8 * dice.budget();
     let Geometry { x, weight, out, window } = geometry(dice, work)?;
     let dtype = float(dice);
-    let (a, b) = (Values::linear(dice), Values::linear(dice));
+    let (a, b) = (Values::linear(dice), beside(dice, &x));
     let operands = vec![Operand::new(dice, x, dtype, a), Operand::new(dice, weight, dtype, b)];
     let detail = format!("{window:?}");
     let terms = weight[1..].iter().product();
@@ -138,7 +143,7 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
     let work = 8 * dice.budget();
     let Geometry { x, weight, out, window } = geometry(dice, work)?;
     let dtype = float(dice);
-    let (a, b) = (Values::linear(dice), Values::linear(dice));
+    let (a, b) = (beside(dice, &x), Values::linear(dice));
     let operands = vec![Operand::new(dice, out, dtype, a), Operand::new(dice, x, dtype, b)];
     let detail = format!("{window:?} for {weight}");
     let terms = out.numel() / out[1].max(1);
