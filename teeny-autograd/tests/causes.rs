@@ -77,7 +77,7 @@ fn integers_have_no_gradient() {
     let hot = x.argmax(0).unwrap().one_hot(3, DType::F64).unwrap();
     says(&backward(&w.mul(&hot).unwrap()), &x, &[&by_line(line!() - 1, "argmax")]);
     let hot = x.cast(DType::I64).unwrap().clamp(0, 2).unwrap().one_hot(3, DType::F64).unwrap();
-    says(&backward(&w.mul(&hot.sum(0).unwrap()).unwrap()), &x, &[&by_line(line!() - 1, "cast")]);
+    says(&backward(&w.mul(hot.sum(0).unwrap()).unwrap()), &x, &[&by_line(line!() - 1, "cast")]);
     let picked = w.index_select(0, &x.argsort(0, false).unwrap()).unwrap();
     says(&backward(&picked), &x, &["cut by the positions of sort at"]);
     let spread = w.scatter_add(0, &x.cast(DType::I32).unwrap().clamp(0, 2).unwrap(), &w).unwrap();
@@ -93,13 +93,13 @@ fn a_round_trip_through_another_device() {
     for other in [autograd.inner().unwrap().clone(), elsewhere] {
         let line = line!() + 1;
         let copy = x.mul(2.0).unwrap().to(&other).unwrap();
-        let grads = backward(&w.mul(&copy.to(&autograd).unwrap()).unwrap());
+        let grads = backward(&w.mul(copy.to(&autograd).unwrap()).unwrap());
         let left = format!("left the device by `to` at {}:{line}: the copy has no history", file!());
         says(&grads, &x, &["no gradient reaches `x`: the loss does not depend on it", &left, "keep it on the device that records"]);
     }
     let line = line!() + 1;
     let read = x.to_vec::<f64>().unwrap();
-    let grads = backward(&w.mul(&Tensor::from_vec(read, 3, &autograd).unwrap()).unwrap());
+    let grads = backward(&w.mul(Tensor::from_vec(read, 3, &autograd).unwrap()).unwrap());
     says(&grads, &x, &[&format!("by `to_vec` at {}:{line}", file!())]);
 }
 

@@ -16,7 +16,7 @@ fn ones(shape: impl IntoShape, dtype: DType) -> Result<Tensor> {
 #[test]
 fn operands_that_broadcast_to_more_elements_than_memory_are_refused() -> Result<()> {
     // 17 n is 2^64 + 16: as a number of 64 bits, 16.
-    let n = (((1u128 << 64) + 16) / 17) as usize;
+    let n = (1u128 << 64).div_ceil(17) as usize;
     let device = Reference::new();
     let column = Tensor::zeros((1, 1), DType::F32, &device)?;
     for (rows, columns) in [(17usize, n), (1 << 32, 1 << 32), (1 << 31, 1 << 34)] {
