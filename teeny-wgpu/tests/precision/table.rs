@@ -56,7 +56,7 @@ pub const UNARY: [Unary; 37] = [
     row("acos", [4.0, 4.0], |x| x.acos(), f64::acos),
     row("atan", [2.0, 2.0], |x| x.atan(), f64::atan),
     row("sinh", [4.0, 4.0], |x| x.sinh(), f64::sinh).reach(88.0),
-    row("cosh", [3.0, 3.0], |x| x.cosh(), f64::cosh).reach(88.0),
+    row("cosh", [4.0, 5.0], |x| x.cosh(), f64::cosh).reach(88.0),
     row("tanh", [2.0, 3.0], |x| x.tanh(), f64::tanh),
     row("erf", [2.0, 4.0], |x| x.erf(), erf),
     row("sigmoid", [3.0, 3.0], |x| x.sigmoid(), |x| 1.0 / (1.0 + (-x).exp())),
