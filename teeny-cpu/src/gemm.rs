@@ -105,12 +105,48 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
             }
             return;
         }
-        // By parts of k: gemm adds up what is a vector in one chain.
+        if m == 1 && k > DEEP {
+            return row([n, k], c, [old, alpha], lhs, rhs);
+        }
+        if n == 1 && k > DEEP {
+            return row([m, k], c.t(), [old, alpha], rhs.t(), lhs.t());
+        }
         for from in (0..k).step_by(DEEP) {
             let (deep, lhs, rhs) = (DEEP.min(k - from), lhs.at(0, from), rhs.at(from, 0));
             let old = if from == 0 { old } else { T::ONE };
             let (keep, (a, b)) = (old != T::ZERO, (lhs, rhs));
             gemm::gemm(m, n, deep, to, c.cols, c.rows, keep, a.ptr, a.cols, a.rows, b.ptr, b.cols, b.rows, old, alpha, false, false, false, none);
+        }
+    }
+}
+
+/// One row of [`tile`]: gemm would add a vector's terms to `c` one by one, in a chain as long as k.
+/// Here each part of `DEEP` terms is summed apart.
+///
+/// # Safety
+/// As `tile`, for m = 1.
+unsafe fn row<T: Float>([n, k]: [usize; 2], c: Matrix<T>, [old, alpha]: [T; 2], lhs: Matrix<T>, rhs: Matrix<T>) {
+    /// Columns whose sums stay in registers or the first cache.
+    const COLUMNS: usize = 64;
+    for first in (0..n).step_by(COLUMNS) {
+        let columns = COLUMNS.min(n - first);
+        let mut totals = [T::ZERO; COLUMNS];
+        for part in (0..k).step_by(DEEP) {
+            let mut sums = [T::ZERO; COLUMNS];
+            for p in part..k.min(part + DEEP) {
+                // SAFETY: p < k, and the columns are less than n.
+                let a = unsafe { *lhs.at(0, p).ptr };
+                for (j, sum) in sums[..columns].iter_mut().enumerate() {
+                    // SAFETY: as above.
+                    *sum += a * unsafe { *rhs.at(p, first + j).ptr };
+                }
+            }
+            totals.iter_mut().zip(sums).for_each(|(total, sum)| *total += sum);
+        }
+        for (j, &total) in totals[..columns].iter().enumerate() {
+            let to = c.at(0, first + j).ptr.cast_mut();
+            // SAFETY: `c` is writable over (1, n).
+            unsafe { *to = if old == T::ZERO { alpha * total } else { *to * old + alpha * total } };
         }
     }
 }

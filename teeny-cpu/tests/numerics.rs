@@ -82,6 +82,24 @@ fn a_long_row_times_a_matrix() {
 }
 
 #[test]
+fn vectors_without_runs() {
+    let mut random = Random(23);
+    for device in devices() {
+        for k in [511, 513, 65_535] {
+            let a = random.tensor(&[1, 1], &device).expand((1, k)).unwrap();
+            let b = random.tensor(&[k, 2], &device).slice(1, 1..2).unwrap();
+            let many = random.tensor(&[k, 6], &device).slice_step(1, .., 2).unwrap();
+            for (lhs, rhs) in [(&a, &b), (&a, &many), (&many.t().unwrap(), &b)] {
+                let want = wide(lhs).matmul(&wide(rhs)).unwrap();
+                let scale = wide(lhs).abs().unwrap().matmul(&wide(rhs).abs().unwrap()).unwrap();
+                let what = format!("{} @ {} {device:?}", lhs.shape(), rhs.shape());
+                within(&lhs.matmul(rhs).unwrap(), &want, product_bound(k), &scale, &what);
+            }
+        }
+    }
+}
+
+#[test]
 fn a_row_keeps_infinities_and_nan() {
     for device in devices() {
         let mut a = vec![1.0f32; 2000];

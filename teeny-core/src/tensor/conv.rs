@@ -16,8 +16,8 @@ impl Tensor {
     /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of `C_in / groups` times the positions of a
     /// window. Windows of 3 x 3 with stride 1 in f32 go through Winograd's transforms where that is faster:
     /// their results are within 6e-4 of the output channel's largest weight times the largest `Σ |x|` over
-    /// the channels of a place that the window sees, mostly within a thirtieth of that; elements that a
-    /// window does not see have no part in the bound. `CpuOptions::winograd` switches them off.
+    /// the channels of a place that the window sees; elements that a window does not see have no part
+    /// in the bound. `CpuOptions::winograd` switches them off.
     ///
     /// # Errors
     /// If numbers of axes or channels do not fit, a window is larger than the padded input, or the types are not one float type.
@@ -248,7 +248,7 @@ impl Window {
     /// The elements from the first to the last that a window of `kernel`, which is not 0, meets.
     pub(crate) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
         let reach = self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
-        let too_long = || Error::value(format!("a window of {kernel} with dilation {} is longer than any axis", self.dilation[axis]));
+        let too_long = || Error::shape(format!("a window of {kernel} with dilation {} does not fit any axis", self.dilation[axis]));
         reach.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
 
