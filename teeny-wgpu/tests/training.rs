@@ -59,7 +59,8 @@ fn a42_a_training_step_with_its_loss_costs_one_submission_and_keeps_nothing() {
         "a step: {dispatches} launches, {submissions} submissions, {} allocations",
         per_step(late_memory.allocations - early_memory.allocations)
     );
-    assert!(submissions <= 1.0, "{submissions} submissions a step");
+    // Every hundredth step also reads whether its gradients are finite.
+    assert!(submissions <= 1.0 + 2.0 / 180.0, "{submissions} submissions a step");
     assert!(dispatches <= 64.0, "{dispatches} launches a step");
 }
 
