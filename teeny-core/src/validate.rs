@@ -25,24 +25,6 @@ fn form(x: &Tensor) -> Form {
     (*x.shape(), x.dtype())
 }
 
-/// The number of elements of `shape`, as [`Shape::new`] allows it.
-///
-/// # Errors
-/// If it is more than memory can address.
-#[inline]
-pub fn numel(shape: &Shape) -> Result<usize> {
-    let product = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
-    match product {
-        Some(product) if product <= MAX_NUMEL => Ok(if shape.contains(&0) { 0 } else { product }),
-        _ => Err(too_many(shape)),
-    }
-}
-
-#[cold]
-fn too_many(shape: &Shape) -> Error {
-    Error::value(format!("shape {shape} has more elements than memory can address"))
-}
-
 fn axis_of(x: &Shape, axis: usize) -> Result<()> {
     if axis < x.ndim() { Ok(()) } else { Err(Error::axis(format!("no axis {axis} in a tensor of shape {x}"))) }
 }
@@ -93,7 +75,6 @@ pub fn elementwise(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape
     if inputs.len() != types.len() || params.len() != kernel.params().len() {
         return Err(counts(kernel, inputs.len(), params.len()));
     }
-    numel(shape)?;
     for (i, x) in inputs.iter().enumerate() {
         if x.dtype() != types[i] || x.shape() != shape {
             return Err(wrong_input(i, x, types[i], shape));
@@ -116,14 +97,14 @@ fn wrong_input(i: usize, x: &Tensor, dtype: DType, shape: &Shape) -> Error {
     Error::shape(format!("input {i} is {}, and the kernel runs at every index of {shape}", x.shape()))
 }
 
-/// [`Device::elementwise_over`](crate::Device::elementwise_over).
+/// [`Device::elementwise_over`](crate::Device::elementwise_over), for a storage of `len` elements of `dtype`.
 ///
 /// # Errors
 /// If the kernel has not one output, or one or two inputs; or the storage or the other input is not what they are.
 #[inline]
 pub fn elementwise_over(
     kernel: &Kernel,
-    storage: &StorageRef,
+    (len, dtype): (usize, DType),
     input_index: usize,
     other: Option<&Tensor>,
     params: &[Scalar],
@@ -134,9 +115,9 @@ pub fn elementwise_over(
     if types.len() != inputs || params.len() != kernel.params().len() {
         return Err(counts(kernel, inputs, params.len()));
     }
-    let whole = input_index < inputs && storage.dtype() == types[input_index] && storage.len() == numel(shape)?;
-    if !whole || kernel.outputs().len() != 1 || kernel.output_dtype(0) != storage.dtype() {
-        return Err(cannot_overwrite(storage, input_index, shape));
+    let whole = input_index < inputs && dtype == types[input_index] && len == shape.numel();
+    if !whole || kernel.outputs().len() != 1 || kernel.output_dtype(0) != dtype {
+        return Err(cannot_overwrite((len, dtype), input_index, shape));
     }
     match other {
         Some(x) if x.dtype() != types[1 - input_index] || x.shape() != shape => Err(wrong_input(1 - input_index, x, types[1 - input_index], shape)),
@@ -145,8 +126,7 @@ pub fn elementwise_over(
 }
 
 #[cold]
-fn cannot_overwrite(storage: &StorageRef, input_index: usize, shape: &Shape) -> Error {
-    let (len, dtype) = (storage.len(), storage.dtype());
+fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Shape) -> Error {
     Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
 }
 
@@ -223,9 +203,7 @@ pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Form> {
     if lhs.dtype() != rhs.dtype() || lhs.dtype() == DType::Bool {
         return Err(Error::dtype(format!("cannot multiply {} by {}: one type is needed, not bool", lhs.dtype(), rhs.dtype())));
     }
-    let shape = a.with_size(rows + 1, b[rows + 1]);
-    numel(&shape)?;
-    Ok((shape, lhs.dtype()))
+    Ok((a.resized(rows + 1, b[rows + 1])?, lhs.dtype()))
 }
 
 fn indexed(x: &Tensor, axis: usize, index: &Tensor) -> Result<()> {
@@ -295,10 +273,9 @@ pub fn sort(x: &Tensor, axis: usize) -> Result<[Form; 2]> {
 /// [`Device::random`](crate::Device::random).
 ///
 /// # Errors
-/// If the distribution does not exist for the type, or the shape has too many elements.
+/// If the distribution does not exist for the type.
 pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result<Form> {
     random::check(distribution, dtype)?;
-    numel(shape)?;
     Ok((*shape, dtype))
 }
 
@@ -309,7 +286,6 @@ pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result
 pub fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Form> {
     let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
     axis_of(shape, axis)?;
-    numel(shape)?;
     let mut total = Some(0usize);
     for (i, x) in tensors.iter().enumerate() {
         let fits = x.ndim() == shape.ndim() && (0..shape.ndim()).all(|a| a == axis || x.shape()[a] == shape[a]);
@@ -454,7 +430,6 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Form> {
 /// As [`conv`]; if `g` is not the shape of a convolution of `x_shape`.
 pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<Form> {
     floats(g, "weight", weight)?;
-    numel(x_shape)?;
     like("g", g, &conv_shape(x_shape, weight.shape(), window)?, g.dtype())?;
     Ok((*x_shape, g.dtype()))
 }
@@ -465,7 +440,6 @@ pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &S
 /// As [`conv`]; if `g` is not the shape of a convolution by a weight of `weight_shape`.
 pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<Form> {
     floats(g, "x", x)?;
-    numel(weight_shape)?;
     like("g", g, &conv_shape(x.shape(), weight_shape, window)?, g.dtype())?;
     Ok((*weight_shape, g.dtype()))
 }
@@ -501,7 +475,7 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]
         return Err(Error::dtype("bools have no largest window"));
     }
     let shape = pool_shape(x.shape(), size, window)?;
-    positions(numel(&Shape::new(&x.shape()[x.ndim() - size.len()..])?)?)?;
+    positions(x.shape()[x.ndim() - size.len()..].iter().product())?;
     Ok([(shape, x.dtype()), (shape, DType::I32)])
 }
 
@@ -512,7 +486,6 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]
 pub fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<Form> {
     float(g)?;
     like("positions", positions, g.shape(), DType::I32)?;
-    numel(x_shape)?;
     let lead = x_shape.ndim().checked_sub(spatial).filter(|_| spatial > 0);
     match lead {
         Some(lead) if g.ndim() == x_shape.ndim() && g.shape()[..lead] == x_shape[..lead] => Ok((*x_shape, g.dtype())),
@@ -557,8 +530,7 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
     if options.window == Some(0) || options.window.is_some() && options.causal.is_none() {
         return Err(Error::value(format!("{options:?}: a window has at least one key, and reaches back from a causal query")));
     }
-    let y = q.shape().with_size(n - 1, hv);
-    numel(&y)?;
+    let y = q.shape().resized(n - 1, hv)?;
     Ok([(y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())])
 }
 

@@ -62,7 +62,7 @@ fn stack(a: &mut View, b: &mut View) {
         if m == 1 {
             a.strides[rows] = a.strides[axis];
         }
-        a.shape = a.shape.with_size(rows, m * size).with_size(axis, 1);
+        a.shape = a.shape.with_size(axis, 1).with_size(rows, m * size);
         b.shape = b.shape.with_size(axis, 1);
     }
 }

@@ -3,11 +3,10 @@
 use crate::conv::with_float;
 use crate::elementwise::cast::{slice, slice_mut, with_compute};
 use crate::fused::Packed;
-use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
-use crate::window::{Geometry, Strip};
+use crate::window::Geometry;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::definition::lowest;
@@ -17,12 +16,10 @@ use teeny_core::{DType, Element, Error, Result, Shape, Tensor, Window};
 /// Output elements per range, at least.
 const CHUNK: usize = 16 << 10;
 
-/// Geometry, number of planes, and the strips of all window positions, one position after the other. `shape` is that of the result.
-fn plan(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<(Geometry, usize, Array<Strip>)> {
+/// Geometry and number of planes. `shape` is that of the result.
+fn plan(x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> (Geometry, usize) {
     let lead = x.ndim() - size.len();
-    let geometry = Geometry::new(&x.shape()[lead..], size, &shape[lead..], window);
-    let strips = geometry.all_strips(cpu, 0, geometry.places())?;
-    Ok((geometry, x.shape()[..lead].iter().product(), strips))
+    (Geometry::new(&x.shape()[lead..], size, &shape[lead..], window), x.shape()[..lead].iter().product())
 }
 
 /// Calls `f` with each plane's number, spread over threads; planes are independent.
@@ -35,7 +32,7 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, s
     let input = Packed::of(cpu, &View::of(x)?)?;
     let values = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let positions = cpu.alloc(shape.numel(), DType::I32)?;
-    let (geometry, planes, strips) = plan(cpu, x, size, window, shape)?;
+    let (geometry, planes) = plan(x, size, window, shape);
     let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     let at = Shared(positions.ptr().cast::<i32>());
     let halves = x.dtype().compute() == DType::F32 && *size == [2, 2] && *window == Window::new(2).stride(2);
@@ -62,6 +59,7 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, s
         let values = copy::stored(cpu, values, planes * places, x.dtype())?;
         return Ok((Arc::new(values), Arc::new(positions)));
     }
+    let strips = geometry.all_strips(cpu, 0, places)?;
     with_compute!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the outputs is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
@@ -160,7 +158,8 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
 pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<StorageRef> {
     let input = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(shape.numel(), x.dtype().compute())?;
-    let (geometry, planes, strips) = plan(cpu, x, size, window, shape)?;
+    let (geometry, planes) = plan(x, size, window, shape);
+    let strips = geometry.all_strips(cpu, 0, geometry.places())?;
     let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     with_float!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the output is written by one range.

@@ -83,9 +83,8 @@ impl View {
             sizes[to] = self.shape[from];
             out.strides[to] = self.strides[from];
         }
-        for (axis, &size) in sizes[..order.len()].iter().enumerate() {
-            out.shape = out.shape.with_size(axis, size);
-        }
+        // Not one axis after the other: a shape on the way could have more elements than either.
+        out.shape = Shape::new(&sizes[..order.len()]).unwrap_or(self.shape);
         out
     }
 

@@ -14,13 +14,13 @@ mod strips;
 use crate::Cpu;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
-use crate::storage::{CpuStorage, Shared, View, storage_of};
+use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::Crossing;
 use crate::{simd, threads};
 use program::{Plan, Program};
 use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
-use teeny_core::storage::{StorageRef, downcast_mut};
-use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor};
+use teeny_core::storage::{Storage, StorageRef, downcast, downcast_mut};
+use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
 
 /// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
 const THREAD_ARITHMETIC: usize = 16 << 10;
@@ -71,10 +71,11 @@ fn blocks(cpu: &Cpu, program: &Program<'_>, crossing: &Crossing, chunk: usize, o
 /// The first element of `x`, of the shape of the result, if its elements lie as those of the result.
 #[inline(always)]
 fn alongside(x: &Tensor) -> Option<*const f32> {
-    if !x.is_contiguous() {
+    let storage = downcast::<CpuStorage>(x.storage()).ok()?;
+    let (layout, inside) = (x.layout(), |end| end <= storage.len());
+    if storage.dtype() != DType::F32 || !layout.is_contiguous() || !layout.offset().checked_add(layout.numel()).is_some_and(inside) {
         return None;
     }
-    let storage = storage_of(x).ok()?;
     Some(storage.ptr().cast::<f32>().wrapping_add(x.layout().offset()).cast_const())
 }
 
@@ -168,6 +169,7 @@ pub(crate) fn over(
     shape: &Shape,
 ) -> Result<bool> {
     let Some(own) = downcast_mut::<CpuStorage>(storage) else { return Ok(false) };
+    validate::elementwise_over(kernel, (own.len(), own.dtype()), number, other, params, shape)?;
     let y = own.ptr().cast::<f32>();
     let input = |i: usize| if i == number { Some(y.cast_const()) } else { alongside(other?) };
     // SAFETY: nobody else holds the storage, so that the other input does not lie in it.
