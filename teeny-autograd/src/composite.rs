@@ -16,7 +16,7 @@ use teeny_core::{DType, Expr, Kernel, OpCode, OpNode};
 /// The types that have derivatives.
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-/// What is recognised, and its derivative.
+/// A recognised composite and its derivative.
 #[derive(Clone, Copy)]
 enum Composite {
     Sinh,

@@ -31,7 +31,7 @@ For a singular matrix, `inv` and `solve` are errors, and so is the backward pass
 PyTorch.
 ";
 
-/// What is compared.
+/// The compared quantity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Part {
     Value,

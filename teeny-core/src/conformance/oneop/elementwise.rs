@@ -183,7 +183,7 @@ fn function(dice: &mut Dice) -> Result<Case> {
     Ok(case)
 }
 
-/// What a random program is for.
+/// The use of a random program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Mix {
     /// Everything exact, several outputs.

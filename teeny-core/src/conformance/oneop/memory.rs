@@ -39,7 +39,7 @@ fn contiguous(dice: &mut Dice) -> Result<Case> {
     Ok(Case::new("contiguous", vec![any(dice)], String::new(), body).within(Tolerance::Bits))
 }
 
-/// `copy_into` a storage that nobody else holds, or that somebody does and must not see changed.
+/// `copy_into` a storage with one owner, or with a second owner who must not see a change.
 fn copy_into(dice: &mut Dice) -> Result<Case> {
     let budget = dice.budget();
     let shape = dice.shape(budget);

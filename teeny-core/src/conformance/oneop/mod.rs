@@ -46,7 +46,7 @@ const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 /// An operation on operands that are on a device; all its results.
 type Body = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
 
-/// What the results are compared with.
+/// The source of the expected results.
 enum Truth {
     /// The oracle on the same operands: it accumulates in f64 and rounds once.
     Own,

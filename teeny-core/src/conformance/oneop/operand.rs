@@ -280,7 +280,7 @@ pub fn view(dice: &mut Dice, shape: Shape) -> (Layout, usize) {
     }
     let order = if dice.one_in(2) { (0..ndim).collect() } else { dice.order(ndim) };
     let mut strides = vec![0isize; ndim];
-    // From the innermost axis in `order` outwards: `span` elements are reached by the axes so far.
+    // From the innermost axis in `order` outwards: the axes before reach `span` elements.
     let (mut span, mut low) = (1usize, 0usize);
     for &axis in order.iter().rev() {
         let n = shape[axis];

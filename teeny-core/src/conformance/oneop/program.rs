@@ -39,7 +39,7 @@ Random single operations against the oracle.
 /// The sites of an engine, given the value of `--level`.
 pub type MakeSites = fn(Option<&str>) -> Result<Vec<Box<dyn Site>>>;
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Clone, Debug, Default)]
 struct Options {
     seed: u64,
