@@ -9,15 +9,16 @@
 //! ```
 
 use super::{IN, OUT};
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Work, prefetch};
 
 /// How much larger than what a window sees the largest place of its tile may be.
 pub(super) const SPREAD: f32 = 32.0;
 /// Sizes of places whose products and interpolation stay far inside the range of f32.
 const RANGE: std::ops::RangeInclusive<f32> = 1e-25..=1e25;
 
-/// Rows of memory that a band takes: six of places, the least window and the largest place of a column.
-pub(super) const ROWS: usize = IN + 2;
+/// Rows of memory that a band takes: six of places, and six as they lie in memory, the least window and the
+/// largest place of a column.
+pub(super) const ROWS: usize = 2 * IN + 2;
 
 /// One band of tiles.
 pub(super) struct Band<'a> {
@@ -42,13 +43,16 @@ impl Work for Band<'_> {
     fn run<V: F32s>(self) -> bool {
         let Band { x, size: [height, width], top, padding, places: [down, along], rows, row } = self;
         let (places, rest) = rows.split_at_mut(IN * row);
+        let (sums, rest) = rest.split_at_mut(IN * row);
         let (least, largest) = rest.split_at_mut(row);
+        // Rows and columns of padding keep their zeros.
         places.fill(0.0);
-        for (r, to) in places.chunks_exact_mut(row).enumerate() {
-            // Rows and columns of padding keep their zeros.
-            let Some(y) = (top + r).checked_sub(padding[0]).filter(|&y| y < height) else { continue };
-            let to = &mut to[padding[1]..][..width];
-            magnitudes::<V>(x, height * width, y * width, to);
+        let above = padding[0].saturating_sub(top).min(IN);
+        let first = (top + above).saturating_sub(padding[0]).min(height);
+        let sums = &mut sums[..(height - first).min(IN - above) * width];
+        magnitudes::<V>(x, height * width, first * width, sums);
+        for (from, to) in sums.chunks_exact(width).zip(places[above * row..].chunks_exact_mut(row)) {
+            to[padding[1]..][..width].copy_from_slice(from);
         }
         // Windows and columns by vectors: what is behind the last is read and not looked at.
         let tiles = along.div_ceil(OUT);
@@ -84,36 +88,42 @@ impl Work for Band<'_> {
     }
 }
 
-/// `Σ_c |x[c]|` of the elements from `first` on of each plane; of infinities and NaN infinity.
+/// `Σ_c |x[c]|` of the `to.len()` elements from `first` on of each plane; of infinities and NaN infinity.
+/// Channels outside, so that memory is read along the rows.
 #[inline(always)]
 fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
-    const SUMS: usize = 4;
-    assert!(first + to.len() <= plane);
+    const TOGETHER: usize = 4;
+    let n = to.len();
+    assert!(first + n <= plane);
     let channels = x.len() / plane;
-    for at in (0..to.len()).step_by(V::LANES) {
-        let count = V::LANES.min(to.len() - at);
-        let load = |c: usize| {
-            let from = x[c * plane + first + at..].as_ptr();
-            // SAFETY: `count` elements of a row inside plane c.
-            unsafe { if count == V::LANES { V::load(from) } else { V::load_part(from, count) } }.abs()
-        };
-        let (mut sums, mut c) = ([V::splat(0.0); SUMS], 0);
-        while c + SUMS <= channels {
-            for (k, sum) in sums.iter_mut().enumerate() {
-                *sum = sum.add(load(c + k));
+    to.fill(0.0);
+    let at = |c: usize, i: usize| x[c * plane + first + i..].as_ptr();
+    let mut c = 0;
+    while c < channels {
+        let together = TOGETHER.min(channels - c);
+        for next in c + TOGETHER..channels.min(c + 2 * TOGETHER) {
+            (0..n).step_by(16).for_each(|i| prefetch(at(next, i)));
+        }
+        for i in (0..n).step_by(V::LANES) {
+            let count = V::LANES.min(n - i);
+            // SAFETY: `count` elements of plane c + k and of `to`, from i on.
+            unsafe {
+                if count == V::LANES && together == TOGETHER {
+                    let load = |k: usize| V::load(at(c + k, i)).abs();
+                    let sum = load(0).add(load(1)).add(load(2).add(load(3)));
+                    V::load(to[i..].as_ptr()).add(sum).store(to[i..].as_mut_ptr());
+                } else {
+                    let mut sum = V::load_part(to[i..].as_ptr(), count);
+                    for k in 0..together {
+                        sum = sum.add(V::load_part(at(c + k, i), count).abs());
+                    }
+                    sum.store_part(to[i..].as_mut_ptr(), count);
+                }
             }
-            c += SUMS;
         }
-        while c < channels {
-            sums[0] = sums[0].add(load(c));
-            c += 1;
-        }
-        let sum = sums[0].add(sums[1]).add(sums[2].add(sums[3]));
-        let infinity = V::splat(f32::INFINITY);
-        let sum = V::select(sum.lt(infinity), sum, infinity);
-        // SAFETY: `count` elements of `to` from `at` on.
-        unsafe { sum.store_part(to[at..].as_mut_ptr(), count) };
+        c += together;
     }
+    to.iter_mut().for_each(|p| *p = if *p < f32::INFINITY { *p } else { f32::INFINITY });
 }
 
 /// What windows are smaller than, so that products with places in [`RANGE`] are finite.
