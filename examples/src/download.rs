@@ -122,7 +122,7 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
         }
         if mirror.is_none() {
             let error = Error::io(format!("no mirror served {}", file.local));
-            return Err(failures.into_iter().fold(error, Error::fact));
+            return Err(failures.into_iter().fold(error, Error::note));
         }
     }
     Ok(mirror.copied().unwrap_or_default().to_string())

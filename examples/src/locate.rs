@@ -128,7 +128,7 @@ fn within(dir: &Path, file: &str) -> Result<PathBuf> {
     let candidates = [dir.join(file), dir.join("text").join(file)];
     candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let why = if dir.is_dir() { "the folder has neither of them" } else { "there is no such file or folder" };
-        Error::io(format!("no {file} or text/{file} in {dir:?}: {why}")).hint("`--data builtin` takes the small text that comes with the program")
+        Error::io(format!("no {file} or text/{file} in {dir:?}: {why}")).help("`--data builtin` takes the small text that comes with the program")
     })
 }
 

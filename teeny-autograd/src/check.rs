@@ -103,7 +103,7 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], che
     let Report { error, input, element, analytic, numeric, .. } = worst;
     let what =
         format!("input {input}, element {element}: the gradient is {analytic:?}, central differences give {numeric:?} (relative error {error:.1e})");
-    Err(Error::gradient(what).fact(format!("{checked} elements compared, tolerance {:.0e}", check.tolerance)))
+    Err(Error::gradient(what).note(format!("{checked} elements compared, tolerance {:.0e}", check.tolerance)))
 }
 
 /// [`gradcheck`] of the gradient of `f`: every rule's own backward pass is differentiated, by an autograd device over another.
@@ -140,7 +140,7 @@ pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor],
 /// The inputs as untracked tensors of one autograd device.
 fn on_autograd(inputs: &[Tensor]) -> Result<(DeviceRef, Vec<Tensor>)> {
     if !inputs.iter().any(|x| x.dtype() == DType::F64) {
-        return Err(Error::gradient("nothing to check: no input is f64").hint("x.cast(DType::F64)? converts"));
+        return Err(Error::gradient("nothing to check: no input is f64").help("x.cast(DType::F64)? converts"));
     }
     let device = match inputs.iter().find(|x| x.device().as_any().is::<Autograd>()) {
         Some(x) => x.device().clone(),

@@ -151,7 +151,7 @@ impl Grad for Tensor {
         let handle = tracked_handle(self)?;
         if *self.layout() != Layout::contiguous(handle.value().shape) || handle.output != 0 {
             let error = Error::gradient(format!("{} is a view of {} {}", self.shape(), handle.node.describe(), handle.value().shape));
-            return Err(error.hint("let x = x.retain_grad()? makes the view a value of its own"));
+            return Err(error.help("let x = x.retain_grad()? makes the view a value of its own"));
         }
         let hook: Arc<HookFn> = Arc::new(hook);
         let registered = Hook::new(&handle.node, &hook);
@@ -175,7 +175,7 @@ impl Grad for Tensor {
         let (handle, cuts, view) = root(&self)?;
         if self.numel() != 1 {
             let error = Error::gradient(format!("the tensor {} is not a scalar, so its gradient needs a direction", self.shape()));
-            return Err(error.hint("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?"));
+            return Err(error.help("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?"));
         }
         let g = unwrap(&self)?.ones_like()?;
         descend(self, handle, cuts, view, g)
@@ -187,7 +187,7 @@ impl Grad for Tensor {
         let (handle, cuts, view) = root(&self)?;
         if g.shape() != self.shape() || g.dtype() != self.dtype() {
             let what = format!("the gradient given is {} {}, the tensor {} {}", g.dtype(), g.shape(), self.dtype(), self.shape());
-            return Err(Error::gradient(what).hint("they need one shape and one type"));
+            return Err(Error::gradient(what).help("they need one shape and one type"));
         }
         let inner = tracked(&self)?.inner.device().clone();
         let g = g.to(&inner)?;
@@ -214,10 +214,10 @@ fn cut_off(handle: Option<&Handle>, cuts: &Cuts) -> Cuts {
 fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
     if !is_autograd(x) {
         let error = Error::gradient(format!("{} records no operations", x.device().info().name));
-        return Err(error.hint("let device = Autograd::new(device); x.to(&device)? is a tensor that can require a gradient"));
+        return Err(error.help("let device = Autograd::new(device); x.to(&device)? is a tensor that can require a gradient"));
     }
     if !x.dtype().is_float() {
-        return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())).hint("x.cast(DType::F32)? converts"));
+        return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())).help("x.cast(DType::F32)? converts"));
     }
     let inner = own(unwrap(x)?)?;
     let mut cuts = Cuts::default();
@@ -254,7 +254,7 @@ fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
     }
     let Some(storage) = try_tracked(x) else {
         let error = Error::gradient(format!("the tensor was computed on {}, which records nothing", x.device().info().name));
-        return Err(error.hint("run the model on Autograd::new(device)"));
+        return Err(error.help("run the model on Autograd::new(device)"));
     };
     let Some(handle) = storage.handle.clone() else {
         let error = storage
@@ -263,7 +263,7 @@ fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
             .fold(Error::gradient("the tensor has no history: nothing it was computed from requires a gradient"), |_, cut: &Cut| {
                 Error::gradient(format!("the tensor has no history: {}", cut.describe()))
             });
-        return Err(error.hint("parameters are made by x.requires_grad()?"));
+        return Err(error.help("parameters are made by x.requires_grad()?"));
     };
     let view = (*x.layout() != Layout::contiguous(handle.value().shape)).then(|| *x.layout());
     Ok((handle, storage.cuts.clone(), view))

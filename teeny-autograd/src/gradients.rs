@@ -150,11 +150,11 @@ impl Gradients {
                 Some(cut) => format!("no gradient reaches the tensor {}: {}", x.shape(), cut.describe()),
                 None => format!("no gradient reaches the tensor {}: it does not require one", x.shape()),
             });
-            return Err(error.hint("ask for the gradient of a tensor made by x.requires_grad()?"));
+            return Err(error.help("ask for the gradient of a tensor made by x.requires_grad()?"));
         };
         if *x.layout() != Layout::contiguous(handle.value().shape) {
             let error = Error::gradient(format!("the tensor {} is a view of {} {}", x.shape(), handle.node.describe(), handle.value().shape));
-            return Err(error.hint("ask for the gradient of that tensor, or call x.retain_grad()? on the view before it is used"));
+            return Err(error.help("ask for the gradient of that tensor, or call x.retain_grad()? on the view before it is used"));
         }
         Ok(handle.clone())
     }
@@ -170,33 +170,33 @@ impl Gradients {
     fn missing(&self, handle: &Handle) -> Error {
         let name = handle.node.describe();
         if let Some(other) = self.namesake(handle) {
-            let (age, hint) = if other.id < handle.node.id {
+            let (age, help) = if other.id < handle.node.id {
                 ("an earlier value, which a step or `set` has replaced since", "compute loss and gradients again after a step")
             } else {
                 ("a later value: this tensor is one that a step or `set` has replaced", "take the value anew after a step: param.value()")
             };
             return Error::gradient(format!("there is no gradient of this value of {name}, but one of {age}"))
-                .fact("parameters are recognised by name: models with equal names belong on stores and losses of their own")
-                .hint(hint);
+                .note("parameters are recognised by name: models with equal names belong on stores and losses of their own")
+                .help(help);
         }
         let mut cuts = self.cuts.iter().filter(|cut| cut.mask & handle.node.mask != 0);
         if let (false, true) = (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0)) {
             return Error::gradient(format!("the gradient of {name} was not kept, because it is an intermediate result"))
-                .hint("let x = x.retain_grad()? before the backward pass keeps it");
+                .help("let x = x.retain_grad()? before the backward pass keeps it");
         }
         match cuts.next() {
             Some(cut) => {
                 let error = Error::gradient(format!("no gradient reaches {name}: {}", cut.describe()));
-                cuts.fold(error, |e, c| e.fact(format!("also {}", c.describe())))
+                cuts.fold(error, |e, c| e.note(format!("also {}", c.describe())))
             }
             None => {
                 let error = Error::gradient(format!("no gradient reaches {name}: the loss does not depend on it"));
                 let left = cuts::left(handle.node.mask);
                 match left.first().and_then(|cut| Some((cut.op, cut.location?))) {
                     Some((op, place)) => error
-                        .fact(format!("a value made of it left the device by `{op}` at {}:{}: the copy has no history", place.file(), place.line()))
-                        .hint("if that copy came back into the loss, keep it on the device that records"),
-                    None => error.hint("was its layer called? a parameter that is not to be trained is frozen or left out of the optimizer"),
+                        .note(format!("a value made of it left the device by `{op}` at {}:{}: the copy has no history", place.file(), place.line()))
+                        .help("if that copy came back into the loss, keep it on the device that records"),
+                    None => error.help("was its layer called? a parameter that is not to be trained is frozen or left out of the optimizer"),
                 }
             }
         }

@@ -193,7 +193,7 @@ fn a20_wrong_types_and_shapes_are_refused() {
     let x = values((3, 3), &reference());
     for dtype in [DType::F16, DType::BF16, DType::I32, DType::Bool] {
         let error = x.cast(dtype).unwrap().det().unwrap_err().to_string();
-        assert!(error.starts_with("det at ") && error.contains(dtype.name()) && error.contains("hint: x.cast("), "{error}");
+        assert!(error.starts_with("det at ") && error.contains(dtype.name()) && error.contains("help: x.cast("), "{error}");
     }
     let error = values((2, 3), &reference()).inv().unwrap_err().to_string();
     assert!(error.contains("needs square matrices, not (2, 3): 2 rows, 3 columns"), "{error}");

@@ -24,7 +24,7 @@ fn a21_a_plain_device_records_nothing_and_says_so() {
     assert!(!x.is_tracked());
     let error = x.requires_grad().unwrap_err().to_string();
     assert!(error.contains("reference records no operations"), "{error}");
-    assert!(error.contains("hint: let device = Autograd::new(device)"), "{error}");
+    assert!(error.contains("help: let device = Autograd::new(device)"), "{error}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn a28_only_a_scalar_can_go_without_a_direction() {
     let text = refusal(x.mul(2.0).unwrap().backward());
     assert_says(
         &text,
-        &["backward at ", "a28_backward.rs", "the tensor (2, 3) is not a scalar", "hint: take the gradient of x.sum_all()?", "x.backward_with(&g)?"],
+        &["backward at ", "a28_backward.rs", "the tensor (2, 3) is not a scalar", "help: take the gradient of x.sum_all()?", "x.backward_with(&g)?"],
     );
     assert!(x.slice(0, ..1).unwrap().slice(1, ..1).unwrap().backward().is_ok(), "one element is enough");
 }
@@ -49,11 +49,11 @@ fn a28_only_floats_go_backward() {
 fn a28_a_loss_without_history_says_why() {
     let d = device();
     let plain = values(3, &Reference::new()).sum_all().unwrap();
-    assert_says(&refusal(plain.backward()), &["computed on reference, which records nothing", "hint: run the model on Autograd::new(device)"]);
+    assert_says(&refusal(plain.backward()), &["computed on reference, which records nothing", "help: run the model on Autograd::new(device)"]);
     let constant = values(3, &d).sum_all().unwrap();
     assert_says(
         &refusal(constant.backward()),
-        &["nothing it was computed from requires a gradient", "hint: parameters are made by x.requires_grad()?"],
+        &["nothing it was computed from requires a gradient", "help: parameters are made by x.requires_grad()?"],
     );
     let x = values(3, &d).requires_grad().unwrap();
     let line = line!() + 1;
@@ -153,7 +153,7 @@ fn a28_intermediates_are_kept_on_request() {
     let x = values((2, 3), &device()).requires_grad().unwrap();
     let h = x.mul(2.0).unwrap();
     let text = refusal(h.sum_all().unwrap().backward().unwrap().get(&h));
-    assert_says(&text, &["the gradient of the mul (2, 3) at ", "was not kept", "hint: let x = x.retain_grad()?"]);
+    assert_says(&text, &["the gradient of the mul (2, 3) at ", "was not kept", "help: let x = x.retain_grad()?"]);
     let h = h.retain_grad().unwrap();
     let grads = h.square().unwrap().sum_all().unwrap().backward().unwrap();
     close(&vec(grads.get(&h).unwrap()), &vec(&h.mul(2.0).unwrap()), 1e-12);

@@ -3,8 +3,12 @@
 //! Every public `Tensor` method enters its name here before it checks or dispatches anything. The outermost entry wins: `softmax` stays
 //! `softmax` while it is carried out by `max`, `exp` and `sum`. Errors, gradient records and wrapper devices read it.
 
-use std::cell::Cell;
+use crate::dtype::DType;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
+use std::sync::{Arc, OnceLock};
 
 /// The operation in progress: its public name and the line that called it.
 #[derive(Clone, Copy, Debug)]
@@ -17,55 +21,149 @@ pub struct OpContext {
     pub later: bool,
 }
 
+/// One operand of a failed operation, as its error prints it.
+#[derive(Clone, Debug)]
+pub(crate) struct Operand {
+    pub name: String,
+    pub shape: Shape,
+    pub dtype: DType,
+    /// The name of its device.
+    pub device: String,
+}
+
+/// The operands of a failed operation. An error holds it from the start; the operation fills it when it ends.
+pub(crate) type Operands = Arc<OnceLock<Vec<Operand>>>;
+
+struct Current {
+    op: Cell<Option<OpContext>>,
+    /// Whether an error was made since the outermost operation began.
+    failed: Cell<bool>,
+}
+
 thread_local! {
-    static CURRENT: Cell<Option<OpContext>> = const { Cell::new(None) };
+    // It has no destructor, after which there would be none.
+    static CURRENT: Current = const { Current { op: Cell::new(None), failed: Cell::new(false) } };
+    /// Of the newest error of this thread.
+    static NEWEST: RefCell<Option<Operands>> = const { RefCell::new(None) };
 }
 
 /// Reads or changes [`CURRENT`]. The methods of `LocalKey` that look the same are calls in every small operation, as nothing asks for their inlining.
 #[inline(always)]
-fn with_current<R: Default>(f: impl FnOnce(&Cell<Option<OpContext>>) -> R) -> R {
-    // It has no destructor, after which there would be none.
+fn with_current<R: Default>(f: impl FnOnce(&Current) -> R) -> R {
     CURRENT.try_with(f).unwrap_or_default()
 }
 
 /// The outermost operation in progress on this thread.
 pub fn current() -> Option<OpContext> {
-    with_current(Cell::get)
+    with_current(|current| current.op.get())
 }
 
-/// Leaves the operation when dropped, if entering it made it the outermost one.
+/// Where the operation in progress will write its operands, for an error that is being made.
+pub(crate) fn operands() -> Option<Operands> {
+    current()?;
+    with_current(|current| current.failed.set(true));
+    let operands = Operands::default();
+    // No thread-local value is left to a thread that ends.
+    NEWEST.try_with(|newest| newest.replace(Some(operands.clone()))).ok()?;
+    Some(operands)
+}
+
+/// Leaves the operation when dropped, if entering it made it the outermost one. If an error was made in
+/// between, the newest one learns of the `N` operands.
 #[must_use = "the operation ends when the guard is dropped"]
-pub struct Guard {
+pub struct Guard<'t, const N: usize = 0> {
     outermost: bool,
+    operands: [Named<'t>; N],
+    /// The name of a list of operands, and the list.
+    list: (&'static str, &'t [&'t Tensor]),
 }
 
-impl Drop for Guard {
+/// The name of a parameter and the tensor that it is, if it is one.
+type Named<'t> = (&'static str, Option<&'t Tensor>);
+
+impl Guard<'_> {
+    /// The operands of the operation, for errors, in the order of its signature; `None` is left out.
+    #[inline]
+    pub(crate) fn on<'t, const N: usize>(self, operands: [Named<'t>; N]) -> Guard<'t, N> {
+        Guard { outermost: self.taken_over(), operands, list: ("", &[]) }
+    }
+
+    /// [`Guard::on`] for a list of operands.
+    #[inline]
+    pub(crate) fn on_all<'t>(self, name: &'static str, list: &'t [&'t Tensor]) -> Guard<'t> {
+        Guard { outermost: self.taken_over(), operands: [], list: (name, list) }
+    }
+
+    /// Whether this is the outermost operation, which another guard will end.
+    #[inline]
+    fn taken_over(self) -> bool {
+        let outermost = self.outermost;
+        std::mem::forget(self);
+        outermost
+    }
+}
+
+impl<const N: usize> Drop for Guard<'_, N> {
     #[inline]
     fn drop(&mut self) {
-        if self.outermost {
-            with_current(|current| current.set(None));
+        if !self.outermost {
+            return;
+        }
+        let failed = with_current(|current| {
+            current.op.set(None);
+            current.failed.replace(false)
+        });
+        if failed {
+            fill(self.operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
+            let (name, list) = self.list;
+            fill(list.iter().enumerate().take(LISTED).map(|(i, x)| described(format!("{name}[{i}]"), x)));
         }
     }
+}
+
+/// How many operands of a list an error prints.
+const LISTED: usize = 8;
+
+#[cold]
+fn described(name: String, x: &Tensor) -> Operand {
+    Operand { name, shape: *x.shape(), dtype: x.dtype(), device: x.device().info().name.to_string() }
+}
+
+/// Tells the newest error its operands, if it has none.
+#[cold]
+fn fill(operands: impl Iterator<Item = Operand>) {
+    let operands: Vec<Operand> = operands.collect();
+    let newest = NEWEST.try_with(|newest| newest.borrow().clone()).ok().flatten();
+    if let Some(newest) = newest.filter(|_| !operands.is_empty()) {
+        // Fails if an inner operation knew them better.
+        let _ = newest.set(operands);
+    }
+}
+
+/// Tells the newest error its operands where a guard cannot hold them, as the operation changes one.
+#[cold]
+pub(crate) fn describe(operands: &[Named<'_>]) {
+    fill(operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
 }
 
 /// Enters operation `op` at the caller's line, unless an operation is already in progress.
 #[track_caller]
 #[inline]
-pub fn enter(op: &'static str) -> Guard {
+pub fn enter(op: &'static str) -> Guard<'static> {
     let location = Location::caller();
     let outermost = with_current(|current| {
-        let outermost = current.get().is_none();
+        let outermost = current.op.get().is_none();
         if outermost {
-            current.set(Some(OpContext { op, location, later: false }));
+            current.op.set(Some(OpContext { op, location, later: false }));
         }
         outermost
     });
-    Guard { outermost }
+    Guard { outermost, operands: [], list: ("", &[]) }
 }
 
 /// Enters `op` with a given place even if another operation is in progress; used by wrappers that carry out recorded work later.
 pub fn resume(context: OpContext) -> Resumed {
-    Resumed { previous: with_current(|current| current.replace(Some(OpContext { later: true, ..context }))) }
+    Resumed { previous: with_current(|current| current.op.replace(Some(OpContext { later: true, ..context }))) }
 }
 
 /// Restores the operation that was in progress before [`resume`].
@@ -76,6 +174,6 @@ pub struct Resumed {
 
 impl Drop for Resumed {
     fn drop(&mut self) {
-        with_current(|current| current.set(self.previous));
+        with_current(|current| current.op.set(self.previous));
     }
 }

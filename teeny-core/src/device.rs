@@ -465,7 +465,7 @@ pub fn common(a: &DeviceRef, b: &DeviceRef) -> Result<DeviceRef> {
     } else {
         let (a, b) = (a.info(), b.info());
         let error =
-            Error::device(format!("the operands are on different devices: {} and {}", a.name, b.name)).hint("move one of them: x.to(&device)?");
-        Err(if a.name == b.name { error.fact("two devices of one name are still two devices, each with its own memory") } else { error })
+            Error::device(format!("the operands are on different devices: {} and {}", a.name, b.name)).help("move one of them: x.to(&device)?");
+        Err(if a.name == b.name { error.note("two devices of one name are still two devices, each with its own memory") } else { error })
     }
 }

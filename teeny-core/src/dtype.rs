@@ -70,7 +70,7 @@ impl DType {
         }
     }
 
-    /// The name as Rust code writes it, for hints.
+    /// The name as Rust code writes it, for help lines.
     pub(crate) fn variant(self) -> String {
         if self == Bool { "Bool".into() } else { self.name().to_uppercase() }
     }

@@ -1,9 +1,11 @@
 //! Errors: one type for every fallible operation of the workspace.
 //!
-//! The first line is complete on its own (operation, the caller's `file:line`, what disagrees); facts follow, one per line, then at most one hint.
-//! An error takes its operation and place from [`crate::context`], so a device or an autograd rule that fails deep below still names the user's line.
+//! The first line is complete without the others (operation, the caller's `file:line`, what disagrees). The
+//! operands with type and device follow, then notes, one per line, then at most one line of help.
+//! An error takes operation, line and operands from [`crate::context`], so a device or an autograd rule that
+//! fails deep below still names the user's line.
 
-use crate::context;
+use crate::context::{self, Operand, Operands};
 use std::fmt;
 use std::panic::Location;
 
@@ -40,7 +42,7 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Why an operation failed: operation, place, the sizes that disagree, facts and at most one hint.
+/// Why an operation failed: operation, line, the sizes that disagree, operands, notes and at most one line of help.
 ///
 /// # Example
 /// ```
@@ -60,8 +62,10 @@ struct Inner {
     op: Option<String>,
     location: Option<&'static Location<'static>>,
     message: String,
-    facts: Vec<String>,
-    hint: Option<String>,
+    /// Filled by the operation when it ends.
+    operands: Option<Operands>,
+    notes: Vec<String>,
+    help: Option<String>,
 }
 
 impl Error {
@@ -73,8 +77,9 @@ impl Error {
             op: context.map(|c| c.op.to_string()),
             location: context.map(|c| c.location),
             message: message.into(),
-            facts: Vec::new(),
-            hint: None,
+            operands: context::operands(),
+            notes: Vec::new(),
+            help: None,
         }))
     }
 
@@ -127,21 +132,21 @@ impl Error {
         Error::new(ErrorKind::Internal, message)
     }
 
-    /// The same error with one more fact, printed on a line of its own.
-    pub fn fact(mut self, fact: impl Into<String>) -> Error {
-        self.0.facts.push(fact.into());
+    /// The same error with one more note, printed on its own line.
+    pub fn note(mut self, note: impl Into<String>) -> Error {
+        self.0.notes.push(note.into());
         self
     }
 
-    /// The same error with a hint; a later hint replaces an earlier one.
-    pub fn hint(mut self, hint: impl Into<String>) -> Error {
-        self.0.hint = Some(hint.into());
+    /// The same error with a line that says what to do; a later one replaces an earlier one.
+    pub fn help(mut self, help: impl Into<String>) -> Error {
+        self.0.help = Some(help.into());
         self
     }
 
-    /// True if there is a hint already: a more general one should not replace it.
-    pub fn has_hint(&self) -> bool {
-        self.0.hint.is_some()
+    /// True if there is a help line: a more general one should not replace it.
+    pub fn has_help(&self) -> bool {
+        self.0.help.is_some()
     }
 
     /// The same error under another operation's name, e.g. `load "mlp.safetensors"`; the place is dropped.
@@ -166,7 +171,7 @@ impl Error {
         self.0.location
     }
 
-    /// The message without operation, place, facts and hint.
+    /// The message without operation, place, operands, notes and help.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -183,11 +188,21 @@ impl fmt::Display for Error {
             write!(f, ": ")?;
         }
         write!(f, "{}", inner.message)?;
-        for fact in &inner.facts {
-            write!(f, "\n  {fact}")?;
+        for (i, operand) in inner.operands.iter().filter_map(|o| o.get()).flatten().enumerate() {
+            write!(f, "{}", if i == 0 { "\n  " } else { "    " })?;
+            let Operand { name, shape, dtype, device } = operand;
+            let shape = shape.to_string();
+            if inner.message.contains(&shape) {
+                write!(f, "{name}: {dtype} on {device}")?;
+            } else {
+                write!(f, "{name}: {shape} {dtype} on {device}")?;
+            }
         }
-        if let Some(hint) = &inner.hint {
-            write!(f, "\n  hint: {hint}")?;
+        for note in &inner.notes {
+            write!(f, "\n  {note}")?;
+        }
+        if let Some(help) = &inner.help {
+            write!(f, "\n  help: {help}")?;
         }
         Ok(())
     }

@@ -150,7 +150,7 @@ fn descr(dtype: DType) -> Result<&'static str> {
         DType::F16 => "<f2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
-        DType::BF16 => return Err(Error::dtype("NumPy has no bf16").hint("x.cast(DType::F32)? keeps every value")),
+        DType::BF16 => return Err(Error::dtype("NumPy has no bf16").help("x.cast(DType::F32)? keeps every value")),
     })
 }
 

@@ -39,6 +39,6 @@ pub fn device(name: &str) -> Result<DeviceRef> {
         Some(factory) => factory(),
         None if name == "reference" => Ok(crate::Reference::new()),
         None => Err(Error::device(format!("no device is called {name:?}; known: {}", names().join(", ")))
-            .hint("a backend is known once its crate's feature is enabled and it has been registered")),
+            .help("a backend is known once its crate's feature is enabled and it has been registered")),
     }
 }

@@ -76,7 +76,7 @@ impl Shape {
         if (0..places).contains(&resolved) {
             return Ok(resolved as usize);
         }
-        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}")).fact(format!(
+        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}")).note(format!(
             "places go from {} to {}",
             -places,
             places - 1
@@ -178,8 +178,8 @@ fn too_large(shape: &Shape) -> Error {
 fn no_axis(shape: &Shape, axis: isize, ndim: isize) -> Error {
     let error = Error::axis(format!("no axis {axis} in a tensor of shape {shape}"));
     match ndim {
-        0 => error.fact("a scalar has no axes"),
-        _ => error.fact(format!("axes go from {} to {}", -ndim, ndim - 1)),
+        0 => error.note("a scalar has no axes"),
+        _ => error.note(format!("axes go from {} to {}", -ndim, ndim - 1)),
     }
 }
 

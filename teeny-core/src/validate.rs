@@ -30,7 +30,7 @@ fn axis_of(x: &Shape, axis: usize) -> Result<()> {
 }
 
 fn float(x: &Tensor) -> Result<()> {
-    if x.dtype().is_float() { Ok(()) } else { Err(Error::dtype(format!("needs floats, not {}", x.dtype())).hint("x.cast(DType::F32)? converts")) }
+    if x.dtype().is_float() { Ok(()) } else { Err(Error::dtype(format!("needs floats, not {}", x.dtype())).help("x.cast(DType::F32)? converts")) }
 }
 
 fn like(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Result<()> {
@@ -402,7 +402,7 @@ fn counts_of(x: &[usize], kernel: &[usize], window: &Window) -> Result<Vec<usize
 pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
     if weight.ndim() < 3 || x.ndim() != weight.ndim() {
         return Err(Error::shape(format!("input {x} and weight {weight} do not fit: (N, C_in, spatial..) meets (C_out, C_in / groups, kernel..)"))
-            .hint("both need the same number of axes, at least 3"));
+            .help("both need the same number of axes, at least 3"));
     }
     let groups = window.groups;
     if groups == 0 || !x[1].is_multiple_of(groups) || !weight[0].is_multiple_of(groups) || weight[1] != x[1] / groups {

@@ -1,4 +1,4 @@
-//! The texts of errors: the first line is complete on its own, with the caller's line; facts and one hint follow.
+//! The texts of errors: the first line is complete on its own, with the caller's line; operands, notes and one line of help follow.
 
 mod support;
 
@@ -15,7 +15,7 @@ fn matmul_names_both_shapes_the_line_and_the_transpose_that_fits() {
     let (lhs, rhs) = (zeros(&[64, 784], &device), zeros(&[128, 784], &device));
     let (error, line) = (refused(lhs.matmul(&rhs)), line!());
     let expected = format!(
-        "matmul at {}:{line}: cannot multiply (64, 784) @ (128, 784): 784 columns meet 128 rows\n  lhs: f32 on reference    rhs: f32 on reference\n  hint: rhs.t() is (784, 128) and would fit",
+        "matmul at {}:{line}: cannot multiply (64, 784) @ (128, 784): 784 columns meet 128 rows\n  lhs: f32 on reference    rhs: f32 on reference\n  help: rhs.t() is (784, 128) and would fit",
         file!()
     );
     assert_eq!(error.to_string(), expected);
@@ -28,7 +28,7 @@ fn add_names_the_axis_that_disagrees_and_how_to_fit_a_column() {
     let (lhs, rhs) = (zeros(&[32, 10], &device), zeros(&[32], &device));
     let (error, line) = (refused(lhs.add(&rhs)), line!());
     let expected = format!(
-        "add at {}:{line}: (32, 10) and (32,) do not broadcast: aligned from the right, axis 1 has 10 and 32\n  hint: rhs.unsqueeze(1) is (32, 1) and would broadcast over columns",
+        "add at {}:{line}: (32, 10) and (32,) do not broadcast: aligned from the right, axis 1 has 10 and 32\n  lhs: f32 on reference    rhs: f32 on reference\n  help: rhs.unsqueeze(1) is (32, 1) and would broadcast over columns",
         file!()
     );
     assert_eq!(error.to_string(), expected);
@@ -74,7 +74,7 @@ fn every_kind_of_mistake_has_its_kind() {
     for (error, kind) in kinds {
         assert_eq!(error.kind(), kind, "{error}");
     }
-    assert_eq!(x.to_vec::<f64>().expect_err("f32").to_string().lines().last(), Some("  hint: x.cast(DType::F64)? converts"));
+    assert_eq!(x.to_vec::<f64>().expect_err("f32").to_string().lines().last(), Some("  help: x.cast(DType::F64)? converts"));
     assert_eq!(x.item::<f32>().expect_err("6 elements").message(), "a tensor of shape (2, 3) has 6 elements, not one");
 }
 
@@ -85,7 +85,7 @@ fn a41_tensors_of_unrelated_devices_are_refused_by_name_and_moved_by_to() -> Res
     let error = refused(x.add(&y));
     assert_eq!(error.kind(), ErrorKind::Device);
     assert!(error.to_string().contains("the operands are on different devices: reference and reference"), "{error}");
-    assert!(error.to_string().contains("hint: move one of them: x.to(&device)?"));
+    assert!(error.to_string().contains("help: move one of them: x.to(&device)?"));
     assert_eq!(x.add(&y.to(&x)?)?.to_vec::<f32>()?, [4.0, 6.0]);
     assert_eq!(y.flip(0)?.to(&here)?.to(&there)?.to_vec::<f32>()?, [4.0, 3.0]);
     assert!(x.to(&here)?.same_storage(&x));

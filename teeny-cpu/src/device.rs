@@ -108,7 +108,7 @@ impl Cpu {
         #[cfg(not(test))]
         let refused = out.try_reserve_exact(bytes).is_err();
         if refused {
-            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host")).fact("the operating system gave none"));
+            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host")).note("the operating system gave none"));
         }
         Ok(out)
     }
@@ -140,10 +140,10 @@ impl Cpu {
 /// The error of a request for `what`.
 #[cold]
 pub(crate) fn out_of_memory(error: OutOfMemory, what: &str) -> Error {
-    let error_with_use = Error::out_of_memory(format!("no memory for {what}")).fact(format!("{} bytes are in use on this device", error.live));
+    let error_with_use = Error::out_of_memory(format!("no memory for {what}")).note(format!("{} bytes are in use on this device", error.live));
     match error.limit {
-        Some(limit) => error_with_use.fact(format!("the device's memory limit is {limit} bytes")),
-        None => error_with_use.fact("the operating system gave none"),
+        Some(limit) => error_with_use.note(format!("the device's memory limit is {limit} bytes")),
+        None => error_with_use.note("the operating system gave none"),
     }
 }
 
@@ -154,7 +154,7 @@ fn no_storage(error: OutOfMemory, len: usize, dtype: DType) -> Error {
 
 #[cold]
 fn too_large(len: usize, dtype: DType) -> Error {
-    Error::out_of_memory(format!("no memory for {len} elements of {dtype}")).fact("their bytes are more than a number of 64 bits can say")
+    Error::out_of_memory(format!("no memory for {len} elements of {dtype}")).note("their bytes are more than a number of 64 bits can say")
 }
 
 impl std::fmt::Debug for Cpu {

@@ -161,17 +161,17 @@ fn parameters(
     let groups = window.groups;
     if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
         return Err(Error::value(format!("{groups} groups do not divide {inputs} input and {outputs} output channels"))
-            .hint("groups must be at least 1 and divide both numbers of channels"));
+            .help("groups must be at least 1 and divide both numbers of channels"));
     }
     let axes = kernel.len();
     for (what, sizes) in [("stride", &window.stride), ("padding", &window.padding), ("dilation", &window.dilation)] {
         if sizes.len() != axes {
             return Err(Error::shape(format!("the window's {what} {sizes:?} has {} entries for {axes} spatial axes", sizes.len()))
-                .hint(format!("Window::new({axes}) has an entry for each axis")));
+                .help(format!("Window::new({axes}) has an entry for each axis")));
         }
     }
     if let Some(what) = [("kernel", kernel), ("stride", &window.stride), ("dilation", &window.dilation)].iter().find(|(_, s)| s.contains(&0)) {
-        return Err(Error::value(format!("the {} is {:?}", what.0, what.1)).hint("kernel, stride and dilation must be at least 1"));
+        return Err(Error::value(format!("the {} is {:?}", what.0, what.1)).help("kernel, stride and dilation must be at least 1"));
     }
     let sizes: Vec<usize> = [first, second / groups].iter().chain(kernel).copied().collect();
     let weight = path.param("weight", &sizes[..], Init::TORCH)?; // (first, second / groups, kernel..)

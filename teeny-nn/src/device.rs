@@ -64,14 +64,14 @@ pub fn choose(name: &str) -> Result<Choice> {
         }
     }
     let error = Error::device(format!("no device works; known: {}", registry::names().join(", "))).named("device");
-    Err(refusals.into_iter().fold(error, Error::fact))
+    Err(refusals.into_iter().fold(error, Error::note))
 }
 
 fn named(name: &str, why: &str) -> Result<Choice> {
     let known = registry::names();
     if name == "wgpu" && !known.iter().any(|k| k == name) {
         let error = Error::device(format!("this program was built without the GPU engine; known: {}", known.join(", ")));
-        return Err(error.named("device \"wgpu\"").hint("build with the feature: cargo run --features wgpu"));
+        return Err(error.named("device \"wgpu\"").help("build with the feature: cargo run --features wgpu"));
     }
     let device = registry::device(name).map_err(|e| e.named(format!("device {name:?}")))?;
     let info = device.info();

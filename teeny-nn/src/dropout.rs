@@ -26,7 +26,7 @@ impl Dropout {
         let _op = enter("Dropout::new");
         if !(0.0..=1.0).contains(&p) {
             return Err(
-                Error::value(format!("p is {p}, but a probability must be within 0..=1")).hint("p is the share that is dropped: 0.1 drops a tenth")
+                Error::value(format!("p is {p}, but a probability must be within 0..=1")).help("p is the share that is dropped: 0.1 drops a tenth")
             );
         }
         Ok(Dropout { p, store: path.store().clone() })

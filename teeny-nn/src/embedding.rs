@@ -60,7 +60,7 @@ impl Embedding {
         let count = weight.shape()[0];
         if id >= count {
             return Err(Error::index(format!("padding is symbol {id}, but there are {count} (0..{count})"))
-                .hint("an embedding of one symbol more has room for padding"));
+                .help("an embedding of one symbol more has room for padding"));
         }
         let row = id as isize..id as isize + 1;
         let zeros = Tensor::zeros((1, weight.shape()[1]), weight.dtype(), &weight)?; // (1, size)
@@ -75,7 +75,7 @@ impl Module for Embedding {
         let _op = enter("embedding");
         let weight = self.weight.value(); // (count, size)
         let y = weight.index_select(0, ids).map_err(|e| {
-            let error = e.fact(format!("{} is {}", self.weight.name(), weight.shape()));
+            let error = e.note(format!("{} is {}", self.weight.name(), weight.shape()));
             helped(error, "ids are integers below the number of symbols the layer was made for")
         })?; // (.., size)
         let Some(padding) = self.padding else { return Ok(y) };

@@ -99,7 +99,7 @@ impl Init {
 fn fans(shape: &Shape) -> Result<(f64, f64)> {
     let &[out, input, ref kernel @ ..] = &shape[..] else {
         return Err(Error::shape(format!("Kaiming and Xavier values need a weight (out, in, ..), not {shape}"))
-            .hint("Init::Normal or Init::Uniform fit any shape"));
+            .help("Init::Normal or Init::Uniform fit any shape"));
     };
     let kernel: usize = kernel.iter().product();
     Ok(((input * kernel).max(1) as f64, (out * kernel).max(1) as f64))

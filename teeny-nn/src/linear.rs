@@ -60,7 +60,7 @@ impl Module for Linear {
         let weight = self.weight.value(); // (out, in)
         if x.shape().last() != weight.shape().last() {
             let text = format!("{} is {}, so its input must be (.., {}), not {}", self.weight.name(), weight.shape(), weight.shape()[1], x.shape());
-            return Err(Error::shape(text).hint("x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs"));
+            return Err(Error::shape(text).help("x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs"));
         }
         let y = x.matmul(&weight.t()?)?; // (.., out)
         match &self.bias {

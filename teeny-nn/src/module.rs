@@ -45,7 +45,7 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
 
 /// `error` with this help, if it has none that knows more.
 pub(crate) fn helped(error: Error, help: &str) -> Error {
-    if error.has_hint() { error } else { error.hint(help) }
+    if error.has_help() { error } else { error.help(help) }
 }
 
 /// Modules one after another.
@@ -85,7 +85,7 @@ impl Module for Sequential {
         let _op = enter("sequential");
         let mut x = x.clone();
         for (i, module) in self.modules.iter().enumerate() {
-            x = module.forward(&x).map_err(|e| e.fact(format!("in module {i} of the chain: {}, given {}", module.describe(), x.shape())))?;
+            x = module.forward(&x).map_err(|e| e.note(format!("in module {i} of the chain: {}, given {}", module.describe(), x.shape())))?;
         }
         Ok(x)
     }

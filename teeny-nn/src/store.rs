@@ -84,7 +84,7 @@ impl Param {
         let old = self.value();
         if value.shape() != old.shape() {
             let text = format!("parameter {:?} is {}, the new value {}", self.name(), old.shape(), value.shape());
-            return Err(Error::shape(text).hint(format!("a parameter keeps its shape: give it a tensor of {}", old.shape())));
+            return Err(Error::shape(text).help(format!("a parameter keeps its shape: give it a tensor of {}", old.shape())));
         }
         let value = track::below(value)?.cast(old.dtype())?.to(old.device())?;
         if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
@@ -218,7 +218,7 @@ impl Store {
         params.iter().find(|p| p.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = params.iter().map(Param::name).collect();
             let text = format!("no parameter {name:?}; the store has {}", crate::state::listed(&names));
-            Error::value(text).hint("store.all() lists every parameter and buffer")
+            Error::value(text).help("store.all() lists every parameter and buffer")
         })
     }
 
@@ -340,14 +340,14 @@ impl Path {
         let name = self.full(name);
         let taken = |params: &[Param]| {
             let text = format!("there is a parameter {name:?} already");
-            let error = || Error::value(text).hint("build each layer at a place of its own: store.at(\"fc2\")");
+            let error = || Error::value(text).help("build each layer at a place of its own: store.at(\"fc2\")");
             if params.iter().any(|p| p.name() == name) { Err(error()) } else { Ok(()) }
         };
         taken(&self.store.params())?;
         let value = init.tensor(shape, dtype, self.store.device()).map_err(|error| {
-            let error = error.fact(format!("for {name:?}, {dtype} of {shape}"));
+            let error = error.note(format!("for {name:?}, {dtype} of {shape}"));
             match error.kind() {
-                ErrorKind::OutOfMemory => error.hint("smaller sizes, or a device with more memory"),
+                ErrorKind::OutOfMemory => error.help("smaller sizes, or a device with more memory"),
                 _ => error,
             }
         })?;
@@ -373,5 +373,5 @@ impl Path {
 }
 
 fn sized(shape: impl teeny_core::IntoShape) -> Result<Shape> {
-    shape.shape().map_err(|error| error.hint("at most 8 axes, and sizes whose product is a number of elements that memory can hold"))
+    shape.shape().map_err(|error| error.help("at most 8 axes, and sizes whose product is a number of elements that memory can hold"))
 }

@@ -105,7 +105,7 @@ fn a55_a_corpus_shorter_than_the_context_names_both() {
     let error = corpus.batch(2, 4, Key { seed: 1, draw: 0 }).unwrap_err().to_string();
     assert!(error.starts_with("corpus.batch at "), "{error}");
     assert!(error.contains("a55_text.rs") && error.contains("the corpus has 4 tokens, but one example with a context of 4 takes 5"), "{error}");
-    assert!(error.contains("hint: take a longer text, or a shorter context"), "{error}");
+    assert!(error.contains("help: take a longer text, or a shorter context"), "{error}");
     assert!(corpus.windows(usize::MAX).is_err() && corpus.windows(0).is_err());
     assert!(corpus.batch(2, 3, Key { seed: 1, draw: 0 }).is_ok());
     let (train, val) = corpus.split(0.75).unwrap();

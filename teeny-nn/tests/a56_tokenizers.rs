@@ -163,7 +163,7 @@ fn a56_an_unknown_character_or_token_is_named_with_its_place_and_a_way_out() {
     let tokenizer = CharTokenizer::of("abc\n").unwrap();
     let error = tokenizer.encode("abc\ncaféb").unwrap_err().to_string();
     assert!(error.starts_with("encode: character 6 (line 2) is 'f', which is none of the 4 in the vocabulary"), "{error}");
-    assert!(error.contains(r#"vocabulary: "\nabc""#) && error.contains("hint: ") && error.contains("ByteTokenizer"), "{error}");
+    assert!(error.contains(r#"vocabulary: "\nabc""#) && error.contains("help: ") && error.contains("ByteTokenizer"), "{error}");
     let error = tokenizer.decode(&[0, 4]).unwrap_err().to_string();
     assert!(error.starts_with("decode: tokens[1] is 4, but there are 4 tokens (0..=3)"), "{error}");
     assert!(ByteTokenizer.decode(&[256]).is_err() && Bpe::train("", 256).unwrap().decode(&[256]).is_err());

@@ -32,7 +32,7 @@ fn check(all: impl IntoIterator<Item = (&'static str, String, teeny_core::Error,
             (text.lines().next().unwrap_or_default().contains(here), "this file in the first line"),
             (text.contains(value), value),
             (text.contains(accepted), accepted),
-            (error.has_hint(), "a line of help"),
+            (error.has_help(), "a line of help"),
         ]
         .into_iter()
         .filter_map(|(there, what)| (!there).then_some(what))

@@ -33,7 +33,7 @@ fn refused(store: &Store, step: impl FnOnce() -> Result<()>) -> String {
     let error = step().unwrap_err();
     assert!(values(store) == before);
     let text = error.to_string();
-    assert!(text.starts_with("step at ") && text.contains(file!()) && error.has_hint(), "{text}");
+    assert!(text.starts_with("step at ") && text.contains(file!()) && error.has_help(), "{text}");
     text
 }
 

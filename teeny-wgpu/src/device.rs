@@ -188,7 +188,7 @@ impl Wgpu {
         let (bytes, limit) = (memory.bound(), self.capabilities.max_binding);
         if bytes > limit {
             let message = format!("a tensor of {bytes} bytes; this kernel reaches {limit} bytes of a tensor on this GPU");
-            return Err(Error::unsupported(message).hint("split the tensor along an axis, or use the CPU device"));
+            return Err(Error::unsupported(message).help("split the tensor along an axis, or use the CPU device"));
         }
         Ok(Part { buffer: memory.buffer(), offset: 0, bytes })
     }

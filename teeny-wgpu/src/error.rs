@@ -77,7 +77,7 @@ impl Sticky {
         }
         let mut state = lock(&self.state);
         if let Some(message) = &state.lost {
-            return Err(Error::device(message.clone()).hint("make a new Wgpu; what was on this one cannot be read any more"));
+            return Err(Error::device(message.clone()).help("make a new Wgpu; what was on this one cannot be read any more"));
         }
         let waiting = state.error.take();
         self.raised.store(false, Ordering::Release);
@@ -118,8 +118,8 @@ pub(crate) fn no_adapter(choice: &Choice, names: &[String]) -> Error {
         Choice::Name(name) => Error::device(format!("no GPU adapter is called {name:?}")),
         Choice::Kind(kind) => Error::device(format!("there is no {kind} GPU adapter")),
     };
-    let error = names.iter().fold(error, |e, name| e.fact(name.clone()));
-    if names.is_empty() { error.hint("install a Vulkan driver; Debian's mesa-vulkan-drivers has a software one") } else { error }
+    let error = names.iter().fold(error, |e, name| e.note(name.clone()));
+    if names.is_empty() { error.help("install a Vulkan driver; Debian's mesa-vulkan-drivers has a software one") } else { error }
 }
 
 /// The adapter has no arithmetic in `dtype`.
@@ -130,7 +130,7 @@ pub(crate) fn dtype_unsupported(capabilities: &Capabilities, dtype: DType, op: &
         _ => ("64-bit floats", "f32"),
     };
     Error::unsupported(format!("wgpu cannot do {op} in {dtype}: {} has no {need} in shaders", capabilities.name))
-        .hint(format!("cast to {other}, or use the CPU device for {dtype}"))
+        .help(format!("cast to {other}, or use the CPU device for {dtype}"))
 }
 
 /// A tensor larger than a buffer.
@@ -146,14 +146,14 @@ pub(crate) fn uncountable(len: usize, dtype: DType) -> Error {
 /// More elements than a shader counts.
 pub(crate) fn beyond(count: usize) -> Error {
     let message = format!("a size or a number of elements is {count}; shaders count with 32 bits, to {MAX_COUNT}");
-    Error::unsupported(message).hint("split the tensor along an axis, or use the CPU device")
+    Error::unsupported(message).help("split the tensor along an axis, or use the CPU device")
 }
 
 /// The budget is used up.
 pub(crate) fn out_of_memory(bytes: u64, in_use: u64, budget: Option<u64>) -> Error {
     let error = Error::out_of_memory(format!("no room for {bytes} more bytes on the GPU"));
     match budget {
-        Some(budget) => error.fact(format!("{in_use} bytes in use, budget {budget}")),
-        None => error.fact(format!("{in_use} bytes in use; the driver refused more")),
+        Some(budget) => error.note(format!("{in_use} bytes in use, budget {budget}")),
+        None => error.note(format!("{in_use} bytes in use; the driver refused more")),
     }
 }

@@ -81,7 +81,7 @@ fn types_that_an_adapter_lacks_are_refused_with_another() {
         let x = Tensor::zeros(4, DType::F32, &gpu).unwrap();
         let error = x.cast(dtype).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(&format!("hint: cast to {other}, or use the CPU device")), "{error}");
+        assert!(error.to_string().contains(&format!("help: cast to {other}, or use the CPU device")), "{error}");
     }
     let doubles = Tensor::from_slice(&[1.0f64, 2.0], 2, &gpu).unwrap();
     assert_eq!(doubles.softmax(0).unwrap_err().kind(), ErrorKind::Unsupported);
@@ -136,7 +136,7 @@ fn a_lost_device_says_so_at_every_call() {
     for _ in 0..3 {
         let error = x.add(1.0).and_then(|y| y.to_vec::<f32>()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-        assert!(error.to_string().contains("hint: make a new Wgpu"), "{error}");
+        assert!(error.to_string().contains("help: make a new Wgpu"), "{error}");
     }
     assert_eq!(gpu.synchronize().unwrap_err().kind(), ErrorKind::Device);
     works(&noop());
@@ -151,7 +151,7 @@ fn a_loss_takes_precedence_over_the_errors_that_follow_from_it() {
     for _ in 0..2 {
         let error = x.add(1.0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-        assert!(error.to_string().contains("the GPU was lost") && error.to_string().contains("hint: make a new Wgpu"), "{error}");
+        assert!(error.to_string().contains("the GPU was lost") && error.to_string().contains("help: make a new Wgpu"), "{error}");
     }
     gpu.sticky.raise(ErrorKind::OutOfMemory, "what follows".to_string());
     assert_eq!(x.to_vec::<f32>().unwrap_err().kind(), ErrorKind::Device);
@@ -214,7 +214,7 @@ fn no_adapter_is_an_error_that_says_what_to_install() {
     descriptor.backends = wgpu::Backends::empty();
     let error = pollster::block_on(adapter::open_from(&wgpu::Instance::new(descriptor), &Options::default(), false)).err().expect("an error");
     assert_eq!(error.kind(), ErrorKind::Device);
-    assert!(error.to_string().contains("hint: install a Vulkan driver") || error.to_string().contains("there is no"), "{error}");
+    assert!(error.to_string().contains("help: install a Vulkan driver") || error.to_string().contains("there is no"), "{error}");
 }
 
 #[test]

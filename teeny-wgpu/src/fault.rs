@@ -88,7 +88,7 @@ impl Faults {
         let [place, least, largest] = [words[slot(ticket)], words[slot(ticket) + 1], !words[slot(ticket) + 2]];
         let [least, largest] = [least, largest].map(|n| n as i64 - (1 << 31));
         let Some(Record { context, size, shape }) = record else {
-            return Err(Error::index(format!("a gather or scatter since the last read had the index {least}, outside its axis")).hint(HINT));
+            return Err(Error::index(format!("a gather or scatter since the last read had the index {least}, outside its axis")).help(HINT));
         };
         let who = context.map_or("gather or scatter".to_string(), |c| format!("{} at {}:{}", c.op, c.location.file(), c.location.line()));
         let place = shape.map_or(String::new(), |shape| format!("{:?}", coordinates(place as usize, &shape)));
@@ -96,7 +96,7 @@ impl Faults {
             true => format!("index{place} is {least}"),
             false => format!("index{place} and others between {least} and {largest} are outside"),
         };
-        Err(Error::index(format!("{who}: {which}, but the axis has size {size}")).hint(HINT))
+        Err(Error::index(format!("{who}: {which}, but the axis has size {size}")).help(HINT))
     }
 }
 

@@ -128,7 +128,7 @@ impl Wgpu {
                 x.shape()[axis],
                 x.dtype()
             ))
-            .hint("split the tensor along the axis, or use the CPU device"));
+            .help("split the tensor along the axis, or use the CPU device"));
         };
         // The axis that is cut comes first, so that the results of the halves lie behind each other.
         let order: Vec<usize> = std::iter::once(cut).chain((0..x.ndim()).filter(|&a| a != cut)).collect();

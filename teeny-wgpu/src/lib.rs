@@ -52,7 +52,7 @@
 #![doc = include_str!("../TYPES.md")]
 //!
 //! That is an adapter with all types. 64-bit ones need 64-bit arithmetic (not a browser; f64 needs the integers too); elsewhere every operation on them is
-//! refused with a hint. 16-bit floats are stored packed and computed in f32 everywhere.
+//! refused with a line of help. 16-bit floats are stored packed and computed in f32 everywhere.
 //!
 //! # Bounds
 //! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by windows in elementwise kernels and by pieces elsewhere; only a

@@ -154,7 +154,7 @@ impl Pipelines {
             });
             Pipeline { pipeline, storages }
         });
-        made.map_err(|e| Error::internal(format!("the shader {label:?} was rejected: {e}")).fact(numbered(label, source)))
+        made.map_err(|e| Error::internal(format!("the shader {label:?} was rejected: {e}")).note(numbered(label, source)))
     }
 }
 

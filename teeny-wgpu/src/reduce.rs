@@ -228,7 +228,7 @@ impl Wgpu {
         if op.is_arg() {
             if elements > i32::MAX as usize {
                 let message = format!("an axis of {elements} elements has positions beyond {}, the last one of an i32", i32::MAX);
-                return Err(Error::unsupported(message).hint("reduce parts of the axis"));
+                return Err(Error::unsupported(message).help("reduce parts of the axis"));
             }
             if large {
                 return self.arg_halves(kernel, inputs, params, shape, op, axes[0]);

@@ -141,7 +141,7 @@ impl Wgpu {
             if !blocking {
                 (&*signal).await;
             }
-            receiver.try_recv().map_err(|_| Error::device("this platform cannot wait for the GPU").hint("read with Wgpu::read(..).await"))?
+            receiver.try_recv().map_err(|_| Error::device("this platform cannot wait for the GPU").help("read with Wgpu::read(..).await"))?
         } else {
             self.stream.wait()?;
             answer(&receiver, &self.device, || self.sticky.is_lost())?

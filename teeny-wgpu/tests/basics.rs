@@ -199,7 +199,7 @@ fn types_that_the_adapter_lacks_are_refused_with_an_alternative() {
     let x = Tensor::zeros(3, DType::F32, &gpu).unwrap();
     let error = x.cast(DType::I64).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("i64") && error.to_string().contains("hint: cast to i32"), "{error}");
+    assert!(error.to_string().contains("i64") && error.to_string().contains("help: cast to i32"), "{error}");
 }
 
 #[test]

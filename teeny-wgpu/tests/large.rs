@@ -26,7 +26,7 @@ fn agree(name: &str, shapes: &[&[usize]], types: &[DType], body: impl Fn(&Tensor
     for &dtype in types {
         for &shape in shapes {
             let run = |device: &DeviceRef| numbers(shape, dtype, 5, device).and_then(|x| body(&x)).and_then(|y| y.to_scalars());
-            let got = run(&device).map_err(|e| e.fact(format!("{name} of {dtype} {shape:?}")))?;
+            let got = run(&device).map_err(|e| e.note(format!("{name} of {dtype} {shape:?}")))?;
             assert!(got == run(&oracle)?, "{name} of {dtype} {shape:?}");
         }
     }
@@ -118,7 +118,7 @@ fn agree_on_parts(name: &str, tolerance: f64, body: impl Fn(&dyn Fn(&[usize], u6
         };
         body(&part)?.to_vec::<f32>()
     };
-    let (got, want) = (run(&device).map_err(|e| e.fact(name.to_string()))?, run(&oracle)?);
+    let (got, want) = (run(&device).map_err(|e| e.note(name.to_string()))?, run(&oracle)?);
     assert!(got.len() == want.len() && got.iter().zip(&want).all(|(a, b)| ((a - b) as f64).abs() <= tolerance), "{name}: {got:?} is not {want:?}");
     Ok(())
 }

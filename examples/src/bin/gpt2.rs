@@ -95,7 +95,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let config = options.config;
     if prompt.is_empty() || prompt.len() + options.tokens > config.context {
         let text = format!("{} tokens of prompt and {} to write do not fit the context of {}", prompt.len(), options.tokens, config.context);
-        return Err(Error::value(text).hint("a prompt of at least one token, fewer --tokens"));
+        return Err(Error::value(text).help("a prompt of at least one token, fewer --tokens"));
     }
     println!("model   {} parameters, {} tokens of prompt", store.count(), prompt.len());
     println!("        one training sequence of {} tokens would take {:.1} GFLOP", config.context, config.flops(config.context) / 1e9);

@@ -102,7 +102,7 @@ fn load() -> Result<(Images, Images)> {
     let read = |name: &str| {
         let path = dir.join(name);
         let bytes = std::fs::read(&path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
-        inflate(&bytes).map_err(|e| e.fact(format!("in {path:?}")))
+        inflate(&bytes).map_err(|e| e.note(format!("in {path:?}")))
     };
     let part = |name: &str| Images::new(&read(&format!("{name}-images-idx3-ubyte.gz"))?, &read(&format!("{name}-labels-idx1-ubyte.gz"))?, 255.0);
     Ok((part("train")?, part("t10k")?))

@@ -82,7 +82,7 @@ impl Forward {
         let _op = enter("dual");
         if x.shape() != tangent.shape() || x.dtype() != tangent.dtype() || !x.dtype().is_float() {
             let what = format!("a tangent of {} {} does not fit a value of {} {}", tangent.dtype(), tangent.shape(), x.dtype(), x.shape());
-            return Err(Error::gradient(what).hint("a value and its tangent have one shape and one type of floats"));
+            return Err(Error::gradient(what).help("a value and its tangent have one shape and one type of floats"));
         }
         let below = |x: &Tensor| -> Result<Tensor> { own(value(&self.lifted(x)?)?) };
         let storage = Dual::storage(below(x)?, Some(below(tangent)?))?;

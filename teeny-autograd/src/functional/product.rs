@@ -117,7 +117,7 @@ pub fn grad<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> 
     let _op = enter("grad");
     if recorded.y.numel() != 1 {
         let error = Error::gradient(format!("the function gives {}, not one number", recorded.y.shape()));
-        return Err(error.hint("take the gradient of its sum, give a direction: vjp(f, &x, &g), or ask for jacobian(f, &x)"));
+        return Err(error.help("take the gradient of its sum, give a direction: vjp(f, &x, &g), or ask for jacobian(f, &x)"));
     }
     x.with(recorded.gradients(&recorded.value()?.ones_like()?)?)
 }

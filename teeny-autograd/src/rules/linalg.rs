@@ -49,14 +49,14 @@ pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Res
 /// An error for what has no derivative rule.
 fn refuse(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
     let &[.., m, n] = &inputs[0].shape()[..] else { return Ok(()) };
-    let (what, hint) = match op {
+    let (what, help) = match op {
         LinalgOp::Eig => ("the eigenvalues of a general matrix have", "x.detach()? computes them without one; eigh has one, for symmetric matrices"),
         LinalgOp::Svd { full: true } if m != n => ("all columns of u and v have", "svd() gives those that have one"),
         LinalgOp::Qr { complete: true } if m > n => ("all columns of q have", "qr() gives those that have one"),
         LinalgOp::Svd { .. } | LinalgOp::Qr { .. } | LinalgOp::Solve | LinalgOp::SolveTriangular(_) | LinalgOp::Det => return Ok(()),
         LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Pinv { .. } => return Ok(()),
     };
-    Err(Error::gradient(format!("{what} no gradient here")).hint(hint))
+    Err(Error::gradient(format!("{what} no gradient here")).help(help))
 }
 
 /// The gradients of the operands from those of the results.

@@ -198,7 +198,7 @@ impl Builder {
     /// An error unless all are values of this program.
     fn require_own(&self, exprs: &[Expr<'_>]) -> Result<()> {
         match exprs.iter().position(|e| !self.owns(*e)) {
-            Some(i) => Err(mixed().fact(format!("output {i} belongs to another builder"))),
+            Some(i) => Err(mixed().note(format!("output {i} belongs to another builder"))),
             None => Ok(()),
         }
     }
@@ -206,7 +206,7 @@ impl Builder {
 
 #[cold]
 fn mixed() -> Error {
-    Error::value("values of two builders cannot meet in one kernel").hint("builder.embed(..) takes over a finished kernel")
+    Error::value("values of two builders cannot meet in one kernel").help("builder.embed(..) takes over a finished kernel")
 }
 
 #[cold]
@@ -348,5 +348,5 @@ impl<'b> Expr<'b> {
 
 fn refuse(op: OpCode, dtype: DType) -> Error {
     let accepted: Vec<&str> = DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
-    Error::dtype(format!("{} does not work on {dtype}", op.name())).fact(format!("accepted: {}", accepted.join(" ")))
+    Error::dtype(format!("{} does not work on {dtype}", op.name())).note(format!("accepted: {}", accepted.join(" ")))
 }

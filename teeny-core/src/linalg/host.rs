@@ -71,14 +71,14 @@ impl Failure {
         let which = if lead.is_empty() { "the matrix".to_string() } else { format!("the matrix at {index:?}") };
         match self {
             Failure::Singular { row } => Error::value(format!("{which} is singular: nothing is left of row {row} after elimination"))
-                .hint("a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares solution; adding a small multiple of eye(n) makes it regular"),
+                .help("a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares solution; adding a small multiple of eye(n) makes it regular"),
             Failure::NotPositive { order } => {
                 Error::value(format!("{which} is not positive definite: its leading minor of order {order} is not positive"))
-                    .hint("adding a small multiple of eye(n) helps if it is so by rounding only; eigh takes any symmetric matrix")
+                    .help("adding a small multiple of eye(n) helps if it is so by rounding only; eigh takes any symmetric matrix")
             }
-            Failure::NotFinite => Error::value(format!("{which} has NaN or an infinity in it")).hint("x.is_finite()? shows where"),
+            Failure::NotFinite => Error::value(format!("{which} has NaN or an infinity in it")).help("x.is_finite()? shows where"),
             Failure::NotConverged => {
-                Error::value(format!("the iteration did not converge for {which}")).hint("scaling the matrix to a size near 1 may help")
+                Error::value(format!("the iteration did not converge for {which}")).help("scaling the matrix to a size near 1 may help")
             }
         }
     }

@@ -151,5 +151,5 @@ pub fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor])
 #[cfg(not(feature = "linalg"))]
 pub fn on_host<D: Device + ?Sized>(_device: &D, _op: LinalgOp, _inputs: &[&Tensor]) -> Result<Outputs> {
     let error = crate::error::Error::unsupported("this program was built without linear algebra");
-    Err(error.hint("enable the feature `linalg` of teeny-core (or of teeny-nn)"))
+    Err(error.help("enable the feature `linalg` of teeny-core (or of teeny-nn)"))
 }

@@ -10,7 +10,7 @@ impl Tensor {
     /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes. Equivalent: `x.repeat`.
     #[track_caller]
     pub fn repeat(&self, counts: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("repeat");
+        let _op = enter("repeat").on([("x", Some(self))]);
         let counts = counts.shape()?;
         let Some(lead) = counts.ndim().checked_sub(self.ndim()) else {
             return Err(Error::shape(format!("{} counts for the {} axes of {}", counts.ndim(), self.ndim(), self.shape())));
@@ -32,7 +32,7 @@ impl Tensor {
     /// Every element repeated `count` times in place along `axis`. Equivalent: `torch.repeat_interleave`.
     #[track_caller]
     pub fn repeat_interleave(&self, axis: isize, count: usize) -> Result<Tensor> {
-        let _op = enter("repeat_interleave");
+        let _op = enter("repeat_interleave").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let stretched = self.shape().with_axis(axis + 1, count)?;
         let joined = self.shape().resized(axis, self.shape()[axis] * count)?; // its product is that of `stretched`
@@ -42,7 +42,7 @@ impl Tensor {
     /// Shifted by `shift` places along `axis`, what leaves at one end entering at the other. Equivalent: `torch.roll`.
     #[track_caller]
     pub fn roll(&self, axis: isize, shift: isize) -> Result<Tensor> {
-        let _op = enter("roll");
+        let _op = enter("roll").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let n = self.shape()[axis];
         if n == 0 {
@@ -60,7 +60,7 @@ impl Tensor {
     /// Equivalent: `torch.repeat_interleave(x, counts, dim)`.
     #[track_caller]
     pub fn repeat_each(&self, axis: isize, counts: &Tensor) -> Result<Tensor> {
-        let _op = enter("repeat_each");
+        let _op = enter("repeat_each").on([("x", Some(self)), ("counts", Some(counts))]);
         let axis = self.shape().axis(axis)?;
         super::index::require_index(counts)?;
         if counts.shape()[..] != [self.shape()[axis]] {
@@ -84,7 +84,7 @@ impl Tensor {
     /// [`Tensor::repeat`] that takes missing counts in front as 1. Equivalent: `torch.tile`, `numpy.tile`.
     #[track_caller]
     pub fn tile(&self, counts: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("tile");
+        let _op = enter("tile").on([("x", Some(self))]);
         let counts = counts.sizes();
         let mut all = vec![1; self.ndim().saturating_sub(counts.len())];
         all.extend(counts);
@@ -99,7 +99,7 @@ impl Tensor {
     /// Equivalent: `torch.movedim`, `numpy.moveaxis`.
     #[track_caller]
     pub fn movedim(&self, from: impl IntoShape, to: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("movedim");
+        let _op = enter("movedim").on([("x", Some(self))]);
         let axes = |list: Vec<i64>| list.into_iter().map(|axis| self.shape().axis(axis as isize)).collect::<Result<Vec<_>>>();
         let (from, to) = (axes(from.sizes())?, axes(to.sizes())?);
         let twice = |list: &[usize]| list.iter().enumerate().any(|(i, axis)| list[..i].contains(axis));
@@ -119,7 +119,7 @@ impl Tensor {
     /// Equivalent: `torch.rot90(x, times, (a, b))`.
     #[track_caller]
     pub fn rot90(&self, times: isize, a: isize, b: isize) -> Result<Tensor> {
-        let _op = enter("rot90");
+        let _op = enter("rot90").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)? as isize, self.shape().axis(b)? as isize);
         if a == b {
             return Err(Error::axis(format!("a turn needs two different axes, not {a} twice")));
@@ -135,7 +135,7 @@ impl Tensor {
     /// The differences of neighbours along `axis`, taken `times` times; the axis is as much shorter, bools differ by `xor`. Equivalent: `torch.diff`.
     #[track_caller]
     pub fn diff(&self, axis: isize, times: usize) -> Result<Tensor> {
-        let _op = enter("diff");
+        let _op = enter("diff").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)? as isize;
         let step = |x: Tensor| {
             let (above, below) = (x.slice(axis, 1..)?, x.slice(axis, ..x.shape()[axis as usize].saturating_sub(1))?);

@@ -42,7 +42,7 @@ impl Tensor {
     /// `torch.nn.functional.scaled_dot_product_attention`, where `is_causal` is `Attention::causal(0)`.
     #[track_caller]
     pub fn attention(&self, k: &Tensor, v: &Tensor, mask: Option<&Tensor>, options: &Attention) -> Result<Tensor> {
-        let _op = enter("attention");
+        let _op = enter("attention").on([("x", Some(self)), ("k", Some(k)), ("v", Some(v)), ("mask", mask)]);
         let operands = Operands::new(self, k, v, mask, options)?;
         let (q, inputs) = (&operands.q, operands.inputs(options));
         let [.., hv] = inputs.sizes();
@@ -60,7 +60,7 @@ impl Tensor {
     /// As [`Tensor::attention`].
     #[track_caller]
     pub fn attention_weights(&self, k: &Tensor, mask: Option<&Tensor>, options: &Attention) -> Result<Tensor> {
-        let _op = enter("attention_weights");
+        let _op = enter("attention_weights").on([("x", Some(self)), ("k", Some(k)), ("mask", mask)]);
         Operands::new(self, k, k, mask, options)?.inputs(options).weights()
     }
 }
@@ -101,7 +101,7 @@ fn check_options(options: &Attention) -> Result<()> {
         (Some(0), _) => Err(Error::value("a window of 0 keys lets no query see anything")),
         (Some(window), None) => {
             Err(Error::value(format!("a window of {window} keys reaches back from a causal query, and this attention is not causal"))
-                .hint("Attention::causal(offset).window(n)"))
+                .help("Attention::causal(offset).window(n)"))
         }
         _ => Ok(()),
     }
@@ -111,7 +111,7 @@ fn check_options(options: &Attention) -> Result<()> {
 fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let refuse = |why: String| Error::shape(format!("queries {q}, keys {k} and values {v} do not fit each other: {why}"));
     if q.ndim() < 2 || k.ndim() < 2 || v.ndim() < 2 {
-        return Err(refuse("each needs at least two axes".to_string()).hint("(.., T, hs), (.., S, hs) and (.., S, hv)"));
+        return Err(refuse("each needs at least two axes".to_string()).help("(.., T, hs), (.., S, hs) and (.., S, hv)"));
     }
     let last = |x: &Shape| (x[x.ndim() - 2], x[x.ndim() - 1]);
     let ((t, hs), (s, k_hs), (v_s, hv)) = (last(q), last(k), last(v));
@@ -134,10 +134,10 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
 fn prepared(mask: &Tensor, scores: &Shape, dtype: DType) -> Result<Tensor> {
     if mask.dtype() != DType::Bool && !mask.dtype().is_float() {
         return Err(Error::dtype(format!("a mask is bool (true: may attend) or float (added to the scores), not {}", mask.dtype()))
-            .hint("mask.cast(DType::Bool)? converts"));
+            .help("mask.cast(DType::Bool)? converts"));
     }
     if mask.shape().broadcast(scores) != Some(*scores) {
-        return Err(Error::shape(format!("a mask of {} does not broadcast to the scores {scores}", mask.shape())).hint("(.., T, S)"));
+        return Err(Error::shape(format!("a mask of {} does not broadcast to the scores {scores}", mask.shape())).help("(.., T, S)"));
     }
     let mask = if mask.dtype() == DType::Bool { mask.clone() } else { mask.cast(dtype)? };
     mask.expand_to(scores)

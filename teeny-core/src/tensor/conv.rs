@@ -25,7 +25,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.conv2d` without bias, and its 1- and 3-dimensional forms.
     #[track_caller]
     pub fn conv(&self, weight: &Tensor, window: &Window) -> Result<Tensor> {
-        let _op = enter("conv");
+        let _op = enter("conv").on([("x", Some(self)), ("weight", Some(weight))]);
         let (x, w) = pair(self, weight)?;
         let dtype = x.dtype().promote(w.dtype());
         let (x, w) = (x.cast(dtype)?, w.cast(dtype)?);
@@ -41,7 +41,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.conv2d(.., padding="same")`.
     #[track_caller]
     pub fn conv_same(&self, weight: &Tensor, window: &Window) -> Result<Tensor> {
-        let _op = enter("conv_same");
+        let _op = enter("conv_same").on([("x", Some(self)), ("weight", Some(weight))]);
         let kernel = weight.shape().get(2..).unwrap_or_default();
         window.require_ndim(kernel.len())?;
         if window.stride.iter().any(|&s| s != 1) || window.padding.iter().any(|&p| p != 0) {
@@ -67,7 +67,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.conv_transpose2d` without bias, and its 1- and 3-dimensional forms; the weight is laid out alike.
     #[track_caller]
     pub fn conv_transpose(&self, weight: &Tensor, window: &Window, size: &[usize]) -> Result<Tensor> {
-        let _op = enter("conv_transpose");
+        let _op = enter("conv_transpose").on([("x", Some(self)), ("weight", Some(weight))]);
         let (g, w) = pair(self, weight)?;
         let dtype = g.dtype().promote(w.dtype());
         let (g, w) = (g.cast(dtype)?, w.cast(dtype)?);
@@ -104,7 +104,7 @@ impl Tensor {
     /// If the shapes are not those of such a convolution.
     #[track_caller]
     pub fn conv_weight_grad(&self, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<Tensor> {
-        let _op = enter("conv_weight_grad");
+        let _op = enter("conv_weight_grad").on([("g", Some(self)), ("x", Some(x))]);
         let (g, x) = pair(self, x)?;
         let dtype = g.dtype().promote(x.dtype());
         let (g, x) = (g.cast(dtype)?, x.cast(dtype)?);
@@ -123,7 +123,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.unfold`, for any number of spatial axes.
     #[track_caller]
     pub fn im2col(&self, size: &[usize], window: &Window) -> Result<Tensor> {
-        let _op = enter("im2col");
+        let _op = enter("im2col").on([("x", Some(self))]);
         let counts = windows_of(self.shape(), size, window)?;
         let padded = self.pad(&frame(window), 0)?;
         let positions = Shape::new(size)?.numel();
@@ -143,7 +143,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.fold`.
     #[track_caller]
     pub fn col2im(&self, spatial: &[usize], size: &[usize], window: &Window) -> Result<Tensor> {
-        let _op = enter("col2im");
+        let _op = enter("col2im").on([("x", Some(self))]);
         let &[n, rows, places] = &self.shape()[..] else {
             return Err(Error::shape(format!("columns are (N, C · window, places), not {}", self.shape())));
         };

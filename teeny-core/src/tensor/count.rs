@@ -12,7 +12,7 @@ impl Tensor {
     /// Equivalent: `torch.unique(x, return_inverse=True, return_counts=True)`.
     #[track_caller]
     pub fn unique(&self) -> Result<(Tensor, Tensor, Tensor)> {
-        let _op = enter("unique");
+        let _op = enter("unique").on([("x", Some(self))]);
         let (sorted, order) = self.reshape(-1)?.sort(0, false)?;
         let starts = starts(&sorted.unsqueeze(1)?)?; // (n)
         let (places, inverse, counts) = groups(&starts, Some(&order))?;
@@ -25,7 +25,7 @@ impl Tensor {
     /// Equivalent: `torch.unique(x, dim=axis, return_inverse=True, return_counts=True)`.
     #[track_caller]
     pub fn unique_slices(&self, axis: isize) -> Result<(Tensor, Tensor, Tensor)> {
-        let _op = enter("unique_slices");
+        let _op = enter("unique_slices").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let rows = self.movedim(axis, 0)?;
         let sizes = rows.shape().to_vec();
@@ -50,7 +50,7 @@ impl Tensor {
     /// Equivalent: `torch.unique_consecutive(x, return_inverse=True, return_counts=True)`.
     #[track_caller]
     pub fn unique_consecutive(&self) -> Result<(Tensor, Tensor, Tensor)> {
-        let _op = enter("unique_consecutive");
+        let _op = enter("unique_consecutive").on([("x", Some(self))]);
         let flat = self.reshape(-1)?;
         let (places, inverse, counts) = groups(&starts(&flat.unsqueeze(1)?)?, None)?;
         Ok((flat.index_select(0, &places)?, inverse.reshape(self.shape())?, counts))
@@ -65,7 +65,7 @@ impl Tensor {
     /// Equivalent: `torch.searchsorted`.
     #[track_caller]
     pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
-        let _op = enter("searchsorted");
+        let _op = enter("searchsorted").on([("x", Some(self)), ("values", Some(values))]);
         let ndim = self.ndim();
         let fits = ndim == 1 || ndim > 1 && values.ndim() == ndim && self.shape()[..ndim - 1] == values.shape()[..ndim - 1];
         if !fits {
@@ -104,7 +104,7 @@ impl Tensor {
     /// Equivalent: `torch.bincount`, for any shape.
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, min_length: usize) -> Result<Tensor> {
-        let _op = enter("bincount");
+        let _op = enter("bincount").on([("x", Some(self)), ("weights", weights)]);
         super::index::require_index(self)?;
         let flat = self.reshape(-1)?;
         let len = match flat.numel() {
@@ -130,7 +130,7 @@ impl Tensor {
     /// Equivalent: `torch.histogram(x, bins, range=..)`, `numpy.histogram`.
     #[track_caller]
     pub fn histogram(&self, bins: usize, range: Option<(f64, f64)>) -> Result<(Tensor, Tensor)> {
-        let _op = enter("histogram");
+        let _op = enter("histogram").on([("x", Some(self))]);
         self.require_float()?;
         let flat = self.reshape(-1)?;
         let (low, high) = match range {

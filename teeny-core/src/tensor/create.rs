@@ -111,21 +111,21 @@ impl Tensor {
     /// Zeros in the shape and type of self, on its device.
     #[track_caller]
     pub fn zeros_like(&self) -> Result<Tensor> {
-        let _op = enter("zeros_like");
+        let _op = enter("zeros_like").on([("x", Some(self))]);
         Tensor::full(self.shape(), 0, self.dtype(), self)
     }
 
     /// Ones in the shape and type of self, on its device.
     #[track_caller]
     pub fn ones_like(&self) -> Result<Tensor> {
-        let _op = enter("ones_like");
+        let _op = enter("ones_like").on([("x", Some(self))]);
         Tensor::full(self.shape(), 1, self.dtype(), self)
     }
 
     /// `value` in the shape and type of self, on its device.
     #[track_caller]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Result<Tensor> {
-        let _op = enter("full_like");
+        let _op = enter("full_like").on([("x", Some(self))]);
         Tensor::full(self.shape(), value, self.dtype(), self)
     }
 
@@ -271,7 +271,7 @@ fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
             return Ok(length.ceil() as usize);
         }
     }
-    Err(Error::value(format!("no numbers from {from} to {to} by steps of {by}")).hint("step must be non-zero and point from start to end"))
+    Err(Error::value(format!("no numbers from {from} to {to} by steps of {by}")).help("step must be non-zero and point from start to end"))
 }
 
 /// An integer of any type.
@@ -285,7 +285,7 @@ pub(super) fn wide(s: Scalar) -> i128 {
 /// `n` as an `I32`, the type of positions.
 pub(crate) fn index_end(n: usize) -> Result<i32> {
     i32::try_from(n).map_err(|_| {
-        Error::value(format!("{n} positions do not fit i32, the type of positions")).hint(format!("work on slices of at most {} elements", i32::MAX))
+        Error::value(format!("{n} positions do not fit i32, the type of positions")).help(format!("work on slices of at most {} elements", i32::MAX))
     })
 }
 

@@ -23,7 +23,7 @@ impl Tensor {
     /// Equivalent: `torch.einsum`.
     #[track_caller]
     pub fn einsum(subscripts: &str, operands: &[&Tensor]) -> Result<Tensor> {
-        let _op = enter("einsum");
+        let _op = enter("einsum").on_all("operands", operands);
         let text: String = subscripts.chars().filter(|c| !c.is_whitespace()).collect();
         let (inputs, output) = match text.split_once("->") {
             Some((inputs, output)) => (inputs.to_string(), Some(output.to_string())),

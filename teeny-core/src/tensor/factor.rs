@@ -15,7 +15,7 @@ impl Tensor {
     /// Gradient: Murray 2016, arXiv:1602.07527, made symmetric. Equivalent: `torch.linalg.cholesky`.
     #[track_caller]
     pub fn cholesky(&self) -> Result<Tensor> {
-        let _op = enter("cholesky");
+        let _op = enter("cholesky").on([("x", Some(self))]);
         self.square_size()?;
         let [l] = self.linalg(LinalgOp::Cholesky, &[])?;
         Ok(l)
@@ -27,7 +27,7 @@ impl Tensor {
     /// backward pass reports a singular r. Equivalent: `torch.linalg.qr(x, "reduced")`.
     #[track_caller]
     pub fn qr(&self) -> Result<(Tensor, Tensor)> {
-        let _op = enter("qr");
+        let _op = enter("qr").on([("x", Some(self))]);
         let [q, r] = self.linalg(LinalgOp::Qr { complete: false }, &[])?;
         Ok((q, r))
     }
@@ -35,7 +35,7 @@ impl Tensor {
     /// [`Tensor::qr`] with all columns: (.., m, n) → (.., m, m), (.., m, n). Has no gradient if m > n. Equivalent: `torch.linalg.qr(x, "complete")`.
     #[track_caller]
     pub fn qr_complete(&self) -> Result<(Tensor, Tensor)> {
-        let _op = enter("qr_complete");
+        let _op = enter("qr_complete").on([("x", Some(self))]);
         let [q, r] = self.linalg(LinalgOp::Qr { complete: true }, &[])?;
         Ok((q, r))
     }
@@ -51,7 +51,7 @@ impl Tensor {
     /// defined everywhere. A function that depends on the signs of the vectors has no derivative. Equivalent: `torch.linalg.eigh`.
     #[track_caller]
     pub fn eigh(&self) -> Result<(Tensor, Tensor)> {
-        let _op = enter("eigh");
+        let _op = enter("eigh").on([("x", Some(self))]);
         self.square_size()?;
         let [values, vectors] = self.linalg(LinalgOp::Eigh, &[])?;
         Ok((values, vectors))
@@ -60,7 +60,7 @@ impl Tensor {
     /// The eigenvalues of symmetric matrices, ascending: (.., n, n) → (.., n). Equivalent: `torch.linalg.eigvalsh`.
     #[track_caller]
     pub fn eigvalsh(&self) -> Result<Tensor> {
-        let _op = enter("eigvalsh");
+        let _op = enter("eigvalsh").on([("x", Some(self))]);
         Ok(self.eigh()?.0)
     }
 
@@ -73,11 +73,11 @@ impl Tensor {
     /// Equivalent: `torch.linalg.eig`, where that is real.
     #[track_caller]
     pub fn eig(&self) -> Result<(Tensor, Tensor)> {
-        let _op = enter("eig");
+        let _op = enter("eig").on([("x", Some(self))]);
         self.square_size()?;
         let [values, imaginary, vectors, _] = self.linalg(LinalgOp::Eig, &[])?;
         if imaginary.ne(0)?.reshape(-1)?.any(0)?.item::<bool>()? {
-            return Err(Error::unsupported("some eigenvalues are not real, and there are no complex tensors").hint("x.eigvals()? gives both parts"));
+            return Err(Error::unsupported("some eigenvalues are not real, and there are no complex tensors").help("x.eigvals()? gives both parts"));
         }
         Ok((values, vectors))
     }
@@ -90,7 +90,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.eigvals`.
     #[track_caller]
     pub fn eigvals(&self) -> Result<(Tensor, Tensor)> {
-        let _op = enter("eigvals");
+        let _op = enter("eigvals").on([("x", Some(self))]);
         self.square_size()?;
         let [re, im, _, _] = self.linalg(LinalgOp::Eig, &[])?;
         Ok((re, im))
@@ -115,7 +115,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn svd(&self) -> Result<(Tensor, Tensor, Tensor)> {
-        let _op = enter("svd");
+        let _op = enter("svd").on([("x", Some(self))]);
         let [u, s, vt] = self.linalg(LinalgOp::Svd { full: false }, &[])?;
         Ok((u, s, vt))
     }
@@ -123,7 +123,7 @@ impl Tensor {
     /// [`Tensor::svd`] with square u (.., m, m) and vᵀ (.., n, n). Has no gradient unless m = n. Equivalent: `torch.linalg.svd`.
     #[track_caller]
     pub fn svd_full(&self) -> Result<(Tensor, Tensor, Tensor)> {
-        let _op = enter("svd_full");
+        let _op = enter("svd_full").on([("x", Some(self))]);
         let [u, s, vt] = self.linalg(LinalgOp::Svd { full: true }, &[])?;
         Ok((u, s, vt))
     }
@@ -131,7 +131,7 @@ impl Tensor {
     /// The singular values, descending: (.., m, n) → (.., min(m, n)). Equivalent: `torch.linalg.svdvals`.
     #[track_caller]
     pub fn svdvals(&self) -> Result<Tensor> {
-        let _op = enter("svdvals");
+        let _op = enter("svdvals").on([("x", Some(self))]);
         Ok(self.svd()?.1)
     }
 
@@ -140,7 +140,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.matrix_rank`.
     #[track_caller]
     pub fn matrix_rank(&self, rtol: Option<f64>) -> Result<Tensor> {
-        let _op = enter("matrix_rank");
+        let _op = enter("matrix_rank").on([("x", Some(self))]);
         let rtol = self.rtol(rtol)?;
         let s = self.svdvals()?; // (.., k)
         if s.shape()[s.ndim() - 1] == 0 {

@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// ```
 #[track_caller]
 pub fn map<const N: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
-    let _op = enter("map");
+    let _op = enter("map").on_all("inputs", &inputs);
     let builder = Builder::new();
     let output = body(arguments(&builder, &inputs));
     mapped(&builder, output, &inputs)
@@ -50,7 +50,7 @@ fn mapped(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Ten
 /// [`map`] with several outputs, computed in the same pass.
 #[track_caller]
 pub fn map_n<const N: usize, const M: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> [Expr<'b>; M]) -> Result<[Tensor; M]> {
-    let _op = enter("map");
+    let _op = enter("map").on_all("inputs", &inputs);
     let builder = Builder::new();
     let outputs = body(arguments(&builder, &inputs));
     mapped_n(&builder, &outputs, &inputs)?.try_into().map_err(|_| Error::internal("a kernel gave too few outputs"))
@@ -81,7 +81,7 @@ fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Resu
 /// ```
 #[track_caller]
 pub fn map_sum<const N: usize>(inputs: [&Tensor; N], axes: impl IntoAxes, body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
-    let _op = enter("map_sum");
+    let _op = enter("map_sum").on_all("inputs", &inputs);
     let builder = Builder::new();
     let output = body(arguments(&builder, &inputs));
     mapped_sum(&builder, output, &inputs, &|shape| axes.axes(shape))
@@ -120,7 +120,7 @@ impl Tensor {
     /// Source: Milakov & Gimelshein 2018, arXiv:1805.02867. Equivalent: `torch.softmax(x, dim)`.
     #[track_caller]
     pub fn softmax(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("softmax");
+        let _op = enter("softmax").on([("x", Some(self))]);
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
         self.result(self.device().softmax(self, axis)?, *self.shape(), self.dtype())
@@ -135,7 +135,7 @@ impl Tensor {
     /// If `axis` does not exist, or the type is not a float.
     #[track_caller]
     pub fn log_softmax(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("log_softmax");
+        let _op = enter("log_softmax").on([("x", Some(self))]);
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
         self.result(self.device().log_softmax(self, axis)?, *self.shape(), self.dtype())
@@ -152,7 +152,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.cross_entropy(x, targets, reduction="none")`.
     #[track_caller]
     pub fn cross_entropy(&self, targets: &Tensor, ignored: Option<i64>) -> Result<Tensor> {
-        let _op = enter("cross_entropy");
+        let _op = enter("cross_entropy").on([("x", Some(self)), ("targets", Some(targets))]);
         self.require_float()?;
         let (_, operands) = on_one_device(&[self, targets])?;
         let (x, targets) = (&operands[0], &operands[1]);

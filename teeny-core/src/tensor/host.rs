@@ -14,7 +14,7 @@ impl Tensor {
     /// If `T` is not the tensor's type.
     #[track_caller]
     pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
-        let _op = enter("to_vec");
+        let _op = enter("to_vec").on([("x", Some(self))]);
         self.require::<T>()?;
         T::from_bytes(&self.device().download(self)?)
     }
@@ -22,7 +22,7 @@ impl Tensor {
     /// The elements in row-major order as little-endian bytes, as files hold them.
     #[track_caller]
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let _op = enter("to_bytes");
+        let _op = enter("to_bytes").on([("x", Some(self))]);
         self.device().download(self)
     }
 
@@ -32,7 +32,7 @@ impl Tensor {
     /// If there are more or fewer elements, or `T` is not the tensor's type.
     #[track_caller]
     pub fn item<T: Element>(&self) -> Result<T> {
-        let _op = enter("item");
+        let _op = enter("item").on([("x", Some(self))]);
         self.require::<T>()?;
         if self.numel() != 1 {
             return Err(Error::shape(format!("a tensor of shape {} has {} elements, not one", self.shape(), self.numel())));
@@ -44,7 +44,7 @@ impl Tensor {
     /// The elements in row-major order, whatever their type.
     #[track_caller]
     pub fn to_scalars(&self) -> Result<Vec<Scalar>> {
-        let _op = enter("to_scalars");
+        let _op = enter("to_scalars").on([("x", Some(self))]);
         decode(&self.device().download(self)?, self.dtype())
     }
 
@@ -52,7 +52,7 @@ impl Tensor {
     /// (and without its gradient history) if its device wraps `device`, copied through host memory otherwise.
     #[track_caller]
     pub fn to(&self, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
-        let _op = enter("to");
+        let _op = enter("to").on([("x", Some(self))]);
         let device = device.to_device();
         let mut inner = self.clone();
         loop {
@@ -76,7 +76,7 @@ impl Tensor {
             return Ok(());
         }
         Err(Error::dtype(format!("the tensor holds {}, not {}", self.dtype(), T::DTYPE))
-            .hint(format!("x.cast(DType::{})? converts", T::DTYPE.variant())))
+            .help(format!("x.cast(DType::{})? converts", T::DTYPE.variant())))
     }
 }
 

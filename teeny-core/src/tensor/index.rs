@@ -16,7 +16,7 @@ impl Tensor {
     /// Equivalent: `torch.gather`.
     #[track_caller]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let _op = enter("gather");
+        let _op = enter("gather").on([("x", Some(self)), ("index", Some(index))]);
         let axis = self.shape().axis(axis)?;
         let (_, operands) = on_one_device(&[self, index])?;
         let (x, index) = (&operands[0], &operands[1]);
@@ -35,7 +35,7 @@ impl Tensor {
     /// Equivalent: `torch.index_select`, for more than one index axis `x[.., index, ..]`.
     #[track_caller]
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let _op = enter("index_select");
+        let _op = enter("index_select").on([("x", Some(self)), ("index", Some(index))]);
         let axis = self.shape().axis(axis)?;
         require_index(index)?;
         let flat = index.reshape(-1)?; // (n)
@@ -57,7 +57,7 @@ impl Tensor {
     /// Equivalent: `torch.take_along_dim`, `numpy.take_along_axis`; `x.take_along(axis, &x.argsort(axis, false)?)` sorts.
     #[track_caller]
     pub fn take_along(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
-        let _op = enter("take_along");
+        let _op = enter("take_along").on([("x", Some(self)), ("index", Some(index))]);
         let axis = self.shape().axis(axis)?;
         require_index(index)?;
         let others = |x: &Tensor| x.shape().with_size(axis, 1);
@@ -78,7 +78,7 @@ impl Tensor {
     /// Equivalent: `torch.take`.
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
-        let _op = enter("take");
+        let _op = enter("take").on([("x", Some(self)), ("index", Some(index))]);
         require_index(index)?;
         self.reshape(-1)?.index(index)
     }
@@ -91,7 +91,7 @@ impl Tensor {
     /// Equivalent: `torch.index_add`.
     #[track_caller]
     pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("index_add");
+        let _op = enter("index_add").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         let axis = self.shape().axis(axis)?;
         require_index(index)?;
         if index.ndim() != 1 {
@@ -111,28 +111,28 @@ impl Tensor {
     /// Equivalent: `torch.scatter`.
     #[track_caller]
     pub fn scatter(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter");
+        let _op = enter("scatter").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         self.scatter_by(ScatterMode::Set, axis, index, src)
     }
 
     /// [`Tensor::scatter`] that adds; positions may repeat. Deterministic. Equivalent: `torch.scatter_add`.
     #[track_caller]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter_add");
+        let _op = enter("scatter_add").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         self.scatter_by(ScatterMode::Add, axis, index, src)
     }
 
     /// [`Tensor::scatter`] that keeps the larger. Equivalent: `torch.scatter_reduce(.., "amax")`.
     #[track_caller]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter_max");
+        let _op = enter("scatter_max").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         self.scatter_by(ScatterMode::Max, axis, index, src)
     }
 
     /// [`Tensor::scatter`] that keeps the smaller. Equivalent: `torch.scatter_reduce(.., "amin")`.
     #[track_caller]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("scatter_min");
+        let _op = enter("scatter_min").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         self.scatter_by(ScatterMode::Min, axis, index, src)
     }
 

@@ -17,7 +17,7 @@ impl Tensor {
     /// Equivalent: `torch.cat`.
     #[track_caller]
     pub fn cat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
-        let _op = enter("cat");
+        let _op = enter("cat").on_all("tensors", tensors);
         let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
         let axis = first.shape().axis(axis)?;
         let mut device = first.device().clone();
@@ -49,7 +49,7 @@ impl Tensor {
     /// If there are no tensors, or the shapes differ.
     #[track_caller]
     pub fn stack(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
-        let _op = enter("stack");
+        let _op = enter("stack").on_all("tensors", tensors);
         let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
         let axis = first.shape().gap(axis)? as isize;
         if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
@@ -65,7 +65,7 @@ impl Tensor {
     /// If `size` is 0.
     #[track_caller]
     pub fn split(&self, axis: isize, size: usize) -> Result<Vec<Tensor>> {
-        let _op = enter("split");
+        let _op = enter("split").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if size == 0 {
             return Err(Error::value("cannot split into parts of 0 elements"));
@@ -86,7 +86,7 @@ impl Tensor {
     /// If the sizes do not add up to the axis.
     #[track_caller]
     pub fn split_sizes(&self, axis: isize, sizes: &[usize]) -> Result<Vec<Tensor>> {
-        let _op = enter("split_sizes");
+        let _op = enter("split_sizes").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let total: u128 = sizes.iter().map(|&n| n as u128).sum();
         if total != self.shape()[axis] as u128 {
@@ -108,7 +108,7 @@ impl Tensor {
     /// If `count` is 0.
     #[track_caller]
     pub fn chunk(&self, axis: isize, count: usize) -> Result<Vec<Tensor>> {
-        let _op = enter("chunk");
+        let _op = enter("chunk").on([("x", Some(self))]);
         if count == 0 {
             return Err(Error::value("cannot split into 0 chunks"));
         }
@@ -122,7 +122,7 @@ impl Tensor {
     /// If there are fewer than two axes.
     #[track_caller]
     pub fn tril(&self, shift: i32) -> Result<Tensor> {
-        let _op = enter("tril");
+        let _op = enter("tril").on([("x", Some(self))]);
         self.triangle(|row, column| (column - row).le(shift))
     }
 
@@ -132,7 +132,7 @@ impl Tensor {
     /// If there are fewer than two axes.
     #[track_caller]
     pub fn triu(&self, shift: i32) -> Result<Tensor> {
-        let _op = enter("triu");
+        let _op = enter("triu").on([("x", Some(self))]);
         self.triangle(|row, column| (column - row).ge(shift))
     }
 
@@ -156,7 +156,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.one_hot`.
     #[track_caller]
     pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
-        let _op = enter("one_hot");
+        let _op = enter("one_hot").on([("x", Some(self))]);
         let shape = self.shape().with_axis(self.ndim(), classes)?;
         let zeros = Tensor::zeros(shape, dtype, self)?;
         let one = Tensor::ones((), dtype, self)?;
@@ -169,7 +169,7 @@ impl Tensor {
     /// If one is not a vector.
     #[track_caller]
     pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let _op = enter("meshgrid");
+        let _op = enter("meshgrid").on_all("vectors", vectors);
         if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
             return Err(Error::shape(format!("needs vectors, not {}", bad.shape())));
         }

@@ -21,15 +21,15 @@ impl Tensor {
     /// Equivalent: `torch.matmul`.
     #[track_caller]
     pub fn matmul(&self, rhs: &Tensor) -> Result<Tensor> {
-        let _op = enter("matmul");
+        let _op = enter("matmul").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         let (lhs, rhs) = pair(self, rhs)?;
         let (a, b) = (lhs.as_ref(), rhs.as_ref());
         if a.ndim() == 0 || b.ndim() == 0 {
-            return Err(mismatch(a, b, "a scalar is not a matrix").hint("scale with x.mul(..)"));
+            return Err(mismatch(a, b, "a scalar is not a matrix").help("scale with x.mul(..)"));
         }
         let dtype = a.dtype().promote(b.dtype());
         if dtype == DType::Bool {
-            return Err(Error::dtype("bools cannot be multiplied as matrices").hint("x.cast(DType::F32)? converts"));
+            return Err(Error::dtype("bools cannot be multiplied as matrices").help("x.cast(DType::F32)? converts"));
         }
         let (row, column) = (a.ndim() == 1, b.ndim() == 1);
         let (a, b) = (a.cast(dtype)?, b.cast(dtype)?);
@@ -39,7 +39,7 @@ impl Tensor {
         let (k2, n) = (b.shape()[b.ndim() - 2], b.shape()[b.ndim() - 1]);
         if k != k2 {
             let error = mismatch(&lhs, &rhs, &format!("{k} columns meet {k2} rows"));
-            return Err(if n == k && !column { error.hint(format!("rhs.t() is {} and would fit", rhs.t()?.shape())) } else { error });
+            return Err(if n == k && !column { error.help(format!("rhs.t() is {} and would fit", rhs.t()?.shape())) } else { error });
         }
         let lead = |t: &Tensor| Shape::from_checked(&t.shape()[..t.ndim() - 2]);
         let Some(batch) = lead(&a).broadcast(&lead(&b)) else {
@@ -63,7 +63,7 @@ impl Tensor {
     /// If either is not a vector, or the lengths differ.
     #[track_caller]
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
-        let _op = enter("dot");
+        let _op = enter("dot").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         if self.ndim() != 1 || rhs.ndim() != 1 {
             return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())));
         }
@@ -76,7 +76,7 @@ impl Tensor {
     /// If either is not a vector.
     #[track_caller]
     pub fn outer(&self, rhs: &Tensor) -> Result<Tensor> {
-        let _op = enter("outer");
+        let _op = enter("outer").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         if self.ndim() != 1 || rhs.ndim() != 1 {
             return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())));
         }
@@ -86,9 +86,5 @@ impl Tensor {
 
 #[cold]
 fn mismatch(lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
-    Error::shape(format!("cannot multiply {} @ {}: {why}", lhs.shape(), rhs.shape())).fact(format!(
-        "lhs: {}    rhs: {}",
-        lhs.describe(),
-        rhs.describe()
-    ))
+    Error::shape(format!("cannot multiply {} @ {}: {why}", lhs.shape(), rhs.shape()))
 }

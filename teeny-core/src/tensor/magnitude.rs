@@ -33,7 +33,7 @@ impl Tensor {
     /// If the type is not a float, an axis does not exist, or p is infinite and nothing is there to choose from.
     #[track_caller]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("vector_norm");
+        let _op = enter("vector_norm").on([("x", Some(self))]);
         self.require_float()?;
         let axes = axes.axes(self.shape())?;
         if p == f64::INFINITY {
@@ -62,7 +62,7 @@ impl Tensor {
     /// If self has fewer than two axes; of those that need singular values as [`Tensor::svd`].
     #[track_caller]
     pub fn matrix_norm(&self, norm: MatrixNorm) -> Result<Tensor> {
-        let _op = enter("matrix_norm");
+        let _op = enter("matrix_norm").on([("x", Some(self))]);
         self.matrix_size()?;
         match norm {
             MatrixNorm::Frobenius => self.vector_norm(2.0, [-2, -1]),
@@ -78,7 +78,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.cond`.
     #[track_caller]
     pub fn cond(&self) -> Result<Tensor> {
-        let _op = enter("cond");
+        let _op = enter("cond").on([("x", Some(self))]);
         let s = self.svdvals()?; // (.., k)
         s.max(-1)?.div(&s.min(-1)?)
     }

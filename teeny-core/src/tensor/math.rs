@@ -1,7 +1,7 @@
 //! Elementwise operations. Each is a kernel found in a table; the vocabulary itself is defined in [`crate::kernel::functions`].
 
 use super::{Tensor, run_one};
-use crate::context::enter;
+use crate::context::{describe, enter};
 use crate::device::same;
 use crate::dtype::DType;
 use crate::element::Element;
@@ -23,6 +23,17 @@ pub enum Either<'t> {
     Tensor(&'t Tensor),
     /// A number; it takes its type from its partner.
     Number(Scalar),
+}
+
+impl<'t> Either<'t> {
+    /// The tensor, if it is one.
+    #[inline]
+    pub(super) fn tensor(self) -> Option<&'t Tensor> {
+        match self {
+            Either::Tensor(x) => Some(x),
+            Either::Number(_) => None,
+        }
+    }
 }
 
 impl Operand for Tensor {
@@ -75,11 +86,16 @@ pub(super) fn consume(x: &mut Tensor, place: usize, other: Either<'_>, table: &'
     if over(x, place, other, table, build)? {
         return Ok(());
     }
-    *x = match other {
-        _ if place == 0 => binary(table, x, other, build)?,
-        Either::Tensor(other) => binary(table, other, Either::Tensor(x), build)?,
-        Either::Number(number) => number_left(table, number, x, build)?,
+    let result = match other {
+        _ if place == 0 => binary(table, x, other, build),
+        Either::Tensor(other) => binary(table, other, Either::Tensor(x), build),
+        Either::Number(number) => number_left(table, number, x, build),
     };
+    if result.is_err() {
+        let (lhs, rhs) = if place == 0 { (Some(&*x), other.tensor()) } else { (other.tensor(), Some(&*x)) };
+        describe(&[("lhs", lhs), ("rhs", rhs)]);
+    }
+    *x = result?;
     Ok(())
 }
 
@@ -110,7 +126,7 @@ macro_rules! unary {
             #[track_caller]
             pub fn $name(&self) -> Result<Tensor> {
                 static TABLE: UnaryTable = UnaryTable::new();
-                let _op = enter(stringify!($name));
+                let _op = enter(stringify!($name)).on([("x", Some(self))]);
                 run_one(TABLE.get(self.dtype(), |x| x.$name())?, &[self], &[])
             }
         )*}
@@ -214,7 +230,7 @@ macro_rules! binary {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self, rhs: impl Operand) -> Result<Tensor> {
-                let _op = enter(stringify!($name));
+                let _op = enter(stringify!($name)).on([("lhs", Some(self)), ("rhs", rhs.operand().tensor())]);
                 binary(&tables::$name, self, rhs.operand(), $build)
             }
         )*}
@@ -279,7 +295,7 @@ impl Tensor {
     #[track_caller]
     pub fn neg(&self) -> Result<Tensor> {
         static TABLE: UnaryTable = UnaryTable::new();
-        let _op = enter("neg");
+        let _op = enter("neg").on([("x", Some(self))]);
         run_one(TABLE.get(self.dtype(), |x| -x)?, &[self], &[])
     }
 
@@ -287,7 +303,7 @@ impl Tensor {
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         static TABLES: [UnaryTable; 13] = [const { UnaryTable::new() }; 13];
-        let _op = enter("cast");
+        let _op = enter("cast").on([("x", Some(self))]);
         if dtype == self.dtype() {
             return Ok(self.clone());
         }
@@ -317,7 +333,7 @@ impl Tensor {
     /// If `low > high`, or the type is bool.
     #[track_caller]
     pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Tensor> {
-        let _op = enter("clamp");
+        let _op = enter("clamp").on([("x", Some(self))]);
         let (low, high) = (low.into(), high.into());
         if low.to_f64() > high.to_f64() {
             return Err(Error::value(format!("low is {low}, above high, {high}")));
@@ -329,7 +345,7 @@ impl Tensor {
     /// `torch.lerp`.
     #[track_caller]
     pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Result<Tensor> {
-        let _op = enter("lerp");
+        let _op = enter("lerp").on([("x", Some(self)), ("end", Some(end)), ("weight", weight.operand().tensor())]);
         match weight.operand() {
             Either::Tensor(weight) => super::map([self, end, weight], |[a, b, w]| a.lerp(b, w)),
             Either::Number(number) => super::map([self, end], |[a, b]| a.lerp(b, number)),
@@ -339,7 +355,7 @@ impl Tensor {
     /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are promoted. Equivalent: `torch.where(self, a, b)`.
     #[track_caller]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Result<Tensor> {
-        let _op = enter("select");
+        let _op = enter("select").on([("x", Some(self)), ("a", a.operand().tensor()), ("b", b.operand().tensor())]);
         match (a.operand(), b.operand()) {
             (Either::Tensor(a), Either::Tensor(b)) => super::map([self, a, b], |[c, a, b]| c.select(a, b)),
             (Either::Tensor(a), Either::Number(n)) => super::map([self, a], |[c, a]| c.select(a, n)),
@@ -354,7 +370,7 @@ impl Tensor {
     /// `value` where `mask` is true, self elsewhere. Equivalent: `torch.masked_fill`.
     #[track_caller]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
-        let _op = enter("masked_fill");
+        let _op = enter("masked_fill").on([("x", Some(self)), ("mask", Some(mask))]);
         let value = value.into();
         let dtype = self.dtype();
         super::map([self, mask], |[x, m]| m.not_truth().select(x, x.like(value)).cast(dtype))

@@ -13,7 +13,7 @@ impl Tensor {
     /// Equivalent: `torch.diag`.
     #[track_caller]
     pub fn diag(&self, shift: isize) -> Result<Tensor> {
-        let _op = enter("diag");
+        let _op = enter("diag").on([("x", Some(self))]);
         match self.ndim() {
             1 => self.diag_embed(shift),
             2 => self.diagonal(shift, 0, 1),
@@ -27,7 +27,7 @@ impl Tensor {
     /// If self is a scalar.
     #[track_caller]
     pub fn diag_embed(&self, shift: isize) -> Result<Tensor> {
-        let _op = enter("diag_embed");
+        let _op = enter("diag_embed").on([("x", Some(self))]);
         let side = self.shape()[self.shape().axis(-1)?] + shift.unsigned_abs();
         let shape = self.shape().resized(self.ndim() - 1, side)?.with_axis(self.ndim(), side)?;
         Tensor::zeros(shape, self.dtype(), self)?.assign_view(|x| x.diagonal(shift, -2, -1), self)
@@ -39,7 +39,7 @@ impl Tensor {
     /// If there are fewer than two axes.
     #[track_caller]
     pub fn trace(&self) -> Result<Tensor> {
-        let _op = enter("trace");
+        let _op = enter("trace").on([("x", Some(self))]);
         if self.ndim() < 2 {
             return Err(Error::shape(format!("a trace needs two axes, not {}", self.shape())));
         }
@@ -54,7 +54,7 @@ impl Tensor {
     /// Equivalent: `torch.kron`.
     #[track_caller]
     pub fn kron(&self, rhs: &Tensor) -> Result<Tensor> {
-        let _op = enter("kron");
+        let _op = enter("kron").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         let ndim = self.ndim().max(rhs.ndim());
         let sizes = |x: &Tensor| [vec![1; ndim - x.ndim()], x.shape().to_vec()].concat();
         let (a, b) = (sizes(self), sizes(rhs));
@@ -74,7 +74,7 @@ impl Tensor {
     /// Equivalent: `torch.cdist`.
     #[track_caller]
     pub fn cdist(&self, rhs: &Tensor, p: f64) -> Result<Tensor> {
-        let _op = enter("cdist");
+        let _op = enter("cdist").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         self.require_float()?;
         rhs.require_float()?;
         if self.ndim() < 2 || rhs.ndim() < 2 || self.size(-1)? != rhs.size(-1)? {

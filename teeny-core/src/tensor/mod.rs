@@ -152,7 +152,7 @@ impl Tensor {
     /// If there is no such axis.
     #[track_caller]
     pub fn size(&self, axis: isize) -> Result<usize> {
-        let _op = enter("size");
+        let _op = enter("size").on([("x", Some(self))]);
         Ok(self.shape()[self.shape().axis(axis)?])
     }
 
@@ -212,17 +212,12 @@ impl Tensor {
         }
     }
 
-    /// What the first line of an error says about this tensor's type and place.
-    pub(crate) fn describe(&self) -> String {
-        format!("{} on {}", self.dtype, self.device.info().name)
-    }
-
     /// An error unless the type is a float.
     pub(crate) fn require_float(&self) -> Result<()> {
         if self.dtype.is_float() {
             return Ok(());
         }
-        Err(Error::dtype(format!("needs floats, not {}", self.dtype)).hint("x.cast(DType::F32)? converts"))
+        Err(Error::dtype(format!("needs floats, not {}", self.dtype)).help("x.cast(DType::F32)? converts"))
     }
 }
 
@@ -239,7 +234,7 @@ fn wrong_result(storage: &StorageRef, shape: &Shape, dtype: DType, device: &Devi
     let name = device.info().name;
     let (len, held) = (storage.len(), storage.dtype());
     Error::internal(format!("the device {name} returned {len} elements of {held} for a result of {shape} of {dtype}"))
-        .hint("this is a bug in the device, not in the calling program")
+        .help("this is a bug in the device, not in the calling program")
 }
 
 /// The tensors on one device: unchanged if they agree, otherwise those of wrapped devices are lifted to the outermost wrapper among them.
@@ -301,12 +296,12 @@ fn no_broadcast(a: &Shape, b: &Shape) -> Error {
         from_right(b, i)
     ));
     // A vector that would fit one axis further left is the commonest case: (32, 10) + (32,).
-    let hint = |name: &str, vector: &Shape, other: &Shape| {
+    let help = |name: &str, vector: &Shape, other: &Shape| {
         (vector.ndim() == 1 && other.ndim() == 2 && other[0] == vector[0])
             .then(|| format!("{name}.unsqueeze(1) is ({}, 1) and would broadcast over columns", vector[0]))
     };
-    match hint("rhs", b, a).or_else(|| hint("lhs", a, b)) {
-        Some(text) => error.hint(text),
+    match help("rhs", b, a).or_else(|| help("lhs", a, b)) {
+        Some(text) => error.help(text),
         None => error,
     }
 }
@@ -365,7 +360,7 @@ impl Kernel {
     /// If the number or types of tensors or parameters are not the kernel's, or the shapes do not broadcast.
     #[track_caller]
     pub fn run(self: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Vec<Tensor>> {
-        let _op = enter("kernel");
+        let _op = enter("kernel").on_all("inputs", inputs);
         if inputs.is_empty() || inputs.len() != self.inputs().len() || params.len() != self.params().len() {
             return Err(Error::value(format!(
                 "the kernel takes {} tensors (at least one) and {} parameters, not {} and {}",

@@ -30,7 +30,7 @@ impl Tensor {
     /// Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450. Equivalent: `torch.nn.functional.layer_norm`.
     #[track_caller]
     pub fn layer_norm(&self, axes: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-        let _op = enter("layer_norm");
+        let _op = enter("layer_norm").on([("x", Some(self)), ("weight", weight), ("bias", bias)]);
         self.normalised(Norm::Layer, axes, weight, bias, eps)
     }
 
@@ -44,7 +44,7 @@ impl Tensor {
     /// Source: Zhang & Sennrich 2019, arXiv:1910.07467. Equivalent: `torch.nn.functional.rms_norm`.
     #[track_caller]
     pub fn rms_norm(&self, axes: usize, weight: Option<&Tensor>, eps: f64) -> Result<Tensor> {
-        let _op = enter("rms_norm");
+        let _op = enter("rms_norm").on([("x", Some(self)), ("weight", weight)]);
         self.normalised(Norm::Rms, axes, weight, None, eps)
     }
 
@@ -58,7 +58,7 @@ impl Tensor {
         for (name, parameter) in [("weight", weight), ("bias", bias)] {
             if let Some(p) = parameter.filter(|p| p.shape()[..] != *sizes) {
                 return Err(Error::shape(format!("{name} {} does not fit the last {axes} axes of {}", p.shape(), self.shape()))
-                    .hint(format!("it should be {sizes:?}")));
+                    .help(format!("it should be {sizes:?}")));
             }
         }
         let given = || [weight, bias].into_iter().flatten();

@@ -69,7 +69,7 @@ macro_rules! operator {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, rhs: &Tensor) -> Tensor {
-                let _op = enter(stringify!($inherent));
+                let _op = enter(stringify!($inherent)).on([("rhs", Some(rhs))]);
                 expect(number_left(&tables::$inherent, self.into(), rhs, $build))
             }
         }

@@ -24,7 +24,7 @@ impl Tensor {
     /// If there are more pairs than axes, or more is cut off than there is.
     #[track_caller]
     pub fn pad(&self, widths: &[(isize, isize)], value: impl Into<Scalar>) -> Result<Tensor> {
-        let _op = enter("pad");
+        let _op = enter("pad").on([("x", Some(self))]);
         let lead = self.padded_from(widths)?;
         let part = self.cropped(widths, lead)?;
         let mut sizes = part.shape().to_vec();
@@ -49,7 +49,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.pad(x, pairs, mode)`, `numpy.pad` with the modes reflect, edge and wrap.
     #[track_caller]
     pub fn pad_mode(&self, widths: &[(isize, isize)], mode: PadMode) -> Result<Tensor> {
-        let _op = enter("pad_mode");
+        let _op = enter("pad_mode").on([("x", Some(self))]);
         let lead = self.padded_from(widths)?;
         let mut x = self.cropped(widths, lead)?;
         for (i, &(before, after)) in widths.iter().enumerate() {

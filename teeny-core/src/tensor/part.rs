@@ -46,7 +46,7 @@ impl Tensor {
     /// Equivalent: `x[index]` of NumPy.
     #[track_caller]
     pub fn index(&self, index: impl IntoIndex) -> Result<Tensor> {
-        let _op = enter("index");
+        let _op = enter("index").on([("x", Some(self))]);
         let part = Part::new(self, index.subscripts())?;
         let view = self.through(part.view);
         match part.advanced {
@@ -68,7 +68,7 @@ impl Tensor {
     /// Equivalent: `x[index] = value` of NumPy.
     #[track_caller]
     pub fn assign(self, index: impl IntoIndex, value: impl Operand) -> Result<Tensor> {
-        let _op = enter("assign");
+        let _op = enter("assign").on([("value", value.operand().tensor())]);
         let part = Part::new(&self, index.subscripts())?;
         let value = match value.operand() {
             Either::Tensor(value) => value.cast(self.dtype())?,
@@ -310,7 +310,7 @@ impl Advanced {
         if rest.is_empty() {
             return Ok(first.clone());
         }
-        broadcast_shape(&parts.iter().collect::<Vec<_>>()).map_err(|error| error.fact("the integers and masks of an index broadcast together"))?;
+        broadcast_shape(&parts.iter().collect::<Vec<_>>()).map_err(|error| error.note("the integers and masks of an index broadcast together"))?;
         // One number for all; a position outside its own axis must not become a legal one of another, so it makes the number -1.
         let legal = |x: &Tensor, size: usize| {
             let x = if x.dtype() == DType::U64 { x.minimum(i64::MAX)? } else { x.clone() }.cast(DType::I64)?;

@@ -24,7 +24,7 @@ impl Pca {
     /// If the samples have another number of features.
     #[track_caller]
     pub fn transform(&self, x: &Tensor) -> Result<Tensor> {
-        let _op = enter("Pca::transform");
+        let _op = enter("Pca::transform").on([("x", Some(x))]);
         x.sub(&self.mean)?.matmul(&self.components.transpose(0, 1)?)
     }
 
@@ -34,7 +34,7 @@ impl Pca {
     /// If there is another number of coordinates.
     #[track_caller]
     pub fn inverse(&self, y: &Tensor) -> Result<Tensor> {
-        let _op = enter("Pca::inverse");
+        let _op = enter("Pca::inverse").on([("y", Some(y))]);
         y.matmul(&self.components)?.add(&self.mean)
     }
 }
@@ -50,13 +50,13 @@ impl Tensor {
     /// Equivalent: `sklearn.decomposition.PCA(k, svd_solver="full")`.
     #[track_caller]
     pub fn pca(&self, k: usize) -> Result<Pca> {
-        let _op = enter("pca");
+        let _op = enter("pca").on([("x", Some(self))]);
         let &[n, d] = &self.shape()[..] else {
             return Err(Error::shape(format!("needs samples in the rows of one matrix, not {}", self.shape())));
         };
         if n < 2 || k > n.min(d) {
             return Err(Error::value(format!("{n} samples of {d} features have no {k} components"))
-                .hint("at least two samples, at most min(n, d) components"));
+                .help("at least two samples, at most min(n, d) components"));
         }
         let mean = self.mean(0)?; // (d)
         let (_, s, vt) = self.sub(&mean)?.svd()?; // (min), (min, d)

@@ -38,7 +38,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.max_pool2d`.
     #[track_caller]
     pub fn max_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
-        let _op = enter("max_pool");
+        let _op = enter("max_pool").on([("x", Some(self))]);
         Ok(self.max_pool_indices(size, window)?.0)
     }
 
@@ -46,7 +46,7 @@ impl Tensor {
     /// gradient goes nowhere. (PyTorch 2.15 names a place outside the input here.)
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
-        let _op = enter("max_pool");
+        let _op = enter("max_pool").on([("x", Some(self))]);
         let [(shape, dtype), (_, places)] = validate::max_pool(self, size, window)?;
         if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
             return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis])));
@@ -63,7 +63,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.avg_pool2d`.
     #[track_caller]
     pub fn avg_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
-        let _op = enter("avg_pool");
+        let _op = enter("avg_pool").on([("x", Some(self))]);
         let (shape, dtype) = validate::avg_pool(self, size, window)?;
         self.result(self.device().avg_pool(self, size, window)?, shape, dtype)
     }
@@ -76,7 +76,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.max_pool2d(.., ceil_mode=True, return_indices=True)`.
     #[track_caller]
     pub fn max_pool_ceil(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
-        let _op = enter("max_pool");
+        let _op = enter("max_pool").on([("x", Some(self))]);
         let beyond = overhang(self.shape(), size, window)?;
         if beyond.iter().all(|&n| n == 0) {
             return self.max_pool_indices(size, window);
@@ -106,7 +106,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.avg_pool2d(.., ceil_mode, count_include_pad, divisor_override)`.
     #[track_caller]
     pub fn avg_pool_with(&self, size: &[usize], window: &Window, by: Averaging) -> Result<Tensor> {
-        let _op = enter("avg_pool");
+        let _op = enter("avg_pool").on([("x", Some(self))]);
         self.require_float()?;
         if by.divisor == Some(0) {
             return Err(Error::value("means cannot be divided by 0"));
@@ -154,7 +154,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.lp_pool2d`.
     #[track_caller]
     pub fn lp_pool(&self, p: f64, size: &[usize], window: &Window) -> Result<Tensor> {
-        let _op = enter("lp_pool");
+        let _op = enter("lp_pool").on([("x", Some(self))]);
         if p.is_nan() || p <= 0.0 {
             return Err(Error::value(format!("p is {p}, not positive")));
         }
@@ -171,7 +171,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.adaptive_avg_pool2d`, for any number of axes.
     #[track_caller]
     pub fn adaptive_avg_pool(&self, out: &[usize]) -> Result<Tensor> {
-        let _op = enter("adaptive_avg_pool");
+        let _op = enter("adaptive_avg_pool").on([("x", Some(self))]);
         self.require_float()?;
         let lead = adaptive_lead(self.shape(), out)?;
         if let Some((size, window)) = even(&self.shape()[lead..], out) {
@@ -203,7 +203,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.adaptive_max_pool2d(.., return_indices=True)`, for any number of axes.
     #[track_caller]
     pub fn adaptive_max_pool(&self, out: &[usize]) -> Result<(Tensor, Tensor)> {
-        let _op = enter("adaptive_max_pool");
+        let _op = enter("adaptive_max_pool").on([("x", Some(self))]);
         let lead = adaptive_lead(self.shape(), out)?;
         if let Some((size, window)) = even(&self.shape()[lead..], out) {
             return self.max_pool_indices(&size, &window);
@@ -234,7 +234,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.max_unpool2d`.
     #[track_caller]
     pub fn max_unpool(&self, positions: &Tensor, spatial: &[usize]) -> Result<Tensor> {
-        let _op = enter("max_unpool");
+        let _op = enter("max_unpool").on([("x", Some(self)), ("positions", Some(positions))]);
         if positions.shape() != self.shape() || spatial.is_empty() || spatial.len() > self.ndim() {
             return Err(Error::shape(format!("{} at positions {} cannot fill axes {spatial:?}", self.shape(), positions.shape())));
         }

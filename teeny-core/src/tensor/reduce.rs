@@ -21,21 +21,21 @@ impl Tensor {
     /// Equivalent: `torch.sum(x, dim)`.
     #[track_caller]
     pub fn sum(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("sum");
+        let _op = enter("sum").on([("x", Some(self))]);
         self.sum_as(&axes.axes(self.shape())?, false)
     }
 
     /// [`Tensor::sum`] that leaves the axes with size 1.
     #[track_caller]
     pub fn sum_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("sum");
+        let _op = enter("sum").on([("x", Some(self))]);
         self.sum_as(&axes.axes(self.shape())?, true)
     }
 
     /// The sum of all elements, a scalar.
     #[track_caller]
     pub fn sum_all(&self) -> Result<Tensor> {
-        let _op = enter("sum");
+        let _op = enter("sum").on([("x", Some(self))]);
         self.sum(..)
     }
 
@@ -49,7 +49,7 @@ impl Tensor {
     /// once.
     #[track_caller]
     pub fn prod(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("prod");
+        let _op = enter("prod").on([("x", Some(self))]);
         self.reduce_as(ReduceOp::Prod, self.dtype().sum_type(), &axes.axes(self.shape())?, false)
     }
 
@@ -59,21 +59,21 @@ impl Tensor {
     /// makes an infinite mean.
     #[track_caller]
     pub fn mean(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("mean");
+        let _op = enter("mean").on([("x", Some(self))]);
         self.mean_as(&axes.axes(self.shape())?, false)
     }
 
     /// [`Tensor::mean`] that leaves the axes with size 1.
     #[track_caller]
     pub fn mean_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("mean");
+        let _op = enter("mean").on([("x", Some(self))]);
         self.mean_as(&axes.axes(self.shape())?, true)
     }
 
     /// The mean of all elements, a scalar.
     #[track_caller]
     pub fn mean_all(&self) -> Result<Tensor> {
-        let _op = enter("mean");
+        let _op = enter("mean").on([("x", Some(self))]);
         self.mean(..)
     }
 
@@ -92,14 +92,14 @@ impl Tensor {
     /// If there is nothing to compare.
     #[track_caller]
     pub fn max(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("max");
+        let _op = enter("max").on([("x", Some(self))]);
         self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, false)
     }
 
     /// [`Tensor::max`] that leaves the axes with size 1.
     #[track_caller]
     pub fn max_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("max");
+        let _op = enter("max").on([("x", Some(self))]);
         self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, true)
     }
 
@@ -109,28 +109,28 @@ impl Tensor {
     /// If there is nothing to compare.
     #[track_caller]
     pub fn min(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("min");
+        let _op = enter("min").on([("x", Some(self))]);
         self.extremum(ReduceOp::Min, &axes.axes(self.shape())?, false)
     }
 
     /// [`Tensor::min`] that leaves the axes with size 1.
     #[track_caller]
     pub fn min_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("min");
+        let _op = enter("min").on([("x", Some(self))]);
         self.extremum(ReduceOp::Min, &axes.axes(self.shape())?, true)
     }
 
     /// The largest element, a scalar.
     #[track_caller]
     pub fn max_all(&self) -> Result<Tensor> {
-        let _op = enter("max");
+        let _op = enter("max").on([("x", Some(self))]);
         self.max(..)
     }
 
     /// The smallest element, a scalar.
     #[track_caller]
     pub fn min_all(&self) -> Result<Tensor> {
-        let _op = enter("min");
+        let _op = enter("min").on([("x", Some(self))]);
         self.min(..)
     }
 
@@ -141,7 +141,7 @@ impl Tensor {
     /// If the axis has size 0, or more elements than an `I32` counts.
     #[track_caller]
     pub fn argmax(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("argmax");
+        let _op = enter("argmax").on([("x", Some(self))]);
         self.extremum(ReduceOp::ArgMax, &[self.shape().axis(axis)?], false)
     }
 
@@ -152,21 +152,21 @@ impl Tensor {
     /// If the axis has size 0, or more elements than an `I32` counts.
     #[track_caller]
     pub fn argmin(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("argmin");
+        let _op = enter("argmin").on([("x", Some(self))]);
         self.extremum(ReduceOp::ArgMin, &[self.shape().axis(axis)?], false)
     }
 
     /// True where any element over `axes` is not 0; false of nothing.
     #[track_caller]
     pub fn any(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("any");
+        let _op = enter("any").on([("x", Some(self))]);
         self.reduce_as(ReduceOp::Any, DType::Bool, &axes.axes(self.shape())?, false)
     }
 
     /// True where all elements over `axes` are not 0; true of nothing.
     #[track_caller]
     pub fn all(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("all");
+        let _op = enter("all").on([("x", Some(self))]);
         self.reduce_as(ReduceOp::All, DType::Bool, &axes.axes(self.shape())?, false)
     }
 
@@ -180,7 +180,7 @@ impl Tensor {
     /// If the type is not a float.
     #[track_caller]
     pub fn var(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
-        let _op = enter("var");
+        let _op = enter("var").on([("x", Some(self))]);
         self.require_float()?;
         let axes = axes.axes(self.shape())?;
         let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
@@ -195,7 +195,7 @@ impl Tensor {
     /// elements is 0, as in PyTorch.
     #[track_caller]
     pub fn std(&self, axes: impl IntoAxes, correction: usize) -> Result<Tensor> {
-        let _op = enter("std");
+        let _op = enter("std").on([("x", Some(self))]);
         map([&self.var(axes, correction)?], |[v]| v.norm_power(0.5))
     }
 
@@ -204,7 +204,7 @@ impl Tensor {
     /// Accuracy on `Cpu`, of f32: within `4e-6 (1 + |result|)`.
     #[track_caller]
     pub fn logsumexp(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("logsumexp");
+        let _op = enter("logsumexp").on([("x", Some(self))]);
         self.require_float()?;
         let axes = axes.axes(self.shape())?;
         if axes.iter().any(|&a| self.shape()[a] == 0) {
@@ -224,14 +224,14 @@ impl Tensor {
     /// result is rounded once.
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("cumsum");
+        let _op = enter("cumsum").on([("x", Some(self))]);
         self.scan(ScanOp::Sum, axis)
     }
 
     /// The running product along `axis`; types as in [`Tensor::sum`], accuracy as in [`Tensor::prod`].
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("cumprod");
+        let _op = enter("cumprod").on([("x", Some(self))]);
         self.scan(ScanOp::Prod, axis)
     }
 
@@ -240,14 +240,14 @@ impl Tensor {
     /// Equivalent: `torch.cummax`.
     #[track_caller]
     pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
-        let _op = enter("cummax");
+        let _op = enter("cummax").on([("x", Some(self))]);
         self.running(axis, |a, b| a.maximum(b))
     }
 
     /// The smallest element so far along `axis`, and its position, as in [`Tensor::cummax`].
     #[track_caller]
     pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
-        let _op = enter("cummin");
+        let _op = enter("cummin").on([("x", Some(self))]);
         self.running(axis, |a, b| a.minimum(b))
     }
 

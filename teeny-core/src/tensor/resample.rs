@@ -40,7 +40,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.interpolate(x, size, mode=..)` with `linear`, `bilinear`, `trilinear` all `Linear`.
     #[track_caller]
     pub fn interpolate(&self, size: &[usize], mode: Interpolation) -> Result<Tensor> {
-        let _op = enter("interpolate");
+        let _op = enter("interpolate").on([("x", Some(self))]);
         let lead = self.resampled(size)?;
         let ratios: Vec<f64> = size.iter().enumerate().map(|(i, &n)| self.shape()[lead + i] as f64 / n as f64).collect();
         self.resample(size, &ratios, mode)
@@ -54,7 +54,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.interpolate(x, scale_factor=scale, mode=..)`.
     #[track_caller]
     pub fn interpolate_by(&self, scale: &[f64], mode: Interpolation) -> Result<Tensor> {
-        let _op = enter("interpolate");
+        let _op = enter("interpolate").on([("x", Some(self))]);
         let Some(lead) = self.ndim().checked_sub(scale.len()) else {
             return Err(Error::shape(format!("scales {scale:?} for the axes of {}", self.shape())));
         };
@@ -115,7 +115,7 @@ impl Tensor {
     /// If there are fewer than three axes, or `r²` does not divide the channels.
     #[track_caller]
     pub fn pixel_shuffle(&self, r: usize) -> Result<Tensor> {
-        let _op = enter("pixel_shuffle");
+        let _op = enter("pixel_shuffle").on([("x", Some(self))]);
         let (lead, [c, h, w]) = self.channels_last_but_two()?;
         let Some(square) = r.checked_mul(r).filter(|&square| square > 0 && c.is_multiple_of(square)) else {
             return Err(Error::shape(format!("{c} channels of {} are not divisible by {r}²", self.shape())));
@@ -132,7 +132,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.pixel_unshuffle`.
     #[track_caller]
     pub fn pixel_unshuffle(&self, r: usize) -> Result<Tensor> {
-        let _op = enter("pixel_unshuffle");
+        let _op = enter("pixel_unshuffle").on([("x", Some(self))]);
         let (lead, [c, h, w]) = self.channels_last_but_two()?;
         if r == 0 || !h.is_multiple_of(r) || !w.is_multiple_of(r) {
             return Err(Error::shape(format!("the image of {} is not divisible by {r}", self.shape())));
@@ -147,7 +147,7 @@ impl Tensor {
     /// If there is no channel axis, or `groups` does not divide it.
     #[track_caller]
     pub fn channel_shuffle(&self, groups: usize) -> Result<Tensor> {
-        let _op = enter("channel_shuffle");
+        let _op = enter("channel_shuffle").on([("x", Some(self))]);
         match self.shape().get(1) {
             Some(&c) if groups > 0 && c.is_multiple_of(groups) => self.unflatten(1, (groups, c / groups))?.transpose(1, 2)?.reshape(self.shape()),
             _ => Err(Error::shape(format!("the channels of {} do not divide into {groups} groups", self.shape()))),

@@ -34,7 +34,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     pub fn solve(&self, b: &Tensor) -> Result<Tensor> {
-        let _op = enter("solve");
+        let _op = enter("solve").on([("x", Some(self)), ("b", Some(b))]);
         self.system(LinalgOp::Solve, b)
     }
 
@@ -46,7 +46,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.solve_triangular(a, b, upper, unitriangular)`.
     #[track_caller]
     pub fn solve_triangular(&self, b: &Tensor, triangle: Triangle) -> Result<Tensor> {
-        let _op = enter("solve_triangular");
+        let _op = enter("solve_triangular").on([("x", Some(self)), ("b", Some(b))]);
         self.system(LinalgOp::SolveTriangular(triangle), b)
     }
 
@@ -58,7 +58,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.inv`.
     #[track_caller]
     pub fn inv(&self) -> Result<Tensor> {
-        let _op = enter("inv");
+        let _op = enter("inv").on([("x", Some(self))]);
         let n = self.square_size()?;
         let [x] = self.linalg(LinalgOp::Solve, &[&Tensor::eye(n, self.dtype(), self)?.expand_to(self.shape())?])?;
         Ok(x)
@@ -73,7 +73,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.det`.
     #[track_caller]
     pub fn det(&self) -> Result<Tensor> {
-        let _op = enter("det");
+        let _op = enter("det").on([("x", Some(self))]);
         self.square_size()?;
         let [det] = self.linalg(LinalgOp::Det, &[])?;
         Ok(det)
@@ -88,7 +88,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.slogdet`.
     #[track_caller]
     pub fn slogdet(&self) -> Result<(Tensor, Tensor)> {
-        let _op = enter("slogdet");
+        let _op = enter("slogdet").on([("x", Some(self))]);
         self.square_size()?;
         let [sign, log] = self.linalg(LinalgOp::SlogDet, &[])?;
         Ok((sign, log))
@@ -102,7 +102,7 @@ impl Tensor {
     /// Gradient: that of Golub & Pereyra 1973, which holds where the rank stays the same. Equivalent: `torch.linalg.pinv`.
     #[track_caller]
     pub fn pinv(&self, rtol: Option<f64>) -> Result<Tensor> {
-        let _op = enter("pinv");
+        let _op = enter("pinv").on([("x", Some(self))]);
         let rtol = self.rtol(rtol)?;
         let [y] = self.linalg(LinalgOp::Pinv { rtol }, &[])?;
         Ok(y)
@@ -118,7 +118,7 @@ impl Tensor {
     /// Equivalent: `torch.linalg.lstsq(a, b).solution`.
     #[track_caller]
     pub fn lstsq(&self, b: &Tensor) -> Result<Tensor> {
-        let _op = enter("lstsq");
+        let _op = enter("lstsq").on([("x", Some(self)), ("b", Some(b))]);
         let (a, b, vector) = self.sides(b)?;
         let [m, n] = a.matrix_size()?;
         let tall = m >= n;
@@ -147,7 +147,7 @@ impl Tensor {
         let [m, _] = self.matrix_size()?;
         let vector = b.ndim() == 1 || (b.ndim() + 1 == self.ndim() && b.shape()[..] == self.shape()[..self.ndim() - 1]);
         if b.ndim() == 0 {
-            return Err(Error::shape(format!("the right-hand side of {} is a scalar", self.shape())).hint("b.reshape(n) makes it a vector"));
+            return Err(Error::shape(format!("the right-hand side of {} is a scalar", self.shape())).help("b.reshape(n) makes it a vector"));
         }
         let dtype = self.dtype().promote(b.dtype());
         let (a, b) = pair(self, b)?;
@@ -156,7 +156,7 @@ impl Tensor {
         let (rows, columns) = (b.shape()[b.ndim() - 2], b.shape()[b.ndim() - 1]);
         if rows != m {
             let what = format!("the matrix {} has {m} rows, the right-hand side {} has {rows}", a.shape(), b.shape());
-            return Err(Error::shape(what).hint("a vector has one axis, several right-hand sides are columns: (n) or (n, k)"));
+            return Err(Error::shape(what).help("a vector has one axis, several right-hand sides are columns: (n) or (n, k)"));
         }
         let lead = |t: &Tensor| Shape::from_checked(&t.shape()[..t.ndim() - 2]);
         let Some(batch) = lead(&a).broadcast(&lead(&b)) else {
@@ -200,9 +200,9 @@ impl Tensor {
             DType::F32 | DType::F64 => {}
             DType::F16 | DType::BF16 => {
                 let error = Error::dtype(format!("{} has too few digits for factoring matrices", self.dtype()));
-                return Err(error.hint("x.cast(DType::F32)? converts"));
+                return Err(error.help("x.cast(DType::F32)? converts"));
             }
-            other => return Err(Error::dtype(format!("needs f32 or f64, not {other}")).hint("x.cast(DType::F64)? converts")),
+            other => return Err(Error::dtype(format!("needs f32 or f64, not {other}")).help("x.cast(DType::F64)? converts")),
         }
         let mut inputs = vec![self];
         inputs.extend(more);

@@ -16,7 +16,7 @@ impl Tensor {
     /// Equivalent: `torch.sort(x, dim, descending, stable=True)`.
     #[track_caller]
     pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
-        let _op = enter("sort");
+        let _op = enter("sort").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         index_end(self.shape()[axis])?;
         let (values, positions) = self.device().sort(self, axis, descending)?;
@@ -26,7 +26,7 @@ impl Tensor {
     /// The positions (`I32`) that sort the elements along `axis`.
     #[track_caller]
     pub fn argsort(&self, axis: isize, descending: bool) -> Result<Tensor> {
-        let _op = enter("argsort");
+        let _op = enter("argsort").on([("x", Some(self))]);
         Ok(self.sort(axis, descending)?.1)
     }
 
@@ -37,7 +37,7 @@ impl Tensor {
     /// If the axis has fewer than `k` elements.
     #[track_caller]
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
-        let _op = enter("topk");
+        let _op = enter("topk").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if k > self.shape()[axis] {
             return Err(Error::value(format!("axis {axis} of {} has {} elements, not {k}", self.shape(), self.shape()[axis])));
@@ -51,7 +51,7 @@ impl Tensor {
     /// Equivalent: `torch.nonzero`.
     #[track_caller]
     pub fn nonzero(&self) -> Result<Tensor> {
-        let _op = enter("nonzero");
+        let _op = enter("nonzero").on([("x", Some(self))]);
         let flat = self.true_positions()?; // (n)
         let mut columns = Vec::with_capacity(self.ndim());
         let mut rest = flat.clone();
@@ -71,7 +71,7 @@ impl Tensor {
     /// Equivalent: `x[mask]`, `torch.masked_select`.
     #[track_caller]
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
-        let _op = enter("masked_select");
+        let _op = enter("masked_select").on([("x", Some(self)), ("mask", Some(mask))]);
         let positions = mask.expand(self.shape())?.true_positions()?;
         self.reshape(-1)?.index_select(0, &positions)
     }

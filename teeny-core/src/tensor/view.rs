@@ -59,7 +59,7 @@ impl Tensor {
     /// Equivalent: `torch.reshape`.
     #[track_caller]
     pub fn reshape(&self, shape: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("reshape");
+        let _op = enter("reshape").on([("x", Some(self))]);
         self.reshaped(&shape.sizes())
     }
 
@@ -77,18 +77,18 @@ impl Tensor {
     /// If no strides can express the new shape.
     #[track_caller]
     pub fn view(&self, shape: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("view");
+        let _op = enter("view").on([("x", Some(self))]);
         let shape = infer(self.shape(), &shape.sizes())?;
         self.layout().reshape(&shape).map(|layout| self.through(layout)).ok_or_else(|| {
             Error::shape(format!("shape {} with strides {:?} cannot be seen as {shape} without a copy", self.shape(), self.strides()))
-                .hint("x.reshape(..)? copies where needed")
+                .help("x.reshape(..)? copies where needed")
         })
     }
 
     /// Axes `start..=end` joined into one. Equivalent: `torch.flatten`.
     #[track_caller]
     pub fn flatten(&self, start: isize, end: isize) -> Result<Tensor> {
-        let _op = enter("flatten");
+        let _op = enter("flatten").on([("x", Some(self))]);
         if self.ndim() == 0 {
             return self.reshape(1);
         }
@@ -105,7 +105,7 @@ impl Tensor {
     /// One axis split into several; one size may be -1. Equivalent: `torch.unflatten`.
     #[track_caller]
     pub fn unflatten(&self, axis: isize, sizes: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("unflatten");
+        let _op = enter("unflatten").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let parts = infer(&Shape::new(&[self.shape()[axis]])?, &sizes.sizes())?;
         let mut shape = self.shape()[..axis].to_vec();
@@ -120,7 +120,7 @@ impl Tensor {
     /// If an axis is missing or named twice.
     #[track_caller]
     pub fn permute(&self, order: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("permute");
+        let _op = enter("permute").on([("x", Some(self))]);
         let order = order.sizes();
         let axes = order.iter().map(|&a| self.shape().axis(a as isize)).collect::<Result<Vec<_>>>()?;
         let mut sorted = axes.clone();
@@ -134,7 +134,7 @@ impl Tensor {
     /// Axes `a` and `b` exchanged.
     #[track_caller]
     pub fn transpose(&self, a: isize, b: isize) -> Result<Tensor> {
-        let _op = enter("transpose");
+        let _op = enter("transpose").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
         Ok(self.through(self.layout().transpose(a, b)))
     }
@@ -142,7 +142,7 @@ impl Tensor {
     /// The last two axes exchanged; a vector or scalar stays as it is. Equivalent: `x.mT`.
     #[track_caller]
     pub fn t(&self) -> Result<Tensor> {
-        let _op = enter("t");
+        let _op = enter("t").on([("x", Some(self))]);
         match self.ndim() {
             0 | 1 => Ok(self.clone()),
             n => Ok(self.through(self.layout().transpose(n - 2, n - 1))),
@@ -155,7 +155,7 @@ impl Tensor {
     /// If an axis of another size than 1 would have to change.
     #[track_caller]
     pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("expand");
+        let _op = enter("expand").on([("x", Some(self))]);
         let sizes = shape.sizes();
         let shift = sizes.len() as isize - self.ndim() as isize;
         let mut target = Vec::with_capacity(sizes.len());
@@ -177,14 +177,14 @@ impl Tensor {
     /// [`Tensor::expand`] to the shape of `other`.
     #[track_caller]
     pub fn expand_as(&self, other: &Tensor) -> Result<Tensor> {
-        let _op = enter("expand_as");
+        let _op = enter("expand_as").on([("x", Some(self)), ("other", Some(other))]);
         self.expand(other.shape())
     }
 
     /// The part of `axis` in `range`: `x.slice(0, 2..5)`. Equivalent: `x[2:5]`.
     #[track_caller]
     pub fn slice(&self, axis: isize, range: impl SliceRange) -> Result<Tensor> {
-        let _op = enter("slice");
+        let _op = enter("slice").on([("x", Some(self))]);
         Ok(self.through(self.sliced(axis, &range, 1)?))
     }
 
@@ -195,7 +195,7 @@ impl Tensor {
     /// If `step` is 0.
     #[track_caller]
     pub fn slice_step(&self, axis: isize, range: impl SliceRange, step: isize) -> Result<Tensor> {
-        let _op = enter("slice_step");
+        let _op = enter("slice_step").on([("x", Some(self))]);
         Ok(self.through(self.sliced(axis, &range, step)?))
     }
 
@@ -209,7 +209,7 @@ impl Tensor {
     /// If the index is outside the axis.
     #[track_caller]
     pub fn at(&self, axis: isize, index: isize) -> Result<Tensor> {
-        let _op = enter("at");
+        let _op = enter("at").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         let place = super::part::place(index as i64, self.shape(), axis)?;
         Ok(self.through(self.layout().slice(axis, place, 1, 1).remove(axis)))
@@ -218,7 +218,7 @@ impl Tensor {
     /// The given axes read backwards.
     #[track_caller]
     pub fn flip(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("flip");
+        let _op = enter("flip").on([("x", Some(self))]);
         let axes = axes.axes(self.shape())?;
         Ok(self.through(axes.into_iter().fold(*self.layout(), |layout, axis| layout.flip(axis))))
     }
@@ -229,7 +229,7 @@ impl Tensor {
     /// If one of them has another size.
     #[track_caller]
     pub fn squeeze(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("squeeze");
+        let _op = enter("squeeze").on([("x", Some(self))]);
         let axes = axes.axes(self.shape())?;
         if let Some(axis) = axes.iter().find(|&&a| self.shape()[a] != 1) {
             return Err(Error::shape(format!("axis {axis} of {} has size {}, not 1", self.shape(), self.shape()[*axis])));
@@ -240,14 +240,14 @@ impl Tensor {
     /// With a new axis of size 1 at position `axis`; -1 is behind the last.
     #[track_caller]
     pub fn unsqueeze(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("unsqueeze");
+        let _op = enter("unsqueeze").on([("x", Some(self))]);
         Ok(self.through(self.layout().unsqueeze(self.shape().gap(axis)?)?))
     }
 
     /// The elements with equal index on axes `a` and `b`, `shift` to the right of the main diagonal; the diagonal becomes the last axis.
     #[track_caller]
     pub fn diagonal(&self, shift: isize, a: isize, b: isize) -> Result<Tensor> {
-        let _op = enter("diagonal");
+        let _op = enter("diagonal").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
         if a == b {
             return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice")));
@@ -261,7 +261,7 @@ impl Tensor {
     /// If no window fits, or `size` or `step` is 0.
     #[track_caller]
     pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Result<Tensor> {
-        let _op = enter("unfold");
+        let _op = enter("unfold").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if size == 0 || step == 0 || size > self.shape()[axis] {
             return Err(Error::value(format!("no window of {size} elements by steps of {step} in axis {axis} of {}", self.shape())));
@@ -272,21 +272,21 @@ impl Tensor {
     /// The storage seen through any strides, checked to stay inside it; `offset` counts from the storage's start. Equivalent: `torch.as_strided`.
     #[track_caller]
     pub fn as_strided(&self, shape: impl IntoShape, strides: &[isize], offset: usize) -> Result<Tensor> {
-        let _op = enter("as_strided");
+        let _op = enter("as_strided").on([("x", Some(self))]);
         Ok(self.through(Layout::strided(shape.shape()?, strides, offset, self.storage().len())?))
     }
 
     /// Self if its elements lie row-major without gaps, else a copy that does.
     #[track_caller]
     pub fn contiguous(&self) -> Result<Tensor> {
-        let _op = enter("contiguous");
+        let _op = enter("contiguous").on([("x", Some(self))]);
         if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
     }
 
     /// A row-major copy with storage of its own.
     #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
-        let _op = enter("copy");
+        let _op = enter("copy").on([("x", Some(self))]);
         let storage = self.device().contiguous(self)?;
         self.result(storage, *self.shape(), self.dtype())
     }
@@ -296,7 +296,7 @@ impl Tensor {
     /// The handle is consumed: if it is the only one of its storage, the elements are changed in place, else in a copy. No other handle ever changes.
     #[track_caller]
     pub fn slice_assign(self, axis: isize, range: impl SliceRange, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("slice_assign");
+        let _op = enter("slice_assign").on([("src", Some(src))]);
         let part = self.sliced(axis, &range, 1)?;
         self.assign_part(part, src)
     }
@@ -308,7 +308,7 @@ impl Tensor {
     /// If `part` gives something other than a view of self, or one in which elements occur twice.
     #[track_caller]
     pub fn assign_view(self, part: impl FnOnce(&Tensor) -> Result<Tensor>, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("assign_view");
+        let _op = enter("assign_view").on([("src", Some(src))]);
         let view = part(&self)?;
         if !view.same_storage(&self) {
             return Err(Error::value("the part to assign to is not a view of the tensor"));
@@ -320,7 +320,7 @@ impl Tensor {
 
     pub(super) fn assign_part(self, part: Layout, src: &Tensor) -> Result<Tensor> {
         if let Some(bad) = [*self.layout(), part].into_iter().find(|layout| !layout.is_injective()) {
-            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({bad:?})")).hint("assign to x.copy()?"));
+            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({bad:?})")).help("assign to x.copy()?"));
         }
         let device = crate::device::common(self.device(), src.device())?;
         let target = super::lift(&self, &device)?.into_owned();

@@ -188,15 +188,15 @@ fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Erro
         _ => format!("made {what}"),
     };
     let error = Error::value(format!("{subject}: {count} of {} elements, the first at {index:?}", y.numel()));
-    let mut error = error.fact(format!("{}: {}", call.name(), described(y)?));
+    let mut error = error.note(format!("{}: {}", call.name(), described(y)?));
     for (name, x) in call.operands() {
         let here = match call {
             Call::Elementwise { .. } => format!("; at {index:?} {}", element(x, &index)?),
             _ => String::new(),
         };
-        error = error.fact(format!("{name}: {}{here}", described(x)?));
+        error = error.note(format!("{name}: {}{here}", described(x)?));
     }
-    Ok(if value.is_infinite() { error.hint("where infinities are meant, Checks { infinities: false, .. } lets them pass") } else { error })
+    Ok(if value.is_infinite() { error.help("where infinities are meant, Checks { infinities: false, .. } lets them pass") } else { error })
 }
 
 /// The element of `x` at `index`.
@@ -251,7 +251,7 @@ impl Wrapper for Checked {
     }
     fn lift(&self, x: &Tensor) -> Result<StorageRef> {
         if self.checks.inputs && x.dtype().is_float() && any(&x.is_nan()?)? {
-            self.found(Some(Error::value("there is NaN in a tensor that comes in").fact(described(x)?)))?;
+            self.found(Some(Error::value("there is NaN in a tensor that comes in").note(described(x)?)))?;
         }
         Ok(x.storage().clone())
     }

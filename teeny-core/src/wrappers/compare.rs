@@ -232,7 +232,7 @@ impl Compare {
             difference(results.first[place], results.second[place]),
             allowed[place]
         );
-        self.disagreement(call, message).fact(fact)
+        self.disagreement(call, message).note(fact)
     }
 
     /// The error that stops the program.
@@ -241,7 +241,7 @@ impl Compare {
         let part = if backward() { "in its gradient " } else { "" };
         let error = Error::device(format!("{part}{a} and {b} disagree: {what}"));
         let operands: Vec<String> = call.operands().iter().map(|(name, x)| format!("{name} {} {}", x.dtype(), x.shape())).collect();
-        error.fact(format!("{}: {}", call.name(), if operands.is_empty() { "no operands".into() } else { operands.join(", ") }))
+        error.note(format!("{}: {}", call.name(), if operands.is_empty() { "no operands".into() } else { operands.join(", ") }))
     }
 
     fn refused(&self, call: &Call<'_>, error: &Error) -> Error {

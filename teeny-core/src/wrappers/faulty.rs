@@ -121,7 +121,7 @@ impl Faulty {
         }
         state.failures += 1;
         drop(state);
-        Err(Error::new(fault.kind, format!("request {number} ({name}) was told to fail")).hint("faulty.heal() ends the fault"))
+        Err(Error::new(fault.kind, format!("request {number} ({name}) was told to fail")).help("faulty.heal() ends the fault"))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -98,28 +98,28 @@ impl KvCache {
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
         let _op = enter("kv_cache");
         let &[.., t, _] = &k.shape()[..] else {
-            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape())).hint("k.unsqueeze(0)? adds an axis"));
+            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape())).help("k.unsqueeze(0)? adds an axis"));
         };
         if v.ndim() != k.ndim() || v.shape()[..v.ndim() - 1] != k.shape()[..k.ndim() - 1] {
             return Err(Error::shape(format!("keys {} and values {} are not of the same positions", k.shape(), v.shape()))
-                .hint("both are (B, n_kv_head, T, ..) with the same B, n_kv_head and T"));
+                .help("both are (B, n_kv_head, T, ..) with the same B, n_kv_head and T"));
         }
         if self.lost {
             return Err(Error::value(format!("the {} positions kept were lost when the device failed in an earlier append", self.len))
-                .hint("cache.truncate(0), then append all positions again"));
+                .help("cache.truncate(0), then append all positions again"));
         }
         let end = self.len.saturating_add(t);
         if end > self.capacity {
             let text = format!("{t} more positions do not fit: {} of {} are taken", self.len, self.capacity);
-            return Err(Error::value(text).hint("a larger KvCache::new(capacity), or a model with a larger context"));
+            return Err(Error::value(text).help("a larger KvCache::new(capacity), or a model with a larger context"));
         }
         for (kept, new) in self.rows.iter().flatten().zip([k, v]) {
             if *new.shape() != kept.shape().with_size(kept.ndim() - 2, t) {
                 let text = format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
-                return Err(Error::shape(text).hint("one cache per attention layer and per batch"));
+                return Err(Error::shape(text).help("one cache per attention layer and per batch"));
             }
             common(new.device(), kept.device())
-                .map_err(|e| e.hint("k.to(&device)?: a cache is on the device of its first append; one cache for each device"))?;
+                .map_err(|e| e.help("k.to(&device)?: a cache is on the device of its first append; one cache for each device"))?;
         }
         let [k, v] = match &self.rows {
             Some([keys, values]) => [k.cast(keys.dtype())?, v.cast(values.dtype())?],

@@ -152,7 +152,7 @@ impl MultiheadAttention {
         let rows = rows(n_embd, n_head, n_kv_head);
         if weight.shape()[0] != rows || out_weight.shape()[..] != [n_embd, n_embd] {
             let text = format!("{} is {}, {} is {}", qkv.weight.name(), weight.shape(), out.weight.name(), out_weight.shape());
-            return Err(Error::shape(text).hint(format!("{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {n_embd})")));
+            return Err(Error::shape(text).help(format!("{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {n_embd})")));
         }
         Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout: None })
     }
@@ -213,7 +213,7 @@ impl MultiheadAttention {
     pub fn attend_to(&self, x: &Tensor, context: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
         let _op = enter("multihead_attention");
         if attend.cache.is_some() {
-            return Err(Error::value("a cache continues a sequence, and a context does not grow").hint("leave Attend::cache empty"));
+            return Err(Error::value("a cache continues a sequence, and a context does not grow").help("leave Attend::cache empty"));
         }
         if x.ndim() == 2 && context.ndim() == 2 {
             return self.attend_to(&x.unsqueeze(0)?, &context.unsqueeze(0)?, attend)?.squeeze(0);
@@ -242,7 +242,7 @@ impl MultiheadAttention {
         if x.ndim() == 3 && x.shape()[2] == self.n_embd() {
             return Ok(());
         }
-        Err(Error::shape(format!("{what} must be (B, T, {}), not {}", self.n_embd(), x.shape())).hint("the last axis holds n_embd numbers"))
+        Err(Error::shape(format!("{what} must be (B, T, {}), not {}", self.n_embd(), x.shape())).help("the last axis holds n_embd numbers"))
     }
 
     /// Projected q (B, T, E), k and v (B, S, KV) to the layer's output.
@@ -295,7 +295,7 @@ fn check_heads(n_embd: usize, n_head: usize, n_kv_head: usize) -> Result<()> {
         return Ok(());
     }
     let text = format!("{n_embd} numbers, {n_head} heads and {n_kv_head} heads of keys: each must be a multiple of the next");
-    Err(Error::value(text).hint("n_embd = n_head * head size, and n_head = n_kv_head * queries per key head; none is 0"))
+    Err(Error::value(text).help("n_embd = n_head * head size, and n_head = n_kv_head * queries per key head; none is 0"))
 }
 
 /// How many rows queries, keys and values take together. Sizes that memory cannot hold are refused where they are allocated.

@@ -64,10 +64,10 @@ impl Rope {
     pub fn with_base(hs: usize, capacity: usize, base: f64, pairs: Pairs, device: &(impl ToDevice + ?Sized)) -> Result<Rope> {
         let _op = enter("Rope::with_base");
         if hs == 0 || !hs.is_multiple_of(2) {
-            return Err(Error::value(format!("heads of {hs} numbers do not fall into pairs")).hint("hs must be even and at least 2"));
+            return Err(Error::value(format!("heads of {hs} numbers do not fall into pairs")).help("hs must be even and at least 2"));
         }
         if !(base > 0.0 && base.is_finite()) {
-            return Err(Error::value(format!("the base is {base}, but must be positive and finite")).hint("10,000 is usual"));
+            return Err(Error::value(format!("the base is {base}, but must be positive and finite")).help("10,000 is usual"));
         }
         let half = hs / 2;
         let shape = match pairs {
@@ -104,15 +104,15 @@ impl Rope {
         let _op = enter("rope");
         let [capacity, hs] = [self.cos.shape()[0], self.cos.shape()[1] * self.cos.shape()[2]];
         let &[.., t, size] = &x.shape()[..] else {
-            return Err(Error::shape(format!("needs (.., T, hs), not {}", x.shape())).hint("x.unsqueeze(0)? adds an axis"));
+            return Err(Error::shape(format!("needs (.., T, hs), not {}", x.shape())).help("x.unsqueeze(0)? adds an axis"));
         };
         if size != hs {
             return Err(Error::shape(format!("heads are of {size} numbers in {}, the tables for {hs}", x.shape()))
-                .hint("Rope::new with this head size, which is n_embd / n_head"));
+                .help("Rope::new with this head size, which is n_embd / n_head"));
         }
         let Some(end) = start.checked_add(t).filter(|&end| end <= capacity) else {
             let text = format!("positions {start}..{} are beyond the tables' {capacity}", start.saturating_add(t));
-            return Err(Error::value(text).hint("Rope::new with a larger capacity"));
+            return Err(Error::value(text).help("Rope::new with a larger capacity"));
         };
         let rows = |table: &Tensor| table.slice(0, start..end);
         let pair = self.cos.shape();

@@ -44,7 +44,7 @@ impl Corpus {
     pub fn new(tokens: &[u32], device: &(impl ToDevice + ?Sized)) -> Result<Corpus> {
         let _op = enter("Corpus::new");
         let wrong = |token: u32| Error::value(format!("token {token} does not fit i32, whose largest is {}", i32::MAX));
-        let fit = |&token| i32::try_from(token).map_err(|_| wrong(token).hint("tokens are numbers of a vocabulary, from 0 on"));
+        let fit = |&token| i32::try_from(token).map_err(|_| wrong(token).help("tokens are numbers of a vocabulary, from 0 on"));
         let values: Vec<i32> = tokens.iter().map(fit).collect::<Result<_>>()?;
         Ok(Corpus { tokens: Tensor::from_vec(values, (tokens.len(),), device)? }) // (N)
     }
@@ -72,7 +72,7 @@ impl Corpus {
     pub fn split(&self, fraction: f64) -> Result<(Corpus, Corpus)> {
         let _op = enter("corpus.split");
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::value(format!("a part is a fraction within 0..=1, not {fraction}")).hint("0.9 keeps a tenth to be judged by"));
+            return Err(Error::value(format!("a part is a fraction within 0..=1, not {fraction}")).help("0.9 keeps a tenth to be judged by"));
         }
         let n = (self.len() as f64 * fraction) as usize;
         Ok((Corpus { tokens: self.tokens.slice(0, ..n as isize)? }, Corpus { tokens: self.tokens.slice(0, n as isize..)? }))
@@ -109,10 +109,10 @@ impl Corpus {
     fn starts(&self, context: usize) -> Result<usize> {
         let n = self.len();
         match n.checked_sub(context) {
-            _ if context == 0 => Err(Error::value("a context of 0, but examples need at least one token").hint("a context of 64 or 256, say")),
+            _ if context == 0 => Err(Error::value("a context of 0, but examples need at least one token").help("a context of 64 or 256, say")),
             None | Some(0) => {
                 Err(Error::value(format!("the corpus has {n} tokens, but one example with a context of {context} takes {}", context as u128 + 1))
-                    .hint("take a longer text, or a shorter context"))
+                    .help("take a longer text, or a shorter context"))
             }
             Some(starts) => Ok(starts),
         }

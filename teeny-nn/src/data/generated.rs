@@ -65,7 +65,7 @@ impl Samples {
     pub fn split(&self, n: usize) -> Result<(Samples, Samples)> {
         let _op = enter("samples.split");
         if n > self.len() {
-            return Err(Error::value(format!("the first {n} of {} rows", self.len())).hint(format!("a number within 0..={}", self.len())));
+            return Err(Error::value(format!("the first {n} of {} rows", self.len())).help(format!("a number within 0..={}", self.len())));
         }
         let ((a, b), (c, d)) = (self.inputs.split_at(n * self.features), self.targets.split_at(n));
         let part = |x: &[f64], y: &[f64]| Samples { inputs: x.to_vec(), targets: y.to_vec(), features: self.features };
@@ -214,7 +214,7 @@ pub fn poisson(n: usize, coefficients: &[f64], seed: u64) -> Result<Samples> {
 
 fn from_model(n: usize, coefficients: &[f64], seed: u64, answer: impl Fn(&mut Draws, f64) -> f64) -> Result<Samples> {
     let [weights @ .., bias] = coefficients else {
-        return Err(Error::value("0 coefficients, but a model has at least one, its constant").hint("weights, then the constant: &[2.0, -1.0, 0.5]"));
+        return Err(Error::value("0 coefficients, but a model has at least one, its constant").help("weights, then the constant: &[2.0, -1.0, 0.5]"));
     };
     let mut draws = Draws::new(seed);
     let row = |_| {

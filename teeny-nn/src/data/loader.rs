@@ -56,7 +56,7 @@ impl<D: Dataset> DataLoader<D> {
         let _op = enter("DataLoader::new");
         if batch == 0 || dataset.is_empty() {
             return Err(Error::value(format!("cannot make batches of {batch} from {} items: both must be at least 1", dataset.len()))
-                .hint("a batch is some of the items, 32 or 64 often"));
+                .help("a batch is some of the items, 32 or 64 often"));
         }
         Ok(DataLoader { dataset, batch, seed: None, drop_last: false })
     }

@@ -47,14 +47,14 @@ impl Images {
         let _op = enter("Images::new");
         let &[n, height, width] = images.sizes.as_slice() else {
             return Err(Error::format(format!("images must have sizes [count, height, width], found {:?}", images.sizes))
-                .hint("the file whose name has images in it"));
+                .help("the file whose name has images in it"));
         };
         if labels.sizes != [n] {
             return Err(Error::format(format!("{n} images need labels of sizes [{n}], found {:?}", labels.sizes))
-                .hint("both files of the same part: train with train, t10k with t10k"));
+                .help("both files of the same part: train with train, t10k with t10k"));
         }
         if let Some((i, label)) = labels.values.iter().enumerate().find(|(_, label)| **label > 9) {
-            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")).hint("the labels of another data set?"));
+            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")).help("the labels of another data set?"));
         }
         Ok(Images { pixels: images.values, labels: labels.values, height, width })
     }
@@ -117,8 +117,8 @@ fn find(dir: &Path, name: &str) -> Result<PathBuf> {
         let why = if dir.is_dir() { "the folder has neither of them" } else { "there is no such folder" };
         Error::io(format!("no {name} or {name}.gz in {dir:?}: {why}"))
             .named("read MNIST")
-            .fact(format!("needed: {}, each plain or .gz", FILES.join(", ")))
-            .hint("the example `mnist` downloads them, or uses small built-in digits, when --data is not given")
+            .note(format!("needed: {}, each plain or .gz", FILES.join(", ")))
+            .help("the example `mnist` downloads them, or uses small built-in digits, when --data is not given")
     })
 }
 
@@ -130,7 +130,7 @@ mod tests {
     fn a55_missing_files_are_named_with_a_way_out() {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
         assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
-        assert!(error.contains("there is no such folder") && error.contains("t10k-labels-idx1-ubyte") && error.contains("hint:"), "{error}");
+        assert!(error.contains("there is no such folder") && error.contains("t10k-labels-idx1-ubyte") && error.contains("help:"), "{error}");
     }
 
     #[test]

@@ -53,11 +53,11 @@ impl Names {
         let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim())).filter(|(_, name)| !name.is_empty());
         if let Some((line, name)) = lines.clone().find(|(_, name)| name.contains(BOUNDARY)) {
             let text = format!("line {line} is {name:?}, but {BOUNDARY:?} marks where names begin and end");
-            return Err(Error::format(text).hint("one name on each line, without full stops"));
+            return Err(Error::format(text).help("one name on each line, without full stops"));
         }
         let names: Vec<String> = lines.map(|(_, name)| name.to_string()).collect();
         if names.is_empty() {
-            return Err(Error::format("there are 0 names; a list of names has one on each line").hint("is the file empty?"));
+            return Err(Error::format("there are 0 names; a list of names has one on each line").help("is the file empty?"));
         }
         let chars = in_order(names.iter().flat_map(|name| name.chars()));
         let tokenizer = CharTokenizer::new(std::iter::once(BOUNDARY).chain(chars))?;
@@ -109,7 +109,7 @@ impl Names {
     pub fn windows(&self, context: usize, device: &(impl ToDevice + ?Sized)) -> Result<(Tensor, Tensor)> {
         let _op = enter("names.windows");
         if context == 0 {
-            return Err(Error::value("a context of 0, but a window needs at least one character").hint("a context of 3, say"));
+            return Err(Error::value("a context of 0, but a window needs at least one character").help("a context of 3, say"));
         }
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for name in &self.names {
@@ -137,7 +137,7 @@ impl Names {
             let tokens: Vec<i32> = self.tokens(name).collect();
             if tokens.len() >= length {
                 let text = format!("{name:?} has {} characters and needs a row of {}, not {length}", tokens.len(), tokens.len() + 1);
-                return Err(Error::value(text).hint("names.longest() + 1 is long enough for all"));
+                return Err(Error::value(text).help("names.longest() + 1 is long enough for all"));
             }
             let rest = length - tokens.len() - 1;
             x.extend(std::iter::once(0).chain(tokens.iter().copied()).chain(std::iter::repeat_n(0, rest)));

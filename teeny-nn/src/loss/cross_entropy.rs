@@ -190,7 +190,7 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     if targets.dtype().is_float() {
         if targets.shape() != logits.shape() {
             let text = format!("logits {} need target probabilities of that shape, not {}", logits.shape(), targets.shape());
-            return Err(Error::shape(text).hint("class numbers must be integers: targets.cast(DType::I32)?"));
+            return Err(Error::shape(text).help("class numbers must be integers: targets.cast(DType::I32)?"));
         }
     } else if *targets.shape() != logits.shape().without(axis) {
         let text = format!("logits {} need targets {}, not {}", logits.shape(), logits.shape().without(axis), targets.shape());

@@ -95,7 +95,7 @@ impl Module for BatchNorm {
         let _op = enter("batch_norm");
         let axis = channel_axis(x, self.channels, self.options.channels_last, 2)?;
         if !x.dtype().is_float() {
-            return Err(Error::dtype(format!("needs floats, not {}", x.dtype())).hint("x.cast(DType::F32)? converts"));
+            return Err(Error::dtype(format!("needs floats, not {}", x.dtype())).help("x.cast(DType::F32)? converts"));
         }
         let shape = beside(x, axis, self.channels);
         let training = self.store.is_training();

@@ -43,7 +43,7 @@ impl GroupNorm {
         let _op = enter("GroupNorm::without_affine");
         if groups == 0 || !channels.is_multiple_of(groups) {
             return Err(Error::value(format!("{groups} groups do not divide {channels} channels"))
-                .hint("groups must be at least 1 and divide the number of channels"));
+                .help("groups must be at least 1 and divide the number of channels"));
         }
         Ok(GroupNorm { groups, channels, affine: None, eps: 1e-5 })
     }

@@ -71,12 +71,12 @@ impl LayerNorm {
 }
 
 fn some_sizes(sizes: impl IntoShape) -> Result<Shape> {
-    let sizes = sizes.shape().map_err(|e| e.hint("the sizes of the last axes of the input, usually one"))?;
+    let sizes = sizes.shape().map_err(|e| e.help("the sizes of the last axes of the input, usually one"))?;
     if sizes.ndim() > 0 {
         return Ok(sizes);
     }
     Err(Error::shape(format!("sizes are {sizes}, but there must be at least one axis to normalise"))
-        .hint("LayerNorm::new(path, n_embd) normalises the last axis"))
+        .help("LayerNorm::new(path, n_embd) normalises the last axis"))
 }
 
 /// An error unless x ends in `sizes`.
@@ -86,7 +86,7 @@ fn require_end(x: &Tensor, sizes: &Shape) -> Result<()> {
     }
     let wanted: Vec<String> = sizes.iter().map(usize::to_string).collect();
     Err(Error::shape(format!("the layer normalises {sizes}, so its input must be (.., {}), not {}", wanted.join(", "), x.shape()))
-        .hint("build the layer for the last axes of its input"))
+        .help("build the layer for the last axes of its input"))
 }
 
 impl Module for LayerNorm {

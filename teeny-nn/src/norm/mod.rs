@@ -53,11 +53,11 @@ impl NormOptions {
     /// An error if a number is out of range.
     fn check(&self) -> Result<()> {
         if !(self.eps >= 0.0 && self.eps.is_finite()) {
-            return Err(Error::value(format!("eps is {}, but must be 0 or more and finite", self.eps)).hint("1e-5 is usual"));
+            return Err(Error::value(format!("eps is {}, but must be 0 or more and finite", self.eps)).help("1e-5 is usual"));
         }
         match self.momentum {
             Some(momentum) if !(0.0..=1.0).contains(&momentum) => {
-                Err(Error::value(format!("momentum is {momentum}, but must be within 0..=1")).hint("Some(0.1) is usual; None averages all batches"))
+                Err(Error::value(format!("momentum is {momentum}, but must be within 0..=1")).help("Some(0.1) is usual; None averages all batches"))
             }
             _ => Ok(()),
         }
@@ -95,7 +95,7 @@ fn channel_axis(x: &Tensor, channels: usize, last: bool, ndim: usize) -> Result<
     };
     let error = Error::shape(format!("the layer has {channels} channels, so its input must be {wanted}, not {}", x.shape()));
     let swapped = !last && x.ndim() > 2 && x.shape().last() == Some(&channels);
-    Err(error.hint(if swapped {
+    Err(error.help(if swapped {
         "for channels on the last axis set `channels_last` in NormOptions"
     } else {
         "build the layer for the number of channels of its input"
@@ -115,5 +115,5 @@ fn require_several(count: usize, x: &Tensor) -> Result<()> {
         return Ok(());
     }
     let error = Error::value(format!("training needs more than one value per channel, and {} has {count}", x.shape()));
-    Err(error.hint("a larger batch, or store.set_training(false)"))
+    Err(error.help("a larger batch, or store.set_training(false)"))
 }

@@ -54,7 +54,7 @@ impl Function for Standardise {
     fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor> {
         let dtype = inputs.iter().fold(inputs[0].dtype(), |dtype, x| dtype.promote(x.dtype()));
         if !dtype.is_float() {
-            return Err(Error::dtype(format!("needs floats, not {dtype}")).hint("x.cast(DType::F32)? converts"));
+            return Err(Error::dtype(format!("needs floats, not {dtype}")).help("x.cast(DType::F32)? converts"));
         }
         let x = inputs[0].cast(dtype.compute())?; // 16-bit statistics would be too coarse
         let mean = x.mean_keepdim(&self.axes[..])?; // (1, C, 1, 1), say

@@ -28,7 +28,7 @@ use teeny_core::{Error, Result, Tensor};
 pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
     let _op = enter("clip_norm");
     if max_norm.is_nan() || max_norm <= 0.0 {
-        return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}")).hint("a number above 0, often 1.0"));
+        return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}")).help("a number above 0, often 1.0"));
     }
     let params: Vec<&Param> = params.iter().filter(|p| p.is_trainable()).collect();
     if params.is_empty() {
@@ -44,7 +44,7 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
     if !norm.is_finite() {
         let first = squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());
         return Err(Error::value(format!("the gradients' norm is {norm}: that of {first:?} is the first that is not finite"))
-            .hint("a loss that is not finite, or a learning rate too high; require_finite stops at the loss"));
+            .help("a loss that is not finite, or a learning rate too high; require_finite stops at the loss"));
     }
     let factor = max_norm / (norm + 1e-6);
     if factor < 1.0 {
@@ -63,7 +63,7 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
 pub fn clip_value(gradients: &mut Gradients, params: &[Param], limit: f64) -> Result<()> {
     let _op = enter("clip_value");
     if limit.is_nan() || limit < 0.0 {
-        return Err(Error::value(format!("gradients cannot be clipped to {limit}")).hint("a limit of 0 or more"));
+        return Err(Error::value(format!("gradients cannot be clipped to {limit}")).help("a limit of 0 or more"));
     }
     replace(gradients, params.iter().filter(|p| p.is_trainable()), |g| g.clamp(-limit, limit))
 }

@@ -37,7 +37,7 @@ impl Ema {
         let _op = enter("Ema::new");
         if !(0.0..=1.0).contains(&decay) {
             let error = Error::value(format!("decay is {decay}, but must be within 0..=1"));
-            return Err(error.hint("0.999 averages over about the last thousand steps"));
+            return Err(error.help("0.999 averages over about the last thousand steps"));
         }
         let averages = params.iter().map(|p| wide(&p.value())).collect::<Result<_>>()?;
         Ok(Ema { params, averages, decay, kernels: Vec::new() })

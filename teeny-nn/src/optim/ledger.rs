@@ -237,11 +237,11 @@ impl Ledger {
     pub(super) fn check(&mut self) -> Result<()> {
         const REBUILD: &str = "make the optimizer after the last layer: Adam::new(store.trainable(), lr)";
         if self.params.is_empty() {
-            return Err(Error::value("the optimizer has no parameters, so a step changes nothing").hint(REBUILD));
+            return Err(Error::value("the optimizer has no parameters, so a step changes nothing").help(REBUILD));
         }
         if self.params.iter().all(|p| !p.is_trainable()) {
             let text = format!("all {} parameters of the optimizer are frozen, so a step changes nothing", self.params.len());
-            return Err(Error::value(text).hint("param.set_trainable(true)? makes one trainable again"));
+            return Err(Error::value(text).help("param.set_trainable(true)? makes one trainable again"));
         }
         if self.partial {
             return Ok(());
@@ -259,8 +259,8 @@ impl Ledger {
                     let names: Vec<&str> = names.iter().map(String::as_str).collect();
                     let text = format!("the store has trainable parameters that no optimizer has: {}", crate::state::listed(&names));
                     return Err(Error::value(text)
-                        .fact("they would stay what they are: were their layers made after the optimizer?")
-                        .hint(format!("{REBUILD}; or param.set_trainable(false)? for those, or .partial(true) on the optimizer")));
+                        .note("they would stay what they are: were their layers made after the optimizer?")
+                        .help(format!("{REBUILD}; or param.set_trainable(false)? for those, or .partial(true) on the optimizer")));
                 }
             }
             seen.push(now);

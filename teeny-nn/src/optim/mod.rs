@@ -156,7 +156,7 @@ fn can_skip(gradients: &Gradients, param: &Param) -> bool {
 /// The gradient of `param`; the error says what to do if it is not meant to have one.
 fn gradient_of(gradients: &Gradients, param: &Param) -> Result<Tensor> {
     let value = param.value();
-    gradients.get(&value).cloned().map_err(|e| if gradients.is_stale(&value) { e } else { e.hint(NO_GRADIENT) })
+    gradients.get(&value).cloned().map_err(|e| if gradients.is_stale(&value) { e } else { e.help(NO_GRADIENT) })
 }
 
 const NO_GRADIENT: &str =
@@ -164,7 +164,7 @@ const NO_GRADIENT: &str =
 
 fn no_gradient_at_all() -> Error {
     Error::gradient("the loss depends on no parameter of the optimizer, so a step changes nothing")
-        .hint("compute the loss with the layers whose parameters the optimizer has")
+        .help("compute the loss with the layers whose parameters the optimizer has")
 }
 
 /// A step of the trainable parameters whose number `chosen` picks.
@@ -180,12 +180,12 @@ fn step_where<O: Optimizer + ?Sized>(
     let mut gradients = Vec::with_capacity(params.len());
     for (_, param) in &params {
         let g = gradient(param).map_err(|e| {
-            let error = e.fact(format!("parameter {:?}", param.name()));
-            if error.has_hint() { error } else { error.hint(NO_GRADIENT) }
+            let error = e.note(format!("parameter {:?}", param.name()));
+            if error.has_help() { error } else { error.help(NO_GRADIENT) }
         })?;
         if g.shape() != param.value().shape() {
             let text = format!("parameter {:?} is {}, its gradient {}", param.name(), param.value().shape(), g.shape());
-            return Err(Error::shape(text).hint("a gradient has the shape of its parameter"));
+            return Err(Error::shape(text).help("a gradient has the shape of its parameter"));
         }
         gradients.push(g);
     }
@@ -224,8 +224,8 @@ fn require_finite(params: &[(usize, Param)], gradients: &[Tensor]) -> Result<()>
         None => Ok(()),
         Some(first) => {
             Err(Error::value(format!("the gradient of {:?} is NaN or infinite somewhere; no parameter has changed", params[first].1.name()))
-                .fact("gradients are checked in the first step and in every hundredth, or as check_finite says")
-                .hint("train::require_finite stops at the loss, and the device wrapper Checked at the operation that made it"))
+                .note("gradients are checked in the first step and in every hundredth, or as check_finite says")
+                .help("train::require_finite stops at the loss, and the device wrapper Checked at the operation that made it"))
         }
     }
 }

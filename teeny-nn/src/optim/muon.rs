@@ -37,7 +37,7 @@ pub fn newton_schulz(x: &Tensor, steps: usize) -> Result<Tensor> {
         return Err(Error::shape(format!("only a matrix can be made orthogonal, not a tensor of shape {}", x.shape())));
     };
     if !x.dtype().is_float() {
-        return Err(Error::dtype(format!("{} has no orthogonal matrices", x.dtype())).hint("x.cast(DType::F32)?"));
+        return Err(Error::dtype(format!("{} has no orthogonal matrices", x.dtype())).help("x.cast(DType::F32)?"));
     }
     let [a, b, c] = COEFFICIENTS;
     // the product with its own transpose is the smaller of the two
@@ -83,7 +83,7 @@ impl Muon {
         let others: Vec<&str> = params.iter().filter(|p| p.value().ndim() != 2).map(Param::name).collect();
         if !others.is_empty() {
             let error = Error::shape(format!("Muon moves matrices; these are none: {}", crate::state::listed(&others)));
-            return Err(error.hint("give it the parameters with p.value().ndim() == 2, and the others to an Adam"));
+            return Err(error.help("give it the parameters with p.value().ndim() == 2, and the others to an Adam"));
         }
         Ok(Muon { ledger: Ledger::new(params, lr), momentum: 0.95, nesterov: true, steps: 5 }.weight_decay(0.1))
     }

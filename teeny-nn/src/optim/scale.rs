@@ -95,7 +95,7 @@ impl LossScale {
             let factor = self.factor / 2.0;
             if factor < 2f64.powi(-24) {
                 let text = format!("gradients are not finite even where the loss is multiplied by {}", self.factor);
-                return Err(Error::value(text).hint("the loss itself is probably not finite"));
+                return Err(Error::value(text).help("the loss itself is probably not finite"));
             }
             (self.factor, self.good_steps) = (factor, 0);
             return Ok(false);

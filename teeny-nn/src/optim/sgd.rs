@@ -68,7 +68,7 @@ impl Optimizer for Sgd {
         let decays = decay != 0.0;
         if nesterov && (!moves || self.dampening != 0.0) {
             let text = format!("Nesterov's form needs momentum and no dampening, not {} and {}", self.momentum, self.dampening);
-            return Err(Error::value(text).hint("Sgd::new(params, lr).momentum(0.9).nesterov(true)"));
+            return Err(Error::value(text).help("Sgd::new(params, lr).momentum(0.9).nesterov(true)"));
         }
         let types = (value.dtype(), gradient.dtype());
         let kernel = self.ledger.kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;

@@ -71,7 +71,7 @@ impl Stack {
     fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<Stack> {
         if options.layers == 0 || hidden == 0 {
             let text = format!("{} layers of {hidden} hidden values: both must be at least 1", options.layers);
-            return Err(Error::value(text).hint("RecurrentOptions { layers: 1, .. } and the size of the state"));
+            return Err(Error::value(text).help("RecurrentOptions { layers: 1, .. } and the size of the state"));
         }
         let directions = 1 + options.bidirectional as usize;
         let mut params = Vec::new();
@@ -89,14 +89,14 @@ impl Stack {
         if x.ndim() != 3 || x.shape()[2] != self.inputs {
             let order = if self.options.batch_first { "(B, T" } else { "(T, B" };
             let error = Error::shape(format!("the input must be {order}, {}), not {}", self.inputs, x.shape()));
-            return Err(error.hint(if x.ndim() == 2 { "x.unsqueeze(0)? is a batch of one" } else { "build the layer for this many inputs" }));
+            return Err(error.help(if x.ndim() == 2 { "x.unsqueeze(0)? is a batch of one" } else { "build the layer for this many inputs" }));
         }
         let mut x = if self.options.batch_first { x.transpose(0, 1)? } else { x.clone() }; // (T, B, C)
         let batch = x.shape()[1];
         let wanted = [self.params.len(), batch, self.hidden];
         if let Some(bad) = start.iter().flat_map(|(h, c)| [Some(*h), *c]).flatten().find(|s| s.shape()[..] != wanted) {
             return Err(Error::shape(format!("a first state must be (layers directions, B, H) = {wanted:?}, not {}", bad.shape()))
-                .hint("None begins with zeros"));
+                .help("None begins with zeros"));
         }
         let directions = 1 + self.options.bidirectional as usize;
         let mut last: Vec<State> = Vec::new();

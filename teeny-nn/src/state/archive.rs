@@ -63,14 +63,14 @@ impl Archive {
             None => error.named(&name),
         };
         if length < 8 {
-            return Err(other(Error::format(format!("{length} bytes are too few for a safetensors file")).hint("was it saved completely?")));
+            return Err(other(Error::format(format!("{length} bytes are too few for a safetensors file")).help("was it saved completely?")));
         }
         let mut size = [0; 8];
         (&file).read_exact(&mut size).map_err(io)?;
         let size = u64::from_le_bytes(size);
         if size > MOST_HEADER_BYTES.min(length - 8) {
             let text = format!("its first 8 bytes announce a header of {size} bytes, but {} follow", length - 8);
-            return Err(other(Error::format(text).hint("the file is truncated, or not in the safetensors format")));
+            return Err(other(Error::format(text).help("the file is truncated, or not in the safetensors format")));
         }
         let mut header = vec![0; size as usize];
         (&file).read_exact(&mut header).map_err(io)?;
@@ -218,5 +218,5 @@ fn covers(entries: &BTreeMap<String, Entry>, length: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::format(format!("the header describes {reached} bytes of data, the file has {length}"))
-        .hint("the file is truncated, or was appended to"))
+        .help("the file is truncated, or was appended to"))
 }

@@ -131,7 +131,7 @@ impl Checkpoint {
         let label = archive.label();
         if archive.metadata().get("format").is_none_or(|format| format != FORMAT) {
             let error = Error::format(format!("no checkpoint: its metadata have no format {FORMAT:?}")).named(&label);
-            return Err(error.hint("a file of weights alone is loaded by store.load(path)"));
+            return Err(error.help("a file of weights alone is loaded by store.load(path)"));
         }
         let device = device.to_device();
         let device = crate::track::device_below(&device);

@@ -33,7 +33,7 @@ const KINDS: [(&[u8], &str, &str); 9] = [
 pub(super) fn recognised(first: &[u8], wanted: &str) -> Option<Error> {
     // a safetensors file begins with a length, whose first byte may be any
     let (_, what, help) = KINDS.iter().find(|(mark, ..)| first.starts_with(mark))?;
-    Some(Error::format(format!("this is {what}, not {wanted}")).hint(*help))
+    Some(Error::format(format!("this is {what}, not {wanted}")).help(*help))
 }
 
 /// An error if `path` is a folder: it names the files in it that could be meant.
@@ -49,7 +49,7 @@ pub(super) fn require_file(path: &Path) -> Result<()> {
         None => "give the path of a file".to_string(),
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    Err(Error::io(format!("this is a folder, not a file; files of weights in it: {}", super::listed(&names))).hint(help))
+    Err(Error::io(format!("this is a folder, not a file; files of weights in it: {}", super::listed(&names))).help(help))
 }
 
 /// [`recognised`] of a file that is open, from where it stands.

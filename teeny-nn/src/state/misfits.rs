@@ -37,13 +37,13 @@ impl Misfits {
         let mut error = Error::shape(format!("{count} tensor{} not fit {owner}", if count == 1 { " does" } else { "s do" }));
         for (what, names) in [("missing", &self.missing), ("unknown", &self.unknown)] {
             if !names.is_empty() {
-                error = error.fact(format!("{what}: {}", names.join(", ")));
+                error = error.note(format!("{what}: {}", names.join(", ")));
             }
         }
-        let hint = self.prefix();
-        let error = self.misshapen.into_iter().fold(error, Error::fact);
-        Err(match hint {
-            Some(hint) => error.hint(hint),
+        let help = self.prefix();
+        let error = self.misshapen.into_iter().fold(error, Error::note);
+        Err(match help {
+            Some(help) => error.help(help),
             None => error,
         })
     }

@@ -63,9 +63,9 @@ pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<BTr
         let name = entry.strip_suffix(".npy").ok_or_else(|| {
             let error = Error::format(format!("entry {entry:?} is no .npy file"));
             let pytorch = archive.names().any(|name| name.ends_with("data.pkl"));
-            error.hint(if pytorch { "this is a PyTorch file: state::pt::read" } else { "numpy.savez writes archives of .npy files only" })
+            error.help(if pytorch { "this is a PyTorch file: state::pt::read" } else { "numpy.savez writes archives of .npy files only" })
         })?;
-        Ok((name.to_string(), Tensor::from_npy(&archive.read(entry)?, &device).map_err(|e| e.fact(format!("in entry {entry:?}")))?))
+        Ok((name.to_string(), Tensor::from_npy(&archive.read(entry)?, &device).map_err(|e| e.note(format!("in entry {entry:?}")))?))
     };
     let mut arrays = BTreeMap::new();
     for entry in archive.names() {

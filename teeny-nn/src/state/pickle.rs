@@ -44,7 +44,7 @@ pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, Id)> {
     let mut machine = Machine { bytes, at: 0, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
     loop {
         let at = machine.at;
-        if let Some(result) = machine.step().map_err(|e| e.fact(format!("in the pickle at byte {at}")))? {
+        if let Some(result) = machine.step().map_err(|e| e.note(format!("in the pickle at byte {at}")))? {
             return Ok((machine.nodes, result));
         }
     }
@@ -269,7 +269,7 @@ impl<'a> Machine<'a> {
         let storage = module == "torch" && name.strip_suffix("Storage").is_some_and(|kind| kind.bytes().all(|b| b.is_ascii_alphanumeric()));
         if !storage && full != "collections.OrderedDict" && !FUNCTIONS.contains(&full.as_str()) {
             return Err(Error::format(format!("the file asks for {full:?}; only tensors, numbers, text and containers of them are read"))
-                .hint("save model.state_dict() instead of the model, or use the safetensors format"));
+                .help("save model.state_dict() instead of the model, or use the safetensors format"));
         }
         self.push(Node::Global(full))
     }

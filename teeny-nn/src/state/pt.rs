@@ -50,13 +50,13 @@ pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<State> {
     if bytes.starts_with(&[0x80, 0x02]) {
-        return Err(Error::format("a file of PyTorch before 1.6, which is no zip archive").hint("load and save it with a newer PyTorch"));
+        return Err(Error::format("a file of PyTorch before 1.6, which is no zip archive").help("load and save it with a newer PyTorch"));
     }
     let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "a .pt file"))?;
     let folder = archive.names().find_map(|name| name.strip_suffix("data.pkl").filter(|f| f.matches('/').count() == 1).map(str::to_string));
     let folder = folder.ok_or_else(|| {
         let arrays = archive.names().any(|name| name.ends_with(".npy"));
-        Error::format("no data.pkl in the archive").hint(if arrays {
+        Error::format("no data.pkl in the archive").help(if arrays {
             "this is an .npz archive: state::npz::read"
         } else {
             "a TorchScript file? save model.state_dict() instead"
@@ -126,7 +126,7 @@ impl Reader<'_> {
                 }
             }
             Node::Call(..) => {
-                let tensor = self.tensor(id, 0).map_err(|e| e.fact(format!("tensor {name:?}")))?;
+                let tensor = self.tensor(id, 0).map_err(|e| e.note(format!("tensor {name:?}")))?;
                 self.state.tensors.insert(if name.is_empty() { "tensor".to_string() } else { name.to_string() }, tensor);
             }
             other @ (Node::Global(_) | Node::Persistent(_)) => return Err(Error::format(format!("{name:?} is {}", kind(&other)))),
@@ -210,7 +210,7 @@ impl Reader<'_> {
         }
         if numel > bytes.len() / width {
             return Err(Error::format(format!("sizes {sizes:?} repeat the {} elements that are stored", bytes.len() / width))
-                .hint("save x.contiguous() instead of an expanded tensor"));
+                .help("save x.contiguous() instead of an expanded tensor"));
         }
         self.room = self.room.checked_sub(numel * width).ok_or_else(|| Error::format("its tensors show the same elements over and over"))?;
         let mut elements = Vec::with_capacity(numel * width);

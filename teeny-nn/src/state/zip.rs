@@ -113,7 +113,7 @@ pub(super) fn not_one(bytes: &[u8], error: Error, wanted: &str) -> Error {
     let zip = bytes.starts_with(b"PK");
     let safetensors = bytes.get(8) == Some(&b'{') && bytes.len() as u64 > u64_at(bytes, 0);
     if safetensors {
-        return Error::format(format!("this is a safetensors file, not {wanted}")).hint("store.load(path), or state::Archive::open(path)");
+        return Error::format(format!("this is a safetensors file, not {wanted}")).help("store.load(path), or state::Archive::open(path)");
     }
     foreign::recognised(bytes, wanted).filter(|_| !zip).unwrap_or(error)
 }
@@ -222,5 +222,5 @@ pub(super) fn write(writer: &mut dyn Write, names: &[String], deflate: bool, con
 /// A size that fits 32 bits.
 fn narrow(size: u64) -> Result<u32> {
     let fits = u32::try_from(size).ok().filter(|&n| n < u32::MAX);
-    fits.ok_or_else(|| Error::value(format!("{size} bytes are too many for this archive")).hint("safetensors files have no such limit"))
+    fits.ok_or_else(|| Error::value(format!("{size} bytes are too many for this archive")).help("safetensors files have no such limit"))
 }

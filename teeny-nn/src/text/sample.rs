@@ -245,7 +245,7 @@ fn read(tokens: &Tensor) -> Result<Vec<u32>> {
     let token = |(row, &token): (usize, &i32)| {
         u32::try_from(token).map_err(|_| {
             Error::value(format!("row {row} of the logits has NaN or +inf in it, or nothing above -inf"))
-                .hint("a model that has diverged gives NaN; check its loss")
+                .help("a model that has diverged gives NaN; check its loss")
         })
     };
     tokens.iter().enumerate().map(token).collect()

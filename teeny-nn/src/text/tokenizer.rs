@@ -37,7 +37,7 @@ pub(super) fn no_such_token(position: usize, token: u32, vocab_size: usize) -> E
     let last = vocab_size.saturating_sub(1);
     Error::index(format!("tokens[{position}] is {token}, but there are {vocab_size} tokens (0..={last})"))
         .named("decode")
-        .hint("a model's output layer must be as wide as its tokenizer's vocabulary")
+        .help("a model's output layer must be as wide as its tokenizer's vocabulary")
 }
 
 /// One token per character, for the characters it was made of.
@@ -78,11 +78,11 @@ impl CharTokenizer {
         let chars: Vec<char> = chars.into_iter().collect();
         let tokens: HashMap<char, u32> = chars.iter().zip(0..).map(|(&c, token)| (c, token)).collect();
         if chars.is_empty() {
-            return Err(Error::value("0 characters, but a vocabulary needs at least one").hint("CharTokenizer::of(text) takes those of a text"));
+            return Err(Error::value("0 characters, but a vocabulary needs at least one").help("CharTokenizer::of(text) takes those of a text"));
         }
         if let Some((i, c)) = chars.iter().enumerate().find(|(i, c)| tokens[c] as usize != *i) {
             return Err(Error::value(format!("character {i} of the vocabulary, {c:?}, is also character {}", tokens[c]))
-                .hint("give each character once; CharTokenizer::of(text) does"));
+                .help("give each character once; CharTokenizer::of(text) does"));
         }
         Ok(CharTokenizer { chars, tokens })
     }
@@ -109,8 +109,8 @@ impl Tokenizer for CharTokenizer {
                 let line = 1 + text.chars().take(i).filter(|&c| c == '\n').count();
                 Error::value(format!("character {i} (line {line}) is {c:?}, which is none of the {} in the vocabulary", self.chars.len()))
                     .named("encode")
-                    .fact(format!("vocabulary: {:?}", self.chars.iter().collect::<String>()))
-                    .hint("make the vocabulary of text that has every character (CharTokenizer::of), or use ByteTokenizer, which knows all")
+                    .note(format!("vocabulary: {:?}", self.chars.iter().collect::<String>()))
+                    .help("make the vocabulary of text that has every character (CharTokenizer::of), or use ByteTokenizer, which knows all")
             })
         };
         text.chars().enumerate().map(token).collect()

@@ -95,7 +95,7 @@ impl Log {
             }
             let number = log.step_of(line).ok_or_else(|| {
                 let text = format!("line {} has no step in column {:?}: {}", i + 1, columns[0], String::from_utf8_lossy(line).trim_end());
-                failed(path, text).hint("resume a log whose first column is the step, or log to another file")
+                failed(path, text).help("resume a log whose first column is the step, or log to another file")
             })?;
             if number >= step {
                 break;
@@ -134,7 +134,7 @@ impl Log {
         log.header();
         if log.format == Format::Csv && !content.starts_with(log.line.as_bytes()) {
             let there = String::from_utf8_lossy(content.split(|&byte| byte == b'\n').next().unwrap_or_default()).into_owned();
-            return Err(failed(path, format!("its columns are {there}, not {}", log.line.trim_end())).hint("another file, or the same program"));
+            return Err(failed(path, format!("its columns are {there}, not {}", log.line.trim_end())).help("another file, or the same program"));
         }
         Ok(log)
     }

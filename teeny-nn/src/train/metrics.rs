@@ -165,7 +165,7 @@ pub fn require_finite(what: &str, value: f64, step: usize) -> Result<f64> {
     }
     Err(Error::value(format!("{what} is {value} at step {step}"))
         .named("training")
-        .hint("the usual causes are too high a learning rate and NaN in the data"))
+        .help("the usual causes are too high a learning rate and NaN in the data"))
 }
 
 #[cfg(test)]
@@ -221,7 +221,7 @@ mod tests {
     fn a60_a_loss_that_is_no_number_stops_training() {
         assert_eq!(require_finite("loss", 2.3, 0).unwrap(), 2.3);
         let error = require_finite("loss", f64::NAN, 7).unwrap_err().to_string();
-        assert!(error.starts_with("training: loss is NaN at step 7\n  hint:"), "{error}");
+        assert!(error.starts_with("training: loss is NaN at step 7\n  help:"), "{error}");
         assert!(require_finite("loss", f64::INFINITY, 7).is_err());
     }
 }

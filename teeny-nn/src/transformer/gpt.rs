@@ -141,7 +141,7 @@ impl Gpt {
         let _op = enter("gpt");
         if caches.len() != self.blocks.len() {
             let text = format!("{} caches for {} blocks", caches.len(), self.blocks.len());
-            return Err(Error::value(text).hint("gpt.caches() makes them"));
+            return Err(Error::value(text).help("gpt.caches() makes them"));
         }
         let marks: Vec<Mark> = caches.iter().map(KvCache::mark).collect();
         let scores = self.hidden(tokens, Some(&mut *caches)).and_then(|x| self.score(&x.at(1, -1)?)); // (B, V) of (B, T, E)
@@ -175,13 +175,13 @@ impl Gpt {
 
     fn hidden(&self, tokens: &Tensor, caches: Option<&mut [KvCache]>) -> Result<Tensor> {
         if tokens.ndim() != 2 || tokens.numel() == 0 {
-            return Err(Error::shape(format!("tokens are (B, T) with T > 0, not {}", tokens.shape())).hint("tokens.unsqueeze(0)? is a batch of one"));
+            return Err(Error::shape(format!("tokens are (B, T) with T > 0, not {}", tokens.shape())).help("tokens.unsqueeze(0)? is a batch of one"));
         }
         let past = caches.as_ref().map_or(0, |caches| caches.first().map_or(0, KvCache::len));
         let end = past + tokens.shape()[1];
         if end > self.config.context {
             let text = format!("{end} tokens are more than the context of {}", self.config.context);
-            return Err(Error::value(text).hint("keep the last ones: tokens.slice(1, -context..)"));
+            return Err(Error::value(text).help("keep the last ones: tokens.slice(1, -context..)"));
         }
         let positions = self.wpe.weight.value().slice(0, past as isize..end as isize)?; // (T, E)
         let mut x = self.dropout.forward(&self.wte.forward(tokens)?.add(&positions)?)?; // (B, T, E)

@@ -302,7 +302,7 @@ impl Wgpu {
                 lhs.shape(),
                 rhs.shape()
             ))
-            .hint("split the columns of the right operand, or use the CPU device"));
+            .help("split the columns of the right operand, or use the CPU device"));
         }
         // Sums of 16-bit floats are rounded once, at the end.
         let wide = if p.dtype.is_half() { DType::F32 } else { p.dtype };

@@ -173,7 +173,7 @@ pub fn generate(seed: u64, number: u64, only: Option<&str>) -> Result<Case> {
     let total: usize = wanted.iter().map(|f| f.weight).sum();
     if total == 0 {
         let known = names().join(" ");
-        return Err(Error::value(format!("no group of operations is called {}", only.unwrap_or(""))).fact(known));
+        return Err(Error::value(format!("no group of operations is called {}", only.unwrap_or(""))).note(known));
     }
     let mut ticket = dice.below(total);
     for family in wanted {

@@ -59,7 +59,7 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     let mut options = Options { seed, cases: 10_000, batch: BATCH, ..Options::default() };
     let mut args = args.peekable();
     while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| Error::value(format!("{name} needs a value")).fact(HELP));
+        let mut value = || args.next().ok_or_else(|| Error::value(format!("{name} needs a value")).note(HELP));
         match name.as_str() {
             "--seed" => options.seed = number(&value()?)?,
             "--cases" => options.cases = number(&value()?)?,
@@ -70,7 +70,7 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
             "--replay" => options.replay = Some(replay_range(&value()?)?),
             "--child" => options.child = true,
             "--list" => options.list = true,
-            _ => return Err(Error::value(format!("no option is called {name}")).fact(HELP)),
+            _ => return Err(Error::value(format!("no option is called {name}")).note(HELP)),
         }
     }
     Ok(options)

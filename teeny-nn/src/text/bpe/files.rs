@@ -92,7 +92,7 @@ fn parse(bytes: &[u8]) -> Result<Bpe> {
     ];
     if let Some((setting, _)) = settings.iter().find(|(_, wrong)| *wrong) {
         return Err(Error::unsupported(format!("{setting}; this reader knows byte-level BPE as in GPT-2"))
-            .hint("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json"));
+            .help("text::HuggingFace (feature `tokenizers`) reads every kind of tokenizer.json"));
     }
     let merges = model["merges"].as_array().ok_or_else(|| Error::format("model.merges is no list"))?;
     let merge = |value: &Value| match value {

@@ -59,7 +59,7 @@ impl Bpe {
         let _op = enter("Bpe::with_specials");
         for name in names {
             if name.is_empty() || self.special(name).is_some() {
-                return Err(Error::value(format!("the special token {name:?} is empty or taken")).hint("a name such as \"<|endoftext|>\", once"));
+                return Err(Error::value(format!("the special token {name:?} is empty or taken")).help("a name such as \"<|endoftext|>\", once"));
             }
             self.specials.push((self.tokens.len() as u32, name.to_string()));
             self.tokens.push(name.as_bytes().to_vec());

@@ -19,7 +19,7 @@ impl Bpe {
         let _op = enter("Bpe::train");
         if vocab_size < 256 {
             return Err(Error::value(format!("a vocabulary has at least the 256 bytes, not {vocab_size} tokens"))
-                .hint("256 and the number of merges to learn"));
+                .help("256 and the number of merges to learn"));
         }
         let mut bpe = Bpe::of_bytes();
         let mut known: HashMap<Vec<u8>, u32> = bpe.tokens.iter().cloned().zip(0..).collect();
