@@ -74,8 +74,14 @@ pub(crate) fn operands() -> Option<Operands> {
 pub struct Guard<'t, const N: usize = 0> {
     outermost: bool,
     operands: [Named<'t>; N],
-    /// The name of a list of operands, and the list.
-    list: (&'static str, &'t [&'t Tensor]),
+}
+
+/// [`Guard`] for an operation on a list of operands.
+#[must_use = "the operation ends when the guard is dropped"]
+pub(crate) struct ListGuard<'t> {
+    guard: Guard<'static>,
+    name: &'static str,
+    list: &'t [&'t Tensor],
 }
 
 /// The name of a parameter and the tensor that it is, if it is one.
@@ -85,21 +91,9 @@ impl Guard<'_> {
     /// The operands of the operation, for errors, in the order of its signature; `None` is left out.
     #[inline]
     pub(crate) fn on<'t, const N: usize>(self, operands: [Named<'t>; N]) -> Guard<'t, N> {
-        Guard { outermost: self.taken_over(), operands, list: ("", &[]) }
-    }
-
-    /// [`Guard::on`] for a list of operands.
-    #[inline]
-    pub(crate) fn on_all<'t>(self, name: &'static str, list: &'t [&'t Tensor]) -> Guard<'t> {
-        Guard { outermost: self.taken_over(), operands: [], list: (name, list) }
-    }
-
-    /// Whether this is the outermost operation, which another guard will end.
-    #[inline]
-    fn taken_over(self) -> bool {
         let outermost = self.outermost;
-        std::mem::forget(self);
-        outermost
+        std::mem::forget(self); // the new guard ends the operation
+        Guard { outermost, operands }
     }
 }
 
@@ -109,14 +103,33 @@ impl<const N: usize> Drop for Guard<'_, N> {
         if !self.outermost {
             return;
         }
-        let failed = with_current(|current| {
-            current.op.set(None);
-            current.failed.replace(false)
-        });
-        if failed {
-            fill(self.operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
-            let (name, list) = self.list;
-            fill(list.iter().enumerate().take(LISTED).map(|(i, x)| described(format!("{name}[{i}]"), x)));
+        with_current(|current| current.op.set(None));
+        if N > 0 && with_current(|current| current.failed.get()) {
+            describe(&self.operands);
+        }
+    }
+}
+
+impl Guard<'static> {
+    /// Tells the newest error the operands of this operation, which failed. For operations whose guard cannot
+    /// hold them, as they change one.
+    #[cold]
+    pub(crate) fn failed_on(&self, operands: &[Named<'_>]) {
+        if self.outermost {
+            describe(operands);
+        }
+    }
+
+    /// [`Guard::on`] for a list of operands.
+    pub(crate) fn on_all<'t>(self, name: &'static str, list: &'t [&'t Tensor]) -> ListGuard<'t> {
+        ListGuard { guard: self, name, list }
+    }
+}
+
+impl Drop for ListGuard<'_> {
+    fn drop(&mut self) {
+        if self.guard.outermost && with_current(|current| current.failed.get()) {
+            fill(self.list.iter().enumerate().take(LISTED).map(|(i, x)| described(format!("{}[{i}]", self.name), x)));
         }
     }
 }
@@ -140,9 +153,8 @@ fn fill(operands: impl Iterator<Item = Operand>) {
     }
 }
 
-/// Tells the newest error its operands where a guard cannot hold them, as the operation changes one.
 #[cold]
-pub(crate) fn describe(operands: &[Named<'_>]) {
+fn describe(operands: &[Named<'_>]) {
     fill(operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
 }
 
@@ -155,10 +167,11 @@ pub fn enter(op: &'static str) -> Guard<'static> {
         let outermost = current.op.get().is_none();
         if outermost {
             current.op.set(Some(OpContext { op, location, later: false }));
+            current.failed.set(false);
         }
         outermost
     });
-    Guard { outermost, operands: [], list: ("", &[]) }
+    Guard { outermost, operands: [] }
 }
 
 /// Enters `op` with a given place even if another operation is in progress; used by wrappers that carry out recorded work later.

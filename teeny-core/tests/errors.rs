@@ -103,3 +103,30 @@ fn a41_devices_are_found_by_name() -> Result<()> {
     assert!(error.message().starts_with("no device is called \"tpu\"; known: "), "{error}");
     Ok(())
 }
+
+#[test]
+fn a_list_and_a_changed_operand_are_described_too() {
+    let device = Reference::new();
+    let (a, b) = (zeros(&[2, 3], &device), zeros(&[4], &device));
+    let text = refused(Tensor::cat(&[&a, &b], 0)).to_string();
+    assert!(text.contains("\n  tensors[0]: f32 on reference    tensors[1]: f32 on reference"), "{text}");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a.clone() + &b)).map(drop).expect_err("(2, 3) + (4,)");
+    let text = panic.downcast_ref::<String>().expect("a text");
+    assert!(text.contains("\n  lhs: f32 on reference    rhs: f32 on reference"), "{text}");
+}
+
+#[test]
+fn operands_are_those_of_the_method_that_was_called() {
+    let device = Reference::new();
+    // softmax is several operations, each with operands that the caller has never seen.
+    let x = zeros(&[2, 3], &device).cast(DType::I32).expect("a cast");
+    let error = refused(x.softmax(1));
+    let text = error.to_string();
+    assert!(text.contains("\n  x: (2, 3) i32 on reference"), "{text}");
+    // An error that is kept does not learn of operations after it.
+    let first = refused(x.sum(7));
+    let before = first.to_string();
+    drop(refused(zeros(&[5], &device).sum(7)));
+    drop(zeros(&[5], &device).sum(0).expect("a sum"));
+    assert_eq!(first.to_string(), before);
+}

@@ -1,7 +1,7 @@
 //! Elementwise operations. Each is a kernel found in a table; the vocabulary itself is defined in [`crate::kernel::functions`].
 
 use super::{Tensor, run_one};
-use crate::context::{describe, enter};
+use crate::context::enter;
 use crate::device::same;
 use crate::dtype::DType;
 use crate::element::Element;
@@ -86,16 +86,11 @@ pub(super) fn consume(x: &mut Tensor, place: usize, other: Either<'_>, table: &'
     if over(x, place, other, table, build)? {
         return Ok(());
     }
-    let result = match other {
-        _ if place == 0 => binary(table, x, other, build),
-        Either::Tensor(other) => binary(table, other, Either::Tensor(x), build),
-        Either::Number(number) => number_left(table, number, x, build),
+    *x = match other {
+        _ if place == 0 => binary(table, x, other, build)?,
+        Either::Tensor(other) => binary(table, other, Either::Tensor(x), build)?,
+        Either::Number(number) => number_left(table, number, x, build)?,
     };
-    if result.is_err() {
-        let (lhs, rhs) = if place == 0 { (Some(&*x), other.tensor()) } else { (other.tensor(), Some(&*x)) };
-        describe(&[("lhs", lhs), ("rhs", rhs)]);
-    }
-    *x = result?;
     Ok(())
 }
 

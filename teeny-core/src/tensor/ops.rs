@@ -27,8 +27,12 @@ macro_rules! operator {
             #[track_caller]
             #[inline]
             fn $method(self, mut rhs: Tensor) -> Tensor {
-                let _op = enter(stringify!($inherent));
-                expect(consume(&mut rhs, 1, Either::Tensor(self), &tables::$inherent, $build));
+                let op = enter(stringify!($inherent));
+                let result = consume(&mut rhs, 1, Either::Tensor(self), &tables::$inherent, $build);
+                if result.is_err() {
+                    op.failed_on(&[("lhs", Some(self)), ("rhs", Some(&rhs))]);
+                }
+                expect(result);
                 rhs
             }
         }
@@ -37,8 +41,12 @@ macro_rules! operator {
             #[track_caller]
             #[inline]
             fn $method(mut self, rhs: &Tensor) -> Tensor {
-                let _op = enter(stringify!($inherent));
-                expect(consume(&mut self, 0, Either::Tensor(rhs), &tables::$inherent, $build));
+                let op = enter(stringify!($inherent));
+                let result = consume(&mut self, 0, Either::Tensor(rhs), &tables::$inherent, $build);
+                if result.is_err() {
+                    op.failed_on(&[("lhs", Some(&self)), ("rhs", Some(rhs))]);
+                }
+                expect(result);
                 self
             }
         }
@@ -57,8 +65,12 @@ macro_rules! operator {
             #[track_caller]
             #[inline]
             fn $method(mut self, rhs: T) -> Tensor {
-                let _op = enter(stringify!($inherent));
-                expect(consume(&mut self, 0, Either::Number(rhs.to_scalar()), &tables::$inherent, $build));
+                let op = enter(stringify!($inherent));
+                let result = consume(&mut self, 0, Either::Number(rhs.to_scalar()), &tables::$inherent, $build);
+                if result.is_err() {
+                    op.failed_on(&[("lhs", Some(&self))]);
+                }
+                expect(result);
                 self
             }
         }
@@ -78,8 +90,12 @@ macro_rules! operator {
             #[track_caller]
             #[inline]
             fn $method(self, mut rhs: Tensor) -> Tensor {
-                let _op = enter(stringify!($inherent));
-                expect(consume(&mut rhs, 1, Either::Number(self.into()), &tables::$inherent, $build));
+                let op = enter(stringify!($inherent));
+                let result = consume(&mut rhs, 1, Either::Number(self.into()), &tables::$inherent, $build);
+                if result.is_err() {
+                    op.failed_on(&[("rhs", Some(&rhs))]);
+                }
+                expect(result);
                 rhs
             }
         }
