@@ -20,8 +20,12 @@ use teeny_core::{
 pub struct CpuOptions {
     /// The most bytes that the device may have from the system at a time: storages, what tasks work in, and the cache, in
     /// whole blocks. Cached blocks make room; beyond that operations fail with an out-of-memory error. Not counted are what the
-    /// host gets (`to_vec`), a few hundred bytes for each tensor, and what the `gemm` crate packs on other processors than x86,
-    /// at [`Level::Portable`] and for operands without runs, a few MiB for each thread; it aborts where the system has no memory for that. None: the machine decides.
+    /// host gets (`to_vec`) and a few hundred bytes for each tensor. None: the machine decides.
+    ///
+    /// The `gemm` crate multiplies on other processors than x86, at [`Level::Portable`], and operands without
+    /// runs. It packs into memory that it asks the system for, a few MiB for each thread, and aborts the process
+    /// if there is none: so the same is asked for, counted and released right before, and an operation that does
+    /// not get it fails. Only memory that another thread takes in between is missed.
     pub memory_limit: Option<usize>,
     /// The most bytes kept for reuse. 1 GiB by default.
     pub cache_bytes: usize,

@@ -9,12 +9,13 @@
 
 use crate::Cpu;
 use crate::microkernel::{DEEP, Product};
+use crate::pool::Buffer;
 use crate::scratch::{LINE, with_scratch};
 use crate::simd::{F32s, Lanes};
 use crate::thin::{Dots, Row};
 use crate::threads::try_for_each_chunk;
 use crate::transpose::turn;
-use teeny_core::Result;
+use teeny_core::{Result, memory};
 
 /// A matrix: the first element and the strides between rows and columns.
 #[derive(Clone, Copy)]
@@ -166,6 +167,24 @@ const FEW_DOTS: usize = 8;
 /// Bytes of a run from which an inner product is worth adding up its vector's lanes.
 const LONG: usize = 256;
 
+/// What the `gemm` crate keeps for each thread: a second cache, if that is not larger than usual.
+const GEMM_SLAB: usize = 4 << 20;
+
+/// Makes as sure as can be that the `gemm` crate has memory to pack operands of this size into: it aborts the
+/// process if it has none. The limit of the device counts the same number of bytes until the block is dropped,
+/// and the allocator is asked for them once, which gemm asks next. Another thread could take them in between.
+///
+/// # Errors
+/// If there is no such memory.
+fn room_for_gemm<T: Float>(cpu: &Cpu, [m, n, k]: [usize; 3]) -> Result<Buffer> {
+    // Both operands packed, in whole tiles of registers.
+    const TILE: usize = 128;
+    let bytes = (m + n + 2 * TILE).saturating_mul(k.min(DEEP)).saturating_mul(size_of::<T>());
+    let counted = cpu.scratch(bytes)?;
+    drop(memory::reserved::<u8>(bytes.saturating_add(GEMM_SLAB))?);
+    Ok(counted)
+}
+
 /// [`tile`], by the way that is fastest for these operands. Our own kernel multiplies them where they lie if the whole right side, `right` elements, is
 /// small, otherwise by strips that are laid out first.
 ///
@@ -202,6 +221,7 @@ pub(crate) unsafe fn fastest<T: Float>(
         }
     }
     if nothing || !own || c.cols != 1 || (rhs.cols != 1 && rhs.rows != 1) {
+        let _packed = if nothing { None } else { Some(room_for_gemm::<T>(cpu, [m, n, k])?) };
         // SAFETY: by contract.
         unsafe { tile([m, n, k], c, old, alpha, lhs, rhs) };
         return Ok(());
