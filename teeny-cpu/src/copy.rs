@@ -63,7 +63,8 @@ pub(crate) fn copy_into(cpu: &Cpu, mut dst: StorageRef, view: &Layout, src: &Ten
     let mut strides = [0; 8];
     strides[..view.ndim()].copy_from_slice(view.strides());
     let to = storage.ptr().wrapping_add(view.offset() * from.dtype.size());
-    // SAFETY: core has checked that the view lies inside the storage and names no element twice.
+    // SAFETY: `validate::copy_into`, which `Cpu::copy_into` calls, has checked that the view lies inside the
+    // storage and names no element twice; `View::of` has checked the source.
     unsafe { copy_view(cpu.level, &from, to, &strides) };
     Ok(dst)
 }

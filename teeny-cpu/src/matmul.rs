@@ -93,7 +93,7 @@ impl Product<'_> {
     fn floats<T: Float>(&self) -> Result<()> {
         let [m, n, _] = self.mnk;
         let out = Shared(self.out.ptr().cast::<T>());
-        // SAFETY: the views were checked by core; the results are consecutive (m, n) blocks of the new storage.
+        // SAFETY: `View::of` has checked the operands; the results are consecutive (m, n) blocks of the new storage.
         unsafe {
             gemm::batched(self.cpu, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
                 let c = Matrix { ptr: out.get().add(i * m * n).cast_const(), rows: n as isize, cols: 1 };
@@ -132,7 +132,7 @@ impl<T: Int + Default> Work for IntRow<'_, T> {
         let IntRow { y, k, a, b } = self;
         y.fill(T::default());
         for i in 0..k {
-            // SAFETY: i < k and j < n, inside views that core has checked.
+            // SAFETY: i < k and j < n, inside views that `View::of` has checked.
             unsafe {
                 let (x, row) = (*a.at(0, i).ptr, b.at(i, 0).ptr);
                 if b.cols == 1 {

@@ -237,7 +237,7 @@ impl Walk {
         while done < len {
             let count = (row - index[last]).min(len - done);
             let (from, to) = (base.wrapping_offset(offset), out.wrapping_add(done));
-            // SAFETY: the index stays inside the sizes, for which core has checked the view; `out` has room for `len`.
+            // SAFETY: the index stays inside the sizes, for which `View::of` has checked the view; `out` has room for `len`.
             unsafe {
                 match step {
                     1 => std::ptr::copy_nonoverlapping(from, to, count),

@@ -57,7 +57,7 @@ fn blocks(cpu: &Cpu, program: &Program<'_>, crossing: &Crossing, chunk: usize, o
         program.with_scratch(cpu, Some(crossing), &mut |scratch| {
             let outs = std::array::from_fn(|i| outs[i].get());
             for number in numbers.clone() {
-                // SAFETY: the outputs have all elements, each of one block; the inputs' layouts were checked by core.
+                // SAFETY: the outputs have all elements, each of one block; `View::of` has checked the inputs.
                 unsafe { program.block(scratch, crossing, &program.find(crossing, number), &outs, stream) };
             }
         })?;
@@ -229,8 +229,8 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
                         let size = if i < kernel.outputs().len() { kernel.output_dtype(i).size() } else { 0 };
                         outs[i].get().wrapping_add(at * size)
                     });
-                    // SAFETY: the outputs have n elements, this tile's are touched by this chunk alone; the inputs' layouts
-                    // were checked by core against their storages.
+                    // SAFETY: the outputs have n elements, this tile's are touched by this chunk alone;
+                    // `View::of` has checked the inputs.
                     unsafe { program.tile(scratch, at, len, &outs, stream) };
                     at += len;
                 }

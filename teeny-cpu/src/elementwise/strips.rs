@@ -225,8 +225,6 @@ impl Step {
         };
         let [a, b, c, d] = self.from;
         let (a, b, c, d) = (read(a), read(b), read(c), read(d));
-        // Where a loop of one operand reads: that is never a splat.
-        let x = if let Operand::Slice(x) = a { x } else { std::ptr::null() };
         let y = match self.to {
             Place::Run(y, pitch) => here(y, pitch),
             Place::Strip(y) => y,
@@ -235,12 +233,17 @@ impl Step {
         let stream = self.stream;
         macro_rules! one {
             ($f:ty) => {
-                Map1::<$f>::new(x, y, n, stream).run::<V>()
+                match a {
+                    // SAFETY: `run` was promised n values at each place, and results that overlap no operand.
+                    Operand::Slice(x) => unsafe { Map1::<$f>::new(x, y, n, stream) }.run::<V>(),
+                    Operand::Splat(_) => unreachable!("`run` has refused a splat"),
+                }
             };
         }
         macro_rules! two {
             ($f:ty) => {
-                Map2::<$f>::new(a, b, y, n, stream).run::<V>()
+                // SAFETY: as for one operand.
+                unsafe { Map2::<$f>::new(a, b, y, n, stream) }.run::<V>()
             };
         }
         macro_rules! four {

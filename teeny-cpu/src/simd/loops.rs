@@ -64,9 +64,12 @@ pub(crate) struct Map1<F> {
 }
 
 impl<F> Map1<F> {
-    /// The loop. Who runs it promises what [`map1`] asks for.
+    /// The loop.
+    ///
+    /// # Safety
+    /// As [`map1`], until it has run.
     #[inline(always)]
-    pub(crate) fn new(x: *const f32, y: *mut f32, n: usize, stream: bool) -> Map1<F> {
+    pub(crate) unsafe fn new(x: *const f32, y: *mut f32, n: usize, stream: bool) -> Map1<F> {
         Map1 { x, y, n, stream, f: PhantomData }
     }
 }
@@ -78,7 +81,7 @@ impl<F: Unary> Work for Map1<F> {
         let Map1 { x, y, n, .. } = self;
         let (stream, ahead) = streamed::<V>(y, n, self.stream);
         let mut i = 0;
-        // SAFETY: `map1` promises n readable values at x and n writable ones at y, equal or apart; every access below is
+        // SAFETY: `new` was promised n readable values at x and n writable ones at y, equal or apart; every access below is
         // inside them. Streamed stores start at a 64-byte boundary and advance by whole vectors.
         unsafe {
             // First what lies before the first line that is streamed, then the rest. Each place that names `F` compiles it once more.
@@ -121,7 +124,8 @@ fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
 /// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
 #[inline]
 pub(crate) unsafe fn map1<F: Unary>(level: Level, x: *const f32, y: *mut f32, n: usize, stream: bool) {
-    level.run(Map1::<F>::new(x, y, n, stream));
+    // SAFETY: by contract.
+    level.run(unsafe { Map1::<F>::new(x, y, n, stream) });
 }
 
 /// `y[i] = f(a[i], b[i])` for `n` values, as a loop of any level.
@@ -135,10 +139,13 @@ pub(crate) struct Map2<F> {
 }
 
 impl<F> Map2<F> {
-    /// The loop. Who runs it promises that slices are readable and `y` is writable for `n` values, and that `y` is the same range as a slice or does
-    /// not overlap it.
+    /// The loop.
+    ///
+    /// # Safety
+    /// Until it has run, slices are readable and `y` is writable for `n` values, and `y` is the same range as a
+    /// slice or does not overlap it.
     #[inline(always)]
-    pub(crate) fn new(a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) -> Map2<F> {
+    pub(crate) unsafe fn new(a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) -> Map2<F> {
         Map2 { a, b, y, n, stream, f: PhantomData }
     }
 }
@@ -241,7 +248,8 @@ mod tests {
                         assert_eq!(y[16 - offset + n], 7.0, "wrote past the end");
                         let mut check = |a: Operand, b: Operand, want: &dyn Fn(usize) -> f32| {
                             let py = y[16 - offset..].as_mut_ptr();
-                            level.run(Map2::<Sub>::new(a, b, py, n, stream));
+                            // SAFETY: as above.
+                            level.run(unsafe { Map2::<Sub>::new(a, b, py, n, stream) });
                             assert!((0..n).all(|i| y[16 - offset + i] == want(i)), "{level:?} {n} {offset} {stream}");
                             assert_eq!(y[16 - offset + n], 7.0, "wrote past the end");
                         };
