@@ -41,10 +41,12 @@ pub(crate) const fn scalar_words(dtype: DType) -> usize {
     if dtype.size() == 8 { 2 } else { 1 }
 }
 
-/// The constants of a kernel that WGSL has no literal for.
+/// The constants of a kernel that WGSL has no literal for, and zeros that something is divided by: Mesa's
+/// software driver folds `x / 0.0` to 0.
 fn odd_constants(kernel: &Kernel) -> impl Iterator<Item = (usize, Scalar, DType)> + '_ {
-    kernel.nodes().iter().enumerate().filter_map(|(id, node)| match node.op {
-        OpCode::Const(value) if ops::literal(value, node.dtype).is_none() => Some((id, value, node.dtype)),
+    let divides = |id: usize| kernel.nodes().iter().any(|node| node.op == OpCode::Div && usize::from(node.src[1]) == id);
+    kernel.nodes().iter().enumerate().filter_map(move |(id, node)| match node.op {
+        OpCode::Const(value) if ops::literal(value, node.dtype).is_none() || value.to_f64() == 0.0 && divides(id) => Some((id, value, node.dtype)),
         _ => None,
     })
 }
