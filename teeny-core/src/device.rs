@@ -7,6 +7,7 @@
 //! A *wrapper* (autograd, tracing, checking) is a device that holds a device; see [`Device::inner`] and [`Device::wrap`].
 
 use crate::attention::AttentionInputs;
+use crate::context::enter;
 use crate::definition;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -447,6 +448,7 @@ pub fn same(a: &DeviceRef, b: &DeviceRef) -> bool {
 ///
 /// # Errors
 /// If the devices are unrelated.
+#[track_caller]
 pub fn common(a: &DeviceRef, b: &DeviceRef) -> Result<DeviceRef> {
     let wraps = |outer: &DeviceRef, inner: &DeviceRef| {
         let mut device = Some(outer);
@@ -463,6 +465,7 @@ pub fn common(a: &DeviceRef, b: &DeviceRef) -> Result<DeviceRef> {
     } else if wraps(b, a) {
         Ok(b.clone())
     } else {
+        let _op = enter("device::common");
         let (a, b) = (a.info(), b.info());
         let error =
             Error::device(format!("the operands are on different devices: {} and {}", a.name, b.name)).help("move one of them: x.to(&device)?");

@@ -156,6 +156,22 @@ impl Error {
         self
     }
 
+    /// The same error of the operation in progress, if it was made outside of any.
+    pub(crate) fn placed(mut self) -> Error {
+        if let (None, Some(context)) = (&self.0.op, context::current()) {
+            (self.0.op, self.0.location) = (Some(context.op.to_string()), Some(context.location));
+            self.0.operands = context::operands();
+        }
+        self
+    }
+
+    /// The same error under another operation's name, at the line that called the operation in progress.
+    pub(crate) fn renamed(mut self, op: impl Into<String>) -> Error {
+        self.0.op = Some(op.into());
+        self.0.location = context::current().map(|c| c.location);
+        self
+    }
+
     /// The kind of mistake.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

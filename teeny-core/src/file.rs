@@ -43,7 +43,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
 }
 
 /// How errors call the writing of `path`.
-fn label(path: &Path) -> String {
+pub(crate) fn label(path: &Path) -> String {
     format!("save {:?}", path.display().to_string())
 }
 
@@ -62,7 +62,9 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A new locked file in the same folder, so that renaming stays within one file system.
 fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
-    let Some(name) = path.file_name() else { return Err(Error::io("this is no file name")) };
+    let Some(name) = path.file_name() else {
+        return Err(Error::io("this is no file name").help("a path ends with the name of a file: \"folder/x.npy\""));
+    };
     for _ in 0..MOST_NAMES {
         let mut temporary = name.to_os_string();
         temporary.push(format!(".{}.{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));

@@ -11,6 +11,7 @@
 //! Every view operation of a tensor is a function from layout to layout in this file; none of them knows a storage or a device.
 //! Offsets compose: a view of a view keeps the place where the first one began.
 
+use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NDIM, MAX_NUMEL, Shape};
 use std::fmt;
@@ -40,9 +41,10 @@ impl Layout {
     ///
     /// # Errors
     /// If the numbers of sizes and strides differ, or an element would lie outside the storage.
+    #[track_caller]
     pub fn strided(shape: Shape, strides: &[isize], offset: usize, storage_len: usize) -> Result<Layout> {
         if strides.len() != shape.ndim() {
-            return Err(Error::shape(format!("{} strides {strides:?} for shape {shape}", strides.len())));
+            return Err(wrong_strides(&shape, strides));
         }
         // A stride that is never used, of an axis of one element or of an empty view, may be any number:
         // the one that takes its place cannot overflow when it is multiplied by a size or a step.
@@ -56,7 +58,7 @@ impl Layout {
         if layout.fits(storage_len) {
             return Ok(layout);
         }
-        Err(Error::index(format!("shape {shape} with strides {strides:?} and offset {offset} reaches outside a storage of {storage_len} elements")))
+        Err(outside(&shape, strides, offset, storage_len))
     }
 
     /// True if every element is inside a storage of `storage_len` elements, and the number of elements is one that [`Shape::new`] allows.
@@ -330,6 +332,23 @@ impl Layout {
         }
         (view == 0).then_some(out)
     }
+}
+
+#[cold]
+#[track_caller]
+fn wrong_strides(shape: &Shape, strides: &[isize]) -> Error {
+    let _op = enter("Layout::strided");
+    let (given, packed) = (strides.len(), Layout::contiguous(*shape));
+    Error::shape(format!("{given} strides {strides:?} for the {} axes of {shape}", shape.ndim()))
+        .help(format!("row-major strides of {shape} are {:?}", packed.strides()))
+}
+
+#[cold]
+#[track_caller]
+fn outside(shape: &Shape, strides: &[isize], offset: usize, storage_len: usize) -> Error {
+    let _op = enter("Layout::strided");
+    Error::index(format!("shape {shape} with strides {strides:?} and offset {offset} reaches outside a storage of {storage_len} elements"))
+        .help(format!("offset + Σ (size - 1) stride is the last position: it must be below {storage_len}"))
 }
 
 impl fmt::Debug for Layout {

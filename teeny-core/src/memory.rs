@@ -3,6 +3,7 @@
 //! Everything whose size a caller chooses and that is kept on the host gets its memory here. What a
 //! device keeps is the device's own affair.
 
+use crate::context::enter;
 use crate::error::{Error, Result};
 
 /// An empty `Vec` with room for `len` values.
@@ -10,11 +11,12 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), which names the operation in progress
 /// and the bytes, if the allocator has no room or the bytes overflow an `isize`.
+#[track_caller]
 pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     match values.try_reserve_exact(len) {
         Ok(()) => Ok(values),
-        Err(_) => Err(no_room(len, size_of::<T>())),
+        Err(_) => Err(no_room("memory::reserved", len, size_of::<T>())),
     }
 }
 
@@ -22,7 +24,9 @@ pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// As [`reserved`].
+#[track_caller]
 pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>> {
+    let _op = enter("memory::filled");
     let mut values = reserved(len)?;
     values.resize(len, value);
     Ok(values)
@@ -32,14 +36,19 @@ pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>> {
 ///
 /// # Errors
 /// As [`reserved`].
+#[track_caller]
 pub fn collected<T>(iter: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
+    let _op = enter("memory::collected");
     let mut values = reserved(iter.len())?;
     values.extend(iter);
     Ok(values)
 }
 
 #[cold]
-fn no_room(len: usize, size: usize) -> Error {
+#[track_caller]
+fn no_room(op: &'static str, len: usize, size: usize) -> Error {
+    let _op = enter(op);
     let bytes = len as u128 * size as u128;
     Error::out_of_memory(format!("the host has no memory for {len} values ({bytes} bytes)"))
+        .help("a smaller size or dtype needs less; x.split(axis, size)? gives parts to work on")
 }

@@ -6,6 +6,7 @@
 //!
 //! A header is a claim, not a fact: sizes are checked against the bytes that are there before anything is allocated.
 
+use crate::context::enter;
 use crate::device::ToDevice;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -18,6 +19,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
+/// What to do about a header that cannot be read.
+const NPY: &str = "numpy.save(path, x) and x.save_npy(path)? write a header that can be read";
 /// A header describes one array; NumPy itself refuses longer ones.
 const MAX_HEADER: usize = 10_000;
 
@@ -28,8 +31,11 @@ impl Tensor {
     /// If the file cannot be written, or the type is `BF16`, which NumPy does not have.
     ///
     /// Equivalent: `numpy.save(path, x)`.
+    #[track_caller]
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
-        file::replace(path.as_ref(), |writer| self.write_npy(writer))
+        let _op = enter("save_npy").on([("x", Some(self))]);
+        let path = path.as_ref();
+        file::replace(path, |writer| self.write_npy(writer)).map_err(|e| e.renamed(file::label(path)))
     }
 
     /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is row-major. A bool is true if its byte is not 0.
@@ -38,21 +44,25 @@ impl Tensor {
     /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or has fewer or more bytes than its header says.
     ///
     /// Equivalent: `numpy.load(path)`.
+    #[track_caller]
     pub fn load_npy(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("load_npy");
         let path = path.as_ref();
         let name = format!("load {:?}", path.display().to_string());
         let mut bytes = Vec::new();
         std::fs::File::open(path)
             .and_then(|mut f| f.read_to_end(&mut bytes))
-            .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(name.clone()))?;
-        Tensor::from_npy(&bytes, device).map_err(|e| e.named(name))
+            .map_err(|e| Error::io(format!("cannot read the file: {e}")).help("x.save_npy(path)? writes such a file").renamed(name.clone()))?;
+        Tensor::from_npy(&bytes, device).map_err(|e| e.renamed(name))
     }
 
     /// Writes the content of a `.npy` file.
     ///
     /// # Errors
     /// If writing fails, or the type is `BF16`.
+    #[track_caller]
     pub fn write_npy(&self, writer: &mut dyn Write) -> Result<()> {
+        let _op = enter("write_npy").on([("x", Some(self))]);
         let shape = self.shape().to_string();
         let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", descr(self.dtype())?);
         // The elements begin at a multiple of 64 bytes; the header ends with a line break.
@@ -67,25 +77,27 @@ impl Tensor {
             writer.write_all(header.as_bytes())?;
             writer.write_all(&bytes)
         };
-        write(writer).map_err(|e| Error::io(format!("cannot write: {e}")))
+        write(writer).map_err(|e| Error::io(format!("cannot write: {e}")).help("the disk may be full, or the folder may not exist"))
     }
 
     /// The tensor in the content of a `.npy` file.
     ///
     /// # Errors
     /// As [`Tensor::load_npy`].
+    #[track_caller]
     pub fn from_npy(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+        let _op = enter("from_npy");
         let (header, data) = split(bytes)?;
         let entry = |key: &str| entry(header, key);
         let (dtype, swapped) = dtype(entry("descr")?.trim_matches(['\'', '"']))?;
         let fortran = match entry("fortran_order")? {
             "True" => true,
             "False" => false,
-            other => return Err(Error::format(format!("fortran_order is {other:?}, neither True nor False"))),
+            other => return Err(Error::format(format!("fortran_order is {other:?}, neither True nor False")).help(NPY)),
         };
         let sizes = entry("shape")?.trim_matches(['(', ')']).split(',').map(str::trim).filter(|s| !s.is_empty());
         let sizes = sizes.map(|s| s.parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>();
-        let mut sizes = sizes.map_err(|_| Error::format(format!("shape {:?} is not a tuple of sizes", entry("shape").unwrap_or(""))))?;
+        let mut sizes = sizes.map_err(|_| Error::format(format!("shape {:?} is not a tuple of sizes", entry("shape").unwrap_or(""))).help(NPY))?;
         if fortran {
             sizes.reverse();
         }
@@ -93,7 +105,8 @@ impl Tensor {
         let want = shape.numel().checked_mul(dtype.size());
         if want != Some(data.len()) {
             let want = want.map_or("too many bytes".to_string(), |n| format!("{n} bytes"));
-            return Err(Error::format(format!("the header promises {shape} of {dtype}, {want}; the file holds {}", data.len())));
+            return Err(Error::format(format!("the header promises {shape} of {dtype}, {want}; the file holds {}", data.len()))
+                .help("the file may have been cut off: copy or save it again"));
         }
         let mut data = Cow::Borrowed(data);
         if swapped {
@@ -108,27 +121,31 @@ impl Tensor {
 
 /// The header's text and the bytes behind it.
 fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
-    let short = || Error::format(format!("the file ends inside its header, after {} bytes", bytes.len()));
+    let short = || {
+        Error::format(format!("the file ends inside its header, after {} bytes", bytes.len()))
+            .help("the file may have been cut off: copy or save it again")
+    };
     if !bytes.starts_with(MAGIC) {
-        return Err(Error::format("not a .npy file: it does not begin with \\x93NUMPY"));
+        return Err(Error::format("not a .npy file: it does not begin with \\x93NUMPY")
+            .help("an .npz file is a zip archive of .npy files, which teeny-nn reads"));
     }
     let version = *bytes.get(6).ok_or_else(short)?;
     let (start, length) = match version {
         1 => (10, u16::from_le_bytes(bytes.get(8..10).ok_or_else(short)?.try_into().expect("two bytes")) as usize),
         2 | 3 => (12, u32::from_le_bytes(bytes.get(8..12).ok_or_else(short)?.try_into().expect("four bytes")) as usize),
-        other => return Err(Error::format(format!("format version {other} is unknown; 1, 2 and 3 are known"))),
+        other => return Err(Error::format(format!("format version {other} is unknown; 1, 2 and 3 are known")).help(NPY)),
     };
     if length > MAX_HEADER {
-        return Err(Error::format(format!("a header of {length} bytes is no header of one array")));
+        return Err(Error::format(format!("a header of {length} bytes is no header of one array")).help(NPY));
     }
     let header = bytes.get(start..start + length).ok_or_else(short)?;
-    let text = std::str::from_utf8(header).map_err(|_| Error::format("the header is not text"))?;
+    let text = std::str::from_utf8(header).map_err(|_| Error::format("the header is not text").help(NPY))?;
     Ok((text, &bytes[start + length..]))
 }
 
 /// The value of `'key':` in a Python dictionary of strings, booleans and tuples.
 fn entry<'h>(header: &'h str, key: &str) -> Result<&'h str> {
-    let missing = || Error::format(format!("the header has no entry {key:?}: {:?}", header.trim()));
+    let missing = || Error::format(format!("the header has no entry {key:?}: {:?}", header.trim())).help(NPY);
     let quoted = [format!("'{key}':"), format!("\"{key}\":")];
     let start = quoted.iter().find_map(|q| header.find(q.as_str()).map(|i| i + q.len())).ok_or_else(missing)?;
     let rest = header[start..].trim_start();
@@ -160,6 +177,7 @@ fn dtype(descr: &str) -> Result<(DType, bool)> {
     match (descr.as_bytes().first(), known) {
         (Some(b'<' | b'|' | b'='), Some(t)) => Ok((t, false)),
         (Some(b'>'), Some(t)) => Ok((t, true)),
-        _ => Err(Error::format(format!("elements of type {descr:?} are not among teeny's types"))),
+        _ => Err(Error::format(format!("elements of type {descr:?} are not among teeny's types"))
+            .help("x.astype(numpy.float32) in Python converts before numpy.save")),
     }
 }

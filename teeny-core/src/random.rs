@@ -262,31 +262,46 @@ pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
 
 /// Checks that `distribution` makes sense for `dtype`.
 pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
-    let need = |ok: bool, what: &str| if ok { Ok(()) } else { Err(Error::dtype(format!("{what} cannot be drawn as {dtype}"))) };
+    let need = |ok: bool, what: &str, help: &dyn Fn() -> String| {
+        if ok { Ok(()) } else { Err(Error::dtype(format!("{what} cannot be drawn as {dtype}")).help(help())) }
+    };
+    let rounded = || match dtype {
+        DType::Bool => "Tensor::bernoulli(p, shape, &device)? draws bools".to_string(),
+        _ => format!("Tensor::randint(low, high, shape, DType::{}, &device)? draws integers", dtype.variant()),
+    };
+    let cast = |from: &str| format!("draw as DType::{from}, then x.cast(DType::{})?", dtype.variant());
     match distribution {
         Distribution::Uniform { low, high } => {
-            need(dtype.is_float(), "uniform numbers")?;
+            need(dtype.is_float(), "uniform numbers", &rounded)?;
             if !(low <= high && (high - low).is_finite()) {
-                return Err(Error::value(format!("uniform needs finite low <= high, not {low} and {high}")));
+                return Err(Error::value(format!("uniform needs finite low <= high, not {low} and {high}")).help(if low > high {
+                    format!("uniform({high}, {low}, ..) has them in order")
+                } else {
+                    "NaN and infinite bounds have no uniform numbers".into()
+                }));
             }
         }
         Distribution::Normal { mean, std } => {
-            need(dtype.is_float(), "normal numbers")?;
+            need(dtype.is_float(), "normal numbers", &|| format!("draw as DType::F32, then x.round()?.cast(DType::{})?", dtype.variant()))?;
             if !(std >= 0.0 && std.is_finite() && mean.is_finite()) {
-                return Err(Error::value(format!("normal needs a finite mean and std >= 0, not {mean} and {std}")));
+                return Err(Error::value(format!("normal needs a finite mean and std >= 0, not {mean} and {std}"))
+                    .help("of a variance v the standard deviation is v.sqrt()"));
             }
         }
         Distribution::Integer { low, high } => {
-            need(dtype.is_int(), "integers")?;
+            need(dtype.is_int(), "integers", &|| cast("I64"))?;
             let fits = |v: i64| Scalar::Int(v).cast(dtype).to_f64() == v as f64;
             if low >= high || !fits(low) || !fits(high - 1) {
-                return Err(Error::value(format!("random integers of {dtype} need low < high within the type, not {low}..{high}")));
+                let bits = 8 * dtype.size();
+                let (first, last) = if dtype.is_signed_int() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
+                return Err(Error::value(format!("random integers of {dtype} need low < high within the type, not {low}..{high}"))
+                    .help(format!("{dtype} holds {first} to {last}; high is not drawn, so it is at least low + 1")));
             }
         }
         Distribution::Bernoulli { p } => {
-            need(dtype == DType::Bool, "bernoulli trials")?;
+            need(dtype == DType::Bool, "bernoulli trials", &|| cast("Bool"))?;
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::value(format!("a probability lies in 0..=1, not {p}")));
+                return Err(Error::value(format!("a probability lies in 0..=1, not {p}")).help("divide a percentage by 100.0"));
             }
         }
     }

@@ -142,7 +142,8 @@ fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
         let mut place = unravel(flat, index.shape());
         let inside = usize::try_from(integer(position)).ok().filter(|&p| p < x[axis]);
         let Some(position) = inside else {
-            return Err(Error::index(format!("index{place:?} is {position}, but axis {axis} of {x} has size {}", x[axis])));
+            return Err(Error::index(format!("index{place:?} is {position}, but axis {axis} of {x} has size {}", x[axis]))
+                .help(validate::positions_to(x[axis])));
         };
         place[axis] = position;
         out.push(layout.position(&place));

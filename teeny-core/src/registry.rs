@@ -1,5 +1,6 @@
 //! Devices by name: what `TEENY_DEVICE=cpu` and `--device cpu` look up.
 
+use crate::context::enter;
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -33,7 +34,9 @@ pub fn names() -> Vec<String> {
 ///
 /// # Errors
 /// If nothing is registered under this name, or the device cannot be made.
+#[track_caller]
 pub fn device(name: &str) -> Result<DeviceRef> {
+    let _op = enter("device");
     let factory = devices().get(name).copied();
     match factory {
         Some(factory) => factory(),

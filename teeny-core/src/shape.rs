@@ -2,6 +2,7 @@
 //!
 //! A [`Shape`] is stored inline (no heap), so that a tensor of a few elements costs one allocation: its storage.
 
+use crate::context::enter;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::ops::Deref;
@@ -27,12 +28,21 @@ impl Shape {
     ///
     /// # Errors
     /// More than [`MAX_NDIM`] axes, or a number of elements that overflows `isize`.
+    #[track_caller]
     pub fn new(sizes: &[usize]) -> Result<Shape> {
+        Shape::checked("Shape::new", sizes)
+    }
+
+    /// [`Shape::new`] for `op`, which errors name outside of an operation.
+    #[track_caller]
+    fn checked(op: &'static str, sizes: &[usize]) -> Result<Shape> {
         if sizes.len() > MAX_NDIM {
-            return Err(Error::shape(format!("a tensor has at most {MAX_NDIM} axes, not {}: {sizes:?}", sizes.len())));
+            let _op = enter(op);
+            return Err(Error::shape(format!("a tensor has at most {MAX_NDIM} axes, not {}: {sizes:?}", sizes.len()))
+                .help("x.flatten(start, end)? joins axes, x.squeeze(axis)? removes one of size 1"));
         }
         let shape = Shape::from_checked(sizes);
-        if shape.is_addressable() { Ok(shape) } else { Err(too_large(&shape)) }
+        if shape.is_addressable() { Ok(shape) } else { Err(too_large(op, &shape)) }
     }
 
     /// A shape from sizes already known to be legal.
@@ -60,13 +70,14 @@ impl Shape {
     /// # Errors
     /// If the shape has no such axis.
     #[inline]
+    #[track_caller]
     pub fn axis(&self, axis: isize) -> Result<usize> {
         let ndim = self.ndim() as isize;
         let resolved = if axis < 0 { axis + ndim } else { axis };
         if (0..ndim).contains(&resolved) {
             return Ok(resolved as usize);
         }
-        Err(no_axis(self, axis, ndim))
+        Err(no_axis(self, axis))
     }
 
     /// Like [`Shape::axis`] for a position between axes, as `unsqueeze` and `stack` take it: `-1` is behind the last axis.
@@ -76,7 +87,7 @@ impl Shape {
         if (0..places).contains(&resolved) {
             return Ok(resolved as usize);
         }
-        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}")).note(format!(
+        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}")).help(format!(
             "places go from {} to {}",
             -places,
             places - 1
@@ -97,11 +108,12 @@ impl Shape {
     ///
     /// # Errors
     /// If the result has more elements than memory can address.
+    #[track_caller]
     pub fn resized(self, axis: usize, size: usize) -> Result<Shape> {
         let out = self.shortened(axis, size);
         match out.is_addressable() {
             true => Ok(out),
-            false => Err(too_large(&out)),
+            false => Err(too_large("Shape::resized", &out)),
         }
     }
 
@@ -130,10 +142,11 @@ impl Shape {
     ///
     /// # Errors
     /// If the result has too many axes or elements.
+    #[track_caller]
     pub fn with_axis(&self, axis: usize, size: usize) -> Result<Shape> {
         let mut sizes = self.to_vec();
         sizes.insert(axis, size);
-        Shape::new(&sizes)
+        Shape::checked("Shape::with_axis", &sizes)
     }
 
     /// This shape with `axes` of size 1, or without them.
@@ -170,17 +183,21 @@ impl Shape {
 }
 
 #[cold]
-fn too_large(shape: &Shape) -> Error {
-    Error::value(format!("shape {shape} has more elements than memory can address"))
+#[track_caller]
+fn too_large(op: &'static str, shape: &Shape) -> Error {
+    let _op = enter(op);
+    Error::value(format!("shape {shape} has more elements than memory can address")).help(format!("the sizes multiply to {MAX_NUMEL} at most"))
 }
 
 #[cold]
-fn no_axis(shape: &Shape, axis: isize, ndim: isize) -> Error {
-    let error = Error::axis(format!("no axis {axis} in a tensor of shape {shape}"));
-    match ndim {
-        0 => error.note("a scalar has no axes"),
-        _ => error.note(format!("axes go from {} to {}", -ndim, ndim - 1)),
-    }
+#[track_caller]
+pub(crate) fn no_axis(shape: &Shape, axis: isize) -> Error {
+    let _op = enter("Shape::axis");
+    let ndim = shape.ndim() as isize;
+    Error::axis(format!("no axis {axis} in a tensor of shape {shape}")).help(match ndim {
+        0 => "a scalar has no axes; x.reshape(1)? is a vector of one element".to_string(),
+        _ => format!("axes go from {} to {}", -ndim, ndim - 1),
+    })
 }
 
 impl Deref for Shape {
@@ -262,16 +279,20 @@ pub trait IntoShape {
     ///
     /// # Errors
     /// A negative size, too many axes, or a number of elements that overflows.
+    #[track_caller]
     fn shape(&self) -> Result<Shape> {
         named(&self.sizes())
     }
 }
 
+#[track_caller]
 fn named(sizes: &[i64]) -> Result<Shape> {
     if let Some(bad) = sizes.iter().find(|&&n| n < 0) {
-        return Err(Error::shape(format!("a size cannot be negative: {bad} in {sizes:?}")));
+        let _op = enter("IntoShape::shape");
+        return Err(Error::shape(format!("a size cannot be negative: {bad} in {sizes:?}"))
+            .help("only x.reshape(..)? infers a size written as -1, and only x.expand(..)? keeps one"));
     }
-    Shape::new(&sizes.iter().map(|&n| n as usize).collect::<Vec<_>>())
+    Shape::checked("IntoShape::shape", &sizes.iter().map(|&n| n as usize).collect::<Vec<_>>())
 }
 
 impl IntoShape for Shape {
@@ -293,6 +314,7 @@ macro_rules! one_size {
             fn sizes(&self) -> Vec<i64> { vec![self.size()] }
         }
         impl IntoAxes for $t {
+            #[track_caller]
             fn axes(&self, shape: &Shape) -> Result<Vec<usize>> { [*self].as_slice().axes(shape) }
         }
     )*};
@@ -317,6 +339,7 @@ impl<S: IntoShape + ?Sized> IntoShape for &S {
     fn sizes(&self) -> Vec<i64> {
         (**self).sizes()
     }
+    #[track_caller]
     fn shape(&self) -> Result<Shape> {
         (**self).shape()
     }
@@ -343,40 +366,58 @@ pub trait IntoAxes {
     ///
     /// # Errors
     /// An axis that does not exist, or is named twice.
+    #[track_caller]
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>>;
 }
 impl IntoAxes for std::ops::RangeFull {
+    #[track_caller]
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
         Ok((0..shape.ndim()).collect())
     }
 }
 impl<T: Size, const N: usize> IntoAxes for [T; N] {
+    #[track_caller]
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
         self.as_slice().axes(shape)
     }
 }
 impl<T: Size> IntoAxes for Vec<T> {
+    #[track_caller]
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
         self.as_slice().axes(shape)
     }
 }
 impl<T: Size> IntoAxes for [T] {
+    #[track_caller]
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
         ascending(self.iter().map(|a| a.size() as isize).collect(), shape)
     }
 }
 
 /// `named` axes of `shape`, counted from the front, each once.
+#[track_caller]
 fn ascending(named: Vec<isize>, shape: &Shape) -> Result<Vec<usize>> {
-    let mut axes = named.into_iter().map(|a| shape.axis(a)).collect::<Result<Vec<_>>>()?;
+    let mut axes = Vec::with_capacity(named.len());
+    for axis in named {
+        axes.push(shape.axis(axis)?);
+    }
     axes.sort_unstable();
     match axes.windows(2).find(|w| w[0] == w[1]) {
-        Some(w) => Err(Error::axis(format!("axis {} of shape {shape} is named twice", w[0]))),
+        Some(w) => Err(named_twice(w[0], shape)),
         None => Ok(axes),
     }
 }
 
+#[cold]
+#[track_caller]
+fn named_twice(axis: usize, shape: &Shape) -> Error {
+    let _op = enter("IntoAxes::axes");
+    Error::axis(format!("axis {axis} of shape {shape} is named twice"))
+        .help(format!("name it once: {axis} and {} are the same axis", axis as isize - shape.ndim() as isize))
+}
+
 impl<A: IntoAxes + ?Sized> IntoAxes for &A {
+    #[track_caller]
     fn axes(&self, shape: &Shape) -> Result<Vec<usize>> {
         (**self).axes(shape)
     }

@@ -14,9 +14,9 @@ use crate::layout::Layout;
 use crate::linalg::LinalgOp;
 use crate::random::{self, Distribution};
 use crate::scalar::Scalar;
-use crate::shape::{MAX_NUMEL, Shape};
+use crate::shape::{MAX_NUMEL, Shape, no_axis};
 use crate::storage::StorageRef;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, index_end};
 
 /// Shape and type of a result.
 pub type Form = (Shape, DType);
@@ -26,26 +26,66 @@ fn form(x: &Tensor) -> Form {
 }
 
 fn axis_of(x: &Shape, axis: usize) -> Result<()> {
-    if axis < x.ndim() { Ok(()) } else { Err(Error::axis(format!("no axis {axis} in a tensor of shape {x}"))) }
+    if axis < x.ndim() { Ok(()) } else { Err(no_axis(x, isize::try_from(axis).unwrap_or(isize::MAX))) }
 }
 
 fn float(x: &Tensor) -> Result<()> {
-    if x.dtype().is_float() { Ok(()) } else { Err(Error::dtype(format!("needs floats, not {}", x.dtype())).help("x.cast(DType::F32)? converts")) }
+    if x.dtype().is_float() { Ok(()) } else { Err(not_float(x.dtype())) }
+}
+
+#[cold]
+pub(crate) fn not_float(dtype: DType) -> Error {
+    Error::dtype(format!("needs floats, not {dtype}")).help("x.cast(DType::F32)? converts")
 }
 
 fn like(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Result<()> {
-    if x.dtype() != dtype {
-        return Err(Error::dtype(format!("{name} is {}, not {dtype}", x.dtype())));
-    }
-    if x.shape()[..] != *shape {
-        return Err(Error::shape(format!("{name} is {}, not {shape:?}", x.shape())));
-    }
-    Ok(())
+    if x.dtype() == dtype && x.shape()[..] == *shape { Ok(()) } else { Err(unlike(name, x, shape, dtype)) }
 }
+
+#[cold]
+fn unlike(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Error {
+    if x.dtype() != dtype {
+        return Error::dtype(format!("{name} is {}, not {dtype}", x.dtype())).help(converts(name, dtype));
+    }
+    let wanted = Shape::from_checked(shape);
+    Error::shape(format!("{name} is {}, not {wanted}", x.shape())).help(match x.numel() == wanted.numel() {
+        true => format!("{name}.reshape({wanted})? has this shape"),
+        false => format!("{name}.expand({wanted})? repeats axes of size 1"),
+    })
+}
+
+/// How to make `name` a tensor of `dtype`.
+pub(crate) fn converts(name: &str, dtype: DType) -> String {
+    format!("{name}.cast(DType::{})? converts", dtype.variant())
+}
+
+/// Which positions an axis of `size` has.
+pub(crate) fn positions_to(size: usize) -> String {
+    if size == 0 { "the axis is empty: it has no positions".to_string() } else { format!("positions go from 0 to {}", size - 1) }
+}
+
+/// Which positions an axis of `size` has, negative ones included.
+pub(crate) fn indices_to(size: usize) -> String {
+    if size == 0 { "the axis is empty: it has no positions".to_string() } else { format!("indices go from -{size} to {}", size - 1) }
+}
+
+/// What `shape` can be multiplied out to so that it has two axes.
+pub(crate) fn two_axes(shape: &Shape) -> &'static str {
+    match shape.ndim() {
+        0 => "x.reshape((1, 1))? is a matrix of one element",
+        _ => "x.unsqueeze(0)? is a matrix of one row, x.unsqueeze(1)? of one column",
+    }
+}
+
+/// What works where a square matrix is needed and another is given.
+pub(crate) const NOT_SQUARE: &str = "x.svd()?, x.qr()?, x.pinv(None)? and x.lstsq(&b)? take matrices of any shape";
+
+/// How shapes are made to broadcast.
+pub(crate) const BROADCAST: &str = "sizes must be equal or 1, aligned from the right: x.unsqueeze(axis)? adds an axis of size 1";
 
 /// Positions along an axis, or in a plane, are `I32`.
 fn positions(n: usize) -> Result<()> {
-    if i32::try_from(n).is_ok() { Ok(()) } else { Err(Error::value(format!("{n} positions do not fit i32"))) }
+    index_end(n).map(drop)
 }
 
 /// [`Device::upload`](crate::Device::upload).
@@ -55,12 +95,13 @@ fn positions(n: usize) -> Result<()> {
 pub fn upload(bytes: &[u8], dtype: DType) -> Result<Form> {
     let size = dtype.size();
     if !bytes.len().is_multiple_of(size) {
-        return Err(Error::value(format!("{} bytes are not whole elements of {dtype}, which have {size} bytes each", bytes.len())));
+        return Err(Error::value(format!("{} bytes are not whole elements of {dtype}, which have {size} bytes each", bytes.len()))
+            .help(format!("pass {} bytes or a multiple of {size}", bytes.len() / size * size)));
     }
     if dtype == DType::Bool
         && let Some(i) = bytes.iter().position(|&b| b > 1)
     {
-        return Err(Error::value(format!("byte {i} is {}; a bool is 0 or 1", bytes[i])));
+        return Err(Error::value(format!("byte {i} is {}; a bool is 0 or 1", bytes[i])).help("Tensor::from_bytes takes every byte but 0 as true"));
     }
     Ok((Shape::new(&[bytes.len() / size])?, dtype))
 }
@@ -84,17 +125,19 @@ pub fn elementwise(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape
 }
 
 #[cold]
-fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
+pub(crate) fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
     let wanted = (kernel.inputs().len(), kernel.params().len());
     Error::value(format!("the kernel takes {} tensors and {} parameters, not {inputs} and {params}", wanted.0, wanted.1))
+        .help("kernel.inputs() and kernel.params() list the types of both in order")
 }
 
 #[cold]
-fn wrong_input(i: usize, x: &Tensor, dtype: DType, shape: &Shape) -> Error {
+pub(crate) fn wrong_input(i: usize, x: &Tensor, dtype: DType, shape: &Shape) -> Error {
     if x.dtype() != dtype {
-        return Error::dtype(format!("input {i} of the kernel is {dtype}, not {}", x.dtype()));
+        return Error::dtype(format!("input {i} of the kernel is {dtype}, not {}", x.dtype())).help(converts(&format!("inputs[{i}]"), dtype));
     }
     Error::shape(format!("input {i} is {}, and the kernel runs at every index of {shape}", x.shape()))
+        .help(format!("inputs[{i}].expand({shape})? repeats axes of size 1"))
 }
 
 /// [`Device::elementwise_over`](crate::Device::elementwise_over), for a storage of `len` elements of `dtype`.
@@ -128,13 +171,21 @@ pub fn elementwise_over(
 #[cold]
 fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Shape) -> Error {
     Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
+        .help("Device::elementwise writes to new storage")
+}
+
+#[cold]
+pub(crate) fn nothing_to_compare(axis: usize, shape: &Shape) -> Error {
+    Error::shape(format!("axis {axis} of {shape} is empty: there is nothing to compare"))
+        .help(format!("Tensor::cat(&[&start, &x], {axis})? puts a first element in front, to compare with"))
 }
 
 /// The result of reducing `axes` of elements of `dtype`.
 fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<Form> {
     let ascending = axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
     if !ascending {
-        return Err(Error::axis(format!("axes {axes:?} of {shape} are not one or more axes in ascending order")));
+        return Err(Error::axis(format!("axes {axes:?} of {shape} are not one or more axes in ascending order"))
+            .help(format!("pass each axis once, from 0 to {} in ascending order", shape.ndim().saturating_sub(1))));
     }
     let accepts = match op {
         ReduceOp::Any | ReduceOp::All => dtype == DType::Bool,
@@ -142,17 +193,20 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
         ReduceOp::ArgMax | ReduceOp::ArgMin => true,
     };
     if !accepts {
-        return Err(Error::dtype(format!("{op:?} does not reduce {dtype}")));
+        return Err(Error::dtype(format!("{op:?} does not reduce {dtype}")).help(match op {
+            ReduceOp::Any | ReduceOp::All => "x.ne(0)? makes bools",
+            _ => "x.cast(DType::I64)? converts",
+        }));
     }
     if op.is_arg() {
         if axes.len() != 1 {
-            return Err(Error::axis(format!("{op:?} reduces one axis, not {axes:?}")));
+            return Err(Error::axis(format!("{op:?} reduces one axis, not {axes:?}")).help("x.flatten(start, end)? makes several axes one"));
         }
         positions(shape[axes[0]])?;
     }
     let extreme = matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin);
     if extreme && let Some(&axis) = axes.iter().find(|&&a| shape[a] == 0) {
-        return Err(Error::shape(format!("axis {axis} of {shape} is empty: there is nothing to compare")));
+        return Err(nothing_to_compare(axis, shape));
     }
     Ok((shape.reduced(axes, false), op.output(dtype)))
 }
@@ -173,7 +227,8 @@ pub fn reduce_kernel(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], sha
     elementwise(kernel, inputs, params, shape)?;
     if kernel.outputs().len() != 1 || inputs.is_empty() {
         let (n, outputs) = (inputs.len(), kernel.outputs().len());
-        return Err(Error::value(format!("a kernel that is reduced has inputs and one output, not {n} and {outputs}")));
+        return Err(Error::value(format!("a kernel that is reduced has inputs and one output, not {n} and {outputs}"))
+            .help("build a kernel of one output, from at least one tensor"));
     }
     reduction(op, shape, kernel.output_dtype(0), axes)
 }
@@ -185,7 +240,7 @@ pub fn reduce_kernel(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], sha
 pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<Form> {
     axis_of(x.shape(), axis)?;
     if x.dtype() == DType::Bool {
-        return Err(Error::dtype(format!("{op:?} does not scan bools")));
+        return Err(Error::dtype(format!("{op:?} does not scan bools")).help("x.cast(DType::I64)? converts"));
     }
     Ok(form(x))
 }
@@ -198,10 +253,12 @@ pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Form> {
     let (a, b) = (lhs.shape(), rhs.shape());
     let rows = a.ndim().wrapping_sub(2);
     if a.ndim() < 2 || a.ndim() != b.ndim() || a[..rows] != b[..rows] || a[rows + 1] != b[rows] {
-        return Err(Error::shape(format!("cannot multiply {a} @ {b}: (.., m, k) @ (.., k, n) with equal leading axes are needed")));
+        return Err(Error::shape(format!("cannot multiply {a} @ {b}: (.., m, k) @ (.., k, n) with equal leading axes are needed"))
+            .help("lhs.matmul(&rhs)? broadcasts leading axes"));
     }
     if lhs.dtype() != rhs.dtype() || lhs.dtype() == DType::Bool {
-        return Err(Error::dtype(format!("cannot multiply {} by {}: one type is needed, not bool", lhs.dtype(), rhs.dtype())));
+        return Err(Error::dtype(format!("cannot multiply {} by {}: one type is needed, not bool", lhs.dtype(), rhs.dtype()))
+            .help("lhs.matmul(&rhs)? promotes types; bools are cast to DType::F32"));
     }
     Ok((a.resized(rows + 1, b[rows + 1])?, lhs.dtype()))
 }
@@ -209,13 +266,39 @@ pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Form> {
 fn indexed(x: &Tensor, axis: usize, index: &Tensor) -> Result<()> {
     axis_of(x.shape(), axis)?;
     if !index.dtype().is_int() {
-        return Err(Error::dtype(format!("positions must be integers, not {}", index.dtype())));
+        return Err(not_integers("index", index.dtype()));
     }
-    let (have, want) = (index.shape(), x.shape());
-    if have.ndim() != want.ndim() || (0..want.ndim()).any(|a| a != axis && have[a] > want[a]) {
-        return Err(Error::shape(format!("index {have} does not fit {want}: it needs as many axes, none longer except axis {axis}")));
-    }
-    Ok(())
+    index_fits(x.shape(), index.shape(), axis)
+}
+
+#[cold]
+pub(crate) fn not_integers(name: &str, dtype: DType) -> Error {
+    let what = if name == "index" { "positions" } else { name };
+    Error::dtype(format!("{what} must be integers, not {dtype}")).help(match dtype {
+        DType::Bool if name == "index" => "x.index(&mask)? takes a mask of bools".to_string(),
+        _ => converts(name, DType::I64),
+    })
+}
+
+/// An error unless `index` has as many axes as `x`, none longer except `axis`.
+pub(crate) fn index_fits(x: &Shape, index: &Shape, axis: usize) -> Result<()> {
+    let fits = index.ndim() == x.ndim() && (0..x.ndim()).all(|a| a == axis || index[a] <= x[a]);
+    if fits { Ok(()) } else { Err(index_misfit(x, index, axis)) }
+}
+
+#[cold]
+fn index_misfit(x: &Shape, index: &Shape, axis: usize) -> Error {
+    let longer = (index.ndim() == x.ndim()).then(|| (0..x.ndim()).find(|&a| a != axis && index[a] > x[a])).flatten();
+    let text = format!("index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}");
+    Error::shape(text).help(match longer {
+        Some(a) => format!("index.slice({a}, ..{})? is not longer on axis {a}", x[a]),
+        None => format!("x.index_select({axis}, &index)? takes whole slices at positions of any shape"),
+    })
+}
+
+#[cold]
+pub(crate) fn only_set() -> Error {
+    Error::dtype("bools can only be set, not added or compared").help("x.cast(DType::I64)? converts; x.scatter(axis, &index, &src)? sets")
 }
 
 /// [`Device::gather`](crate::Device::gather). The positions themselves are for the device to check.
@@ -235,7 +318,7 @@ pub fn scatter(mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: 
     indexed(x, axis, index)?;
     like("src", src, index.shape(), x.dtype())?;
     if mode != ScatterMode::Set && x.dtype() == DType::Bool {
-        return Err(Error::dtype("bools can only be set, not added or compared"));
+        return Err(only_set());
     }
     Ok(form(x))
 }
@@ -246,16 +329,18 @@ pub fn scatter(mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: 
 /// If the view reaches outside `dst` or names an element twice, or `src` has another shape or type.
 pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
     if dst.dtype() != src.dtype() {
-        return Err(Error::dtype(format!("the destination holds {}, the source {}", dst.dtype(), src.dtype())));
+        return Err(Error::dtype(format!("the destination holds {}, the source {}", dst.dtype(), src.dtype())).help(converts("src", dst.dtype())));
     }
     if !view.fits(dst.len()) {
-        return Err(Error::index(format!("{view:?} reaches outside a storage of {} elements", dst.len())));
+        return Err(Error::index(format!("{view:?} reaches outside a storage of {} elements", dst.len()))
+            .help("Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not"));
     }
     if view.shape() != src.shape() {
-        return Err(Error::shape(format!("a source of {} does not fit a view of {}", src.shape(), view.shape())));
+        return Err(Error::shape(format!("a source of {} does not fit a view of {}", src.shape(), view.shape()))
+            .help(format!("src.expand({})? repeats axes of size 1", view.shape())));
     }
     if !view.is_injective() {
-        return Err(Error::value(format!("cannot write to a view in which elements occur twice ({view:?})")));
+        return Err(Error::value(format!("cannot write to a view in which elements occur twice ({view:?})")).help("write to a copy: x.copy()?"));
     }
     Ok(())
 }
@@ -279,26 +364,34 @@ pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result
     Ok((*shape, dtype))
 }
 
+#[cold]
+pub(crate) fn no_tensors() -> Error {
+    Error::value("needs at least one tensor").help("a first tensor of size 0 along the axis lets the rest of the list be empty")
+}
+
 /// [`Device::cat`](crate::Device::cat).
 ///
 /// # Errors
 /// If there are no tensors, or together they are not of `shape`.
 pub fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Form> {
-    let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
+    let Some(first) = tensors.first() else { return Err(no_tensors()) };
     axis_of(shape, axis)?;
     let mut total = Some(0usize);
     for (i, x) in tensors.iter().enumerate() {
         let fits = x.ndim() == shape.ndim() && (0..shape.ndim()).all(|a| a == axis || x.shape()[a] == shape[a]);
         if !fits {
-            return Err(Error::shape(format!("tensor {i} is {}: all sizes but that of axis {axis} must be those of {shape}", x.shape())));
+            return Err(Error::shape(format!("tensor {i} is {}: all sizes but that of axis {axis} must be those of {shape}", x.shape()))
+                .help("Tensor::cat(&tensors, axis)? finds the shape"));
         }
         if x.dtype() != first.dtype() {
-            return Err(Error::dtype(format!("tensor {i} is {}, tensor 0 is {}", x.dtype(), first.dtype())));
+            return Err(Error::dtype(format!("tensor {i} is {}, tensor 0 is {}", x.dtype(), first.dtype()))
+                .help(converts(&format!("tensors[{i}]"), first.dtype())));
         }
         total = total.and_then(|n| n.checked_add(x.shape()[axis]));
     }
     if total != Some(shape[axis]) {
-        return Err(Error::shape(format!("the tensors have not {} elements along axis {axis} of {shape}", shape[axis])));
+        return Err(Error::shape(format!("the tensors have not {} elements along axis {axis} of {shape}", shape[axis]))
+            .help("Tensor::cat(&tensors, axis)? finds the shape"));
     }
     Ok((*shape, first.dtype()))
 }
@@ -329,13 +422,27 @@ pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<Form> {
 /// If the operands are not floats (n, classes) and integers (n).
 pub fn cross_entropy(x: &Tensor, targets: &Tensor) -> Result<Form> {
     float(x)?;
+    if targets.dtype().is_int() && x.ndim() == 2 && targets.shape()[..] == [x.shape()[0]] {
+        return Ok((*targets.shape(), x.dtype()));
+    }
+    Err(wrong_targets(x, targets))
+}
+
+#[cold]
+fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
     if !targets.dtype().is_int() {
-        return Err(Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype())));
+        return Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype())).help(match targets.ndim() {
+            2 => "targets.argmax(1)? makes classes of rows of zeros and a one",
+            _ => "targets.cast(DType::I64)? converts",
+        });
     }
-    if x.ndim() != 2 || targets.shape()[..] != [x.shape()[0]] {
-        return Err(Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())));
-    }
-    Ok((*targets.shape(), x.dtype()))
+    let (n, classes) = (targets.numel(), x.shape().last().copied().unwrap_or(0));
+    Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())).help(
+        match x.ndim() > 1 && x.numel() == n * classes {
+            true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
+            false => "one target per row: classes on the last axis of x, all other axes joined by x.reshape((-1, classes))?".to_string(),
+        },
+    )
 }
 
 /// [`Device::cross_entropy_grad`](crate::Device::cross_entropy_grad).
@@ -354,14 +461,15 @@ pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, g: &Tensor) -> Result<Fo
 /// If `x` has no axes or is not of floats, or weight and bias are not lines of its last axis and of its type.
 pub fn norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Form> {
     float(x)?;
-    let Some(&length) = x.shape().last() else { return Err(Error::shape("a scalar has no axis to normalise along")) };
+    let Some(&length) = x.shape().last() else { return Err(Error::shape("a scalar has no axis to normalise along").help("x.reshape(1)? has one")) };
     for (name, line) in [("weight", weight), ("bias", bias)] {
         if let Some(line) = line {
             like(name, line, &[length], x.dtype())?;
         }
     }
     if bias.is_some() && weight.is_none() {
-        return Err(Error::value("a bias needs a weight beside it"));
+        return Err(Error::value("a bias needs a weight beside it")
+            .help(format!("a weight of ones changes nothing: Tensor::ones({length}, dtype, &device)?")));
     }
     Ok(form(x))
 }
@@ -380,13 +488,32 @@ pub fn norm_grad(x: &Tensor, weight: Option<&Tensor>, g: &Tensor) -> Result<Form
 fn windows(window: &Window, axis: usize, size: usize, kernel: usize) -> Result<usize> {
     let (stride, dilation) = (window.stride[axis], window.dilation[axis]);
     if stride == 0 || dilation == 0 || kernel == 0 {
-        return Err(Error::value(format!("stride {stride}, dilation {dilation} and window {kernel} must not be 0")));
+        return Err(zero_window(stride, dilation, kernel));
     }
     let (reach, padded) = (window.reach(axis, kernel)?, window.padded(axis, size)?);
     if reach > padded {
-        return Err(Error::shape(format!("a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}")));
+        return Err(window_too_large(axis, size, (reach, padded), (kernel, dilation)));
     }
     Ok((padded - reach) / stride + 1)
+}
+
+#[cold]
+pub(crate) fn zero_window(stride: usize, dilation: usize, kernel: usize) -> Error {
+    Error::value(format!("stride {stride}, dilation {dilation} and window {kernel} must not be 0"))
+        .help("1 is the smallest, and what Window::new(ndim) has as stride and dilation")
+}
+
+/// A window of `kernel` elements, `dilation` apart, that reaches over more than the padded axis.
+#[cold]
+fn window_too_large(axis: usize, size: usize, (reach, padded): (usize, usize), (kernel, dilation): (usize, usize)) -> Error {
+    let padding = (reach - size).div_ceil(2);
+    let most = padded.checked_sub(1).map_or(0, |rest| rest / dilation + 1);
+    let text = format!("a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}");
+    Error::shape(text).help(match most {
+        0 => format!("use a padding of at least {padding} on this axis"),
+        most if kernel > most && dilation > 1 => format!("at this dilation a window of at most {most} fits, or a padding of at least {padding}"),
+        most => format!("use a window of at most {most} on this axis, or a padding of at least {padding}"),
+    })
 }
 
 /// The numbers of windows along the last axes of `x`.
@@ -406,13 +533,21 @@ pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
     }
     let groups = window.groups;
     if groups == 0 || !x[1].is_multiple_of(groups) || !weight[0].is_multiple_of(groups) || weight[1] != x[1] / groups {
-        return Err(Error::shape(format!(
-            "input {x} has {} channels; weight {weight} with {groups} groups takes {}",
-            x[1],
-            weight[1].saturating_mul(groups)
-        )));
+        return Err(wrong_channels(x, weight, groups));
     }
     Shape::new(&[&[x[0], weight[0]], &counts_of(&x[2..], &weight[2..], window)?[..]].concat())
+}
+
+#[cold]
+fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
+    let (inner, out) = (x[1], weight[0]);
+    let takes = weight[1].saturating_mul(groups);
+    Error::shape(format!("input {x} has {inner} channels; weight {weight} with {groups} groups takes {takes}")).help(
+        match groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
+            true => format!("a weight of ({out}, {}, kernel..) fits", inner / groups),
+            false => format!("the groups must divide the {inner} channels of the input and the {out} of the output; 1 always does"),
+        },
+    )
 }
 
 /// [`Device::conv`](crate::Device::conv).
@@ -446,7 +581,20 @@ pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &
 
 fn floats(x: &Tensor, name: &str, other: &Tensor) -> Result<()> {
     float(x)?;
-    if other.dtype() == x.dtype() { Ok(()) } else { Err(Error::dtype(format!("{name} is {}, not {}", other.dtype(), x.dtype()))) }
+    if other.dtype() == x.dtype() {
+        Ok(())
+    } else {
+        Err(Error::dtype(format!("{name} is {}, not {}", other.dtype(), x.dtype())).help(converts(name, x.dtype())))
+    }
+}
+
+#[cold]
+pub(crate) fn pool_misfit(size: &[usize], x: &Shape) -> Error {
+    let ndim = size.len();
+    Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}, which has {}", x.ndim())).help(match ndim {
+        0 => "name the size of a window on each of the last axes, e.g. &[2, 2]".to_string(),
+        _ => format!("pass at most {} sizes, or add an axis in front: x.unsqueeze(0)?", x.ndim()),
+    })
 }
 
 /// The shape of a pooling's result: windows of `size` over the last axes of `x`.
@@ -456,12 +604,12 @@ fn floats(x: &Tensor, name: &str, other: &Tensor) -> Result<()> {
 pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
-        return Err(Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}")));
+        return Err(pool_misfit(size, x));
     }
     let (lead, spatial) = x.split_at(x.ndim() - ndim);
     // A mean divides by the number of elements of a window.
     if size.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).is_none_or(|n| n > MAX_NUMEL) {
-        return Err(Error::shape(format!("windows of {size:?} do not fit {x}")));
+        return Err(Error::shape(format!("windows of {size:?} do not fit {x}")).help("no size needs to be larger than its padded axis"));
     }
     Shape::new(&[lead, &counts_of(spatial, size, window)?[..]].concat())
 }
@@ -472,7 +620,7 @@ pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
 /// As [`pool_shape`]; if the elements are bools, or the pooled axes have more positions than `I32`.
 pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]> {
     if x.dtype() == DType::Bool {
-        return Err(Error::dtype("bools have no largest window"));
+        return Err(Error::dtype("bools have no largest window").help("x.cast(DType::U8)? converts"));
     }
     let shape = pool_shape(x.shape(), size, window)?;
     positions(x.shape()[x.ndim() - size.len()..].iter().product())?;
@@ -489,7 +637,8 @@ pub fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: u
     let lead = x_shape.ndim().checked_sub(spatial).filter(|_| spatial > 0);
     match lead {
         Some(lead) if g.ndim() == x_shape.ndim() && g.shape()[..lead] == x_shape[..lead] => Ok((*x_shape, g.dtype())),
-        _ => Err(Error::shape(format!("{} was not pooled from the last {spatial} axes of {x_shape}", g.shape()))),
+        _ => Err(Error::shape(format!("{} was not pooled from the last {spatial} axes of {x_shape}", g.shape()))
+            .help("pass the shape of the tensor that was pooled, and the number of axes that were pooled")),
     }
 }
 
@@ -510,7 +659,10 @@ pub fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<Form> {
 pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
     let AttentionInputs { q, k, v, mask, options } = *inputs;
     let n = q.ndim();
-    let refuse = || Error::shape(format!("queries {}, keys {} and values {} do not fit each other", q.shape(), k.shape(), v.shape()));
+    let refuse = || {
+        Error::shape(format!("queries {}, keys {} and values {} do not fit each other", q.shape(), k.shape(), v.shape()))
+            .help("(.., T, hs), (.., S, hs) and (.., S, hv) with equal leading axes")
+    };
     if n < 2 || k.ndim() != n || v.ndim() != n {
         return Err(refuse());
     }
@@ -521,14 +673,19 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
     }
     float(q)?;
     if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
-        return Err(Error::dtype(format!("queries, keys and values are {}, {} and {}, not of one type", q.dtype(), k.dtype(), v.dtype())));
+        return Err(Error::dtype(format!("queries, keys and values are {}, {} and {}, not of one type", q.dtype(), k.dtype(), v.dtype()))
+            .help("q.attention(&k, &v, mask, &options)? promotes types"));
     }
     if let Some(mask) = mask {
         let dtype = if mask.dtype() == DType::Bool { DType::Bool } else { q.dtype() };
         like("the mask", mask, &[lead, &[t, s]].concat(), dtype)?;
     }
     if options.window == Some(0) || options.window.is_some() && options.causal.is_none() {
-        return Err(Error::value(format!("{options:?}: a window has at least one key, and reaches back from a causal query")));
+        return Err(Error::value(format!(
+            "a window of {} keys: it has at least one key, and reaches back from a causal query",
+            options.window.unwrap_or(0)
+        ))
+        .help("Attention::causal(offset).window(n) with n of at least 1"));
     }
     let y = q.shape().resized(n - 1, hv)?;
     Ok([(y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())])
@@ -557,22 +714,25 @@ pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<Form>> {
         LinalgOp::Qr { .. } | LinalgOp::Svd { .. } | LinalgOp::Pinv { .. } => (1, false),
     };
     if inputs.len() != count {
-        return Err(Error::value(format!("{} takes {count} matrices, not {}", op.name(), inputs.len())));
+        return Err(Error::value(format!("{} takes {count} matrices, not {}", op.name(), inputs.len()))
+            .help("solve and solve_triangular take a matrix and a right-hand side, all others one matrix"));
     }
     let a = inputs[0];
     let rows = a.ndim().wrapping_sub(2);
     if a.ndim() < 2 || square && a.shape()[rows] != a.shape()[rows + 1] {
-        return Err(Error::shape(format!("{} of {}: {} needed", op.name(), a.shape(), if square { "square matrices are" } else { "matrices are" })));
+        return Err(Error::shape(format!("{} of {}: {} needed", op.name(), a.shape(), if square { "square matrices are" } else { "matrices are" }))
+            .help(if a.ndim() < 2 { two_axes(a.shape()) } else { NOT_SQUARE }));
     }
     for x in inputs {
         if !matches!(x.dtype(), DType::F32 | DType::F64) || x.dtype() != a.dtype() {
-            return Err(Error::dtype(format!("{} of {}: f32 or f64 is needed", op.name(), x.dtype())));
+            return Err(Error::dtype(format!("{} of {}: f32 or f64 is needed", op.name(), x.dtype())).help("x.cast(DType::F64)? converts"));
         }
     }
     if let Some(b) = inputs.get(1)
         && (b.ndim() != a.ndim() || b.shape()[..=rows] != a.shape()[..=rows])
     {
-        return Err(Error::shape(format!("{} of {} and {}: (.., n, n) and (.., n, k) are needed", op.name(), a.shape(), b.shape())));
+        return Err(Error::shape(format!("{} of {} and {}: (.., n, n) and (.., n, k) are needed", op.name(), a.shape(), b.shape()))
+            .help("a.solve(&b)? takes vectors and broadcasts leading axes"));
     }
     op.results(inputs)
 }

@@ -126,7 +126,7 @@ fn a03_an_index_error_names_axis_index_and_size() -> Result<()> {
     assert_eq!(error.message(), "index 3 is outside axis 1 of (2, 3), which has size 3");
     assert_eq!(refused(x.at(-1, -4)).message(), "index -4 is outside axis 1 of (2, 3), which has size 3");
     let error = refused(x.sum(2));
-    assert_eq!(error.to_string().lines().skip(1).collect::<Vec<_>>(), ["  x: f32 on reference", "  axes go from -2 to 1"]);
+    assert_eq!(error.to_string().lines().skip(1).collect::<Vec<_>>(), ["  x: f32 on reference", "  help: axes go from -2 to 1"]);
     assert!(error.message().contains("no axis 2 in a tensor of shape (2, 3)"));
     Ok(())
 }

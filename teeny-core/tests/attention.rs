@@ -95,11 +95,11 @@ fn what_attention_refuses_it_names() {
         error.to_string()
     };
     let e = text(refused(q.attention(&zeros(&[2, 6, 7]), &k, None, &full)), ErrorKind::Shape);
-    assert!(e.contains("queries (2, 4, 8), keys (2, 6, 7) and values (2, 6, 8) do not fit each other: queries have heads of 8, keys of 7"), "{e}");
+    assert!(e.contains("queries (2, 4, 8), keys (2, 6, 7) and values (2, 6, 8) do not fit: queries have heads of 8, keys of 7"), "{e}");
     let e = text(refused(q.attention(&k, &zeros(&[2, 5, 8]), None, &full)), ErrorKind::Shape);
     assert!(e.contains("6 keys meet 5 values"), "{e}");
     let e = text(refused(q.attention(&zeros(&[3, 6, 8]), &k, None, &full)), ErrorKind::Shape);
-    assert!(e.contains("the leading axes (2,), (3,) and (2,) do not broadcast"), "{e}");
+    assert!(e.contains("the leading axes do not broadcast"), "{e}");
     let e = text(refused(zeros(&[8]).attention(&k, &k, None, &full)), ErrorKind::Shape);
     assert!(e.contains("at least two axes"), "{e}");
     let e = text(refused(q.attention(&k, &k, Some(&zeros(&[4, 5])), &full)), ErrorKind::Shape);

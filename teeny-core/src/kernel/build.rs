@@ -5,6 +5,7 @@
 
 use super::simplify::{Simplified, simplify};
 use super::{Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
+use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
@@ -53,7 +54,10 @@ impl Builder {
             state.params.len() - 1
         };
         if i > u8::MAX as usize {
-            self.fail(Error::value(format!("a kernel has at most {} run-time parameters", u8::MAX as usize + 1)));
+            self.fail(
+                Error::value(format!("a kernel has at most {} run-time parameters", u8::MAX as usize + 1))
+                    .help("build two kernels, or pass some of the values as input tensors"),
+            );
         }
         self.add(OpCode::Param(i as u8), [0; 3], dtype)
     }
@@ -68,13 +72,16 @@ impl Builder {
         let mut map: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes.len());
         let fits = |given: &[Expr<'b>], wanted: &[DType]| given.len() == wanted.len() && given.iter().all(|e| self.owns(*e));
         if !fits(inputs, &kernel.inputs) || !fits(params, &kernel.params) {
-            self.fail(Error::value(format!(
-                "an embedded kernel takes {} inputs and {} parameters of the builder it is embedded in, not {} and {}",
-                kernel.inputs.len(),
-                kernel.params.len(),
-                inputs.len(),
-                params.len()
-            )));
+            self.fail(
+                Error::value(format!(
+                    "an embedded kernel takes {} inputs and {} parameters of the builder it is embedded in, not {} and {}",
+                    kernel.inputs.len(),
+                    kernel.params.len(),
+                    inputs.len(),
+                    params.len()
+                ))
+                .help("pass one expression of this builder per input and per parameter"),
+            );
             return kernel.outputs.iter().map(|&o| self.constant(0, kernel.nodes[o as usize].dtype)).collect();
         }
         for node in &kernel.nodes {
@@ -98,7 +105,9 @@ impl Builder {
     ///
     /// # Errors
     /// The first mistake made while building: an operation on a type it does not accept, too many inputs, outputs or nodes.
+    #[track_caller]
     pub fn finish(&self, outputs: &[Expr<'_>]) -> Result<Kernel> {
+        let _op = enter("Builder::finish");
         let inputs = (0..self.state.borrow().inputs.len()).collect();
         self.assemble(outputs, inputs)
     }
@@ -109,7 +118,9 @@ impl Builder {
     ///
     /// # Errors
     /// As [`Builder::finish`]; only inputs that are read count against the limit.
+    #[track_caller]
     pub fn finish_pruned(&self, outputs: &[Expr<'_>]) -> Result<(Kernel, Vec<usize>)> {
+        let _op = enter("Builder::finish_pruned");
         self.require_own(outputs)?;
         let nodes = self.needed(outputs);
         let mut read: Vec<usize> = {
@@ -138,13 +149,14 @@ impl Builder {
         let needed = self.needed(outputs);
         let state = self.state.borrow();
         if let Some(error) = &state.error {
-            return Err(error.clone());
+            return Err(error.clone().placed());
         }
         if inputs.len() > MAX_INPUTS {
             return Err(too_many_inputs());
         }
         if outputs.is_empty() || outputs.len() > MAX_OUTPUTS {
-            return Err(Error::value(format!("a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}", outputs.len())));
+            return Err(Error::value(format!("a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}", outputs.len()))
+                .help("build a kernel for each part of the outputs"));
         }
         let mut renumbered = vec![0 as Id; state.nodes.len()];
         let mut nodes = Vec::new();
@@ -173,7 +185,10 @@ impl Builder {
                 None => {
                     let id = state.nodes.len();
                     if id >= Id::MAX as usize {
-                        state.error.get_or_insert_with(|| Error::value(format!("a kernel has at most {} operations", Id::MAX)));
+                        state.error.get_or_insert_with(|| {
+                            Error::value(format!("a kernel has at most {} operations", Id::MAX))
+                                .help("build two kernels, the second of which reads the outputs of the first")
+                        });
                         return Expr { builder: self, id: 0 };
                     }
                     state.nodes.push(node);
@@ -211,7 +226,7 @@ fn mixed() -> Error {
 
 #[cold]
 fn too_many_inputs() -> Error {
-    Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors"))
+    Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors")).help("build two kernels, the second of which reads the outputs of the first")
 }
 
 fn mark(nodes: &[OpNode], needed: &mut [bool], from: usize) {
@@ -239,11 +254,13 @@ impl Kernel {
     /// let sgd = Kernel::build([DType::F32; 2], [DType::F32], |[w, g], [lr]| [w - g * lr]).unwrap();
     /// assert_eq!(sgd.inputs().len(), 2);
     /// ```
+    #[track_caller]
     pub fn build<const I: usize, const P: usize, const O: usize>(
         inputs: [DType; I],
         params: [DType; P],
         body: impl for<'b> FnOnce([Expr<'b>; I], [Expr<'b>; P]) -> [Expr<'b>; O],
     ) -> Result<Kernel> {
+        let _op = enter("Kernel::build");
         let builder = Builder::new();
         let outputs = body(inputs.map(|t| builder.input(t)), params.map(|t| builder.param(t)));
         builder.finish(&outputs)
@@ -346,7 +363,15 @@ impl<'b> Expr<'b> {
     }
 }
 
+#[cold]
 fn refuse(op: OpCode, dtype: DType) -> Error {
     let accepted: Vec<&str> = DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
-    Error::dtype(format!("{} does not work on {dtype}", op.name())).note(format!("accepted: {}", accepted.join(" ")))
+    let to = match dtype {
+        t if t.is_float() && op.accepts(DType::Bool) => DType::Bool,
+        _ if op.accepts(DType::I64) => DType::I64,
+        _ => DType::F32,
+    };
+    Error::dtype(format!("{} does not work on {dtype}", op.name()))
+        .help(format!("x.cast(DType::{})? converts", to.variant()))
+        .note(format!("accepted: {}", accepted.join(" ")))
 }

@@ -150,6 +150,6 @@ pub fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor])
 /// Always.
 #[cfg(not(feature = "linalg"))]
 pub fn on_host<D: Device + ?Sized>(_device: &D, _op: LinalgOp, _inputs: &[&Tensor]) -> Result<Outputs> {
-    let error = crate::error::Error::unsupported("this program was built without linear algebra");
-    Err(error.help("enable the feature `linalg` of teeny-core (or of teeny-nn)"))
+    Err(crate::error::Error::unsupported("this program was built without linear algebra")
+        .help("enable the feature `linalg` of teeny-core (or of teeny-nn)"))
 }

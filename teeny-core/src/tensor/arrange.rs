@@ -13,7 +13,8 @@ impl Tensor {
         let _op = enter("repeat").on([("x", Some(self))]);
         let counts = counts.shape()?;
         let Some(lead) = counts.ndim().checked_sub(self.ndim()) else {
-            return Err(Error::shape(format!("{} counts for the {} axes of {}", counts.ndim(), self.ndim(), self.shape())));
+            return Err(Error::shape(format!("{} counts for the {} axes of {}", counts.ndim(), self.ndim(), self.shape()))
+                .help(format!("pass {} counts, or x.tile(counts)?, which takes missing ones as 1", self.ndim())));
         };
         // Axis by axis as cat of itself would: stretch a new axis in front of it, then join the two.
         let mut x = self.clone();
@@ -62,17 +63,20 @@ impl Tensor {
     pub fn repeat_each(&self, axis: isize, counts: &Tensor) -> Result<Tensor> {
         let _op = enter("repeat_each").on([("x", Some(self)), ("counts", Some(counts))]);
         let axis = self.shape().axis(axis)?;
-        super::index::require_index(counts)?;
+        super::index::integers("counts", counts)?;
         if counts.shape()[..] != [self.shape()[axis]] {
-            return Err(Error::shape(format!("counts of {} for axis {axis} of {}", counts.shape(), self.shape())));
+            return Err(Error::shape(format!("counts of {} for axis {axis} of {}: one for each element is needed", counts.shape(), self.shape()))
+                .help(format!("({},) would fit; x.repeat_interleave({axis}, count)? takes one count for all", self.shape()[axis])));
         }
         let counts = counts.cast(DType::I64)?;
-        if counts.numel() > 0 && counts.min_all()?.item::<i64>()? < 0 {
-            return Err(Error::value("a count is negative"));
+        let least = if counts.numel() == 0 { 0 } else { counts.min_all()?.item::<i64>()? };
+        if least < 0 {
+            return Err(Error::value(format!("a count is negative: {least}")).help("0 leaves an element out: counts.maximum(0)?"));
         }
         let largest = if counts.numel() == 0 { 0 } else { counts.max_all()?.item::<i64>()? };
         if largest as i128 * counts.numel() as i128 > i64::MAX as i128 {
-            return Err(Error::value(format!("a count is {largest}: the sum of {} counts may overflow", counts.numel())));
+            return Err(Error::value(format!("a count is {largest}: the sum of {} counts may overflow", counts.numel()))
+                .help(format!("counts of at most {} cannot", i64::MAX / counts.numel().max(1) as i64)));
         }
         let ends = counts.cumsum(0)?; // (n)
         let total = if counts.numel() == 0 { 0 } else { ends.at(0, -1)?.item::<i64>()? };
@@ -104,7 +108,8 @@ impl Tensor {
         let (from, to) = (axes(from.sizes())?, axes(to.sizes())?);
         let twice = |list: &[usize]| list.iter().enumerate().any(|(i, axis)| list[..i].contains(axis));
         if from.len() != to.len() || twice(&from) || twice(&to) {
-            return Err(Error::axis(format!("axes {from:?} cannot move to {to:?} in {}: each side names as many axes, each once", self.shape())));
+            return Err(Error::axis(format!("axes {from:?} cannot move to {to:?} in {}: each side names as many axes, each once", self.shape()))
+                .help("x.movedim((0, 1), (1, 0))? moves axis 0 to 1 and axis 1 to 0"));
         }
         let mut rest = (0..self.ndim()).filter(|axis| !from.contains(axis));
         let place = |axis: usize| to.iter().position(|&t| t == axis).map(|i| from[i]);
@@ -122,7 +127,9 @@ impl Tensor {
         let _op = enter("rot90").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)? as isize, self.shape().axis(b)? as isize);
         if a == b {
-            return Err(Error::axis(format!("a turn needs two different axes, not {a} twice")));
+            return Err(
+                Error::axis(format!("a turn needs two different axes, not {a} twice")).help("x.rot90(times, -2, -1)? turns the last two axes")
+            );
         }
         match times.rem_euclid(4) {
             0 => Ok(self.clone()),

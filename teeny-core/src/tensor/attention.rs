@@ -98,7 +98,7 @@ impl Operands {
 
 fn check_options(options: &Attention) -> Result<()> {
     match (options.window, options.causal) {
-        (Some(0), _) => Err(Error::value("a window of 0 keys lets no query see anything")),
+        (Some(0), _) => Err(Error::value("a window of 0 keys lets no query see anything").help("window(1) lets a query see its own key")),
         (Some(window), None) => {
             Err(Error::value(format!("a window of {window} keys reaches back from a causal query, and this attention is not causal"))
                 .help("Attention::causal(offset).window(n)"))
@@ -109,22 +109,31 @@ fn check_options(options: &Attention) -> Result<()> {
 
 /// The shapes of q, k and v with their leading axes broadcast.
 fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
-    let refuse = |why: String| Error::shape(format!("queries {q}, keys {k} and values {v} do not fit each other: {why}"));
+    let refuse = |why: String, help: &str| Error::shape(format!("queries {q}, keys {k} and values {v} do not fit: {why}")).help(help);
     if q.ndim() < 2 || k.ndim() < 2 || v.ndim() < 2 {
-        return Err(refuse("each needs at least two axes".to_string()).help("(.., T, hs), (.., S, hs) and (.., S, hv)"));
+        return Err(refuse("each needs at least two axes".to_string(), "(.., T, hs), (.., S, hs) and (.., S, hv) fit"));
     }
     let last = |x: &Shape| (x[x.ndim() - 2], x[x.ndim() - 1]);
     let ((t, hs), (s, k_hs), (v_s, hv)) = (last(q), last(k), last(v));
     if hs != k_hs {
-        return Err(refuse(format!("queries have heads of {hs}, keys of {k_hs}")));
+        return Err(refuse(
+            format!("queries have heads of {hs}, keys of {k_hs}"),
+            match hs == s {
+                true => "k.t()? exchanges the axes of the keys: they are (.., S, hs), not transposed",
+                false => "project queries and keys to one head size",
+            },
+        ));
     }
     if s != v_s {
-        return Err(refuse(format!("{s} keys meet {v_s} values")));
+        return Err(refuse(format!("{s} keys meet {v_s} values"), "each key needs a value: the last axes but one of k and v are equal"));
     }
     let lead = |x: &Shape| Shape::from_checked(&x[..x.ndim() - 2]);
     let all = lead(q).broadcast(&lead(k)).and_then(|both| both.broadcast(&lead(v)));
     let Some(all) = all else {
-        return Err(refuse(format!("the leading axes {}, {} and {} do not broadcast", lead(q), lead(k), lead(v))));
+        return Err(refuse(
+            "the leading axes do not broadcast".to_string(),
+            "grouped queries are q (B, n_kv, G, T, hs) with k and v (B, n_kv, 1, S, hs)",
+        ));
     };
     let whole = |rows: usize, columns: usize| Shape::new(&[&all[..], &[rows, columns]].concat());
     Ok([whole(t, hs)?, whole(s, hs)?, whole(s, hv)?])

@@ -45,7 +45,11 @@ impl Tensor {
         let kernel = weight.shape().get(2..).unwrap_or_default();
         window.require_ndim(kernel.len())?;
         if window.stride.iter().any(|&s| s != 1) || window.padding.iter().any(|&p| p != 0) {
-            return Err(Error::value(format!("{window:?} cannot keep the size: its stride must be 1, and its padding 0")));
+            return Err(Error::value(format!(
+                "stride {:?} and padding {:?} cannot keep the size: the stride must be 1, the padding 0",
+                window.stride, window.padding
+            ))
+            .help("Window::new(ndim).dilation(d) does; x.conv(&weight, &window)? takes any stride and padding"));
         }
         let totals: Vec<usize> = kernel.iter().zip(&window.dilation).map(|(&k, d)| d.saturating_mul(k.saturating_sub(1))).collect();
         if totals.iter().all(|n| n % 2 == 0) {
@@ -73,7 +77,8 @@ impl Tensor {
         let (g, w) = (g.cast(dtype)?, w.cast(dtype)?);
         g.require_float()?;
         if w.ndim() < 3 || g.ndim() != w.ndim() || size.len() + 2 != w.ndim() {
-            return Err(Error::shape(format!("{} , weight {} and size {size:?} do not fit each other", g.shape(), w.shape())));
+            return Err(Error::shape(format!("input {}, weight {} and size {size:?} do not fit each other", g.shape(), w.shape()))
+                .help("input (N, C_out, ..), weight (C_out, C_in / groups, kernel..) and one size per spatial axis fit"));
         }
         let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)]; // too many are refused as a size
         sizes.extend_from_slice(size);
@@ -89,7 +94,8 @@ impl Tensor {
         let after = |i: usize| (size[i] + window.padding[i]) as isize - reached[i] as isize;
         let legal = |i: usize| (0..window.dilation[i] as isize).contains(&(after(i) + window.padding[i] as isize));
         if back[..2] != g.shape()[..2] || !(0..size.len()).all(|i| legal(i) || back[i + 2] == g.shape()[i + 2]) {
-            return Err(Error::shape(format!("an input of {x_shape} would have given {back}, not {}", g.shape())));
+            return Err(Error::shape(format!("an input of {x_shape} would have given {back}, not {}", g.shape()))
+                .help("window.transposed_size(x.shape(), weight.shape(), 0)? gives a size that fits"));
         }
         let widths: Vec<(isize, isize)> = (0..size.len()).map(|i| (-(window.padding[i] as isize), after(i))).collect();
         g.conv_transpose(&w, &whole, &reached)?.pad(&widths, 0.0)
@@ -110,7 +116,8 @@ impl Tensor {
         let (g, x) = (g.cast(dtype)?, x.cast(dtype)?);
         let back = conv_shape(x.shape(), weight_shape, window)?;
         if back != *g.shape() {
-            return Err(Error::shape(format!("{} with a weight of {weight_shape} would have given {back}, not {}", x.shape(), g.shape())));
+            return Err(Error::shape(format!("{} with a weight of {weight_shape} would have given {back}, not {}", x.shape(), g.shape()))
+                .help("pass the input and the window of the convolution that gave g, and the shape of its weight"));
         }
         g.result(g.device().conv_weight_grad(&g, &x, window, weight_shape)?, *weight_shape, dtype)
     }
@@ -145,7 +152,9 @@ impl Tensor {
     pub fn col2im(&self, spatial: &[usize], size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("col2im").on([("x", Some(self))]);
         let &[n, rows, places] = &self.shape()[..] else {
-            return Err(Error::shape(format!("columns are (N, C · window, places), not {}", self.shape())));
+            return Err(
+                Error::shape(format!("columns are (N, C · window, places), not {}", self.shape())).help("x.unsqueeze(0)? adds an axis in front")
+            );
         };
         let positions = Shape::new(size)?.numel();
         let channels = rows.checked_div(positions).unwrap_or(0);
@@ -155,7 +164,8 @@ impl Tensor {
             return Err(Error::shape(format!(
                 "an input of {shape} has windows {counts:?} of {positions} elements, not the columns of {}",
                 self.shape()
-            )));
+            ))
+            .help("pass the sizes and the window of the im2col that made the columns"));
         }
         let columns = self.reshape([&[n, channels, positions], &counts[..]].concat())?;
         let wide: Vec<usize> = spatial.iter().zip(&window.padding).map(|(n, p)| n + 2 * p).collect();
@@ -177,7 +187,8 @@ fn frame(window: &Window) -> Vec<(isize, isize)> {
 /// How many windows of `size` an input (N, C, spatial..) has along each axis.
 fn windows_of(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     if x.ndim() != size.len() + 2 {
-        return Err(Error::shape(format!("windows of {size:?} need an input (N, C, spatial..), not {x}")));
+        return Err(Error::shape(format!("windows of {size:?} need an input (N, C, spatial..), not {x}"))
+            .help(format!("one size for each axis behind N and C; an input of {} axes fits", size.len() + 2)));
     }
     Ok(super::pool_shape(x, size, window)?[2..].to_vec())
 }
@@ -229,33 +240,46 @@ impl Window {
     ///
     /// # Errors
     /// If the numbers of axes differ, or nothing would be left.
+    #[track_caller]
     pub fn transposed_size(&self, input: &Shape, weight: &Shape, output_padding: impl IntoShape) -> Result<Vec<usize>> {
+        let _op = enter("Window::transposed_size");
         let ndim = weight.ndim().saturating_sub(2);
         self.require_ndim(ndim)?;
         let extra = per_axis(&vec![0; ndim], &output_padding.sizes(), TOO_MUCH);
         if ndim == 0 || input.ndim() != weight.ndim() || extra.len() != ndim {
-            return Err(Error::shape(format!("input {input}, weight {weight} and output padding {extra:?} do not fit each other")));
+            return Err(Error::shape(format!("input {input}, weight {weight} and output padding {extra:?} do not fit each other"))
+                .help("input (N, C, in..), weight (C, C_out / groups, kernel..) and a padding per spatial axis fit"));
         }
         let size = |axis: usize| {
             let (n, kernel) = (input[axis + 2], weight[axis + 2]);
             let full = n.checked_sub(1)?.checked_mul(self.stride[axis])?.checked_add(self.dilation[axis].checked_mul(kernel.checked_sub(1)?)?)?;
             full.checked_add(extra[axis])?.checked_add(1)?.checked_sub(self.padding[axis].checked_mul(2)?).filter(|&n| n <= LONGEST)
         };
-        let too_little = || Error::shape(format!("a transposed convolution of {input} by {weight} with {self:?} has no size"));
-        (0..ndim).map(|axis| size(axis).filter(|&n| n > 0).ok_or_else(too_little)).collect()
+        let none = |axis: usize| {
+            let padding = self.padding[axis];
+            Error::shape(format!("input {input}, weight {weight} and padding {padding} give no size for spatial axis {axis}"))
+                .help("2 padding must be less than (in - 1) stride + dilation (kernel - 1) + output_padding + 1")
+        };
+        (0..ndim).map(|axis| size(axis).filter(|&n| n > 0).ok_or_else(|| none(axis))).collect()
     }
 
     /// The elements from the first to the last that a window of `kernel`, which is not 0, meets.
     pub(crate) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
         let reach = self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
-        let too_long = || Error::shape(format!("a window of {kernel} with dilation {} does not fit any axis", self.dilation[axis]));
+        let too_long = || {
+            Error::shape(format!("a window of {kernel} with dilation {} does not fit any axis", self.dilation[axis]))
+                .help("a dilation of 1 puts the elements of a window side by side")
+        };
         reach.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
 
     /// The length of an axis of `size` with its padding.
     pub(crate) fn padded(&self, axis: usize, size: usize) -> Result<usize> {
         let padded = self.padding[axis].checked_mul(2).and_then(|more| more.checked_add(size));
-        let too_long = || Error::value(format!("spatial axis {axis} of {size} with padding {} is longer than any axis", self.padding[axis]));
+        let too_long = || {
+            Error::value(format!("spatial axis {axis} of {size} with padding {} is longer than any axis", self.padding[axis]))
+                .help("paddings are not negative, and small: (kernel - 1) / 2 keeps the size")
+        };
         padded.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
 
@@ -268,6 +292,7 @@ impl Window {
             self.stride.len(),
             self.padding.len(),
             self.dilation.len()
-        )))
+        ))
+        .help(format!("Window::new({ndim}) describes {ndim} axes; .stride(s), .padding(p) and .dilation(d) take one number for all")))
     }
 }

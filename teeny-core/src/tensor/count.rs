@@ -3,7 +3,7 @@
 use super::{Tensor, index_end, map};
 use crate::context::enter;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 impl Tensor {
     /// The different elements in ascending order, for each element of self its place among them (in self's shape), and how often each occurs (`I32`).
@@ -69,7 +69,11 @@ impl Tensor {
         let ndim = self.ndim();
         let fits = ndim == 1 || ndim > 1 && values.ndim() == ndim && self.shape()[..ndim - 1] == values.shape()[..ndim - 1];
         if !fits {
-            return Err(Error::shape(format!("values {} do not fit {}: an ascending vector, or equal leading axes", values.shape(), self.shape())));
+            return Err(Error::shape(format!("values {} do not fit {}: an ascending vector, or equal leading axes", values.shape(), self.shape()))
+                .help(match self.ndim() {
+                    0 => "self.reshape(1)? is a vector",
+                    _ => "a vector takes values of any shape: self.reshape(-1)? if it is ascending",
+                }));
         }
         let n = self.shape()[ndim - 1];
         let end = index_end(n)?;
@@ -105,7 +109,7 @@ impl Tensor {
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, min_length: usize) -> Result<Tensor> {
         let _op = enter("bincount").on([("x", Some(self)), ("weights", weights)]);
-        super::index::require_index(self)?;
+        super::index::integers("x", self)?;
         let flat = self.reshape(-1)?;
         let len = match flat.numel() {
             0 => 0,
@@ -113,12 +117,16 @@ impl Tensor {
         };
         let (one, dtype) = match weights {
             Some(weights) if weights.shape() != self.shape() => {
-                return Err(Error::shape(format!("weights {} for {}", weights.shape(), self.shape())));
+                return Err(Error::shape(format!("weights {} for {}: one for each element is needed", weights.shape(), self.shape()))
+                    .help(format!("weights.expand({})? repeats axes of size 1", self.shape())));
             }
             Some(weights) => (weights.reshape(-1)?, weights.dtype()),
             None => (Tensor::ones((), DType::I64, self)?, DType::I64),
         };
-        Tensor::zeros(len.max(min_length), dtype, self)?.scatter_add(0, &flat, &one)
+        Tensor::zeros(len.max(min_length), dtype, self)?.scatter_add(0, &flat, &one).map_err(|error| match error.kind() {
+            ErrorKind::Index => error.help("integers from 0 on are counted: x.sub(&x.min_all()?)? moves the smallest to 0"),
+            _ => error,
+        })
     }
 
     /// How many elements (flattened) lie in each of `bins` equal intervals of `range`, the last one closed (`I64`), and their edges (bins + 1). Without
@@ -146,7 +154,8 @@ impl Tensor {
             }
         };
         if bins == 0 || !low.is_finite() || !high.is_finite() || low >= high {
-            return Err(Error::value(format!("no {bins} intervals from {low} to {high}")));
+            return Err(Error::value(format!("no {bins} intervals from {low} to {high}"))
+                .help("at least one interval, and finite bounds in ascending order: x.histogram(10, Some((0.0, 1.0)))?"));
         }
         let last = index_end(bins)? - 1;
         let edges = Tensor::linspace(low, high, bins + 1, self.dtype(), self)?;

@@ -58,7 +58,11 @@ impl Tensor {
         let _op = enter("from_bytes");
         let shape = shape.shape()?;
         if bytes.len() != shape.numel() * dtype.size() {
-            return Err(Error::shape(format!("{} bytes do not fill shape {shape} of {dtype} ({} bytes)", bytes.len(), shape.numel() * dtype.size())));
+            return Err(Error::shape(format!("{} bytes do not fill shape {shape} of {dtype} ({} bytes)", bytes.len(), shape.numel() * dtype.size()))
+                .help(match bytes.len().is_multiple_of(dtype.size()) {
+                    true => format!("({},) would fit", bytes.len() / dtype.size()),
+                    false => format!("one {dtype} takes {} bytes", dtype.size()),
+                }));
         }
         place(bytes, dtype, shape, device.to_device())
     }
@@ -153,7 +157,8 @@ impl Tensor {
     pub fn linspace(start: f64, end: f64, count: usize, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("linspace");
         if !dtype.is_float() {
-            return Err(Error::dtype(format!("needs floats, not {dtype}")));
+            return Err(Error::dtype(format!("needs floats, not {dtype}"))
+                .help(format!("Tensor::linspace(.., DType::F32, &device)?.cast(DType::{})? rounds toward zero", dtype.variant())));
         }
         // The distance of finite ends may be infinite; that of their halves is not.
         let scale = if (end - start).is_finite() { 1.0 } else { 0.5 };
@@ -309,7 +314,7 @@ pub(super) fn generate<T: Element>(shape: Shape, device: &(impl ToDevice + ?Size
         values.extend((start..start + len).map(&value));
         let piece = upload(&values, Shape::new(&[len])?, device)?;
         let place = x.layout().slice(0, start, len, 1);
-        x = x.assign_part(place, &piece)?;
+        x = x.assign_part(place, &piece, ("src", Some(&piece)))?;
     }
     x.reshape(shape)
 }
@@ -330,7 +335,8 @@ fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<
 /// `shape`, if it has `count` elements.
 fn filled_by(count: usize, shape: Shape) -> Result<Shape> {
     if count != shape.numel() {
-        return Err(Error::shape(format!("{count} values do not fill shape {shape} of {} elements", shape.numel())));
+        return Err(Error::shape(format!("{count} values do not fill shape {shape} of {} elements", shape.numel()))
+            .help(format!("({count},) fits, or another shape of {count} elements")));
     }
     Ok(shape)
 }

@@ -31,7 +31,8 @@ impl Tensor {
         };
         let terms: Vec<&str> = inputs.split(',').collect();
         if terms.len() != operands.len() || operands.is_empty() {
-            return Err(Error::value(format!("{subscripts:?} describes {} operands, {} are given", terms.len(), operands.len())));
+            return Err(Error::value(format!("{subscripts:?} describes {} operands, {} are given", terms.len(), operands.len()))
+                .help("write one term per operand, separated by commas: \"ij,jk->ik\" takes two"));
         }
         let mut dots = 0;
         let mut parts = terms.iter().zip(operands).map(|(term, x)| label(term, x, &mut dots)).collect::<Result<Vec<_>>>()?;
@@ -60,17 +61,21 @@ fn dot_letter(from_right: usize) -> char {
 }
 
 fn label(term: &str, x: &Tensor, dots: &mut usize) -> Result<Labelled> {
-    let bad = |why: String| Err(Error::value(format!("subscripts {term:?}: {why}")));
+    let bad = |why: String, help: String| Err(Error::value(format!("subscripts {term:?}: {why}")).help(help));
     let (before, after, hidden) = match term.split_once("...") {
         Some((before, after)) => (before, after, true),
         None => (term, "", false),
     };
     let letters = before.chars().count() + after.chars().count();
     if let Some(c) = before.chars().chain(after.chars()).find(|c| !c.is_ascii_alphabetic()) {
-        return bad(format!("{c:?} is not a letter"));
+        return bad(format!("{c:?} is not a letter"), "axes are named by letters from a to z and A to Z, leading ones together by ...".to_string());
     }
     if letters > x.ndim() || (!hidden && letters < x.ndim()) {
-        return bad(format!("{letters} letters for the {} axes of {}", x.ndim(), x.shape()));
+        let all: String = ('i'..).take(x.ndim()).collect();
+        return bad(
+            format!("{letters} letters for the {} axes of {}", x.ndim(), x.shape()),
+            format!("name each axis, e.g. {all:?}, or leading ones by ..."),
+        );
     }
     let spare = x.ndim() - letters;
     *dots = (*dots).max(spare);
@@ -82,7 +87,8 @@ fn check_sizes(parts: &[Labelled]) -> Result<()> {
     let all: Vec<(char, usize)> = parts.iter().flat_map(|p| p.axes.iter().copied().zip(p.x.shape().iter().copied())).collect();
     for (i, &(c, n)) in all.iter().enumerate() {
         if let Some(&(_, m)) = all[..i].iter().find(|&&(d, m)| d == c && m != n && m != 1 && n != 1) {
-            return Err(Error::shape(format!("letter {c:?} has size {m} in one place and {n} in another")));
+            return Err(Error::shape(format!("letter {c:?} has size {m} in one place and {n} in another"))
+                .help("use another letter for one of the axes, or transpose one of the operands"));
         }
     }
     Ok(())
@@ -104,10 +110,12 @@ fn output_axes(output: Option<&str>, inputs: &str, dots: usize, parts: &[Labelle
     };
     for (i, c) in axes.iter().enumerate() {
         if axes[..i].contains(c) {
-            return Err(Error::value(format!("output letter {c:?} is named twice")));
+            return Err(Error::value(format!("output letter {c:?} is named twice"))
+                .help("name each letter of the output once; Tensor::diag_embed makes diagonals"));
         }
         if !parts.iter().any(|p| p.axes.contains(c)) {
-            return Err(Error::value(format!("output letter {c:?} occurs in no operand")));
+            return Err(Error::value(format!("output letter {c:?} occurs in no operand"))
+                .help("output letters are letters of the operands; x.unsqueeze(axis)? adds axes afterwards"));
         }
     }
     Ok(axes)

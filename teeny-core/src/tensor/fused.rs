@@ -3,9 +3,10 @@
 use super::{Tensor, broadcast_shape, on_one_device, results, run, run_one};
 use crate::context::enter;
 use crate::device::ReduceOp;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::build::{Builder, Expr};
 use crate::shape::{IntoAxes, Shape};
+use crate::validate;
 use std::sync::Arc;
 
 /// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and backward.
@@ -50,7 +51,7 @@ fn mapped(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Ten
 /// [`map`] with several outputs, computed in the same pass.
 #[track_caller]
 pub fn map_n<const N: usize, const M: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> [Expr<'b>; M]) -> Result<[Tensor; M]> {
-    let _op = enter("map").on_all("inputs", &inputs);
+    let _op = enter("map_n").on_all("inputs", &inputs);
     let builder = Builder::new();
     let outputs = body(arguments(&builder, &inputs));
     mapped_n(&builder, &outputs, &inputs)?.try_into().map_err(|_| Error::internal("a kernel gave too few outputs"))
@@ -102,8 +103,12 @@ fn mapped_sum(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor], axes: &dy
     Tensor::from_result(storage, shape.reduced(&axes, false), kernel.output_dtype(0), device)
 }
 
-fn at_least_one(inputs: usize) -> Result<()> {
-    if inputs > 0 { Ok(()) } else { Err(Error::value("needs at least one tensor, whose device does the work")) }
+pub(super) fn at_least_one(inputs: usize) -> Result<()> {
+    if inputs > 0 {
+        Ok(())
+    } else {
+        Err(Error::value("needs at least one tensor, whose device does the work").help("Tensor::full(shape, value, dtype, &device)? needs none"))
+    }
 }
 
 impl Tensor {
@@ -156,12 +161,12 @@ impl Tensor {
         self.require_float()?;
         let (_, operands) = on_one_device(&[self, targets])?;
         let (x, targets) = (&operands[0], &operands[1]);
-        if !targets.dtype().is_int() {
-            return Err(Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype())));
-        }
-        if x.ndim() != 2 || targets.shape()[..] != [x.shape()[0]] {
-            return Err(Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())));
-        }
-        x.result(x.device().cross_entropy(x, targets, ignored)?, *targets.shape(), x.dtype())
+        let (shape, dtype) = validate::cross_entropy(x, targets)?;
+        let classes = x.shape()[1];
+        let storage = x.device().cross_entropy(x, targets, ignored).map_err(|error| match error.kind() {
+            ErrorKind::Index => error.help(format!("classes go from 0 to {}; Some(target) as `ignored` skips one", classes.saturating_sub(1))),
+            _ => error,
+        });
+        x.result(storage?, shape, dtype)
     }
 }

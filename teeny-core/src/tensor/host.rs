@@ -35,7 +35,8 @@ impl Tensor {
         let _op = enter("item").on([("x", Some(self))]);
         self.require::<T>()?;
         if self.numel() != 1 {
-            return Err(Error::shape(format!("a tensor of shape {} has {} elements, not one", self.shape(), self.numel())));
+            return Err(Error::shape(format!("a tensor of shape {} has {} elements, not one", self.shape(), self.numel()))
+                .help(format!("x.to_vec::<{}>()? reads all of them, x.at(0, 0)? takes a part", self.dtype())));
         }
         let values = T::from_bytes(&self.device().download(self)?)?;
         values.first().copied().ok_or_else(|| Error::internal("the device returned no element"))

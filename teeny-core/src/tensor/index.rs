@@ -3,8 +3,8 @@
 use super::{Tensor, on_one_device};
 use crate::context::enter;
 use crate::device::ScatterMode;
-use crate::error::{Error, Result};
-use crate::shape::Shape;
+use crate::error::{Error, ErrorKind, Result};
+use crate::validate::{BROADCAST, index_fits, not_integers, only_set, positions_to};
 
 impl Tensor {
     /// `out[i][j] = x[index[i][j]][j]` for axis 0 of 2, and so on. `index` holds positions of any integer type, has as many axes as self, and is not
@@ -21,8 +21,8 @@ impl Tensor {
         let (_, operands) = on_one_device(&[self, index])?;
         let (x, index) = (&operands[0], &operands[1]);
         require_index(index)?;
-        require_fit(x.shape(), index.shape(), axis)?;
-        x.result(x.device().gather(x, axis, index)?, *index.shape(), x.dtype())
+        index_fits(x.shape(), index.shape(), axis)?;
+        x.result(x.device().gather(x, axis, index).map_err(|error| explained(error, x.shape()[axis]))?, *index.shape(), x.dtype())
     }
 
     /// Whole slices along `axis`, in the order of the positions in `index`, a tensor of any shape, whose axes replace `axis`.
@@ -63,7 +63,8 @@ impl Tensor {
         let others = |x: &Tensor| x.shape().with_size(axis, 1);
         let common = (index.ndim() == self.ndim()).then(|| others(self).broadcast(&others(index))).flatten();
         let Some(common) = common else {
-            return Err(Error::shape(format!("{} and index {} do not broadcast on the axes other than {axis}", self.shape(), index.shape())));
+            return Err(Error::shape(format!("{} and index {} do not broadcast on the axes other than {axis}", self.shape(), index.shape()))
+                .help(format!("index needs {} axes, each of the size in x or 1, except axis {axis}", self.ndim())));
         };
         let size = self.shape()[axis];
         let places = super::part::from_front(index, size)?.expand(common.resized(axis, index.shape()[axis])?)?;
@@ -95,7 +96,7 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         require_index(index)?;
         if index.ndim() != 1 {
-            return Err(Error::shape(format!("positions must be a vector, not {}", index.shape())));
+            return Err(Error::shape(format!("positions must be a vector, not {}", index.shape())).help("index.reshape(-1)? is a vector"));
         }
         let mut along = vec![1; self.ndim()];
         along[axis] = index.numel();
@@ -142,26 +143,30 @@ impl Tensor {
         let (_, operands) = on_one_device(&[self, index, &src])?;
         let (x, index, src) = (&operands[0], &operands[1], &operands[2]);
         require_index(index)?;
-        require_fit(x.shape(), index.shape(), axis)?;
+        index_fits(x.shape(), index.shape(), axis)?;
         if mode != ScatterMode::Set && x.dtype() == crate::DType::Bool {
-            return Err(Error::dtype("bools can only be set, not added or compared"));
+            return Err(only_set());
         }
         let Some(layout) = src.layout().expand(index.shape()) else {
-            return Err(Error::shape(format!("src {} does not broadcast to index {}", src.shape(), index.shape())));
+            return Err(Error::shape(format!("src {} does not broadcast to index {}", src.shape(), index.shape())).help(BROADCAST));
         };
         let src = src.through(layout);
-        x.result(x.device().scatter(mode, x, axis, index, &src)?, *x.shape(), x.dtype())
+        let storage = x.device().scatter(mode, x, axis, index, &src).map_err(|error| explained(error, x.shape()[axis]))?;
+        x.result(storage, *x.shape(), x.dtype())
     }
 }
 
 pub(super) fn require_index(index: &Tensor) -> Result<()> {
-    if index.dtype().is_int() { Ok(()) } else { Err(Error::dtype(format!("positions must be integers, not {}", index.dtype()))) }
+    integers("index", index)
 }
 
-fn require_fit(x: &Shape, index: &Shape, axis: usize) -> Result<()> {
-    let fits = x.ndim() == index.ndim() && (0..x.ndim()).all(|a| a == axis || index[a] <= x[a]);
-    if fits {
-        return Ok(());
-    }
-    Err(Error::shape(format!("index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}")))
+/// An error unless the operand called `name` holds integers.
+pub(super) fn integers(name: &str, x: &Tensor) -> Result<()> {
+    if x.dtype().is_int() { Ok(()) } else { Err(not_integers(name, x.dtype())) }
+}
+
+/// A device's error about a position, which a device need not help with.
+#[cold]
+fn explained(error: Error, size: usize) -> Error {
+    if error.kind() == ErrorKind::Index && !error.has_help() { error.help(positions_to(size)) } else { error }
 }

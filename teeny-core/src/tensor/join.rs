@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::shape::Shape;
+use crate::validate::{no_tensors, two_axes};
 
 impl Tensor {
     /// The tensors one after another along `axis`; types are promoted, all other sizes must agree.
@@ -18,7 +19,7 @@ impl Tensor {
     #[track_caller]
     pub fn cat(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
         let _op = enter("cat").on_all("tensors", tensors);
-        let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
+        let Some(first) = tensors.first() else { return Err(no_tensors()) };
         let axis = first.shape().axis(axis)?;
         let mut device = first.device().clone();
         let mut dtype = first.dtype();
@@ -30,7 +31,8 @@ impl Tensor {
                     "tensor {i} is {}, tensor 0 is {}: all sizes but that of axis {axis} must agree",
                     t.shape(),
                     first.shape()
-                )));
+                ))
+                .help(cat_along(first.shape(), t.shape())));
             }
             device = common(&device, t.device())?;
             dtype = dtype.promote(t.dtype());
@@ -50,10 +52,11 @@ impl Tensor {
     #[track_caller]
     pub fn stack(tensors: &[&Tensor], axis: isize) -> Result<Tensor> {
         let _op = enter("stack").on_all("tensors", tensors);
-        let Some(first) = tensors.first() else { return Err(Error::value("needs at least one tensor")) };
+        let Some(first) = tensors.first() else { return Err(no_tensors()) };
         let axis = first.shape().gap(axis)? as isize;
         if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
-            return Err(Error::shape(format!("tensor {i} is {}, tensor 0 is {}", tensors[i].shape(), first.shape())));
+            return Err(Error::shape(format!("tensor {i} is {}, tensor 0 is {}: stacked tensors have one shape", tensors[i].shape(), first.shape()))
+                .help("x.expand(shape)? and x.reshape(shape)? make shapes equal; Tensor::cat lets one axis differ"));
         }
         let parts = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
         Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)
@@ -68,7 +71,7 @@ impl Tensor {
         let _op = enter("split").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if size == 0 {
-            return Err(Error::value("cannot split into parts of 0 elements"));
+            return Err(Error::value("cannot split into parts of 0 elements").help(format!("x.split({axis}, 1)? makes parts of one element")));
         }
         let total = self.shape()[axis];
         let count = total.div_ceil(size).max(1);
@@ -90,7 +93,12 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         let total: u128 = sizes.iter().map(|&n| n as u128).sum();
         if total != self.shape()[axis] as u128 {
-            return Err(Error::shape(format!("sizes {sizes:?} add up to {total}, axis {axis} of {} has {}", self.shape(), self.shape()[axis])));
+            return Err(Error::shape(format!("sizes {sizes:?} add up to {total}, axis {axis} of {} has {}", self.shape(), self.shape()[axis])).help(
+                match (self.shape()[axis] as u128).checked_sub(total) {
+                    Some(rest) => format!("a further size of {rest} makes them complete"),
+                    None => format!("x.split({axis}, size)? takes one size for all parts"),
+                },
+            ));
         }
         let mut start = 0;
         sizes
@@ -110,7 +118,7 @@ impl Tensor {
     pub fn chunk(&self, axis: isize, count: usize) -> Result<Vec<Tensor>> {
         let _op = enter("chunk").on([("x", Some(self))]);
         if count == 0 {
-            return Err(Error::value("cannot split into 0 chunks"));
+            return Err(Error::value("cannot split into 0 chunks").help(format!("x.chunk({axis}, 1)? is the whole tensor")));
         }
         let size = self.shape()[self.shape().axis(axis)?].div_ceil(count);
         self.split(axis, size.max(1))
@@ -139,7 +147,7 @@ impl Tensor {
     /// The elements that `keep` picks by row and column. These are not negative, so that their difference does not overflow as a sum with `shift` would.
     fn triangle(&self, keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>) -> Result<Tensor> {
         if self.ndim() < 2 {
-            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape())));
+            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape())).help(two_axes(self.shape())));
         }
         let (rows, columns) = (self.shape()[self.ndim() - 2], self.shape()[self.ndim() - 1]);
         let row = Tensor::arange(0i32, super::index_end(rows)?, 1, self)?.unsqueeze(1)?; // (rows, 1)
@@ -171,7 +179,7 @@ impl Tensor {
     pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
         let _op = enter("meshgrid").on_all("vectors", vectors);
         if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
-            return Err(Error::shape(format!("needs vectors, not {}", bad.shape())));
+            return Err(Error::shape(format!("needs vectors, not {}", bad.shape())).help("v.reshape(-1)? is a vector"));
         }
         let shape = Shape::new(&vectors.iter().map(|v| v.numel()).collect::<Vec<_>>())?;
         let along = |(axis, v): (usize, &&Tensor)| {
@@ -180,5 +188,16 @@ impl Tensor {
             v.reshape(own)?.expand(shape)
         };
         vectors.iter().enumerate().map(along).collect()
+    }
+}
+
+/// The axis along which tensors of these shapes can be joined, in words.
+#[cold]
+fn cat_along(a: &Shape, b: &Shape) -> String {
+    let other: Vec<usize> = (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
+    match other.as_slice() {
+        [axis] if a.ndim() == b.ndim() => format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?"),
+        _ if a.ndim() != b.ndim() => "x.unsqueeze(axis)? adds an axis of size 1".to_string(),
+        _ => "x.slice(axis, ..n)? and x.pad(&widths, 0)? change single sizes".to_string(),
     }
 }

@@ -5,6 +5,7 @@ use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
+use crate::validate::BROADCAST;
 
 impl Tensor {
     /// The matrix product: `(.., m, k) @ (.., k, n) → (.., m, n)`.
@@ -39,11 +40,15 @@ impl Tensor {
         let (k2, n) = (b.shape()[b.ndim() - 2], b.shape()[b.ndim() - 1]);
         if k != k2 {
             let error = mismatch(&lhs, &rhs, &format!("{k} columns meet {k2} rows"));
-            return Err(if n == k && !column { error.help(format!("rhs.t() is {} and would fit", rhs.t()?.shape())) } else { error });
+            return Err(error.help(match (n == k && !column, m == k2 && !row) {
+                (true, _) => format!("rhs.t() is {} and would fit", rhs.t()?.shape()),
+                (_, true) => format!("lhs.t() is {} and would fit", lhs.t()?.shape()),
+                _ => format!("rhs needs {k} rows, or lhs {k2} columns"),
+            }));
         }
         let lead = |t: &Tensor| Shape::from_checked(&t.shape()[..t.ndim() - 2]);
         let Some(batch) = lead(&a).broadcast(&lead(&b)) else {
-            return Err(mismatch(&lhs, &rhs, &format!("the leading axes {} and {} do not broadcast", lead(&a), lead(&b))));
+            return Err(mismatch(&lhs, &rhs, &format!("the leading axes {} and {} do not broadcast", lead(&a), lead(&b))).help(BROADCAST));
         };
         let full = |rows: usize, columns: usize| {
             let mut sizes = batch.to_vec();
@@ -65,7 +70,7 @@ impl Tensor {
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
         let _op = enter("dot").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         if self.ndim() != 1 || rhs.ndim() != 1 {
-            return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())));
+            return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())).help(VECTORS));
         }
         self.matmul(rhs)
     }
@@ -78,13 +83,16 @@ impl Tensor {
     pub fn outer(&self, rhs: &Tensor) -> Result<Tensor> {
         let _op = enter("outer").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         if self.ndim() != 1 || rhs.ndim() != 1 {
-            return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())));
+            return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())).help(VECTORS));
         }
         self.unsqueeze(1)?.mul(rhs)
     }
 }
 
+/// What works where two vectors are needed.
+const VECTORS: &str = "x.reshape(-1)? is a vector; lhs.matmul(&rhs)? multiplies matrices";
+
 #[cold]
 fn mismatch(lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
-    Error::shape(format!("cannot multiply {} @ {}: {why}", lhs.shape(), rhs.shape()))
+    Error::shape(format!("cannot multiply {} @ {}: {why}", lhs.shape(), rhs.shape())).help("(.., m, k) @ (.., k, n) is (.., m, n)")
 }

@@ -331,7 +331,7 @@ impl Tensor {
         let _op = enter("clamp").on([("x", Some(self))]);
         let (low, high) = (low.into(), high.into());
         if low.to_f64() > high.to_f64() {
-            return Err(Error::value(format!("low is {low}, above high, {high}")));
+            return Err(Error::value(format!("low is {low}, above high, {high}")).help(format!("x.clamp({high}, {low})? has them in order")));
         }
         self.maximum(low)?.minimum(high)
     }

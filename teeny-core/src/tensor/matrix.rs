@@ -3,6 +3,7 @@
 use super::{Tensor, map, map_sum};
 use crate::context::enter;
 use crate::error::{Error, Result};
+use crate::validate::two_axes;
 
 impl Tensor {
     /// A vector as diagonal `shift` of a matrix that is 0 elsewhere; of a matrix, its diagonal `shift` as a vector (a view).
@@ -17,7 +18,10 @@ impl Tensor {
         match self.ndim() {
             1 => self.diag_embed(shift),
             2 => self.diagonal(shift, 0, 1),
-            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape()))),
+            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape())).help(match self.ndim() {
+                0 => "x.reshape(1)? is a vector",
+                _ => "x.diagonal(shift, a, b)? takes two of several axes, x.diag_embed(shift)? the last",
+            })),
         }
     }
 
@@ -41,7 +45,7 @@ impl Tensor {
     pub fn trace(&self) -> Result<Tensor> {
         let _op = enter("trace").on([("x", Some(self))]);
         if self.ndim() < 2 {
-            return Err(Error::shape(format!("a trace needs two axes, not {}", self.shape())));
+            return Err(Error::shape(format!("a trace needs two axes, not {}", self.shape())).help(two_axes(self.shape())));
         }
         self.diagonal(0, -2, -1)?.sum(-1)
     }
@@ -78,7 +82,8 @@ impl Tensor {
         self.require_float()?;
         rhs.require_float()?;
         if self.ndim() < 2 || rhs.ndim() < 2 || self.size(-1)? != rhs.size(-1)? {
-            return Err(Error::shape(format!("{} and {} are not (.., n, d) and (.., m, d)", self.shape(), rhs.shape())));
+            return Err(Error::shape(format!("{} and {} are not (.., n, d) and (.., m, d)", self.shape(), rhs.shape()))
+                .help("the last sizes must be equal, and vectors need a second axis: x.unsqueeze(0)?"));
         }
         let dtype = self.dtype().promote(rhs.dtype());
         let wide = dtype.compute();
@@ -93,7 +98,11 @@ impl Tensor {
                 let sum = map_sum([&x, &y], -1, |[x, y]| (x - y).abs().norm_power(p))?;
                 map([&sum], |[s]| s.norm_power(1.0 / p))?
             }
-            p => return Err(Error::value(format!("p is {p}, which is no norm"))),
+            p => {
+                return Err(
+                    Error::value(format!("p is {p}, which is no norm")).help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances")
+                );
+            }
         };
         distance.cast(dtype)
     }

@@ -55,6 +55,7 @@ use crate::layout::Layout;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+use crate::validate::{BROADCAST, counts, not_float, wrong_input};
 pub(crate) use crate::validate::{conv_shape, pool_shape};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -87,9 +88,10 @@ impl Tensor {
     /// # Errors
     /// If the storage does not hold elements of `dtype`, or the layout reaches outside it.
     #[inline]
+    #[track_caller]
     pub fn from_parts(storage: StorageRef, layout: Layout, dtype: DType, device: DeviceRef) -> Result<Tensor> {
         if storage.dtype() != dtype || !layout.fits(storage.len()) {
-            return Err(misfit(&storage, &layout, dtype));
+            return Err(misfit("from_parts", None, &storage, &layout, dtype));
         }
         Ok(Tensor { storage, layout, dtype, device })
     }
@@ -185,9 +187,10 @@ impl Tensor {
     /// # Errors
     /// If the layout reaches outside the storage.
     #[inline]
+    #[track_caller]
     pub fn with_layout(&self, layout: Layout) -> Result<Tensor> {
         if !layout.fits(self.storage.len()) {
-            return Err(misfit(&self.storage, &layout, self.dtype));
+            return Err(misfit("with_layout", Some(self), &self.storage, &layout, self.dtype));
         }
         Ok(self.through(layout))
     }
@@ -208,7 +211,7 @@ impl Tensor {
     pub(crate) fn expand_to(&self, shape: &Shape) -> Result<Tensor> {
         match self.layout.expand(shape) {
             Some(layout) => Ok(self.through(layout)),
-            None => Err(Error::shape(format!("{} does not expand to {shape}", self.shape()))),
+            None => Err(view::no_expand(self.shape(), shape)),
         }
     }
 
@@ -217,16 +220,19 @@ impl Tensor {
         if self.dtype.is_float() {
             return Ok(());
         }
-        Err(Error::dtype(format!("needs floats, not {}", self.dtype)).help("x.cast(DType::F32)? converts"))
+        Err(not_float(self.dtype))
     }
 }
 
 #[cold]
-fn misfit(storage: &StorageRef, layout: &Layout, dtype: DType) -> Error {
+#[track_caller]
+fn misfit(op: &'static str, x: Option<&Tensor>, storage: &StorageRef, layout: &Layout, dtype: DType) -> Error {
+    let _op = enter(op).on([("x", x)]);
     if storage.dtype() != dtype {
-        return Error::dtype(format!("the storage holds {}, not {dtype}", storage.dtype()));
+        return Error::dtype(format!("the storage holds {}, not {dtype}", storage.dtype())).help("pass storage.dtype(); x.cast(dtype)? converts");
     }
     Error::index(format!("{layout:?} reaches outside a storage of {} elements", storage.len()))
+        .help("Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not")
 }
 
 #[cold]
@@ -287,23 +293,19 @@ fn no_broadcast(a: &Shape, b: &Shape) -> Error {
         m != n && m != 1 && n != 1
     });
     let Some(i) = clash else {
-        return Error::value(format!("{a} and {b} broadcast to more elements than memory can address"));
+        return Error::value(format!("{a} and {b} broadcast to more elements than memory can address"))
+            .help("reduce before broadcasting, or work on the parts of x.split(axis, size)?");
     };
-    let error = Error::shape(format!(
-        "{a} and {b} do not broadcast: aligned from the right, axis {} has {} and {}",
-        ndim - 1 - i,
-        from_right(a, i),
-        from_right(b, i)
-    ));
+    let axis = ndim - 1 - i;
+    let (m, n) = (from_right(a, i), from_right(b, i));
     // A vector that would fit one axis further left is the commonest case: (32, 10) + (32,).
     let help = |name: &str, vector: &Shape, other: &Shape| {
         (vector.ndim() == 1 && other.ndim() == 2 && other[0] == vector[0])
             .then(|| format!("{name}.unsqueeze(1) is ({}, 1) and would broadcast over columns", vector[0]))
     };
-    match help("rhs", b, a).or_else(|| help("lhs", a, b)) {
-        Some(text) => error.help(text),
-        None => error,
-    }
+    let turned = || (a.ndim() == 2 && b.ndim() == 2 && (a[0], a[1]) == (b[1], b[0])).then(|| format!("rhs.t()? is {a} and would fit"));
+    Error::shape(format!("{a} and {b} do not broadcast: aligned from the right, axis {axis} has {m} and {n}"))
+        .help(help("rhs", b, a).or_else(|| help("lhs", a, b)).or_else(turned).unwrap_or_else(|| BROADCAST.to_string()))
 }
 
 /// Runs `kernel` on tensors that broadcast to one shape.
@@ -360,18 +362,13 @@ impl Kernel {
     /// If the number or types of tensors or parameters are not the kernel's, or the shapes do not broadcast.
     #[track_caller]
     pub fn run(self: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Vec<Tensor>> {
-        let _op = enter("kernel").on_all("inputs", inputs);
-        if inputs.is_empty() || inputs.len() != self.inputs().len() || params.len() != self.params().len() {
-            return Err(Error::value(format!(
-                "the kernel takes {} tensors (at least one) and {} parameters, not {} and {}",
-                self.inputs().len(),
-                self.params().len(),
-                inputs.len(),
-                params.len()
-            )));
+        let _op = enter("Kernel::run").on_all("inputs", inputs);
+        fused::at_least_one(inputs.len())?;
+        if inputs.len() != self.inputs().len() || params.len() != self.params().len() {
+            return Err(counts(self, inputs.len(), params.len()));
         }
         if let Some(i) = (0..inputs.len()).find(|&i| inputs[i].dtype != self.inputs()[i]) {
-            return Err(Error::dtype(format!("input {i} of the kernel is {}, not {}", self.inputs()[i], inputs[i].dtype)));
+            return Err(wrong_input(i, inputs[i], self.inputs()[i], inputs[i].shape()));
         }
         let (outputs, shape, device) = run(self, inputs, params)?;
         results(self, outputs, shape, &device)

@@ -51,7 +51,12 @@ impl Tensor {
     fn normalised(&self, norm: Norm, axes: usize, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
         self.require_float()?;
         if axes == 0 || axes > self.ndim() {
-            return Err(Error::shape(format!("cannot normalise the last {axes} axes of {}, which has {}", self.shape(), self.ndim())));
+            return Err(Error::shape(format!("cannot normalise the last {axes} axes of {}, which has {}", self.shape(), self.ndim())).help(
+                match self.ndim() {
+                    0 => "x.reshape(1)? has an axis".to_string(),
+                    ndim => format!("pass 1 for the last axis, {ndim} for all axes"),
+                },
+            ));
         }
         let lead = self.ndim() - axes;
         let sizes = &self.shape()[lead..];

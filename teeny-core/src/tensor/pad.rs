@@ -62,7 +62,12 @@ impl Tensor {
             };
             if before.max(after) > most {
                 let axis = format!("axis {axis} of {} elements", n);
-                return Err(Error::value(format!("{mode:?} cannot give {before} elements before and {after} after {axis}: at most {most}")));
+                return Err(Error::value(format!("{mode:?} cannot give {before} elements before and {after} after {axis}: at most {most}")).help(
+                    match mode {
+                        PadMode::Replicate => "x.pad(&widths, value)? needs no elements to repeat",
+                        _ => "PadMode::Replicate has no limit",
+                    },
+                ));
             }
             if before + after == 0 {
                 continue;
@@ -83,7 +88,10 @@ impl Tensor {
 
     /// The first axis that `widths` speak of.
     fn padded_from(&self, widths: &[(isize, isize)]) -> Result<usize> {
-        let too_many = || Error::axis(format!("{} pairs of widths for {}", widths.len(), self.shape()));
+        let too_many = || {
+            Error::axis(format!("{} pairs of widths for the {} axes of {}", widths.len(), self.ndim(), self.shape()))
+                .help(format!("pass at most {} pairs, or add axes: x.unsqueeze(0)?", self.ndim()))
+        };
         self.ndim().checked_sub(widths.len()).ok_or_else(too_many)
     }
 
@@ -94,7 +102,8 @@ impl Tensor {
             let (axis, n) = (lead + i, self.shape()[lead + i]);
             let (cut_before, cut_after) = (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
             if cut_before.saturating_add(cut_after) > n {
-                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape())));
+                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape()))
+                    .help(format!("negative widths of this axis add up to -{n} at most")));
             }
             part = part.slice(axis as isize, cut_before..n - cut_after)?;
         }

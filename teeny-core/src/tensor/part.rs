@@ -13,11 +13,12 @@
 use super::math::{Either, Operand};
 use super::subscript::{IntoIndex, Subscript};
 use super::{Tensor, broadcast_shape, index_end, map};
-use crate::context::enter;
+use crate::context::{describe, enter};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
 use crate::shape::Shape;
+use crate::validate::{BROADCAST, indices_to, not_integers};
 
 impl Tensor {
     /// The part that `index` names, with NumPy's meaning of every item: `x.index((.., 1, 0..2))`, `x.index(s![..., ..;2, NewAxis])`,
@@ -69,14 +70,15 @@ impl Tensor {
     #[track_caller]
     pub fn assign(self, index: impl IntoIndex, value: impl Operand) -> Result<Tensor> {
         let _op = enter("assign").on([("value", value.operand().tensor())]);
-        let part = Part::new(&self, index.subscripts())?;
-        let value = match value.operand() {
+        let shown = ("value", value.operand().tensor());
+        let part = Part::new(&self, index.subscripts()).inspect_err(|_| describe(&[("x", Some(&self)), shown]))?;
+        let new = match value.operand() {
             Either::Tensor(value) => value.cast(self.dtype())?,
             Either::Number(number) => Tensor::full((), number, self.dtype(), &self)?,
         };
-        let Some(advanced) = part.advanced else { return self.assign_part(part.view, &value) };
-        let new = advanced.write(&self.through(part.view), &value)?;
-        if part.view == *self.layout() { Ok(new) } else { self.assign_part(part.view, &new) }
+        let Some(advanced) = part.advanced else { return self.assign_part(part.view, &new, shown) };
+        let new = advanced.write(&self.through(part.view), &new).inspect_err(|_| describe(&[("x", Some(&self)), shown]))?;
+        if part.view == *self.layout() { Ok(new) } else { self.assign_part(part.view, &new, shown) }
     }
 }
 
@@ -116,12 +118,16 @@ impl Part {
         let shape = x.shape();
         let taken: usize = items.iter().map(axes_of).sum();
         let Some(spare) = shape.ndim().checked_sub(taken) else {
-            return Err(Error::index(format!("an index of {taken} axes for the {} of {shape}", shape.ndim())));
+            return Err(Error::index(format!("an index of {taken} axes for the {} of {shape}", shape.ndim()))
+                .help(format!("at most {} items besides NewAxis and Ellipsis; x.unsqueeze(axis)? adds axes", shape.ndim())));
         };
         match items.iter().filter(|i| matches!(i, Subscript::Ellipsis)).count() {
             0 => items.push(Subscript::Ellipsis),
             1 => {}
-            n => return Err(Error::index(format!("{n} times \"...\" in one index: which axes each takes would be a guess"))),
+            n => {
+                return Err(Error::index(format!("{n} times \"...\" in one index: which axes each takes would be a guess"))
+                    .help("write one ... for all axes that the other items leave over, and .. for a single whole axis"));
+            }
         }
         let is_list = |item: &Subscript| matches!(item, Subscript::Positions(_) | Subscript::Flags(_) | Subscript::Tensor(_));
         let advanced = items.iter().any(is_list);
@@ -177,7 +183,9 @@ impl Part {
                     (axis, named) = (axis + mask.ndim(), named + mask.ndim());
                 }
                 Subscript::Tensor(positions) => {
-                    super::index::require_index(positions)?;
+                    if !positions.dtype().is_int() {
+                        return Err(not_integers("index", positions.dtype()));
+                    }
                     lists.push(Item::new(axis, named, &view, Places::Positions(positions.clone())));
                     (axis, named) = (axis + 1, named + 1);
                 }
@@ -208,7 +216,7 @@ pub(super) fn place(position: i64, shape: &Shape, axis: usize) -> Result<usize> 
     if (0..size).contains(&place) {
         return Ok(place as usize);
     }
-    Err(Error::index(format!("index {position} is outside axis {axis} of {shape}, which has size {size}")))
+    Err(Error::index(format!("index {position} is outside axis {axis} of {shape}, which has size {size}")).help(indices_to(shape[axis])))
 }
 
 /// An error unless the mask has the sizes of the axes from `axis` on.
@@ -216,7 +224,18 @@ fn fits(mask: &Shape, shape: &Shape, axis: usize) -> Result<()> {
     if shape[axis..axis + mask.ndim()] == **mask {
         return Ok(());
     }
-    Err(Error::index(format!("a mask of {mask} does not fit {shape}, whose axes from {axis} on are {:?}", &shape[axis..axis + mask.ndim()])))
+    Err(Error::index(format!("a mask of {mask} does not fit {shape}, whose axes from {axis} on are {:?}", &shape[axis..axis + mask.ndim()]))
+        .help(fitting_axes(mask, shape)))
+}
+
+/// Where `mask` would fit in `shape`, in words.
+#[cold]
+fn fitting_axes(mask: &Shape, shape: &Shape) -> String {
+    let found = (0..=shape.ndim().saturating_sub(mask.ndim())).find(|&a| shape.get(a..a + mask.ndim()) == Some(&**mask));
+    match found {
+        Some(axis) => format!("it fits from axis {axis} on: write .. in front of it for each axis before"),
+        None => "a comparison makes a mask of the right shape: x.gt(0)?".to_string(),
+    }
 }
 
 impl Item {
@@ -242,6 +261,7 @@ impl Item {
         let bad = values.iter().position(|&v| !(-size..size).contains(&super::create::wide(v)));
         Ok(bad.map(|at| {
             Error::index(format!("position {} (number {at} of {}) is outside axis {}, which has size {size}", values[at], x.shape(), self.named))
+                .help(indices_to(self.size))
         }))
     }
 }
@@ -359,6 +379,11 @@ pub(super) fn broadcasts(value: &Tensor, part: &Shape) -> Result<Tensor> {
     }
     match layout.expand(part) {
         Some(layout) => Ok(value.through(layout)),
-        None => Err(Error::shape(format!("{} does not fit the part of shape {part} it is assigned to", value.shape()))),
+        None => Err(Error::shape(format!("{} does not fit the part of shape {part} it is assigned to", value.shape())).help(
+            match value.numel() == part.numel() {
+                true => format!("value.reshape({part})? has this shape"),
+                false => BROADCAST.to_string(),
+            },
+        )),
     }
 }

@@ -52,7 +52,10 @@ impl Tensor {
     pub fn pca(&self, k: usize) -> Result<Pca> {
         let _op = enter("pca").on([("x", Some(self))]);
         let &[n, d] = &self.shape()[..] else {
-            return Err(Error::shape(format!("needs samples in the rows of one matrix, not {}", self.shape())));
+            return Err(Error::shape(format!("needs samples in the rows of one matrix, not {}", self.shape())).help(match self.ndim() {
+                0 | 1 => "x.reshape((n, d))? has n samples of d features",
+                _ => "x.flatten(1, -1)? makes the features one axis",
+            }));
         };
         if n < 2 || k > n.min(d) {
             return Err(Error::value(format!("{n} samples of {d} features have no {k} components"))

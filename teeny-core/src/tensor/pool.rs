@@ -46,10 +46,11 @@ impl Tensor {
     /// gradient goes nowhere. (PyTorch 2.15 names a place outside the input here.)
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
-        let _op = enter("max_pool").on([("x", Some(self))]);
+        let _op = enter("max_pool_indices").on([("x", Some(self))]);
         let [(shape, dtype), (_, places)] = validate::max_pool(self, size, window)?;
         if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
-            return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis])));
+            return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis]))
+                .help(format!("use a padding of at most {}, or x.pad(&widths, value)? before", size[axis] / 2)));
         }
         let (values, positions) = self.device().max_pool(self, size, window)?;
         Ok((self.result(values, shape, dtype)?, self.result(positions, shape, places)?))
@@ -76,7 +77,7 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.max_pool2d(.., ceil_mode=True, return_indices=True)`.
     #[track_caller]
     pub fn max_pool_ceil(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
-        let _op = enter("max_pool").on([("x", Some(self))]);
+        let _op = enter("max_pool_ceil").on([("x", Some(self))]);
         let beyond = overhang(self.shape(), size, window)?;
         if beyond.iter().all(|&n| n == 0) {
             return self.max_pool_indices(size, window);
@@ -106,10 +107,10 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.avg_pool2d(.., ceil_mode, count_include_pad, divisor_override)`.
     #[track_caller]
     pub fn avg_pool_with(&self, size: &[usize], window: &Window, by: Averaging) -> Result<Tensor> {
-        let _op = enter("avg_pool").on([("x", Some(self))]);
+        let _op = enter("avg_pool_with").on([("x", Some(self))]);
         self.require_float()?;
         if by.divisor == Some(0) {
-            return Err(Error::value("means cannot be divided by 0"));
+            return Err(Error::value("means cannot be divided by 0").help("a divisor of None divides by the number of elements"));
         }
         let beyond = if by.ceil { overhang(self.shape(), size, window)? } else { vec![0; size.len()] };
         let lead = self.ndim().saturating_sub(size.len());
@@ -156,7 +157,9 @@ impl Tensor {
     pub fn lp_pool(&self, p: f64, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("lp_pool").on([("x", Some(self))]);
         if p.is_nan() || p <= 0.0 {
-            return Err(Error::value(format!("p is {p}, not positive")));
+            return Err(
+                Error::value(format!("p is {p}, not positive")).help("1.0 gives sums, 2.0 Euclidean norms; x.max_pool(..)? is the limit for large p")
+            );
         }
         let sum = self.pow(p)?.avg_pool(size, window)?.mul(Shape::new(size)?.numel() as f64)?;
         map([&sum], |[s]| s.norm_power(1.0 / p))
@@ -236,7 +239,8 @@ impl Tensor {
     pub fn max_unpool(&self, positions: &Tensor, spatial: &[usize]) -> Result<Tensor> {
         let _op = enter("max_unpool").on([("x", Some(self)), ("positions", Some(positions))]);
         if positions.shape() != self.shape() || spatial.is_empty() || spatial.len() > self.ndim() {
-            return Err(Error::shape(format!("{} at positions {} cannot fill axes {spatial:?}", self.shape(), positions.shape())));
+            return Err(Error::shape(format!("{} at positions {} cannot fill axes {spatial:?}", self.shape(), positions.shape()))
+                .help("positions are those of x.max_pool_indices(..)?, spatial the sizes of the last axes before pooling"));
         }
         let lead = self.ndim() - spatial.len();
         let places = Shape::new(spatial)?.numel();
@@ -250,14 +254,14 @@ impl Tensor {
 fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
-        return Err(Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}")));
+        return Err(validate::pool_misfit(size, x));
     }
     window.require_ndim(ndim)?;
     let lead = x.ndim() - ndim;
     let beyond = |axis: usize| -> Result<usize> {
         let (n, p, stride) = (x[lead + axis], window.padding[axis], window.stride[axis]);
         if stride == 0 || size[axis] == 0 {
-            return Err(Error::value(format!("stride {stride} and window {} must not be 0", size[axis])));
+            return Err(validate::zero_window(stride, window.dilation[axis], size[axis]));
         }
         let (reach, padded) = (window.reach(axis, size[axis])?, window.padded(axis, n)?);
         // The number of the last window that begins inside, counted in steps that may be longer than any axis.
@@ -310,7 +314,16 @@ fn adaptive_lead(x: &Shape, out: &[usize]) -> Result<usize> {
             Shape::new(&[&x[..lead], out].concat())?;
             Ok(lead)
         }
-        _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}"))),
+        _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}")).help(sizes_of(x))),
+    }
+}
+
+/// Which sizes the last axes of `x` can be brought to, in words.
+#[cold]
+pub(super) fn sizes_of(x: &Shape) -> String {
+    match x.contains(&0) {
+        true => "an axis of size 0 has no elements to take: test x.numel() > 0 before".to_string(),
+        false => format!("pass up to {} sizes, each of at least 1; x.unsqueeze(0)? adds an axis", x.ndim()),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::table::UnaryTable;
 use crate::shape::IntoAxes;
+use crate::validate::nothing_to_compare;
 
 impl Tensor {
     /// The sum over `axes`, which disappear. Bool and integers are summed as `I64` (`U64` as itself); floats in wide or blocked accumulators.
@@ -28,14 +29,14 @@ impl Tensor {
     /// [`Tensor::sum`] that leaves the axes with size 1.
     #[track_caller]
     pub fn sum_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("sum").on([("x", Some(self))]);
+        let _op = enter("sum_keepdim").on([("x", Some(self))]);
         self.sum_as(&axes.axes(self.shape())?, true)
     }
 
     /// The sum of all elements, a scalar.
     #[track_caller]
     pub fn sum_all(&self) -> Result<Tensor> {
-        let _op = enter("sum").on([("x", Some(self))]);
+        let _op = enter("sum_all").on([("x", Some(self))]);
         self.sum(..)
     }
 
@@ -66,14 +67,14 @@ impl Tensor {
     /// [`Tensor::mean`] that leaves the axes with size 1.
     #[track_caller]
     pub fn mean_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("mean").on([("x", Some(self))]);
+        let _op = enter("mean_keepdim").on([("x", Some(self))]);
         self.mean_as(&axes.axes(self.shape())?, true)
     }
 
     /// The mean of all elements, a scalar.
     #[track_caller]
     pub fn mean_all(&self) -> Result<Tensor> {
-        let _op = enter("mean").on([("x", Some(self))]);
+        let _op = enter("mean_all").on([("x", Some(self))]);
         self.mean(..)
     }
 
@@ -99,7 +100,7 @@ impl Tensor {
     /// [`Tensor::max`] that leaves the axes with size 1.
     #[track_caller]
     pub fn max_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("max").on([("x", Some(self))]);
+        let _op = enter("max_keepdim").on([("x", Some(self))]);
         self.extremum(ReduceOp::Max, &axes.axes(self.shape())?, true)
     }
 
@@ -116,21 +117,21 @@ impl Tensor {
     /// [`Tensor::min`] that leaves the axes with size 1.
     #[track_caller]
     pub fn min_keepdim(&self, axes: impl IntoAxes) -> Result<Tensor> {
-        let _op = enter("min").on([("x", Some(self))]);
+        let _op = enter("min_keepdim").on([("x", Some(self))]);
         self.extremum(ReduceOp::Min, &axes.axes(self.shape())?, true)
     }
 
     /// The largest element, a scalar.
     #[track_caller]
     pub fn max_all(&self) -> Result<Tensor> {
-        let _op = enter("max").on([("x", Some(self))]);
+        let _op = enter("max_all").on([("x", Some(self))]);
         self.max(..)
     }
 
     /// The smallest element, a scalar.
     #[track_caller]
     pub fn min_all(&self) -> Result<Tensor> {
-        let _op = enter("min").on([("x", Some(self))]);
+        let _op = enter("min_all").on([("x", Some(self))]);
         self.min(..)
     }
 
@@ -273,7 +274,7 @@ impl Tensor {
 
     fn extremum(&self, op: ReduceOp, axes: &[usize], keepdim: bool) -> Result<Tensor> {
         if let Some(&axis) = axes.iter().find(|&&a| self.shape()[a] == 0) {
-            return Err(Error::shape(format!("axis {axis} of {} is empty: there is nothing to compare", self.shape())));
+            return Err(nothing_to_compare(axis, self.shape()));
         }
         if op.is_arg() {
             super::index_end(axes.iter().map(|&a| self.shape()[a]).product())?;

@@ -54,9 +54,10 @@ impl Tensor {
     /// Equivalent: `torch.nn.functional.interpolate(x, scale_factor=scale, mode=..)`.
     #[track_caller]
     pub fn interpolate_by(&self, scale: &[f64], mode: Interpolation) -> Result<Tensor> {
-        let _op = enter("interpolate").on([("x", Some(self))]);
+        let _op = enter("interpolate_by").on([("x", Some(self))]);
         let Some(lead) = self.ndim().checked_sub(scale.len()) else {
-            return Err(Error::shape(format!("scales {scale:?} for the axes of {}", self.shape())));
+            return Err(Error::shape(format!("scales {scale:?} for the axes of {}", self.shape()))
+                .help(format!("pass at most {} scales, or add axes: x.unsqueeze(0)?", self.ndim())));
         };
         let size: Vec<usize> = scale.iter().enumerate().map(|(i, s)| (self.shape()[lead + i] as f64 * s).floor() as usize).collect();
         self.resampled(&size)?;
@@ -70,7 +71,10 @@ impl Tensor {
                 Shape::new(&[&self.shape()[..lead], size].concat())?;
                 Ok(lead)
             }
-            _ => Err(Error::shape(format!("the last axes of {} cannot be resized to {size:?}", self.shape()))),
+            _ => {
+                Err(Error::shape(format!("the last axes of {} cannot be resized to {size:?}", self.shape()))
+                    .help(super::pool::sizes_of(self.shape())))
+            }
         }
     }
 
@@ -118,7 +122,8 @@ impl Tensor {
         let _op = enter("pixel_shuffle").on([("x", Some(self))]);
         let (lead, [c, h, w]) = self.channels_last_but_two()?;
         let Some(square) = r.checked_mul(r).filter(|&square| square > 0 && c.is_multiple_of(square)) else {
-            return Err(Error::shape(format!("{c} channels of {} are not divisible by {r}²", self.shape())));
+            return Err(Error::shape(format!("{c} channels of {} are not divisible by {r}²", self.shape()))
+                .help(format!("the largest r for {c} channels is {}", (1..=c.isqrt()).rev().find(|r| c.is_multiple_of(r * r)).unwrap_or(1))));
         };
         let x = self.reshape((lead.iter().product::<usize>(), c / square, r, r, h, w))?.permute([0, 1, 4, 2, 5, 3])?;
         x.reshape([lead, &[c / square, h * r, w * r]].concat()) // all factors are sizes of one shape
@@ -135,7 +140,7 @@ impl Tensor {
         let _op = enter("pixel_unshuffle").on([("x", Some(self))]);
         let (lead, [c, h, w]) = self.channels_last_but_two()?;
         if r == 0 || !h.is_multiple_of(r) || !w.is_multiple_of(r) {
-            return Err(Error::shape(format!("the image of {} is not divisible by {r}", self.shape())));
+            return Err(Error::shape(format!("the image of {} is not divisible by {r}", self.shape())).help(format!("r must divide {h} and {w}")));
         }
         let x = self.reshape((lead.iter().product::<usize>(), c, h / r, r, w / r, r))?.permute([0, 1, 3, 5, 2, 4])?;
         x.reshape([lead, &[c * r * r, h / r, w / r]].concat())
@@ -150,14 +155,17 @@ impl Tensor {
         let _op = enter("channel_shuffle").on([("x", Some(self))]);
         match self.shape().get(1) {
             Some(&c) if groups > 0 && c.is_multiple_of(groups) => self.unflatten(1, (groups, c / groups))?.transpose(1, 2)?.reshape(self.shape()),
-            _ => Err(Error::shape(format!("the channels of {} do not divide into {groups} groups", self.shape()))),
+            _ => Err(Error::shape(format!("the channels of {} do not divide into {groups} groups", self.shape())).help(match self.shape().get(1) {
+                Some(c) => format!("the groups must divide the {c} channels of axis 1"),
+                None => "channels are axis 1 of (N, C, ..): x.unsqueeze(0)? adds an axis".to_string(),
+            })),
         }
     }
 
     fn channels_last_but_two(&self) -> Result<(&[usize], [usize; 3])> {
         match &self.shape()[..] {
             [lead @ .., c, h, w] => Ok((lead, [*c, *h, *w])),
-            _ => Err(Error::shape(format!("needs (.., C, H, W), not {}", self.shape()))),
+            _ => Err(Error::shape(format!("needs (.., C, H, W), not {}", self.shape())).help("x.unsqueeze(0)? adds an axis in front")),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::linalg::{LinalgOp, Triangle};
 use crate::shape::Shape;
+use crate::validate::{BROADCAST, NOT_SQUARE, two_axes};
 
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.
@@ -160,7 +161,7 @@ impl Tensor {
         }
         let lead = |t: &Tensor| Shape::from_checked(&t.shape()[..t.ndim() - 2]);
         let Some(batch) = lead(&a).broadcast(&lead(&b)) else {
-            return Err(Error::shape(format!("the leading axes of {} and {} do not broadcast", a.shape(), b.shape())));
+            return Err(Error::shape(format!("the leading axes of {} and {} do not broadcast", a.shape(), b.shape())).help(BROADCAST));
         };
         let full = |last: [usize; 2]| Shape::new(&[&batch[..], &last[..]].concat());
         let a_size = a.matrix_size()?;
@@ -171,7 +172,7 @@ impl Tensor {
     pub(super) fn matrix_size(&self) -> Result<[usize; 2]> {
         match self.shape()[..] {
             [.., m, n] => Ok([m, n]),
-            _ => Err(Error::shape(format!("needs matrices, which have two axes or more, not {}", self.shape()))),
+            _ => Err(Error::shape(format!("needs matrices, which have two axes or more, not {}", self.shape())).help(two_axes(self.shape()))),
         }
     }
 
@@ -179,7 +180,7 @@ impl Tensor {
     pub(super) fn square_size(&self) -> Result<usize> {
         match self.matrix_size()? {
             [m, n] if m == n => Ok(n),
-            [m, n] => Err(Error::shape(format!("needs square matrices, not {}: {m} rows, {n} columns", self.shape()))),
+            [m, n] => Err(Error::shape(format!("needs square matrices, not {}: {m} rows, {n} columns", self.shape())).help(NOT_SQUARE)),
         }
     }
 
@@ -188,7 +189,8 @@ impl Tensor {
         let [m, n] = self.matrix_size()?;
         let eps = if self.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
         match rtol {
-            Some(rtol) if rtol.is_nan() || rtol < 0.0 => Err(Error::value(format!("a relative tolerance is not negative, as {rtol} is"))),
+            Some(rtol) if rtol.is_nan() || rtol < 0.0 => Err(Error::value(format!("a relative tolerance is not negative, as {rtol} is"))
+                .help("None takes max(m, n) eps; 0.0 counts only zeros as 0")),
             given => Ok(given.unwrap_or(m.max(n) as f64 * eps)),
         }
     }
@@ -199,8 +201,7 @@ impl Tensor {
         match self.dtype() {
             DType::F32 | DType::F64 => {}
             DType::F16 | DType::BF16 => {
-                let error = Error::dtype(format!("{} has too few digits for factoring matrices", self.dtype()));
-                return Err(error.help("x.cast(DType::F32)? converts"));
+                return Err(Error::dtype(format!("{} has too few digits for factoring matrices", self.dtype())).help("x.cast(DType::F32)? converts"));
             }
             other => return Err(Error::dtype(format!("needs f32 or f64, not {other}")).help("x.cast(DType::F64)? converts")),
         }

@@ -40,7 +40,8 @@ impl Tensor {
         let _op = enter("topk").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if k > self.shape()[axis] {
-            return Err(Error::value(format!("axis {axis} of {} has {} elements, not {k}", self.shape(), self.shape()[axis])));
+            return Err(Error::value(format!("axis {axis} of {} has {} elements, not {k}", self.shape(), self.shape()[axis]))
+                .help(format!("x.topk({}, {axis}, largest)? sorts all of them", self.shape()[axis])));
         }
         let (values, positions) = self.sort(axis as isize, largest)?;
         Ok((values.slice(axis as isize, ..k)?, positions.slice(axis as isize, ..k)?))
@@ -72,7 +73,8 @@ impl Tensor {
     #[track_caller]
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         let _op = enter("masked_select").on([("x", Some(self)), ("mask", Some(mask))]);
-        let positions = mask.expand(self.shape())?.true_positions()?;
+        let mask = mask.expand(self.shape()).map_err(|error| error.help("a comparison makes a mask of the right shape: x.gt(0)?"))?;
+        let positions = mask.true_positions()?;
         self.reshape(-1)?.index_select(0, &positions)
     }
 

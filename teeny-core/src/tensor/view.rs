@@ -1,10 +1,11 @@
 //! Views: other layouts over the same storage. None of them touches the device, except where a reshape cannot be a view.
 
 use super::Tensor;
-use crate::context::enter;
+use crate::context::{describe, enter};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{IntoAxes, IntoShape, Shape, Size};
+use crate::validate::BROADCAST;
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
 /// A range along an axis, as [`Tensor::slice`] takes it: `2..5`, `..-1`, `3..`, `..`. Negative positions count from the end; positions beyond the
@@ -94,7 +95,7 @@ impl Tensor {
         }
         let (start, end) = (self.shape().axis(start)?, self.shape().axis(end)?);
         if start > end {
-            return Err(Error::axis(format!("axis {start} comes after axis {end}")));
+            return Err(Error::axis(format!("axis {start} comes after axis {end}")).help(format!("x.flatten({end}, {start})? names them in order")));
         }
         let mut sizes = self.shape()[..start].to_vec();
         sizes.push(self.shape()[start..=end].iter().product());
@@ -126,7 +127,8 @@ impl Tensor {
         let mut sorted = axes.clone();
         sorted.sort_unstable();
         if sorted != (0..self.ndim()).collect::<Vec<_>>() {
-            return Err(Error::axis(format!("{order:?} does not name each of the {} axes of {} once", self.ndim(), self.shape())));
+            return Err(Error::axis(format!("{order:?} does not name each of the {} axes of {} once", self.ndim(), self.shape()))
+                .help(format!("x.permute({:?})? reverses the axes", (0..self.ndim()).rev().collect::<Vec<_>>())));
         }
         Ok(self.through(self.layout().permute(&axes)))
     }
@@ -164,13 +166,16 @@ impl Tensor {
             target.push(match n {
                 -1 if own >= 0 && shift >= 0 => self.shape()[own as usize],
                 n if n >= 0 => n as usize,
-                n => return Err(Error::shape(format!("size {n} for axis {axis}, which {} does not have", self.shape()))),
+                n => {
+                    return Err(Error::shape(format!("size {n} for axis {axis}, which {} does not have", self.shape()))
+                        .help("-1 keeps the size of an axis of x; a new axis in front needs its size"));
+                }
             });
         }
         let target = Shape::new(&target)?;
         match self.layout().expand(&target) {
             Some(layout) => Ok(self.through(layout)),
-            None => Err(Error::shape(format!("{} does not expand to {target}: only axes of size 1 stretch, aligned from the right", self.shape()))),
+            None => Err(no_expand(self.shape(), &target)),
         }
     }
 
@@ -232,7 +237,8 @@ impl Tensor {
         let _op = enter("squeeze").on([("x", Some(self))]);
         let axes = axes.axes(self.shape())?;
         if let Some(axis) = axes.iter().find(|&&a| self.shape()[a] != 1) {
-            return Err(Error::shape(format!("axis {axis} of {} has size {}, not 1", self.shape(), self.shape()[*axis])));
+            return Err(Error::shape(format!("axis {axis} of {} has size {}, not 1", self.shape(), self.shape()[*axis]))
+                .help(squeezable(self.shape(), *axis)));
         }
         Ok(self.through(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
     }
@@ -250,7 +256,9 @@ impl Tensor {
         let _op = enter("diagonal").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
         if a == b {
-            return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice")));
+            return Err(
+                Error::axis(format!("a diagonal needs two different axes, not {a} twice")).help("x.diagonal(shift, -2, -1)? takes the last two")
+            );
         }
         Ok(self.through(self.layout().diagonal(shift, a, b)))
     }
@@ -264,7 +272,8 @@ impl Tensor {
         let _op = enter("unfold").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if size == 0 || step == 0 || size > self.shape()[axis] {
-            return Err(Error::value(format!("no window of {size} elements by steps of {step} in axis {axis} of {}", self.shape())));
+            return Err(Error::value(format!("no window of {size} elements by steps of {step} in axis {axis} of {}", self.shape()))
+                .help(format!("sizes go from 1 to {}, steps from 1 on", self.shape()[axis])));
         }
         Ok(self.through(self.layout().unfold(axis, size, step)?))
     }
@@ -297,8 +306,8 @@ impl Tensor {
     #[track_caller]
     pub fn slice_assign(self, axis: isize, range: impl SliceRange, src: &Tensor) -> Result<Tensor> {
         let _op = enter("slice_assign").on([("src", Some(src))]);
-        let part = self.sliced(axis, &range, 1)?;
-        self.assign_part(part, src)
+        let part = self.sliced(axis, &range, 1).inspect_err(|_| describe(&[("x", Some(&self)), ("src", Some(src))]))?;
+        self.assign_part(part, src, ("src", Some(src)))
     }
 
     /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a view of it, e.g.
@@ -311,25 +320,35 @@ impl Tensor {
         let _op = enter("assign_view").on([("src", Some(src))]);
         let view = part(&self)?;
         if !view.same_storage(&self) {
-            return Err(Error::value("the part to assign to is not a view of the tensor"));
+            let error = Err(Error::value("the part to assign to is not a view of the tensor")
+                .help("return a view of the argument, e.g. |x| x.slice(0, 1..), not the result of a computation"));
+            describe(&[("x", Some(&self)), ("src", Some(src))]);
+            return error;
         }
         let layout = *view.layout();
         drop(view);
-        self.assign_part(layout, src)
+        self.assign_part(layout, src, ("src", Some(src)))
     }
 
-    pub(super) fn assign_part(self, part: Layout, src: &Tensor) -> Result<Tensor> {
-        if let Some(bad) = [*self.layout(), part].into_iter().find(|layout| !layout.is_injective()) {
-            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({bad:?})")).help("assign to x.copy()?"));
-        }
-        let device = crate::device::common(self.device(), src.device())?;
-        let target = super::lift(&self, &device)?.into_owned();
+    /// Self with `part` replaced by `src`, which is `shown` in errors as the user passed it.
+    pub(super) fn assign_part(self, part: Layout, src: &Tensor, shown: (&'static str, Option<&Tensor>)) -> Result<Tensor> {
+        // The guard of the operation cannot hold self, which is consumed.
+        let (target, src) = self.assignable(&part, src).inspect_err(|_| describe(&[("x", Some(&self)), shown]))?;
         drop(self);
-        let src = super::lift(src, &device)?.cast(target.dtype())?;
-        let src = super::part::broadcasts(&src, part.shape())?;
         let (storage, layout, dtype, device) = target.into_parts();
         let storage = device.copy_into(storage, &part, &src)?;
         Tensor::from_parts(storage, layout, dtype, device)
+    }
+
+    /// Self and `src` on one device, `src` in the type of self and the shape of `part`.
+    fn assignable(&self, part: &Layout, src: &Tensor) -> Result<(Tensor, Tensor)> {
+        if let Some(bad) = [self.layout(), part].into_iter().find(|layout| !layout.is_injective()) {
+            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({bad:?})")).help("assign to x.copy()?"));
+        }
+        let device = crate::device::common(self.device(), src.device())?;
+        let target = super::lift(self, &device)?.into_owned();
+        let src = super::lift(src, &device)?.cast(target.dtype())?;
+        Ok((target, super::part::broadcasts(&src, part.shape())?))
     }
 }
 
@@ -337,7 +356,7 @@ impl Tensor {
 pub(super) fn sliced(layout: &Layout, axis: usize, range: &impl SliceRange, step: isize) -> Result<Layout> {
     let (start, end) = range.resolve(layout.shape()[axis]);
     if step == 0 {
-        return Err(Error::value("the step of a slice cannot be 0"));
+        return Err(Error::value("the step of a slice cannot be 0").help("1 takes every element, 2 every second, -1 all of them backwards"));
     }
     let len = (end - start).div_ceil(step.unsigned_abs());
     let first = if step > 0 { start } else { end.saturating_sub(1) };
@@ -346,27 +365,66 @@ pub(super) fn sliced(layout: &Layout, axis: usize, range: &impl SliceRange, step
 
 /// The shape named by `sizes`, with a -1 replaced so that `from.numel()` elements fit.
 fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
-    let bad = |why: &str| Err(Error::shape(format!("{from} cannot become {}: {why}", Written(sizes))));
+    let bad = |why: &str, help: &str| Err(Error::shape(format!("{from} cannot become {}: {why}", Written(sizes))).help(help));
     let unknown = sizes.iter().filter(|&&n| n == -1).count();
     if sizes.iter().any(|&n| n < -1) {
-        return bad("a size is negative");
+        return bad("a size is negative", "only one size may be negative: -1, which is inferred");
     }
     if unknown > 1 {
-        return bad("only one size can be -1");
+        return bad("only one size can be -1", "write the other sizes as numbers");
     }
     let known = sizes.iter().filter(|&&n| n >= 0).try_fold(1usize, |a, &n| a.checked_mul(n as usize));
-    let Some(known) = known else { return bad("too many elements") };
     let numel = from.numel();
+    let fits = || fitting(sizes, numel);
+    let Some(known) = known else { return bad("too many elements", &fits()) };
     if unknown == 0 {
         if known != numel {
-            return bad(&format!("{numel} elements are not {known}"));
+            return bad(&format!("{numel} elements are not {known}"), &fits());
         }
     } else if known == 0 {
-        return bad("-1 beside a size of 0 could be anything");
+        return bad("-1 beside a size of 0 could be anything", "write the size instead of -1");
     } else if !numel.is_multiple_of(known) {
-        return bad(&format!("{numel} elements do not divide by {known}"));
+        return bad(&format!("{numel} elements do not divide by {known}"), &fits());
     }
     Shape::new(&sizes.iter().map(|&n| if n == -1 { numel / known } else { n as usize }).collect::<Vec<_>>())
+}
+
+/// The sizes of which one is replaced so that there are `numel` elements, in words.
+#[cold]
+fn fitting(sizes: &[i64], numel: usize) -> String {
+    let replaced = |axis: usize| -> Option<String> {
+        let others = sizes.iter().enumerate().filter(|(i, _)| *i != axis).try_fold(1usize, |a, (_, &n)| a.checked_mul(usize::try_from(n).ok()?))?;
+        let mut sizes = sizes.to_vec();
+        sizes[axis] = i64::try_from(numel.checked_div(others).filter(|_| numel.is_multiple_of(others))?).ok()?;
+        Some(format!("{} has {numel} elements", Written(&sizes)))
+    };
+    let found = (0..sizes.len()).rev().find_map(replaced);
+    found.unwrap_or_else(|| format!("the sizes must multiply to {numel}"))
+}
+
+/// How to get rid of `axis`, whose size is not 1.
+#[cold]
+fn squeezable(shape: &Shape, axis: usize) -> String {
+    let ones: Vec<usize> = (0..shape.ndim()).filter(|&a| shape[a] == 1).collect();
+    match ones.as_slice() {
+        [] => format!("x.at({axis}, 0)? takes one position of it, x.flatten(start, end)? joins it with others"),
+        ones => format!("x.squeeze({ones:?})? removes the axes of size 1"),
+    }
+}
+
+#[cold]
+pub(super) fn no_expand(from: &Shape, to: &Shape) -> Error {
+    let moved = from.with_axis(from.ndim(), 1).ok().filter(|moved| moved.broadcast(to) == Some(*to));
+    let shift = to.ndim().saturating_sub(from.ndim());
+    let counts: Option<Vec<usize>> = (0..to.ndim())
+        .map(|a| a.checked_sub(shift).map_or(Some(to[a]), |own| to[a].checked_div(from[own]).filter(|n| n * from[own] == to[a])))
+        .collect();
+    Error::shape(format!("{from} does not expand to {to}: only axes of size 1 stretch, aligned from the right")).help(match (moved, counts) {
+        _ if from.ndim() > to.ndim() => "x.at(axis, index)? and x.squeeze(axis)? remove axes".to_string(),
+        (Some(_), _) => format!("x.unsqueeze(-1)?.expand({to})? stretches a new last axis"),
+        (_, Some(counts)) => format!("x.repeat({counts:?})? repeats axes of other sizes"),
+        _ => BROADCAST.to_string(),
+    })
 }
 
 struct Written<'s>(&'s [i64]);
