@@ -105,21 +105,23 @@ impl<const N: usize> Drop for Guard<'_, N> {
         }
         with_current(|current| current.op.set(None));
         if N > 0 && with_current(|current| current.failed.get()) {
-            describe(&self.operands);
+            fill(self.operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
+        }
+    }
+}
+
+impl<const N: usize> Guard<'_, N> {
+    /// Tells the newest error the operands of this operation, which failed: these and those of the guard. For
+    /// operands that the guard cannot hold, as the operation changes or consumes them.
+    #[cold]
+    pub(crate) fn failed_on(&self, operands: &[Named<'_>]) {
+        if self.outermost {
+            fill(operands.iter().chain(&self.operands).filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
         }
     }
 }
 
 impl Guard<'static> {
-    /// Tells the newest error the operands of this operation, which failed. For operations whose guard cannot
-    /// hold them, as they change one.
-    #[cold]
-    pub(crate) fn failed_on(&self, operands: &[Named<'_>]) {
-        if self.outermost {
-            describe(operands);
-        }
-    }
-
     /// [`Guard::on`] for a list of operands.
     pub(crate) fn on_all<'t>(self, name: &'static str, list: &'t [&'t Tensor]) -> ListGuard<'t> {
         ListGuard { guard: self, name, list }
@@ -151,11 +153,6 @@ fn fill(operands: impl Iterator<Item = Operand>) {
         // Fails if an inner operation knew them better.
         let _ = newest.set(operands);
     }
-}
-
-#[cold]
-fn describe(operands: &[Named<'_>]) {
-    fill(operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
 }
 
 /// Enters operation `op` at the caller's line, unless an operation is already in progress.

@@ -313,8 +313,7 @@ pub(super) fn generate<T: Element>(shape: Shape, device: &(impl ToDevice + ?Size
         values.clear();
         values.extend((start..start + len).map(&value));
         let piece = upload(&values, Shape::new(&[len])?, device)?;
-        let place = x.layout().slice(0, start, len, 1);
-        x = x.assign_part(place, &piece, ("src", Some(&piece)))?;
+        x = x.slice_assign(0, start..start + len, &piece)?;
     }
     x.reshape(shape)
 }

@@ -13,7 +13,7 @@
 use super::math::{Either, Operand};
 use super::subscript::{IntoIndex, Subscript};
 use super::{Tensor, broadcast_shape, index_end, map};
-use crate::context::{describe, enter};
+use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
@@ -69,16 +69,15 @@ impl Tensor {
     /// Equivalent: `x[index] = value` of NumPy.
     #[track_caller]
     pub fn assign(self, index: impl IntoIndex, value: impl Operand) -> Result<Tensor> {
-        let _op = enter("assign").on([("value", value.operand().tensor())]);
-        let shown = ("value", value.operand().tensor());
-        let part = Part::new(&self, index.subscripts()).inspect_err(|_| describe(&[("x", Some(&self)), shown]))?;
+        let op = enter("assign").on([("value", value.operand().tensor())]);
+        let part = Part::new(&self, index.subscripts()).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
         let new = match value.operand() {
             Either::Tensor(value) => value.cast(self.dtype())?,
             Either::Number(number) => Tensor::full((), number, self.dtype(), &self)?,
         };
-        let Some(advanced) = part.advanced else { return self.assign_part(part.view, &new, shown) };
-        let new = advanced.write(&self.through(part.view), &new).inspect_err(|_| describe(&[("x", Some(&self)), shown]))?;
-        if part.view == *self.layout() { Ok(new) } else { self.assign_part(part.view, &new, shown) }
+        let Some(advanced) = part.advanced else { return self.assign_part(&op, part.view, &new) };
+        let new = advanced.write(&self.through(part.view), &new).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
+        if part.view == *self.layout() { Ok(new) } else { self.assign_part(&op, part.view, &new) }
     }
 }
 

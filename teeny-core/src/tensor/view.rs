@@ -1,7 +1,7 @@
 //! Views: other layouts over the same storage. None of them touches the device, except where a reshape cannot be a view.
 
 use super::Tensor;
-use crate::context::{describe, enter};
+use crate::context::{Guard, enter};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{IntoAxes, IntoShape, Shape, Size};
@@ -305,9 +305,9 @@ impl Tensor {
     /// The handle is consumed: if it is the only one of its storage, the elements are changed in place, else in a copy. No other handle ever changes.
     #[track_caller]
     pub fn slice_assign(self, axis: isize, range: impl SliceRange, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("slice_assign").on([("src", Some(src))]);
-        let part = self.sliced(axis, &range, 1).inspect_err(|_| describe(&[("x", Some(&self)), ("src", Some(src))]))?;
-        self.assign_part(part, src, ("src", Some(src)))
+        let op = enter("slice_assign").on([("src", Some(src))]);
+        let part = self.sliced(axis, &range, 1).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
+        self.assign_part(&op, part, src)
     }
 
     /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a view of it, e.g.
@@ -317,23 +317,22 @@ impl Tensor {
     /// If `part` gives something other than a view of self, or one in which elements occur twice.
     #[track_caller]
     pub fn assign_view(self, part: impl FnOnce(&Tensor) -> Result<Tensor>, src: &Tensor) -> Result<Tensor> {
-        let _op = enter("assign_view").on([("src", Some(src))]);
+        let op = enter("assign_view").on([("src", Some(src))]);
         let view = part(&self)?;
         if !view.same_storage(&self) {
             let error = Err(Error::value("the part to assign to is not a view of the tensor")
                 .help("return a view of the argument, e.g. |x| x.slice(0, 1..), not the result of a computation"));
-            describe(&[("x", Some(&self)), ("src", Some(src))]);
+            op.failed_on(&[("x", Some(&self))]);
             return error;
         }
         let layout = *view.layout();
         drop(view);
-        self.assign_part(layout, src, ("src", Some(src)))
+        self.assign_part(&op, layout, src)
     }
 
-    /// Self with `part` replaced by `src`, which is `shown` in errors as the user passed it.
-    pub(super) fn assign_part(self, part: Layout, src: &Tensor, shown: (&'static str, Option<&Tensor>)) -> Result<Tensor> {
-        // The guard of the operation cannot hold self, which is consumed.
-        let (target, src) = self.assignable(&part, src).inspect_err(|_| describe(&[("x", Some(&self)), shown]))?;
+    /// Self with `part` replaced by `src`, for the operation `op`.
+    pub(super) fn assign_part<const N: usize>(self, op: &Guard<'_, N>, part: Layout, src: &Tensor) -> Result<Tensor> {
+        let (target, src) = self.assignable(&part, src).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
         drop(self);
         let (storage, layout, dtype, device) = target.into_parts();
         let storage = device.copy_into(storage, &part, &src)?;
