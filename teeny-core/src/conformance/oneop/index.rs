@@ -66,7 +66,7 @@ fn index_select(dice: &mut Dice) -> Result<Case> {
     let shape = dice.shape_of(ndim, budget);
     let axis = dice.below(ndim);
     let (dtype, kind) = (dice.pick(&DType::ALL), index_dtype(dice, shape[axis]));
-    let rest = shape.numel() / shape[axis].max(1);
+    let rest: usize = shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &size)| size).product();
     let count = dice.size(budget / rest.max(1));
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
