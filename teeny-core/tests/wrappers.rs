@@ -159,6 +159,36 @@ fn the_first_operation_that_makes_an_infinity_is_named_with_its_operands() -> Re
     Ok(())
 }
 
+/// Functions of numbers that are none of what they make, whether an operation or a parameter of it divides by zero.
+#[test]
+fn nan_of_too_few_elements_is_found() -> Result<()> {
+    let device = Checked::new(Reference::new());
+    let one = Tensor::new([[2.0f32], [3.0]], &device)?; // (2, 1)
+    let none = Tensor::zeros((2, 0), DType::F32, &device)?;
+    let minus = Tensor::new([-1.0f32, 4.0], &device)?; // (2)
+    type Case<'t> = (&'static str, &'t dyn Fn() -> Result<Tensor>);
+    let cases: [Case<'_>; 10] = [
+        ("var", &|| one.var(1, 1)),
+        ("std", &|| one.std(1, 1)),
+        ("var", &|| none.var(1, 0)),
+        ("mean", &|| none.mean(1)),
+        ("mean_all", &|| none.mean_all()),
+        ("sqrt", &|| minus.sqrt()),
+        ("log", &|| minus.log()),
+        ("pow", &|| minus.pow(0.5)),
+        ("asin", &|| minus.asin()),
+        ("rem", &|| minus.rem(0.0)),
+    ];
+    for (name, case) in cases {
+        let error = case().err().unwrap_or_else(|| panic!("{name}: no error"));
+        assert!(error.op() == Some(name) && error.to_string().contains("made NaN"), "{name}: {error}");
+    }
+    let pair = Tensor::new([1.0f32, 2.0], &Reference::new())?; // (2)
+    assert_eq!((pair.var(0, 2)?.item::<f32>()?, pair.var(0, 3)?.item::<f32>()?), (f32::INFINITY, f32::INFINITY));
+    assert_eq!(pair.var(0, 1)?.item::<f32>()?, 0.5);
+    Ok(())
+}
+
 #[test]
 fn nan_made_of_infinities_is_found_where_infinities_may_pass() -> Result<()> {
     let device = Checked::with(Reference::new(), Checks { infinities: false, ..Checks::default() });

@@ -175,7 +175,8 @@ impl Tensor {
     ///
     /// Computed in two passes, so that a large mean does not cancel it. Accuracy on `Cpu`, of f32: within
     /// 4e-6 of the variance and the square of 3e-6 of the mean magnitude. Squares beyond the range of f32
-    /// make it infinite. NaN if `count <= correction`. Equivalent: `torch.var(x, dim, correction=..)`.
+    /// make it infinite. If `count <= correction`, it is divided by 0: NaN where all elements are equal, else
+    /// infinite. Equivalent: `torch.var(x, dim, correction=..)`.
     ///
     /// # Errors
     /// If the type is not a float.
@@ -188,8 +189,7 @@ impl Tensor {
         let x = self.cast(self.dtype().compute())?;
         let mean = x.mean_as(&axes, true)?;
         let squares = map_sum([&x, &mean], axes.as_slice(), |[x, m]| (x - m).square())?;
-        let divisor = count as f64 - correction as f64;
-        squares.div(if divisor > 0.0 { divisor } else { f64::NAN })?.cast(self.dtype())
+        squares.div(count.saturating_sub(correction) as f64)?.cast(self.dtype())
     }
 
     /// The standard deviation over `axes`: the root of [`Tensor::var`]. The gradient of equal
