@@ -104,7 +104,7 @@ impl Tensor {
     /// The gradient of [`Tensor::conv`] for its weight, from the input `x` and the output's gradient self.
     ///
     /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of all places of all images; where Winograd's
-    /// transforms are used, another 4e-5 of the largest `Σ |g x|` of all weights.
+    /// transforms are used, another 4e-5 of the largest `Σ |g x|` among the weights of the same window.
     ///
     /// # Errors
     /// If the shapes are not those of such a convolution.
