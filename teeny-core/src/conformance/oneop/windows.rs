@@ -158,7 +158,13 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
         let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
         let y = result(y, weight, DType::F64, &t[0])?; // (C_out, C_in, window..)
         // Winograd's transforms mix the terms of all weights of a window: one may see only the small ones.
-        Ok(vec![if mixed { y.max_keepdim((2..weight.ndim()).collect::<Vec<_>>())?.expand(weight)? } else { y }])
+        if !mixed {
+            return Ok(vec![y]);
+        }
+        let finite = y.is_finite()?;
+        let window: Vec<usize> = (2..weight.ndim()).collect();
+        let largest = finite.select(&y, 0.0)?.max_keepdim(window)?.expand(weight)?;
+        Ok(vec![finite.select(&largest, &y)?])
     };
     Ok(Case::new("conv_weight_grad", operands, detail, body).scaled(factor, scale))
 }
