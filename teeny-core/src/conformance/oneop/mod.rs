@@ -1,4 +1,4 @@
-//! One operation at a time on random operands, held against the oracle: the second fuzzer, beside [`super::fuzz`].
+//! One operation at a time on random operands, held against the oracle: the second fuzzer, beside [`super::fuzz`](mod@super::fuzz).
 //!
 //! A case is one call: an operation, sizes around vector widths and blocks, views of any strides, values at which
 //! floating-point code goes wrong. It depends on a seed and a number only. [`check`] runs it on the oracle and on the
