@@ -105,7 +105,7 @@ impl<const N: usize> Drop for Guard<'_, N> {
         }
         with_current(|current| current.op.set(None));
         if N > 0 && with_current(|current| current.failed.get()) {
-            fill(self.operands.iter().filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
+            self.failed_on(&[]);
         }
     }
 }

@@ -597,7 +597,7 @@ fn files(m: &mut Misuses, o: &Operands) {
     m.bare("from_npy", K::Format, Tensor::from_npy(&npy("'descr': '<f4', 'fortran_order': False, 'shape': (2,), ", &[0; 4]), &o.device));
 }
 
-/// What is called without a tensor, or by those who write devices and kernels.
+/// Calls without a tensor operand, and calls that devices and kernels are written with.
 fn foundations(m: &mut Misuses, o: &Operands) {
     let shape = *o.x.shape();
     m.bare("Shape::new", K::Shape, Shape::new(&[1; 9]));
@@ -638,7 +638,7 @@ fn misuses() -> Vec<Misuse> {
     m.0
 }
 
-/// What is wrong with the error of a misuse, in words; empty if nothing is.
+/// The faults of a misuse's error, in words; empty for a good error.
 fn faults(misuse: &Misuse) -> Vec<&'static str> {
     let Some(error) = &misuse.error else { return vec!["accepted"] };
     let text = error.to_string();

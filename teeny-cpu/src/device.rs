@@ -23,9 +23,9 @@ pub struct CpuOptions {
     /// host gets (`to_vec`) and a few hundred bytes for each tensor. None: the machine decides.
     ///
     /// The `gemm` crate multiplies on other processors than x86, at [`Level::Portable`], and operands without
-    /// runs. It packs into memory that it asks the system for, a few MiB for each thread, and aborts the process
-    /// if there is none: so the same is asked for, counted and released right before, and an operation that does
-    /// not get it fails. Only memory that another thread takes in between is missed.
+    /// runs. It allocates a few MiB for each thread and aborts the process if that fails. The device therefore
+    /// counts and allocates the same number of bytes first, releases them, and fails with an error if it gets
+    /// none. gemm still aborts if another thread takes the memory in between.
     pub memory_limit: Option<usize>,
     /// The most bytes kept for reuse. 1 GiB by default.
     pub cache_bytes: usize,

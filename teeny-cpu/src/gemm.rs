@@ -167,12 +167,12 @@ const FEW_DOTS: usize = 8;
 /// Bytes of a run from which an inner product is worth adding up its vector's lanes.
 const LONG: usize = 256;
 
-/// What the `gemm` crate keeps for each thread: a second cache, if that is not larger than usual.
+/// Bytes of the buffer that the `gemm` crate keeps for each thread: the size of the L2 cache, at most this on usual processors.
 const GEMM_SLAB: usize = 4 << 20;
 
-/// Makes as sure as can be that the `gemm` crate has memory to pack operands of this size into: it aborts the
-/// process if it has none. The limit of the device counts the same number of bytes until the block is dropped,
-/// and the allocator is asked for them once, which gemm asks next. Another thread could take them in between.
+/// Checks that there is memory for the `gemm` crate to pack operands of this size: gemm aborts the process if its
+/// allocation fails. The device counts the same number of bytes until the returned block is dropped. The
+/// allocator gives them once and takes them back; another thread could take them before gemm does.
 ///
 /// # Errors
 /// If there is no such memory.

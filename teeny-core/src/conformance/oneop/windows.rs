@@ -152,8 +152,8 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
         let y = t[0].device().conv_weight_grad(&t[0], &t[1], &window, &weight)?;
         Ok(vec![result(y, weight, t[0].dtype(), &t[0])?])
     };
-    let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
-    let mixed = transforms(&weight[2..]) > 0.0;
+    let further = transforms(&weight[2..]);
+    let (factor, mixed) = (roundings_of(terms, dtype) + further, further > 0.0);
     let scale = move |t: &[Tensor]| {
         let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
         let y = result(y, weight, DType::F64, &t[0])?; // (C_out, C_in, window..)

@@ -16,8 +16,8 @@ pub(super) const SPREAD: f32 = 32.0;
 /// Sizes of places whose products and interpolation stay far inside the range of f32.
 const RANGE: std::ops::RangeInclusive<f32> = 1e-25..=1e25;
 
-/// Rows of memory that a band takes: six of places, and six as they lie in memory, the least window and the
-/// largest place of a column.
+/// Rows of scratch memory for a band: 6 of places with padding, 6 of sums without it, 1 of the least window and 1
+/// of the largest place of each column.
 pub(super) const ROWS: usize = 2 * IN + 2;
 
 /// One band of tiles.
