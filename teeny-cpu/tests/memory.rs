@@ -29,16 +29,22 @@ fn hundred_steps(threads: usize) {
     for _ in 0..2 {
         w = step(&x, &w).unwrap();
     }
-    let warm = device.pool_stats();
-    for _ in 0..100 {
-        w = step(&x, &w).unwrap();
-    }
-    let after = device.pool_stats();
-    let (requests, hits) = (after.requests - warm.requests, after.hits - warm.hits);
-    // A helper that comes late, or at the same time as all others for once, needs memory of two sizes to work in.
-    assert!(after.os_allocations - warm.os_allocations <= 2 * (threads - 1), "{warm:?} {after:?}");
-    assert!(hits as f64 > 0.99 * requests as f64 && requests > 500);
-    assert_eq!(after.live_bytes, warm.live_bytes, "nothing leaks");
+    // On one thread the second step already asks for nothing. A second thread needs scratch memory of
+    // its own the first time it takes part in an operation, and the scheduler decides when that is:
+    // each of the few sizes is asked for once, so there is soon a hundred steps without a request.
+    let rounds = if threads == 1 { 1 } else { 20 };
+    let quiet = (0..rounds).any(|_| {
+        let warm = device.pool_stats();
+        for _ in 0..100 {
+            w = step(&x, &w).unwrap();
+        }
+        let after = device.pool_stats();
+        let (requests, hits) = (after.requests - warm.requests, after.hits - warm.hits);
+        assert!(hits as f64 > 0.99 * requests as f64 && requests > 500, "{warm:?} {after:?}");
+        assert_eq!(after.live_bytes, warm.live_bytes, "nothing leaks");
+        after.os_allocations == warm.os_allocations
+    });
+    assert!(quiet, "{threads} threads: {:?}", device.pool_stats());
 }
 
 #[test]
