@@ -4,7 +4,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 use teeny_nn::train::Progress;
 
-/// The line beside the bar is written anew no sooner: some loops take less time for a step than that does.
+/// The line beside the bar is written anew no sooner: some loops take less time for a step than
+/// that does.
 const REFRESH: Duration = Duration::from_millis(100);
 
 /// Shows how far a loop is, how fast, how long it will take, and the loss.
@@ -18,7 +19,11 @@ impl Bar {
     /// A bar of `steps` steps that work through things called `unit`: tokens, images.
     pub fn new(steps: u64, unit: &'static str) -> Bar {
         let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a fixed template");
-        Bar { bar: ProgressBar::new(steps).with_style(style), progress: Progress::new(steps).items(unit), written: Instant::now() }
+        Bar {
+            bar: ProgressBar::new(steps).with_style(style),
+            progress: Progress::new(steps).items(unit),
+            written: Instant::now(),
+        }
     }
 
     /// One more step, on `items`; `loss` is the latest that is known, NaN if none is.

@@ -7,7 +7,10 @@ use teeny_nn::data::DataLoader;
 use teeny_nn::data::mnist::Images;
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
 use teeny_nn::train::accuracy;
-use teeny_nn::{Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
+use teeny_nn::{
+    Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential,
+    Store,
+};
 
 /// A network for images of digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +23,8 @@ pub enum Arch {
     Small,
     /// The same with batch normalisation after each convolution.
     SmallBn,
-    /// Two convolutions of 32 and 64 channels and dropout, 34,826 parameters: the "simple MNIST convnet" of Keras' documentation.
+    /// Two convolutions of 32 and 64 channels and dropout, 34,826 parameters: the "simple MNIST
+    /// convnet" of Keras' documentation.
     Keras,
 }
 
@@ -45,7 +49,10 @@ impl Arch {
     /// If there is none; the error lists those there are.
     pub fn named(name: &str) -> std::result::Result<Arch, String> {
         let known = || Arch::ALL.map(|arch| arch.to_string()).join(", ");
-        Arch::ALL.into_iter().find(|arch| arch.to_string() == name).ok_or_else(|| format!("--arch is one of {}, not {name}", known()))
+        Arch::ALL
+            .into_iter()
+            .find(|arch| arch.to_string() == name)
+            .ok_or_else(|| format!("--arch is one of {}, not {name}", known()))
     }
 
     /// How it is trained.
@@ -68,22 +75,37 @@ impl Arch {
         }
     }
 
-    /// The network for images of (height, width), which it takes flattened: (N, height width) → (N, 10).
+    /// The network for images of (height, width), which it takes flattened: (N, height width) → (N,
+    /// 10).
     ///
     /// # Errors
     /// If the images are too small for it.
     pub fn build(self, store: &Store, (height, width): (usize, usize)) -> Result<Sequential> {
-        let image = move |x: &Tensor| x.reshape([-1, 1, height as isize, width as isize]); // (N, 1, 28, 28)
-        let conv = |name: &str, inputs, outputs, kernel| Conv2d::new(&store.at(name), inputs, outputs, kernel);
+        // (N, 1, 28, 28)
+        let image = move |x: &Tensor| x.reshape([-1, 1, height as isize, width as isize]);
+        let conv = |name: &str, inputs, outputs, kernel| {
+            Conv2d::new(&store.at(name), inputs, outputs, kernel)
+        };
         let norm = |name: &str, channels| BatchNorm::new(&store.at(name), channels);
         let relu = Activation::Relu;
         let pool = || MaxPool2d::new(2);
-        // what convolutions without padding (sizes of their kernels) and a pooling by 2 leave of an axis
-        let after = |size: usize, kernels: &[usize]| (size + kernels.len()).checked_sub(kernels.iter().sum()).map(|rest| rest / 2).unwrap_or(0);
+        // what convolutions without padding (sizes of their kernels) and a pooling by 2 leave of an
+        // axis
+        let after = |size: usize, kernels: &[usize]| {
+            (size + kernels.len())
+                .checked_sub(kernels.iter().sum())
+                .map(|rest| rest / 2)
+                .unwrap_or(0)
+        };
         let left = |stages: [&[usize]; 2]| -> Result<usize> {
-            let area = [height, width].map(|size| stages.iter().fold(size, |size, kernels| after(size, kernels))).iter().product();
+            let area = [height, width]
+                .map(|size| stages.iter().fold(size, |size, kernels| after(size, kernels)))
+                .iter()
+                .product();
             if area == 0 {
-                return Err(Error::value(format!("images of {height} x {width} are too small for --arch {self}")));
+                return Err(Error::value(format!(
+                    "images of {height} x {width} are too small for --arch {self}"
+                )));
             }
             Ok(area)
         };
@@ -92,9 +114,16 @@ impl Arch {
             Arch::Mlp => {
                 let (small, zeros) = (Init::Normal { mean: 0.0, std: 0.02 }, Some(Init::ZEROS));
                 let fc1 = Linear::with_init(&store.at("fc1"), height * width, 128, small, zeros)?;
-                Sequential::new().then(fc1).then(relu).then(Linear::with_init(&store.at("fc2"), 128, 10, small, zeros)?)
+                Sequential::new().then(fc1).then(relu).then(Linear::with_init(
+                    &store.at("fc2"),
+                    128,
+                    10,
+                    small,
+                    zeros,
+                )?)
             }
-            // pixels as bytes, as the original has them: running variances that begin at 1 are then soon those of the data
+            // pixels as bytes, as the original has them: running variances that begin at 1 are then
+            // soon those of the data
             Arch::Cnn => Sequential::new()
                 .then(move |x: &Tensor| image(&x.mul(255.0)?)) // (N, 1, 28, 28)
                 .then(conv("conv1", 1, 32, 5)?) // (N, 32, 24, 24)
@@ -114,7 +143,8 @@ impl Arch {
             Arch::Small | Arch::SmallBn => {
                 let mut net = Sequential::new().then(image);
                 for (i, (inputs, outputs)) in [(1, 8), (8, 16)].into_iter().enumerate() {
-                    net = net.then(conv(&format!("conv{}", i + 1), inputs, outputs, 3)?); // (N, 8, 26, 26), then (N, 16, 11, 11)
+                    // (N, 8, 26, 26), then (N, 16, 11, 11)
+                    net = net.then(conv(&format!("conv{}", i + 1), inputs, outputs, 3)?);
                     if self == Arch::SmallBn {
                         net = net.then(norm(&format!("bn{}", i + 1), outputs)?);
                     }
@@ -171,20 +201,29 @@ mod tests {
 
     #[test]
     fn a61_the_networks_have_the_parameters_they_are_known_for() {
-        for (arch, parameters) in Arch::ALL.into_iter().zip([101_770, 87_850, 5_258, 5_306, 34_826]) {
+        for (arch, parameters) in Arch::ALL.into_iter().zip([101_770, 87_850, 5_258, 5_306, 34_826])
+        {
             let store = Store::new(&device("cpu").unwrap());
             let model = arch.build(&store, (28, 28)).unwrap();
             assert_eq!(store.count(), parameters, "{arch}");
-            let y = model.forward(&Tensor::ones((2, 784), DType::F32, store.device()).unwrap()).unwrap();
+            let y = model
+                .forward(&Tensor::ones((2, 784), DType::F32, store.device()).unwrap())
+                .unwrap();
             assert_eq!(*y.shape(), [2, 10]);
             assert_eq!(Arch::named(&arch.to_string()), Ok(arch));
         }
-        assert!(Arch::named("rnn").unwrap_err().contains("mlp, cnn, small, small-bn, keras, not rnn"));
+        assert!(
+            Arch::named("rnn").unwrap_err().contains("mlp, cnn, small, small-bn, keras, not rnn")
+        );
     }
 
     #[test]
     fn images_that_are_too_small_are_refused() {
-        let error = Arch::Cnn.build(&Store::new(&device("cpu").unwrap()), (28, 12)).err().expect("an error").to_string();
+        let error = Arch::Cnn
+            .build(&Store::new(&device("cpu").unwrap()), (28, 12))
+            .err()
+            .expect("an error")
+            .to_string();
         assert!(error.contains("images of 28 x 12 are too small for --arch cnn"), "{error}");
     }
 }

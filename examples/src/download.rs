@@ -1,7 +1,8 @@
 //! Fetches MNIST's four files, or a text, from public mirrors into a folder.
 //!
-//! A file counts only once the SHA-256 of its (uncompressed) content is right, so it does not matter which mirror it came from; it is
-//! written under another name, synced and renamed, so a folder never holds half a file. Without a network this fails in seconds.
+//! A file counts only once the SHA-256 of its (uncompressed) content is right, so it does not
+//! matter which mirror it came from; it is written under another name, synced and renamed, so a
+//! folder never holds half a file. Without a network this fails in seconds.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
@@ -38,10 +39,26 @@ const MNIST: Source = Source {
         "https://raw.githubusercontent.com/fgnt/mnist/master",
     ],
     files: &[
-        digits("train-images-idx3-ubyte.gz", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db", 47_040_016),
-        digits("train-labels-idx1-ubyte.gz", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5", 60_008),
-        digits("t10k-images-idx3-ubyte.gz", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7", 7_840_016),
-        digits("t10k-labels-idx1-ubyte.gz", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2", 10_008),
+        digits(
+            "train-images-idx3-ubyte.gz",
+            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+            47_040_016,
+        ),
+        digits(
+            "train-labels-idx1-ubyte.gz",
+            "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+            60_008,
+        ),
+        digits(
+            "t10k-images-idx3-ubyte.gz",
+            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+            7_840_016,
+        ),
+        digits(
+            "t10k-labels-idx1-ubyte.gz",
+            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+            10_008,
+        ),
     ],
 };
 
@@ -51,7 +68,10 @@ const fn digits(name: &'static str, sha256: &'static str, length: u64) -> Wanted
 
 /// 32,033 names from the United States' register, as A. Karpathy's makemore has them.
 const NAMES: Source = Source {
-    mirrors: &["https://raw.githubusercontent.com/karpathy/makemore/master", "https://cdn.jsdelivr.net/gh/karpathy/makemore@master"],
+    mirrors: &[
+        "https://raw.githubusercontent.com/karpathy/makemore/master",
+        "https://cdn.jsdelivr.net/gh/karpathy/makemore@master",
+    ],
     files: &[Wanted {
         remote: "names.txt",
         local: "names.txt",
@@ -77,11 +97,12 @@ const SHAKESPEARE: Source = Source {
 /// No file is larger than 10 MB as it comes.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// Fetches what is missing or wrong in `dir` of `what`: `mnist`, `names.txt` or `tinyshakespeare.txt`. Returns the mirror that served the
-/// last file.
+/// Fetches what is missing or wrong in `dir` of `what`: `mnist`, `names.txt` or
+/// `tinyshakespeare.txt`. Returns the mirror that served the last file.
 ///
 /// # Errors
-/// If no mirror delivers a file with the right content; the error tells what each of them did. Or if `dir` cannot be written.
+/// If no mirror delivers a file with the right content; the error tells what each of them did. Or
+/// if `dir` cannot be written.
 pub fn fetch(what: &str, dir: &Path) -> Result<String> {
     match what {
         "mnist" => fetch_from(MNIST.mirrors, MNIST.files, dir),
@@ -110,10 +131,13 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
         }
         // a mirror that failed once is not asked again
         while let Some(base) = mirror {
-            let bytes = get(&agent, &format!("{base}/{}", file.remote)).and_then(|bytes| check(&bytes, file).map(|()| bytes));
+            let bytes = get(&agent, &format!("{base}/{}", file.remote))
+                .and_then(|bytes| check(&bytes, file).map(|()| bytes));
             match bytes {
                 Ok(bytes) => {
-                    replace(&path, |file| file.write_all(&bytes).map_err(|e| Error::io(format!("cannot write: {e}"))))?;
+                    replace(&path, |file| {
+                        file.write_all(&bytes).map_err(|e| Error::io(format!("cannot write: {e}")))
+                    })?;
                     break;
                 }
                 Err(error) => failures.push(format!("{base}: {error}")),
@@ -132,7 +156,8 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
 fn get(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>> {
     let mut response = agent.get(url).call().map_err(|e| Error::io(e.to_string()))?;
     let body = response.body_mut();
-    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}").expect("a fixed template");
+    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}")
+        .expect("a fixed template");
     let bar = ProgressBar::new(body.content_length().unwrap_or(0)).with_style(style);
     bar.set_message(url.rsplit('/').next().unwrap_or(url).to_string());
     let mut bytes = Vec::new();
@@ -148,14 +173,24 @@ fn get(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>> {
 /// Whether `bytes` are, or inflate to, the content we know.
 fn check(bytes: &[u8], file: &Wanted) -> Result<()> {
     let mut content = Vec::new();
-    let inflated: &mut dyn Read =
-        if file.local.ends_with(".gz") { &mut flate2::read::GzDecoder::new(bytes).take(file.length + 1) } else { &mut { bytes } };
-    inflated.read_to_end(&mut content).map_err(|e| Error::format(format!("not the file we asked for: {e}")))?;
+    let inflated: &mut dyn Read = if file.local.ends_with(".gz") {
+        &mut flate2::read::GzDecoder::new(bytes).take(file.length + 1)
+    } else {
+        &mut { bytes }
+    };
+    inflated
+        .read_to_end(&mut content)
+        .map_err(|e| Error::format(format!("not the file we asked for: {e}")))?;
     let found: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
     if found == file.sha256 {
         return Ok(());
     }
-    Err(Error::format(format!("wrong content: {} bytes with SHA-256 {found}, expected {} with {}", content.len(), file.length, file.sha256)))
+    Err(Error::format(format!(
+        "wrong content: {} bytes with SHA-256 {found}, expected {} with {}",
+        content.len(),
+        file.length,
+        file.sha256
+    )))
 }
 
 #[cfg(test)]
@@ -178,8 +213,14 @@ mod tests {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 let request = BufReader::new(stream.try_clone().unwrap());
-                request.lines().take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty())).for_each(drop);
-                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+                request
+                    .lines()
+                    .take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty()))
+                    .for_each(drop);
+                let head = format!(
+                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+                    body.len()
+                );
                 stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).unwrap();
             }
         });
@@ -188,7 +229,8 @@ mod tests {
 
     /// SHA-256 of the four bytes `abcd`.
     const SHA256: &str = "88d4266fd4e6338d13b845fcf289579d209c897823b9217da3e161936f031589";
-    const ABCD: Wanted = Wanted { remote: "letters.gz", local: "letters.gz", sha256: SHA256, length: 4 };
+    const ABCD: Wanted =
+        Wanted { remote: "letters.gz", local: "letters.gz", sha256: SHA256, length: 4 };
 
     #[test]
     fn a55_mirrors_are_tried_until_one_has_the_right_content() {
@@ -207,9 +249,19 @@ mod tests {
 
         fs::write(dir.join("letters.gz"), b"damaged").unwrap();
         let error = fetch_from(&mirrors[..4], &[ABCD], &dir).unwrap_err().to_string();
-        assert!(error.starts_with("no mirror served letters.gz") && error.contains("404"), "{error}");
-        assert!(error.contains("not the file we asked for") && error.contains("wrong content: 4 bytes"), "{error}");
-        assert_eq!(fs::read(dir.join("letters.gz")).unwrap(), b"damaged", "a failed download touches nothing");
+        assert!(
+            error.starts_with("no mirror served letters.gz") && error.contains("404"),
+            "{error}"
+        );
+        assert!(
+            error.contains("not the file we asked for") && error.contains("wrong content: 4 bytes"),
+            "{error}"
+        );
+        assert_eq!(
+            fs::read(dir.join("letters.gz")).unwrap(),
+            b"damaged",
+            "a failed download touches nothing"
+        );
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -227,7 +279,9 @@ mod tests {
     fn a55_an_unreachable_mirror_fails_within_seconds() {
         let start = std::time::Instant::now();
         let dir = std::env::temp_dir().join(format!("teeny-unreachable-{}", std::process::id()));
-        assert!(fetch_from(&["https://127.0.0.1:9", "https://nowhere.invalid"], &[ABCD], &dir).is_err());
+        assert!(
+            fetch_from(&["https://127.0.0.1:9", "https://nowhere.invalid"], &[ABCD], &dir).is_err()
+        );
         assert!(start.elapsed() < Duration::from_secs(10));
         fs::remove_dir_all(dir).unwrap();
     }

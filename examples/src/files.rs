@@ -1,4 +1,5 @@
-//! What an example reads and writes because a common option says so. Each does nothing without its option, and tells the user what it did.
+//! What an example reads and writes because a common option says so. Each does nothing without its
+//! option, and tells the user what it did.
 
 use crate::Common;
 use teeny_core::{DeviceRef, Result, Tensor};
@@ -6,7 +7,8 @@ use teeny_nn::state::{Checkpoint, Stateful};
 use teeny_nn::train::{Log, Losses, Plot};
 use teeny_nn::{Schedule, Store};
 
-/// The losses of a run: kept for `--plot`, and written to the file of `--log` with the learning rates of their steps.
+/// The losses of a run: kept for `--plot`, and written to the file of `--log` with the learning
+/// rates of their steps.
 pub struct Record {
     losses: Losses,
     lr: Schedule,
@@ -45,7 +47,9 @@ impl Record {
 
 fn write(log: Option<&mut Log>, losses: &[(u64, f64)], lr: &Schedule) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
-    losses.iter().try_for_each(|&(step, loss)| log.write(&[step.into(), loss.into(), lr.at(step).into()]))
+    losses
+        .iter()
+        .try_for_each(|&(step, loss)| log.write(&[step.into(), loss.into(), lr.at(step).into()]))
 }
 
 impl Common {
@@ -71,13 +75,20 @@ impl Common {
         Ok(())
     }
 
-    /// `--resume`: sets every part to its state in the checkpoint, and says true, if there is one. Parts are the model (first), the optimizer, the
-    /// random numbers, the position, and what else changes in a run; see [`Checkpoint`].
+    /// `--resume`: sets every part to its state in the checkpoint, and says true, if there is one.
+    /// Parts are the model (first), the optimizer, the random numbers, the position, and what else
+    /// changes in a run; see [`Checkpoint`].
     ///
     /// # Errors
     /// If the checkpoint cannot be read, or is not of this program with these options.
-    pub fn restore(&self, device: &DeviceRef, parts: &mut [(&str, &mut dyn Stateful)]) -> Result<bool> {
-        let Some(path) = self.resume.as_ref().filter(|path| path.exists()) else { return Ok(false) };
+    pub fn restore(
+        &self,
+        device: &DeviceRef,
+        parts: &mut [(&str, &mut dyn Stateful)],
+    ) -> Result<bool> {
+        let Some(path) = self.resume.as_ref().filter(|path| path.exists()) else {
+            return Ok(false);
+        };
         let checkpoint = Checkpoint::load(path, device)?;
         for (name, part) in parts {
             checkpoint.restore(name, *part)?;
@@ -99,15 +110,26 @@ impl Common {
         checkpoint.save(path)
     }
 
-    /// `--log`: the record of a run from step `first` on, with learning rate `lr`. With `--resume` the file is continued at that step: later
-    /// lines, which a killed run logged after its checkpoint, are removed.
+    /// `--log`: the record of a run from step `first` on, with learning rate `lr`. With `--resume`
+    /// the file is continued at that step: later lines, which a killed run logged after its
+    /// checkpoint, are removed.
     ///
     /// # Errors
     /// If it cannot be written, or is one with other columns.
     pub fn record(&self, first: u64, lr: Schedule) -> Result<Record> {
         let columns = ["step", "loss", "lr"];
-        let open = |path| if self.resume.is_some() { Log::resume(path, &columns, first) } else { Log::create(path, &columns) };
-        Ok(Record { losses: Losses::new().from_step(first), lr, log: self.log.as_ref().map(open).transpose()? })
+        let open = |path| {
+            if self.resume.is_some() {
+                Log::resume(path, &columns, first)
+            } else {
+                Log::create(path, &columns)
+            }
+        };
+        Ok(Record {
+            losses: Losses::new().from_step(first),
+            lr,
+            log: self.log.as_ref().map(open).transpose()?,
+        })
     }
 
     /// `--plot`: the curves, each a name and its points by step.
@@ -116,7 +138,9 @@ impl Common {
     /// If the file cannot be written.
     pub fn plot(&self, title: &str, label: &str, curves: &[(&str, &[(f64, f64)])]) -> Result<()> {
         let Some(path) = &self.plot else { return Ok(()) };
-        let plot = curves.iter().fold(Plot::new(title, "step", label), |plot, (name, points)| plot.curve(name, points));
+        let plot = curves
+            .iter()
+            .fold(Plot::new(title, "step", label), |plot, (name, points)| plot.curve(name, points));
         plot.save(path)?;
         println!("plotted {}", path.display());
         Ok(())

@@ -1,5 +1,6 @@
-//! What the example programs share: their surroundings ([`Program`]), the options all of them have ([`Common`]), finding their data, and the models
-//! that are too many for one file ([`digits`], [`makemore`], [`mod@bench`]).
+//! What the example programs share: their surroundings ([`Program`]), the options all of them have
+//! ([`Common`]), finding their data, and the models that are too many for one file ([`digits`],
+//! [`makemore`], [`mod@bench`]).
 #![forbid(unsafe_code)]
 
 mod bar;

@@ -1,15 +1,17 @@
 //! Where an example's data comes from, and saying so.
 //!
-//! In this order: what the user names (`--data`, else `TEENY_DATA`), a folder `../shared/datasets`, the folder of an earlier download, a download, and the small data built
-//! into teeny-nn. A folder that was named is never silently replaced by something else. One folder can serve all examples: MNIST's
-//! files and texts are looked for in it and in `mnist/` and `text/` below it.
+//! In this order: what the user names (`--data`, else `TEENY_DATA`), a folder `../shared/datasets`,
+//! the folder of an earlier download, a download, and the small data built into teeny-nn. A folder
+//! that was named is never silently replaced by something else. One folder can serve all examples:
+//! MNIST's files and texts are looked for in it and in `mnist/` and `text/` below it.
 
 use std::path::{Path, PathBuf};
 use teeny_core::{Error, Result};
 use teeny_nn::data::mnist::{FILES, Mnist};
 use teeny_nn::data::{corpus, digits, names};
 
-/// What `--data` accepts besides a path: the data that comes with teeny-nn, without looking for other.
+/// What `--data` accepts besides a path: the data that comes with teeny-nn, without looking for
+/// other.
 pub const BUILTIN: &str = "builtin";
 
 /// The folder that is looked at when none is named, relative to where the program is started.
@@ -22,10 +24,13 @@ const BESIDE: &str = "../shared/datasets";
 /// # Errors
 /// If the folder that was named cannot be used. Without one there is always the built-in data.
 pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
-    let instead = |why: &str| -> Result<(Mnist, String)> { Ok((digits::load()?, describe_digits(why))) };
+    let instead =
+        |why: &str| -> Result<(Mnist, String)> { Ok((digits::load()?, describe_digits(why))) };
     let dir = match place(named) {
         Place::Builtin => return instead("--data builtin asks for them"),
-        Place::Named(dir, why) => return Ok((Mnist::read(&dir)?, format!("MNIST from {} ({why})", dir.display()))),
+        Place::Named(dir, why) => {
+            return Ok((Mnist::read(&dir)?, format!("MNIST from {} ({why})", dir.display())));
+        }
         Place::Free => {
             let dir = Path::new(BESIDE).join("mnist");
             if complete(&dir) {
@@ -39,12 +44,18 @@ pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
     };
     if complete(&dir) {
         match Mnist::read(&dir) {
-            Ok(mnist) => return Ok((mnist, format!("MNIST from {} (an earlier download)", dir.display()))),
-            Err(error) => eprintln!("the earlier download is damaged and will be replaced: {error}"),
+            Ok(mnist) => {
+                return Ok((mnist, format!("MNIST from {} (an earlier download)", dir.display())));
+            }
+            Err(error) => {
+                eprintln!("the earlier download is damaged and will be replaced: {error}")
+            }
         }
     }
     match fetch("mnist", &dir).and_then(|mirror| Ok((Mnist::read(&dir)?, mirror))) {
-        Ok((mnist, mirror)) => Ok((mnist, format!("MNIST, downloaded from {mirror} to {}", dir.display()))),
+        Ok((mnist, mirror)) => {
+            Ok((mnist, format!("MNIST, downloaded from {mirror} to {}", dir.display())))
+        }
         Err(error) => instead(&format!("MNIST could not be had: {error}")),
     }
 }
@@ -56,16 +67,24 @@ fn describe_digits(why: &str) -> String {
     )
 }
 
-/// The text `names.txt` (32,033 names) or `tinyshakespeare.txt` (1.1 MB of plays), or the small one that stands in for it, and one line
-/// that tells the user which and why. `named`, the value of `--data`, may also be the text file itself, whatever its name.
+/// The text `names.txt` (32,033 names) or `tinyshakespeare.txt` (1.1 MB of plays), or the small one
+/// that stands in for it, and one line that tells the user which and why. `named`, the value of
+/// `--data`, may also be the text file itself, whatever its name.
 ///
 /// # Errors
-/// If `file` is neither of the two, or the folder or file that was named cannot be used. Without one there is always the built-in text.
+/// If `file` is neither of the two, or the folder or file that was named cannot be used. Without
+/// one there is always the built-in text.
 pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
     let (builtin, of_how_much) = match file {
         "names.txt" => (names::BUILTIN, "names, 748 instead of 32,033"),
-        "tinyshakespeare.txt" => (corpus::BUILTIN, "scenes of Shakespeare, 16 KB instead of 1.1 MB"),
-        other => return Err(Error::value(format!("the examples know names.txt and tinyshakespeare.txt, not {other}"))),
+        "tinyshakespeare.txt" => {
+            (corpus::BUILTIN, "scenes of Shakespeare, 16 KB instead of 1.1 MB")
+        }
+        other => {
+            return Err(Error::value(format!(
+                "the examples know names.txt and tinyshakespeare.txt, not {other}"
+            )));
+        }
     };
     let instead = |why: &str| {
         let note = format!(
@@ -95,7 +114,9 @@ pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
         return Ok((read(&path)?, format!("{} (an earlier download)", path.display())));
     }
     match fetch(file, &dir).and_then(|mirror| Ok((read(&path)?, mirror))) {
-        Ok((text, mirror)) => Ok((text, format!("{file}, downloaded from {mirror} to {}", dir.display()))),
+        Ok((text, mirror)) => {
+            Ok((text, format!("{file}, downloaded from {mirror} to {}", dir.display())))
+        }
         Err(error) => instead(&format!("{file} could not be had: {error}")),
     }
 }
@@ -127,14 +148,24 @@ fn variable(name: &str) -> Option<PathBuf> {
 fn within(dir: &Path, file: &str) -> Result<PathBuf> {
     let candidates = [dir.join(file), dir.join("text").join(file)];
     candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let why = if dir.is_dir() { "the folder has neither of them" } else { "there is no such file or folder" };
-        Error::io(format!("no {file} or text/{file} in {dir:?}: {why}")).help("`--data builtin` takes the small text that comes with the program")
+        let why = if dir.is_dir() {
+            "the folder has neither of them"
+        } else {
+            "there is no such file or folder"
+        };
+        Error::io(format!("no {file} or text/{file} in {dir:?}: {why}"))
+            .help("`--data builtin` takes the small text that comes with the program")
     })
 }
 
 fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
-    String::from_utf8(bytes).map_err(|e| Error::format(format!("{path:?} is no text: byte {} is not UTF-8", e.utf8_error().valid_up_to())))
+    String::from_utf8(bytes).map_err(|e| {
+        Error::format(format!(
+            "{path:?} is no text: byte {} is not UTF-8",
+            e.utf8_error().valid_up_to()
+        ))
+    })
 }
 
 /// Whether all four files are there.
@@ -142,7 +173,8 @@ fn complete(dir: &Path) -> bool {
     FILES.iter().all(|name| dir.join(name).is_file() || dir.join(format!("{name}.gz")).is_file())
 }
 
-/// The user's folder for things that can be had again: `teeny/` and `name` under the platform's cache folder.
+/// The user's folder for things that can be had again: `teeny/` and `name` under the platform's
+/// cache folder.
 fn cache_dir(name: &str) -> Option<PathBuf> {
     let base = if cfg!(windows) {
         variable("LOCALAPPDATA")

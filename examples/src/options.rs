@@ -1,7 +1,8 @@
 //! The options that every example has: where to compute, on what, and what to keep.
 //!
-//! An example adds its own with a function that gets the name of an option the common ones do not know; see [`crate::Program`]. One that has no
-//! use for some of these says so: it then refuses them, and its help does not mention them.
+//! An example adds its own with a function that gets the name of an option the common ones do not
+//! know; see [`crate::Program`]. One that has no use for some of these says so: it then refuses
+//! them, and its help does not mention them.
 
 use lexopt::{Parser, ValueExt};
 use std::path::PathBuf;
@@ -14,7 +15,8 @@ use teeny_nn::device::{Choice, choose};
 /// What taking an option gives.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
 
-/// The common options in the order of the help text: the name without dashes, and what the help says.
+/// The common options in the order of the help text: the name without dashes, and what the help
+/// says.
 pub(crate) const HELP: [(&str, &str); 12] = [
     ("device", "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that works [auto]\n"),
     ("threads", "  --threads N      threads of the CPU [all; or RAYON_NUM_THREADS]\n"),
@@ -116,7 +118,8 @@ impl Common {
         Ok(true)
     }
 
-    /// Seeds the random numbers, sets the number of threads and chooses the engine. To be called once, before any tensor is made.
+    /// Seeds the random numbers, sets the number of threads and chooses the engine. To be called
+    /// once, before any tensor is made.
     ///
     /// # Errors
     /// If there is no such device or it does not work, or the threads cannot be had.
@@ -129,7 +132,8 @@ impl Common {
         choose(&self.device)
     }
 
-    /// [`Common::engine`], said out loud, with what is to watch it around it, and autograd around that.
+    /// [`Common::engine`], said out loud, with what is to watch it around it, and autograd around
+    /// that.
     ///
     /// # Errors
     /// As [`Common::engine`].
@@ -164,7 +168,11 @@ impl Common {
     pub(crate) fn finish(&self) -> Result<()> {
         let Some(Watching { trace, compare }) = self.watching.get() else { return Ok(()) };
         if let Some(compare) = compare {
-            println!("compared {} operations; {} were skipped", compare.compared(), compare.skipped());
+            println!(
+                "compared {} operations; {} were skipped",
+                compare.compared(),
+                compare.skipped()
+            );
         }
         if let (Some(trace), Some(path)) = (trace, &self.trace) {
             trace.save(path)?;
@@ -187,5 +195,8 @@ pub fn at_least_one(text: &str) -> std::result::Result<usize, String> {
 /// # Errors
 /// If `text` is no finite number above 0.
 pub fn positive(text: &str) -> std::result::Result<f64, String> {
-    text.parse().ok().filter(|x: &f64| x.is_finite() && *x > 0.0).ok_or_else(|| "a positive number is needed".into())
+    text.parse()
+        .ok()
+        .filter(|x: &f64| x.is_finite() && *x > 0.0)
+        .ok_or_else(|| "a positive number is needed".into())
 }

@@ -40,8 +40,8 @@ use teeny_core::Result;
 pub struct Program {
     /// One line: what the program does.
     pub about: &'static str,
-    /// The help lines of its own options, each of the form `  --name VALUE    text\n`. A line about a common option is printed in the place of the
-    /// common one.
+    /// The help lines of its own options, each of the form `  --name VALUE    text\n`. A line about
+    /// a common option is printed in the place of the common one.
     pub options: &'static str,
     /// The common options it has no use for.
     pub without: &'static [&'static str],
@@ -50,15 +50,23 @@ pub struct Program {
 impl Program {
     /// The help text.
     pub fn usage(&self) -> String {
-        let own = |name: &str| self.options.lines().any(|line| line.trim_start().strip_prefix("--").and_then(|l| l.split(' ').next()) == Some(name));
+        let own = |name: &str| {
+            self.options.lines().any(|line| {
+                line.trim_start().strip_prefix("--").and_then(|l| l.split(' ').next()) == Some(name)
+            })
+        };
         let mut text = format!("{}\n\n{}", self.about, self.options);
-        HELP.iter().filter(|(name, _)| !self.without.contains(name) && !own(name)).for_each(|(_, line)| text += line);
+        HELP.iter()
+            .filter(|(name, _)| !self.without.contains(name) && !own(name))
+            .for_each(|(_, line)| text += line);
         text
     }
 
-    /// The options in `parser`, those of the program put into `options` by `take`; `None` if help is asked for.
+    /// The options in `parser`, those of the program put into `options` by `take`; `None` if help
+    /// is asked for.
     ///
-    /// `take` gets the name of an option (without the dashes) that is none of the common ones, and gives false if it does not know it either.
+    /// `take` gets the name of an option (without the dashes) that is none of the common ones, and
+    /// gives false if it does not know it either.
     ///
     /// # Errors
     /// If an option is unknown, or its value is missing or no good.
@@ -75,7 +83,8 @@ impl Program {
                 Arg::Long(name) => name.to_string(),
                 other => return Err(other.unexpected()),
             };
-            let known = !self.without.contains(&name.as_str()) && common.take(&name, &mut parser)?;
+            let known =
+                !self.without.contains(&name.as_str()) && common.take(&name, &mut parser)?;
             if !known && !take(&mut options, &name, &mut parser)? {
                 return Err(Arg::Long(&name).unexpected());
             }
@@ -83,8 +92,9 @@ impl Program {
         Ok(Some((options, common)))
     }
 
-    /// The whole `main` of the program: reads the command line, prints the help if it is asked for or needed, and runs. The exit code is 0 after a
-    /// success, 1 after an error, which is printed, and 2 if the command line is no good.
+    /// The whole `main` of the program: reads the command line, prints the help if it is asked for
+    /// or needed, and runs. The exit code is 0 after a success, 1 after an error, which is printed,
+    /// and 2 if the command line is no good.
     pub fn main<O>(
         &self,
         options: O,
@@ -143,29 +153,62 @@ mod tests {
     #[test]
     fn options_have_defaults_and_both_kinds_are_taken() {
         let (own, common) = parse("").unwrap().unwrap();
-        assert_eq!((own, common.device.as_str(), common.seed, common.threads), ((3, 0.5), "auto", 1, None));
-        let (own, common) = parse("--count=7 --seed 4 --data x --rate 2 --threads 2").unwrap().unwrap();
-        assert_eq!((own, common.seed, common.data.as_deref(), common.threads), ((7, 2.0), 4, Some(Path::new("x")), Some(2)));
+        assert_eq!(
+            (own, common.device.as_str(), common.seed, common.threads),
+            ((3, 0.5), "auto", 1, None)
+        );
+        let (own, common) =
+            parse("--count=7 --seed 4 --data x --rate 2 --threads 2").unwrap().unwrap();
+        assert_eq!(
+            (own, common.seed, common.data.as_deref(), common.threads),
+            ((7, 2.0), 4, Some(Path::new("x")), Some(2))
+        );
         assert!(parse("--seed 3 --help").unwrap().is_none() && parse("-h").unwrap().is_none());
     }
 
     #[test]
     fn options_that_make_no_sense_are_refused() {
-        for args in ["--rate nan", "--rate -1", "--rate inf", "--threads 0", "--count 0", "--seed x", "--bogus", "-x", "stray", "--save"] {
+        for args in [
+            "--rate nan",
+            "--rate -1",
+            "--rate inf",
+            "--threads 0",
+            "--count 0",
+            "--seed x",
+            "--bogus",
+            "-x",
+            "stray",
+            "--save",
+        ] {
             assert!(parse(args).is_err(), "{args}");
         }
-        assert_eq!(parse("--resume x").unwrap_err().to_string(), "invalid option '--resume'", "an option the program says it does not have");
+        assert_eq!(
+            parse("--resume x").unwrap_err().to_string(),
+            "invalid option '--resume'",
+            "an option the program says it does not have"
+        );
     }
 
     #[test]
     fn help_lists_every_option_once_and_nothing_else() {
         let usage = PROGRAM.usage();
         assert!(usage.starts_with("Counts.\n\n  --count N"), "{usage}");
-        assert!(usage.contains("--data FILE      what") && usage.matches("--data").count() == 1, "{usage}");
-        assert!(usage.contains("--plot FILE") && !usage.contains("--resume") && !usage.contains("--log"), "{usage}");
+        assert!(
+            usage.contains("--data FILE      what") && usage.matches("--data").count() == 1,
+            "{usage}"
+        );
+        assert!(
+            usage.contains("--plot FILE")
+                && !usage.contains("--resume")
+                && !usage.contains("--log"),
+            "{usage}"
+        );
         for (name, line) in HELP {
             assert!(line.starts_with(&format!("  --{name} ")) && line.ends_with('\n'), "{line}");
-            assert!(Common::default().take(name, &mut Parser::from_args(["1"])).is_ok(), "{name} is in the help but not taken");
+            assert!(
+                Common::default().take(name, &mut Parser::from_args(["1"])).is_ok(),
+                "{name} is in the help but not taken"
+            );
         }
     }
 }

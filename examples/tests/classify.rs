@@ -6,24 +6,39 @@ use common::*;
 
 #[test]
 fn a59_moons_are_told_apart_from_every_start() {
-    let text = succeed(command(env!("CARGO_BIN_EXE_moons"), &["--runs", "20", "--device", "cpu"]).output().unwrap());
-    assert!(number_after(&text, "accuracy at least ") >= 98.0 && number_after(&text, "final loss at most ") < 0.02, "{text}");
+    let text = succeed(
+        command(env!("CARGO_BIN_EXE_moons"), &["--runs", "20", "--device", "cpu"])
+            .output()
+            .unwrap(),
+    );
+    assert!(
+        number_after(&text, "accuracy at least ") >= 98.0
+            && number_after(&text, "final loss at most ") < 0.02,
+        "{text}"
+    );
     assert!(number_after(&text, "ms; ") > 15.0, "most runs are perfect: {text}");
 }
 
 #[test]
 fn a59_xor_is_learned_from_every_start() {
-    let text = succeed(command(env!("CARGO_BIN_EXE_xor"), &["--runs", "20", "--device", "cpu"]).output().unwrap());
+    let text = succeed(
+        command(env!("CARGO_BIN_EXE_xor"), &["--runs", "20", "--device", "cpu"]).output().unwrap(),
+    );
     assert!(text.ends_with("4/4 right in 20 of 20 runs\n"), "{text}");
 }
 
 #[test]
 fn a59_xor_needs_its_steps_and_moons_theirs() {
-    let text = succeed(command(env!("CARGO_BIN_EXE_xor"), &["--steps", "1", "--runs", "3"]).output().unwrap());
+    let text = succeed(
+        command(env!("CARGO_BIN_EXE_xor"), &["--steps", "1", "--runs", "3"]).output().unwrap(),
+    );
     assert!(!text.contains("4/4 right in 3 of 3"), "{text}");
     let text = succeed(command(env!("CARGO_BIN_EXE_moons"), &["--steps", "1"]).output().unwrap());
     assert!(number_after(&text, "accuracy at least ") < 98.0, "{text}");
-    assert!(refuse(command(env!("CARGO_BIN_EXE_moons"), &["--save", "x"]).output().unwrap()).contains("invalid option '--save'"));
+    assert!(
+        refuse(command(env!("CARGO_BIN_EXE_moons"), &["--save", "x"]).output().unwrap())
+            .contains("invalid option '--save'")
+    );
 }
 
 #[test]
@@ -41,14 +56,21 @@ fn a59_coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
     // the built-in digits are others: 360 of them, by writers the model has not seen
     let least = if real.is_some() { 91.5 } else { 85.0 };
     assert!(number_after(&text, "softmax test accuracy ") >= least, "{text}");
-    assert!(refuse(command(env!("CARGO_BIN_EXE_glm"), &["--rows", "3"]).output().unwrap()).contains("at least 100 rows"));
+    assert!(
+        refuse(command(env!("CARGO_BIN_EXE_glm"), &["--rows", "3"]).output().unwrap())
+            .contains("at least 100 rows")
+    );
 }
 
 #[test]
 fn a65_single_words_tell_until_they_are_negated() {
     let folder = Folder::new("sentiment");
     let plot = folder.at("loss.svg");
-    let text = succeed(command(env!("CARGO_BIN_EXE_sentiment"), &["--device", "cpu", "--plot", &plot]).output().unwrap());
+    let text = succeed(
+        command(env!("CARGO_BIN_EXE_sentiment"), &["--device", "cpu", "--plot", &plot])
+            .output()
+            .unwrap(),
+    );
     let accuracy = |model: &str| number_after(&text, &format!("{model}: test accuracy "));
     assert!(accuracy("separable linear") > 90.0, "{text}");
     assert!(accuracy("negated hidden") > accuracy("negated linear") + 10.0, "{text}");

@@ -15,15 +15,31 @@ fn gpt2(args: &[&str]) -> Output {
 
 #[test]
 fn a67_a_few_steps_lower_the_loss_and_the_model_writes() {
-    let text =
-        succeed(gpt_char(&["--device", "cpu", "--data", "builtin", "--steps", "60", "--eval-every", "30", "--sample", "40", "--prompt", "ROMEO:"]));
+    let text = succeed(gpt_char(&[
+        "--device",
+        "cpu",
+        "--data",
+        "builtin",
+        "--steps",
+        "60",
+        "--eval-every",
+        "30",
+        "--sample",
+        "40",
+        "--prompt",
+        "ROMEO:",
+    ]));
     let first = number_after(&text, "first loss ");
     // a model that knows nothing yet spreads its guesses evenly
     let chars = number_after(&text.replace(" characters,", ""), "for positions, ");
     assert!((first - chars.ln()).abs() < 0.1, "{text}");
     assert!(number_after(&text, "val loss ") < 3.0, "{text}");
     let written = text.rsplit_once("ROMEO:").expect("what was to be continued").1;
-    assert_eq!(written.trim_end_matches('\n').chars().count().max(35), written.trim_end_matches('\n').chars().count(), "{text}");
+    assert_eq!(
+        written.trim_end_matches('\n').chars().count().max(35),
+        written.trim_end_matches('\n').chars().count(),
+        "{text}"
+    );
 }
 
 /// One short run on each of two devices, step by step.
@@ -33,9 +49,18 @@ fn a67_the_gpu_gives_the_losses_of_the_cpu() {
     let folder = Folder::new("gpt-devices");
     let losses = |device: &str| -> Vec<f64> {
         let log = folder.at(&format!("{device}.csv"));
-        let size = ["--layers", "2", "--width", "32", "--batch", "4", "--context", "32", "--sample", "0"];
-        succeed(gpt_char(&[&["--device", device, "--data", "builtin", "--steps", "5", "--log", &log][..], &size].concat()));
-        std::fs::read_to_string(log).unwrap().lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect()
+        let size =
+            ["--layers", "2", "--width", "32", "--batch", "4", "--context", "32", "--sample", "0"];
+        succeed(gpt_char(
+            &[&["--device", device, "--data", "builtin", "--steps", "5", "--log", &log][..], &size]
+                .concat(),
+        ));
+        std::fs::read_to_string(log)
+            .unwrap()
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(1).unwrap().parse().unwrap())
+            .collect()
     };
     let (cpu, gpu) = (losses("cpu"), losses("wgpu"));
     assert_eq!(cpu.len(), 5);
@@ -47,15 +72,40 @@ fn a67_a_resumed_run_equals_the_unbroken_one() {
     let folder = Folder::new("gpt-resume");
     let run = |name: &str, steps: &str, more: &[&str]| {
         let weights = folder.at(&format!("{name}.safetensors"));
-        let size = ["--layers", "1", "--width", "16", "--batch", "2", "--context", "16", "--sample", "0", "--eval-every", "6", "--dropout", "0.1"];
-        succeed(gpt_char(&[&["--device", "cpu", "--data", "builtin", "--steps", steps, "--save", &weights][..], &size, more].concat()));
+        let size = [
+            "--layers",
+            "1",
+            "--width",
+            "16",
+            "--batch",
+            "2",
+            "--context",
+            "16",
+            "--sample",
+            "0",
+            "--eval-every",
+            "6",
+            "--dropout",
+            "0.1",
+        ];
+        succeed(gpt_char(
+            &[
+                &["--device", "cpu", "--data", "builtin", "--steps", steps, "--save", &weights][..],
+                &size,
+                more,
+            ]
+            .concat(),
+        ));
         std::fs::read(weights).unwrap()
     };
     let checkpoint = folder.at("run.safetensors");
     let (lr, end) = (["--lr", "0.01"], ["--decay-steps", "12"]);
     let whole = run("whole", "12", &lr);
     run("half", "6", &[&lr[..], &end, &["--resume", &checkpoint]].concat());
-    assert!(run("rest", "12", &[&lr[..], &["--resume", &checkpoint]].concat()) == whole, "the weights differ");
+    assert!(
+        run("rest", "12", &[&lr[..], &["--resume", &checkpoint]].concat()) == whole,
+        "the weights differ"
+    );
 }
 
 #[test]
@@ -63,17 +113,31 @@ fn a67_text_that_is_too_short_and_unknown_characters_are_named() {
     let folder = Folder::new("gpt-errors");
     let file = folder.at("short.txt");
     std::fs::write(&file, "to be").unwrap();
-    assert!(refuse(gpt_char(&["--data", &file])).contains("one example with a context of 64 takes 65"));
+    assert!(
+        refuse(gpt_char(&["--data", &file])).contains("one example with a context of 64 takes 65")
+    );
     let text = refuse(gpt_char(&["--data", "builtin", "--steps", "0", "--prompt", "€"]));
     assert!(text.contains('€'), "{text}");
 }
 
 #[test]
 fn a68_cached_and_uncached_tokens_are_the_same_in_the_program() {
-    for sampling in [&["--temperature", "0"][..], &["--temperature", "0.9", "--top-k", "20"], &["--half"]] {
-        let text = succeed(gpt2(&[&["--device", "cpu", "--size", "tiny", "--tokens", "128", "--verify"][..], sampling].concat()));
-        assert!(text.contains("weights random") && text.contains("the same 128 tokens without the cache"), "{text}");
+    for sampling in
+        [&["--temperature", "0"][..], &["--temperature", "0.9", "--top-k", "20"], &["--half"]]
+    {
+        let text = succeed(gpt2(
+            &[&["--device", "cpu", "--size", "tiny", "--tokens", "128", "--verify"][..], sampling]
+                .concat(),
+        ));
+        assert!(
+            text.contains("weights random")
+                && text.contains("the same 128 tokens without the cache"),
+            "{text}"
+        );
     }
     let text = refuse(gpt2(&["--size", "tiny", "--tokens", "250"]));
-    assert!(text.contains("16 tokens of prompt and 250 to write do not fit the context of 256"), "{text}");
+    assert!(
+        text.contains("16 tokens of prompt and 250 to write do not fit the context of 256"),
+        "{text}"
+    );
 }

@@ -18,7 +18,11 @@ fn a55_a_text_is_found_in_the_folder_below_it_or_as_the_file_itself() {
 
     // what was named is not replaced
     let error = text(Some(&dir), "tinyshakespeare.txt").unwrap_err().to_string();
-    assert!(error.contains("no tinyshakespeare.txt or text/tinyshakespeare.txt in ") && error.contains("the folder has neither"), "{error}");
+    assert!(
+        error.contains("no tinyshakespeare.txt or text/tinyshakespeare.txt in ")
+            && error.contains("the folder has neither"),
+        "{error}"
+    );
     std::fs::write(dir.join("names.txt"), [b'a', 0xff]).unwrap();
     let error = text(Some(&dir), "names.txt").unwrap_err().to_string();
     assert!(error.contains("byte 1 is not UTF-8"), "{error}");

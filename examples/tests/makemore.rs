@@ -19,7 +19,8 @@ fn makemore(args: &[&str]) -> Output {
     command(env!("CARGO_BIN_EXE_makemore"), args).output().unwrap()
 }
 
-/// The folder with names.txt in `text/` or itself, or `None`, said out loud: `TEENY_DATA`, or `shared/datasets` beside the repository.
+/// The folder with names.txt in `text/` or itself, or `None`, said out loud: `TEENY_DATA`, or
+/// `shared/datasets` beside the repository.
 fn data() -> Option<String> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/datasets").to_string();
     let found = std::env::var("TEENY_DATA").into_iter().chain([beside]).find(|dir| {
@@ -34,8 +35,8 @@ fn data() -> Option<String> {
 
 fn real_names() -> Option<Names> {
     let dir = data()?;
-    let text =
-        std::fs::read_to_string(Path::new(&dir).join("text/names.txt")).or_else(|_| std::fs::read_to_string(Path::new(&dir).join("names.txt")));
+    let text = std::fs::read_to_string(Path::new(&dir).join("text/names.txt"))
+        .or_else(|_| std::fs::read_to_string(Path::new(&dir).join("names.txt")));
     Some(Names::parse(&text.unwrap()).unwrap())
 }
 
@@ -50,7 +51,9 @@ fn a62_counting_pairs_gives_the_known_likelihoods() {
     };
     assert_eq!((count('.', 'a'), count('n', '.')), (4410.0, 6763.0));
     assert_eq!(pairs.counts.max_all().unwrap().item::<f32>().unwrap(), 6763.0);
-    for (smooth, wanted) in [(0.0, 2.4540144892), (1.0, 2.4545768201), (5.0, 2.4576826792), (1e15, 27f64.ln())] {
+    for (smooth, wanted) in
+        [(0.0, 2.4540144892), (1.0, 2.4545768201), (5.0, 2.4576826792), (1e15, 27f64.ln())]
+    {
         let loss = pairs.loss(&pairs, smooth);
         assert!((loss - wanted).abs() < 1e-9, "{smooth}: {loss} {wanted}");
     }
@@ -59,8 +62,15 @@ fn a62_counting_pairs_gives_the_known_likelihoods() {
 #[test]
 fn a62_the_bigram_network_follows_the_known_curve() {
     let Some(names) = real_names() else { return };
-    let wanted =
-        [(0, 3.295836866), (1, 3.050877211), (10, 2.605127778), (50, 2.487806350), (99, 2.470475585), (199, 2.461736416), (499, 2.456810812)];
+    let wanted = [
+        (0, 3.295836866),
+        (1, 3.050877211),
+        (10, 2.605127778),
+        (50, 2.487806350),
+        (99, 2.470475585),
+        (199, 2.461736416),
+        (499, 2.456810812),
+    ];
     for (dtype, tolerance) in [(DType::F32, 1e-4), (DType::F64, 1e-9)] {
         let store = Store::with_dtype(&Autograd::new(device("cpu").unwrap()), dtype);
         let _model = Model::new(&store, Arch::Bigram, 27, 16).unwrap();
@@ -86,7 +96,12 @@ fn a62_the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
     store.get("logits.weight").unwrap().set(&w).unwrap();
     let (x, y) = names.windows(1, store.device()).unwrap(); // (N, 1), (N)
     let one_by_one = model.loss(&x, &y, Reduction::Mean).unwrap().item::<f64>().unwrap();
-    let at_once = Bigrams::of(&names, 27, store.device()).unwrap().loss_of(&w).unwrap().item::<f64>().unwrap();
+    let at_once = Bigrams::of(&names, 27, store.device())
+        .unwrap()
+        .loss_of(&w)
+        .unwrap()
+        .item::<f64>()
+        .unwrap();
     assert!((one_by_one - at_once).abs() < 1e-6, "{one_by_one} {at_once}");
 }
 
@@ -94,8 +109,16 @@ fn a62_the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
 fn a62_ten_samples_end_in_a_point() {
     for arch in ["count", "bigram"] {
         let text = succeed(makemore(&["--data", "builtin", "--arch", arch, "--samples", "10"]));
-        let made: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with('(')).collect();
-        assert!(made.len() == 10 && made.iter().all(|name| name.ends_with('.') && !name.ends_with("..")), "{text}");
+        let made: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("  "))
+            .filter(|line| !line.starts_with('('))
+            .collect();
+        assert!(
+            made.len() == 10
+                && made.iter().all(|name| name.ends_with('.') && !name.ends_with("..")),
+            "{text}"
+        );
         assert!(text.contains("10 made up: "), "{text}");
     }
 }
@@ -121,7 +144,8 @@ fn a64_models_have_the_known_numbers_of_parameters() {
         let store = Store::new(&device("cpu").unwrap());
         let model = Model::new(&store, arch, 27, 16).unwrap();
         assert_eq!(store.count(), wanted, "{arch:?}");
-        let x = Tensor::zeros((2, model.context), DType::I32, store.device()).unwrap(); // (2, context)
+        // (2, context)
+        let x = Tensor::zeros((2, model.context), DType::I32, store.device()).unwrap();
         let wanted: &[usize] = if arch.window().is_some() { &[2, 27] } else { &[2, 16, 27] };
         assert_eq!(model.logits(&x).unwrap().shape()[..], *wanted, "{arch:?}");
     }
@@ -130,7 +154,9 @@ fn a64_models_have_the_known_numbers_of_parameters() {
 #[test]
 fn a64_sequence_models_do_not_see_what_comes_later() {
     let store = Store::new(&device("cpu").unwrap());
-    for (i, (name, arch)) in Arch::ALL.iter().filter(|(_, arch)| arch.window().is_none()).enumerate() {
+    for (i, (name, arch)) in
+        Arch::ALL.iter().filter(|(_, arch)| arch.window().is_none()).enumerate()
+    {
         let store = Store::new(store.device());
         let model = random::with_seed(i as u64, || Model::new(&store, *arch, 27, 16)).unwrap();
         store.set_training(false); // drops nothing
@@ -141,11 +167,23 @@ fn a64_sequence_models_do_not_see_what_comes_later() {
             model.logits(&x).unwrap().at(0, 0).unwrap() // (8, 27)
         };
         let (a, b) = (scores(9), scores(20));
-        let difference = |t: isize| a.at(0, t).unwrap().sub(b.at(0, t).unwrap()).unwrap().abs().unwrap().max_all().unwrap().item::<f32>().unwrap();
+        let difference = |t: isize| {
+            a.at(0, t)
+                .unwrap()
+                .sub(b.at(0, t).unwrap())
+                .unwrap()
+                .abs()
+                .unwrap()
+                .max_all()
+                .unwrap()
+                .item::<f32>()
+                .unwrap()
+        };
         assert!((0..7).all(|t| difference(t) == 0.0) && difference(7) > 1e-4, "{name}");
         // and what a name begins with is remembered to its end
         let start = |first: i32| {
-            let x = Tensor::from_vec(vec![0, first, 13, 13, 1], (1, 5), store.device()).unwrap(); // (1, 5)
+            // (1, 5)
+            let x = Tensor::from_vec(vec![0, first, 13, 13, 1], (1, 5), store.device()).unwrap();
             model.logits(&x).unwrap().at(1, -1).unwrap().to_vec::<f32>().unwrap()
         };
         assert_ne!(start(5), start(1), "{name}");
@@ -161,7 +199,13 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
     let (x, y) = random::with_seed(6, || examples.draw(32))?; // (32, 3), (32, 1)
     // weights that are not small, so that no gradient is
     let draw = |shape: &[usize], draw: u64| {
-        Tensor::random(teeny_core::Distribution::Normal { mean: 0.0, std: 0.3 }, shape, DType::F64, Key { seed: 9, draw }, &x)
+        Tensor::random(
+            teeny_core::Distribution::Normal { mean: 0.0, std: 0.3 },
+            shape,
+            DType::F64,
+            Key { seed: 9, draw },
+            &x,
+        )
     };
     for (i, param) in store.trainable().into_iter().enumerate() {
         let shift = draw(param.value().shape(), i as u64)?;
@@ -171,8 +215,14 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
 
     let by_hand = no_grad(|| -> Result<Vec<(&str, Tensor)>> {
         let value = |name: &str| -> Result<Tensor> { store.get(name)?.value().detach() };
-        let (c, w1, gain, bias, w2, b2) =
-            (value("wte.weight")?, value("fc1.weight")?, value("bn1.weight")?, value("bn1.bias")?, value("fc2.weight")?, value("fc2.bias")?);
+        let (c, w1, gain, bias, w2, b2) = (
+            value("wte.weight")?,
+            value("fc1.weight")?,
+            value("bn1.weight")?,
+            value("bn1.bias")?,
+            value("fc2.weight")?,
+            value("fc2.bias")?,
+        );
         let n = 32.0;
         let embedded = c.index_select(0, &x)?.reshape((32, 30))?; // (32, 30)
         let before = embedded.matmul(&w1.t()?)?; // (32, 200)
@@ -182,7 +232,8 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
         let h = normed.mul(&gain)?.add(&bias)?.tanh()?; // (32, 200)
         let logits = h.matmul(&w2.t()?)?.add(&b2)?; // (32, 27)
 
-        let d_logits = logits.softmax(1)?.sub(y.reshape(-1)?.one_hot(27, DType::F64)?)?.div(n)?; // (32, 27)
+        // (32, 27)
+        let d_logits = logits.softmax(1)?.sub(y.reshape(-1)?.one_hot(27, DType::F64)?)?.div(n)?;
         let d_w2 = d_logits.t()?.matmul(&h)?; // (27, 200)
         let d_b2 = d_logits.sum(0)?; // (27)
         let d_pre = d_logits.matmul(&w2)?.mul(h.square()?.neg()?.add(1.0)?)?; // (32, 200)
@@ -194,7 +245,14 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
         let d_rows = d_before.matmul(&w1)?.reshape((96, 10))?; // (96, 10)
         let index = x.reshape((96, 1))?.expand((96, 10))?; // (96, 10)
         let d_c = c.zeros_like()?.scatter_add(0, &index, &d_rows)?; // (27, 10)
-        Ok(vec![("wte.weight", d_c), ("fc1.weight", d_w1), ("bn1.weight", d_gain), ("bn1.bias", d_bias), ("fc2.weight", d_w2), ("fc2.bias", d_b2)])
+        Ok(vec![
+            ("wte.weight", d_c),
+            ("fc1.weight", d_w1),
+            ("bn1.weight", d_gain),
+            ("bn1.bias", d_bias),
+            ("fc2.weight", d_w2),
+            ("fc2.bias", d_b2),
+        ])
     })?;
     assert_eq!(by_hand.len(), store.trainable().len());
     for (name, by_hand) in by_hand {
@@ -203,14 +261,31 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
         for (a, b) in grad.iter().zip(by_hand.to_vec::<f64>()?) {
             (worst, largest) = (worst.max((a - b).abs()), largest.max(b.abs()));
         }
-        assert!(worst < 1e-8 && largest > 1e-4, "{name} differs by {worst}, its largest gradient is {largest}");
+        assert!(
+            worst < 1e-8 && largest > 1e-4,
+            "{name} differs by {worst}, its largest gradient is {largest}"
+        );
     }
     Ok(())
 }
 
 #[test]
 fn a63_the_plain_network_starts_certain_and_wrong_and_careful_first_values_cure_it() {
-    let first = |arch: &str| number_after(&succeed(makemore(&["--data", "builtin", "--arch", arch, "--steps", "1", "--samples", "1"])), "(first ");
+    let first = |arch: &str| {
+        number_after(
+            &succeed(makemore(&[
+                "--data",
+                "builtin",
+                "--arch",
+                arch,
+                "--steps",
+                "1",
+                "--samples",
+                "1",
+            ])),
+            "(first ",
+        )
+    };
     assert!(first("mlp") > 15.0);
     for arch in ["mlp_bn", "deep", "wavenet"] {
         assert!((first(arch) - 27f64.ln()).abs() < 0.1, "{arch}");
@@ -221,7 +296,16 @@ fn a63_the_plain_network_starts_certain_and_wrong_and_careful_first_values_cure_
 fn a64_the_loss_of_every_model_falls() {
     for (name, arch) in Arch::ALL {
         let steps = if arch == Arch::Transformer { "40" } else { "60" };
-        let text = succeed(makemore(&["--data", "builtin", "--arch", name, "--steps", steps, "--samples", "2"]));
+        let text = succeed(makemore(&[
+            "--data",
+            "builtin",
+            "--arch",
+            name,
+            "--steps",
+            steps,
+            "--samples",
+            "2",
+        ]));
         let last = text.lines().rfind(|line| line.starts_with("step ")).unwrap();
         let (first, last) = (number_after(last, "(first "), number_after(last, "loss "));
         assert!(last < 0.97 * first, "{name}: {first} to {last}");
@@ -239,8 +323,18 @@ fn a64_every_model_beats_counted_pairs() {
             Arch::WavenetSmall | Arch::Wavenet => "600",
             _ => "150",
         };
-        let text = succeed(makemore(&["--data", &data, "--arch", name, "--steps", steps, "--samples", "1"]));
-        let (dev, counted) = (number_after(&text, "dev loss "), number_after(&text, "counting pairs: dev "));
+        let text = succeed(makemore(&[
+            "--data",
+            &data,
+            "--arch",
+            name,
+            "--steps",
+            steps,
+            "--samples",
+            "1",
+        ]));
+        let (dev, counted) =
+            (number_after(&text, "dev loss "), number_after(&text, "counting pairs: dev "));
         assert!((counted - 2.457).abs() < 1e-3 && dev < counted - 0.01, "{name}: {dev} {counted}");
     }
 }
@@ -249,9 +343,16 @@ fn a64_every_model_beats_counted_pairs() {
 fn a64_weights_that_are_kept_make_up_the_same_names() {
     let folder = Folder::new("makemore");
     let (weights, checkpoint) = (folder.at("gru.safetensors"), folder.at("gru.checkpoint"));
-    let shared = ["--data", "builtin", "--arch", "gru", "--steps", "30", "--samples", "3", "--seed", "4"];
-    let made = |text: &str| text.lines().filter(|line| line.starts_with("  ") || line.starts_with("dev")).map(str::to_string).collect::<Vec<_>>();
-    let trained = succeed(makemore(&[&shared[..], &["--save", &weights, "--resume", &checkpoint]].concat()));
+    let shared =
+        ["--data", "builtin", "--arch", "gru", "--steps", "30", "--samples", "3", "--seed", "4"];
+    let made = |text: &str| {
+        text.lines()
+            .filter(|line| line.starts_with("  ") || line.starts_with("dev"))
+            .map(str::to_string)
+            .collect::<Vec<_>>()
+    };
+    let trained =
+        succeed(makemore(&[&shared[..], &["--save", &weights, "--resume", &checkpoint]].concat()));
     let loaded = succeed(makemore(&[&shared[..], &["--load", &weights, "--sample-only"]].concat()));
     assert_eq!(made(&loaded), made(&trained));
     assert!(trained.contains("trained 30 steps") && !loaded.contains("trained"), "{loaded}");
@@ -285,7 +386,13 @@ fn a64_a_resumed_run_continues_where_it_was() {
     let folder = Folder::new("makemore-resume");
     let run = |name: &str, steps: &str, checkpoint: &[&str]| {
         let log = folder.at(&format!("{name}.csv"));
-        succeed(makemore(&[&["--data", "builtin", "--arch", "bigram", "--steps", steps, "--log", &log], checkpoint].concat()));
+        succeed(makemore(
+            &[
+                &["--data", "builtin", "--arch", "bigram", "--steps", steps, "--log", &log],
+                checkpoint,
+            ]
+            .concat(),
+        ));
         std::fs::read_to_string(log).unwrap()
     };
     let checkpoint = folder.at("bigram.checkpoint");
@@ -317,9 +424,25 @@ fn a64_the_losses_on_the_gpu_are_those_on_the_cpu() {
     for arch in ["mlp", "mlp_bn", "wavenet", "bow", "gru", "lstm", "transformer"] {
         let losses = |device: &str| -> Vec<f64> {
             let log = folder.at(&format!("{arch}-{device}.csv"));
-            succeed(makemore(&["--data", "builtin", "--arch", arch, "--steps", "4", "--samples", "1", "--device", device, "--log", &log]));
+            succeed(makemore(&[
+                "--data",
+                "builtin",
+                "--arch",
+                arch,
+                "--steps",
+                "4",
+                "--samples",
+                "1",
+                "--device",
+                device,
+                "--log",
+                &log,
+            ]));
             let text = std::fs::read_to_string(log).unwrap();
-            text.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect()
+            text.lines()
+                .skip(1)
+                .map(|line| line.split(',').nth(1).unwrap().parse().unwrap())
+                .collect()
         };
         let (cpu, gpu) = (losses("cpu"), losses("wgpu"));
         assert_eq!((cpu.len(), gpu.len()), (4, 4));

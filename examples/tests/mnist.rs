@@ -13,7 +13,10 @@ fn mnist(args: &[&str]) -> Output {
 
 /// The percentage in the last line that has one.
 fn accuracy(text: &str) -> f64 {
-    let line = text.lines().rfind(|line| line.starts_with("test accuracy")).expect("a last line with the accuracy");
+    let line = text
+        .lines()
+        .rfind(|line| line.starts_with("test accuracy"))
+        .expect("a last line with the accuracy");
     line.split_whitespace().nth(2).unwrap().parse().unwrap()
 }
 
@@ -21,14 +24,24 @@ fn accuracy(text: &str) -> f64 {
 fn a60_the_program_trains_saves_plots_and_continues() {
     let folder = Folder::new("run");
     let (weights, plot) = (folder.at("mlp.safetensors"), folder.at("loss.svg"));
-    let first = succeed(mnist(&["--data", "builtin", "--epochs", "8", "--save", &weights, "--plot", &plot]));
-    assert!(first.contains("101770 parameters") && first.contains("1,797 built-in digits"), "{first}");
-    let loss: f64 = first.lines().find_map(|l| l.strip_prefix("first loss ")).unwrap().parse().unwrap();
+    let first = succeed(mnist(&[
+        "--data", "builtin", "--epochs", "8", "--save", &weights, "--plot", &plot,
+    ]));
+    assert!(
+        first.contains("101770 parameters") && first.contains("1,797 built-in digits"),
+        "{first}"
+    );
+    let loss: f64 =
+        first.lines().find_map(|l| l.strip_prefix("first loss ")).unwrap().parse().unwrap();
     assert!((loss - 2.30).abs() < 0.02, "{loss}");
     assert!(std::fs::read_to_string(plot).unwrap().contains("<polyline"));
 
     let second = succeed(mnist(&["--data", "builtin", "--epochs", "0", "--load", &weights]));
-    assert_eq!(accuracy(&first), accuracy(&second), "weights that are loaded answer as those that were saved");
+    assert_eq!(
+        accuracy(&first),
+        accuracy(&second),
+        "weights that are loaded answer as those that were saved"
+    );
     assert!(accuracy(&first) > 75.0, "{first}");
 }
 
@@ -36,8 +49,12 @@ fn a60_the_program_trains_saves_plots_and_continues() {
 fn a54_a_resumed_run_equals_the_unbroken_one() {
     let folder = Folder::new("resume");
     let run = |name: &str, epochs: &str, more: &[&str]| {
-        let (weights, log) = (folder.at(&format!("{name}.safetensors")), folder.at(&format!("{name}.csv")));
-        succeed(mnist(&[&["--data", "builtin", "--epochs", epochs, "--save", &weights, "--log", &log], more].concat()));
+        let (weights, log) =
+            (folder.at(&format!("{name}.safetensors")), folder.at(&format!("{name}.csv")));
+        succeed(mnist(
+            &[&["--data", "builtin", "--epochs", epochs, "--save", &weights, "--log", &log], more]
+                .concat(),
+        ));
         (std::fs::read(weights).unwrap(), std::fs::read_to_string(log).unwrap())
     };
     let whole = run("whole", "3", &[]);
@@ -52,25 +69,45 @@ fn a54_a_resumed_run_equals_the_unbroken_one() {
 fn watching_devices_change_nothing_and_report() {
     let folder = Folder::new("watch");
     let trace = folder.at("trace.json");
-    let run = |more: &[&str]| succeed(mnist(&[&["--data", "builtin", "--epochs", "1", "--batch", "256"], more].concat()));
+    let run = |more: &[&str]| {
+        succeed(mnist(&[&["--data", "builtin", "--epochs", "1", "--batch", "256"], more].concat()))
+    };
     let plain = run(&[]);
     let watched = run(&["--check", "--compare", "reference", "--trace", &trace]);
     assert_eq!(accuracy(&plain), accuracy(&watched));
-    let compared = watched.lines().find(|l| l.starts_with("compared ")).expect("a line about the comparison");
+    let compared =
+        watched.lines().find(|l| l.starts_with("compared ")).expect("a line about the comparison");
     assert!(compared.ends_with("operations; 0 were skipped"), "{compared}");
     assert!(watched.contains("backward of sequential") && watched.contains("GFLOP/s"), "{watched}");
     assert!(std::fs::read_to_string(trace).unwrap().contains("\"cat\": \"backward\""));
     // Too high a learning rate: the operation that overflowed is named, not just the loss.
     let text = refuse(mnist(&["--data", "builtin", "--epochs", "1", "--lr", "1e20", "--check"]));
-    assert!(text.starts_with("error: ") && text.contains(" at examples/src/bin/mnist.rs:") && text.contains("made "), "{text}");
+    assert!(
+        text.starts_with("error: ")
+            && text.contains(" at examples/src/bin/mnist.rs:")
+            && text.contains("made "),
+        "{text}"
+    );
 }
 
 #[test]
 fn a60_threads_and_repetition_change_nothing() {
     let run = |threads: &str| {
-        let text = succeed(mnist(&["--data", "builtin", "--epochs", "2", "--threads", threads, "--seed", "3"]));
+        let text = succeed(mnist(&[
+            "--data",
+            "builtin",
+            "--epochs",
+            "2",
+            "--threads",
+            threads,
+            "--seed",
+            "3",
+        ]));
         // all but the times
-        text.lines().filter_map(|l| l.split("  test accuracy").next().map(str::to_string)).filter(|l| l.starts_with("epoch")).collect::<Vec<_>>()
+        text.lines()
+            .filter_map(|l| l.split("  test accuracy").next().map(str::to_string))
+            .filter(|l| l.starts_with("epoch"))
+            .collect::<Vec<_>>()
     };
     let once = run("1");
     assert_eq!(once.len(), 2);
@@ -88,24 +125,33 @@ fn a61_the_convolutional_networks_train() {
     ] {
         let folder = Folder::new(arch);
         let log = folder.at("log.csv");
-        let text = succeed(mnist(&[&["--data", "builtin", "--arch", arch, "--log", &log], more.as_slice()].concat()));
+        let text = succeed(mnist(
+            &[&["--data", "builtin", "--arch", arch, "--log", &log], more.as_slice()].concat(),
+        ));
         assert!(text.contains(parameters), "{text}");
         let log = std::fs::read_to_string(log).unwrap();
-        let losses: Vec<f64> = log.lines().skip(1).map(|line| line.split(',').nth(1).unwrap().parse().unwrap()).collect();
+        let losses: Vec<f64> = log
+            .lines()
+            .skip(1)
+            .map(|line| line.split(',').nth(1).unwrap().parse().unwrap())
+            .collect();
         assert_eq!(losses.len().to_string(), more[1]);
         assert!(losses[losses.len() - 1] < 0.75 * losses[0], "{arch}: {losses:?}");
-        // running statistics have hardly begun to follow after so few steps: better than chance is what counts
+        // running statistics have hardly begun to follow after so few steps: better than chance is
+        // what counts
         assert!(accuracy(&text) > 25.0, "{text}");
     }
 }
 
-/// Runs that are killed at random moments and resumed end like one that was not: the same weights, the same log. `TEENY_KILLS` says how many.
+/// Runs that are killed at random moments and resumed end like one that was not: the same weights,
+/// the same log. `TEENY_KILLS` says how many.
 #[test]
 fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
     let kills: u32 = std::env::var("TEENY_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
     let folder = Folder::new("kills");
     let start = |name: &str| {
-        let [weights, log, checkpoint] = ["weights", "csv", "checkpoint"].map(|end| folder.at(&format!("{name}.{end}")));
+        let [weights, log, checkpoint] =
+            ["weights", "csv", "checkpoint"].map(|end| folder.at(&format!("{name}.{end}")));
         let args = [
             "--data",
             "builtin",
@@ -122,13 +168,24 @@ fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
             "--resume",
             &checkpoint,
         ];
-        command(env!("CARGO_BIN_EXE_mnist"), &args).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        command(env!("CARGO_BIN_EXE_mnist"), &args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
-    let files = |name: &str| ["weights", "csv", "checkpoint"].map(|end| std::fs::read(folder.at(&format!("{name}.{end}"))).ok());
+    let files = |name: &str| {
+        ["weights", "csv", "checkpoint"]
+            .map(|end| std::fs::read(folder.at(&format!("{name}.{end}"))).ok())
+    };
     let began = Instant::now();
     succeed(start("whole").wait_with_output().unwrap());
     let (whole, taken) = (files("whole"), began.elapsed());
-    assert_eq!(std::str::from_utf8(whole[1].as_ref().unwrap()).unwrap().lines().count(), 1 + 6 * 12, "a line per step");
+    assert_eq!(
+        std::str::from_utf8(whole[1].as_ref().unwrap()).unwrap().lines().count(),
+        1 + 6 * 12,
+        "a line per step"
+    );
 
     let mut draw = 0x9e37_79b9u32 ^ std::process::id();
     let (mut killed, mut halfway) = (0, 0);
@@ -139,7 +196,9 @@ fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
         if child.try_wait().unwrap().is_some() {
             // too late: it has resumed and ended
             assert!(files("parts") == whole);
-            ["weights", "csv", "checkpoint"].iter().for_each(|end| std::fs::remove_file(folder.at(&format!("parts.{end}"))).unwrap());
+            ["weights", "csv", "checkpoint"]
+                .iter()
+                .for_each(|end| std::fs::remove_file(folder.at(&format!("parts.{end}"))).unwrap());
             continue;
         }
         child.kill().unwrap(); // SIGKILL: nothing of the child runs after this
@@ -150,7 +209,11 @@ fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
     succeed(start("parts").wait_with_output().unwrap());
     let parts = files("parts");
     assert!(parts[0] == whole[0], "the weights differ");
-    assert_eq!(String::from_utf8(parts[1].clone().unwrap()), String::from_utf8(whole[1].clone().unwrap()), "every step once");
+    assert_eq!(
+        String::from_utf8(parts[1].clone().unwrap()),
+        String::from_utf8(whole[1].clone().unwrap()),
+        "every step once"
+    );
     assert!(parts[2] == whole[2], "the checkpoints differ");
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 6, "no unfinished file stays");
     println!("{killed} kills, {halfway} of them after a checkpoint");
@@ -161,7 +224,16 @@ fn a54_a_run_of_steps_continues_in_the_middle_of_an_epoch() {
     let folder = Folder::new("steps");
     let run = |steps: &str, weights: &str, more: &[&str]| {
         let weights = folder.at(weights);
-        succeed(mnist(&[&["--data", "builtin", "--arch", "small-bn", "--batch", "32", "--steps", steps, "--save", &weights], more].concat()));
+        succeed(mnist(
+            &[
+                &[
+                    "--data", "builtin", "--arch", "small-bn", "--batch", "32", "--steps", steps,
+                    "--save", &weights,
+                ],
+                more,
+            ]
+            .concat(),
+        ));
         std::fs::read(weights).unwrap()
     };
     let checkpoint = folder.at("run.checkpoint");
@@ -176,7 +248,10 @@ fn a60_the_single_file_variant_trains_and_is_short() {
     assert!(accuracy(&text) > 85.0, "{text}");
     let source = include_str!("../src/bin/mnist_tiny.rs");
     assert!(source.lines().count() < 250);
-    let training = source.lines().skip_while(|l| !l.contains("for epoch in")).take_while(|l| !l.contains("test accuracy"));
+    let training = source
+        .lines()
+        .skip_while(|l| !l.contains("for epoch in"))
+        .take_while(|l| !l.contains("test accuracy"));
     assert!(training.count() < 40);
 }
 
@@ -184,10 +259,18 @@ fn a60_the_single_file_variant_trains_and_is_short() {
 fn a60_mistakes_on_the_command_line_are_explained() {
     let text = refuse(mnist(&["--epoch", "3"]));
     assert!(text.contains("invalid option '--epoch'") && text.contains("--epochs N"), "{text}");
-    assert!(refuse(mnist(&["--arch", "rnn"])).contains("--arch is one of mlp, cnn, small, small-bn, keras, not rnn"));
+    assert!(
+        refuse(mnist(&["--arch", "rnn"]))
+            .contains("--arch is one of mlp, cnn, small, small-bn, keras, not rnn")
+    );
     assert!(String::from_utf8(mnist(&["--help"]).stdout).unwrap().contains("--plot FILE"));
     let text = refuse(mnist(&["--data", "/no/such/folder"]));
-    assert!(text.contains("no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/no/such/folder\""), "{text}");
+    assert!(
+        text.contains(
+            "no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/no/such/folder\""
+        ),
+        "{text}"
+    );
     let text = refuse(mnist(&["--data", "builtin", "--load", "/no/such/file"]));
     assert!(text.starts_with("error: load \"/no/such/file\": "), "{text}");
     let text = refuse(mnist(&["--data", "builtin", "--epochs", "1", "--lr", "1e20"]));
@@ -200,9 +283,17 @@ fn a55_a_damaged_folder_of_data_is_not_replaced_by_something_else() {
     for name in teeny_nn::data::mnist::FILES {
         std::fs::write(Path::new(&folder.at(name)), b"<html>404</html>").unwrap();
     }
-    let output = command(env!("CARGO_BIN_EXE_mnist"), &["--epochs", "1"]).env("TEENY_DATA", &folder.0).output().unwrap();
+    let output = command(env!("CARGO_BIN_EXE_mnist"), &["--epochs", "1"])
+        .env("TEENY_DATA", &folder.0)
+        .output()
+        .unwrap();
     let text = refuse(output);
-    assert!(text.contains("train-images-idx3-ubyte\": an IDX file begins with 00 00 08, this one with 3c 68 74"), "{text}");
+    assert!(
+        text.contains(
+            "train-images-idx3-ubyte\": an IDX file begins with 00 00 08, this one with 3c 68 74"
+        ),
+        "{text}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The adjoint of a view: brings the gradient of what an operation saw back to the value that was produced.
+//! The adjoint of a view: brings the gradient of what an operation saw back to the value that was
+//! produced.
 //!
 //! ```text
 //! value (row-major) ──layout──▶ view ──op──▶ y            expand      → sum over the repeated axes
@@ -8,11 +9,13 @@
 //!                                                         overlap     → scatter-add
 //! ```
 //!
-//! This one function stands for the backward rules of all view operations and all their compositions. It uses `Tensor` operations only.
+//! This one function stands for the backward rules of all view operations and all their
+//! compositions. It uses `Tensor` operations only.
 
 use teeny_core::{Layout, Result, Shape, Tensor};
 
-/// The gradient of a row-major value of shape `base`, from the gradient `g` of its view through `view` (whose shape `g` has).
+/// The gradient of a row-major value of shape `base`, from the gradient `g` of its view through
+/// `view` (whose shape `g` has).
 pub(crate) fn adjoint(view: &Layout, base: &Shape, g: &Tensor) -> Result<Tensor> {
     if view.numel() == 0 {
         return Tensor::zeros(base, g.dtype(), g);
@@ -24,7 +27,8 @@ pub(crate) fn adjoint(view: &Layout, base: &Shape, g: &Tensor) -> Result<Tensor>
     written(view, base, &g)
 }
 
-/// The view and its gradient read forwards and without axes that repeat an element, whose gradients are summed.
+/// The view and its gradient read forwards and without axes that repeat an element, whose gradients
+/// are summed.
 fn seen_once(view: &Layout, g: &Tensor) -> Result<(Layout, Tensor)> {
     let (view, g) = without_repeats(view, g)?;
     forwards(view, &g)
@@ -38,15 +42,17 @@ fn written(view: Layout, base: &Shape, g: &Tensor) -> Result<Tensor> {
     }
     let flat = Tensor::zeros(base.numel(), g.dtype(), &g)?; // (elements of the value)
     if view.is_injective() {
-        return flat.assign_view(|x| x.as_strided(view.shape(), view.strides(), view.offset()), &g)?.reshape(base);
+        return flat
+            .assign_view(|x| x.as_strided(view.shape(), view.strides(), view.offset()), &g)?
+            .reshape(base);
     }
     let positions: Vec<i64> = view.positions().map(|p| p as i64).collect();
     let index = Tensor::from_vec(positions, view.numel(), &g)?; // (elements of the view)
     flat.scatter_add(0, &index, &g.reshape(-1)?)?.reshape(base)
 }
 
-/// `before`, the gradient so far of a row-major value, plus that from the gradient `g` of its view through `view`. Where the view shows a part of the
-/// value, only that part is touched.
+/// `before`, the gradient so far of a row-major value, plus that from the gradient `g` of its view
+/// through `view`. Where the view shows a part of the value, only that part is touched.
 pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<Tensor> {
     let base = *before.shape();
     if view.numel() == 0 || covers(view, &base) {
@@ -57,7 +63,8 @@ pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<T
         return before.add(&written(part, &base, &own)?);
     }
     let whole = before.is_contiguous() && before.layout().offset() == 0;
-    let flat = if whole { before.reshape(-1)? } else { before.copy()?.reshape(-1)? }; // (elements of the value)
+    // (elements of the value)
+    let flat = if whole { before.reshape(-1)? } else { before.copy()?.reshape(-1)? };
     drop(before);
     let seen = |x: &Tensor| x.as_strided(part.shape(), part.strides(), part.offset());
     let sum = seen(&flat)?.add(&own)?;
@@ -71,8 +78,10 @@ fn covers(view: &Layout, base: &Shape) -> bool {
 
 /// Axes of stride 0 summed, and these and axes of size 1 removed from both.
 fn without_repeats(view: &Layout, g: &Tensor) -> Result<(Layout, Tensor)> {
-    let repeated: Vec<usize> = (0..view.ndim()).filter(|&a| view.shape()[a] > 1 && view.strides()[a] == 0).collect();
-    let single: Vec<usize> = (0..view.ndim()).filter(|&a| view.shape()[a] == 1 || repeated.contains(&a)).collect();
+    let repeated: Vec<usize> =
+        (0..view.ndim()).filter(|&a| view.shape()[a] > 1 && view.strides()[a] == 0).collect();
+    let single: Vec<usize> =
+        (0..view.ndim()).filter(|&a| view.shape()[a] == 1 || repeated.contains(&a)).collect();
     let sum = if repeated.is_empty() { g.clone() } else { g.sum_keepdim(&repeated)? };
     let view = single.iter().rev().fold(*view, |view, &axis| view.remove(axis));
     Ok((view, sum.squeeze(single)?))

@@ -1,11 +1,13 @@
-//! Every differentiable operation once: what is checked against differences, a second time for second derivatives, and device against device.
+//! Every differentiable operation once: what is checked against differences, a second time for
+//! second derivatives, and device against device.
 //!
-//! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its device with those on another by [`Case::gradients`].
+//! Only with the feature `conformance`. A device crate compares the gradients of [`all`] on its
+//! device with those on another by [`Case::gradients`].
 
 use crate::Grad;
 use teeny_core::{
-    Attention, Averaging, DType, Expr, Interpolation, IntoShape, MatrixNorm, NewAxis, PadMode, Result, Tensor, ToDevice, Triangle, Window, map,
-    map_sum, s,
+    Attention, Averaging, DType, Expr, Interpolation, IntoShape, MatrixNorm, NewAxis, PadMode,
+    Result, Tensor, ToDevice, Triangle, Window, map, map_sum, s,
 };
 
 /// One operation on inputs of given shapes.
@@ -25,36 +27,61 @@ impl Case {
     ///
     /// # Panics
     /// If the device refuses.
-    pub fn inputs(&self, device: &(impl ToDevice + ?Sized), base: impl Fn(&[usize]) -> Vec<usize>) -> Vec<Tensor> {
-        let fill = |shape: &&[usize]| if self.positive { positive(base(shape), device) } else { values(base(shape), device) };
+    pub fn inputs(
+        &self,
+        device: &(impl ToDevice + ?Sized),
+        base: impl Fn(&[usize]) -> Vec<usize>,
+    ) -> Vec<Tensor> {
+        let fill = |shape: &&[usize]| {
+            if self.positive { positive(base(shape), device) } else { values(base(shape), device) }
+        };
         self.shapes.iter().map(fill).collect()
     }
 
-    /// The gradients of the sum of the squared result by the inputs it depends on, computed in `dtype` on an autograd device. With `transposed`, the
-    /// operation sees its inputs through transposed views.
+    /// The gradients of the sum of the squared result by the inputs it depends on, computed in
+    /// `dtype` on an autograd device. With `transposed`, the operation sees its inputs through
+    /// transposed views.
     ///
     /// # Errors
     /// What the device reports.
-    pub fn gradients(&self, device: &(impl ToDevice + ?Sized), dtype: DType, transposed: bool) -> Result<Vec<Vec<f64>>> {
-        let base = |s: &[usize]| if transposed { s.iter().rev().copied().collect() } else { s.to_vec() };
+    pub fn gradients(
+        &self,
+        device: &(impl ToDevice + ?Sized),
+        dtype: DType,
+        transposed: bool,
+    ) -> Result<Vec<Vec<f64>>> {
+        let base =
+            |s: &[usize]| if transposed { s.iter().rev().copied().collect() } else { s.to_vec() };
         // Made in f64 elsewhere: the device may lack the type.
         let inputs = self.inputs(&teeny_core::Reference::new(), base);
-        let leaves = inputs.iter().map(|x| x.cast(dtype)?.to(device)?.requires_grad()).collect::<Result<Vec<_>>>()?;
-        let turn = |x: &Tensor| if transposed { x.permute((0..x.ndim()).rev().collect::<Vec<_>>()) } else { Ok(x.clone()) };
+        let leaves = inputs
+            .iter()
+            .map(|x| x.cast(dtype)?.to(device)?.requires_grad())
+            .collect::<Result<Vec<_>>>()?;
+        let turn = |x: &Tensor| {
+            if transposed {
+                x.permute((0..x.ndim()).rev().collect::<Vec<_>>())
+            } else {
+                Ok(x.clone())
+            }
+        };
         let y = (self.f)(&leaves.iter().map(turn).collect::<Result<Vec<_>>>()?)?;
         let grads = y.square()?.sum_all()?.backward()?;
-        let read = |x: &Tensor| Ok(grads.get(x)?.to_scalars()?.into_iter().map(|v| v.to_f64()).collect());
+        let read =
+            |x: &Tensor| Ok(grads.get(x)?.to_scalars()?.into_iter().map(|v| v.to_f64()).collect());
         leaves.iter().filter(|x| grads.contains(x)).map(read).collect()
     }
 }
 
-/// Distinct values of both signs, none near 0, 1 or an integer, in no order: `((i * 7 + 3) % 11 - 5 + 0.3 + i/100) / 4`.
+/// Distinct values of both signs, none near 0, 1 or an integer, in no order:
+/// `((i * 7 + 3) % 11 - 5 + 0.3 + i/100) / 4`.
 ///
 /// # Panics
 /// If the device refuses.
 pub fn values(shape: impl IntoShape, device: &(impl ToDevice + ?Sized)) -> Tensor {
     let shape = shape.shape().unwrap();
-    let all = (0..shape.numel()).map(|i| (((i * 7 + 3) % 11) as f64 - 5.0 + 0.3 + i as f64 / 100.0) / 4.0);
+    let all = (0..shape.numel())
+        .map(|i| (((i * 7 + 3) % 11) as f64 - 5.0 + 0.3 + i as f64 / 100.0) / 4.0);
     Tensor::from_vec(all.collect::<Vec<f64>>(), shape, device).unwrap()
 }
 
@@ -78,10 +105,21 @@ const PAIR: &[usize] = &[2, 3];
 
 /// All of them.
 pub fn all() -> Vec<Case> {
-    [elementwise(), positives(), binaries(), reductions(), products(), indexing(), arrangements(), windows(), attention(), matrices()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        elementwise(),
+        positives(),
+        binaries(),
+        reductions(),
+        products(),
+        indexing(),
+        arrangements(),
+        windows(),
+        attention(),
+        matrices(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn elementwise() -> Vec<Case> {
@@ -138,10 +176,15 @@ fn reductions() -> Vec<Case> {
 }
 
 fn products() -> Vec<Case> {
-    let mut all = cases! { &[&[2, 3, 4], &[2, 4, 5]], false; "matmul_batched" |x| x[0].matmul(&x[1]); };
+    let mut all =
+        cases! { &[&[2, 3, 4], &[2, 4, 5]], false; "matmul_batched" |x| x[0].matmul(&x[1]); };
     all.extend(cases! { &[&[3, 4], &[4, 5]], false; "matmul" |x| x[0].matmul(&x[1]); });
-    all.extend(cases! { &[&[2, 3, 4], &[4, 5]], false; "matmul_shared_rhs" |x| x[0].matmul(&x[1]); });
-    all.extend(cases! { &[&[3, 4], &[2, 4, 5]], false; "matmul_shared_lhs" |x| x[0].matmul(&x[1]); });
+    all.extend(
+        cases! { &[&[2, 3, 4], &[4, 5]], false; "matmul_shared_rhs" |x| x[0].matmul(&x[1]); },
+    );
+    all.extend(
+        cases! { &[&[3, 4], &[2, 4, 5]], false; "matmul_shared_lhs" |x| x[0].matmul(&x[1]); },
+    );
     all.extend(cases! { &[&[2, 1, 3, 4], &[3, 4, 2]], false; "matmul_both_shared" |x| x[0].matmul(&x[1]); });
     all.extend(cases! { &[&[2, 3, 4], &[4, 3, 5]], false; "einsum" |x| Tensor::einsum("bij,jik->bk", &[&x[0], &x[1]]); });
     all.extend(cases! { &[&[4, 4]], false; "matmul_self" |x| x[0].matmul(&x[0].t()?); });
@@ -238,7 +281,10 @@ fn windows() -> Vec<Case> {
 fn attention() -> Vec<Case> {
     /// Query 0 sees nothing, the others all but key 1.
     fn seen(x: &Tensor) -> Result<Tensor> {
-        Tensor::new([[false, false, false, false], [true, false, true, true], [true, false, true, true]], x)
+        Tensor::new(
+            [[false, false, false, false], [true, false, true, true], [true, false, true, true]],
+            x,
+        )
     }
     let mut all = cases! { &[&[2, 3, 5], &[2, 4, 5], &[2, 4, 2]], false;
         "attention" |x| x[0].attention(&x[1], &x[2], None, &Attention::full());
@@ -271,7 +317,8 @@ fn symmetric(x: &Tensor) -> Result<Tensor> {
 /// Columns and rows that are independent whatever the input is.
 fn full_rank(x: &Tensor) -> Result<Tensor> {
     let (m, n) = (x.shape()[x.ndim() - 2], x.shape()[x.ndim() - 1]);
-    let diagonal = Tensor::linspace(4.0, 7.0, n, x.dtype(), x)?.mul(&Tensor::eye(m.max(n), x.dtype(), x)?.slice(0, ..m)?.slice(1, ..n)?)?;
+    let diagonal = Tensor::linspace(4.0, 7.0, n, x.dtype(), x)?
+        .mul(&Tensor::eye(m.max(n), x.dtype(), x)?.slice(0, ..m)?.slice(1, ..n)?)?;
     x.mul(0.5)?.add(&diagonal)
 }
 
@@ -302,6 +349,8 @@ fn matrices() -> Vec<Case> {
         "pinv_wide" |x| full_rank(&x[0])?.pinv(None);
     });
     all.extend(cases! { &[&[4, 3], &[4]], false; "lstsq" |x| full_rank(&x[0])?.lstsq(&x[1]); });
-    all.extend(cases! { &[&[3, 4], &[3, 2]], false; "lstsq_wide" |x| full_rank(&x[0])?.lstsq(&x[1]); });
+    all.extend(
+        cases! { &[&[3, 4], &[3, 2]], false; "lstsq_wide" |x| full_rank(&x[0])?.lstsq(&x[1]); },
+    );
     all
 }

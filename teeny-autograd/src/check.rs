@@ -13,7 +13,8 @@ pub struct Check {
     pub eps: f64,
     /// The largest relative error that passes.
     pub tolerance: f64,
-    /// Errors are relative to the gradient, or to this where the gradient is smaller: rounding of the function over `eps` is about 1e-10 alone.
+    /// Errors are relative to the gradient, or to this where the gradient is smaller: rounding of
+    /// the function over `eps` is about 1e-10 alone.
     pub floor: f64,
 }
 
@@ -41,13 +42,16 @@ pub struct Report {
     pub numeric: f64,
 }
 
-/// Compares the gradients of `f` with central differences, for every element of every `F64` input; other inputs are constants.
+/// Compares the gradients of `f` with central differences, for every element of every `F64` input;
+/// other inputs are constants.
 ///
-/// A result of several elements is projected on a fixed direction. Inputs may be on any device; they are wrapped in an [`Autograd`] device where they
-/// are not on one. `f` is called twice per element, so keep the inputs small, and away from kinks.
+/// A result of several elements is projected on a fixed direction. Inputs may be on any device;
+/// they are wrapped in an [`Autograd`] device where they are not on one. `f` is called twice per
+/// element, so keep the inputs small, and away from kinks.
 ///
 /// # Errors
-/// [`teeny_core::ErrorKind::Gradient`] with the worst element if an error is above the tolerance; errors of `f`; inputs without an `F64` among them.
+/// [`teeny_core::ErrorKind::Gradient`] with the worst element if an error is above the tolerance;
+/// errors of `f`; inputs without an `F64` among them.
 ///
 /// # Example
 /// ```
@@ -62,7 +66,11 @@ pub struct Report {
 ///
 /// Equivalent: `torch.autograd.gradcheck`.
 #[track_caller]
-pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], check: &Check) -> Result<Report> {
+pub fn gradcheck(
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[Tensor],
+    check: &Check,
+) -> Result<Report> {
     let (device, inputs) = {
         let _op = enter("gradcheck");
         on_autograd(inputs)?
@@ -85,9 +93,15 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], che
                 no_grad(|| f(&inputs))?.to_vec::<f64>()
             };
             let (high, low) = (shifted(check.eps)?, shifted(-check.eps)?);
-            let numeric: f64 = high.iter().zip(&low).zip(&weights).map(|((h, l), w)| w * (h - l) / (2.0 * check.eps)).sum();
+            let numeric: f64 = high
+                .iter()
+                .zip(&low)
+                .zip(&weights)
+                .map(|((h, l), w)| w * (h - l) / (2.0 * check.eps))
+                .sum();
             let analytic = analytic[i][element];
-            let error = (analytic - numeric).abs() / analytic.abs().max(numeric.abs()).max(check.floor);
+            let error =
+                (analytic - numeric).abs() / analytic.abs().max(numeric.abs()).max(check.floor);
             checked += 1;
             // A NaN is worse than anything, and stays.
             if error.is_nan() || error > worst.error {
@@ -101,19 +115,26 @@ pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], che
     }
     let _op = enter("gradcheck");
     let Report { error, input, element, analytic, numeric, .. } = worst;
-    let what =
-        format!("input {input}, element {element}: the gradient is {analytic:?}, central differences give {numeric:?} (relative error {error:.1e})");
-    Err(Error::gradient(what).note(format!("{checked} elements compared, tolerance {:.0e}", check.tolerance)))
+    let what = format!(
+        "input {input}, element {element}: the gradient is {analytic:?}, central differences give {numeric:?} (relative error {error:.1e})"
+    );
+    Err(Error::gradient(what)
+        .note(format!("{checked} elements compared, tolerance {:.0e}", check.tolerance)))
 }
 
-/// [`gradcheck`] of the gradient of `f`: every rule's own backward pass is differentiated, by an autograd device over another.
+/// [`gradcheck`] of the gradient of `f`: every rule's own backward pass is differentiated, by an
+/// autograd device over another.
 ///
 /// # Errors
 /// As [`gradcheck`].
 ///
 /// Equivalent: `torch.autograd.gradgradcheck`.
 #[track_caller]
-pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], check: &Check) -> Result<Report> {
+pub fn gradgradcheck(
+    f: impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[Tensor],
+    check: &Check,
+) -> Result<Report> {
     let (first, mut inputs) = {
         let _op = enter("gradgradcheck");
         on_autograd(inputs)?
@@ -124,7 +145,9 @@ pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor],
     let slope = |inputs: &[Tensor]| -> Result<Tensor> {
         let (v, inputs) = inputs.split_last().ok_or_else(|| Error::internal("no direction"))?;
         // The outer level records always; whether the inner one does is the caller's mode.
-        let lift = |x: &Tensor| if x.dtype() == DType::F64 { x.to(&second)?.requires_grad() } else { x.to(&second) };
+        let lift = |x: &Tensor| {
+            if x.dtype() == DType::F64 { x.to(&second)?.requires_grad() } else { x.to(&second) }
+        };
         let lifted = inputs.iter().map(lift).collect::<Result<Vec<_>>>()?;
         let grads = enable_grad(|| f(&lifted)?.backward_with(v))?;
         let mut sum = Tensor::zeros((), DType::F64, &first)?;
@@ -140,7 +163,8 @@ pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor],
 /// The inputs as untracked tensors of one autograd device.
 fn on_autograd(inputs: &[Tensor]) -> Result<(DeviceRef, Vec<Tensor>)> {
     if !inputs.iter().any(|x| x.dtype() == DType::F64) {
-        return Err(Error::gradient("nothing to check: no input is f64").help("x.cast(DType::F64)? converts"));
+        return Err(Error::gradient("nothing to check: no input is f64")
+            .help("x.cast(DType::F64)? converts"));
     }
     let device = match inputs.iter().find(|x| x.device().as_any().is::<Autograd>()) {
         Some(x) => x.device().clone(),
@@ -152,11 +176,22 @@ fn on_autograd(inputs: &[Tensor]) -> Result<(DeviceRef, Vec<Tensor>)> {
 
 /// A fixed direction in the shape of `y`, away from 0, so that no element's error is hidden.
 fn direction(y: &Tensor, device: &DeviceRef) -> Result<Tensor> {
-    Tensor::random(Distribution::Uniform { low: 0.5, high: 1.5 }, y.shape(), DType::F64, Key { seed: 20, draw: 26 }, device)
+    Tensor::random(
+        Distribution::Uniform { low: 0.5, high: 1.5 },
+        y.shape(),
+        DType::F64,
+        Key { seed: 20, draw: 26 },
+        device,
+    )
 }
 
-/// The gradients as the rules give them; zeros where none arrives, which the differences then confirm or refute.
-fn analytic(f: &impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[Tensor], direction: &Tensor) -> Result<Vec<Vec<f64>>> {
+/// The gradients as the rules give them; zeros where none arrives, which the differences then
+/// confirm or refute.
+fn analytic(
+    f: &impl Fn(&[Tensor]) -> Result<Tensor>,
+    inputs: &[Tensor],
+    direction: &Tensor,
+) -> Result<Vec<Vec<f64>>> {
     let leaf = |x: &Tensor| if x.dtype() == DType::F64 { x.requires_grad() } else { Ok(x.clone()) };
     let leaves = inputs.iter().map(leaf).collect::<Result<Vec<_>>>()?;
     let y = f(&leaves)?;

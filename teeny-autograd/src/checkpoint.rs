@@ -12,10 +12,12 @@ use std::panic::Location;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, random};
 
-/// `body(inputs)`, which saves nothing but its inputs: the backward pass runs `body` again, recorded this time, and differentiates that.
+/// `body(inputs)`, which saves nothing but its inputs: the backward pass runs `body` again,
+/// recorded this time, and differentiates that.
 ///
-/// Tracked tensors that `body` captures (weights) get their gradients too. Random numbers drawn inside are drawn again the same. `body` must compute the
-/// same both times. On a device that is not an [`Autograd`] it only runs.
+/// Tracked tensors that `body` captures (weights) get their gradients too. Random numbers drawn
+/// inside are drawn again the same. `body` must compute the same both times. On a device that is
+/// not an [`Autograd`] it only runs.
 ///
 /// # Errors
 /// If there are no inputs, or `body` fails.
@@ -34,11 +36,17 @@ use teeny_core::{Error, Result, Tensor, random};
 /// # Ok(()) }
 /// ```
 ///
-/// Source: Chen, Xu, Zhang & Guestrin 2016, arXiv:1604.06174. Equivalent: `torch.utils.checkpoint.checkpoint`.
+/// Source: Chen, Xu, Zhang & Guestrin 2016, arXiv:1604.06174. Equivalent:
+/// `torch.utils.checkpoint.checkpoint`.
 #[track_caller]
-pub fn checkpoint(body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static, inputs: &[&Tensor]) -> Result<Tensor> {
+pub fn checkpoint(
+    body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'static,
+    inputs: &[&Tensor],
+) -> Result<Tensor> {
     let location = Location::caller();
-    let Some(first) = inputs.first() else { return Err(Error::value("checkpoint needs at least one tensor")) };
+    let Some(first) = inputs.first() else {
+        return Err(Error::value("checkpoint needs at least one tensor"));
+    };
     let device = first.device().clone();
     let state = random::state();
     if !device.as_any().is::<Autograd>() {
@@ -69,17 +77,27 @@ pub fn checkpoint(body: impl Fn(&[Tensor]) -> Result<Tensor> + Send + Sync + 'st
     let backward: Backward = Box::new(move |g| {
         let Some(g) = &g[0] else { return Ok(vec![None; needs.len() + captured.len()]) };
         let again = |x: &Tensor| x.to(&outer);
-        let leaves =
-            inner.iter().zip(&needs).map(|(x, need)| if *need { again(x)?.requires_grad() } else { again(x) }).collect::<Result<Vec<_>>>()?;
+        let leaves = inner
+            .iter()
+            .zip(&needs)
+            .map(|(x, need)| if *need { again(x)?.requires_grad() } else { again(x) })
+            .collect::<Result<Vec<_>>>()?;
         let before = random::state();
         random::set_state(state);
         let y = enable_grad(|| body(&leaves));
         random::set_state(before);
         let y = y?.retain_grad()?;
-        let root = tracked(&y)?.handle.clone().ok_or_else(|| Error::internal("a checkpointed function lost its history"))?;
+        let root = tracked(&y)?
+            .handle
+            .clone()
+            .ok_or_else(|| Error::internal("a checkpointed function lost its history"))?;
         let kept = run_until(root, g.reshape(y.shape())?, &captured, &mut Cuts::default())?;
         let leaf = |x: &Tensor| Some(kept.get(&tracked(x).ok()?.handle.as_ref()?.key())?.1.clone());
-        Ok(leaves.iter().map(leaf).chain(captured.iter().map(|h| Some(kept.get(&h.key())?.1.clone()))).collect())
+        Ok(leaves
+            .iter()
+            .map(leaf)
+            .chain(captured.iter().map(|h| Some(kept.get(&h.key())?.1.clone())))
+            .collect())
     });
     let (shape, dtype) = (*value.shape(), value.dtype());
     if !dtype.is_float() {

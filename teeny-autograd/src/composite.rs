@@ -71,9 +71,15 @@ struct Template {
 }
 
 static TEMPLATES: LazyLock<Vec<Template>> = LazyLock::new(|| {
-    let make = |dtype, composite: Composite| Kernel::build([dtype], [], |[x], []| [composite.of(x)]).map(|kernel| Template { composite, kernel });
+    let make = |dtype, composite: Composite| {
+        Kernel::build([dtype], [], |[x], []| [composite.of(x)])
+            .map(|kernel| Template { composite, kernel })
+    };
     // A composite that cannot be built is one that no program contains.
-    FLOATS.iter().flat_map(|&dtype| Composite::ALL.iter().filter_map(move |&c| make(dtype, c).ok())).collect()
+    FLOATS
+        .iter()
+        .flat_map(|&dtype| Composite::ALL.iter().filter_map(move |&c| make(dtype, c).ok()))
+        .collect()
 });
 
 /// The result of a composite function within a program.
@@ -138,7 +144,9 @@ mod tests {
         let builder = Builder::new();
         let x = builder.input(DType::F32);
         let kernel = builder.finish(&f(&builder, x)).unwrap();
-        (0..kernel.nodes().len()).filter(|&id| Application::at(kernel.nodes(), id).is_some()).count()
+        (0..kernel.nodes().len())
+            .filter(|&id| Application::at(kernel.nodes(), id).is_some())
+            .count()
     }
 
     #[test]
@@ -148,9 +156,20 @@ mod tests {
             assert_eq!(recognised(|_, x| vec![c.of(-x)]), 1);
             assert_eq!(recognised(|_, x| vec![c.of(x.exp() + 1.0) * 2.0 - x]), 1);
             // with some of its steps already there
-            assert_eq!(recognised(|_, x| vec![(x.abs() * 0.5).exp().recip(), x.like(1.0) - x, x + 1.0, c.of(x)]), 1);
+            assert_eq!(
+                recognised(|_, x| vec![
+                    (x.abs() * 0.5).exp().recip(),
+                    x.like(1.0) - x,
+                    x + 1.0,
+                    c.of(x)
+                ]),
+                1
+            );
         }
         assert_eq!(recognised(|_, x| vec![x.sinh(), x.cosh(), x.asin().acos()]), 4);
-        assert_eq!(recognised(|_, x| vec![x.atan(), x.atan() * 2.0, (x.exp() + x.exp().recip()) * 0.5]), 0);
+        assert_eq!(
+            recognised(|_, x| vec![x.atan(), x.atan() * 2.0, (x.exp() + x.exp().recip()) * 0.5]),
+            0
+        );
     }
 }

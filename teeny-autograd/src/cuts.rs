@@ -1,8 +1,10 @@
 //! Where gradients were cut off: the memory behind "cut by detach at src/model.rs:41".
 //!
-//! Every leaf owns one of 128 bits. A node knows the leaves it depends on as a mask; an operation that lets no gradient through leaves a [`Cut`] with
-//! the mask of what it cut off. Results inherit the cuts of their operands, at most [`MAX_CUTS`] of them, one per line of code: bounded, whatever the
-//! length of the program. A collision of bits can only make a message name one line too many; it never changes a gradient.
+//! Every leaf owns one of 128 bits. A node knows the leaves it depends on as a mask; an operation
+//! that lets no gradient through leaves a [`Cut`] with the mask of what it cut off. Results inherit
+//! the cuts of their operands, at most [`MAX_CUTS`] of them, one per line of code: bounded,
+//! whatever the length of the program. A collision of bits can only make a message name one line
+//! too many; it never changes a gradient.
 
 use std::collections::VecDeque;
 use std::panic::Location;
@@ -12,7 +14,8 @@ use teeny_core::context;
 /// The set of leaves a value depends on; leaf `n` of the process is bit `n % 128`.
 pub(crate) type Mask = u128;
 
-/// The most cuts a value remembers. A model has a handful of places that detach; beyond that the oldest tell enough.
+/// The most cuts a value remembers. A model has a handful of places that detach; beyond that the
+/// oldest tell enough.
 const MAX_CUTS: usize = 16;
 
 /// How a gradient path ends.
@@ -36,10 +39,15 @@ pub(crate) struct Cut {
 impl Cut {
     /// `cut by detach at src/model.rs:41`.
     pub fn describe(&self) -> String {
-        let place = self.location.map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+        let place = self
+            .location
+            .map(|place| format!(" at {}:{}", place.file(), place.line()))
+            .unwrap_or_default();
         match self.reason {
             Reason::Cut => format!("cut by {}{place}", self.op),
-            Reason::NoGradient(input) => format!("the backward function of {}{place} gave None for input {input}", self.op),
+            Reason::NoGradient(input) => {
+                format!("the backward function of {}{place} gave None for input {input}", self.op)
+            }
         }
     }
 
@@ -70,7 +78,11 @@ impl Cuts {
 
     /// These without what the given line cut: a checkpoint mends its own.
     pub fn forget(&mut self, line: &'static Location<'static>) {
-        let other = |cut: &&Cut| cut.location.is_none_or(|l| (l.file(), l.line(), l.column()) != (line.file(), line.line(), line.column()));
+        let other = |cut: &&Cut| {
+            cut.location.is_none_or(|l| {
+                (l.file(), l.line(), l.column()) != (line.file(), line.line(), line.column())
+            })
+        };
         let rest: Vec<Cut> = self.iter().filter(other).copied().collect();
         self.0 = (!rest.is_empty()).then(|| rest.into());
     }
@@ -99,10 +111,12 @@ impl Cuts {
 /// The most places that [`left`] remembers, in the whole process: the latest ones.
 const MAX_LEFT: usize = 16;
 
-/// Where recorded values were moved to another device. A copy there has no history, and neither has what comes back.
+/// Where recorded values were moved to another device. A copy there has no history, and neither has
+/// what comes back.
 static LEFT: Mutex<VecDeque<Cut>> = Mutex::new(VecDeque::new());
 
-/// Remembers that a value of `mask` leaves its device, if the user asked for that: by `to`, or by `to_vec` of several elements.
+/// Remembers that a value of `mask` leaves its device, if the user asked for that: by `to`, or by
+/// `to_vec` of several elements.
 pub(crate) fn leaves(mask: Mask, numel: usize) {
     let Some(context) = context::current() else { return };
     if context.later || !(context.op == "to" || (context.op == "to_vec" && numel > 1)) {
@@ -110,7 +124,11 @@ pub(crate) fn leaves(mask: Mask, numel: usize) {
     }
     let cut = Cut { op: context.op, location: Some(context.location), mask, reason: Reason::Cut };
     let mut all = LEFT.lock().unwrap_or_else(PoisonError::into_inner);
-    let mask = all.iter().position(|old| old.same_place(&cut)).and_then(|i| all.remove(i)).map_or(0, |old| old.mask);
+    let mask = all
+        .iter()
+        .position(|old| old.same_place(&cut))
+        .and_then(|i| all.remove(i))
+        .map_or(0, |old| old.mask);
     all.push_back(Cut { mask: cut.mask | mask, ..cut });
     if all.len() > MAX_LEFT {
         all.pop_front();
@@ -119,5 +137,11 @@ pub(crate) fn leaves(mask: Mask, numel: usize) {
 
 /// The places where values that depend on `mask` left their device, the latest first.
 pub(crate) fn left(mask: Mask) -> Vec<Cut> {
-    LEFT.lock().unwrap_or_else(PoisonError::into_inner).iter().rev().filter(|cut| cut.mask & mask != 0).copied().collect()
+    LEFT.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .iter()
+        .rev()
+        .filter(|cut| cut.mask & mask != 0)
+        .copied()
+        .collect()
 }

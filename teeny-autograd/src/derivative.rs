@@ -2,8 +2,8 @@
 //!
 //! `SPECIAL_POINTS.md` lists where results differ from PyTorch's.
 //!
-//! A rule sees the operands `a`, `b`, the result `y` and the gradient `g` of the result, and says what reaches each operand. At kinks the choices are
-//! PyTorch's:
+//! A rule sees the operands `a`, `b`, the result `y` and the gradient `g` of the result, and says
+//! what reaches each operand. At kinks the choices are PyTorch's:
 //!
 //! | at | gradient |
 //! |---|---|
@@ -69,7 +69,9 @@ pub(crate) fn slopes<'b>(op: OpCode, step: &Step<'b>) -> [Slope<'b>; 3] {
 
         OpCode::Neg => one(-g),
         OpCode::Abs => one(g * a.sign()),
-        OpCode::Sign | OpCode::Floor | OpCode::Ceil | OpCode::Round | OpCode::Trunc => [Flat, Stop, Stop],
+        OpCode::Sign | OpCode::Floor | OpCode::Ceil | OpCode::Round | OpCode::Trunc => {
+            [Flat, Stop, Stop]
+        }
         OpCode::Recip => one(-(g * y * y)),
         OpCode::Sqrt => one(g / (y * 2.0)),
         OpCode::Rsqrt => one(g * y * y * y * -0.5),
@@ -98,8 +100,12 @@ pub(crate) fn slopes<'b>(op: OpCode, step: &Step<'b>) -> [Slope<'b>; 3] {
         OpCode::FloorDiv => [Flat, Flat, Stop],
         OpCode::Where => [Stop, Is(a.select(g, g.like(0))), Is(a.select(g.like(0), g))],
 
-        OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe | OpCode::IsNan => [Stop, Stop, Stop],
-        OpCode::Not | OpCode::And | OpCode::Or | OpCode::Xor | OpCode::Shl | OpCode::Shr => [Stop, Stop, Stop],
+        OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe | OpCode::IsNan => {
+            [Stop, Stop, Stop]
+        }
+        OpCode::Not | OpCode::And | OpCode::Or | OpCode::Xor | OpCode::Shl | OpCode::Shr => {
+            [Stop, Stop, Stop]
+        }
     }
 }
 
@@ -115,7 +121,8 @@ fn pow_exponent<'b>(a: Expr<'b>, b: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> Expr<
     a.eq(0.0).and(b.ge(0.0)).select(g.like(0), g * y * a.log())
 }
 
-/// The gradient goes to the winner; `loses(a, b)` is true where `a` is not the result. NaN operands pass it on, as in PyTorch.
+/// The gradient goes to the winner; `loses(a, b)` is true where `a` is not the result. NaN operands
+/// pass it on, as in PyTorch.
 fn extremum<'b>(step: &Step<'b>, loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>) -> [Slope<'b>; 3] {
     let Step { src: [a, b, _], kind, g, .. } = *step;
     let to = |own: Expr<'b>, other: Expr<'b>, kind: Operand| {

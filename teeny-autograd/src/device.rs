@@ -1,7 +1,8 @@
 //! [`Autograd`]: a device that computes on the device it wraps and records how.
 //!
-//! This file only says which rule belongs to which operation; the rules are in `rules/`, by subject. Every method unwraps its inputs (the inner storage
-//! seen through the outer layout), asks the inner device, and records a node if an input is tracked.
+//! This file only says which rule belongs to which operation; the rules are in `rules/`, by
+//! subject. Every method unwraps its inputs (the inner storage seen through the outer layout), asks
+//! the inner device, and records a node if an input is tracked.
 
 use crate::cuts;
 use crate::elementwise::{self, Cache};
@@ -13,12 +14,13 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, LinalgOp, Norm, Outputs, ReduceOp, Result, Scalar,
-    ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
+    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout,
+    LinalgOp, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
+    StorageRef, Tensor, ToDevice, Window,
 };
 
-/// A device that records operations on tensors that require gradients. Everything is computed by the device it wraps, which may be another
-/// `Autograd`: then gradients have gradients.
+/// A device that records operations on tensors that require gradients. Everything is computed by
+/// the device it wraps, which may be another `Autograd`: then gradients have gradients.
 ///
 /// # Example
 /// ```
@@ -50,18 +52,25 @@ impl Autograd {
         &self.inner
     }
 
-    /// A device for one call of a function like [`crate::grad`]: it shares its derivatives with all others of its kind.
+    /// A device for one call of a function like [`crate::grad`]: it shares its derivatives with all
+    /// others of its kind.
     pub(crate) fn passing(inner: impl ToDevice) -> Arc<Autograd> {
         static SHARED: LazyLock<Cache<Derivative>> = LazyLock::new(Cache::default);
         Arc::new(Autograd { inner: inner.to_device(), cache: SHARED.clone() })
     }
 
     /// The derivative of `kernel` for the operands in `needs`.
-    pub(crate) fn derivative(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool) -> Result<Arc<Derivative>> {
+    pub(crate) fn derivative(
+        &self,
+        kernel: &Arc<Kernel>,
+        needs: u8,
+        stored: bool,
+    ) -> Result<Arc<Derivative>> {
         self.cache.at_hand(kernel, needs, stored, || derive(kernel, needs, stored))
     }
 
-    /// How many kernels have had their derivative built: stays the same while a training step repeats.
+    /// How many kernels have had their derivative built: stays the same while a training step
+    /// repeats.
     pub fn cached_derivatives(&self) -> usize {
         self.cache.len()
     }
@@ -96,7 +105,8 @@ fn plain(value: Tensor) -> StorageRef {
     Tracked::storage(value, None, Default::default())
 }
 
-// A method with a default would be recorded step by step, and never reach the kernel of the device below.
+// A method with a default would be recorded step by step, and never reach the kernel of the device
+// below.
 #[deny(clippy::missing_trait_methods)]
 impl Device for Autograd {
     fn info(&self) -> DeviceInfo {
@@ -126,7 +136,8 @@ impl Device for Autograd {
         self.inner.synchronize()
     }
 
-    // ---- no rule: where values come from and go to ----------------------------------------------------------------------------------------------
+    // ---- no rule: where values come from and go to
+    // ----------------------------------------------------------------------------------------------
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         let numel = bytes.len() / dtype.size();
@@ -136,13 +147,26 @@ impl Device for Autograd {
         note_leaving(x)?;
         self.inner.download(&unwrap(x)?)
     }
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         Ok(plain(self.value(self.inner.random(distribution, shape, dtype, key)?, *shape, dtype)?))
     }
 
-    // ---- one line each: the rules are in the files named ----------------------------------------------------------------------------------------
+    // ---- one line each: the rules are in the files named
+    // ----------------------------------------------------------------------------------------
 
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         elementwise::elementwise(self, kernel, inputs, params, shape)
     }
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
@@ -153,7 +177,15 @@ impl Device for Autograd {
         rules::reduce::reduce(self, op, x, axes)
     }
     // What is recorded keeps its operands.
-    fn elementwise_over(&self, _: &Arc<Kernel>, _: &mut StorageRef, _: usize, _: Option<&Tensor>, _: &[Scalar], _: &Shape) -> Result<bool> {
+    fn elementwise_over(
+        &self,
+        _: &Arc<Kernel>,
+        _: &mut StorageRef,
+        _: usize,
+        _: Option<&Tensor>,
+        _: &[Scalar],
+        _: &Shape,
+    ) -> Result<bool> {
         Ok(false)
     }
     fn reduce_kernel(
@@ -176,7 +208,14 @@ impl Device for Autograd {
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         rules::index::gather(self, x, axis, index)
     }
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         rules::index::scatter(self, mode, x, axis, index, src)
     }
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
@@ -200,31 +239,79 @@ impl Device for Autograd {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         rules::softmax::log_softmax_grad(self, y, g, axis)
     }
-    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    fn cross_entropy(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+    ) -> Result<StorageRef> {
         rules::softmax::cross_entropy(self, x, targets, ignored)
     }
-    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    fn cross_entropy_grad(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+        g: &Tensor,
+    ) -> Result<StorageRef> {
         rules::softmax::cross_entropy_grad(self, x, targets, ignored, g)
     }
-    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    fn norm(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<StorageRef> {
         rules::norm::norm(self, norm, x, weight, bias, eps)
     }
-    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    fn norm_grad(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        g: &Tensor,
+        eps: f64,
+    ) -> Result<StorageRef> {
         rules::norm::norm_grad(self, norm, x, weight, g, eps)
     }
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
         rules::conv::conv(self, x, weight, window)
     }
-    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    fn conv_input_grad(
+        &self,
+        g: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+        x_shape: &Shape,
+    ) -> Result<StorageRef> {
         rules::conv::conv_input_grad(self, g, weight, window, x_shape)
     }
-    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    fn conv_weight_grad(
+        &self,
+        g: &Tensor,
+        x: &Tensor,
+        window: &Window,
+        weight_shape: &Shape,
+    ) -> Result<StorageRef> {
         rules::conv::conv_weight_grad(self, g, x, window, weight_shape)
     }
-    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    fn max_pool(
+        &self,
+        x: &Tensor,
+        size: &[usize],
+        window: &Window,
+    ) -> Result<(StorageRef, StorageRef)> {
         rules::pool::max_pool(self, x, size, window)
     }
-    fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    fn max_pool_grad(
+        &self,
+        g: &Tensor,
+        positions: &Tensor,
+        x_shape: &Shape,
+        spatial: usize,
+    ) -> Result<StorageRef> {
         rules::pool::max_pool_grad(self, g, positions, x_shape, spatial)
     }
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {

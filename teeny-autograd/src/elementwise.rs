@@ -1,4 +1,5 @@
-//! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving only what that reads.
+//! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving
+//! only what that reads.
 
 use crate::cuts::{Cut, Cuts, Mask};
 use crate::device::Autograd;
@@ -11,10 +12,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock};
 use teeny_core::{Error, Kernel, Outputs, Result, Scalar, Shape, StorageRef, Tensor, context};
 
-/// More derivatives than this are not kept: a program that builds a new kernel at every step must not fill memory.
+/// More derivatives than this are not kept: a program that builds a new kernel at every step must
+/// not fill memory.
 const MAX_CACHED: usize = 4096;
 
-/// A kernel (compared by content), a bit for each operand that needs a gradient, and whether results are stored.
+/// A kernel (compared by content), a bit for each operand that needs a gradient, and whether
+/// results are stored.
 type Key = (Arc<Kernel>, u8, bool);
 
 /// The derivatives made so far: of type `D`, shared by all who hold the cache.
@@ -37,18 +40,36 @@ thread_local! {
 }
 
 impl Cache<Derivative> {
-    /// [`Cache::get`] past its lock and the hash of the kernel's content, if this thread has asked for the same kernel lately.
-    pub fn at_hand(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool, derive: impl FnOnce() -> Result<Derivative>) -> Result<Arc<Derivative>> {
-        let (cache, place) = (Arc::as_ptr(&self.0).addr(), (Arc::as_ptr(kernel).addr() >> 4 ^ usize::from(needs)) % RECENT);
+    /// [`Cache::get`] past its lock and the hash of the kernel's content, if this thread has asked
+    /// for the same kernel lately.
+    pub fn at_hand(
+        &self,
+        kernel: &Arc<Kernel>,
+        needs: u8,
+        stored: bool,
+        derive: impl FnOnce() -> Result<Derivative>,
+    ) -> Result<Arc<Derivative>> {
+        let (cache, place) = (
+            Arc::as_ptr(&self.0).addr(),
+            (Arc::as_ptr(kernel).addr() >> 4 ^ usize::from(needs)) % RECENT,
+        );
         let known = RECENTLY.with_borrow(|recent| match &recent[place] {
-            Some(r) if Arc::ptr_eq(&r.kernel, kernel) && r.cache == cache && r.needs == needs && r.stored == stored => Some(r.derivative.clone()),
+            Some(r)
+                if Arc::ptr_eq(&r.kernel, kernel)
+                    && r.cache == cache
+                    && r.needs == needs
+                    && r.stored == stored =>
+            {
+                Some(r.derivative.clone())
+            }
             Some(_) | None => None,
         });
         if let Some(derivative) = known {
             return Ok(derivative);
         }
         let derivative = self.get(kernel, needs, stored, derive)?;
-        let recent = Recent { cache, kernel: kernel.clone(), needs, stored, derivative: derivative.clone() };
+        let recent =
+            Recent { cache, kernel: kernel.clone(), needs, stored, derivative: derivative.clone() };
         let before = RECENTLY.with_borrow_mut(|all| all[place].replace(recent));
         drop(before);
         Ok(derivative)
@@ -69,9 +90,16 @@ impl<D> Default for Cache<D> {
 
 impl<D> Cache<D> {
     /// The derivative of `kernel`, made by `derive` at the first call.
-    pub fn get(&self, kernel: &Arc<Kernel>, needs: u8, stored: bool, derive: impl FnOnce() -> Result<D>) -> Result<Arc<D>> {
+    pub fn get(
+        &self,
+        kernel: &Arc<Kernel>,
+        needs: u8,
+        stored: bool,
+        derive: impl FnOnce() -> Result<D>,
+    ) -> Result<Arc<D>> {
         let key = (kernel.clone(), needs, stored);
-        let found = self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
+        let found =
+            self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
         if let Some(derivative) = found {
             return Ok(derivative);
         }
@@ -105,7 +133,8 @@ fn leaves(inputs: &[&Tensor], which: u8) -> Result<Mask> {
     chosen.try_fold(0, |mask, x| Ok(mask | tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask)))
 }
 
-/// What an output does not let through is a cut of the operands concerned: those in `needs` whose gradient it does not `reach`.
+/// What an output does not let through is a cut of the operands concerned: those in `needs` whose
+/// gradient it does not `reach`.
 fn cut_off(cuts: &mut Cuts, inputs: &[&Tensor], needs: u8, reach: u8) -> Result<()> {
     if reach != needs {
         let mask = leaves(inputs, !reach)? & !leaves(inputs, reach)?;
@@ -114,7 +143,8 @@ fn cut_off(cuts: &mut Cuts, inputs: &[&Tensor], needs: u8, reach: u8) -> Result<
     Ok(())
 }
 
-/// The inner tensors of operands, in their order: those that are seen as they were produced are not made anew.
+/// The inner tensors of operands, in their order: those that are seen as they were produced are not
+/// made anew.
 pub(crate) struct Inner<'a> {
     operands: &'a [&'a Tensor],
     /// Operands seen through another layout.
@@ -137,13 +167,23 @@ impl<'a> Inner<'a> {
         let mut list = Vec::with_capacity(self.operands.len());
         for x in self.operands {
             let inner = &tracked(x)?.inner;
-            list.push(if inner.layout() == x.layout() { inner } else { views.next().ok_or_else(|| Error::internal("a view is missing"))? });
+            list.push(if inner.layout() == x.layout() {
+                inner
+            } else {
+                views.next().ok_or_else(|| Error::internal("a view is missing"))?
+            });
         }
         Ok(list)
     }
 }
 
-pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+pub(crate) fn elementwise(
+    device: &Autograd,
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<Outputs> {
     let inner = Inner::of(inputs)?;
     let views = inner.list()?;
     let results = device.inner_device().elementwise(kernel, &views, params, shape)?;
@@ -151,12 +191,19 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     let operands = Operands::of(inputs)?;
     if operands.recording && results.len() == 1 {
         let y = results.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        return record_one(device, kernel, inputs, &views, params, operands, value(0, y)?).map(Outputs::one);
+        return record_one(device, kernel, inputs, &views, params, operands, value(0, y)?)
+            .map(Outputs::one);
     }
-    let results = results.into_iter().enumerate().map(|(o, storage)| value(o, storage)).collect::<Result<Vec<_>>>()?;
+    let results = results
+        .into_iter()
+        .enumerate()
+        .map(|(o, storage)| value(o, storage))
+        .collect::<Result<Vec<_>>>()?;
     let mut outputs = Outputs::new();
     if !operands.recording {
-        results.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
+        results
+            .into_iter()
+            .for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
         return Ok(outputs);
     }
     let needs = needs(inputs)?;
@@ -170,13 +217,22 @@ pub(crate) fn elementwise(device: &Autograd, kernel: &Arc<Kernel>, inputs: &[&Te
     let values = Values::Many(results.iter().map(|y| Value { shape, dtype: y.dtype() }).collect());
     let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
     let node = match differentiable {
-        true => Some(Arc::new(Node::op(backward, values, edges(inputs)?, operands.mask, context::current()))),
+        true => Some(Arc::new(Node::op(
+            backward,
+            values,
+            edges(inputs)?,
+            operands.mask,
+            context::current(),
+        ))),
         false => None,
     };
     for (o, y) in results.into_iter().enumerate() {
         let mut cuts = operands.cuts.clone();
         cut_off(&mut cuts, inputs, needs, derivative.reach[o])?;
-        let handle = node.clone().filter(|_| derivative.reach[o] != 0).map(|node| Handle { node, output: o as u8 });
+        let handle = node
+            .clone()
+            .filter(|_| derivative.reach[o] != 0)
+            .map(|node| Handle { node, output: o as u8 });
         outputs.push(Tracked::storage(y, handle, cuts));
     }
     Ok(outputs)
@@ -215,23 +271,38 @@ impl Derivative {
                 Slot::Output(o) => outputs.get(*o),
                 Slot::Grad(_) => None,
             };
-            saved.push(tensor.cloned().ok_or_else(|| Error::internal("a derivative reads what the forward pass does not have"))?);
+            saved.push(tensor.cloned().ok_or_else(|| {
+                Error::internal("a derivative reads what the forward pass does not have")
+            })?);
         }
         Ok(saved)
     }
 
-    /// The gradients of the operands, all in `shape`, from those of the outputs; a missing one of several outputs counts as zero.
-    pub fn run(&self, saved: &[Tensor], params: &[Scalar], g: &[Option<Tensor>], shape: &Shape) -> Result<Vec<Option<Tensor>>> {
-        let Some(given) = g.iter().flatten().next() else { return Ok(vec![None; self.grads.len()]) };
+    /// The gradients of the operands, all in `shape`, from those of the outputs; a missing one of
+    /// several outputs counts as zero.
+    pub fn run(
+        &self,
+        saved: &[Tensor],
+        params: &[Scalar],
+        g: &[Option<Tensor>],
+        shape: &Shape,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let Some(given) = g.iter().flatten().next() else {
+            return Ok(vec![None; self.grads.len()]);
+        };
         let zero = |dtype| -> Result<Tensor> { Tensor::zeros((), dtype, given)?.expand(shape) };
         let mut computed: Vec<Vec<Tensor>> = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
             let read = |(i, slot): (usize, &Slot)| -> Result<Tensor> {
                 match slot {
-                    Slot::Grad(o) => g[*o].clone().map_or_else(|| zero(part.kernel.inputs()[i]), Ok),
+                    Slot::Grad(o) => {
+                        g[*o].clone().map_or_else(|| zero(part.kernel.inputs()[i]), Ok)
+                    }
                     Slot::Input(_) | Slot::Output(_) => {
                         let place = self.saved.iter().position(|s| s == slot);
-                        place.map(|p| saved[p].clone()).ok_or_else(|| Error::internal("a derivative reads what was not saved"))
+                        place
+                            .map(|p| saved[p].clone())
+                            .ok_or_else(|| Error::internal("a derivative reads what was not saved"))
                     }
                 }
             };
@@ -259,11 +330,19 @@ impl Derivative {
     }
 }
 
-/// One backward kernel over tensors that all have `shape`; it may read no tensor at all (a constant slope), so the device comes from `beside`.
-fn launch(kernel: &Arc<Kernel>, inputs: &[Tensor], params: &[Scalar], shape: &Shape, beside: &Tensor) -> Result<Vec<Tensor>> {
+/// One backward kernel over tensors that all have `shape`; it may read no tensor at all (a constant
+/// slope), so the device comes from `beside`.
+fn launch(
+    kernel: &Arc<Kernel>,
+    inputs: &[Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    beside: &Tensor,
+) -> Result<Vec<Tensor>> {
     let device = beside.device();
     let views: Vec<&Tensor> = inputs.iter().collect();
     let results = device.elementwise(kernel, &views, params, shape)?;
-    let tensor = |(o, storage)| Tensor::from_result(storage, *shape, kernel.output_dtype(o), device.clone());
+    let tensor =
+        |(o, storage)| Tensor::from_result(storage, *shape, kernel.output_dtype(o), device.clone());
     results.into_iter().enumerate().map(tensor).collect()
 }

@@ -26,10 +26,13 @@ impl Saved {
     }
 }
 
-/// An operation with a gradient of its own: where the symbolic derivative would be slow, unstable, or not what is wanted.
+/// An operation with a gradient of its own: where the symbolic derivative would be slow, unstable,
+/// or not what is wanted.
 ///
-/// Both functions see tensors of the inner device: they are not recorded, run on every device, and where the inner device is itself an autograd device
-/// the backward function can be differentiated again. A formula that is only elementwise needs none of this: [`teeny_core::map`] has a derivative.
+/// Both functions see tensors of the inner device: they are not recorded, run on every device, and
+/// where the inner device is itself an autograd device the backward function can be differentiated
+/// again. A formula that is only elementwise needs none of this: [`teeny_core::map`] has a
+/// derivative.
 ///
 /// # Example
 /// ```
@@ -69,18 +72,21 @@ pub trait Function: Send + Sync + 'static {
     /// Whatever the operations used report.
     fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor>;
 
-    /// The gradients of the inputs, one per input in its shape and type (`None`: no gradient flows there), from that of the result.
+    /// The gradients of the inputs, one per input in its shape and type (`None`: no gradient flows
+    /// there), from that of the result.
     ///
     /// # Errors
     /// Whatever the operations used report.
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>>;
 }
 
-/// Runs `function` on `inputs`, recorded as one operation if an input is tracked. On a device without autograd only the forward function runs.
+/// Runs `function` on `inputs`, recorded as one operation if an input is tracked. On a device
+/// without autograd only the forward function runs.
 ///
 /// # Errors
-/// If there are no inputs, they are on unrelated devices, or the forward function fails. A backward function that gives a wrong number of gradients, or
-/// one of a wrong shape or type, is reported by the backward pass, by name.
+/// If there are no inputs, they are on unrelated devices, or the forward function fails. A backward
+/// function that gives a wrong number of gradients, or one of a wrong shape or type, is reported by
+/// the backward pass, by name.
 #[track_caller]
 pub fn apply(function: impl Function, inputs: &[&Tensor]) -> Result<Tensor> {
     let _op = enter(function.name());
@@ -89,8 +95,11 @@ pub fn apply(function: impl Function, inputs: &[&Tensor]) -> Result<Tensor> {
 
 fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
     let name = function.name();
-    let Some(first) = inputs.first() else { return Err(Error::value("needs at least one tensor, whose device does the work")) };
-    let device = inputs.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
+    let Some(first) = inputs.first() else {
+        return Err(Error::value("needs at least one tensor, whose device does the work"));
+    };
+    let device =
+        inputs.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
     let inputs = inputs.iter().map(|x| x.to(&device)).collect::<Result<Vec<_>>>()?;
     let mut saved = Saved::default();
     if !device.as_any().is::<Autograd>() {
@@ -111,11 +120,19 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
             let Some(g) = &g[0] else { return Ok(vec![None; forms.len()]) };
             let grads = function.backward(&saved, g)?;
             if grads.len() != forms.len() {
-                return Err(Error::gradient(format!("the backward function of {name} gave {} gradients for {} inputs", grads.len(), forms.len())));
+                return Err(Error::gradient(format!(
+                    "the backward function of {name} gave {} gradients for {} inputs",
+                    grads.len(),
+                    forms.len()
+                )));
             }
             for (i, (g, (shape, dtype))) in grads.iter().zip(&forms).enumerate() {
                 if let Some(g) = g.as_ref().filter(|g| g.shape() != shape || g.dtype() != *dtype) {
-                    let what = format!("the backward function of {name} gave {} {} for input {i}, which is {dtype} {shape}", g.dtype(), g.shape());
+                    let what = format!(
+                        "the backward function of {name} gave {} {} for input {i}, which is {dtype} {shape}",
+                        g.dtype(),
+                        g.shape()
+                    );
                     return Err(Error::gradient(what));
                 }
             }

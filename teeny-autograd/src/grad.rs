@@ -31,7 +31,8 @@ use teeny_core::{DType, Error, Layout, Result, Tensor};
 /// # Ok(()) }
 /// ```
 pub trait Grad: Sized {
-    /// A new leaf with the same elements: a tensor whose gradient a backward pass will keep. What it was computed from gets none through it.
+    /// A new leaf with the same elements: a tensor whose gradient a backward pass will keep. What
+    /// it was computed from gets none through it.
     ///
     /// # Errors
     /// If the tensor is not on an autograd device, or not of floats.
@@ -45,20 +46,23 @@ pub trait Grad: Sized {
     #[track_caller]
     fn requires_grad_named(&self, name: &str) -> Result<Tensor>;
 
-    /// True if a gradient can flow back through this tensor: it is a leaf, or was computed from one while recording was on.
+    /// True if a gradient can flow back through this tensor: it is a leaf, or was computed from one
+    /// while recording was on.
     fn is_tracked(&self) -> bool;
 
     /// True if this is a leaf or a view of one.
     fn is_leaf(&self) -> bool;
 
-    /// The same elements without a history: gradients of every order stop here, and tangents. Nothing is copied.
+    /// The same elements without a history: gradients of every order stop here, and tangents.
+    /// Nothing is copied.
     ///
     /// # Errors
     /// None today; the signature leaves room.
     #[track_caller]
     fn detach(&self) -> Result<Tensor>;
 
-    /// This value with its gradient kept by later backward passes. Use the tensor given back from here on: for a view it is a value of its own.
+    /// This value with its gradient kept by later backward passes. Use the tensor given back from
+    /// here on: for a view it is a value of its own.
     ///
     /// # Errors
     /// If the tensor is not tracked.
@@ -66,29 +70,36 @@ pub trait Grad: Sized {
     #[must_use = "the tensor given back is the one whose gradient is kept"]
     fn retain_grad(&self) -> Result<Tensor>;
 
-    /// Calls `hook` with the complete gradient of this tensor in every backward pass; what it gives back, if anything, replaces the gradient.
+    /// Calls `hook` with the complete gradient of this tensor in every backward pass; what it gives
+    /// back, if anything, replaces the gradient.
     ///
     /// # Errors
-    /// If the tensor is not tracked, or is a view (register on the value itself, or on `x.retain_grad()?`).
+    /// If the tensor is not tracked, or is a view (register on the value itself, or on
+    /// `x.retain_grad()?`).
     #[track_caller]
-    fn register_hook(&self, hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook>;
+    fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Hook>;
 
     /// The gradients of this scalar. The graph stays: calling again is legal and gives the same.
     ///
     /// # Errors
-    /// [`teeny_core::ErrorKind::Gradient`] if the tensor has more than one element, is not of floats, or has no history. The error of a rule names
-    /// the operation it belongs to.
+    /// [`teeny_core::ErrorKind::Gradient`] if the tensor has more than one element, is not of
+    /// floats, or has no history. The error of a rule names the operation it belongs to.
     #[track_caller]
     fn backward(&self) -> Result<Gradients>;
 
-    /// The gradients of `sum(g * self)`: the vector-Jacobian product. `g` has the shape and type of self, on its device or the one below.
+    /// The gradients of `sum(g * self)`: the vector-Jacobian product. `g` has the shape and type of
+    /// self, on its device or the one below.
     ///
     /// # Errors
     /// As [`Grad::backward`]; `g` may not have another shape or type.
     #[track_caller]
     fn backward_with(&self, g: &Tensor) -> Result<Gradients>;
 
-    /// [`Grad::backward`] that takes the loss: what each operation saved is freed as soon as its rule has run, unless somebody else holds the graph.
+    /// [`Grad::backward`] that takes the loss: what each operation saved is freed as soon as its
+    /// rule has run, unless somebody else holds the graph.
     ///
     /// # Errors
     /// As [`Grad::backward`].
@@ -128,7 +139,9 @@ impl Grad for Tensor {
     fn detach(&self) -> Result<Tensor> {
         let _op = enter("detach");
         let storage = match (try_tracked(self), try_dual(self)) {
-            (Some(Tracked { inner, handle, cuts }), _) => Tracked::storage(inner.detach()?, None, cut_off(handle.as_ref(), cuts)),
+            (Some(Tracked { inner, handle, cuts }), _) => {
+                Tracked::storage(inner.detach()?, None, cut_off(handle.as_ref(), cuts))
+            }
             (None, Some(dual)) => Dual::storage(dual.value.detach()?, None)?,
             (None, None) => return Ok(self.clone()),
         };
@@ -146,11 +159,19 @@ impl Grad for Tensor {
     }
 
     #[track_caller]
-    fn register_hook(&self, hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static) -> Result<Hook> {
+    fn register_hook(
+        &self,
+        hook: impl Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
+    ) -> Result<Hook> {
         let _op = enter("register_hook");
         let handle = tracked_handle(self)?;
         if *self.layout() != Layout::contiguous(handle.value().shape) || handle.output != 0 {
-            let error = Error::gradient(format!("{} is a view of {} {}", self.shape(), handle.node.describe(), handle.value().shape));
+            let error = Error::gradient(format!(
+                "{} is a view of {} {}",
+                self.shape(),
+                handle.node.describe(),
+                handle.value().shape
+            ));
             return Err(error.help("let x = x.retain_grad()? makes the view a value of its own"));
         }
         let hook: Arc<HookFn> = Arc::new(hook);
@@ -174,8 +195,13 @@ impl Grad for Tensor {
         let _op = enter("backward");
         let (handle, cuts, view) = root(&self)?;
         if self.numel() != 1 {
-            let error = Error::gradient(format!("the tensor {} is not a scalar, so its gradient needs a direction", self.shape()));
-            return Err(error.help("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?"));
+            let error = Error::gradient(format!(
+                "the tensor {} is not a scalar, so its gradient needs a direction",
+                self.shape()
+            ));
+            return Err(
+                error.help("take the gradient of x.sum_all()?, or give one: x.backward_with(&g)?")
+            );
         }
         let g = unwrap(&self)?.ones_like()?;
         descend(self, handle, cuts, view, g)
@@ -186,7 +212,13 @@ impl Grad for Tensor {
         let _op = enter("backward_with");
         let (handle, cuts, view) = root(&self)?;
         if g.shape() != self.shape() || g.dtype() != self.dtype() {
-            let what = format!("the gradient given is {} {}, the tensor {} {}", g.dtype(), g.shape(), self.dtype(), self.shape());
+            let what = format!(
+                "the gradient given is {} {}, the tensor {} {}",
+                g.dtype(),
+                g.shape(),
+                self.dtype(),
+                self.shape()
+            );
             return Err(Error::gradient(what).help("they need one shape and one type"));
         }
         let inner = tracked(&self)?.inner.device().clone();
@@ -197,7 +229,9 @@ impl Grad for Tensor {
 
 /// The same elements without a history on this level; what the levels below know of them stays.
 pub(crate) fn untracked(x: &Tensor) -> Result<Tensor> {
-    let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(x) else { return Ok(x.clone()) };
+    let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(x) else {
+        return Ok(x.clone());
+    };
     let storage = Tracked::storage(inner.clone(), None, cut_off(Some(handle), cuts));
     Tensor::from_parts(storage, *x.layout(), x.dtype(), x.device().clone())
 }
@@ -217,7 +251,8 @@ fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
         return Err(error.help("let device = Autograd::new(device); x.to(&device)? is a tensor that can require a gradient"));
     }
     if !x.dtype().is_float() {
-        return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())).help("x.cast(DType::F32)? converts"));
+        return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype()))
+            .help("x.cast(DType::F32)? converts"));
     }
     let inner = own(unwrap(x)?)?;
     let mut cuts = Cuts::default();
@@ -244,7 +279,9 @@ fn own_value(x: &Tensor) -> Result<Tensor> {
 
 fn tracked_handle(x: &Tensor) -> Result<Handle> {
     let handle = try_tracked(x).and_then(|s| s.handle.clone());
-    handle.ok_or_else(|| Error::gradient(format!("the tensor {} has no gradient: it is not tracked", x.shape())))
+    handle.ok_or_else(|| {
+        Error::gradient(format!("the tensor {} has no gradient: it is not tracked", x.shape()))
+    })
 }
 
 /// The value a backward pass starts from, and the view of it.
@@ -253,24 +290,36 @@ fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
         return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())));
     }
     let Some(storage) = try_tracked(x) else {
-        let error = Error::gradient(format!("the tensor was computed on {}, which records nothing", x.device().info().name));
+        let error = Error::gradient(format!(
+            "the tensor was computed on {}, which records nothing",
+            x.device().info().name
+        ));
         return Err(error.help("run the model on Autograd::new(device)"));
     };
     let Some(handle) = storage.handle.clone() else {
-        let error = storage
-            .cuts
-            .iter()
-            .fold(Error::gradient("the tensor has no history: nothing it was computed from requires a gradient"), |_, cut: &Cut| {
+        let error = storage.cuts.iter().fold(
+            Error::gradient(
+                "the tensor has no history: nothing it was computed from requires a gradient",
+            ),
+            |_, cut: &Cut| {
                 Error::gradient(format!("the tensor has no history: {}", cut.describe()))
-            });
+            },
+        );
         return Err(error.help("parameters are made by x.requires_grad()?"));
     };
     let view = (*x.layout() != Layout::contiguous(handle.value().shape)).then(|| *x.layout());
     Ok((handle, storage.cuts.clone(), view))
 }
 
-fn descend(x: Tensor, handle: Handle, mut cuts: Cuts, view: Option<Layout>, g: Tensor) -> Result<Gradients> {
-    // The last handle of the loss may be this one: letting it go is what frees memory on the way down.
+fn descend(
+    x: Tensor,
+    handle: Handle,
+    mut cuts: Cuts,
+    view: Option<Layout>,
+    g: Tensor,
+) -> Result<Gradients> {
+    // The last handle of the loss may be this one: letting it go is what frees memory on the way
+    // down.
     drop(x);
     let g = match view {
         Some(view) => crate::adjoint::adjoint(&view, &handle.value().shape, &g)?,

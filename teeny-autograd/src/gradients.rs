@@ -9,7 +9,8 @@ use std::fmt;
 use teeny_core::context::enter;
 use teeny_core::{Error, Layout, Result, Tensor};
 
-/// Gradients by tensor. They are row-major tensors of the inner device, with the shape and type of what they belong to.
+/// Gradients by tensor. They are row-major tensors of the inner device, with the shape and type of
+/// what they belong to.
 ///
 /// # Example
 /// ```
@@ -37,7 +38,9 @@ impl fmt::Debug for Gradients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_by_key(|(key, _)| **key);
-        f.debug_map().entries(all.into_iter().map(|(_, (node, g))| (node.describe(), *g.shape()))).finish()
+        f.debug_map()
+            .entries(all.into_iter().map(|(_, (node, g))| (node.describe(), *g.shape())))
+            .finish()
     }
 }
 
@@ -45,8 +48,10 @@ impl Gradients {
     /// The gradient of `x`, a leaf or a retained value.
     ///
     /// # Errors
-    /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and line that cut the path, or says that the loss does
-    /// not depend on `x`, that `x` is an intermediate that was not retained, a view of something else, or an older or newer value of a parameter.
+    /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and
+    /// line that cut the path, or says that the loss does not depend on `x`, that `x` is an
+    /// intermediate that was not retained, a view of something else, or an older or newer value of
+    /// a parameter.
     #[track_caller]
     pub fn get(&self, x: &Tensor) -> Result<&Tensor> {
         let _op = enter("grads.get");
@@ -83,10 +88,13 @@ impl Gradients {
         self.handle(x).is_ok_and(|handle| self.kept.contains_key(&handle.key()))
     }
 
-    /// True if these are gradients of another value of the parameter that `x` is: one that a step or `set` has replaced, or
-    /// the one that has replaced `x`. Values of one parameter are recognised by their name.
+    /// True if these are gradients of another value of the parameter that `x` is: one that a step
+    /// or `set` has replaced, or the one that has replaced `x`. Values of one parameter are
+    /// recognised by their name.
     pub fn is_stale(&self, x: &Tensor) -> bool {
-        self.handle(x).is_ok_and(|handle| !self.kept.contains_key(&handle.key()) && self.namesake(&handle).is_some())
+        self.handle(x).is_ok_and(|handle| {
+            !self.kept.contains_key(&handle.key()) && self.namesake(&handle).is_some()
+        })
     }
 
     /// How many gradients there are.
@@ -99,7 +107,8 @@ impl Gradients {
         self.kept.is_empty()
     }
 
-    /// Adds the gradients of another backward pass to these. Sums are new tensors: nobody's handle changes.
+    /// Adds the gradients of another backward pass to these. Sums are new tensors: nobody's handle
+    /// changes.
     ///
     /// # Errors
     /// If the device fails.
@@ -143,17 +152,29 @@ impl Gradients {
     fn handle(&self, x: &Tensor) -> Result<Handle> {
         let Some(storage) = try_tracked(x) else {
             let device = x.device().info().name;
-            return Err(Error::gradient(format!("the tensor {} is on {device}, which records nothing", x.shape())));
+            return Err(Error::gradient(format!(
+                "the tensor {} is on {device}, which records nothing",
+                x.shape()
+            )));
         };
         let Some(handle) = &storage.handle else {
             let error = Error::gradient(match storage.cuts.iter().last() {
-                Some(cut) => format!("no gradient reaches the tensor {}: {}", x.shape(), cut.describe()),
-                None => format!("no gradient reaches the tensor {}: it does not require one", x.shape()),
+                Some(cut) => {
+                    format!("no gradient reaches the tensor {}: {}", x.shape(), cut.describe())
+                }
+                None => {
+                    format!("no gradient reaches the tensor {}: it does not require one", x.shape())
+                }
             });
             return Err(error.help("ask for the gradient of a tensor made by x.requires_grad()?"));
         };
         if *x.layout() != Layout::contiguous(handle.value().shape) {
-            let error = Error::gradient(format!("the tensor {} is a view of {} {}", x.shape(), handle.node.describe(), handle.value().shape));
+            let error = Error::gradient(format!(
+                "the tensor {} is a view of {} {}",
+                x.shape(),
+                handle.node.describe(),
+                handle.value().shape
+            ));
             return Err(error.help("ask for the gradient of that tensor, or call x.retain_grad()? on the view before it is used"));
         }
         Ok(handle.clone())
@@ -162,7 +183,8 @@ impl Gradients {
     /// A leaf of the same name that has a gradient here: another value of the same parameter.
     fn namesake(&self, handle: &Handle) -> Option<&Node> {
         let Kind::Leaf { name: Some(name) } = &handle.node.kind else { return None };
-        let same = |node: &Node| matches!(&node.kind, Kind::Leaf { name: Some(other) } if other == name);
+        let same =
+            |node: &Node| matches!(&node.kind, Kind::Leaf { name: Some(other) } if other == name);
         self.kept.values().map(|(node, _)| &**node).find(|node| same(node))
     }
 
@@ -171,26 +193,39 @@ impl Gradients {
         let name = handle.node.describe();
         if let Some(other) = self.namesake(handle) {
             let (age, help) = if other.id < handle.node.id {
-                ("an earlier value, which a step or `set` has replaced since", "compute loss and gradients again after a step")
+                (
+                    "an earlier value, which a step or `set` has replaced since",
+                    "compute loss and gradients again after a step",
+                )
             } else {
-                ("a later value: this tensor is one that a step or `set` has replaced", "take the value anew after a step: param.value()")
+                (
+                    "a later value: this tensor is one that a step or `set` has replaced",
+                    "take the value anew after a step: param.value()",
+                )
             };
             return Error::gradient(format!("there is no gradient of this value of {name}, but one of {age}"))
                 .note("parameters are recognised by name: models with equal names belong on stores and losses of their own")
                 .help(help);
         }
         let mut cuts = self.cuts.iter().filter(|cut| cut.mask & handle.node.mask != 0);
-        if let (false, true) = (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0)) {
-            return Error::gradient(format!("the gradient of {name} was not kept, because it is an intermediate result"))
-                .help("let x = x.retain_grad()? before the backward pass keeps it");
+        if let (false, true) =
+            (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0))
+        {
+            return Error::gradient(format!(
+                "the gradient of {name} was not kept, because it is an intermediate result"
+            ))
+            .help("let x = x.retain_grad()? before the backward pass keeps it");
         }
         match cuts.next() {
             Some(cut) => {
-                let error = Error::gradient(format!("no gradient reaches {name}: {}", cut.describe()));
+                let error =
+                    Error::gradient(format!("no gradient reaches {name}: {}", cut.describe()));
                 cuts.fold(error, |e, c| e.note(format!("also {}", c.describe())))
             }
             None => {
-                let error = Error::gradient(format!("no gradient reaches {name}: the loss does not depend on it"));
+                let error = Error::gradient(format!(
+                    "no gradient reaches {name}: the loss does not depend on it"
+                ));
                 let left = cuts::left(handle.node.mask);
                 match left.first().and_then(|cut| Some((cut.op, cut.location?))) {
                     Some((op, place)) => error
@@ -209,5 +244,11 @@ pub(crate) fn require_like(handle: &Handle, g: &Tensor) -> Result<()> {
     if *g.shape() == value.shape && g.dtype() == value.dtype {
         return Ok(());
     }
-    Err(Error::gradient(format!("a gradient of {} {} does not fit a value of {} {}", g.dtype(), g.shape(), value.dtype, value.shape)))
+    Err(Error::gradient(format!(
+        "a gradient of {} {} does not fit a value of {} {}",
+        g.dtype(),
+        g.shape(),
+        value.dtype,
+        value.shape
+    )))
 }

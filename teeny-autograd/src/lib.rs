@@ -7,23 +7,29 @@
 //!                  └ Node { id, edges, rule }          adjoint(view) brings them back to whole values
 //! ```
 //!
-//! [`Autograd::new`] takes any device and gives one on which operations are recorded, if an operand requires a gradient. A tensor on it stands for a tensor
-//! of the inner device seen through the same layout, so view operations need no rules: an edge remembers the view, and one function, the adjoint of a
-//! strided view, brings every gradient home. Elementwise kernels are differentiated symbolically, one rule per `OpCode` (`symbolic`), and the backward of a
-//! kernel is a kernel. Rules compute with ordinary tensors of the inner device; if that is an autograd device too, gradients have gradients.
+//! [`Autograd::new`] takes any device and gives one on which operations are recorded, if an operand
+//! requires a gradient. A tensor on it stands for a tensor of the inner device seen through the
+//! same layout, so view operations need no rules: an edge remembers the view, and one function, the
+//! adjoint of a strided view, brings every gradient home. Elementwise kernels are differentiated
+//! symbolically, one rule per `OpCode` (`symbolic`), and the backward of a kernel is a kernel.
+//! Rules compute with ordinary tensors of the inner device; if that is an autograd device too,
+//! gradients have gradients.
 //!
 //! # How to read a graph
 //!
-//! A *leaf* is made by [`requires_grad`](Grad::requires_grad). Every operation that reads a tracked tensor makes a *node*: its id is larger than those of
-//! its inputs, its edges say which values it read and through which view, its closure turns the gradient `g` of its result into those of its operands.
-//! [`backward`](Grad::backward) takes the pending node with the largest id, runs its closure, brings each gradient back through its view and adds it to
-//! what is pending below, until only leaves are left. Where a path ends (`detach`, `no_grad`, `argmax`) a *cut* remembers the line, for the error of
-//! [`Gradients::get`].
+//! A *leaf* is made by [`requires_grad`](Grad::requires_grad). Every operation that reads a tracked
+//! tensor makes a *node*: its id is larger than those of its inputs, its edges say which values it
+//! read and through which view, its closure turns the gradient `g` of its result into those of its
+//! operands. [`backward`](Grad::backward) takes the pending node with the largest id, runs its
+//! closure, brings each gradient back through its view and adds it to what is pending below, until
+//! only leaves are left. Where a path ends (`detach`, `no_grad`, `argmax`) a *cut* remembers the
+//! line, for the error of [`Gradients::get`].
 //!
 //! # The other direction
 //!
-//! [`Forward`] carries derivatives along with the values instead of recording: a pass gives the derivative along one direction, where a backward pass
-//! gives the gradient of one number. [`jvp`], [`vjp`], [`jacobian`], [`hvp`] and [`hessian`] take a function and choose.
+//! [`Forward`] carries derivatives along with the values instead of recording: a pass gives the
+//! derivative along one direction, where a backward pass gives the gradient of one number. [`jvp`],
+//! [`vjp`], [`jacobian`], [`hvp`] and [`hessian`] take a function and choose.
 //!
 //! # Example
 //! ```
@@ -39,7 +45,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! Read next: `device` (which method goes where), `record` (what is recorded), `backward` (the engine, one page), `forward` (the same without a graph).
+//! Read next: `device` (which method goes where), `record` (what is recorded), `backward` (the
+//! engine, one page), `forward` (the same without a graph).
 #![forbid(unsafe_code)]
 
 mod adjoint;
@@ -71,7 +78,9 @@ pub use checkpoint::checkpoint;
 pub use device::Autograd;
 pub use forward::Forward;
 pub use function::{Function, Saved, apply};
-pub use functional::{Point, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, vjp};
+pub use functional::{
+    Point, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, vjp,
+};
 pub use grad::Grad;
 pub use gradients::Gradients;
 pub use hooks::Hook;

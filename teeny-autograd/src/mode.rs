@@ -1,4 +1,5 @@
-//! Whether operations on this thread are recorded: [`no_grad`] and its opposite, as guards that survive panics.
+//! Whether operations on this thread are recorded: [`no_grad`] and its opposite, as guards that
+//! survive panics.
 
 use crate::node::Handle;
 use std::cell::{Cell, RefCell};
@@ -34,7 +35,8 @@ pub(crate) fn set(mode: Option<Off>) -> Guard {
     Guard(OFF.replace(mode))
 }
 
-/// Runs `body` without recording, and collects the tracked values it read: what a checkpoint has captured.
+/// Runs `body` without recording, and collects the tracked values it read: what a checkpoint has
+/// captured.
 pub(crate) fn watch<T>(off: Off, body: impl FnOnce() -> T) -> (T, Vec<Handle>) {
     struct Restore(Option<Vec<Handle>>);
     impl Drop for Restore {
@@ -51,15 +53,18 @@ pub(crate) fn watch<T>(off: Off, body: impl FnOnce() -> T) -> (T, Vec<Handle>) {
 /// Tells whoever watches that a tracked value was read without being recorded.
 pub(crate) fn seen(handle: &Handle) {
     WATCH.with_borrow_mut(|watch| {
-        if let Some(all) = watch.as_mut().filter(|all| all.iter().all(|h| h.key() != handle.key())) {
+        if let Some(all) = watch.as_mut().filter(|all| all.iter().all(|h| h.key() != handle.key()))
+        {
             all.push(handle.clone());
         }
     });
 }
 
-/// Runs `body` without recording: results are plain values, and no memory is kept for a backward pass.
+/// Runs `body` without recording: results are plain values, and no memory is kept for a backward
+/// pass.
 ///
-/// The switch belongs to this thread and covers every autograd device; other threads go on recording.
+/// The switch belongs to this thread and covers every autograd device; other threads go on
+/// recording.
 ///
 /// # Example
 /// ```

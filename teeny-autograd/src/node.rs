@@ -1,7 +1,8 @@
 //! The graph: what was computed from what.
 //!
-//! A [`Node`] stands for one recorded operation (or a leaf). Its id is larger than those of everything it was computed from, so walking ids downwards is
-//! a topological order. Nodes point to their inputs only; the last tensor that depends on a node keeps it alive.
+//! A [`Node`] stands for one recorded operation (or a leaf). Its id is larger than those of
+//! everything it was computed from, so walking ids downwards is a topological order. Nodes point to
+//! their inputs only; the last tensor that depends on a node keeps it alive.
 
 use crate::cuts::Mask;
 use crate::hooks::Hooks;
@@ -10,8 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use teeny_core::context::OpContext;
 use teeny_core::{DType, Layout, Result, Shape, Tensor};
 
-/// The gradients of an operation's inputs from those of its outputs; an input that needs none gets `None`. Over tensors of the inner device.
-pub(crate) type Backward = Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
+/// The gradients of an operation's inputs from those of its outputs; an input that needs none gets
+/// `None`. Over tensors of the inner device.
+pub(crate) type Backward =
+    Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
 
 /// What a node is.
 pub(crate) enum Kind {
@@ -49,7 +52,8 @@ impl Handle {
     }
 }
 
-/// An input of an operation: the value, and the view of it that the operation saw (`None`: the value as it was produced).
+/// An input of an operation: the value, and the view of it that the operation saw (`None`: the
+/// value as it was produced).
 pub(crate) struct Edge {
     pub from: Handle,
     pub view: Option<Box<Layout>>,
@@ -98,12 +102,33 @@ impl Node {
         Node::new(Kind::Leaf { name }, Values::One([value]), Vec::new(), mask, context)
     }
 
-    pub fn op(backward: Backward, values: Values, edges: Vec<Option<Edge>>, mask: Mask, context: Option<OpContext>) -> Node {
+    pub fn op(
+        backward: Backward,
+        values: Values,
+        edges: Vec<Option<Edge>>,
+        mask: Mask,
+        context: Option<OpContext>,
+    ) -> Node {
         Node::new(Kind::Op(backward), values, edges, mask, context)
     }
 
-    fn new(kind: Kind, values: Values, edges: Vec<Option<Edge>>, mask: Mask, context: Option<OpContext>) -> Node {
-        Node { id: next_id(), kind, context, values, edges, mask, retain: AtomicBool::new(false), hooks: Hooks::default() }
+    fn new(
+        kind: Kind,
+        values: Values,
+        edges: Vec<Option<Edge>>,
+        mask: Mask,
+        context: Option<OpContext>,
+    ) -> Node {
+        Node {
+            id: next_id(),
+            kind,
+            context,
+            values,
+            edges,
+            mask,
+            retain: AtomicBool::new(false),
+            hooks: Hooks::default(),
+        }
     }
 
     pub fn is_leaf(&self) -> bool {
@@ -112,21 +137,30 @@ impl Node {
 
     /// How messages call this node: `` `fc1.weight` ``, or what it is and the line that made it.
     pub fn describe(&self) -> String {
-        let place = self.context.map(|c| format!(" at {}:{}", c.location.file(), c.location.line())).unwrap_or_default();
+        let place = self
+            .context
+            .map(|c| format!(" at {}:{}", c.location.file(), c.location.line()))
+            .unwrap_or_default();
         match &self.kind {
             Kind::Leaf { name: Some(name) } => format!("`{name}`"),
             Kind::Leaf { name: None } => format!("the leaf {} made{place}", self.values[0].shape),
-            Kind::Op(_) => format!("the {} {}{place}", self.context.map_or("result", |c| c.op), self.values[0].shape),
+            Kind::Op(_) => format!(
+                "the {} {}{place}",
+                self.context.map_or("result", |c| c.op),
+                self.values[0].shape
+            ),
         }
     }
 }
 
-/// Dropping the last handle of a long chain must not recurse into it: a million nodes would overflow the stack.
+/// Dropping the last handle of a long chain must not recurse into it: a million nodes would
+/// overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
         let mut orphans = std::mem::take(&mut self.edges);
         while let Some(edge) = orphans.pop() {
-            // `into_inner` decides the race between two threads that drop their last handles at once: exactly one gets the node.
+            // `into_inner` decides the race between two threads that drop their last handles at
+            // once: exactly one gets the node.
             if let Some(mut node) = edge.and_then(|e| Arc::into_inner(e.from.node)) {
                 orphans.append(&mut node.edges);
             }

@@ -18,14 +18,19 @@ pub(crate) struct Operands {
 }
 
 impl Operands {
-    /// Looks at the operands; under `no_grad` leaves a cut where something would have been recorded.
+    /// Looks at the operands; under `no_grad` leaves a cut where something would have been
+    /// recorded.
     pub fn of(inputs: &[&Tensor]) -> Result<Operands> {
         Operands::of_with(inputs, None, &Cuts::default())
     }
 
     /// [`Operands::of`] with one more operand, given by its parts.
     pub fn of_with(inputs: &[&Tensor], handle: Option<&Handle>, cuts: &Cuts) -> Result<Operands> {
-        let mut out = Operands { mask: handle.map_or(0, |h| h.node.mask), cuts: cuts.clone(), recording: handle.is_some() };
+        let mut out = Operands {
+            mask: handle.map_or(0, |h| h.node.mask),
+            cuts: cuts.clone(),
+            recording: handle.is_some(),
+        };
         for x in inputs {
             let storage = tracked(x)?;
             out.cuts.merge(&storage.cuts);
@@ -36,8 +41,17 @@ impl Operands {
         }
         if let (true, Some(off)) = (out.recording, mode::off()) {
             out.recording = false;
-            inputs.iter().filter_map(|x| tracked(x).ok()?.handle.as_ref()).chain(handle).for_each(mode::seen);
-            out.cuts.push(Cut { op: off.op, location: Some(off.location), mask: out.mask, reason: Reason::Cut });
+            inputs
+                .iter()
+                .filter_map(|x| tracked(x).ok()?.handle.as_ref())
+                .chain(handle)
+                .for_each(mode::seen);
+            out.cuts.push(Cut {
+                op: off.op,
+                location: Some(off.location),
+                mask: out.mask,
+                reason: Reason::Cut,
+            });
         }
         Ok(out)
     }
@@ -66,7 +80,12 @@ impl Operands {
 /// A cut by the operation in progress.
 pub(crate) fn here(mask: Mask) -> Cut {
     let context = context::current();
-    Cut { op: context.map_or("an operation", |c| c.op), location: context.map(|c| c.location), mask, reason: Reason::Cut }
+    Cut {
+        op: context.map_or("an operation", |c| c.op),
+        location: context.map(|c| c.location),
+        mask,
+        reason: Reason::Cut,
+    }
 }
 
 /// The edges of a node: which values it read, and how it saw them.
@@ -81,18 +100,30 @@ pub(crate) fn edges(inputs: &[&Tensor]) -> Result<Vec<Option<Edge>>> {
     Ok(edges)
 }
 
-/// The storage of `value`, the one result of an operation on `inputs`; `rule` makes the backward closure for the inputs that need a gradient.
+/// The storage of `value`, the one result of an operation on `inputs`; `rule` makes the backward
+/// closure for the inputs that need a gradient.
 ///
-/// The closure gets the gradient of the value, in its shape, and gives those of the inputs, in the shapes the operation saw.
-pub(crate) fn record<const N: usize, F>(inputs: [&Tensor; N], value: Tensor, rule: impl FnOnce([bool; N]) -> F) -> Result<StorageRef>
+/// The closure gets the gradient of the value, in its shape, and gives those of the inputs, in the
+/// shapes the operation saw.
+pub(crate) fn record<const N: usize, F>(
+    inputs: [&Tensor; N],
+    value: Tensor,
+    rule: impl FnOnce([bool; N]) -> F,
+) -> Result<StorageRef>
 where
     F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
 {
     record_by(inputs, &Cuts::default(), value, rule)
 }
 
-/// [`record`] of an operation that also reads positions, through which no gradient flows: `cuts` are those behind them.
-pub(crate) fn record_by<const N: usize, F>(inputs: [&Tensor; N], cuts: &Cuts, value: Tensor, rule: impl FnOnce([bool; N]) -> F) -> Result<StorageRef>
+/// [`record`] of an operation that also reads positions, through which no gradient flows: `cuts`
+/// are those behind them.
+pub(crate) fn record_by<const N: usize, F>(
+    inputs: [&Tensor; N],
+    cuts: &Cuts,
+    value: Tensor,
+    rule: impl FnOnce([bool; N]) -> F,
+) -> Result<StorageRef>
 where
     F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
 {
@@ -109,8 +140,13 @@ where
     Ok(operands.store(value, edges, backward))
 }
 
-/// What [`record`] does for every rule: looks at the operands, and if the operation is recorded, at their edges and at which of them need a gradient.
-fn begin(inputs: &[&Tensor], cuts: &Cuts, needs: &mut [bool]) -> Result<(Operands, Option<Vec<Option<Edge>>>)> {
+/// What [`record`] does for every rule: looks at the operands, and if the operation is recorded, at
+/// their edges and at which of them need a gradient.
+fn begin(
+    inputs: &[&Tensor],
+    cuts: &Cuts,
+    needs: &mut [bool],
+) -> Result<(Operands, Option<Vec<Option<Edge>>>)> {
     let operands = Operands::of_with(inputs, None, cuts)?;
     if !operands.recording {
         return Ok((operands, None));

@@ -44,7 +44,8 @@ pub(crate) fn tracked(x: &Tensor) -> Result<&Tracked> {
     downcast(x.storage())
 }
 
-/// The inner tensor that an outer one stands for: the inner storage through the outer layout, so that views need no rules.
+/// The inner tensor that an outer one stands for: the inner storage through the outer layout, so
+/// that views need no rules.
 #[inline]
 pub(crate) fn unwrap(x: &Tensor) -> Result<Tensor> {
     tracked(x)?.inner.with_layout(*x.layout())
@@ -61,7 +62,8 @@ pub(crate) fn own(x: Tensor) -> Result<Tensor> {
     if whole { x.with_layout(Layout::contiguous(*x.shape())) } else { x.copy() }
 }
 
-/// True if `x` is being differentiated, by its device or one below: then what is computed from it must stand another differentiation.
+/// True if `x` is being differentiated, by its device or one below: then what is computed from it
+/// must stand another differentiation.
 pub(crate) fn differentiated(x: &Tensor) -> bool {
     if let Some(Tracked { inner, handle, .. }) = try_tracked(x) {
         return handle.is_some() || differentiated(inner);

@@ -1,7 +1,8 @@
 //! The derivative of a kernel is a kernel: reverse mode over the nodes of a scalar program.
 //!
-//! The derivative may read the operands, the results `y` and their gradients `g`; dead code elimination leaves those it needs, and only these are saved.
-//! A gradient that is `g` itself costs nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
+//! The derivative may read the operands, the results `y` and their gradients `g`; dead code
+//! elimination leaves those it needs, and only these are saved. A gradient that is `g` itself costs
+//! nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
 
 use crate::composite::Application;
 use crate::derivative::{Operand, Slope, Step, slopes};
@@ -38,7 +39,8 @@ pub(crate) enum Source {
     Pass(usize),
     /// Output `.1` of part `.0`.
     Part(usize, usize),
-    /// `Σ g[o] * part`: slopes computed apart from the gradients, because together they would read too many tensors.
+    /// `Σ g[o] * part`: slopes computed apart from the gradients, because together they would read
+    /// too many tensors.
     Factors(Vec<(usize, usize)>),
 }
 
@@ -56,14 +58,21 @@ pub(crate) struct Derivative {
     pub saved: Vec<Slot>,
 }
 
-/// The derivative of `kernel` for the operands in `needs` (as bits). `stored`: the kernel's results are kept in memory and may be read.
+/// The derivative of `kernel` for the operands in `needs` (as bits). `stored`: the kernel's results
+/// are kept in memory and may be read.
 pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivative> {
     let reach = reach(kernel, needs);
     let outputs: Vec<u8> = kernel.outputs().iter().map(|&o| reach[o as usize]).collect();
     let builder = Builder::new();
     let sweep = Sweep::new(&builder, kernel, &reach, stored);
     let grads = sweep.gradients(&sweep.g);
-    let mut out = Derivative { parts: Vec::new(), grads: Vec::new(), dtypes: kernel.inputs().to_vec(), reach: outputs, saved: Vec::new() };
+    let mut out = Derivative {
+        parts: Vec::new(),
+        grads: Vec::new(),
+        dtypes: kernel.inputs().to_vec(),
+        reach: outputs,
+        saved: Vec::new(),
+    };
     let mut waiting: Vec<(usize, Expr<'_>)> = Vec::new();
     for (i, grad) in grads.into_iter().enumerate() {
         let reached = out.reach.iter().any(|bits| bits >> i & 1 == 1);
@@ -72,31 +81,44 @@ pub(crate) fn derive(kernel: &Kernel, needs: u8, stored: bool) -> Result<Derivat
             None => Source::Zero,
             Some(expr) if expr.is_constant(0.0) => Source::Zero,
             Some(expr) => match builder.finish_pruned(&[expr]) {
-                Ok((alone, reads)) => match alone.passes_through(0).map(|j| sweep.slots[reads[j]]) {
-                    Some(Slot::Grad(o)) => Source::Pass(o),
-                    Some(Slot::Input(_) | Slot::Output(_)) | None => {
-                        waiting.push((i, expr));
-                        Source::Zero
+                Ok((alone, reads)) => {
+                    match alone.passes_through(0).map(|j| sweep.slots[reads[j]]) {
+                        Some(Slot::Grad(o)) => Source::Pass(o),
+                        Some(Slot::Input(_) | Slot::Output(_)) | None => {
+                            waiting.push((i, expr));
+                            Source::Zero
+                        }
                     }
-                },
+                }
                 Err(_) => out.factors(kernel, &reach, i)?,
             },
         };
         out.grads.push(source);
     }
     out.share(&builder, &sweep.slots, &waiting)?;
-    out.saved = out.parts.iter().flat_map(|p| &p.reads).copied().filter(|s| !matches!(s, Slot::Grad(_))).fold(Vec::new(), |mut all, slot| {
-        if !all.contains(&slot) {
-            all.push(slot);
-        }
-        all
-    });
+    out.saved = out
+        .parts
+        .iter()
+        .flat_map(|p| &p.reads)
+        .copied()
+        .filter(|s| !matches!(s, Slot::Grad(_)))
+        .fold(Vec::new(), |mut all, slot| {
+            if !all.contains(&slot) {
+                all.push(slot);
+            }
+            all
+        });
     Ok(out)
 }
 
 impl Derivative {
     /// Puts the waiting gradients into kernels, as many into one as it can hold.
-    fn share(&mut self, builder: &Builder, slots: &[Slot], waiting: &[(usize, Expr<'_>)]) -> Result<()> {
+    fn share(
+        &mut self,
+        builder: &Builder,
+        slots: &[Slot],
+        waiting: &[(usize, Expr<'_>)],
+    ) -> Result<()> {
         let mut rest = waiting;
         while !rest.is_empty() {
             let mut count = rest.len().min(MAX_OUTPUTS);
@@ -111,23 +133,32 @@ impl Derivative {
             for (place, (i, _)) in rest[..count].iter().enumerate() {
                 self.grads[*i] = Source::Part(self.parts.len(), place);
             }
-            self.parts.push(Part { kernel: Arc::new(kernel), reads: reads.into_iter().map(|r| slots[r]).collect() });
+            self.parts.push(Part {
+                kernel: Arc::new(kernel),
+                reads: reads.into_iter().map(|r| slots[r]).collect(),
+            });
             rest = &rest[count..];
         }
         Ok(())
     }
 
-    /// The gradient of operand `i` as a sum of products: the slope of each output reads no more than the operands, which always fit.
+    /// The gradient of operand `i` as a sum of products: the slope of each output reads no more
+    /// than the operands, which always fit.
     fn factors(&mut self, kernel: &Kernel, reach: &[u8], i: usize) -> Result<Source> {
         let mut factors = Vec::new();
         for o in (0..kernel.outputs().len()).filter(|&o| self.reach[o] >> i & 1 == 1) {
             let builder = Builder::new();
             let sweep = Sweep::new(&builder, kernel, reach, false);
-            let seeds: Vec<Expr<'_>> = sweep.g.iter().enumerate().map(|(p, g)| g.like((p == o) as i32)).collect();
-            let slope = sweep.gradients(&seeds)[i].unwrap_or_else(|| builder.constant(0, kernel.inputs()[i]));
+            let seeds: Vec<Expr<'_>> =
+                sweep.g.iter().enumerate().map(|(p, g)| g.like((p == o) as i32)).collect();
+            let slope = sweep.gradients(&seeds)[i]
+                .unwrap_or_else(|| builder.constant(0, kernel.inputs()[i]));
             let (part, reads) = builder.finish_pruned(&[slope])?;
             factors.push((o, self.parts.len()));
-            self.parts.push(Part { kernel: Arc::new(part), reads: reads.into_iter().map(|r| sweep.slots[r]).collect() });
+            self.parts.push(Part {
+                kernel: Arc::new(part),
+                reads: reads.into_iter().map(|r| sweep.slots[r]).collect(),
+            });
         }
         Ok(Source::Factors(factors))
     }
@@ -147,7 +178,12 @@ fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
 }
 
 /// The value of every node, with the program's inputs and parameters replaced by expressions.
-pub(crate) fn replay<'b>(builder: &'b Builder, kernel: &Kernel, inputs: &[Expr<'b>], params: &[Expr<'b>]) -> Vec<Expr<'b>> {
+pub(crate) fn replay<'b>(
+    builder: &'b Builder,
+    kernel: &Kernel,
+    inputs: &[Expr<'b>],
+    params: &[Expr<'b>],
+) -> Vec<Expr<'b>> {
     let mut values: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes().len());
     for node in kernel.nodes() {
         let src = |i: usize| values[node.src[i] as usize];
@@ -182,7 +218,12 @@ struct Sweep<'b, 'k> {
 }
 
 impl<'b, 'k> Sweep<'b, 'k> {
-    fn new(builder: &'b Builder, kernel: &'k Kernel, reach: &'k [u8], stored: bool) -> Sweep<'b, 'k> {
+    fn new(
+        builder: &'b Builder,
+        kernel: &'k Kernel,
+        reach: &'k [u8],
+        stored: bool,
+    ) -> Sweep<'b, 'k> {
         let inputs: Vec<Expr<'b>> = kernel.inputs().iter().map(|&t| builder.input(t)).collect();
         let params: Vec<Expr<'b>> = kernel.params().iter().map(|&t| builder.param(t)).collect();
         let mut slots: Vec<Slot> = (0..inputs.len()).map(Slot::Input).collect();
@@ -195,14 +236,25 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 results[id as usize] = builder.input(node.dtype);
                 slots.push(Slot::Output(o));
             }
-            // An integer output has no gradient; a placeholder keeps the numbering and is never read.
+            // An integer output has no gradient; a placeholder keeps the numbering and is never
+            // read.
             g.push(builder.input(if node.dtype.is_float() { node.dtype } else { DType::F32 }));
             slots.push(Slot::Grad(o));
         }
-        Sweep { nodes: kernel.nodes(), outputs: kernel.outputs(), inputs: inputs.len(), reach, values, results, g, slots }
+        Sweep {
+            nodes: kernel.nodes(),
+            outputs: kernel.outputs(),
+            inputs: inputs.len(),
+            reach,
+            values,
+            results,
+            g,
+            slots,
+        }
     }
 
-    /// The gradients of the operands from those of the outputs: `None` where only flat functions lead.
+    /// The gradients of the operands from those of the outputs: `None` where only flat functions
+    /// lead.
     fn gradients(&self, g: &[Expr<'b>]) -> Vec<Option<Expr<'b>>> {
         let mut adjoint: Vec<Option<Expr<'b>>> = vec![None; self.nodes.len()];
         for (o, &id) in self.outputs.iter().enumerate() {
@@ -223,13 +275,23 @@ impl<'b, 'k> Sweep<'b, 'k> {
             }
             if let Some(application) = Application::at(self.nodes, id) {
                 if self.reach[application.x] != 0 {
-                    add(&mut adjoint[application.x], g * application.slope(self.values[application.x]));
+                    add(
+                        &mut adjoint[application.x],
+                        g * application.slope(self.values[application.x]),
+                    );
                 }
                 continue;
             }
-            let at = |i: usize| if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize };
+            let at = |i: usize| {
+                if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize }
+            };
             let src = [0, 1, 2].map(|i| self.values[at(i)]);
-            let step = Step { src, kind: [0, 1, 2].map(|i| kind(self.nodes[at(i)].op)), y: self.results[id], g };
+            let step = Step {
+                src,
+                kind: [0, 1, 2].map(|i| kind(self.nodes[at(i)].op)),
+                y: self.results[id],
+                g,
+            };
             for (i, slope) in slopes(node.op, &step).into_iter().enumerate().take(node.op.arity()) {
                 match slope {
                     Slope::Is(g) if self.reach[at(i)] != 0 => add(&mut adjoint[at(i)], g),
@@ -261,8 +323,9 @@ pub(crate) fn kind(op: OpCode) -> Operand {
     if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }
 }
 
-/// `1 / (exp(z) + 1)` or `a / (exp(z) + 1)` (sigmoid, silu), differentiated as one step: `-s (1 - s)` with `s = 1 / (exp(z) + 1)` is right where
-/// `exp(z)` overflows, the chain of single rules gives `0 * inf` there.
+/// `1 / (exp(z) + 1)` or `a / (exp(z) + 1)` (sigmoid, silu), differentiated as one step:
+/// `-s (1 - s)` with `s = 1 / (exp(z) + 1)` is right where `exp(z)` overflows, the chain of single
+/// rules gives `0 * inf` there.
 pub(crate) struct Quotient {
     /// The node of `a`.
     pub top: Option<usize>,
@@ -286,7 +349,11 @@ impl Quotient {
         let sum = &nodes[bottom];
         let exp = &nodes[sum.src[0] as usize];
         let one = matches!(nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
-        (sum.op == OpCode::Add && exp.op == OpCode::Exp && one).then_some(Quotient { top, bottom, z: exp.src[0] as usize })
+        (sum.op == OpCode::Add && exp.op == OpCode::Exp && one).then_some(Quotient {
+            top,
+            bottom,
+            z: exp.src[0] as usize,
+        })
     }
 }
 

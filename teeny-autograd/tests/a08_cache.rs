@@ -1,4 +1,5 @@
-//! Row A08: a cache that grows row by row, as a KV cache does: appending writes into the storage that is there.
+//! Row A08: a cache that grows row by row, as a KV cache does: appending writes into the storage
+//! that is there.
 
 use std::time::Instant;
 use teeny_autograd::{Autograd, no_grad};
@@ -24,9 +25,15 @@ fn a08_appending_rows_allocates_nothing_on_the_cpu_and_under_no_grad() {
         let mut cache = cache(1000, &device);
         let row = Tensor::randn((1, HEADS, 1, SIZE), DType::F32, &device).unwrap();
         let before = cpu.stats();
-        no_grad(|| (0..1000).for_each(|t| cache = append(std::mem::replace(&mut cache, row.clone()), t, &row)));
+        no_grad(|| {
+            (0..1000)
+                .for_each(|t| cache = append(std::mem::replace(&mut cache, row.clone()), t, &row))
+        });
         assert_eq!(cpu.stats(), before, "{}", device.info().name);
-        assert_eq!(cache.to_vec::<f32>().unwrap(), row.expand((1, HEADS, 1000, SIZE)).unwrap().to_vec::<f32>().unwrap());
+        assert_eq!(
+            cache.to_vec::<f32>().unwrap(),
+            row.expand((1, HEADS, 1000, SIZE)).unwrap().to_vec::<f32>().unwrap()
+        );
     }
 }
 

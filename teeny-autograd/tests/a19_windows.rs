@@ -1,5 +1,5 @@
-//! Row A19: convolution, pooling, columns and interpolation against PyTorch's results and gradients (`golden/windows.json`), on the naive device and
-//! the CPU, in every float type.
+//! Row A19: convolution, pooling, columns and interpolation against PyTorch's results and gradients
+//! (`golden/windows.json`), on the naive device and the CPU, in every float type.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -38,7 +38,10 @@ fn run(expression: &str, of: &Inputs) -> Result<Tensor> {
         let (values, positions) = on(x).max_pool_indices(pool, &w(pool.len()).stride(pool))?;
         values.max_unpool(&positions, spatial)
     };
-    let (outside, rounded) = (Averaging { count_padding: false, ..Averaging::default() }, Averaging { ceil: true, ..Averaging::default() });
+    let (outside, rounded) = (
+        Averaging { count_padding: false, ..Averaging::default() },
+        Averaging { ceil: true, ..Averaging::default() },
+    );
     let (edges, corners) = (Linear { align_corners: false }, Linear { align_corners: true });
     #[rustfmt::skip]
     let y = match expression {
@@ -117,19 +120,31 @@ fn run(expression: &str, of: &Inputs) -> Result<Tensor> {
     y
 }
 
-/// The result of a case and the gradients of its inputs, which are rounded to `rounded` and computed with in `dtype`.
-fn outcome(golden: &Value, case: &Value, device: DeviceRef, dtype: DType, rounded: DType) -> Result<Vec<Tensor>> {
+/// The result of a case and the gradients of its inputs, which are rounded to `rounded` and
+/// computed with in `dtype`.
+fn outcome(
+    golden: &Value,
+    case: &Value,
+    device: DeviceRef,
+    dtype: DType,
+    rounded: DType,
+) -> Result<Vec<Tensor>> {
     let wrapped: DeviceRef = Autograd::new(&device);
-    let names: Vec<&str> = case["of"].as_array().expect("names").iter().map(|n| n.as_str().expect("a name")).collect();
+    let names: Vec<&str> =
+        case["of"].as_array().expect("names").iter().map(|n| n.as_str().expect("a name")).collect();
     let leaf = |name: &&str| -> Result<(String, Tensor)> {
         let x = &golden["inputs"][name];
-        let x = Tensor::from_vec(numbers(&x["data"]), sizes(&x["shape"]), &wrapped)?.cast(rounded)?.cast(dtype)?;
+        let x = Tensor::from_vec(numbers(&x["data"]), sizes(&x["shape"]), &wrapped)?
+            .cast(rounded)?
+            .cast(dtype)?;
         Ok((name.to_string(), x.requires_grad()?))
     };
     let of = names.iter().map(leaf).collect::<Result<Inputs>>()?;
     let y = run(case["expression"].as_str().expect("text"), &of)?;
     let n = y.numel();
-    let w = Tensor::from_vec((1..=n).map(|i| i as f64 / n as f64).collect(), y.shape(), &device)?.cast(rounded)?.cast(dtype)?;
+    let w = Tensor::from_vec((1..=n).map(|i| i as f64 / n as f64).collect(), y.shape(), &device)?
+        .cast(rounded)?
+        .cast(dtype)?;
     let grads = y.backward_with(&w)?;
     let mut all = vec![y.detach()?];
     for name in names {
@@ -178,7 +193,8 @@ fn a19_windows_and_their_gradients_in_single_precision() -> Result<()> {
 #[test]
 fn a19_windows_of_sixteen_bit_floats_keep_their_type_and_precision() -> Result<()> {
     let golden = golden();
-    // A few roundings of numbers up to 24 times those that are summed, against f64 of the same rounded inputs.
+    // A few roundings of numbers up to 24 times those that are summed, against f64 of the same
+    // rounded inputs.
     for (dtype, tolerance) in [(DType::F16, 0.01), (DType::BF16, 0.08)] {
         for case in golden["cases"].as_array().expect("cases") {
             let got = outcome(&golden, case, Cpu::new(), dtype, dtype)?;
@@ -196,12 +212,23 @@ fn a19_windows_of_sixteen_bit_floats_keep_their_type_and_precision() -> Result<(
 fn a19_positions_of_rounded_and_adaptive_maxima_are_those_of_the_input() -> Result<()> {
     for device in [Reference::new() as DeviceRef, Cpu::new()] {
         for dtype in [DType::F32, DType::I16, DType::U8, DType::I64, DType::BF16] {
-            let x = Tensor::from_vec(vec![3i64, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9], (1, 3, 5), &device)?.cast(dtype)?;
+            let x = Tensor::from_vec(
+                vec![3i64, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9],
+                (1, 3, 5),
+                &device,
+            )?
+            .cast(dtype)?;
             let (values, places) = x.max_pool_ceil(&[2, 2], &Window::new(2).stride(2))?;
-            assert_eq!((self::values(&values), self::values(&places)), (vec![9.0, 6.0, 5.0, 8.0, 9.0, 9.0], vec![5.0, 7.0, 4.0, 11.0, 12.0, 14.0]));
+            assert_eq!(
+                (self::values(&values), self::values(&places)),
+                (vec![9.0, 6.0, 5.0, 8.0, 9.0, 9.0], vec![5.0, 7.0, 4.0, 11.0, 12.0, 14.0])
+            );
             // Columns 0..3 and 2..5, rows 0..2 and 1..3: of equal elements the first.
             let (values, places) = x.adaptive_max_pool(&[2, 2])?;
-            assert_eq!((self::values(&values), self::values(&places)), (vec![9.0, 6.0, 9.0, 9.0], vec![5.0, 7.0, 5.0, 12.0]));
+            assert_eq!(
+                (self::values(&values), self::values(&places)),
+                (vec![9.0, 6.0, 9.0, 9.0], vec![5.0, 7.0, 5.0, 12.0])
+            );
             assert_eq!((values.dtype(), places.dtype()), (dtype, DType::I32));
         }
     }
@@ -236,17 +263,45 @@ fn a19_mistakes_are_named() -> Result<()> {
     refused(x.conv(&w, &Window::new(2).padding(-1)), ErrorKind::Value, "conv");
     refused(x.conv(&w, &Window::new(2).padding((1, 1, 1))), ErrorKind::Value, "3 (padding)");
     refused(x.conv(&w, &Window::new(2).dilation(usize::MAX)), ErrorKind::Shape, "does not fit");
-    refused(x.max_pool_ceil(&[2, 2], &Window::new(2).padding(2)).map(|y| y.0), ErrorKind::Value, "more than half");
-    refused(x.max_pool_ceil(&[2, 2], &Window::new(2).stride(0)).map(|y| y.0), ErrorKind::Value, "must not be 0");
-    refused(x.avg_pool_with(&[2, 2], &Window::new(2), Averaging { divisor: Some(0), ..Averaging::default() }), ErrorKind::Value, "divided by 0");
+    refused(
+        x.max_pool_ceil(&[2, 2], &Window::new(2).padding(2)).map(|y| y.0),
+        ErrorKind::Value,
+        "more than half",
+    );
+    refused(
+        x.max_pool_ceil(&[2, 2], &Window::new(2).stride(0)).map(|y| y.0),
+        ErrorKind::Value,
+        "must not be 0",
+    );
+    refused(
+        x.avg_pool_with(
+            &[2, 2],
+            &Window::new(2),
+            Averaging { divisor: Some(0), ..Averaging::default() },
+        ),
+        ErrorKind::Value,
+        "divided by 0",
+    );
     refused(x.adaptive_avg_pool(&[0, 2]), ErrorKind::Shape, "[0, 2]");
     refused(x.adaptive_max_pool(&[1; 5]).map(|y| y.0), ErrorKind::Shape, "cannot be pooled");
     refused(x.lp_pool(0.0, &[2, 2], &Window::new(2)), ErrorKind::Value, "not positive");
-    refused(x.max_unpool(&Tensor::full((1, 4, 5, 5), 99, DType::I32, &d)?, &[5, 5]), ErrorKind::Index, "max_unpool");
+    refused(
+        x.max_unpool(&Tensor::full((1, 4, 5, 5), 99, DType::I32, &d)?, &[5, 5]),
+        ErrorKind::Index,
+        "max_unpool",
+    );
     refused(x.im2col(&[2], &Window::new(1)), ErrorKind::Shape, "(N, C, spatial..)");
-    refused(x.reshape((1, 20, 5))?.col2im(&[4, 4], &[2, 2], &Window::new(2)), ErrorKind::Shape, "not the columns");
+    refused(
+        x.reshape((1, 20, 5))?.col2im(&[4, 4], &[2, 2], &Window::new(2)),
+        ErrorKind::Shape,
+        "not the columns",
+    );
     refused(x.interpolate(&[0, 3], Nearest), ErrorKind::Shape, "cannot be resized");
-    refused(x.interpolate_by(&[0.1, 1.0], Nearest), ErrorKind::Shape, "cannot be resized to [0, 5]");
+    refused(
+        x.interpolate_by(&[0.1, 1.0], Nearest),
+        ErrorKind::Shape,
+        "cannot be resized to [0, 5]",
+    );
     refused(x.interpolate_by(&[f64::NAN, -1.0], Nearest), ErrorKind::Shape, "cannot be resized");
     refused(x.cast(DType::I32)?.interpolate(&[3, 3], Area), ErrorKind::DType, "floats");
     refused(x.pixel_shuffle(3), ErrorKind::Shape, "4 channels");

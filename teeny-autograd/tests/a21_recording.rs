@@ -62,7 +62,8 @@ fn a21_two_threads_are_independent() {
     let w = vector(&d, 3).requires_grad().unwrap();
     let other = w.clone();
     no_grad(|| {
-        let tracked = std::thread::spawn(move || other.mul(2.0).unwrap().is_tracked()).join().unwrap();
+        let tracked =
+            std::thread::spawn(move || other.mul(2.0).unwrap().is_tracked()).join().unwrap();
         assert!(tracked && !w.mul(2.0).unwrap().is_tracked());
     });
 }

@@ -13,9 +13,14 @@ fn rmse(a: &[f64], b: &[f64]) -> f64 {
 /// The gradients of W, x and b, by hand in f64: `2 r xᵀ`, `2 Wᵀ r` and `2 r` with `r = W x + b`.
 fn closed_form(w: &[f64], x: &[f64], b: &[f64]) -> [Vec<f64>; 3] {
     let n = x.len();
-    let r: Vec<f64> = b.iter().enumerate().map(|(i, b)| b + (0..n).map(|j| w[i * n + j] * x[j]).sum::<f64>()).collect();
+    let r: Vec<f64> = b
+        .iter()
+        .enumerate()
+        .map(|(i, b)| b + (0..n).map(|j| w[i * n + j] * x[j]).sum::<f64>())
+        .collect();
     let d_w = r.iter().flat_map(|r| x.iter().map(move |x| 2.0 * r * x)).collect();
-    let d_x = (0..n).map(|j| r.iter().enumerate().map(|(i, r)| 2.0 * r * w[i * n + j]).sum()).collect();
+    let d_x =
+        (0..n).map(|j| r.iter().enumerate().map(|(i, r)| 2.0 * r * w[i * n + j]).sum()).collect();
     [d_w, d_x, r.iter().map(|r| 2.0 * r).collect()]
 }
 
@@ -57,8 +62,10 @@ impl Function for Swapped {
 fn a22_a_matmul_with_exchanged_rules_is_caught() {
     let d = device();
     let (w, x) = (values((4, 4), &d), values((4, 4), &d).neg().unwrap());
-    let right = gradcheck(|x| x[0].matmul(&x[1])?.square(), &[w.clone(), x.clone()], &Check::default());
+    let right =
+        gradcheck(|x| x[0].matmul(&x[1])?.square(), &[w.clone(), x.clone()], &Check::default());
     assert!(right.is_ok(), "{right:?}");
-    let wrong = gradcheck(|x| apply(Swapped, &[&x[0], &x[1]])?.square(), &[w, x], &Check::default());
+    let wrong =
+        gradcheck(|x| apply(Swapped, &[&x[0], &x[1]])?.square(), &[w, x], &Check::default());
     assert!(wrong.unwrap_err().to_string().contains("central differences give"));
 }

@@ -1,4 +1,5 @@
-//! A23: the gradient of every differentiable operation agrees with central differences, whatever the layout of its inputs.
+//! A23: the gradient of every differentiable operation agrees with central differences, whatever
+//! the layout of its inputs.
 mod common;
 
 use common::cases::{Case, all};
@@ -7,10 +8,19 @@ use std::sync::Arc;
 use teeny_autograd::{Check, Grad, gradcheck};
 use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, Tensor};
 
-fn check(case: &Case, layout: &str, base: fn(&[usize]) -> Vec<usize>, view: fn(&Tensor, &[usize]) -> Result<Tensor>) {
+fn check(
+    case: &Case,
+    layout: &str,
+    base: fn(&[usize]) -> Vec<usize>,
+    view: fn(&Tensor, &[usize]) -> Result<Tensor>,
+) {
     let inputs = case.inputs(&Reference::new(), base);
     let f = |x: &[Tensor]| {
-        let views = x.iter().zip(case.shapes).map(|(x, shape)| view(x, shape)).collect::<Result<Vec<_>>>()?;
+        let views = x
+            .iter()
+            .zip(case.shapes)
+            .map(|(x, shape)| view(x, shape))
+            .collect::<Result<Vec<_>>>()?;
         (case.f)(&views)
     };
     if let Err(error) = gradcheck(f, &inputs, &Check::default()) {
@@ -18,7 +28,11 @@ fn check(case: &Case, layout: &str, base: fn(&[usize]) -> Vec<usize>, view: fn(&
     }
 }
 
-fn check_all(layout: &str, base: fn(&[usize]) -> Vec<usize>, view: fn(&Tensor, &[usize]) -> Result<Tensor>) {
+fn check_all(
+    layout: &str,
+    base: fn(&[usize]) -> Vec<usize>,
+    view: fn(&Tensor, &[usize]) -> Result<Tensor>,
+) {
     all().iter().for_each(|case| check(case, layout, base, view));
 }
 
@@ -45,7 +59,12 @@ fn a23_every_operation_of_flipped_inputs() {
 #[test]
 fn a23_every_operation_of_sliced_inputs() {
     let base = |s: &[usize]| s.iter().map(|n| n + 2).collect();
-    check_all("sliced", base, |x, shape| shape.iter().enumerate().try_fold(x.clone(), |x, (axis, n)| x.slice(axis as isize, 1..n + 1)));
+    check_all("sliced", base, |x, shape| {
+        shape
+            .iter()
+            .enumerate()
+            .try_fold(x.clone(), |x, (axis, n)| x.slice(axis as isize, 1..n + 1))
+    });
 }
 
 #[test]
@@ -95,14 +114,22 @@ fn a23_every_opcode_has_a_slope_or_is_listed_as_having_none() {
         let inputs: Vec<_> = (0..op.arity()).map(|_| builder.input(DType::F64)).collect();
         let y = if op.arity() == 1 { inputs[0].unary(op) } else { inputs[0].binary(op, inputs[1]) };
         let kernel = Arc::new(builder.finish(&[y]).unwrap());
-        let x: Vec<Tensor> = (0..op.arity()).map(|i| positive((2, 3), &Reference::new()).add(0.37 * i as f64).unwrap()).collect();
+        let x: Vec<Tensor> = (0..op.arity())
+            .map(|i| positive((2, 3), &Reference::new()).add(0.37 * i as f64).unwrap())
+            .collect();
         let run = |x: &[Tensor]| Ok(kernel.run(&x.iter().collect::<Vec<_>>(), &[])?.remove(0));
         if listed {
             let d = device();
-            let leaves: Vec<Tensor> = x.iter().map(|x| x.to(&d).unwrap().requires_grad().unwrap()).collect();
-            assert!(!run(&leaves).unwrap().is_tracked(), "{} has a gradient but is listed as having none", op.name());
+            let leaves: Vec<Tensor> =
+                x.iter().map(|x| x.to(&d).unwrap().requires_grad().unwrap()).collect();
+            assert!(
+                !run(&leaves).unwrap().is_tracked(),
+                "{} has a gradient but is listed as having none",
+                op.name()
+            );
         } else {
-            gradcheck(run, &x, &Check::default()).unwrap_or_else(|error| panic!("{}: {error}", op.name()));
+            gradcheck(run, &x, &Check::default())
+                .unwrap_or_else(|error| panic!("{}: {error}", op.name()));
         }
     }
 }
@@ -143,7 +170,8 @@ fn a23_a_wrong_gradient_is_reported_with_its_worst_element() {
         }
     }
     let x = Tensor::new([0.5f64, 2.0], &Reference::new()).unwrap();
-    let error = gradcheck(|x| teeny_autograd::apply(Wrong, &[&x[0]]), &[x], &Check::default()).unwrap_err();
+    let error =
+        gradcheck(|x| teeny_autograd::apply(Wrong, &[&x[0]]), &[x], &Check::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Gradient);
     assert!(error.to_string().contains("input 0, element 1: the gradient is"), "{error}");
 }
@@ -176,7 +204,17 @@ fn a23_half_precision_gradients_have_the_type_of_their_input() {
     for dtype in [DType::F16, DType::BF16] {
         let x = values((2, 3), &d).cast(dtype).unwrap().requires_grad().unwrap();
         let w = values((3, 2), &d).cast(DType::F32).unwrap().requires_grad().unwrap();
-        let loss = x.matmul(&w).unwrap().gelu().unwrap().softmax(1).unwrap().square().unwrap().sum_all().unwrap();
+        let loss = x
+            .matmul(&w)
+            .unwrap()
+            .gelu()
+            .unwrap()
+            .softmax(1)
+            .unwrap()
+            .square()
+            .unwrap()
+            .sum_all()
+            .unwrap();
         let grads = loss.backward().unwrap();
         assert_eq!(grads.get(&x).unwrap().dtype(), dtype);
         assert_eq!(grads.get(&w).unwrap().dtype(), DType::F32);

@@ -1,4 +1,5 @@
-//! A24: gradients add up over uses and over backward passes, and never share memory that could change.
+//! A24: gradients add up over uses and over backward passes, and never share memory that could
+//! change.
 mod common;
 
 use common::{device, values, vec};
@@ -40,7 +41,8 @@ fn a24_changing_one_gradient_never_changes_another() {
     let loss = x.add(&y).unwrap().mul(2.0).unwrap().sum_all().unwrap();
     let mut grads = loss.backward().unwrap();
     let taken = grads.take(&x).unwrap();
-    let changed = taken.slice_assign(0, .., &Tensor::full((), 9.0, DType::F64, &d).unwrap()).unwrap();
+    let changed =
+        taken.slice_assign(0, .., &Tensor::full((), 9.0, DType::F64, &d).unwrap()).unwrap();
     assert_eq!(vec(&changed), [9.0; 3]);
     assert_eq!(vec(grads.get(&y).unwrap()), [2.0; 3]);
     assert_eq!(vec(loss.backward().unwrap().get(&x).unwrap()), [2.0; 3]);
@@ -65,5 +67,11 @@ fn a24_gradients_can_be_replaced_and_mapped() {
     grads.set(&x, grads.get(&x).unwrap().mul(3.0).unwrap()).unwrap();
     assert_eq!(vec(grads.get(&x).unwrap()), [3.0; 3]);
     let wrong = Tensor::zeros(2, DType::F64, x.device()).unwrap();
-    assert!(grads.set(&x, wrong).unwrap_err().to_string().contains("a gradient of f64 (2,) does not fit a value of f64 (3,)"));
+    assert!(
+        grads
+            .set(&x, wrong)
+            .unwrap_err()
+            .to_string()
+            .contains("a gradient of f64 (2,) does not fit a value of f64 (3,)")
+    );
 }

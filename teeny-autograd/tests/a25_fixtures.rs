@@ -35,7 +35,11 @@ fn a25_micrograd_readme() {
         let g = &f / 2.0 + 10.0 / &f;
         close(&[number(&g)], &[24.70408163265306], tolerance);
         let grads = g.backward().unwrap();
-        close(&[number(grads.get(&a).unwrap()), number(grads.get(&b).unwrap())], &[138.83381924198252, 645.5772594752186], tolerance);
+        close(
+            &[number(grads.get(&a).unwrap()), number(grads.get(&b).unwrap())],
+            &[138.83381924198252, 645.5772594752186],
+            tolerance,
+        );
     });
 }
 
@@ -57,7 +61,8 @@ fn a25_micrograd_sanity() {
 fn a25_tanh_neuron() {
     in_both(|dtype, tolerance| {
         let d = device();
-        let [x1, x2, w1, w2, b] = [2.0, 0.0, -3.0, 1.0, 6.881373587019543].map(|v| leaf(v, dtype, &d));
+        let [x1, x2, w1, w2, b] =
+            [2.0, 0.0, -3.0, 1.0, 6.881373587019543].map(|v| leaf(v, dtype, &d));
         let o = (&x1 * &w1 + &x2 * &w2 + &b).tanh().unwrap();
         close(&[number(&o)], &[std::f64::consts::FRAC_1_SQRT_2], tolerance);
         let grads = o.backward().unwrap();
@@ -82,10 +87,24 @@ fn a25_sitp_function_of_two_numbers() {
 #[test]
 fn a25_product_of_counted_matrices() {
     let d = device();
-    let a = Tensor::arange(0.0f64, 12.0, 1.0, &d).unwrap().reshape((3, 4)).unwrap().requires_grad().unwrap();
-    let b = Tensor::arange(0.0f64, 20.0, 1.0, &d).unwrap().reshape((4, 5)).unwrap().requires_grad().unwrap();
+    let a = Tensor::arange(0.0f64, 12.0, 1.0, &d)
+        .unwrap()
+        .reshape((3, 4))
+        .unwrap()
+        .requires_grad()
+        .unwrap();
+    let b = Tensor::arange(0.0f64, 20.0, 1.0, &d)
+        .unwrap()
+        .reshape((4, 5))
+        .unwrap()
+        .requires_grad()
+        .unwrap();
     let y = a.matmul(&b).unwrap();
-    let rows = [[70.0, 76.0, 82.0, 88.0, 94.0], [190.0, 212.0, 234.0, 256.0, 278.0], [310.0, 348.0, 386.0, 424.0, 462.0]];
+    let rows = [
+        [70.0, 76.0, 82.0, 88.0, 94.0],
+        [190.0, 212.0, 234.0, 256.0, 278.0],
+        [310.0, 348.0, 386.0, 424.0, 462.0],
+    ];
     assert_eq!(vec(&y), rows.concat());
     let grads = y.backward_with(&y.ones_like().unwrap()).unwrap();
     assert_eq!(vec(grads.get(&a).unwrap()), [10.0, 35.0, 60.0, 85.0].repeat(3));

@@ -1,15 +1,20 @@
-//! A26: a gradient through broadcasting is summed to the shape of the operand, for every pair of shapes of ranks 0 to 4.
+//! A26: a gradient through broadcasting is summed to the shape of the operand, for every pair of
+//! shapes of ranks 0 to 4.
 mod common;
 
 use common::{close, device, positive, vec};
 use teeny_autograd::Grad;
 use teeny_core::{Result, Shape, Tensor};
 
-/// Every shape of ranks 0 to 4 that broadcasts into (2, 3, 2, 2): the trailing axes, each full or 1.
+/// Every shape of ranks 0 to 4 that broadcasts into (2, 3, 2, 2): the trailing axes, each full or
+/// 1.
 fn shapes() -> Vec<Vec<usize>> {
     let full = [2, 3, 2, 2];
-    let of_rank =
-        |rank: usize| (0..1 << rank).map(move |ones: usize| (0..rank).map(|a| if ones >> a & 1 == 1 { 1 } else { full[4 - rank + a] }).collect());
+    let of_rank = |rank: usize| {
+        (0..1 << rank).map(move |ones: usize| {
+            (0..rank).map(|a| if ones >> a & 1 == 1 { 1 } else { full[4 - rank + a] }).collect()
+        })
+    };
     (0..=4).flat_map(of_rank).collect()
 }
 
@@ -36,10 +41,15 @@ fn check(name: &str, op: fn(&Tensor, &Tensor) -> Result<Tensor>) {
     let d = device();
     for a_shape in shapes() {
         for b_shape in shapes() {
-            let (a, b) = (positive(&a_shape, &d).requires_grad().unwrap(), positive(&b_shape, &d).mul(1.1).unwrap().requires_grad().unwrap());
+            let (a, b) = (
+                positive(&a_shape, &d).requires_grad().unwrap(),
+                positive(&b_shape, &d).mul(1.1).unwrap().requires_grad().unwrap(),
+            );
             let y = op(&a, &b).unwrap();
             let shape = *y.shape();
-            let whole = |t: &Tensor| t.detach().unwrap().expand(shape).unwrap().copy().unwrap().requires_grad().unwrap();
+            let whole = |t: &Tensor| {
+                t.detach().unwrap().expand(shape).unwrap().copy().unwrap().requires_grad().unwrap()
+            };
             let (wide_a, wide_b) = (whole(&a), whole(&b));
             let direction = positive(shape, &d);
             let grads = y.backward_with(&direction).unwrap();

@@ -14,7 +14,8 @@ impl Dice {
     }
 }
 
-/// One more link: a view, a copy by positions, a join or an assignment, whichever the dice choose and the shape allows.
+/// One more link: a view, a copy by positions, a join or an assignment, whichever the dice choose
+/// and the shape allows.
 fn link(x: Tensor, dice: &mut Dice) -> Result<Tensor> {
     if x.ndim() == 0 || x.numel() > 200 {
         return x.reshape(-1)?.slice(0, ..12);
@@ -58,7 +59,8 @@ fn a27_two_hundred_random_chains() {
         };
         let x = values((3, 4), &Reference::new());
         empty += (f(std::slice::from_ref(&x)).unwrap().numel() == 0) as usize;
-        gradcheck(f, &[x], &Check::default()).unwrap_or_else(|error| panic!("chain {seed}: {error}"));
+        gradcheck(f, &[x], &Check::default())
+            .unwrap_or_else(|error| panic!("chain {seed}: {error}"));
     }
     assert!(empty < 20, "{empty} chains ended in nothing");
 }
@@ -84,7 +86,8 @@ fn a27_overlapping_windows_add_up() {
 #[test]
 fn a27_assignment_gives_the_overwritten_part_no_gradient() {
     let d = device();
-    let (x, y) = (values((3, 4), &d).requires_grad().unwrap(), values(4, &d).requires_grad().unwrap());
+    let (x, y) =
+        (values((3, 4), &d).requires_grad().unwrap(), values(4, &d).requires_grad().unwrap());
     let before = vec(&x);
     let z = x.mul(1.0).unwrap().slice_assign(0, 1..3, &y).unwrap();
     let weights = values((3, 4), &d);
@@ -111,17 +114,22 @@ fn a27_assignment_never_changes_what_was_saved() {
 #[test]
 fn a27_assignment_through_a_view_of_the_target() {
     let d = device();
-    let (x, y) = (values((3, 4), &d).requires_grad().unwrap(), values((4, 2), &d).requires_grad().unwrap());
-    let f = |x: &[Tensor]| x[0].mul(2.0)?.t()?.assign_view(|x| x.slice_step(1, .., 2), &x[1].square()?)?.square();
+    let (x, y) =
+        (values((3, 4), &d).requires_grad().unwrap(), values((4, 2), &d).requires_grad().unwrap());
+    let f = |x: &[Tensor]| {
+        x[0].mul(2.0)?.t()?.assign_view(|x| x.slice_step(1, .., 2), &x[1].square()?)?.square()
+    };
     gradcheck(f, &[x, y], &Check::default()).unwrap();
 }
 
 #[test]
 fn a27_cat_gives_each_tracked_part_its_place() {
     let d = device();
-    let (a, b) = (values((2, 2), &d).requires_grad().unwrap(), values((2, 1), &d).requires_grad().unwrap());
+    let (a, b) =
+        (values((2, 2), &d).requires_grad().unwrap(), values((2, 1), &d).requires_grad().unwrap());
     let constant = Tensor::ones((2, 1), DType::F64, &d).unwrap();
-    let y = Tensor::cat(&[&a, &constant, &b.t().unwrap().reshape((2, 1)).unwrap()], 1).unwrap(); // (2, 4)
+    // (2, 4)
+    let y = Tensor::cat(&[&a, &constant, &b.t().unwrap().reshape((2, 1)).unwrap()], 1).unwrap();
     let w = Tensor::arange(0.0f64, 8.0, 1.0, &d).unwrap().reshape((2, 4)).unwrap();
     let grads = y.mul(&w).unwrap().sum_all().unwrap().backward().unwrap();
     close(&vec(grads.get(&a).unwrap()), &[0.0, 1.0, 4.0, 5.0], 1e-12);

@@ -23,9 +23,18 @@ fn a28_only_a_scalar_can_go_without_a_direction() {
     let text = refusal(x.mul(2.0).unwrap().backward());
     assert_says(
         &text,
-        &["backward at ", "a28_backward.rs", "the tensor (2, 3) is not a scalar", "help: take the gradient of x.sum_all()?", "x.backward_with(&g)?"],
+        &[
+            "backward at ",
+            "a28_backward.rs",
+            "the tensor (2, 3) is not a scalar",
+            "help: take the gradient of x.sum_all()?",
+            "x.backward_with(&g)?",
+        ],
     );
-    assert!(x.slice(0, ..1).unwrap().slice(1, ..1).unwrap().backward().is_ok(), "one element is enough");
+    assert!(
+        x.slice(0, ..1).unwrap().slice(1, ..1).unwrap().backward().is_ok(),
+        "one element is enough"
+    );
 }
 
 #[test]
@@ -33,7 +42,14 @@ fn a28_a_direction_has_the_shape_and_type_of_the_tensor() {
     let d = device();
     let y = values((2, 3), &d).requires_grad().unwrap().mul(2.0).unwrap();
     let text = refusal(y.backward_with(&values((3, 2), &d)));
-    assert_says(&text, &["backward_with at ", "the gradient given is f64 (3, 2), the tensor f64 (2, 3)", "one shape and one type"]);
+    assert_says(
+        &text,
+        &[
+            "backward_with at ",
+            "the gradient given is f64 (3, 2), the tensor f64 (2, 3)",
+            "one shape and one type",
+        ],
+    );
     let text = refusal(y.backward_with(&values((2, 3), &d).cast(DType::F32).unwrap()));
     assert_says(&text, &["the gradient given is f32 (2, 3)"]);
 }
@@ -41,24 +57,42 @@ fn a28_a_direction_has_the_shape_and_type_of_the_tensor() {
 #[test]
 fn a28_only_floats_go_backward() {
     let x = values(3, &device()).requires_grad().unwrap();
-    assert_says(&refusal(x.argmax(0).unwrap().backward()), &["only floats have gradients, not i32"]);
-    assert_says(&refusal(x.gt(0.0).unwrap().any(0).unwrap().backward()), &["only floats have gradients, not bool"]);
+    assert_says(
+        &refusal(x.argmax(0).unwrap().backward()),
+        &["only floats have gradients, not i32"],
+    );
+    assert_says(
+        &refusal(x.gt(0.0).unwrap().any(0).unwrap().backward()),
+        &["only floats have gradients, not bool"],
+    );
 }
 
 #[test]
 fn a28_a_loss_without_history_says_why() {
     let d = device();
     let plain = values(3, &Reference::new()).sum_all().unwrap();
-    assert_says(&refusal(plain.backward()), &["computed on reference, which records nothing", "help: run the model on Autograd::new(device)"]);
+    assert_says(
+        &refusal(plain.backward()),
+        &[
+            "computed on reference, which records nothing",
+            "help: run the model on Autograd::new(device)",
+        ],
+    );
     let constant = values(3, &d).sum_all().unwrap();
     assert_says(
         &refusal(constant.backward()),
-        &["nothing it was computed from requires a gradient", "help: parameters are made by x.requires_grad()?"],
+        &[
+            "nothing it was computed from requires a gradient",
+            "help: parameters are made by x.requires_grad()?",
+        ],
     );
     let x = values(3, &d).requires_grad().unwrap();
     let line = line!() + 1;
     let unrecorded = no_grad(|| x.sum_all().unwrap());
-    assert_says(&refusal(unrecorded.backward()), &["the tensor has no history: cut by no_grad at ", &format!("a28_backward.rs:{line}")]);
+    assert_says(
+        &refusal(unrecorded.backward()),
+        &["the tensor has no history: cut by no_grad at ", &format!("a28_backward.rs:{line}")],
+    );
 }
 
 /// A loss that depends on `kept` and, through `cut`, no longer on the leaf `lost`.
@@ -80,7 +114,12 @@ fn a28_a_missing_gradient_names_detach_and_its_line() {
     let text = refusal(grads.get(&x));
     assert_says(
         &text,
-        &["grads.get at ", &format!("no gradient reaches `fc1.weight`: cut by detach at teeny-autograd/tests/a28_backward.rs:{line}")],
+        &[
+            "grads.get at ",
+            &format!(
+                "no gradient reaches `fc1.weight`: cut by detach at teeny-autograd/tests/a28_backward.rs:{line}"
+            ),
+        ],
     );
 }
 
@@ -88,14 +127,23 @@ fn a28_a_missing_gradient_names_detach_and_its_line() {
 fn a28_a_missing_gradient_names_no_grad_and_its_line() {
     let (grads, x) = lost(|x| no_grad(|| x.mul(3.0).unwrap()));
     let line = line!() - 1;
-    assert_says(&refusal(grads.get(&x)), &["no gradient reaches `fc1.weight`: cut by no_grad at ", &format!("a28_backward.rs:{line}")]);
+    assert_says(
+        &refusal(grads.get(&x)),
+        &[
+            "no gradient reaches `fc1.weight`: cut by no_grad at ",
+            &format!("a28_backward.rs:{line}"),
+        ],
+    );
 }
 
 #[test]
 fn a28_a_missing_gradient_names_the_operation_without_one() {
     let (grads, x) = lost(|x| x.argmax(0).unwrap());
     let line = line!() - 1;
-    assert_says(&refusal(grads.get(&x)), &["cut by argmax at ", &format!("a28_backward.rs:{line}")]);
+    assert_says(
+        &refusal(grads.get(&x)),
+        &["cut by argmax at ", &format!("a28_backward.rs:{line}")],
+    );
     let (grads, x) = lost(|x| x.gt(0.5).unwrap());
     assert_says(&refusal(grads.get(&x)), &["cut by gt at "]);
     let (grads, x) = lost(|x| x.cast(DType::I32).unwrap());
@@ -133,9 +181,15 @@ fn a28_cuts_cost_bounded_memory() {
 #[test]
 fn a28_a_leaf_off_the_path_has_no_gradient() {
     let d = device();
-    let (x, other) = (values(3, &d).requires_grad().unwrap(), values(2, &d).requires_grad_named("head.bias").unwrap());
+    let (x, other) = (
+        values(3, &d).requires_grad().unwrap(),
+        values(2, &d).requires_grad_named("head.bias").unwrap(),
+    );
     let grads = x.sum_all().unwrap().backward().unwrap();
-    assert_says(&refusal(grads.get(&other)), &["no gradient reaches `head.bias`: the loss does not depend on it"]);
+    assert_says(
+        &refusal(grads.get(&other)),
+        &["no gradient reaches `head.bias`: the loss does not depend on it"],
+    );
 }
 
 #[test]
@@ -143,9 +197,18 @@ fn a28_what_requires_no_gradient_has_none() {
     let d = device();
     let x = values(3, &d).requires_grad().unwrap();
     let grads = x.sum_all().unwrap().backward().unwrap();
-    assert_says(&refusal(grads.get(&values(3, &d))), &["no gradient reaches the tensor (3,): it does not require one"]);
-    assert_says(&refusal(grads.get(&x.detach().unwrap())), &["no gradient reaches the tensor (3,): cut by detach at "]);
-    assert_says(&refusal(grads.get(&values(3, &Reference::new()))), &["is on reference, which records nothing"]);
+    assert_says(
+        &refusal(grads.get(&values(3, &d))),
+        &["no gradient reaches the tensor (3,): it does not require one"],
+    );
+    assert_says(
+        &refusal(grads.get(&x.detach().unwrap())),
+        &["no gradient reaches the tensor (3,): cut by detach at "],
+    );
+    assert_says(
+        &refusal(grads.get(&values(3, &Reference::new()))),
+        &["is on reference, which records nothing"],
+    );
 }
 
 #[test]
@@ -153,7 +216,10 @@ fn a28_intermediates_are_kept_on_request() {
     let x = values((2, 3), &device()).requires_grad().unwrap();
     let h = x.mul(2.0).unwrap();
     let text = refusal(h.sum_all().unwrap().backward().unwrap().get(&h));
-    assert_says(&text, &["the gradient of the mul (2, 3) at ", "was not kept", "help: let x = x.retain_grad()?"]);
+    assert_says(
+        &text,
+        &["the gradient of the mul (2, 3) at ", "was not kept", "help: let x = x.retain_grad()?"],
+    );
     let h = h.retain_grad().unwrap();
     let grads = h.square().unwrap().sum_all().unwrap().backward().unwrap();
     close(&vec(grads.get(&h).unwrap()), &vec(&h.mul(2.0).unwrap()), 1e-12);
@@ -164,7 +230,10 @@ fn a28_intermediates_are_kept_on_request() {
 fn a28_views_have_gradients_as_values_of_their_own() {
     let x = values((2, 3), &device()).requires_grad_named("w").unwrap();
     let grads = x.square().unwrap().sum_all().unwrap().backward().unwrap();
-    assert_says(&refusal(grads.get(&x.t().unwrap())), &["the tensor (3, 2) is a view of `w` (2, 3)", "x.retain_grad()?"]);
+    assert_says(
+        &refusal(grads.get(&x.t().unwrap())),
+        &["the tensor (3, 2) is a view of `w` (2, 3)", "x.retain_grad()?"],
+    );
     let part = x.t().unwrap().retain_grad().unwrap();
     let grads = part.square().unwrap().sum_all().unwrap().backward().unwrap();
     assert_eq!(*grads.get(&part).unwrap().shape(), [3, 2]);
@@ -175,7 +244,17 @@ fn a28_views_have_gradients_as_values_of_their_own() {
 #[test]
 fn a28_backward_twice_is_legal_and_gives_the_same() {
     let x = values((3, 3), &device()).requires_grad().unwrap();
-    let loss = x.matmul(&x).unwrap().tanh().unwrap().softmax(0).unwrap().square().unwrap().sum_all().unwrap();
+    let loss = x
+        .matmul(&x)
+        .unwrap()
+        .tanh()
+        .unwrap()
+        .softmax(0)
+        .unwrap()
+        .square()
+        .unwrap()
+        .sum_all()
+        .unwrap();
     let (first, second) = (loss.backward().unwrap(), loss.backward().unwrap());
     assert_eq!(vec(first.get(&x).unwrap()), vec(second.get(&x).unwrap()));
     assert_eq!(vec(loss.into_backward().unwrap().get(&x).unwrap()), vec(first.get(&x).unwrap()));
@@ -196,10 +275,20 @@ fn a28_hooks_see_complete_gradients_and_may_replace_them() {
     assert_eq!(vec(loss.backward().unwrap().get(&x).unwrap()), [40.0; 3]);
     doubling.remove();
     assert_eq!(vec(loss.backward().unwrap().get(&x).unwrap()), [4.0; 3]);
-    assert_eq!(*seen.lock().unwrap(), [[2.0; 3], [2.0; 3]], "once per pass, with both uses added up");
+    assert_eq!(
+        *seen.lock().unwrap(),
+        [[2.0; 3], [2.0; 3]],
+        "once per pass, with both uses added up"
+    );
     drop(watching.unwrap());
-    assert_says(&refusal(h.t().unwrap().slice(0, 1..).unwrap().register_hook(|_| Ok(None))), &["is a view of the mul (3,)"]);
-    assert_says(&refusal(values(3, x.device()).register_hook(|_| Ok(None))), &["it is not tracked"]);
+    assert_says(
+        &refusal(h.t().unwrap().slice(0, 1..).unwrap().register_hook(|_| Ok(None))),
+        &["is a view of the mul (3,)"],
+    );
+    assert_says(
+        &refusal(values(3, x.device()).register_hook(|_| Ok(None))),
+        &["it is not tracked"],
+    );
 }
 
 #[test]
@@ -228,7 +317,12 @@ fn a28_an_error_in_a_rule_names_the_operation_and_its_line() {
     let y = teeny_autograd::apply(Broken, &[&x]).unwrap();
     let line = line!() - 1;
     let text = y.sum_all().unwrap().backward().unwrap_err().to_string();
-    assert_says(&text, &[&format!("broken at teeny-autograd/tests/a28_backward.rs:{line}: (3,) cannot become (7, 7)")]);
+    assert_says(
+        &text,
+        &[&format!(
+            "broken at teeny-autograd/tests/a28_backward.rs:{line}: (3,) cannot become (7, 7)"
+        )],
+    );
 }
 
 #[test]

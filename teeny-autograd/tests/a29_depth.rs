@@ -24,7 +24,12 @@ fn a29_a_chain_of_a_million_nodes_is_dropped() {
     let x = Tensor::new(1.0f32, &device()).unwrap().requires_grad().unwrap();
     let y = chain(&x, DEEP);
     // A thread with a tiny stack: recursion of any kind would end it.
-    std::thread::Builder::new().stack_size(64 * 1024).spawn(move || drop(y)).unwrap().join().unwrap();
+    std::thread::Builder::new()
+        .stack_size(64 * 1024)
+        .spawn(move || drop(y))
+        .unwrap()
+        .join()
+        .unwrap();
 }
 
 #[test]
@@ -32,10 +37,14 @@ fn a29_a_wide_graph_adds_up() {
     let x = values(2, &device()).requires_grad().unwrap();
     let branches: Vec<Tensor> = (0..10_000).map(|i| x.mul(i as f64).unwrap()).collect();
     let y = branches.iter().skip(1).fold(branches[0].clone(), |y, b| y + b);
-    assert_eq!(vec(y.sum_all().unwrap().into_backward().unwrap().get(&x).unwrap()), [49_995_000.0; 2]);
+    assert_eq!(
+        vec(y.sum_all().unwrap().into_backward().unwrap().get(&x).unwrap()),
+        [49_995_000.0; 2]
+    );
 }
 
-/// A multilayer perceptron's layers, and the bytes its forward pass has to save: one activation per layer.
+/// A multilayer perceptron's layers, and the bytes its forward pass has to save: one activation per
+/// layer.
 const LAYERS: usize = 100;
 const BATCH: usize = 64;
 const WIDTH: usize = 16;
@@ -72,7 +81,10 @@ fn a29_each_layer_saves_its_operands_once() {
     let (saved, _, _) = step(true);
     // matmul reads its input (the relu's output), relu its operand: two activations a layer.
     let activations = (2 * LAYERS * BATCH * WIDTH * 8) as u64;
-    assert!(saved <= activations + activations / 20, "{saved} bytes for {activations} of activations");
+    assert!(
+        saved <= activations + activations / 20,
+        "{saved} bytes for {activations} of activations"
+    );
 }
 
 #[test]
@@ -90,7 +102,10 @@ fn a29_a_checkpoint_saves_only_its_inputs() {
             checkpoint(move |x| block(&w, &x[0]), &[&x]).unwrap()
         };
         let kept = d.stats().live_bytes - before;
-        (kept, vec(y.square().unwrap().sum_all().unwrap().backward().unwrap().get(&weight).unwrap()))
+        (
+            kept,
+            vec(y.square().unwrap().sum_all().unwrap().backward().unwrap().get(&weight).unwrap()),
+        )
     };
     let ((full, expected), (small, got)) = (run(true), run(false));
     assert_eq!(expected, got);
@@ -101,7 +116,8 @@ fn a29_a_checkpoint_saves_only_its_inputs() {
 fn a29_a_checkpoint_draws_the_same_random_numbers_again() {
     let d = device();
     let x = values((4, 5), &d).requires_grad().unwrap();
-    let dropout = |x: &Tensor| x.mul(&Tensor::bernoulli(0.5, x.shape(), x)?.cast(DType::F64)?)?.exp();
+    let dropout =
+        |x: &Tensor| x.mul(&Tensor::bernoulli(0.5, x.shape(), x)?.cast(DType::F64)?)?.exp();
     let y = checkpoint(move |x| dropout(&x[0]), &[&x]).unwrap();
     let g = y.sum_all().unwrap().backward().unwrap().take(&x).unwrap();
     // exp(x m) has the slope m exp(x m): 0 where dropped (y = 1), y elsewhere.

@@ -1,9 +1,13 @@
-//! A30: Jacobians, Hessians and their products as functions of functions, what they cost, and how they nest.
+//! A30: Jacobians, Hessians and their products as functions of functions, what they cost, and how
+//! they nest.
 mod common;
 
 use common::counter::Counter;
 use common::{close, values, vec};
-use teeny_autograd::{Autograd, Grad, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, no_grad, vjp};
+use teeny_autograd::{
+    Autograd, Grad, grad, hessian, hvp, jacobian, jacobian_columns, jacobian_rows, jvp, no_grad,
+    vjp,
+};
 use teeny_core::{DType, ErrorKind, Reference, Result, Tensor};
 
 /// A function of 12 numbers with 10 results, in which everything depends on everything.
@@ -24,8 +28,16 @@ fn a30_the_jacobian_by_columns_is_the_jacobian_by_rows() {
     // And its products are those of the functions that never form it.
     let (v, g) = (x.add(0.5).unwrap(), values((2, 5), &x).sub(0.2).unwrap());
     let matrix = rows.reshape((10, 12)).unwrap();
-    close(&vec(&matrix.matmul(&v.reshape(12).unwrap()).unwrap()), &vec(&jvp(network, &x, &v).unwrap().1), 1e-10);
-    close(&vec(&g.reshape(10).unwrap().matmul(&matrix).unwrap()), &vec(&vjp(network, &x, &g).unwrap().1), 1e-10);
+    close(
+        &vec(&matrix.matmul(&v.reshape(12).unwrap()).unwrap()),
+        &vec(&jvp(network, &x, &v).unwrap().1),
+        1e-10,
+    );
+    close(
+        &vec(&g.reshape(10).unwrap().matmul(&matrix).unwrap()),
+        &vec(&vjp(network, &x, &g).unwrap().1),
+        1e-10,
+    );
 }
 
 #[test]
@@ -46,7 +58,11 @@ fn a30_rows_cost_a_pass_per_result_and_columns_one_per_argument() {
         assert_eq!(by_columns, 2 * n, "for each of {n} arguments the value and its tangent");
         let (by_fewer, fewer) = matmuls(&|| jacobian(f, &x).unwrap());
         close(&rows, &fewer, 1e-12);
-        assert_eq!(by_fewer, if m <= n { 1 + m } else { 1 + 2 * n }, "the cheaper of the two, after one recorded run");
+        assert_eq!(
+            by_fewer,
+            if m <= n { 1 + m } else { 1 + 2 * n },
+            "the cheaper of the two, after one recorded run"
+        );
     }
 }
 
@@ -85,7 +101,8 @@ fn a30_the_derivatives_of_sin_by_every_mix_of_modes() {
 
 #[test]
 fn a30_levels_do_not_confuse_their_tangents() {
-    // d/dx (x d/dy (x + y)) = 1: an inner derivative that took the outer tangent for its own would give 2 (Siskind & Pearlmutter 2005).
+    // d/dx (x d/dy (x + y)) = 1: an inner derivative that took the outer tangent for its own would
+    // give 2 (Siskind & Pearlmutter 2005).
     let x = Tensor::new(1.0f64, &Reference::new()).unwrap();
     let one = x.ones_like().unwrap();
     let outer = |x: &Tensor| x.mul(&jvp(|y| x.add(y), &one, &one)?.1);
@@ -133,7 +150,10 @@ fn a30_what_does_not_depend_on_the_argument_has_zero_derivatives() {
     assert_eq!(vec(&jvp(|_| Ok(c.clone()), &x, &x).unwrap().1), [0.0; 2]);
     let (y, g) = vjp(|_| Ok(c.clone()), &x, &c).unwrap();
     assert_eq!((vec(&y), vec(&g)), (vec(&c), vec![0.0; 3]));
-    for j in [jacobian_rows(|_| Ok(c.clone()), &x).unwrap(), jacobian_columns(|_| Ok(c.clone()), &x).unwrap()] {
+    for j in [
+        jacobian_rows(|_| Ok(c.clone()), &x).unwrap(),
+        jacobian_columns(|_| Ok(c.clone()), &x).unwrap(),
+    ] {
         assert_eq!((j.shape().to_vec(), vec(&j)), (vec![2, 3], vec![0.0; 6]));
     }
     let partial = grad(|[a, _]| a.sum_all(), &[x.clone(), c.clone()]).unwrap();
@@ -144,10 +164,16 @@ fn a30_what_does_not_depend_on_the_argument_has_zero_derivatives() {
 fn a30_empty_arguments_and_results_have_empty_jacobians() {
     let x = values(3, &Reference::new());
     let none = x.slice(0, ..0).unwrap();
-    for j in [jacobian_rows(|x| x.slice(0, ..0), &x).unwrap(), jacobian_columns(|x| x.slice(0, ..0), &x).unwrap()] {
+    for j in [
+        jacobian_rows(|x| x.slice(0, ..0), &x).unwrap(),
+        jacobian_columns(|x| x.slice(0, ..0), &x).unwrap(),
+    ] {
         assert_eq!(j.shape().to_vec(), [0, 3]);
     }
-    for j in [jacobian_rows(|e| Tensor::cat(&[e, &x], 0), &none).unwrap(), jacobian_columns(|e| Tensor::cat(&[e, &x], 0), &none).unwrap()] {
+    for j in [
+        jacobian_rows(|e| Tensor::cat(&[e, &x], 0), &none).unwrap(),
+        jacobian_columns(|e| Tensor::cat(&[e, &x], 0), &none).unwrap(),
+    ] {
         assert_eq!(j.shape().to_vec(), [3, 0]);
     }
 }
@@ -177,7 +203,11 @@ fn a30_functions_differentiate_under_no_grad_and_over_tracked_tensors() {
     let plain = no_grad(|| grad(f, &x)).unwrap();
     close(&vec(&plain), &expected, 1e-14);
     assert!(!plain.is_tracked());
-    close(&vec(&no_grad(|| jvp(f, &x, &x.ones_like()?)).unwrap().1), &[expected.iter().sum()], 1e-14);
+    close(
+        &vec(&no_grad(|| jvp(f, &x, &x.ones_like()?)).unwrap().1),
+        &[expected.iter().sum()],
+        1e-14,
+    );
 }
 
 #[test]
@@ -188,16 +218,27 @@ fn a30_mistakes_are_told_by_their_name() {
     assert_eq!(error.kind(), ErrorKind::Gradient);
     let text = error.to_string();
     assert!(
-        text.starts_with("jvp at teeny-autograd/tests/a30_functions.rs:") && text.contains("direction 0 is f64 (2,), the argument f64 (3,)"),
+        text.starts_with("jvp at teeny-autograd/tests/a30_functions.rs:")
+            && text.contains("direction 0 is f64 (2,), the argument f64 (3,)"),
         "{text}"
     );
     let text = grad(sin, &x).unwrap_err().to_string();
-    assert!(text.starts_with("grad at ") && text.contains("the function gives (3,), not one number"), "{text}");
+    assert!(
+        text.starts_with("grad at ") && text.contains("the function gives (3,), not one number"),
+        "{text}"
+    );
     let text = vjp(sin, &x, &values(2, &x)).unwrap_err().to_string();
-    assert!(text.starts_with("vjp at ") && text.contains("the gradient given is f64 (2,), the tensor f64 (3,)"), "{text}");
+    assert!(
+        text.starts_with("vjp at ")
+            && text.contains("the gradient given is f64 (2,), the tensor f64 (3,)"),
+        "{text}"
+    );
     let whole = x.cast(DType::I64).unwrap();
-    assert!(jvp(|x| x.square(), &whole, &whole).unwrap_err().to_string().contains("a tangent of i64"));
-    let text = jvp(|x: &Vec<Tensor>| x[0].sin(), &vec![x.clone()], &vec![]).unwrap_err().to_string();
+    assert!(
+        jvp(|x| x.square(), &whole, &whole).unwrap_err().to_string().contains("a tangent of i64")
+    );
+    let text =
+        jvp(|x: &Vec<Tensor>| x[0].sin(), &vec![x.clone()], &vec![]).unwrap_err().to_string();
     assert!(text.contains("needs 1 tensors, not 0"), "{text}");
     // An error of the function names the line in the function.
     let text = jvp(|x| x.matmul(&values((4, 4), x)), &x, &x).unwrap_err().to_string();

@@ -8,7 +8,8 @@ use teeny_core::{Reference, Tensor};
 
 #[test]
 fn a30_every_gradient_can_be_differentiated_again() {
-    // One more difference quotient on top of a gradient that is itself larger: a looser bound than for the first derivative.
+    // One more difference quotient on top of a gradient that is itself larger: a looser bound than
+    // for the first derivative.
     let check = Check { tolerance: 1e-5, ..Check::default() };
     for case in all() {
         let inputs = case.inputs(&Reference::new(), |s| s.to_vec());
@@ -59,7 +60,8 @@ impl InnerReference for Autograd {
 
 #[test]
 fn a30_products_of_zeros_have_exact_second_derivatives() {
-    let x = Tensor::new([[2.0f64, 0.0, 3.0, -1.0], [0.0, 4.0, 0.0, 5.0]], &Reference::new()).unwrap();
+    let x =
+        Tensor::new([[2.0f64, 0.0, 3.0, -1.0], [0.0, 4.0, 0.0, 5.0]], &Reference::new()).unwrap();
     let check = Check::default();
     gradgradcheck(|x| x[0].prod(1), std::slice::from_ref(&x), &check).unwrap();
     gradgradcheck(|x| x[0].cumprod(1), std::slice::from_ref(&x), &check).unwrap();

@@ -23,7 +23,8 @@ impl Function for Weighted {
 
 #[test]
 fn a31_a_function_passes_gradcheck_once_and_twice() {
-    let inputs = [values((3, 4), &Reference::new()), values((3, 4), &Reference::new()).neg().unwrap()];
+    let inputs =
+        [values((3, 4), &Reference::new()), values((3, 4), &Reference::new()).neg().unwrap()];
     let f = |x: &[Tensor]| apply(Weighted, &[&x[0], &x[1]]);
     gradcheck(f, &inputs, &Check::default()).unwrap();
     gradgradcheck(f, &inputs, &Check::default()).unwrap();
@@ -70,14 +71,32 @@ impl Function for Careless {
 #[test]
 fn a31_wrong_gradients_are_refused_by_name() {
     let x = values((2, 3), &device()).requires_grad().unwrap();
-    let refusal = |f| apply(Careless(f), &[&x]).unwrap().sum_all().unwrap().backward().map(|_| ()).unwrap_err().to_string();
+    let refusal = |f| {
+        apply(Careless(f), &[&x])
+            .unwrap()
+            .sum_all()
+            .unwrap()
+            .backward()
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
     let text = refusal(|_| Ok(vec![]));
-    assert!(text.contains("the backward function of careless gave 0 gradients for 1 inputs"), "{text}");
+    assert!(
+        text.contains("the backward function of careless gave 0 gradients for 1 inputs"),
+        "{text}"
+    );
     let text = refusal(|g| Ok(vec![Some(g.clone())]));
-    assert!(text.contains("the backward function of careless gave f64 (3, 2) for input 0, which is f64 (2, 3)"), "{text}");
+    assert!(
+        text.contains(
+            "the backward function of careless gave f64 (3, 2) for input 0, which is f64 (2, 3)"
+        ),
+        "{text}"
+    );
     let text = refusal(|g| Ok(vec![Some(g.t()?.cast(DType::F32)?)]));
     assert!(text.contains("gave f32 (2, 3) for input 0, which is f64 (2, 3)"), "{text}");
-    let none = apply(Careless(|_| Ok(vec![None])), &[&x]).unwrap().sum_all().unwrap().backward().unwrap();
+    let none =
+        apply(Careless(|_| Ok(vec![None])), &[&x]).unwrap().sum_all().unwrap().backward().unwrap();
     assert!(none.is_empty());
 }
 

@@ -49,7 +49,17 @@ fn a_function_that_gave_none() {
     let y = apply(Half, &[&a, &b.mul(3.0).unwrap()]).unwrap();
     let grads = backward(&y);
     grads.get(&a).unwrap();
-    says(&grads, &b, &["no gradient reaches `b`", &format!("the backward function of half_known at {}:{line} gave None for input 1", file!())]);
+    says(
+        &grads,
+        &b,
+        &[
+            "no gradient reaches `b`",
+            &format!(
+                "the backward function of half_known at {}:{line} gave None for input 1",
+                file!()
+            ),
+        ],
+    );
 }
 
 #[test]
@@ -61,11 +71,21 @@ fn a_value_that_was_replaced() {
     says(
         &grads,
         &new,
-        &["no gradient of this value of `fc.weight`, but one of an earlier value, which a step or `set` has replaced since", "again after a step"],
+        &[
+            "no gradient of this value of `fc.weight`, but one of an earlier value, which a step or `set` has replaced since",
+            "again after a step",
+        ],
     );
     assert!(grads.is_stale(&new) && !grads.is_stale(&old));
     let grads = backward(&new.square().unwrap());
-    says(&grads, &old, &["one of a later value: this tensor is one that a step or `set` has replaced", "param.value()"]);
+    says(
+        &grads,
+        &old,
+        &[
+            "one of a later value: this tensor is one that a step or `set` has replaced",
+            "param.value()",
+        ],
+    );
     assert!(grads.is_stale(&old) && !grads.is_stale(&on(&old, "fc.bias")));
 }
 
@@ -94,8 +114,17 @@ fn a_round_trip_through_another_device() {
         let line = line!() + 1;
         let copy = x.mul(2.0).unwrap().to(&other).unwrap();
         let grads = backward(&w.mul(copy.to(&autograd).unwrap()).unwrap());
-        let left = format!("left the device by `to` at {}:{line}: the copy has no history", file!());
-        says(&grads, &x, &["no gradient reaches `x`: the loss does not depend on it", &left, "keep it on the device that records"]);
+        let left =
+            format!("left the device by `to` at {}:{line}: the copy has no history", file!());
+        says(
+            &grads,
+            &x,
+            &[
+                "no gradient reaches `x`: the loss does not depend on it",
+                &left,
+                "keep it on the device that records",
+            ],
+        );
     }
     let line = line!() + 1;
     let read = x.to_vec::<f64>().unwrap();
@@ -107,5 +136,12 @@ fn a_round_trip_through_another_device() {
 fn a_leaf_that_was_not_used() {
     let x = leaf("x");
     let unused = on(&x, "head.bias");
-    says(&backward(&x.square().unwrap()), &unused, &["no gradient reaches `head.bias`: the loss does not depend on it", "was its layer called?"]);
+    says(
+        &backward(&x.square().unwrap()),
+        &unused,
+        &[
+            "no gradient reaches `head.bias`: the loss does not depend on it",
+            "was its layer called?",
+        ],
+    );
 }

@@ -1,4 +1,5 @@
-//! The same rules over a fast device: every gradient as over the oracle, and the figures that need speed.
+//! The same rules over a fast device: every gradient as over the oracle, and the figures that need
+//! speed.
 mod common;
 
 use common::cases::all;
@@ -24,8 +25,12 @@ fn a23_gradients_over_the_cpu_equal_those_over_the_oracle() {
     let (oracle, fast) = (device(), cpu());
     for case in all() {
         for transpose in [false, true] {
-            let expected = case.gradients(&oracle, DType::F64, transpose).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-            let got = case.gradients(&fast, DType::F64, transpose).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let expected = case
+                .gradients(&oracle, DType::F64, transpose)
+                .unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let got = case
+                .gradients(&fast, DType::F64, transpose)
+                .unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(expected.len(), got.len(), "{}", case.name);
             expected.iter().zip(&got).for_each(|(a, b)| close(a, b, 1e-9));
         }
@@ -46,11 +51,25 @@ fn a29_a_chain_of_a_million_nodes_over_the_cpu() {
 fn a29_a_deep_network_over_the_cpu_peaks_below_saved_activations_plus_a_fifth() {
     let (layers, batch, width) = (100, 256, 64);
     let d = cpu();
-    let weights: Vec<Tensor> =
-        (0..layers).map(|_| Tensor::randn((width, width), DType::F32, &d).unwrap().mul(0.15).unwrap().requires_grad().unwrap()).collect();
+    let weights: Vec<Tensor> = (0..layers)
+        .map(|_| {
+            Tensor::randn((width, width), DType::F32, &d)
+                .unwrap()
+                .mul(0.15)
+                .unwrap()
+                .requires_grad()
+                .unwrap()
+        })
+        .collect();
     let x = Tensor::randn((batch, width), DType::F32, &d).unwrap();
     let before = d.stats().live_bytes;
-    let loss = weights.iter().fold(x, |h, w| h.matmul(&w.t().unwrap()).unwrap().relu().unwrap()).square().unwrap().mean_all().unwrap();
+    let loss = weights
+        .iter()
+        .fold(x, |h, w| h.matmul(&w.t().unwrap()).unwrap().relu().unwrap())
+        .square()
+        .unwrap()
+        .mean_all()
+        .unwrap();
     let saved = (d.stats().live_bytes - before) as f64;
     let grads = loss.into_backward().unwrap();
     let peak = (d.stats().peak_bytes - before) as f64;

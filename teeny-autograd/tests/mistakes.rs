@@ -44,7 +44,11 @@ fn one_gradient_object_stored_for_two_inputs() {
     let (x, y) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 4.0]));
     let y = y.to(x.device()).unwrap().requires_grad().unwrap();
     let mut grads = x.add(&y).unwrap().sum_all().unwrap().backward().unwrap();
-    let g = grads.take(&x).unwrap().slice_assign(0, .., &Tensor::new(5.0f64, x.device()).unwrap()).unwrap();
+    let g = grads
+        .take(&x)
+        .unwrap()
+        .slice_assign(0, .., &Tensor::new(5.0f64, x.device()).unwrap())
+        .unwrap();
     assert_eq!((vec(&g), vec(grads.get(&y).unwrap())), (vec![5.0; 2], vec![1.0; 2]));
 }
 
@@ -54,7 +58,8 @@ fn matmul_backward_only_for_matrices() {
     for lhs in shapes {
         for rhs in [&[3][..], &[3, 2], &[4, 3, 2], &[2, 4, 3, 2]] {
             let inputs = [values(lhs, &Reference::new()), values(rhs, &Reference::new())];
-            gradcheck(|x| x[0].matmul(&x[1]), &inputs, &Check::default()).unwrap_or_else(|e| panic!("{lhs:?} @ {rhs:?}: {e}"));
+            gradcheck(|x| x[0].matmul(&x[1]), &inputs, &Check::default())
+                .unwrap_or_else(|e| panic!("{lhs:?} @ {rhs:?}: {e}"));
         }
     }
 }
@@ -68,7 +73,10 @@ fn the_exponents_gradient_by_the_log_of_a_base_that_is_not_positive() {
     let exponent = constant.requires_grad().unwrap();
     let g = slope(&exponent, |e| base.detach()?.pow(e));
     assert_eq!(g[..3], [0.0; 3], "0 to a power that is not negative");
-    assert!(g[3].is_nan() && g[4].is_nan(), "a negative base has no slope in its exponent, as in PyTorch");
+    assert!(
+        g[3].is_nan() && g[4].is_nan(),
+        "a negative base has no slope in its exponent, as in PyTorch"
+    );
     assert_eq!(slope(&base, |x| x.pow(2)), [0.0, 0.0, 0.0, -4.0, -4.0]);
     assert_eq!(slope(&base, |x| x.pow(0)), [0.0; 5]);
 }
@@ -128,9 +136,13 @@ fn zero_size_tensors_crash() {
         let g = y.backward().unwrap().take(&x).unwrap();
         assert_eq!((y.item::<f64>().unwrap(), g.shape()), (0.0, x.shape()));
     }
-    let (a, b) = (values((2, 0), &d).requires_grad().unwrap(), values((0, 3), &d).requires_grad().unwrap());
+    let (a, b) =
+        (values((2, 0), &d).requires_grad().unwrap(), values((0, 3), &d).requires_grad().unwrap());
     let grads = a.matmul(&b).unwrap().sum_all().unwrap().backward().unwrap();
-    assert_eq!((grads.get(&a).unwrap().shape(), grads.get(&b).unwrap().shape()), (a.shape(), b.shape()));
+    assert_eq!(
+        (grads.get(&a).unwrap().shape(), grads.get(&b).unwrap().shape()),
+        (a.shape(), b.shape())
+    );
 }
 
 #[test]
@@ -167,6 +179,10 @@ fn fused_operations_that_drop_gradients() {
 #[test]
 fn expm1_of_a_logarithm_and_other_long_programs() {
     let x = values((2, 2), &Reference::new()).abs().unwrap().add(0.2).unwrap();
-    let f = |x: &[Tensor]| teeny_core::map([&x[0]], |[x]| (x.log() * x.sqrt()).expm1() / (x.rsqrt() + x.exp2()) - x.log1p().erf() * x.pow(x));
+    let f = |x: &[Tensor]| {
+        teeny_core::map([&x[0]], |[x]| {
+            (x.log() * x.sqrt()).expm1() / (x.rsqrt() + x.exp2()) - x.log1p().erf() * x.pow(x)
+        })
+    };
     gradcheck(f, &[x], &Check::default()).unwrap();
 }

@@ -56,7 +56,12 @@ fn any(x: &[f64], is: fn(f64) -> bool) -> bool {
 }
 
 const ON_PURPOSE: &[Difference] = &[
-    Difference { ops: &["sign"], parts: &[Y], at: |x| x[0].is_nan(), why: "The sign of NaN is NaN; PyTorch's is 0." },
+    Difference {
+        ops: &["sign"],
+        parts: &[Y],
+        at: |x| x[0].is_nan(),
+        why: "The sign of NaN is NaN; PyTorch's is 0.",
+    },
     Difference {
         ops: &["abs", "norm_1.0"],
         parts: &[First, Forward],
@@ -83,7 +88,12 @@ const ON_PURPOSE: &[Difference] = &[
         why: "The second derivative at 0 is that of the exponential, as the first is; \
               PyTorch's is 0.",
     },
-    Difference { ops: &["hardsigmoid"], parts: &[First, Forward], at: |x| x[0].abs() < 3.0, why: "1/6 in f64 is 1/6; PyTorch rounds it to f32." },
+    Difference {
+        ops: &["hardsigmoid"],
+        parts: &[First, Forward],
+        at: |x| x[0].abs() < 3.0,
+        why: "1/6 in f64 is 1/6; PyTorch rounds it to f32.",
+    },
     Difference {
         ops: &["softplus"],
         parts: &[Second],
@@ -154,7 +164,12 @@ const ON_PURPOSE: &[Difference] = &[
         why: "A norm counts as flat at its zeros in second derivatives too; PyTorch's are \
               NaN there.",
     },
-    Difference { ops: &["norm_-1.0"], parts: &[First], at: |x| any(x, f64::is_infinite), why: "1 / inf is 0, with the slope 0; PyTorch's is NaN." },
+    Difference {
+        ops: &["norm_-1.0"],
+        parts: &[First],
+        at: |x| any(x, f64::is_infinite),
+        why: "1 / inf is 0, with the slope 0; PyTorch's is NaN.",
+    },
     Difference {
         ops: &["norm_inf", "norm_-inf"],
         parts: &[First, Forward],
@@ -226,7 +241,9 @@ impl Findings {
             (_, Y) => (2e-5, 1e-43),
             (_, _) => (2e-5, 1e-6),
         };
-        let near = got.is_finite() && wanted.is_finite() && (got - wanted).abs() <= absolute.max(relative * wanted.abs().max(got.abs()));
+        let near = got.is_finite()
+            && wanted.is_finite()
+            && (got - wanted).abs() <= absolute.max(relative * wanted.abs().max(got.abs()));
         if near || got == wanted || (got.is_nan() && wanted.is_nan()) {
             return;
         }
@@ -246,7 +263,11 @@ impl Findings {
 /// The value of `f`, the gradient of the sum of `y w`, and the gradient of the sum of all
 /// gradients, times `v`.
 #[allow(clippy::type_complexity)]
-fn derivatives(f: &Function, x: &Vec<Tensor>, weighted: bool) -> Result<(Tensor, Vec<Tensor>, Vec<Tensor>)> {
+fn derivatives(
+    f: &Function,
+    x: &Vec<Tensor>,
+    weighted: bool,
+) -> Result<(Tensor, Vec<Tensor>, Vec<Tensor>)> {
     let weight = |t: &Tensor| -> Result<Tensor> {
         let w: Vec<f64> = (1..=t.numel()).map(|i| if weighted { i as f64 } else { 1.0 }).collect();
         Tensor::from_vec(w, t.shape(), &x[0])?.cast(t.dtype())
@@ -317,7 +338,9 @@ fn reduction(op: &str) -> Function {
     }
     if let Some(p) = op.strip_prefix("lp_pool_") {
         let p: f64 = p.parse().expect("a norm");
-        return Box::new(move |x| x[0].reshape((1, 1, x[0].numel()))?.lp_pool(p, &[2], &Window::new(1).stride(2)));
+        return Box::new(move |x| {
+            x[0].reshape((1, 1, x[0].numel()))?.lp_pool(p, &[2], &Window::new(1).stride(2))
+        });
     }
     match op {
         "sum" => Box::new(|x| x[0].sum(0)),
@@ -334,7 +357,9 @@ fn reduction(op: &str) -> Function {
         "cumprod" => Box::new(|x| x[0].cumprod(0)),
         "cummax" => Box::new(|x| Ok(x[0].cummax(0)?.0)),
         "cummin" => Box::new(|x| Ok(x[0].cummin(0)?.0)),
-        "max_pool_2" => Box::new(|x| x[0].reshape((1, 1, x[0].numel()))?.max_pool(&[2], &Window::new(1))),
+        "max_pool_2" => {
+            Box::new(|x| x[0].reshape((1, 1, x[0].numel()))?.max_pool(&[2], &Window::new(1)))
+        }
         "softmax" => Box::new(|x| x[0].softmax(0)),
         "log_softmax" => Box::new(|x| x[0].log_softmax(0)),
         "sort" => Box::new(|x| Ok(x[0].sort(0, false)?.0)),
@@ -358,11 +383,14 @@ fn operands(at: &Value, kind: &str, dtype: DType) -> Vec<Vec<f64>> {
         }
         "pairs" => {
             let pairs = list("pairs");
-            let all = |pick: fn(f64, f64) -> f64| pairs.iter().flat_map(|&a| pairs.iter().map(move |&b| pick(a, b))).collect();
+            let all = |pick: fn(f64, f64) -> f64| {
+                pairs.iter().flat_map(|&a| pairs.iter().map(move |&b| pick(a, b))).collect()
+            };
             vec![all(|a, _| a), all(|_, b| b)]
         }
         _ => {
-            let rows: Vec<Vec<f64>> = at["triples"].as_array().expect("a list").iter().map(numbers).collect();
+            let rows: Vec<Vec<f64>> =
+                at["triples"].as_array().expect("a list").iter().map(numbers).collect();
             (0..3).map(|i| rows.iter().map(|row| row[i]).collect()).collect()
         }
     }
@@ -373,14 +401,18 @@ fn elementwise(device: &DeviceRef, findings: &Findings) {
     for case in golden["elementwise"].as_array().expect("a list") {
         let (op, dtype) = (case["op"].as_str().expect("a name"), dtype(case));
         let at = operands(&golden["at"], case["x"].as_str().expect("a name"), dtype);
-        let x: Vec<Tensor> = at.iter().map(|x| Tensor::from_vec(x.clone(), x.len(), device).unwrap().cast(dtype).unwrap()).collect();
+        let x: Vec<Tensor> = at
+            .iter()
+            .map(|x| Tensor::from_vec(x.clone(), x.len(), device).unwrap().cast(dtype).unwrap())
+            .collect();
         let f = elementwise_function(op);
         let (y, first, second) = derivatives(&f, &x, false).unwrap_or_else(|e| panic!("{op}: {e}"));
         let place = |i: usize| at.iter().map(|x| x[i]).collect::<Vec<_>>();
         let check = |part: Part, got: &Tensor, wanted: &Value| {
             let (got, wanted) = (values(got), numbers(wanted));
             assert_eq!(got.len(), wanted.len(), "{op}");
-            (0..got.len()).for_each(|i| findings.compare(op, part, dtype, &place(i), got[i], wanted[i]));
+            (0..got.len())
+                .for_each(|i| findings.compare(op, part, dtype, &place(i), got[i], wanted[i]));
         };
         check(Y, &y, &case["y"]);
         for (i, first) in first.iter().enumerate() {
@@ -388,8 +420,14 @@ fn elementwise(device: &DeviceRef, findings: &Findings) {
             if case["dd"].is_array() {
                 check(Second, &second[i], &case["dd"][i]);
             }
-            let alone = |xi: &Tensor| f(&x.iter().enumerate().map(|(j, x)| if j == i { xi.clone() } else { x.clone() }).collect::<Vec<_>>());
-            let (_, along) = jvp(alone, &x[i], &x[i].ones_like().unwrap()).unwrap_or_else(|e| panic!("{op}: {e}"));
+            let alone = |xi: &Tensor| {
+                f(&x.iter()
+                    .enumerate()
+                    .map(|(j, x)| if j == i { xi.clone() } else { x.clone() })
+                    .collect::<Vec<_>>())
+            };
+            let (_, along) = jvp(alone, &x[i], &x[i].ones_like().unwrap())
+                .unwrap_or_else(|e| panic!("{op}: {e}"));
             check(Forward, &along, &case["d"][i]);
         }
     }
@@ -404,7 +442,9 @@ fn reductions(device: &DeviceRef, findings: &Findings) {
         let check = |part: Part, got: &Tensor, wanted: &Value| {
             let (got, wanted) = (values(got), numbers(wanted));
             assert_eq!(got.len(), wanted.len(), "{op} {part:?} of {at:?}");
-            got.iter().zip(&wanted).for_each(|(got, wanted)| findings.compare(op, part, dtype, &at, *got, *wanted));
+            got.iter()
+                .zip(&wanted)
+                .for_each(|(got, wanted)| findings.compare(op, part, dtype, &at, *got, *wanted));
         };
         let f = reduction(op);
         if op == "slogdet" {
@@ -435,10 +475,20 @@ fn reductions(device: &DeviceRef, findings: &Findings) {
         let wanted = numbers(&case["d"][0]);
         if !wanted.is_empty() && wanted.iter().all(|d| d.is_finite()) {
             let v: Vec<f64> = (0..wanted.len()).map(|i| 0.5 + (i % 3) as f64).collect();
-            let direction = Tensor::from_vec(v.clone(), x[0].shape(), device).unwrap().cast(dtype).unwrap();
-            let (_, along) = jvp(|x: &Tensor| f(std::slice::from_ref(x)), &x[0], &direction).unwrap_or_else(|e| panic!("{op}: {e}"));
-            let along: f64 = values(&along).iter().enumerate().map(|(i, t)| (i + 1) as f64 * t).sum();
-            findings.compare(op, Forward, dtype, &at, along, wanted.iter().zip(&v).map(|(d, v)| d * v).sum());
+            let direction =
+                Tensor::from_vec(v.clone(), x[0].shape(), device).unwrap().cast(dtype).unwrap();
+            let (_, along) = jvp(|x: &Tensor| f(std::slice::from_ref(x)), &x[0], &direction)
+                .unwrap_or_else(|e| panic!("{op}: {e}"));
+            let along: f64 =
+                values(&along).iter().enumerate().map(|(i, t)| (i + 1) as f64 * t).sum();
+            findings.compare(
+                op,
+                Forward,
+                dtype,
+                &at,
+                along,
+                wanted.iter().zip(&v).map(|(d, v)| d * v).sum(),
+            );
         }
     }
 }
@@ -467,7 +517,8 @@ fn functions_at_special_points_are_as_in_pytorch() {
     let texts = findings.texts.borrow();
     assert!(texts.is_empty(), "differences:\n{}", texts.join("\n"));
     let met = findings.met.borrow();
-    let unused: Vec<&str> = (0..ON_PURPOSE.len()).filter(|i| !met.contains(i)).map(|i| ON_PURPOSE[i].why).collect();
+    let unused: Vec<&str> =
+        (0..ON_PURPOSE.len()).filter(|i| !met.contains(i)).map(|i| ON_PURPOSE[i].why).collect();
     assert!(unused.is_empty(), "nothing differs here any more: {unused:#?}");
 }
 
@@ -488,5 +539,8 @@ fn the_table_of_differences_is_up_to_date() {
     if std::env::var_os("TEENY_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
-    assert!(std::fs::read_to_string(&path).is_ok_and(|old| old == text), "SPECIAL_POINTS.md is out of date: run with TEENY_BLESS=1");
+    assert!(
+        std::fs::read_to_string(&path).is_ok_and(|old| old == text),
+        "SPECIAL_POINTS.md is out of date: run with TEENY_BLESS=1"
+    );
 }

@@ -1,4 +1,5 @@
-//! The table of what is supported, `SUPPORT.md` at the top of the repository: written from a run of the suite, and held against one.
+//! The table of what is supported, `SUPPORT.md` at the top of the repository: written from a run of
+//! the suite, and held against one.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -37,14 +38,24 @@ fn words(types: &Types) -> String {
     ];
     match named.iter().find(|(_, set)| set == types) {
         Some((name, _)) => name.to_string(),
-        None => DType::ALL.iter().zip(types).filter(|(_, has)| **has).map(|(t, _)| t.name()).collect::<Vec<_>>().join(", "),
+        None => DType::ALL
+            .iter()
+            .zip(types)
+            .filter(|(_, has)| **has)
+            .map(|(t, _)| t.name())
+            .collect::<Vec<_>>()
+            .join(", "),
     }
 }
 
 /// Operations in the suite's order, with the types `device` has them in.
 fn supported(device: &DeviceRef) -> Vec<(&'static str, Types)> {
     let report = conformance::run(device).unwrap_or_else(|report| panic!("{report}"));
-    report.rows().iter().map(|(op, cells)| (*op, cells.each_ref().map(|cell| matches!(cell, Cell::Passed(_))))).collect()
+    report
+        .rows()
+        .iter()
+        .map(|(op, cells)| (*op, cells.each_ref().map(|cell| matches!(cell, Cell::Passed(_)))))
+        .collect()
 }
 
 /// What teeny-wgpu's own table says: lines of operations in backticks, and a mark for each type.
@@ -54,7 +65,8 @@ fn wgpu_table(text: &str) -> HashMap<String, Types> {
         let mut cells = line.trim_matches('|').split('|');
         let ops = cells.next().unwrap_or_default();
         let marks: Vec<bool> = cells.map(|mark| mark.trim() == "+").collect();
-        let types: Types = marks.try_into().unwrap_or_else(|_| panic!("a line without thirteen marks: {line}"));
+        let types: Types =
+            marks.try_into().unwrap_or_else(|_| panic!("a line without thirteen marks: {line}"));
         table.extend(ops.split('`').skip(1).step_by(2).map(|op| (op.to_string(), types)));
     }
     table
@@ -79,9 +91,17 @@ fn gradients() -> HashMap<&'static str, &'static str> {
             return;
         }
         let cell = table.entry(trial.op()).or_insert("none");
-        for y in results.iter().filter(|y| y.is_tracked() && y.dtype().is_float() && y.numel() > 0) {
-            let grads = y.sum_all().and_then(|sum| sum.backward()).unwrap_or_else(|error| panic!("{}: {error}", trial.op()));
-            assert!(leaves.borrow().iter().any(|x| grads.contains(x)), "{}: no gradient arrives", trial.op());
+        for y in results.iter().filter(|y| y.is_tracked() && y.dtype().is_float() && y.numel() > 0)
+        {
+            let grads = y
+                .sum_all()
+                .and_then(|sum| sum.backward())
+                .unwrap_or_else(|error| panic!("{}: {error}", trial.op()));
+            assert!(
+                leaves.borrow().iter().any(|x| grads.contains(x)),
+                "{}: no gradient arrives",
+                trial.op()
+            );
             *cell = "yes";
         }
     });
@@ -91,18 +111,28 @@ fn gradients() -> HashMap<&'static str, &'static str> {
 #[test]
 fn the_table_of_support_is_true() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let (reference, cpu) = (supported(&(Reference::new() as DeviceRef)), supported(&(Cpu::new() as DeviceRef)));
+    let (reference, cpu) =
+        (supported(&(Reference::new() as DeviceRef)), supported(&(Cpu::new() as DeviceRef)));
     let wgpu = wgpu_table(&std::fs::read_to_string(root.join("teeny-wgpu/TYPES.md")).unwrap());
     let gradients = gradients();
-    let mut text = format!("{HEAD}| operation | reference | cpu | wgpu | gradient |\n|---|---|---|---|---|\n");
+    let mut text =
+        format!("{HEAD}| operation | reference | cpu | wgpu | gradient |\n|---|---|---|---|---|\n");
     for ((op, ours), (same, fast)) in reference.iter().zip(&cpu) {
         assert_eq!(op, same);
-        let (gpu, gradient) = (wgpu.get(*op).map(words).unwrap_or_default(), gradients.get(op).copied().unwrap_or_default());
-        writeln!(text, "| `{op}` | {} | {} | {gpu} | {gradient} |", words(ours), words(fast)).unwrap();
+        let (gpu, gradient) = (
+            wgpu.get(*op).map(words).unwrap_or_default(),
+            gradients.get(op).copied().unwrap_or_default(),
+        );
+        writeln!(text, "| `{op}` | {} | {} | {gpu} | {gradient} |", words(ours), words(fast))
+            .unwrap();
     }
     let path = root.join("SUPPORT.md");
     if std::env::var("TEENY_BLESS").is_ok_and(|v| v == "1") {
         std::fs::write(&path, &text).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap_or_default(), text, "TEENY_BLESS=1 writes SUPPORT.md anew");
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap_or_default(),
+        text,
+        "TEENY_BLESS=1 writes SUPPORT.md anew"
+    );
 }

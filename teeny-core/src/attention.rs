@@ -6,8 +6,9 @@
 //! y = p v                    logsumexp = log(Σ exp(s)), -inf there     (.., T, hv) and (.., T)
 //! ```
 //!
-//! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback of every device and what a fused kernel must agree
-//! with. A fused kernel never has that matrix in memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
+//! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback
+//! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in
+//! memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
 
 use crate::definition::finish;
 use crate::dtype::DType;
@@ -32,8 +33,9 @@ use std::ops::Range;
 pub struct Attention {
     /// The factor of the scores; `None`: `1 / sqrt(hs)`.
     pub scale: Option<f64>,
-    /// `Some(offset)`: query i sees keys `j <= i + offset` only. The offset is the number of keys before the first query: 0 where queries and keys are the
-    /// same positions, S - T where the queries are the last T of S positions (a KV cache).
+    /// `Some(offset)`: query i sees keys `j <= i + offset` only. The offset is the number of keys
+    /// before the first query: 0 where queries and keys are the same positions, S - T where the
+    /// queries are the last T of S positions (a KV cache).
     pub causal: Option<usize>,
     /// Of the keys that a causal query sees, only the last `window`: `j > i + offset - window`.
     pub window: Option<usize>,
@@ -74,16 +76,17 @@ impl Attention {
         start.min(keys)..end.min(keys)
     }
 
-    /// Offset and window as numbers that allow everything where there is no limit: query i of `queries` sees key j of `keys` exactly if
-    /// `0 <= i + offset - j < window`.
+    /// Offset and window as numbers that allow everything where there is no limit: query i of
+    /// `queries` sees key j of `keys` exactly if `0 <= i + offset - j < window`.
     pub fn band(&self, queries: usize, keys: usize) -> (usize, usize) {
         let offset = self.causal.unwrap_or(keys);
         (offset, self.window.unwrap_or(usize::MAX).min(queries.saturating_add(offset)))
     }
 }
 
-/// The operands of attention as a [`crate::Device`] gets them: one device, one float type, equal leading axes, arbitrary strides. A head shared by several
-/// queries is an axis of stride 0 in `k` and `v`.
+/// The operands of attention as a [`crate::Device`] gets them: one device, one float type, equal
+/// leading axes, arbitrary strides. A head shared by several queries is an axis of stride 0 in `k`
+/// and `v`.
 #[derive(Clone, Copy)]
 pub struct AttentionInputs<'a> {
     /// Queries (.., T, hs).
@@ -92,7 +95,8 @@ pub struct AttentionInputs<'a> {
     pub k: &'a Tensor,
     /// Values (.., S, hv).
     pub v: &'a Tensor,
-    /// (.., T, S), mostly of stride 0 somewhere: bool (true: may attend), or of the operands' type and added to the scores.
+    /// (.., T, S), mostly of stride 0 somewhere: bool (true: may attend), or of the operands' type
+    /// and added to the scores.
     pub mask: Option<&'a Tensor>,
     /// Scale and limits.
     pub options: Attention,
@@ -100,7 +104,8 @@ pub struct AttentionInputs<'a> {
 
 /// The scores of a call and where they count.
 struct Scores {
-    /// Scaled and masked, the lowest finite number where nothing is seen; (.., T, S) in the computing type.
+    /// Scaled and masked, the lowest finite number where nothing is seen; (.., T, S) in the
+    /// computing type.
     s: Tensor,
     /// True where a query sees a key.
     seen: Tensor,
@@ -127,7 +132,8 @@ impl AttentionInputs<'_> {
         if self.options.causal.is_some() {
             let (offset, window) = self.options.band(queries, keys);
             let numbers = |n: usize| Tensor::arange(0i32, index_end(n)?, 1, self.q);
-            let (i, j) = (numbers(queries)?.unsqueeze(1)?, numbers(keys)?.unsqueeze(0)?); // (T, 1) and (1, S)
+            // (T, 1) and (1, S)
+            let (i, j) = (numbers(queries)?.unsqueeze(1)?, numbers(keys)?.unsqueeze(0)?);
             index_end(queries.saturating_add(offset))?; // positions are i32
             let (offset, window) = (index_end(offset)?, index_end(window)?);
             seen = Some(map([&i, &j], |[i, j]| {
@@ -145,7 +151,8 @@ impl AttentionInputs<'_> {
             Some(mask) => s = s.add(&mask.cast(wide)?)?,
             None => {}
         }
-        // An additive mask may hide keys too, by -inf. NaN counts as seen, and so reaches the result.
+        // An additive mask may hide keys too, by -inf. NaN counts as seen, and so reaches the
+        // result.
         let seen = match seen {
             Some(seen) => map([&s, &seen], |[s, seen]| seen.and(s.le(lowest).not()))?,
             None => map([&s], |[s]| s.le(lowest).not())?,
@@ -163,8 +170,9 @@ impl AttentionInputs<'_> {
         weights(&s, &seen)?.cast(self.q.dtype())
     }
 
-    /// Attention in primitives, which record their own gradients on an autograd device: y (.., T, hv) of the operands' type, and the logsumexp of the
-    /// scores (.., T) in the type they are computed in. Memory: the scores, (.., T, S).
+    /// Attention in primitives, which record their own gradients on an autograd device: y (.., T,
+    /// hv) of the operands' type, and the logsumexp of the scores (.., T) in the type they are
+    /// computed in. Memory: the scores, (.., T, S).
     ///
     /// # Errors
     /// Those of the device.
@@ -174,28 +182,38 @@ impl AttentionInputs<'_> {
         let p = weights(&s, &seen)?;
         let y = p.matmul(&self.v.cast(dtype.compute())?)?.cast(dtype)?;
         let sum = s.logsumexp(-1)?;
-        let lse = map([&sum], |[l]| l.le(lowest).select(l.like(Scalar::Float(f64::NEG_INFINITY)), l))?;
+        let lse =
+            map([&sum], |[l]| l.le(lowest).select(l.like(Scalar::Float(f64::NEG_INFINITY)), l))?;
         Ok((y, lse))
     }
 
-    /// The gradients of [`AttentionInputs::composed`]'s y for q, k and v in primitives, where `needs` asks for them:
+    /// The gradients of [`AttentionInputs::composed`]'s y for q, k and v in primitives, where
+    /// `needs` asks for them:
     ///
     /// ```text
     /// dv = pᵀ g    ds = p (g vᵀ - Σ g y)    dq = scale ds k    dk = scale dsᵀ q
     /// ```
     ///
-    /// With `forward`, the y and logsumexp of the forward pass, `p` is found again from the scores. Without, everything is computed from q, k and v, so that
-    /// the gradient can itself be differentiated.
+    /// With `forward`, the y and logsumexp of the forward pass, `p` is found again from the scores.
+    /// Without, everything is computed from q, k and v, so that the gradient can itself be
+    /// differentiated.
     ///
     /// # Errors
     /// Those of the device.
-    pub fn composed_grad(&self, forward: Option<(&Tensor, &Tensor)>, g: &Tensor, needs: [bool; 3]) -> Result<[Option<Tensor>; 3]> {
+    pub fn composed_grad(
+        &self,
+        forward: Option<(&Tensor, &Tensor)>,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<Tensor>; 3]> {
         let [.., hs, _] = self.sizes();
         let (dtype, wide) = (self.q.dtype(), self.q.dtype().compute());
         let Scores { s, seen } = self.scores()?;
         let g = g.cast(wide)?;
         let p = match forward {
-            Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| seen.select((s - lse).exp(), 0))?,
+            Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| {
+                seen.select((s - lse).exp(), 0)
+            })?,
             None => weights(&s, &seen)?,
         };
         let d_v = if needs[2] { Some(p.t()?.matmul(&g)?.cast(dtype)?) } else { None };
@@ -210,11 +228,13 @@ impl AttentionInputs<'_> {
         let scale = self.options.factor(hs);
         let d_s = map([&p, &d_p, &inner], |[p, d, inner]| p * (d - inner) * scale)?;
         let d_q = if needs[0] { Some(d_s.matmul(&self.k.cast(wide)?)?.cast(dtype)?) } else { None };
-        let d_k = if needs[1] { Some(d_s.t()?.matmul(&self.q.cast(wide)?)?.cast(dtype)?) } else { None };
+        let d_k =
+            if needs[1] { Some(d_s.t()?.matmul(&self.q.cast(wide)?)?.cast(dtype)?) } else { None };
         Ok([d_q, d_k, d_v])
     }
 
-    /// What [`crate::Device::attention`] gives, by way of [`AttentionInputs::composed`]: for devices whose kernel does not reach everything.
+    /// What [`crate::Device::attention`] gives, by way of [`AttentionInputs::composed`]: for
+    /// devices whose kernel does not reach everything.
     ///
     /// # Errors
     /// Those of the device.
@@ -228,7 +248,13 @@ impl AttentionInputs<'_> {
     ///
     /// # Errors
     /// Those of the device.
-    pub fn composed_grad_storages(&self, y: &Tensor, lse: &Tensor, g: &Tensor, needs: [bool; 3]) -> Result<[Option<StorageRef>; 3]> {
+    pub fn composed_grad_storages(
+        &self,
+        y: &Tensor,
+        lse: &Tensor,
+        g: &Tensor,
+        needs: [bool; 3],
+    ) -> Result<[Option<StorageRef>; 3]> {
         validate::attention_grad(self, y, lse, g)?;
         let [q, k, v] = self.composed_grad(Some((y, lse)), g, needs)?;
         let finish = |x: Option<Tensor>| x.map(finish).transpose();

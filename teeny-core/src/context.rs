@@ -1,7 +1,8 @@
 //! Which operation is in progress on this thread, and the user's line that called it.
 //!
-//! Every public `Tensor` method enters its name here before it checks or dispatches anything. The outermost entry wins: `softmax` stays
-//! `softmax` while it is carried out by `max`, `exp` and `sum`. Errors, gradient records and wrapper devices read it.
+//! Every public `Tensor` method enters its name here before it checks or dispatches anything. The
+//! outermost entry wins: `softmax` stays `softmax` while it is carried out by `max`, `exp` and
+//! `sum`. Errors, gradient records and wrapper devices read it.
 
 use crate::dtype::DType;
 use crate::shape::Shape;
@@ -31,7 +32,8 @@ pub(crate) struct Operand {
     pub device: String,
 }
 
-/// The operands of a failed operation. An error holds it from the start; the operation fills it when it ends.
+/// The operands of a failed operation. An error holds it from the start; the operation fills it
+/// when it ends.
 pub(crate) type Operands = Arc<OnceLock<Vec<Operand>>>;
 
 struct Current {
@@ -47,7 +49,8 @@ thread_local! {
     static NEWEST: RefCell<Option<Operands>> = const { RefCell::new(None) };
 }
 
-/// Reads or changes [`CURRENT`]. The methods of `LocalKey` that look the same are calls in every small operation, as nothing asks for their inlining.
+/// Reads or changes [`CURRENT`]. The methods of `LocalKey` that look the same are calls in every
+/// small operation, as nothing asks for their inlining.
 #[inline(always)]
 fn with_current<R: Default>(f: impl FnOnce(&Current) -> R) -> R {
     CURRENT.try_with(f).unwrap_or_default()
@@ -68,8 +71,8 @@ pub(crate) fn operands() -> Option<Operands> {
     Some(operands)
 }
 
-/// Leaves the operation when dropped, if entering it made it the outermost one. If an error was made in
-/// between, the newest one learns of the `N` operands.
+/// Leaves the operation when dropped, if entering it made it the outermost one. If an error was
+/// made in between, the newest one learns of the `N` operands.
 #[must_use = "the operation ends when the guard is dropped"]
 pub struct Guard<'t, const N: usize = 0> {
     outermost: bool,
@@ -88,7 +91,8 @@ pub(crate) struct ListGuard<'t> {
 type Named<'t> = (&'static str, Option<&'t Tensor>);
 
 impl Guard<'_> {
-    /// The operands of the operation, for errors, in the order of its signature; `None` is left out.
+    /// The operands of the operation, for errors, in the order of its signature; `None` is left
+    /// out.
     #[inline]
     pub(crate) fn on<'t, const N: usize>(self, operands: [Named<'t>; N]) -> Guard<'t, N> {
         let outermost = self.outermost;
@@ -111,12 +115,17 @@ impl<const N: usize> Drop for Guard<'_, N> {
 }
 
 impl<const N: usize> Guard<'_, N> {
-    /// Tells the newest error the operands of this operation, which failed: these and those of the guard. For
-    /// operands that the guard cannot hold, as the operation changes or consumes them.
+    /// Tells the newest error the operands of this operation, which failed: these and those of the
+    /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
     #[cold]
     pub(crate) fn failed_on(&self, operands: &[Named<'_>]) {
         if self.outermost {
-            fill(operands.iter().chain(&self.operands).filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))));
+            fill(
+                operands
+                    .iter()
+                    .chain(&self.operands)
+                    .filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))),
+            );
         }
     }
 }
@@ -131,7 +140,13 @@ impl Guard<'static> {
 impl Drop for ListGuard<'_> {
     fn drop(&mut self) {
         if self.guard.outermost && with_current(|current| current.failed.get()) {
-            fill(self.list.iter().enumerate().take(LISTED).map(|(i, x)| described(format!("{}[{i}]", self.name), x)));
+            fill(
+                self.list
+                    .iter()
+                    .enumerate()
+                    .take(LISTED)
+                    .map(|(i, x)| described(format!("{}[{i}]", self.name), x)),
+            );
         }
     }
 }
@@ -141,7 +156,12 @@ const LISTED: usize = 8;
 
 #[cold]
 fn described(name: String, x: &Tensor) -> Operand {
-    Operand { name, shape: *x.shape(), dtype: x.dtype(), device: x.device().info().name.to_string() }
+    Operand {
+        name,
+        shape: *x.shape(),
+        dtype: x.dtype(),
+        device: x.device().info().name.to_string(),
+    }
 }
 
 /// Tells the newest error its operands, if it has none.
@@ -171,9 +191,14 @@ pub fn enter(op: &'static str) -> Guard<'static> {
     Guard { outermost, operands: [] }
 }
 
-/// Enters `op` with a given place even if another operation is in progress; used by wrappers that carry out recorded work later.
+/// Enters `op` with a given place even if another operation is in progress; used by wrappers that
+/// carry out recorded work later.
 pub fn resume(context: OpContext) -> Resumed {
-    Resumed { previous: with_current(|current| current.op.replace(Some(OpContext { later: true, ..context }))) }
+    Resumed {
+        previous: with_current(|current| {
+            current.op.replace(Some(OpContext { later: true, ..context }))
+        }),
+    }
 }
 
 /// Restores the operation that was in progress before [`resume`].

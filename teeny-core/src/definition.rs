@@ -1,6 +1,8 @@
-//! What the provided methods of [`crate::Device`] mean, in primitives: the fallback of every device, and what a faster kernel must agree with.
+//! What the provided methods of [`crate::Device`] mean, in primitives: the fallback of every
+//! device, and what a faster kernel must agree with.
 //!
-//! Everything here is written with public `Tensor` operations, so it runs on any device, and on an autograd device records its own gradient.
+//! Everything here is written with public `Tensor` operations, so it runs on any device, and on an
+//! autograd device records its own gradient.
 
 use crate::device::{Device, Norm, ReduceOp, Window};
 use crate::dtype::DType;
@@ -31,7 +33,8 @@ pub(crate) fn reduce_kernel<D: Device + ?Sized>(
     validate::reduce_kernel(kernel, inputs, params, shape, op, axes)?;
     let mut outputs = device.elementwise(kernel, inputs, params, shape)?.into_iter();
     let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-    let mapped = Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
+    let mapped =
+        Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
     device.reduce(op, &mapped, axes)
 }
 
@@ -56,7 +59,8 @@ pub(crate) fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Sto
     finish(out)
 }
 
-/// `f` of the tensors in the type they are computed in, back in their own: 16-bit floats keep f32 precision between the steps.
+/// `f` of the tensors in the type they are computed in, back in their own: 16-bit floats keep f32
+/// precision between the steps.
 fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Result<StorageRef> {
     let dtype = tensors[0].dtype();
     let wide = tensors.iter().map(|t| t.cast(dtype.compute())).collect::<Result<Vec<_>>>()?;
@@ -113,8 +117,10 @@ pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRe
 
 /// Targets as a column of indices, `ignored` ones as 0, and which are not ignored.
 fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
-    // A number that the targets' type does not hold is no target: as that type, -100 would be class 156.
-    let Some(ignored) = ignored.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype())) else {
+    // A number that the targets' type does not hold is no target: as that type, -100 would be class
+    // 156.
+    let Some(ignored) = ignored.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype()))
+    else {
         return Ok((targets.unsqueeze(1)?, None));
     };
     let kept = targets.ne(ignored)?; // (n)
@@ -140,7 +146,12 @@ pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Resu
 ///
 /// # Errors
 /// As [`cross_entropy`].
-pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+pub fn cross_entropy_grad(
+    x: &Tensor,
+    targets: &Tensor,
+    ignored: Option<i64>,
+    g: &Tensor,
+) -> Result<StorageRef> {
     validate::cross_entropy_grad(x, targets, g)?;
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
     widened(&[x, g], &|t| {
@@ -151,11 +162,14 @@ pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, ignored: Option<i64>, g:
         // Chosen twice: once so that no NaN of an ignored row comes through, once so that its
         // gradient, infinite for a mean of nothing, does not.
         let kept = kept.unsqueeze(1)?; // (n, 1)
-        map([&kept, &along, &g], |[kept, x, g]| kept.select(x * kept.select(g, g.like(0)), 0.0).cast(along.dtype()))
+        map([&kept, &along, &g], |[kept, x, g]| {
+            kept.select(x * kept.select(g, g.like(0)), 0.0).cast(along.dtype())
+        })
     })
 }
 
-/// `x` along its last axis without its mean (or as it is), and the reciprocal of its deviation (or root mean square).
+/// `x` along its last axis without its mean (or as it is), and the reciprocal of its deviation (or
+/// root mean square).
 fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
     let centred = match norm {
         Norm::Layer => x.sub(&x.mean_keepdim(-1)?)?,
@@ -165,7 +179,13 @@ fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
     Ok((centred, scale))
 }
 
-pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+pub(crate) fn norm(
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<StorageRef> {
     validate::norm(x, weight, bias)?;
     let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
     widened(&tensors, &|t| {
@@ -178,11 +198,18 @@ pub(crate) fn norm(norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option
     })
 }
 
-/// [`Device::norm_grad`]: with `h` the normalised values and `u = g weight`, `scale (u - mean(u) - h mean(u h))`, without `mean(u)` for [`Norm::Rms`].
+/// [`Device::norm_grad`]: with `h` the normalised values and `u = g weight`,
+/// `scale (u - mean(u) - h mean(u h))`, without `mean(u)` for [`Norm::Rms`].
 ///
 /// # Errors
 /// If the device fails.
-pub fn norm_grad(norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+pub fn norm_grad(
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    g: &Tensor,
+    eps: f64,
+) -> Result<StorageRef> {
     validate::norm_grad(x, weight, g)?;
     let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
     widened(&tensors, &|t| {
@@ -191,7 +218,11 @@ pub fn norm_grad(norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, ep
         let u = if let [_, g, w] = t { g.mul(w)? } else { t[1].clone() };
         let along = u.mul(&h)?.mean_keepdim(-1)?;
         match norm {
-            Norm::Layer => map([&u, &h, &along, &scale, &u.mean_keepdim(-1)?], |[u, h, a, s, m]| s * (u - m - h * a)),
+            Norm::Layer => {
+                map([&u, &h, &along, &scale, &u.mean_keepdim(-1)?], |[u, h, a, s, m]| {
+                    s * (u - m - h * a)
+                })
+            }
             Norm::Rms => map([&u, &h, &along, &scale], |[u, h, a, s]| s * (u - h * a)),
         }
     })
@@ -214,7 +245,10 @@ fn padded(x: &Tensor, padding: &[usize], value: Scalar) -> Result<Tensor> {
 /// The inside of a padded tensor, a view.
 fn unpadded(x: &Tensor, padding: &[usize]) -> Result<Tensor> {
     let lead = x.ndim() - padding.len();
-    padding.iter().enumerate().try_fold(x.clone(), |x, (i, &p)| x.slice((lead + i) as isize, p..x.shape()[lead + i] - p))
+    padding
+        .iter()
+        .enumerate()
+        .try_fold(x.clone(), |x, (i, &p)| x.slice((lead + i) as isize, p..x.shape()[lead + i] - p))
 }
 
 /// All windows over the last `kernel.len()` axes as a view: (lead.., counts.., kernel..).
@@ -223,7 +257,11 @@ fn windows(x: &Tensor, kernel: &[usize], window: &Window) -> Result<Tensor> {
     let mut view = x.clone();
     for (i, &k) in kernel.iter().enumerate() {
         let reach = window.dilation[i] * (k - 1) + 1;
-        view = view.unfold((lead + i) as isize, reach, window.stride[i])?.slice_step(-1, .., window.dilation[i] as isize)?;
+        view = view.unfold((lead + i) as isize, reach, window.stride[i])?.slice_step(
+            -1,
+            ..,
+            window.dilation[i] as isize,
+        )?;
     }
     Ok(view)
 }
@@ -241,11 +279,14 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> 
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
-    // Groups are split by the reshape only: with an axis of their own, three dimensions would need nine axes.
-    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?; // (N, C, counts.., kernel..)
+    // Groups are split by the reshape only: with an axis of their own, three dimensions would need
+    // nine axes. (N, C, counts.., kernel..)
+    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?;
     let counts = view.shape()[2..2 + d].to_vec();
-    let columns = view.permute(axes(&[0..2, 2 + d..2 + 2 * d, 2..2 + d]))?; // (N, C, kernel.., counts..)
-    let (rows, places) = (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
+    // (N, C, kernel.., counts..)
+    let columns = view.permute(axes(&[0..2, 2 + d..2 + 2 * d, 2..2 + d]))?;
+    let (rows, places) =
+        (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
     let columns = columns.reshape((n, groups, rows, places))?;
     let w = weight.reshape((1, groups, out / groups, rows))?;
     let y = w.matmul(&columns)?; // (N, G, C_out/G, places)
@@ -254,16 +295,23 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> 
     finish(y.reshape(sizes)?)
 }
 
-/// [`Device::conv_input_grad`]: every output place adds its window back to the padded input, one strided addition per kernel position, in a fixed order.
+/// [`Device::conv_input_grad`]: every output place adds its window back to the padded input, one
+/// strided addition per kernel position, in a fixed order.
 ///
 /// # Errors
 /// If the device fails.
-pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+pub fn conv_input_grad(
+    g: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    x_shape: &Shape,
+) -> Result<StorageRef> {
     validate::conv_input_grad(g, weight, window, x_shape)?;
     let (n, groups) = (x_shape[0], window.groups);
     let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
     let counts = g.shape()[2..].to_vec();
-    let (rows, places) = (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
+    let (rows, places) =
+        (weight.shape()[1..].iter().product::<usize>(), counts.iter().product::<usize>());
     let w = weight.reshape((1, groups, out / groups, rows))?.t()?; // (1, G, rows, C_out/G)
     let columns = w.matmul(&g.reshape((n, groups, out / groups, places))?)?; // (N, G, rows, places)
     let mut sizes = vec![n, x_shape[1], kernel.iter().product()];
@@ -283,8 +331,15 @@ pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &S
     finish(unpadded(&image, &window.padding)?)
 }
 
-/// The elements of a padded image that kernel position `position` meets, one per window: a strided view (N, C, counts..).
-pub(crate) fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &[usize], window: &Window) -> Result<Tensor> {
+/// The elements of a padded image that kernel position `position` meets, one per window: a strided
+/// view (N, C, counts..).
+pub(crate) fn place(
+    image: &Tensor,
+    position: usize,
+    kernel: &[usize],
+    counts: &[usize],
+    window: &Window,
+) -> Result<Tensor> {
     let (mut view, mut rest) = (image.clone(), position);
     for i in (0..kernel.len()).rev() {
         let start = (rest % kernel[i]) * window.dilation[i];
@@ -295,21 +350,34 @@ pub(crate) fn place(image: &Tensor, position: usize, kernel: &[usize], counts: &
     Ok(view)
 }
 
-/// [`Device::conv_weight_grad`]: one matrix product per group, of the gradient and the windows as rows.
+/// [`Device::conv_weight_grad`]: one matrix product per group, of the gradient and the windows as
+/// rows.
 ///
 /// # Errors
 /// If the device fails.
-pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+pub fn conv_weight_grad(
+    g: &Tensor,
+    x: &Tensor,
+    window: &Window,
+    weight_shape: &Shape,
+) -> Result<StorageRef> {
     validate::conv_weight_grad(g, x, window, weight_shape)?;
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
     let d = kernel.len();
-    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?; // (N, C, counts.., kernel..)
+    // (N, C, counts.., kernel..)
+    let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?;
     let places = view.shape()[2..2 + d].iter().product::<usize>();
     let rows = weight_shape[1..].iter().product::<usize>();
-    let columns = view.permute(axes(&[0..1, 2..2 + d, 1..2, 2 + d..2 + 2 * d]))?; // (N, counts.., C, kernel..)
-    let columns = columns.reshape((n * places, groups, rows))?.transpose(0, 1)?; // (G, N places, rows)
-    let g = g.reshape((n, groups, out / groups, places))?.permute([1, 2, 0, 3])?.reshape((groups, out / groups, n * places))?;
+    // (N, counts.., C, kernel..)
+    let columns = view.permute(axes(&[0..1, 2..2 + d, 1..2, 2 + d..2 + 2 * d]))?;
+    // (G, N places, rows)
+    let columns = columns.reshape((n * places, groups, rows))?.transpose(0, 1)?;
+    let g = g.reshape((n, groups, out / groups, places))?.permute([1, 2, 0, 3])?.reshape((
+        groups,
+        out / groups,
+        n * places,
+    ))?;
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }
 
@@ -330,19 +398,25 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageR
     validate::max_pool(x, size, window)?;
     let d = size.len();
     let lead = x.ndim() - d;
-    let view = windows(&padded(x, &window.padding, lowest(x.dtype()))?, size, window)?; // (lead.., counts.., size..)
+    // (lead.., counts.., size..)
+    let view = windows(&padded(x, &window.padding, lowest(x.dtype()))?, size, window)?;
     let counts = view.shape()[lead..lead + d].to_vec();
     let mut flat_shape = view.shape()[..lead + d].to_vec();
     flat_shape.push(size.iter().product());
     let flat = view.reshape(flat_shape)?; // (lead.., counts.., places in the window)
-    // The positions of all places in all windows, with padding marked -1, so that a padded place is never named.
+    // The positions of all places in all windows, with padding marked -1, so that a padded place is
+    // never named.
     let spatial = Shape::new(&x.shape()[lead..])?;
-    let numbers = Tensor::arange(0i32, crate::tensor::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
+    let numbers =
+        Tensor::arange(0i32, crate::tensor::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
     let mut places_shape = counts.clone();
     places_shape.push(size.iter().product());
-    let places = windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?.reshape(places_shape)?; // (counts.., places)
-    // Among padding and equal elements the real one must win: mark padding as lower than everything by its position. In a window of only padding
-    // nothing wins, and the first place is chosen: its value is the lowest, its position -1.
+    // (counts.., places)
+    let places = windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?
+        .reshape(places_shape)?;
+    // Among padding and equal elements the real one must win: mark padding as lower than everything
+    // by its position. In a window of only padding nothing wins, and the first place is chosen: its
+    // value is the lowest, its position -1.
     let real = places.ge(0)?;
     let best = flat.max_keepdim(-1)?; // (lead.., counts.., 1)
     let winner = map([&flat, &best, &real], |[x, b, r]| x.eq(b).or(x.is_nan()).and(r))?;
@@ -354,7 +428,12 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageR
     Ok((finish(values)?, finish(positions)?))
 }
 
-pub(crate) fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+pub(crate) fn max_pool_grad(
+    g: &Tensor,
+    positions: &Tensor,
+    x_shape: &Shape,
+    spatial: usize,
+) -> Result<StorageRef> {
     validate::max_pool_grad(g, positions, x_shape, spatial)?;
     if x_shape.numel() == 0 {
         return finish(Tensor::zeros(x_shape, g.dtype(), g)?);
@@ -369,10 +448,19 @@ pub(crate) fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spa
     zero_shape.push(places);
     flat_shape.push(g.shape()[lead..].iter().product());
     let zeros = Tensor::zeros(zero_shape, g.dtype(), g)?;
-    finish(zeros.scatter_add(-1, &index.reshape(flat_shape.as_slice())?, &g.reshape(flat_shape.as_slice())?)?.reshape(x_shape)?)
+    finish(
+        zeros
+            .scatter_add(
+                -1,
+                &index.reshape(flat_shape.as_slice())?,
+                &g.reshape(flat_shape.as_slice())?,
+            )?
+            .reshape(x_shape)?,
+    )
 }
 
-/// The elements of `x` (.., places) at the `positions` (.., windows) of a max-pooling, along the last axis: 0 where a window saw only padding.
+/// The elements of `x` (.., places) at the `positions` (.., windows) of a max-pooling, along the
+/// last axis: 0 where a window saw only padding.
 ///
 /// # Errors
 /// If the shapes do not fit, or a position is outside.

@@ -9,13 +9,15 @@ use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 use std::fmt;
 
-/// Above this many elements an axis longer than `2 * EDGE` shows only its ends, as in NumPy and PyTorch.
+/// Above this many elements an axis longer than `2 * EDGE` shows only its ends, as in NumPy and
+/// PyTorch.
 const THRESHOLD: usize = 1000;
 const EDGE: usize = 3;
 /// Digits behind the point, as in PyTorch.
 const DIGITS: usize = 4;
 
-/// The elements as nested lists, then shape, type and device. A device that cannot be read prints its error instead of the elements.
+/// The elements as nested lists, then shape, type and device. A device that cannot be read prints
+/// its error instead of the elements.
 impl fmt::Display for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.elements_shown() {
@@ -49,7 +51,10 @@ impl Tensor {
                 if n > 2 * EDGE {
                     *cut = true;
                     let axis = axis as isize;
-                    x = Tensor::cat(&[&x.slice(axis, 0..EDGE)?, &x.slice(axis, n - EDGE..n)?], axis)?;
+                    x = Tensor::cat(
+                        &[&x.slice(axis, 0..EDGE)?, &x.slice(axis, n - EDGE..n)?],
+                        axis,
+                    )?;
                 }
             }
         }
@@ -68,14 +73,21 @@ enum Style {
 
 impl Style {
     fn of(values: &[Scalar]) -> Style {
-        let floats: Vec<f64> = values.iter().filter_map(|v| if let Scalar::Float(x) = v { Some(x.abs()) } else { None }).collect();
+        let floats: Vec<f64> = values
+            .iter()
+            .filter_map(|v| if let Scalar::Float(x) = v { Some(x.abs()) } else { None })
+            .collect();
         if floats.is_empty() {
             return Style::Plain;
         }
         let finite = || floats.iter().copied().filter(|x| x.is_finite());
-        let (smallest, largest) = finite().filter(|x| *x != 0.0).fold((f64::INFINITY, 0.0f64), |(lo, hi), x| (lo.min(x), hi.max(x)));
+        let (smallest, largest) = finite()
+            .filter(|x| *x != 0.0)
+            .fold((f64::INFINITY, 0.0f64), |(lo, hi), x| (lo.min(x), hi.max(x)));
         // The limits of PyTorch's printer: beyond them four digits would hide everything.
-        if largest >= 1e8 || (largest > 0.0 && (smallest < 1e-4 || largest / smallest > 1e5 && smallest < 1e-3)) {
+        if largest >= 1e8
+            || (largest > 0.0 && (smallest < 1e-4 || largest / smallest > 1e5 && smallest < 1e-3))
+        {
             Style::Scientific
         } else if finite().all(|x| x.fract() == 0.0) {
             Style::Whole
@@ -107,11 +119,20 @@ impl Printer<'_> {
     /// Prints the block of axes `axis..` whose first element is number `start`.
     fn block(&self, f: &mut fmt::Formatter<'_>, axis: usize, start: usize) -> fmt::Result {
         if axis == self.shape.len() {
-            return write!(f, "{:>width$}", self.texts[start], width = if self.shape.is_empty() { 0 } else { self.width });
+            return write!(
+                f,
+                "{:>width$}",
+                self.texts[start],
+                width = if self.shape.is_empty() { 0 } else { self.width }
+            );
         }
         let step: usize = self.shape[axis + 1..].iter().product();
         let innermost = axis + 1 == self.shape.len();
-        let separator = if innermost { ", ".to_string() } else { format!(",{}{}", "\n".repeat(self.shape.len() - axis - 1), " ".repeat(axis + 1)) };
+        let separator = if innermost {
+            ", ".to_string()
+        } else {
+            format!(",{}{}", "\n".repeat(self.shape.len() - axis - 1), " ".repeat(axis + 1))
+        };
         write!(f, "[")?;
         for i in 0..self.shape[axis] {
             if i > 0 {

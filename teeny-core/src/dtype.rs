@@ -1,6 +1,7 @@
 //! The thirteen element types and PyTorch's promotion rules.
 //!
-//! Knows nothing of tensors. [`crate::scalar`] holds single values of these types, [`crate::element`] maps them to Rust's own.
+//! Knows nothing of tensors. [`crate::scalar`] holds single values of these types,
+//! [`crate::element`] maps them to Rust's own.
 
 use std::fmt;
 
@@ -100,7 +101,8 @@ impl DType {
         matches!(self, U8 | U16 | U32 | U64)
     }
 
-    /// The type in which a device computes values of this type: `F32` for the 16-bit floats, the type itself otherwise.
+    /// The type in which a device computes values of this type: `F32` for the 16-bit floats, the
+    /// type itself otherwise.
     pub const fn compute(self) -> DType {
         match self {
             F16 | BF16 => F32,
@@ -110,14 +112,16 @@ impl DType {
 
     /// The type of `self op other` for two tensors, as in PyTorch.
     ///
-    /// Floats beat integers, integers beat bool; two different 16-bit floats meet in `F32`; `U8` meets a signed integer in the smallest signed type
-    /// that holds both. Where PyTorch refuses (`U16`, `U32` or `U64` with a signed integer, or with each other), teeny uses the smallest type
-    /// that holds both, and `F32` where there is none (`U64` with a signed integer).
+    /// Floats beat integers, integers beat bool; two different 16-bit floats meet in `F32`; `U8`
+    /// meets a signed integer in the smallest signed type that holds both. Where PyTorch refuses
+    /// (`U16`, `U32` or `U64` with a signed integer, or with each other), teeny uses the smallest
+    /// type that holds both, and `F32` where there is none (`U64` with a signed integer).
     pub fn promote(self, other: DType) -> DType {
         if self == other {
             return self;
         }
-        let (low, high) = if self.category() <= other.category() { (self, other) } else { (other, self) };
+        let (low, high) =
+            if self.category() <= other.category() { (self, other) } else { (other, self) };
         if low.category() != high.category() {
             return high;
         }
@@ -144,8 +148,9 @@ impl DType {
         }
     }
 
-    /// The type of `self op scalar` for a tensor of this type and a Rust number: the tensor's type, unless the scalar is of a higher kind
-    /// (a float with an integer tensor gives `F32`, an integer with a bool tensor gives `I64`), as in PyTorch.
+    /// The type of `self op scalar` for a tensor of this type and a Rust number: the tensor's type,
+    /// unless the scalar is of a higher kind (a float with an integer tensor gives `F32`, an
+    /// integer with a bool tensor gives `I64`), as in PyTorch.
     pub fn promote_scalar(self, scalar: DType) -> DType {
         if scalar.category() <= self.category() {
             return self;
@@ -157,12 +162,14 @@ impl DType {
         }
     }
 
-    /// The type of true division, `sqrt`, `exp` … of this type: itself for floats, `F32` otherwise, as in PyTorch.
+    /// The type of true division, `sqrt`, `exp` … of this type: itself for floats, `F32` otherwise,
+    /// as in PyTorch.
     pub fn to_float(self) -> DType {
         if self.is_float() { self } else { F32 }
     }
 
-    /// The type of `sum` and `prod` of this type: `I64` for bool and integers except `U64`, itself for floats and `U64`.
+    /// The type of `sum` and `prod` of this type: `I64` for bool and integers except `U64`, itself
+    /// for floats and `U64`.
     pub fn sum_type(self) -> DType {
         match self {
             Bool | U8 | U16 | U32 | I8 | I16 | I32 | I64 => I64,

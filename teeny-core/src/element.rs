@@ -12,10 +12,13 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that is stored in tensors: `bool`, the integers of 8 to 64 bits, `f16`, `bf16`, `f32`, `f64`.
+/// A Rust type that is stored in tensors: `bool`, the integers of 8 to 64 bits, `f16`, `bf16`,
+/// `f32`, `f64`.
 ///
 /// The trait is sealed: the thirteen types are the thirteen [`DType`]s.
-pub trait Element: sealed::Sealed + Copy + PartialEq + PartialOrd + Default + std::fmt::Debug + Send + Sync + 'static {
+pub trait Element:
+    sealed::Sealed + Copy + PartialEq + PartialOrd + Default + std::fmt::Debug + Send + Sync + 'static
+{
     /// The type as data.
     const DTYPE: DType;
     /// This value as a [`Scalar`], exactly.
@@ -24,22 +27,25 @@ pub trait Element: sealed::Sealed + Copy + PartialEq + PartialOrd + Default + st
     fn from_scalar(scalar: Scalar) -> Self;
     /// The little-endian bytes of `values`; on a little-endian machine the memory itself.
     fn to_bytes(values: &[Self]) -> Cow<'_, [u8]>;
-    /// The values whose little-endian bytes are `bytes`; a trailing part of an element is ignored. A bool is true if its byte is not 0.
+    /// The values whose little-endian bytes are `bytes`; a trailing part of an element is ignored.
+    /// A bool is true if its byte is not 0.
     ///
     /// # Errors
     /// If the host has no memory for the values.
     fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>>;
 }
 
-/// `v` with its lower 32 bits folded into the last bit above them: rounding to odd (Boldo & Melquiond 2008), after which rounding to 16 bits, by way of
-/// f32 or of the upper word as `half` does it, gives what rounding `v` itself would.
+/// `v` with its lower 32 bits folded into the last bit above them: rounding to odd (Boldo &
+/// Melquiond 2008), after which rounding to 16 bits, by way of f32 or of the upper word as `half`
+/// does it, gives what rounding `v` itself would.
 fn to_odd(v: f64) -> f64 {
     let bits = v.to_bits();
     let lost = bits & 0xffff_ffff;
     f64::from_bits((bits ^ lost) | u64::from(lost != 0) << 32)
 }
 
-/// `$words` sees a slice of `$t` as the plain integers or floats `$word` of the same size, whose bytes may be copied; `$values` is the way back.
+/// `$words` sees a slice of `$t` as the plain integers or floats `$word` of the same size, whose
+/// bytes may be copied; `$values` is the way back.
 macro_rules! element {
     ($($t:ty as $word:ty, $dtype:ident, $to:expr, $from:expr, $words:expr, $values:expr;)*) => {$(
         impl sealed::Sealed for $t {}
@@ -147,7 +153,8 @@ pub(crate) fn encode(scalars: &[Scalar], dtype: DType) -> Result<Vec<u8>> {
     crate::with_element!(dtype, T => of::<T>(scalars))
 }
 
-/// Runs `$body` with the type alias `$t` standing for the Rust type of `$dtype`: the one place where a [`DType`] becomes a type.
+/// Runs `$body` with the type alias `$t` standing for the Rust type of `$dtype`: the one place
+/// where a [`DType`] becomes a type.
 ///
 /// # Example
 /// ```

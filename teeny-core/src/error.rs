@@ -1,9 +1,9 @@
 //! Errors: one type for every fallible operation of the workspace.
 //!
-//! The first line is complete without the others (operation, the caller's `file:line`, what disagrees). The
-//! operands with type and device follow, then notes, one per line, then at most one line of help.
-//! An error takes operation, line and operands from [`crate::context`], so a device or an autograd rule that
-//! fails deep below still names the user's line.
+//! The first line is complete without the others (operation, the caller's `file:line`, what
+//! disagrees). The operands with type and device follow, then notes, one per line, then at most one
+//! line of help. An error takes operation, line and operands from [`crate::context`], so a device
+//! or an autograd rule that fails deep below still names the user's line.
 
 use crate::context::{self, Operand, Operands};
 use std::fmt;
@@ -42,7 +42,8 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Why an operation failed: operation, line, the sizes that disagree, operands, notes and at most one line of help.
+/// Why an operation failed: operation, line, the sizes that disagree, operands, notes and at most
+/// one line of help.
 ///
 /// # Example
 /// ```
@@ -69,7 +70,8 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of `kind`; operation and place come from the operation in progress on this thread, if any.
+    /// An error of `kind`; operation and place come from the operation in progress on this thread,
+    /// if any.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let context = context::current();
         Error(Box::new(Inner {
@@ -149,7 +151,8 @@ impl Error {
         self.0.help.is_some()
     }
 
-    /// The same error under another operation's name, e.g. `load "mlp.safetensors"`; the place is dropped.
+    /// The same error under another operation's name, e.g. `load "mlp.safetensors"`; the place is
+    /// dropped.
     pub fn named(mut self, op: impl Into<String>) -> Error {
         self.0.op = Some(op.into());
         self.0.location = None;
@@ -165,7 +168,8 @@ impl Error {
         self
     }
 
-    /// The same error under another operation's name, at the line that called the operation in progress.
+    /// The same error under another operation's name, at the line that called the operation in
+    /// progress.
     pub(crate) fn renamed(mut self, op: impl Into<String>) -> Error {
         self.0.op = Some(op.into());
         self.0.location = context::current().map(|c| c.location);

@@ -9,29 +9,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls `write` on a new file beside `path`, syncs it, and renames it to `path`.
 ///
-/// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or all of the new. If it is a link, that
-/// goes for the file it points to; a pipe or a device is simply written to.
+/// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or
+/// all of the new. If it is a link, that goes for the file it points to; a pipe or a device is
+/// simply written to.
 ///
-/// The new file is called `NAME.PID.N.part` and locked until it is renamed, so several processes and threads may write one file: the
-/// last one to finish wins. A process that is killed leaves its unfinished file; the next call for the same `path` removes it,
-/// as nobody holds its lock any more.
+/// The new file is called `NAME.PID.N.part` and locked until it is renamed, so several processes
+/// and threads may write one file: the last one to finish wins. A process that is killed leaves its
+/// unfinished file; the next call for the same `path` removes it, as nobody holds its lock any
+/// more.
 ///
 /// # Errors
-/// If the file cannot be created, `write` fails, or the content cannot be brought to disk (a full disk, usually). The old file is
-/// still there and the unfinished one is gone.
+/// If the file cannot be created, `write` fails, or the content cannot be brought to disk (a full
+/// disk, usually). The old file is still there and the unfinished one is gone.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     // a link stays a link: the file it points to is replaced
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if fs::metadata(&target).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
         // a pipe or a device is written to, not replaced: it has no old content to keep
-        let opened = OpenOptions::new().write(true).open(&target).map_err(|e| Error::io(format!("cannot open: {e}")));
+        let opened = OpenOptions::new()
+            .write(true)
+            .open(&target)
+            .map_err(|e| Error::io(format!("cannot open: {e}")));
         return opened.and_then(|mut file| write(&mut file)).map_err(|e| e.named(label(path)));
     }
     let path = target.as_path();
     let (temporary, file) = create_beside(path).map_err(|e| e.named(label(path)))?;
     // the lock goes with the last handle of the file: after renaming
-    let result = write_and_sync(&file, write)
-        .and_then(|()| fs::rename(&temporary, path).map_err(|e| Error::io(format!("cannot put the new file in place: {e}"))));
+    let result = write_and_sync(&file, write).and_then(|()| {
+        fs::rename(&temporary, path)
+            .map_err(|e| Error::io(format!("cannot put the new file in place: {e}")))
+    });
     if result.is_err() {
         let _ = fs::remove_file(&temporary); // the first failure is the one to report
     } else {
@@ -57,17 +64,23 @@ fn write_and_sync(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<()>)
 /// How many names are tried: some may be taken by files of killed processes of the same number.
 const MOST_NAMES: usize = 1000;
 
-/// The N of the next name. No process uses a name twice: what is found abandoned stays so until it is removed.
+/// The N of the next name. No process uses a name twice: what is found abandoned stays so until it
+/// is removed.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A new locked file in the same folder, so that renaming stays within one file system.
 fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
     let Some(name) = path.file_name() else {
-        return Err(Error::io("this is no file name").help("a path ends with the name of a file: \"folder/x.npy\""));
+        return Err(Error::io("this is no file name")
+            .help("a path ends with the name of a file: \"folder/x.npy\""));
     };
     for _ in 0..MOST_NAMES {
         let mut temporary = name.to_os_string();
-        temporary.push(format!(".{}.{}.part", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)));
+        temporary.push(format!(
+            ".{}.{}.part",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        ));
         let temporary = path.with_file_name(temporary);
         let file = match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => file,
@@ -85,27 +98,34 @@ fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
     Err(Error::io(format!("{MOST_NAMES} unfinished files of this process are beside it")))
 }
 
-/// Removes the unfinished files of `path` that no living process holds. Failing to is no failure: they only take space.
+/// Removes the unfinished files of `path` that no living process holds. Failing to is no failure:
+/// they only take space.
 fn remove_abandoned(path: &Path) {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Some(name), Ok(entries)) = (path.file_name(), fs::read_dir(folder)) else { return };
     for entry in entries.flatten().filter(|entry| is_part_of(&entry.file_name(), name)) {
         let Ok(file) = OpenOptions::new().write(true).open(entry.path()) else { continue };
         if file.try_lock().is_ok() {
-            let _ = fs::remove_file(entry.path()); // while it is locked, so that nobody can begin to use it
+            // while it is locked, so that nobody can begin to use it
+            let _ = fs::remove_file(entry.path());
         }
     }
 }
 
 /// True for `NAME.PID.N.part`, and for `NAME.PID.part`, which older versions wrote.
 fn is_part_of(file: &OsStr, name: &OsStr) -> bool {
-    let numbers = file.as_encoded_bytes().strip_prefix(name.as_encoded_bytes()).and_then(|rest| rest.strip_suffix(b".part"));
+    let numbers = file
+        .as_encoded_bytes()
+        .strip_prefix(name.as_encoded_bytes())
+        .and_then(|rest| rest.strip_suffix(b".part"));
     let Some([b'.', numbers @ ..]) = numbers else { return false };
     let parts: Vec<&[u8]> = numbers.split(|&byte| byte == b'.').collect();
-    parts.len() <= 2 && parts.iter().all(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit))
+    parts.len() <= 2
+        && parts.iter().all(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit))
 }
 
-/// Makes the renaming itself durable where the system has a way to. Failing to is no failure: the content is safe under either name.
+/// Makes the renaming itself durable where the system has a way to. Failing to is no failure: the
+/// content is safe under either name.
 fn sync_folder(path: &Path) {
     if cfg!(unix) {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

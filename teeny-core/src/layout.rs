@@ -1,4 +1,5 @@
-//! Where the elements of a view lie in its storage: shape, strides and offset, all counted in elements.
+//! Where the elements of a view lie in its storage: shape, strides and offset, all counted in
+//! elements.
 //!
 //! ```text
 //! storage   0 1 2 3 4 5 6 7 8 9 10 11          element (i, j) of a view lies at
@@ -8,15 +9,17 @@
 //! .flip(1)  shape (3, 4)  strides (4, -1)  offset 3
 //! ```
 //!
-//! Every view operation of a tensor is a function from layout to layout in this file; none of them knows a storage or a device.
-//! Offsets compose: a view of a view keeps the place where the first one began.
+//! Every view operation of a tensor is a function from layout to layout in this file; none of them
+//! knows a storage or a device. Offsets compose: a view of a view keeps the place where the first
+//! one began.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NDIM, MAX_NUMEL, Shape};
 use std::fmt;
 
-/// Shape, strides and offset of a view, in elements. Strides may be 0 (a broadcast axis) or negative (a flipped one).
+/// Shape, strides and offset of a view, in elements. Strides may be 0 (a broadcast axis) or
+/// negative (a flipped one).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Layout {
     shape: Shape,
@@ -42,12 +45,18 @@ impl Layout {
     /// # Errors
     /// If the numbers of sizes and strides differ, or an element would lie outside the storage.
     #[track_caller]
-    pub fn strided(shape: Shape, strides: &[isize], offset: usize, storage_len: usize) -> Result<Layout> {
+    pub fn strided(
+        shape: Shape,
+        strides: &[isize],
+        offset: usize,
+        storage_len: usize,
+    ) -> Result<Layout> {
         if strides.len() != shape.ndim() {
             return Err(wrong_strides(&shape, strides));
         }
-        // A stride that is never used, of an axis of one element or of an empty view, may be any number:
-        // the one that takes its place cannot overflow when it is multiplied by a size or a step.
+        // A stride that is never used, of an axis of one element or of an empty view, may be any
+        // number: the one that takes its place cannot overflow when it is multiplied by a size or a
+        // step.
         let mut all = Layout::contiguous(shape).strides;
         for (axis, &stride) in strides.iter().enumerate() {
             if shape[axis] > 1 && shape.numel() > 0 {
@@ -61,8 +70,9 @@ impl Layout {
         Err(outside(&shape, strides, offset, storage_len))
     }
 
-    /// True if every element is inside a storage of `storage_len` elements, and the number of elements is one that [`Shape::new`] allows.
-    /// An empty view fits if it begins inside or at the end. No arithmetic overflows, whatever the sizes and strides.
+    /// True if every element is inside a storage of `storage_len` elements, and the number of
+    /// elements is one that [`Shape::new`] allows. An empty view fits if it begins inside or at the
+    /// end. No arithmetic overflows, whatever the sizes and strides.
     #[inline]
     pub fn fits(&self, storage_len: usize) -> bool {
         // The lowest and the highest position, and the number of elements, sizes of 0 counted as 1.
@@ -82,7 +92,8 @@ impl Layout {
         };
         match reach() {
             Some((low, high, numel)) if numel <= MAX_NUMEL => {
-                low >= 0 && (high as usize) < storage_len || self.offset <= storage_len && self.shape.contains(&0)
+                low >= 0 && (high as usize) < storage_len
+                    || self.offset <= storage_len && self.shape.contains(&0)
             }
             // The strides of an empty view are never used.
             None => self.offset <= storage_len && self.shape.contains(&0),
@@ -120,7 +131,8 @@ impl Layout {
         self.offset
     }
 
-    /// True if the elements lie in row-major order without gaps, wherever they begin. Scalars and empty views are contiguous.
+    /// True if the elements lie in row-major order without gaps, wherever they begin. Scalars and
+    /// empty views are contiguous.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         let mut step = 1isize;
@@ -136,13 +148,19 @@ impl Layout {
         ok
     }
 
-    /// True if no two indices share an element: no stride of 0, no overlapping windows. Sufficient, not necessary, for exotic strides.
+    /// True if no two indices share an element: no stride of 0, no overlapping windows. Sufficient,
+    /// not necessary, for exotic strides.
     pub fn is_injective(&self) -> bool {
         if self.numel() <= 1 {
             return true;
         }
-        let mut axes: Vec<(usize, usize)> =
-            self.shape.iter().zip(self.strides()).filter(|(n, _)| **n > 1).map(|(&n, &s)| (s.unsigned_abs(), n)).collect();
+        let mut axes: Vec<(usize, usize)> = self
+            .shape
+            .iter()
+            .zip(self.strides())
+            .filter(|(n, _)| **n > 1)
+            .map(|(&n, &s)| (s.unsigned_abs(), n))
+            .collect();
         axes.sort_unstable();
         let mut span = 0;
         for (stride, n) in axes {
@@ -154,14 +172,16 @@ impl Layout {
         true
     }
 
-    /// The position in the storage of the element at `index`, without checks beyond the slice's own.
+    /// The position in the storage of the element at `index`, without checks beyond the slice's
+    /// own.
     #[inline]
     pub fn position(&self, index: &[usize]) -> usize {
         let steps: isize = index.iter().zip(self.strides()).map(|(&i, &s)| i as isize * s).sum();
         (self.offset as isize + steps) as usize
     }
 
-    /// The positions of all elements in row-major order of the view. For tests, printing and naive devices.
+    /// The positions of all elements in row-major order of the view. For tests, printing and naive
+    /// devices.
     pub fn positions(&self) -> impl Iterator<Item = usize> + use<> {
         let layout = *self;
         let mut index = [0usize; MAX_NDIM];
@@ -209,7 +229,8 @@ impl Layout {
         self.permute(&order)
     }
 
-    /// The elements `start, start + step, …` of `axis`, `len` of them; `step` may be negative. The caller has checked the range.
+    /// The elements `start, start + step, …` of `axis`, `len` of them; `step` may be negative. The
+    /// caller has checked the range.
     pub fn slice(&self, axis: usize, start: usize, len: usize, step: isize) -> Layout {
         let mut out = *self;
         if self.numel() > 0 && len > 0 {
@@ -231,7 +252,8 @@ impl Layout {
         }
     }
 
-    /// The view stretched to `shape`: axes of size 1 repeat with stride 0, missing axes are added in front. `None` if it does not fit.
+    /// The view stretched to `shape`: axes of size 1 repeat with stride 0, missing axes are added
+    /// in front. `None` if it does not fit.
     #[inline]
     pub fn expand(&self, shape: &Shape) -> Option<Layout> {
         let shift = shape.ndim().checked_sub(self.ndim())?;
@@ -251,8 +273,10 @@ impl Layout {
     pub fn unsqueeze(&self, axis: usize) -> Result<Layout> {
         let shape = self.shape.with_axis(axis, 1)?;
         let mut strides = self.strides().to_vec();
-        // The stride of a size-1 axis is never used; this one keeps row-major layouts recognisable when printed.
-        let stride = if axis < self.ndim() { self.strides[axis] * self.shape[axis] as isize } else { 1 };
+        // The stride of a size-1 axis is never used; this one keeps row-major layouts recognisable
+        // when printed.
+        let stride =
+            if axis < self.ndim() { self.strides[axis] * self.shape[axis] as isize } else { 1 };
         strides.insert(axis, stride);
         let mut out = Layout { shape, strides: [0; MAX_NDIM], offset: self.offset };
         out.strides[..strides.len()].copy_from_slice(&strides);
@@ -264,27 +288,37 @@ impl Layout {
         self.build(self.axes().enumerate().filter(|(a, _)| *a != axis).map(|(_, x)| x))
     }
 
-    /// The view of the elements with equal index on axes `a` and `b`, shifted by `shift` along `b`; the diagonal becomes the last axis.
+    /// The view of the elements with equal index on axes `a` and `b`, shifted by `shift` along `b`;
+    /// the diagonal becomes the last axis.
     pub fn diagonal(&self, shift: isize, a: usize, b: usize) -> Layout {
         let (rows, columns) = (self.shape[a] as isize, self.shape[b] as isize);
         // Sizes are far below `isize::MAX`, so that the differences do not overflow.
         let (start_a, start_b) = (shift.saturating_neg().max(0), shift.max(0));
         let len = (rows - start_a).min(columns - start_b).max(0) as usize;
-        let mut out =
-            self.build(self.axes().enumerate().filter(|(i, _)| *i != a && *i != b).map(|(_, x)| x).chain([(len, self.strides[a] + self.strides[b])]));
+        let mut out = self.build(
+            self.axes()
+                .enumerate()
+                .filter(|(i, _)| *i != a && *i != b)
+                .map(|(_, x)| x)
+                .chain([(len, self.strides[a] + self.strides[b])]),
+        );
         if len > 0 && self.numel() > 0 {
-            out.offset = (self.offset as isize + start_a * self.strides[a] + start_b * self.strides[b]) as usize;
+            out.offset = (self.offset as isize
+                + start_a * self.strides[a]
+                + start_b * self.strides[b]) as usize;
         }
         out
     }
 
-    /// The view of all windows of `size` elements along `axis`, `step` apart: `axis` counts windows, a new last axis runs inside one.
-    /// Windows may overlap. The caller has checked that at least one fits.
+    /// The view of all windows of `size` elements along `axis`, `step` apart: `axis` counts
+    /// windows, a new last axis runs inside one. Windows may overlap. The caller has checked that
+    /// at least one fits.
     pub fn unfold(&self, axis: usize, size: usize, step: usize) -> Result<Layout> {
         let windows = (self.shape[axis] - size) / step + 1;
         let shape = self.shape.shortened(axis, windows).with_axis(self.ndim(), size)?;
         let mut out = Layout { shape, strides: self.strides, offset: self.offset };
-        // As in `slice`: the stride of a single window is never used. Several are at most a size apart.
+        // As in `slice`: the stride of a single window is never used. Several are at most a size
+        // apart.
         if windows > 1 {
             out.strides[axis] = self.strides[axis] * step as isize;
         }
@@ -294,8 +328,9 @@ impl Layout {
 
     /// The view as `shape` without moving elements, or `None` if no strides can express it.
     ///
-    /// Axes of self are merged into runs that are contiguous among themselves; each run must be split or merged within itself.
-    /// The same cases succeed as in PyTorch's `view`, with the same strides.
+    /// Axes of self are merged into runs that are contiguous among themselves; each run must be
+    /// split or merged within itself. The same cases succeed as in PyTorch's `view`, with the same
+    /// strides.
     pub fn reshape(&self, shape: &Shape) -> Option<Layout> {
         if self.numel() != shape.numel() {
             return None;
@@ -305,14 +340,16 @@ impl Layout {
             return Some(Layout { offset, ..Layout::contiguous(*shape) });
         }
         let mut out = Layout { shape: *shape, strides: [0; MAX_NDIM], offset: self.offset };
-        // From the innermost axis outwards: `chunk` is the number of elements in the current run of self, `base` its inner stride.
+        // From the innermost axis outwards: `chunk` is the number of elements in the current run of
+        // self, `base` its inner stride.
         let mut view = shape.ndim();
         let mut chunk = 1usize;
         let mut base = *self.strides().last()?;
         let mut filled = 1usize;
         for axis in (0..self.ndim()).rev() {
             chunk *= self.shape[axis];
-            let run_ends = axis == 0 || (self.shape[axis - 1] != 1 && self.strides[axis - 1] != chunk as isize * base);
+            let run_ends = axis == 0
+                || (self.shape[axis - 1] != 1 && self.strides[axis - 1] != chunk as isize * base);
             if !run_ends {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Strided tensors, scalar programs and the one door that everything that computes goes through: the [`Device`] trait.
+//! Strided tensors, scalar programs and the one door that everything that computes goes through:
+//! the [`Device`] trait.
 //!
 //! ```text
 //! Tensor { storage, layout, dtype, device }     tensor/   checks, infers, then asks
@@ -8,8 +9,9 @@
 //!     ▲ elementwise(Kernel, ..)                 kernel/   typed scalar programs: one vocabulary for every backend
 //! ```
 //!
-//! This crate knows neither a backend nor a gradient. [`Reference`] is a naive device that says what every operation means; the suite behind the
-//! feature `conformance` holds other devices against it.
+//! This crate knows neither a backend nor a gradient. [`Reference`] is a naive device that says
+//! what every operation means; the suite behind the feature `conformance` holds other devices
+//! against it.
 #![forbid(unsafe_code)]
 
 pub mod attention;
@@ -39,7 +41,10 @@ pub mod validate;
 pub mod wrappers;
 
 pub use attention::{Attention, AttentionInputs};
-pub use device::{Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice, Window};
+pub use device::{
+    Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice,
+    Window,
+};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};
@@ -54,6 +59,6 @@ pub use scalar::Scalar;
 pub use shape::{IntoAxes, IntoShape, MAX_NDIM, Shape, Size};
 pub use storage::{Storage, StorageRef};
 pub use tensor::{
-    Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, PadMode, Pca, SliceRange, Subscript, Tensor, map, map_n,
-    map_sum, permutation,
+    Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, PadMode,
+    Pca, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation,
 };

@@ -4,7 +4,8 @@
 //! \x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  elements
 //! ```
 //!
-//! A header is a claim, not a fact: sizes are checked against the bytes that are there before anything is allocated.
+//! A header is a claim, not a fact: sizes are checked against the bytes that are there before
+//! anything is allocated.
 
 use crate::context::enter;
 use crate::device::ToDevice;
@@ -25,7 +26,8 @@ const NPY: &str = "numpy.save(path, x) and x.save_npy(path)? write a header that
 const MAX_HEADER: usize = 10_000;
 
 impl Tensor {
-    /// Writes the tensor as a `.npy` file. The old file, if any, stays until the new one is safely on disk.
+    /// Writes the tensor as a `.npy` file. The old file, if any, stays until the new one is safely
+    /// on disk.
     ///
     /// # Errors
     /// If the file cannot be written, or the type is `BF16`, which NumPy does not have.
@@ -35,13 +37,16 @@ impl Tensor {
     pub fn save_npy(&self, path: impl AsRef<Path>) -> Result<()> {
         let _op = enter("save_npy").on([("x", Some(self))]);
         let path = path.as_ref();
-        file::replace(path, |writer| self.write_npy(writer)).map_err(|e| e.renamed(file::label(path)))
+        file::replace(path, |writer| self.write_npy(writer))
+            .map_err(|e| e.renamed(file::label(path)))
     }
 
-    /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is row-major. A bool is true if its byte is not 0.
+    /// Reads a `.npy` file. Both byte orders and Fortran order are understood; the result is
+    /// row-major. A bool is true if its byte is not 0.
     ///
     /// # Errors
-    /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or has fewer or more bytes than its header says.
+    /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or has
+    /// fewer or more bytes than its header says.
     ///
     /// Equivalent: `numpy.load(path)`.
     #[track_caller]
@@ -50,9 +55,11 @@ impl Tensor {
         let path = path.as_ref();
         let name = format!("load {:?}", path.display().to_string());
         let mut bytes = Vec::new();
-        std::fs::File::open(path)
-            .and_then(|mut f| f.read_to_end(&mut bytes))
-            .map_err(|e| Error::io(format!("cannot read the file: {e}")).help("x.save_npy(path)? writes such a file").renamed(name.clone()))?;
+        std::fs::File::open(path).and_then(|mut f| f.read_to_end(&mut bytes)).map_err(|e| {
+            Error::io(format!("cannot read the file: {e}"))
+                .help("x.save_npy(path)? writes such a file")
+                .renamed(name.clone())
+        })?;
         Tensor::from_npy(&bytes, device).map_err(|e| e.renamed(name))
     }
 
@@ -64,7 +71,10 @@ impl Tensor {
     pub fn write_npy(&self, writer: &mut dyn Write) -> Result<()> {
         let _op = enter("write_npy").on([("x", Some(self))]);
         let shape = self.shape().to_string();
-        let mut header = format!("{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}", descr(self.dtype())?);
+        let mut header = format!(
+            "{{'descr': '{}', 'fortran_order': False, 'shape': {shape}, }}",
+            descr(self.dtype())?
+        );
         // The elements begin at a multiple of 64 bytes; the header ends with a line break.
         let length = (MAGIC.len() + 4 + header.len() + 1).next_multiple_of(64) - MAGIC.len() - 4;
         header.push_str(&" ".repeat(length - header.len() - 1));
@@ -77,7 +87,10 @@ impl Tensor {
             writer.write_all(header.as_bytes())?;
             writer.write_all(&bytes)
         };
-        write(writer).map_err(|e| Error::io(format!("cannot write: {e}")).help("the disk may be full, or the folder may not exist"))
+        write(writer).map_err(|e| {
+            Error::io(format!("cannot write: {e}"))
+                .help("the disk may be full, or the folder may not exist")
+        })
     }
 
     /// The tensor in the content of a `.npy` file.
@@ -93,11 +106,26 @@ impl Tensor {
         let fortran = match entry("fortran_order")? {
             "True" => true,
             "False" => false,
-            other => return Err(Error::format(format!("fortran_order is {other:?}, neither True nor False")).help(NPY)),
+            other => {
+                return Err(Error::format(format!(
+                    "fortran_order is {other:?}, neither True nor False"
+                ))
+                .help(NPY));
+            }
         };
-        let sizes = entry("shape")?.trim_matches(['(', ')']).split(',').map(str::trim).filter(|s| !s.is_empty());
+        let sizes = entry("shape")?
+            .trim_matches(['(', ')'])
+            .split(',')
+            .map(str::trim)
+            .filter(|s| !s.is_empty());
         let sizes = sizes.map(|s| s.parse::<usize>()).collect::<std::result::Result<Vec<_>, _>>();
-        let mut sizes = sizes.map_err(|_| Error::format(format!("shape {:?} is not a tuple of sizes", entry("shape").unwrap_or(""))).help(NPY))?;
+        let mut sizes = sizes.map_err(|_| {
+            Error::format(format!(
+                "shape {:?} is not a tuple of sizes",
+                entry("shape").unwrap_or("")
+            ))
+            .help(NPY)
+        })?;
         if fortran {
             sizes.reverse();
         }
@@ -105,8 +133,11 @@ impl Tensor {
         let want = shape.numel().checked_mul(dtype.size());
         if want != Some(data.len()) {
             let want = want.map_or("too many bytes".to_string(), |n| format!("{n} bytes"));
-            return Err(Error::format(format!("the header promises {shape} of {dtype}, {want}; the file holds {}", data.len()))
-                .help("the file may have been cut off: copy or save it again"));
+            return Err(Error::format(format!(
+                "the header promises {shape} of {dtype}, {want}; the file holds {}",
+                data.len()
+            ))
+            .help("the file may have been cut off: copy or save it again"));
         }
         let mut data = Cow::Borrowed(data);
         if swapped {
@@ -115,7 +146,11 @@ impl Tensor {
             data = Cow::Owned(turned);
         }
         let x = Tensor::from_bytes(&data, shape, dtype, device)?;
-        if fortran { x.permute((0..x.ndim()).rev().collect::<Vec<_>>())?.contiguous() } else { Ok(x) }
+        if fortran {
+            x.permute((0..x.ndim()).rev().collect::<Vec<_>>())?.contiguous()
+        } else {
+            Ok(x)
+        }
     }
 }
 
@@ -131,25 +166,45 @@ fn split(bytes: &[u8]) -> Result<(&str, &[u8])> {
     }
     let version = *bytes.get(6).ok_or_else(short)?;
     let (start, length) = match version {
-        1 => (10, u16::from_le_bytes(bytes.get(8..10).ok_or_else(short)?.try_into().expect("two bytes")) as usize),
-        2 | 3 => (12, u32::from_le_bytes(bytes.get(8..12).ok_or_else(short)?.try_into().expect("four bytes")) as usize),
-        other => return Err(Error::format(format!("format version {other} is unknown; 1, 2 and 3 are known")).help(NPY)),
+        1 => (
+            10,
+            u16::from_le_bytes(bytes.get(8..10).ok_or_else(short)?.try_into().expect("two bytes"))
+                as usize,
+        ),
+        2 | 3 => (
+            12,
+            u32::from_le_bytes(bytes.get(8..12).ok_or_else(short)?.try_into().expect("four bytes"))
+                as usize,
+        ),
+        other => {
+            return Err(Error::format(format!(
+                "format version {other} is unknown; 1, 2 and 3 are known"
+            ))
+            .help(NPY));
+        }
     };
     if length > MAX_HEADER {
-        return Err(Error::format(format!("a header of {length} bytes is no header of one array")).help(NPY));
+        return Err(Error::format(format!("a header of {length} bytes is no header of one array"))
+            .help(NPY));
     }
     let header = bytes.get(start..start + length).ok_or_else(short)?;
-    let text = std::str::from_utf8(header).map_err(|_| Error::format("the header is not text").help(NPY))?;
+    let text = std::str::from_utf8(header)
+        .map_err(|_| Error::format("the header is not text").help(NPY))?;
     Ok((text, &bytes[start + length..]))
 }
 
 /// The value of `'key':` in a Python dictionary of strings, booleans and tuples.
 fn entry<'h>(header: &'h str, key: &str) -> Result<&'h str> {
-    let missing = || Error::format(format!("the header has no entry {key:?}: {:?}", header.trim())).help(NPY);
+    let missing =
+        || Error::format(format!("the header has no entry {key:?}: {:?}", header.trim())).help(NPY);
     let quoted = [format!("'{key}':"), format!("\"{key}\":")];
-    let start = quoted.iter().find_map(|q| header.find(q.as_str()).map(|i| i + q.len())).ok_or_else(missing)?;
+    let start = quoted
+        .iter()
+        .find_map(|q| header.find(q.as_str()).map(|i| i + q.len()))
+        .ok_or_else(missing)?;
     let rest = header[start..].trim_start();
-    let end = if rest.starts_with('(') { rest.find(')').map(|i| i + 1) } else { rest.find([',', '}']) };
+    let end =
+        if rest.starts_with('(') { rest.find(')').map(|i| i + 1) } else { rest.find([',', '}']) };
     Ok(rest[..end.ok_or_else(missing)?].trim())
 }
 
@@ -167,13 +222,20 @@ fn descr(dtype: DType) -> Result<&'static str> {
         DType::F16 => "<f2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
-        DType::BF16 => return Err(Error::dtype("NumPy has no bf16").help("x.cast(DType::F32)? keeps every value")),
+        DType::BF16 => {
+            return Err(
+                Error::dtype("NumPy has no bf16").help("x.cast(DType::F32)? keeps every value")
+            );
+        }
     })
 }
 
 /// The type and whether its bytes are in big-endian order.
 fn dtype(descr: &str) -> Result<(DType, bool)> {
-    let known = DType::ALL.into_iter().filter(|&t| t != DType::BF16).find(|&t| self::descr(t).is_ok_and(|d| d[1..] == *descr.get(1..).unwrap_or("")));
+    let known = DType::ALL
+        .into_iter()
+        .filter(|&t| t != DType::BF16)
+        .find(|&t| self::descr(t).is_ok_and(|d| d[1..] == *descr.get(1..).unwrap_or("")));
     match (descr.as_bytes().first(), known) {
         (Some(b'<' | b'|' | b'='), Some(t)) => Ok((t, false)),
         (Some(b'>'), Some(t)) => Ok((t, true)),

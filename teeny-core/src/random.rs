@@ -1,7 +1,10 @@
-//! Counter-based random numbers: Philox 4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+//! Counter-based random numbers: Philox 4x32-10 (Salmon, Moraes, Dror & Shaw, "Parallel random
+//! numbers: as easy as 1, 2, 3", SC 2011).
 //!
-//! Element `i` of a draw depends only on the key and `i`, so every device computes the same numbers in any order and with any number of threads.
-//! Block `c` of four 32-bit words serves elements `4c .. 4c+4` of 32-bit draws; a 64-bit draw (f64, i64, u64) uses two words: block `c` serves `2c, 2c+1`.
+//! Element `i` of a draw depends only on the key and `i`, so every device computes the same numbers
+//! in any order and with any number of threads. Block `c` of four 32-bit words serves elements
+//! `4c .. 4c+4` of 32-bit draws; a 64-bit draw (f64, i64, u64) uses two words: block `c` serves
+//! `2c, 2c+1`.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -60,7 +63,12 @@ pub fn philox(key: Key, counter: u64) -> [u32; 4] {
     let mut k = [key.seed as u32, (key.seed >> 32) as u32];
     for _ in 0..10 {
         let (p0, p1) = (M[0] as u64 * x[0] as u64, M[1] as u64 * x[2] as u64);
-        x = [(p1 >> 32) as u32 ^ x[1] ^ k[0], p1 as u32, (p0 >> 32) as u32 ^ x[3] ^ k[1], p0 as u32];
+        x = [
+            (p1 >> 32) as u32 ^ x[1] ^ k[0],
+            p1 as u32,
+            (p0 >> 32) as u32 ^ x[3] ^ k[1],
+            p0 as u32,
+        ];
         k = [k[0].wrapping_add(W[0]), k[1].wrapping_add(W[1])];
     }
     x
@@ -85,9 +93,11 @@ impl Distribution {
         if dtype.size() == 8 { 2 } else { 4 }
     }
 
-    /// The elements of one block, as f64/i64/u64 values before rounding to `dtype`; the first [`Distribution::per_block`] entries count.
+    /// The elements of one block, as f64/i64/u64 values before rounding to `dtype`; the first
+    /// [`Distribution::per_block`] entries count.
     ///
-    /// This function defines the draws; devices may compute them differently but not to other bits (normals: not to more than 2 ulp).
+    /// This function defines the draws; devices may compute them differently but not to other bits
+    /// (normals: not to more than 2 ulp).
     pub fn block(self, key: Key, counter: u64, dtype: DType) -> [Scalar; 4] {
         let w = philox(key, counter);
         let wide = dtype.size() == 8;
@@ -96,13 +106,18 @@ impl Distribution {
             Distribution::Uniform { low, high } if wide => {
                 for i in 0..2 {
                     let u = unit_f64(w[2 * i], w[2 * i + 1]);
-                    out[i] = Scalar::Float(below(low + u * (high - low), low, high, f64::next_down));
+                    out[i] =
+                        Scalar::Float(below(low + u * (high - low), low, high, f64::next_down));
                 }
             }
             Distribution::Uniform { low, high } => {
                 for i in 0..4 {
                     let value = uniform_f32(w[i], low as f32, high as f32);
-                    out[i] = Scalar::Float(if dtype.is_half() { half_below(value, low as f32, high as f32, dtype) } else { value } as f64);
+                    out[i] = Scalar::Float(if dtype.is_half() {
+                        half_below(value, low as f32, high as f32, dtype)
+                    } else {
+                        value
+                    } as f64);
                 }
             }
             Distribution::Normal { mean, std } if wide => {
@@ -120,7 +135,8 @@ impl Distribution {
                 }
             }
             Distribution::Integer { low, high } => {
-                // Multiply-shift maps 64 (32) random bits to the range; the bias is below range / 2^64 (2^32).
+                // Multiply-shift maps 64 (32) random bits to the range; the bias is below range /
+                // 2^64 (2^32).
                 let range = (high as i128 - low as i128) as u128;
                 for (i, value) in out.iter_mut().enumerate().take(Self::per_block(dtype)) {
                     let offset = if wide {
@@ -147,7 +163,8 @@ pub fn uniform_f32(word: u32, low: f32, high: f32) -> f32 {
     below(low + unit_f32(word) * (high - low), low, high, f32::next_down)
 }
 
-/// `value` rounded to the 16-bit type `dtype`, or the number before `high` where that reaches it: one draw in some thousands would.
+/// `value` rounded to the 16-bit type `dtype`, or the number before `high` where that reaches it:
+/// one draw in some thousands would.
 fn half_below(value: f32, low: f32, high: f32, dtype: DType) -> f32 {
     let round = |v: f32| Scalar::Float(v as f64).cast(dtype).to_f64() as f32;
     let rounded = round(value);
@@ -172,7 +189,8 @@ fn below<T: PartialOrd + Copy>(value: T, low: T, high: T, down: impl Fn(T) -> T)
     if value >= high && low < high { down(high) } else { value }
 }
 
-/// Two standard normal numbers from two words (Box & Muller 1958), computed in f64 and rounded, so that devices can match it.
+/// Two standard normal numbers from two words (Box & Muller 1958), computed in f64 and rounded, so
+/// that devices can match it.
 #[inline]
 pub fn normal_pair_f32(a: u32, b: u32) -> [f32; 2] {
     let radius = (-2.0 * (1.0 - unit_f32(a) as f64).ln()).sqrt();
@@ -195,7 +213,10 @@ impl Generator {
 
     /// The key of the next draw.
     pub fn next_key(&self) -> Key {
-        Key { seed: self.seed.load(Ordering::Relaxed), draw: self.draws.fetch_add(1, Ordering::Relaxed) }
+        Key {
+            seed: self.seed.load(Ordering::Relaxed),
+            draw: self.draws.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     /// Seed and number of draws so far: enough to continue exactly where this generator stands.
@@ -216,7 +237,8 @@ thread_local! {
     static LOCAL: Cell<Option<Key>> = const { Cell::new(None) };
 }
 
-/// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are reproducible by default.
+/// Seeds the process-wide generator and starts it over. Without it the seed is 0: programs are
+/// reproducible by default.
 pub fn manual_seed(seed: u64) {
     match LOCAL.get() {
         Some(_) => LOCAL.set(Some(Key { seed, draw: 0 })),
@@ -248,7 +270,8 @@ pub fn set_state(state: Key) {
     }
 }
 
-/// Runs `body` with a generator of its own on this thread: draws inside depend on `seed` alone, draws outside are not disturbed.
+/// Runs `body` with a generator of its own on this thread: draws inside depend on `seed` alone,
+/// draws outside are not disturbed.
 pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
     struct Restore(Option<Key>);
     impl Drop for Restore {
@@ -263,18 +286,29 @@ pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
 /// Checks that `distribution` makes sense for `dtype`.
 pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
     let need = |ok: bool, what: &str, help: &dyn Fn() -> String| {
-        if ok { Ok(()) } else { Err(Error::dtype(format!("{what} cannot be drawn as {dtype}")).help(help())) }
+        if ok {
+            Ok(())
+        } else {
+            Err(Error::dtype(format!("{what} cannot be drawn as {dtype}")).help(help()))
+        }
     };
     let rounded = || match dtype {
         DType::Bool => "Tensor::bernoulli(p, shape, &device)? draws bools".to_string(),
-        _ => format!("Tensor::randint(low, high, shape, DType::{}, &device)? draws integers", dtype.variant()),
+        _ => format!(
+            "Tensor::randint(low, high, shape, DType::{}, &device)? draws integers",
+            dtype.variant()
+        ),
     };
-    let cast = |from: &str| format!("draw as DType::{from}, then x.cast(DType::{})?", dtype.variant());
+    let cast =
+        |from: &str| format!("draw as DType::{from}, then x.cast(DType::{})?", dtype.variant());
     match distribution {
         Distribution::Uniform { low, high } => {
             need(dtype.is_float(), "uniform numbers", &rounded)?;
             if !(low <= high && (high - low).is_finite()) {
-                return Err(Error::value(format!("uniform needs finite low <= high, not {low} and {high}")).help(if low > high {
+                return Err(Error::value(format!(
+                    "uniform needs finite low <= high, not {low} and {high}"
+                ))
+                .help(if low > high {
                     format!("uniform({high}, {low}, ..) has them in order")
                 } else {
                     "NaN and infinite bounds have no uniform numbers".into()
@@ -282,10 +316,14 @@ pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
             }
         }
         Distribution::Normal { mean, std } => {
-            need(dtype.is_float(), "normal numbers", &|| format!("draw as DType::F32, then x.round()?.cast(DType::{})?", dtype.variant()))?;
+            need(dtype.is_float(), "normal numbers", &|| {
+                format!("draw as DType::F32, then x.round()?.cast(DType::{})?", dtype.variant())
+            })?;
             if !(std >= 0.0 && std.is_finite() && mean.is_finite()) {
-                return Err(Error::value(format!("normal needs a finite mean and std >= 0, not {mean} and {std}"))
-                    .help("of a variance v the standard deviation is v.sqrt()"));
+                return Err(Error::value(format!(
+                    "normal needs a finite mean and std >= 0, not {mean} and {std}"
+                ))
+                .help("of a variance v the standard deviation is v.sqrt()"));
             }
         }
         Distribution::Integer { low, high } => {
@@ -293,15 +331,24 @@ pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
             let fits = |v: i64| Scalar::Int(v).cast(dtype).to_f64() == v as f64;
             if low >= high || !fits(low) || !fits(high - 1) {
                 let bits = 8 * dtype.size();
-                let (first, last) = if dtype.is_signed_int() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1 << bits) - 1) };
-                return Err(Error::value(format!("random integers of {dtype} need low < high within the type, not {low}..{high}"))
-                    .help(format!("{dtype} holds {first} to {last}; high is not drawn, so it is at least low + 1")));
+                let (first, last) = if dtype.is_signed_int() {
+                    (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
+                } else {
+                    (0, (1 << bits) - 1)
+                };
+                return Err(Error::value(format!(
+                    "random integers of {dtype} need low < high within the type, not {low}..{high}"
+                ))
+                .help(format!(
+                    "{dtype} holds {first} to {last}; high is not drawn, so it is at least low + 1"
+                )));
             }
         }
         Distribution::Bernoulli { p } => {
             need(dtype == DType::Bool, "bernoulli trials", &|| cast("Bool"))?;
             if !(0.0..=1.0).contains(&p) {
-                return Err(Error::value(format!("a probability lies in 0..=1, not {p}")).help("divide a percentage by 100.0"));
+                return Err(Error::value(format!("a probability lies in 0..=1, not {p}"))
+                    .help("divide a percentage by 100.0"));
             }
         }
     }

@@ -1,8 +1,11 @@
-//! The oracle: every operation in the plainest way there is, one element at a time, in row-major order.
+//! The oracle: every operation in the plainest way there is, one element at a time, in row-major
+//! order.
 //!
-//! Elements are kept as [`Scalar`]s; floats accumulate in f64, integers in 64 bits that wrap, and results are rounded once to their type. There is no
-//! blocking, no vector, no thread and no reuse of memory, so that this file can be read as the definition of what a [`Device`] does. It refuses to be
-//! fast. The provided methods are not overridden: softmax, convolution and the like mean what [`crate::device`] makes of the primitives here.
+//! Elements are kept as [`Scalar`]s; floats accumulate in f64, integers in 64 bits that wrap, and
+//! results are rounded once to their type. There is no blocking, no vector, no thread and no reuse
+//! of memory, so that this file can be read as the definition of what a [`Device`] does. It refuses
+//! to be fast. The provided methods are not overridden: softmax, convolution and the like mean what
+//! [`crate::device`] makes of the primitives here.
 
 use crate::device::{Device, DeviceInfo, Outputs, ReduceOp, ScanOp, ScatterMode, Stats};
 use crate::dtype::DType;
@@ -35,7 +38,8 @@ pub struct Reference {
     memory: Arc<Memory>,
 }
 
-/// What [`Stats`] counts. Bytes are those of the element types, not of the scalars that stand for them.
+/// What [`Stats`] counts. Bytes are those of the element types, not of the scalars that stand for
+/// them.
 #[derive(Debug, Default)]
 struct Memory {
     allocations: AtomicU64,
@@ -67,7 +71,9 @@ impl Storage for Values {
 
 impl Drop for Values {
     fn drop(&mut self) {
-        self.memory.live.fetch_sub((self.values.len() * self.dtype.size()) as u64, Ordering::Relaxed);
+        self.memory
+            .live
+            .fetch_sub((self.values.len() * self.dtype.size()) as u64, Ordering::Relaxed);
     }
 }
 
@@ -108,7 +114,8 @@ fn with_last(ndim: usize, last: &[usize]) -> Vec<usize> {
     (0..ndim).filter(|a| !last.contains(a)).chain(last.iter().copied()).collect()
 }
 
-/// Runs `line` on every line of `x` along `axis`; the lines it gives back, as long as the axis, are put together in the shape of `x`.
+/// Runs `line` on every line of `x` along `axis`; the lines it gives back, as long as the axis, are
+/// put together in the shape of `x`.
 fn along<T: Copy>(x: &Tensor, axis: usize, line: impl Fn(&[Scalar]) -> Vec<T>) -> Result<Vec<T>> {
     let order = with_last(x.ndim(), &[axis]);
     let values = read_as(x, &x.layout().permute(&order))?;
@@ -134,7 +141,8 @@ fn unravel(mut flat: usize, shape: &Shape) -> Vec<usize> {
     index
 }
 
-/// For every element of `index` in row-major order: where in a row-major tensor of shape `x` its position along `axis` points.
+/// For every element of `index` in row-major order: where in a row-major tensor of shape `x` its
+/// position along `axis` points.
 fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
     let layout = Layout::contiguous(*x);
     let mut out = memory::reserved(index.numel())?;
@@ -142,8 +150,11 @@ fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
         let mut place = unravel(flat, index.shape());
         let inside = usize::try_from(integer(position)).ok().filter(|&p| p < x[axis]);
         let Some(position) = inside else {
-            return Err(Error::index(format!("index{place:?} is {position}, but axis {axis} of {x} has size {}", x[axis]))
-                .help(validate::positions_to(x[axis])));
+            return Err(Error::index(format!(
+                "index{place:?} is {position}, but axis {axis} of {x} has size {}",
+                x[axis]
+            ))
+            .help(validate::positions_to(x[axis])));
         };
         place[axis] = position;
         out.push(layout.position(&place));
@@ -189,15 +200,23 @@ fn is_nan(value: Scalar) -> bool {
 /// The order of sorting: numbers by size, NaN above all and equal to itself.
 fn order(a: Scalar, b: Scalar) -> Order {
     match (a, b) {
-        (Scalar::Float(a), Scalar::Float(b)) => a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan())),
+        (Scalar::Float(a), Scalar::Float(b)) => {
+            a.partial_cmp(&b).unwrap_or_else(|| a.is_nan().cmp(&b.is_nan()))
+        }
         (a, b) => integer(a).cmp(&integer(b)),
     }
 }
 
 /// Where the first NaN is, or else the first element that no other one is `wanted` against.
 fn extremum(values: &[Scalar], wanted: Order) -> usize {
-    let better =
-        |best: usize, i: usize| if !is_nan(values[best]) && (is_nan(values[i]) || order(values[i], values[best]) == wanted) { i } else { best };
+    let better = |best: usize, i: usize| {
+        if !is_nan(values[best]) && (is_nan(values[i]) || order(values[i], values[best]) == wanted)
+        {
+            i
+        } else {
+            best
+        }
+    };
     (1..values.len()).fold(0, better)
 }
 
@@ -230,7 +249,10 @@ fn fold(op: ReduceOp, values: &[Scalar], dtype: DType) -> Scalar {
 
 impl Device for Reference {
     fn info(&self) -> DeviceInfo {
-        DeviceInfo { name: "reference".to_string(), description: "plain loops over scalars".to_string() }
+        DeviceInfo {
+            name: "reference".to_string(),
+            description: "plain loops over scalars".to_string(),
+        }
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -246,10 +268,20 @@ impl Device for Reference {
         encode(&read(x)?, x.dtype())
     }
 
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         validate::elementwise(kernel, inputs, params, shape)?;
         let inputs = inputs.iter().map(|x| read(x)).collect::<Result<Vec<_>>>()?;
-        let mut columns = kernel.outputs().iter().map(|_| memory::reserved(shape.numel())).collect::<Result<Vec<_>>>()?;
+        let mut columns = kernel
+            .outputs()
+            .iter()
+            .map(|_| memory::reserved(shape.numel()))
+            .collect::<Result<Vec<_>>>()?;
         let mut row = vec![Scalar::Bool(false); inputs.len()];
         for i in 0..shape.numel() {
             for (value, input) in row.iter_mut().zip(&inputs) {
@@ -271,7 +303,9 @@ impl Device for Reference {
         let count: usize = axes.iter().map(|&a| x.shape()[a]).product();
         let values = read_as(x, &x.layout().permute(&with_last(x.ndim(), axes)))?;
         let numel = x.shape().reduced(axes, false).numel();
-        let out = memory::collected((0..numel).map(|i| fold(op, &values[i * count..(i + 1) * count], x.dtype())))?;
+        let out = memory::collected(
+            (0..numel).map(|i| fold(op, &values[i * count..(i + 1) * count], x.dtype())),
+        )?;
         Ok(self.store(out, op.output(x.dtype())))
     }
 
@@ -301,7 +335,8 @@ impl Device for Reference {
         for batch in 0..batches {
             for i in 0..m {
                 for j in 0..n {
-                    let products = (0..k).map(|l| mul(a[(batch * m + i) * k + l], b[(batch * k + l) * n + j]));
+                    let products =
+                        (0..k).map(|l| mul(a[(batch * m + i) * k + l], b[(batch * k + l) * n + j]));
                     out.push(products.fold(neutral(0, lhs.dtype()), add));
                 }
             }
@@ -312,11 +347,20 @@ impl Device for Reference {
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         validate::gather(x, axis, index)?;
         let values = read(x)?;
-        let out = memory::collected(targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]))?;
+        let out = memory::collected(
+            targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]),
+        )?;
         Ok(self.store(out, x.dtype()))
     }
 
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         validate::scatter(mode, x, axis, index, src)?;
         let mut out = read(x)?;
         for (place, value) in targets(x.shape(), axis, index)?.into_iter().zip(read(src)?) {
@@ -334,9 +378,13 @@ impl Device for Reference {
         validate::copy_into(&dst, view, src)?;
         let values = read(src)?;
         if downcast_mut::<Values>(&mut dst).is_none() {
-            dst = self.store(memory::collected(downcast::<Values>(&dst)?.values.iter().copied())?, src.dtype());
+            dst = self.store(
+                memory::collected(downcast::<Values>(&dst)?.values.iter().copied())?,
+                src.dtype(),
+            );
         }
-        let own = downcast_mut::<Values>(&mut dst).ok_or_else(|| Error::internal("new storage is not unique"))?;
+        let own = downcast_mut::<Values>(&mut dst)
+            .ok_or_else(|| Error::internal("new storage is not unique"))?;
         for (place, value) in view.positions().zip(values) {
             own.values[place] = value;
         }
@@ -348,7 +396,9 @@ impl Device for Reference {
         let sorted = |values: &[Scalar]| {
             let mut places: Vec<usize> = (0..values.len()).collect();
             // `sort_by` is stable, so equal elements keep their order in both directions.
-            places.sort_by(|&a, &b| if descending { order(values[b], values[a]) } else { order(values[a], values[b]) });
+            places.sort_by(|&a, &b| {
+                if descending { order(values[b], values[a]) } else { order(values[a], values[b]) }
+            });
             places.into_iter().map(|p| (values[p], Scalar::from(p))).collect()
         };
         let pairs = along(x, axis, sorted)?;
@@ -357,10 +407,19 @@ impl Device for Reference {
         Ok((self.store(values, x.dtype()), self.store(places, DType::I32)))
     }
 
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         validate::random(distribution, shape, dtype)?;
         let per_block = Distribution::per_block(dtype);
-        let out = memory::collected((0..shape.numel()).map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]))?;
+        let out = memory::collected(
+            (0..shape.numel())
+                .map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]),
+        )?;
         Ok(self.store(out, dtype))
     }
 

@@ -41,7 +41,10 @@ pub fn device(name: &str) -> Result<DeviceRef> {
     match factory {
         Some(factory) => factory(),
         None if name == "reference" => Ok(crate::Reference::new()),
-        None => Err(Error::device(format!("no device is called {name:?}; known: {}", names().join(", ")))
-            .help("a backend is known once its crate's feature is enabled and it has been registered")),
+        None => Err(Error::device(format!(
+            "no device is called {name:?}; known: {}",
+            names().join(", ")
+        ))
+        .help("a backend is known once its crate's feature is enabled and it has been registered")),
     }
 }

@@ -1,4 +1,5 @@
-//! One value of any element type: the constants and parameters of kernels, and what `item` gives back.
+//! One value of any element type: the constants and parameters of kernels, and what `item` gives
+//! back.
 
 use crate::dtype::DType;
 use crate::element::Element;
@@ -7,7 +8,8 @@ use std::hash::{Hash, Hasher};
 
 /// One number, without its width: the width belongs to the [`DType`] it is used as.
 ///
-/// Equality and hashing are by kind and bits, so that NaN equals itself and `-0.0` differs from `0.0`: kernels are compared by it.
+/// Equality and hashing are by kind and bits, so that NaN equals itself and `-0.0` differs from
+/// `0.0`: kernels are compared by it.
 #[derive(Clone, Copy, Debug)]
 pub enum Scalar {
     /// A truth value.
@@ -40,7 +42,8 @@ impl Scalar {
         }
     }
 
-    /// The value as i64: floats are truncated toward zero and saturate, NaN is 0; large unsigned values wrap.
+    /// The value as i64: floats are truncated toward zero and saturate, NaN is 0; large unsigned
+    /// values wrap.
     pub fn to_i64_wrapping(self) -> i64 {
         match self {
             Scalar::Bool(v) => v as i64,
@@ -50,7 +53,8 @@ impl Scalar {
         }
     }
 
-    /// The value as u64: negative integers wrap; floats are truncated toward zero and saturate, NaN is 0.
+    /// The value as u64: negative integers wrap; floats are truncated toward zero and saturate, NaN
+    /// is 0.
     pub fn to_u64_wrapping(self) -> u64 {
         match self {
             Scalar::Bool(v) => v as u64,
@@ -72,8 +76,10 @@ impl Scalar {
 
     /// The value as `dtype` would hold it.
     ///
-    /// To a float: rounded to nearest even, overflow to infinity. Float to integer: truncated toward zero, saturating at the ends of the target type,
-    /// NaN gives 0 (C and PyTorch leave this undefined; Rust and WGSL agree on it). Integer to integer: low bits (two's complement). To bool: not zero.
+    /// To a float: rounded to nearest even, overflow to infinity. Float to integer: truncated
+    /// toward zero, saturating at the ends of the target type, NaN gives 0 (C and PyTorch leave
+    /// this undefined; Rust and WGSL agree on it). Integer to integer: low bits (two's complement).
+    /// To bool: not zero.
     #[inline]
     pub fn cast(self, dtype: DType) -> Scalar {
         crate::with_element!(dtype, T => T::from_scalar(self).to_scalar())

@@ -1,6 +1,7 @@
 //! Shapes and the arguments that name shapes and axes.
 //!
-//! A [`Shape`] is stored inline (no heap), so that a tensor of a few elements costs one allocation: its storage.
+//! A [`Shape`] is stored inline (no heap), so that a tensor of a few elements costs one allocation:
+//! its storage.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -10,10 +11,12 @@ use std::ops::Deref;
 /// The largest number of axes a tensor can have.
 pub const MAX_NDIM: usize = 8;
 
-/// The largest number of elements of a shape, axes of size 0 left out: bytes of the widest type are counted by an `isize`.
+/// The largest number of elements of a shape, axes of size 0 left out: bytes of the widest type are
+/// counted by an `isize`.
 pub(crate) const MAX_NUMEL: usize = isize::MAX as usize / 8;
 
-/// The sizes of a tensor's axes, outermost first. At most [`MAX_NDIM`] axes; `()` is a scalar's shape.
+/// The sizes of a tensor's axes, outermost first. At most [`MAX_NDIM`] axes; `()` is a scalar's
+/// shape.
 #[derive(Clone, Copy)]
 pub struct Shape {
     sizes: [usize; MAX_NDIM],
@@ -38,8 +41,11 @@ impl Shape {
     fn checked(op: &'static str, sizes: &[usize]) -> Result<Shape> {
         if sizes.len() > MAX_NDIM {
             let _op = enter(op);
-            return Err(Error::shape(format!("a tensor has at most {MAX_NDIM} axes, not {}: {sizes:?}", sizes.len()))
-                .help("x.flatten(start, end)? joins axes, x.squeeze(axis)? removes one of size 1"));
+            return Err(Error::shape(format!(
+                "a tensor has at most {MAX_NDIM} axes, not {}: {sizes:?}",
+                sizes.len()
+            ))
+            .help("x.flatten(start, end)? joins axes, x.squeeze(axis)? removes one of size 1"));
         }
         let shape = Shape::from_checked(sizes);
         if shape.is_addressable() { Ok(shape) } else { Err(too_large(op, &shape)) }
@@ -80,18 +86,16 @@ impl Shape {
         Err(no_axis(self, axis))
     }
 
-    /// Like [`Shape::axis`] for a position between axes, as `unsqueeze` and `stack` take it: `-1` is behind the last axis.
+    /// Like [`Shape::axis`] for a position between axes, as `unsqueeze` and `stack` take it: `-1`
+    /// is behind the last axis.
     pub(crate) fn gap(&self, axis: isize) -> Result<usize> {
         let places = self.ndim() as isize + 1;
         let resolved = if axis < 0 { axis + places } else { axis };
         if (0..places).contains(&resolved) {
             return Ok(resolved as usize);
         }
-        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}")).help(format!(
-            "places go from {} to {}",
-            -places,
-            places - 1
-        )))
+        Err(Error::axis(format!("no place {axis} for a new axis in a tensor of shape {self}"))
+            .help(format!("places go from {} to {}", -places, places - 1)))
     }
 
     /// This shape with `axis` of another size.
@@ -163,8 +167,9 @@ impl Shape {
         out
     }
 
-    /// The shape both broadcast to: aligned from the right, axes of size 1 stretch, missing axes count as 1. `None` if they do not fit, or
-    /// the result has more elements than memory can address.
+    /// The shape both broadcast to: aligned from the right, axes of size 1 stretch, missing axes
+    /// count as 1. `None` if they do not fit, or the result has more elements than memory can
+    /// address.
     pub fn broadcast(&self, other: &Shape) -> Option<Shape> {
         let (long, short) = if self.ndim >= other.ndim { (self, other) } else { (other, self) };
         let mut out = *long;
@@ -186,7 +191,8 @@ impl Shape {
 #[track_caller]
 fn too_large(op: &'static str, shape: &Shape) -> Error {
     let _op = enter(op);
-    Error::value(format!("shape {shape} has more elements than memory can address")).help(format!("the sizes multiply to {MAX_NUMEL} at most"))
+    Error::value(format!("shape {shape} has more elements than memory can address"))
+        .help(format!("the sizes multiply to {MAX_NUMEL} at most"))
 }
 
 #[cold]
@@ -244,7 +250,8 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// A number that can be one size in a shape: `usize`, `i32`, `i64`, `isize`. Negative sizes only mean something to `reshape` (-1: infer) and `expand` (-1: keep).
+/// A number that can be one size in a shape: `usize`, `i32`, `i64`, `isize`. Negative sizes only
+/// mean something to `reshape` (-1: infer) and `expand` (-1: keep).
 pub trait Size: Copy {
     /// The number; sizes above `i64::MAX` become `i64::MAX`, which every check refuses.
     fn size(self) -> i64;
@@ -270,7 +277,8 @@ impl Size for isize {
     }
 }
 
-/// Anything that names a shape: `()`, `5`, `(2, 3)`, `[2, 3]`, a slice, a `Vec`, another [`Shape`]. Sizes may be of mixed integer types.
+/// Anything that names a shape: `()`, `5`, `(2, 3)`, `[2, 3]`, a slice, a `Vec`, another [`Shape`].
+/// Sizes may be of mixed integer types.
 pub trait IntoShape {
     /// The sizes as written, negative ones included.
     fn sizes(&self) -> Vec<i64>;
@@ -289,8 +297,9 @@ pub trait IntoShape {
 fn named(sizes: &[i64]) -> Result<Shape> {
     if let Some(bad) = sizes.iter().find(|&&n| n < 0) {
         let _op = enter("IntoShape::shape");
-        return Err(Error::shape(format!("a size cannot be negative: {bad} in {sizes:?}"))
-            .help("only x.reshape(..)? infers a size written as -1, and only x.expand(..)? keeps one"));
+        return Err(Error::shape(format!("a size cannot be negative: {bad} in {sizes:?}")).help(
+            "only x.reshape(..)? infers a size written as -1, and only x.expand(..)? keeps one",
+        ));
     }
     Shape::checked("IntoShape::shape", &sizes.iter().map(|&n| n as usize).collect::<Vec<_>>())
 }
@@ -360,7 +369,8 @@ tuple_shape!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuple_shape!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuple_shape!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// Anything that names axes: one integer, an array, a slice or a `Vec` of integers; negative axes count from the back. `..` names all of them.
+/// Anything that names axes: one integer, an array, a slice or a `Vec` of integers; negative axes
+/// count from the back. `..` names all of them.
 pub trait IntoAxes {
     /// The axes of `shape` that are named, counted from the front, in ascending order.
     ///
@@ -412,8 +422,10 @@ fn ascending(named: Vec<isize>, shape: &Shape) -> Result<Vec<usize>> {
 #[track_caller]
 fn named_twice(axis: usize, shape: &Shape) -> Error {
     let _op = enter("IntoAxes::axes");
-    Error::axis(format!("axis {axis} of shape {shape} is named twice"))
-        .help(format!("name it once: {axis} and {} are the same axis", axis as isize - shape.ndim() as isize))
+    Error::axis(format!("axis {axis} of shape {shape} is named twice")).help(format!(
+        "name it once: {axis} and {} are the same axis",
+        axis as isize - shape.ndim() as isize
+    ))
 }
 
 impl<A: IntoAxes + ?Sized> IntoAxes for &A {

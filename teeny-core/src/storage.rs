@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A device's memory for the elements of one tensor, shared by all its views. Opaque to everyone but the device that made it.
+/// A device's memory for the elements of one tensor, shared by all its views. Opaque to everyone
+/// but the device that made it.
 pub trait Storage: Any + Send + Sync {
     /// The number of elements.
     fn len(&self) -> usize;
@@ -31,13 +32,17 @@ pub type StorageRef = Arc<dyn Storage>;
 /// The storage as the device's own type.
 ///
 /// # Errors
-/// [`crate::ErrorKind::Internal`] if the storage belongs to another kind of device: core dispatched to the wrong one.
+/// [`crate::ErrorKind::Internal`] if the storage belongs to another kind of device: core dispatched
+/// to the wrong one.
 #[inline]
 pub fn downcast<S: Storage>(storage: &StorageRef) -> Result<&S> {
-    storage.as_any().downcast_ref::<S>().ok_or_else(|| Error::internal(format!("a storage is not a {}", std::any::type_name::<S>())))
+    storage.as_any().downcast_ref::<S>().ok_or_else(|| {
+        Error::internal(format!("a storage is not a {}", std::any::type_name::<S>()))
+    })
 }
 
-/// The storage as the device's own type, if nobody else holds it: then its elements may be changed in place.
+/// The storage as the device's own type, if nobody else holds it: then its elements may be changed
+/// in place.
 #[inline]
 pub fn downcast_mut<S: Storage>(storage: &mut StorageRef) -> Option<&mut S> {
     Arc::get_mut(storage)?.as_any_mut().downcast_mut::<S>()

@@ -1,9 +1,13 @@
-//! The contract of [`Device`](crate::Device): what each method requires of its operands, and the shape and type of each result.
+//! The contract of [`Device`](crate::Device): what each method requires of its operands, and the
+//! shape and type of each result.
 //!
-//! One function per method. `Tensor` methods take the shapes of results from here, and every engine calls the same function at its door, because anybody may
-//! call a trait method directly, with anything. All size arithmetic is checked, so that a device computes with what it gets from here and never recomputes it.
-//! A function that returns `Ok` says: counts, types, shapes, axes and windows fit each other, and no size, and no sum or product of sizes, overflows.
-//! That a layout is inside its storage, and that the storage belongs to the device, is for the device to check when it looks into the storage.
+//! One function per method. `Tensor` methods take the shapes of results from here, and every engine
+//! calls the same function at its door, because anybody may call a trait method directly, with
+//! anything. All size arithmetic is checked, so that a device computes with what it gets from here
+//! and never recomputes it. A function that returns `Ok` says: counts, types, shapes, axes and
+//! windows fit each other, and no size, and no sum or product of sizes, overflows. That a layout is
+//! inside its storage, and that the storage belongs to the device, is for the device to check when
+//! it looks into the storage.
 
 use crate::attention::AttentionInputs;
 use crate::device::{ReduceOp, ScanOp, ScatterMode, Window};
@@ -26,7 +30,11 @@ fn form(x: &Tensor) -> Form {
 }
 
 fn axis_of(x: &Shape, axis: usize) -> Result<()> {
-    if axis < x.ndim() { Ok(()) } else { Err(no_axis(x, isize::try_from(axis).unwrap_or(isize::MAX))) }
+    if axis < x.ndim() {
+        Ok(())
+    } else {
+        Err(no_axis(x, isize::try_from(axis).unwrap_or(isize::MAX)))
+    }
 }
 
 fn float(x: &Tensor) -> Result<()> {
@@ -39,19 +47,26 @@ pub(crate) fn not_float(dtype: DType) -> Error {
 }
 
 fn like(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Result<()> {
-    if x.dtype() == dtype && x.shape()[..] == *shape { Ok(()) } else { Err(unlike(name, x, shape, dtype)) }
+    if x.dtype() == dtype && x.shape()[..] == *shape {
+        Ok(())
+    } else {
+        Err(unlike(name, x, shape, dtype))
+    }
 }
 
 #[cold]
 fn unlike(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Error {
     if x.dtype() != dtype {
-        return Error::dtype(format!("{name} is {}, not {dtype}", x.dtype())).help(converts(name, dtype));
+        return Error::dtype(format!("{name} is {}, not {dtype}", x.dtype()))
+            .help(converts(name, dtype));
     }
     let wanted = Shape::from_checked(shape);
-    Error::shape(format!("{name} is {}, not {wanted}", x.shape())).help(match x.numel() == wanted.numel() {
-        true => format!("{name}.reshape({wanted})? has this shape"),
-        false => format!("{name}.expand({wanted})? repeats axes of size 1"),
-    })
+    Error::shape(format!("{name} is {}, not {wanted}", x.shape())).help(
+        match x.numel() == wanted.numel() {
+            true => format!("{name}.reshape({wanted})? has this shape"),
+            false => format!("{name}.expand({wanted})? repeats axes of size 1"),
+        },
+    )
 }
 
 /// How to make `name` a tensor of `dtype`.
@@ -61,12 +76,20 @@ pub(crate) fn converts(name: &str, dtype: DType) -> String {
 
 /// Which positions an axis of `size` has.
 pub(crate) fn positions_to(size: usize) -> String {
-    if size == 0 { "the axis is empty: it has no positions".to_string() } else { format!("positions go from 0 to {}", size - 1) }
+    if size == 0 {
+        "the axis is empty: it has no positions".to_string()
+    } else {
+        format!("positions go from 0 to {}", size - 1)
+    }
 }
 
 /// Which positions an axis of `size` has, negative ones included.
 pub(crate) fn indices_to(size: usize) -> String {
-    if size == 0 { "the axis is empty: it has no positions".to_string() } else { format!("indices go from -{size} to {}", size - 1) }
+    if size == 0 {
+        "the axis is empty: it has no positions".to_string()
+    } else {
+        format!("indices go from -{size} to {}", size - 1)
+    }
 }
 
 /// What `shape` can be multiplied out to so that it has two axes.
@@ -78,10 +101,12 @@ pub(crate) fn two_axes(shape: &Shape) -> &'static str {
 }
 
 /// What works where a square matrix is needed and another is given.
-pub(crate) const NOT_SQUARE: &str = "x.svd()?, x.qr()?, x.pinv(None)? and x.lstsq(&b)? take matrices of any shape";
+pub(crate) const NOT_SQUARE: &str =
+    "x.svd()?, x.qr()?, x.pinv(None)? and x.lstsq(&b)? take matrices of any shape";
 
 /// How shapes are made to broadcast.
-pub(crate) const BROADCAST: &str = "sizes must be equal or 1, aligned from the right: x.unsqueeze(axis)? adds an axis of size 1";
+pub(crate) const BROADCAST: &str =
+    "sizes must be equal or 1, aligned from the right: x.unsqueeze(axis)? adds an axis of size 1";
 
 /// Positions along an axis, or in a plane, are `I32`.
 fn positions(n: usize) -> Result<()> {
@@ -95,23 +120,34 @@ fn positions(n: usize) -> Result<()> {
 pub fn upload(bytes: &[u8], dtype: DType) -> Result<Form> {
     let size = dtype.size();
     if !bytes.len().is_multiple_of(size) {
-        return Err(Error::value(format!("{} bytes are not whole elements of {dtype}, which have {size} bytes each", bytes.len()))
-            .help(format!("pass {} bytes or a multiple of {size}", bytes.len() / size * size)));
+        return Err(Error::value(format!(
+            "{} bytes are not whole elements of {dtype}, which have {size} bytes each",
+            bytes.len()
+        ))
+        .help(format!("pass {} bytes or a multiple of {size}", bytes.len() / size * size)));
     }
     if dtype == DType::Bool
         && let Some(i) = bytes.iter().position(|&b| b > 1)
     {
-        return Err(Error::value(format!("byte {i} is {}; a bool is 0 or 1", bytes[i])).help("Tensor::from_bytes takes every byte but 0 as true"));
+        return Err(Error::value(format!("byte {i} is {}; a bool is 0 or 1", bytes[i]))
+            .help("Tensor::from_bytes takes every byte but 0 as true"));
     }
     Ok((Shape::new(&[bytes.len() / size])?, dtype))
 }
 
-/// [`Device::elementwise`](crate::Device::elementwise). Each output has `shape` and the type of [`Kernel::output_dtype`].
+/// [`Device::elementwise`](crate::Device::elementwise). Each output has `shape` and the type of
+/// [`Kernel::output_dtype`].
 ///
 /// # Errors
-/// If the numbers of inputs or parameters are not the kernel's, or an input has another type or shape.
+/// If the numbers of inputs or parameters are not the kernel's, or an input has another type or
+/// shape.
 #[inline]
-pub fn elementwise(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<()> {
+pub fn elementwise(
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<()> {
     let types = kernel.inputs();
     if inputs.len() != types.len() || params.len() != kernel.params().len() {
         return Err(counts(kernel, inputs.len(), params.len()));
@@ -127,23 +163,32 @@ pub fn elementwise(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape
 #[cold]
 pub(crate) fn counts(kernel: &Kernel, inputs: usize, params: usize) -> Error {
     let wanted = (kernel.inputs().len(), kernel.params().len());
-    Error::value(format!("the kernel takes {} tensors and {} parameters, not {inputs} and {params}", wanted.0, wanted.1))
-        .help("kernel.inputs() and kernel.params() list the types of both in order")
+    Error::value(format!(
+        "the kernel takes {} tensors and {} parameters, not {inputs} and {params}",
+        wanted.0, wanted.1
+    ))
+    .help("kernel.inputs() and kernel.params() list the types of both in order")
 }
 
 #[cold]
 pub(crate) fn wrong_input(i: usize, x: &Tensor, dtype: DType, shape: &Shape) -> Error {
     if x.dtype() != dtype {
-        return Error::dtype(format!("input {i} of the kernel is {dtype}, not {}", x.dtype())).help(converts(&format!("inputs[{i}]"), dtype));
+        return Error::dtype(format!("input {i} of the kernel is {dtype}, not {}", x.dtype()))
+            .help(converts(&format!("inputs[{i}]"), dtype));
     }
-    Error::shape(format!("input {i} is {}, and the kernel runs at every index of {shape}", x.shape()))
-        .help(format!("inputs[{i}].expand({shape})? repeats axes of size 1"))
+    Error::shape(format!(
+        "input {i} is {}, and the kernel runs at every index of {shape}",
+        x.shape()
+    ))
+    .help(format!("inputs[{i}].expand({shape})? repeats axes of size 1"))
 }
 
-/// [`Device::elementwise_over`](crate::Device::elementwise_over), for a storage of `len` elements of `dtype`.
+/// [`Device::elementwise_over`](crate::Device::elementwise_over), for a storage of `len` elements
+/// of `dtype`.
 ///
 /// # Errors
-/// If the kernel has not one output, or one or two inputs; or the storage or the other input is not what they are.
+/// If the kernel has not one output, or one or two inputs; or the storage or the other input is not
+/// what they are.
 #[inline]
 pub fn elementwise_over(
     kernel: &Kernel,
@@ -163,7 +208,9 @@ pub fn elementwise_over(
         return Err(cannot_overwrite((len, dtype), input_index, shape));
     }
     match other {
-        Some(x) if x.dtype() != types[1 - input_index] || x.shape() != shape => Err(wrong_input(1 - input_index, x, types[1 - input_index], shape)),
+        Some(x) if x.dtype() != types[1 - input_index] || x.shape() != shape => {
+            Err(wrong_input(1 - input_index, x, types[1 - input_index], shape))
+        }
         _ => Ok(()),
     }
 }
@@ -176,16 +223,25 @@ fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Sh
 
 #[cold]
 pub(crate) fn nothing_to_compare(axis: usize, shape: &Shape) -> Error {
-    Error::shape(format!("axis {axis} of {shape} is empty: there is nothing to compare"))
-        .help(format!("Tensor::cat(&[&start, &x], {axis})? puts a first element in front, to compare with"))
+    Error::shape(format!("axis {axis} of {shape} is empty: there is nothing to compare")).help(
+        format!(
+            "Tensor::cat(&[&start, &x], {axis})? puts a first element in front, to compare with"
+        ),
+    )
 }
 
 /// The result of reducing `axes` of elements of `dtype`.
 fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<Form> {
-    let ascending = axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
+    let ascending =
+        axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
     if !ascending {
-        return Err(Error::axis(format!("axes {axes:?} of {shape} are not one or more axes in ascending order"))
-            .help(format!("pass each axis once, from 0 to {} in ascending order", shape.ndim().saturating_sub(1))));
+        return Err(Error::axis(format!(
+            "axes {axes:?} of {shape} are not one or more axes in ascending order"
+        ))
+        .help(format!(
+            "pass each axis once, from 0 to {} in ascending order",
+            shape.ndim().saturating_sub(1)
+        )));
     }
     let accepts = match op {
         ReduceOp::Any | ReduceOp::All => dtype == DType::Bool,
@@ -200,7 +256,8 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
     }
     if op.is_arg() {
         if axes.len() != 1 {
-            return Err(Error::axis(format!("{op:?} reduces one axis, not {axes:?}")).help("x.flatten(start, end)? makes several axes one"));
+            return Err(Error::axis(format!("{op:?} reduces one axis, not {axes:?}"))
+                .help("x.flatten(start, end)? makes several axes one"));
         }
         positions(shape[axes[0]])?;
     }
@@ -214,7 +271,8 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
 /// [`Device::reduce`](crate::Device::reduce).
 ///
 /// # Errors
-/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is nothing to compare.
+/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is
+/// nothing to compare.
 pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Form> {
     reduction(op, x.shape(), x.dtype(), axes)
 }
@@ -223,12 +281,21 @@ pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Form> {
 ///
 /// # Errors
 /// As [`elementwise`] and [`reduce`]; if the kernel has not one output.
-pub fn reduce_kernel(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape, op: ReduceOp, axes: &[usize]) -> Result<Form> {
+pub fn reduce_kernel(
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    op: ReduceOp,
+    axes: &[usize],
+) -> Result<Form> {
     elementwise(kernel, inputs, params, shape)?;
     if kernel.outputs().len() != 1 || inputs.is_empty() {
         let (n, outputs) = (inputs.len(), kernel.outputs().len());
-        return Err(Error::value(format!("a kernel that is reduced has inputs and one output, not {n} and {outputs}"))
-            .help("build a kernel of one output, from at least one tensor"));
+        return Err(Error::value(format!(
+            "a kernel that is reduced has inputs and one output, not {n} and {outputs}"
+        ))
+        .help("build a kernel of one output, from at least one tensor"));
     }
     reduction(op, shape, kernel.output_dtype(0), axes)
 }
@@ -240,7 +307,8 @@ pub fn reduce_kernel(kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], sha
 pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<Form> {
     axis_of(x.shape(), axis)?;
     if x.dtype() == DType::Bool {
-        return Err(Error::dtype(format!("{op:?} does not scan bools")).help("x.cast(DType::I64)? converts"));
+        return Err(Error::dtype(format!("{op:?} does not scan bools"))
+            .help("x.cast(DType::I64)? converts"));
     }
     Ok(form(x))
 }
@@ -248,17 +316,24 @@ pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<Form> {
 /// [`Device::matmul`](crate::Device::matmul).
 ///
 /// # Errors
-/// If the shapes are not (.., m, k) and (.., k, n) with equal leading axes, or the types differ or are bool.
+/// If the shapes are not (.., m, k) and (.., k, n) with equal leading axes, or the types differ or
+/// are bool.
 pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Form> {
     let (a, b) = (lhs.shape(), rhs.shape());
     let rows = a.ndim().wrapping_sub(2);
     if a.ndim() < 2 || a.ndim() != b.ndim() || a[..rows] != b[..rows] || a[rows + 1] != b[rows] {
-        return Err(Error::shape(format!("cannot multiply {a} @ {b}: (.., m, k) @ (.., k, n) with equal leading axes are needed"))
-            .help("lhs.matmul(&rhs)? broadcasts leading axes"));
+        return Err(Error::shape(format!(
+            "cannot multiply {a} @ {b}: (.., m, k) @ (.., k, n) with equal leading axes are needed"
+        ))
+        .help("lhs.matmul(&rhs)? broadcasts leading axes"));
     }
     if lhs.dtype() != rhs.dtype() || lhs.dtype() == DType::Bool {
-        return Err(Error::dtype(format!("cannot multiply {} by {}: one type is needed, not bool", lhs.dtype(), rhs.dtype()))
-            .help("lhs.matmul(&rhs)? promotes types; bools are cast to DType::F32"));
+        return Err(Error::dtype(format!(
+            "cannot multiply {} by {}: one type is needed, not bool",
+            lhs.dtype(),
+            rhs.dtype()
+        ))
+        .help("lhs.matmul(&rhs)? promotes types; bools are cast to DType::F32"));
     }
     Ok((a.resized(rows + 1, b[rows + 1])?, lhs.dtype()))
 }
@@ -288,17 +363,24 @@ pub(crate) fn index_fits(x: &Shape, index: &Shape, axis: usize) -> Result<()> {
 
 #[cold]
 fn index_misfit(x: &Shape, index: &Shape, axis: usize) -> Error {
-    let longer = (index.ndim() == x.ndim()).then(|| (0..x.ndim()).find(|&a| a != axis && index[a] > x[a])).flatten();
-    let text = format!("index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}");
+    let longer = (index.ndim() == x.ndim())
+        .then(|| (0..x.ndim()).find(|&a| a != axis && index[a] > x[a]))
+        .flatten();
+    let text = format!(
+        "index {index} does not fit {x}: it needs as many axes, none longer except axis {axis}"
+    );
     Error::shape(text).help(match longer {
         Some(a) => format!("index.slice({a}, ..{})? is not longer on axis {a}", x[a]),
-        None => format!("x.index_select({axis}, &index)? takes whole slices at positions of any shape"),
+        None => {
+            format!("x.index_select({axis}, &index)? takes whole slices at positions of any shape")
+        }
     })
 }
 
 #[cold]
 pub(crate) fn only_set() -> Error {
-    Error::dtype("bools can only be set, not added or compared").help("x.cast(DType::I64)? converts; x.scatter(axis, &index, &src)? sets")
+    Error::dtype("bools can only be set, not added or compared")
+        .help("x.cast(DType::I64)? converts; x.scatter(axis, &index, &src)? sets")
 }
 
 /// [`Device::gather`](crate::Device::gather). The positions themselves are for the device to check.
@@ -310,11 +392,19 @@ pub fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<Form> {
     Ok((*index.shape(), x.dtype()))
 }
 
-/// [`Device::scatter`](crate::Device::scatter). The positions themselves are for the device to check.
+/// [`Device::scatter`](crate::Device::scatter). The positions themselves are for the device to
+/// check.
 ///
 /// # Errors
-/// As [`gather`]; if `src` has not the shape of the index and the type of `x`, or bools are not just set.
-pub fn scatter(mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<Form> {
+/// As [`gather`]; if `src` has not the shape of the index and the type of `x`, or bools are not
+/// just set.
+pub fn scatter(
+    mode: ScatterMode,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<Form> {
     indexed(x, axis, index)?;
     like("src", src, index.shape(), x.dtype())?;
     if mode != ScatterMode::Set && x.dtype() == DType::Bool {
@@ -329,18 +419,35 @@ pub fn scatter(mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: 
 /// If the view reaches outside `dst` or names an element twice, or `src` has another shape or type.
 pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
     if dst.dtype() != src.dtype() {
-        return Err(Error::dtype(format!("the destination holds {}, the source {}", dst.dtype(), src.dtype())).help(converts("src", dst.dtype())));
+        return Err(Error::dtype(format!(
+            "the destination holds {}, the source {}",
+            dst.dtype(),
+            src.dtype()
+        ))
+        .help(converts("src", dst.dtype())));
     }
     if !view.fits(dst.len()) {
-        return Err(Error::index(format!("{view:?} reaches outside a storage of {} elements", dst.len()))
-            .help("Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not"));
+        return Err(Error::index(format!(
+            "{view:?} reaches outside a storage of {} elements",
+            dst.len()
+        ))
+        .help(
+            "Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not",
+        ));
     }
     if view.shape() != src.shape() {
-        return Err(Error::shape(format!("a source of {} does not fit a view of {}", src.shape(), view.shape()))
-            .help(format!("src.expand({})? repeats axes of size 1", view.shape())));
+        return Err(Error::shape(format!(
+            "a source of {} does not fit a view of {}",
+            src.shape(),
+            view.shape()
+        ))
+        .help(format!("src.expand({})? repeats axes of size 1", view.shape())));
     }
     if !view.is_injective() {
-        return Err(Error::value(format!("cannot write to a view in which elements occur twice ({view:?})")).help("write to a copy: x.copy()?"));
+        return Err(Error::value(format!(
+            "cannot write to a view in which elements occur twice ({view:?})"
+        ))
+        .help("write to a copy: x.copy()?"));
     }
     Ok(())
 }
@@ -366,7 +473,8 @@ pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result
 
 #[cold]
 pub(crate) fn no_tensors() -> Error {
-    Error::value("needs at least one tensor").help("a first tensor of size 0 along the axis lets the rest of the list be empty")
+    Error::value("needs at least one tensor")
+        .help("a first tensor of size 0 along the axis lets the rest of the list be empty")
 }
 
 /// [`Device::cat`](crate::Device::cat).
@@ -378,25 +486,37 @@ pub fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Form> {
     axis_of(shape, axis)?;
     let mut total = Some(0usize);
     for (i, x) in tensors.iter().enumerate() {
-        let fits = x.ndim() == shape.ndim() && (0..shape.ndim()).all(|a| a == axis || x.shape()[a] == shape[a]);
+        let fits = x.ndim() == shape.ndim()
+            && (0..shape.ndim()).all(|a| a == axis || x.shape()[a] == shape[a]);
         if !fits {
-            return Err(Error::shape(format!("tensor {i} is {}: all sizes but that of axis {axis} must be those of {shape}", x.shape()))
-                .help("Tensor::cat(&tensors, axis)? finds the shape"));
+            return Err(Error::shape(format!(
+                "tensor {i} is {}: all sizes but that of axis {axis} must be those of {shape}",
+                x.shape()
+            ))
+            .help("Tensor::cat(&tensors, axis)? finds the shape"));
         }
         if x.dtype() != first.dtype() {
-            return Err(Error::dtype(format!("tensor {i} is {}, tensor 0 is {}", x.dtype(), first.dtype()))
-                .help(converts(&format!("tensors[{i}]"), first.dtype())));
+            return Err(Error::dtype(format!(
+                "tensor {i} is {}, tensor 0 is {}",
+                x.dtype(),
+                first.dtype()
+            ))
+            .help(converts(&format!("tensors[{i}]"), first.dtype())));
         }
         total = total.and_then(|n| n.checked_add(x.shape()[axis]));
     }
     if total != Some(shape[axis]) {
-        return Err(Error::shape(format!("the tensors have not {} elements along axis {axis} of {shape}", shape[axis]))
-            .help("Tensor::cat(&tensors, axis)? finds the shape"));
+        return Err(Error::shape(format!(
+            "the tensors have not {} elements along axis {axis} of {shape}",
+            shape[axis]
+        ))
+        .help("Tensor::cat(&tensors, axis)? finds the shape"));
     }
     Ok((*shape, first.dtype()))
 }
 
-/// [`Device::softmax`](crate::Device::softmax) and [`Device::log_softmax`](crate::Device::log_softmax).
+/// [`Device::softmax`](crate::Device::softmax) and
+/// [`Device::log_softmax`](crate::Device::log_softmax).
 ///
 /// # Errors
 /// If there is no such axis, or the elements are not floats.
@@ -406,7 +526,8 @@ pub fn softmax(x: &Tensor, axis: usize) -> Result<Form> {
     Ok(form(x))
 }
 
-/// [`Device::softmax_grad`](crate::Device::softmax_grad) and [`Device::log_softmax_grad`](crate::Device::log_softmax_grad).
+/// [`Device::softmax_grad`](crate::Device::softmax_grad) and
+/// [`Device::log_softmax_grad`](crate::Device::log_softmax_grad).
 ///
 /// # Errors
 /// As [`softmax`]; if `g` is not like `y`.
@@ -416,7 +537,8 @@ pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<Form> {
     Ok(form(y))
 }
 
-/// [`Device::cross_entropy`](crate::Device::cross_entropy). The targets' values are for the device to check.
+/// [`Device::cross_entropy`](crate::Device::cross_entropy). The targets' values are for the device
+/// to check.
 ///
 /// # Errors
 /// If the operands are not floats (n, classes) and integers (n).
@@ -431,10 +553,11 @@ pub fn cross_entropy(x: &Tensor, targets: &Tensor) -> Result<Form> {
 #[cold]
 fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
     if !targets.dtype().is_int() {
-        return Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype())).help(match targets.ndim() {
-            2 => "targets.argmax(1)? makes classes of rows of zeros and a one",
-            _ => "targets.cast(DType::I64)? converts",
-        });
+        return Error::dtype(format!("targets are classes, so integers, not {}", targets.dtype()))
+            .help(match targets.ndim() {
+                2 => "targets.argmax(1)? makes classes of rows of zeros and a one",
+                _ => "targets.cast(DType::I64)? converts",
+            });
     }
     let (n, classes) = (targets.numel(), x.shape().last().copied().unwrap_or(0));
     Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())).help(
@@ -458,18 +581,24 @@ pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, g: &Tensor) -> Result<Fo
 /// [`Device::norm`](crate::Device::norm).
 ///
 /// # Errors
-/// If `x` has no axes or is not of floats, or weight and bias are not lines of its last axis and of its type.
+/// If `x` has no axes or is not of floats, or weight and bias are not lines of its last axis and of
+/// its type.
 pub fn norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Form> {
     float(x)?;
-    let Some(&length) = x.shape().last() else { return Err(Error::shape("a scalar has no axis to normalise along").help("x.reshape(1)? has one")) };
+    let Some(&length) = x.shape().last() else {
+        return Err(
+            Error::shape("a scalar has no axis to normalise along").help("x.reshape(1)? has one")
+        );
+    };
     for (name, line) in [("weight", weight), ("bias", bias)] {
         if let Some(line) = line {
             like(name, line, &[length], x.dtype())?;
         }
     }
     if bias.is_some() && weight.is_none() {
-        return Err(Error::value("a bias needs a weight beside it")
-            .help(format!("a weight of ones changes nothing: Tensor::ones({length}, dtype, &device)?")));
+        return Err(Error::value("a bias needs a weight beside it").help(format!(
+            "a weight of ones changes nothing: Tensor::ones({length}, dtype, &device)?"
+        )));
     }
     Ok(form(x))
 }
@@ -505,14 +634,25 @@ pub(crate) fn zero_window(stride: usize, dilation: usize, kernel: usize) -> Erro
 
 /// A window of `kernel` elements, `dilation` apart, that reaches over more than the padded axis.
 #[cold]
-fn window_too_large(axis: usize, size: usize, (reach, padded): (usize, usize), (kernel, dilation): (usize, usize)) -> Error {
+fn window_too_large(
+    axis: usize,
+    size: usize,
+    (reach, padded): (usize, usize),
+    (kernel, dilation): (usize, usize),
+) -> Error {
     let padding = (reach - size).div_ceil(2);
     let most = padded.checked_sub(1).map_or(0, |rest| rest / dilation + 1);
-    let text = format!("a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}");
+    let text = format!(
+        "a window of {reach} does not fit spatial axis {axis} of {size} padded to {padded}"
+    );
     Error::shape(text).help(match most {
         0 => format!("use a padding of at least {padding} on this axis"),
-        most if kernel > most && dilation > 1 => format!("at this dilation a window of at most {most} fits, or a padding of at least {padding}"),
-        most => format!("use a window of at most {most} on this axis, or a padding of at least {padding}"),
+        most if kernel > most && dilation > 1 => format!(
+            "at this dilation a window of at most {most} fits, or a padding of at least {padding}"
+        ),
+        most => format!(
+            "use a window of at most {most} on this axis, or a padding of at least {padding}"
+        ),
     })
 }
 
@@ -532,7 +672,11 @@ pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
             .help("both need the same number of axes, at least 3"));
     }
     let groups = window.groups;
-    if groups == 0 || !x[1].is_multiple_of(groups) || !weight[0].is_multiple_of(groups) || weight[1] != x[1] / groups {
+    if groups == 0
+        || !x[1].is_multiple_of(groups)
+        || !weight[0].is_multiple_of(groups)
+        || weight[1] != x[1] / groups
+    {
         return Err(wrong_channels(x, weight, groups));
     }
     Shape::new(&[&[x[0], weight[0]], &counts_of(&x[2..], &weight[2..], window)?[..]].concat())
@@ -563,7 +707,12 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Form> {
 ///
 /// # Errors
 /// As [`conv`]; if `g` is not the shape of a convolution of `x_shape`.
-pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<Form> {
+pub fn conv_input_grad(
+    g: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    x_shape: &Shape,
+) -> Result<Form> {
     floats(g, "weight", weight)?;
     like("g", g, &conv_shape(x_shape, weight.shape(), window)?, g.dtype())?;
     Ok((*x_shape, g.dtype()))
@@ -573,7 +722,12 @@ pub fn conv_input_grad(g: &Tensor, weight: &Tensor, window: &Window, x_shape: &S
 ///
 /// # Errors
 /// As [`conv`]; if `g` is not the shape of a convolution by a weight of `weight_shape`.
-pub fn conv_weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<Form> {
+pub fn conv_weight_grad(
+    g: &Tensor,
+    x: &Tensor,
+    window: &Window,
+    weight_shape: &Shape,
+) -> Result<Form> {
     floats(g, "x", x)?;
     like("g", g, &conv_shape(x.shape(), weight_shape, window)?, g.dtype())?;
     Ok((*weight_shape, g.dtype()))
@@ -584,14 +738,19 @@ fn floats(x: &Tensor, name: &str, other: &Tensor) -> Result<()> {
     if other.dtype() == x.dtype() {
         Ok(())
     } else {
-        Err(Error::dtype(format!("{name} is {}, not {}", other.dtype(), x.dtype())).help(converts(name, x.dtype())))
+        Err(Error::dtype(format!("{name} is {}, not {}", other.dtype(), x.dtype()))
+            .help(converts(name, x.dtype())))
     }
 }
 
 #[cold]
 pub(crate) fn pool_misfit(size: &[usize], x: &Shape) -> Error {
     let ndim = size.len();
-    Error::shape(format!("windows of {size:?} over the last {ndim} axes of {x}, which has {}", x.ndim())).help(match ndim {
+    Error::shape(format!(
+        "windows of {size:?} over the last {ndim} axes of {x}, which has {}",
+        x.ndim()
+    ))
+    .help(match ndim {
         0 => "name the size of a window on each of the last axes, e.g. &[2, 2]".to_string(),
         _ => format!("pass at most {} sizes, or add an axis in front: x.unsqueeze(0)?", x.ndim()),
     })
@@ -609,7 +768,8 @@ pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
     let (lead, spatial) = x.split_at(x.ndim() - ndim);
     // A mean divides by the number of elements of a window.
     if size.iter().try_fold(1usize, |a, &n| a.checked_mul(n)).is_none_or(|n| n > MAX_NUMEL) {
-        return Err(Error::shape(format!("windows of {size:?} do not fit {x}")).help("no size needs to be larger than its padded axis"));
+        return Err(Error::shape(format!("windows of {size:?} do not fit {x}"))
+            .help("no size needs to be larger than its padded axis"));
     }
     Shape::new(&[lead, &counts_of(spatial, size, window)?[..]].concat())
 }
@@ -620,25 +780,41 @@ pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
 /// As [`pool_shape`]; if the elements are bools, or the pooled axes have more positions than `I32`.
 pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]> {
     if x.dtype() == DType::Bool {
-        return Err(Error::dtype("bools have no largest window").help("x.cast(DType::U8)? converts"));
+        return Err(
+            Error::dtype("bools have no largest window").help("x.cast(DType::U8)? converts")
+        );
     }
     let shape = pool_shape(x.shape(), size, window)?;
     positions(x.shape()[x.ndim() - size.len()..].iter().product())?;
     Ok([(shape, x.dtype()), (shape, DType::I32)])
 }
 
-/// [`Device::max_pool_grad`](crate::Device::max_pool_grad). The positions' values are for the device to check.
+/// [`Device::max_pool_grad`](crate::Device::max_pool_grad). The positions' values are for the
+/// device to check.
 ///
 /// # Errors
-/// If `g` is not of floats, or `positions` and `g` are not pooled from `x_shape` over its last `spatial` axes.
-pub fn max_pool_grad(g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<Form> {
+/// If `g` is not of floats, or `positions` and `g` are not pooled from `x_shape` over its last
+/// `spatial` axes.
+pub fn max_pool_grad(
+    g: &Tensor,
+    positions: &Tensor,
+    x_shape: &Shape,
+    spatial: usize,
+) -> Result<Form> {
     float(g)?;
     like("positions", positions, g.shape(), DType::I32)?;
     let lead = x_shape.ndim().checked_sub(spatial).filter(|_| spatial > 0);
     match lead {
-        Some(lead) if g.ndim() == x_shape.ndim() && g.shape()[..lead] == x_shape[..lead] => Ok((*x_shape, g.dtype())),
-        _ => Err(Error::shape(format!("{} was not pooled from the last {spatial} axes of {x_shape}", g.shape()))
-            .help("pass the shape of the tensor that was pooled, and the number of axes that were pooled")),
+        Some(lead) if g.ndim() == x_shape.ndim() && g.shape()[..lead] == x_shape[..lead] => {
+            Ok((*x_shape, g.dtype()))
+        }
+        _ => Err(Error::shape(format!(
+            "{} was not pooled from the last {spatial} axes of {x_shape}",
+            g.shape()
+        ))
+        .help(
+            "pass the shape of the tensor that was pooled, and the number of axes that were pooled",
+        )),
     }
 }
 
@@ -654,27 +830,39 @@ pub fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<Form> {
 /// [`Device::attention`](crate::Device::attention): y and the logsumexp.
 ///
 /// # Errors
-/// If the operands are not q (.., T, hs), k (.., S, hs), v (.., S, hv) and a mask (.., T, S) of one float type with equal leading axes, the mask
-/// being bool or of that type; or the options contradict each other.
+/// If the operands are not q (.., T, hs), k (.., S, hs), v (.., S, hv) and a mask (.., T, S) of one
+/// float type with equal leading axes, the mask being bool or of that type; or the options
+/// contradict each other.
 pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
     let AttentionInputs { q, k, v, mask, options } = *inputs;
     let n = q.ndim();
     let refuse = || {
-        Error::shape(format!("queries {}, keys {} and values {} do not fit each other", q.shape(), k.shape(), v.shape()))
-            .help("(.., T, hs), (.., S, hs) and (.., S, hv) with equal leading axes")
+        Error::shape(format!(
+            "queries {}, keys {} and values {} do not fit each other",
+            q.shape(),
+            k.shape(),
+            v.shape()
+        ))
+        .help("(.., T, hs), (.., S, hs) and (.., S, hv) with equal leading axes")
     };
     if n < 2 || k.ndim() != n || v.ndim() != n {
         return Err(refuse());
     }
-    let ([t, hs], [s, hv]) = ([q.shape()[n - 2], q.shape()[n - 1]], [v.shape()[n - 2], v.shape()[n - 1]]);
+    let ([t, hs], [s, hv]) =
+        ([q.shape()[n - 2], q.shape()[n - 1]], [v.shape()[n - 2], v.shape()[n - 1]]);
     let lead = &q.shape()[..n - 2];
     if k.shape()[..n - 2] != *lead || v.shape()[..n - 2] != *lead || k.shape()[n - 2..] != [s, hs] {
         return Err(refuse());
     }
     float(q)?;
     if k.dtype() != q.dtype() || v.dtype() != q.dtype() {
-        return Err(Error::dtype(format!("queries, keys and values are {}, {} and {}, not of one type", q.dtype(), k.dtype(), v.dtype()))
-            .help("q.attention(&k, &v, mask, &options)? promotes types"));
+        return Err(Error::dtype(format!(
+            "queries, keys and values are {}, {} and {}, not of one type",
+            q.dtype(),
+            k.dtype(),
+            v.dtype()
+        ))
+        .help("q.attention(&k, &v, mask, &options)? promotes types"));
     }
     if let Some(mask) = mask {
         let dtype = if mask.dtype() == DType::Bool { DType::Bool } else { q.dtype() };
@@ -695,7 +883,12 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
 ///
 /// # Errors
 /// As [`attention`]; if `y`, `lse` and `g` are not like its results.
-pub fn attention_grad(inputs: &AttentionInputs<'_>, y: &Tensor, lse: &Tensor, g: &Tensor) -> Result<[Form; 3]> {
+pub fn attention_grad(
+    inputs: &AttentionInputs<'_>,
+    y: &Tensor,
+    lse: &Tensor,
+    g: &Tensor,
+) -> Result<[Form; 3]> {
     let [(shape, dtype), (rows, wide)] = attention(inputs)?;
     like("y", y, &shape, dtype)?;
     like("lse", lse, &rows, wide)?;
@@ -706,33 +899,57 @@ pub fn attention_grad(inputs: &AttentionInputs<'_>, y: &Tensor, lse: &Tensor, g:
 /// [`Device::linalg`](crate::Device::linalg).
 ///
 /// # Errors
-/// If the operands are not as many matrices as `op` takes, of f32 or f64, square where `op` needs that.
+/// If the operands are not as many matrices as `op` takes, of f32 or f64, square where `op` needs
+/// that.
 pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<Form>> {
     let (count, square) = match op {
         LinalgOp::Solve | LinalgOp::SolveTriangular(_) => (2, true),
-        LinalgOp::Det | LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Eig => (1, true),
+        LinalgOp::Det | LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Eig => {
+            (1, true)
+        }
         LinalgOp::Qr { .. } | LinalgOp::Svd { .. } | LinalgOp::Pinv { .. } => (1, false),
     };
     if inputs.len() != count {
-        return Err(Error::value(format!("{} takes {count} matrices, not {}", op.name(), inputs.len()))
-            .help("solve and solve_triangular take a matrix and a right-hand side, all others one matrix"));
+        return Err(Error::value(format!(
+            "{} takes {count} matrices, not {}",
+            op.name(),
+            inputs.len()
+        ))
+        .help(
+            "solve and solve_triangular take a matrix and a right-hand side, all others one matrix",
+        ));
     }
     let a = inputs[0];
     let rows = a.ndim().wrapping_sub(2);
     if a.ndim() < 2 || square && a.shape()[rows] != a.shape()[rows + 1] {
-        return Err(Error::shape(format!("{} of {}: {} needed", op.name(), a.shape(), if square { "square matrices are" } else { "matrices are" }))
-            .help(if a.ndim() < 2 { two_axes(a.shape()) } else { NOT_SQUARE }));
+        return Err(Error::shape(format!(
+            "{} of {}: {} needed",
+            op.name(),
+            a.shape(),
+            if square { "square matrices are" } else { "matrices are" }
+        ))
+        .help(if a.ndim() < 2 { two_axes(a.shape()) } else { NOT_SQUARE }));
     }
     for x in inputs {
         if !matches!(x.dtype(), DType::F32 | DType::F64) || x.dtype() != a.dtype() {
-            return Err(Error::dtype(format!("{} of {}: f32 or f64 is needed", op.name(), x.dtype())).help("x.cast(DType::F64)? converts"));
+            return Err(Error::dtype(format!(
+                "{} of {}: f32 or f64 is needed",
+                op.name(),
+                x.dtype()
+            ))
+            .help("x.cast(DType::F64)? converts"));
         }
     }
     if let Some(b) = inputs.get(1)
         && (b.ndim() != a.ndim() || b.shape()[..=rows] != a.shape()[..=rows])
     {
-        return Err(Error::shape(format!("{} of {} and {}: (.., n, n) and (.., n, k) are needed", op.name(), a.shape(), b.shape()))
-            .help("a.solve(&b)? takes vectors and broadcasts leading axes"));
+        return Err(Error::shape(format!(
+            "{} of {} and {}: (.., n, n) and (.., n, k) are needed",
+            op.name(),
+            a.shape(),
+            b.shape()
+        ))
+        .help("a.solve(&b)? takes vectors and broadcasts leading axes"));
     }
     op.results(inputs)
 }

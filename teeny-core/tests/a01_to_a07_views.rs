@@ -1,10 +1,13 @@
-//! Rows A01 to A07: storage, shapes, element access, views that cost nothing, offsets that survive, reshape, contiguity.
+//! Rows A01 to A07: storage, shapes, element access, views that cost nothing, offsets that survive,
+//! reshape, contiguity.
 
 mod support;
 
 use std::time::Instant;
 use support::{Dice, indices, random_chain, refused};
-use teeny_core::{DType, Device, Element, ErrorKind, Layout, Reference, Result, Scalar, Shape, Tensor, bf16, f16};
+use teeny_core::{
+    DType, Device, Element, ErrorKind, Layout, Reference, Result, Scalar, Shape, Tensor, bf16, f16,
+};
 
 fn round_trip<T: Element>(values: &[T]) -> Result<()> {
     let device = Reference::new();
@@ -12,10 +15,16 @@ fn round_trip<T: Element>(values: &[T]) -> Result<()> {
     assert_eq!((x.dtype(), x.storage().len(), x.numel()), (T::DTYPE, values.len(), values.len()));
     assert_eq!(x.to_vec::<T>()?, values);
     assert_eq!(x.to_bytes()?.len(), values.len() * T::DTYPE.size());
-    assert_eq!(Tensor::from_bytes(&x.to_bytes()?, values.len(), T::DTYPE, &device)?.to_vec::<T>()?, values);
+    assert_eq!(
+        Tensor::from_bytes(&x.to_bytes()?, values.len(), T::DTYPE, &device)?.to_vec::<T>()?,
+        values
+    );
     let scalars: Vec<Scalar> = values.iter().map(|v| v.to_scalar()).collect();
     assert_eq!(x.to_scalars()?, scalars);
-    assert_eq!(Tensor::from_scalars(&scalars, values.len(), T::DTYPE, &device)?.to_vec::<T>()?, values);
+    assert_eq!(
+        Tensor::from_scalars(&scalars, values.len(), T::DTYPE, &device)?.to_vec::<T>()?,
+        values
+    );
     let filled = Tensor::full(3, values[1], T::DTYPE, &device)?;
     assert_eq!(filled.to_vec::<T>()?, [values[1]; 3]);
     assert_eq!(x.at(0, 1)?.item::<T>()?, values[1]);
@@ -49,7 +58,10 @@ fn a01_scalars_are_rounded_to_the_type_and_must_fill_the_shape() -> Result<()> {
     assert_eq!(of(DType::F16)?.to_vec::<f16>()?, [-1.75, 300.0, 1.0].map(f16::from_f32));
     let error = refused(Tensor::from_scalars(&values, [2, 2], DType::F32, &device));
     assert_eq!(error.kind(), ErrorKind::Shape);
-    assert!(error.to_string().contains("3 values do not fill shape (2, 2) of 4 elements"), "{error}");
+    assert!(
+        error.to_string().contains("3 values do not fill shape (2, 2) of 4 elements"),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -60,8 +72,17 @@ fn a01_nested_data_is_flattened_and_ragged_data_refused() -> Result<()> {
     assert_eq!(*x.shape(), [2, 2, 2]);
     assert_eq!(x.to_vec::<i32>()?, [1, 2, 3, 4, 5, 6, 7, 8]);
     let error = refused(Tensor::new(vec![vec![1i32, 2], vec![3]], &device));
-    assert!(error.message().contains("ragged data: element [1] has 1 entries, the first one of its level has 2"), "{error}");
-    assert!(refused(Tensor::from_slice(&[1i32, 2, 3], (2, 2), &device)).message().contains("3 values do not fill shape (2, 2) of 4 elements"));
+    assert!(
+        error
+            .message()
+            .contains("ragged data: element [1] has 1 entries, the first one of its level has 2"),
+        "{error}"
+    );
+    assert!(
+        refused(Tensor::from_slice(&[1i32, 2, 3], (2, 2), &device))
+            .message()
+            .contains("3 values do not fill shape (2, 2) of 4 elements")
+    );
     Ok(())
 }
 
@@ -72,7 +93,10 @@ fn a01_handles_share_until_one_is_written() -> Result<()> {
     assert!(x.same_storage(&y));
     let z = y.slice_assign(0, 1..2, &x.slice(0, 4..5)?)?;
     assert!(!z.same_storage(&x));
-    assert_eq!((x.to_vec::<i32>()?, z.to_vec::<i32>()?), (vec![0, 1, 2, 3, 4], vec![0, 4, 2, 3, 4]));
+    assert_eq!(
+        (x.to_vec::<i32>()?, z.to_vec::<i32>()?),
+        (vec![0, 1, 2, 3, 4], vec![0, 4, 2, 3, 4])
+    );
     Ok(())
 }
 
@@ -94,10 +118,20 @@ fn a02_explicit_strides_and_offsets_are_checked_against_the_storage() -> Result<
     assert!(Layout::strided(shape, &[3, 1], 0, 6).is_ok());
     assert!(Layout::strided(shape, &[3, -1], 2, 6).is_ok());
     assert!(Layout::strided(shape, &[0, 0], 5, 6).is_ok());
-    for (strides, offset) in [(vec![3isize, 1], 1usize), (vec![3, -1], 1), (vec![4, 1], 0), (vec![isize::MAX, 1], 0), (vec![1], 0)] {
+    for (strides, offset) in [
+        (vec![3isize, 1], 1usize),
+        (vec![3, -1], 1),
+        (vec![4, 1], 0),
+        (vec![isize::MAX, 1], 0),
+        (vec![1], 0),
+    ] {
         assert!(Layout::strided(shape, &strides, offset, 6).is_err(), "{strides:?} {offset}");
     }
-    assert!(Shape::new(&[usize::MAX, 2]).is_err() && Shape::new(&[1; 9]).is_err() && Shape::new(&[usize::MAX / 2, 0, 9]).is_err());
+    assert!(
+        Shape::new(&[usize::MAX, 2]).is_err()
+            && Shape::new(&[1; 9]).is_err()
+            && Shape::new(&[usize::MAX / 2, 0, 9]).is_err()
+    );
     Ok(())
 }
 
@@ -107,9 +141,11 @@ fn a03_every_element_of_a_thousand_random_chains_is_the_oracles() -> Result<()> 
     for _ in 0..1000 {
         let (_, x, n) = random_chain(&mut dice, &device)?;
         for index in indices(&n.shape) {
-            // Element by element, with the position counted from the front and from the back in turn.
+            // Element by element, with the position counted from the front and from the back in
+            // turn.
             let one = index.iter().enumerate().try_fold(x.clone(), |x, (axis, &i)| {
-                let i = if axis % 2 == 0 { i as isize } else { i as isize - n.shape[axis] as isize };
+                let i =
+                    if axis % 2 == 0 { i as isize } else { i as isize - n.shape[axis] as isize };
                 x.at(0, i)
             })?;
             assert_eq!(one.item::<i64>()?, n.at(&index), "{:?} at {index:?}", x.layout());
@@ -124,9 +160,15 @@ fn a03_an_index_error_names_axis_index_and_size() -> Result<()> {
     let error = refused(x.at(1, 3));
     assert_eq!(error.kind(), ErrorKind::Index);
     assert_eq!(error.message(), "index 3 is outside axis 1 of (2, 3), which has size 3");
-    assert_eq!(refused(x.at(-1, -4)).message(), "index -4 is outside axis 1 of (2, 3), which has size 3");
+    assert_eq!(
+        refused(x.at(-1, -4)).message(),
+        "index -4 is outside axis 1 of (2, 3), which has size 3"
+    );
     let error = refused(x.sum(2));
-    assert_eq!(error.to_string().lines().skip(1).collect::<Vec<_>>(), ["  x: f32 on reference", "  help: axes go from -2 to 1"]);
+    assert_eq!(
+        error.to_string().lines().skip(1).collect::<Vec<_>>(),
+        ["  x: f32 on reference", "  help: axes go from -2 to 1"]
+    );
     assert!(error.message().contains("no axis 2 in a tensor of shape (2, 3)"));
     Ok(())
 }
@@ -216,7 +258,8 @@ fn a05_assigning_to_random_views_never_alters_another_handle() -> Result<()> {
         let other = base.clone();
         let changed = base.assign_view(|b| b.with_layout(part), &new)?;
         assert_eq!(other.to_vec::<i64>()?, before);
-        let expected: Vec<i64> = before.iter().map(|v| if n.values.contains(v) { -1 } else { *v }).collect();
+        let expected: Vec<i64> =
+            before.iter().map(|v| if n.values.contains(v) { -1 } else { *v }).collect();
         assert_eq!(changed.to_vec::<i64>()?, expected);
         assigned += 1;
     }
@@ -228,9 +271,17 @@ fn a05_assigning_to_random_views_never_alters_another_handle() -> Result<()> {
 fn a06_reshape_infers_and_names_both_shapes_when_it_cannot() -> Result<()> {
     let x = Tensor::arange(0i32, 12, 1, &Reference::new())?.reshape((3, 4))?;
     assert_eq!(*x.reshape((2, -1, 3))?.shape(), [2, 2, 3]);
-    assert_eq!(refused(x.reshape((5, -1))).message(), "(3, 4) cannot become (5, -1): 12 elements do not divide by 5");
-    assert_eq!(refused(x.reshape((5, 2))).message(), "(3, 4) cannot become (5, 2): 12 elements are not 10");
-    assert!(refused(x.t()?.view(12)).to_string().contains("help: x.reshape(..)? copies where needed"));
+    assert_eq!(
+        refused(x.reshape((5, -1))).message(),
+        "(3, 4) cannot become (5, -1): 12 elements do not divide by 5"
+    );
+    assert_eq!(
+        refused(x.reshape((5, 2))).message(),
+        "(3, 4) cannot become (5, 2): 12 elements are not 10"
+    );
+    assert!(
+        refused(x.t()?.view(12)).to_string().contains("help: x.reshape(..)? copies where needed")
+    );
     assert_eq!(x.t()?.reshape(12)?.to_vec::<i32>()?, [0, 4, 8, 1, 5, 9, 2, 6, 10, 3, 7, 11]);
     Ok(())
 }
@@ -239,8 +290,16 @@ fn a06_reshape_infers_and_names_both_shapes_when_it_cannot() -> Result<()> {
 fn a07_contiguity_is_a_property_of_the_layout_alone() -> Result<()> {
     let x = Tensor::arange(0i32, 24, 1, &Reference::new())?.reshape((2, 3, 4))?;
     assert!(x.is_contiguous() && x.t()?.t()?.is_contiguous() && x.slice(0, 1..2)?.is_contiguous());
-    assert!(!x.t()?.is_contiguous() && !x.slice(1, 0..2)?.is_contiguous() && !x.flip(0)?.is_contiguous());
-    assert!(x.at(0, 1)?.is_contiguous() && x.sum_all()?.is_contiguous() && x.slice(1, 0..0)?.is_contiguous());
+    assert!(
+        !x.t()?.is_contiguous()
+            && !x.slice(1, 0..2)?.is_contiguous()
+            && !x.flip(0)?.is_contiguous()
+    );
+    assert!(
+        x.at(0, 1)?.is_contiguous()
+            && x.sum_all()?.is_contiguous()
+            && x.slice(1, 0..0)?.is_contiguous()
+    );
     assert!(x.contiguous()?.same_storage(&x));
     let copy = x.t()?.contiguous()?;
     assert!(copy.is_contiguous() && !copy.same_storage(&x));

@@ -1,4 +1,5 @@
-//! Row A08: what an index names, read and written, is what NumPy's brackets read and write (`golden/subscripts.json`).
+//! Row A08: what an index names, read and written, is what NumPy's brackets read and write
+//! (`golden/subscripts.json`).
 
 use serde_json::Value;
 use std::sync::Arc;
@@ -45,8 +46,18 @@ impl Golden {
 
     #[track_caller]
     fn hold(&self, expression: &str, got: &Tensor) -> Result<()> {
-        let case = self.cases().iter().find(|c| c["expression"] == expression).unwrap_or_else(|| panic!("{expression} is not in the golden file"));
-        let list = |v: &Value| v.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an integer")).collect::<Vec<_>>();
+        let case = self
+            .cases()
+            .iter()
+            .find(|c| c["expression"] == expression)
+            .unwrap_or_else(|| panic!("{expression} is not in the golden file"));
+        let list = |v: &Value| {
+            v.as_array()
+                .expect("a list")
+                .iter()
+                .map(|n| n.as_i64().expect("an integer"))
+                .collect::<Vec<_>>()
+        };
         let shape: Vec<i64> = got.shape().iter().map(|&n| n as i64).collect();
         assert_eq!(shape, list(&case["shape"]), "shape of {expression}");
         assert_eq!(got.to_vec::<i64>()?, list(&case["data"]), "{expression}");
@@ -170,7 +181,14 @@ fn a08_an_index_reads_what_numpy_reads() -> Result<()> {
             "e[1:2]": e[1..2];
             "x[rows, ..., columns, None]": x[&rows, ..., &columns, NewAxis];
     }
-    assert_eq!(read, golden.cases().iter().filter(|c| !c["expression"].as_str().expect("text").contains("] = ")).count());
+    assert_eq!(
+        read,
+        golden
+            .cases()
+            .iter()
+            .filter(|c| !c["expression"].as_str().expect("text").contains("] = "))
+            .count()
+    );
     Ok(())
 }
 
@@ -228,7 +246,14 @@ fn a08_an_assignment_writes_what_numpy_writes() -> Result<()> {
             "x[np.array(False)] = 1": x[yes(false)?] = 1;
             "x[1, m[0, :, 0, 0]] = 3": x[1, m.index(s![0, .., 0, 0])?] = 3;
     }
-    assert_eq!(written, golden.cases().iter().filter(|c| c["expression"].as_str().expect("text").contains("] = ")).count());
+    assert_eq!(
+        written,
+        golden
+            .cases()
+            .iter()
+            .filter(|c| c["expression"].as_str().expect("text").contains("] = "))
+            .count()
+    );
     Ok(())
 }
 
@@ -271,14 +296,22 @@ fn a08_positions_of_every_integer_type_and_of_views() -> Result<()> {
     let d = Reference::new();
     let Names { x, .. } = Names::new(&d)?;
     let wanted = x.index(s![1, [2, 0], .., [4, 1]])?.to_vec::<i64>()?;
-    let (a, b) = (Tensor::new([[2i64, 9], [0, 9]], &d)?.at(1, 0)?, Tensor::new([1i64, 4], &d)?.flip(0)?);
+    let (a, b) =
+        (Tensor::new([[2i64, 9], [0, 9]], &d)?.at(1, 0)?, Tensor::new([1i64, 4], &d)?.flip(0)?);
     for dtype in DType::ALL.into_iter().filter(|t| t.is_int()) {
-        assert_eq!(x.index(s![1, a.cast(dtype)?, .., b.cast(dtype)?])?.to_vec::<i64>()?, wanted, "{dtype}");
+        assert_eq!(
+            x.index(s![1, a.cast(dtype)?, .., b.cast(dtype)?])?.to_vec::<i64>()?,
+            wanted,
+            "{dtype}"
+        );
     }
     // A small type cannot hold the size of its axis.
     let long = Tensor::arange(0i64, 1000, 1, &d)?;
     assert_eq!(long.index(Tensor::new([-1i8, 5], &d)?)?.to_vec::<i64>()?, [999, 5]);
-    assert_eq!(long.reshape((2, 500))?.index((1, Tensor::new([200u8, 5], &d)?))?.to_vec::<i64>()?, [700, 505]);
+    assert_eq!(
+        long.reshape((2, 500))?.index((1, Tensor::new([200u8, 5], &d)?))?.to_vec::<i64>()?,
+        [700, 505]
+    );
     Ok(())
 }
 
@@ -289,29 +322,76 @@ fn a08_mistakes_name_the_axis_and_the_first_offender() -> Result<()> {
     let refused = |result: Result<Tensor>, kind: ErrorKind, text: &str| {
         let error = result.expect_err(text);
         assert_eq!(error.kind(), kind, "{error}");
-        assert!(error.to_string().contains(text) && error.to_string().contains("a08_index.rs"), "{error}\nwanted: {text}");
+        assert!(
+            error.to_string().contains(text) && error.to_string().contains("a08_index.rs"),
+            "{error}\nwanted: {text}"
+        );
     };
     let bad = |positions: [i64; 3]| Tensor::new(positions, &d);
-    refused(x.index((0, 3)), ErrorKind::Index, "index 3 is outside axis 1 of (2, 3, 4, 5), which has size 3");
+    refused(
+        x.index((0, 3)),
+        ErrorKind::Index,
+        "index 3 is outside axis 1 of (2, 3, 4, 5), which has size 3",
+    );
     refused(x.index(s![.., [0, -4]]), ErrorKind::Index, "index -4 is outside axis 1");
-    refused(x.index(s![.., .., bad([0, 7, -9])?]), ErrorKind::Index, "position 7 (number 1 of (3,)) is outside axis 2, which has size 4");
-    refused(x.index(s![&rows, .., bad([0, 1, -5])?]), ErrorKind::Index, "position -5 (number 2 of (3,)) is outside axis 2");
-    refused(x.index(s![&rows, bad([0, 1, 5])?]), ErrorKind::Index, "position 5 (number 2 of (3,)) is outside axis 1");
-    refused(x.clone().assign(s![&rows, bad([3, 1, 5])?], 1), ErrorKind::Index, "position 3 (number 0 of (3,)) is outside axis 1");
+    refused(
+        x.index(s![.., .., bad([0, 7, -9])?]),
+        ErrorKind::Index,
+        "position 7 (number 1 of (3,)) is outside axis 2, which has size 4",
+    );
+    refused(
+        x.index(s![&rows, .., bad([0, 1, -5])?]),
+        ErrorKind::Index,
+        "position -5 (number 2 of (3,)) is outside axis 2",
+    );
+    refused(
+        x.index(s![&rows, bad([0, 1, 5])?]),
+        ErrorKind::Index,
+        "position 5 (number 2 of (3,)) is outside axis 1",
+    );
+    refused(
+        x.clone().assign(s![&rows, bad([3, 1, 5])?], 1),
+        ErrorKind::Index,
+        "position 3 (number 0 of (3,)) is outside axis 1",
+    );
     refused(v.index(Tensor::new([u64::MAX], &d)?), ErrorKind::Index, "outside axis 0");
     refused(x.index(s![0, Tensor::new([u64::MAX], &d)?, [0]]), ErrorKind::Index, "outside axis 1");
     refused(v.index((0, 0)), ErrorKind::Index, "an index of 2 axes for the 1 of (6,)");
     refused(x.index((Ellipsis, 0, Ellipsis)), ErrorKind::Index, "2 times \"...\"");
     refused(x.index(s![..;0]), ErrorKind::Value, "step");
     refused(x.index(s![.., m.clone()]), ErrorKind::Index, "an index of 5 axes for the 4");
-    refused(x.index(m.slice(0, ..1)?), ErrorKind::Index, "a mask of (1, 3, 4, 5) does not fit (2, 3, 4, 5)");
+    refused(
+        x.index(m.slice(0, ..1)?),
+        ErrorKind::Index,
+        "a mask of (1, 3, 4, 5) does not fit (2, 3, 4, 5)",
+    );
     refused(x.index([true]), ErrorKind::Index, "a mask of (1,) does not fit");
-    refused(x.index(Tensor::new([0.5f64], &d)?), ErrorKind::DType, "positions must be integers, not f64");
+    refused(
+        x.index(Tensor::new([0.5f64], &d)?),
+        ErrorKind::DType,
+        "positions must be integers, not f64",
+    );
     refused(x.index((&rows, [0, 1])), ErrorKind::Shape, "do not broadcast");
-    refused(v.clone().assign(1..3, &rows), ErrorKind::Shape, "(3,) does not fit the part of shape (2,)");
-    refused(v.clone().assign([0, 1], &rows), ErrorKind::Shape, "(3,) does not fit the part of shape (2,)");
-    refused(v.clone().assign(v.gt(3)?, &rows), ErrorKind::Shape, "(3,) does not fit the part of shape (2,)");
-    refused(x.clone().assign(&m.at(3, 0)?, &rows), ErrorKind::Shape, "(3,) does not fit the part of shape (5,)");
+    refused(
+        v.clone().assign(1..3, &rows),
+        ErrorKind::Shape,
+        "(3,) does not fit the part of shape (2,)",
+    );
+    refused(
+        v.clone().assign([0, 1], &rows),
+        ErrorKind::Shape,
+        "(3,) does not fit the part of shape (2,)",
+    );
+    refused(
+        v.clone().assign(v.gt(3)?, &rows),
+        ErrorKind::Shape,
+        "(3,) does not fit the part of shape (2,)",
+    );
+    refused(
+        x.clone().assign(&m.at(3, 0)?, &rows),
+        ErrorKind::Shape,
+        "(3,) does not fit the part of shape (5,)",
+    );
     refused(v.expand((2, 6))?.assign((0, 1), 1), ErrorKind::Value, "occur twice");
     refused(v.clone().assign(9, 1), ErrorKind::Index, "index 9 is outside");
     Ok(())

@@ -8,11 +8,23 @@ fn a09_prints_are_readable() -> Result<()> {
     let text = |t: Tensor| t.to_string();
     assert_eq!(text(Tensor::new(2.5f32, &device)?), "2.5000 () f32 on reference");
     assert_eq!(text(Tensor::new([1.0f32, 2.0], &device)?), "[1., 2.] (2,) f32 on reference");
-    assert_eq!(text(Tensor::new([[1.0f32, -2.5], [0.1, 3.0]], &device)?), "[[ 1.0000, -2.5000],\n [ 0.1000,  3.0000]] (2, 2) f32 on reference");
+    assert_eq!(
+        text(Tensor::new([[1.0f32, -2.5], [0.1, 3.0]], &device)?),
+        "[[ 1.0000, -2.5000],\n [ 0.1000,  3.0000]] (2, 2) f32 on reference"
+    );
     assert_eq!(text(Tensor::new([true, false], &device)?), "[ true, false] (2,) bool on reference");
-    assert_eq!(text(Tensor::new([[10i64], [-3]], &device)?), "[[10],\n [-3]] (2, 1) i64 on reference");
-    assert_eq!(text(Tensor::new([f32::NAN, f32::INFINITY, 1.5], &device)?), "[   nan,    inf, 1.5000] (3,) f32 on reference");
-    assert_eq!(text(Tensor::new([1e-7f32, 1.0], &device)?), "[1.0000e-7,  1.0000e0] (2,) f32 on reference");
+    assert_eq!(
+        text(Tensor::new([[10i64], [-3]], &device)?),
+        "[[10],\n [-3]] (2, 1) i64 on reference"
+    );
+    assert_eq!(
+        text(Tensor::new([f32::NAN, f32::INFINITY, 1.5], &device)?),
+        "[   nan,    inf, 1.5000] (3,) f32 on reference"
+    );
+    assert_eq!(
+        text(Tensor::new([1e-7f32, 1.0], &device)?),
+        "[1.0000e-7,  1.0000e0] (2,) f32 on reference"
+    );
     assert_eq!(text(Tensor::zeros((0, 3), DType::F32, &device)?), "[] (0, 3) f32 on reference");
     assert_eq!(
         text(Tensor::arange(0i32, 8, 1, &device)?.reshape((2, 2, 2))?),
@@ -25,7 +37,10 @@ fn a09_prints_are_readable() -> Result<()> {
 fn a09_long_axes_show_their_ends() -> Result<()> {
     let device = Reference::new();
     let long = Tensor::arange(0i32, 2000, 1, &device)?;
-    assert_eq!(long.to_string(), "[   0,    1,    2, ..., 1997, 1998, 1999] (2000,) i32 on reference");
+    assert_eq!(
+        long.to_string(),
+        "[   0,    1,    2, ..., 1997, 1998, 1999] (2000,) i32 on reference"
+    );
     let wide = Tensor::arange(0i32, 4000, 1, &device)?.reshape((1000, 4))?;
     let text = wide.to_string();
     assert_eq!(text.lines().count(), 7, "{text}");

@@ -17,8 +17,14 @@ fn a09_npy_reads_what_numpy_writes() -> Result<()> {
     let little: Vec<u8> = (1..=6).flat_map(|v| (v as f32).to_le_bytes()).collect();
     let big: Vec<u8> = (1..=6).flat_map(|v: i16| v.to_be_bytes()).collect();
     let columns: Vec<u8> = [1, 4, 2, 5, 3, 6i64].iter().flat_map(|v| v.to_le_bytes()).collect();
-    assert_eq!(Tensor::from_npy(&by_numpy("<f4", false, &little), &device)?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-    assert_eq!(Tensor::from_npy(&by_numpy(">i2", false, &big), &device)?.to_vec::<i16>()?, [1, 2, 3, 4, 5, 6]);
+    assert_eq!(
+        Tensor::from_npy(&by_numpy("<f4", false, &little), &device)?.to_vec::<f32>()?,
+        [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    );
+    assert_eq!(
+        Tensor::from_npy(&by_numpy(">i2", false, &big), &device)?.to_vec::<i16>()?,
+        [1, 2, 3, 4, 5, 6]
+    );
     let x = Tensor::from_npy(&by_numpy("<i8", true, &columns), &device)?;
     assert_eq!((x.to_vec::<i64>()?, **x.shape() == [2, 3]), (vec![1, 2, 3, 4, 5, 6], true));
     Ok(())
@@ -42,13 +48,18 @@ fn a09_npy_round_trips_every_type_and_view() -> Result<()> {
     std::fs::create_dir_all(&folder).expect("a temporary folder");
     let path = folder.join("x.npy");
     for dtype in DType::ALL.into_iter().filter(|&t| t != DType::BF16) {
-        for x in
-            [Tensor::arange(0i32, 6, 1, &device)?.reshape((2, 3))?.t()?, Tensor::zeros((0, 4), DType::F32, &device)?, Tensor::new(1.0f64, &device)?]
-        {
+        for x in [
+            Tensor::arange(0i32, 6, 1, &device)?.reshape((2, 3))?.t()?,
+            Tensor::zeros((0, 4), DType::F32, &device)?,
+            Tensor::new(1.0f64, &device)?,
+        ] {
             let x = x.cast(dtype)?;
             x.save_npy(&path)?;
             let y = Tensor::load_npy(&path, &device)?;
-            assert_eq!((y.dtype(), *y.shape(), y.to_scalars()?), (dtype, *x.shape(), x.to_scalars()?));
+            assert_eq!(
+                (y.dtype(), *y.shape(), y.to_scalars()?),
+                (dtype, *x.shape(), x.to_scalars()?)
+            );
         }
     }
     std::fs::remove_dir_all(&folder).expect("the folder was ours");
@@ -64,8 +75,15 @@ fn a09_npy_headers_are_claims() {
         assert_eq!(kind(&whole[..cut]), ErrorKind::Format, "cut at {cut}");
     }
     assert_eq!(kind(&[whole.as_slice(), &[0]].concat()), ErrorKind::Format, "one byte too many");
-    for (from, to) in [("(2, 3)", "(2,-3)"), ("'<f4'", "'<c8'"), ("False", "Maybe"), ("shape", "shapf"), ("(2, 3)", "999999")] {
-        let at = whole.windows(from.len()).position(|w| w == from.as_bytes()).expect("in the header");
+    for (from, to) in [
+        ("(2, 3)", "(2,-3)"),
+        ("'<f4'", "'<c8'"),
+        ("False", "Maybe"),
+        ("shape", "shapf"),
+        ("(2, 3)", "999999"),
+    ] {
+        let at =
+            whole.windows(from.len()).position(|w| w == from.as_bytes()).expect("in the header");
         let mut lie = whole.clone();
         lie.splice(at..at + from.len(), to.bytes());
         assert_eq!(kind(&lie), ErrorKind::Format, "{from} replaced by {to}");

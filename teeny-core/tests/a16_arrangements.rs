@@ -1,4 +1,5 @@
-//! Row A16: arranging, padding, counting and pairing against PyTorch's answers (`golden/structure.json`).
+//! Row A16: arranging, padding, counting and pairing against PyTorch's answers
+//! (`golden/structure.json`).
 
 use serde_json::Value;
 use teeny_core::{DType, ErrorKind, PadMode, Reference, Result, Tensor};
@@ -18,14 +19,21 @@ fn sizes(v: &Value) -> Vec<usize> {
 
 #[track_caller]
 fn hold(golden: &Value, expression: &str, got: &[&Tensor]) -> Result<()> {
-    let case = golden["cases"].as_array().expect("cases").iter().find(|c| c["expression"] == expression);
-    let results = case.unwrap_or_else(|| panic!("{expression} is not in the golden file"))["results"].as_array().expect("results");
+    let case =
+        golden["cases"].as_array().expect("cases").iter().find(|c| c["expression"] == expression);
+    let results =
+        case.unwrap_or_else(|| panic!("{expression} is not in the golden file"))["results"]
+            .as_array()
+            .expect("results");
     assert_eq!(got.len(), results.len(), "{expression}");
     for (got, wanted) in got.iter().zip(results) {
         assert_eq!(got.shape().to_vec(), sizes(wanted), "shape of {expression}");
         let values: Vec<f64> = got.to_scalars()?.into_iter().map(|s| s.to_f64()).collect();
         for (g, w) in values.iter().zip(numbers(&wanted["data"])) {
-            assert!((g - w).abs() < 1e-12 || *g == w || g.is_nan() && w.is_nan(), "{expression}: {values:?}");
+            assert!(
+                (g - w).abs() < 1e-12 || *g == w || g.is_nan() && w.is_nan(),
+                "{expression}: {values:?}"
+            );
         }
     }
     Ok(())
@@ -35,7 +43,13 @@ fn hold(golden: &Value, expression: &str, got: &[&Tensor]) -> Result<()> {
 fn a16_arrangements_equal_torch() -> Result<()> {
     let d = Reference::new();
     let golden: Value = serde_json::from_str(include_str!("golden/structure.json")).expect("JSON");
-    let input = |name: &str| Tensor::from_vec(numbers(&golden["inputs"][name]["data"]), sizes(&golden["inputs"][name]), &d);
+    let input = |name: &str| {
+        Tensor::from_vec(
+            numbers(&golden["inputs"][name]["data"]),
+            sizes(&golden["inputs"][name]),
+            &d,
+        )
+    };
     let (x, y, z, v, w) = (input("x")?, input("y")?, input("z")?, input("v")?, input("w")?);
     let (k, rows) = (input("k")?.cast(DType::I64)?, input("rows")?.cast(DType::I64)?);
     let (edges, points) = (input("edges")?, input("points")?);
@@ -139,8 +153,16 @@ fn a16_nothing_is_arranged_into_nothing() -> Result<()> {
     assert_eq!(e.unique_consecutive()?.0.numel(), 0);
     assert_eq!(e.diff(0, 2)?.shape(), &[0, 3]);
     assert_eq!(e.cdist(&Tensor::ones((2, 3), DType::F32, &d)?, 2.0)?.shape(), &[0, 2]);
-    assert_eq!(Tensor::zeros((2, 0), DType::F32, &d)?.cdist(&Tensor::ones((3, 0), DType::F32, &d)?, f64::INFINITY)?.to_vec::<f32>()?, [0.0; 6]);
-    assert_eq!(e.reshape(-1)?.searchsorted(&Tensor::new([1.0f32], &d)?, false)?.to_vec::<i32>()?, [0]);
+    assert_eq!(
+        Tensor::zeros((2, 0), DType::F32, &d)?
+            .cdist(&Tensor::ones((3, 0), DType::F32, &d)?, f64::INFINITY)?
+            .to_vec::<f32>()?,
+        [0.0; 6]
+    );
+    assert_eq!(
+        e.reshape(-1)?.searchsorted(&Tensor::new([1.0f32], &d)?, false)?.to_vec::<i32>()?,
+        [0]
+    );
     assert_eq!(e.histogram(2, None)?.0.to_vec::<i64>()?, [0, 0]);
     assert_eq!(e.reshape(-1)?.diag(1)?.shape(), &[1, 1]);
     Ok(())
@@ -157,7 +179,11 @@ fn a16_mistakes_in_arrangements_are_named() -> Result<()> {
     };
     refused(x.pad_mode(&[(0, 3)], PadMode::Reflect), ErrorKind::Value, "pad_mode");
     refused(x.pad_mode(&[(4, 0)], PadMode::Circular), ErrorKind::Value, "at most 3");
-    refused(x.slice(1, ..0)?.pad_mode(&[(1, 0)], PadMode::Replicate), ErrorKind::Value, "0 elements");
+    refused(
+        x.slice(1, ..0)?.pad_mode(&[(1, 0)], PadMode::Replicate),
+        ErrorKind::Value,
+        "0 elements",
+    );
     refused(x.pad_mode(&[(0, 0); 3], PadMode::Circular), ErrorKind::Axis, "3 pairs");
     refused(x.pad(&[(isize::MAX, isize::MAX)], 0.0), ErrorKind::Value, "pad");
     refused(x.pad(&[(isize::MIN, isize::MIN)], 0.0), ErrorKind::Value, "cut more");

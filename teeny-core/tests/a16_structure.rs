@@ -1,4 +1,5 @@
-//! Row A16: joining, splitting, sorting and indexing against PyTorch's answers (`golden/index.json`), and einsum (row A15).
+//! Row A16: joining, splitting, sorting and indexing against PyTorch's answers
+//! (`golden/index.json`), and einsum (row A15).
 
 use serde_json::Value;
 use std::sync::Arc;
@@ -26,14 +27,16 @@ fn dtype(name: &str) -> DType {
 
 fn tensor(v: &Value, device: &Arc<Reference>) -> Result<Tensor> {
     let shape: Vec<usize> = numbers(&v["shape"]).iter().map(|&n| n as usize).collect();
-    Tensor::from_vec(numbers(&v["data"]), shape, device)?.cast(dtype(v["dtype"].as_str().expect("a name")))
+    Tensor::from_vec(numbers(&v["data"]), shape, device)?
+        .cast(dtype(v["dtype"].as_str().expect("a name")))
 }
 
 fn flat(x: &Tensor) -> Vec<f64> {
     x.to_scalars().expect("readable").into_iter().map(|s| s.to_f64()).collect()
 }
 
-/// Compares values and shape; positions are I32 here and i64 there, so types of integers are not compared.
+/// Compares values and shape; positions are I32 here and i64 there, so types of integers are not
+/// compared.
 #[track_caller]
 fn assert_is(case: &Value, got: &Tensor, want: &Value) {
     let shape: Vec<usize> = numbers(&want["shape"]).iter().map(|&n| n as usize).collect();
@@ -56,7 +59,12 @@ fn one(case: &Value, x: &Tensor, device: &Arc<Reference>) -> Result<Option<Tenso
     let list = |name: &str| numbers(&case[name]).iter().map(|&n| n as isize).collect::<Vec<_>>();
     let index = || tensor(&case["index"], device);
     let mask = || -> Result<Tensor> {
-        let flags: Vec<bool> = case["mask"].as_array().expect("flags").iter().map(|b| b.as_bool().expect("a flag")).collect();
+        let flags: Vec<bool> = case["mask"]
+            .as_array()
+            .expect("flags")
+            .iter()
+            .map(|b| b.as_bool().expect("a flag"))
+            .collect();
         Tensor::from_vec(flags, x.shape(), device)
     };
     Ok(Some(match case["op"].as_str().expect("an operation") {
@@ -70,14 +78,20 @@ fn one(case: &Value, x: &Tensor, device: &Arc<Reference>) -> Result<Option<Tenso
         "tril" => x.tril(case["k"].as_i64().expect("k") as i32)?,
         "triu" => x.triu(case["k"].as_i64().expect("k") as i32)?,
         "diagonal" => x.diagonal(case["k"].as_i64().expect("k") as isize, 0, 1)?,
-        "roll" if case["axes"].is_null() => x.reshape(-1)?.roll(0, list("shifts")[0])?.reshape(x.shape())?,
-        "roll" => list("shifts").into_iter().zip(list("axes")).try_fold(x.clone(), |x, (shift, axis)| x.roll(axis, shift))?,
+        "roll" if case["axes"].is_null() => {
+            x.reshape(-1)?.roll(0, list("shifts")[0])?.reshape(x.shape())?
+        }
+        "roll" => list("shifts")
+            .into_iter()
+            .zip(list("axes"))
+            .try_fold(x.clone(), |x, (shift, axis)| x.roll(axis, shift))?,
         "flip" => x.flip(list("axes"))?,
         "repeat" => x.repeat(list("repeats"))?,
         "repeat_interleave" => x.repeat_interleave(axis(), count("repeats"))?,
         // torch lists the pairs from the last axis on.
         "pad" => {
-            let mut pairs: Vec<(isize, isize)> = list("pads").chunks(2).map(|p| (p[0], p[1])).collect();
+            let mut pairs: Vec<(isize, isize)> =
+                list("pads").chunks(2).map(|p| (p[0], p[1])).collect();
             pairs.reverse();
             x.pad(&pairs, number(&case["value"]))?
         }
@@ -87,11 +101,14 @@ fn one(case: &Value, x: &Tensor, device: &Arc<Reference>) -> Result<Option<Tenso
         "nonzero" => x.nonzero()?,
         "masked_fill" => x.masked_fill(&mask()?, number(&case["value"]))?,
         "masked_select" => x.masked_select(&mask()?)?,
-        "searchsorted" => Tensor::from_vec(numbers(&case["sorted"]), 4, device)?.searchsorted(x, case["right"] == Value::Bool(true))?,
+        "searchsorted" => Tensor::from_vec(numbers(&case["sorted"]), 4, device)?
+            .searchsorted(x, case["right"] == Value::Bool(true))?,
         "einsum" => {
             let equation = case["equation"].as_str().expect("an equation");
             match case.get("rhs") {
-                Some(rhs) if !rhs.is_null() => Tensor::einsum(equation, &[x, &tensor(rhs, device)?])?,
+                Some(rhs) if !rhs.is_null() => {
+                    Tensor::einsum(equation, &[x, &tensor(rhs, device)?])?
+                }
                 _ => Tensor::einsum(equation, &[x])?,
             }
         }
@@ -115,13 +132,15 @@ fn a16_structural_operations_equal_torch() -> Result<()> {
         }
         match case["op"].as_str().expect("an operation") {
             "sort" => {
-                let (values, positions) = x.sort(axis(), case["descending"].as_bool().expect("a flag"))?;
+                let (values, positions) =
+                    x.sort(axis(), case["descending"].as_bool().expect("a flag"))?;
                 assert_is(case, &values, result);
                 assert_positions(case, &positions, &case["indices"]);
             }
             "topk" => {
                 let k = case["k"].as_u64().expect("k") as usize;
-                let (values, positions) = x.topk(k, axis(), case["largest"].as_bool().expect("a flag"))?;
+                let (values, positions) =
+                    x.topk(k, axis(), case["largest"].as_bool().expect("a flag"))?;
                 assert_is(case, &values, result);
                 assert_positions(case, &positions, &case["indices"]);
             }
@@ -133,14 +152,24 @@ fn a16_structural_operations_equal_torch() -> Result<()> {
             }
             "chunk" | "split" | "meshgrid" => {
                 let got = match case["op"].as_str() {
-                    Some("chunk") => x.chunk(axis(), case["chunks"].as_u64().expect("chunks") as usize)?,
+                    Some("chunk") => {
+                        x.chunk(axis(), case["chunks"].as_u64().expect("chunks") as usize)?
+                    }
                     Some("split") => match &case["size"] {
-                        Value::Array(_) => x.split_sizes(axis(), &numbers(&case["size"]).iter().map(|&n| n as usize).collect::<Vec<_>>())?,
+                        Value::Array(_) => x.split_sizes(
+                            axis(),
+                            &numbers(&case["size"]).iter().map(|&n| n as usize).collect::<Vec<_>>(),
+                        )?,
                         size => x.split(axis(), size.as_u64().expect("a size") as usize)?,
                     },
-                    _ if case["indexing"] == "ij" => Tensor::meshgrid(&[&x, &tensor(&case["y"], &device)?])?,
+                    _ if case["indexing"] == "ij" => {
+                        Tensor::meshgrid(&[&x, &tensor(&case["y"], &device)?])?
+                    }
                     // indexing="xy" is the transpose of "ij".
-                    _ => Tensor::meshgrid(&[&x, &tensor(&case["y"], &device)?])?.iter().map(|t| t.t()).collect::<Result<_>>()?,
+                    _ => Tensor::meshgrid(&[&x, &tensor(&case["y"], &device)?])?
+                        .iter()
+                        .map(|t| t.t())
+                        .collect::<Result<_>>()?,
                 };
                 let want = result.as_array().expect("parts");
                 assert_eq!(got.len(), want.len(), "{case}");
@@ -161,7 +190,12 @@ fn a16_mistakes_are_named() -> Result<()> {
     let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?;
     let text = |r: Result<Tensor>| r.unwrap_err().to_string();
     let error = text(Tensor::cat(&[&x, &Tensor::zeros((2, 3), DType::F32, &device)?], 0));
-    assert!(error.contains("tensor 1 is (2, 3), tensor 0 is (2, 2): all sizes but that of axis 0 must agree"), "{error}");
+    assert!(
+        error.contains(
+            "tensor 1 is (2, 3), tensor 0 is (2, 2): all sizes but that of axis 0 must agree"
+        ),
+        "{error}"
+    );
     let error = text(x.index_select(0, &Tensor::new([0i64, 2], &device)?));
     assert!(error.starts_with("index_select at ") && error.contains('2'), "{error}");
     let error = text(x.gather(0, &x));
@@ -180,7 +214,8 @@ fn a15_einsum_takes_diagonals_batches_and_dots() -> Result<()> {
     let device = Reference::new();
     let x = Tensor::arange(0.0f64, 24.0, 1.0, &device)?.reshape((2, 3, 4))?;
     let y = Tensor::arange(0.0f64, 24.0, 1.0, &device)?.reshape((2, 4, 3))?;
-    let same = |a: Tensor, b: Tensor| assert_eq!((flat(&a), **a.shape() == **b.shape()), (flat(&b), true));
+    let same =
+        |a: Tensor, b: Tensor| assert_eq!((flat(&a), **a.shape() == **b.shape()), (flat(&b), true));
     same(Tensor::einsum("bij,bjk->bik", &[&x, &y])?, x.matmul(&y)?);
     same(Tensor::einsum("...ij,...jk->...ik", &[&x, &y])?, x.matmul(&y)?);
     same(Tensor::einsum("bij,bjk", &[&x, &y])?, x.matmul(&y)?.sum(0)?);

@@ -7,15 +7,29 @@ use teeny_core::{Attention, DType, ErrorKind, Reference, Tensor};
 
 /// Values of both signs in no order.
 fn values(shape: &[usize], seed: usize, device: &std::sync::Arc<Reference>) -> Tensor {
-    let all: Vec<f64> = (0..shape.iter().product()).map(|i: usize| ((i * 7919 + seed * 31) % 101) as f64 / 40.0 - 1.25).collect();
+    let all: Vec<f64> = (0..shape.iter().product())
+        .map(|i: usize| ((i * 7919 + seed * 31) % 101) as f64 / 40.0 - 1.25)
+        .collect();
     Tensor::from_vec(all, shape, device).unwrap()
 }
 
 /// One head by the formula; `bias(i, j)` is -inf where query i may not see key j.
-fn formula(q: &[f64], k: &[f64], v: &[f64], [t, s, hs, hv]: [usize; 4], scale: f64, bias: impl Fn(usize, usize) -> f64) -> Vec<f64> {
+fn formula(
+    q: &[f64],
+    k: &[f64],
+    v: &[f64],
+    [t, s, hs, hv]: [usize; 4],
+    scale: f64,
+    bias: impl Fn(usize, usize) -> f64,
+) -> Vec<f64> {
     let mut y = vec![0.0; t * hv];
     for i in 0..t {
-        let weights: Vec<f64> = (0..s).map(|j| ((0..hs).map(|c| q[i * hs + c] * k[j * hs + c]).sum::<f64>() * scale + bias(i, j)).exp()).collect();
+        let weights: Vec<f64> = (0..s)
+            .map(|j| {
+                ((0..hs).map(|c| q[i * hs + c] * k[j * hs + c]).sum::<f64>() * scale + bias(i, j))
+                    .exp()
+            })
+            .collect();
         let sum: f64 = weights.iter().sum();
         for (j, w) in weights.iter().enumerate().filter(|(_, w)| **w > 0.0) {
             (0..hv).for_each(|c| y[i * hv + c] += w / sum * v[j * hv + c]);
@@ -30,12 +44,22 @@ const HIDDEN: f64 = f64::NEG_INFINITY;
 fn compare(mask: Option<Tensor>, options: Attention, bias: impl Fn(usize, usize) -> f64) {
     let device = Reference::new();
     let sizes @ [t, s, hs, hv] = [4, 6, 5, 3];
-    let (q, k, v) = (values(&[t, hs], 1, &device), values(&[s, hs], 2, &device), values(&[s, hv], 3, &device));
+    let (q, k, v) =
+        (values(&[t, hs], 1, &device), values(&[s, hs], 2, &device), values(&[s, hv], 3, &device));
     let mask = mask.map(|m| m.to(&device).unwrap());
     let y = q.attention(&k, &v, mask.as_ref(), &options).unwrap().to_vec::<f64>().unwrap();
     let vec = |x: &Tensor| x.to_vec::<f64>().unwrap();
-    let want = formula(&vec(&q), &vec(&k), &vec(&v), sizes, options.scale.unwrap_or(1.0 / 5f64.sqrt()), bias);
-    y.iter().zip(&want).for_each(|(y, want)| assert!((y - want).abs() < 1e-14, "{y} is not {want}"));
+    let want = formula(
+        &vec(&q),
+        &vec(&k),
+        &vec(&v),
+        sizes,
+        options.scale.unwrap_or(1.0 / 5f64.sqrt()),
+        bias,
+    );
+    y.iter()
+        .zip(&want)
+        .for_each(|(y, want)| assert!((y - want).abs() < 1e-14, "{y} is not {want}"));
 }
 
 #[test]
@@ -48,7 +72,9 @@ fn a47_attention_is_the_softmax_of_scaled_scores_times_the_values() {
 fn a47_a_causal_query_sees_the_keys_up_to_its_own_position() {
     compare(None, Attention::causal(0), |i, j| if j <= i { 0.0 } else { HIDDEN });
     compare(None, Attention::causal(2), |i, j| if j <= i + 2 { 0.0 } else { HIDDEN });
-    compare(None, Attention::causal(2).window(2), |i, j| if j == i + 2 || j == i + 1 { 0.0 } else { HIDDEN });
+    compare(None, Attention::causal(2).window(2), |i, j| {
+        if j == i + 2 || j == i + 1 { 0.0 } else { HIDDEN }
+    });
 }
 
 #[test]
@@ -56,8 +82,14 @@ fn a47_masks_are_bool_or_added_and_join_the_limits() {
     let device = Reference::new();
     let seen: Vec<bool> = (0..24).map(|i| i % 5 != 1).collect();
     let mask = Tensor::from_slice(&seen, (4, 6), &device).unwrap();
-    compare(Some(mask.clone()), Attention::full(), |i, j| if seen[i * 6 + j] { 0.0 } else { HIDDEN });
-    compare(Some(mask), Attention::causal(1), |i, j| if seen[i * 6 + j] && j <= i + 1 { 0.0 } else { HIDDEN });
+    compare(
+        Some(mask.clone()),
+        Attention::full(),
+        |i, j| if seen[i * 6 + j] { 0.0 } else { HIDDEN },
+    );
+    compare(Some(mask), Attention::causal(1), |i, j| {
+        if seen[i * 6 + j] && j <= i + 1 { 0.0 } else { HIDDEN }
+    });
     let bias = [0.5, -1.0, HIDDEN, 0.0, 0.25, 2.0];
     compare(Some(Tensor::new(bias, &device).unwrap()), Attention::full(), |_, j| bias[j]);
 }
@@ -71,15 +103,29 @@ fn a47_a_query_that_sees_no_key_gives_zeros() {
     assert_eq!(y[..3], [0.0; 3]);
     assert!(y[3..].iter().all(|y| *y != 0.0));
     let none = Tensor::zeros((0, 3), DType::F64, &device).unwrap();
-    assert_eq!(q.attention(&none, &none, None, &Attention::full()).unwrap().to_vec::<f64>().unwrap(), [0.0; 6]);
+    assert_eq!(
+        q.attention(&none, &none, None, &Attention::full()).unwrap().to_vec::<f64>().unwrap(),
+        [0.0; 6]
+    );
 }
 
 #[test]
 fn a47_grouped_queries_share_keys_by_broadcasting() {
     let device = Reference::new();
-    let (q, k, v) = (values(&[2, 3, 4, 5], 1, &device), values(&[2, 1, 6, 5], 2, &device), values(&[2, 1, 6, 2], 3, &device));
+    let (q, k, v) = (
+        values(&[2, 3, 4, 5], 1, &device),
+        values(&[2, 1, 6, 5], 2, &device),
+        values(&[2, 1, 6, 2], 3, &device),
+    );
     let y = q.attention(&k, &v, None, &Attention::causal(2)).unwrap(); // (2, 3, 4, 2)
-    let copied = q.attention(&k.repeat([1, 3, 1, 1]).unwrap(), &v.repeat([1, 3, 1, 1]).unwrap(), None, &Attention::causal(2)).unwrap();
+    let copied = q
+        .attention(
+            &k.repeat([1, 3, 1, 1]).unwrap(),
+            &v.repeat([1, 3, 1, 1]).unwrap(),
+            None,
+            &Attention::causal(2),
+        )
+        .unwrap();
     assert_eq!(y.to_vec::<f64>().unwrap(), copied.to_vec::<f64>().unwrap());
     assert_eq!(y.shape()[..], [2, 3, 4, 2]);
 }
@@ -111,6 +157,7 @@ fn what_attention_refuses_it_names() {
     assert!(e.contains("needs floats"), "{e}");
     let e = text(refused(q.attention(&k, &k, None, &full.window(3))), ErrorKind::Value);
     assert!(e.contains("Attention::causal(offset).window(n)"), "{e}");
-    let e = text(refused(q.attention(&k, &k, None, &Attention::causal(0).window(0))), ErrorKind::Value);
+    let e =
+        text(refused(q.attention(&k, &k, None, &Attention::causal(0).window(0))), ErrorKind::Value);
     assert!(e.contains("a window of 0 keys"), "{e}");
 }

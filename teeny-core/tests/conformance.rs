@@ -1,4 +1,5 @@
-//! The suite on the oracle itself: every case must be legal, quick, and agree with its own repetition.
+//! The suite on the oracle itself: every case must be legal, quick, and agree with its own
+//! repetition.
 #![cfg(feature = "conformance")]
 
 use std::time::{Duration, Instant};
@@ -10,8 +11,13 @@ fn the_oracle_agrees_with_itself_in_every_case() {
     let report = conformance::run(&Reference::new()).unwrap();
     println!("{report}");
     assert!(report.cases() > 10_000, "{}", report.cases());
-    let defined =
-        |op: &str| report.rows().iter().find(|(name, _)| *name == op).map(|(_, cells)| cells.iter().filter(|c| **c != Cell::Undefined).count());
+    let defined = |op: &str| {
+        report
+            .rows()
+            .iter()
+            .find(|(name, _)| *name == op)
+            .map(|(_, cells)| cells.iter().filter(|c| **c != Cell::Undefined).count())
+    };
     assert_eq!(defined("cast"), Some(13));
     assert_eq!(defined("add"), Some(13));
     assert_eq!(defined("softmax"), Some(4));
@@ -27,7 +33,10 @@ fn a_sample_touches_every_family_and_ends_in_time() {
         assert!(report.rows().iter().any(|(name, _)| name.contains(op)), "{report}");
     }
     let all = Suite::new(&Reference::new()).only("matmul");
-    let (sample, all) = (Suite::new(&Reference::new()).only("matmul").within(Duration::from_secs(600)).run(), all.run());
+    let (sample, all) = (
+        Suite::new(&Reference::new()).only("matmul").within(Duration::from_secs(600)).run(),
+        all.run(),
+    );
     assert_eq!(sample.cases(), all.cases(), "with time enough a sample is the whole");
 }
 

@@ -1,4 +1,5 @@
-//! The suite must notice what it is for: devices with one mistake each, the oracle in everything else.
+//! The suite must notice what it is for: devices with one mistake each, the oracle in everything
+//! else.
 #![cfg(feature = "conformance")]
 
 use std::any::Any;
@@ -6,7 +7,9 @@ use std::sync::Arc;
 use teeny_core::conformance::{Cell, Suite, fuzz};
 use teeny_core::device::{Device, DeviceInfo, Outputs, ReduceOp, ScanOp, ScatterMode};
 use teeny_core::random::{Distribution, Key};
-use teeny_core::{DType, Error, Kernel, Layout, Reference, Result, Scalar, Shape, StorageRef, Tensor};
+use teeny_core::{
+    DType, Error, Kernel, Layout, Reference, Result, Scalar, Shape, StorageRef, Tensor,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Mistake {
@@ -57,7 +60,13 @@ impl Device for Flawed {
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.0.download(x)
     }
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
         self.0.elementwise(kernel, &seen.iter().collect::<Vec<_>>(), params, shape)
     }
@@ -72,9 +81,11 @@ impl Device for Flawed {
     ) -> Result<bool> {
         let (WritesOverTheWrongOperand, Some(other)) = (self.1, other) else { return Ok(false) };
         let dtype = kernel.inputs()[number];
-        let given = Tensor::from_parts(storage.clone(), Layout::contiguous(*shape), dtype, self.0.clone())?;
+        let given =
+            Tensor::from_parts(storage.clone(), Layout::contiguous(*shape), dtype, self.0.clone())?;
         let inputs = if number == 0 { [other, &given] } else { [&given, other] };
-        *storage = self.0.elementwise(kernel, &inputs, params, shape)?.into_first().expect("one output");
+        *storage =
+            self.0.elementwise(kernel, &inputs, params, shape)?.into_first().expect("one output");
         Ok(true)
     }
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
@@ -82,8 +93,12 @@ impl Device for Flawed {
         if self.1 == Panics && op == ReduceOp::Prod {
             panic!("a device should not, but it may");
         }
-        if self.1 == ForgetsNan && matches!(op, ReduceOp::Max | ReduceOp::Min) && x.dtype().is_float() {
-            let zeros = Tensor::from_result(self.0.contiguous(x)?, *x.shape(), x.dtype(), self.0.clone())?;
+        if self.1 == ForgetsNan
+            && matches!(op, ReduceOp::Max | ReduceOp::Min)
+            && x.dtype().is_float()
+        {
+            let zeros =
+                Tensor::from_result(self.0.contiguous(x)?, *x.shape(), x.dtype(), self.0.clone())?;
             let tame = zeros.is_nan()?.select(0, &zeros)?.cast(x.dtype())?;
             return self.0.reduce(op, &tame, axes);
         }
@@ -101,13 +116,24 @@ impl Device for Flawed {
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         let x = self.seen(x)?;
         if self.1 == TrustsIndices {
-            let on_oracle = Tensor::from_vec(index.to_scalars()?.iter().map(|s| s.to_i64_wrapping()).collect(), index.shape(), &self.0)?;
+            let on_oracle = Tensor::from_vec(
+                index.to_scalars()?.iter().map(|s| s.to_i64_wrapping()).collect(),
+                index.shape(),
+                &self.0,
+            )?;
             let last = x.shape()[axis].max(1) as i64 - 1;
             return self.0.gather(&x, axis, &on_oracle.clamp(0, last)?);
         }
         self.0.gather(&x, axis, index)
     }
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         if self.1 == FirstArrivalWins {
             return self.0.scatter(mode, x, axis, &index.flip(axis)?, &src.flip(axis)?);
         }
@@ -127,7 +153,13 @@ impl Device for Flawed {
         }
         self.0.sort(&self.seen(x)?, axis, descending)
     }
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         self.0.random(distribution, shape, dtype, key)
     }
     fn synchronize(&self) -> Result<()> {
@@ -151,8 +183,10 @@ fn each_mistake_fails_in_the_operations_that_have_it() {
     assert_eq!(failing(None), [""; 0]);
     for mistake in [DropsOffsets, IgnoresStrides] {
         let failed = failing(mistake);
-        let everywhere =
-            ["copy", "exp", "add", "cast", "sum", "argmax", "cumsum", "matmul", "gather", "scatter", "sort", "softmax", "conv", "max_pool"];
+        let everywhere = [
+            "copy", "exp", "add", "cast", "sum", "argmax", "cumsum", "matmul", "gather", "scatter",
+            "sort", "softmax", "conv", "max_pool",
+        ];
         assert!(everywhere.iter().all(|op| failed.contains(op)), "{mistake:?}: {failed:?}");
     }
     assert!(failing(ForgetsNan).contains(&"max") && !failing(ForgetsNan).contains(&"sum"));
@@ -161,7 +195,10 @@ fn each_mistake_fails_in_the_operations_that_have_it() {
     assert_eq!(failing(FirstArrivalWins), ["scatter", "assign by index"]);
     assert_eq!(failing(TrustsIndices), ["index outside"]);
     assert_eq!(failing(Panics), ["prod"]);
-    assert_eq!(failing(WritesOverTheWrongOperand), ["sub over its left side", "sub over its right side"]);
+    assert_eq!(
+        failing(WritesOverTheWrongOperand),
+        ["sub over its left side", "sub over its right side"]
+    );
 }
 
 #[test]
@@ -177,9 +214,18 @@ fn what_a_device_refuses_is_reported_and_not_failed() {
     let report = Suite::new(&device(RefusesF64)).only("exp").run();
     assert!(report.passed());
     let (_, cells) = &report.rows()[0];
-    assert!(matches!(&cells[DType::F64 as usize], Cell::Unsupported(why) if why.contains("no f64")));
+    assert!(
+        matches!(&cells[DType::F64 as usize], Cell::Unsupported(why) if why.contains("no f64"))
+    );
     assert!(matches!(cells[DType::F32 as usize], Cell::Passed(_)));
-    assert!(report.markdown().lines().any(|line| line.starts_with("| exp |") && line.ends_with("| ok | no |")), "{}", report.markdown());
+    assert!(
+        report
+            .markdown()
+            .lines()
+            .any(|line| line.starts_with("| exp |") && line.ends_with("| ok | no |")),
+        "{}",
+        report.markdown()
+    );
     // A device that may report an index late must still report it: this one never does.
     assert!(!Suite::new(&device(TrustsIndices)).only("index").trusts_indices().run().passed());
 }

@@ -1,14 +1,17 @@
-//! Every misuse of a public operation is reported with the operation's name, the caller's line, the operands and a line of help.
+//! Every misuse of a public operation is reported with the operation's name, the caller's line, the
+//! operands and a line of help.
 //!
-//! The first test calls each operation wrongly and reads the errors. The other two read the sources: every public operation that can fail is among
-//! the misuses, and every error has a help line where it is made.
+//! The first test calls each operation wrongly and reads the errors. The other two read the
+//! sources: every public operation that can fail is among the misuses, and every error has a help
+//! line where it is made.
 
 use std::fs;
 use std::panic::Location;
 use teeny_core::random::{Key, next_key};
 use teeny_core::{
-    Attention, Averaging, Builder, DType, Distribution, Error, ErrorKind as K, Interpolation, IntoAxes, IntoShape, Kernel, Layout, MatrixNorm,
-    PadMode, Pca, Reference, Result, Scalar, Shape, Tensor, Triangle, Window, device, map, map_n, map_sum, memory, registry, s,
+    Attention, Averaging, Builder, DType, Distribution, Error, ErrorKind as K, Interpolation,
+    IntoAxes, IntoShape, Kernel, Layout, MatrixNorm, PadMode, Pca, Reference, Result, Scalar,
+    Shape, Tensor, Triangle, Window, device, map, map_n, map_sum, memory, registry, s,
 };
 
 /// A wrong call and what came of it.
@@ -28,13 +31,25 @@ impl Misuses {
     /// A wrong call of `op` with a tensor among its arguments, written on the caller's line.
     #[track_caller]
     fn of<T>(&mut self, op: &'static str, kind: K, result: Result<T>) {
-        self.0.push(Misuse { op, kind, line: Location::caller().line(), operand: true, error: result.err() });
+        self.0.push(Misuse {
+            op,
+            kind,
+            line: Location::caller().line(),
+            operand: true,
+            error: result.err(),
+        });
     }
 
     /// A wrong call without a tensor.
     #[track_caller]
     fn bare<T>(&mut self, op: &'static str, kind: K, result: Result<T>) {
-        self.0.push(Misuse { op, kind, line: Location::caller().line(), operand: false, error: result.err() });
+        self.0.push(Misuse {
+            op,
+            kind,
+            line: Location::caller().line(),
+            operand: false,
+            error: result.err(),
+        });
     }
 }
 
@@ -126,9 +141,17 @@ fn constructors(m: &mut Misuses, o: &Operands) {
     m.bare("randint", K::Value, Tensor::randint(0, 1000, 3, DType::U8, d));
     m.bare("bernoulli", K::Value, Tensor::bernoulli(1.5, 3, d));
     m.bare("randperm", K::Value, Tensor::randperm(1 << 40, d));
-    m.bare("random", K::DType, Tensor::random(Distribution::Bernoulli { p: 0.5 }, 3, f32, next_key(), d));
+    m.bare(
+        "random",
+        K::DType,
+        Tensor::random(Distribution::Bernoulli { p: 0.5 }, 3, f32, next_key(), d),
+    );
     let key = Key { seed: 0, draw: 0 };
-    m.bare("random", K::Value, Tensor::random(Distribution::Normal { mean: f64::NAN, std: 1.0 }, 3, f32, key, d));
+    m.bare(
+        "random",
+        K::Value,
+        Tensor::random(Distribution::Normal { mean: f64::NAN, std: 1.0 }, 3, f32, key, d),
+    );
 }
 
 fn views(m: &mut Misuses, o: &Operands) {
@@ -187,11 +210,23 @@ fn views(m: &mut Misuses, o: &Operands) {
     m.of("slice_assign", K::Value, wide.clone().slice_assign(0, .., scalar));
     m.of("assign_view", K::Value, x.clone().assign_view(|_| Ok(y.clone()), x));
     m.of("assign_view", K::Shape, x.clone().assign_view(|x| x.at(0, 0), y));
-    m.of("assign_view", K::Device, x.clone().assign_view(|x| x.at(0, 0), &far.at(0, 0).expect("a row")));
+    m.of(
+        "assign_view",
+        K::Device,
+        x.clone().assign_view(|x| x.at(0, 0), &far.at(0, 0).expect("a row")),
+    );
     let past = Layout::contiguous(Shape::new(&[7]).expect("a shape"));
     m.of("with_layout", K::Index, x.with_layout(past));
-    m.bare("from_parts", K::Index, Tensor::from_parts(x.storage().clone(), past, DType::F32, x.device().clone()));
-    m.bare("from_parts", K::DType, Tensor::from_parts(x.storage().clone(), *x.layout(), DType::I32, x.device().clone()));
+    m.bare(
+        "from_parts",
+        K::Index,
+        Tensor::from_parts(x.storage().clone(), past, DType::F32, x.device().clone()),
+    );
+    m.bare(
+        "from_parts",
+        K::DType,
+        Tensor::from_parts(x.storage().clone(), *x.layout(), DType::I32, x.device().clone()),
+    );
 }
 
 fn parts(m: &mut Misuses, o: &Operands) {
@@ -226,7 +261,10 @@ fn parts(m: &mut Misuses, o: &Operands) {
     m.of("take_along", K::Index, x.take_along(0, i));
     m.of("take", K::DType, x.take(x));
     m.of("take", K::Index, x.take(i));
-    let (one, ids) = (Tensor::ones((), DType::F32, device).expect("one"), Tensor::new([7], device).expect("a vector"));
+    let (one, ids) = (
+        Tensor::ones((), DType::F32, device).expect("one"),
+        Tensor::new([7], device).expect("a vector"),
+    );
     m.of("index_add", K::Axis, x.index_add(2, &ids, &one));
     m.of("index_add", K::DType, x.index_add(0, &o.v, &one));
     m.of("index_add", K::Shape, x.index_add(0, i, &one));
@@ -400,8 +438,16 @@ fn arrangements(m: &mut Misuses, o: &Operands) {
     m.of("repeat_each", K::Axis, x.repeat_each(2, &i.at(0, 0).expect("a row")));
     m.of("repeat_each", K::DType, x.repeat_each(1, v));
     m.of("repeat_each", K::Shape, x.repeat_each(0, &i.at(0, 0).expect("a row")));
-    m.of("repeat_each", K::Value, x.repeat_each(0, &Tensor::new([1, -1], device).expect("a vector")));
-    m.of("repeat_each", K::Value, x.repeat_each(0, &Tensor::new([i64::MAX, 1], device).expect("a vector")));
+    m.of(
+        "repeat_each",
+        K::Value,
+        x.repeat_each(0, &Tensor::new([1, -1], device).expect("a vector")),
+    );
+    m.of(
+        "repeat_each",
+        K::Value,
+        x.repeat_each(0, &Tensor::new([i64::MAX, 1], device).expect("a vector")),
+    );
     m.of("tile", K::Shape, x.tile(-1));
     m.of("movedim", K::Axis, x.movedim(2, 0));
     m.of("movedim", K::Axis, x.movedim((0, 1), 0));
@@ -471,7 +517,12 @@ fn products(m: &mut Misuses, o: &Operands) {
     m.of("cond", K::Shape, v.cond());
     m.of("pca", K::Shape, v.pca(1));
     m.of("pca", K::Value, x.pca(3));
-    let pca = Pca { mean: v.clone(), components: x.clone(), singular_values: x.clone(), variance: x.clone() };
+    let pca = Pca {
+        mean: v.clone(),
+        components: x.clone(),
+        singular_values: x.clone(),
+        variance: x.clone(),
+    };
     m.of("Pca::transform", K::Shape, pca.transform(y));
     m.of("Pca::inverse", K::Shape, pca.inverse(x));
     numeric(m, o, device);
@@ -538,15 +589,27 @@ fn windows(m: &mut Misuses, o: &Operands) {
     m.of("conv_transpose", K::Shape, image.conv_transpose(&w, &plain, &[6, 6]));
     m.of("conv_transpose", K::Shape, image.conv_transpose(&zeros(&[2, 6, 3, 3]), &plain, &[9, 9]));
     m.of("conv_weight_grad", K::Shape, image.conv_weight_grad(image, &plain, w.shape()));
-    m.of("conv_weight_grad", K::DType, ints.conv_weight_grad(&ints, &plain, &Shape::new(&[2, 2, 1, 1]).expect("a shape")));
+    m.of(
+        "conv_weight_grad",
+        K::DType,
+        ints.conv_weight_grad(&ints, &plain, &Shape::new(&[2, 2, 1, 1]).expect("a shape")),
+    );
     m.of("im2col", K::Shape, x.im2col(&[2, 2], &plain));
     m.of("im2col", K::Shape, image.im2col(&[5, 5], &plain));
     m.of("im2col", K::Value, image.im2col(&[0, 1], &plain));
     m.of("col2im", K::Shape, x.col2im(&[4, 4], &[2, 2], &plain));
     m.of("col2im", K::Shape, zeros(&[1, 8, 5]).col2im(&[4, 4], &[2, 2], &plain));
-    m.bare("Window::transposed_size", K::Value, Window::new(1).transposed_size(image.shape(), w.shape(), 0));
+    m.bare(
+        "Window::transposed_size",
+        K::Value,
+        Window::new(1).transposed_size(image.shape(), w.shape(), 0),
+    );
     m.bare("Window::transposed_size", K::Shape, plain.transposed_size(x.shape(), w.shape(), 0));
-    m.bare("Window::transposed_size", K::Shape, Window::new(2).padding(9).transposed_size(image.shape(), w.shape(), 0));
+    m.bare(
+        "Window::transposed_size",
+        K::Shape,
+        Window::new(2).padding(9).transposed_size(image.shape(), w.shape(), 0),
+    );
     m.of("max_pool", K::Shape, image.max_pool(&[5, 5], &plain));
     m.of("max_pool", K::Shape, o.v.max_pool(&[2, 2], &plain));
     m.of("max_pool", K::Value, image.max_pool(&[2, 2], &Window::new(2).padding(2)));
@@ -558,7 +621,15 @@ fn windows(m: &mut Misuses, o: &Operands) {
     m.of("max_pool_ceil", K::Value, image.max_pool_ceil(&[0, 2], &plain));
     m.of("avg_pool", K::DType, ints.avg_pool(&[2, 2], &plain));
     m.of("avg_pool", K::Shape, image.avg_pool(&[5, 5], &plain));
-    m.of("avg_pool_with", K::Value, image.avg_pool_with(&[2, 2], &plain, Averaging { divisor: Some(0), ..Averaging::default() }));
+    m.of(
+        "avg_pool_with",
+        K::Value,
+        image.avg_pool_with(
+            &[2, 2],
+            &plain,
+            Averaging { divisor: Some(0), ..Averaging::default() },
+        ),
+    );
     m.of("avg_pool_with", K::DType, ints.avg_pool_with(&[2, 2], &plain, Averaging::default()));
     m.of("lp_pool", K::Value, image.lp_pool(0.0, &[2, 2], &plain));
     m.of("lp_pool", K::Shape, image.lp_pool(2.0, &[5, 5], &plain));
@@ -568,7 +639,11 @@ fn windows(m: &mut Misuses, o: &Operands) {
     m.of("max_unpool", K::Shape, image.max_unpool(x, &[8, 8]));
     m.of("max_unpool", K::Index, x.max_unpool(&o.i, &[2]));
     m.of("interpolate", K::Shape, image.interpolate(&[0, 4], Interpolation::Nearest));
-    m.of("interpolate", K::DType, ints.interpolate(&[2, 2], Interpolation::Linear { align_corners: false }));
+    m.of(
+        "interpolate",
+        K::DType,
+        ints.interpolate(&[2, 2], Interpolation::Linear { align_corners: false }),
+    );
     m.of("interpolate_by", K::Shape, o.v.interpolate_by(&[2.0, 2.0], Interpolation::Nearest));
     m.of("interpolate_by", K::Shape, image.interpolate_by(&[0.1, 0.1], Interpolation::Nearest));
     m.of("pixel_shuffle", K::Shape, image.pixel_shuffle(2));
@@ -581,20 +656,56 @@ fn windows(m: &mut Misuses, o: &Operands) {
 fn files(m: &mut Misuses, o: &Operands) {
     let bf16 = o.x.cast(DType::BF16).expect("a cast");
     let path = std::env::temp_dir().join(format!("teeny-error-texts-{}.npy", std::process::id()));
-    let name = |verb: &str| -> &'static str { format!("{verb} {:?}", path.display().to_string()).leak() };
+    let name =
+        |verb: &str| -> &'static str { format!("{verb} {:?}", path.display().to_string()).leak() };
     m.of(name("save"), K::DType, bf16.save_npy(&path));
     m.bare(name("load"), K::Io, Tensor::load_npy(&path, &o.device));
     m.of("write_npy", K::DType, bf16.write_npy(&mut Vec::new()));
-    let npy = |header: &str, data: &[u8]| [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), data].concat();
+    let npy = |header: &str, data: &[u8]| {
+        [b"\x93NUMPY\x01\x00", &(header.len() as u16).to_le_bytes()[..], header.as_bytes(), data]
+            .concat()
+    };
     m.bare("from_npy", K::Format, Tensor::from_npy(b"PK", &o.device));
     m.bare("from_npy", K::Format, Tensor::from_npy(b"\x93NUMPY\x01", &o.device));
     m.bare("from_npy", K::Format, Tensor::from_npy(b"\x93NUMPY\x07\x00\x00\x00", &o.device));
-    m.bare("from_npy", K::Format, Tensor::from_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff", &o.device));
+    m.bare(
+        "from_npy",
+        K::Format,
+        Tensor::from_npy(b"\x93NUMPY\x02\x00\xff\xff\xff\xff", &o.device),
+    );
     m.bare("from_npy", K::Format, Tensor::from_npy(&npy("no dictionary", &[]), &o.device));
-    m.bare("from_npy", K::Format, Tensor::from_npy(&npy("'descr': '<c8', 'fortran_order': False, 'shape': (1,), ", &[0; 8]), &o.device));
-    m.bare("from_npy", K::Format, Tensor::from_npy(&npy("'descr': '<f4', 'fortran_order': No, 'shape': (1,), ", &[0; 4]), &o.device));
-    m.bare("from_npy", K::Format, Tensor::from_npy(&npy("'descr': '<f4', 'fortran_order': False, 'shape': (a,), ", &[0; 4]), &o.device));
-    m.bare("from_npy", K::Format, Tensor::from_npy(&npy("'descr': '<f4', 'fortran_order': False, 'shape': (2,), ", &[0; 4]), &o.device));
+    m.bare(
+        "from_npy",
+        K::Format,
+        Tensor::from_npy(
+            &npy("'descr': '<c8', 'fortran_order': False, 'shape': (1,), ", &[0; 8]),
+            &o.device,
+        ),
+    );
+    m.bare(
+        "from_npy",
+        K::Format,
+        Tensor::from_npy(
+            &npy("'descr': '<f4', 'fortran_order': No, 'shape': (1,), ", &[0; 4]),
+            &o.device,
+        ),
+    );
+    m.bare(
+        "from_npy",
+        K::Format,
+        Tensor::from_npy(
+            &npy("'descr': '<f4', 'fortran_order': False, 'shape': (a,), ", &[0; 4]),
+            &o.device,
+        ),
+    );
+    m.bare(
+        "from_npy",
+        K::Format,
+        Tensor::from_npy(
+            &npy("'descr': '<f4', 'fortran_order': False, 'shape': (2,), ", &[0; 4]),
+            &o.device,
+        ),
+    );
 }
 
 /// Calls without a tensor operand, and calls that devices and kernels are written with.
@@ -625,7 +736,9 @@ fn foundations(m: &mut Misuses, o: &Operands) {
     let refused = x.shl(1);
     m.bare("Builder::finish", K::DType, builder.finish(&[refused]));
     m.bare("Builder::finish_pruned", K::DType, builder.finish_pruned(&[refused]));
-    let kernel = std::sync::Arc::new(Kernel::build([DType::F32; 2], [], |[x, y], []| [x + y]).expect("a kernel"));
+    let kernel = std::sync::Arc::new(
+        Kernel::build([DType::F32; 2], [], |[x, y], []| [x + y]).expect("a kernel"),
+    );
     m.of("Kernel::run", K::Value, kernel.run(&[&o.x], &[]));
     m.of("Kernel::run", K::DType, kernel.run(&[&o.x, &o.i], &[]));
     m.of("Kernel::run", K::Shape, kernel.run(&[&o.x, &o.y], &[]));
@@ -633,7 +746,19 @@ fn foundations(m: &mut Misuses, o: &Operands) {
 
 fn misuses() -> Vec<Misuse> {
     let (mut m, o) = (Misuses::default(), Operands::new().expect("operands"));
-    let all = [constructors, views, parts, elementwise, reductions, arrangements, products, attention, windows, files, foundations];
+    let all = [
+        constructors,
+        views,
+        parts,
+        elementwise,
+        reductions,
+        arrangements,
+        products,
+        attention,
+        windows,
+        files,
+        foundations,
+    ];
     all.iter().for_each(|group| group(&mut m, &o));
     m.0
 }
@@ -643,9 +768,14 @@ fn faults(misuse: &Misuse) -> Vec<&'static str> {
     let Some(error) = &misuse.error else { return vec!["accepted"] };
     let text = error.to_string();
     let lines: Vec<&str> = text.lines().collect();
-    let here = error.location().is_some_and(|l| l.file() == file!() && l.line() == misuse.line);
+    // The call begins on the line of the misuse or, where it is wrapped, a few lines below.
+    let lines_of_call = misuse.line..misuse.line + 10;
+    let here =
+        error.location().is_some_and(|l| l.file() == file!() && lines_of_call.contains(&l.line()));
     let help = lines.iter().find_map(|line| line.strip_prefix("  help: ")).unwrap_or("");
-    let described = lines[1..].iter().any(|line| DType::ALL.iter().any(|t| line.contains(&format!("{t} on reference"))));
+    let described = lines[1..]
+        .iter()
+        .any(|line| DType::ALL.iter().any(|t| line.contains(&format!("{t} on reference"))));
     let first = lines[0];
     let checks = [
         (error.kind() != misuse.kind, "another kind"),
@@ -654,7 +784,10 @@ fn faults(misuse: &Misuse) -> Vec<&'static str> {
         (misuse.operand && !described, "no operand"),
         (help.is_empty(), "no help"),
         (!help.is_empty() && error.message().contains(help), "help repeats the message"),
-        (!first.starts_with(misuse.op) || !first.ends_with(error.message()), "incomplete first line"),
+        (
+            !first.starts_with(misuse.op) || !first.ends_with(error.message()),
+            "incomplete first line",
+        ),
         (error.message().trim().len() < 10, "no message"),
         (lines.iter().any(|line| line.chars().count() > 160), "a line above 160 characters"),
         (text.contains(['{', '}']), "an unformatted part"),
@@ -673,7 +806,13 @@ fn every_misuse_is_named_placed_and_helped() {
         faults.iter().for_each(|fault| *counts.entry(fault).or_default() += 1);
         if !faults.is_empty() {
             let text = misuse.error.as_ref().map_or(String::new(), Error::to_string);
-            report += &format!("{} on line {}: {}\n    {}\n", misuse.op, misuse.line, faults.join(", "), text.replace('\n', "\n    "));
+            report += &format!(
+                "{} on line {}: {}\n    {}\n",
+                misuse.op,
+                misuse.line,
+                faults.join(", "),
+                text.replace('\n', "\n    ")
+            );
         }
     }
     assert!(report.is_empty(), "of {} misuses {counts:?}:\n{report}", misuses.len());
@@ -691,14 +830,17 @@ const CANNOT_FAIL: [(&str, &str); 5] = [
 /// The sources of one folder, or one file.
 fn sources(of: &str) -> Vec<(String, String)> {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(of);
-    let read = |path: &std::path::Path| (path.display().to_string(), fs::read_to_string(path).expect("a source"));
+    let read = |path: &std::path::Path| {
+        (path.display().to_string(), fs::read_to_string(path).expect("a source"))
+    };
     match fs::read_dir(&root) {
         Ok(entries) => entries.map(|entry| read(&entry.expect("an entry").path())).collect(),
         Err(_) => vec![read(&root)],
     }
 }
 
-/// The public functions of `text` that return a `Result`, those that a macro makes included: two-operand functions by name, the others as `(unary)`.
+/// The public functions of `text` that return a `Result`, those that a macro makes included:
+/// two-operand functions by name, the others as `(unary)`.
 fn fallible(text: &str) -> Vec<String> {
     let mut names = Vec::new();
     for (at, _) in text.match_indices("pub fn ") {
@@ -707,12 +849,22 @@ fn fallible(text: &str) -> Vec<String> {
         if let Some((_, result)) = signature.rsplit_once("->")
             && result.contains("Result<")
         {
-            names.extend(signature.split(['(', '<']).next().filter(|name| !name.starts_with('$')).map(str::to_string));
+            names.extend(
+                signature
+                    .split(['(', '<'])
+                    .next()
+                    .filter(|name| !name.starts_with('$'))
+                    .map(str::to_string),
+            );
         }
     }
     if let Some((_, list)) = text.split_once("\nbinary! {") {
         let list = list.split("\n}").next().unwrap_or("");
-        names.extend(list.lines().filter_map(|line| line.split_once(", |")).map(|(name, _)| name.trim().to_string()));
+        names.extend(
+            list.lines()
+                .filter_map(|line| line.split_once(", |"))
+                .map(|(name, _)| name.trim().to_string()),
+        );
     }
     if text.contains("\nunary! {") {
         names.push("(unary)".to_string());
@@ -722,7 +874,8 @@ fn fallible(text: &str) -> Vec<String> {
 
 #[test]
 fn no_operation_is_forgotten() {
-    let called: Vec<&str> = misuses().iter().map(|m| m.op.rsplit("::").next().unwrap_or(m.op)).collect();
+    let called: Vec<&str> =
+        misuses().iter().map(|m| m.op.rsplit("::").next().unwrap_or(m.op)).collect();
     let known = |name: &str| called.contains(&name) || CANNOT_FAIL.iter().any(|(n, _)| *n == name);
     // Both are called `save "PATH"` and `load "PATH"` in their errors.
     let files = ["save_npy", "load_npy"];
@@ -731,7 +884,12 @@ fn no_operation_is_forgotten() {
     for (path, text) in [sources("tensor"), sources("npy.rs"), sources("registry.rs")].concat() {
         let names = fallible(&text);
         count += names.len();
-        missing.extend(names.into_iter().filter(|name| !known(name) && !files.contains(&name.as_str())).map(|name| format!("{path}: {name}")));
+        missing.extend(
+            names
+                .into_iter()
+                .filter(|name| !known(name) && !files.contains(&name.as_str()))
+                .map(|name| format!("{path}: {name}")),
+        );
     }
     assert!(count > 200, "only {count} operations found: do the sources look different?");
     assert!(missing.is_empty(), "operations without a misuse:\n{}", missing.join("\n"));
@@ -758,11 +916,26 @@ fn end_of_call(text: &str, start: usize) -> usize {
 
 #[test]
 fn every_error_has_help_where_it_is_made() {
-    let kinds = ["shape", "axis", "dtype", "device", "index", "value", "unsupported", "out_of_memory"];
+    let kinds =
+        ["shape", "axis", "dtype", "device", "index", "value", "unsupported", "out_of_memory"];
     let mut helpless = Vec::new();
     let mut count = 0;
-    let files = ["validate.rs", "shape.rs", "layout.rs", "device.rs", "random.rs", "memory.rs", "registry.rs", "npy.rs", "reference.rs", "file.rs"];
-    for (path, text) in [sources("tensor"), sources("kernel"), sources("linalg"), files.map(sources).concat()].concat() {
+    let files = [
+        "validate.rs",
+        "shape.rs",
+        "layout.rs",
+        "device.rs",
+        "random.rs",
+        "memory.rs",
+        "registry.rs",
+        "npy.rs",
+        "reference.rs",
+        "file.rs",
+    ];
+    for (path, text) in
+        [sources("tensor"), sources("kernel"), sources("linalg"), files.map(sources).concat()]
+            .concat()
+    {
         for kind in kinds {
             for (at, found) in text.match_indices(&format!("Error::{kind}(")) {
                 count += 1;
@@ -775,5 +948,10 @@ fn every_error_has_help_where_it_is_made() {
         }
     }
     assert!(count > 100, "only {count} errors found: do the sources look different?");
-    assert!(helpless.is_empty(), "{} of {count} errors have no help:\n{}", helpless.len(), helpless.join("\n"));
+    assert!(
+        helpless.is_empty(),
+        "{} of {count} errors have no help:\n{}",
+        helpless.len(),
+        helpless.join("\n")
+    );
 }

@@ -1,4 +1,5 @@
-//! The texts of errors: the first line is complete on its own, with the caller's line; operands, notes and one line of help follow.
+//! The texts of errors: the first line is complete on its own, with the caller's line; operands,
+//! notes and one line of help follow.
 
 mod support;
 
@@ -38,9 +39,15 @@ fn add_names_the_axis_that_disagrees_and_how_to_fit_a_column() {
 fn operators_panic_with_the_same_text_as_the_method() {
     let device = Reference::new();
     let (lhs, rhs) = (zeros(&[2, 3], &device), zeros(&[4], &device));
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| &lhs + &rhs)).map(drop).expect_err("(2, 3) + (4,)");
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| &lhs + &rhs))
+        .map(drop)
+        .expect_err("(2, 3) + (4,)");
     let text = panic.downcast_ref::<String>().expect("a text");
-    assert!(text.starts_with(&format!("add at {}:", file!())) && text.contains("(2, 3) and (4,) do not broadcast"), "{text}");
+    assert!(
+        text.starts_with(&format!("add at {}:", file!()))
+            && text.contains("(2, 3) and (4,) do not broadcast"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -56,26 +63,38 @@ fn a_composite_keeps_the_name_the_user_called() {
 fn every_kind_of_mistake_has_its_kind() {
     let device = Reference::new();
     let x = zeros(&[2, 3], &device);
-    let kinds = [
-        (refused(x.sum(2)), ErrorKind::Axis),
-        (refused(x.sum([0, -2])), ErrorKind::Axis),
-        (refused(x.permute([0, 0])), ErrorKind::Axis),
-        (refused(x.at(0, 2)), ErrorKind::Index),
-        (refused(x.not()), ErrorKind::DType),
-        (refused(x.slice_step(0, .., 0)), ErrorKind::Value),
-        (refused(x.expand((4, 3))), ErrorKind::Shape),
-        (refused(x.squeeze(0)), ErrorKind::Shape),
-        (refused(zeros(&[0, 3], &device).max(0)), ErrorKind::Shape),
-        (refused(Tensor::zeros(-1, DType::F32, &device)), ErrorKind::Shape),
-        (refused(Tensor::zeros((usize::MAX, 9), DType::F32, &device)), ErrorKind::Value),
-        (refused(x.gather(0, &x)), ErrorKind::DType),
-        (refused(x.expand((5, 2, 3)).and_then(|x| x.assign_view(|x| Ok(x.clone()), &zeros(&[3], &Reference::new())))), ErrorKind::Value),
-    ];
+    let kinds =
+        [
+            (refused(x.sum(2)), ErrorKind::Axis),
+            (refused(x.sum([0, -2])), ErrorKind::Axis),
+            (refused(x.permute([0, 0])), ErrorKind::Axis),
+            (refused(x.at(0, 2)), ErrorKind::Index),
+            (refused(x.not()), ErrorKind::DType),
+            (refused(x.slice_step(0, .., 0)), ErrorKind::Value),
+            (refused(x.expand((4, 3))), ErrorKind::Shape),
+            (refused(x.squeeze(0)), ErrorKind::Shape),
+            (refused(zeros(&[0, 3], &device).max(0)), ErrorKind::Shape),
+            (refused(Tensor::zeros(-1, DType::F32, &device)), ErrorKind::Shape),
+            (refused(Tensor::zeros((usize::MAX, 9), DType::F32, &device)), ErrorKind::Value),
+            (refused(x.gather(0, &x)), ErrorKind::DType),
+            (
+                refused(x.expand((5, 2, 3)).and_then(|x| {
+                    x.assign_view(|x| Ok(x.clone()), &zeros(&[3], &Reference::new()))
+                })),
+                ErrorKind::Value,
+            ),
+        ];
     for (error, kind) in kinds {
         assert_eq!(error.kind(), kind, "{error}");
     }
-    assert_eq!(x.to_vec::<f64>().expect_err("f32").to_string().lines().last(), Some("  help: x.cast(DType::F64)? converts"));
-    assert_eq!(x.item::<f32>().expect_err("6 elements").message(), "a tensor of shape (2, 3) has 6 elements, not one");
+    assert_eq!(
+        x.to_vec::<f64>().expect_err("f32").to_string().lines().last(),
+        Some("  help: x.cast(DType::F64)? converts")
+    );
+    assert_eq!(
+        x.item::<f32>().expect_err("6 elements").message(),
+        "a tensor of shape (2, 3) has 6 elements, not one"
+    );
 }
 
 #[test]
@@ -84,7 +103,12 @@ fn a41_tensors_of_unrelated_devices_are_refused_by_name_and_moved_by_to() -> Res
     let (x, y) = (Tensor::new([1.0f32, 2.0], &here)?, Tensor::new([3.0f32, 4.0], &there)?);
     let error = refused(x.add(&y));
     assert_eq!(error.kind(), ErrorKind::Device);
-    assert!(error.to_string().contains("the operands are on different devices: reference and reference"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("the operands are on different devices: reference and reference"),
+        "{error}"
+    );
     assert!(error.to_string().contains("help: move one of them: x.to(&device)?"));
     assert_eq!(x.add(&y.to(&x)?)?.to_vec::<f32>()?, [4.0, 6.0]);
     assert_eq!(y.flip(0)?.to(&here)?.to(&there)?.to_vec::<f32>()?, [4.0, 3.0]);
@@ -97,7 +121,10 @@ fn a41_devices_are_found_by_name() -> Result<()> {
     let found: DeviceRef = registry::device("reference")?;
     assert_eq!(found.info().name, "reference");
     registry::register("mine", || Ok(Reference::new()));
-    assert!(registry::names().contains(&"mine".to_string()) && registry::names().contains(&"reference".to_string()));
+    assert!(
+        registry::names().contains(&"mine".to_string())
+            && registry::names().contains(&"reference".to_string())
+    );
     assert!(registry::device("mine").is_ok());
     let error = registry::device("tpu").map(drop).expect_err("no such device");
     assert!(error.message().starts_with("no device is called \"tpu\"; known: "), "{error}");
@@ -109,8 +136,13 @@ fn a_list_and_a_changed_operand_are_described_too() {
     let device = Reference::new();
     let (a, b) = (zeros(&[2, 3], &device), zeros(&[4], &device));
     let text = refused(Tensor::cat(&[&a, &b], 0)).to_string();
-    assert!(text.contains("\n  tensors[0]: f32 on reference    tensors[1]: f32 on reference"), "{text}");
-    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a.clone() + &b)).map(drop).expect_err("(2, 3) + (4,)");
+    assert!(
+        text.contains("\n  tensors[0]: f32 on reference    tensors[1]: f32 on reference"),
+        "{text}"
+    );
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| a.clone() + &b))
+        .map(drop)
+        .expect_err("(2, 3) + (4,)");
     let text = panic.downcast_ref::<String>().expect("a text");
     assert!(text.contains("\n  lhs: f32 on reference    rhs: f32 on reference"), "{text}");
 }

@@ -14,7 +14,10 @@ impl Folder {
     }
 
     fn files(&self) -> Vec<String> {
-        let mut files: Vec<String> = fs::read_dir(&self.0).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let mut files: Vec<String> = fs::read_dir(&self.0)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
         files.sort();
         files
     }
@@ -30,13 +33,21 @@ impl Drop for Folder {
 fn unfinished_files_of_killed_processes_are_removed_and_no_others() {
     let folder = Folder::new("parts");
     let target = folder.0.join("run.ckpt");
-    let write = |content: &'static [u8]| replace(&target, |writer| writer.write_all(content).map_err(|e| Error::io(e.to_string())));
+    let write = |content: &'static [u8]| {
+        replace(&target, |writer| writer.write_all(content).map_err(|e| Error::io(e.to_string())))
+    };
     // of killed processes, in the present and the former way of naming them
     for name in ["run.ckpt.4000000.0.part", "run.ckpt.4000001.part"] {
         fs::write(folder.0.join(name), b"half").unwrap();
     }
     // of other targets, and of the user
-    let others = ["other.ckpt.4000000.0.part", "run.ckpt.backup.part", "run.ckpt.1.2.3.part", "run.ckpt..part", "run.ckpt.part"];
+    let others = [
+        "other.ckpt.4000000.0.part",
+        "run.ckpt.backup.part",
+        "run.ckpt.1.2.3.part",
+        "run.ckpt..part",
+        "run.ckpt.part",
+    ];
     others.iter().for_each(|name| fs::write(folder.0.join(name), b"mine").unwrap());
     // of a process that is at it
     let living = folder.0.join("run.ckpt.4000002.7.part");
@@ -51,7 +62,10 @@ fn unfinished_files_of_killed_processes_are_removed_and_no_others() {
     // a save that fails cleans up as well
     assert!(replace(&target, |_| Err(Error::io("full"))).is_err());
     wanted.retain(|name| *name != "run.ckpt.4000002.7.part");
-    assert_eq!((folder.files(), fs::read(&target).unwrap()), (wanted.iter().map(|s| s.to_string()).collect(), b"first".to_vec()));
+    assert_eq!(
+        (folder.files(), fs::read(&target).unwrap()),
+        (wanted.iter().map(|s| s.to_string()).collect(), b"first".to_vec())
+    );
 }
 
 #[test]
@@ -63,7 +77,10 @@ fn threads_that_write_one_file_leave_one_whole_file() {
             let target = &target;
             scope.spawn(move || {
                 for _ in 0..25 {
-                    replace(target, |writer| writer.write_all(&[thread; 10_000]).map_err(|e| Error::io(e.to_string()))).unwrap();
+                    replace(target, |writer| {
+                        writer.write_all(&[thread; 10_000]).map_err(|e| Error::io(e.to_string()))
+                    })
+                    .unwrap();
                 }
             });
         }

@@ -37,22 +37,30 @@ fn a12_functions_of_one_operand_agree_with_torch() {
 #[test]
 fn a13_functions_of_two_operands_broadcast_and_agree_with_torch() {
     // The file's operands are f32: halves cannot hold them.
-    [DType::F64, DType::F32].iter().for_each(|&t| at_least(110, golden::binary(&Reference::new(), t)));
+    [DType::F64, DType::F32]
+        .iter()
+        .for_each(|&t| at_least(110, golden::binary(&Reference::new(), t)));
 }
 
 #[test]
 fn a14_reductions_agree_with_torch() {
-    [DType::F64, DType::F32].iter().for_each(|&t| at_least(180, golden::reduce(&Reference::new(), t)));
+    [DType::F64, DType::F32]
+        .iter()
+        .for_each(|&t| at_least(180, golden::reduce(&Reference::new(), t)));
 }
 
 #[test]
 fn a15_matrix_products_agree_with_torch() {
-    [DType::F64, DType::F32].iter().for_each(|&t| at_least(26, golden::matmul(&Reference::new(), t)));
+    [DType::F64, DType::F32]
+        .iter()
+        .for_each(|&t| at_least(26, golden::matmul(&Reference::new(), t)));
 }
 
 #[test]
 fn a18_softmax_and_logsumexp_of_extreme_rows_agree_with_torch() {
-    [DType::F64, DType::F32].iter().for_each(|&t| at_least(21, golden::softmax(&Reference::new(), t)));
+    [DType::F64, DType::F32]
+        .iter()
+        .for_each(|&t| at_least(21, golden::softmax(&Reference::new(), t)));
 }
 
 #[test]

@@ -1,8 +1,12 @@
-//! Building scalar programs: nodes stored once, constants folded, rules that keep every bit, types and limits.
+//! Building scalar programs: nodes stored once, constants folded, rules that keep every bit, types
+//! and limits.
 
 use std::sync::Arc;
 use teeny_core::random::{Key, philox};
-use teeny_core::{Builder, DType, Error, ErrorKind, Expr, Kernel, OpCode, OpNode, Reference, Result, Scalar, Tensor, map, map_n, map_sum};
+use teeny_core::{
+    Builder, DType, Error, ErrorKind, Expr, Kernel, OpCode, OpNode, Reference, Result, Scalar,
+    Tensor, map, map_n, map_sum,
+};
 
 fn unary(dtype: DType, body: impl for<'b> FnOnce(Expr<'b>) -> Expr<'b>) -> Kernel {
     Kernel::build([dtype], [], |[x], []| [body(x)]).expect("a legal program")
@@ -18,14 +22,26 @@ fn equal_nodes_are_stored_once_and_unused_ones_dropped() {
     let count = |op: OpCode| kernel.nodes().iter().filter(|n| n.op == op).count();
     assert_eq!((count(OpCode::Add), count(OpCode::Exp), kernel.nodes().len()), (1, 0, 5));
     // Sources come before their users.
-    assert!(kernel.nodes().iter().enumerate().all(|(i, n)| n.sources().iter().all(|&s| (s as usize) < i)));
+    assert!(
+        kernel
+            .nodes()
+            .iter()
+            .enumerate()
+            .all(|(i, n)| n.sources().iter().all(|&s| (s as usize) < i))
+    );
 }
 
 #[test]
 #[allow(clippy::erasing_op)] // zeros are what the test is about
 fn constants_are_folded_and_neutral_elements_vanish() {
-    let same: [fn(Expr<'_>) -> Expr<'_>; 6] =
-        [|x| x * 1.0, |x| x / 1.0, |x| x - 0.0, |x| -(-x), |x| x.pow(1.0), |x| x.cast(DType::F64).cast(DType::F32)];
+    let same: [fn(Expr<'_>) -> Expr<'_>; 6] = [
+        |x| x * 1.0,
+        |x| x / 1.0,
+        |x| x - 0.0,
+        |x| -(-x),
+        |x| x.pow(1.0),
+        |x| x.cast(DType::F64).cast(DType::F32),
+    ];
     for body in same {
         assert_eq!(unary(DType::F32, body).passes_through(0), Some(0));
     }
@@ -47,7 +63,8 @@ fn equal_programs_are_equal_and_share_their_hash() {
 
 #[test]
 fn the_first_mistake_is_reported_with_the_types_that_would_do() {
-    let error = Kernel::build([DType::Bool], [], |[x], []| [(-x).exp()]).expect_err("bools have no sign");
+    let error =
+        Kernel::build([DType::Bool], [], |[x], []| [(-x).exp()]).expect_err("bools have no sign");
     assert_eq!((error.kind(), error.message()), (ErrorKind::DType, "neg does not work on bool"));
     assert!(error.to_string().contains("accepted: u8 u16 u32 u64 i8 i16 i32 i64 f16 bf16 f32 f64"));
     let many = Builder::new();
@@ -57,7 +74,22 @@ fn the_first_mistake_is_reported_with_the_types_that_would_do() {
 
 /// Numbers at which rules that look right go wrong.
 fn numbers(dtype: DType, seed: u64) -> Vec<Scalar> {
-    let special = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, -3.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e-40, 3.4e38, 255.0, -129.0];
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        0.5,
+        -3.5,
+        f64::NAN,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        1e-40,
+        3.4e38,
+        255.0,
+        -129.0,
+    ];
     let random = (0..6).map(|i| (philox(Key { seed, draw: 9 }, i)[0] as f64 / 4.0e8) - 5.0);
     special.into_iter().chain(random).map(|v| Scalar::Float(v).cast(dtype)).collect()
 }
@@ -86,13 +118,29 @@ fn simplification_keeps(dtype: DType, seed: u64) {
     let mut known: Vec<(Expr<'_>, DType, Vec<Scalar>)> = vec![(x, dtype, inputs.clone())];
     for value in [0.0, -0.0, 1.0, 2.0, -1.5] {
         let constant = builder.constant(value, dtype);
-        known.push((constant, dtype, vec![Scalar::Float(value).cast(dtype.compute()); inputs.len()]));
+        known.push((
+            constant,
+            dtype,
+            vec![Scalar::Float(value).cast(dtype.compute()); inputs.len()],
+        ));
     }
     for _ in 0..25 {
         let (a, da, va) = known[roll(known.len())].clone();
         let (b, db, vb) = known[roll(known.len())].clone();
-        let apply = |op: OpCode, to: DType, from: DType, args: &dyn Fn(usize) -> [Scalar; 3]| -> Vec<Scalar> {
-            (0..inputs.len()).map(|i| teeny_core::kernel::eval::eval(&OpNode { op, src: [0; 3], dtype: to }, from, args(i))).collect()
+        let apply = |op: OpCode,
+                     to: DType,
+                     from: DType,
+                     args: &dyn Fn(usize) -> [Scalar; 3]|
+         -> Vec<Scalar> {
+            (0..inputs.len())
+                .map(|i| {
+                    teeny_core::kernel::eval::eval(
+                        &OpNode { op, src: [0; 3], dtype: to },
+                        from,
+                        args(i),
+                    )
+                })
+                .collect()
         };
         let none = Scalar::Bool(false);
         let next = match roll(4) {
@@ -105,7 +153,8 @@ fn simplification_keeps(dtype: DType, seed: u64) {
                 (a.unary(op), to, apply(op, to, da, &|i| [va[i], none, none]))
             }
             1 => {
-                let to = [dtype, DType::F64, DType::I32, DType::Bool, DType::F32, DType::F16][roll(6)];
+                let to =
+                    [dtype, DType::F64, DType::I32, DType::Bool, DType::F32, DType::F16][roll(6)];
                 if to == da {
                     continue;
                 }
@@ -129,7 +178,10 @@ fn simplification_keeps(dtype: DType, seed: u64) {
             let want = want.cast(kernel.output_dtype(0));
             // A square computed as a product may differ from a power in the last place of an f64.
             let close = matches!((got, want), (Scalar::Float(g), Scalar::Float(w)) if (g - w).abs() <= 4e-16 * w.abs());
-            assert!(bits(got) == bits(want) || dtype == DType::F64 && close, "{dtype} seed {seed}: {input} gives {got}, not {want}\n{kernel:?}");
+            assert!(
+                bits(got) == bits(want) || dtype == DType::F64 && close,
+                "{dtype} seed {seed}: {input} gives {got}, not {want}\n{kernel:?}"
+            );
         }
     }
 }
@@ -155,19 +207,35 @@ fn integers_obey_the_laws_of_a_ring_and_of_division() {
         let kernel = kernel.expect("a legal program");
         for i in 0..300u64 {
             let w = philox(Key { seed: 5, draw: dtype as u64 }, i);
-            let of = |j: usize| Scalar::UInt((w[j] as u64) << 32 | w[(j + 1) % 4] as u64).cast(dtype);
-            assert_eq!(kernel.eval(&[of(0), of(1), of(2)], &[])[0], Scalar::Bool(true), "{dtype} {} {} {}", of(0), of(1), of(2));
+            let of =
+                |j: usize| Scalar::UInt((w[j] as u64) << 32 | w[(j + 1) % 4] as u64).cast(dtype);
+            assert_eq!(
+                kernel.eval(&[of(0), of(1), of(2)], &[])[0],
+                Scalar::Bool(true),
+                "{dtype} {} {} {}",
+                of(0),
+                of(1),
+                of(2)
+            );
         }
     }
 }
 
 #[test]
 fn remainders_take_the_sign_of_the_divisor() {
-    let kernel = Kernel::build([DType::F64; 2], [], |[a, b], []| [a.rem(b), a.floor_div(b)]).expect("a legal program");
-    for (a, b, rem, quotient) in
-        [(7.0, 3.0, 1.0, 2.0), (-7.0, 3.0, 2.0, -3.0), (7.0, -3.0, -2.0, -3.0), (-7.0, -3.0, -1.0, 2.0), (5.5, 2.0, 1.5, 2.0)]
-    {
-        assert_eq!(kernel.eval(&[Scalar::Float(a), Scalar::Float(b)], &[]), [Scalar::Float(rem), Scalar::Float(quotient)]);
+    let kernel = Kernel::build([DType::F64; 2], [], |[a, b], []| [a.rem(b), a.floor_div(b)])
+        .expect("a legal program");
+    for (a, b, rem, quotient) in [
+        (7.0, 3.0, 1.0, 2.0),
+        (-7.0, 3.0, 2.0, -3.0),
+        (7.0, -3.0, -2.0, -3.0),
+        (-7.0, -3.0, -1.0, 2.0),
+        (5.5, 2.0, 1.5, 2.0),
+    ] {
+        assert_eq!(
+            kernel.eval(&[Scalar::Float(a), Scalar::Float(b)], &[]),
+            [Scalar::Float(rem), Scalar::Float(quotient)]
+        );
     }
 }
 
@@ -181,7 +249,10 @@ fn a_program_takes_new_parameters_without_being_built_again() -> Result<()> {
         assert_eq!(got, [1.0 - 10.0 * lr, 2.0 - 20.0 * lr]);
     }
     assert!(sgd.run(&[&w], &[]).map(drop).is_err());
-    let wrong = sgd.run(&[&w, &g.cast(DType::F64)?], &[Scalar::Float(1.0)]).map(drop).expect_err("f64 is not f32");
+    let wrong = sgd
+        .run(&[&w, &g.cast(DType::F64)?], &[Scalar::Float(1.0)])
+        .map(drop)
+        .expect_err("f64 is not f32");
     assert_eq!(wrong.message(), "input 1 of the kernel is f32, not f64");
     Ok(())
 }
@@ -191,11 +262,16 @@ fn map_runs_a_users_own_operation_on_broadcast_inputs() -> Result<()> {
     let device = Reference::new();
     let x = Tensor::new([[1.0f32, -2.0], [3.0, 0.5]], &device)?;
     let b = Tensor::new([0.5f32, 1.0], &device)?;
-    assert_eq!(map([&x, &b], |[x, b]| (x + b).relu() * 2.0)?.to_vec::<f32>()?, [3.0, 0.0, 7.0, 3.0]);
+    assert_eq!(
+        map([&x, &b], |[x, b]| (x + b).relu() * 2.0)?.to_vec::<f32>()?,
+        [3.0, 0.0, 7.0, 3.0]
+    );
     let [sum, same] = map_n([&x, &b], |[x, b]| [x + b, b])?;
     assert_eq!((sum.shape(), same.shape()), (x.shape(), x.shape()));
     assert_eq!(same.to_vec::<f32>()?, [0.5, 1.0, 0.5, 1.0]);
-    let three: Error = map([&x, &Tensor::zeros(3, DType::F32, &device)?], |[x, b]| x + b).map(drop).expect_err("2 is not 3");
+    let three: Error = map([&x, &Tensor::zeros(3, DType::F32, &device)?], |[x, b]| x + b)
+        .map(drop)
+        .expect_err("2 is not 3");
     assert!(three.message().contains("(2, 2) and (3,) do not broadcast"));
     Ok(())
 }
@@ -223,8 +299,16 @@ fn sixteen_bit_values_are_rounded_by_casts_and_outputs_only() {
     // 0.7978845 is not a 16-bit number; what is computed in f32 must keep it.
     let scaled = unary(DType::F16, |x| (x * 0.7978845) * 1024.0);
     assert_eq!(scaled.eval(&[Scalar::Float(1.0)], &[])[0], Scalar::Float(817.0));
-    let doubled = unary(DType::F16, |x| x + x.like(0.7978845).exp() * 0.0 + (x.like(0.7978845) * x.like(1.0)));
-    assert!(doubled.nodes().iter().any(|n| matches!(n.op, OpCode::Const(Scalar::Float(v)) if v == 0.7978845f32 as f64)), "{doubled:?}");
+    let doubled = unary(DType::F16, |x| {
+        x + x.like(0.7978845).exp() * 0.0 + (x.like(0.7978845) * x.like(1.0))
+    });
+    assert!(
+        doubled
+            .nodes()
+            .iter()
+            .any(|n| matches!(n.op, OpCode::Const(Scalar::Float(v)) if v == 0.7978845f32 as f64)),
+        "{doubled:?}"
+    );
     // A round trip through f32 rounds a product, so it must stay; an input is rounded already.
     assert_eq!(unary(DType::F16, |x| (x * x).cast(DType::F32).cast(DType::F16)).nodes().len(), 4);
     assert_eq!(unary(DType::F16, |x| x.cast(DType::F32).cast(DType::F16)).nodes().len(), 1);
@@ -237,9 +321,14 @@ fn equal_or_less_becomes_one_comparison() {
         let (x, y) = (builder.input(dtype), builder.input(dtype));
         for both in [x.eq(y).or(x.lt(y)), x.lt(y).or(y.eq(x)), y.eq(x).or(x.lt(y))] {
             let kernel = builder.finish(&[both]).expect("a legal program");
-            assert_eq!(kernel.nodes().iter().filter(|node| node.op.arity() > 0).count(), 1, "{kernel:?}");
+            assert_eq!(
+                kernel.nodes().iter().filter(|node| node.op.arity() > 0).count(),
+                1,
+                "{kernel:?}"
+            );
             for (a, b) in [(1, 2), (2, 2), (3, 2)] {
-                let got = kernel.eval(&[Scalar::Int(a).cast(dtype), Scalar::Int(b).cast(dtype)], &[])[0];
+                let got =
+                    kernel.eval(&[Scalar::Int(a).cast(dtype), Scalar::Int(b).cast(dtype)], &[])[0];
                 assert_eq!(got, Scalar::Bool(a <= b));
             }
         }

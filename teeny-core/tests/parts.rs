@@ -42,11 +42,14 @@ fn a_layout_that_reaches_outside_is_refused() -> Result<()> {
             assert_eq!(kind(x.with_layout(layout)), Some(ErrorKind::Index), "{layout:?}");
         }
     }
-    // A product of sizes that would wrap around to few elements is no shape, and the largest shapes reach outside.
+    // A product of sizes that would wrap around to few elements is no shape, and the largest shapes
+    // reach outside.
     assert!(Shape::new(&[2, 2])?.resized(0, big).is_err());
     let most = Shape::new(&[1, 8])?.resized(0, 1 << 56)?;
     assert!(!Layout::contiguous(most).fits(12) && !Layout::contiguous(most).fits(1 << 40));
-    let repeated = Layout::strided(Shape::new(&[1, 1])?, &[0, 0], 0, 12)?.expand(&most).expect("sizes of 1 stretch");
+    let repeated = Layout::strided(Shape::new(&[1, 1])?, &[0, 0], 0, 12)?
+        .expand(&most)
+        .expect("sizes of 1 stretch");
     assert!(x.with_layout(repeated).is_ok(), "one element, repeated");
     Ok(())
 }
@@ -100,7 +103,8 @@ fn a_result_of_another_length_or_type_names_the_device() -> Result<()> {
     let device = Reference::new();
     for (len, dtype) in [(5, DType::F32), (7, DType::F32), (6, DType::I32), (0, DType::F32)] {
         let storage: StorageRef = Arc::new(Liar(len, dtype));
-        let error = Tensor::from_result(storage, Shape::new(&[2, 3])?, DType::F32, device.clone()).expect_err("a lie");
+        let error = Tensor::from_result(storage, Shape::new(&[2, 3])?, DType::F32, device.clone())
+            .expect_err("a lie");
         assert_eq!(error.kind(), ErrorKind::Internal);
         assert!(error.to_string().contains(&device.info().name), "{error}");
     }

@@ -1,4 +1,5 @@
-//! The oracle against truths written by hand. Everything else is held against the oracle, so these are the roots of trust.
+//! The oracle against truths written by hand. Everything else is held against the oracle, so these
+//! are the roots of trust.
 
 use teeny_core::{DType, ErrorKind, Reference, Result, Tensor, manual_seed};
 
@@ -109,8 +110,14 @@ fn a10_sixteen_bit_floats_are_rounded_once() {
     // A tie, and what lies a little above and below it: bits that f32 does not have decide.
     let (tie_bf, tie_hf) = (1.0 + 2f64.powi(-8), 1.0 + 2f64.powi(-11));
     for little in [2f64.powi(-30), 2f64.powi(-40), 2f64.powi(-50)] {
-        assert_eq!([bf(tie_bf - little), bf(tie_bf), bf(tie_bf + little)], [1.0, 1.0, 1.0 + 2f64.powi(-7)]);
-        assert_eq!([hf(tie_hf - little), hf(tie_hf), hf(tie_hf + little)], [1.0, 1.0, 1.0 + 2f64.powi(-10)]);
+        assert_eq!(
+            [bf(tie_bf - little), bf(tie_bf), bf(tie_bf + little)],
+            [1.0, 1.0, 1.0 + 2f64.powi(-7)]
+        );
+        assert_eq!(
+            [hf(tie_hf - little), hf(tie_hf), hf(tie_hf + little)],
+            [1.0, 1.0, 1.0 + 2f64.powi(-10)]
+        );
     }
     assert!(bf(f64::NAN).is_nan() && hf(f64::from_bits(0x7ff0_0000_0000_0001)).is_nan());
     assert_eq!([bf(f64::INFINITY), hf(-1e300)], [f64::INFINITY, f64::NEG_INFINITY]);

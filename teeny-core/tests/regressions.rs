@@ -1,4 +1,5 @@
-//! Mistakes others made, each with the test that would have caught it. Gradients have theirs in teeny-autograd.
+//! Mistakes others made, each with the test that would have caught it. Gradients have theirs in
+//! teeny-autograd.
 
 use teeny_core::{DType, Reference, Result, Tensor, f16};
 
@@ -23,11 +24,20 @@ fn reshape_and_flip_and_expand_of_a_slice_keep_its_offset() -> Result<()> {
 fn operations_read_strides_and_offsets_not_the_raw_buffer() -> Result<()> {
     let device = Reference::new();
     let x = Tensor::arange(0i32, 12, 1, &device)?.reshape((3, 4))?.cast(DType::F32)?;
-    for view in [x.t()?, x.slice(0, 1..)?, x.slice_step(1, .., 2)?, x.flip(1)?, x.at(0, 1)?.unsqueeze(0)?.expand((3, 4))?] {
+    for view in [
+        x.t()?,
+        x.slice(0, 1..)?,
+        x.slice_step(1, .., 2)?,
+        x.flip(1)?,
+        x.at(0, 1)?.unsqueeze(0)?.expand((3, 4))?,
+    ] {
         let copy = Tensor::from_vec(view.to_vec::<f32>()?, view.shape(), &device)?;
         assert_eq!(view.neg()?.to_vec::<f32>()?, copy.neg()?.to_vec::<f32>()?);
         assert_eq!(view.add(&view)?.to_vec::<f32>()?, copy.add(&copy)?.to_vec::<f32>()?);
-        assert_eq!(view.t()?.matmul(&view)?.to_vec::<f32>()?, copy.t()?.matmul(&copy)?.to_vec::<f32>()?);
+        assert_eq!(
+            view.t()?.matmul(&view)?.to_vec::<f32>()?,
+            copy.t()?.matmul(&copy)?.to_vec::<f32>()?
+        );
     }
     Ok(())
 }
@@ -35,9 +45,15 @@ fn operations_read_strides_and_offsets_not_the_raw_buffer() -> Result<()> {
 #[test]
 fn shapes_are_aligned_from_the_right_in_broadcasting() -> Result<()> {
     let device = Reference::new();
-    let (column, row) = (Tensor::new([[1i32], [2], [3]], &device)?, Tensor::new([10i32, 20, 30], &device)?);
+    let (column, row) =
+        (Tensor::new([[1i32], [2], [3]], &device)?, Tensor::new([10i32, 20, 30], &device)?);
     assert_eq!(column.add(&row)?.to_vec::<i32>()?, [11, 21, 31, 12, 22, 32, 13, 23, 33]);
-    assert_eq!(*Tensor::zeros((2, 1, 4), DType::F32, &device)?.add(&Tensor::zeros((3, 1), DType::F32, &device)?)?.shape(), [2, 3, 4]);
+    assert_eq!(
+        *Tensor::zeros((2, 1, 4), DType::F32, &device)?
+            .add(&Tensor::zeros((3, 1), DType::F32, &device)?)?
+            .shape(),
+        [2, 3, 4]
+    );
     Ok(())
 }
 
@@ -75,7 +91,8 @@ fn powers_of_zero_and_of_negative_numbers() -> Result<()> {
 #[test]
 fn scalars_and_empty_shapes_work_everywhere() -> Result<()> {
     let device = Reference::new();
-    let (scalar, empty) = (Tensor::new(2.0f32, &device)?, Tensor::zeros((0, 3), DType::F32, &device)?);
+    let (scalar, empty) =
+        (Tensor::new(2.0f32, &device)?, Tensor::zeros((0, 3), DType::F32, &device)?);
     assert!(scalar.is_contiguous() && empty.is_contiguous());
     assert_eq!(scalar.exp()?.log()?.add(&scalar)?.sum_all()?.item::<f32>()?, 4.0);
     assert_eq!(empty.exp()?.add(&scalar)?.sum(0)?.to_vec::<f32>()?, [0.0; 3]);
@@ -89,7 +106,15 @@ fn scalars_and_empty_shapes_work_everywhere() -> Result<()> {
 #[test]
 fn a_not_a_number_stays_one_in_relu_max_and_clamp() -> Result<()> {
     let x = Tensor::new([f32::NAN, 1.0], &Reference::new())?;
-    for y in [x.relu()?, x.maximum(0)?, x.minimum(0)?, x.clamp(-1, 1)?, x.hardtanh()?, x.sign()?, x.max(0)?.reshape(1)?] {
+    for y in [
+        x.relu()?,
+        x.maximum(0)?,
+        x.minimum(0)?,
+        x.clamp(-1, 1)?,
+        x.hardtanh()?,
+        x.sign()?,
+        x.max(0)?.reshape(1)?,
+    ] {
         assert!(y.to_vec::<f32>()?[0].is_nan());
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! The spans that a program with `tracing` hears of. A process of its own, since a listener for all threads can be set only once.
+//! The spans that a program with `tracing` hears of. A process of its own, since a listener for all
+//! threads can be set only once.
 #![cfg(feature = "tracing")]
 
 use std::sync::{Arc, Mutex};
@@ -43,6 +44,9 @@ fn tracing_hears_of_every_operation() {
     let device = Trace::new(Reference::new());
     Tensor::from_slice(&[1.5f32; 8], 8, &device).unwrap().exp().unwrap();
     let heard = listener.0.lock().unwrap();
-    let exp = heard.iter().find(|h| h.starts_with("op op=\"exp\" called=\"exp at ")).unwrap_or_else(|| panic!("{heard:?}"));
+    let exp = heard
+        .iter()
+        .find(|h| h.starts_with("op op=\"exp\" called=\"exp at "))
+        .unwrap_or_else(|| panic!("{heard:?}"));
     assert!(exp.ends_with("shapes=\"f32 (8,)\" bytes=64 flops=8"), "{exp}");
 }

@@ -15,11 +15,18 @@ macro_rules! here {
     };
 }
 
-// ---- all of them -----------------------------------------------------------------------------------------------------------------------------------
+// ---- all of them
+// -----------------------------------------------------------------------------------------------------------------------------------
 
 fn all() -> Vec<DeviceRef> {
     let inner = || Reference::new() as DeviceRef;
-    vec![Trace::new(inner()), Trace::asynchronous(inner()), Checked::new(inner()), Compare::new(inner(), inner()), Faulty::new(inner())]
+    vec![
+        Trace::new(inner()),
+        Trace::asynchronous(inner()),
+        Checked::new(inner()),
+        Compare::new(inner(), inner()),
+        Faulty::new(inner()),
+    ]
 }
 
 #[test]
@@ -29,9 +36,15 @@ fn wrapped_tensors_move_in_and_out_without_a_change() -> Result<()> {
         assert!(name.contains("reference") && !device.info().description.is_empty(), "{name}");
         let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?; // (2, 2)
         let below = x.t()?.to(device.inner().unwrap())?; // (2, 2)
-        assert_eq!((below.device().info().name.as_str(), below.to_vec::<f32>()?), ("reference", vec![1.0, 3.0, 2.0, 4.0]));
+        assert_eq!(
+            (below.device().info().name.as_str(), below.to_vec::<f32>()?),
+            ("reference", vec![1.0, 3.0, 2.0, 4.0])
+        );
         let back = below.to(&device)?;
-        assert_eq!((back.device().info().name.as_str(), back.to_vec::<f32>()?), (name.as_str(), vec![1.0, 3.0, 2.0, 4.0]));
+        assert_eq!(
+            (back.device().info().name.as_str(), back.to_vec::<f32>()?),
+            (name.as_str(), vec![1.0, 3.0, 2.0, 4.0])
+        );
         assert_eq!(x.to(&Reference::new())?.to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
     }
     Ok(())
@@ -40,10 +53,16 @@ fn wrapped_tensors_move_in_and_out_without_a_change() -> Result<()> {
 #[test]
 fn tensors_of_the_wrapped_device_are_constants() -> Result<()> {
     for device in all() {
-        let constant = Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], device.inner().unwrap())?.slice(0, 1..3)?; // (2, 2)
+        // (2, 2)
+        let constant =
+            Tensor::new([[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]], device.inner().unwrap())?
+                .slice(0, 1..3)?;
         let x = Tensor::new([1.0f32, 10.0], &device)?; // (2)
         let y = constant.add(&x)?; // (2, 2)
-        assert_eq!((y.device().info().name, y.to_vec::<f32>()?), (device.info().name, vec![4.0, 14.0, 6.0, 16.0]));
+        assert_eq!(
+            (y.device().info().name, y.to_vec::<f32>()?),
+            (device.info().name, vec![4.0, 14.0, 6.0, 16.0])
+        );
         let stranger = Tensor::ones((2,), DType::F32, &Reference::new())?;
         assert_eq!(x.add(&stranger).unwrap_err().kind(), ErrorKind::Device);
     }
@@ -55,9 +74,13 @@ fn assignments_reach_the_wrapped_device() -> Result<()> {
     for device in all() {
         let x = Tensor::zeros((2, 3), DType::I32, &device)?.copy()?;
         let kept = x.clone();
-        let x = x.slice_assign(1, 1..2, &Tensor::new([[7i32], [8]], &device)?)?; // in a copy: `kept` holds the old one
+        // in a copy: `kept` holds the old one
+        let x = x.slice_assign(1, 1..2, &Tensor::new([[7i32], [8]], &device)?)?;
         let x = x.slice_assign(0, 0..1, &Tensor::new([[1i32, 2, 3]], &device)?)?; // in place
-        assert_eq!((x.to_vec::<i32>()?, kept.to_vec::<i32>()?), (vec![1, 2, 3, 0, 8, 0], vec![0; 6]));
+        assert_eq!(
+            (x.to_vec::<i32>()?, kept.to_vec::<i32>()?),
+            (vec![1, 2, 3, 0, 8, 0], vec![0; 6])
+        );
     }
     Ok(())
 }
@@ -73,12 +96,14 @@ fn wrappers_nest() -> Result<()> {
     Ok(())
 }
 
-// ---- Trace ------------------------------------------------------------------------------------------------------------------------------------------
+// ---- Trace
+// ------------------------------------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a34_a_trace_knows_operation_line_shapes_bytes_and_operations() -> Result<()> {
     let trace = Trace::new(Reference::new());
-    let x = Tensor::ones((8, 1), DType::F32, &trace)?.expand((8, 16))?; // (8, 16), 8 elements in memory
+    // (8, 16), 8 elements in memory
+    let x = Tensor::ones((8, 1), DType::F32, &trace)?.expand((8, 16))?;
     let w = Tensor::ones((16, 4), DType::F32, &trace)?.copy()?; // (16, 4)
     trace.clear();
     let (y, line) = (x.matmul(&w)?, here!(0)); // (8, 4)
@@ -86,13 +111,27 @@ fn a34_a_trace_knows_operation_line_shapes_bytes_and_operations() -> Result<()> 
     let spans = trace.spans();
     assert_eq!(spans.iter().map(|span| span.op).collect::<Vec<_>>(), ["matmul", "exp", "download"]);
     let matmul = &spans[0];
-    assert_eq!((matmul.bytes, matmul.flops, matmul.shapes.as_str()), (4 * (8 + 64 + 32), 2 * 8 * 16 * 4, "f32 (8, 16), f32 (16, 4)"));
+    assert_eq!(
+        (matmul.bytes, matmul.flops, matmul.shapes.as_str()),
+        (4 * (8 + 64 + 32), 2 * 8 * 16 * 4, "f32 (8, 16), f32 (16, 4)")
+    );
     let called = matmul.called.unwrap();
-    assert_eq!((called.op, format!("{}:{}", called.location.file(), called.location.line()), called.later), ("matmul", line, false));
+    assert_eq!(
+        (called.op, format!("{}:{}", called.location.file(), called.location.line()), called.later),
+        ("matmul", line, false)
+    );
     assert_eq!((spans[1].bytes, spans[1].flops), (2 * 32 * 4, 32));
-    assert!(spans.windows(2).all(|pair| pair[0].start + pair[0].time <= pair[1].start), "times are in order");
+    assert!(
+        spans.windows(2).all(|pair| pair[0].start + pair[0].time <= pair[1].start),
+        "times are in order"
+    );
     let summary = trace.summary();
-    assert!(["op  ", "matmul", "exp", "GFLOP/s", "of reference"].iter().all(|part| summary.contains(part)), "{summary}");
+    assert!(
+        ["op  ", "matmul", "exp", "GFLOP/s", "of reference"]
+            .iter()
+            .all(|part| summary.contains(part)),
+        "{summary}"
+    );
     Ok(())
 }
 
@@ -104,7 +143,10 @@ fn a_fused_operation_is_one_span_under_its_callers_name() -> Result<()> {
     map([&x], |[x]| (x * 2.0).tanh() + 1.0)?;
     x.softmax(-1)?;
     let spans = trace.spans();
-    assert_eq!(spans.iter().map(|span| (span.op, span.called.unwrap().op)).collect::<Vec<_>>(), [("kernel", "map"), ("softmax", "softmax")]);
+    assert_eq!(
+        spans.iter().map(|span| (span.op, span.called.unwrap().op)).collect::<Vec<_>>(),
+        [("kernel", "map"), ("softmax", "softmax")]
+    );
     assert_eq!(spans[0].flops, 3 * 32);
     Ok(())
 }
@@ -114,7 +156,12 @@ fn a_convolution_and_attention_are_counted_as_products() -> Result<()> {
     let trace = Trace::new(Reference::new());
     let x = Tensor::ones((2, 6, 8, 8), DType::F32, &trace)?; // (2, 6, 8, 8)
     let w = Tensor::ones((4, 3, 3, 3), DType::F32, &trace)?; // (4, 3, 3, 3)
-    let window = teeny_core::Window { stride: vec![1, 1], padding: vec![1, 1], dilation: vec![1, 1], groups: 2 };
+    let window = teeny_core::Window {
+        stride: vec![1, 1],
+        padding: vec![1, 1],
+        dilation: vec![1, 1],
+        groups: 2,
+    };
     trace.clear();
     x.conv(&w, &window)?; // (2, 4, 8, 8)
     assert_eq!(trace.spans()[0].flops, 2 * (2 * 4 * 8 * 8) * (3 * 3 * 3));
@@ -122,7 +169,10 @@ fn a_convolution_and_attention_are_counted_as_products() -> Result<()> {
     trace.clear();
     q.attention(&q, &q, None, &teeny_core::Attention::causal(0))?;
     let pairs = 2 * (1 + 2 + 3 + 4 + 5);
-    assert_eq!(trace.spans().iter().find(|span| span.op == "attention").unwrap().flops, pairs * (2 * 4 + 2 * 4 + 4));
+    assert_eq!(
+        trace.spans().iter().find(|span| span.op == "attention").unwrap().flops,
+        pairs * (2 * 4 + 2 * 4 + 4)
+    );
     Ok(())
 }
 
@@ -138,13 +188,21 @@ fn a_saved_trace_is_json_that_viewers_read() -> Result<()> {
     let events = json["traceEvents"].as_array().unwrap();
     assert_eq!(events.len(), trace.spans().len());
     let exp = events.iter().find(|e| e["name"] == "exp").unwrap();
-    assert_eq!((exp["ph"].as_str(), exp["args"]["shapes"].as_str(), exp["cat"].as_str()), (Some("X"), Some("f32 (2, 2)"), Some("forward")));
-    assert!(exp["ts"].is_f64() && exp["dur"].is_f64() && exp["args"]["called"].as_str().unwrap().contains("wrappers.rs"));
+    assert_eq!(
+        (exp["ph"].as_str(), exp["args"]["shapes"].as_str(), exp["cat"].as_str()),
+        (Some("X"), Some("f32 (2, 2)"), Some("forward"))
+    );
+    assert!(
+        exp["ts"].is_f64()
+            && exp["dur"].is_f64()
+            && exp["args"]["called"].as_str().unwrap().contains("wrappers.rs")
+    );
     assert!(trace.save("/no/such/folder/trace.json").is_err());
     Ok(())
 }
 
-// ---- Checked ----------------------------------------------------------------------------------------------------------------------------------------
+// ---- Checked
+// ----------------------------------------------------------------------------------------------------------------------------------------
 
 #[test]
 fn the_first_operation_that_makes_an_infinity_is_named_with_its_operands() -> Result<()> {
@@ -153,13 +211,27 @@ fn the_first_operation_that_makes_an_infinity_is_named_with_its_operands() -> Re
     let (error, line) = (p.log().and_then(|log| log.mul(0.0)).unwrap_err(), here!(0));
     assert_eq!(error.kind(), ErrorKind::Value);
     let text = error.to_string();
-    assert!(text.starts_with(&format!("log at {line}: made -inf: 1 of 6 elements, the first at [1, 1]")), "{text}");
-    assert!(text.contains("input 0: f32 (2, 3), min 0, max 4, mean 1.4167, 1 zeros; at [1, 1] 0"), "{text}");
-    assert!(text.contains("log: f32 (2, 3), min -0.6931") && text.contains(", 1 -inf") && text.contains("infinities: false"), "{text}");
+    assert!(
+        text.starts_with(&format!(
+            "log at {line}: made -inf: 1 of 6 elements, the first at [1, 1]"
+        )),
+        "{text}"
+    );
+    assert!(
+        text.contains("input 0: f32 (2, 3), min 0, max 4, mean 1.4167, 1 zeros; at [1, 1] 0"),
+        "{text}"
+    );
+    assert!(
+        text.contains("log: f32 (2, 3), min -0.6931")
+            && text.contains(", 1 -inf")
+            && text.contains("infinities: false"),
+        "{text}"
+    );
     Ok(())
 }
 
-/// Functions of numbers that are none of what they make, whether an operation or a parameter of it divides by zero.
+/// Functions of numbers that are none of what they make, whether an operation or a parameter of it
+/// divides by zero.
 #[test]
 fn nan_of_too_few_elements_is_found() -> Result<()> {
     let device = Checked::new(Reference::new());
@@ -181,10 +253,16 @@ fn nan_of_too_few_elements_is_found() -> Result<()> {
     ];
     for (name, case) in cases {
         let error = case().err().unwrap_or_else(|| panic!("{name}: no error"));
-        assert!(error.op() == Some(name) && error.to_string().contains("made NaN"), "{name}: {error}");
+        assert!(
+            error.op() == Some(name) && error.to_string().contains("made NaN"),
+            "{name}: {error}"
+        );
     }
     let pair = Tensor::new([1.0f32, 2.0], &Reference::new())?; // (2)
-    assert_eq!((pair.var(0, 2)?.item::<f32>()?, pair.var(0, 3)?.item::<f32>()?), (f32::INFINITY, f32::INFINITY));
+    assert_eq!(
+        (pair.var(0, 2)?.item::<f32>()?, pair.var(0, 3)?.item::<f32>()?),
+        (f32::INFINITY, f32::INFINITY)
+    );
     assert_eq!(pair.var(0, 1)?.item::<f32>()?, 0.5);
     Ok(())
 }
@@ -194,8 +272,12 @@ fn nan_made_of_infinities_is_found_where_infinities_may_pass() -> Result<()> {
     let device = Checked::with(Reference::new(), Checks { infinities: false, ..Checks::default() });
     let p = Tensor::new([0.5f32, 0.0], &device)?; // (2)
     let log = p.log()?;
-    let (error, line) = (log.mul(&Tensor::zeros((2,), DType::F32, &device)?).unwrap_err().to_string(), here!(0));
-    assert!(error.starts_with(&format!("mul at {line}: made NaN: 1 of 2 elements, the first at [1]")), "{error}");
+    let (error, line) =
+        (log.mul(&Tensor::zeros((2,), DType::F32, &device)?).unwrap_err().to_string(), here!(0));
+    assert!(
+        error.starts_with(&format!("mul at {line}: made NaN: 1 of 2 elements, the first at [1]")),
+        "{error}"
+    );
     assert!(error.contains("at [1] -inf") && error.contains("at [1] 0"), "{error}");
     Ok(())
 }
@@ -216,7 +298,9 @@ fn what_was_no_number_before_is_nobodys_fault() -> Result<()> {
 fn masks_of_minus_infinity_are_no_mistake() -> Result<()> {
     let device = Checked::new(Reference::new());
     let scores = Tensor::randn((3, 3), DType::F32, &device)?; // (3, 3)
-    let mask = Tensor::new([[false, true, true], [false, false, true], [false, false, false]], &device)?; // (3, 3)
+    // (3, 3)
+    let mask =
+        Tensor::new([[false, true, true], [false, false, true], [false, false, false]], &device)?;
     let hidden = scores.masked_fill(&mask, f64::NEG_INFINITY)?; // (3, 3)
     hidden.softmax(-1)?;
     hidden.log_softmax(-1)?;
@@ -224,8 +308,14 @@ fn masks_of_minus_infinity_are_no_mistake() -> Result<()> {
     let nobody = Tensor::full((3, 3), false, DType::Bool, &device)?; // (3, 3)
     scores.attention(&scores, &scores, Some(&nobody), &teeny_core::Attention::full())?;
     // a row that sees nothing is one
-    let error = Tensor::full((1, 3), f64::NEG_INFINITY, DType::F32, &device)?.softmax(-1).unwrap_err().to_string();
-    assert!(error.starts_with("softmax at ") && error.contains("made NaN: 3 of 3 elements"), "{error}");
+    let error = Tensor::full((1, 3), f64::NEG_INFINITY, DType::F32, &device)?
+        .softmax(-1)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.starts_with("softmax at ") && error.contains("made NaN: 3 of 3 elements"),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -235,7 +325,10 @@ fn overflows_of_narrow_types_and_of_sums_are_found() -> Result<()> {
     let x = Tensor::full((4,), 60000.0, DType::F32, &device)?; // (4)
     assert!(x.mul(2.0)?.cast(DType::F16).unwrap_err().to_string().contains("made inf"));
     let error = x.cast(DType::F16)?.sum_all().unwrap_err().to_string();
-    assert!(error.starts_with("sum") && error.contains("made inf: 1 of 1 elements, the first at []"), "{error}");
+    assert!(
+        error.starts_with("sum") && error.contains("made inf: 1 of 1 elements, the first at []"),
+        "{error}"
+    );
     Ok(())
 }
 
@@ -243,10 +336,17 @@ fn overflows_of_narrow_types_and_of_sums_are_found() -> Result<()> {
 fn data_is_looked_at_where_that_is_asked_for() -> Result<()> {
     let device = Checked::with(Reference::new(), Checks { inputs: true, ..Checks::default() });
     let error = Tensor::new([1.0f32, f32::NAN], &device).unwrap_err().to_string();
-    assert!(error.starts_with("new at ") && error.contains("there is NaN in the data: 1 of 2 elements, the first at [1]"), "{error}");
+    assert!(
+        error.starts_with("new at ")
+            && error.contains("there is NaN in the data: 1 of 2 elements, the first at [1]"),
+        "{error}"
+    );
     let below = Tensor::new([1.0f32, f32::NAN], device.to_device().inner().unwrap())?;
     let error = Tensor::new([1.0f32, 2.0], &device)?.add(&below).unwrap_err().to_string();
-    assert!(error.starts_with("add at ") && error.contains("NaN in a tensor that comes in"), "{error}");
+    assert!(
+        error.starts_with("add at ") && error.contains("NaN in a tensor that comes in"),
+        "{error}"
+    );
     Tensor::new([f32::INFINITY], &device)?;
     Ok(())
 }
@@ -261,7 +361,8 @@ fn findings_are_written_down_where_they_do_not_stop() -> Result<()> {
     Ok(())
 }
 
-// ---- Compare ----------------------------------------------------------------------------------------------------------------------------------------
+// ---- Compare
+// ----------------------------------------------------------------------------------------------------------------------------------------
 
 fn beside(fault: Fault) -> Arc<Compare> {
     Compare::new(Reference::new(), Broken::new(fault))
@@ -270,13 +371,20 @@ fn beside(fault: Fault) -> Arc<Compare> {
 #[test]
 fn a_wrong_element_is_found_with_operation_line_index_and_values() -> Result<()> {
     let device = beside(Fault::Matmul);
-    let x = Tensor::from_vec((0..12).map(|i| i as f32).collect::<Vec<_>>(), (3, 4), &device)?; // (3, 4)
+    // (3, 4)
+    let x = Tensor::from_vec((0..12).map(|i| i as f32).collect::<Vec<_>>(), (3, 4), &device)?;
     let (error, line) = (x.matmul(&x.t()?).unwrap_err(), here!(0));
     assert_eq!(error.kind(), ErrorKind::Device);
     let text = error.to_string();
-    let wanted = format!("matmul at {line}: reference and broken disagree: element [2, 2] of the result is 366.0 on reference and 366.18");
+    let wanted = format!(
+        "matmul at {line}: reference and broken disagree: element [2, 2] of the result is 366.0 on reference and 366.18"
+    );
     assert!(text.starts_with(&wanted), "{text}");
-    assert!(text.contains("matmul: lhs f32 (3, 4), rhs f32 (4, 3)") && text.contains("1 of 9 elements differ"), "{text}");
+    assert!(
+        text.contains("matmul: lhs f32 (3, 4), rhs f32 (4, 3)")
+            && text.contains("1 of 9 elements differ"),
+        "{text}"
+    );
     assert!(x.add(&x)?.sum_all()?.item::<f32>()? > 0.0, "the rest is right");
     Ok(())
 }
@@ -327,7 +435,8 @@ fn what_the_second_device_does_not_support_is_skipped() -> Result<()> {
     Ok(())
 }
 
-// ---- Faulty -----------------------------------------------------------------------------------------------------------
+// ---- Faulty
+// -----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_faulty_device_fails_the_request_it_is_told_to_and_no_other() -> Result<()> {
@@ -338,13 +447,23 @@ fn a_faulty_device_fails_the_request_it_is_told_to_and_no_other() -> Result<()> 
         x.sqrt()?.exp()?.to_vec::<f32>()?;
         device.synchronize()
     };
-    let counted = [(Request::Any, 5), (Request::Execute, 2), (Request::Upload, 1), (Request::Download, 1), (Request::Synchronize, 1)];
+    let counted = [
+        (Request::Any, 5),
+        (Request::Execute, 2),
+        (Request::Upload, 1),
+        (Request::Download, 1),
+        (Request::Synchronize, 1),
+    ];
     for (request, count) in counted {
         for lasting in [Lasting::Once, Lasting::Forever] {
             for number in 0..count {
                 device.fail(request, number, ErrorKind::Unsupported, lasting);
                 let error = work().unwrap_err();
-                assert_eq!((error.kind(), device.failures()), (ErrorKind::Unsupported, 1), "{request:?} {number}");
+                assert_eq!(
+                    (error.kind(), device.failures()),
+                    (ErrorKind::Unsupported, 1),
+                    "{request:?} {number}"
+                );
                 assert!(error.to_string().contains(&format!("request {number} (")), "{error}");
                 assert_eq!(work().is_err(), lasting == Lasting::Forever, "{request:?} {number}");
                 device.heal();

@@ -1,5 +1,6 @@
-//! The yardstick of the CPU device: products, streams, reductions, rows, convolutions, and what one small operation costs. What the machine can do at most
-//! is measured first, and each kernel's share of it is printed beside its time.
+//! The yardstick of the CPU device: products, streams, reductions, rows, convolutions, and what one
+//! small operation costs. What the machine can do at most is measured first, and each kernel's
+//! share of it is printed beside its time.
 
 mod limits;
 
@@ -12,8 +13,15 @@ use std::time::Instant;
 use teeny_core::{DType, Result, Tensor, Window};
 use teeny_cpu::Cpu;
 
-/// Times `run` and prints the share of `limit` per second that `work` at the best of its times amounts to.
-fn share(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, work: f64, limit: f64, run: impl Fn() -> Result<Tensor>) {
+/// Times `run` and prints the share of `limit` per second that `work` at the best of its times
+/// amounts to.
+fn share(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    name: &str,
+    work: f64,
+    limit: f64,
+    run: impl Fn() -> Result<Tensor>,
+) {
     let best = Cell::new(f64::INFINITY);
     group.bench_function(name, |bench| {
         bench.iter_custom(|n| {
@@ -27,14 +35,19 @@ fn share(group: &mut BenchmarkGroup<'_, WallTime>, name: &str, work: f64, limit:
         })
     });
     if best.get().is_finite() {
-        println!("                        {:.1} G/s, {:.2} of the limit", work / best.get() / 1e9, work / best.get() / limit);
+        println!(
+            "                        {:.1} G/s, {:.2} of the limit",
+            work / best.get() / 1e9,
+            work / best.get() / limit
+        );
     }
 }
 
 fn ops(c: &mut Criterion) {
     let limits = Limits::measure();
     let device = Cpu::new();
-    let randn = |shape: &[usize]| Tensor::randn(shape, DType::F32, &device).expect("a small tensor");
+    let randn =
+        |shape: &[usize]| Tensor::randn(shape, DType::F32, &device).expect("a small tensor");
 
     let mut group = c.benchmark_group("matmul");
     for n in [64, 128, 256, 512, 1024, 2048] {
@@ -42,7 +55,13 @@ fn ops(c: &mut Criterion) {
         share(&mut group, &n.to_string(), (2 * n * n * n) as f64, limits.flops, || a.matmul(&b));
     }
     let (a, b) = (randn(&[64, 784]), randn(&[128, 784]));
-    share(&mut group, "mlp 64x784 @ (128x784).t", (2 * 64 * 784 * 128) as f64, limits.flops, || a.matmul(&b.t()?));
+    share(
+        &mut group,
+        "mlp 64x784 @ (128x784).t",
+        (2 * 64 * 784 * 128) as f64,
+        limits.flops,
+        || a.matmul(&b.t()?),
+    );
     let (a, b) = (randn(&[1, 2304]), randn(&[50257, 2304]));
     share(&mut group, "decode 1x2304", 4.0 * b.numel() as f64, limits.read, || a.matmul(&b.t()?));
     group.finish();
@@ -64,7 +83,12 @@ fn ops(c: &mut Criterion) {
     group.finish();
 
     let mut group = c.benchmark_group("conv");
-    let window = |padding| Window { stride: vec![1; 2], padding: vec![padding; 2], dilation: vec![1; 2], groups: 1 };
+    let window = |padding| Window {
+        stride: vec![1; 2],
+        padding: vec![padding; 2],
+        dilation: vec![1; 2],
+        groups: 1,
+    };
     let (x, w, padded) = (randn(&[16, 64, 56, 56]), randn(&[64, 64, 3, 3]), window(1));
     // as many as without Winograd's filtering, so that the share may be above 1
     let flops = 2.0 * (16 * 64 * 56 * 56) as f64 * (64 * 9) as f64;

@@ -1,9 +1,10 @@
-//! Random single operations on the CPU engine against the oracle: `cargo run --release -p teeny-cpu --example fuzz`.
+//! Random single operations on the CPU engine against the oracle:
+//! `cargo run --release -p teeny-cpu --example fuzz`.
 //!
-//! Each case runs on a new thread with fresh memory, where nothing that earlier work left behind hides a write past its
-//! end, and on four threads with pooled memory: both must give the same bits, or a result depends on threads or on what
-//! a block held before. `--level` is an instruction set: `portable`, `avx2` or `avx512`. See
-//! `teeny_core::conformance::oneop`.
+//! Each case runs on a new thread with fresh memory, where nothing that earlier work left behind
+//! hides a write past its end, and on four threads with pooled memory: both must give the same
+//! bits, or a result depends on threads or on what a block held before. `--level` is an instruction
+//! set: `portable`, `avx2` or `avx512`. See `teeny_core::conformance::oneop`.
 
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 use std::process::ExitCode;
@@ -37,7 +38,11 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
         Some("portable") => Level::Portable,
         Some("avx2") => Level::Avx2,
         Some("avx512") => Level::Avx512,
-        Some(other) => return Err(Error::value(format!("no level is called {other}: portable, avx2 or avx512"))),
+        Some(other) => {
+            return Err(Error::value(format!(
+                "no level is called {other}: portable, avx2 or avx512"
+            )));
+        }
     };
     if level.supported() != level {
         return Err(Error::unsupported(format!("this processor has no {level:?}")));
@@ -46,9 +51,13 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
     let failed = |e: ThreadPoolBuildError| Error::internal(format!("the threads: {e}"));
     // A thread outside of all pools counts as one of the global pool.
     pool(1).build_global().map_err(failed)?;
-    let device = |cache_bytes: usize| Cpu::with(CpuOptions { level, cache_bytes, ..CpuOptions::default() });
+    let device =
+        |cache_bytes: usize| Cpu::with(CpuOptions { level, cache_bytes, ..CpuOptions::default() });
     let cold = Threads { device: device(0), pool: None };
-    let warm = Threads { device: device(CpuOptions::default().cache_bytes), pool: Some(pool(4).build().map_err(failed)?) };
+    let warm = Threads {
+        device: device(CpuOptions::default().cache_bytes),
+        pool: Some(pool(4).build().map_err(failed)?),
+    };
     Ok(vec![Box::new(cold), Box::new(warm)])
 }
 

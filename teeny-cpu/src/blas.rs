@@ -1,4 +1,5 @@
-//! BLAS-style entry points on plain slices, row-major: [`axpy`], [`gemv`] and [`gemm()`] for f32 and f64. No tensors, no device.
+//! BLAS-style entry points on plain slices, row-major: [`axpy`], [`gemv`] and [`gemm()`] for f32
+//! and f64. No tensors, no device.
 //!
 //! As in BLAS, `beta = 0` means that the old contents are not read: NaN in them does not survive.
 
@@ -41,7 +42,9 @@ pub enum Trans {
 /// ```
 pub fn axpy<T: BlasFloat>(alpha: T, x: &[T], y: &mut [T]) -> Result<()> {
     if x.len() != y.len() {
-        return Err(Error::shape(format!("x has {} elements, y has {}", x.len(), y.len())).named("axpy"));
+        return Err(
+            Error::shape(format!("x has {} elements, y has {}", x.len(), y.len())).named("axpy")
+        );
     }
     for (y, &x) in y.iter_mut().zip(x) {
         *y = alpha * x + *y;
@@ -49,19 +52,35 @@ pub fn axpy<T: BlasFloat>(alpha: T, x: &[T], y: &mut [T]) -> Result<()> {
     Ok(())
 }
 
-/// `y = alpha op(a) x + beta y` for `a` of `m` rows and `n` columns, `lda` elements apart from row to row.
+/// `y = alpha op(a) x + beta y` for `a` of `m` rows and `n` columns, `lda` elements apart from row
+/// to row.
 ///
 /// # Errors
-/// If `lda < n`, or a slice is too short: x needs the columns of `op(a)`, y its rows; out of memory as [`gemm()`].
+/// If `lda < n`, or a slice is too short: x needs the columns of `op(a)`, y its rows; out of memory
+/// as [`gemm()`].
 #[allow(clippy::too_many_arguments)]
-pub fn gemv<T: BlasFloat>(trans: Trans, m: usize, n: usize, alpha: T, a: &[T], lda: usize, x: &[T], beta: T, y: &mut [T]) -> Result<()> {
+pub fn gemv<T: BlasFloat>(
+    trans: Trans,
+    m: usize,
+    n: usize,
+    alpha: T,
+    a: &[T],
+    lda: usize,
+    x: &[T],
+    beta: T,
+    y: &mut [T],
+) -> Result<()> {
     let a = matrix("gemv", "a", a, m, n, lda)?;
     let (a, rows, columns) = match trans {
         Trans::No => (a, m, n),
         Trans::Yes => (a.t(), n, m),
     };
     if x.len() < columns || y.len() < rows {
-        let text = format!("op(a) is ({rows}, {columns}), but x has {} elements and y has {}", x.len(), y.len());
+        let text = format!(
+            "op(a) is ({rows}, {columns}), but x has {} elements and y has {}",
+            x.len(),
+            y.len()
+        );
         return Err(Error::shape(text).named("gemv"));
     }
     let x = Matrix { ptr: x.as_ptr(), rows: 1, cols: 1 };
@@ -70,11 +89,12 @@ pub fn gemv<T: BlasFloat>(trans: Trans, m: usize, n: usize, alpha: T, a: &[T], l
     unsafe { product::batched(cpu(), [rows, 1, columns], 1, [beta, alpha], |_| (y, a, x)) }
 }
 
-/// `c = alpha op(a) op(b) + beta c`, where `op(a)` is (m, k), `op(b)` (k, n) and `c` (m, n); rows lie `lda`, `ldb`, `ldc` elements apart.
+/// `c = alpha op(a) op(b) + beta c`, where `op(a)` is (m, k), `op(b)` (k, n) and `c` (m, n); rows
+/// lie `lda`, `ldb`, `ldc` elements apart.
 ///
 /// # Errors
-/// If a leading dimension is shorter than a stored row, or a slice is too short; if there is no memory to lay operands out in,
-/// in which case `c` may be half done.
+/// If a leading dimension is shorter than a stored row, or a slice is too short; if there is no
+/// memory to lay operands out in, in which case `c` may be half done.
 ///
 /// # Example
 /// ```
@@ -123,14 +143,27 @@ fn cpu() -> &'static Cpu {
 }
 
 /// A stored matrix, if the slice holds it.
-fn matrix<T: Float>(op: &str, name: &str, data: &[T], rows: usize, columns: usize, ld: usize) -> Result<Matrix<T>> {
+fn matrix<T: Float>(
+    op: &str,
+    name: &str,
+    data: &[T],
+    rows: usize,
+    columns: usize,
+    ld: usize,
+) -> Result<Matrix<T>> {
     if ld < columns {
-        return Err(Error::shape(format!("{name} has rows of {columns} elements, but its leading dimension is {ld}")).named(op));
+        return Err(Error::shape(format!(
+            "{name} has rows of {columns} elements, but its leading dimension is {ld}"
+        ))
+        .named(op));
     }
     let last = rows.saturating_sub(1).checked_mul(ld).and_then(|n| n.checked_add(columns));
     let need = if rows == 0 || columns == 0 { Some(0) } else { last };
     if need.is_none_or(|need| need > data.len()) {
-        let text = format!("{name} is ({rows}, {columns}) with leading dimension {ld}, but has only {} elements", data.len());
+        let text = format!(
+            "{name} is ({rows}, {columns}) with leading dimension {ld}, but has only {} elements",
+            data.len()
+        );
         return Err(Error::shape(text).named(op));
     }
     // A stride that is never used may be larger than any slice.

@@ -1,5 +1,5 @@
-//! Moving elements: row-major copies of views, writes into views, download. Transposes go block by block, so that both sides
-//! use whole cache lines.
+//! Moving elements: row-major copies of views, writes into views, download. Transposes go block by
+//! block, so that both sides use whole cache lines.
 
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
 use teeny_core::{DType, Error, Layout, Result, Tensor};
 
-/// Rows of a strip of a transpose: the source's lines are read four at a time, and the rows' pages stay in the TLB.
+/// Rows of a strip of a transpose: the source's lines are read four at a time, and the rows' pages
+/// stay in the TLB.
 const STRIP: usize = 64;
 /// Elements below which one thread moves them.
 const THREAD: usize = 32 << 10;
@@ -46,7 +47,12 @@ pub(crate) fn download(cpu: &Cpu, x: &View) -> Result<Vec<u8>> {
 }
 
 /// Overwrites what `view` selects in `dst` by `src`: in place if nobody else holds it.
-pub(crate) fn copy_into(cpu: &Cpu, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+pub(crate) fn copy_into(
+    cpu: &Cpu,
+    mut dst: StorageRef,
+    view: &Layout,
+    src: &Tensor,
+) -> Result<StorageRef> {
     let from = View::of(src)?;
     if Arc::get_mut(&mut dst).is_none() {
         let old = downcast::<CpuStorage>(&dst)?;
@@ -57,14 +63,16 @@ pub(crate) fn copy_into(cpu: &Cpu, mut dst: StorageRef, view: &Layout, src: &Ten
         dst = Arc::new(copy);
     }
     // `src` holds its own storage, so a storage that we hold alone is another one: no overlap.
-    let Some(storage) = Arc::get_mut(&mut dst).and_then(|s| s.as_any_mut().downcast_mut::<CpuStorage>()) else {
+    let Some(storage) =
+        Arc::get_mut(&mut dst).and_then(|s| s.as_any_mut().downcast_mut::<CpuStorage>())
+    else {
         return Err(Error::internal("a storage of the cpu was expected"));
     };
     let mut strides = [0; 8];
     strides[..view.ndim()].copy_from_slice(view.strides());
     let to = storage.ptr().wrapping_add(view.offset() * from.dtype.size());
-    // SAFETY: `validate::copy_into`, which `Cpu::copy_into` calls, has checked that the view lies inside the
-    // storage and names no element twice; `View::of` has checked the source.
+    // SAFETY: `validate::copy_into`, which `Cpu::copy_into` calls, has checked that the view lies
+    // inside the storage and names no element twice; `View::of` has checked the source.
     unsafe { copy_view(cpu.level, &from, to, &strides) };
     Ok(dst)
 }
@@ -120,9 +128,12 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     }
     let (mut axes, ndim) = merge(x, strides);
     let axes = &mut axes[..ndim];
-    // The axis along which the source moves least; if it is not the destination's, the two make a transpose.
+    // The axis along which the source moves least; if it is not the destination's, the two make a
+    // transpose.
     let inner = ndim - 1;
-    let near = (0..ndim).min_by_key(|&a| if axes[a].from == 0 { isize::MAX } else { axes[a].from.abs() }).unwrap_or(inner);
+    let near = (0..ndim)
+        .min_by_key(|&a| if axes[a].from == 0 { isize::MAX } else { axes[a].from.abs() })
+        .unwrap_or(inner);
     let transposed = near != inner && axes[inner].from.abs() > 1 && axes[near].from.abs() == 1;
     let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
     // What is read takes as much room in the caches as what is written.
@@ -152,7 +163,8 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     let pieces = if rows == 1 && !transposed { n.div_ceil(THREAD) } else { rows * strips };
     let least = if rows == 1 && !transposed { 1 } else { THREAD / 2 / (row / strips).max(1) };
     let piece = |p: usize| {
-        // SAFETY: indices stay inside the merged sizes of views that were checked; destinations are distinct per piece.
+        // SAFETY: indices stay inside the merged sizes of views that were checked; destinations are
+        // distinct per piece.
         unsafe {
             if rows == 1 && !transposed {
                 let (begin, end) = (p * THREAD, ((p + 1) * THREAD).min(n));
@@ -167,12 +179,19 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
             }
             let first = p % strips * strip;
             let height = strip.min(before.size - first);
-            let (a, b) = (a.offset(first as isize * before.from), b.offset(first as isize * before.to));
+            let (a, b) =
+                (a.offset(first as isize * before.from), b.offset(first as isize * before.to));
             if plain {
                 return turn(level, a, last.from, b, before.to, (height, last.size), stream);
             }
             for r in 0..height as isize {
-                line(a.offset(r * before.from), last.from, b.offset(r * before.to), last.to, last.size);
+                line(
+                    a.offset(r * before.from),
+                    last.from,
+                    b.offset(r * before.to),
+                    last.to,
+                    last.size,
+                );
             }
         }
     };

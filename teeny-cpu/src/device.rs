@@ -1,4 +1,5 @@
-//! The device: options, allocation, and the door from core's `Device` trait to the rooms of this crate.
+//! The device: options, allocation, and the door from core's `Device` trait to the rooms of this
+//! crate.
 
 use crate::fused::softmax::{self, Row};
 use crate::fused::{attention, cross_entropy, norm};
@@ -11,38 +12,47 @@ use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp,
-    ScatterMode, Shape, Stats, Tensor, Window, validate,
+    AttentionInputs, DType, Device, DeviceInfo, Distribution, Error, Kernel, Key, Layout, Norm,
+    Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, Tensor, Window, validate,
 };
 
 /// How a [`Cpu`] is made. Fields not named keep their defaults.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOptions {
-    /// The most bytes that the device may have from the system at a time: storages, what tasks work in, and the cache, in
-    /// whole blocks. Cached blocks make room; beyond that operations fail with an out-of-memory error. Not counted are what the
-    /// host gets (`to_vec`) and a few hundred bytes for each tensor. None: the machine decides.
+    /// The most bytes that the device may have from the system at a time: storages, what tasks work
+    /// in, and the cache, in whole blocks. Cached blocks make room; beyond that operations fail
+    /// with an out-of-memory error. Not counted are what the host gets (`to_vec`) and a few hundred
+    /// bytes for each tensor. None: the machine decides.
     ///
-    /// The `gemm` crate multiplies on other processors than x86, at [`Level::Portable`], and operands without
-    /// runs. It allocates a few MiB for each thread and aborts the process if that fails. The device therefore
-    /// counts and allocates the same number of bytes first, releases them, and fails with an error if it gets
-    /// none. gemm still aborts if another thread takes the memory in between.
+    /// The `gemm` crate multiplies on other processors than x86, at [`Level::Portable`], and
+    /// operands without runs. It allocates a few MiB for each thread and aborts the process if that
+    /// fails. The device therefore counts and allocates the same number of bytes first, releases
+    /// them, and fails with an error if it gets none. gemm still aborts if another thread takes the
+    /// memory in between.
     pub memory_limit: Option<usize>,
     /// The most bytes kept for reuse. 1 GiB by default.
     pub cache_bytes: usize,
     /// The instruction set to compute with, lowered to what the machine has.
     pub level: Level,
-    /// Whether f32 convolutions with windows of 3 x 3 may use Winograd's minimal filtering: two to three times as fast, with errors of 1e-5
-    /// instead of 1e-6 of a result's size. True by default.
+    /// Whether f32 convolutions with windows of 3 x 3 may use Winograd's minimal filtering: two to
+    /// three times as fast, with errors of 1e-5 instead of 1e-6 of a result's size. True by
+    /// default.
     pub winograd: bool,
 }
 
 impl Default for CpuOptions {
     fn default() -> Self {
-        CpuOptions { memory_limit: None, cache_bytes: 1 << 30, level: Level::best(), winograd: true }
+        CpuOptions {
+            memory_limit: None,
+            cache_bytes: 1 << 30,
+            level: Level::best(),
+            winograd: true,
+        }
     }
 }
 
-/// The processor as a device: SIMD kernels on all threads of the current rayon pool, storages from a pool of its own.
+/// The processor as a device: SIMD kernels on all threads of the current rayon pool, storages from
+/// a pool of its own.
 ///
 /// Results do not depend on the number of threads. `gather` and `scatter` check their indices.
 ///
@@ -69,7 +79,8 @@ impl Cpu {
 
     /// A device with these options.
     pub fn with(options: CpuOptions) -> Arc<Cpu> {
-        let guarded = std::env::var_os("TEENY_POOL_GUARD").map_or(cfg!(debug_assertions), |value| value == "1");
+        let guarded = std::env::var_os("TEENY_POOL_GUARD")
+            .map_or(cfg!(debug_assertions), |value| value == "1");
         let pool = Pool::new(options.cache_bytes, options.memory_limit, guarded);
         Arc::new(Cpu { pool, level: options.level.supported(), winograd: options.winograd })
     }
@@ -79,7 +90,8 @@ impl Cpu {
         self.pool.stats()
     }
 
-    /// Returns cached memory to the system, largest blocks first, until at most `keep` bytes are cached.
+    /// Returns cached memory to the system, largest blocks first, until at most `keep` bytes are
+    /// cached.
     pub fn trim_cache(&self, keep: usize) {
         self.pool.trim(keep);
     }
@@ -89,7 +101,8 @@ impl Cpu {
         self.pool.limit()
     }
 
-    /// Changes the memory limit. Storages that exist stay, even above it; what is cached above it goes back to the system.
+    /// Changes the memory limit. Storages that exist stay, even above it; what is cached above it
+    /// goes back to the system.
     pub fn set_memory_limit(&self, limit: Option<usize>) {
         self.pool.set_limit(limit);
     }
@@ -112,12 +125,14 @@ impl Cpu {
         #[cfg(not(test))]
         let refused = out.try_reserve_exact(bytes).is_err();
         if refused {
-            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host")).note("the operating system gave none"));
+            return Err(Error::out_of_memory(format!("no memory for {bytes} bytes on the host"))
+                .note("the operating system gave none"));
         }
         Ok(out)
     }
 
-    /// Says that an operation begins, which ends with the result: an overwritten guard is reported with its name.
+    /// Says that an operation begins, which ends with the result: an overwritten guard is reported
+    /// with its name.
     #[inline]
     fn begin(&self, name: impl std::fmt::Display) -> Option<Operation<'_>> {
         self.pool.guard().map(|guard| guard.begin(name.to_string()))
@@ -127,7 +142,12 @@ impl Cpu {
     #[inline]
     fn begin_kernel(&self, name: impl std::fmt::Display, kernel: &Kernel) -> Option<Operation<'_>> {
         self.pool.guard().map(|guard| {
-            let ops: Vec<String> = kernel.nodes().iter().filter(|node| node.op.arity() > 0).map(|node| format!("{:?}", node.op)).collect();
+            let ops: Vec<String> = kernel
+                .nodes()
+                .iter()
+                .filter(|node| node.op.arity() > 0)
+                .map(|node| format!("{:?}", node.op))
+                .collect();
             guard.begin(format!("{name} [{}]", ops.join(" ")))
         })
     }
@@ -144,7 +164,8 @@ impl Cpu {
 /// The error of a request for `what`.
 #[cold]
 pub(crate) fn out_of_memory(error: OutOfMemory, what: &str) -> Error {
-    let error_with_use = Error::out_of_memory(format!("no memory for {what}")).note(format!("{} bytes are in use on this device", error.live));
+    let error_with_use = Error::out_of_memory(format!("no memory for {what}"))
+        .note(format!("{} bytes are in use on this device", error.live));
     match error.limit {
         Some(limit) => error_with_use.note(format!("the device's memory limit is {limit} bytes")),
         None => error_with_use.note("the operating system gave none"),
@@ -158,7 +179,8 @@ fn no_storage(error: OutOfMemory, len: usize, dtype: DType) -> Error {
 
 #[cold]
 fn too_large(len: usize, dtype: DType) -> Error {
-    Error::out_of_memory(format!("no memory for {len} elements of {dtype}")).note("their bytes are more than a number of 64 bits can say")
+    Error::out_of_memory(format!("no memory for {len} elements of {dtype}"))
+        .note("their bytes are more than a number of 64 bits can say")
 }
 
 impl std::fmt::Debug for Cpu {
@@ -182,7 +204,13 @@ impl Device for Cpu {
         let _operation = self.begin("upload");
         let storage = self.alloc(bytes.len() / dtype.size(), dtype)?;
         // SAFETY: the storage has room for whole elements and no other owner.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), storage.ptr(), bytes.len() / dtype.size() * dtype.size()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                storage.ptr(),
+                bytes.len() / dtype.size() * dtype.size(),
+            )
+        };
         Ok(Arc::new(storage))
     }
 
@@ -191,7 +219,13 @@ impl Device for Cpu {
         copy::download(self, &View::of(x)?)
     }
 
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         validate::elementwise(kernel, inputs, params, shape)?;
         if self.pool.guard().is_none() {
             return elementwise::elementwise(self, kernel, inputs, params, shape);
@@ -254,7 +288,14 @@ impl Device for Cpu {
         index::gather(self, x, axis, index)
     }
 
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         validate::scatter(mode, x, axis, index, src)?;
         let _operation = self.begin("scatter");
         index::scatter(self, mode, x, axis, index, src)
@@ -277,7 +318,13 @@ impl Device for Cpu {
         sort::sort(self, x, axis, descending)
     }
 
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         validate::random(distribution, shape, dtype)?;
         let _operation = self.begin("random");
         random::random(self, distribution, shape.numel(), dtype, key)
@@ -326,25 +373,50 @@ impl Device for Cpu {
         softmax::rows(self, Row::LogSoftmaxGrad, y, Some(g), axis)
     }
 
-    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    fn cross_entropy(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+    ) -> Result<StorageRef> {
         validate::cross_entropy(x, targets)?;
         let _operation = self.begin("cross_entropy");
         cross_entropy::losses(self, x, targets, ignored)
     }
 
-    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    fn cross_entropy_grad(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+        g: &Tensor,
+    ) -> Result<StorageRef> {
         validate::cross_entropy_grad(x, targets, g)?;
         let _operation = self.begin("cross_entropy_grad");
         cross_entropy::gradient(self, x, targets, ignored, g)
     }
 
-    fn norm(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    fn norm(
+        &self,
+        kind: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<StorageRef> {
         validate::norm(x, weight, bias)?;
         let _operation = self.begin("norm");
         norm::forward(self, kind, x, weight, bias, eps)
     }
 
-    fn norm_grad(&self, kind: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    fn norm_grad(
+        &self,
+        kind: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        g: &Tensor,
+        eps: f64,
+    ) -> Result<StorageRef> {
         validate::norm_grad(x, weight, g)?;
         let _operation = self.begin("norm_grad");
         norm::gradient(self, kind, x, weight, g, eps)
@@ -356,25 +428,48 @@ impl Device for Cpu {
         conv::conv(self, x, weight, window, &shape)
     }
 
-    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    fn conv_input_grad(
+        &self,
+        g: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+        x_shape: &Shape,
+    ) -> Result<StorageRef> {
         validate::conv_input_grad(g, weight, window, x_shape)?;
         let _operation = self.begin("conv_input_grad");
         conv::input_grad(self, g, weight, window, x_shape)
     }
 
-    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    fn conv_weight_grad(
+        &self,
+        g: &Tensor,
+        x: &Tensor,
+        window: &Window,
+        weight_shape: &Shape,
+    ) -> Result<StorageRef> {
         validate::conv_weight_grad(g, x, window, weight_shape)?;
         let _operation = self.begin("conv_weight_grad");
         conv::weight_grad(self, g, x, window, weight_shape)
     }
 
-    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    fn max_pool(
+        &self,
+        x: &Tensor,
+        size: &[usize],
+        window: &Window,
+    ) -> Result<(StorageRef, StorageRef)> {
         let [(shape, _), _] = validate::max_pool(x, size, window)?;
         let _operation = self.begin("max_pool");
         pool2d::max_pool(self, x, size, window, &shape)
     }
 
-    fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    fn max_pool_grad(
+        &self,
+        g: &Tensor,
+        positions: &Tensor,
+        x_shape: &Shape,
+        spatial: usize,
+    ) -> Result<StorageRef> {
         validate::max_pool_grad(g, positions, x_shape, spatial)?;
         let _operation = self.begin("max_pool_grad");
         pool2d::max_pool_grad(self, g, positions, x_shape, spatial)

@@ -1,7 +1,8 @@
 //! Which process this is: a fork copies memory, but only the thread that called it.
 //!
-//! A lock that another thread held at that moment stays held in the child, where that thread does not exist. Locks of this crate
-//! therefore hold the number of their process: see `pool`. `threads` runs everything on the calling thread in a child.
+//! A lock that another thread held at that moment stays held in the child, where that thread does
+//! not exist. Locks of this crate therefore hold the number of their process: see `pool`. `threads`
+//! runs everything on the calling thread in a child.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -28,7 +29,8 @@ pub(crate) fn watch() {
             extern "C" fn in_child() {
                 PROCESS.fetch_add(1, Relaxed);
             }
-            // SAFETY: the handler changes an atomic number, which a child of a process with threads may do.
+            // SAFETY: the handler changes an atomic number, which a child of a process with threads
+            // may do.
             unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
         }
     });

@@ -1,11 +1,14 @@
-//! One matrix product over raw strided matrices: tiles of the result over threads, the `gemm` crate single-threaded inside.
+//! One matrix product over raw strided matrices: tiles of the result over threads, the `gemm` crate
+//! single-threaded inside.
 //!
-//! gemm's own threading costs several fork-joins per call and is slower than one thread at 128³; tiles claimed by our threads
-//! run at nine tenths of two cores. The tiles depend on the sizes alone, so the bits do not depend on the threads.
+//! gemm's own threading costs several fork-joins per call and is slower than one thread at 128³;
+//! tiles claimed by our threads run at nine tenths of two cores. The tiles depend on the sizes
+//! alone, so the bits do not depend on the threads.
 //!
-//! On x86 f32 and f64 go through our own `microkernel`: gemm packs both sides of every tile, which the tiles of a small or middle-sized product never earn
-//! back, and a transposed right side number by number, which takes longer than multiplying by it. One row, or few with few, have their own loops (`thin`).
-//! Everything else is gemm's: other processors, and operands without runs.
+//! On x86 f32 and f64 go through our own `microkernel`: gemm packs both sides of every tile, which
+//! the tiles of a small or middle-sized product never earn back, and a transposed right side number
+//! by number, which takes longer than multiplying by it. One row, or few with few, have their own
+//! loops (`thin`). Everything else is gemm's: other processors, and operands without runs.
 
 use crate::Cpu;
 use crate::microkernel::{DEEP, Product};
@@ -33,7 +36,10 @@ unsafe impl<T> Sync for Matrix<T> {}
 impl<T> Matrix<T> {
     /// The matrix that begins at row i, column j.
     pub(crate) fn at(self, i: usize, j: usize) -> Matrix<T> {
-        Matrix { ptr: self.ptr.wrapping_offset(i as isize * self.rows + j as isize * self.cols), ..self }
+        Matrix {
+            ptr: self.ptr.wrapping_offset(i as isize * self.rows + j as isize * self.cols),
+            ..self
+        }
     }
 }
 
@@ -47,7 +53,8 @@ impl<T> Matrix<T> {
 /// Multiplications from which a second thread pays.
 pub(crate) const THREAD: usize = 1 << 19;
 
-/// An element of matrices that `gemm` multiplies. Public only because `blas::BlasFloat` builds on it; this module is private.
+/// An element of matrices that `gemm` multiplies. Public only because `blas::BlasFloat` builds on
+/// it; this module is private.
 pub trait Float:
     Copy
     + Default
@@ -90,7 +97,14 @@ impl Float for f64 {
 ///
 /// # Safety
 /// `c` is writable and overlaps neither operand; all are readable over (m, n), (m, k), (k, n).
-pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T, alpha: T, lhs: Matrix<T>, rhs: Matrix<T>) {
+pub(crate) unsafe fn tile<T: Float>(
+    [m, n, k]: [usize; 3],
+    c: Matrix<T>,
+    old: T,
+    alpha: T,
+    lhs: Matrix<T>,
+    rhs: Matrix<T>,
+) {
     if m == 0 || n == 0 {
         return;
     }
@@ -116,7 +130,10 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
             let (deep, lhs, rhs) = (DEEP.min(k - from), lhs.at(0, from), rhs.at(from, 0));
             let old = if from == 0 { old } else { T::ONE };
             let (keep, (a, b)) = (old != T::ZERO, (lhs, rhs));
-            gemm::gemm(m, n, deep, to, c.cols, c.rows, keep, a.ptr, a.cols, a.rows, b.ptr, b.cols, b.rows, old, alpha, false, false, false, none);
+            gemm::gemm(
+                m, n, deep, to, c.cols, c.rows, keep, a.ptr, a.cols, a.rows, b.ptr, b.cols, b.rows,
+                old, alpha, false, false, false, none,
+            );
         }
     }
 }
@@ -126,7 +143,13 @@ pub(crate) unsafe fn tile<T: Float>([m, n, k]: [usize; 3], c: Matrix<T>, old: T,
 ///
 /// # Safety
 /// As `tile`, for m = 1.
-unsafe fn row<T: Float>([n, k]: [usize; 2], c: Matrix<T>, [old, alpha]: [T; 2], lhs: Matrix<T>, rhs: Matrix<T>) {
+unsafe fn row<T: Float>(
+    [n, k]: [usize; 2],
+    c: Matrix<T>,
+    [old, alpha]: [T; 2],
+    lhs: Matrix<T>,
+    rhs: Matrix<T>,
+) {
     /// Columns whose sums stay in registers or the first cache.
     const COLUMNS: usize = 64;
     for first in (0..n).step_by(COLUMNS) {
@@ -154,9 +177,11 @@ unsafe fn row<T: Float>([n, k]: [usize; 2], c: Matrix<T>, [old, alpha]: [T; 2], 
 
 /// Bytes of a row of a strip of the right side: four vectors of the widest level.
 const STRIP: usize = 4 * LINE;
-/// How much of the axis that is summed away is laid out at a time: a strip takes a tenth of a second cache.
+/// How much of the axis that is summed away is laid out at a time: a strip takes a tenth of a
+/// second cache.
 const DEPTH: usize = 384;
-/// The same for a transposed left side: its lines hold several rows, and must still be at hand when the next rows come.
+/// The same for a transposed left side: its lines hold several rows, and must still be at hand when
+/// the next rows come.
 const SHALLOW: usize = 192;
 /// Bytes of a right side that is multiplied where it lies.
 const IN_PLACE: usize = 1 << 20;
@@ -167,12 +192,14 @@ const FEW_DOTS: usize = 8;
 /// Bytes of a run from which an inner product is worth adding up its vector's lanes.
 const LONG: usize = 256;
 
-/// Bytes of the buffer that the `gemm` crate keeps for each thread: the size of the L2 cache, at most this on usual processors.
+/// Bytes of the buffer that the `gemm` crate keeps for each thread: the size of the L2 cache, at
+/// most this on usual processors.
 const GEMM_SLAB: usize = 4 << 20;
 
-/// Checks that there is memory for the `gemm` crate to pack operands of this size: gemm aborts the process if its
-/// allocation fails. The device counts the same number of bytes until the returned block is dropped. The
-/// allocator gives them once and takes them back; another thread could take them before gemm does.
+/// Checks that there is memory for the `gemm` crate to pack operands of this size: gemm aborts the
+/// process if its allocation fails. The device counts the same number of bytes until the returned
+/// block is dropped. The allocator gives them once and takes them back; another thread could take
+/// them before gemm does.
 ///
 /// # Errors
 /// If there is no such memory.
@@ -185,8 +212,9 @@ fn room_for_gemm<T: Float>(cpu: &Cpu, [m, n, k]: [usize; 3]) -> Result<Buffer> {
     Ok(counted)
 }
 
-/// [`tile`], by the way that is fastest for these operands. Our own kernel multiplies them where they lie if the whole right side, `right` elements, is
-/// small, otherwise by strips that are laid out first.
+/// [`tile`], by the way that is fastest for these operands. Our own kernel multiplies them where
+/// they lie if the whole right side, `right` elements, is small, otherwise by strips that are laid
+/// out first.
 ///
 /// # Safety
 /// As `tile`.
@@ -216,7 +244,15 @@ pub(crate) unsafe fn fastest<T: Float>(
             return Ok(());
         }
         if m == 1 && rhs.cols == 1 && c.cols == 1 {
-            level.run(Row { nk: [n, k], a: lhs.ptr, a_step: lhs.cols, b: rhs.ptr, b_step: rhs.rows, c: c.ptr.cast_mut(), scales });
+            level.run(Row {
+                nk: [n, k],
+                a: lhs.ptr,
+                a_step: lhs.cols,
+                b: rhs.ptr,
+                b_step: rhs.rows,
+                c: c.ptr.cast_mut(),
+                scales,
+            });
             return Ok(());
         }
     }
@@ -234,13 +270,24 @@ pub(crate) unsafe fn fastest<T: Float>(
             let depth = if lhs.cols == 1 { DEEP } else { SHALLOW };
             for from in (0..k).step_by(depth) {
                 let (a, b) = (lhs.at(0, from), rhs.at(from, 0).ptr);
-                Product { mnk: [m, n, depth.min(k - from)], a, b, b_step: rhs.rows, c: to, c_step, scales: scales(from) }.run(level);
+                Product {
+                    mnk: [m, n, depth.min(k - from)],
+                    a,
+                    b,
+                    b_step: rhs.rows,
+                    c: to,
+                    c_step,
+                    scales: scales(from),
+                }
+                .run(level);
             }
             return Ok(());
         }
         let width = STRIP / size_of::<T>();
-        // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned over, and the result.
-        let other_way = rhs.cols != 1 && lhs.cols == 1 && m <= width && 2 * m <= n && old == T::ZERO;
+        // Few rows: the other way round, cᵀ = rhsᵀ @ lhsᵀ, so that the small side is the one turned
+        // over, and the result.
+        let other_way =
+            rhs.cols != 1 && lhs.cols == 1 && m <= width && 2 * m <= n && old == T::ZERO;
         // The strip of the right side, and a result that is still to be turned over.
         let sizes = [DEPTH * width, if other_way { n * width } else { 0 }];
         with_scratch(cpu, sizes, |[strip, flipped]: [&mut [T]; 2]| {
@@ -249,11 +296,36 @@ pub(crate) unsafe fn fastest<T: Float>(
                 let flipped = flipped.as_mut_ptr();
                 for from in (0..k).step_by(DEPTH) {
                     let depth = DEPTH.min(k - from);
-                    turn(level, lhs.at(0, from).ptr, lhs.rows, strip, width as isize, (depth, m), false);
+                    turn(
+                        level,
+                        lhs.at(0, from).ptr,
+                        lhs.rows,
+                        strip,
+                        width as isize,
+                        (depth, m),
+                        false,
+                    );
                     let (a, b, c) = (rhs.at(from, 0).t(), strip.cast_const(), flipped);
-                    Product { mnk: [n, m, depth], a, b, b_step: width as isize, c, c_step: width as isize, scales: scales(from) }.run(level);
+                    Product {
+                        mnk: [n, m, depth],
+                        a,
+                        b,
+                        b_step: width as isize,
+                        c,
+                        c_step: width as isize,
+                        scales: scales(from),
+                    }
+                    .run(level);
                 }
-                return turn(level, flipped.cast_const(), width as isize, to, c_step, (m, n), false);
+                return turn(
+                    level,
+                    flipped.cast_const(),
+                    width as isize,
+                    to,
+                    c_step,
+                    (m, n),
+                    false,
+                );
             }
             for j in (0..n).step_by(width) {
                 let wide = width.min(n - j);
@@ -262,20 +334,34 @@ pub(crate) unsafe fn fastest<T: Float>(
                     let (depth, rhs) = (deep.min(k - from), rhs.at(from, j));
                     if rhs.cols == 1 {
                         for i in 0..depth {
-                            std::ptr::copy_nonoverlapping(rhs.at(i, 0).ptr, strip.add(i * width), wide);
+                            std::ptr::copy_nonoverlapping(
+                                rhs.at(i, 0).ptr,
+                                strip.add(i * width),
+                                wide,
+                            );
                         }
                     } else {
                         turn(level, rhs.ptr, rhs.cols, strip, width as isize, (depth, wide), false);
                     }
                     let (a, b, c) = (lhs.at(0, from), strip.cast_const(), to.add(j));
-                    Product { mnk: [m, wide, depth], a, b, b_step: width as isize, c, c_step, scales: scales(from) }.run(level);
+                    Product {
+                        mnk: [m, wide, depth],
+                        a,
+                        b,
+                        b_step: width as isize,
+                        c,
+                        c_step,
+                        scales: scales(from),
+                    }
+                    .run(level);
                 }
             }
         })
     }
 }
 
-/// Rows and columns of a tile for a product of this size: as many rows as profit from one strip of the right side, and at least a dozen tiles to share.
+/// Rows and columns of a tile for a product of this size: as many rows as profit from one strip of
+/// the right side, and at least a dozen tiles to share.
 pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usize, usize) {
     if m * n * k * batch < THREAD {
         return (m.max(1), n.max(1));
@@ -285,7 +371,8 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     const NUMBERS: usize = LINE / size_of::<f32>();
     let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
     let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;
-    // A strip that has to be laid out should serve many rows, so that columns are split first; few rows become columns, which are best whole vectors.
+    // A strip that has to be laid out should serve many rows, so that columns are split first; few
+    // rows become columns, which are best whole vectors.
     let (enough, narrow) = if laid { (6, COLUMNS) } else { (12, 2 * COLUMNS) };
     while tiles(tm, tn) < enough && tm * tn * k > THREAD / 4 {
         if tn > narrow {
@@ -303,7 +390,8 @@ pub(crate) fn tile_size([m, n, k]: [usize; 3], batch: usize, laid: bool) -> (usi
     (tm, tn)
 }
 
-/// `batch` products of one size, `c = old c + alpha lhs @ rhs`; `at(b)` gives result, left and right matrix of each.
+/// `batch` products of one size, `c = old c + alpha lhs @ rhs`; `at(b)` gives result, left and
+/// right matrix of each.
 ///
 /// # Safety
 /// As `tile`, for every product; the results do not overlap.
@@ -337,6 +425,8 @@ pub(crate) unsafe fn batched<T: Float>(
     if m * n * k * batch < THREAD {
         (0..tasks).try_for_each(work)
     } else {
-        try_for_each_chunk(tasks.div_ceil(per_chunk), |c| (c * per_chunk..((c + 1) * per_chunk).min(tasks)).try_for_each(&work))
+        try_for_each_chunk(tasks.div_ceil(per_chunk), |c| {
+            (c * per_chunk..((c + 1) * per_chunk).min(tasks)).try_for_each(&work)
+        })
     }
 }

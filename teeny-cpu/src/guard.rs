@@ -1,11 +1,13 @@
-//! Bytes around the blocks of a pool that nobody may change: an operation that writes beyond its memory is named when it ends.
+//! Bytes around the blocks of a pool that nobody may change: an operation that writes beyond its
+//! memory is named when it ends.
 //!
 //! ```text
 //!   64 bytes of pattern │ what was asked for, filled with another pattern │ 64 to 320 bytes of pattern
 //! ```
-//! For debug builds, fuzzing and `TEENY_POOL_GUARD=1`. All blocks in use are looked at when an operation ends, so that the one
-//! in progress is the one that wrote, or one of those in progress on other threads. A new block is filled with ones, which are
-//! NaN as floats: reading what was never written shows as well.
+//! For debug builds, fuzzing and `TEENY_POOL_GUARD=1`. All blocks in use are looked at when an
+//! operation ends, so that the one in progress is the one that wrote, or one of those in progress
+//! on other threads. A new block is filled with ones, which are NaN as floats: reading what was
+//! never written shows as well.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -55,7 +57,12 @@ impl Guard {
     ///
     /// # Safety
     /// The block is the caller's alone and has `bytes` and two margins.
-    pub(crate) unsafe fn enclose(&self, block: NonNull<u8>, size: usize, bytes: usize) -> NonNull<u8> {
+    pub(crate) unsafe fn enclose(
+        &self,
+        block: NonNull<u8>,
+        size: usize,
+        bytes: usize,
+    ) -> NonNull<u8> {
         let behind = (size - MARGIN - bytes).min(BEHIND);
         // SAFETY: all parts are inside the block, by contract.
         let inner = unsafe {
@@ -88,7 +95,8 @@ impl Guard {
         unsafe { inner.sub(MARGIN) }
     }
 
-    /// Begins an operation, which ends when the result is dropped: with a panic if a margin was overwritten.
+    /// Begins an operation, which ends when the result is dropped: with a panic if a margin was
+    /// overwritten.
     pub(crate) fn begin(&self, operation: String) -> Operation<'_> {
         self.state().operations.push(operation.clone());
         Operation { guard: self, operation }
@@ -105,13 +113,18 @@ impl Drop for Operation<'_> {
     fn drop(&mut self) {
         let mut state = self.guard.state();
         let in_progress = state.operations.join(", ");
-        if let Some(at) = state.operations.iter().rposition(|operation| *operation == self.operation) {
+        if let Some(at) =
+            state.operations.iter().rposition(|operation| *operation == self.operation)
+        {
             state.operations.remove(at);
         }
         let mut found = state.found.take();
         for (&inner, enclosed) in &state.blocks {
-            // SAFETY: the block is in use: it leaves this map, whose lock is held, before it leaves its owner.
-            found = found.or_else(|| unsafe { overwritten(std::ptr::with_exposed_provenance_mut(inner), enclosed) });
+            // SAFETY: the block is in use: it leaves this map, whose lock is held, before it leaves
+            // its owner.
+            found = found.or_else(|| unsafe {
+                overwritten(std::ptr::with_exposed_provenance_mut(inner), enclosed)
+            });
         }
         drop(state);
         if let Some(found) = found
@@ -128,10 +141,15 @@ impl Drop for Operation<'_> {
 /// The block came from `enclose` and is still in use.
 unsafe fn overwritten(inner: *mut u8, &Enclosed { bytes, behind }: &Enclosed) -> Option<String> {
     let changed = |start: *mut u8, n: usize| {
-        // SAFETY: the margins belong to the block. Somebody may write to them, which is what is looked for: each is read alone.
-        (0..n).filter(|&i| unsafe { start.add(i).read_volatile() } != PATTERN).map(|i| i + 1).fold((0, 0), |(count, _), last| (count + 1, last))
+        // SAFETY: the margins belong to the block. Somebody may write to them, which is what is
+        // looked for: each is read alone.
+        (0..n)
+            .filter(|&i| unsafe { start.add(i).read_volatile() } != PATTERN)
+            .map(|i| i + 1)
+            .fold((0, 0), |(count, _), last| (count + 1, last))
     };
-    let ((before, _), (after, last)) = (changed(inner.wrapping_sub(MARGIN), MARGIN), changed(inner.wrapping_add(bytes), behind));
+    let ((before, _), (after, last)) =
+        (changed(inner.wrapping_sub(MARGIN), MARGIN), changed(inner.wrapping_add(bytes), behind));
     if before + after == 0 {
         return None;
     }

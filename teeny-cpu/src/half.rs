@@ -1,7 +1,8 @@
 //! A vector times a matrix of 16-bit floats, whose rows are widened a block at a time in L1.
 //!
-//! Decoding with a language model is this product and nothing else, and its time is that of reading the matrix. Widening the whole matrix first, as other
-//! products do, would read and write five times as much.
+//! Decoding with a language model is this product and nothing else, and its time is that of reading
+//! the matrix. Widening the whole matrix first, as other products do, would read and write five
+//! times as much.
 
 use crate::elementwise::cast::{slice, widen};
 use crate::gemm::THREAD;
@@ -15,7 +16,8 @@ use teeny_core::{DType, Result};
 /// Elements widened at once: 2 KiB of f32, well inside L1 beside the vector.
 const BLOCK: usize = 512;
 
-/// `a (m, k) @ b (k, n)` of one 16-bit type in f32, if one of them is a vector and the other has its k elements side by side; leading axes of size 1.
+/// `a (m, k) @ b (k, n)` of one 16-bit type in f32, if one of them is a vector and the other has
+/// its k elements side by side; leading axes of size 1.
 pub(crate) fn product(cpu: &Cpu, a: &View, b: &View) -> Result<Option<CpuStorage>> {
     let (&[ref lead @ .., m, k], &[.., n]) = (&a.shape[..], &b.shape[..]) else { return Ok(None) };
     let (row, column) = (lead.len(), lead.len() + 1);
@@ -30,10 +32,12 @@ pub(crate) fn product(cpu: &Cpu, a: &View, b: &View) -> Result<Option<CpuStorage
     }
     let x = copy::computed(cpu, vector)?;
     let out = cpu.alloc(count, DType::F32)?;
-    let (from, rows, to) = (Shared(x.ptr()), Shared(matrix.ptr.cast_mut()), Shared(out.ptr().cast::<f32>()));
+    let (from, rows, to) =
+        (Shared(x.ptr()), Shared(matrix.ptr.cast_mut()), Shared(out.ptr().cast::<f32>()));
     let dtype = matrix.dtype;
     for_each_range(count, THREAD / 4 / k, |here| {
-        // SAFETY: x has k elements; row j of the matrix begins `outer` elements after row j - 1; each result belongs to one range.
+        // SAFETY: x has k elements; row j of the matrix begins `outer` elements after row j - 1;
+        // each result belongs to one range.
         unsafe {
             let x = slice::<f32>(from.get(), k);
             for j in here {
@@ -61,10 +65,14 @@ impl Work for Dot<'_> {
         for (i, row) in self.row.chunks(BLOCK).enumerate() {
             let x = &self.x[i * BLOCK..][..row.len()];
             if self.dtype == DType::BF16 {
-                for_pairs(&mut block, row, |wide, bits| *wide = f32::from_bits(u32::from(bits) << 16));
+                for_pairs(&mut block, row, |wide, bits| {
+                    *wide = f32::from_bits(u32::from(bits) << 16)
+                });
             } else {
                 // SAFETY: both have the row's length.
-                unsafe { widen(self.dtype, row.as_ptr().cast(), block.as_mut_ptr().cast(), row.len()) };
+                unsafe {
+                    widen(self.dtype, row.as_ptr().cast(), block.as_mut_ptr().cast(), row.len())
+                };
             }
             // SAFETY: both have x's length.
             sum += f64::from(unsafe { dot::<f32, V>(x.as_ptr(), block.as_ptr(), x.len()) });

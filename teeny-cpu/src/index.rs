@@ -1,5 +1,5 @@
-//! Gather and scatter along one axis. Indices are all checked before anything is written; scatter runs in row-major order of
-//! the source within every column, so that adding is deterministic.
+//! Gather and scatter along one axis. Indices are all checked before anything is written; scatter
+//! runs in row-major order of the source within every column, so that adding is deterministic.
 
 use crate::elementwise::cast::{self, slice, with_bits, with_compute};
 use crate::elementwise::int::Int;
@@ -46,11 +46,16 @@ fn outside(shape: &Shape, at: usize, index: i64, axis: usize, size: usize) -> Er
         place.push_str(&format!("[{}]", rest / inner % size.max(1)));
         rest %= inner;
     }
-    let range = if size == 0 { "has no elements".to_string() } else { format!("has size {size} (0..={})", size - 1) };
+    let range = if size == 0 {
+        "has no elements".to_string()
+    } else {
+        format!("has size {size} (0..={})", size - 1)
+    };
     Error::index(format!("index{place} is {index}, but axis {axis} {range}"))
 }
 
-/// Offsets in `view`, axis `axis` left out, of consecutive rows of `shape`; the last axis is left to the caller.
+/// Offsets in `view`, axis `axis` left out, of consecutive rows of `shape`; the last axis is left
+/// to the caller.
 fn offset(view: &[isize], shape: &[usize], axis: usize, mut i: usize) -> isize {
     let mut offset = 0;
     for a in (0..shape.len()).rev() {
@@ -74,25 +79,36 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
     }
     let to = Shared(out.ptr());
     // Whole rows under one index (an embedding): the index does not change along the axes behind.
-    let repeated: usize = (axis + 1..shape.ndim()).filter(|&a| shape[a] == 1 || index.strides()[a] == 0).map(|a| shape[a]).product();
+    let repeated: usize = (axis + 1..shape.ndim())
+        .filter(|&a| shape[a] == 1 || index.strides()[a] == 0)
+        .map(|a| shape[a])
+        .product();
     let inner: usize = shape[axis + 1..].iter().product();
-    let packed = view.strides[axis + 1..shape.ndim()] == Layout::contiguous(*x.shape()).strides()[axis + 1..];
+    let packed = view.strides[axis + 1..shape.ndim()]
+        == Layout::contiguous(*x.shape()).strides()[axis + 1..];
     let whole = x.shape()[axis + 1..] == shape[axis + 1..];
     if inner > 1 && repeated == inner && packed && whole {
-        let first = index.with_layout((axis + 1..shape.ndim()).fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)))?;
+        let first = index.with_layout(
+            (axis + 1..shape.ndim()).fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)),
+        )?;
         let indices = checked(cpu, &first, axis, x.shape()[axis])?;
         let bytes = inner * x.dtype().size();
         for_each_range(indices.len(), THREAD / inner, |rows| {
             let row = |r: usize| {
-                let before = if axis == 0 { 0 } else { offset(view.strides(), &shape[..=axis], axis, r) };
-                view.ptr.wrapping_offset((before + indices[r] as isize * view.strides[axis]) * x.dtype().size() as isize)
+                let before =
+                    if axis == 0 { 0 } else { offset(view.strides(), &shape[..=axis], axis, r) };
+                view.ptr.wrapping_offset(
+                    (before + indices[r] as isize * view.strides[axis]) * x.dtype().size() as isize,
+                )
             };
             for r in rows {
                 let from = row(r);
                 // Rows lie anywhere: the next one is asked for while this one is copied.
                 if r + 1 < indices.len() {
                     let next = row(r + 1);
-                    (0..bytes).step_by(64).for_each(|line| prefetch(next.wrapping_add(line).cast()));
+                    (0..bytes)
+                        .step_by(64)
+                        .for_each(|line| prefetch(next.wrapping_add(line).cast()));
                 }
                 // SAFETY: the index was checked; row r of the output belongs to this range.
                 unsafe { std::ptr::copy_nonoverlapping(from, to.get().add(r * bytes), bytes) };
@@ -100,10 +116,15 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         });
         return Ok(Arc::new(out));
     }
-    // One list of positions for every row (a resampled image, a selection of columns): looked at once, not once per row.
+    // One list of positions for every row (a resampled image, a selection of columns): looked at
+    // once, not once per row.
     let shared = (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
     if shared && n > shape[axis] {
-        let first = index.with_layout((0..shape.ndim()).filter(|&a| a != axis).fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)))?;
+        let first = index.with_layout(
+            (0..shape.ndim())
+                .filter(|&a| a != axis)
+                .fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1)),
+        )?;
         let indices = checked(cpu, &first, axis, x.shape()[axis])?;
         // SAFETY: indices were checked, other coordinates are within `x`.
         unsafe {
@@ -129,7 +150,13 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
     Ok(Arc::new(out))
 }
 
-unsafe fn gather_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &[i64], to: Shared<u8>) {
+unsafe fn gather_as<T: Copy>(
+    view: &View,
+    shape: &Shape,
+    axis: usize,
+    indices: &[i64],
+    to: Shared<u8>,
+) {
     let to = Shared(to.get().cast::<T>());
     let row = shape.last().copied().unwrap_or(1);
     let rows = indices.len() / row;
@@ -137,26 +164,38 @@ unsafe fn gather_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &
     let step = if axis == last { 0 } else { view.strides[last] };
     for_each_range(rows, THREAD / row, |rows| {
         for r in rows {
-            let base = view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
+            let base =
+                view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
             for (j, &index) in indices[r * row..(r + 1) * row].iter().enumerate() {
                 // SAFETY: by contract; the output element belongs to this range.
-                unsafe { *to.get().add(r * row + j) = *base.offset(index as isize * view.strides[axis] + j as isize * step) };
+                unsafe {
+                    *to.get().add(r * row + j) =
+                        *base.offset(index as isize * view.strides[axis] + j as isize * step)
+                };
             }
         }
     });
 }
 
 /// [`gather_as`] where the positions are the same in every row.
-unsafe fn select_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &[i64], to: Shared<u8>) {
+unsafe fn select_as<T: Copy>(
+    view: &View,
+    shape: &Shape,
+    axis: usize,
+    indices: &[i64],
+    to: Shared<u8>,
+) {
     let to = Shared(to.get().cast::<T>());
     let last = shape.ndim() - 1;
     let row = shape[last];
     let rows = shape.numel() / row;
     // Rows that share a coordinate on the axis, if it is not the last.
-    let inner: usize = shape[axis + 1..].iter().product::<usize>() / if axis == last { 1 } else { row };
+    let inner: usize =
+        shape[axis + 1..].iter().product::<usize>() / if axis == last { 1 } else { row };
     for_each_range(rows, THREAD / row, |rows| {
         for r in rows {
-            let base = view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
+            let base =
+                view.ptr.cast::<T>().wrapping_offset(offset(view.strides(), shape, axis, r * row));
             // SAFETY: by contract; the output row belongs to this range.
             unsafe {
                 let out = std::slice::from_raw_parts_mut(to.get().add(r * row), row);
@@ -165,7 +204,9 @@ unsafe fn select_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &
                         *out = *base.offset(index as isize * view.strides[axis]);
                     }
                 } else {
-                    let base = base.wrapping_offset(indices[r / inner % shape[axis]] as isize * view.strides[axis]);
+                    let base = base.wrapping_offset(
+                        indices[r / inner % shape[axis]] as isize * view.strides[axis],
+                    );
                     for (j, out) in out.iter_mut().enumerate() {
                         *out = *base.offset(j as isize * view.strides[last]);
                     }
@@ -176,7 +217,14 @@ unsafe fn select_as<T: Copy>(view: &View, shape: &Shape, axis: usize, indices: &
 }
 
 /// A copy of `x` with `src` put in.
-pub(crate) fn scatter(cpu: &Cpu, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+pub(crate) fn scatter(
+    cpu: &Cpu,
+    mode: ScatterMode,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<StorageRef> {
     let indices = checked(cpu, index, axis, x.shape()[axis])?;
     let out = copy::contiguous(cpu, &View::of(x)?)?;
     let src_copy = copy::contiguous(cpu, &View::of(src)?)?;
@@ -185,7 +233,14 @@ pub(crate) fn scatter(cpu: &Cpu, mode: ScatterMode, x: &Tensor, axis: usize, ind
     if n == 0 {
         return Ok(Arc::new(out));
     }
-    let job = Scatter { shape, axis, indices: &indices, strides: Layout::contiguous(*x.shape()), src: src_copy.ptr(), out: Shared(out.ptr()) };
+    let job = Scatter {
+        shape,
+        axis,
+        indices: &indices,
+        strides: Layout::contiguous(*x.shape()),
+        src: src_copy.ptr(),
+        out: Shared(out.ptr()),
+    };
     match mode {
         ScatterMode::Set => match x.dtype().size() {
             1 => job.each::<u8>(|_, x| x),
@@ -222,7 +277,8 @@ struct Scatter<'a> {
     out: Shared<u8>,
 }
 
-/// What is done with a row: its first position in the source, its indices, where it goes but for the indices, and the step there.
+/// What is done with a row: its first position in the source, its indices, where it goes but for
+/// the indices, and the step there.
 type Row<'f> = dyn FnMut(usize, &[i64], isize, isize) + 'f;
 
 impl Scatter<'_> {
@@ -232,7 +288,8 @@ impl Scatter<'_> {
         let along = self.strides.strides().get(self.axis).copied().unwrap_or(0);
         self.rows(&mut |first, indices, base, step| {
             for (j, &index) in indices.iter().enumerate() {
-                // SAFETY: the indices were checked, and other coordinates are within the destination; one thread writes.
+                // SAFETY: the indices were checked, and other coordinates are within the
+                // destination; one thread writes.
                 unsafe {
                     let to = out.offset(base + index as isize * along + j as isize * step);
                     *to = f(*to, *src.add(first + j));
@@ -269,7 +326,12 @@ impl Scatter<'_> {
         let last = self.shape.ndim().saturating_sub(1);
         let step = if self.axis == last { 0 } else { 1 };
         for (r, indices) in self.indices.chunks(row).enumerate() {
-            f(r * row, indices, offset(self.strides.strides(), &self.shape, self.axis, r * row), step);
+            f(
+                r * row,
+                indices,
+                offset(self.strides.strides(), &self.shape, self.axis, r * row),
+                step,
+            );
         }
     }
 }

@@ -7,8 +7,8 @@
 //!                  │                          │
 //!                simd, vecmath              threads: chunks on rayon's threads       pool, os_memory: where storages live
 //! ```
-//! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of threads. [`blas`] works on
-//! plain slices, without tensors.
+//! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of
+//! threads. [`blas`] works on plain slices, without tensors.
 
 pub mod blas;
 mod conv;

@@ -1,5 +1,6 @@
-//! `(.., m, k) @ (.., k, n)` on views: strides go straight to the tiles of `gemm`, nothing is copied. 16-bit floats are widened first, but for a vector's sake
-//! (`half`); integers wrap in a plain loop.
+//! `(.., m, k) @ (.., k, n)` on views: strides go straight to the tiles of `gemm`, nothing is
+//! copied. 16-bit floats are widened first, but for a vector's sake (`half`); integers wrap in a
+//! plain loop.
 
 use crate::elementwise::cast::with_bits;
 use crate::elementwise::int::Int;
@@ -40,7 +41,15 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     match dtype {
         DType::F16 | DType::BF16 | DType::F32 => product.floats::<f32>()?,
         DType::F64 => product.floats::<f64>()?,
-        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+        DType::Bool
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64 => {
             with_bits!(dtype, T => product.wrapping::<T>())
         }
     }
@@ -48,7 +57,8 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     Ok(Arc::new(copy::stored(cpu, out, batch * m * n, dtype)?))
 }
 
-/// Matrices on the left that lie below one another and meet the same matrix on the right become one: that is laid out once, and for all their rows.
+/// Matrices on the left that lie below one another and meet the same matrix on the right become
+/// one: that is laid out once, and for all their rows.
 fn stack(a: &mut View, b: &mut View) {
     let rows = a.shape.ndim() - 2;
     for axis in (0..rows).rev() {
@@ -93,10 +103,15 @@ impl Product<'_> {
     fn floats<T: Float>(&self) -> Result<()> {
         let [m, n, _] = self.mnk;
         let out = Shared(self.out.ptr().cast::<T>());
-        // SAFETY: `View::of` has checked the operands; the results are consecutive (m, n) blocks of the new storage.
+        // SAFETY: `View::of` has checked the operands; the results are consecutive (m, n) blocks of
+        // the new storage.
         unsafe {
             gemm::batched(self.cpu, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
-                let c = Matrix { ptr: out.get().add(i * m * n).cast_const(), rows: n as isize, cols: 1 };
+                let c = Matrix {
+                    ptr: out.get().add(i * m * n).cast_const(),
+                    rows: n as isize,
+                    cols: 1,
+                };
                 (c, Self::matrix(self.a, i), Self::matrix(self.b, i))
             })
         }
@@ -107,7 +122,10 @@ impl Product<'_> {
         let out = Shared(self.out.ptr().cast::<T>());
         for_each_range(self.batch * m, gemm::THREAD / 4 / (n * k).max(1), |rows| {
             for row in rows {
-                let (a, b) = (Self::matrix::<T>(self.a, row / m).at(row % m, 0), Self::matrix::<T>(self.b, row / m));
+                let (a, b) = (
+                    Self::matrix::<T>(self.a, row / m).at(row % m, 0),
+                    Self::matrix::<T>(self.b, row / m),
+                );
                 // SAFETY: each row of the result belongs to one range.
                 let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(row * n), n) };
                 self.cpu.level.run(IntRow { y, k, a, b });

@@ -20,7 +20,8 @@ fn text(panic: Box<dyn std::any::Any + Send>) -> String {
     }
 }
 
-/// Runs `run` again and again, its k-th request for memory failing, until it has no k-th one. Returns how many it has.
+/// Runs `run` again and again, its k-th request for memory failing, until it has no k-th one.
+/// Returns how many it has.
 fn campaign(cpu: &Arc<Cpu>, name: &str, run: impl Fn() -> Result<Vec<Vec<u8>>>) -> usize {
     let want = run();
     let live = cpu.pool_stats().live_bytes;
@@ -35,13 +36,17 @@ fn campaign(cpu: &Arc<Cpu>, name: &str, run: impl Fn() -> Result<Vec<Vec<u8>>>) 
         cpu.pool.set_fault(0);
         assert_eq!(cpu.pool_stats().live_bytes, live, "{name}: a leak after request {k} failed");
         match (&got, &want) {
-            (Err(error), _) if failed => assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{name}: request {k}: {error}"),
+            (Err(error), _) if failed => {
+                assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{name}: request {k}: {error}")
+            }
             (Ok(_), _) if failed => panic!("{name}: a result although request {k} failed"),
             (Ok(got), Ok(want)) if got == want => return k - 1,
             (Err(got), Err(want)) if got.kind() == want.kind() => return k - 1,
             _ => panic!("{name}: another result after {} failures", k - 1),
         }
-        let small = Tensor::full(16, 2.0, DType::F32, cpu).and_then(|x| x.add(1.0f32)).and_then(|x| x.to_vec::<f32>());
+        let small = Tensor::full(16, 2.0, DType::F32, cpu)
+            .and_then(|x| x.add(1.0f32))
+            .and_then(|x| x.to_vec::<f32>());
         assert_eq!(small.unwrap(), [3.0; 16], "{name}: a small operation after request {k} failed");
     }
     unreachable!("a number of requests has an end")
@@ -59,7 +64,9 @@ fn every_request_of_every_case_may_fail() {
             }
             let name = format!("{} {} at {level:?}", trial.op(), trial.dtype());
             cases += 1;
-            requests += campaign(&cpu, &name, || trial.run(&cpu, Ok)?.iter().map(|y| y.to_bytes()).collect());
+            requests += campaign(&cpu, &name, || {
+                trial.run(&cpu, Ok)?.iter().map(|y| y.to_bytes()).collect()
+            });
         });
         println!("{level:?}: {cases} cases, {requests} requests failed");
         assert!(requests > cases);
@@ -75,17 +82,34 @@ fn every_request_of_large_operations_may_fail() {
     let (x, w, row) = (f32s(&[700, 300]), f32s(&[300, 200]), f32s(&[300]));
     let halves = x.cast(DType::F16).unwrap();
     let requests = [
-        ("sort", campaign(&cpu, "sort", || x.sort(0, false).and_then(|(a, b)| Ok(vec![a.to_bytes()?, b.to_bytes()?])))),
+        (
+            "sort",
+            campaign(&cpu, "sort", || {
+                x.sort(0, false).and_then(|(a, b)| Ok(vec![a.to_bytes()?, b.to_bytes()?]))
+            }),
+        ),
         ("sum of rows", campaign(&cpu, "sum of rows", || bytes(x.sum(1)?))),
         ("sum of columns", campaign(&cpu, "sum of columns", || bytes(x.sum(0)?))),
         ("argmax of columns", campaign(&cpu, "argmax of columns", || bytes(x.argmax(0)?))),
         ("one sum", campaign(&cpu, "one sum", || bytes(x.sum_all()?))),
-        ("sum of a sum", campaign(&cpu, "sum of a sum", || bytes(x.add(&row)?.mul(&x)?.sum_all()?))),
+        (
+            "sum of a sum",
+            campaign(&cpu, "sum of a sum", || bytes(x.add(&row)?.mul(&x)?.sum_all()?)),
+        ),
         ("cumsum", campaign(&cpu, "cumsum", || bytes(x.cumsum(0)?))),
         ("matmul", campaign(&cpu, "matmul", || bytes(x.matmul(&w)?))),
-        ("transposed matmul", campaign(&cpu, "transposed matmul", || bytes(x.matmul(&w.t()?.copy()?.t()?)?))),
-        ("few rows", campaign(&cpu, "few rows", || bytes(x.slice(0, 0..9)?.matmul(&w.t()?.copy()?.t()?)?))),
-        ("transposed sum", campaign(&cpu, "transposed sum", || bytes(x.t()?.copy()?.t()?.add(&x)?))),
+        (
+            "transposed matmul",
+            campaign(&cpu, "transposed matmul", || bytes(x.matmul(&w.t()?.copy()?.t()?)?)),
+        ),
+        (
+            "few rows",
+            campaign(&cpu, "few rows", || bytes(x.slice(0, 0..9)?.matmul(&w.t()?.copy()?.t()?)?)),
+        ),
+        (
+            "transposed sum",
+            campaign(&cpu, "transposed sum", || bytes(x.t()?.copy()?.t()?.add(&x)?)),
+        ),
         ("broadcast", campaign(&cpu, "broadcast", || bytes(x.add(&row)?.exp()?))),
         ("halves", campaign(&cpu, "halves", || bytes(halves.mul(&halves)?.cast(DType::I32)?))),
         ("softmax", campaign(&cpu, "softmax", || bytes(x.softmax(0)?))),
@@ -111,16 +135,23 @@ fn the_limit_bounds_storages_cache_and_scratch() {
     let large = Tensor::zeros(6 * MIB, DType::U8, &cpu).unwrap();
     assert_eq!(within("the cache makes room").live_bytes, 6 * MIB);
     drop(large);
-    // 2^18 elements of four bytes and their positions fit, 16 bytes for each key do not fit beside them.
+    // 2^18 elements of four bytes and their positions fit, 16 bytes for each key do not fit beside
+    // them.
     let x = Tensor::randn(1 << 18, DType::F32, &cpu).unwrap();
     assert!(x.sort(0, false).is_ok());
     within("a sort");
     cpu.set_memory_limit(Some(6 * MIB));
-    assert!(cpu.pool_stats().live_bytes + cpu.pool_stats().cached_bytes <= 6 * MIB, "a new limit trims the cache");
+    assert!(
+        cpu.pool_stats().live_bytes + cpu.pool_stats().cached_bytes <= 6 * MIB,
+        "a new limit trims the cache"
+    );
     let error = x.sort(0, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert!(error.to_string().contains("4194304 bytes to work in"), "{error}");
-    assert_eq!(Tensor::ones(100, DType::F32, &cpu).unwrap().sum_all().unwrap().item::<f32>().unwrap(), 100.0);
+    assert_eq!(
+        Tensor::ones(100, DType::F32, &cpu).unwrap().sum_all().unwrap().item::<f32>().unwrap(),
+        100.0
+    );
     drop(x);
     teeny_core::Device::clear_cache(&*cpu);
     let stats = cpu.pool_stats();
@@ -151,7 +182,9 @@ fn an_overwritten_guard_names_the_operation() {
     let cpu = device(Level::best(), true);
     let x = Tensor::ones((3, 3), DType::F32, &cpu).unwrap();
     let overrun = || cpu.pool.guard().unwrap().overrun.store(true, SeqCst);
-    let caught = |run: &dyn Fn() -> Result<Tensor>| text(catch_unwind(AssertUnwindSafe(|| run().map(|_| ()))).unwrap_err());
+    let caught = |run: &dyn Fn() -> Result<Tensor>| {
+        text(catch_unwind(AssertUnwindSafe(|| run().map(|_| ()))).unwrap_err())
+    };
     for (name, run) in [
         ("matmul", &(|| x.matmul(&x)) as &dyn Fn() -> Result<Tensor>),
         ("elementwise [Exp]", &|| x.exp()),
@@ -162,7 +195,11 @@ fn an_overwritten_guard_names_the_operation() {
         overrun();
         let message = caught(run);
         assert!(message.contains("memory was overwritten around a block of"), "{message}");
-        assert!(message.contains("0 bytes before it, 1 behind it") && message.ends_with(&format!("in progress: {name}")), "{message}");
+        assert!(
+            message.contains("0 bytes before it, 1 behind it")
+                && message.ends_with(&format!("in progress: {name}")),
+            "{message}"
+        );
         assert!(run().is_ok(), "reported once");
     }
     // Before a block, by somebody who is no operation: the next one that ends reports it.

@@ -1,18 +1,20 @@
-//! A product of matrices on one thread that packs nothing: six rows by four vectors of the result stay in registers while
-//! both operands are read where they lie.
+//! A product of matrices on one thread that packs nothing: six rows by four vectors of the result
+//! stay in registers while both operands are read where they lie.
 //!
-//! `gemm` copies its operands into panels first, which pays for large matrices. What is small, or has just been laid out by its
-//! owner (columns of a convolution, a transformed image, keys that were turned over), is multiplied here. `gemm` module decides.
+//! `gemm` copies its operands into panels first, which pays for large matrices. What is small, or
+//! has just been laid out by its owner (columns of a convolution, a transformed image, keys that
+//! were turned over), is multiplied here. `gemm` module decides.
 
 use crate::gemm::{Float, Matrix};
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 
 /// Products that are added up in one chain, at most. Rounding errors grow with this and with the
-/// number of such parts, and not with k. Rows of weights mostly lie a power of two apart, and so many
-/// of them fall into a quarter of a cache's sets or less.
+/// number of such parts, and not with k. Rows of weights mostly lie a power of two apart, and so
+/// many of them fall into a quarter of a cache's sets or less.
 pub(crate) const DEEP: usize = 512;
 
-/// `c (m, n) = old c + alpha a (m, k) @ b (k, n)`. Rows of `b` and `c` are runs; `a` lies as it likes.
+/// `c (m, n) = old c + alpha a (m, k) @ b (k, n)`. Rows of `b` and `c` are runs; `a` lies as it
+/// likes.
 pub(crate) struct Product<T> {
     pub mnk: [usize; 3],
     pub a: Matrix<T>,
@@ -35,7 +37,8 @@ impl<T: Float> Product<T> {
     /// Computes it.
     ///
     /// # Safety
-    /// `a` and `b` are readable and `c` is writable over (m, k), (k, n) and (m, n), and `c` overlaps neither.
+    /// `a` and `b` are readable and `c` is writable over (m, k), (k, n) and (m, n), and `c`
+    /// overlaps neither.
     pub(crate) unsafe fn run(self, level: Level) {
         let [m, n, k] = self.mnk;
         if k <= DEEP {
@@ -48,14 +51,17 @@ impl<T: Float> Product<T> {
         }
     }
 
-    /// One strip of columns from `j` on: `NV` vectors, of which the last has `part` lanes if `PART`.
+    /// One strip of columns from `j` on: `NV` vectors, of which the last has `part` lanes if
+    /// `PART`.
     #[inline(always)]
     unsafe fn strip<V: Lanes<T>, const NV: usize, const PART: bool>(&self, j: usize, part: usize) {
         let m = self.mnk[0];
         let mut i = 0;
-        // SAFETY: blocks lie before row m, but for the second row of the last one, which is not touched.
+        // SAFETY: blocks lie before row m, but for the second row of the last one, which is not
+        // touched.
         unsafe {
-            // The last eight as four and four: two rows would wait for every line of the right side.
+            // The last eight as four and four: two rows would wait for every line of the right
+            // side.
             while V::NATIVE && i + 6 <= m && m - i != 8 {
                 self.block::<V, 6, NV, PART>(i, j, part);
                 i += 6;
@@ -71,13 +77,20 @@ impl<T: Float> Product<T> {
         }
     }
 
-    /// `MR` rows by `NV` vectors of the result at row `i`, column `j`. A row below the last, of which two rows can have one, is computed as the last and let go.
+    /// `MR` rows by `NV` vectors of the result at row `i`, column `j`. A row below the last, of
+    /// which two rows can have one, is computed as the last and let go.
     #[inline(always)]
-    unsafe fn block<V: Lanes<T>, const MR: usize, const NV: usize, const PART: bool>(&self, i: usize, j: usize, part: usize) {
+    unsafe fn block<V: Lanes<T>, const MR: usize, const NV: usize, const PART: bool>(
+        &self,
+        i: usize,
+        j: usize,
+        part: usize,
+    ) {
         let [m, _, k] = self.mnk;
         let odd = MR == 2 && i + 1 == m;
-        // SAFETY: `run` promises the operands; the block lies inside the result. Loops over registers are counted by hand: what `for` makes of them is
-        // most of a block's code before the optimiser has seen it, and there are many blocks.
+        // SAFETY: `run` promises the operands; the block lies inside the result. Loops over
+        // registers are counted by hand: what `for` makes of them is most of a block's code before
+        // the optimiser has seen it, and there are many blocks.
         unsafe {
             let mut a = [self.a.at(i, 0).ptr; MR];
             let mut r = 1;
@@ -94,7 +107,11 @@ impl<T: Float> Product<T> {
                 while r < MR {
                     let mut v = 0;
                     while v < NV {
-                        prefetch(c.wrapping_offset(r as isize * self.c_step).wrapping_add(v * V::LANES).cast());
+                        prefetch(
+                            c.wrapping_offset(r as isize * self.c_step)
+                                .wrapping_add(v * V::LANES)
+                                .cast(),
+                        );
                         v += 1;
                     }
                     r += 1;
@@ -106,7 +123,8 @@ impl<T: Float> Product<T> {
                 let mut v = 0;
                 while v < NV {
                     let from = b.add(v * V::LANES);
-                    row[v] = if PART && v == NV - 1 { V::load_part(from, part) } else { V::load(from) };
+                    row[v] =
+                        if PART && v == NV - 1 { V::load_part(from, part) } else { V::load(from) };
                     v += 1;
                 }
                 let mut r = 0;
@@ -134,7 +152,10 @@ impl<T: Float> Product<T> {
                         sum = sum.mul(V::splat(alpha));
                     }
                     if old != T::ZERO {
-                        sum = V::splat(old).fma(if PART && v == NV - 1 { V::load_part(to, part) } else { V::load(to) }, sum);
+                        sum = V::splat(old).fma(
+                            if PART && v == NV - 1 { V::load_part(to, part) } else { V::load(to) },
+                            sum,
+                        );
                     }
                     if PART && v == NV - 1 {
                         sum.store_part(to, part)
@@ -158,8 +179,9 @@ impl<T: Float> Work for Product<T> {
 }
 
 impl<T: Float> Product<T> {
-    /// Strips as wide as the registers allow: of thirty-two, six rows of four vectors take most, of sixteen six rows of two. What is left goes three, two
-    /// vectors or one at a time, the last of them in part: more kinds of strips would take longer to compile than they save.
+    /// Strips as wide as the registers allow: of thirty-two, six rows of four vectors take most, of
+    /// sixteen six rows of two. What is left goes three, two vectors or one at a time, the last of
+    /// them in part: more kinds of strips would take longer to compile than they save.
     #[inline(always)]
     fn strips<V: Lanes<T>>(self) {
         let (mut j, n) = (0, self.mnk[1]);

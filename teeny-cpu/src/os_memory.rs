@@ -1,6 +1,8 @@
-//! Where blocks come from: malloc for small ones, huge-page-friendly mmap from 2 MiB on. Always zeroed, aligned to 64 bytes.
+//! Where blocks come from: malloc for small ones, huge-page-friendly mmap from 2 MiB on. Always
+//! zeroed, aligned to 64 bytes.
 //!
-//! Page faults cost 0.6 us per 4 KiB page; with transparent huge pages a fresh 64 MB output costs a third of that of malloc.
+//! Page faults cost 0.6 us per 4 KiB page; with transparent huge pages a fresh 64 MB output costs a
+//! third of that of malloc.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -39,13 +41,15 @@ pub(crate) unsafe fn free(block: NonNull<u8>, size: usize) {
     }
 }
 
-/// Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB: maps more, then cuts off both ends.
+/// Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB: maps more, then cuts off
+/// both ends.
 #[cfg(unix)]
 fn map(size: usize) -> Option<NonNull<u8>> {
     let total = size.checked_add(MAPPED)?;
     // SAFETY: an anonymous private mapping touches no existing memory; the cuts lie inside it.
     unsafe {
-        let (read_write, private) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (read_write, private) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let start = libc::mmap(std::ptr::null_mut(), total, read_write, private, -1, 0);
         if start == libc::MAP_FAILED {
             return None;

@@ -1,18 +1,21 @@
-//! Memory for storages and for tasks: blocks by size class, kept for reuse, so that a training step asks the OS for nothing.
+//! Memory for storages and for tasks: blocks by size class, kept for reuse, so that a training step
+//! asks the OS for nothing.
 //!
 //! ```text
 //!   alloc ── own shard (LIFO, <= 1 MiB) ── shared lists (> 1 MiB) ── other shards ── OS: malloc, or mmap from 2 MiB on
 //!   free  ── own shard / shared list, or back to the OS when the cache is at its cap
 //! ```
-//! A shard belongs to the threads whose number falls on it and is held for nanoseconds, so nothing leaks when a thread ends
-//! and any thread may free. Every block is zeroed when it comes from the OS: pooled memory is stale, never uninitialised.
-//! An allocation and its release cost four locked instructions in all, which is most of what they take: a shard's lock is
-//! opened by a plain store, and the count of live bytes is also what keeps the pool in existence.
+//! A shard belongs to the threads whose number falls on it and is held for nanoseconds, so nothing
+//! leaks when a thread ends and any thread may free. Every block is zeroed when it comes from the
+//! OS: pooled memory is stale, never uninitialised. An allocation and its release cost four locked
+//! instructions in all, which is most of what they take: a shard's lock is opened by a plain store,
+//! and the count of live bytes is also what keeps the pool in existence.
 //!
-//! A limit bounds all that the pool has from the OS, in use or cached: cached blocks make room for new ones, and only what is
-//! in use makes a request fail. Locks hold the number of their process (`fork`): a lock that a thread of the parent held is
-//! taken over in the child, whose lists begin empty. `guard` surrounds blocks with bytes that nobody may change.
-//! Knows nothing of tensors. Next: `os_memory` for where blocks come from.
+//! A limit bounds all that the pool has from the OS, in use or cached: cached blocks make room for
+//! new ones, and only what is in use makes a request fail. Locks hold the number of their process
+//! (`fork`): a lock that a thread of the parent held is taken over in the child, whose lists begin
+//! empty. `guard` surrounds blocks with bytes that nobody may change. Knows nothing of tensors.
+//! Next: `os_memory` for where blocks come from.
 
 use crate::guard::{Guard, MARGIN};
 use crate::{fork, os_memory};
@@ -27,7 +30,8 @@ const SHARDS: usize = 16;
 /// The largest class index: 2^48 bytes.
 const CLASSES: usize = 4 * (48 - 8) + 4;
 
-/// The size class of a request and the bytes a block of it has: multiples of 64 up to 256, then four per octave.
+/// The size class of a request and the bytes a block of it has: multiples of 64 up to 256, then
+/// four per octave.
 #[inline]
 fn class_of(bytes: usize) -> (usize, usize) {
     if bytes <= 256 {
@@ -138,7 +142,10 @@ struct Locked<'a>(&'a Shard);
 impl Shard {
     #[inline]
     fn try_lock(&self) -> Option<Locked<'_>> {
-        self.locked.compare_exchange(0, fork::process(), Acquire, Relaxed).ok().map(|_| Locked(self))
+        self.locked
+            .compare_exchange(0, fork::process(), Acquire, Relaxed)
+            .ok()
+            .map(|_| Locked(self))
     }
 
     #[inline]
@@ -154,14 +161,22 @@ impl Shard {
                 return locked;
             }
             let holder = self.locked.load(Relaxed);
-            if holder != 0 && holder != fork::process() && self.locked.compare_exchange(holder, fork::process(), Acquire, Relaxed).is_ok() {
-                // SAFETY: the lock is held, and the thread that held it does not exist in this process. What it had begun
-                // to change is not looked at: the blocks of these lists are lost.
+            if holder != 0
+                && holder != fork::process()
+                && self.locked.compare_exchange(holder, fork::process(), Acquire, Relaxed).is_ok()
+            {
+                // SAFETY: the lock is held, and the thread that held it does not exist in this
+                // process. What it had begun to change is not looked at: the blocks of these lists
+                // are lost.
                 unsafe { self.lists.get().write(Lists::default()) };
                 return Locked(self);
             }
             looks += 1;
-            if looks.is_multiple_of(100) { std::thread::yield_now() } else { std::hint::spin_loop() }
+            if looks.is_multiple_of(100) {
+                std::thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
         }
     }
 }
@@ -199,7 +214,8 @@ const OWNERS: usize = 63;
 pub(crate) struct Blocks {
     shards: [Shard; SHARDS],
     shared: Shard,
-    /// Bytes of the blocks in use, and [`OWNER`]. Whoever brings it to zero is the last and frees all this.
+    /// Bytes of the blocks in use, and [`OWNER`]. Whoever brings it to zero is the last and frees
+    /// all this.
     live: AtomicUsize,
     peak: AtomicUsize,
     /// Bytes obtained from the OS and not given back; the cache holds what of it is not live.
@@ -256,8 +272,8 @@ fn home() -> usize {
 }
 
 impl Pool {
-    /// A pool that keeps up to `cache_cap` bytes for reuse and takes at most `limit` from the OS. With `guarded`, blocks are
-    /// surrounded by bytes that are checked.
+    /// A pool that keeps up to `cache_cap` bytes for reuse and takes at most `limit` from the OS.
+    /// With `guarded`, blocks are surrounded by bytes that are checked.
     pub(crate) fn new(cache_cap: usize, limit: Option<usize>, guarded: bool) -> Pool {
         fork::watch();
         let blocks = Box::new(Blocks {
@@ -296,7 +312,8 @@ impl Pool {
     fn alloc_guarded(&self, guard: &Guard, bytes: usize, to: Use) -> Result<Buffer, OutOfMemory> {
         let mut buffer = self.alloc_block(bytes.saturating_add(2 * MARGIN), to)?;
         // SAFETY: the block has these bytes and no other owner.
-        buffer.block = unsafe { guard.enclose(buffer.block, class_size(buffer.class as usize), bytes) };
+        buffer.block =
+            unsafe { guard.enclose(buffer.block, class_size(buffer.class as usize), bytes) };
         #[cfg(test)]
         {
             buffer.bytes = bytes;
@@ -306,7 +323,8 @@ impl Pool {
 
     #[inline(always)]
     fn alloc_block(&self, bytes: usize, to: Use) -> Result<Buffer, OutOfMemory> {
-        let (class, size) = if bytes > isize::MAX as usize / 4 { (CLASSES, 0) } else { class_of(bytes) };
+        let (class, size) =
+            if bytes > isize::MAX as usize / 4 { (CLASSES, 0) } else { class_of(bytes) };
         if class >= CLASSES {
             return Err(OutOfMemory { wanted: bytes, live: self.live(), limit: None });
         }
@@ -441,8 +459,9 @@ impl Blocks {
         block
     }
 
-    /// Counts `size` bytes as held, for which cached blocks go back to the OS if the limit asks for it. None if that is not
-    /// enough, which can only be while other threads hold blocks that they have not counted yet, or count no longer.
+    /// Counts `size` bytes as held, for which cached blocks go back to the OS if the limit asks for
+    /// it. None if that is not enough, which can only be while other threads hold blocks that they
+    /// have not counted yet, or count no longer.
     fn make_room(&self, size: usize) -> Option<()> {
         for _ in 0..1000 {
             let limit = self.limit.load(Relaxed);
@@ -480,7 +499,10 @@ impl Blocks {
             };
             let limit = pool.limit.load(Relaxed);
             let held = pool.held.load(Relaxed);
-            if held + size <= cap.saturating_add(pool.live()) && held <= limit && pool.shard(size).lock().push(class, block) {
+            if held + size <= cap.saturating_add(pool.live())
+                && held <= limit
+                && pool.shard(size).lock().push(class, block)
+            {
                 return Blocks::release(this, size);
             }
             pool.live.fetch_add(OWNER, Relaxed); // in place of the block's part, which ends first
@@ -585,7 +607,8 @@ pub(crate) struct Buffer {
     pool: NonNull<Blocks>,
 }
 
-// SAFETY: a buffer owns its block; shared access only reads through it, writers hold it alone (see `storage`).
+// SAFETY: a buffer owns its block; shared access only reads through it, writers hold it alone (see
+// `storage`).
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}

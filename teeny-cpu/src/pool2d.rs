@@ -1,4 +1,5 @@
-//! Pooling over sliding windows: maxima with their positions, means, and the gradient of the maximum.
+//! Pooling over sliding windows: maxima with their positions, means, and the gradient of the
+//! maximum.
 
 use crate::conv::with_float;
 use crate::elementwise::cast::{slice, slice_mut, with_compute};
@@ -19,7 +20,10 @@ const CHUNK: usize = 16 << 10;
 /// Geometry and number of planes. `shape` is that of the result.
 fn plan(x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> (Geometry, usize) {
     let lead = x.ndim() - size.len();
-    (Geometry::new(&x.shape()[lead..], size, &shape[lead..], window), x.shape()[..lead].iter().product())
+    (
+        Geometry::new(&x.shape()[lead..], size, &shape[lead..], window),
+        x.shape()[..lead].iter().product(),
+    )
 }
 
 /// Calls `f` with each plane's number, spread over threads; planes are independent.
@@ -28,21 +32,29 @@ fn for_each_plane(planes: usize, places: usize, f: impl Fn(usize) + Sync) {
 }
 
 /// Values and positions of the maxima.
-pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<(StorageRef, StorageRef)> {
+pub(crate) fn max_pool(
+    cpu: &Cpu,
+    x: &Tensor,
+    size: &[usize],
+    window: &Window,
+    shape: &Shape,
+) -> Result<(StorageRef, StorageRef)> {
     let input = Packed::of(cpu, &View::of(x)?)?;
     let values = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let positions = cpu.alloc(shape.numel(), DType::I32)?;
     let (geometry, planes) = plan(x, size, window, shape);
     let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
     let at = Shared(positions.ptr().cast::<i32>());
-    let halves = x.dtype().compute() == DType::F32 && *size == [2, 2] && *window == Window::new(2).stride(2);
+    let halves =
+        x.dtype().compute() == DType::F32 && *size == [2, 2] && *window == Window::new(2).stride(2);
     if halves {
         let (wide, row) = (geometry.output[1], geometry.input[1]);
         let to = Shared(values.ptr().cast::<f32>());
         for_each_plane(planes, places, |p| {
             for y in 0..geometry.output[0] {
                 let (from, place) = (p * plane + 2 * y * row, p * places + y * wide);
-                // SAFETY: two rows of the input; a row of the outputs, each plane of which is written by one range.
+                // SAFETY: two rows of the input; a row of the outputs, each plane of which is
+                // written by one range.
                 unsafe {
                     let x = input.ptr().cast::<f32>().add(from);
                     cpu.level.run(Halves {
@@ -79,7 +91,8 @@ pub(crate) fn max_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, s
                 for (i, (best, at)) in best[range.clone()].iter_mut().zip(&mut at[range]).enumerate() {
                     let from = strip.from + i * step;
                     let v = input[from];
-                    // Window positions come in order, so a later one must be strictly better; NaN beats all but NaN.
+                    // Window positions come in order, so a later one must be strictly better; NaN
+                    // beats all but NaN.
                     #[allow(clippy::eq_op)]
                     let better = *at < 0 || v > *best || (v != v && *best == *best);
                     if better {
@@ -110,22 +123,34 @@ impl Work for Halves<'_> {
     fn run<V: F32s>(self) {
         let Halves { upper, lower, from, row, best, at } = self;
         // the first largest wins, and the first NaN
-        let better = |(v, i): (f32, i32), (w, j): (f32, i32)| if (w > v) | (w.is_nan() & !v.is_nan()) { (w, j) } else { (v, i) };
+        let better = |(v, i): (f32, i32), (w, j): (f32, i32)| {
+            if (w > v) | (w.is_nan() & !v.is_nan()) { (w, j) } else { (v, i) }
+        };
         let (upper, lower) = (upper.as_chunks::<2>().0, lower.as_chunks::<2>().0);
         let n = upper.len().min(lower.len()).min(best.len()).min(at.len());
         for i in 0..n {
             let ([a, b], [c, d]) = (upper[i], lower[i]);
             let here = from + 2 * i as i32;
-            (best[i], at[i]) = better(better((a, here), (b, here + 1)), better((c, here + row), (d, here + row + 1)));
+            (best[i], at[i]) = better(
+                better((a, here), (b, here + 1)),
+                better((c, here + row), (d, here + row + 1)),
+            );
         }
     }
 }
 
 /// `g` added at `positions`; -1 is nowhere.
-pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+pub(crate) fn max_pool_grad(
+    cpu: &Cpu,
+    g: &Tensor,
+    positions: &Tensor,
+    x_shape: &Shape,
+    spatial: usize,
+) -> Result<StorageRef> {
     let lead = x_shape.ndim() - spatial;
     let planes: usize = x_shape[..lead].iter().product();
-    let (plane, places) = (x_shape[lead..].iter().product::<usize>(), g.shape()[lead..].iter().product::<usize>());
+    let (plane, places) =
+        (x_shape[lead..].iter().product::<usize>(), g.shape()[lead..].iter().product::<usize>());
     let gs = Packed::of(cpu, &View::of(g)?)?;
     let at = Packed::of(cpu, &View::of(positions)?)?;
     let out = cpu.zeros(x_shape.numel(), g.dtype().compute())?;
@@ -135,7 +160,10 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
     // SAFETY: the copies have these elements.
     let at = unsafe { slice::<i32>(at.ptr(), planes * places) };
     if let Some(i) = at.iter().position(|&p| p < -1 || i64::from(p) >= plane as i64) {
-        return Err(Error::index(format!("position {i} is {}, but the pooled axes have {plane} places", at[i])));
+        return Err(Error::index(format!(
+            "position {i} is {}, but the pooled axes have {plane} places",
+            at[i]
+        )));
     }
     with_float!(g.dtype(), T => {
         // SAFETY: as above; each plane of the output is written by one range.
@@ -155,7 +183,13 @@ pub(crate) fn max_pool_grad(cpu: &Cpu, g: &Tensor, positions: &Tensor, x_shape: 
 }
 
 /// The means, padding counted as zeros.
-pub(crate) fn avg_pool(cpu: &Cpu, x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> Result<StorageRef> {
+pub(crate) fn avg_pool(
+    cpu: &Cpu,
+    x: &Tensor,
+    size: &[usize],
+    window: &Window,
+    shape: &Shape,
+) -> Result<StorageRef> {
     let input = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let (geometry, planes) = plan(x, size, window, shape);

@@ -1,4 +1,5 @@
-//! Random numbers: core's Philox blocks, chunk by chunk on all threads. The bits are core's, whatever the partition.
+//! Random numbers: core's Philox blocks, chunk by chunk on all threads. The bits are core's,
+//! whatever the partition.
 
 use crate::Cpu;
 use crate::storage::Shared;
@@ -11,7 +12,13 @@ use teeny_core::{DType, Distribution, Element, Key, Result, with_element};
 const CHUNK: usize = 4096;
 
 /// `n` draws.
-pub(crate) fn random(cpu: &Cpu, distribution: Distribution, n: usize, dtype: DType, key: Key) -> Result<StorageRef> {
+pub(crate) fn random(
+    cpu: &Cpu,
+    distribution: Distribution,
+    n: usize,
+    dtype: DType,
+    key: Key,
+) -> Result<StorageRef> {
     let storage = cpu.alloc(n, dtype)?;
     let per_block = Distribution::per_block(dtype);
     let out = Shared(storage.ptr());
@@ -23,8 +30,8 @@ pub(crate) fn random(cpu: &Cpu, distribution: Distribution, n: usize, dtype: DTy
             for (block, at) in (0..count).step_by(per_block).enumerate() {
                 let draws = distribution.block(key, (c * CHUNK + block) as u64, dtype);
                 for (i, draw) in (at..count).zip(draws.into_iter().take(per_block)) {
-                    // SAFETY: element i of this chunk, which no other chunk touches. No reference: the bytes that are there
-                    // need not be a bool.
+                    // SAFETY: element i of this chunk, which no other chunk touches. No reference:
+                    // the bytes that are there need not be a bool.
                     unsafe { out.add(i).write(T::from_scalar(draw)) };
                 }
             }

@@ -68,7 +68,14 @@ pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<Sto
 }
 
 /// Scans `(outer, length, inner)` along the middle axis: planes of an outer index each.
-fn run<T: Running>(cpu: &Cpu, op: ScanOp, x: &[T], y: &mut [T], length: usize, inner: usize) -> Result<()> {
+fn run<T: Running>(
+    cpu: &Cpu,
+    op: ScanOp,
+    x: &[T],
+    y: &mut [T],
+    length: usize,
+    inner: usize,
+) -> Result<()> {
     let plane = length * inner;
     let out = Shared(y.as_mut_ptr());
     try_for_each_range(x.len() / plane, 16 * 1024 / plane, |planes| {

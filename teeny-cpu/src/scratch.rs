@@ -1,5 +1,6 @@
-//! Memory that a task works in: a block of the device's pool until the task ends. The limit counts it, the cache keeps it for
-//! the next task, and a task that gets none is an error of its operation.
+//! Memory that a task works in: a block of the device's pool until the task ends. The limit counts
+//! it, the cache keeps it for the next task, and a task that gets none is an error of its
+//! operation.
 
 use crate::Cpu;
 use crate::device::out_of_memory;
@@ -32,19 +33,29 @@ fn none_left(error: OutOfMemory) -> Error {
 /// # Errors
 /// If there is no such number.
 fn bytes_of<T>(len: usize) -> Result<usize> {
-    len.checked_mul(size_of::<T>())
-        .ok_or_else(|| Error::out_of_memory(format!("no memory for {len} elements of {} bytes to work in", size_of::<T>())))
+    len.checked_mul(size_of::<T>()).ok_or_else(|| {
+        Error::out_of_memory(format!(
+            "no memory for {len} elements of {} bytes to work in",
+            size_of::<T>()
+        ))
+    })
 }
 
-/// Calls `f` with slices of these lengths, one after the other from a cache line on, with any content.
+/// Calls `f` with slices of these lengths, one after the other from a cache line on, with any
+/// content.
 ///
 /// # Errors
 /// If there is no memory; `f` is not called then.
-pub(crate) fn with_scratch<T: Float, R, const N: usize>(cpu: &Cpu, sizes: [usize; N], f: impl FnOnce([&mut [T]; N]) -> R) -> Result<R> {
-    let total = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)).unwrap_or(usize::MAX);
+pub(crate) fn with_scratch<T: Float, R, const N: usize>(
+    cpu: &Cpu,
+    sizes: [usize; N],
+    f: impl FnOnce([&mut [T]; N]) -> R,
+) -> Result<R> {
+    let total =
+        sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)).unwrap_or(usize::MAX);
     let buffer = cpu.scratch(bytes_of::<T>(total)?)?;
-    // SAFETY: the block has so many elements on a cache line and is this function's alone; any bits are an element, as T is
-    // f32 or f64.
+    // SAFETY: the block has so many elements on a cache line and is this function's alone; any bits
+    // are an element, as T is f32 or f64.
     let mut rest = unsafe { slice_mut::<T>(buffer.ptr(), total) };
     Ok(f(sizes.map(|size| {
         let (part, after) = std::mem::take(&mut rest).split_at_mut(size);
@@ -74,7 +85,11 @@ impl<T: Copy> Array<T> {
     ///
     /// # Errors
     /// If there is no memory.
-    pub(crate) fn from_fn(cpu: &Cpu, len: usize, mut f: impl FnMut(usize) -> T) -> Result<Array<T>> {
+    pub(crate) fn from_fn(
+        cpu: &Cpu,
+        len: usize,
+        mut f: impl FnMut(usize) -> T,
+    ) -> Result<Array<T>> {
         const { assert!(align_of::<T>() <= LINE) };
         if len == 0 {
             return Ok(Array { buffer: None, len, elements: PhantomData });

@@ -3,8 +3,9 @@
 //! ```text
 //!   values ─► keys, u64 in the same order ─► sorted with their positions ─► values of these positions
 //! ```
-//! So there is one sort for all types. A descending order is the ascending one of the keys' complements. Equal keys are ordered by
-//! their positions, so that equal values keep their order in both and the sort itself needs no memory.
+//! So there is one sort for all types. A descending order is the ascending one of the keys'
+//! complements. Equal keys are ordered by their positions, so that equal values keep their order in
+//! both and the sort itself needs no memory.
 
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
@@ -61,7 +62,12 @@ impl Key for bf16 {
 }
 
 /// Values and former positions.
-pub(crate) fn sort(cpu: &Cpu, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+pub(crate) fn sort(
+    cpu: &Cpu,
+    x: &Tensor,
+    axis: usize,
+    descending: bool,
+) -> Result<(StorageRef, StorageRef)> {
     let n = x.numel();
     let input = copy::contiguous(cpu, &View::of(x)?)?;
     let values = cpu.alloc(n, x.dtype())?;
@@ -135,8 +141,12 @@ impl Sort<'_> {
             let mut row = Array::filled(self.cpu, length, (0, 0))?;
             for lane in lanes {
                 let start = lane / inner * length * inner + lane % inner;
-                let (x, y) = (self.x.get().wrapping_add(start * size), self.values.get().wrapping_add(start * size));
-                // SAFETY: all three tensors have this lane, and in the outputs it belongs to this range.
+                let (x, y) = (
+                    self.x.get().wrapping_add(start * size),
+                    self.values.get().wrapping_add(start * size),
+                );
+                // SAFETY: all three tensors have this lane, and in the outputs it belongs to this
+                // range.
                 unsafe {
                     keys(x, inner, &mut row);
                     if self.descending {

@@ -1,7 +1,8 @@
 //! Storage of the CPU device: a pooled buffer of elements, and raw views of it.
 //!
-//! A [`View`] is a pointer with sizes and strides, made from a `Tensor` whose layout is checked against its storage: the one gate between tensors and raw
-//! pointers. It lives only inside one device call, during which the tensors that it looks into are borrowed. Knows nothing of ops.
+//! A [`View`] is a pointer with sizes and strides, made from a `Tensor` whose layout is checked
+//! against its storage: the one gate between tensors and raw pointers. It lives only inside one
+//! device call, during which the tensors that it looks into are borrowed. Knows nothing of ops.
 
 use crate::pool::Buffer;
 use std::any::Any;
@@ -21,7 +22,8 @@ impl CpuStorage {
         CpuStorage { buffer, len, dtype }
     }
 
-    /// The first element. Written to only while the storage has one owner: when it was just made, or under `Arc::get_mut`.
+    /// The first element. Written to only while the storage has one owner: when it was just made,
+    /// or under `Arc::get_mut`.
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.buffer.ptr()
     }
@@ -61,7 +63,8 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
-    /// The view that a tensor of this device is. Every element that it names is inside the tensor's storage.
+    /// The view that a tensor of this device is. Every element that it names is inside the tensor's
+    /// storage.
     ///
     /// # Errors
     /// If the storage is another device's, holds another type, or the layout reaches outside it.
@@ -106,7 +109,8 @@ impl View {
     }
 }
 
-/// The storage of `x`, if it is one of the CPU, holds the tensor's type and all elements of its layout.
+/// The storage of `x`, if it is one of the CPU, holds the tensor's type and all elements of its
+/// layout.
 #[inline]
 pub(crate) fn storage_of(x: &Tensor) -> Result<&CpuStorage> {
     let storage = downcast::<CpuStorage>(x.storage())?;
@@ -119,7 +123,10 @@ pub(crate) fn storage_of(x: &Tensor) -> Result<&CpuStorage> {
 #[cold]
 fn lies(x: &Tensor, storage: &CpuStorage) -> Error {
     let (layout, dtype) = (x.layout(), x.dtype());
-    Error::internal(format!("{layout:?} of {dtype} is not inside a storage of {} elements of {}", storage.len, storage.dtype))
+    Error::internal(format!(
+        "{layout:?} of {dtype} is not inside a storage of {} elements of {}",
+        storage.len, storage.dtype
+    ))
 }
 
 /// A pointer that chunks of a job may share; each writes to elements of its own.

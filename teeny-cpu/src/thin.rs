@@ -1,11 +1,14 @@
-//! Products of one row, or of few with few: nearly all of their time is that of reading one matrix, which is read once and as it lies.
+//! Products of one row, or of few with few: nearly all of their time is that of reading one matrix,
+//! which is read once and as it lies.
 //!
-//! Tiles of registers (`microkernel`) would go through a large matrix in columns of 256 bytes, a page further with each of its rows.
+//! Tiles of registers (`microkernel`) would go through a large matrix in columns of 256 bytes, a
+//! page further with each of its rows.
 
 use crate::gemm::{Float, Matrix};
 use crate::simd::{F32s, Lanes, Work};
 
-/// `c (n) = old c + alpha a (k) @ b (k, n)` for rows of `b` and `c` that are runs: a few rows of `b` at a time are added to the result.
+/// `c (n) = old c + alpha a (k) @ b (k, n)` for rows of `b` and `c` that are runs: a few rows of
+/// `b` at a time are added to the result.
 pub(crate) struct Row<T> {
     pub nk: [usize; 2],
     pub a: *const T,
@@ -44,7 +47,8 @@ impl<T: Float> Work for Row<T> {
                 let a = self.a.wrapping_offset(from as isize * self.a_step);
                 let b = self.b.wrapping_offset(from as isize * self.b_step).wrapping_add(j);
                 let nk = [width, DEPTH.min(k - from)];
-                Row { nk, a, b, c: part.as_mut_ptr(), scales: [T::ZERO, alpha], ..self }.rows::<V>();
+                Row { nk, a, b, c: part.as_mut_ptr(), scales: [T::ZERO, alpha], ..self }
+                    .rows::<V>();
                 for ((total, loss), &term) in totals.iter_mut().zip(&mut losses).zip(&part) {
                     // What the sum loses by rounding (Knuth's TwoSum).
                     let sum = *total + term;
@@ -110,7 +114,14 @@ impl<T: Float> Row<T> {
 
     /// [`Row::add`] for one vector of columns, of which `part` are there if `PART`.
     #[inline(always)]
-    unsafe fn columns<V: Lanes<T>, const K: usize, const PART: bool>(&self, factors: &[V; K], old: T, b: *const T, c: *mut T, part: usize) {
+    unsafe fn columns<V: Lanes<T>, const K: usize, const PART: bool>(
+        &self,
+        factors: &[V; K],
+        old: T,
+        b: *const T,
+        c: *mut T,
+        part: usize,
+    ) {
         // SAFETY: by contract.
         unsafe {
             let mut sum = V::splat(T::ZERO);
@@ -126,7 +137,8 @@ impl<T: Float> Row<T> {
     }
 }
 
-/// `c = old c + alpha a @ b` for rows of `a` and columns of `b` that are runs: the inner product of each with each.
+/// `c = old c + alpha a @ b` for rows of `a` and columns of `b` that are runs: the inner product of
+/// each with each.
 pub(crate) struct Dots<T> {
     pub mnk: [usize; 3],
     pub a: Matrix<T>,
@@ -136,7 +148,8 @@ pub(crate) struct Dots<T> {
     pub scales: [T; 2],
 }
 
-/// Bytes of a run that are multiplied by several others before the next: all of them stay in the first cache.
+/// Bytes of a run that are multiplied by several others before the next: all of them stay in the
+/// first cache.
 const RUN: usize = 4 << 10;
 /// Bytes of a run that is multiplied by one other and added up in one go: a lane of the narrowest
 /// vectors takes in 256 products, and rounding errors grow with that and the number of such parts.
@@ -148,7 +161,8 @@ impl<T: Float> Work for Dots<T> {
     fn run<V: F32s>(self) {
         let [m, n, k] = self.mnk;
         if n > m {
-            return Dots { mnk: [n, m, k], a: self.b.t(), b: self.a.t(), c: self.c.t(), ..self }.rows::<T::Vector<V>>();
+            return Dots { mnk: [n, m, k], a: self.b.t(), b: self.a.t(), c: self.c.t(), ..self }
+                .rows::<T::Vector<V>>();
         }
         self.rows::<T::Vector<V>>();
     }
@@ -214,7 +228,11 @@ pub(crate) unsafe fn dot<T: Float, V: Lanes<T>>(x: *const T, y: *const T, k: usi
 /// # Safety
 /// All are readable for k elements.
 #[inline(always)]
-unsafe fn dots<T: Float, V: Lanes<T>, const N: usize>(x: *const T, ys: [*const T; N], k: usize) -> [T; N] {
+unsafe fn dots<T: Float, V: Lanes<T>, const N: usize>(
+    x: *const T,
+    ys: [*const T; N],
+    k: usize,
+) -> [T; N] {
     let each = const { 8 / N };
     let mut sums = [V::splat(T::ZERO); 8];
     let mut totals = [T::ZERO; N];

@@ -1,15 +1,18 @@
 //! Fork-join over numbered chunks, with workers borrowed from rayon.
 //!
-//! A rayon fork-join costs 5 to 12 us, which is what a whole small op costs. Here a call publishes a job in one place and
-//! starts on it itself; a *crew* of rayon threads, recruited by `rayon::spawn` from the pool that the caller is in, claims
-//! chunks too and lingers after the last job, so that a burst of ops pays for recruiting once and then
-//! 0.2 to 0.5 us per call. Nobody waits for a worker that has not claimed a chunk. `RAYON_NUM_THREADS` and
-//! `ThreadPool::install` hold: a job admits one helper fewer than the caller's pool has threads. A call inside a chunk, or
-//! while another thread's job is published, runs inline. Chunks are the caller's choice, so results can not depend on threads.
+//! A rayon fork-join costs 5 to 12 us, which is what a whole small op costs. Here a call publishes
+//! a job in one place and starts on it itself; a *crew* of rayon threads, recruited by
+//! `rayon::spawn` from the pool that the caller is in, claims chunks too and lingers after the last
+//! job, so that a burst of ops pays for recruiting once and then 0.2 to 0.5 us per call. Nobody
+//! waits for a worker that has not claimed a chunk. `RAYON_NUM_THREADS` and `ThreadPool::install`
+//! hold: a job admits one helper fewer than the caller's pool has threads. A call inside a chunk,
+//! or while another thread's job is published, runs inline. Chunks are the caller's choice, so
+//! results can not depend on threads.
 //!
-//! How long a worker lingers follows from the pauses that there were between jobs ([`Patience`]): a worker that no job
-//! came for halves it, and a job that came within it, or soon after it, sets it to four times the pause.
-//! With one processor, and in the child of a fork, everything runs on the calling thread.
+//! How long a worker lingers follows from the pauses that there were between jobs ([`Patience`]): a
+//! worker that no job came for halves it, and a job that came within it, or soon after it, sets it
+//! to four times the pause. With one processor, and in the child of a fork, everything runs on the
+//! calling thread.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -22,9 +25,9 @@ use teeny_core::{Error, Result};
 
 use crate::fork;
 
-/// The longest and the shortest time that an idle worker looks for a job, in nanoseconds: longer than the pauses between the
-/// products of a training step, and as long as recruiting takes. A worker that sleeps has to be woken, perhaps on the
-/// processor of its caller.
+/// The longest and the shortest time that an idle worker looks for a job, in nanoseconds: longer
+/// than the pauses between the products of a training step, and as long as recruiting takes. A
+/// worker that sleeps has to be woken, perhaps on the processor of its caller.
 pub(crate) const LONGEST: u64 = 250_000;
 pub(crate) const SHORTEST: u64 = 10_000;
 /// How many times a worker looks for a job between two looks at the clock.
@@ -49,7 +52,8 @@ pub(crate) fn threads() -> usize {
     }
 }
 
-/// Starts rayon's threads. False if the operating system gives none: to ask rayon for their number would then be a panic.
+/// Starts rayon's threads. False if the operating system gives none: to ask rayon for their number
+/// would then be a panic.
 #[cold]
 fn start() -> bool {
     if cfg!(target_family = "wasm") {
@@ -81,7 +85,8 @@ impl Patience {
         self.0.load(Relaxed)
     }
 
-    /// A job came after this pause: waiting for it pays, or would have paid, unless that is too long.
+    /// A job came after this pause: waiting for it pays, or would have paid, unless that is too
+    /// long.
     pub(crate) fn came_after(&self, pause: u64) {
         if pause <= LONGEST {
             self.0.fetch_max((4 * pause).min(LONGEST), Relaxed);
@@ -98,8 +103,8 @@ impl Patience {
 struct Crew {
     /// Held by the thread whose job is published.
     busy: AtomicBool,
-    /// generation << 32 | chunks not yet claimed. A claim is a decrement of exactly the value seen, so a worker that slept
-    /// through the end of a job can not claim from the next one by mistake.
+    /// generation << 32 | chunks not yet claimed. A claim is a decrement of exactly the value seen,
+    /// so a worker that slept through the end of a job can not claim from the next one by mistake.
     state: AtomicU64,
     /// Chunks finished.
     done: AtomicUsize,
@@ -108,9 +113,11 @@ struct Crew {
     /// Workers that have begun and not yet gone.
     members: AtomicUsize,
     patience: Patience,
-    /// When the idle time began of the worker that left last, in nanoseconds of `now`; 0 if none has left.
+    /// When the idle time began of the worker that left last, in nanoseconds of `now`; 0 if none
+    /// has left.
     idle: AtomicU64,
-    /// The job: where the owner keeps its reference to the closure. Valid while `state` has chunks or `done` is short of them.
+    /// The job: where the owner keeps its reference to the closure. Valid while `state` has chunks
+    /// or `done` is short of them.
     job: AtomicPtr<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -130,8 +137,8 @@ static CREW: Crew = Crew {
 thread_local! {
     /// Whether this thread is inside a chunk.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Workers that this thread has asked for and that have not begun. A pool whose threads are all at other work begins none;
-    /// counted for each caller, they keep nobody else from recruiting.
+    /// Workers that this thread has asked for and that have not begun. A pool whose threads are all
+    /// at other work begins none; counted for each caller, they keep nobody else from recruiting.
     static ASKED: Arc<AtomicUsize> = Arc::new(AtomicUsize::new(0));
 }
 
@@ -141,29 +148,36 @@ fn now() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }
 
-/// Calls `f(0)`, …, `f(chunks - 1)`, each once, on up to `threads()` threads, and returns when all are done.
+/// Calls `f(0)`, …, `f(chunks - 1)`, each once, on up to `threads()` threads, and returns when all
+/// are done.
 ///
 /// If chunks panic, one of the panics is raised here after the others have finished.
 ///
-/// The closure comes as a trait object: this function is compiled once, not once for each of its hundreds of callers.
+/// The closure comes as a trait object: this function is compiled once, not once for each of its
+/// hundreds of callers.
 pub(crate) fn for_each_chunk(chunks: usize, f: impl Fn(usize) + Sync) {
     each_chunk(chunks, &f);
 }
 
 /// Calls `f` with ranges that together are `0..n`, each of `least` at least, or of all there are.
 ///
-/// There are no more than sixteen ranges for each thread: neighbours fall to different threads, so that memory which is asked for beyond the end of a range is
-/// read twice. The ranges depend on the number of threads: no result may depend on them.
+/// There are no more than sixteen ranges for each thread: neighbours fall to different threads, so
+/// that memory which is asked for beyond the end of a range is read twice. The ranges depend on the
+/// number of threads: no result may depend on them.
 pub(crate) fn for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
     let len = (n / (16 * threads())).max(least).max(1);
     each_chunk(n.div_ceil(len), &|c| f(c * len..((c + 1) * len).min(n)));
 }
 
-/// [`for_each_chunk`] for chunks that can fail. After an error, chunks that have not begun are left out.
+/// [`for_each_chunk`] for chunks that can fail. After an error, chunks that have not begun are left
+/// out.
 ///
 /// # Errors
 /// That of a chunk.
-pub(crate) fn try_for_each_chunk(chunks: usize, f: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
+pub(crate) fn try_for_each_chunk(
+    chunks: usize,
+    f: impl Fn(usize) -> Result<()> + Sync,
+) -> Result<()> {
     try_each_chunk(chunks, &f)
 }
 
@@ -171,7 +185,11 @@ pub(crate) fn try_for_each_chunk(chunks: usize, f: impl Fn(usize) -> Result<()> 
 ///
 /// # Errors
 /// That of a range.
-pub(crate) fn try_for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) -> Result<()> + Sync) -> Result<()> {
+pub(crate) fn try_for_each_range(
+    n: usize,
+    least: usize,
+    f: impl Fn(Range<usize>) -> Result<()> + Sync,
+) -> Result<()> {
     let len = (n / (16 * threads())).max(least).max(1);
     try_each_chunk(n.div_ceil(len), &|c| f(c * len..((c + 1) * len).min(n)))
 }
@@ -293,7 +311,8 @@ fn next_job(served: u64) -> Option<u64> {
     }
 }
 
-/// Claims and runs chunks of one generation until none is left. Chunks are numbered by what remained at the claim.
+/// Claims and runs chunks of one generation until none is left. Chunks are numbered by what
+/// remained at the claim.
 fn work(generation: u64) {
     loop {
         let state = CREW.state.load(Acquire);
@@ -307,7 +326,8 @@ fn work(generation: u64) {
         // The claim keeps the job alive: its owner waits until `done` counts this chunk.
         let job = CREW.job.load(Relaxed).cast_const().cast::<&(dyn Fn(usize) + Sync)>();
         let run = AssertUnwindSafe(|| {
-            // SAFETY: `job` was stored from such a reference before the state that we acquired, and its owner is still waiting.
+            // SAFETY: `job` was stored from such a reference before the state that we acquired, and
+            // its owner is still waiting.
             unsafe { (*job)(left as usize - 1) }
         });
         if let Err(panic) = catch_unwind(run)

@@ -40,7 +40,8 @@ fn a45_nested_and_concurrent_calls_finish() {
 #[test]
 fn a45_a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
     for _ in 0..20 {
-        let caught = std::panic::catch_unwind(|| for_each_chunk(16, |i| assert!(i != 5, "chunk five")));
+        let caught =
+            std::panic::catch_unwind(|| for_each_chunk(16, |i| assert!(i != 5, "chunk five")));
         let text = *caught.unwrap_err().downcast::<&str>().unwrap();
         assert_eq!(text, "chunk five");
     }

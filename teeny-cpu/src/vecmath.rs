@@ -1,16 +1,20 @@
-//! Elementary functions of f32 over vectors, branch-free, each within 2 ulp of the correctly rounded value at every level.
+//! Elementary functions of f32 over vectors, branch-free, each within 2 ulp of the correctly
+//! rounded value at every level.
 //!
-//! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval stated, then rounded to
-//! f32); each set names its error before rounding. Specials follow IEEE 754 and C99: NaN gives NaN, infinities and signed
-//! zeros are kept. Measured on every 101st bit pattern, distance to the rounded f64 value: exp, exp2, log, tanh and erf at most 1 ulp,
-//! sin and cos at most 2 (`vecmath_tests`). What is missing here (pow, tan, atan …) goes through f64 per element in `elementwise::float`.
+//! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval
+//! stated, then rounded to f32); each set names its error before rounding. Specials follow IEEE 754
+//! and C99: NaN gives NaN, infinities and signed zeros are kept. Measured on every 101st bit
+//! pattern, distance to the rounded f64 value: exp, exp2, log, tanh and erf at most 1 ulp, sin and
+//! cos at most 2 (`vecmath_tests`). What is missing here (pow, tan, atan …) goes through f64 per
+//! element in `elementwise::float`.
 
 use crate::simd::loops::{Unary, map1};
 use crate::simd::{F32s, Level, Work};
 
 /// `1 / ln 2`
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
-/// The first 15 bits of ln 2, so that `n * LN2_HI` is exact for |n| < 512 (Cody and Waite 1980), and the rest.
+/// The first 15 bits of ln 2, so that `n * LN2_HI` is exact for |n| < 512 (Cody and Waite 1980),
+/// and the rest.
 const LN2_HI: f32 = 0.693_145_75;
 const LN2_LO: f32 = 1.428_606_8e-6;
 
@@ -43,7 +47,8 @@ fn exp_core<V: F32s>(r: V) -> V {
 /// `e^x`.
 #[inline(always)]
 pub(crate) fn exp<V: F32s>(x: V) -> V {
-    // Beyond these bounds the answer is 0 or inf; a NaN passes both because the second operand wins.
+    // Beyond these bounds the answer is 0 or inf; a NaN passes both because the second operand
+    // wins.
     let x = V::splat(-105.0).max(V::splat(89.0).min(x));
     let n = x.mul(V::splat(LOG2_E)).round();
     let r = n.fma(V::splat(-LN2_HI), x);
@@ -60,7 +65,8 @@ pub(crate) fn exp2<V: F32s>(x: V) -> V {
     scale(exp_core(r), n.to_i32())
 }
 
-/// `ln x`: `x = 2^e m` with m in [√½, √2), then `ln(1 + f) = f - f²/2 + f³ q(f)`, relative error 5.9e-9.
+/// `ln x`: `x = 2^e m` with m in [√½, √2), then `ln(1 + f) = f - f²/2 + f³ q(f)`, relative error
+/// 5.9e-9.
 #[inline(always)]
 pub(crate) fn log<V: F32s>(x: V) -> V {
     let tiny = x.lt(V::splat(f32::MIN_POSITIVE));
@@ -71,7 +77,19 @@ pub(crate) fn log<V: F32s>(x: V) -> V {
     let m = V::from_bits(V::i_sub(up.bits(), V::i_shl::<23>(exponent)));
     let e = V::from_i32(exponent).add(bias);
     let f = m.sub(V::splat(1.0));
-    let q = poly(f, [0.333_333_3, -0.250_008_26, 0.200_012_36, -0.166_231_48, 0.142_013_92, -0.131_619_9, 0.127_652_65, -0.076_342_22]);
+    let q = poly(
+        f,
+        [
+            0.333_333_3,
+            -0.250_008_26,
+            0.200_012_36,
+            -0.166_231_48,
+            0.142_013_92,
+            -0.131_619_9,
+            0.127_652_65,
+            -0.076_342_22,
+        ],
+    );
     let f2 = f.mul(f);
     let tail = f2.mul(f).fma(q, e.mul(V::splat(LN2_LO)));
     let tail = f2.fma(V::splat(-0.5), tail);
@@ -82,8 +100,8 @@ pub(crate) fn log<V: F32s>(x: V) -> V {
     V::select(x.eq(zero), V::splat(f32::NEG_INFINITY), y)
 }
 
-/// `tanh x`: `x + x³ q(x²)` below 0.6 (relative error 2.6e-9), `1 - 2 / (e^2x + 1)` above, where that difference is at
-/// least one half and so costs no accuracy.
+/// `tanh x`: `x + x³ q(x²)` below 0.6 (relative error 2.6e-9), `1 - 2 / (e^2x + 1)` above, where
+/// that difference is at least one half and so costs no accuracy.
 #[inline(always)]
 pub(crate) fn tanh<V: F32s>(x: V) -> V {
     let a = x.abs();
@@ -96,16 +114,36 @@ pub(crate) fn tanh<V: F32s>(x: V) -> V {
     V::select(a.lt(V::splat(0.6)), V::select(x.eq(V::splat(0.0)), x, small), large)
 }
 
-/// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - e^-p(x)` above with `p = -ln erfc` on [0.9, 4]
-/// (relative error of erf 6.0e-11); beyond 4 the answer rounds to one.
+/// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - e^-p(x)` above with
+/// `p = -ln erfc` on [0.9, 4] (relative error of erf 6.0e-11); beyond 4 the answer rounds to one.
 #[inline(always)]
 pub(crate) fn erf<V: F32s>(x: V) -> V {
     let a = x.abs();
-    let q = poly(x.mul(x), [0.128_379_17, -0.376_126_32, 0.112_836_73, -0.026_858_104, 0.005_197_796, -8.105_952e-4, 8.215_379e-5]);
+    let q = poly(
+        x.mul(x),
+        [
+            0.128_379_17,
+            -0.376_126_32,
+            0.112_836_73,
+            -0.026_858_104,
+            0.005_197_796,
+            -8.105_952e-4,
+            8.215_379e-5,
+        ],
+    );
     let small = x.fma(q, x);
     let p = poly(
         V::splat(4.0).min(a),
-        [-1.692_047_4e-4, 1.129_488_3, 0.633_400_86, 0.108_220_38, -0.025_080_616, 0.004_156_254_7, -4.313_935e-4, 2.082_861_6e-5],
+        [
+            -1.692_047_4e-4,
+            1.129_488_3,
+            0.633_400_86,
+            0.108_220_38,
+            -0.025_080_616,
+            0.004_156_254_7,
+            -4.313_935e-4,
+            2.082_861_6e-5,
+        ],
     );
     let large = V::splat(1.0).sub(exp(V::splat(0.0).sub(p))).xor_sign(x);
     V::select(a.lt(V::splat(0.9)), V::select(x.eq(V::splat(0.0)), x, small), large)
@@ -113,12 +151,14 @@ pub(crate) fn erf<V: F32s>(x: V) -> V {
 
 /// π/2 in three parts of 24 bits each, by rounding and subtracting.
 const PI_2: [f32; 3] = [1.570_796_4, -4.371_139e-8, -1.715_124_5e-15];
-/// Beyond this the three parts no longer suffice: `k * PI_2[0]` must cancel exactly, which needs k < 2^13.
+/// Beyond this the three parts no longer suffice: `k * PI_2[0]` must cancel exactly, which needs k
+/// < 2^13.
 pub(crate) const TRIG_LIMIT: f32 = 8192.0;
 
 /// `sin(x + quarter * π/2)` for |x| <= `TRIG_LIMIT`; above it some number.
 ///
-/// On [-π/4, π/4]: `sin r = r + r³ q(r²)`, relative error 3.7e-9; `cos r = 1 - r²/2 + r⁴ q(r²)`, error 9.8e-11.
+/// On [-π/4, π/4]: `sin r = r + r³ q(r²)`, relative error 3.7e-9; `cos r = 1 - r²/2 + r⁴ q(r²)`,
+/// error 9.8e-11.
 #[inline(always)]
 fn trig<V: F32s>(x: V, quarter: i32) -> V {
     let k = x.mul(V::splat(std::f32::consts::FRAC_2_PI)).round();
@@ -165,18 +205,27 @@ macro_rules! functions {
 
 functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, SinSmall => sin, CosSmall => cos }
 
-/// `y[i] = sin x[i]` or `cos x[i]`: the vector loop, then std in f64 for what lies beyond `TRIG_LIMIT`.
+/// `y[i] = sin x[i]` or `cos x[i]`: the vector loop, then std in f64 for what lies beyond
+/// `TRIG_LIMIT`.
 ///
 /// # Safety
 /// As `map1`.
-pub(crate) unsafe fn map_trig(level: Level, cosine: bool, x: *const f32, y: *mut f32, n: usize, stream: bool) {
+pub(crate) unsafe fn map_trig(
+    level: Level,
+    cosine: bool,
+    x: *const f32,
+    y: *mut f32,
+    n: usize,
+    stream: bool,
+) {
     /// Blocks that stay in L1 between the three passes.
     const BLOCK: usize = 1024;
     let mut at = 0;
     while at < n {
         let count = BLOCK.min(n - at);
         let mut large = [0u16; BLOCK];
-        // SAFETY: `at + count <= n`. Where x and y are one range, the large arguments are taken before they are overwritten.
+        // SAFETY: `at + count <= n`. Where x and y are one range, the large arguments are taken
+        // before they are overwritten.
         unsafe {
             let (x, y) = (x.add(at), y.add(at));
             let input = std::slice::from_raw_parts(x, count);

@@ -52,7 +52,8 @@ const FUNCTIONS: [Row; 7] = [
     ("cos", cos_loop, f64::cos),
 ];
 
-/// Distance in units in the last place; zero for two NaN, and between zeros only if their signs agree.
+/// Distance in units in the last place; zero for two NaN, and between zeros only if their signs
+/// agree.
 fn ulps(got: f32, want: f32) -> i64 {
     if got.is_nan() || want.is_nan() {
         return if got.is_nan() && want.is_nan() { 0 } else { i64::MAX };

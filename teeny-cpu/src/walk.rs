@@ -4,9 +4,10 @@
 //!   (2, 3, 4) strides (12, 4, 1)  ─ merge ─►  (24) step 1          one long row
 //!   (2, 3, 4) strides (0, 4, 1)   ─ merge ─►  (2, 12) steps 0, 1   rows of 12
 //! ```
-//! A [`Walk`] merges neighbouring axes that *all* operands traverse evenly; then a tile is a run of consecutive output
-//! elements, and each operand is a slice there, one repeated value, or is gathered into scratch. Kernels therefore only exist
-//! in contiguous form. Knows nothing of what is computed.
+//! A [`Walk`] merges neighbouring axes that *all* operands traverse evenly; then a tile is a run of
+//! consecutive output elements, and each operand is a slice there, one repeated value, or is
+//! gathered into scratch. Kernels therefore only exist in contiguous form. Knows nothing of what is
+//! computed.
 
 use crate::storage::View;
 use teeny_core::DType;
@@ -28,11 +29,13 @@ pub(crate) struct Walk {
     operands: usize,
     /// Which operands lie row-major without gaps, as slices over any number of rows.
     packed: [bool; MAX_OPERANDS],
-    /// Rows shorter than this share a tile: gathering them costs less than starting every loop anew.
+    /// Rows shorter than this share a tile: gathering them costs less than starting every loop
+    /// anew.
     short: usize,
 }
 
-/// How transposed operands lie: consecutive along `axis`, across which the walk's rows lie `below` elements apart.
+/// How transposed operands lie: consecutive along `axis`, across which the walk's rows lie `below`
+/// elements apart.
 #[derive(Clone, Copy)]
 pub(crate) struct Crossing {
     pub axis: usize,
@@ -58,13 +61,24 @@ impl Walk {
     pub(crate) fn new(shape: &[usize], views: &[View], loops: usize) -> Walk {
         let short = if loops < MANY { LONG } else { 4 * LONG };
         let (strides, operands) = ([[0; 8]; MAX_OPERANDS], views.len());
-        let mut walk = Walk { ndim: 0, sizes: [1; 8], strides, operands, packed: [false; MAX_OPERANDS], short };
+        let mut walk = Walk {
+            ndim: 0,
+            sizes: [1; 8],
+            strides,
+            operands,
+            packed: [false; MAX_OPERANDS],
+            short,
+        };
         for (axis, &size) in shape.iter().enumerate() {
             if size == 1 {
                 continue;
             }
             let last = walk.ndim.wrapping_sub(1);
-            let merges = walk.ndim > 0 && views.iter().zip(&walk.strides).all(|(v, s)| s[last] == v.strides[axis] * size as isize);
+            let merges = walk.ndim > 0
+                && views
+                    .iter()
+                    .zip(&walk.strides)
+                    .all(|(v, s)| s[last] == v.strides[axis] * size as isize);
             let at = if merges { last } else { walk.ndim };
             walk.sizes[at] = if merges { walk.sizes[at] * size } else { size };
             for (view, strides) in views.iter().zip(&mut walk.strides) {
@@ -96,7 +110,8 @@ impl Walk {
         self.sizes[..self.ndim - 1].iter().product()
     }
 
-    /// Whether operand `i` is a slice along each row, and rows are long enough to be read one by one.
+    /// Whether operand `i` is a slice along each row, and rows are long enough to be read one by
+    /// one.
     pub(crate) fn is_consecutive(&self, i: usize) -> bool {
         self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= LONG)
     }
@@ -106,20 +121,31 @@ impl Walk {
         matches!(self.strides[i][self.ndim - 1], 0 | 1) || self.row() == 1
     }
 
-    /// The axis, other than the innermost, along which an operand that strides across the rows is consecutive: what a transposed
-    /// operand looks like. Only where blocks of both axes are worth turning over.
+    /// The axis, other than the innermost, along which an operand that strides across the rows is
+    /// consecutive: what a transposed operand looks like. Only where blocks of both axes are worth
+    /// turning over.
     pub(crate) fn crossing(&self) -> Option<Crossing> {
         let last = self.ndim - 1;
-        let turned = |i: usize, axis: usize| self.strides[i][axis] == 1 && !matches!(self.strides[i][last], 0 | 1);
+        let turned = |i: usize, axis: usize| {
+            self.strides[i][axis] == 1 && !matches!(self.strides[i][last], 0 | 1)
+        };
         if self.row() < 16 {
             return None;
         }
-        let axis = (0..last).rev().find(|&axis| self.sizes[axis] >= 8 && (0..self.operands).any(|i| turned(i, axis)))?;
+        let axis = (0..last)
+            .rev()
+            .find(|&axis| self.sizes[axis] >= 8 && (0..self.operands).any(|i| turned(i, axis)))?;
         let below = self.sizes[axis + 1..self.ndim].iter().product();
-        Some(Crossing { axis, size: self.sizes[axis], below, operands: std::array::from_fn(|i| i < self.operands && turned(i, axis)) })
+        Some(Crossing {
+            axis,
+            size: self.sizes[axis],
+            below,
+            operands: std::array::from_fn(|i| i < self.operands && turned(i, axis)),
+        })
     }
 
-    /// The first element of line `number`: lines run along the innermost axis, and are numbered row-major over all axes but that and `skipped`.
+    /// The first element of line `number`: lines run along the innermost axis, and are numbered
+    /// row-major over all axes but that and `skipped`.
     pub(crate) fn line(&self, skipped: usize, number: usize) -> usize {
         let (mut rest, mut start, mut below) = (number, 0, self.row());
         for axis in (0..self.ndim - 1).rev() {
@@ -133,24 +159,37 @@ impl Walk {
     }
 
     /// Where operand `i` has element `start`, and its step from there along the innermost axis.
-    pub(crate) fn turned(&self, i: usize, base: *const u8, size: usize, start: usize) -> (*const u8, isize) {
-        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.strides[i][self.ndim - 1])
+    pub(crate) fn turned(
+        &self,
+        i: usize,
+        base: *const u8,
+        size: usize,
+        start: usize,
+    ) -> (*const u8, isize) {
+        (
+            base.wrapping_offset(self.locate(i, start).0 * size as isize),
+            self.strides[i][self.ndim - 1],
+        )
     }
 
-    /// How far a tile from element `start` may reach, given that tiles are at most `tile` long: to the end of the row if rows
-    /// are long, over several rows if they are short.
+    /// How far a tile from element `start` may reach, given that tiles are at most `tile` long: to
+    /// the end of the row if rows are long, over several rows if they are short.
     pub(crate) fn tile_len(&self, start: usize, end: usize, tile: usize) -> usize {
         let row = self.row();
         let most = tile.min(end - start);
         if row < self.short.min(tile) { most } else { most.min(row - start % row) }
     }
 
-    /// Whether all operands are slices along each row, at even distances from row to row: bands of rows can be read where they lie.
+    /// Whether all operands are slices along each row, at even distances from row to row: bands of
+    /// rows can be read where they lie.
     pub(crate) fn has_bands(&self) -> bool {
-        self.ndim > 1 && self.row() >= LONG && self.strides[..self.operands].iter().all(|strides| strides[self.ndim - 1] == 1)
+        self.ndim > 1
+            && self.row() >= LONG
+            && self.strides[..self.operands].iter().all(|strides| strides[self.ndim - 1] == 1)
     }
 
-    /// How far the band from element `start` reaches: over the rest of a row, or over the rest of the whole rows of one axis.
+    /// How far the band from element `start` reaches: over the rest of a row, or over the rest of
+    /// the whole rows of one axis.
     pub(crate) fn band_len(&self, start: usize, end: usize) -> usize {
         let (row, most) = (self.row(), end - start);
         if !start.is_multiple_of(row) || most < row {
@@ -160,9 +199,19 @@ impl Walk {
         (rows - start / row % rows).min(most / row) * row
     }
 
-    /// Where operand `i`, the view at `base`, has the band from element `start` on, and how far its rows lie apart.
-    pub(crate) fn band(&self, i: usize, base: *const u8, size: usize, start: usize) -> (*const u8, isize) {
-        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.strides[i][self.ndim - 2])
+    /// Where operand `i`, the view at `base`, has the band from element `start` on, and how far its
+    /// rows lie apart.
+    pub(crate) fn band(
+        &self,
+        i: usize,
+        base: *const u8,
+        size: usize,
+        start: usize,
+    ) -> (*const u8, isize) {
+        (
+            base.wrapping_offset(self.locate(i, start).0 * size as isize),
+            self.strides[i][self.ndim - 2],
+        )
     }
 
     /// Whether rows are so short that some share a tile.
@@ -184,7 +233,14 @@ impl Walk {
 
     /// Operand `i`, the view at `base`, over elements `start .. start + len`.
     #[inline]
-    pub(crate) fn piece(&self, i: usize, base: *const u8, size: usize, start: usize, len: usize) -> Piece {
+    pub(crate) fn piece(
+        &self,
+        i: usize,
+        base: *const u8,
+        size: usize,
+        start: usize,
+        len: usize,
+    ) -> Piece {
         assert!(i < self.operands, "operand {i}");
         let inner = self.strides[i][self.ndim - 1];
         if self.ndim == 1 {
@@ -216,7 +272,15 @@ impl Walk {
     ///
     /// # Safety
     /// `base` is the view that the walk was made of, with elements of type `dtype`; `out` has room.
-    pub(crate) unsafe fn gather(&self, i: usize, base: *const u8, dtype: DType, start: usize, len: usize, out: *mut u8) {
+    pub(crate) unsafe fn gather(
+        &self,
+        i: usize,
+        base: *const u8,
+        dtype: DType,
+        start: usize,
+        len: usize,
+        out: *mut u8,
+    ) {
         // SAFETY: passed on; elements are moved as bits, so only their size matters.
         unsafe {
             match dtype.size() {
@@ -228,7 +292,14 @@ impl Walk {
         }
     }
 
-    unsafe fn gather_as<T: Copy>(&self, i: usize, base: *const u8, start: usize, len: usize, out: *mut u8) {
+    unsafe fn gather_as<T: Copy>(
+        &self,
+        i: usize,
+        base: *const u8,
+        start: usize,
+        len: usize,
+        out: *mut u8,
+    ) {
         let (mut offset, mut index) = self.locate(i, start);
         let (base, out) = (base.cast::<T>(), out.cast::<T>());
         let (last, strides) = (self.ndim - 1, &self.strides[i]);
@@ -237,7 +308,8 @@ impl Walk {
         while done < len {
             let count = (row - index[last]).min(len - done);
             let (from, to) = (base.wrapping_offset(offset), out.wrapping_add(done));
-            // SAFETY: the index stays inside the sizes, for which `View::of` has checked the view; `out` has room for `len`.
+            // SAFETY: the index stays inside the sizes, for which `View::of` has checked the view;
+            // `out` has room for `len`.
             unsafe {
                 match step {
                     1 => std::ptr::copy_nonoverlapping(from, to, count),

@@ -1,4 +1,5 @@
-//! Fused attention: against the definition on the same device, in a memory of rows, and with the same bits on any number of threads.
+//! Fused attention: against the definition on the same device, in a memory of rows, and with the
+//! same bits on any number of threads.
 
 mod common;
 use common::devices;
@@ -21,7 +22,8 @@ fn fused(inputs: &AttentionInputs<'_>, g: &Tensor) -> Vec<Tensor> {
     let shape = Shape::new(&inputs.q.shape()[..inputs.q.ndim() - 1]).unwrap();
     let lse = Tensor::from_result(lse, shape, g.dtype().compute(), device.clone()).unwrap();
     let y = like(y, g);
-    let [q, k, v] = device.attention_grad(inputs, &y, &lse, g, [true; 3]).unwrap().map(|x| x.unwrap());
+    let [q, k, v] =
+        device.attention_grad(inputs, &y, &lse, g, [true; 3]).unwrap().map(|x| x.unwrap());
     vec![y, lse, like(q, inputs.q), like(k, inputs.k), like(v, inputs.v)]
 }
 
@@ -37,14 +39,23 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
 fn a47_tiles_agree_with_the_definition_at_every_level() {
     for device in devices() {
         for dtype in [DType::F32, DType::F64, DType::F16] {
-            for (heads, [t, s, hs, hv]) in [(2, [257, 257, 64, 64]), (17, [100, 130, 32, 48]), (3, [5, 300, 20, 7])] {
-                for options in [Attention::full(), Attention::causal(s - t), Attention::causal(s - t).window(70)] {
+            for (heads, [t, s, hs, hv]) in
+                [(2, [257, 257, 64, 64]), (17, [100, 130, 32, 48]), (3, [5, 300, 20, 7])]
+            {
+                for options in [
+                    Attention::full(),
+                    Attention::causal(s - t),
+                    Attention::causal(s - t).window(70),
+                ] {
                     let x = |rows, columns| randn(&[heads, rows, columns], dtype, &device);
                     let (q, k, v, g) = (x(t, hs), x(s, hs), x(s, hv), x(t, hv));
                     let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: None, options };
                     let got = fused(&inputs, &g);
                     let (y, lse) = inputs.composed().unwrap();
-                    let gradients = inputs.composed_grad(Some((&y, &lse)), &g, [true; 3]).unwrap().map(|x| x.unwrap());
+                    let gradients = inputs
+                        .composed_grad(Some((&y, &lse)), &g, [true; 3])
+                        .unwrap()
+                        .map(|x| x.unwrap());
                     let tolerance = if dtype == DType::F64 {
                         1e-12
                     } else if dtype == DType::F16 {
@@ -52,9 +63,14 @@ fn a47_tiles_agree_with_the_definition_at_every_level() {
                     } else {
                         1e-5
                     };
-                    for (i, (got, want)) in got.iter().zip([y, lse].iter().chain(&gradients)).enumerate() {
+                    for (i, (got, want)) in
+                        got.iter().zip([y, lse].iter().chain(&gradients)).enumerate()
+                    {
                         let off = distance(got, want);
-                        assert!(off <= tolerance, "{dtype} {heads} heads {t} {s} {hs} {hv} {options:?} result {i}: {off:e} {device:?}");
+                        assert!(
+                            off <= tolerance,
+                            "{dtype} {heads} heads {t} {s} {hs} {hv} {options:?} result {i}: {off:e} {device:?}"
+                        );
                     }
                 }
             }
@@ -73,16 +89,26 @@ fn a47_eight_thousand_positions_need_memory_for_rows_only() {
         let before = device.pool_stats().live_bytes;
         let results = fused(&AttentionInputs { q: &q, k: &k, v: &v, mask: None, options }, &g);
         let extra = device.pool_stats().peak_live_bytes - before;
-        println!("causal {causal}: {:.1} MiB beyond the operands at the peak", extra as f64 / (1 << 20) as f64);
+        println!(
+            "causal {causal}: {:.1} MiB beyond the operands at the peak",
+            extra as f64 / (1 << 20) as f64
+        );
         assert!(extra < 64 << 20, "{extra} bytes");
         // A few queries again, each against all keys at once.
         for i in [0, 47, 4095, 8191] {
             let rows = |x: &Tensor| x.slice(1, i..i + 1).unwrap();
             let last = if causal { i as isize + 1 } else { t as isize };
             let (k, v) = (k.slice(1, 0..last).unwrap(), v.slice(1, 0..last).unwrap());
-            let row = AttentionInputs { q: &rows(&q), k: &k, v: &v, mask: None, options: Attention::full() };
+            let row = AttentionInputs {
+                q: &rows(&q),
+                k: &k,
+                v: &v,
+                mask: None,
+                options: Attention::full(),
+            };
             let (y, lse) = row.composed().unwrap();
-            let [d_q, ..] = row.composed_grad(Some((&y, &lse)), &rows(&g), [true, false, false]).unwrap();
+            let [d_q, ..] =
+                row.composed_grad(Some((&y, &lse)), &rows(&g), [true, false, false]).unwrap();
             assert!(distance(&rows(&results[0]), &y) < 1e-5);
             assert!(distance(&rows(&results[2]), &d_q.unwrap()) < 1e-5);
         }
@@ -95,10 +121,13 @@ fn a47_the_bits_do_not_depend_on_the_threads() {
     for heads in [3, 20] {
         let x = || randn(&[heads, 150, 24], DType::F32, &device);
         let (q, k, v, g) = (x(), x(), x(), x());
-        let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: None, options: Attention::causal(0) };
+        let inputs =
+            AttentionInputs { q: &q, k: &k, v: &v, mask: None, options: Attention::causal(0) };
         let bits = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| fused(&inputs, &g).iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>())
+            pool.install(|| {
+                fused(&inputs, &g).iter().map(|x| x.to_vec::<f32>().unwrap()).collect::<Vec<_>>()
+            })
         };
         let one = bits(1);
         assert_eq!(one, bits(2));
@@ -110,7 +139,9 @@ fn a47_the_bits_do_not_depend_on_the_threads() {
 fn nan_reaches_the_rows_that_see_it_and_no_others() {
     let device = Cpu::new();
     let x = randn(&[70, 8], DType::F32, &device);
-    let k = x.slice_assign(0, 66..67, &Tensor::full((1, 8), f32::NAN, DType::F32, &device).unwrap()).unwrap();
+    let k = x
+        .slice_assign(0, 66..67, &Tensor::full((1, 8), f32::NAN, DType::F32, &device).unwrap())
+        .unwrap();
     let x = randn(&[70, 8], DType::F32, &device);
     let y = x.attention(&k, &x, None, &Attention::causal(0)).unwrap().to_vec::<f32>().unwrap();
     assert!(y[..66 * 8].iter().all(|v| v.is_finite()) && y[66 * 8..].iter().all(|v| v.is_nan()));

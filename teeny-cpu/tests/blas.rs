@@ -21,37 +21,81 @@ fn check<T: BlasFloat + Copy + Into<f64>>(convert: fn(f64) -> T, tolerance: f64)
         (2, 300, 1300),
         (12, 70, 4100),
     ] {
-        for (ta, tb) in [(Trans::No, Trans::No), (Trans::Yes, Trans::No), (Trans::No, Trans::Yes), (Trans::Yes, Trans::Yes)] {
+        for (ta, tb) in [
+            (Trans::No, Trans::No),
+            (Trans::Yes, Trans::No),
+            (Trans::No, Trans::Yes),
+            (Trans::Yes, Trans::Yes),
+        ] {
             for beta in [0.0, 1.0, -0.5] {
                 let (ra, ca) = if ta == Trans::No { (m, k) } else { (k, m) };
                 let (rb, cb) = if tb == Trans::No { (k, n) } else { (n, k) };
                 let (lda, ldb, ldc) = (ca + 3, cb + 1, n + 2);
-                let (a, b, mut c) = (numbers(ra * lda, 1), numbers(rb * ldb, 2), numbers(m * ldc, 3));
-                let at = |i: usize, j: usize| if ta == Trans::No { a[i * lda + j] } else { a[j * lda + i] };
-                let bt = |i: usize, j: usize| if tb == Trans::No { b[i * ldb + j] } else { b[j * ldb + i] };
+                let (a, b, mut c) =
+                    (numbers(ra * lda, 1), numbers(rb * ldb, 2), numbers(m * ldc, 3));
+                let at = |i: usize, j: usize| {
+                    if ta == Trans::No { a[i * lda + j] } else { a[j * lda + i] }
+                };
+                let bt = |i: usize, j: usize| {
+                    if tb == Trans::No { b[i * ldb + j] } else { b[j * ldb + i] }
+                };
                 let mut want = c.clone();
                 for i in 0..m {
                     for j in 0..n {
                         let dot: f64 = (0..k).map(|p| at(i, p) * bt(p, j)).sum();
-                        want[i * ldc + j] = 1.5 * dot + if beta == 0.0 { 0.0 } else { beta * c[i * ldc + j] };
+                        want[i * ldc + j] =
+                            1.5 * dot + if beta == 0.0 { 0.0 } else { beta * c[i * ldc + j] };
                         if beta == 0.0 {
                             c[i * ldc + j] = f64::NAN;
                         }
                     }
                 }
-                let [ca, cb, mut cc] = [&a, &b, &c].map(|v| v.iter().map(|&v| convert(v)).collect::<Vec<T>>());
-                gemm(ta, tb, m, n, k, convert(1.5), &ca, lda, &cb, ldb, convert(beta), &mut cc, ldc).unwrap();
+                let [ca, cb, mut cc] =
+                    [&a, &b, &c].map(|v| v.iter().map(|&v| convert(v)).collect::<Vec<T>>());
+                gemm(
+                    ta,
+                    tb,
+                    m,
+                    n,
+                    k,
+                    convert(1.5),
+                    &ca,
+                    lda,
+                    &cb,
+                    ldb,
+                    convert(beta),
+                    &mut cc,
+                    ldc,
+                )
+                .unwrap();
                 for (i, (&got, want)) in cc.iter().zip(&want).enumerate() {
                     let got: f64 = got.into();
-                    assert!((got - want).abs() <= tolerance * want.abs().max(1.0), "{m}x{n}x{k} {ta:?} {tb:?} {beta}: c[{i}] {got} not {want}");
+                    assert!(
+                        (got - want).abs() <= tolerance * want.abs().max(1.0),
+                        "{m}x{n}x{k} {ta:?} {tb:?} {beta}: c[{i}] {got} not {want}"
+                    );
                 }
                 if tb == Trans::No && n == 1 {
                     let x: Vec<T> = (0..k).map(|p| convert(bt(p, 0))).collect();
                     let mut y: Vec<T> = (0..m).map(|i| convert(c[i * ldc])).collect();
-                    gemv(ta, ra, if ta == Trans::No { k } else { m }, convert(1.5), &ca, lda, &x, convert(beta), &mut y).unwrap();
+                    gemv(
+                        ta,
+                        ra,
+                        if ta == Trans::No { k } else { m },
+                        convert(1.5),
+                        &ca,
+                        lda,
+                        &x,
+                        convert(beta),
+                        &mut y,
+                    )
+                    .unwrap();
                     for (i, &got) in y.iter().enumerate() {
                         let (got, want): (f64, f64) = (got.into(), want[i * ldc]);
-                        assert!((got - want).abs() <= tolerance * want.abs().max(1.0), "gemv {ta:?} {beta}: {got} not {want}");
+                        assert!(
+                            (got - want).abs() <= tolerance * want.abs().max(1.0),
+                            "gemv {ta:?} {beta}: {got} not {want}"
+                        );
                     }
                 }
             }
@@ -77,8 +121,17 @@ fn a17_axpy_and_sizes_that_do_not_fit() {
     let error = axpy(1.0, &[1.0f32], &mut [1.0, 2.0]).unwrap_err().to_string();
     assert!(error.starts_with("axpy: x has 1 elements, y has 2"), "{error}");
     let mut c = [0.0f32; 4];
-    let short = gemm(Trans::No, Trans::No, 2, 2, 2, 1.0, &[0.0; 3], 2, &[0.0; 4], 2, 0.0, &mut c, 2).unwrap_err().to_string();
-    assert!(short.contains("a is (2, 2) with leading dimension 2, but has only 3 elements"), "{short}");
-    let narrow = gemm(Trans::No, Trans::No, 2, 2, 2, 1.0, &[0.0; 4], 1, &[0.0; 4], 2, 0.0, &mut c, 2).unwrap_err().to_string();
+    let short =
+        gemm(Trans::No, Trans::No, 2, 2, 2, 1.0, &[0.0; 3], 2, &[0.0; 4], 2, 0.0, &mut c, 2)
+            .unwrap_err()
+            .to_string();
+    assert!(
+        short.contains("a is (2, 2) with leading dimension 2, but has only 3 elements"),
+        "{short}"
+    );
+    let narrow =
+        gemm(Trans::No, Trans::No, 2, 2, 2, 1.0, &[0.0; 4], 1, &[0.0; 4], 2, 0.0, &mut c, 2)
+            .unwrap_err()
+            .to_string();
     assert!(narrow.contains("leading dimension is 1"), "{narrow}");
 }

@@ -13,6 +13,7 @@ fn the_suite_passes_at_every_level() {
 #[test]
 fn random_graphs_agree_with_the_oracle_at_every_level() {
     for (seed, device) in common::devices().into_iter().enumerate() {
-        conformance::fuzz(&device, 2000, seed as u64).unwrap_or_else(|failure| panic!("{device:?}\n{failure}"));
+        conformance::fuzz(&device, 2000, seed as u64)
+            .unwrap_or_else(|failure| panic!("{device:?}\n{failure}"));
     }
 }

@@ -1,12 +1,14 @@
-//! The door of the device: whoever calls a method of `Device` directly, with whatever, gets an error or a result of the right size, and no access outside
-//! memory. In a test binary of its own, and so in a process of its own.
+//! The door of the device: whoever calls a method of `Device` directly, with whatever, gets an
+//! error or a result of the right size, and no access outside memory. In a test binary of its own,
+//! and so in a process of its own.
 
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::Storage;
 use teeny_core::{
-    Attention, AttentionInputs, DType, Device, Distribution, ErrorKind, Kernel, Key, Layout, LinalgOp, Norm, ReduceOp, Reference, Result, Scalar,
-    ScanOp, ScatterMode, Shape, StorageRef, Tensor, Window,
+    Attention, AttentionInputs, DType, Device, Distribution, ErrorKind, Kernel, Key, Layout,
+    LinalgOp, Norm, ReduceOp, Reference, Result, Scalar, ScanOp, ScatterMode, Shape, StorageRef,
+    Tensor, Window,
 };
 use teeny_cpu::Cpu;
 
@@ -18,7 +20,9 @@ fn shape(sizes: &[usize]) -> Shape {
 fn lying(sizes: &[usize]) -> Shape {
     let most = isize::MAX as usize / 8;
     let room = |shape: &Shape| most / shape.iter().filter(|&&n| n != 0).product::<usize>();
-    sizes.iter().enumerate().fold(shape(&vec![1; sizes.len()]), |shape, (axis, &n)| shape.with_size(axis, n.min(room(&shape))))
+    sizes.iter().enumerate().fold(shape(&vec![1; sizes.len()]), |shape, (axis, &n)| {
+        shape.with_size(axis, n.min(room(&shape)))
+    })
 }
 
 fn zeros(sizes: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
@@ -57,13 +61,25 @@ fn programs_over_operands_that_they_are_not_for() {
         refused("axes", cpu.reduce(ReduceOp::Sum, &x, axes));
         refused("axes", cpu.reduce_kernel(&add(), &[&x, &x], &[], &four, ReduceOp::Sum, axes));
     }
-    refused("a larger shape", cpu.reduce_kernel(&add(), &[&x, &x], &[], &wide, ReduceOp::Sum, &[0]));
-    refused("a shape that wraps", cpu.reduce_kernel(&add(), &[&x, &x], &[], &far, ReduceOp::Sum, &[0]));
+    refused(
+        "a larger shape",
+        cpu.reduce_kernel(&add(), &[&x, &x], &[], &wide, ReduceOp::Sum, &[0]),
+    );
+    refused(
+        "a shape that wraps",
+        cpu.reduce_kernel(&add(), &[&x, &x], &[], &far, ReduceOp::Sum, &[0]),
+    );
     refused("too few inputs", cpu.reduce_kernel(&add(), &[&x], &[], &four, ReduceOp::Sum, &[0]));
     refused("no inputs", cpu.reduce_kernel(&add(), &[], &[], &four, ReduceOp::Sum, &[0]));
     refused("any of floats", cpu.reduce(ReduceOp::Any, &x, &[0]));
-    refused("the largest of nothing", cpu.reduce(ReduceOp::Max, &zeros(&[0, 3], DType::F32, &cpu), &[0]));
-    refused("two axes of positions", cpu.reduce(ReduceOp::ArgMax, &zeros(&[2, 3], DType::F32, &cpu), &[0, 1]));
+    refused(
+        "the largest of nothing",
+        cpu.reduce(ReduceOp::Max, &zeros(&[0, 3], DType::F32, &cpu), &[0]),
+    );
+    refused(
+        "two axes of positions",
+        cpu.reduce(ReduceOp::ArgMax, &zeros(&[2, 3], DType::F32, &cpu), &[0, 1]),
+    );
     let bytes = zeros(&[1], DType::U8, &cpu).expand((1usize << 31) + 8).unwrap();
     refused("positions beyond i32", cpu.reduce(ReduceOp::ArgMax, &bytes, &[0]));
     refused("positions beyond i32", cpu.sort(&bytes, 0, false));
@@ -82,8 +98,14 @@ fn writing_over_operands_that_are_not_the_result() {
     refused("a storage of another type", over(own(4, DType::F64), 0, Some(&x), &four));
     refused("a missing input", over(own(4, DType::F32), 0, None, &four));
     refused("a third input", over(own(4, DType::F32), 2, Some(&x), &four));
-    refused("an input of another shape", over(own(4, DType::F32), 1, Some(&zeros(&[3], DType::F32, &cpu)), &four));
-    refused("an input of another type", over(own(4, DType::F32), 1, Some(&zeros(&[4], DType::I32, &cpu)), &four));
+    refused(
+        "an input of another shape",
+        over(own(4, DType::F32), 1, Some(&zeros(&[3], DType::F32, &cpu)), &four),
+    );
+    refused(
+        "an input of another type",
+        over(own(4, DType::F32), 1, Some(&zeros(&[4], DType::I32, &cpu)), &four),
+    );
     assert!(over(own(4, DType::F32), 0, Some(&x), &four).unwrap());
 }
 
@@ -92,13 +114,18 @@ fn assignments_outside_and_twice() {
     let cpu = Cpu::new();
     let own = |n: usize, dtype: DType| zeros(&[n], dtype, &cpu).into_parts().0;
     let src = zeros(&[2, 3], DType::F32, &cpu);
-    let view = |strides: &[isize], offset| Layout::strided(shape(&[2, 3]), strides, offset, 1 << 20).unwrap();
+    let view = |strides: &[isize], offset| {
+        Layout::strided(shape(&[2, 3]), strides, offset, 1 << 20).unwrap()
+    };
     refused("beyond the end", cpu.copy_into(own(6, DType::F32), &view(&[3, 1], 1), &src));
     refused("far beyond the end", cpu.copy_into(own(6, DType::F32), &view(&[1000, 1], 0), &src));
     refused("places named twice", cpu.copy_into(own(6, DType::F32), &view(&[0, 1], 0), &src));
     refused("places that overlap", cpu.copy_into(own(6, DType::F32), &view(&[1, 1], 0), &src));
     refused("a smaller type", cpu.copy_into(own(6, DType::U8), &view(&[3, 1], 0), &src));
-    refused("another shape", cpu.copy_into(own(6, DType::F32), &Layout::contiguous(shape(&[3, 2])), &src));
+    refused(
+        "another shape",
+        cpu.copy_into(own(6, DType::F32), &Layout::contiguous(shape(&[3, 2])), &src),
+    );
     let elsewhere = Tensor::zeros(6, DType::F32, &Reference::new()).unwrap().into_parts().0;
     refused("another device's storage", cpu.copy_into(elsewhere, &view(&[3, 1], 0), &src));
     assert!(cpu.copy_into(own(6, DType::F32), &view(&[3, 1], 0), &src).is_ok());
@@ -109,7 +136,13 @@ fn products_indices_and_rows_that_do_not_fit() {
     let cpu = Cpu::new();
     let z = |sizes: &[usize], dtype| zeros(sizes, dtype, &cpu);
     let f = |sizes: &[usize]| z(sizes, DType::F32);
-    for (a, b) in [(&[2, 3][..], &[4, 5][..]), (&[3], &[3, 2]), (&[], &[]), (&[2, 2, 3], &[3, 3, 2]), (&[2, 3], &[2, 3, 4])] {
+    for (a, b) in [
+        (&[2, 3][..], &[4, 5][..]),
+        (&[3], &[3, 2]),
+        (&[], &[]),
+        (&[2, 2, 3], &[3, 3, 2]),
+        (&[2, 3], &[2, 3, 4]),
+    ] {
         refused("a product", cpu.matmul(&f(a), &f(b)));
     }
     refused("a product of two types", cpu.matmul(&f(&[2, 3]), &z(&[3, 2], DType::F64)));
@@ -119,13 +152,28 @@ fn products_indices_and_rows_that_do_not_fit() {
     refused("an index of floats", cpu.gather(&x, 0, &x));
     refused("an index of fewer axes", cpu.gather(&x, 0, &z(&[4], DType::I64)));
     refused("a longer index", cpu.gather(&x, 0, &z(&[3, 400], DType::I64)));
-    refused("a position outside", cpu.gather(&x, 0, &Tensor::full((3, 4), 3, DType::I64, &cpu).unwrap()));
-    for (axis, index, src) in
-        [(2, &index, &x), (0, &z(&[3, 400], DType::I64), &f(&[3, 400])), (0, &index, &f(&[3, 5])), (0, &index, &z(&[3, 4], DType::F64))]
-    {
+    refused(
+        "a position outside",
+        cpu.gather(&x, 0, &Tensor::full((3, 4), 3, DType::I64, &cpu).unwrap()),
+    );
+    for (axis, index, src) in [
+        (2, &index, &x),
+        (0, &z(&[3, 400], DType::I64), &f(&[3, 400])),
+        (0, &index, &f(&[3, 5])),
+        (0, &index, &z(&[3, 4], DType::F64)),
+    ] {
         refused("a scatter", cpu.scatter(ScatterMode::Add, &x, axis, index, src));
     }
-    refused("a sum of bools", cpu.scatter(ScatterMode::Add, &z(&[3, 4], DType::Bool), 0, &index, &z(&[3, 4], DType::Bool)));
+    refused(
+        "a sum of bools",
+        cpu.scatter(
+            ScatterMode::Add,
+            &z(&[3, 4], DType::Bool),
+            0,
+            &index,
+            &z(&[3, 4], DType::Bool),
+        ),
+    );
     refused("no such axis", cpu.sort(&x, 2, true));
     refused("no such axis", cpu.scan(ScanOp::Sum, &x, 2));
     refused("bools", cpu.scan(ScanOp::Sum, &z(&[3], DType::Bool), 0));
@@ -138,7 +186,9 @@ fn products_indices_and_rows_that_do_not_fit() {
         refused("a gradient", cpu.norm_grad(Norm::Layer, &x, None, g, 1e-5));
     }
     let targets = z(&[3], DType::I64);
-    for (x, targets) in [(&x, &z(&[2], DType::I64)), (&x, &f(&[3])), (&f(&[3]), &targets), (&index, &targets)] {
+    for (x, targets) in
+        [(&x, &z(&[2], DType::I64)), (&x, &f(&[3])), (&f(&[3]), &targets), (&index, &targets)]
+    {
         refused("classes", cpu.cross_entropy(x, targets, None));
         refused("classes", cpu.cross_entropy_grad(x, targets, None, &f(&[3])));
     }
@@ -156,8 +206,24 @@ fn products_indices_and_rows_that_do_not_fit() {
     refused("a longer whole", cpu.cat(&[&x, &x], 0, &shape(&[7, 4])));
     refused("no parts", cpu.cat(&[], 0, &shape(&[0])));
     let far = lying(&[1 << 62, 8]);
-    refused("more draws than memory", cpu.random(Distribution::Uniform { low: 0.0, high: 1.0 }, &far, DType::F32, Key { seed: 0, draw: 0 }));
-    refused("normal integers", cpu.random(Distribution::Normal { mean: 0.0, std: 1.0 }, &shape(&[3]), DType::I32, Key { seed: 0, draw: 0 }));
+    refused(
+        "more draws than memory",
+        cpu.random(
+            Distribution::Uniform { low: 0.0, high: 1.0 },
+            &far,
+            DType::F32,
+            Key { seed: 0, draw: 0 },
+        ),
+    );
+    refused(
+        "normal integers",
+        cpu.random(
+            Distribution::Normal { mean: 0.0, std: 1.0 },
+            &shape(&[3]),
+            DType::I32,
+            Key { seed: 0, draw: 0 },
+        ),
+    );
     refused("half an element", cpu.upload(&[0; 7], DType::F32));
     refused("a bool of 2", cpu.upload(&[1, 2], DType::Bool));
     refused("one matrix", cpu.linalg(LinalgOp::Solve, &[&f(&[2, 2])]));
@@ -173,7 +239,10 @@ fn windows_that_do_not_fit() {
     let plain = Window::new(2);
     let mut windows = vec![Window::new(1), Window::new(3)];
     for big in [0, usize::MAX, usize::MAX / 2, 1 << 63, (1 << 62) + 1] {
-        windows.extend([Window { stride: vec![big; 2], ..plain.clone() }, Window { dilation: vec![big; 2], ..plain.clone() }]);
+        windows.extend([
+            Window { stride: vec![big; 2], ..plain.clone() },
+            Window { dilation: vec![big; 2], ..plain.clone() },
+        ]);
         windows.push(Window { groups: big, ..plain.clone() });
         if big > 0 {
             windows.push(Window { padding: vec![big; 2], ..plain.clone() });
@@ -181,7 +250,8 @@ fn windows_that_do_not_fit() {
     }
     for window in &windows {
         let what = format!("{window:?}");
-        // One huge stride is a window at the beginning: what it does is defined, and the result is smaller than `g`.
+        // One huge stride is a window at the beginning: what it does is defined, and the result is
+        // smaller than `g`.
         let legal = window.stride.len() == 2 && window.stride[0] > 1 && window.groups == 1;
         if legal {
             assert_eq!(cpu.conv(&x, &w, window).unwrap().len(), 3, "{what}");
@@ -204,12 +274,19 @@ fn windows_that_do_not_fit() {
     refused("bools", cpu.max_pool(&zeros(&[4], DType::Bool, &cpu), &[2], &Window::new(1)));
     refused("integers", cpu.avg_pool(&zeros(&[4], DType::I32, &cpu), &[2], &Window::new(1)));
     refused("channels", cpu.conv(&x, &f(&[3, 3, 3, 3]), &plain));
-    refused("a weight of another type", cpu.conv(&x, &zeros(&[3, 2, 3, 3], DType::F64, &cpu), &plain));
+    refused(
+        "a weight of another type",
+        cpu.conv(&x, &zeros(&[3, 2, 3, 3], DType::F64, &cpu), &plain),
+    );
     refused("fewer axes", cpu.conv(&f(&[1, 2, 5]), &w, &plain));
-    for x_shape in [shape(&[1, 2, 6, 6]), shape(&[2, 2, 5, 5]), shape(&[1, 2, 5]), lying(&[1 << 62, 2, 5, 5])] {
+    for x_shape in
+        [shape(&[1, 2, 6, 6]), shape(&[2, 2, 5, 5]), shape(&[1, 2, 5]), lying(&[1 << 62, 2, 5, 5])]
+    {
         refused("an input of another shape", cpu.conv_input_grad(&g, &w, &plain, &x_shape));
     }
-    for w_shape in [shape(&[3, 2, 4, 4]), shape(&[4, 2, 3, 3]), shape(&[3, 2, 3]), lying(&[3, 1 << 62, 3, 3])] {
+    for w_shape in
+        [shape(&[3, 2, 4, 4]), shape(&[4, 2, 3, 3]), shape(&[3, 2, 3]), lying(&[3, 1 << 62, 3, 3])]
+    {
         refused("a weight of another shape", cpu.conv_weight_grad(&g, &x, &plain, &w_shape));
     }
     let at = |value: i32| Tensor::full((2, 3), value, DType::I32, &cpu).unwrap();
@@ -249,14 +326,36 @@ fn attention_over_operands_that_do_not_fit() {
         refused("attention", cpu.attention(&inputs));
         refused("attention", cpu.attention_grad(&inputs, &y, &lse, &y, [true; 3]));
     }
-    for mask in
-        [f(&[2, 9, 6]), f(&[9, 7]), zeros(&[2, 9, 7], DType::I32, &cpu), zeros(&[2, 9, 7], DType::F64, &cpu), zeros(&[2, 7, 9], DType::Bool, &cpu)]
-    {
-        refused("a mask", cpu.attention(&AttentionInputs { q: &q, k: &k, v: &v, mask: Some(&mask), options: full }));
+    for mask in [
+        f(&[2, 9, 6]),
+        f(&[9, 7]),
+        zeros(&[2, 9, 7], DType::I32, &cpu),
+        zeros(&[2, 9, 7], DType::F64, &cpu),
+        zeros(&[2, 7, 9], DType::Bool, &cpu),
+    ] {
+        refused(
+            "a mask",
+            cpu.attention(&AttentionInputs {
+                q: &q,
+                k: &k,
+                v: &v,
+                mask: Some(&mask),
+                options: full,
+            }),
+        );
     }
     let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: None, options: full };
-    refused("a window of 0", cpu.attention(&AttentionInputs { options: Attention::causal(0).window(0), ..inputs }));
-    for (y, lse, g) in [(&q, &lse, &y), (&y, &f(&[2, 8]), &y), (&y, &zeros(&[2, 9], DType::F64, &cpu), &y), (&y, &lse, &q), (&y, &lse, &f(&[2, 9]))] {
+    refused(
+        "a window of 0",
+        cpu.attention(&AttentionInputs { options: Attention::causal(0).window(0), ..inputs }),
+    );
+    for (y, lse, g) in [
+        (&q, &lse, &y),
+        (&y, &f(&[2, 8]), &y),
+        (&y, &zeros(&[2, 9], DType::F64, &cpu), &y),
+        (&y, &lse, &q),
+        (&y, &lse, &f(&[2, 9])),
+    ] {
         refused("a gradient of attention", cpu.attention_grad(&inputs, y, lse, g, [true; 3]));
     }
     assert!(cpu.attention(&inputs).is_ok());
@@ -284,11 +383,22 @@ impl Storage for Foreign {
 fn storages_of_something_else() {
     let cpu = Cpu::new();
     let foreign = |n: usize, dtype: DType| -> StorageRef { Arc::new(Foreign(n, dtype)) };
-    let tensor =
-        |sizes: &[usize], dtype: DType| Tensor::from_parts(foreign(1 << 40, dtype), Layout::contiguous(shape(sizes)), dtype, cpu.clone()).unwrap();
+    let tensor = |sizes: &[usize], dtype: DType| {
+        Tensor::from_parts(
+            foreign(1 << 40, dtype),
+            Layout::contiguous(shape(sizes)),
+            dtype,
+            cpu.clone(),
+        )
+        .unwrap()
+    };
     let (x, index) = (tensor(&[64, 64], DType::F32), tensor(&[64, 64], DType::I32));
     let internal = |what: &str, error: Option<teeny_core::Error>| {
-        assert_eq!(error.unwrap_or_else(|| panic!("{what} was accepted")).kind(), ErrorKind::Internal, "{what}");
+        assert_eq!(
+            error.unwrap_or_else(|| panic!("{what} was accepted")).kind(),
+            ErrorKind::Internal,
+            "{what}"
+        );
     };
     internal("download", cpu.download(&x).err());
     internal("contiguous", cpu.contiguous(&x).err());
@@ -303,7 +413,10 @@ fn storages_of_something_else() {
     internal("norm", cpu.norm(Norm::Layer, &x, None, None, 1e-5).err());
     internal("max_pool", cpu.max_pool(&x, &[2], &Window::new(1)).err());
     let own = zeros(&[64, 64], DType::F32, &cpu);
-    internal("copy_into", cpu.copy_into(own.into_parts().0, &Layout::contiguous(shape(&[64, 64])), &x).err());
+    internal(
+        "copy_into",
+        cpu.copy_into(own.into_parts().0, &Layout::contiguous(shape(&[64, 64])), &x).err(),
+    );
 }
 
 /// Numbers for the generated cases: a linear congruence, its upper bits.
@@ -333,18 +446,31 @@ impl Dice {
     }
     fn window(&mut self) -> Window {
         let ndim = self.pick(&[0, 1, 1, 2, 2, 2, 3]);
-        let mut each = |least: usize| (0..ndim).map(|_| if self.below(4) == 0 { self.huge() } else { least }).collect();
+        let mut each = |least: usize| {
+            (0..ndim).map(|_| if self.below(4) == 0 { self.huge() } else { least }).collect()
+        };
         let (stride, padding, dilation) = (each(1), each(0), each(1));
-        Window { stride, padding, dilation, groups: if self.below(8) == 0 { self.huge() } else { 1 } }
+        Window {
+            stride,
+            padding,
+            dilation,
+            groups: if self.below(8) == 0 { self.huge() } else { 1 },
+        }
     }
 }
 
 /// One operand on both devices: a view of some arrangement.
-fn operand(dice: &mut Dice, dtype: Option<DType>, devices: (&Arc<Cpu>, &Arc<Reference>)) -> [Tensor; 2] {
-    let dtype = dtype.unwrap_or(if dice.below(3) > 0 { DType::F32 } else { dice.pick(&DType::ALL) });
+fn operand(
+    dice: &mut Dice,
+    dtype: Option<DType>,
+    devices: (&Arc<Cpu>, &Arc<Reference>),
+) -> [Tensor; 2] {
+    let dtype =
+        dtype.unwrap_or(if dice.below(3) > 0 { DType::F32 } else { dice.pick(&DType::ALL) });
     let (sizes, seed, way) = (dice.sizes(), dice.below(50), dice.below(4));
     let numel = sizes.iter().product::<usize>();
-    let values: Vec<i64> = (0..numel as i64).map(|i| (i + seed as i64) % 3 - i64::from(seed % 7 == 0)).collect();
+    let values: Vec<i64> =
+        (0..numel as i64).map(|i| (i + seed as i64) % 3 - i64::from(seed % 7 == 0)).collect();
     let make = |device: teeny_core::DeviceRef| {
         let x = Tensor::from_vec(values.clone(), &sizes[..], &device).unwrap().cast(dtype).unwrap();
         match way {
@@ -368,19 +494,28 @@ fn forms(storages: impl IntoIterator<Item = StorageRef>) -> Vec<(usize, DType)> 
 fn generated_calls_of_every_method_are_refused_or_carried_out_as_by_the_oracle() {
     let (cpu, oracle) = (Cpu::new(), Reference::new());
     let mut dice = Dice(17);
-    let kernels = [add(), scaled(), Arc::new(Kernel::build([DType::F32; 3], [], |[a, b, c], []| [a * b + c, a - c]).unwrap())];
+    let kernels = [
+        add(),
+        scaled(),
+        Arc::new(Kernel::build([DType::F32; 3], [], |[a, b, c], []| [a * b + c, a - c]).unwrap()),
+    ];
     let (mut done, mut refused) = (0, 0);
     for case in 0..6000 {
         let int = dice.pick(&[None, Some(DType::I64), Some(DType::I32), Some(DType::U8)]);
         let same = dice.below(2) == 0;
         let a = operand(&mut dice, None, (&cpu, &oracle));
-        let other = |dice: &mut Dice, dtype| if same { a.clone() } else { operand(dice, dtype, (&cpu, &oracle)) };
+        let other = |dice: &mut Dice, dtype| {
+            if same { a.clone() } else { operand(dice, dtype, (&cpu, &oracle)) }
+        };
         let (b, c) = (other(&mut dice, None), other(&mut dice, None));
         let index = operand(&mut dice, int, (&cpu, &oracle));
         let (method, axis, window) = (dice.below(26), dice.below(4), dice.window());
         let shape = if dice.below(2) == 0 { *a[0].shape() } else { dice.shape() };
-        let axes: Vec<usize> = (0..dice.below(3)).map(|i| if dice.below(4) == 0 { dice.below(5) } else { i }).collect();
-        let size: Vec<usize> = (0..dice.below(4)).map(|_| if dice.below(9) == 0 { dice.huge() } else { 2 }).collect();
+        let axes: Vec<usize> = (0..dice.below(3))
+            .map(|i| if dice.below(4) == 0 { dice.below(5) } else { i })
+            .collect();
+        let size: Vec<usize> =
+            (0..dice.below(4)).map(|_| if dice.below(9) == 0 { dice.huge() } else { 2 }).collect();
         let reduction = dice.pick(&ReduceOp::ALL);
         let mode = dice.pick(&[ScatterMode::Set, ScatterMode::Add, ScatterMode::Max]);
         let kernel = &kernels[dice.below(3)];
@@ -394,7 +529,13 @@ fn generated_calls_of_every_method_are_refused_or_carried_out_as_by_the_oracle()
             let inputs = &[a, b, c][..count];
             let one = |result: Result<StorageRef>| result.map(|s| forms([s]));
             let two = |result: Result<(StorageRef, StorageRef)>| result.map(|(a, b)| forms([a, b]));
-            let attention = AttentionInputs { q: a, k: b, v: c, mask: None, options: if causal { Attention::causal(1) } else { Attention::full() } };
+            let attention = AttentionInputs {
+                q: a,
+                k: b,
+                v: c,
+                mask: None,
+                options: if causal { Attention::causal(1) } else { Attention::full() },
+            };
             match method {
                 0 => device.elementwise(kernel, inputs, &params, &shape).map(forms),
                 1 => one(device.reduce(reduction, a, &axes)),
@@ -405,7 +546,12 @@ fn generated_calls_of_every_method_are_refused_or_carried_out_as_by_the_oracle()
                 6 => one(device.scatter(mode, a, axis, index, b)),
                 7 => one(device.copy_into(a.storage().clone(), b.layout(), c)),
                 8 => two(device.sort(a, axis, true)),
-                9 => one(device.random(Distribution::Uniform { low: 0.0, high: 1.0 }, &shape, a.dtype(), Key { seed: 1, draw: 1 })),
+                9 => one(device.random(
+                    Distribution::Uniform { low: 0.0, high: 1.0 },
+                    &shape,
+                    a.dtype(),
+                    Key { seed: 1, draw: 1 },
+                )),
                 10 => one(device.cat(inputs, axis, &shape)),
                 11 => one(device.softmax(a, axis)),
                 12 => one(device.log_softmax_grad(a, b, axis)),
@@ -420,12 +566,18 @@ fn generated_calls_of_every_method_are_refused_or_carried_out_as_by_the_oracle()
                 21 => one(device.max_pool_grad(a, index, &shape, spatial)),
                 22 => one(device.avg_pool(a, &size, &window)),
                 23 => two(device.attention(&attention)),
-                24 => device.attention_grad(&attention, a, b, c, [true; 3]).map(|grads| forms(grads.into_iter().flatten())),
+                24 => device
+                    .attention_grad(&attention, a, b, c, [true; 3])
+                    .map(|grads| forms(grads.into_iter().flatten())),
                 _ => one(device.contiguous(a)),
             }
         };
         let (got, want) = (run(0), run(1));
-        let what = || format!("case {case}, method {method}: {a:?} {b:?} {c:?} {index:?} {shape} {window:?} {size:?} {axes:?}");
+        let what = || {
+            format!(
+                "case {case}, method {method}: {a:?} {b:?} {c:?} {index:?} {shape} {window:?} {size:?} {axes:?}"
+            )
+        };
         match (got, want) {
             (Ok(got), Ok(want)) => {
                 assert_eq!(got, want, "{}", what());

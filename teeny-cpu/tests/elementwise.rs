@@ -1,4 +1,5 @@
-//! Every operation on every type against core's evaluator, at every level, over a grid of special values.
+//! Every operation on every type against core's evaluator, at every level, over a grid of special
+//! values.
 
 mod common;
 use common::*;
@@ -6,7 +7,8 @@ use std::sync::Arc;
 use teeny_core::kernel::OpCode;
 use teeny_core::{Builder, DType, Kernel, Scalar, Tensor};
 
-/// NaN, infinities, zeros, subnormals, overflow, and ordinary numbers; as many as make whole vectors and a tail.
+/// NaN, infinities, zeros, subnormals, overflow, and ordinary numbers; as many as make whole
+/// vectors and a tail.
 fn values(dtype: DType) -> Vec<Scalar> {
     let floats = [
         f64::NAN,
@@ -106,7 +108,13 @@ fn a11_every_unary_operation_on_every_type() {
                 let kernel = Arc::new(builder.finish(&[input.unary(op)]).unwrap());
                 let got = kernel.run(&[&x], &[]).unwrap()[0].to_scalars().unwrap();
                 let want: Vec<_> = grid.iter().map(|&v| kernel.eval(&[v], &[])[0]).collect();
-                close(&got, &want, kernel.output_dtype(0), bound(dtype), &format!("{op:?} {dtype} {device:?}"));
+                close(
+                    &got,
+                    &want,
+                    kernel.output_dtype(0),
+                    bound(dtype),
+                    &format!("{op:?} {dtype} {device:?}"),
+                );
             }
             for to in DType::ALL {
                 let builder = Builder::new();
@@ -128,13 +136,20 @@ fn a11_every_binary_operation_on_every_type() {
             let column = tensor(&grid, dtype, &device).unsqueeze(1).unwrap();
             let row = tensor(&grid, dtype, &device).unsqueeze(0).unwrap();
             for op in OpCode::BINARY.into_iter().filter(|op| op.accepts(dtype)) {
-                let kernel = Arc::new(Kernel::build([dtype; 2], [], |[a, b], []| [a.binary(op, b)]).unwrap());
-                let want: Vec<_> = (0..n * n).map(|i| kernel.eval(&[grid[i / n], grid[i % n]], &[])[0]).collect();
+                let kernel = Arc::new(
+                    Kernel::build([dtype; 2], [], |[a, b], []| [a.binary(op, b)]).unwrap(),
+                );
+                let want: Vec<_> =
+                    (0..n * n).map(|i| kernel.eval(&[grid[i / n], grid[i % n]], &[])[0]).collect();
                 let what = format!("{op:?} {dtype} {device:?}");
                 let got = kernel.run(&[&column, &row], &[]).unwrap()[0].to_scalars().unwrap();
                 close(&got, &want, kernel.output_dtype(0), bound(dtype), &what);
-                let packed = [column.expand((n, n)).unwrap().copy().unwrap(), row.expand((n, n)).unwrap().copy().unwrap()];
-                let got = kernel.run(&[&packed[0], &packed[1]], &[]).unwrap()[0].to_scalars().unwrap();
+                let packed = [
+                    column.expand((n, n)).unwrap().copy().unwrap(),
+                    row.expand((n, n)).unwrap().copy().unwrap(),
+                ];
+                let got =
+                    kernel.run(&[&packed[0], &packed[1]], &[]).unwrap()[0].to_scalars().unwrap();
                 close(&got, &want, kernel.output_dtype(0), bound(dtype), &what);
             }
         }
@@ -149,12 +164,22 @@ fn a11_a_number_as_operand_on_either_side() {
             let x = tensor(&grid, dtype, &device);
             for op in OpCode::BINARY.into_iter().filter(|op| op.accepts(dtype)) {
                 for left in [false, true] {
-                    let kernel =
-                        Arc::new(Kernel::build([dtype], [dtype], |[a], [p]| [if left { p.binary(op, a) } else { a.binary(op, p) }]).unwrap());
+                    let kernel = Arc::new(
+                        Kernel::build([dtype], [dtype], |[a], [p]| {
+                            [if left { p.binary(op, a) } else { a.binary(op, p) }]
+                        })
+                        .unwrap(),
+                    );
                     let p = grid[12].cast(dtype.compute());
                     let want: Vec<_> = grid.iter().map(|&v| kernel.eval(&[v], &[p])[0]).collect();
                     let got = kernel.run(&[&x], &[p]).unwrap()[0].to_scalars().unwrap();
-                    close(&got, &want, kernel.output_dtype(0), bound(dtype), &format!("{op:?} {dtype} left {left}"));
+                    close(
+                        &got,
+                        &want,
+                        kernel.output_dtype(0),
+                        bound(dtype),
+                        &format!("{op:?} {dtype} left {left}"),
+                    );
                 }
             }
         }
@@ -167,13 +192,18 @@ fn a43_every_size_offset_and_type() {
         for dtype in DType::ALL {
             let source: Vec<_> = (0..280).map(|i| Scalar::Int(i % 11 + 1).cast(dtype)).collect();
             let x = tensor(&source, dtype, &device);
-            let kernel = Arc::new(Kernel::build([dtype; 2], [], |[a, b], []| [a.eq(b).select(a, b), a.max(b)]).unwrap());
+            let kernel = Arc::new(
+                Kernel::build([dtype; 2], [], |[a, b], []| [a.eq(b).select(a, b), a.max(b)])
+                    .unwrap(),
+            );
             for n in 0..=257isize {
                 let offset = n % 16;
                 let a = x.slice(0, offset..offset + n).unwrap();
                 let b = x.slice(0, 1..1 + n).unwrap();
                 let out = kernel.run(&[&a, &b], &[]).unwrap();
-                let want: Vec<_> = (0..n as usize).map(|i| kernel.eval(&[source[i + offset as usize], source[i + 1]], &[])).collect();
+                let want: Vec<_> = (0..n as usize)
+                    .map(|i| kernel.eval(&[source[i + offset as usize], source[i + 1]], &[]))
+                    .collect();
                 for (o, out) in out.iter().enumerate() {
                     let want: Vec<_> = want.iter().map(|w| w[o]).collect();
                     close(&out.to_scalars().unwrap(), &want, dtype, 0.0, &format!("{dtype} n {n}"));
@@ -186,12 +216,13 @@ fn a43_every_size_offset_and_type() {
 #[test]
 fn a_long_program_with_several_outputs_reuses_its_slots() {
     for device in devices() {
-        let kernel = Kernel::build([DType::F32, DType::F16, DType::I32], [DType::F32], |[a, b, c], [p]| {
-            let u = a * p + b.cast(DType::F32);
-            let v = (u.exp() + c.cast(DType::F32)).log() - a;
-            let w = v.lt(u).select(v * v, u - v);
-            [w, (w + u).cast(DType::F16), c + 1, a]
-        });
+        let kernel =
+            Kernel::build([DType::F32, DType::F16, DType::I32], [DType::F32], |[a, b, c], [p]| {
+                let u = a * p + b.cast(DType::F32);
+                let v = (u.exp() + c.cast(DType::F32)).log() - a;
+                let w = v.lt(u).select(v * v, u - v);
+                [w, (w + u).cast(DType::F16), c + 1, a]
+            });
         let kernel = Arc::new(kernel.unwrap());
         let n = 5000;
         let a: Vec<f32> = (0..n).map(|i| i as f32 / 700.0).collect();
@@ -201,12 +232,18 @@ fn a_long_program_with_several_outputs_reuses_its_slots() {
             Tensor::arange(0i32, 10, 1, &device).unwrap(),
         );
         let out = kernel.run(&[&a, &b, &c], &[Scalar::Float(0.5)]).unwrap();
-        let (sa, sb, sc) = (a.to_scalars().unwrap(), b.to_scalars().unwrap(), c.to_scalars().unwrap());
-        let want: Vec<_> = (0..n).map(|i| kernel.eval(&[sa[i], sb[i], sc[i % 10]], &[Scalar::Float(0.5)])).collect();
+        let (sa, sb, sc) =
+            (a.to_scalars().unwrap(), b.to_scalars().unwrap(), c.to_scalars().unwrap());
+        let want: Vec<_> = (0..n)
+            .map(|i| kernel.eval(&[sa[i], sb[i], sc[i % 10]], &[Scalar::Float(0.5)]))
+            .collect();
         for (o, out) in out.iter().enumerate() {
             for (i, got) in out.to_scalars().unwrap().into_iter().enumerate() {
                 let (g, w) = (got.to_f64(), want[i][o].to_f64());
-                assert!((g - w).abs() <= 2e-3 * w.abs().max(1.0), "output {o} element {i}: {g} not {w}");
+                assert!(
+                    (g - w).abs() <= 2e-3 * w.abs().max(1.0),
+                    "output {o} element {i}: {g} not {w}"
+                );
             }
         }
     }
@@ -217,15 +254,25 @@ fn streamed_outputs_are_complete() {
     let device = teeny_cpu::Cpu::new();
     let n = 9_000_001; // above the size from which outputs bypass the caches
     let x = Tensor::arange(0f32, n as f32, 1.0, &device).unwrap();
-    let y = x.slice(0, 1..).unwrap().add(x.slice(0, ..-1).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    let y =
+        x.slice(0, 1..).unwrap().add(x.slice(0, ..-1).unwrap()).unwrap().to_vec::<f32>().unwrap();
     assert!(y.iter().enumerate().all(|(i, &v)| v == (2 * i + 1) as f32));
 }
 
 #[test]
 fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
     for device in devices() {
-        let special = Tensor::from_slice(&[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, 3e38, -90.0, 90.0], 9, &device).unwrap();
-        let x = Tensor::cat(&[&special, &Tensor::randn(3000, DType::F32, &device).unwrap().mul(3.0).unwrap()], 0).unwrap();
+        let special = Tensor::from_slice(
+            &[f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1e-40, 3e38, -90.0, 90.0],
+            9,
+            &device,
+        )
+        .unwrap();
+        let x = Tensor::cat(
+            &[&special, &Tensor::randn(3000, DType::F32, &device).unwrap().mul(3.0).unwrap()],
+            0,
+        )
+        .unwrap();
         let half = |x: &Tensor| x.mul(0.5).unwrap();
         let sigmoid = |x: &Tensor| x.neg().unwrap().exp().unwrap().add(1.0).unwrap();
         let cube = |x: &Tensor| x.mul(x).unwrap().mul(x).unwrap();
@@ -234,20 +281,45 @@ fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
         let erf = |x: &Tensor| x.mul(std::f64::consts::FRAC_1_SQRT_2).unwrap().erf().unwrap();
         let pairs = [
             ("gelu", x.gelu().unwrap(), half(&x).mul(erf(&x).add(1.0).unwrap()).unwrap()),
-            ("gelu_tanh", x.gelu_tanh().unwrap(), half(&x).mul(inner(&x).tanh().unwrap().add(1.0).unwrap()).unwrap()),
+            (
+                "gelu_tanh",
+                x.gelu_tanh().unwrap(),
+                half(&x).mul(inner(&x).tanh().unwrap().add(1.0).unwrap()).unwrap(),
+            ),
             ("sigmoid", x.sigmoid().unwrap(), sigmoid(&x).recip().unwrap()),
             ("silu", x.silu().unwrap(), x.div(sigmoid(&x)).unwrap()),
-            ("inside", teeny_core::map([&x], |[x]| ((x + 0.5).gelu_tanh() * 1.5).sigmoid()).unwrap(), {
-                let y = x.add(0.5).unwrap();
-                let y = half(&y).mul(inner(&y).tanh().unwrap().add(1.0).unwrap()).unwrap().mul(1.5).unwrap();
-                sigmoid(&y).recip().unwrap()
-            }),
-            ("a choice", teeny_core::map([&x], |[x]| x.le(0.5).select(x * 2.0, x.silu())).unwrap(), {
-                x.le(0.5).unwrap().select(x.mul(2.0).unwrap(), x.div(sigmoid(&x)).unwrap()).unwrap()
-            }),
+            (
+                "inside",
+                teeny_core::map([&x], |[x]| ((x + 0.5).gelu_tanh() * 1.5).sigmoid()).unwrap(),
+                {
+                    let y = x.add(0.5).unwrap();
+                    let y = half(&y)
+                        .mul(inner(&y).tanh().unwrap().add(1.0).unwrap())
+                        .unwrap()
+                        .mul(1.5)
+                        .unwrap();
+                    sigmoid(&y).recip().unwrap()
+                },
+            ),
+            (
+                "a choice",
+                teeny_core::map([&x], |[x]| x.le(0.5).select(x * 2.0, x.silu())).unwrap(),
+                {
+                    x.le(0.5)
+                        .unwrap()
+                        .select(x.mul(2.0).unwrap(), x.div(sigmoid(&x)).unwrap())
+                        .unwrap()
+                },
+            ),
         ];
         for (what, whole, parts) in pairs {
-            let bits = |x: &Tensor| x.to_vec::<f32>().unwrap().iter().map(|v| if v.is_nan() { 0 } else { v.to_bits() }).collect::<Vec<_>>();
+            let bits = |x: &Tensor| {
+                x.to_vec::<f32>()
+                    .unwrap()
+                    .iter()
+                    .map(|v| if v.is_nan() { 0 } else { v.to_bits() })
+                    .collect::<Vec<_>>()
+            };
             assert_eq!(bits(&whole), bits(&parts), "{what} on {device:?}");
         }
     }

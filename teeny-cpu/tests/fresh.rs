@@ -1,5 +1,5 @@
-//! Cases in a process of their own: scratch that earlier work left behind is larger than a case needs,
-//! and hides a write past its end. Each test starts this binary again for itself alone.
+//! Cases in a process of their own: scratch that earlier work left behind is larger than a case
+//! needs, and hides a write past its end. Each test starts this binary again for itself alone.
 //! `TEENY_UNDER="valgrind -q --error-exitcode=9"` puts a command in front of each such process.
 
 mod common;
@@ -65,7 +65,8 @@ fn columns_of_expanded_elements() {
             let x = x.unsqueeze(1).unwrap().expand((5, 3, n)).unwrap();
             assert_eq!(x.sum([0, 1]).unwrap().to_vec::<f32>().unwrap(), vec![30.0; n]);
             // The gradient of a mean, summed for a bias.
-            let g = Tensor::full(1, 0.5f32, DType::F32, &Cpu::new()).unwrap().expand((4, n)).unwrap();
+            let g =
+                Tensor::full(1, 0.5f32, DType::F32, &Cpu::new()).unwrap().expand((4, n)).unwrap();
             assert_eq!(g.sum(0).unwrap().to_vec::<f32>().unwrap(), vec![2.0; n]);
             assert_eq!(g.sum(1).unwrap().to_vec::<f32>().unwrap(), vec![0.5 * n as f32; 4]);
         }
@@ -82,7 +83,11 @@ fn sum_of_a_kernel_that_is_a_number() {
             for axis in [0, 1] {
                 let shape = Shape::new(&[3, n]).unwrap();
                 // Refused at the door: a kernel that is reduced has an input.
-                assert!(device.reduce_kernel(&kernel, &[], &[], &shape, ReduceOp::Sum, &[axis]).is_err());
+                assert!(
+                    device
+                        .reduce_kernel(&kernel, &[], &[], &shape, ReduceOp::Sum, &[axis])
+                        .is_err()
+                );
             }
         }
     });
@@ -115,12 +120,22 @@ fn reductions_of_a_kernel_that_is_its_second_input() {
             let x = x.reshape((2, 3 * n)).unwrap().slice_step(1, .., 3).unwrap(); // (2, n)
             let shape = *x.shape();
             for axis in [0, 1] {
-                let storage = device.reduce_kernel(&second, &[&ignored, &x], &[], &shape, ReduceOp::Sum, &[axis]);
+                let storage = device.reduce_kernel(
+                    &second,
+                    &[&ignored, &x],
+                    &[],
+                    &shape,
+                    ReduceOp::Sum,
+                    &[axis],
+                );
                 let sums = Layout::contiguous(Shape::new(&[shape[1 - axis]]).unwrap());
-                let sums = Tensor::from_parts(storage.unwrap(), sums, DType::F32, device.clone()).unwrap();
+                let sums =
+                    Tensor::from_parts(storage.unwrap(), sums, DType::F32, device.clone()).unwrap();
                 let want: Vec<f32> = match axis {
                     0 => (0..n).map(|i| (3 * i % 5 + 3 * (i + n) % 5) as f32).collect(),
-                    _ => (0..2).map(|row| (row * n..(row + 1) * n).map(|i| (3 * i % 5) as f32).sum()).collect(),
+                    _ => (0..2)
+                        .map(|row| (row * n..(row + 1) * n).map(|i| (3 * i % 5) as f32).sum())
+                        .collect(),
                 };
                 assert_eq!(sums.to_vec::<f32>().unwrap(), want, "{n} axis {axis}");
             }

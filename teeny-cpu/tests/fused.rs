@@ -12,7 +12,8 @@ fn oracle() -> Arc<Reference> {
 
 fn sample(shape: &[usize], dtype: DType, seed: usize) -> Tensor {
     let n: usize = shape.iter().product();
-    let values: Vec<f32> = (0..n).map(|i| ((i * 7919 + seed * 131) % 101) as f32 / 16.0 - 3.0).collect();
+    let values: Vec<f32> =
+        (0..n).map(|i| ((i * 7919 + seed * 131) % 101) as f32 / 16.0 - 3.0).collect();
     Tensor::from_slice(&values, shape, &oracle()).unwrap().cast(dtype).unwrap()
 }
 
@@ -29,7 +30,10 @@ fn near(got: &Tensor, want: &Tensor, what: &str) {
     let scale = want.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(1.0, f64::max);
     for (i, (g, w)) in got.iter().zip(&want).enumerate() {
         let (g, w) = (g.to_f64(), w.to_f64());
-        assert!(g == w || (g - w).abs() <= tolerance * scale || g.is_nan() && w.is_nan(), "{what}: element {i} is {g}, not {w}");
+        assert!(
+            g == w || (g - w).abs() <= tolerance * scale || g.is_nan() && w.is_nan(),
+            "{what}: element {i} is {g}, not {w}"
+        );
     }
 }
 
@@ -48,16 +52,35 @@ fn softmax_and_its_relatives_along_every_axis() {
                         let what = format!("{dtype} {shape:?} {layout} axis {axis} {device:?}");
                         near(&y.softmax(axis).unwrap(), &x.softmax(axis).unwrap(), &what);
                         near(&y.log_softmax(axis).unwrap(), &x.log_softmax(axis).unwrap(), &what);
-                        let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), dtype, like.device().clone()).unwrap();
+                        let wrap = |storage, like: &Tensor| {
+                            Tensor::from_result(
+                                storage,
+                                *like.shape(),
+                                dtype,
+                                like.device().clone(),
+                            )
+                            .unwrap()
+                        };
                         let gd = g.to(&device).unwrap();
                         let (a, o) = (axis as usize, oracle());
-                        near(&wrap(device.softmax_grad(&y, &gd, a).unwrap(), &y), &wrap(o.softmax_grad(&x, &g, a).unwrap(), &x), &what);
-                        near(&wrap(device.log_softmax_grad(&y, &gd, a).unwrap(), &y), &wrap(o.log_softmax_grad(&x, &g, a).unwrap(), &x), &what);
+                        near(
+                            &wrap(device.softmax_grad(&y, &gd, a).unwrap(), &y),
+                            &wrap(o.softmax_grad(&x, &g, a).unwrap(), &x),
+                            &what,
+                        );
+                        near(
+                            &wrap(device.log_softmax_grad(&y, &gd, a).unwrap(), &y),
+                            &wrap(o.log_softmax_grad(&x, &g, a).unwrap(), &x),
+                            &what,
+                        );
                     }
                 }
             }
         }
-        let x = Tensor::new([[f32::NEG_INFINITY; 20], [f32::NAN; 20], [1000.0; 20]], &device).unwrap().softmax(-1).unwrap();
+        let x = Tensor::new([[f32::NEG_INFINITY; 20], [f32::NAN; 20], [1000.0; 20]], &device)
+            .unwrap()
+            .softmax(-1)
+            .unwrap();
         let x = x.to_vec::<f32>().unwrap();
         assert!(x[..40].iter().all(|v| v.is_nan()) && x[40..].iter().all(|&v| v == 0.05));
     }
@@ -82,8 +105,11 @@ fn convolutions_and_their_gradients() {
     use teeny_core::Device;
     for device in devices() {
         for dtype in FLOATS {
-            // Core's definition views windows on nine axes in three dimensions, which is one too many; see the test below.
-            for (input, kernel, window) in windows().into_iter().filter(|(input, ..)| input.len() < 3) {
+            // Core's definition views windows on nine axes in three dimensions, which is one too
+            // many; see the test below.
+            for (input, kernel, window) in
+                windows().into_iter().filter(|(input, ..)| input.len() < 3)
+            {
                 for groups in [1, 2] {
                     let mut window = window.clone();
                     window.groups = groups;
@@ -98,15 +124,29 @@ fn convolutions_and_their_gradients() {
 
                     let g = sample(want.shape(), dtype, 5);
                     let gd = g.to(&device).unwrap();
-                    let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), dtype, like.device().clone()).unwrap();
+                    let wrap = |storage, like: &Tensor| {
+                        Tensor::from_result(storage, *like.shape(), dtype, like.device().clone())
+                            .unwrap()
+                    };
                     let o = oracle();
-                    let got = wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd);
+                    let got =
+                        wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd);
                     if dtype.size() >= 4 {
-                        // Core's definition rounds 16-bit sums at every window position, so only wide types compare closely.
-                        near(&got, &wrap(o.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x), &what);
+                        // Core's definition rounds 16-bit sums at every window position, so only
+                        // wide types compare closely.
+                        near(
+                            &got,
+                            &wrap(o.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x),
+                            &what,
+                        );
                     }
-                    let got = wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd);
-                    near(&got, &wrap(o.conv_weight_grad(&g, &x, &window, w.shape()).unwrap(), &w), &what);
+                    let got =
+                        wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd);
+                    near(
+                        &got,
+                        &wrap(o.conv_weight_grad(&g, &x, &window, w.shape()).unwrap(), &w),
+                        &what,
+                    );
                 }
             }
         }
@@ -130,19 +170,39 @@ fn windows_of_three_by_three_take_winograds_way_to_the_same_values() {
             (1, 16, 16, 1, [6, 6], [3, 3]),
         ];
         for (images, inputs, outputs, groups, size, padding) in cases {
-            let what = format!("{images} images, {groups} x {inputs} to {outputs}, {size:?} padded by {padding:?} on {device:?}");
-            let window = Window { stride: vec![1; 2], padding: padding.to_vec(), dilation: vec![1; 2], groups };
-            let x = Tensor::randn((images, groups * inputs, size[0], size[1]), DType::F32, &exactly).unwrap();
+            let what = format!(
+                "{images} images, {groups} x {inputs} to {outputs}, {size:?} padded by {padding:?} on {device:?}"
+            );
+            let window = Window {
+                stride: vec![1; 2],
+                padding: padding.to_vec(),
+                dilation: vec![1; 2],
+                groups,
+            };
+            let x =
+                Tensor::randn((images, groups * inputs, size[0], size[1]), DType::F32, &exactly)
+                    .unwrap();
             let w = Tensor::randn((groups * outputs, inputs, 3, 3), DType::F32, &exactly).unwrap();
             let want = x.conv(&w, &window).unwrap();
             let g = Tensor::randn(want.shape(), DType::F32, &exactly).unwrap();
             let [xd, wd, gd] = [&x, &w, &g].map(|t| t.to(&device).unwrap());
-            let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), DType::F32, like.device().clone()).unwrap();
+            let wrap = |storage, like: &Tensor| {
+                Tensor::from_result(storage, *like.shape(), DType::F32, like.device().clone())
+                    .unwrap()
+            };
             near(&xd.conv(&wd, &window).unwrap(), &want, &what);
             let want = wrap(exactly.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x);
-            near(&wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd), &want, &what);
+            near(
+                &wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd),
+                &want,
+                &what,
+            );
             let want = wrap(exactly.conv_weight_grad(&g, &x, &window, w.shape()).unwrap(), &w);
-            near(&wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd), &want, &what);
+            near(
+                &wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd),
+                &want,
+                &what,
+            );
         }
     }
 }
@@ -182,14 +242,32 @@ fn pooling_and_its_gradient() {
                 let x = sample(&[&[2, 3], &input[..]].concat(), DType::F32, 6).cast(dtype).unwrap();
                 let xd = x.to(&device).unwrap();
                 let what = format!("{dtype} {input:?} {kernel:?} {window:?}");
-                let (want, got) = (x.max_pool_indices(&kernel, &window).unwrap(), xd.max_pool_indices(&kernel, &window).unwrap());
+                let (want, got) = (
+                    x.max_pool_indices(&kernel, &window).unwrap(),
+                    xd.max_pool_indices(&kernel, &window).unwrap(),
+                );
                 near(&got.0, &want.0, &what);
-                close(&got.1.to_scalars().unwrap(), &want.1.to_scalars().unwrap(), DType::I32, 0.0, &what);
+                close(
+                    &got.1.to_scalars().unwrap(),
+                    &want.1.to_scalars().unwrap(),
+                    DType::I32,
+                    0.0,
+                    &what,
+                );
                 if dtype.is_float() {
-                    near(&xd.avg_pool(&kernel, &window).unwrap(), &x.avg_pool(&kernel, &window).unwrap(), &what);
+                    near(
+                        &xd.avg_pool(&kernel, &window).unwrap(),
+                        &x.avg_pool(&kernel, &window).unwrap(),
+                        &what,
+                    );
                     let g = sample(want.0.shape(), dtype, 7);
-                    let wrap = |storage, like: &Tensor| Tensor::from_result(storage, *like.shape(), dtype, like.device().clone()).unwrap();
-                    let a = device.max_pool_grad(&g.to(&device).unwrap(), &got.1, x.shape(), input.len()).unwrap();
+                    let wrap = |storage, like: &Tensor| {
+                        Tensor::from_result(storage, *like.shape(), dtype, like.device().clone())
+                            .unwrap()
+                    };
+                    let a = device
+                        .max_pool_grad(&g.to(&device).unwrap(), &got.1, x.shape(), input.len())
+                        .unwrap();
                     let b = oracle().max_pool_grad(&g, &want.1, x.shape(), input.len()).unwrap();
                     near(&wrap(a, &xd), &wrap(b, &x), &what);
                 }

@@ -29,9 +29,10 @@ fn hundred_steps(threads: usize) {
     for _ in 0..2 {
         w = step(&x, &w).unwrap();
     }
-    // On one thread the second step already asks for nothing. A second thread needs scratch memory of
-    // its own the first time it takes part in an operation, and the scheduler decides when that is:
-    // each of the few sizes is asked for once, so there is soon a hundred steps without a request.
+    // On one thread the second step already asks for nothing. A second thread needs scratch memory
+    // of its own the first time it takes part in an operation, and the scheduler decides when that
+    // is: each of the few sizes is asked for once, so there is soon a hundred steps without a
+    // request.
     let rounds = if threads == 1 { 1 } else { 20 };
     let quiet = (0..rounds).any(|_| {
         let warm = device.pool_stats();
@@ -94,7 +95,11 @@ fn a42_an_operand_given_away_lends_its_memory() {
     for n in [1usize, 16, 1000, 300_000] {
         let a = Tensor::randn((1, n), DType::F32, &device).unwrap();
         let b = Tensor::randn((1, n), DType::F32, &device).unwrap();
-        let want = [a.mul(2.0f32).unwrap().add(&b).unwrap(), b.sub(a.mul(2.0f32).unwrap()).unwrap(), a.mul(-2.0f32).unwrap().add(3.0f32).unwrap()];
+        let want = [
+            a.mul(2.0f32).unwrap().add(&b).unwrap(),
+            b.sub(a.mul(2.0f32).unwrap()).unwrap(),
+            a.mul(-2.0f32).unwrap().add(3.0f32).unwrap(),
+        ];
         let storages = || Device::stats(&*device).allocations;
         let before = storages();
         let got = [&a * 2.0 + &b, &b - &a * 2.0, 3.0 - &a * 2.0];
@@ -114,7 +119,11 @@ fn a42_an_operand_that_somebody_else_holds_keeps_its_values() {
     let sums = view.t().unwrap() + row.unsqueeze(1).unwrap();
     assert_eq!(sums.to_vec::<f32>().unwrap(), [10.0, 13.0, 11.0, 14.0, 12.0, 15.0]);
     assert_eq!((view.clone() * 2.0).to_vec::<f32>().unwrap(), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
-    assert_eq!((view + row).to_vec::<f32>().unwrap(), [10.0, 11.0, 12.0, 13.0, 14.0, 15.0], "broadcast");
+    assert_eq!(
+        (view + row).to_vec::<f32>().unwrap(),
+        [10.0, 11.0, 12.0, 13.0, 14.0, 15.0],
+        "broadcast"
+    );
     assert_eq!(x.to_vec::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     // A part of its storage, another type, and a result of another shape need new memory.
     let part = Tensor::arange(0.0f32, 6.0, 1.0, &device).unwrap().slice(0, 2..5).unwrap();

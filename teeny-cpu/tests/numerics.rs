@@ -1,6 +1,6 @@
-//! Rounding errors against f64, at every level: each bound that the documentation of `Tensor` states,
-//! on generated cases whose sizes reach 1e6 and whose values differ by many powers of ten, and on rows
-//! of one number, whose errors do not cancel.
+//! Rounding errors against f64, at every level: each bound that the documentation of `Tensor`
+//! states, on generated cases whose sizes reach 1e6 and whose values differ by many powers of ten,
+//! and on rows of one number, whose errors do not cancel.
 
 mod common;
 
@@ -30,13 +30,18 @@ impl Random {
     fn size(&mut self, most: usize) -> usize {
         ((most as f64).powf(self.uniform()) as usize).clamp(1, most)
     }
-    /// Numbers of one kind: one number, of one sign and size, or of both signs over eight powers of ten.
+    /// Numbers of one kind: one number, of one sign and size, or of both signs over eight powers of
+    /// ten.
     fn values(&mut self, n: usize) -> Vec<f32> {
         match self.next() % 4 {
             0 => vec![[0.1f32, 0.7, -1.3][(self.next() % 3) as usize]; n],
             1 => (0..n).map(|_| (self.uniform() + 0.5) as f32).collect(),
             2 => (0..n).map(|_| (self.uniform() * 2.0 - 1.0) as f32).collect(),
-            _ => (0..n).map(|_| ((self.uniform() * 2.0 - 1.0) * 10f64.powf(self.uniform() * 8.0 - 4.0)) as f32).collect(),
+            _ => (0..n)
+                .map(|_| {
+                    ((self.uniform() * 2.0 - 1.0) * 10f64.powf(self.uniform() * 8.0 - 4.0)) as f32
+                })
+                .collect(),
         }
     }
     fn tensor(&mut self, shape: &[usize], device: &Arc<Cpu>) -> Tensor {
@@ -60,7 +65,10 @@ fn within(got: &Tensor, want: &Tensor, bound: f64, scale: &Tensor, what: &str) {
     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
         let most = bound * scale[i % scale.len()] + U * want.abs() + 1e-37;
         let off = (got - want).abs();
-        assert!(off <= most, "{what}: element {i} is {got}, not {want}: {off:e} off, {most:e} allowed");
+        assert!(
+            off <= most,
+            "{what}: element {i} is {got}, not {want}: {off:e} off, {most:e} allowed"
+        );
     }
 }
 
@@ -72,7 +80,10 @@ fn product_bound(k: usize) -> f64 {
 #[test]
 fn a_long_row_times_a_matrix() {
     for device in devices() {
-        let (a, b) = (Tensor::full((1, 1_000_000), 0.1f32, DType::F32, &device), Tensor::full((1_000_000, 32), 0.1f32, DType::F32, &device));
+        let (a, b) = (
+            Tensor::full((1, 1_000_000), 0.1f32, DType::F32, &device),
+            Tensor::full((1_000_000, 32), 0.1f32, DType::F32, &device),
+        );
         let y = a.unwrap().matmul(&b.unwrap()).unwrap();
         let want = 1e6 * f64::from(0.1f32) * f64::from(0.1f32);
         for y in f64s(&y) {
@@ -122,8 +133,16 @@ fn products_of_any_size() {
             let m = if case % 3 == 0 { 1 } else { random.size((4_000_000 / k).clamp(1, 70)) };
             let n = if case % 3 == 1 { 1 } else { random.size((8_000_000 / k / m).clamp(1, 70)) };
             let (a, b) = (random.tensor(&[m, k], &device), random.tensor(&[k, n], &device));
-            let a = if random.next().is_multiple_of(2) { a } else { a.t().unwrap().copy().unwrap().t().unwrap() };
-            let b = if random.next().is_multiple_of(2) { b } else { b.t().unwrap().copy().unwrap().t().unwrap() };
+            let a = if random.next().is_multiple_of(2) {
+                a
+            } else {
+                a.t().unwrap().copy().unwrap().t().unwrap()
+            };
+            let b = if random.next().is_multiple_of(2) {
+                b
+            } else {
+                b.t().unwrap().copy().unwrap().t().unwrap()
+            };
             let want = wide(&a).matmul(&wide(&b)).unwrap();
             let scale = wide(&a).abs().unwrap().matmul(&wide(&b).abs().unwrap()).unwrap();
             let what = format!("case {case} ({m}, {k}) @ ({k}, {n}) {device:?}");
@@ -131,8 +150,15 @@ fn products_of_any_size() {
             if case % 4 == 0 {
                 let (a, b) = (a.cast(DType::BF16).unwrap(), b.cast(DType::BF16).unwrap());
                 let want = wide(&a).matmul(&wide(&b)).unwrap();
-                let rounded = want.abs().unwrap().mul(1.0 / 256.0 / (product_bound(k) + 1e-30)).unwrap();
-                let scale = wide(&a).abs().unwrap().matmul(&wide(&b).abs().unwrap()).unwrap().add(&rounded).unwrap();
+                let rounded =
+                    want.abs().unwrap().mul(1.0 / 256.0 / (product_bound(k) + 1e-30)).unwrap();
+                let scale = wide(&a)
+                    .abs()
+                    .unwrap()
+                    .matmul(&wide(&b).abs().unwrap())
+                    .unwrap()
+                    .add(&rounded)
+                    .unwrap();
                 within(&a.matmul(&b).unwrap(), &want, product_bound(k), &scale, &what);
             }
         }
@@ -154,23 +180,60 @@ fn reductions_of_any_size() {
             let what = format!("case {case} ({m}, {n}) axis {axis} {device:?}");
             let (y, size) = (wide(&x), wide(&x).abs().unwrap());
             let sizes = size.sum(axis).unwrap();
-            within(&x.sum(axis).unwrap(), &y.sum(axis).unwrap(), 2e-6, &sizes, &format!("sum {what}"));
+            within(
+                &x.sum(axis).unwrap(),
+                &y.sum(axis).unwrap(),
+                2e-6,
+                &sizes,
+                &format!("sum {what}"),
+            );
             let mean = y.mean(axis).unwrap();
-            within(&x.mean(axis).unwrap(), &mean, 3e-6, &size.mean(axis).unwrap(), &format!("mean {what}"));
+            within(
+                &x.mean(axis).unwrap(),
+                &mean,
+                3e-6,
+                &size.mean(axis).unwrap(),
+                &format!("mean {what}"),
+            );
             let spread = y.var(axis, 0).unwrap();
-            // The mean is within 3e-6 of the mean magnitude, which shows where the variance is small beside it.
+            // The mean is within 3e-6 of the mean magnitude, which shows where the variance is
+            // small beside it.
             let off = size.mean(axis).unwrap().mul(3e-6).unwrap();
             let scale = spread.add(off.mul(&off).unwrap().mul(1.0 / 4e-6).unwrap()).unwrap();
             within(&x.var(axis, 0).unwrap(), &spread, 4e-6, &scale, &format!("var {what}"));
-            within(&x.cumsum(axis).unwrap(), &y.cumsum(axis).unwrap(), 1e-9, &sizes.max_all().unwrap(), &format!("cumsum {what}"));
+            within(
+                &x.cumsum(axis).unwrap(),
+                &y.cumsum(axis).unwrap(),
+                1e-9,
+                &sizes.max_all().unwrap(),
+                &format!("cumsum {what}"),
+            );
             let norm = y.vector_norm(2.0, axis).unwrap();
             within(&x.vector_norm(2.0, axis).unwrap(), &norm, 3e-6, &norm, &format!("norm {what}"));
             let lse = y.logsumexp(axis).unwrap();
-            within(&x.logsumexp(axis).unwrap(), &lse, 4e-6, &lse.abs().unwrap().add(1.0).unwrap(), &format!("logsumexp {what}"));
-            let near_one = y.div(size.max_all().unwrap().add(1.0).unwrap()).unwrap().div(n as f64).unwrap().add(1.0).unwrap();
+            within(
+                &x.logsumexp(axis).unwrap(),
+                &lse,
+                4e-6,
+                &lse.abs().unwrap().add(1.0).unwrap(),
+                &format!("logsumexp {what}"),
+            );
+            let near_one = y
+                .div(size.max_all().unwrap().add(1.0).unwrap())
+                .unwrap()
+                .div(n as f64)
+                .unwrap()
+                .add(1.0)
+                .unwrap();
             let near_one = near_one.cast(DType::F32).unwrap();
             let product = wide(&near_one).prod(axis).unwrap();
-            within(&near_one.prod(axis).unwrap(), &product, 1e-9, &product, &format!("prod {what}"));
+            within(
+                &near_one.prod(axis).unwrap(),
+                &product,
+                1e-9,
+                &product,
+                &format!("prod {what}"),
+            );
         }
     }
 }
@@ -184,13 +247,31 @@ fn sums_beyond_the_range_of_f32_on_the_way() {
             assert_eq!(x.sum_all().unwrap().item::<f32>().unwrap(), 0.0, "{n} {device:?}");
             let columns = x.unsqueeze(1).unwrap().expand((n, 20)).unwrap();
             for columns in [columns.copy().unwrap(), columns] {
-                assert_eq!(columns.sum(0).unwrap().to_vec::<f32>().unwrap(), [0.0; 20], "{n} {device:?}");
+                assert_eq!(
+                    columns.sum(0).unwrap().to_vec::<f32>().unwrap(),
+                    [0.0; 20],
+                    "{n} {device:?}"
+                );
                 let rows = columns.t().unwrap().copy().unwrap();
-                assert_eq!(rows.sum(1).unwrap().to_vec::<f32>().unwrap(), [0.0; 20], "{n} {device:?}");
+                assert_eq!(
+                    rows.sum(1).unwrap().to_vec::<f32>().unwrap(),
+                    [0.0; 20],
+                    "{n} {device:?}"
+                );
             }
             let up = x.abs().unwrap();
             assert_eq!(up.sum_all().unwrap().item::<f32>().unwrap(), f32::INFINITY);
-            assert!(up.sub(f32::INFINITY).unwrap().add(up.mul(f32::INFINITY).unwrap()).unwrap().sum_all().unwrap().item::<f32>().unwrap().is_nan());
+            assert!(
+                up.sub(f32::INFINITY)
+                    .unwrap()
+                    .add(up.mul(f32::INFINITY).unwrap())
+                    .unwrap()
+                    .sum_all()
+                    .unwrap()
+                    .item::<f32>()
+                    .unwrap()
+                    .is_nan()
+            );
         }
     }
 }
@@ -205,7 +286,10 @@ fn rows_of_softmax_sum_to_one() {
                     0 => Tensor::zeros((1, n), DType::F32, &device).unwrap(),
                     1 => random.tensor(&[1, n], &device),
                     2 => Tensor::randn((1, n), DType::F32, &device).unwrap(),
-                    _ => Tensor::linspace(-3.0, 0.0, n, DType::F32, &device).unwrap().unsqueeze(0).unwrap(),
+                    _ => Tensor::linspace(-3.0, 0.0, n, DType::F32, &device)
+                        .unwrap()
+                        .unsqueeze(0)
+                        .unwrap(),
                 };
                 let what = format!("{n} of kind {kind} on {device:?}");
                 let total = |x: &Tensor| wide(x).sum_all().unwrap().item::<f64>().unwrap();
@@ -215,11 +299,30 @@ fn rows_of_softmax_sum_to_one() {
                 let off = total(&wide(&log).exp().unwrap()) - 1.0;
                 assert!(off.abs() <= 1.2e-6, "log_softmax {what}: {off}");
                 let want = wide(&x).softmax(1).unwrap();
-                let scale = want.add(x.abs().unwrap().max_all().unwrap().cast(DType::F64).unwrap().mul(&want).unwrap()).unwrap();
+                let scale = want
+                    .add(
+                        x.abs()
+                            .unwrap()
+                            .max_all()
+                            .unwrap()
+                            .cast(DType::F64)
+                            .unwrap()
+                            .mul(&want)
+                            .unwrap(),
+                    )
+                    .unwrap();
                 within(&y, &want, 1.5e-6, &scale, &format!("softmax {what}"));
                 // The gradients' rows sum to 0.
                 let g = Tensor::ones((1, n), DType::F32, &device).unwrap();
-                let like = |storage| Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), DType::F32, x.device().clone()).unwrap();
+                let like = |storage| {
+                    Tensor::from_parts(
+                        storage,
+                        teeny_core::Layout::contiguous(*x.shape()),
+                        DType::F32,
+                        x.device().clone(),
+                    )
+                    .unwrap()
+                };
                 let slope = like(x.device().softmax_grad(&y, &g, 1).unwrap());
                 assert!(total(&slope.abs().unwrap()) <= 2e-6, "softmax_grad {what}");
                 let slope = like(x.device().log_softmax_grad(&log, &g, 1).unwrap());
@@ -227,42 +330,90 @@ fn rows_of_softmax_sum_to_one() {
                 let target = Tensor::new([n as i64 / 2], &device).unwrap();
                 let loss = wide(&x.cross_entropy(&target, None).unwrap());
                 let want = wide(&x).cross_entropy(&target, None).unwrap();
-                within(&loss, &want, 2e-6, &want.abs().unwrap().add(1.0).unwrap(), &format!("cross_entropy {what}"));
+                within(
+                    &loss,
+                    &want,
+                    2e-6,
+                    &want.abs().unwrap().add(1.0).unwrap(),
+                    &format!("cross_entropy {what}"),
+                );
                 let one = Tensor::ones(1, DType::F32, &device).unwrap();
                 let slope = like(x.device().cross_entropy_grad(&x, &target, None, &one).unwrap());
-                assert!(total(&slope).abs() <= 1e-6, "cross_entropy_grad {what}: {}", total(&slope));
+                assert!(
+                    total(&slope).abs() <= 1e-6,
+                    "cross_entropy_grad {what}: {}",
+                    total(&slope)
+                );
             }
         }
     }
 }
 
-/// Layer and root mean square normalisation of rows of all sizes of numbers, and their gradients, against f64.
+/// Layer and root mean square normalisation of rows of all sizes of numbers, and their gradients,
+/// against f64.
 #[test]
 fn norms_of_large_and_small_numbers() {
     let mut random = Random(11);
     for device in devices() {
         for n in [3, 16, 100, 768, 5000, 200_000] {
-            for (power, eps) in [(1.0, 1e-5), (1e30, 1e-5), (1e37, 1e-5), (1e-12, 0.0), (1e-30, 0.0), (1e-18, 1e-40), (1e15, 1e-5)] {
-                let values: Vec<f32> = (0..2 * n).map(|_| ((random.uniform() * 2.0 - 1.0) * power) as f32).collect();
+            for (power, eps) in [
+                (1.0, 1e-5),
+                (1e30, 1e-5),
+                (1e37, 1e-5),
+                (1e-12, 0.0),
+                (1e-30, 0.0),
+                (1e-18, 1e-40),
+                (1e15, 1e-5),
+            ] {
+                let values: Vec<f32> =
+                    (0..2 * n).map(|_| ((random.uniform() * 2.0 - 1.0) * power) as f32).collect();
                 let x = Tensor::from_slice(&values, (2, n), &device).unwrap();
-                let w = random.tensor(&[n], &device).abs().unwrap().minimum(2.0).unwrap().add(0.5).unwrap();
+                let w = random
+                    .tensor(&[n], &device)
+                    .abs()
+                    .unwrap()
+                    .minimum(2.0)
+                    .unwrap()
+                    .add(0.5)
+                    .unwrap();
                 let b = Tensor::randn(n, DType::F32, &device).unwrap();
                 let what = format!("{n} of {power:e}, eps {eps:e}, {device:?}");
                 let one = Tensor::full(1, 1.0, DType::F64, &device).unwrap();
                 let want = wide(&x).layer_norm(1, Some(&wide(&w)), Some(&wide(&b)), eps).unwrap();
                 let scale = want.abs().unwrap().max_all().unwrap().add(&one).unwrap();
-                within(&x.layer_norm(1, Some(&w), Some(&b), eps).unwrap(), &want, 6e-6, &scale, &format!("layer_norm {what}"));
+                within(
+                    &x.layer_norm(1, Some(&w), Some(&b), eps).unwrap(),
+                    &want,
+                    6e-6,
+                    &scale,
+                    &format!("layer_norm {what}"),
+                );
                 let want = wide(&x).rms_norm(1, Some(&wide(&w)), eps).unwrap();
                 let scale = want.abs().unwrap().max_all().unwrap().add(&one).unwrap();
-                within(&x.rms_norm(1, Some(&w), eps).unwrap(), &want, 6e-6, &scale, &format!("rms_norm {what}"));
+                within(
+                    &x.rms_norm(1, Some(&w), eps).unwrap(),
+                    &want,
+                    6e-6,
+                    &scale,
+                    &format!("rms_norm {what}"),
+                );
                 let g = Tensor::randn((2, n), DType::F32, &device).unwrap();
                 for norm in [teeny_core::Norm::Layer, teeny_core::Norm::Rms] {
                     let like = |storage, x: &Tensor| {
-                        Tensor::from_parts(storage, teeny_core::Layout::contiguous(*x.shape()), x.dtype(), x.device().clone()).unwrap()
+                        Tensor::from_parts(
+                            storage,
+                            teeny_core::Layout::contiguous(*x.shape()),
+                            x.dtype(),
+                            x.device().clone(),
+                        )
+                        .unwrap()
                     };
                     let got = like(x.device().norm_grad(norm, &x, Some(&w), &g, eps).unwrap(), &x);
                     let y = wide(&x);
-                    let want = like(x.device().norm_grad(norm, &y, Some(&wide(&w)), &wide(&g), eps).unwrap(), &y);
+                    let want = like(
+                        x.device().norm_grad(norm, &y, Some(&wide(&w)), &wide(&g), eps).unwrap(),
+                        &y,
+                    );
                     // In units of what the gradient is divided by.
                     let largest = want.abs().unwrap().max_all().unwrap();
                     within(&got, &want, 2e-5, &largest, &format!("gradient of {norm:?} {what}"));
@@ -281,7 +432,8 @@ fn norms_of_large_and_small_numbers() {
     }
 }
 
-/// x (n, inputs, h, w) with windows (outputs, inputs, 3, 3) padded by 1, and the gradient for the input of `conv`.
+/// x (n, inputs, h, w) with windows (outputs, inputs, 3, 3) padded by 1, and the gradient for the
+/// input of `conv`.
 fn three_by_three(x: &Tensor, w: &Tensor) -> [Tensor; 2] {
     let window = Window::new(2).padding(1);
     let y = x.conv(w, &window).unwrap();
@@ -294,7 +446,8 @@ fn three_by_three(x: &Tensor, w: &Tensor) -> [Tensor; 2] {
 fn seen(x: &Tensor, w: &Tensor) -> Tensor {
     let sizes = wide(x).abs().unwrap().sum_keepdim(1).unwrap();
     let seen = sizes.max_pool(&[3, 3], &Window::new(2).padding(1)).unwrap();
-    let weights = wide(w).abs().unwrap().max([1, 2, 3]).unwrap().reshape((1, w.shape()[0], 1, 1)).unwrap();
+    let weights =
+        wide(w).abs().unwrap().max([1, 2, 3]).unwrap().reshape((1, w.shape()[0], 1, 1)).unwrap();
     seen.mul(&weights).unwrap()
 }
 
@@ -310,7 +463,9 @@ fn a_large_pixel_disturbs_only_windows_that_see_it() {
         };
         for value in [1e6, 1e30, f32::INFINITY, f32::NAN] {
             let (odd, even) = (at(value), at(0.0));
-            for (direction, (odd, even)) in three_by_three(&odd, &w).into_iter().zip(three_by_three(&even, &w)).enumerate() {
+            for (direction, (odd, even)) in
+                three_by_three(&odd, &w).into_iter().zip(three_by_three(&even, &w)).enumerate()
+            {
                 let (odd, even) = (odd.to_vec::<f32>().unwrap(), even.to_vec::<f32>().unwrap());
                 let mut spoilt = 0;
                 for (i, (odd, even)) in odd.iter().zip(&even).enumerate() {
@@ -318,10 +473,17 @@ fn a_large_pixel_disturbs_only_windows_that_see_it() {
                     if image == 1 && (12..=14).contains(&row) && (13..=15).contains(&column) {
                         spoilt += usize::from(!odd.is_finite());
                     } else {
-                        assert!((odd - even).abs() <= 4e-4, "{value} {direction} {device:?}: element {i} is {odd}, not {even}");
+                        assert!(
+                            (odd - even).abs() <= 4e-4,
+                            "{value} {direction} {device:?}: element {i} is {odd}, not {even}"
+                        );
                     }
                 }
-                assert_eq!(spoilt, if value.is_finite() { 0 } else { 9 * 16 }, "{value} {direction} {device:?}");
+                assert_eq!(
+                    spoilt,
+                    if value.is_finite() { 0 } else { 9 * 16 },
+                    "{value} {direction} {device:?}"
+                );
             }
         }
     }
@@ -347,7 +509,9 @@ fn three_by_three_convolutions_within_what_their_windows_see() {
                 })
                 .collect();
             if case % 3 > 0 {
-                x = x.mul(Tensor::from_slice(&scale, (1, 1, height, width), &device).unwrap()).unwrap();
+                x = x
+                    .mul(Tensor::from_slice(&scale, (1, 1, height, width), &device).unwrap())
+                    .unwrap();
             }
             let w = Tensor::randn((outputs, inputs, 3, 3), DType::F32, &device).unwrap();
             let bound = seen(&x, &w);
@@ -374,7 +538,8 @@ fn convolutions_by_columns_and_gradients_of_windows() {
             let x = random.tensor(&[images, inputs, height, width], &device);
             let w = random.tensor(&[outputs, inputs, side, side], &device);
             let what = format!("case {case} {:?} {:?} {device:?}", x.shape(), w.shape());
-            let (y, want) = (x.conv(&w, &window).unwrap(), wide(&x).conv(&wide(&w), &window).unwrap());
+            let (y, want) =
+                (x.conv(&w, &window).unwrap(), wide(&x).conv(&wide(&w), &window).unwrap());
             let sizes = [&x, &w].map(|t| wide(t).abs().unwrap());
             let scale = sizes[0].conv(&sizes[1], &window).unwrap();
             if side != 3 || case % 2 == 1 {
@@ -383,7 +548,8 @@ fn convolutions_by_columns_and_gradients_of_windows() {
             let g = random.tensor(y.shape(), &device);
             let got = g.conv_weight_grad(&x, &window, w.shape()).unwrap();
             let want = wide(&g).conv_weight_grad(&wide(&x), &window, w.shape()).unwrap();
-            let scale = wide(&g).abs().unwrap().conv_weight_grad(&sizes[0], &window, w.shape()).unwrap();
+            let scale =
+                wide(&g).abs().unwrap().conv_weight_grad(&sizes[0], &window, w.shape()).unwrap();
             // Winograd's is relative to the largest of a window's taps.
             let scale = if side == 3 { scale.max_keepdim([2, 3]).unwrap() } else { scale };
             let terms = images * y.shape()[2] * y.shape()[3];
@@ -395,7 +561,8 @@ fn convolutions_by_columns_and_gradients_of_windows() {
 #[test]
 fn a_window_gradient_keeps_infinities_where_they_are() {
     let exact = Cpu::with(CpuOptions { winograd: false, ..CpuOptions::default() });
-    let mut x = Tensor::randn((1, 16, 12, 12), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
+    let mut x =
+        Tensor::randn((1, 16, 12, 12), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
     x[5 * 144] = f32::INFINITY; // a corner, which only some taps see
     let g = Tensor::ones((1, 16, 12, 12), DType::F32, &exact).unwrap();
     let x = Tensor::from_slice(&x, (1, 16, 12, 12), &exact).unwrap();
@@ -409,7 +576,8 @@ fn a_window_gradient_keeps_infinities_where_they_are() {
     for device in devices() {
         assert_eq!(infinite(&device), infinite(&exact), "{device:?}");
     }
-    let mut odd = Tensor::randn((16, 16, 3, 3), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
+    let mut odd =
+        Tensor::randn((16, 16, 3, 3), DType::F32, &exact).unwrap().to_vec::<f32>().unwrap();
     odd[100] = f32::NEG_INFINITY;
     let odd = Tensor::from_slice(&odd, (16, 16, 3, 3), &exact).unwrap();
     let want = three_by_three(&g, &odd).map(|y| y.to_vec::<f32>().unwrap());
@@ -417,7 +585,12 @@ fn a_window_gradient_keeps_infinities_where_they_are() {
         let [g, odd] = [&g, &odd].map(|t| t.to(&device).unwrap());
         for (got, want) in three_by_three(&g, &odd).iter().zip(&want) {
             let got = got.to_vec::<f32>().unwrap();
-            assert!(got.iter().zip(want).all(|(a, b)| a.is_finite() == b.is_finite() && a.is_nan() == b.is_nan()), "{device:?}");
+            assert!(
+                got.iter()
+                    .zip(want)
+                    .all(|(a, b)| a.is_finite() == b.is_finite() && a.is_nan() == b.is_nan()),
+                "{device:?}"
+            );
         }
     }
 }
@@ -433,8 +606,13 @@ fn attention_over_many_keys() {
             let options = Attention::full();
             let got = q.attention(&k, &v, None, &options).unwrap();
             let want = wide(&q).attention(&wide(&k), &wide(&v), None, &options).unwrap();
-            let scale = wide(&q).attention(&wide(&k), &wide(&v).abs().unwrap(), None, &options).unwrap();
-            let sizes = wide(&q).abs().unwrap().matmul(&wide(&k).abs().unwrap().transpose(1, 2).unwrap()).unwrap();
+            let scale =
+                wide(&q).attention(&wide(&k), &wide(&v).abs().unwrap(), None, &options).unwrap();
+            let sizes = wide(&q)
+                .abs()
+                .unwrap()
+                .matmul(&wide(&k).abs().unwrap().transpose(1, 2).unwrap())
+                .unwrap();
             let largest = sizes.max_all().unwrap().item::<f64>().unwrap() / (hs as f64).sqrt();
             let bound = (2.0 * (hs as f64 + 8.0) * largest + 600.0 + s as f64 / 192.0) * U;
             within(&got, &want, bound, &scale, &format!("{t} {s} {hs} {hv} {device:?}"));

@@ -1,5 +1,5 @@
-//! An address space that is nearly full: operations fail with an error and the next small one works. Each case is a process of
-//! its own, as the limit is that of a process.
+//! An address space that is nearly full: operations fail with an error and the next small one
+//! works. Each case is a process of its own, as the limit is that of a process.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -14,19 +14,28 @@ const MIB: u64 = 1 << 20;
 
 /// Bytes of this process's address space.
 fn address_space() -> u64 {
-    let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm")
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
     pages * 4096
 }
 
 /// Lets the process have at most `bytes` of address space, or all that there is.
 fn limit(bytes: Option<u64>) {
-    let limit = libc::rlimit { rlim_cur: bytes.unwrap_or(libc::RLIM_INFINITY), rlim_max: libc::RLIM_INFINITY };
+    let limit = libc::rlimit {
+        rlim_cur: bytes.unwrap_or(libc::RLIM_INFINITY),
+        rlim_max: libc::RLIM_INFINITY,
+    };
     // SAFETY: the limit is a value of this function.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
 }
 
-/// Runs `run` with more and more room, 2 MiB at first, until it succeeds: before that it fails with the right error each time,
-/// and a small operation works.
+/// Runs `run` with more and more room, 2 MiB at first, until it succeeds: before that it fails with
+/// the right error each time, and a small operation works.
 fn starve(cpu: &Arc<Cpu>, run: &dyn Fn() -> Result<()>) {
     rayon::current_num_threads(); // starts the threads, but nothing that would leave memory behind
     let small = Tensor::full(16, 2.0, DType::F32, cpu).unwrap();

@@ -10,7 +10,24 @@ use teeny_core::kernel::build::{Builder, Expr};
 use teeny_core::{DType, Kernel, Reference, Scalar, Tensor};
 use teeny_cpu::Cpu;
 
-const VALUES: [f64; 16] = [0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, -3.0, 7.0, 1e-40, -1e-40];
+const VALUES: [f64; 16] = [
+    0.0,
+    -0.0,
+    f64::NAN,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    -3.0,
+    7.0,
+    1e-40,
+    -1e-40,
+];
 const FLOATS: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
 
 /// Equal bits for zeros, infinities and NaN (of any payload), else within some units in the last
@@ -35,7 +52,10 @@ fn endings(value: Expr<'_>) -> Vec<Vec<Expr<'_>>> {
     if value.dtype().is_float() {
         all.push(vec![value.unary(OpCode::Recip)]);
         all.push(vec![value, value.unary(OpCode::Recip)]);
-        all.push(vec![value.unary(OpCode::Recip).unary(OpCode::Neg).unary(OpCode::Sqrt), value.unary(OpCode::IsNan)]);
+        all.push(vec![
+            value.unary(OpCode::Recip).unary(OpCode::Neg).unary(OpCode::Sqrt),
+            value.unary(OpCode::IsNan),
+        ]);
     }
     all
 }
@@ -70,8 +90,13 @@ fn check(what: &str, dtype: DType, grid: &[Vec<Scalar>], f: Function<'_>) {
                         let want = want[row][o];
                         let stored = plain.output_dtype(o);
                         let dtype = if stored.is_float() { dtype } else { stored };
-                        let text = format!("{what} {dtype} ending {ending}.{o}, {path}, {device:?}");
-                        assert!(same(got, want, dtype), "{text}: {:?} gives {got}, not {want}", grid[row]);
+                        let text =
+                            format!("{what} {dtype} ending {ending}.{o}, {path}, {device:?}");
+                        assert!(
+                            same(got, want, dtype),
+                            "{text}: {:?} gives {got}, not {want}",
+                            grid[row]
+                        );
                     }
                 }
             };
@@ -82,10 +107,13 @@ fn check(what: &str, dtype: DType, grid: &[Vec<Scalar>], f: Function<'_>) {
             let all: Vec<usize> = (0..grid.len()).collect();
             for len in [all.len(), all.len().min(5), 1] {
                 let inputs: Vec<_> = (0..arity).map(|i| column(i, &all[..len])).collect();
-                let run = |inputs: &[Tensor]| plain.run(&inputs.iter().collect::<Vec<_>>(), &[]).unwrap();
+                let run =
+                    |inputs: &[Tensor]| plain.run(&inputs.iter().collect::<Vec<_>>(), &[]).unwrap();
                 compare(run(&inputs), &all[..len], "slices");
-                let wide: Vec<_> = inputs.iter().map(|x| Tensor::stack(&[x, x, x], 1).unwrap()).collect();
-                let stepped: Vec<_> = wide.iter().map(|x| x.slice(1, 1..2).unwrap().squeeze(1).unwrap()).collect();
+                let wide: Vec<_> =
+                    inputs.iter().map(|x| Tensor::stack(&[x, x, x], 1).unwrap()).collect();
+                let stepped: Vec<_> =
+                    wide.iter().map(|x| x.slice(1, 1..2).unwrap().squeeze(1).unwrap()).collect();
                 compare(run(&stepped), &all[..len], "stepped");
             }
             // One operand the same everywhere: a number, or an element that is expanded.
@@ -96,23 +124,31 @@ fn check(what: &str, dtype: DType, grid: &[Vec<Scalar>], f: Function<'_>) {
                 let rows: Vec<usize> = all.iter().filter(is).copied().collect();
                 let columns: Vec<_> = (0..arity).map(|i| column(i, &rows)).collect();
                 let one = column(number, &rows[..1]).expand(rows.len()).unwrap();
-                let spread: Vec<_> = (0..arity).map(|i| if i == number { &one } else { &columns[i] }).collect();
+                let spread: Vec<_> =
+                    (0..arity).map(|i| if i == number { &one } else { &columns[i] }).collect();
                 compare(plain.run(&spread, &[]).unwrap(), &rows, "expanded");
                 if arity > 1 {
-                    let rest: Vec<_> = (0..arity).filter(|&i| i != number).map(|i| &columns[i]).collect();
+                    let rest: Vec<_> =
+                        (0..arity).filter(|&i| i != number).map(|i| &columns[i]).collect();
                     let folded = build(number, 2, special);
-                    let kept: Vec<_> = if folded.inputs().is_empty() { vec![] } else { rest.clone() };
+                    let kept: Vec<_> =
+                        if folded.inputs().is_empty() { vec![] } else { rest.clone() };
                     if !kept.is_empty() && folded.inputs().len() == kept.len() {
                         compare(folded.run(&kept, &[]).unwrap(), &rows, "a constant");
                     }
-                    compare(build(number, 1, special).run(&rest, &[special]).unwrap(), &rows, "a parameter");
+                    compare(
+                        build(number, 1, special).run(&rest, &[special]).unwrap(),
+                        &rows,
+                        "a parameter",
+                    );
                 }
             }
         }
         // Folded as a whole: constants alone.
         for (row, want) in grid.iter().zip(&want) {
             let builder = Builder::new();
-            let operands: Vec<_> = row.iter().map(|&value| builder.constant(value, dtype)).collect();
+            let operands: Vec<_> =
+                row.iter().map(|&value| builder.constant(value, dtype)).collect();
             let kernel = builder.finish(&endings(f(&operands))[ending]).unwrap();
             for (o, (got, want)) in kernel.eval(&[], &[]).into_iter().zip(want).enumerate() {
                 let stored = plain.output_dtype(o);
@@ -178,10 +214,13 @@ fn the_extremes_of_zeros_are_positive() {
             for (seed, low) in [(0, 0.0), (1, -1.0), (2, 1.0)] {
                 let sign = |i: usize| if (i * 7 + seed).is_multiple_of(3) { 0.0 } else { -0.0 };
                 let value = |i: usize| if i % 5 == 3 && n > 3 { low } else { sign(i) };
-                let values: Vec<_> = (0..3 * n).map(|i| Scalar::Float(value(i)).cast(dtype)).collect();
+                let values: Vec<_> =
+                    (0..3 * n).map(|i| Scalar::Float(value(i)).cast(dtype)).collect();
                 let on = |x: Tensor| -> Vec<Scalar> {
                     let copies = [x.clone(), x.t().unwrap().copy().unwrap().t().unwrap()];
-                    let all = copies.iter().flat_map(|x| [x.max(0), x.min(0), x.max(1), x.min(1), x.max_all(), x.min_all()]);
+                    let all = copies.iter().flat_map(|x| {
+                        [x.max(0), x.min(0), x.max(1), x.min(1), x.max_all(), x.min_all()]
+                    });
                     all.flat_map(|y| y.unwrap().to_scalars().unwrap()).collect()
                 };
                 let want = on(Tensor::from_scalars(&values, (3, n), dtype, &reference).unwrap());
@@ -189,8 +228,14 @@ fn the_extremes_of_zeros_are_positive() {
                     let got = on(Tensor::from_scalars(&values, (3, n), dtype, &device).unwrap());
                     for (i, (got, want)) in got.iter().zip(&want).enumerate() {
                         let (got, want) = (got.to_f64(), want.to_f64());
-                        assert!(got.to_bits() == want.to_bits(), "{i} of {n} {dtype} {device:?}: {got:?}, not {want:?}");
-                        assert!(got != 0.0 || got.is_sign_positive(), "{i} of {n} {dtype} {device:?}");
+                        assert!(
+                            got.to_bits() == want.to_bits(),
+                            "{i} of {n} {dtype} {device:?}: {got:?}, not {want:?}"
+                        );
+                        assert!(
+                            got != 0.0 || got.is_sign_positive(),
+                            "{i} of {n} {dtype} {device:?}"
+                        );
                     }
                 }
             }
@@ -203,7 +248,13 @@ fn tensors_take_the_second_of_equal_zeros() {
     let device = Cpu::new();
     let zero = |x: f32| Tensor::full(40, x, DType::F32, &device).unwrap();
     let signs = |x: Tensor| x.to_vec::<f32>().unwrap().iter().all(|x| x.is_sign_negative());
-    assert!(signs(zero(0.0).maximum(zero(-0.0)).unwrap()) && signs(zero(0.0).minimum(zero(-0.0)).unwrap()));
-    assert!(!signs(zero(-0.0).maximum(zero(0.0)).unwrap()) && !signs(zero(-0.0).minimum(zero(0.0)).unwrap()));
+    assert!(
+        signs(zero(0.0).maximum(zero(-0.0)).unwrap())
+            && signs(zero(0.0).minimum(zero(-0.0)).unwrap())
+    );
+    assert!(
+        !signs(zero(-0.0).maximum(zero(0.0)).unwrap())
+            && !signs(zero(-0.0).minimum(zero(0.0)).unwrap())
+    );
     assert!(!signs(zero(-0.0).relu().unwrap()));
 }

@@ -1,4 +1,5 @@
-//! Reductions, products, sorting and moving against the `Reference` device, over layouts, types and levels.
+//! Reductions, products, sorting and moving against the `Reference` device, over layouts, types and
+//! levels.
 
 mod common;
 use common::*;
@@ -14,7 +15,9 @@ fn oracle() -> Arc<Reference> {
 fn sample(shape: &[usize], dtype: DType) -> Tensor {
     let reference = oracle();
     let n: usize = shape.iter().product();
-    let values: Vec<f32> = (0..n).map(|i| ((i * 7919 + 13) % 23) as f32 - if dtype.is_unsigned_int() { 0.0 } else { 9.0 }).collect();
+    let values: Vec<f32> = (0..n)
+        .map(|i| ((i * 7919 + 13) % 23) as f32 - if dtype.is_unsigned_int() { 0.0 } else { 9.0 })
+        .collect();
     Tensor::from_slice(&values, shape, &reference).unwrap().cast(dtype).unwrap()
 }
 
@@ -35,20 +38,55 @@ fn a14_every_reduction_over_every_set_of_axes() {
                         let axes = axes.to_vec();
                         let what = format!("{dtype} {shape:?} {layout} {axes:?}");
                         if dtype == DType::Bool {
-                            same(&y.any(axes.clone()).unwrap(), &x.any(axes.clone()).unwrap(), 0.0, &what);
+                            same(
+                                &y.any(axes.clone()).unwrap(),
+                                &x.any(axes.clone()).unwrap(),
+                                0.0,
+                                &what,
+                            );
                             same(&y.all(axes.clone()).unwrap(), &x.all(axes).unwrap(), 0.0, &what);
                             continue;
                         }
-                        same(&y.sum(axes.clone()).unwrap(), &x.sum(axes.clone()).unwrap(), 1.0, &what);
+                        same(
+                            &y.sum(axes.clone()).unwrap(),
+                            &x.sum(axes.clone()).unwrap(),
+                            1.0,
+                            &what,
+                        );
                         if shape[1] < 10 && shape[2] < 10 {
-                            same(&y.prod(axes.clone()).unwrap(), &x.prod(axes.clone()).unwrap(), 1.0, &what);
+                            same(
+                                &y.prod(axes.clone()).unwrap(),
+                                &x.prod(axes.clone()).unwrap(),
+                                1.0,
+                                &what,
+                            );
                         }
                         if x.numel() > 0 {
-                            same(&y.max(axes.clone()).unwrap(), &x.max(axes.clone()).unwrap(), 0.0, &what);
-                            same(&y.min(axes.clone()).unwrap(), &x.min(axes.clone()).unwrap(), 0.0, &what);
+                            same(
+                                &y.max(axes.clone()).unwrap(),
+                                &x.max(axes.clone()).unwrap(),
+                                0.0,
+                                &what,
+                            );
+                            same(
+                                &y.min(axes.clone()).unwrap(),
+                                &x.min(axes.clone()).unwrap(),
+                                0.0,
+                                &what,
+                            );
                             if let [axis] = axes[..] {
-                                same(&y.argmax(axis).unwrap(), &x.argmax(axis).unwrap(), 0.0, &what);
-                                same(&y.argmin(axis).unwrap(), &x.argmin(axis).unwrap(), 0.0, &what);
+                                same(
+                                    &y.argmax(axis).unwrap(),
+                                    &x.argmax(axis).unwrap(),
+                                    0.0,
+                                    &what,
+                                );
+                                same(
+                                    &y.argmin(axis).unwrap(),
+                                    &x.argmin(axis).unwrap(),
+                                    0.0,
+                                    &what,
+                                );
                             }
                         }
                     }
@@ -71,12 +109,17 @@ fn a11_nan_wins_and_the_first_one_is_found() {
                 assert!(x.min(0).unwrap().item::<f32>().unwrap().is_nan());
                 assert_eq!(x.argmax(0).unwrap().item::<i32>().unwrap(), at as i32, "n {n}");
                 let columns = x.unsqueeze(1).unwrap().expand((n, 3)).unwrap().copy().unwrap();
-                assert_eq!(columns.argmin(0).unwrap().to_vec::<i32>().unwrap(), [at as i32; 3], "n {n}");
+                assert_eq!(
+                    columns.argmin(0).unwrap().to_vec::<i32>().unwrap(),
+                    [at as i32; 3],
+                    "n {n}"
+                );
             }
         }
         let low = Tensor::new([f32::NEG_INFINITY; 100], &device).unwrap();
         assert_eq!(low.argmax(0).unwrap().item::<i32>().unwrap(), 0);
-        let x = Tensor::new([2.0f32, f32::NAN, f32::NEG_INFINITY, -0.0, f32::INFINITY], &device).unwrap();
+        let x = Tensor::new([2.0f32, f32::NAN, f32::NEG_INFINITY, -0.0, f32::INFINITY], &device)
+            .unwrap();
         let (values, positions) = x.sort(0, false).unwrap();
         assert_eq!(positions.to_vec::<i32>().unwrap(), [2, 3, 0, 4, 1]);
         assert!(values.to_vec::<f32>().unwrap()[4].is_nan());
@@ -87,9 +130,19 @@ fn a11_nan_wins_and_the_first_one_is_found() {
 fn a14_long_sums_are_exact() {
     for device in devices() {
         // 1e8 ones without 400 MB: a row of ones seen many times.
-        let ones = Tensor::ones(100_000, DType::F32, &device).unwrap().unsqueeze(0).unwrap().expand((1000, 100_000)).unwrap();
+        let ones = Tensor::ones(100_000, DType::F32, &device)
+            .unwrap()
+            .unsqueeze(0)
+            .unwrap()
+            .expand((1000, 100_000))
+            .unwrap();
         assert_eq!(ones.sum_all().unwrap().item::<f32>().unwrap(), 1e8);
-        let tenths = Tensor::full(100_000, 0.1f32, DType::F32, &device).unwrap().unsqueeze(0).unwrap().expand((1000, 100_000)).unwrap();
+        let tenths = Tensor::full(100_000, 0.1f32, DType::F32, &device)
+            .unwrap()
+            .unsqueeze(0)
+            .unwrap()
+            .expand((1000, 100_000))
+            .unwrap();
         let mean = f64::from(tenths.mean_all().unwrap().item::<f32>().unwrap());
         assert!((mean / 0.1 - 1.0).abs() < 1e-6);
     }
@@ -99,7 +152,9 @@ fn a14_long_sums_are_exact() {
 fn a15_products_of_every_type_and_layout() {
     for device in devices() {
         for dtype in DType::ALL.into_iter().filter(|&t| t != DType::Bool) {
-            for (m, k, n) in [(1, 1, 1), (3, 5, 4), (1, 17, 33), (17, 40, 1), (0, 3, 2), (3, 0, 2), (70, 65, 66)] {
+            for (m, k, n) in
+                [(1, 1, 1), (3, 5, 4), (1, 17, 33), (17, 40, 1), (0, 3, 2), (3, 0, 2), (70, 65, 66)]
+            {
                 let (a, b) = (sample(&[2, m, k], dtype), sample(&[k, n], dtype));
                 let want = a.matmul(&b).unwrap();
                 for (la, x) in layouts(&a.to(&device).unwrap()) {
@@ -116,7 +171,10 @@ fn a15_products_of_every_type_and_layout() {
 #[test]
 fn a15_a_transposed_operand_is_not_copied() {
     let device = devices().pop().unwrap();
-    let (a, b) = (sample(&[96, 80], DType::F32).to(&device).unwrap(), sample(&[64, 80], DType::F32).to(&device).unwrap());
+    let (a, b) = (
+        sample(&[96, 80], DType::F32).to(&device).unwrap(),
+        sample(&[64, 80], DType::F32).to(&device).unwrap(),
+    );
     let before = device.stats();
     let c = a.matmul(&b.t().unwrap()).unwrap();
     let after = device.stats();
@@ -127,13 +185,41 @@ fn a15_a_transposed_operand_is_not_copied() {
 #[test]
 fn a15_large_products_are_right_in_every_tile() {
     for device in devices() {
-        let sizes = [(250, 130, 700), (1, 3000, 900), (900, 3000, 1), (500, 64, 513), (32, 500, 300), (33, 1000, 70), (7, 390, 4100), (530, 400, 70)];
+        let sizes = [
+            (250, 130, 700),
+            (1, 3000, 900),
+            (900, 3000, 1),
+            (500, 64, 513),
+            (32, 500, 300),
+            (33, 1000, 70),
+            (7, 390, 4100),
+            (530, 400, 70),
+        ];
         for (m, k, n) in sizes {
-            let (a, b) = (sample(&[m, k], DType::F32).to(&device).unwrap(), sample(&[k, n], DType::F32).to(&device).unwrap());
-            let exact = a.cast(DType::I64).unwrap().matmul(&b.cast(DType::I64).unwrap()).unwrap().cast(DType::F32).unwrap();
+            let (a, b) = (
+                sample(&[m, k], DType::F32).to(&device).unwrap(),
+                sample(&[k, n], DType::F32).to(&device).unwrap(),
+            );
+            let exact = a
+                .cast(DType::I64)
+                .unwrap()
+                .matmul(&b.cast(DType::I64).unwrap())
+                .unwrap()
+                .cast(DType::F32)
+                .unwrap();
             same(&a.matmul(&b).unwrap(), &exact, 0.0, "small integers are exact");
-            same(&a.t().unwrap().copy().unwrap().t().unwrap().matmul(&b).unwrap(), &exact, 0.0, "transposed");
-            same(&a.matmul(&b.t().unwrap().copy().unwrap().t().unwrap()).unwrap(), &exact, 0.0, "right side transposed");
+            same(
+                &a.t().unwrap().copy().unwrap().t().unwrap().matmul(&b).unwrap(),
+                &exact,
+                0.0,
+                "transposed",
+            );
+            same(
+                &a.matmul(&b.t().unwrap().copy().unwrap().t().unwrap()).unwrap(),
+                &exact,
+                0.0,
+                "right side transposed",
+            );
             let (a, b) = (a.cast(DType::F64).unwrap(), b.cast(DType::F64).unwrap());
             same(&a.matmul(&b).unwrap(), &exact.cast(DType::F64).unwrap(), 0.0, "f64");
         }
@@ -155,22 +241,49 @@ fn scans_sorts_gathers_and_scatters_match_the_reference() {
                         same(&y.cumsum(axis).unwrap(), &x.cumsum(axis).unwrap(), 1.0, &what);
                     }
                     for descending in [false, true] {
-                        let (got, want) = (y.sort(axis, descending).unwrap(), x.sort(axis, descending).unwrap());
+                        let (got, want) =
+                            (y.sort(axis, descending).unwrap(), x.sort(axis, descending).unwrap());
                         same(&got.0, &want.0, 0.0, &what);
                         same(&got.1, &want.1, 0.0, &what);
                     }
                     for (_, i) in layouts(&index.to(&device).unwrap()) {
-                        same(&y.gather(axis, &i).unwrap(), &x.gather(axis, &index).unwrap(), 0.0, &what);
-                        same(&y.scatter(axis, &i, &y).unwrap(), &x.scatter(axis, &index, &x).unwrap(), 0.0, &what);
+                        same(
+                            &y.gather(axis, &i).unwrap(),
+                            &x.gather(axis, &index).unwrap(),
+                            0.0,
+                            &what,
+                        );
+                        same(
+                            &y.scatter(axis, &i, &y).unwrap(),
+                            &x.scatter(axis, &index, &x).unwrap(),
+                            0.0,
+                            &what,
+                        );
                         if dtype != DType::Bool {
-                            same(&y.scatter_add(axis, &i, &y).unwrap(), &x.scatter_add(axis, &index, &x).unwrap(), 1.0, &what);
-                            same(&y.scatter_max(axis, &i, &y).unwrap(), &x.scatter_max(axis, &index, &x).unwrap(), 0.0, &what);
-                            same(&y.scatter_min(axis, &i, &y).unwrap(), &x.scatter_min(axis, &index, &x).unwrap(), 0.0, &what);
+                            same(
+                                &y.scatter_add(axis, &i, &y).unwrap(),
+                                &x.scatter_add(axis, &index, &x).unwrap(),
+                                1.0,
+                                &what,
+                            );
+                            same(
+                                &y.scatter_max(axis, &i, &y).unwrap(),
+                                &x.scatter_max(axis, &index, &x).unwrap(),
+                                0.0,
+                                &what,
+                            );
+                            same(
+                                &y.scatter_min(axis, &i, &y).unwrap(),
+                                &x.scatter_min(axis, &index, &x).unwrap(),
+                                0.0,
+                                &what,
+                            );
                         }
                     }
                 }
                 let rows = Tensor::new([3i32, 0, 3], &device).unwrap();
-                let want = x.index_select(0, &Tensor::new([3i32, 0, 3], &reference).unwrap()).unwrap();
+                let want =
+                    x.index_select(0, &Tensor::new([3i32, 0, 3], &reference).unwrap()).unwrap();
                 same(&y.index_select(0, &rows).unwrap(), &want, 0.0, "whole rows");
             }
         }
@@ -184,7 +297,10 @@ fn an_index_outside_is_an_error_that_names_it() {
     let index = Tensor::new([[0i32, 1], [2, 3]], &device).unwrap();
     let error = x.gather(0, &index).unwrap_err();
     assert_eq!(error.kind(), teeny_core::ErrorKind::Index);
-    assert!(error.to_string().contains("index[1][1] is 3, but axis 0 has size 3 (0..=2)"), "{error}");
+    assert!(
+        error.to_string().contains("index[1][1] is 3, but axis 0 has size 3 (0..=2)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -192,12 +308,20 @@ fn copies_of_large_permutations_are_right() {
     for device in devices() {
         for dtype in [DType::F32, DType::U8, DType::F64, DType::F16] {
             let n = 67 * 45 * 53;
-            let x = Tensor::arange(0i64, n, 1, &device).unwrap().cast(dtype).unwrap().reshape((67, 45, 53)).unwrap();
+            let x = Tensor::arange(0i64, n, 1, &device)
+                .unwrap()
+                .cast(dtype)
+                .unwrap()
+                .reshape((67, 45, 53))
+                .unwrap();
             for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
                 let view = x.permute(order).unwrap();
                 let got = view.copy().unwrap().to_scalars().unwrap();
                 let flat = x.to_scalars().unwrap();
-                assert!(got.iter().zip(view.layout().positions()).all(|(g, p)| *g == flat[p]), "{dtype} {order:?}");
+                assert!(
+                    got.iter().zip(view.layout().positions()).all(|(g, p)| *g == flat[p]),
+                    "{dtype} {order:?}"
+                );
             }
         }
     }
@@ -246,7 +370,9 @@ fn a45_the_bits_do_not_depend_on_the_number_of_threads() {
         ];
         results.into_iter().map(|r| r.unwrap().to_bytes().unwrap()).collect()
     };
-    let bits: Vec<_> = (1..=4).map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap().install(run)).collect();
+    let bits: Vec<_> = (1..=4)
+        .map(|n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap().install(run))
+        .collect();
     for other in &bits[1..] {
         for (i, (a, b)) in bits[0].iter().zip(other).enumerate() {
             assert!(a == b, "result {i} differs");
@@ -263,9 +389,15 @@ fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
                 for (a, b) in [(0, shape.len() - 1), (shape.len() - 2, shape.len() - 1)] {
                     // The content of x, its axes a and b swapped in memory.
                     let swapped = x.transpose(a as isize, b as isize).unwrap().copy().unwrap();
-                    let turned = swapped.to(&device).unwrap().transpose(a as isize, b as isize).unwrap();
+                    let turned =
+                        swapped.to(&device).unwrap().transpose(a as isize, b as isize).unwrap();
                     let what = format!("{dtype} {shape:?} axes {a} and {b}");
-                    same(&turned.add(straight.to(&device).unwrap()).unwrap(), &x.add(&straight).unwrap(), 0.0, &what);
+                    same(
+                        &turned.add(straight.to(&device).unwrap()).unwrap(),
+                        &x.add(&straight).unwrap(),
+                        0.0,
+                        &what,
+                    );
                     same(&turned.mul(&turned).unwrap(), &x.mul(&x).unwrap(), 0.0, &what);
                     same(&turned.copy().unwrap(), &x, 0.0, &what);
                 }
@@ -274,29 +406,43 @@ fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
     }
 }
 
-/// What decoding with a model of 16-bit weights does: rows are widened block by block, so sizes around a block and leading axes of 1 matter.
+/// What decoding with a model of 16-bit weights does: rows are widened block by block, so sizes
+/// around a block and leading axes of 1 matter.
 #[test]
 fn a68_a_vector_times_16_bit_weights() {
     let oracle = Reference::new();
     for device in devices() {
         for dtype in [DType::BF16, DType::F16] {
             for k in [1, 7, 511, 512, 513, 1300] {
-                let make = |shape: &[usize]| Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap();
+                let make = |shape: &[usize]| {
+                    Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
+                };
                 let (x, weight) = (make(&[1, 1, k]), make(&[37, k]));
                 let wide = |t: &Tensor| t.to(&oracle).unwrap().cast(DType::F64).unwrap();
-                let want = wide(&x).matmul(&wide(&weight).t().unwrap()).unwrap().cast(dtype).unwrap().to_scalars().unwrap();
-                // a sum of k products in f32 strays by less than a rounding to 16 bits, but where it nearly cancels
+                let want = wide(&x)
+                    .matmul(&wide(&weight).t().unwrap())
+                    .unwrap()
+                    .cast(dtype)
+                    .unwrap()
+                    .to_scalars()
+                    .unwrap();
+                // a sum of k products in f32 strays by less than a rounding to 16 bits, but where
+                // it nearly cancels
                 let near = |got: &Tensor| {
                     for (got, want) in got.to_scalars().unwrap().iter().zip(&want) {
                         let (got, want) = (got.to_f64(), want.to_f64());
-                        assert!((got - want).abs() <= want.abs() / 128.0 + 1e-4 * k as f64, "{dtype} {k}: {got} is not {want}");
+                        assert!(
+                            (got - want).abs() <= want.abs() / 128.0 + 1e-4 * k as f64,
+                            "{dtype} {k}: {got} is not {want}"
+                        );
                     }
                 };
                 let y = x.matmul(&weight.t().unwrap()).unwrap();
                 assert_eq!((y.shape()[..].to_vec(), y.dtype()), (vec![1, 1, 37], dtype));
                 near(&y);
                 // and from the other side, with gaps between the rows
-                let gaps = Tensor::cat(&[&weight, &weight], 1).unwrap().slice(1, k as isize..).unwrap();
+                let gaps =
+                    Tensor::cat(&[&weight, &weight], 1).unwrap().slice(1, k as isize..).unwrap();
                 near(&gaps.matmul(&x.reshape((k, 1)).unwrap()).unwrap());
             }
         }
@@ -305,18 +451,44 @@ fn a68_a_vector_times_16_bit_weights() {
 
 #[test]
 fn kernels_read_rows_of_slices_where_they_lie() {
-    let kernel = Arc::new(Kernel::build([DType::F32; 4], [], |[a, b, c, d], []| [a * b + (c - d).tanh(), (a + d).relu() - b * c]).unwrap());
+    let kernel = Arc::new(
+        Kernel::build([DType::F32; 4], [], |[a, b, c, d], []| {
+            [a * b + (c - d).tanh(), (a + d).relu() - b * c]
+        })
+        .unwrap(),
+    );
     for device in devices() {
-        for (rows, width) in [(1, 128), (3, 127), (40, 128), (33, 200), (70, 256), (9, 1000), (129, 515)] {
-            let wide = sample(&[2, rows + 3, 4 * width + 7], DType::F32).to(&device).unwrap().div(64.0).unwrap();
-            // Gates of rows, a band below another, a row for all, and the same for each of the outer axis.
-            let part = |from: usize, first: usize| wide.slice(1, first..first + rows).unwrap().slice(2, from..from + width).unwrap();
-            let inputs = [part(0, 0), part(width + 3, 2), part(2 * width, 1).slice(1, 0..1).unwrap(), part(3 * width + 7, 0).slice(0, 0..1).unwrap()];
+        for (rows, width) in
+            [(1, 128), (3, 127), (40, 128), (33, 200), (70, 256), (9, 1000), (129, 515)]
+        {
+            let wide = sample(&[2, rows + 3, 4 * width + 7], DType::F32)
+                .to(&device)
+                .unwrap()
+                .div(64.0)
+                .unwrap();
+            // Gates of rows, a band below another, a row for all, and the same for each of the
+            // outer axis.
+            let part = |from: usize, first: usize| {
+                wide.slice(1, first..first + rows).unwrap().slice(2, from..from + width).unwrap()
+            };
+            let inputs = [
+                part(0, 0),
+                part(width + 3, 2),
+                part(2 * width, 1).slice(1, 0..1).unwrap(),
+                part(3 * width + 7, 0).slice(0, 0..1).unwrap(),
+            ];
             let inputs = inputs.map(|x| x.expand([2, rows, width]).unwrap());
             let copies = inputs.each_ref().map(|x| x.contiguous().unwrap());
-            let (got, want) = (kernel.run(&inputs.each_ref(), &[]).unwrap(), kernel.run(&copies.each_ref(), &[]).unwrap());
+            let (got, want) = (
+                kernel.run(&inputs.each_ref(), &[]).unwrap(),
+                kernel.run(&copies.each_ref(), &[]).unwrap(),
+            );
             for (got, want) in got.iter().zip(&want) {
-                assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap(), "({rows}, {width})");
+                assert_eq!(
+                    got.to_vec::<f32>().unwrap(),
+                    want.to_vec::<f32>().unwrap(),
+                    "({rows}, {width})"
+                );
             }
         }
     }

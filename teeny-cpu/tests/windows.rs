@@ -1,5 +1,5 @@
-//! Windows that see only padding: the maximum of nothing is what no element is below, at position -1; sums and means of nothing are 0. No memory that
-//! somebody else left is ever part of a result.
+//! Windows that see only padding: the maximum of nothing is what no element is below, at position
+//! -1; sums and means of nothing are 0. No memory that somebody else left is ever part of a result.
 
 use teeny_core::{DType, DeviceRef, Reference, Result, Scalar, Tensor, Window, definition};
 use teeny_cpu::Cpu;
@@ -19,7 +19,8 @@ fn dirty(device: &DeviceRef) {
 fn the_maximum_of_only_padding() -> Result<()> {
     for device in devices() {
         for dtype in DType::ALL.into_iter().filter(|&d| d != DType::Bool) {
-            // Windows of two places, three apart: before and behind both elements, on the second and behind, ...
+            // Windows of two places, three apart: before and behind both elements, on the second
+            // and behind, ...
             let x = Tensor::new([5i64, 6], &device)?.cast(dtype)?.reshape((1, 1, 1, 2))?;
             let window = Window::new(2).padding([0, 1]).dilation([1, 3]);
             dirty(&device);
@@ -33,10 +34,20 @@ fn the_maximum_of_only_padding() -> Result<()> {
             let line = x.reshape((1, 2))?;
             dirty(&device);
             let (y, at) = device.max_pool(&line, &[2], &wide)?;
-            let y = Tensor::from_result(y, teeny_core::Shape::new(&[1, 7])?, dtype, device.clone())?;
-            let at = Tensor::from_result(at, teeny_core::Shape::new(&[1, 7])?, DType::I32, device.clone())?;
+            let y =
+                Tensor::from_result(y, teeny_core::Shape::new(&[1, 7])?, dtype, device.clone())?;
+            let at = Tensor::from_result(
+                at,
+                teeny_core::Shape::new(&[1, 7])?,
+                DType::I32,
+                device.clone(),
+            )?;
             let [five, six] = [5, 6].map(|n| Scalar::Int(n).cast(dtype));
-            assert_eq!(y.to_scalars()?, [nothing, nothing, five, six, six, nothing, nothing], "{dtype} on {device:?}");
+            assert_eq!(
+                y.to_scalars()?,
+                [nothing, nothing, five, six, six, nothing, nothing],
+                "{dtype} on {device:?}"
+            );
             assert_eq!(at.to_vec::<i32>()?, [-1, -1, 0, 1, 1, -1, -1]);
 
             // No element at all.
@@ -44,8 +55,14 @@ fn the_maximum_of_only_padding() -> Result<()> {
                 let empty = Tensor::zeros(sizes, dtype, &device)?;
                 dirty(&device);
                 let (y, at) = empty.max_pool_indices(&[2, 2], &Window::new(2).padding(1))?;
-                assert!(y.numel() > 0 && y.to_scalars()?.iter().all(|&v| v == nothing), "{dtype} {sizes:?} on {device:?}: {y:?}");
-                assert!(at.to_vec::<i32>()?.iter().all(|&p| p == -1), "{dtype} {sizes:?} on {device:?}");
+                assert!(
+                    y.numel() > 0 && y.to_scalars()?.iter().all(|&v| v == nothing),
+                    "{dtype} {sizes:?} on {device:?}: {y:?}"
+                );
+                assert!(
+                    at.to_vec::<i32>()?.iter().all(|&p| p == -1),
+                    "{dtype} {sizes:?} on {device:?}"
+                );
             }
         }
     }
@@ -59,7 +76,12 @@ fn the_gradient_of_the_maximum_of_only_padding_goes_nowhere() -> Result<()> {
             let g = Tensor::new([[1i64, 2, 4, 8, 16, 32, 64]], &device)?.cast(dtype)?;
             let at = Tensor::new([[-1i32, -1, 0, 1, 1, -1, -1]], &device)?;
             let shape = teeny_core::Shape::new(&[1, 2])?;
-            let d = Tensor::from_result(device.max_pool_grad(&g, &at, &shape, 1)?, shape, dtype, device.clone())?;
+            let d = Tensor::from_result(
+                device.max_pool_grad(&g, &at, &shape, 1)?,
+                shape,
+                dtype,
+                device.clone(),
+            )?;
             assert_eq!(d.cast(DType::F64)?.to_vec::<f64>()?, [4.0, 24.0], "{dtype} on {device:?}");
             let none = teeny_core::Shape::new(&[1, 0])?;
             let nowhere = Tensor::full((1, 7), -1, DType::I32, &device)?;
@@ -73,30 +95,49 @@ fn the_gradient_of_the_maximum_of_only_padding_goes_nowhere() -> Result<()> {
 fn convolutions_and_means_over_an_empty_axis_are_zeros() -> Result<()> {
     for device in devices() {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-            for (x, kernel) in
-                [(vec![2, 3, 0], vec![2]), (vec![2, 3, 0, 4], vec![2, 2]), (vec![2, 3, 4, 0], vec![3, 3]), (vec![2, 3, 0, 0], vec![3, 3])]
-            {
+            for (x, kernel) in [
+                (vec![2, 3, 0], vec![2]),
+                (vec![2, 3, 0, 4], vec![2, 2]),
+                (vec![2, 3, 4, 0], vec![3, 3]),
+                (vec![2, 3, 0, 0], vec![3, 3]),
+            ] {
                 let what = format!("{dtype} {x:?} {kernel:?} on {device:?}");
                 let window = Window::new(kernel.len()).padding(2);
                 let image = Tensor::zeros(&x[..], dtype, &device)?;
                 let weight = Tensor::ones([&[4, 3], &kernel[..]].concat(), dtype, &device)?;
                 dirty(&device);
                 let y = image.conv(&weight, &window)?;
-                assert!(y.numel() > 0 && y.to_scalars()?.iter().all(|v| v.to_f64() == 0.0), "{what}");
+                assert!(
+                    y.numel() > 0 && y.to_scalars()?.iter().all(|v| v.to_f64() == 0.0),
+                    "{what}"
+                );
                 let g = y.ones_like()?;
-                assert_eq!(g.conv_transpose(&weight, &window, &x[2..])?.shape()[..], x[..], "{what}");
+                assert_eq!(
+                    g.conv_transpose(&weight, &window, &x[2..])?.shape()[..],
+                    x[..],
+                    "{what}"
+                );
                 dirty(&device);
                 let d = g.conv_weight_grad(&image, &window, weight.shape())?;
                 assert!(d.to_scalars()?.iter().all(|v| v.to_f64() == 0.0), "{what}");
                 dirty(&device);
                 let mean = image.avg_pool(&kernel, &window)?;
-                assert!(mean.numel() > 0 && mean.to_scalars()?.iter().all(|v| v.to_f64() == 0.0), "{what}");
+                assert!(
+                    mean.numel() > 0 && mean.to_scalars()?.iter().all(|v| v.to_f64() == 0.0),
+                    "{what}"
+                );
             }
             // No channels: sums of nothing.
-            let (image, weight) = (Tensor::zeros((2, 0, 3, 3), dtype, &device)?, Tensor::zeros((4, 0, 2, 2), dtype, &device)?);
+            let (image, weight) = (
+                Tensor::zeros((2, 0, 3, 3), dtype, &device)?,
+                Tensor::zeros((4, 0, 2, 2), dtype, &device)?,
+            );
             dirty(&device);
             let y = image.conv(&weight, &Window::new(2).padding(1))?;
-            assert!(y.numel() == 2 * 4 * 16 && y.to_scalars()?.iter().all(|v| v.to_f64() == 0.0), "{dtype} on {device:?}");
+            assert!(
+                y.numel() == 2 * 4 * 16 && y.to_scalars()?.iter().all(|v| v.to_f64() == 0.0),
+                "{dtype} on {device:?}"
+            );
         }
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! Devices around the CPU pass the suite that the CPU passes: nothing gets lost on the way, and two engines agree on all of it.
+//! Devices around the CPU pass the suite that the CPU passes: nothing gets lost on the way, and two
+//! engines agree on all of it.
 
 use std::sync::Arc;
 use teeny_core::conformance::Suite;
@@ -30,5 +31,10 @@ fn a_checked_cpu_passes_the_suite_where_findings_do_not_stop_it() {
 fn the_cpu_and_the_oracle_agree_in_every_operation_of_the_suite() {
     let compare: Arc<Compare> = Compare::new(Cpu::new(), Reference::new());
     passes(&(compare.clone() as DeviceRef));
-    assert!(compare.compared() > 10_000 && compare.skipped() == 0, "{} compared, {} skipped", compare.compared(), compare.skipped());
+    assert!(
+        compare.compared() > 10_000 && compare.skipped() == 0,
+        "{} compared, {} skipped",
+        compare.compared(),
+        compare.skipped()
+    );
 }

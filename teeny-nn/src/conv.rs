@@ -1,4 +1,5 @@
-//! Convolution layers over one, two and three spatial axes, and the transposed ones, which go back from small to large.
+//! Convolution layers over one, two and three spatial axes, and the transposed ones, which go back
+//! from small to large.
 
 use crate::init::Init;
 use crate::module::{Module, helped};
@@ -11,8 +12,9 @@ const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller
 
 /// Convolution (cross-correlation) over N spatial axes with a bias per output channel.
 ///
-/// Shapes: x (B, C_in, in..), weight (C_out, C_in / groups, kernel..), bias (C_out) → (B, C_out, out..) with
-/// `out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1`. Checkpoints of PyTorch's layers load.
+/// Shapes: x (B, C_in, in..), weight (C_out, C_in / groups, kernel..), bias (C_out) → (B, C_out,
+/// out..) with `out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1`. Checkpoints of
+/// PyTorch's layers load.
 ///
 /// # Example
 /// ```
@@ -43,7 +45,8 @@ pub type Conv2d = Conv<2>;
 pub type Conv3d = Conv<3>;
 
 impl<const N: usize> Conv<N> {
-    /// A layer at `path` with a `kernel` of the same size along all axes, stride 1 and no padding, and PyTorch's first values.
+    /// A layer at `path` with a `kernel` of the same size along all axes, stride 1 and no padding,
+    /// and PyTorch's first values.
     ///
     /// # Errors
     /// If the names are taken.
@@ -58,9 +61,17 @@ impl<const N: usize> Conv<N> {
     /// # Errors
     /// If `groups` does not divide both numbers of channels, or the names are taken.
     #[track_caller]
-    pub fn with_window(path: &Path, inputs: usize, outputs: usize, kernel: [usize; N], window: Window, bias: bool) -> Result<Conv<N>> {
+    pub fn with_window(
+        path: &Path,
+        inputs: usize,
+        outputs: usize,
+        kernel: [usize; N],
+        window: Window,
+        bias: bool,
+    ) -> Result<Conv<N>> {
         path.build("Conv::with_window", || {
-            let (weight, bias) = parameters(path, (inputs, outputs), (outputs, inputs), &kernel, &window, bias)?;
+            let (weight, bias) =
+                parameters(path, (inputs, outputs), (outputs, inputs), &kernel, &window, bias)?;
             Ok(Conv { weight, bias, window })
         })
     }
@@ -70,22 +81,30 @@ impl<const N: usize> Module for Conv<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter(["conv1d", "conv2d", "conv3d"].get(N - 1).copied().unwrap_or("conv"));
-        let y = x.conv(&self.weight.value(), &self.window).map_err(|e| helped(e, HELP))?; // (B, C_out, out..)
+        // (B, C_out, out..)
+        let y = x.conv(&self.weight.value(), &self.window).map_err(|e| helped(e, HELP))?;
         add_bias(y, self.bias.as_ref())
     }
 
     fn describe(&self) -> String {
         let weight = self.weight.value();
-        format!("Conv{N}d({} -> {}, {})", weight.shape()[1] * self.window.groups, weight.shape()[0], by(&weight.shape()[2..]))
+        format!(
+            "Conv{N}d({} -> {}, {})",
+            weight.shape()[1] * self.window.groups,
+            weight.shape()[0],
+            by(&weight.shape()[2..])
+        )
     }
 }
 
-/// Transposed convolution over N spatial axes: every input element adds the kernel, scaled by it, to the output, `stride` apart. It undoes the sizes of
-/// a [`Conv`] with the same window, not its values.
+/// Transposed convolution over N spatial axes: every input element adds the kernel, scaled by it,
+/// to the output, `stride` apart. It undoes the sizes of a [`Conv`] with the same window, not its
+/// values.
 ///
-/// Shapes: x (B, C_in, in..), weight (C_in, C_out / groups, kernel..), bias (C_out) → (B, C_out, out..) with
-/// `out = (in - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1`. Several sizes give a convolution with a stride the same output;
-/// `output_padding` says which of them is meant. Checkpoints of PyTorch's layers load.
+/// Shapes: x (B, C_in, in..), weight (C_in, C_out / groups, kernel..), bias (C_out) → (B, C_out,
+/// out..) with `out = (in - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1`.
+/// Several sizes give a convolution with a stride the same output; `output_padding` says which of
+/// them is meant. Checkpoints of PyTorch's layers load.
 #[derive(Clone, Debug)]
 pub struct ConvTranspose<const N: usize> {
     /// (C_in, C_out / groups, kernel..).
@@ -104,15 +123,27 @@ pub type ConvTranspose2d = ConvTranspose<2>;
 pub type ConvTranspose3d = ConvTranspose<3>;
 
 impl<const N: usize> ConvTranspose<N> {
-    /// A layer at `path` with a `kernel` of the same size along all axes, side by side (stride = kernel), and PyTorch's first values: every size becomes
-    /// `kernel` times itself.
+    /// A layer at `path` with a `kernel` of the same size along all axes, side by side (stride =
+    /// kernel), and PyTorch's first values: every size becomes `kernel` times itself.
     ///
     /// # Errors
     /// If the names are taken.
     #[track_caller]
-    pub fn new(path: &Path, inputs: usize, outputs: usize, kernel: usize) -> Result<ConvTranspose<N>> {
+    pub fn new(
+        path: &Path,
+        inputs: usize,
+        outputs: usize,
+        kernel: usize,
+    ) -> Result<ConvTranspose<N>> {
         let _op = enter("ConvTranspose::new");
-        ConvTranspose::with_window(path, inputs, outputs, [kernel; N], Window::new(N).stride(kernel), true)
+        ConvTranspose::with_window(
+            path,
+            inputs,
+            outputs,
+            [kernel; N],
+            Window::new(N).stride(kernel),
+            true,
+        )
     }
 
     /// A layer with any kernel size, stride, padding, dilation and groups, with or without bias.
@@ -120,14 +151,23 @@ impl<const N: usize> ConvTranspose<N> {
     /// # Errors
     /// If `groups` does not divide both numbers of channels, or the names are taken.
     #[track_caller]
-    pub fn with_window(path: &Path, inputs: usize, outputs: usize, kernel: [usize; N], window: Window, bias: bool) -> Result<ConvTranspose<N>> {
+    pub fn with_window(
+        path: &Path,
+        inputs: usize,
+        outputs: usize,
+        kernel: [usize; N],
+        window: Window,
+        bias: bool,
+    ) -> Result<ConvTranspose<N>> {
         path.build("ConvTranspose::with_window", || {
-            let (weight, bias) = parameters(path, (inputs, outputs), (inputs, outputs), &kernel, &window, bias)?;
+            let (weight, bias) =
+                parameters(path, (inputs, outputs), (inputs, outputs), &kernel, &window, bias)?;
             Ok(ConvTranspose { weight, bias, window, output_padding: [0; N] })
         })
     }
 
-    /// The same layer with outputs larger by `output_padding` at the end of every axis, less than the stride.
+    /// The same layer with outputs larger by `output_padding` at the end of every axis, less than
+    /// the stride.
     pub fn output_padding(self, output_padding: [usize; N]) -> ConvTranspose<N> {
         ConvTranspose { output_padding, ..self }
     }
@@ -136,20 +176,35 @@ impl<const N: usize> ConvTranspose<N> {
 impl<const N: usize> Module for ConvTranspose<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let _op = enter(["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"].get(N - 1).copied().unwrap_or("conv_transpose"));
+        let _op = enter(
+            ["conv_transpose1d", "conv_transpose2d", "conv_transpose3d"]
+                .get(N - 1)
+                .copied()
+                .unwrap_or("conv_transpose"),
+        );
         let weight = self.weight.value(); // (C_in, C_out / groups, kernel..)
-        let size = self.window.transposed_size(x.shape(), weight.shape(), &self.output_padding[..]).map_err(|e| helped(e, HELP))?;
-        let y = x.conv_transpose(&weight, &self.window, &size).map_err(|e| helped(e, HELP))?; // (B, C_out, out..)
+        let size = self
+            .window
+            .transposed_size(x.shape(), weight.shape(), &self.output_padding[..])
+            .map_err(|e| helped(e, HELP))?;
+        // (B, C_out, out..)
+        let y = x.conv_transpose(&weight, &self.window, &size).map_err(|e| helped(e, HELP))?;
         add_bias(y, self.bias.as_ref())
     }
 
     fn describe(&self) -> String {
         let weight = self.weight.value();
-        format!("ConvTranspose{N}d({} -> {}, {})", weight.shape()[0], weight.shape()[1] * self.window.groups, by(&weight.shape()[2..]))
+        format!(
+            "ConvTranspose{N}d({} -> {}, {})",
+            weight.shape()[0],
+            weight.shape()[1] * self.window.groups,
+            by(&weight.shape()[2..])
+        )
     }
 }
 
-/// A weight (first, second / groups, kernel..) and a bias (outputs) with PyTorch's first values, whose fan-in is `second / groups * kernel` for both kinds.
+/// A weight (first, second / groups, kernel..) and a bias (outputs) with PyTorch's first values,
+/// whose fan-in is `second / groups * kernel` for both kinds.
 fn parameters(
     path: &Path,
     (inputs, outputs): (usize, usize),
@@ -160,23 +215,38 @@ fn parameters(
 ) -> Result<(Param, Option<Param>)> {
     let groups = window.groups;
     if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
-        return Err(Error::value(format!("{groups} groups do not divide {inputs} input and {outputs} output channels"))
-            .help("groups must be at least 1 and divide both numbers of channels"));
+        return Err(Error::value(format!(
+            "{groups} groups do not divide {inputs} input and {outputs} output channels"
+        ))
+        .help("groups must be at least 1 and divide both numbers of channels"));
     }
     let axes = kernel.len();
-    for (what, sizes) in [("stride", &window.stride), ("padding", &window.padding), ("dilation", &window.dilation)] {
+    for (what, sizes) in
+        [("stride", &window.stride), ("padding", &window.padding), ("dilation", &window.dilation)]
+    {
         if sizes.len() != axes {
-            return Err(Error::shape(format!("the window's {what} {sizes:?} has {} entries for {axes} spatial axes", sizes.len()))
-                .help(format!("Window::new({axes}) has an entry for each axis")));
+            return Err(Error::shape(format!(
+                "the window's {what} {sizes:?} has {} entries for {axes} spatial axes",
+                sizes.len()
+            ))
+            .help(format!("Window::new({axes}) has an entry for each axis")));
         }
     }
-    if let Some(what) = [("kernel", kernel), ("stride", &window.stride), ("dilation", &window.dilation)].iter().find(|(_, s)| s.contains(&0)) {
-        return Err(Error::value(format!("the {} is {:?}", what.0, what.1)).help("kernel, stride and dilation must be at least 1"));
+    if let Some(what) =
+        [("kernel", kernel), ("stride", &window.stride), ("dilation", &window.dilation)]
+            .iter()
+            .find(|(_, s)| s.contains(&0))
+    {
+        return Err(Error::value(format!("the {} is {:?}", what.0, what.1))
+            .help("kernel, stride and dilation must be at least 1"));
     }
     let sizes: Vec<usize> = [first, second / groups].iter().chain(kernel).copied().collect();
-    let weight = path.param("weight", &sizes[..], Init::TORCH)?; // (first, second / groups, kernel..)
+    // (first, second / groups, kernel..)
+    let weight = path.param("weight", &sizes[..], Init::TORCH)?;
     let fan_in = sizes[1..].iter().product(); // fits, as the weight was made
-    let bias = if bias { Some(path.param("bias", (outputs,), Init::torch_bias(fan_in))?) } else { None }; // (outputs)
+    // (outputs)
+    let bias =
+        if bias { Some(path.param("bias", (outputs,), Init::torch_bias(fan_in))?) } else { None };
     Ok((weight, bias))
 }
 

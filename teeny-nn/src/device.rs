@@ -1,16 +1,18 @@
 //! Choosing a device by name.
 //!
-//! Backends are compiled in by feature (`cpu`, `wgpu`) and known by name to [`teeny_core::registry`], where a program can add its own.
+//! Backends are compiled in by feature (`cpu`, `wgpu`) and known by name to
+//! [`teeny_core::registry`], where a program can add its own.
 
 use teeny_core::{DeviceRef, Error, Result, registry};
 
 /// The device called `name`: `cpu`, `wgpu`, `reference`, one the program registered, or `auto`.
 ///
-/// `auto` takes what `TEENY_DEVICE` names, or else the first that works of those compiled in: a GPU before the CPU. To tell the user
-/// which that was, and why, use [`choose`].
+/// `auto` takes what `TEENY_DEVICE` names, or else the first that works of those compiled in: a GPU
+/// before the CPU. To tell the user which that was, and why, use [`choose`].
 ///
 /// # Errors
-/// If there is no such device (the error lists those there are), or it does not work on this machine.
+/// If there is no such device (the error lists those there are), or it does not work on this
+/// machine.
 ///
 /// # Example
 /// ```
@@ -63,15 +65,21 @@ pub fn choose(name: &str) -> Result<Choice> {
             Err(error) => refusals.push(format!("{candidate} does not work: {}", error.message())),
         }
     }
-    let error = Error::device(format!("no device works; known: {}", registry::names().join(", "))).named("device");
+    let error = Error::device(format!("no device works; known: {}", registry::names().join(", ")))
+        .named("device");
     Err(refusals.into_iter().fold(error, Error::note))
 }
 
 fn named(name: &str, why: &str) -> Result<Choice> {
     let known = registry::names();
     if name == "wgpu" && !known.iter().any(|k| k == name) {
-        let error = Error::device(format!("this program was built without the GPU engine; known: {}", known.join(", ")));
-        return Err(error.named("device \"wgpu\"").help("build with the feature: cargo run --features wgpu"));
+        let error = Error::device(format!(
+            "this program was built without the GPU engine; known: {}",
+            known.join(", ")
+        ));
+        return Err(error
+            .named("device \"wgpu\"")
+            .help("build with the feature: cargo run --features wgpu"));
     }
     let device = registry::device(name).map_err(|e| e.named(format!("device {name:?}")))?;
     let info = device.info();
@@ -90,7 +98,8 @@ fn register_backends() {
     }
 }
 
-/// Why `auto` would rather go on looking, if it would: a GPU engine whose only adapter is a program that emulates a GPU on the CPU.
+/// Why `auto` would rather go on looking, if it would: a GPU engine whose only adapter is a program
+/// that emulates a GPU on the CPU.
 fn drawback(device: &DeviceRef) -> Option<String> {
     #[cfg(feature = "wgpu")]
     if let Some(gpu) = device.as_any().downcast_ref::<teeny_wgpu::Wgpu>()
@@ -111,11 +120,20 @@ mod tests {
         assert_eq!(choose("reference").unwrap().device.info().name, "reference");
         assert!(choose("reference").unwrap().note.ends_with("(asked for by name)"));
         let error = device("quantum").unwrap_err().to_string();
-        assert!(error.starts_with("device \"quantum\": no device is called \"quantum\"; known: ") && error.contains("reference"), "{error}");
+        assert!(
+            error.starts_with("device \"quantum\": no device is called \"quantum\"; known: ")
+                && error.contains("reference"),
+            "{error}"
+        );
         #[cfg(not(feature = "wgpu"))]
         {
             let error = device("wgpu").unwrap_err().to_string();
-            assert!(error.starts_with("device \"wgpu\": this program was built without the GPU engine; known: "), "{error}");
+            assert!(
+                error.starts_with(
+                    "device \"wgpu\": this program was built without the GPU engine; known: "
+                ),
+                "{error}"
+            );
         }
     }
 

@@ -5,9 +5,11 @@ use crate::store::{Path, Store};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
 
-/// In training, sets each element to 0 with probability `p` and scales the others by `1 / (1 - p)`; otherwise the identity.
+/// In training, sets each element to 0 with probability `p` and scales the others by `1 / (1 - p)`;
+/// otherwise the identity.
 ///
-/// Shapes: any → the same. Which of the two it is, the store it was built from says: [`Store::set_training`].
+/// Shapes: any → the same. Which of the two it is, the store it was built from says:
+/// [`Store::set_training`].
 ///
 /// Source: Srivastava et al. 2014. Equivalent: `torch.nn.Dropout`.
 #[derive(Clone, Debug)]
@@ -25,9 +27,8 @@ impl Dropout {
     pub fn new(path: &Path, p: f64) -> Result<Dropout> {
         let _op = enter("Dropout::new");
         if !(0.0..=1.0).contains(&p) {
-            return Err(
-                Error::value(format!("p is {p}, but a probability must be within 0..=1")).help("p is the share that is dropped: 0.1 drops a tenth")
-            );
+            return Err(Error::value(format!("p is {p}, but a probability must be within 0..=1"))
+                .help("p is the share that is dropped: 0.1 drops a tenth"));
         }
         Ok(Dropout { p, store: path.store().clone() })
     }

@@ -8,7 +8,8 @@ use teeny_core::{Error, Result, Tensor, map};
 
 /// `y = weight[ids]`: a learnt vector for each of `count` symbols.
 ///
-/// Shapes: ids (..) of integers → (.., size); weight (count, size). Equivalent: `torch.nn.Embedding`.
+/// Shapes: ids (..) of integers → (.., size); weight (count, size). Equivalent:
+/// `torch.nn.Embedding`.
 ///
 /// # Example
 /// ```
@@ -46,10 +47,12 @@ impl Embedding {
     #[track_caller]
     pub fn with_init(path: &Path, count: usize, size: usize, init: Init) -> Result<Embedding> {
         let _op = enter("Embedding::with_init");
-        Ok(Embedding { weight: path.param("weight", (count, size), init)?, padding: None }) // (count, size)
+        // (count, size)
+        Ok(Embedding { weight: path.param("weight", (count, size), init)?, padding: None })
     }
 
-    /// The same layer with `id` for padding: its vector starts as zeros and gets no gradient, so it stays what it is. As `padding_idx`.
+    /// The same layer with `id` for padding: its vector starts as zeros and gets no gradient, so it
+    /// stays what it is. As `padding_idx`.
     ///
     /// # Errors
     /// If `id` is none of the symbols.
@@ -59,12 +62,18 @@ impl Embedding {
         let weight = self.weight.value(); // (count, size)
         let count = weight.shape()[0];
         if id >= count {
-            return Err(Error::index(format!("padding is symbol {id}, but there are {count} (0..{count})"))
-                .help("an embedding of one symbol more has room for padding"));
+            return Err(Error::index(format!(
+                "padding is symbol {id}, but there are {count} (0..{count})"
+            ))
+            .help("an embedding of one symbol more has room for padding"));
         }
         let row = id as isize..id as isize + 1;
         let zeros = Tensor::zeros((1, weight.shape()[1]), weight.dtype(), &weight)?; // (1, size)
-        self.weight.set(&crate::track::below(&weight)?.slice_assign(0, row, &crate::track::below(&zeros)?)?)?;
+        self.weight.set(&crate::track::below(&weight)?.slice_assign(
+            0,
+            row,
+            &crate::track::below(&zeros)?,
+        )?)?;
         Ok(Embedding { padding: Some(id), ..self })
     }
 }
@@ -81,7 +90,9 @@ impl Module for Embedding {
         let Some(padding) = self.padding else { return Ok(y) };
         // the same values, by a way that no gradient takes
         let constant = crate::track::below(&y)?; // (.., size)
-        map([&ids.unsqueeze(-1)?, &y, &constant], |[id, y, constant]| id.eq(padding as i64).select(constant, y))
+        map([&ids.unsqueeze(-1)?, &y, &constant], |[id, y, constant]| {
+            id.eq(padding as i64).select(constant, y)
+        })
     }
 
     fn describe(&self) -> String {

@@ -13,8 +13,8 @@
 //! Store::save      safetensors, .npz, .pt          state/    Checkpoint: a whole run in one file
 //! ```
 //!
-//! Everything is written with `teeny_core::Tensor` methods and knows no backend but by name. A parameter's value is immutable like any
-//! tensor; training puts a new value under its name.
+//! Everything is written with `teeny_core::Tensor` methods and knows no backend but by name. A
+//! parameter's value is immutable like any tensor; training puts a new value under its name.
 #![forbid(unsafe_code)]
 
 mod attention;
@@ -40,7 +40,9 @@ pub mod train;
 mod transformer;
 
 pub use attention::{Attend, KvCache, MultiheadAttention, Pairs, Rope};
-pub use conv::{Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d};
+pub use conv::{
+    Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
+};
 pub use device::device;
 pub use dropout::Dropout;
 pub use embedding::Embedding;
@@ -50,11 +52,15 @@ pub use module::{Activation, Flatten, Module, Sequential};
 pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, NormOptions, RmsNorm};
 pub use pool::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d};
 pub use pool::{AdaptiveMaxPool, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d};
-pub use pool::{AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d};
+pub use pool::{
+    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d,
+};
 pub use recurrent::{Gru, GruCell, Lstm, LstmCell, RecurrentOptions, Rnn, RnnCell};
 pub use schedule::{Plateau, Schedule};
 pub use store::{Param, Path, Store};
-pub use transformer::{Gpt, GptConfig, TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
+pub use transformer::{
+    Gpt, GptConfig, TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer,
+};
 
 /// The README's program must compile and run.
 #[cfg(doctest)]

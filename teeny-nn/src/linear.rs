@@ -8,8 +8,8 @@ use teeny_core::{Error, Result, Tensor};
 
 /// `y = x @ weightᵀ + bias`.
 ///
-/// Shapes: x (.., in), weight (out, in), bias (out) → (.., out). Parameters are named `weight` and `bias`, as PyTorch's `nn.Linear`
-/// names and lays them out, so its checkpoints load.
+/// Shapes: x (.., in), weight (out, in), bias (out) → (.., out). Parameters are named `weight` and
+/// `bias`, as PyTorch's `nn.Linear` names and lays them out, so its checkpoints load.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// (out, in).
@@ -19,7 +19,8 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer at `path` with PyTorch's first values: weight and bias uniform within `1 / sqrt(inputs)`.
+    /// A layer at `path` with PyTorch's first values: weight and bias uniform within
+    /// `1 / sqrt(inputs)`.
     ///
     /// # Errors
     /// If the names are taken.
@@ -44,7 +45,13 @@ impl Linear {
     /// # Errors
     /// As [`Linear::new`].
     #[track_caller]
-    pub fn with_init(path: &Path, inputs: usize, outputs: usize, weight: Init, bias: Option<Init>) -> Result<Linear> {
+    pub fn with_init(
+        path: &Path,
+        inputs: usize,
+        outputs: usize,
+        weight: Init,
+        bias: Option<Init>,
+    ) -> Result<Linear> {
         path.build("Linear::with_init", || {
             let weight = path.param("weight", (outputs, inputs), weight)?; // (out, in)
             let bias = bias.map(|init| path.param("bias", (outputs,), init)).transpose()?; // (out)
@@ -59,8 +66,16 @@ impl Module for Linear {
         let _op = enter("linear");
         let weight = self.weight.value(); // (out, in)
         if x.shape().last() != weight.shape().last() {
-            let text = format!("{} is {}, so its input must be (.., {}), not {}", self.weight.name(), weight.shape(), weight.shape()[1], x.shape());
-            return Err(Error::shape(text).help("x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs"));
+            let text = format!(
+                "{} is {}, so its input must be (.., {}), not {}",
+                self.weight.name(),
+                weight.shape(),
+                weight.shape()[1],
+                x.shape()
+            );
+            return Err(Error::shape(text).help(
+                "x.flatten(1, -1)? makes images vectors; or build the layer for this many inputs",
+            ));
         }
         let y = x.matmul(&weight.t()?)?; // (.., out)
         match &self.bias {

@@ -1,7 +1,9 @@
-//! [`Module`]: anything with a `forward`. And the simplest of them: chains, activations, flattening.
+//! [`Module`]: anything with a `forward`. And the simplest of them: chains, activations,
+//! flattening.
 //!
-//! A module keeps handles of its parameters ([`crate::Param`]); the [`crate::Store`] they were made in lists, counts, saves and loads
-//! them. So a module needs no way to be walked, and a closure is one.
+//! A module keeps handles of its parameters ([`crate::Param`]); the [`crate::Store`] they were made
+//! in lists, counts, saves and loads them. So a module needs no way to be walked, and a closure is
+//! one.
 
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -85,7 +87,13 @@ impl Module for Sequential {
         let _op = enter("sequential");
         let mut x = x.clone();
         for (i, module) in self.modules.iter().enumerate() {
-            x = module.forward(&x).map_err(|e| e.note(format!("in module {i} of the chain: {}, given {}", module.describe(), x.shape())))?;
+            x = module.forward(&x).map_err(|e| {
+                e.note(format!(
+                    "in module {i} of the chain: {}, given {}",
+                    module.describe(),
+                    x.shape()
+                ))
+            })?;
         }
         Ok(x)
     }

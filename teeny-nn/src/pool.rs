@@ -7,7 +7,8 @@ use teeny_core::{Averaging, Result, Tensor, Window};
 const HELP: &str = "windows must be at least 1 long, and fit the last axes of x with its padding";
 
 /// What to do about a size that an input cannot be pooled to.
-const ADAPTIVE: &str = "output sizes must be at least 1, and x must have as many axes with elements";
+const ADAPTIVE: &str =
+    "output sizes must be at least 1, and x must have as many axes with elements";
 
 macro_rules! aliases {
     ($name:ident $one:ident $two:ident $three:ident) => {
@@ -20,7 +21,8 @@ macro_rules! aliases {
     };
 }
 
-/// The largest element of every window. Shapes: (.., in..) → (.., out..) with `out = (in + 2 padding - dilation (size - 1) - 1) / stride + 1`.
+/// The largest element of every window. Shapes: (.., in..) → (.., out..) with
+/// `out = (in + 2 padding - dilation (size - 1) - 1) / stride + 1`.
 #[derive(Clone, Debug)]
 pub struct MaxPool<const N: usize> {
     size: [usize; N],
@@ -40,7 +42,8 @@ impl<const N: usize> MaxPool<N> {
         MaxPool { size, window, ceil: false }
     }
 
-    /// The same with windows that begin inside but reach beyond the end: sizes are rounded up. As `ceil_mode`.
+    /// The same with windows that begin inside but reach beyond the end: sizes are rounded up. As
+    /// `ceil_mode`.
     pub fn ceil(self) -> MaxPool<N> {
         MaxPool { ceil: true, ..self }
     }
@@ -49,7 +52,11 @@ impl<const N: usize> MaxPool<N> {
 impl<const N: usize> Module for MaxPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = if self.ceil { x.max_pool_ceil(&self.size, &self.window).map(|(y, _)| y) } else { x.max_pool(&self.size, &self.window) };
+        let y = if self.ceil {
+            x.max_pool_ceil(&self.size, &self.window).map(|(y, _)| y)
+        } else {
+            x.max_pool(&self.size, &self.window)
+        };
         y.map_err(|e| helped(e, HELP))
     }
 
@@ -58,7 +65,8 @@ impl<const N: usize> Module for MaxPool<N> {
     }
 }
 
-/// The mean of every window. Shapes: (.., in..) → (.., out..) with `out = (in + 2 padding - size) / stride + 1`.
+/// The mean of every window. Shapes: (.., in..) → (.., out..) with
+/// `out = (in + 2 padding - size) / stride + 1`.
 #[derive(Clone, Debug)]
 pub struct AvgPool<const N: usize> {
     size: [usize; N],
@@ -95,8 +103,9 @@ impl<const N: usize> Module for AvgPool<N> {
     }
 }
 
-/// The mean of as many windows as the output has elements, whatever the size of the input: window i of n goes from `i in / n`, rounded down, to
-/// `(i + 1) in / n`, rounded up. Shapes: (.., in..) → (.., out..). One window is the mean over all space.
+/// The mean of as many windows as the output has elements, whatever the size of the input: window i
+/// of n goes from `i in / n`, rounded down, to `(i + 1) in / n`, rounded up. Shapes: (.., in..) →
+/// (.., out..). One window is the mean over all space.
 #[derive(Clone, Debug)]
 pub struct AdaptiveAvgPool<const N: usize> {
     size: [usize; N],
@@ -121,7 +130,8 @@ impl<const N: usize> Module for AdaptiveAvgPool<N> {
     }
 }
 
-/// The largest element of windows chosen as by [`AdaptiveAvgPool`]. Shapes: (.., in..) → (.., out..).
+/// The largest element of windows chosen as by [`AdaptiveAvgPool`]. Shapes: (.., in..) → (..,
+/// out..).
 #[derive(Clone, Debug)]
 pub struct AdaptiveMaxPool<const N: usize> {
     size: [usize; N],

@@ -1,8 +1,9 @@
 //! Learning rates by step.
 //!
-//! A [`Schedule`] is a function of the number of steps taken and remembers nothing: resuming a run is asking it for another step.
-//! `optimizer.set_lr(schedule.at(step))` comes before step number `step`, counted from 0. Only [`Plateau`], which watches a loss, has
-//! a state, and that can be saved.
+//! A [`Schedule`] is a function of the number of steps taken and remembers nothing: resuming a run
+//! is asking it for another step. `optimizer.set_lr(schedule.at(step))` comes before step number
+//! `step`, counted from 0. Only [`Plateau`], which watches a loss, has a state, and that can be
+//! saved.
 
 use crate::state::{State, Stateful};
 use std::f64::consts::PI;
@@ -24,7 +25,8 @@ use teeny_core::{Error, Result};
 pub struct Schedule(Arc<dyn Fn(u64) -> f64 + Send + Sync>);
 
 impl Schedule {
-    /// Any function of the step. Equivalent: `torch.optim.lr_scheduler.LambdaLR`, but that the function gives the rate, not a factor.
+    /// Any function of the step. Equivalent: `torch.optim.lr_scheduler.LambdaLR`, but that the
+    /// function gives the rate, not a factor.
     pub fn new(rate: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Schedule {
         Schedule(Arc::new(rate))
     }
@@ -47,7 +49,9 @@ impl Schedule {
     /// `lr` times gamma for each milestone that is reached. Equivalent: `MultiStepLR`.
     pub fn multi_step(lr: f64, milestones: &[u64], gamma: f64) -> Schedule {
         let milestones = milestones.to_vec();
-        Schedule::new(move |step| lr * gamma.powi(milestones.iter().filter(|&&m| m <= step).count() as i32))
+        Schedule::new(move |step| {
+            lr * gamma.powi(milestones.iter().filter(|&&m| m <= step).count() as i32)
+        })
     }
 
     /// `lr gamma^step`. Equivalent: `ExponentialLR`.
@@ -55,24 +59,32 @@ impl Schedule {
         Schedule::new(move |step| lr * gamma.powf(step as f64))
     }
 
-    /// In a straight line from `start` to `end` in `steps` steps, then `end`. Equivalent: `LinearLR`, `PolynomialLR` of power 1.
+    /// In a straight line from `start` to `end` in `steps` steps, then `end`. Equivalent:
+    /// `LinearLR`, `PolynomialLR` of power 1.
     pub fn linear(start: f64, end: f64, steps: u64) -> Schedule {
-        Schedule::new(move |step| if step >= steps { end } else { start + (end - start) * step as f64 / steps as f64 })
+        Schedule::new(move |step| {
+            if step >= steps { end } else { start + (end - start) * step as f64 / steps as f64 }
+        })
     }
 
     /// `lr (1 - step / steps)^power`, then 0. Equivalent: `PolynomialLR`.
     pub fn polynomial(lr: f64, steps: u64, power: f64) -> Schedule {
-        Schedule::new(move |step| if step >= steps { 0.0 } else { lr * (1.0 - step as f64 / steps as f64).powf(power) })
+        Schedule::new(move |step| {
+            if step >= steps { 0.0 } else { lr * (1.0 - step as f64 / steps as f64).powf(power) }
+        })
     }
 
-    /// `min + (lr - min) (1 + cos(π step / steps)) / 2`, then `min`. Equivalent: `CosineAnnealingLR` up to `T_max`, after which PyTorch's
-    /// rises again. Source: Loshchilov & Hutter 2016, arXiv:1608.03983.
+    /// `min + (lr - min) (1 + cos(π step / steps)) / 2`, then `min`. Equivalent:
+    /// `CosineAnnealingLR` up to `T_max`, after which PyTorch's rises again. Source: Loshchilov &
+    /// Hutter 2016, arXiv:1608.03983.
     pub fn cosine(lr: f64, min: f64, steps: u64) -> Schedule {
-        Schedule::new(move |step| if step >= steps { min } else { between(lr, min, step as f64 / steps as f64) })
+        Schedule::new(move |step| {
+            if step >= steps { min } else { between(lr, min, step as f64 / steps as f64) }
+        })
     }
 
-    /// [`Schedule::cosine`] from `lr` again after `period` steps, then after `period multiple`, and so on. A `period` or `multiple` of 0
-    /// counts as 1. Equivalent: `CosineAnnealingWarmRestarts`.
+    /// [`Schedule::cosine`] from `lr` again after `period` steps, then after `period multiple`, and
+    /// so on. A `period` or `multiple` of 0 counts as 1. Equivalent: `CosineAnnealingWarmRestarts`.
     pub fn cosine_restarts(lr: f64, min: f64, period: u64, multiple: u64) -> Schedule {
         let (period, multiple) = (period.max(1), multiple.max(1));
         Schedule::new(move |step| {
@@ -88,7 +100,8 @@ impl Schedule {
         })
     }
 
-    /// Up a line over `warmup` steps, `lr (step + 1) / (warmup + 1)`; down a cosine to `min` at step `end`; then `min`. As nanoGPT.
+    /// Up a line over `warmup` steps, `lr (step + 1) / (warmup + 1)`; down a cosine to `min` at
+    /// step `end`; then `min`. As nanoGPT.
     pub fn warmup_cosine(lr: f64, min: f64, warmup: u64, end: u64) -> Schedule {
         Schedule::new(move |step| match step {
             step if step < warmup => lr * (step + 1) as f64 / (warmup + 1) as f64,
@@ -97,16 +110,24 @@ impl Schedule {
         })
     }
 
-    /// Up a cosine from `max / 25` to `max` over the first 30 % of `steps`, and down another to `max / 250,000`.
+    /// Up a cosine from `max / 25` to `max` over the first 30 % of `steps`, and down another to
+    /// `max / 250,000`.
     ///
-    /// Equivalent: `OneCycleLR(optimizer, max_lr, total_steps=steps)`. Source: Smith & Topin 2017, arXiv:1708.07120.
+    /// Equivalent: `OneCycleLR(optimizer, max_lr, total_steps=steps)`. Source: Smith & Topin 2017,
+    /// arXiv:1708.07120.
     pub fn one_cycle(max: f64, steps: u64) -> Schedule {
         Schedule::one_cycle_with(max, steps, 0.3, 25.0, 1e4)
     }
 
-    /// [`Schedule::one_cycle`] that rises over the fraction `rise` of the steps, from `max / start_div` to `max`, and falls to
-    /// `max / start_div / end_div`.
-    pub fn one_cycle_with(max: f64, steps: u64, rise: f64, start_div: f64, end_div: f64) -> Schedule {
+    /// [`Schedule::one_cycle`] that rises over the fraction `rise` of the steps, from
+    /// `max / start_div` to `max`, and falls to `max / start_div / end_div`.
+    pub fn one_cycle_with(
+        max: f64,
+        steps: u64,
+        rise: f64,
+        start_div: f64,
+        end_div: f64,
+    ) -> Schedule {
         let start = max / start_div;
         let (top, last) = (rise * steps as f64 - 1.0, steps as f64 - 1.0);
         Schedule::new(move |step| match step as f64 {
@@ -121,14 +142,16 @@ impl Schedule {
         Schedule::new(move |step| if step < at { self.at(step) } else { next.at(step - at) })
     }
 
-    /// This schedule times a factor that rises in a straight line from `start` at step 0 to 1 at step `steps`. Equivalent:
-    /// `LinearLR(start_factor=start, total_iters=steps)` chained with this.
+    /// This schedule times a factor that rises in a straight line from `start` at step 0 to 1 at
+    /// step `steps`. Equivalent: `LinearLR(start_factor=start, total_iters=steps)` chained with
+    /// this.
     pub fn warmed_up(self, start: f64, steps: u64) -> Schedule {
         let rise = Schedule::linear(start, 1.0, steps);
         self.times(rise)
     }
 
-    /// The product with another schedule. Equivalent: `ChainedScheduler` of schedules that multiply the rate.
+    /// The product with another schedule. Equivalent: `ChainedScheduler` of schedules that multiply
+    /// the rate.
     pub fn times(self, factor: Schedule) -> Schedule {
         Schedule::new(move |step| self.at(step) * factor.at(step))
     }
@@ -147,8 +170,9 @@ fn between(start: f64, end: f64, fraction: f64) -> f64 {
 
 /// A learning rate that falls when a loss stops falling.
 ///
-/// A loss is better if it is below `best (1 - threshold)`. After more than `patience` losses in a row that are not, the rate is multiplied
-/// by `factor` and the count starts over. NaN is never better. Equivalent: `ReduceLROnPlateau` with its defaults.
+/// A loss is better if it is below `best (1 - threshold)`. After more than `patience` losses in a
+/// row that are not, the rate is multiplied by `factor` and the count starts over. NaN is never
+/// better. Equivalent: `ReduceLROnPlateau` with its defaults.
 ///
 /// # Example
 /// ```
@@ -212,7 +236,8 @@ impl Stateful for Plateau {
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
-        let (lr, best, bad): (f64, f64, u64) = (state.get("lr")?, state.get("best")?, state.get("bad")?);
+        let (lr, best, bad): (f64, f64, u64) =
+            (state.get("lr")?, state.get("best")?, state.get("bad")?);
         if !lr.is_finite() {
             return Err(Error::value(format!("a learning rate of {lr}")).named("plateau"));
         }

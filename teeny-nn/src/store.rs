@@ -6,8 +6,9 @@
 //!   └─ at("fc1") = Path: what a layer is built from; it prefixes names
 //! ```
 //!
-//! A tensor is an immutable value, so training means putting a new value under an old name. Layers hold [`Param`] handles; the store
-//! holds the same handles in the order they were made. It knows nothing of layers, optimizers or files.
+//! A tensor is an immutable value, so training means putting a new value under an old name. Layers
+//! hold [`Param`] handles; the store holds the same handles in the order they were made. It knows
+//! nothing of layers, optimizers or files.
 
 use crate::init::Init;
 use crate::track;
@@ -64,10 +65,12 @@ impl Param {
         Ok(())
     }
 
-    /// Replaces the value. `value` is brought to the parameter's device and type; no history comes along.
+    /// Replaces the value. `value` is brought to the parameter's device and type; no history comes
+    /// along.
     ///
     /// # Errors
-    /// If the shape differs: the error names the parameter and both shapes. The old value stays then.
+    /// If the shape differs: the error names the parameter and both shapes. The old value stays
+    /// then.
     #[track_caller]
     pub fn set(&self, value: &Tensor) -> Result<()> {
         let _op = enter("set");
@@ -83,15 +86,23 @@ impl Param {
     fn prepared(&self, value: &Tensor, trainable: bool) -> Result<Tensor> {
         let old = self.value();
         if value.shape() != old.shape() {
-            let text = format!("parameter {:?} is {}, the new value {}", self.name(), old.shape(), value.shape());
-            return Err(Error::shape(text).help(format!("a parameter keeps its shape: give it a tensor of {}", old.shape())));
+            let text = format!(
+                "parameter {:?} is {}, the new value {}",
+                self.name(),
+                old.shape(),
+                value.shape()
+            );
+            return Err(Error::shape(text).help(format!(
+                "a parameter keeps its shape: give it a tensor of {}",
+                old.shape()
+            )));
         }
         let value = track::below(value)?.cast(old.dtype())?.to(old.device())?;
         if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
     }
 
-    /// Puts in place what [`Param::prepare`] or [`Param::value`] gave. Cannot fail, so that several parameters change
-    /// together or not at all.
+    /// Puts in place what [`Param::prepare`] or [`Param::value`] gave. Cannot fail, so that several
+    /// parameters change together or not at all.
     pub(crate) fn put(&self, prepared: Tensor) {
         *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = prepared;
     }
@@ -114,7 +125,9 @@ impl Param {
 
 /// Replaces the values of several parameters: all of them, or none after an error.
 pub(crate) fn set_all<'a>(pairs: impl Iterator<Item = (&'a Param, &'a Tensor)>) -> Result<()> {
-    let prepared = pairs.map(|(param, value)| Ok((param, param.prepare(value)?))).collect::<Result<Vec<_>>>()?;
+    let prepared = pairs
+        .map(|(param, value)| Ok((param, param.prepare(value)?)))
+        .collect::<Result<Vec<_>>>()?;
     prepared.into_iter().for_each(|(param, value)| param.put(value));
     Ok(())
 }
@@ -177,7 +190,8 @@ impl Store {
         self.0.training.load(Ordering::Relaxed)
     }
 
-    /// Switches every layer built from this store to training (`true`) or use (`false`). As `model.train()` and `model.eval()`.
+    /// Switches every layer built from this store to training (`true`) or use (`false`). As
+    /// `model.train()` and `model.eval()`.
     pub fn set_training(&self, training: bool) {
         self.0.training.store(training, Ordering::Relaxed);
     }
@@ -217,7 +231,8 @@ impl Store {
         let params = self.params();
         params.iter().find(|p| p.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = params.iter().map(Param::name).collect();
-            let text = format!("no parameter {name:?}; the store has {}", crate::state::listed(&names));
+            let text =
+                format!("no parameter {name:?}; the store has {}", crate::state::listed(&names));
             Error::value(text).help("store.all() lists every parameter and buffer")
         })
     }
@@ -234,7 +249,11 @@ impl Store {
 
     /// The names of trainable parameters that no optimizer was made with.
     pub(crate) fn unclaimed(&self) -> Vec<String> {
-        self.params().iter().filter(|p| p.is_trainable() && !p.is_claimed()).map(|p| p.name().to_string()).collect()
+        self.params()
+            .iter()
+            .filter(|p| p.is_trainable() && !p.is_claimed())
+            .map(|p| p.name().to_string())
+            .collect()
     }
 
     fn params(&self) -> MutexGuard<'_, Vec<Param>> {
@@ -267,8 +286,9 @@ impl Path {
         &self.store
     }
 
-    /// Runs the constructor `op` of a layer: its errors name `op` and the caller's line, and after an error the parameters it
-    /// has made are gone again, so that a second try finds its names free.
+    /// Runs the constructor `op` of a layer: its errors name `op` and the caller's line, and after
+    /// an error the parameters it has made are gone again, so that a second try finds its names
+    /// free.
     ///
     /// # Errors
     /// The error of `make`.
@@ -299,8 +319,12 @@ impl Path {
         let _op = enter(op);
         let before = self.store.params().clone();
         make().inspect_err(|_| {
-            // another thread may build elsewhere in the same store: only what is below this place goes
-            let ours = |p: &Param| self.prefix.is_empty() || p.name().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('.'));
+            // another thread may build elsewhere in the same store: only what is below this place
+            // goes
+            let ours = |p: &Param| {
+                self.prefix.is_empty()
+                    || p.name().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('.'))
+            };
             let new = |p: &Param| !before.iter().any(|b| Arc::ptr_eq(&b.0, &p.0));
             self.store.params().retain(|p| !(ours(p) && new(p)));
         })
@@ -311,17 +335,28 @@ impl Path {
     /// # Errors
     /// If the full name is taken, or the values cannot be drawn.
     #[track_caller]
-    pub fn param(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init) -> Result<Param> {
+    pub fn param(
+        &self,
+        name: &str,
+        shape: impl teeny_core::IntoShape,
+        init: Init,
+    ) -> Result<Param> {
         let _op = enter("new parameter");
         self.add(name, sized(shape)?, init, true, self.store.0.dtype)
     }
 
-    /// Makes the buffer `name` here: state that is saved but not trained, such as running statistics.
+    /// Makes the buffer `name` here: state that is saved but not trained, such as running
+    /// statistics.
     ///
     /// # Errors
     /// As [`Path::param`].
     #[track_caller]
-    pub fn buffer(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init) -> Result<Param> {
+    pub fn buffer(
+        &self,
+        name: &str,
+        shape: impl teeny_core::IntoShape,
+        init: Init,
+    ) -> Result<Param> {
         let _op = enter("new buffer");
         self.add(name, sized(shape)?, init, false, self.store.0.dtype)
     }
@@ -331,16 +366,31 @@ impl Path {
     /// # Errors
     /// As [`Path::param`].
     #[track_caller]
-    pub fn buffer_as(&self, name: &str, shape: impl teeny_core::IntoShape, init: Init, dtype: DType) -> Result<Param> {
+    pub fn buffer_as(
+        &self,
+        name: &str,
+        shape: impl teeny_core::IntoShape,
+        init: Init,
+        dtype: DType,
+    ) -> Result<Param> {
         let _op = enter("new buffer");
         self.add(name, sized(shape)?, init, false, dtype)
     }
 
-    fn add(&self, name: &str, shape: Shape, init: Init, trainable: bool, dtype: DType) -> Result<Param> {
+    fn add(
+        &self,
+        name: &str,
+        shape: Shape,
+        init: Init,
+        trainable: bool,
+        dtype: DType,
+    ) -> Result<Param> {
         let name = self.full(name);
         let taken = |params: &[Param]| {
             let text = format!("there is a parameter {name:?} already");
-            let error = || Error::value(text).help("build each layer at a place of its own: store.at(\"fc2\")");
+            let error = || {
+                Error::value(text).help("build each layer at a place of its own: store.at(\"fc2\")")
+            };
             if params.iter().any(|p| p.name() == name) { Err(error()) } else { Ok(()) }
         };
         taken(&self.store.params())?;
@@ -373,5 +423,9 @@ impl Path {
 }
 
 fn sized(shape: impl teeny_core::IntoShape) -> Result<Shape> {
-    shape.shape().map_err(|error| error.help("at most 8 axes, and sizes whose product is a number of elements that memory can hold"))
+    shape.shape().map_err(|error| {
+        error.help(
+            "at most 8 axes, and sizes whose product is a number of elements that memory can hold",
+        )
+    })
 }

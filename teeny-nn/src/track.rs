@@ -4,9 +4,14 @@ use teeny_autograd::{Autograd, Grad};
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Result, Tensor};
 
-/// `x` as a leaf that gradients are computed for and messages call `name`; `x` itself on a device that only computes.
+/// `x` as a leaf that gradients are computed for and messages call `name`; `x` itself on a device
+/// that only computes.
 pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
-    if x.dtype().is_float() && x.device().as_any().is::<Autograd>() { x.requires_grad_named(name) } else { Ok(x.clone()) }
+    if x.dtype().is_float() && x.device().as_any().is::<Autograd>() {
+        x.requires_grad_named(name)
+    } else {
+        Ok(x.clone())
+    }
 }
 
 /// `x` without its history, on the device below autograd: nothing done with it is recorded.

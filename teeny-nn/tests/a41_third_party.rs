@@ -1,4 +1,5 @@
-//! Row A41: the capstone's network trains on a device that somebody else wrote, through the same autograd, layers and optimizer as on the CPU.
+//! Row A41: the capstone's network trains on a device that somebody else wrote, through the same
+//! autograd, layers and optimizer as on the CPU.
 
 #[path = "../../teeny-core/tests/third_party/device.rs"]
 mod device;
@@ -15,7 +16,10 @@ use teeny_nn::{Activation, Linear, Module, Sequential, Store};
 fn losses(device: &DeviceRef) -> Result<Vec<f32>> {
     random::with_seed(41, || {
         let store = Store::new(device);
-        let model = Sequential::new().then(Linear::new(&store.at("fc1"), 2, 16)?).then(Activation::Relu).then(Linear::new(&store.at("fc2"), 16, 4)?);
+        let model = Sequential::new()
+            .then(Linear::new(&store.at("fc1"), 2, 16)?)
+            .then(Activation::Relu)
+            .then(Linear::new(&store.at("fc2"), 16, 4)?);
         let x = Tensor::uniform(-1.0, 1.0, (64, 2), teeny_core::DType::F32, device)?; // (64, 2)
         let side = |axis| x.at(1, axis)?.gt(0.0)?.cast(teeny_core::DType::I64);
         let targets = side(0)?.mul(2)?.add(&side(1)?)?; // (64)

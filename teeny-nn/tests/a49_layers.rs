@@ -1,4 +1,5 @@
-//! Row A49, as far as layers exist: forward and backward against PyTorch's answers (`golden/layers.json`), first values, dropout, chains.
+//! Row A49, as far as layers exist: forward and backward against PyTorch's answers
+//! (`golden/layers.json`), first values, dropout, chains.
 
 mod common;
 
@@ -9,7 +10,9 @@ use teeny_core::{DType, Tensor, Window, manual_seed, random};
 use teeny_nn::data::{Dataset, digits};
 use teeny_nn::init::{After, gain};
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::{Activation, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store};
+use teeny_nn::{
+    Activation, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store,
+};
 
 fn golden() -> Value {
     parse(include_str!("golden/layers.json"))
@@ -26,8 +29,21 @@ fn layer(case: &Value, store: &Store) -> Box<dyn Module> {
         Box::new(Linear::with_init(&path, shape[1], shape[0], Init::ZEROS, init).unwrap())
     } else {
         let number = |name: &str| case[name].as_u64().unwrap() as usize;
-        let window = Window::new(2).stride(number("stride")).padding(number("padding")).groups(number("groups"));
-        Box::new(Conv2d::with_window(&path, shape[1] * number("groups"), shape[0], [shape[2], shape[3]], window, bias.is_some()).unwrap())
+        let window = Window::new(2)
+            .stride(number("stride"))
+            .padding(number("padding"))
+            .groups(number("groups"));
+        Box::new(
+            Conv2d::with_window(
+                &path,
+                shape[1] * number("groups"),
+                shape[0],
+                [shape[2], shape[3]],
+                window,
+                bias.is_some(),
+            )
+            .unwrap(),
+        )
     };
     store.get("weight").unwrap().set(&weight).unwrap();
     if let Some(bias) = bias {
@@ -63,12 +79,17 @@ fn a49_initialisers_have_the_bounds_and_moments_they_promise() {
             let shape = teeny_core::IntoShape::shape(&shape).unwrap();
             // small weights are drawn until there are numbers enough for statistics
             let times = 20_000usize.div_ceil(shape.numel());
-            (0..times).flat_map(|_| values(&init.tensor(shape, DType::F64, &device).unwrap())).collect::<Vec<f64>>()
+            (0..times)
+                .flat_map(|_| values(&init.tensor(shape, DType::F64, &device).unwrap()))
+                .collect::<Vec<f64>>()
         };
         let uniform = |init: Init, bound: f64| {
             let draws = draw(init);
             let largest = draws.iter().fold(0f64, |m, v| m.max(v.abs()));
-            assert!(largest <= bound && largest > 0.995 * bound, "{init:?} reaches {largest}, bound {bound}: {case}");
+            assert!(
+                largest <= bound && largest > 0.995 * bound,
+                "{init:?} reaches {largest}, bound {bound}: {case}"
+            );
         };
         let normal = |init: Init, std: f64| {
             let draws = draw(init);
@@ -76,7 +97,10 @@ fn a49_initialisers_have_the_bounds_and_moments_they_promise() {
             let mean = draws.iter().sum::<f64>() / n;
             let found = (draws.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n).sqrt();
             // five standard errors
-            assert!((found / std - 1.0).abs() < 5.0 / (2.0 * n).sqrt(), "{init:?} has deviation {found}, wanted {std}: {case}");
+            assert!(
+                (found / std - 1.0).abs() < 5.0 / (2.0 * n).sqrt(),
+                "{init:?} has deviation {found}, wanted {std}: {case}"
+            );
             assert!(mean.abs() < 5.0 * std / n.sqrt(), "{init:?} has mean {mean}");
         };
         let of = |name: &str| number(&case[name]);
@@ -90,10 +114,19 @@ fn a49_initialisers_have_the_bounds_and_moments_they_promise() {
         normal(Init::scaled_residual(24), 0.02 / 24f64.sqrt());
     }
     let gains = golden()["gains"].clone();
-    for (name, after) in [("linear", After::Linear), ("tanh", After::Tanh), ("relu", After::Relu), ("selu", After::Selu)] {
+    for (name, after) in [
+        ("linear", After::Linear),
+        ("tanh", After::Tanh),
+        ("relu", After::Relu),
+        ("selu", After::Selu),
+    ] {
         assert_eq!(gain(after), number(&gains[name]), "{name}");
     }
-    assert!(Init::KaimingNormal { gain: 1.0 }.tensor(teeny_core::Shape::new(&[3]).unwrap(), DType::F32, &device).is_err());
+    assert!(
+        Init::KaimingNormal { gain: 1.0 }
+            .tensor(teeny_core::Shape::new(&[3]).unwrap(), DType::F32, &device)
+            .is_err()
+    );
 }
 
 /// First values of deviation 1 make a network certain and wrong, those of 0.02 make it undecided.
@@ -104,10 +137,16 @@ fn a49_std_1_mnist_watch_out_shows_first_loss_above_20() {
     let first_loss = |std: f64| {
         let store = Store::new(&device());
         let init = Init::Normal { mean: 0.0, std };
-        let layer = |name: &str, inputs, outputs| Linear::with_init(&store.at(name), inputs, outputs, init, Some(Init::ZEROS)).unwrap();
+        let layer = |name: &str, inputs, outputs| {
+            Linear::with_init(&store.at(name), inputs, outputs, init, Some(Init::ZEROS)).unwrap()
+        };
         random::with_seed(1, || {
-            let model = Sequential::new().then(layer("fc1", images.area(), 128)).then(Activation::Relu).then(layer("fc2", 128, 10));
-            let (x, targets) = images.on(store.device()).batch(&batch).unwrap(); // (256, H W), (256)
+            let model = Sequential::new()
+                .then(layer("fc1", images.area(), 128))
+                .then(Activation::Relu)
+                .then(layer("fc2", 128, 10));
+            // (256, H W), (256)
+            let (x, targets) = images.on(store.device()).batch(&batch).unwrap();
             cross_entropy(&model.forward(&x).unwrap(), &targets).unwrap().item::<f32>().unwrap()
         })
     };
@@ -118,7 +157,16 @@ fn a49_std_1_mnist_watch_out_shows_first_loss_above_20() {
 
 #[test]
 fn a49_the_same_seed_gives_the_same_layer() {
-    let layer = || random::with_seed(5, || Linear::new(&Store::new(&device()).at("fc"), 7, 3).unwrap().weight.value().to_vec::<f32>().unwrap());
+    let layer = || {
+        random::with_seed(5, || {
+            Linear::new(&Store::new(&device()).at("fc"), 7, 3)
+                .unwrap()
+                .weight
+                .value()
+                .to_vec::<f32>()
+                .unwrap()
+        })
+    };
     assert_eq!(layer(), layer());
 }
 
@@ -137,7 +185,12 @@ fn a49_dropout_drops_in_training_and_not_in_use() {
     store.set_training(true);
     let all = Dropout::new(&store.root(), 1.0).unwrap().forward(&x).unwrap();
     assert_eq!(all.sum_all().unwrap().item::<f32>().unwrap(), 0.0);
-    assert!(Dropout::new(&store.root(), 1.5).unwrap_err().to_string().contains("a probability must be within 0..=1"));
+    assert!(
+        Dropout::new(&store.root(), 1.5)
+            .unwrap_err()
+            .to_string()
+            .contains("a probability must be within 0..=1")
+    );
 }
 
 #[test]
@@ -155,8 +208,14 @@ fn a49_a_chain_says_where_a_shape_does_not_fit() {
     let x = Tensor::zeros((2, 1, 30, 30), DType::F32, store.device()).unwrap();
     let error = model.forward(&x).unwrap_err().to_string();
     assert!(error.starts_with("sequential at ") && error.contains("a49_layers.rs"), "{error}");
-    assert!(error.contains("fc.weight is (10, 1352), so its input must be (.., 1352), not (2, 1568)"), "{error}");
-    assert!(error.contains("in module 4 of the chain: Linear(1352 -> 10), given (2, 1568)"), "{error}");
+    assert!(
+        error.contains("fc.weight is (10, 1352), so its input must be (.., 1352), not (2, 1568)"),
+        "{error}"
+    );
+    assert!(
+        error.contains("in module 4 of the chain: Linear(1352 -> 10), given (2, 1568)"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Row A49, normalisation and embedding: results, gradients and buffers against PyTorch's (`golden/norms.json`), differences, and mistakes.
+//! Row A49, normalisation and embedding: results, gradients and buffers against PyTorch's
+//! (`golden/norms.json`), differences, and mistakes.
 
 mod common;
 
@@ -6,7 +7,9 @@ use common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};
-use teeny_nn::{BatchNorm, Embedding, GroupNorm, InstanceNorm, LayerNorm, Module, NormOptions, RmsNorm, Store};
+use teeny_nn::{
+    BatchNorm, Embedding, GroupNorm, InstanceNorm, LayerNorm, Module, NormOptions, RmsNorm, Store,
+};
 
 fn golden() -> Vec<Value> {
     parse(include_str!("golden/norms.json"))["cases"].as_array().unwrap().clone()
@@ -28,12 +31,18 @@ fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
     let path = store.root();
     let size = |name: &str| case[name].as_u64().unwrap() as usize;
     Ok(match case["layer"].as_str().unwrap() {
-        "batch" => Box::new(BatchNorm::with_options(&path, size("channels"), options(case, NormOptions::default()))?),
+        "batch" => Box::new(BatchNorm::with_options(
+            &path,
+            size("channels"),
+            options(case, NormOptions::default()),
+        )?),
         "instance" => {
             let plain = NormOptions { affine: false, running: false, ..NormOptions::default() };
             Box::new(InstanceNorm::with_options(&path, size("channels"), options(case, plain))?)
         }
-        "group" if case["affine"] == false => Box::new(GroupNorm::without_affine(size("groups"), size("channels"))?),
+        "group" if case["affine"] == false => {
+            Box::new(GroupNorm::without_affine(size("groups"), size("channels"))?)
+        }
         "group" => Box::new(GroupNorm::new(&path, size("groups"), size("channels"))?),
         "layer" => {
             let sizes = sizes(&case["sizes"]);
@@ -45,12 +54,20 @@ fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
         }
         "rms" => {
             let sizes = sizes(&case["sizes"]);
-            let layer = if case["form"] == "none" { RmsNorm::without_affine(sizes)? } else { RmsNorm::new(&path, sizes)? };
+            let layer = if case["form"] == "none" {
+                RmsNorm::without_affine(sizes)?
+            } else {
+                RmsNorm::new(&path, sizes)?
+            };
             Box::new(if case["eps"].is_null() { layer } else { layer.eps(number(&case["eps"])) })
         }
         "embedding" => {
             let layer = Embedding::new(&path, 5, 3)?;
-            Box::new(if case["padding"].is_null() { layer } else { layer.padding(size("padding"))? })
+            Box::new(if case["padding"].is_null() {
+                layer
+            } else {
+                layer.padding(size("padding"))?
+            })
         }
         other => panic!("{other}"),
     })
@@ -75,10 +92,20 @@ fn a49_norms_and_embedding_agree_with_pytorch_in_result_gradients_buffers_and_us
         if y.is_tracked() {
             let grads = backward(&y);
             if x.dtype().is_float() {
-                assert_close(&values(grads.get(&x).unwrap()), &numbers(&case["grad_x"]), 1e-10, &case);
+                assert_close(
+                    &values(grads.get(&x).unwrap()),
+                    &numbers(&case["grad_x"]),
+                    1e-10,
+                    &case,
+                );
             }
             for param in store.trainable() {
-                assert_close(&values(grads.get(&param.value()).unwrap()), &numbers(&case["grads"][param.name()]), 1e-10, &case);
+                assert_close(
+                    &values(grads.get(&param.value()).unwrap()),
+                    &numbers(&case["grads"][param.name()]),
+                    1e-10,
+                    &case,
+                );
             }
         }
         for (name, after) in case["after"].as_object().unwrap() {
@@ -155,7 +182,16 @@ fn a49_norms_pass_gradcheck_twice() {
         (|s| Ok(Box::new(BatchNorm::new(&s.root(), 3)?)), &[4, 3]),
         (|s| Ok(Box::new(BatchNorm::new(&s.root(), 3)?)), &[2, 3, 2, 2]),
         (|s| Ok(Box::new(BatchNorm::channels_last(&s.root(), 3)?)), &[2, 4, 3]),
-        (|s| Ok(Box::new(InstanceNorm::with_options(&s.root(), 3, NormOptions { running: false, ..NormOptions::default() })?)), &[2, 3, 4]),
+        (
+            |s| {
+                Ok(Box::new(InstanceNorm::with_options(
+                    &s.root(),
+                    3,
+                    NormOptions { running: false, ..NormOptions::default() },
+                )?))
+            },
+            &[2, 3, 4],
+        ),
         (|s| Ok(Box::new(GroupNorm::new(&s.root(), 2, 4)?)), &[2, 4, 3]),
         (|_| Ok(Box::new(GroupNorm::without_affine(1, 4)?)), &[2, 4, 3]),
         (|s| Ok(Box::new(LayerNorm::new(&s.root(), [2, 3])?)), &[3, 2, 3]),
@@ -166,17 +202,29 @@ fn a49_norms_pass_gradcheck_twice() {
     }
 }
 
-/// The mistake of a famous lecture, which averaged the batch only and so kept statistics for every step.
+/// The mistake of a famous lecture, which averaged the batch only and so kept statistics for every
+/// step.
 #[test]
 fn a49_batch_norm_on_b_t_c_averages_batch_and_time() {
     let store = Store::with_dtype(&device(), DType::F64);
-    let x = Tensor::randn((4, 5, 3), DType::F64, store.device()).unwrap().mul(2.0).unwrap().add(1.0).unwrap(); // (4, 5, 3)
+    // (4, 5, 3)
+    let x = Tensor::randn((4, 5, 3), DType::F64, store.device())
+        .unwrap()
+        .mul(2.0)
+        .unwrap()
+        .add(1.0)
+        .unwrap();
     let last = BatchNorm::channels_last(&store.at("last"), 3).unwrap();
     let y = last.forward(&x).unwrap(); // (4, 5, 3)
-    let flat = BatchNorm::new(&store.at("flat"), 3).unwrap().forward(&x.reshape((20, 3)).unwrap()).unwrap(); // (20, 3)
+    // (20, 3)
+    let flat = BatchNorm::new(&store.at("flat"), 3)
+        .unwrap()
+        .forward(&x.reshape((20, 3)).unwrap())
+        .unwrap();
     assert_close(&values(&y), &values(&flat), 1e-14, &"the same 20 values share a mean");
     for name in ["running_mean", "running_var"] {
-        let [a, b] = ["last", "flat"].map(|layer| store.get(&format!("{layer}.{name}")).unwrap().value());
+        let [a, b] =
+            ["last", "flat"].map(|layer| store.get(&format!("{layer}.{name}")).unwrap().value());
         assert_eq!(a.shape()[..], [3]);
         assert_close(&values(&a), &values(&b), 1e-14, &name);
     }
@@ -197,7 +245,13 @@ fn a49_half_precision_keeps_its_type_and_its_statistics() {
     let norm = BatchNorm::new(&store.root(), 2).unwrap();
     // 4096 values of 100 and 102: a sum or a square in 16 bits would be far off
     let column = Tensor::full((2048, 1), 100.0, DType::BF16, store.device()).unwrap(); // (2048, 1)
-    let x = Tensor::cat(&[&column, &column.add(2.0).unwrap()], 0).unwrap().expand((4096, 2)).unwrap().requires_grad().unwrap(); // (4096, 2)
+    // (4096, 2)
+    let x = Tensor::cat(&[&column, &column.add(2.0).unwrap()], 0)
+        .unwrap()
+        .expand((4096, 2))
+        .unwrap()
+        .requires_grad()
+        .unwrap();
     let y = norm.forward(&x).unwrap(); // (4096, 2)
     assert_eq!(y.dtype(), DType::BF16);
     assert!(values(&y).iter().all(|v| v.abs() == 1.0));
@@ -212,7 +266,10 @@ fn a49_a_padding_vector_starts_as_zeros_and_stays_so() {
     let y = layer.forward(&ids).unwrap(); // (3, 2)
     assert_eq!(values(&y)[..2], [0.0, 0.0]);
     let grads = y.sum_all().unwrap().backward().unwrap();
-    assert_eq!(values(grads.get(&layer.weight.value()).unwrap()), [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]);
+    assert_eq!(
+        values(grads.get(&layer.weight.value()).unwrap()),
+        [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    );
 }
 
 #[test]
@@ -225,20 +282,51 @@ fn a49_norms_and_embedding_say_what_does_not_fit() {
         assert!(error.contains(text) && error.contains("a49_norms.rs"), "{error}");
     };
     let batch = BatchNorm::new(&path.at("b"), 3).unwrap();
-    fails(&batch, &zeros(&[2, 4]), "the layer has 3 channels, so its input must be (N, 3) or (N, 3, ..), not (2, 4)");
-    fails(&batch, &zeros(&[2, 5, 3]), "for channels on the last axis set `channels_last` in NormOptions");
-    fails(&batch, &zeros(&[1, 3]), "training needs more than one value per channel, and (1, 3) has 1");
+    fails(
+        &batch,
+        &zeros(&[2, 4]),
+        "the layer has 3 channels, so its input must be (N, 3) or (N, 3, ..), not (2, 4)",
+    );
+    fails(
+        &batch,
+        &zeros(&[2, 5, 3]),
+        "for channels on the last axis set `channels_last` in NormOptions",
+    );
+    fails(
+        &batch,
+        &zeros(&[1, 3]),
+        "training needs more than one value per channel, and (1, 3) has 1",
+    );
     fails(&batch, &zeros(&[0, 3]), "and (0, 3) has 0");
     fails(&batch, &Tensor::zeros((2, 3), DType::I32, device).unwrap(), "needs floats, not i32");
     store.set_training(false);
     assert_eq!(batch.forward(&zeros(&[1, 3])).unwrap().shape()[..], [1, 3]);
     store.set_training(true);
-    fails(&InstanceNorm::new(&path, 3).unwrap(), &zeros(&[2, 3]), "its input must be (N, 3, ..), not (2, 3)");
-    assert!(GroupNorm::new(&path.at("g"), 2, 3).unwrap_err().to_string().contains("2 groups do not divide 3 channels"));
-    fails(&LayerNorm::new(&path.at("l"), 4).unwrap(), &zeros(&[2, 3]), "the layer normalises (4,), so its input must be (.., 4), not (2, 3)");
+    fails(
+        &InstanceNorm::new(&path, 3).unwrap(),
+        &zeros(&[2, 3]),
+        "its input must be (N, 3, ..), not (2, 3)",
+    );
+    assert!(
+        GroupNorm::new(&path.at("g"), 2, 3)
+            .unwrap_err()
+            .to_string()
+            .contains("2 groups do not divide 3 channels")
+    );
+    fails(
+        &LayerNorm::new(&path.at("l"), 4).unwrap(),
+        &zeros(&[2, 3]),
+        "the layer normalises (4,), so its input must be (.., 4), not (2, 3)",
+    );
     assert!(LayerNorm::without_affine(()).unwrap_err().to_string().contains("at least one axis"));
     let embedding = Embedding::new(&path.at("wte"), 3, 2).unwrap();
     fails(&embedding, &Tensor::new([0i32, 3], device).unwrap(), "wte.weight is (3, 2)");
     fails(&embedding, &zeros(&[1]), "embedding");
-    assert!(embedding.padding(3).unwrap_err().to_string().contains("padding is symbol 3, but there are 3"));
+    assert!(
+        embedding
+            .padding(3)
+            .unwrap_err()
+            .to_string()
+            .contains("padding is symbol 3, but there are 3")
+    );
 }

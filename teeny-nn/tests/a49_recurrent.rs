@@ -1,4 +1,5 @@
-//! Row A49, recurrent layers: states, last states and all gradients against PyTorch's (`golden/recurrent.json`), differences, and mistakes.
+//! Row A49, recurrent layers: states, last states and all gradients against PyTorch's
+//! (`golden/recurrent.json`), differences, and mistakes.
 
 mod common;
 
@@ -28,7 +29,12 @@ fn fill(store: &Store, state: &Value) {
 
 fn check_params(store: &Store, grads: &teeny_autograd::Gradients, case: &Value) {
     for param in store.trainable() {
-        assert_close(&values(grads.get(&param.value()).unwrap()), &numbers(&case["grads"][param.name()]), 1e-10, case);
+        assert_close(
+            &values(grads.get(&param.value()).unwrap()),
+            &numbers(&case["grads"][param.name()]),
+            1e-10,
+            case,
+        );
     }
 }
 
@@ -49,7 +55,8 @@ fn a49_recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
         let (inputs, hidden) = (size("inputs"), size("hidden"));
         let leaf = |v: &Value| tensor(v, device).requires_grad().unwrap();
         let x = leaf(&case["x"]);
-        let start: Vec<Tensor> = case["start"].as_array().map_or(Vec::new(), |all| all.iter().map(leaf).collect());
+        let start: Vec<Tensor> =
+            case["start"].as_array().map_or(Vec::new(), |all| all.iter().map(leaf).collect());
         let (y, last) = match case["kind"].as_str().unwrap() {
             "rnn" => {
                 let rnn = Rnn::with_options(&path, inputs, hidden, options).unwrap();
@@ -67,7 +74,8 @@ fn a49_recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
             _ => {
                 let lstm = Lstm::with_options(&path, inputs, hidden, options).unwrap();
                 fill(&store, &case["state"]);
-                let (y, (h, c)) = lstm.forward_with(&x, start.first().map(|h| (h, &start[1]))).unwrap();
+                let (y, (h, c)) =
+                    lstm.forward_with(&x, start.first().map(|h| (h, &start[1]))).unwrap();
                 (y, vec![h, c])
             }
         };
@@ -129,7 +137,17 @@ fn a49_recurrent_layers_pass_gradcheck_twice() {
     check_module(|s| Ok(Box::new(Rnn::with_options(&s.root(), 2, 2, both)?)), &[2, 3, 2]);
     check_module(|s| Ok(Box::new(Gru::with_options(&s.root(), 2, 2, both)?)), &[2, 3, 2]);
     check_module(|s| Ok(Box::new(Lstm::with_options(&s.root(), 2, 2, both)?)), &[2, 3, 2]);
-    check_module(|s| Ok(Box::new(Lstm::with_options(&s.root(), 2, 2, RecurrentOptions { layers: 2, ..both })?)), &[1, 1, 2]);
+    check_module(
+        |s| {
+            Ok(Box::new(Lstm::with_options(
+                &s.root(),
+                2,
+                2,
+                RecurrentOptions { layers: 2, ..both },
+            )?))
+        },
+        &[1, 1, 2],
+    );
 }
 
 #[test]
@@ -157,14 +175,39 @@ fn a49_shuffling_early_tokens_changes_an_rnn_output_and_the_gradient_reaches_ste
     let lstm: Make = |s| Box::new(Lstm::new(&s.root(), 3, 4).unwrap());
     for layer in [rnn, gru, lstm] {
         let store = Store::new(&autograd());
-        let (layer, x) = random::with_seed(2, || (layer(&store), Tensor::randn((1, 6, 3), DType::F32, store.device()).unwrap())); // (1, 6, 3)
+        // (1, 6, 3)
+        let (layer, x) = random::with_seed(2, || {
+            (layer(&store), Tensor::randn((1, 6, 3), DType::F32, store.device()).unwrap())
+        });
         let last = |x: &Tensor| layer.forward(x).unwrap().at(1, -1).unwrap(); // (1, 4)
         let order = Tensor::new([1i64, 0, 2, 3, 4, 5], store.device()).unwrap(); // (6)
-        let moved = last(&x.index_select(1, &order).unwrap()).sub(last(&x)).unwrap().abs().unwrap().max_all().unwrap().item::<f32>().unwrap();
-        assert!(moved > 1e-4, "{}: the order of the first two steps moves the end by {moved}", layer.describe());
+        let moved = last(&x.index_select(1, &order).unwrap())
+            .sub(last(&x))
+            .unwrap()
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap()
+            .item::<f32>()
+            .unwrap();
+        assert!(
+            moved > 1e-4,
+            "{}: the order of the first two steps moves the end by {moved}",
+            layer.describe()
+        );
         let x = x.requires_grad().unwrap();
         let grads = last(&x).sum_all().unwrap().backward().unwrap();
-        let first = grads.get(&x).unwrap().at(1, 0).unwrap().abs().unwrap().max_all().unwrap().item::<f32>().unwrap();
+        let first = grads
+            .get(&x)
+            .unwrap()
+            .at(1, 0)
+            .unwrap()
+            .abs()
+            .unwrap()
+            .max_all()
+            .unwrap()
+            .item::<f32>()
+            .unwrap();
         assert!(first > 1e-6, "{}: the gradient at step 1 is {first}", layer.describe());
     }
 }
@@ -174,7 +217,8 @@ fn a49_a_sequence_in_two_parts_is_the_sequence() {
     let store = Store::with_dtype(&device(), DType::F64);
     let options = RecurrentOptions { layers: 2, ..RecurrentOptions::default() };
     let x = Tensor::randn((2, 7, 3), DType::F64, store.device()).unwrap(); // (2, 7, 3)
-    let [early, late] = [x.slice(1, ..4).unwrap(), x.slice(1, 4..).unwrap()]; // (2, 4, 3), (2, 3, 3)
+    // (2, 4, 3), (2, 3, 3)
+    let [early, late] = [x.slice(1, ..4).unwrap(), x.slice(1, 4..).unwrap()];
     let joined = |a: &Tensor, b: &Tensor| values(&Tensor::cat(&[a, b], 1).unwrap());
 
     let lstm = Lstm::with_options(&store.at("lstm"), 3, 4, options).unwrap();
@@ -219,17 +263,41 @@ fn a49_recurrent_layers_say_what_does_not_fit() {
     let lstm = Lstm::new(&path, 3, 4).unwrap();
     let fails = |x: &Tensor, state: Option<(&Tensor, &Tensor)>, text: &str| {
         let error = lstm.forward_with(x, state).unwrap_err().to_string();
-        assert!(error.starts_with("lstm at ") && error.contains("a49_recurrent.rs") && error.contains(text), "{error}");
+        assert!(
+            error.starts_with("lstm at ")
+                && error.contains("a49_recurrent.rs")
+                && error.contains(text),
+            "{error}"
+        );
     };
     fails(&zeros(&[2, 5, 4]), None, "the input must be (B, T, 3), not (2, 5, 4)");
     fails(&zeros(&[5, 3]), None, "x.unsqueeze(0)? is a batch of one");
     fails(&zeros(&[2, 0, 3]), None, "at least one step");
     let h = zeros(&[1, 2, 4]);
-    fails(&zeros(&[2, 5, 3]), Some((&h, &zeros(&[1, 3, 4]))), "a first state must be (layers directions, B, H) = [1, 2, 4], not (1, 3, 4)");
+    fails(
+        &zeros(&[2, 5, 3]),
+        Some((&h, &zeros(&[1, 3, 4]))),
+        "a first state must be (layers directions, B, H) = [1, 2, 4], not (1, 3, 4)",
+    );
     assert_eq!(lstm.forward(&zeros(&[0, 5, 3])).unwrap().shape()[..], [0, 5, 4]);
     let none = RecurrentOptions { layers: 0, ..RecurrentOptions::default() };
-    assert!(Rnn::with_options(&path.at("r"), 3, 4, none).unwrap_err().to_string().contains("0 layers of 4 hidden values"));
+    assert!(
+        Rnn::with_options(&path.at("r"), 3, 4, none)
+            .unwrap_err()
+            .to_string()
+            .contains("0 layers of 4 hidden values")
+    );
     let cell = GruCell::new(&path.at("cell"), 3, 4).unwrap();
-    assert!(cell.step(&zeros(&[2, 3]), &zeros(&[1, 4])).unwrap_err().to_string().contains("a state must be (2, 4), not (1, 4)"));
-    assert!(cell.step(&zeros(&[2, 4]), &zeros(&[2, 4])).unwrap_err().to_string().contains("the input must be (B, 3), not (2, 4)"));
+    assert!(
+        cell.step(&zeros(&[2, 3]), &zeros(&[1, 4]))
+            .unwrap_err()
+            .to_string()
+            .contains("a state must be (2, 4), not (1, 4)")
+    );
+    assert!(
+        cell.step(&zeros(&[2, 4]), &zeros(&[2, 4]))
+            .unwrap_err()
+            .to_string()
+            .contains("the input must be (B, 3), not (2, 4)")
+    );
 }

@@ -19,34 +19,66 @@ fn optimizers(run: &Value, params: Vec<Param>) -> Vec<Box<dyn Optimizer>> {
     let options = &run["options"];
     let or = |name: &str, default: f64| options[name].as_f64().unwrap_or(default);
     let is = |name: &str| options[name] == true;
-    let betas = options["betas"].as_array().map_or(vec![0.9, 0.999], |_| numbers(&options["betas"]));
+    let betas =
+        options["betas"].as_array().map_or(vec![0.9, 0.999], |_| numbers(&options["betas"]));
     let lr = or("lr", f64::NAN);
     let one: Box<dyn Optimizer> = match run["optimizer"].as_str().expect("a name") {
         "sgd" => {
-            let sgd = Sgd::new(params, lr).momentum(or("momentum", 0.0)).dampening(or("dampening", 0.0));
-            Box::new(sgd.weight_decay(or("weight_decay", 0.0)).nesterov(is("nesterov")).maximize(is("maximize")))
+            let sgd =
+                Sgd::new(params, lr).momentum(or("momentum", 0.0)).dampening(or("dampening", 0.0));
+            Box::new(
+                sgd.weight_decay(or("weight_decay", 0.0))
+                    .nesterov(is("nesterov"))
+                    .maximize(is("maximize")),
+            )
         }
         name @ ("adam" | "adamw") => {
-            let (adam, decay) = if name == "adam" { (Adam::new(params, lr), 0.0) } else { (Adam::decoupled(params, lr), 0.01) };
-            Box::new(adam.betas(betas[0], betas[1]).eps(or("eps", 1e-8)).weight_decay(or("weight_decay", decay)).amsgrad(is("amsgrad")))
+            let (adam, decay) = if name == "adam" {
+                (Adam::new(params, lr), 0.0)
+            } else {
+                (Adam::decoupled(params, lr), 0.01)
+            };
+            Box::new(
+                adam.betas(betas[0], betas[1])
+                    .eps(or("eps", 1e-8))
+                    .weight_decay(or("weight_decay", decay))
+                    .amsgrad(is("amsgrad")),
+            )
         }
         "rmsprop" => {
-            let rms = RmsProp::new(params, lr).alpha(or("alpha", 0.99)).eps(or("eps", 1e-8)).momentum(or("momentum", 0.0));
+            let rms = RmsProp::new(params, lr)
+                .alpha(or("alpha", 0.99))
+                .eps(or("eps", 1e-8))
+                .momentum(or("momentum", 0.0));
             Box::new(rms.centered(is("centered")).weight_decay(or("weight_decay", 0.0)))
         }
         "adagrad" => {
-            let adagrad = Adagrad::new(params, lr).lr_decay(or("lr_decay", 0.0)).initial(or("initial_accumulator_value", 0.0));
+            let adagrad = Adagrad::new(params, lr)
+                .lr_decay(or("lr_decay", 0.0))
+                .initial(or("initial_accumulator_value", 0.0));
             Box::new(adagrad.eps(or("eps", 1e-10)).weight_decay(or("weight_decay", 0.0)))
         }
-        "lamb" => Box::new(Lamb::new(params, lr).betas(betas[0], betas[1]).eps(or("eps", 1e-6)).weight_decay(or("weight_decay", 0.01))),
+        "lamb" => Box::new(
+            Lamb::new(params, lr)
+                .betas(betas[0], betas[1])
+                .eps(or("eps", 1e-6))
+                .weight_decay(or("weight_decay", 0.01)),
+        ),
         "lars" => {
-            let lars = Lars::new(params, lr).momentum(or("momentum", 0.9)).coefficient(or("coefficient", 0.001));
+            let lars = Lars::new(params, lr)
+                .momentum(or("momentum", 0.9))
+                .coefficient(or("coefficient", 0.001));
             Box::new(lars.weight_decay(or("weight_decay", 0.0)))
         }
         "muon" => {
-            let (matrices, rest): (Vec<_>, Vec<_>) = params.into_iter().partition(|p| p.value().ndim() == 2);
-            let muon = Muon::new(matrices, lr).unwrap().momentum(or("momentum", 0.95)).weight_decay(or("weight_decay", 0.1));
-            let muon = muon.nesterov(options["nesterov"] != false).steps(or("ns_steps", 5.0) as usize);
+            let (matrices, rest): (Vec<_>, Vec<_>) =
+                params.into_iter().partition(|p| p.value().ndim() == 2);
+            let muon = Muon::new(matrices, lr)
+                .unwrap()
+                .momentum(or("momentum", 0.95))
+                .weight_decay(or("weight_decay", 0.1));
+            let muon =
+                muon.nesterov(options["nesterov"] != false).steps(or("ns_steps", 5.0) as usize);
             if rest.is_empty() {
                 return vec![Box::new(muon)];
             }
@@ -68,18 +100,34 @@ fn params(store: &Store, values: &[Tensor]) -> Vec<Param> {
 }
 
 /// Checks a trajectory: `step` takes one and gives the loss before it.
-fn follow(what: &Value, wanted: &Value, params: &[Param], tolerance: f64, mut step: impl FnMut() -> Result<f64>) {
+fn follow(
+    what: &Value,
+    wanted: &Value,
+    params: &[Param],
+    tolerance: f64,
+    mut step: impl FnMut() -> Result<f64>,
+) {
     let losses = numbers(&wanted["losses"]);
     for (i, loss) in losses.iter().enumerate() {
         let got = step().unwrap();
-        assert_close(&[got], &[*loss], tolerance, &format!("loss before step {}: {} {}", i + 1, what["optimizer"], what["options"]));
+        assert_close(
+            &[got],
+            &[*loss],
+            tolerance,
+            &format!("loss before step {}: {} {}", i + 1, what["optimizer"], what["options"]),
+        );
         if let Some(after) = wanted["parameters_after"][(i + 1).to_string()].as_array() {
             for (param, want) in params.iter().zip(after) {
                 assert_close(
                     &values(&param.value()),
                     &numbers(want),
                     tolerance,
-                    &format!("{param:?} after step {}: {} {}", i + 1, what["optimizer"], what["options"]),
+                    &format!(
+                        "{param:?} after step {}: {} {}",
+                        i + 1,
+                        what["optimizer"],
+                        what["options"]
+                    ),
                 );
             }
         }
@@ -93,7 +141,11 @@ fn a51_a_hundred_steps_on_a_quadratic() {
     for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5)] {
         for run in golden["runs"].as_array().unwrap() {
             let store = Store::with_dtype(&device(), dtype);
-            let vector = |name: &str| f64s(numbers(&golden[name]), &sizes(&run["shape"]), store.device()).cast(dtype).unwrap();
+            let vector = |name: &str| {
+                f64s(numbers(&golden[name]), &sizes(&run["shape"]), store.device())
+                    .cast(dtype)
+                    .unwrap()
+            };
             let (curvature, goal) = (vector("curvature"), vector("goal"));
             let params = params(&store, &[vector("start")]);
             let mut optimizers = optimizers(run, params.clone());
@@ -119,9 +171,12 @@ fn a51_a_hundred_steps_on_a_network() {
             let targets = ints(&golden["targets"], &[8], store.device());
             let params = params(&store, &["w1", "b1", "w2", "b2"].map(given));
             let mut optimizers = optimizers(run, params.clone());
-            // where Adam forgets fast, its divisor comes to be rounding noise, and f32 strays by thousandths, each order of summing to another place:
-            // PyTorch's own run in f32 ends 1.8e-4 (loss) and 2.8e-3 (parameters) from its run in f64
-            let forgets = dtype == DType::F32 && run["optimizer"].as_str().is_some_and(|o| o.starts_with("adam")) && run["options"]["eps"] == 1e-6;
+            // where Adam forgets fast, its divisor comes to be rounding noise, and f32 strays by
+            // thousandths, each order of summing to another place: PyTorch's own run in f32 ends
+            // 1.8e-4 (loss) and 2.8e-3 (parameters) from its run in f64
+            let forgets = dtype == DType::F32
+                && run["optimizer"].as_str().is_some_and(|o| o.starts_with("adam"))
+                && run["options"]["eps"] == 1e-6;
             follow(run, &run["mlp"], &params, if forgets { 8e-3 } else { tolerance }, || {
                 let [w1, b1, w2, b2] = [0, 1, 2, 3].map(|i| params[i].value());
                 let h = x.matmul(&w1.t()?)?.add(&b1)?.tanh()?; // (8, 5)
@@ -141,7 +196,10 @@ fn a51_a_parameter_the_loss_does_not_use_is_named() {
     let params = params(&store, &[ones.clone(), ones]);
     let loss = params[0].value().sum_all().unwrap();
     let error = Sgd::new(params, 0.5).step(&loss.backward().unwrap()).unwrap_err().to_string();
-    assert!(error.contains("no gradient reaches `p1`") && error.contains("set_trainable(false)"), "{error}");
+    assert!(
+        error.contains("no gradient reaches `p1`") && error.contains("set_trainable(false)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -166,7 +224,10 @@ fn a51_sixteen_bit_parameters_keep_their_state_in_f32() {
         let store = Store::with_dtype(&device(), dtype);
         let params = params(&store, &[Tensor::ones((3,), DType::F32, store.device()).unwrap()]);
         let small = Tensor::full((3,), 1e-3, dtype, store.device()).unwrap();
-        let optimizers: [Box<dyn Optimizer>; 2] = [Box::new(Sgd::new(params.clone(), 1.0).momentum(0.9)), Box::new(Adam::new(params.clone(), 0.01))];
+        let optimizers: [Box<dyn Optimizer>; 2] = [
+            Box::new(Sgd::new(params.clone(), 1.0).momentum(0.9)),
+            Box::new(Adam::new(params.clone(), 0.01)),
+        ];
         for mut optimizer in optimizers {
             let before = values(&params[0].value())[0];
             for _ in 0..10 {
@@ -174,8 +235,12 @@ fn a51_sixteen_bit_parameters_keep_their_state_in_f32() {
             }
             let after = params[0].value();
             assert_eq!(after.dtype(), dtype);
-            // a velocity of 0.001 (1 + 0.9 + ..) and ten steps of 0.01: both are far above the resolution of 16 bits
-            assert!((0.02..0.15).contains(&(before - values(&after)[0])), "{dtype}: {before} to {after}");
+            // a velocity of 0.001 (1 + 0.9 + ..) and ten steps of 0.01: both are far above the
+            // resolution of 16 bits
+            assert!(
+                (0.02..0.15).contains(&(before - values(&after)[0])),
+                "{dtype}: {before} to {after}"
+            );
         }
     }
 }
@@ -186,13 +251,25 @@ fn a51_a_missing_gradient_changes_nothing_and_is_named() {
     let ones = Tensor::ones((2,), DType::F32, store.device()).unwrap();
     let params = params(&store, &[ones.clone(), ones.clone()]);
     let mut sgd = Sgd::new(params.clone(), 0.5);
-    let mut only_first = |p: &Param| if p.name() == "p0" { Ok(ones.clone()) } else { Err(teeny_core::Error::gradient("there is none")) };
+    let mut only_first = |p: &Param| {
+        if p.name() == "p0" {
+            Ok(ones.clone())
+        } else {
+            Err(teeny_core::Error::gradient("there is none"))
+        }
+    };
     let error = sgd.step_by(&mut only_first).unwrap_err().to_string();
-    assert!(error.contains("parameter \"p1\"") && error.contains("set_trainable(false)"), "{error}");
+    assert!(
+        error.contains("parameter \"p1\"") && error.contains("set_trainable(false)"),
+        "{error}"
+    );
     assert_eq!(values(&params[0].value()), [1.0, 1.0]);
     params[1].set_trainable(false).unwrap();
     sgd.step_by(&mut only_first).unwrap();
-    assert_eq!((values(&params[0].value()), values(&params[1].value())), (vec![0.5, 0.5], vec![1.0, 1.0]));
+    assert_eq!(
+        (values(&params[0].value()), values(&params[1].value())),
+        (vec![0.5, 0.5], vec![1.0, 1.0])
+    );
 }
 
 #[test]
@@ -206,7 +283,9 @@ fn a20_newton_schulz_is_pytorchs_without_its_rounding() {
         }
     }
     let vector = Tensor::ones((3,), DType::F32, &device()).unwrap();
-    assert!(newton_schulz(&vector, 5).unwrap_err().to_string().contains("not a tensor of shape (3,)"));
+    assert!(
+        newton_schulz(&vector, 5).unwrap_err().to_string().contains("not a tensor of shape (3,)")
+    );
     assert!(newton_schulz(&Tensor::ones((3, 3), DType::I32, &device()).unwrap(), 5).is_err());
     let zero = Tensor::zeros((3, 2), DType::F32, &device()).unwrap();
     assert_eq!(values(&newton_schulz(&zero, 5).unwrap()), [0.0; 6]);
@@ -216,11 +295,14 @@ fn a20_newton_schulz_is_pytorchs_without_its_rounding() {
 fn a20_newton_schulz_brings_singular_values_near_one() {
     let x = Tensor::randn((20, 12), DType::F64, &device()).unwrap();
     let y = newton_schulz(&x, 5).unwrap();
-    // five steps leave singular values between about 0.68 and 1.14 (Jordan 2024), so y'y is within 0.6 of the identity in every direction
+    // five steps leave singular values between about 0.68 and 1.14 (Jordan 2024), so y'y is within
+    // 0.6 of the identity in every direction
     let gram = y.t().unwrap().matmul(&y).unwrap(); // (12, 12)
     for probe in 0..20 {
-        let v = teeny_core::random::with_seed(probe, || Tensor::randn((12, 1), DType::F64, &gram)).unwrap();
-        let ratio = values(&gram.matmul(&v).unwrap().mul(&v).unwrap().sum_all().unwrap())[0] / values(&v.square().unwrap().sum_all().unwrap())[0];
+        let v = teeny_core::random::with_seed(probe, || Tensor::randn((12, 1), DType::F64, &gram))
+            .unwrap();
+        let ratio = values(&gram.matmul(&v).unwrap().mul(&v).unwrap().sum_all().unwrap())[0]
+            / values(&v.square().unwrap().sum_all().unwrap())[0];
         assert!((0.4..1.4).contains(&ratio), "{ratio}");
     }
 }
@@ -228,9 +310,16 @@ fn a20_newton_schulz_brings_singular_values_near_one() {
 #[test]
 fn a51_muon_refuses_what_is_no_matrix_by_name() {
     let store = Store::new(&device());
-    let tensors = [Tensor::ones((2, 2), DType::F32, store.device()).unwrap(), Tensor::ones((2,), DType::F32, store.device()).unwrap()];
+    let tensors = [
+        Tensor::ones((2, 2), DType::F32, store.device()).unwrap(),
+        Tensor::ones((2,), DType::F32, store.device()).unwrap(),
+    ];
     let error = Muon::new(params(&store, &tensors), 0.1).err().expect("an error").to_string();
-    assert!(error.starts_with("Muon::new at teeny-nn/tests/a51_optim.rs:") && error.contains("these are none: p1"), "{error}");
+    assert!(
+        error.starts_with("Muon::new at teeny-nn/tests/a51_optim.rs:")
+            && error.contains("these are none: p1"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -36,9 +36,13 @@ fn a52_only_parameters_of_two_axes_decay_as_in_nano_gpt() {
     let store = Store::new(&device());
     Linear::new(&store.at("fc"), 3, 2).unwrap();
     store.at("ln").param("weight", (3,), Init::ONES).unwrap();
-    store.all().iter().for_each(|p| p.set(&Tensor::ones(*p.value().shape(), DType::F32, store.device()).unwrap()).unwrap());
+    store.all().iter().for_each(|p| {
+        p.set(&Tensor::ones(*p.value().shape(), DType::F32, store.device()).unwrap()).unwrap()
+    });
     let none = Group::new().weight_decay(0.0);
-    let mut adam = Adam::decoupled(store.trainable(), 0.1).weight_decay(0.5).group(|p| p.value().ndim() < 2, none);
+    let mut adam = Adam::decoupled(store.trainable(), 0.1)
+        .weight_decay(0.5)
+        .group(|p| p.value().ndim() < 2, none);
     adam.step_by(&mut |p| Tensor::zeros(*p.value().shape(), DType::F32, &p.value())).unwrap();
     for p in store.all() {
         let want = if p.name() == "fc.weight" { 0.95f32 } else { 1.0 };
@@ -51,7 +55,9 @@ fn a52_a_group_by_name_learns_at_its_own_rate_under_any_schedule() {
     let store = Store::new(&device());
     let params = ["body.w", "head.w"].map(|name| param(&store, name, &[1.0]));
     let scaled = Group::new().lr_scale(10.0);
-    let mut sgd = Sgd::new(params.to_vec(), 0.01).group(|p| p.name().starts_with("head."), scaled).group(|_| true, Group::new().weight_decay(1.0));
+    let mut sgd = Sgd::new(params.to_vec(), 0.01)
+        .group(|p| p.name().starts_with("head."), scaled)
+        .group(|_| true, Group::new().weight_decay(1.0));
     for lr in [0.01, 0.02] {
         sgd.set_lr(lr);
         sgd.step_by(&mut |p| Tensor::ones(*p.value().shape(), DType::F32, &p.value())).unwrap();
@@ -68,7 +74,11 @@ fn a52_clipping_by_norm_scales_all_gradients_and_reports_their_norm() {
     let (a, b) = (param(&store, "a", &[1.0, 1.0]), param(&store, "b", &[1.0]));
     let mut gradients = loss_with(&[(&a, &[3.0, 0.0]), (&b, &[-4.0])]).backward().unwrap();
     assert_eq!(clip_norm(&mut gradients, &store.trainable(), 10.0).unwrap(), 5.0);
-    assert_eq!((gradient(&gradients, &a), gradient(&gradients, &b)), (vec![3.0, 0.0], vec![-4.0]), "short enough");
+    assert_eq!(
+        (gradient(&gradients, &a), gradient(&gradients, &b)),
+        (vec![3.0, 0.0], vec![-4.0]),
+        "short enough"
+    );
     assert_eq!(clip_norm(&mut gradients, &store.trainable(), 1.0).unwrap(), 5.0);
     // torch: max_norm / (norm + 1e-6)
     let factor = 1.0 / (5.0 + 1e-6);
@@ -79,7 +89,10 @@ fn a52_clipping_by_norm_scales_all_gradients_and_reports_their_norm() {
     // frozen parameters do not count
     a.set_trainable(false).unwrap();
     assert!((clip_norm(&mut gradients, &store.all(), 9.0).unwrap() - 0.8).abs() < 1e-6);
-    assert!(clip_norm(&mut gradients, &[], 9.0).unwrap() == 0.0 && clip_norm(&mut gradients, &store.all(), 0.0).is_err());
+    assert!(
+        clip_norm(&mut gradients, &[], 9.0).unwrap() == 0.0
+            && clip_norm(&mut gradients, &store.all(), 0.0).is_err()
+    );
 }
 
 #[test]
@@ -98,7 +111,8 @@ fn a52_a_norm_that_is_not_finite_names_the_parameter_and_changes_nothing() {
 fn a52_clipping_by_value_limits_each_element() {
     let store = Store::new(&autograd());
     let a = param(&store, "a", &[1.0; 4]);
-    let mut gradients = loss_with(&[(&a, &[3.0, -0.25, f64::NEG_INFINITY, f64::NAN])]).backward().unwrap();
+    let mut gradients =
+        loss_with(&[(&a, &[3.0, -0.25, f64::NEG_INFINITY, f64::NAN])]).backward().unwrap();
     clip_value(&mut gradients, &store.trainable(), 0.5).unwrap();
     let got = gradient(&gradients, &a);
     assert!(got[..3] == [0.5, -0.25, -0.5] && got[3].is_nan(), "{got:?}");
@@ -107,14 +121,17 @@ fn a52_clipping_by_value_limits_each_element() {
 
 fn network(store: &Store) -> Sequential {
     random::with_seed(3, || {
-        let chain = Sequential::new().then(Linear::new(&store.at("fc1"), 5, 16).unwrap()).then(Activation::Tanh);
+        let chain = Sequential::new()
+            .then(Linear::new(&store.at("fc1"), 5, 16).unwrap())
+            .then(Activation::Tanh);
         chain.then(Linear::new(&store.at("fc2"), 16, 4).unwrap())
     })
 }
 
 /// 32 points with labels.
 fn points(store: &Store) -> (Tensor, Tensor) {
-    let x = random::with_seed(4, || Tensor::randn((32, 5), DType::F32, store.device())).unwrap(); // (32, 5)
+    // (32, 5)
+    let x = random::with_seed(4, || Tensor::randn((32, 5), DType::F32, store.device())).unwrap();
     let targets: Vec<i64> = (0..32).map(|i| i % 4).collect();
     (x, Tensor::from_vec(targets, (32,), store.device()).unwrap())
 }
@@ -126,12 +143,18 @@ fn a52_four_micro_batches_are_one_batch() {
     let mut optimizers = [Adam::new(whole.trainable(), 0.01), Adam::new(parts.trainable(), 0.01)];
     for _ in 0..5 {
         let (x, targets) = points(&whole);
-        let at_once = cross_entropy(&models[0].forward(&x).unwrap(), &targets).unwrap().backward().unwrap();
+        let at_once =
+            cross_entropy(&models[0].forward(&x).unwrap(), &targets).unwrap().backward().unwrap();
         let (x, targets) = points(&parts);
         let mut sum: Option<Gradients> = None;
         for i in 0..4 {
-            let (x, targets) = (x.slice(0, 8 * i..8 * (i + 1)).unwrap(), targets.slice(0, 8 * i..8 * (i + 1)).unwrap()); // (8, 5), (8)
-            let loss = cross_entropy(&models[1].forward(&x).unwrap(), &targets).unwrap().div(4.0).unwrap();
+            // (8, 5), (8)
+            let (x, targets) = (
+                x.slice(0, 8 * i..8 * (i + 1)).unwrap(),
+                targets.slice(0, 8 * i..8 * (i + 1)).unwrap(),
+            );
+            let loss =
+                cross_entropy(&models[1].forward(&x).unwrap(), &targets).unwrap().div(4.0).unwrap();
             let gradients = loss.backward().unwrap();
             match &mut sum {
                 Some(sum) => sum.accumulate(&gradients).unwrap(),
@@ -142,11 +165,15 @@ fn a52_four_micro_batches_are_one_batch() {
         for (p, q) in whole.all().iter().zip(parts.all()) {
             assert_close(&gradient(&at_once, p), &gradient(&sum, &q), 1e-6, &p.name());
         }
-        // both step by the same gradients, so that what is compared is accumulation and not Adam's amplification of rounding
-        let given: Vec<Tensor> = whole.all().iter().map(|p| at_once.get(&p.value()).unwrap().clone()).collect();
+        // both step by the same gradients, so that what is compared is accumulation and not Adam's
+        // amplification of rounding
+        let given: Vec<Tensor> =
+            whole.all().iter().map(|p| at_once.get(&p.value()).unwrap().clone()).collect();
         optimizers[0].step(&at_once).unwrap();
         let mut given = given.iter();
-        optimizers[1].step_by(&mut |q| given.next().unwrap().to(q.value().device().inner().unwrap())).unwrap();
+        optimizers[1]
+            .step_by(&mut |q| given.next().unwrap().to(q.value().device().inner().unwrap()))
+            .unwrap();
     }
 }
 
@@ -163,9 +190,15 @@ fn a52_averages_follow_the_parameters_and_change_places_with_them() {
     assert_eq!(values(&p.value()), [0.0, 8.0]);
     assert_eq!(ema.applied(|| Ok(values(&p.value()))).unwrap(), [1.3125, 8.0]);
     let failed: Result<()> = ema.applied(|| Err(Error::value("no")));
-    assert!(failed.is_err() && values(&p.value()) == [0.0, 8.0], "an error inside puts the parameters back");
+    assert!(
+        failed.is_err() && values(&p.value()) == [0.0, 8.0],
+        "an error inside puts the parameters back"
+    );
     ema.swap().unwrap();
-    assert_eq!((values(&p.value()), values(&ema.averages()[0])), (vec![1.3125, 8.0], vec![0.0, 8.0]));
+    assert_eq!(
+        (values(&p.value()), values(&ema.averages()[0])),
+        (vec![1.3125, 8.0], vec![0.0, 8.0])
+    );
     let mut other = Ema::new(store.trainable(), 0.75).unwrap();
     other.set_state(&ema.state().unwrap()).unwrap();
     assert_eq!(values(&other.averages()[0]), [0.0, 8.0]);
@@ -201,7 +234,19 @@ fn a48_the_loss_scale_halves_on_overflow_skips_the_step_and_recovers() {
         history.push((stepped, scale.factor()));
     }
     let (low, high) = (65_536.0, 131_072.0);
-    assert_eq!(history, [(false, low), (true, low), (true, low), (true, high), (false, low), (true, low), (true, low), (true, high)]);
+    assert_eq!(
+        history,
+        [
+            (false, low),
+            (true, low),
+            (true, low),
+            (true, high),
+            (false, low),
+            (true, low),
+            (true, low),
+            (true, high)
+        ]
+    );
     let mut resumed = LossScale::new().interval(3);
     resumed.set_state(&scale.state().unwrap()).unwrap();
     assert_eq!(resumed, scale);
@@ -215,7 +260,8 @@ fn a48_scaled_gradients_keep_what_f16_would_lose() {
     let mut sgd = Sgd::new(store.trainable(), 2f64.powi(28));
     let mut scale = LossScale::new();
     let factor = f64s(vec![tiny], &[1], store.device()).cast(DType::F32).unwrap();
-    let loss = |p: &Param| p.value().cast(DType::F32).unwrap().mul(&factor).unwrap().sum_all().unwrap();
+    let loss =
+        |p: &Param| p.value().cast(DType::F32).unwrap().mul(&factor).unwrap().sum_all().unwrap();
     let unscaled = loss(&p).backward().unwrap();
     assert_eq!(gradient(&unscaled, &p), [0.0]);
     let gradients = scale.apply(&loss(&p)).unwrap().backward().unwrap();
@@ -230,6 +276,12 @@ fn a48_a_loss_that_is_never_finite_becomes_an_error() {
     let mut scale = LossScale::new();
     let mut sgd = Sgd::new(store.trainable(), 1.0);
     let gradients = loss_with(&[(&p, &[f64::NAN])]).backward().unwrap();
-    let error = (0..100).find_map(|_| scale.step(&mut sgd, &gradients).err()).expect("an error").to_string();
-    assert!(error.contains("gradients are not finite even where the loss is multiplied by"), "{error}");
+    let error = (0..100)
+        .find_map(|_| scale.step(&mut sgd, &gradients).err())
+        .expect("an error")
+        .to_string();
+    assert!(
+        error.contains("gradients are not finite even where the loss is multiplied by"),
+        "{error}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Row A53: the learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's formula (`golden/schedules.json`).
+//! Row A53: the learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's
+//! formula (`golden/schedules.json`).
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Row A54: readers of files never trust what a file says of itself. Thousands of damaged files: none panics, none makes a reader set
-//! aside much more memory than the file has bytes.
+//! Row A54: readers of files never trust what a file says of itself. Thousands of damaged files:
+//! none panics, none makes a reader set aside much more memory than the file has bytes.
 
 mod common;
 
@@ -48,8 +48,16 @@ impl Dice {
 }
 
 /// Numbers that headers lie with.
-const LIES: [&[u8]; 8] =
-    [&[0xff; 8], &[0xff, 0xff, 0xff, 0x7f], &[0; 8], &[0x80], b"99999999999999999999", b"-1", b"4294967295", &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]];
+const LIES: [&[u8]; 8] = [
+    &[0xff; 8],
+    &[0xff, 0xff, 0xff, 0x7f],
+    &[0; 8],
+    &[0x80],
+    b"99999999999999999999",
+    b"-1",
+    b"4294967295",
+    &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+];
 
 fn damage(good: &[u8], dice: &mut Dice) -> Vec<u8> {
     let mut bytes = good.to_vec();
@@ -83,7 +91,8 @@ fn damage(good: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Reads `count` damaged versions of a file; most must be refused, none may panic or ask for more than `most` bytes at once.
+/// Reads `count` damaged versions of a file; most must be refused, none may panic or ask for more
+/// than `most` bytes at once.
 fn fuzz(name: &str, good: &[u8], count: usize, most: usize, read: impl Fn(&[u8]) -> Result<()>) {
     read(good).unwrap_or_else(|e| panic!("{name}: {e}"));
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ good.len() as u64);
@@ -96,7 +105,12 @@ fn fuzz(name: &str, good: &[u8], count: usize, most: usize, read: impl Fn(&[u8])
             panic!("{name}: panicked at damage {i}: {:?}", String::from_utf8_lossy(&bytes));
         };
         refused += usize::from(result.is_err());
-        assert!(LARGEST.get() <= most, "{name}: {} bytes asked for at damage {i} of a file of {}", LARGEST.get(), bytes.len());
+        assert!(
+            LARGEST.get() <= most,
+            "{name}: {} bytes asked for at damage {i} of a file of {}",
+            LARGEST.get(),
+            bytes.len()
+        );
     }
     assert!(refused > count / 4, "{name}: only {refused} of {count} damaged files were refused");
 }
@@ -107,7 +121,11 @@ const BY_THE_WAY: usize = 1 << 20;
 fn tensors(device: &DeviceRef) -> Vec<(String, Tensor)> {
     let x = f64s((0..12).map(f64::from).collect(), &[3, 4], device);
     let half = Tensor::ones((5,), DType::F16, device).unwrap();
-    vec![("fc.weight".to_string(), x.cast(DType::F32).unwrap()), ("fc.bias".to_string(), half), ("n".to_string(), x.cast(DType::I64).unwrap())]
+    vec![
+        ("fc.weight".to_string(), x.cast(DType::F32).unwrap()),
+        ("fc.bias".to_string(), half),
+        ("n".to_string(), x.cast(DType::I64).unwrap()),
+    ]
 }
 
 #[test]
@@ -115,7 +133,12 @@ fn a54_damaged_safetensors_files_are_errors() {
     let (folder, device) = (Folder::new("fuzz-safetensors"), device());
     let path = folder.0.join("x");
     let mut good = Vec::new();
-    teeny_nn::state::write(&mut good, &tensors(&device), &[("epoch".to_string(), "3".to_string())].into()).unwrap();
+    teeny_nn::state::write(
+        &mut good,
+        &tensors(&device),
+        &[("epoch".to_string(), "3".to_string())].into(),
+    )
+    .unwrap();
     fuzz("safetensors", &good, 4000, BY_THE_WAY, |bytes| {
         fs::write(&path, bytes).unwrap();
         let archive = Archive::open(&path)?;
@@ -127,7 +150,11 @@ fn a54_damaged_safetensors_files_are_errors() {
 fn a54_damaged_checkpoints_are_errors() {
     let (folder, device) = (Folder::new("fuzz-checkpoint"), device());
     let path = folder.0.join("x");
-    let state = teeny_nn::state::State { tensors: tensors(&device).into_iter().collect(), ..Default::default() }.with("lr", 0.5);
+    let state = teeny_nn::state::State {
+        tensors: tensors(&device).into_iter().collect(),
+        ..Default::default()
+    }
+    .with("lr", 0.5);
     Checkpoint::new().put("part", &state).unwrap().save(&path).unwrap();
     let good = fs::read(&path).unwrap();
     fuzz("checkpoint", &good, 2000, BY_THE_WAY, |bytes| {
@@ -148,7 +175,9 @@ fn a54_damaged_npy_files_are_errors() {
 
 #[test]
 fn a54_damaged_npz_files_are_errors() {
-    for good in [&include_bytes!("golden/arrays.npz")[..], include_bytes!("golden/arrays_compressed.npz")] {
+    for good in
+        [&include_bytes!("golden/arrays.npz")[..], include_bytes!("golden/arrays_compressed.npz")]
+    {
         fuzz("npz", good, 4000, BY_THE_WAY, |bytes| npz::from_bytes(bytes, &device()).map(|_| ()));
     }
 }
@@ -160,16 +189,33 @@ fn a54_damaged_pt_files_are_errors() {
     }
 }
 
-/// A stored zip archive of one pickle and one storage, with true checksums: damage reaches the pickle.
+/// A stored zip archive of one pickle and one storage, with true checksums: damage reaches the
+/// pickle.
 fn archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in [("a/data.pkl", pickle), ("a/data/0", storage)] {
         let mut crc = flate2::Crc::new();
         crc.update(content);
-        let sizes = [(content.len() as u32).to_le_bytes(), (content.len() as u32).to_le_bytes()].concat();
-        let common =
-            [&[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &sizes, &(name.len() as u16).to_le_bytes(), &[0, 0]].concat();
-        directory.extend([b"PK\x01\x02\x14\0", &common[..], &[0; 10], &(file.len() as u32).to_le_bytes(), name.as_bytes()].concat());
+        let sizes =
+            [(content.len() as u32).to_le_bytes(), (content.len() as u32).to_le_bytes()].concat();
+        let common = [
+            &[20, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..],
+            &crc.sum().to_le_bytes(),
+            &sizes,
+            &(name.len() as u16).to_le_bytes(),
+            &[0, 0],
+        ]
+        .concat();
+        directory.extend(
+            [
+                b"PK\x01\x02\x14\0",
+                &common[..],
+                &[0; 10],
+                &(file.len() as u32).to_le_bytes(),
+                name.as_bytes(),
+            ]
+            .concat(),
+        );
         file.extend([b"PK\x03\x04", &common[..], name.as_bytes(), content].concat());
     }
     let at = file.len() as u32;
@@ -188,25 +234,49 @@ fn a54_damaged_pickles_in_sound_archives_are_errors() {
     fuzz("pickle", PICKLE, 20_000, BY_THE_WAY, |bytes| read(bytes).map(|_| ()));
 }
 
-/// [`archive`] as it is for files beyond 4 GiB: sizes and positions are in extra fields, and the directory's place in a record of its own.
+/// [`archive`] as it is for files beyond 4 GiB: sizes and positions are in extra fields, and the
+/// directory's place in a record of its own.
 fn wide_archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in [("a/data.pkl", pickle), ("a/data/0", storage)] {
         let mut crc = flate2::Crc::new();
         crc.update(content);
-        let extra =
-            [&b"XX\x01\0\x07\x01\0\x18\0"[..], &[content.len() as u64, content.len() as u64, file.len() as u64].map(u64::to_le_bytes).concat()]
-                .concat();
-        let head = [&[45, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..], &crc.sum().to_le_bytes(), &[0xff; 8], &(name.len() as u16).to_le_bytes()].concat();
+        let extra = [
+            &b"XX\x01\0\x07\x01\0\x18\0"[..],
+            &[content.len() as u64, content.len() as u64, file.len() as u64]
+                .map(u64::to_le_bytes)
+                .concat(),
+        ]
+        .concat();
+        let head = [
+            &[45, 0, 0, 0, 0, 0, 0, 0, 0x21, 0][..],
+            &crc.sum().to_le_bytes(),
+            &[0xff; 8],
+            &(name.len() as u16).to_le_bytes(),
+        ]
+        .concat();
         let size = (extra.len() as u16).to_le_bytes();
-        directory.extend([b"PK\x01\x02\x2d\0", &head[..], &size, &[0; 10], &[0xff; 4], name.as_bytes(), &extra].concat());
+        directory.extend(
+            [b"PK\x01\x02\x2d\0", &head[..], &size, &[0; 10], &[0xff; 4], name.as_bytes(), &extra]
+                .concat(),
+        );
         file.extend([b"PK\x03\x04", &head[..], &[0, 0], name.as_bytes(), content].concat());
     }
     let (at, record) = (file.len() as u64, (file.len() + directory.len()) as u64);
     let numbers = [2, 2, directory.len() as u64, at].map(u64::to_le_bytes).concat();
-    let record_64 = [b"PK\x06\x06", &44u64.to_le_bytes()[..], &[45, 0, 45, 0], &[0; 8], &numbers].concat();
+    let record_64 =
+        [b"PK\x06\x06", &44u64.to_le_bytes()[..], &[45, 0, 45, 0], &[0; 8], &numbers].concat();
     let locator = [b"PK\x06\x07", &[0; 4][..], &record.to_le_bytes(), &[1, 0, 0, 0]].concat();
-    [file, directory, record_64, locator, b"PK\x05\x06\0\0\0\0".to_vec(), vec![0xff; 12], vec![0, 0]].concat()
+    [
+        file,
+        directory,
+        record_64,
+        locator,
+        b"PK\x05\x06\0\0\0\0".to_vec(),
+        vec![0xff; 12],
+        vec![0, 0],
+    ]
+    .concat()
 }
 
 #[test]
@@ -220,7 +290,9 @@ fn a54_archives_with_64_bit_sizes_are_read_and_damaged_ones_are_errors() {
 
 #[test]
 fn a54_pickles_made_to_harm_are_errors() {
-    let refusal = |pickle: &[u8]| pt::from_bytes(&archive(pickle, &[0; 24]), &device()).unwrap_err().to_string();
+    let refusal = |pickle: &[u8]| {
+        pt::from_bytes(&archive(pickle, &[0; 24]), &device()).unwrap_err().to_string()
+    };
     let system = b"\x80\x02cos\nsystem\nX\x04\x00\x00\x00echo\x85R.";
     assert!(refusal(system).contains("the file asks for \"os.system\""), "{}", refusal(system));
     let eval = b"\x80\x04\x8c\x08builtins\x8c\x04eval\x93\x8c\x011\x85R.";
@@ -238,25 +310,41 @@ fn a54_pickles_made_to_harm_are_errors() {
     assert!(refusal(b"\x80\x02]q\x00h\x00a.").contains("nested too deeply"));
     let deep = [&b"\x80\x02"[..], &[b']'; 500_000], &[b'a'; 499_999], b"."].concat();
     assert!(refusal(&deep).contains("nested too deeply"));
-    assert!(refusal(&[&b"\x80\x02"[..], &[b'N'; 2_000_000]].concat()).contains("values are stacked"));
+    assert!(
+        refusal(&[&b"\x80\x02"[..], &[b'N'; 2_000_000]].concat()).contains("values are stacked")
+    );
     let with = |from: &[u8], to: &[u8]| {
         let at = PICKLE.windows(from.len()).position(|w| w == from).expect("it is there");
         [&PICKLE[..at], to, &PICKLE[at + from.len()..]].concat()
     };
-    // (2, 4) reaches beyond six elements; strides of 0 would make 65,535 x 65,535 of them; an offset beyond the end
-    assert!(refusal(&with(b"K\x02K\x03\x86", b"K\x02K\x04\x86")).contains("lie outside 6 elements"));
-    assert!(refusal(&with(b"K\x02K\x03\x86q\x08K\x03K\x01", b"M\xff\xffM\xff\xff\x86q\x08K\x00K\x00")).contains("save x.contiguous()"));
+    // (2, 4) reaches beyond six elements; strides of 0 would make 65,535 x 65,535 of them; an
+    // offset beyond the end
+    assert!(
+        refusal(&with(b"K\x02K\x03\x86", b"K\x02K\x04\x86")).contains("lie outside 6 elements")
+    );
+    assert!(
+        refusal(&with(b"K\x02K\x03\x86q\x08K\x03K\x01", b"M\xff\xffM\xff\xff\x86q\x08K\x00K\x00"))
+            .contains("save x.contiguous()")
+    );
     assert!(refusal(&with(b"QK\x00", b"QK\x06")).contains("lie outside 6 elements"));
     assert!(refusal(&with(b"FloatStorage", b"EvilStorage")).contains("EvilStorage"));
-    assert!(refusal(&with(b"K\x02K\x03\x86", b"J\xff\xff\xff\xffK\x03\x86")).contains("a size of -1"));
+    assert!(
+        refusal(&with(b"K\x02K\x03\x86", b"J\xff\xff\xff\xffK\x03\x86")).contains("a size of -1")
+    );
 }
 
 #[test]
 fn a54_archives_that_inflate_without_end_are_refused() {
-    // an .npy of a million zeros deflates a thousandfold; that is honest, and the file says so. Here the directory says ten times as much.
+    // an .npy of a million zeros deflates a thousandfold; that is honest, and the file says so.
+    // Here the directory says ten times as much.
     let folder = Folder::new("bomb");
     let path = folder.0.join("x.npz");
-    npz::write(&path, &[("x".to_string(), Tensor::zeros((1_000_000,), DType::U8, &device()).unwrap())], true).unwrap();
+    npz::write(
+        &path,
+        &[("x".to_string(), Tensor::zeros((1_000_000,), DType::U8, &device()).unwrap())],
+        true,
+    )
+    .unwrap();
     let mut bytes = fs::read(&path).unwrap();
     assert_eq!(npz::from_bytes(&bytes, &device()).unwrap()["x"].numel(), 1_000_000);
     let entry = bytes.windows(4).rposition(|w| w == b"PK\x01\x02").unwrap();
@@ -274,5 +362,7 @@ fn a54_damaged_idx_files_are_errors() {
     let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut packed, &good).unwrap();
     fuzz("idx", &good, 4000, BY_THE_WAY, |bytes| idx::from_bytes("x", bytes).map(|_| ()));
-    fuzz("idx.gz", &packed.finish().unwrap(), 4000, BY_THE_WAY, |bytes| idx::from_bytes("x", bytes).map(|_| ()));
+    fuzz("idx.gz", &packed.finish().unwrap(), 4000, BY_THE_WAY, |bytes| {
+        idx::from_bytes("x", bytes).map(|_| ())
+    });
 }

@@ -1,4 +1,5 @@
-//! Row A54: a run that is interrupted and resumed is the run that was not, bit for bit; and a process killed while saving loses nothing.
+//! Row A54: a run that is interrupted and resumed is the run that was not, bit for bit; and a
+//! process killed while saving loses nothing.
 
 mod common;
 
@@ -9,7 +10,9 @@ use teeny_autograd::Grad;
 use teeny_core::{DType, DeviceRef, Result, Tensor, random};
 use teeny_nn::data::{DataLoader, Dataset, digits};
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adagrad, Adam, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_norm};
+use teeny_nn::optim::{
+    Adagrad, Adam, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_norm,
+};
 use teeny_nn::state::{Checkpoint, Position, Random, State, Stateful};
 use teeny_nn::{Activation, Dropout, Linear, Module, Param, Plateau, Schedule, Sequential, Store};
 
@@ -75,15 +78,28 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
 
     fn save(&self, path: &std::path::Path) -> Result<()> {
         let mut checkpoint = Checkpoint::new();
-        checkpoint.put("model", &self.store)?.put("optimizer", &self.optimizer)?.put("ema", &self.ema)?.put("scale", &self.scale)?;
-        checkpoint.put("plateau", &self.plateau)?.put("random", &Random)?.put("position", &self.position)?;
-        checkpoint.put("run", &State::default().with("name", "a \"quoted\" näme\n").with("best", 0.1 + 0.2))?;
+        checkpoint
+            .put("model", &self.store)?
+            .put("optimizer", &self.optimizer)?
+            .put("ema", &self.ema)?
+            .put("scale", &self.scale)?;
+        checkpoint
+            .put("plateau", &self.plateau)?
+            .put("random", &Random)?
+            .put("position", &self.position)?;
+        checkpoint.put(
+            "run",
+            &State::default().with("name", "a \"quoted\" näme\n").with("best", 0.1 + 0.2),
+        )?;
         checkpoint.save(path)
     }
 
     fn load(&mut self, path: &std::path::Path) -> Result<()> {
         let checkpoint = Checkpoint::load(path, self.store.device())?;
-        checkpoint.restore("model", &mut self.store)?.restore("optimizer", &mut self.optimizer)?.restore("ema", &mut self.ema)?;
+        checkpoint
+            .restore("model", &mut self.store)?
+            .restore("optimizer", &mut self.optimizer)?
+            .restore("ema", &mut self.ema)?;
         checkpoint.restore("scale", &mut self.scale)?.restore("plateau", &mut self.plateau)?;
         checkpoint.restore("random", &mut Random)?.restore("position", &mut self.position)?;
         assert_eq!(checkpoint.part("run")?.get::<f64>("best")?, 0.1 + 0.2);
@@ -98,7 +114,8 @@ fn a54_a_resumed_run_equals_the_unbroken_one_bit_for_bit() {
     let path = folder.0.join("run.safetensors");
     let digits = digits::load().unwrap();
     let device = autograd();
-    // each in a scope of its own: the state of the random numbers is what the checkpoint has to bring back
+    // each in a scope of its own: the state of the random numbers is what the checkpoint has to
+    // bring back
     let unbroken = random::with_seed(0, || {
         let mut run = Run::new(1, &device, digits.train.on(&device)).unwrap();
         let losses = run.until(30).unwrap();
@@ -121,7 +138,11 @@ fn a54_a_resumed_run_equals_the_unbroken_one_bit_for_bit() {
     for (resumed, whole) in [(weights, unbroken.1), (averages, unbroken.2)] {
         assert!(!whole.tensors.is_empty());
         for (name, tensor) in whole.tensors {
-            assert_eq!(resumed.tensors[&name].to_bytes().unwrap(), tensor.to_bytes().unwrap(), "{name}");
+            assert_eq!(
+                resumed.tensors[&name].to_bytes().unwrap(),
+                tensor.to_bytes().unwrap(),
+                "{name}"
+            );
         }
     }
     assert_eq!(folder.files(), ["run.safetensors"]);
@@ -140,11 +161,20 @@ fn every_optimizer(store: &Store) -> Vec<(&'static str, Box<dyn Optimizer>)> {
         ("momentum", Box::new(Sgd::new(all(), 0.1).momentum(0.9).master_weights(true))),
         ("adam", Box::new(Adam::new(all(), 0.1).master_weights(true))),
         ("amsgrad", Box::new(Adam::decoupled(all(), 0.1).amsgrad(true))),
-        ("rmsprop", Box::new(RmsProp::new(all(), 0.1).centered(true).momentum(0.9).master_weights(true))),
+        (
+            "rmsprop",
+            Box::new(RmsProp::new(all(), 0.1).centered(true).momentum(0.9).master_weights(true)),
+        ),
         ("adagrad", Box::new(Adagrad::new(all(), 0.1).initial(0.1).lr_decay(0.1))),
         ("lamb", Box::new(Lamb::new(all(), 0.1))),
         ("lars", Box::new(Lars::new(all(), 0.1).master_weights(true))),
-        ("muon", Box::new(Muon::new(all().into_iter().filter(|p| p.value().ndim() == 2).collect(), 0.1).unwrap())),
+        (
+            "muon",
+            Box::new(
+                Muon::new(all().into_iter().filter(|p| p.value().ndim() == 2).collect(), 0.1)
+                    .unwrap(),
+            ),
+        ),
     ]
 }
 
@@ -156,9 +186,14 @@ fn a54_every_optimizer_continues_where_it_was_saved() {
         for i in 0..count {
             let stores = [Store::with_dtype(&device(), dtype), Store::with_dtype(&device(), dtype)];
             stores.iter().for_each(|store| drop(params(store)));
-            let [(name, mut saved), (_, mut resumed)] = [0, 1].map(|k| every_optimizer(&stores[k]).swap_remove(i));
+            let [(name, mut saved), (_, mut resumed)] =
+                [0, 1].map(|k| every_optimizer(&stores[k]).swap_remove(i));
             let step = |optimizer: &mut Box<dyn Optimizer>, t: u64| {
-                let gradient = |p: &Param| random::with_seed(t, || Tensor::randn(*p.value().shape(), DType::F32, &p.value()));
+                let gradient = |p: &Param| {
+                    random::with_seed(t, || {
+                        Tensor::randn(*p.value().shape(), DType::F32, &p.value())
+                    })
+                };
                 optimizer.step_by(&mut |p| gradient(p)).unwrap();
             };
             (0..5).for_each(|t| step(&mut saved, t));
@@ -176,7 +211,11 @@ fn a54_every_optimizer_continues_where_it_was_saved() {
                 step(&mut resumed, t);
             });
             for (p, q) in stores[0].all().iter().zip(stores[1].all()) {
-                assert_eq!(p.value().to_bytes().unwrap(), q.value().to_bytes().unwrap(), "{name} {dtype} {p:?}");
+                assert_eq!(
+                    p.value().to_bytes().unwrap(),
+                    q.value().to_bytes().unwrap(),
+                    "{name} {dtype} {p:?}"
+                );
             }
         }
     }
@@ -212,13 +251,23 @@ fn a54_a_checkpoint_that_does_not_fit_lists_everything_and_changes_nothing() {
         assert!(error.contains(part), "{error}");
     }
     let error = checkpoint.restore("optimizer", &mut other_adam).unwrap_err().to_string();
-    for part in ["unknown: fc2.bias.mean, fc2.bias.square, fc2.weight.mean", "fc1.weight.mean is (3, 4), but should be (5, 4)"] {
+    for part in [
+        "unknown: fc2.bias.mean, fc2.bias.square, fc2.weight.mean",
+        "fc1.weight.mean is (3, 4), but should be (5, 4)",
+    ] {
         assert!(error.contains(part), "{error}");
     }
     let mut sgd = Sgd::new(store.trainable(), 0.3).momentum(0.9);
     let error = checkpoint.restore("optimizer", &mut sgd).unwrap_err().to_string();
-    assert!(error.contains("missing: fc1.weight.velocity (3, 4)") && error.contains("unknown: fc1.bias.mean"), "{error}");
-    assert_eq!((sgd.lr(), other.get("fc1.weight").unwrap().value().to_bytes().unwrap()), (0.3, before));
+    assert!(
+        error.contains("missing: fc1.weight.velocity (3, 4)")
+            && error.contains("unknown: fc1.bias.mean"),
+        "{error}"
+    );
+    assert_eq!(
+        (sgd.lr(), other.get("fc1.weight").unwrap().value().to_bytes().unwrap()),
+        (0.3, before)
+    );
 
     let error = checkpoint.restore("ema", &mut Random).unwrap_err().to_string();
     assert!(error.contains("no part \"ema\"; there are model, optimizer"), "{error}");
@@ -264,10 +313,18 @@ fn a54_killing_a_process_that_saves_never_loses_the_file() {
         child.kill().unwrap(); // SIGKILL: nothing of the child runs after this
         child.wait().unwrap();
         let store = large(-2.0);
-        Checkpoint::load(&path, store.device()).unwrap().restore("model", &mut store.clone()).unwrap();
-        let values: Vec<f32> = store.all().iter().flat_map(|p| p.value().to_vec::<f32>().unwrap()).collect();
-        assert!(values[0] >= -1.0 && values.iter().all(|v| *v == values[0]), "the file is all of one save");
-        let parts: Vec<String> = folder.files().into_iter().filter(|name| name.ends_with(".part")).collect();
+        Checkpoint::load(&path, store.device())
+            .unwrap()
+            .restore("model", &mut store.clone())
+            .unwrap();
+        let values: Vec<f32> =
+            store.all().iter().flat_map(|p| p.value().to_vec::<f32>().unwrap()).collect();
+        assert!(
+            values[0] >= -1.0 && values.iter().all(|v| *v == values[0]),
+            "the file is all of one save"
+        );
+        let parts: Vec<String> =
+            folder.files().into_iter().filter(|name| name.ends_with(".part")).collect();
         unfinished += parts.len();
         parts.iter().for_each(|name| std::fs::remove_file(folder.0.join(name)).unwrap());
     }

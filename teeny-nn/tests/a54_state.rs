@@ -33,7 +33,10 @@ fn a54_a_saved_model_loads_bit_for_bit() {
     assert_eq!(bits(&saved), bits(&loaded));
     assert_eq!(folder.files(), ["mlp.safetensors"]);
     let archive = Archive::open(&path).unwrap();
-    assert_eq!(archive.entries().keys().collect::<Vec<_>>(), ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"]);
+    assert_eq!(
+        archive.entries().keys().collect::<Vec<_>>(),
+        ["fc1.bias", "fc1.weight", "fc2.bias", "fc2.weight"]
+    );
     assert_eq!(archive.entry("fc1.weight").unwrap().shape, [3, 4]);
 }
 
@@ -44,7 +47,10 @@ fn a54_every_type_and_shape_survives() {
     let device = device();
     let mut tensors = Vec::new();
     for dtype in DType::ALL {
-        let x = Tensor::new([[0.0f64, 1.0, 2.5], [3.0, 100.0, 7.0]], &device).unwrap().cast(dtype).unwrap();
+        let x = Tensor::new([[0.0f64, 1.0, 2.5], [3.0, 100.0, 7.0]], &device)
+            .unwrap()
+            .cast(dtype)
+            .unwrap();
         tensors.push((format!("{dtype}.matrix"), x.clone()));
         tensors.push((format!("{dtype}.transposed"), x.t().unwrap()));
         tensors.push((format!("{dtype}.scalar"), Tensor::ones((), dtype, &device).unwrap()));
@@ -65,7 +71,11 @@ fn a54_every_type_and_shape_survives() {
     let theirs = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     for (name, want) in &tensors {
         let view = theirs.tensor(name).unwrap();
-        assert_eq!((view.shape(), view.data()), (&want.shape()[..], &want.to_bytes().unwrap()[..]), "{name}");
+        assert_eq!(
+            (view.shape(), view.data()),
+            (&want.shape()[..], &want.to_bytes().unwrap()[..]),
+            "{name}"
+        );
     }
 }
 
@@ -74,7 +84,8 @@ fn a54_a_file_of_the_reference_implementation_loads() {
     let folder = Folder::new("theirs");
     let path = folder.0.join("theirs.safetensors");
     let data: Vec<u8> = [1.5f32, -2.0, 3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
-    let view = safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![3], &data).unwrap();
+    let view =
+        safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![3], &data).unwrap();
     fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
     let w = Archive::open(&path).unwrap().tensor("w", &device()).unwrap();
     assert_eq!(w.to_vec::<f32>().unwrap(), [1.5, -2.0, 3.0]);
@@ -88,9 +99,13 @@ fn a54_what_does_not_fit_changes_nothing_and_is_named() {
     let wider = model(5);
     let before = bits(&wider);
     let error = wider.load(&path).unwrap_err().to_string();
-    assert!(error.starts_with("load \"") && error.contains("2 tensors do not fit the model\n"), "{error}");
     assert!(
-        error.contains("\n  fc2.weight is (2, 3), but should be (5, 3)") && error.contains("\n  fc2.bias is (2,), but should be (5,)"),
+        error.starts_with("load \"") && error.contains("2 tensors do not fit the model\n"),
+        "{error}"
+    );
+    assert!(
+        error.contains("\n  fc2.weight is (2, 3), but should be (5, 3)")
+            && error.contains("\n  fc2.bias is (2,), but should be (5,)"),
         "{error}"
     );
     assert_eq!(bits(&wider), before);
@@ -104,7 +119,11 @@ fn a54_what_does_not_fit_changes_nothing_and_is_named() {
         error.contains("6 tensors do not fit the model\n  missing: fc.weight (3, 4), fc.bias (3,)\n  unknown: fc2.bias, fc2.weight\n"),
         "{error}"
     );
-    assert!(error.contains("fc1.weight is (3, 4), but should be (7, 4)") && error.contains("fc1.bias is (3,), but should be (7,)"), "{error}");
+    assert!(
+        error.contains("fc1.weight is (3, 4), but should be (7, 4)")
+            && error.contains("fc1.bias is (3,), but should be (7,)"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -122,9 +141,17 @@ fn a54_an_unsound_file_is_an_error_wherever_it_is_cut_or_changed() {
         assert!(refuse(&good[..n]).starts_with("load "), "cut to {n} bytes");
     }
     assert!(refuse(&good[..good.len() - 1]).contains("the file is truncated, or was appended to"));
-    assert!(refuse(&[&good[..], &[0]].concat()).contains("the file is truncated, or was appended to"));
-    assert!(refuse(&[&u64::MAX.to_le_bytes()[..], &good[8..]].concat()).contains("announce a header of 18446744073709551615 bytes"));
-    assert!(refuse(b"PK\x03\x04 a zip file, as torch.save writes").contains("this is a zip archive, not a safetensors file"));
+    assert!(
+        refuse(&[&good[..], &[0]].concat()).contains("the file is truncated, or was appended to")
+    );
+    assert!(
+        refuse(&[&u64::MAX.to_le_bytes()[..], &good[8..]].concat())
+            .contains("announce a header of 18446744073709551615 bytes")
+    );
+    assert!(
+        refuse(b"PK\x03\x04 a zip file, as torch.save writes")
+            .contains("this is a zip archive, not a safetensors file")
+    );
     let swap = |from: &str, to: &str| {
         assert_eq!(from.len(), to.len());
         let text = std::str::from_utf8(&good[8..8 + header]).unwrap().replace(from, to);
@@ -163,7 +190,10 @@ fn a54_a_full_disk_is_an_error_and_the_old_file_stays() {
     let old = fs::read(&path).unwrap();
     let tensors = vec![("w".to_string(), Tensor::zeros((100,), DType::F32, &device()).unwrap())];
     for room in [0, 8, 100, 400] {
-        let error = replace(&path, |inner| write(&mut Disk { inner, room }, &tensors, &BTreeMap::new())).unwrap_err().to_string();
+        let error =
+            replace(&path, |inner| write(&mut Disk { inner, room }, &tensors, &BTreeMap::new()))
+                .unwrap_err()
+                .to_string();
         assert!(error.starts_with("save \"") && error.contains("cannot write"), "{error}");
         assert_eq!(fs::read(&path).unwrap(), old, "room for {room} bytes");
         assert_eq!(folder.files(), ["mlp.safetensors"], "no unfinished file stays");
@@ -176,7 +206,10 @@ fn a54_a_full_disk_is_an_error_and_the_old_file_stays() {
 fn a54_devices_and_links_stay_what_they_are() {
     use std::os::unix::fs::{FileTypeExt, symlink};
     let error = model(2).save("/dev/full").unwrap_err().to_string();
-    assert!(error.starts_with("save \"/dev/full\": cannot write: No space left on device"), "{error}");
+    assert!(
+        error.starts_with("save \"/dev/full\": cannot write: No space left on device"),
+        "{error}"
+    );
     assert!(fs::metadata("/dev/full").unwrap().file_type().is_char_device());
 
     let folder = Folder::new("link");
@@ -194,5 +227,11 @@ fn a54_names_cannot_be_taken_twice() {
     store.at("a").param("w", (2,), Init::ONES).unwrap();
     let error = store.at("a").param("w", (2,), Init::ONES).unwrap_err().to_string();
     assert!(error.contains("there is a parameter \"a.w\" already"), "{error}");
-    assert!(store.get("a.v").unwrap_err().to_string().contains("no parameter \"a.v\"; the store has a.w"));
+    assert!(
+        store
+            .get("a.v")
+            .unwrap_err()
+            .to_string()
+            .contains("no parameter \"a.v\"; the store has a.w")
+    );
 }

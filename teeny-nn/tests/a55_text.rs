@@ -15,7 +15,11 @@ fn ints(x: &Tensor) -> Vec<i32> {
 /// The real text `name`, if `TEENY_DATA` names a folder that has it.
 fn real(name: &str) -> Option<String> {
     let dir = std::env::var_os("TEENY_DATA").map(PathBuf::from);
-    let text = dir.and_then(|dir| std::fs::read_to_string(dir.join("text").join(name)).or_else(|_| std::fs::read_to_string(dir.join(name))).ok());
+    let text = dir.and_then(|dir| {
+        std::fs::read_to_string(dir.join("text").join(name))
+            .or_else(|_| std::fs::read_to_string(dir.join(name)))
+            .ok()
+    });
     if text.is_none() {
         eprintln!("SKIPPED what needs {name}: set TEENY_DATA to a folder with it");
     }
@@ -64,7 +68,10 @@ fn a55_a_split_is_a_seeded_partition_with_one_vocabulary() {
 #[test]
 fn a55_lists_that_are_no_names_are_refused() {
     let error = |text: &str| Names::parse(text).unwrap_err().to_string();
-    assert!(error("anna\n\nj.r.\n").contains("line 3 is \"j.r.\", but '.' marks where names begin and end"));
+    assert!(
+        error("anna\n\nj.r.\n")
+            .contains("line 3 is \"j.r.\", but '.' marks where names begin and end")
+    );
     assert!(error(" \n\n").contains("there are 0 names"));
     assert!(Names::parse("anna").unwrap().windows(0, &device("cpu").unwrap()).is_err());
 }
@@ -104,7 +111,12 @@ fn a55_a_corpus_shorter_than_the_context_names_both() {
     let corpus = Corpus::new(&[1, 2, 3, 4], &device("cpu").unwrap()).unwrap();
     let error = corpus.batch(2, 4, Key { seed: 1, draw: 0 }).unwrap_err().to_string();
     assert!(error.starts_with("corpus.batch at "), "{error}");
-    assert!(error.contains("a55_text.rs") && error.contains("the corpus has 4 tokens, but one example with a context of 4 takes 5"), "{error}");
+    assert!(
+        error.contains("a55_text.rs")
+            && error
+                .contains("the corpus has 4 tokens, but one example with a context of 4 takes 5"),
+        "{error}"
+    );
     assert!(error.contains("help: take a longer text, or a shorter context"), "{error}");
     assert!(corpus.windows(usize::MAX).is_err() && corpus.windows(0).is_err());
     assert!(corpus.batch(2, 3, Key { seed: 1, draw: 0 }).is_ok());
@@ -121,7 +133,8 @@ fn a55_names_txt_has_its_published_counts() {
     let (x, y) = names.windows(1, &device("cpu").unwrap()).unwrap(); // (N, 1), (N)
     let mut counts = [[0; 27]; 27];
     ints(&x).iter().zip(ints(&y)).for_each(|(&a, b)| counts[a as usize][b as usize] += 1);
-    assert_eq!((y.numel(), counts[0][1], counts[14][0]), (228_146, 4_410, 6_763)); // all, ".a", "n."
+    // all, ".a", "n."
+    assert_eq!((y.numel(), counts[0][1], counts[14][0]), (228_146, 4_410, 6_763));
     assert_eq!(counts.iter().flatten().max(), Some(&6_763));
 }
 

@@ -1,4 +1,5 @@
-//! Row A56, second half: draws have the frequencies they should, settings keep what they say, nonsense is refused.
+//! Row A56, second half: draws have the frequencies they should, settings keep what they say,
+//! nonsense is refused.
 
 use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Tensor};
@@ -29,20 +30,31 @@ fn standard_errors(counts: &[u64], p: &[f64]) -> f64 {
     counts
         .iter()
         .zip(p)
-        .map(|(&count, &p)| if p == 0.0 { count as f64 * 1e9 } else { (count as f64 - n * p).abs() / (n * p * (1.0 - p)).sqrt() })
+        .map(|(&count, &p)| {
+            if p == 0.0 {
+                count as f64 * 1e9
+            } else {
+                (count as f64 - n * p).abs() / (n * p * (1.0 - p)).sqrt()
+            }
+        })
         .fold(0.0, f64::max)
 }
 
 /// The tokens that `sampler` leaves of logits `x`.
 fn kept(sampler: Sampler, x: &[f32]) -> Vec<usize> {
-    let filtered = sampler.filter(&Tensor::from_slice(x, (x.len(),), &cpu()).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    let filtered = sampler
+        .filter(&Tensor::from_slice(x, (x.len(),), &cpu()).unwrap())
+        .unwrap()
+        .to_vec::<f32>()
+        .unwrap();
     (0..x.len()).filter(|&i| filtered[i] > f32::NEG_INFINITY).collect()
 }
 
 #[test]
 fn a56_a_million_draws_have_the_right_frequencies() {
     let p = [0.5, 0.25, 0.125, 0.0, 0.1, 0.02, 0.004, 0.0009, 0.0001];
-    let many = multinomial(&logits(&p, 1).reshape(9).unwrap(), 1_000_000, true, KEY).unwrap(); // (1000000)
+    // (1000000)
+    let many = multinomial(&logits(&p, 1).reshape(9).unwrap(), 1_000_000, true, KEY).unwrap();
     let worst = standard_errors(&counts(&many.to_vec().unwrap(), 9), &p);
     assert!(worst < 4.0, "{worst}");
     let rows = Sampler::new().draw(&logits(&p, 1_000_000), KEY).unwrap(); // (1000000)
@@ -52,7 +64,10 @@ fn a56_a_million_draws_have_the_right_frequencies() {
 
 #[test]
 fn a56_draws_from_a_large_vocabulary_have_no_favourites() {
-    let tokens = multinomial(&Tensor::zeros(50_000, DType::F32, &cpu()).unwrap(), 400, true, KEY).unwrap().to_vec::<i32>().unwrap();
+    let tokens = multinomial(&Tensor::zeros(50_000, DType::F32, &cpu()).unwrap(), 400, true, KEY)
+        .unwrap()
+        .to_vec::<i32>()
+        .unwrap();
     let parts = counts(&tokens.iter().map(|t| t / 5000).collect::<Vec<_>>(), 10);
     assert!(standard_errors(&parts, &[0.1; 10]) < 4.0, "{parts:?}");
 }
@@ -65,10 +80,15 @@ fn a56_temperature_sharpens_and_almost_none_takes_the_likeliest() {
     let tokens = Sampler::new().temperature(0.5).draw(&logits(&p, 100_000), KEY).unwrap();
     assert!(standard_errors(&counts(&tokens.to_vec().unwrap(), 3), &squares) < 4.0);
     let x = Tensor::randn((500, 40), DType::F32, &cpu()).unwrap();
-    let best: Vec<u32> = x.argmax(1).unwrap().to_vec::<i32>().unwrap().iter().map(|&t| t as u32).collect();
-    for sampler in
-        [Sampler::greedy(), Sampler::new().temperature(9e-7), Sampler::new().top_k(1), Sampler::new().top_p(1e-9), Sampler::new().min_p(1.0)]
-    {
+    let best: Vec<u32> =
+        x.argmax(1).unwrap().to_vec::<i32>().unwrap().iter().map(|&t| t as u32).collect();
+    for sampler in [
+        Sampler::greedy(),
+        Sampler::new().temperature(9e-7),
+        Sampler::new().top_k(1),
+        Sampler::new().top_p(1e-9),
+        Sampler::new().min_p(1.0),
+    ] {
         assert_eq!(sampler.tokens(&x, KEY).unwrap(), best, "{sampler:?}");
     }
     let equal = Tensor::new([[1.0f32, 3.0, 3.0]], &cpu()).unwrap();
@@ -87,10 +107,15 @@ fn a56_filters_keep_what_they_say() {
     assert_eq!(kept(Sampler::new().min_p(0.2), &p), [1, 2, 3]);
     // one after the other: of the two that top-k leaves, 0.5 / 0.8 is more than 0.6
     assert_eq!(kept(Sampler::new().top_k(2).top_p(0.6), &p), [1]);
-    assert_eq!(kept(Sampler::new().top_k(2), &[1.0, 2.0, 1.0, 0.0]), [0, 1, 2], "equals of the last stay");
+    assert_eq!(
+        kept(Sampler::new().top_k(2), &[1.0, 2.0, 1.0, 0.0]),
+        [0, 1, 2],
+        "equals of the last stay"
+    );
     assert_eq!(kept(Sampler::new().top_p(0.9), &[f32::NEG_INFINITY, 0.0, 0.0]), [1, 2]);
     // rows are filtered each for itself, views as well as copies
-    let x = Tensor::new([[1.0f32, 3.0], [2.0, 2.5], [3.0, 0.0]], &cpu()).unwrap().t().unwrap(); // (2, 3)
+    // (2, 3)
+    let x = Tensor::new([[1.0f32, 3.0], [2.0, 2.5], [3.0, 0.0]], &cpu()).unwrap().t().unwrap();
     assert_eq!(Sampler::new().top_k(1).tokens(&x, KEY).unwrap(), [2, 0]);
 }
 
@@ -121,20 +146,36 @@ fn a56_the_key_decides_and_every_device_draws_the_same() {
     assert_eq!(draw(&x.to(&device("reference").unwrap()).unwrap(), 1), draw(&x, 1));
     // half precision is computed in single; shapes of any rank; a tracked tensor
     assert_eq!(draw(&x.cast(DType::F16).unwrap(), 1).len(), 64);
-    let deep = sampler.draw(&x.reshape((8, 8, 30)).unwrap(), Key { seed: 5, draw: 1 }).unwrap(); // (8, 8)
+    // (8, 8)
+    let deep = sampler.draw(&x.reshape((8, 8, 30)).unwrap(), Key { seed: 5, draw: 1 }).unwrap();
     assert_eq!((deep.shape()[..].to_vec(), deep.dtype()), (vec![8, 8], DType::I32));
-    let tracked = teeny_autograd::Grad::requires_grad(&x.to(&teeny_autograd::Autograd::new(cpu())).unwrap()).unwrap();
+    let tracked =
+        teeny_autograd::Grad::requires_grad(&x.to(&teeny_autograd::Autograd::new(cpu())).unwrap())
+            .unwrap();
     assert_eq!(draw(&tracked, 1), draw(&x, 1));
 }
 
 #[test]
 fn a56_rows_that_cannot_be_drawn_from_are_errors_that_name_them() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
-    for (bad, good) in [([nan, 1.0, 0.5], [0.0, 1.0, 2.0]), ([-inf, -inf, -inf], [-inf, 0.0, -inf]), ([inf, 0.0, 0.0], [0.0; 3])] {
+    for (bad, good) in [
+        ([nan, 1.0, 0.5], [0.0, 1.0, 2.0]),
+        ([-inf, -inf, -inf], [-inf, 0.0, -inf]),
+        ([inf, 0.0, 0.0], [0.0; 3]),
+    ] {
         let x = Tensor::new([good, bad], &cpu()).unwrap(); // (2, 3)
-        for sampler in [Sampler::greedy(), Sampler::new(), Sampler::new().top_k(2), Sampler::new().top_p(0.9), Sampler::new().min_p(0.1)] {
+        for sampler in [
+            Sampler::greedy(),
+            Sampler::new(),
+            Sampler::new().top_k(2),
+            Sampler::new().top_p(0.9),
+            Sampler::new().min_p(0.1),
+        ] {
             let text = sampler.tokens(&x, KEY).unwrap_err().to_string();
-            assert!(text.starts_with("sample at ") && text.contains("row 1 of the logits has NaN"), "{text}");
+            assert!(
+                text.starts_with("sample at ") && text.contains("row 1 of the logits has NaN"),
+                "{text}"
+            );
             assert_eq!(sampler.draw(&x, KEY).unwrap().to_vec::<i32>().unwrap()[1], -1);
             assert!(sampler.tokens(&x.slice(0, ..1).unwrap(), KEY).is_ok());
         }
@@ -154,10 +195,19 @@ fn a56_settings_that_make_no_sense_are_refused() {
     refused(Sampler::new().top_p(1.5), "not 1.5");
     refused(Sampler::new().top_p(f64::NAN), "not NaN");
     refused(Sampler::new().min_p(-0.1), "min_p is a probability, at most 1, not -0.1");
-    refused(Sampler::new().temperature(-1.0), "the temperature must be a finite number of at least 0, not -1");
+    refused(
+        Sampler::new().temperature(-1.0),
+        "the temperature must be a finite number of at least 0, not -1",
+    );
     refused(Sampler::new().temperature(f64::INFINITY), "not inf");
     let ints = Tensor::new([1i32, 2], &cpu()).unwrap();
-    assert!(Sampler::new().draw(&ints, KEY).unwrap_err().to_string().contains("logits are floats of shape (.., V) with V above 0, not i32"));
+    assert!(
+        Sampler::new()
+            .draw(&ints, KEY)
+            .unwrap_err()
+            .to_string()
+            .contains("logits are floats of shape (.., V) with V above 0, not i32")
+    );
     assert!(Sampler::new().draw(&Tensor::zeros((2, 0), DType::F32, &cpu()).unwrap(), KEY).is_err());
 }
 

@@ -1,4 +1,5 @@
-//! Row A56, first half: decoding gives back what was encoded, merges are those of Hugging Face's trainer, files round-trip.
+//! Row A56, first half: decoding gives back what was encoded, merges are those of Hugging Face's
+//! trainer, files round-trip.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -7,12 +8,14 @@ use teeny_nn::data::corpus;
 use teeny_nn::text::{Bpe, ByteTokenizer, CharTokenizer, DecodeStream, Tokenizer};
 
 /// Text of many scripts, with controls, marks and emoji.
-const MIXED: &str = "naïve café, 日本語 テキスト\n\n  नमस्ते 👩‍👩‍👧 \u{301}\u{fffd} \r\n\t x²½ don't \u{0}\u{7f} ''s";
+const MIXED: &str =
+    "naïve café, 日本語 テキスト\n\n  नमस्ते 👩‍👩‍👧 \u{301}\u{fffd} \r\n\t x²½ don't \u{0}\u{7f} ''s";
 
 /// The real Shakespeare if it is at hand, else the built-in scenes.
 fn shakespeare() -> String {
     let dir = std::env::var_os("TEENY_DATA").map(PathBuf::from);
-    dir.and_then(|dir| std::fs::read_to_string(dir.join("text/tinyshakespeare.txt")).ok()).unwrap_or_else(|| corpus::BUILTIN.to_string())
+    dir.and_then(|dir| std::fs::read_to_string(dir.join("text/tinyshakespeare.txt")).ok())
+        .unwrap_or_else(|| corpus::BUILTIN.to_string())
 }
 
 /// What is done to a good file.
@@ -32,7 +35,8 @@ fn a56_decoding_gives_back_what_was_encoded() {
     let tokens = bpe.encode(&text).unwrap();
     println!("encoded to {} tokens in {:.2?}", tokens.len(), start.elapsed());
     assert!(tokens.len() * 2 < text.len() && bpe.vocab_size() == 1000);
-    let tokenizers: [&dyn Tokenizer; 3] = [&CharTokenizer::of(&text).unwrap(), &ByteTokenizer, &bpe];
+    let tokenizers: [&dyn Tokenizer; 3] =
+        [&CharTokenizer::of(&text).unwrap(), &ByteTokenizer, &bpe];
     for tokenizer in tokenizers {
         let tokens = tokenizer.encode(&text).unwrap();
         assert!(tokens.iter().all(|&token| (token as usize) < tokenizer.vocab_size()));
@@ -57,7 +61,8 @@ fn a56_merges_and_tokens_are_those_of_hugging_face() {
     let saved: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(&saved["model"]["merges"], &golden["merges"]);
     for case in golden["encoded"].as_array().unwrap() {
-        let tokens: Vec<u32> = case["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect();
+        let tokens: Vec<u32> =
+            case["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect();
         assert_eq!(bpe.encode(case["text"].as_str().unwrap()).unwrap(), tokens, "{}", case["text"]);
     }
     std::fs::remove_file(path).unwrap();
@@ -68,9 +73,11 @@ fn a56_merging_is_deterministic_and_stops_when_nothing_repeats() {
     let [a, b] = [(); 2].map(|()| Bpe::train(corpus::BUILTIN, 700).unwrap());
     assert_eq!(a.merges(), b.merges());
     let bpe = Bpe::train("ab ab ab cd", 1000).unwrap();
-    let spelled: Vec<&[u8]> = (256..bpe.vocab_size() as u32).map(|token| bpe.bytes_of(token).unwrap()).collect();
+    let spelled: Vec<&[u8]> =
+        (256..bpe.vocab_size() as u32).map(|token| bpe.bytes_of(token).unwrap()).collect();
     assert_eq!(spelled, [&b"ab"[..], b" ab"]);
-    // of pairs that occur equally often the one of smaller tokens comes first, whatever the order of the text
+    // of pairs that occur equally often the one of smaller tokens comes first, whatever the order
+    // of the text
     for text in ["xy ba", "ba xy"] {
         let bpe = Bpe::train(&[text; 4].join("\n"), 257).unwrap();
         assert_eq!(bpe.bytes_of(256).unwrap(), b"ba", "b is smaller than x");
@@ -93,12 +100,26 @@ fn a56_a_word_of_a_megabyte_is_encoded_in_no_time() {
 
 #[test]
 fn a56_a_tokenizer_survives_its_file() {
-    let bpe = Bpe::train(corpus::BUILTIN, 400).unwrap().with_specials(&["<|endoftext|>", "<pad>"]).unwrap();
-    assert_eq!((bpe.vocab_size(), bpe.special("<|endoftext|>"), bpe.special("<pad>"), bpe.special("<mask>")), (402, Some(400), Some(401), None));
+    let bpe = Bpe::train(corpus::BUILTIN, 400)
+        .unwrap()
+        .with_specials(&["<|endoftext|>", "<pad>"])
+        .unwrap();
+    assert_eq!(
+        (
+            bpe.vocab_size(),
+            bpe.special("<|endoftext|>"),
+            bpe.special("<pad>"),
+            bpe.special("<mask>")
+        ),
+        (402, Some(400), Some(401), None)
+    );
     let path = temporary("file");
     bpe.save(&path).unwrap();
     let again = Bpe::load(&path).unwrap();
-    assert_eq!((again.merges(), again.vocab_size(), again.special("<pad>")), (bpe.merges(), 402, Some(401)));
+    assert_eq!(
+        (again.merges(), again.vocab_size(), again.special("<pad>")),
+        (bpe.merges(), 402, Some(401))
+    );
     assert_eq!(again.encode(MIXED).unwrap(), bpe.encode(MIXED).unwrap());
     // a text cannot pretend to end
     assert!(!bpe.encode("<|endoftext|>").unwrap().contains(&400));
@@ -110,7 +131,11 @@ fn a56_a_tokenizer_survives_its_file() {
     let mut vocab = file["model"]["vocab"].clone();
     vocab["<|endoftext|>"] = 400.into();
     let spell = |v: &Value| v.as_str().unwrap().to_string();
-    let lines = file["model"]["merges"].as_array().unwrap().iter().map(|m| format!("{} {}\n", spell(&m[0]), spell(&m[1])));
+    let lines = file["model"]["merges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| format!("{} {}\n", spell(&m[0]), spell(&m[1])));
     let (vocab_path, merges_path) = (temporary("vocab.json"), temporary("merges.txt"));
     std::fs::write(&vocab_path, vocab.to_string()).unwrap();
     std::fs::write(&merges_path, format!("#version: 0.2\n{}", lines.collect::<String>())).unwrap();
@@ -138,7 +163,9 @@ fn a56_files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
         ("model.type is not BPE", &|f| f["model"]["type"] = "WordPiece".into()),
         ("pre_tokenizer is not ByteLevel", &|f| f["pre_tokenizer"] = Value::Null),
         ("normalizer is set", &|f| f["normalizer"] = serde_json::json!({"type": "NFC"})),
-        ("merge 0, \"a\" with \"b\", needs token \"ab\"", &|f| f["model"]["merges"] = serde_json::json!(["a b"])),
+        ("merge 0, \"a\" with \"b\", needs token \"ab\"", &|f| {
+            f["model"]["merges"] = serde_json::json!(["a b"])
+        }),
         ("\"ab\" is no merge", &|f| f["model"]["merges"] = serde_json::json!(["ab"])),
         ("byte 0x61 has no token", &|f| {
             let vocab = f["model"]["vocab"].as_object_mut().unwrap();
@@ -162,13 +189,31 @@ fn a56_files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
 fn a56_an_unknown_character_or_token_is_named_with_its_place_and_a_way_out() {
     let tokenizer = CharTokenizer::of("abc\n").unwrap();
     let error = tokenizer.encode("abc\ncaféb").unwrap_err().to_string();
-    assert!(error.starts_with("encode: character 6 (line 2) is 'f', which is none of the 4 in the vocabulary"), "{error}");
-    assert!(error.contains(r#"vocabulary: "\nabc""#) && error.contains("help: ") && error.contains("ByteTokenizer"), "{error}");
+    assert!(
+        error.starts_with(
+            "encode: character 6 (line 2) is 'f', which is none of the 4 in the vocabulary"
+        ),
+        "{error}"
+    );
+    assert!(
+        error.contains(r#"vocabulary: "\nabc""#)
+            && error.contains("help: ")
+            && error.contains("ByteTokenizer"),
+        "{error}"
+    );
     let error = tokenizer.decode(&[0, 4]).unwrap_err().to_string();
     assert!(error.starts_with("decode: tokens[1] is 4, but there are 4 tokens (0..=3)"), "{error}");
-    assert!(ByteTokenizer.decode(&[256]).is_err() && Bpe::train("", 256).unwrap().decode(&[256]).is_err());
+    assert!(
+        ByteTokenizer.decode(&[256]).is_err()
+            && Bpe::train("", 256).unwrap().decode(&[256]).is_err()
+    );
     assert!(CharTokenizer::of("").is_err());
-    assert!(CharTokenizer::new("aba".chars()).unwrap_err().to_string().contains("character 0 of the vocabulary, 'a', is also character 2"));
+    assert!(
+        CharTokenizer::new("aba".chars())
+            .unwrap_err()
+            .to_string()
+            .contains("character 0 of the vocabulary, 'a', is also character 2")
+    );
 }
 
 #[test]

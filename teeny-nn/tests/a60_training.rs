@@ -1,4 +1,5 @@
-//! Row A60 in small: a short training on the built-in digits reaches its accuracy, repeats itself, and notices when it fails.
+//! Row A60 in small: a short training on the built-in digits reaches its accuracy, repeats itself,
+//! and notices when it fails.
 
 mod common;
 
@@ -19,7 +20,8 @@ fn mlp(store: &Store) -> Result<Sequential> {
         .then(Linear::with_init(&store.at("fc2"), 128, 10, small, Some(Init::ZEROS))?))
 }
 
-/// Trains 784-128-10 on the built-in digits; the losses of all steps and the number of right answers among the 360 test digits.
+/// Trains 784-128-10 on the built-in digits; the losses of all steps and the number of right
+/// answers among the 360 test digits.
 fn train(seed: u64, lr: f64, epochs: u64) -> Result<(Vec<f32>, usize)> {
     let data = digits::load()?;
     let store = Store::new(&autograd());
@@ -35,14 +37,16 @@ fn train(seed: u64, lr: f64, epochs: u64) -> Result<(Vec<f32>, usize)> {
             sgd.step(&loss.backward()?)?;
         }
     }
-    let (x, targets) = DataLoader::new(data.test.on(store.device()), 360)?.epoch(0).next().expect("a batch")?;
+    let (x, targets) =
+        DataLoader::new(data.test.on(store.device()), 360)?.epoch(0).next().expect("a batch")?;
     let right = no_grad(|| accuracy(&model.forward(&x)?, &targets))?;
     Ok((losses, right))
 }
 
 #[test]
 fn a60_forty_epochs_on_the_built_in_digits_reach_89_percent() {
-    // the test digits are by people who wrote none of the training digits; seeds end between 90.0 and 91.7 %
+    // the test digits are by people who wrote none of the training digits; seeds end between 90.0
+    // and 91.7 %
     for seed in [1, 2] {
         let (losses, right) = train(seed, 0.2, 40).unwrap();
         assert!((losses[0] - 10f32.ln()).abs() < 0.02, "first loss {}", losses[0]);
@@ -59,7 +63,12 @@ fn a49_weights_of_deviation_one_show_in_the_first_loss() {
         .then(Linear::with_init(&store.at("fc1"), 784, 128, wide, None).unwrap())
         .then(Activation::Relu)
         .then(Linear::with_init(&store.at("fc2"), 128, 10, wide, None).unwrap());
-    let (x, targets) = DataLoader::new(data.train.on(store.device()), 64).unwrap().epoch(0).next().unwrap().unwrap();
+    let (x, targets) = DataLoader::new(data.train.on(store.device()), 64)
+        .unwrap()
+        .epoch(0)
+        .next()
+        .unwrap()
+        .unwrap();
     let loss = cross_entropy(&model.forward(&x).unwrap(), &targets).unwrap().item::<f32>().unwrap();
     assert!(loss > 20.0, "{loss}");
 }
@@ -84,5 +93,10 @@ fn a60_nan_in_the_data_is_an_error() {
     let x = Tensor::full((4, 784), f32::NAN, DType::F32, store.device()).unwrap();
     let targets = Tensor::zeros((4,), DType::I32, store.device()).unwrap();
     let loss = cross_entropy(&model.forward(&x).unwrap(), &targets).unwrap().item::<f32>().unwrap();
-    assert!(require_finite("loss", loss.into(), 0).unwrap_err().to_string().contains("loss is NaN at step 0"));
+    assert!(
+        require_finite("loss", loss.into(), 0)
+            .unwrap_err()
+            .to_string()
+            .contains("loss is NaN at step 0")
+    );
 }

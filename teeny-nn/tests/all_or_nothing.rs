@@ -1,5 +1,6 @@
-//! What a failed request leaves behind: every method that changes something is run on a device that fails its k-th request,
-//! for every k. After the error the object is what it was, and a second call gives the bits of an undisturbed one.
+//! What a failed request leaves behind: every method that changes something is run on a device that
+//! fails its k-th request, for every k. After the error the object is what it was, and a second
+//! call gives the bits of an undisturbed one.
 
 mod common;
 
@@ -9,13 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_autograd::{Autograd, Grad, Gradients};
 use teeny_core::wrappers::{Faulty, Lasting, Request};
 use teeny_core::{DType, DeviceRef, ErrorKind, Result, Tensor, ToDevice, random};
-use teeny_nn::optim::{Adagrad, Adam, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_norm, clip_value};
+use teeny_nn::optim::{
+    Adagrad, Adam, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_norm, clip_value,
+};
 use teeny_nn::state::{Archive, Checkpoint, Mapping, State, Stateful};
 use teeny_nn::text::{ByteTokenizer, DecodeStream, Tokenizer};
 use teeny_nn::train::{Confusion, Losses};
 use teeny_nn::{
-    BatchNorm, Embedding, Gpt, GptConfig, GroupNorm, Gru, Init, InstanceNorm, KvCache, LayerNorm, Linear, Lstm, Module, MultiheadAttention,
-    NormOptions, Param, RecurrentOptions, Rnn, Store, TransformerConfig, TransformerDecoderLayer,
+    BatchNorm, Embedding, Gpt, GptConfig, GroupNorm, Gru, Init, InstanceNorm, KvCache, LayerNorm,
+    Linear, Lstm, Module, MultiheadAttention, NormOptions, Param, RecurrentOptions, Rnn, Store,
+    TransformerConfig, TransformerDecoderLayer,
 };
 
 /// A device that fails on demand, and autograd around it.
@@ -26,7 +30,12 @@ fn faulty() -> (Arc<Faulty>, DeviceRef) {
 
 /// Fails every request of `act` in turn. `state` is everything of the object that can be observed.
 #[track_caller]
-fn all_or_nothing<T, R>(what: &str, make: impl Fn(&DeviceRef) -> T, state: impl Fn(&T) -> Vec<u8>, act: impl Fn(&mut T) -> Result<R>) {
+fn all_or_nothing<T, R>(
+    what: &str,
+    make: impl Fn(&DeviceRef) -> T,
+    state: impl Fn(&T) -> Vec<u8>,
+    act: impl Fn(&mut T) -> Result<R>,
+) {
     // every try draws the same random numbers
     let act = |object: &mut T| random::with_seed(5, || act(object).map(|_| ()));
     let fresh = || {
@@ -47,9 +56,15 @@ fn all_or_nothing<T, R>(what: &str, make: impl Fn(&DeviceRef) -> T, state: impl 
         faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
         let error = act(&mut object).expect_err(what);
         assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{what}: {error}");
-        assert!(state(&object) == before, "{what}: request {k} of {requests} failed and left something changed");
+        assert!(
+            state(&object) == before,
+            "{what}: request {k} of {requests} failed and left something changed"
+        );
         act(&mut object).unwrap_or_else(|e| panic!("{what}, again after request {k}: {e}"));
-        assert!(state(&object) == after, "{what}: a second try after request {k} of {requests} differs from an undisturbed one");
+        assert!(
+            state(&object) == after,
+            "{what}: a second try after request {k} of {requests} differs from an undisturbed one"
+        );
     }
 }
 
@@ -71,7 +86,8 @@ fn normal(shape: &[usize], seed: u64, device: &impl ToDevice) -> Tensor {
     random::with_seed(seed, || Tensor::randn(shape, DType::F32, device)).unwrap()
 }
 
-// ---- optimizers -------------------------------------------------------------------------------------------------------
+// ---- optimizers
+// -------------------------------------------------------------------------------------------------------
 
 fn optimizers(params: &[Param]) -> Vec<(&'static str, Box<dyn Optimizer>)> {
     let all = || params.to_vec();
@@ -80,7 +96,10 @@ fn optimizers(params: &[Param]) -> Vec<(&'static str, Box<dyn Optimizer>)> {
         ("momentum", Box::new(Sgd::new(all(), 0.1).momentum(0.9).master_weights(true))),
         ("adam", Box::new(Adam::new(all(), 0.1).master_weights(true).maximize(true))),
         ("amsgrad", Box::new(Adam::decoupled(all(), 0.1).amsgrad(true))),
-        ("rmsprop", Box::new(RmsProp::new(all(), 0.1).centered(true).momentum(0.9).master_weights(true))),
+        (
+            "rmsprop",
+            Box::new(RmsProp::new(all(), 0.1).centered(true).momentum(0.9).master_weights(true)),
+        ),
         ("adagrad", Box::new(Adagrad::new(all(), 0.1).lr_decay(0.1))),
         ("lamb", Box::new(Lamb::new(all(), 0.1))),
         ("lars", Box::new(Lars::new(all(), 0.1).master_weights(true))),
@@ -98,7 +117,10 @@ struct Training {
 impl Training {
     fn new(device: &DeviceRef, dtype: DType, which: usize) -> Training {
         let store = Store::with_dtype(device, dtype);
-        let layer = [Linear::without_bias(&store.at("a"), 5, 4).unwrap(), Linear::without_bias(&store.at("b"), 4, 3).unwrap()];
+        let layer = [
+            Linear::without_bias(&store.at("a"), 5, 4).unwrap(),
+            Linear::without_bias(&store.at("b"), 4, 3).unwrap(),
+        ];
         let optimizer = optimizers(&store.trainable()).swap_remove(which).1;
         let x = normal(&[6, 5], 1, device).cast(dtype).unwrap();
         let mut new = Training { store, layer, optimizer, x };
@@ -124,7 +146,12 @@ impl Training {
 fn a_step_of_every_optimizer() {
     for dtype in [DType::F32, DType::BF16] {
         for (which, name) in optimizers(&[]).into_iter().map(|(name, _)| name).enumerate() {
-            all_or_nothing(&format!("{name} {dtype}"), |d| Training::new(d, dtype, which), Training::state, Training::step);
+            all_or_nothing(
+                &format!("{name} {dtype}"),
+                |d| Training::new(d, dtype, which),
+                Training::state,
+                Training::step,
+            );
         }
     }
 }
@@ -152,7 +179,9 @@ fn gradients_of_before_a_failed_step_are_still_those_of_the_parameters() {
 #[test]
 fn clipping_scaling_and_averages() {
     let clipped = |clip: fn(&mut Gradients, &[Param]) -> Result<()>| {
-        move |(training, gradients): &mut (Training, Gradients)| clip(gradients, &training.store.trainable())
+        move |(training, gradients): &mut (Training, Gradients)| {
+            clip(gradients, &training.store.trainable())
+        }
     };
     let make = |d: &DeviceRef| {
         let training = Training::new(d, DType::F32, 0);
@@ -160,12 +189,19 @@ fn clipping_scaling_and_averages() {
         (training, gradients)
     };
     let state = |(training, gradients): &(Training, Gradients)| -> Vec<u8> {
-        training.store.trainable().iter().flat_map(|p| gradients.get(&p.value()).unwrap().to_bytes().unwrap()).collect()
+        training
+            .store
+            .trainable()
+            .iter()
+            .flat_map(|p| gradients.get(&p.value()).unwrap().to_bytes().unwrap())
+            .collect()
     };
     all_or_nothing("clip_norm", make, state, clipped(|g, p| clip_norm(g, p, 0.01).map(|_| ())));
     all_or_nothing("clip_value", make, state, clipped(|g, p| clip_value(g, p, 0.01)));
 
-    let make = |d: &DeviceRef| (Training::new(d, DType::F16, 2), LossScale::new().starting_at(8.0).interval(1));
+    let make = |d: &DeviceRef| {
+        (Training::new(d, DType::F16, 2), LossScale::new().starting_at(8.0).interval(1))
+    };
     all_or_nothing(
         "a scaled step",
         make,
@@ -186,10 +222,13 @@ fn clipping_scaling_and_averages() {
     let state = |(training, ema): &(Training, Ema)| [training.state(), of(ema)].concat();
     all_or_nothing("ema.update", make, state, |(_, ema)| ema.update());
     all_or_nothing("ema.swap", make, state, |(_, ema)| ema.swap());
-    all_or_nothing("ema.applied", make, state, |(training, ema)| ema.applied(|| training.loss()?.to_bytes()));
+    all_or_nothing("ema.applied", make, state, |(training, ema)| {
+        ema.applied(|| training.loss()?.to_bytes())
+    });
 }
 
-// ---- stores and files --------------------------------------------------------------------------------------------------
+// ---- stores and files
+// --------------------------------------------------------------------------------------------------
 
 #[test]
 fn loading_restoring_and_setting() {
@@ -213,8 +252,12 @@ fn loading_restoring_and_setting() {
         state.tensors.values_mut().for_each(|t| *t = t.t().unwrap());
         state
     };
-    all_or_nothing("store.load_from", other, Training::state, |t| t.store.load_from(&transposed(&saved.store), &mapping()));
-    all_or_nothing("archive.tensor", other, Training::state, |t| Archive::open(&weights)?.tensor("a.weight", t.store.device()));
+    all_or_nothing("store.load_from", other, Training::state, |t| {
+        t.store.load_from(&transposed(&saved.store), &mapping())
+    });
+    all_or_nothing("archive.tensor", other, Training::state, |t| {
+        Archive::open(&weights)?.tensor("a.weight", t.store.device())
+    });
     for part in ["model", "optimizer"] {
         all_or_nothing("checkpoint.restore", other, Training::state, |t| {
             let checkpoint = Checkpoint::load(&run, t.store.device())?;
@@ -225,7 +268,8 @@ fn loading_restoring_and_setting() {
         });
     }
     all_or_nothing("param.set", other, Training::state, |t| {
-        let value = Tensor::from_vec((0..20).map(f64::from).collect(), (5, 4), t.store.device())?.t()?;
+        let value =
+            Tensor::from_vec((0..20).map(f64::from).collect(), (5, 4), t.store.device())?.t()?;
         t.store.get("a.weight")?.set(&value)
     });
     // a view of a larger tensor has to be copied to become a leaf
@@ -236,8 +280,12 @@ fn loading_restoring_and_setting() {
         param.set(&normal(&[5, 4], 8, d).cast(DType::BF16).unwrap().t().unwrap()).unwrap();
         training
     };
-    let state = |t: &Training| [t.state(), vec![u8::from(t.store.get("a.weight").unwrap().is_trainable())]].concat();
-    all_or_nothing("param.set_trainable", frozen, state, |t| t.store.get("a.weight")?.set_trainable(true));
+    let state = |t: &Training| {
+        [t.state(), vec![u8::from(t.store.get("a.weight").unwrap().is_trainable())]].concat()
+    };
+    all_or_nothing("param.set_trainable", frozen, state, |t| {
+        t.store.get("a.weight")?.set_trainable(true)
+    });
 }
 
 #[test]
@@ -278,25 +326,47 @@ fn layers_that_cannot_be_made_leave_no_parameters() {
         ("embedding", |s| Embedding::new(&s.at("x"), 3, 2).map(drop)),
         ("batch_norm", |s| BatchNorm::new(&s.at("x"), 3).map(drop)),
         ("instance_norm", |s| {
-            InstanceNorm::with_options(&s.at("x"), 3, NormOptions { affine: true, running: true, ..NormOptions::default() }).map(drop)
+            InstanceNorm::with_options(
+                &s.at("x"),
+                3,
+                NormOptions { affine: true, running: true, ..NormOptions::default() },
+            )
+            .map(drop)
         }),
         ("group_norm", |s| GroupNorm::new(&s.at("x"), 3, 3).map(drop)),
         ("layer_norm", |s| LayerNorm::new(&s.at("x"), 3).map(drop)),
         ("rnn", |s| Rnn::new(&s.at("x"), 3, 2).map(drop)),
-        ("gru", |s| Gru::with_options(&s.at("x"), 3, 2, RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() }).map(drop)),
+        ("gru", |s| {
+            Gru::with_options(
+                &s.at("x"),
+                3,
+                2,
+                RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() },
+            )
+            .map(drop)
+        }),
         ("lstm", |s| Lstm::new(&s.at("x"), 3, 2).map(drop)),
         ("lstm cell", |s| teeny_nn::LstmCell::new(&s.at("x"), 3, 2).map(drop)),
         ("attention", |s| MultiheadAttention::new(&s.at("x"), 4, 2).map(drop)),
-        ("encoder", |s| teeny_nn::TransformerEncoderLayer::new(&s.at("x"), TransformerConfig::new(4, 2, 4)).map(drop)),
-        ("decoder", |s| TransformerDecoderLayer::new(&s.at("x"), TransformerConfig::new(4, 2, 4)).map(drop)),
-        ("gpt", |s| Gpt::new(&s.root(), GptConfig { tied: false, ..GptConfig::new(5, 4, 2, 2, 4) }).map(drop)),
+        ("encoder", |s| {
+            teeny_nn::TransformerEncoderLayer::new(&s.at("x"), TransformerConfig::new(4, 2, 4))
+                .map(drop)
+        }),
+        ("decoder", |s| {
+            TransformerDecoderLayer::new(&s.at("x"), TransformerConfig::new(4, 2, 4)).map(drop)
+        }),
+        ("gpt", |s| {
+            Gpt::new(&s.root(), GptConfig { tied: false, ..GptConfig::new(5, 4, 2, 2, 4) })
+                .map(drop)
+        }),
     ];
     for (name, make) in layers {
         all_or_nothing(
             name,
             |d| {
                 let store = Store::new(d);
-                store.at("xx").param("weight", 2, Init::ONES).unwrap(); // a neighbour whose name begins alike
+                // a neighbour whose name begins alike
+                store.at("xx").param("weight", 2, Init::ONES).unwrap();
                 store
             },
             |s| of(s),
@@ -311,7 +381,8 @@ fn layers_that_cannot_be_made_leave_no_parameters() {
     all_or_nothing("embedding.padding", make, |(s, _)| of(s), |(_, e)| e.clone().padding(2));
 }
 
-// ---- layers that remember ----------------------------------------------------------------------------------------------
+// ---- layers that remember
+// ----------------------------------------------------------------------------------------------
 
 #[test]
 fn running_statistics() {
@@ -325,7 +396,8 @@ fn running_statistics() {
     all_or_nothing("batch_norm", make, |(s, ..)| of(s), |(_, norm, x)| norm.forward(x));
     let make = |d: &DeviceRef| {
         let store = Store::new(d);
-        let options = NormOptions { affine: true, running: true, momentum: None, ..NormOptions::default() };
+        let options =
+            NormOptions { affine: true, running: true, momentum: None, ..NormOptions::default() };
         let norm = InstanceNorm::with_options(&store.at("in"), 3, options).unwrap();
         (store, norm, normal(&[4, 3, 2, 2], 2, d))
     };
@@ -339,7 +411,9 @@ fn rows_of_a_cache_survive_an_append_from_another_device() {
     let rows = |seed: u64, device: &DeviceRef| normal(&[1, 2, 3, 4], seed, device);
     let mut cache = KvCache::new(16);
     cache.append(&rows(1, &a), &rows(2, &a)).unwrap();
-    for (k, v) in [(rows(3, &b), rows(4, &a)), (rows(3, &a), rows(4, &b)), (rows(3, &b), rows(4, &b))] {
+    for (k, v) in
+        [(rows(3, &b), rows(4, &a)), (rows(3, &a), rows(4, &b)), (rows(3, &b), rows(4, &b))]
+    {
         let error = cache.append(&k, &v).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
         assert!(error.to_string().contains(file!()), "{error}");
@@ -365,7 +439,10 @@ fn a_cache_whose_rows_were_lost_says_so_until_it_is_emptied() {
         };
         assert_eq!((error.kind(), cache.len()), (ErrorKind::OutOfMemory, 3), "{error}");
         let error = cache.append(&second, &second).unwrap_err().to_string();
-        assert!(error.contains("the 3 positions kept were lost") && error.contains("cache.truncate(0)"), "{error}");
+        assert!(
+            error.contains("the 3 positions kept were lost") && error.contains("cache.truncate(0)"),
+            "{error}"
+        );
         cache.truncate(0);
         let (keys, _) = cache.append(&second, &first).unwrap();
         assert_eq!(keys.to_bytes().unwrap(), second.to_bytes().unwrap());
@@ -378,7 +455,11 @@ fn a_cache_whose_rows_were_lost_says_so_until_it_is_emptied() {
             break;
         }
         let other = normal(&[2, 1, 5, 2], 3, &device);
-        assert_eq!(cache.append(&other, &other).unwrap().0.to_bytes().unwrap(), other.to_bytes().unwrap(), "of any shape");
+        assert_eq!(
+            cache.append(&other, &other).unwrap().0.to_bytes().unwrap(),
+            other.to_bytes().unwrap(),
+            "of any shape"
+        );
     }
 }
 
@@ -392,8 +473,10 @@ fn next(gpt: &Gpt, tokens: &[i32], caches: &mut [KvCache], device: &DeviceRef) -
 fn caches_of_a_model_stay_in_step_with_one_another() {
     let (faulty, device) = faulty();
     let store = Store::new(&device);
-    let gpt = random::with_seed(1, || Gpt::new(&store.root(), GptConfig::new(7, 12, 3, 2, 8))).unwrap();
-    let wanted = next(&gpt, &[1, 2, 3, 4, 5], &mut gpt.caches(), &device).unwrap().to_bytes().unwrap();
+    let gpt =
+        random::with_seed(1, || Gpt::new(&store.root(), GptConfig::new(7, 12, 3, 2, 8))).unwrap();
+    let wanted =
+        next(&gpt, &[1, 2, 3, 4, 5], &mut gpt.caches(), &device).unwrap().to_bytes().unwrap();
     let mut lost = 0;
     for k in 0.. {
         let mut caches = gpt.caches();
@@ -412,7 +495,10 @@ fn caches_of_a_model_stay_in_step_with_one_another() {
             Err(error) => {
                 assert!(error.to_string().contains("positions kept were lost"), "{error}");
                 caches.iter_mut().for_each(|cache| cache.truncate(0));
-                assert!(next(&gpt, &[1, 2, 3, 4, 5], &mut caches, &device).unwrap().to_bytes().unwrap() == wanted);
+                assert!(
+                    next(&gpt, &[1, 2, 3, 4, 5], &mut caches, &device).unwrap().to_bytes().unwrap()
+                        == wanted
+                );
                 lost += 1;
             }
         }
@@ -420,12 +506,18 @@ fn caches_of_a_model_stay_in_step_with_one_another() {
 }
 
 fn close(a: &[u8], b: &[u8]) {
-    let numbers = |x: &[u8]| x.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect::<Vec<_>>();
+    let numbers = |x: &[u8]| {
+        x.chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect::<Vec<_>>()
+    };
     let (a, b) = (numbers(a), numbers(b));
-    assert!(a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5), "{a:?} {b:?}");
+    assert!(
+        a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| (a - b).abs() < 1e-5),
+        "{a:?} {b:?}"
+    );
 }
 
-// ---- counters ----------------------------------------------------------------------------------------------------------
+// ---- counters
+// ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn losses_and_metrics() {
@@ -441,16 +533,30 @@ fn losses_and_metrics() {
         format!("{:?}", all.values()).into_bytes()
     };
     all_or_nothing("losses.push", make, state, |(losses, loss)| losses.push(loss).map(|_| ()));
-    all_or_nothing("losses.read", make, |(losses, _)| format!("{:?}", losses.values()).into_bytes(), |(losses, _)| losses.read().map(|_| ()));
+    all_or_nothing(
+        "losses.read",
+        make,
+        |(losses, _)| format!("{:?}", losses.values()).into_bytes(),
+        |(losses, _)| losses.read().map(|_| ()),
+    );
 
-    let make = |d: &DeviceRef| (Confusion::new(3), normal(&[5, 3], 4, d), Tensor::new([0i32, 1, 2, 0, 1], d).unwrap());
-    all_or_nothing("confusion.add", make, |(c, ..)| format!("{c:?}").into_bytes(), |(c, logits, targets)| c.add(logits, targets));
+    let make = |d: &DeviceRef| {
+        (Confusion::new(3), normal(&[5, 3], 4, d), Tensor::new([0i32, 1, 2, 0, 1], d).unwrap())
+    };
+    all_or_nothing(
+        "confusion.add",
+        make,
+        |(c, ..)| format!("{c:?}").into_bytes(),
+        |(c, logits, targets)| c.add(logits, targets),
+    );
 }
 
 #[test]
 fn a_loss_that_is_not_finite_stays_the_error_of_its_step() {
     let device = device();
-    let push = |losses: &mut Losses, loss: f32| losses.push(&Tensor::new(loss, &device).unwrap()).map(<[_]>::to_vec);
+    let push = |losses: &mut Losses, loss: f32| {
+        losses.push(&Tensor::new(loss, &device).unwrap()).map(<[_]>::to_vec)
+    };
     let mut losses = Losses::new().every(2).from_step(10);
     push(&mut losses, 1.0).unwrap();
     for loss in [f32::NAN, 3.0, 4.0] {
@@ -474,7 +580,11 @@ fn a_stream_of_tokens_that_meets_an_error_goes_on() {
         }
         fn decode(&self, tokens: &[u32]) -> Result<String> {
             // only the second look, at the shortened window, fails
-            if self.1.load(Ordering::Relaxed) && tokens.len() < 32 { Err(teeny_core::Error::value("not now")) } else { self.0.decode(tokens) }
+            if self.1.load(Ordering::Relaxed) && tokens.len() < 32 {
+                Err(teeny_core::Error::value("not now"))
+            } else {
+                self.0.decode(tokens)
+            }
         }
     }
     let moody = Moody(ByteTokenizer, AtomicBool::new(false));

@@ -1,5 +1,5 @@
-//! Every constructor and every forward pass of a layer with bad arguments: the error names this file, the value, what is
-//! accepted, and what to do.
+//! Every constructor and every forward pass of a layer with bad arguments: the error names this
+//! file, the value, what is accepted, and what to do.
 
 mod common;
 
@@ -21,8 +21,11 @@ macro_rules! mistakes {
     };
 }
 
-/// What the text of each error must have: its place, the offending value, what is accepted, and a line of help.
-fn check(all: impl IntoIterator<Item = (&'static str, String, teeny_core::Error, &'static str, &'static str)>) {
+/// What the text of each error must have: its place, the offending value, what is accepted, and a
+/// line of help.
+fn check(
+    all: impl IntoIterator<Item = (&'static str, String, teeny_core::Error, &'static str, &'static str)>,
+) {
     let mut wrong = Vec::new();
     for (made, place, error, value, accepted) in all {
         let text = error.to_string();
@@ -56,11 +59,23 @@ fn constructors_of_layers() {
     }
     let taken = at("taken");
     let window = |n| Window::new(n);
-    let options = |eps: f64, momentum: f64| NormOptions { eps, momentum: Some(momentum), ..NormOptions::default() };
-    let config = |n_embd, n_head, dropout: f64| TransformerConfig { dropout, ..TransformerConfig::new(n_embd, n_head, 4) };
-    let gpt = |n_head, n_embd, dropout: f64| GptConfig { dropout, ..GptConfig::new(5, 4, 1, n_head, n_embd) };
-    let recurrent = |layers, dropout: f64| RecurrentOptions { layers, dropout, ..Default::default() };
-    let (qkv, out) = (Linear::new(&at("qkv"), 4, 11).unwrap(), Linear::new(&at("out"), 4, 4).unwrap());
+    let options = |eps: f64, momentum: f64| NormOptions {
+        eps,
+        momentum: Some(momentum),
+        ..NormOptions::default()
+    };
+    let config = |n_embd, n_head, dropout: f64| TransformerConfig {
+        dropout,
+        ..TransformerConfig::new(n_embd, n_head, 4)
+    };
+    let gpt = |n_head, n_embd, dropout: f64| GptConfig {
+        dropout,
+        ..GptConfig::new(5, 4, 1, n_head, n_embd)
+    };
+    let recurrent =
+        |layers, dropout: f64| RecurrentOptions { layers, dropout, ..Default::default() };
+    let (qkv, out) =
+        (Linear::new(&at("qkv"), 4, 11).unwrap(), Linear::new(&at("out"), 4, 4).unwrap());
     let heads = MultiheadAttention::new(&at("heads"), 4, 2).unwrap();
     check(mistakes! {
         Linear::new(&taken, 3, 2) => "\"taken.weight\"", "place of its own";
@@ -129,7 +144,11 @@ fn constructors_of_layers() {
         .all()
         .iter()
         .map(|p| p.name().to_string())
-        .filter(|n| !["taken.", "x.", "qkv.", "out.", "heads.", "p."].iter().any(|known| n.starts_with(known)))
+        .filter(|n| {
+            !["taken.", "x.", "qkv.", "out.", "heads.", "p."]
+                .iter()
+                .any(|known| n.starts_with(known))
+        })
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -198,7 +217,8 @@ fn forward_passes() {
     let rnn = Rnn::new(&at("rnn"), 3, 2).unwrap();
     let cell = LstmCell::new(&at("cell"), 3, 2).unwrap();
     let gpt = Gpt::new(&at("gpt"), GptConfig::new(6, 2, 1, 2, 4)).unwrap();
-    let chain = Sequential::new().then(Activation::Relu).then(Linear::new(&at("chain"), 3, 2).unwrap());
+    let chain =
+        Sequential::new().then(Activation::Relu).then(Linear::new(&at("chain"), 3, 2).unwrap());
     let mut cache = KvCache::new(3);
     check(mistakes! {
         linear.forward(&x(&[2, 4])) => "(2, 4)", "(.., 3)";

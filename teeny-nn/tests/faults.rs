@@ -1,5 +1,5 @@
-//! Whole runs on a device that fails its k-th request, for every k: the run ends in an error, nothing leaks, the device works
-//! on, and the checkpoint on disk is the last one that was saved.
+//! Whole runs on a device that fails its k-th request, for every k: the run ends in an error,
+//! nothing leaks, the device works on, and the checkpoint on disk is the last one that was saved.
 
 #![cfg(feature = "cpu")] // whose memory is counted
 
@@ -16,11 +16,20 @@ use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Adam, Optimizer};
 use teeny_nn::state::{Checkpoint, Position, Random};
 use teeny_nn::train::Losses;
-use teeny_nn::{Activation, BatchNorm, Conv2d, Dropout, Flatten, Gpt, GptConfig, Linear, MaxPool2d, Module, Plateau, Schedule, Sequential, Store};
+use teeny_nn::{
+    Activation, BatchNorm, Conv2d, Dropout, Flatten, Gpt, GptConfig, Linear, MaxPool2d, Module,
+    Plateau, Schedule, Sequential, Store,
+};
 
-/// Runs `work` with the k-th request of each of `kinds` failing, for all k, once and from then on; after each, the device holds no
-/// more than before.
-fn campaign(what: &str, kinds: &[Request], kind: ErrorKind, work: impl Fn(&DeviceRef) -> Result<()>, after: impl Fn()) {
+/// Runs `work` with the k-th request of each of `kinds` failing, for all k, once and from then on;
+/// after each, the device holds no more than before.
+fn campaign(
+    what: &str,
+    kinds: &[Request],
+    kind: ErrorKind,
+    work: impl Fn(&DeviceRef) -> Result<()>,
+    after: impl Fn(),
+) {
     let cpu = Cpu::new();
     let faulty: Arc<Faulty> = Faulty::new(cpu.clone());
     let device: DeviceRef = Autograd::new(faulty.clone());
@@ -34,13 +43,26 @@ fn campaign(what: &str, kinds: &[Request], kind: ErrorKind, work: impl Fn(&Devic
         work().unwrap();
         after();
         let requests = faulty.requests(request);
-        for (k, lasting) in (0..requests).flat_map(|k| [(k, Lasting::Once), (k, Lasting::Forever)]) {
+        for (k, lasting) in (0..requests).flat_map(|k| [(k, Lasting::Once), (k, Lasting::Forever)])
+        {
             faulty.fail(request, k, kind, lasting);
             let error = work().expect_err(what);
             assert_eq!(error.kind(), kind, "{what}, {request:?} {k}: {error}");
             faulty.heal();
-            assert_eq!(cpu.stats().live_bytes, base, "{what}, {request:?} {k}: memory is still in use after the error");
-            assert_eq!(Tensor::ones(3, DType::F32, &device).unwrap().sum_all().unwrap().item::<f32>().unwrap(), 3.0);
+            assert_eq!(
+                cpu.stats().live_bytes,
+                base,
+                "{what}, {request:?} {k}: memory is still in use after the error"
+            );
+            assert_eq!(
+                Tensor::ones(3, DType::F32, &device)
+                    .unwrap()
+                    .sum_all()
+                    .unwrap()
+                    .item::<f32>()
+                    .unwrap(),
+                3.0
+            );
             after();
         }
         assert!(requests > 0, "{what} never asks for {request:?}");
@@ -62,7 +84,11 @@ fn a_perceptron() {
         let mut losses = Losses::new().every(2);
         let targets = Tensor::new([0i32, 2, 1, 0], device)?; // (4)
         for _ in 0..2 {
-            let loss = cross_entropy(&net.forward(&Tensor::randn((4, 6), DType::F32, device)?)?, &targets)?; // ()
+            // ()
+            let loss = cross_entropy(
+                &net.forward(&Tensor::randn((4, 6), DType::F32, device)?)?,
+                &targets,
+            )?;
             adam.step(&loss.backward()?)?;
             losses.push(&loss)?;
         }
@@ -85,16 +111,24 @@ fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<
         .then(Dropout::new(&store.root(), 0.3)?)
         .then(Linear::new(&store.at("fc"), 8, 3)?);
     let mut adam = Adam::decoupled(store.trainable(), 0.01);
-    let (schedule, mut plateau, mut position) = (Schedule::warmup_cosine(1e-2, 1e-3, 1, 3), Plateau::new(1.0, 0.5, 0), Position::default());
+    let (schedule, mut plateau, mut position) =
+        (Schedule::warmup_cosine(1e-2, 1e-3, 1, 3), Plateau::new(1.0, 0.5, 0), Position::default());
     let targets = Tensor::new([0i32, 2, 1, 0], device)?; // (4)
     if path.exists() {
         let checkpoint = Checkpoint::load(path, device)?;
-        checkpoint.restore("model", &mut store)?.restore("optimizer", &mut adam)?.restore("plateau", &mut plateau)?;
+        checkpoint
+            .restore("model", &mut store)?
+            .restore("optimizer", &mut adam)?
+            .restore("plateau", &mut plateau)?;
         checkpoint.restore("random", &mut Random)?.restore("position", &mut position)?;
     }
     while position.step < 3 {
         adam.set_lr(schedule.at(position.step) * plateau.lr());
-        let loss = cross_entropy(&net.forward(&Tensor::randn((4, 1, 6, 6), DType::F32, device)?)?, &targets)?; // ()
+        // ()
+        let loss = cross_entropy(
+            &net.forward(&Tensor::randn((4, 1, 6, 6), DType::F32, device)?)?,
+            &targets,
+        )?;
         adam.step(&loss.backward()?)?;
         plateau.observe(loss.item::<f32>()?.into());
         position.step += 1;
@@ -114,7 +148,10 @@ fn a_convolutional_network_with_checkpoints() {
     // the bytes of the checkpoint after each step of a run that nothing disturbs
     let steps = std::cell::RefCell::new(Vec::new());
     let plain: DeviceRef = Autograd::new(Cpu::new());
-    random::with_seed(7, || convolutional(&plain, &path, &|_| steps.borrow_mut().push(std::fs::read(&path).unwrap()))).unwrap();
+    random::with_seed(7, || {
+        convolutional(&plain, &path, &|_| steps.borrow_mut().push(std::fs::read(&path).unwrap()))
+    })
+    .unwrap();
     let steps = steps.into_inner();
     assert_eq!(steps.len(), 3);
 
@@ -130,12 +167,18 @@ fn a_convolutional_network_with_checkpoints() {
         match saved.get() {
             0 => assert!(!path.exists()),
             n => {
-                assert!(std::fs::read(&path).unwrap() == steps[n - 1], "the file is the checkpoint of step {n}");
+                assert!(
+                    std::fs::read(&path).unwrap() == steps[n - 1],
+                    "the file is the checkpoint of step {n}"
+                );
                 // now and then, the rest of the run
                 if n < 3 && resumed.replace(resumed.get() + 1) % 16 == 0 {
                     let device: DeviceRef = Autograd::new(Cpu::new());
                     random::with_seed(99, || convolutional(&device, &path, &|_| ())).unwrap();
-                    assert!(std::fs::read(&path).unwrap() == steps[2], "the resumed run ends like the undisturbed one");
+                    assert!(
+                        std::fs::read(&path).unwrap() == steps[2],
+                        "the resumed run ends like the undisturbed one"
+                    );
                 }
             }
         }
@@ -148,10 +191,12 @@ fn a_convolutional_network_with_checkpoints() {
 fn a_small_gpt_that_is_trained_and_generates() {
     let work = |device: &DeviceRef| {
         let store = Store::new(device);
-        let gpt = Gpt::new(&store.root(), GptConfig { dropout: 0.1, ..GptConfig::new(7, 8, 2, 2, 8) })?;
+        let gpt =
+            Gpt::new(&store.root(), GptConfig { dropout: 0.1, ..GptConfig::new(7, 8, 2, 2, 8) })?;
         let mut adam = Adam::decoupled(store.trainable(), 1e-3);
         let tokens = Tensor::new([[1i32, 2, 3, 4], [4, 3, 2, 1]], device)?; // (2, 4)
-        let loss = cross_entropy(&gpt.logits(&tokens)?.flatten(0, 1)?, &tokens.flatten(0, 1)?)?; // ()
+        // ()
+        let loss = cross_entropy(&gpt.logits(&tokens)?.flatten(0, 1)?, &tokens.flatten(0, 1)?)?;
         adam.step(&loss.backward()?)?;
         store.set_training(false);
         // past the context, where every step has caches of its own

@@ -62,15 +62,27 @@ fn an_archive_opened_by_the_wrong_reader() {
     npz::write(&arrays, &[("x".into(), Tensor::new([1.0f32], &device()).unwrap())], false).unwrap();
     for (name, read) in READERS {
         match name {
-            "npz" => says(read(&weights).unwrap_err(), &weights, &["a safetensors file, not an .npz archive", "store.load"]),
+            "npz" => says(
+                read(&weights).unwrap_err(),
+                &weights,
+                &["a safetensors file, not an .npz archive", "store.load"],
+            ),
             "pt" => {
-                says(read(&weights).unwrap_err(), &weights, &["a safetensors file, not a .pt file", "store.load"]);
+                says(
+                    read(&weights).unwrap_err(),
+                    &weights,
+                    &["a safetensors file, not a .pt file", "store.load"],
+                );
                 says(read(&arrays).unwrap_err(), &arrays, &["an .npz archive", "npz::read"]);
             }
             _ => {
                 let error = read(&arrays).unwrap_err();
                 assert!(!error.to_string().contains("announce a header"), "{error}");
-                says(error, &arrays, &["a zip archive, not a safetensors file", "npz::read", "pt::read"]);
+                says(
+                    error,
+                    &arrays,
+                    &["a zip archive, not a safetensors file", "npz::read", "pt::read"],
+                );
             }
         }
     }
@@ -87,7 +99,11 @@ fn a_folder() {
     }
     fs::write(folder.0.join("model.safetensors"), b"").unwrap();
     for (_, read) in READERS {
-        says(read(&folder.0).unwrap_err(), &folder.0, &["files of weights in it: model.safetensors", "such as"]);
+        says(
+            read(&folder.0).unwrap_err(),
+            &folder.0,
+            &["files of weights in it: model.safetensors", "such as"],
+        );
     }
 }
 
@@ -95,19 +111,31 @@ fn a_folder() {
 fn names_that_all_have_one_prefix() {
     let build = |prefix: &str, layers: usize| {
         let store = Store::new(&device());
-        (0..layers).for_each(|i| drop(Linear::new(&store.at(format!("{prefix}h.{i}.fc")), 2, 2).unwrap()));
+        (0..layers)
+            .for_each(|i| drop(Linear::new(&store.at(format!("{prefix}h.{i}.fc")), 2, 2).unwrap()));
         store
     };
     let state = |store: &Store| teeny_nn::state::Stateful::state(store).unwrap();
-    let text = |store: &Store, source: &State| store.load_from(source as &dyn TensorSource, &Mapping::new()).unwrap_err().to_string();
+    let text = |store: &Store, source: &State| {
+        store.load_from(source as &dyn TensorSource, &Mapping::new()).unwrap_err().to_string()
+    };
     let (plain, prefixed) = (build("", 28), build("transformer.", 28));
     let said = text(&plain, &state(&prefixed));
-    assert!(said.contains("every name in the file begins with \"transformer.\"") && said.contains("strip_prefix(\"transformer.\")"), "{said}");
+    assert!(
+        said.contains("every name in the file begins with \"transformer.\"")
+            && said.contains("strip_prefix(\"transformer.\")"),
+        "{said}"
+    );
     // what it says works
-    let strip = Mapping::new().rename(|name| Some(name.strip_prefix("transformer.").unwrap_or(name).into()));
+    let strip = Mapping::new()
+        .rename(|name| Some(name.strip_prefix("transformer.").unwrap_or(name).into()));
     assert_eq!(plain.load_from(&state(&prefixed), &strip).unwrap().loaded.len(), 56);
     let said = text(&prefixed, &state(&plain));
-    assert!(said.contains("every name of the model begins with \"transformer.\"") && said.contains("format!(\"transformer.{name}\")"), "{said}");
+    assert!(
+        said.contains("every name of the model begins with \"transformer.\"")
+            && said.contains("format!(\"transformer.{name}\")"),
+        "{said}"
+    );
     let add = Mapping::new().rename(|name| Some(format!("transformer.{name}")));
     assert_eq!(prefixed.load_from(&state(&plain), &add).unwrap().loaded.len(), 56);
     // two parts, and a prefix that is common without being the cause

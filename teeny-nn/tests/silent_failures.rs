@@ -44,7 +44,10 @@ fn an_optimizer_without_parameters() {
     let fc = layer(&store, "fc");
     let gradients = loss(&[&fc], &store).unwrap().backward().unwrap();
     let text = refused(&store, || adam.step(&gradients));
-    assert!(text.contains("the optimizer has no parameters") && text.contains("after the last layer"), "{text}");
+    assert!(
+        text.contains("the optimizer has no parameters") && text.contains("after the last layer"),
+        "{text}"
+    );
     let text = LossScale::new().step(&mut adam, &gradients).unwrap_err().to_string();
     assert!(text.contains("the optimizer has no parameters"), "{text}");
 }
@@ -57,7 +60,11 @@ fn an_optimizer_that_was_made_before_the_last_layer() {
     let last = layer(&store, "last");
     let gradients = |layers: &[&Linear]| loss(layers, &store).unwrap().backward().unwrap();
     let text = refused(&store, || adam.step(&gradients(&[&first, &last])));
-    assert!(text.contains("no optimizer has: last.weight, last.bias") && text.contains("set_trainable(false)"), "{text}");
+    assert!(
+        text.contains("no optimizer has: last.weight, last.bias")
+            && text.contains("set_trainable(false)"),
+        "{text}"
+    );
     // every way out that the message names
     let mut whole = Adam::new(store.trainable(), 0.1);
     whole.step(&gradients(&[&first, &last])).unwrap();
@@ -85,7 +92,8 @@ fn an_optimizer_that_was_made_before_the_last_layer() {
 fn parameters_of_two_optimizers_are_nobodys_mistake() {
     let store = Store::new(&autograd());
     let (first, last) = (layer(&store, "first"), layer(&store, "last"));
-    let (matrices, rest): (Vec<Param>, Vec<Param>) = store.trainable().into_iter().partition(|p| p.value().ndim() == 2);
+    let (matrices, rest): (Vec<Param>, Vec<Param>) =
+        store.trainable().into_iter().partition(|p| p.value().ndim() == 2);
     let (mut muon, mut adam) = (Muon::new(matrices, 0.1).unwrap(), Adam::new(rest, 0.1));
     for _ in 0..2 {
         let gradients = loss(&[&first, &last], &store).unwrap().backward().unwrap();
@@ -114,7 +122,10 @@ fn a_parameter_that_never_gets_a_gradient() {
     let mut adam = Adam::new(store.trainable(), 0.1);
     let gradients = loss(&[&used], &store).unwrap().backward().unwrap();
     let text = refused(&store, || adam.step(&gradients));
-    assert!(text.contains("no gradient reaches `unused.weight`: the loss does not depend on it"), "{text}");
+    assert!(
+        text.contains("no gradient reaches `unused.weight`: the loss does not depend on it"),
+        "{text}"
+    );
     assert!(text.contains("parameter \"unused.weight\""), "{text}");
     // PyTorch's way, on request
     let mut adam = adam.skip_missing(true);
@@ -142,7 +153,8 @@ fn gradients_that_are_not_finite() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
         let store = Store::new(&autograd());
         let fc = layer(&store, "fc");
-        let gradients = |factor: f32| loss(&[&fc], &store).unwrap().mul(factor).unwrap().backward().unwrap();
+        let gradients =
+            |factor: f32| loss(&[&fc], &store).unwrap().mul(factor).unwrap().backward().unwrap();
         let mut adam = Adam::new(store.trainable(), 0.1);
         let text = refused(&store, || adam.step(&gradients(bad)));
         assert!(text.contains("the gradient of \"fc.weight\" is NaN or infinite"), "{text}");

@@ -112,8 +112,11 @@ struct Findings {
 
 impl Findings {
     fn compare(&self, op: &str, part: Part, dtype: DType, x: &[f64], got: f64, wanted: f64) {
-        let (relative, absolute): (f64, f64) = if dtype == DType::F64 { (1e-8, 1e-11) } else { (2e-5, 1e-5) };
-        let near = got.is_finite() && wanted.is_finite() && (got - wanted).abs() <= absolute.max(relative * wanted.abs().max(got.abs()));
+        let (relative, absolute): (f64, f64) =
+            if dtype == DType::F64 { (1e-8, 1e-11) } else { (2e-5, 1e-5) };
+        let near = got.is_finite()
+            && wanted.is_finite()
+            && (got - wanted).abs() <= absolute.max(relative * wanted.abs().max(got.abs()));
         if near || got == wanted || (got.is_nan() && wanted.is_nan()) {
             return;
         }
@@ -122,7 +125,9 @@ impl Findings {
             self.met.borrow_mut().insert(i);
             return;
         }
-        self.texts.borrow_mut().push(format!("{op} {part:?} {dtype} at {x:?}: {got}, PyTorch {wanted}"));
+        self.texts
+            .borrow_mut()
+            .push(format!("{op} {part:?} {dtype} at {x:?}: {got}, PyTorch {wanted}"));
     }
 }
 
@@ -138,7 +143,14 @@ type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
 /// Value and derivatives of `f` at `x` against those of `case`; `at` names the operands of element
 /// i.
-fn check(f: &Function, x: &Vec<Tensor>, weighted: bool, case: &Value, at: &dyn Fn(usize) -> Vec<f64>, findings: &Findings) {
+fn check(
+    f: &Function,
+    x: &Vec<Tensor>,
+    weighted: bool,
+    case: &Value,
+    at: &dyn Fn(usize) -> Vec<f64>,
+    findings: &Findings,
+) {
     let (op, dtype) = (case["op"].as_str().unwrap(), dtype(case));
     let weight = |t: &Tensor| {
         let w = (1..=t.numel()).map(|i| if weighted { i as f64 } else { 1.0 }).collect();
@@ -164,17 +176,30 @@ fn check(f: &Function, x: &Vec<Tensor>, weighted: bool, case: &Value, at: &dyn F
         if case["dd"].is_array() {
             compare(Second, &second[i], &case["dd"][i]);
         }
-        let alone = |xi: &Tensor| f(&x.iter().enumerate().map(|(j, x)| if j == i { xi.clone() } else { x.clone() }).collect::<Vec<_>>());
+        let alone = |xi: &Tensor| {
+            f(&x.iter()
+                .enumerate()
+                .map(|(j, x)| if j == i { xi.clone() } else { x.clone() })
+                .collect::<Vec<_>>())
+        };
         let (_, along) = jvp(alone, &x[i], &x[i].ones_like().unwrap()).unwrap();
         let wanted = numbers(&case["d"][i]);
         if !weighted {
             compare(Forward, &along, &case["d"][i]);
         } else if wanted.iter().all(|d| d.is_finite()) {
             // one number: the weighted sum of the results along the direction of ones
-            let along: f64 = values(&along).iter().enumerate().map(|(i, t)| (i + 1) as f64 * t).sum();
+            let along: f64 =
+                values(&along).iter().enumerate().map(|(i, t)| (i + 1) as f64 * t).sum();
             // the terms may cancel
             let scale = wanted.iter().map(|d| d.abs()).sum::<f64>().max(1.0);
-            findings.compare(op, Forward, dtype, &at(0), along / scale, wanted.iter().sum::<f64>() / scale);
+            findings.compare(
+                op,
+                Forward,
+                dtype,
+                &at(0),
+                along / scale,
+                wanted.iter().sum::<f64>() / scale,
+            );
         }
     }
 }
@@ -195,7 +220,10 @@ fn losses(device: &DeviceRef, findings: &Findings) {
             other => panic!("no loss {other}"),
         };
         let at: Vec<Vec<f64>> = case["x"].as_array().unwrap().iter().map(numbers).collect();
-        let x = at.iter().map(|x| f64s(x.clone(), &[x.len()], device).cast(dtype(case)).unwrap()).collect();
+        let x = at
+            .iter()
+            .map(|x| f64s(x.clone(), &[x.len()], device).cast(dtype(case)).unwrap())
+            .collect();
         check(&f, &x, false, case, &|i| at.iter().map(|x| x[i]).collect(), findings);
     }
 }
@@ -207,13 +235,23 @@ fn cross_entropies(device: &DeviceRef, findings: &Findings) {
         let plain = CrossEntropy { reduction: Reduction::None, ..CrossEntropy::default() };
         let f: Function = Box::new(move |x| match op.as_str() {
             "cross_entropy" => plain.loss(&x[0], &targets),
-            "smoothed" => CrossEntropy { label_smoothing: 0.25, ..plain.clone() }.loss(&x[0], &targets),
+            "smoothed" => {
+                CrossEntropy { label_smoothing: 0.25, ..plain.clone() }.loss(&x[0], &targets)
+            }
             "nll" => plain.nll(&x[0], &targets),
-            _ => CrossEntropy { ignore_index: Some(0), ..CrossEntropy::default() }.loss(&x[0], &targets),
+            _ => CrossEntropy { ignore_index: Some(0), ..CrossEntropy::default() }
+                .loss(&x[0], &targets),
         });
         let at = numbers(&case["x"]);
         let x = vec![f64s(at.clone(), &[1, at.len()], device).cast(dtype(case)).unwrap()];
-        check(&f, &x, true, case, &|_| at.iter().copied().chain([case["target"].as_f64().unwrap()]).collect(), findings);
+        check(
+            &f,
+            &x,
+            true,
+            case,
+            &|_| at.iter().copied().chain([case["target"].as_f64().unwrap()]).collect(),
+            findings,
+        );
     }
 }
 
@@ -240,8 +278,14 @@ fn norms(device: &DeviceRef, findings: &Findings) {
             }
             other => panic!("no normalisation {other}"),
         };
-        let make = |values: Vec<f64>, shape: &[usize]| f64s(values, shape, device).cast(dtype(case)).unwrap();
-        let x = vec![make(at.clone(), &[1, n]), make((1..=n).map(|i| i as f64 / 2.0).collect(), &[n]), make(vec![0.0; n], &[n])];
+        let make = |values: Vec<f64>, shape: &[usize]| {
+            f64s(values, shape, device).cast(dtype(case)).unwrap()
+        };
+        let x = vec![
+            make(at.clone(), &[1, n]),
+            make((1..=n).map(|i| i as f64 / 2.0).collect(), &[n]),
+            make(vec![0.0; n], &[n]),
+        ];
         check(&f, &x, true, case, &|_| at.clone(), findings);
     }
 }
@@ -263,7 +307,8 @@ fn losses_and_normalisations_at_special_points_are_as_in_pytorch() {
     let texts = findings.texts.borrow();
     assert!(texts.len() == 2, "differences:\n{}", texts.join("\n"));
     let met = findings.met.borrow();
-    let unused: Vec<&str> = (0..ON_PURPOSE.len()).filter(|i| !met.contains(i)).map(|i| ON_PURPOSE[i].why).collect();
+    let unused: Vec<&str> =
+        (0..ON_PURPOSE.len()).filter(|i| !met.contains(i)).map(|i| ON_PURPOSE[i].why).collect();
     assert!(unused.is_empty(), "nothing differs here any more: {unused:#?}");
 }
 
@@ -284,5 +329,8 @@ fn the_table_of_differences_is_up_to_date() {
     if std::env::var_os("TEENY_BLESS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
-    assert!(std::fs::read_to_string(&path).is_ok_and(|old| old == text), "SPECIAL_POINTS.md is out of date: run with TEENY_BLESS=1");
+    assert!(
+        std::fs::read_to_string(&path).is_ok_and(|old| old == text),
+        "SPECIAL_POINTS.md is out of date: run with TEENY_BLESS=1"
+    );
 }

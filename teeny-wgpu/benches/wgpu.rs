@@ -1,9 +1,13 @@
-//! The yardstick of the GPU device: what a launch costs, products, streams, reductions, rows, windows, and a training step.
+//! The yardstick of the GPU device: what a launch costs, products, streams, reductions, rows,
+//! windows, and a training step.
 //!
-//! Every iteration ends in `synchronize`, so the times are those of finished work. Sizes are smaller on a software adapter. After the groups a few lines
-//! say what criterion has no words for: host time of a launch, tiled against naive products, the first training step.
+//! Every iteration ends in `synchronize`, so the times are those of finished work. Sizes are
+//! smaller on a software adapter. After the groups a few lines say what criterion has no words for:
+//! host time of a launch, tiled against naive products, the first training step.
 
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +19,13 @@ use teeny_nn::{Activation, Linear, Module, Sequential, Store};
 use teeny_wgpu::{AdapterKind, Options, Products, Wgpu};
 
 /// Runs `f` until its work is done on the GPU.
-fn row(group: &mut BenchmarkGroup<'_, WallTime>, gpu: &Wgpu, name: impl Into<String>, work: Throughput, f: impl Fn() -> Result<Tensor>) {
+fn row(
+    group: &mut BenchmarkGroup<'_, WallTime>,
+    gpu: &Wgpu,
+    name: impl Into<String>,
+    work: Throughput,
+    f: impl Fn() -> Result<Tensor>,
+) {
     group.throughput(work);
     group.bench_function(name.into(), |bench| {
         bench.iter(|| {
@@ -40,27 +50,53 @@ fn median(gpu: &Wgpu, f: impl Fn() -> Result<Tensor>) -> f64 {
 }
 
 fn kernels(c: &mut Criterion, gpu: &Arc<Wgpu>, software: bool) {
-    let randn = |shape: &[usize]| Tensor::randn(shape, DType::F32, gpu).expect("a tensor that fits");
+    let randn =
+        |shape: &[usize]| Tensor::randn(shape, DType::F32, gpu).expect("a tensor that fits");
 
     let x = randn(&[16]);
     let mut group = c.benchmark_group("dispatch");
-    row(&mut group, gpu, "chain of 1000 additions", Throughput::Elements(1000), || (0..1000).try_fold(x.clone(), |y, _| y.add(&x)));
+    row(&mut group, gpu, "chain of 1000 additions", Throughput::Elements(1000), || {
+        (0..1000).try_fold(x.clone(), |y, _| y.add(&x))
+    });
     group.finish();
 
     let mut group = c.benchmark_group("matmul"); // elements are floating-point operations
-    let sizes: &[usize] = if software { &[64, 256, 512] } else { &[64, 256, 512, 1024, 2048, 4096] };
+    let sizes: &[usize] =
+        if software { &[64, 256, 512] } else { &[64, 256, 512, 1024, 2048, 4096] };
     for &n in sizes {
         let (a, b) = (randn(&[n, n]), randn(&[n, n]));
-        row(&mut group, gpu, n.to_string(), Throughput::Elements((2 * n * n * n) as u64), || a.matmul(&b));
+        row(&mut group, gpu, n.to_string(), Throughput::Elements((2 * n * n * n) as u64), || {
+            a.matmul(&b)
+        });
     }
     let (a, b) = (randn(&[64, 784]), randn(&[128, 784]));
-    row(&mut group, gpu, "mlp 64x784 @ (128x784).t", Throughput::Elements(2 * 64 * 784 * 128), || a.matmul(&b.t()?));
+    row(
+        &mut group,
+        gpu,
+        "mlp 64x784 @ (128x784).t",
+        Throughput::Elements(2 * 64 * 784 * 128),
+        || a.matmul(&b.t()?),
+    );
     let (a, b) = (randn(&[64, 8192]), randn(&[8192, 64]));
-    row(&mut group, gpu, "long k 64x8192 @ 8192x64", Throughput::Elements(2 * 64 * 8192 * 64), || a.matmul(&b));
+    row(
+        &mut group,
+        gpu,
+        "long k 64x8192 @ 8192x64",
+        Throughput::Elements(2 * 64 * 8192 * 64),
+        || a.matmul(&b),
+    );
     let (a, b) = (randn(&[1, 2304]), randn(&[768, 2304]));
-    row(&mut group, gpu, "vector 1x2304 @ (768x2304).t", Throughput::Elements(2 * 2304 * 768), || a.matmul(&b.t()?));
+    row(
+        &mut group,
+        gpu,
+        "vector 1x2304 @ (768x2304).t",
+        Throughput::Elements(2 * 2304 * 768),
+        || a.matmul(&b.t()?),
+    );
     let (a, b) = (randn(&[1, 2304]), randn(&[2304, 768]));
-    row(&mut group, gpu, "vector 1x2304 @ 2304x768", Throughput::Elements(2 * 2304 * 768), || a.matmul(&b));
+    row(&mut group, gpu, "vector 1x2304 @ 2304x768", Throughput::Elements(2 * 2304 * 768), || {
+        a.matmul(&b)
+    });
     group.finish();
 
     let side = if software { 1024 } else { 4096 };
@@ -75,9 +111,13 @@ fn kernels(c: &mut Criterion, gpu: &Arc<Wgpu>, software: bool) {
     row(&mut group, gpu, "sum of all", Throughput::Bytes(bytes), || x.sum_all());
     row(&mut group, gpu, "sum of rows", Throughput::Bytes(bytes), || x.sum(1));
     row(&mut group, gpu, "sum of columns", Throughput::Bytes(bytes), || x.sum(0));
-    row(&mut group, gpu, "argmax of all", Throughput::Bytes(bytes), || x.reshape(side * side)?.argmax(0));
+    row(&mut group, gpu, "argmax of all", Throughput::Bytes(bytes), || {
+        x.reshape(side * side)?.argmax(0)
+    });
     row(&mut group, gpu, "softmax", Throughput::Bytes(2 * bytes), || x.softmax(-1));
-    row(&mut group, gpu, "cumsum of one line", Throughput::Bytes(2 * bytes), || x.reshape(side * side)?.cumsum(0));
+    row(&mut group, gpu, "cumsum of one line", Throughput::Bytes(2 * bytes), || {
+        x.reshape(side * side)?.cumsum(0)
+    });
     group.finish();
 
     let (batch, window) = (if software { 8 } else { 128 }, Window::new(2).padding(1));
@@ -86,14 +126,19 @@ fn kernels(c: &mut Criterion, gpu: &Arc<Wgpu>, software: bool) {
     let mut group = c.benchmark_group("window");
     row(&mut group, gpu, format!("conv {batch}x16x28x28, 32 of 3x3"), work, || x.conv(&w, &window));
     let pool = Window::new(2).stride(2);
-    row(&mut group, gpu, "max_pool 2x2", Throughput::Bytes(4 * x.numel() as u64), || x.max_pool(&[2, 2], &pool));
+    row(&mut group, gpu, "max_pool 2x2", Throughput::Bytes(4 * x.numel() as u64), || {
+        x.max_pool(&[2, 2], &pool)
+    });
     group.finish();
 }
 
 /// One training step of 784-128-10 on a batch of 64; gives back the loss.
 fn trainer(gpu: &Arc<Wgpu>) -> Result<impl FnMut() -> Result<Tensor> + use<>> {
     let store = Store::new(&Autograd::new(gpu.clone()));
-    let model = Sequential::new().then(Linear::new(&store.at("fc1"), 784, 128)?).then(Activation::Relu).then(Linear::new(&store.at("fc2"), 128, 10)?);
+    let model = Sequential::new()
+        .then(Linear::new(&store.at("fc1"), 784, 128)?)
+        .then(Activation::Relu)
+        .then(Linear::new(&store.at("fc2"), 128, 10)?);
     let x = Tensor::rand((64, 784), DType::F32, store.device())?; // (B, 784)
     let targets = Tensor::randint(0, 10, 64, DType::I32, store.device())?; // (B)
     let mut sgd = Sgd::new(store.trainable(), 0.1);
@@ -154,7 +199,8 @@ fn all(c: &mut Criterion) {
     times.sort_by(f64::total_cmp);
     println!("a launch costs the host {:.2} us", times[25]);
 
-    let naive = Wgpu::with_options(&Options { products: Products::Naive, ..Options::default() }).expect("a second device");
+    let naive = Wgpu::with_options(&Options { products: Products::Naive, ..Options::default() })
+        .expect("a second device");
     let n = if software { 512 } else { 2048 };
     let time = |gpu: &Arc<Wgpu>| {
         let a = Tensor::ones((n, n), DType::F32, gpu).expect("a tensor that fits");
@@ -162,7 +208,12 @@ fn all(c: &mut Criterion) {
     };
     let (slow, fast) = (time(&naive), time(&gpu));
     let gflops = |t: f64| 2.0 * (n as f64).powi(3) / t / 1e9;
-    println!("matmul {n}: naive {:.1} GFLOP/s, tiled {:.1} GFLOP/s, ratio {:.2}", gflops(slow), gflops(fast), slow / fast);
+    println!(
+        "matmul {n}: naive {:.1} GFLOP/s, tiled {:.1} GFLOP/s, ratio {:.2}",
+        gflops(slow),
+        gflops(fast),
+        slow / fast
+    );
 }
 
 criterion_group! {

@@ -1,8 +1,9 @@
-//! Random single operations on the GPU engine against the oracle: `cargo run --release -p teeny-wgpu --example fuzz_wgpu`.
+//! Random single operations on the GPU engine against the oracle:
+//! `cargo run --release -p teeny-wgpu --example fuzz_wgpu`.
 //!
-//! `--level` chooses how shaders run: `trusted` (the default), `checked`, `portable` (what every browser has), or `narrow`, a
-//! device that binds 8 KiB and launches 64 workgroups a row, so that small cases take the ways of large tensors. See
-//! `teeny_core::conformance::oneop`.
+//! `--level` chooses how shaders run: `trusted` (the default), `checked`, `portable` (what every
+//! browser has), or `narrow`, a device that binds 8 KiB and launches 64 workgroups a row, so that
+//! small cases take the ways of large tensors. See `teeny_core::conformance::oneop`.
 
 use std::process::ExitCode;
 use teeny_core::conformance::oneop::{Rules, Site, program};
@@ -24,12 +25,22 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
         Some("checked") => options.shaders = Shaders::Checked,
         Some("portable") => options.portable = true,
         Some("narrow") => (options.max_binding, options.max_workgroups) = (Some(8192), Some(64)),
-        Some(other) => return Err(Error::value(format!("no level is called {other}: trusted, checked, portable or narrow"))),
+        Some(other) => {
+            return Err(Error::value(format!(
+                "no level is called {other}: trusted, checked, portable or narrow"
+            )));
+        }
     }
     Ok(vec![Box::new(Gpu(Wgpu::with_options(&options)?))])
 }
 
 fn main() -> ExitCode {
-    let rules = Rules { flushes_subnormals: true, loses_zero_signs: true, multiplies_padding: true, simplifies_programs: true, ..Rules::default() };
+    let rules = Rules {
+        flushes_subnormals: true,
+        loses_zero_signs: true,
+        multiplies_padding: true,
+        simplifies_programs: true,
+        ..Rules::default()
+    };
     program::main(sites, rules)
 }

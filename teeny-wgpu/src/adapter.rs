@@ -1,13 +1,15 @@
 //! Choosing an adapter and finding out what it can do.
 //!
-//! A machine may offer several adapters (a discrete GPU, the processor's own, a software one). [`Options`] says which one is wanted; what it can do is
-//! read once into [`Capabilities`], and from then on nothing asks wgpu again. Knows nothing of tensors.
+//! A machine may offer several adapters (a discrete GPU, the processor's own, a software one).
+//! [`Options`] says which one is wanted; what it can do is read once into [`Capabilities`], and
+//! from then on nothing asks wgpu again. Knows nothing of tensors.
 
 use crate::error;
 use std::fmt;
 use teeny_core::{DType, Error, Result};
 
-/// The largest binding that is used: 32-bit numbers address all bytes of it, and all of its elements as `I32` positions.
+/// The largest binding that is used: 32-bit numbers address all bytes of it, and all of its
+/// elements as `I32` positions.
 const LARGEST_BINDING: u64 = 1 << 31;
 
 /// What kind of hardware an adapter is.
@@ -68,7 +70,8 @@ impl fmt::Display for AdapterKind {
 /// Which adapter to use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// What `TEENY_WGPU_ADAPTER` says (a number, a kind, or part of a name); without it the fastest kind there is.
+    /// What `TEENY_WGPU_ADAPTER` says (a number, a kind, or part of a name); without it the fastest
+    /// kind there is.
     #[default]
     Auto,
     /// The adapter of this number in [`crate::Wgpu::adapters`].
@@ -82,7 +85,13 @@ pub enum Choice {
 impl Choice {
     /// The choice that a text such as `1`, `discrete` or `radeon` describes.
     fn parse(text: &str) -> Choice {
-        const KINDS: [AdapterKind; 5] = [AdapterKind::Discrete, AdapterKind::Integrated, AdapterKind::Virtual, AdapterKind::Cpu, AdapterKind::Other];
+        const KINDS: [AdapterKind; 5] = [
+            AdapterKind::Discrete,
+            AdapterKind::Integrated,
+            AdapterKind::Virtual,
+            AdapterKind::Cpu,
+            AdapterKind::Other,
+        ];
         let text = text.trim();
         match (text.parse(), KINDS.into_iter().find(|k| k.name() == text.to_lowercase())) {
             (Ok(index), _) => Choice::Index(index),
@@ -95,9 +104,11 @@ impl Choice {
 /// Whether shaders keep the checks that wgpu inserts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shaders {
-    /// Every access, loop and division is checked: for tests, and for finding out whether a kernel reaches outside.
+    /// Every access, loop and division is checked: for tests, and for finding out whether a kernel
+    /// reaches outside.
     Checked,
-    /// No checks: the kernels of this crate stay inside by construction. Several times faster in tight loops.
+    /// No checks: the kernels of this crate stay inside by construction. Several times faster in
+    /// tight loops.
     Trusted,
 }
 
@@ -122,23 +133,28 @@ pub enum Products {
 pub struct Options {
     /// Which adapter.
     pub adapter: Choice,
-    /// The most bytes of buffers, free ones kept for reuse included; those for reading back come on top, 64 MiB for each thread
-    /// that reads. `None`: 4 GiB on a software adapter, what the driver gives elsewhere.
+    /// The most bytes of buffers, free ones kept for reuse included; those for reading back come on
+    /// top, 64 MiB for each thread that reads. `None`: 4 GiB on a software adapter, what the driver
+    /// gives elsewhere.
     pub memory_budget: Option<u64>,
-    /// The most bytes of free buffers kept for reuse; 0 keeps none. `None`: 1 GiB, or as much as was in use at once if that was
-    /// more, so that a repeated step asks the driver for nothing.
+    /// The most bytes of free buffers kept for reuse; 0 keeps none. `None`: 1 GiB, or as much as
+    /// was in use at once if that was more, so that a repeated step asks the driver for nothing.
     pub cache_bytes: Option<u64>,
     /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
     pub shaders: Shaders,
-    /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down; `TEENY_DEBUG=1` does the same and prints each.
+    /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down;
+    /// `TEENY_DEBUG=1` does the same and prints each.
     pub profile: bool,
-    /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing natively what a browser would run.
+    /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing
+    /// natively what a browser would run.
     pub portable: bool,
     /// Which kernels make matrix products.
     pub products: Products,
-    /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for trying out what smaller GPUs would do.
+    /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for
+    /// trying out what smaller GPUs would do.
     pub max_binding: Option<u64>,
-    /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is usual); likewise.
+    /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is
+    /// usual); likewise.
     pub max_workgroups: Option<u32>,
 }
 
@@ -174,7 +190,8 @@ pub struct Capabilities {
     pub int64: bool,
     /// 64-bit floats in shaders.
     pub float64: bool,
-    /// Arithmetic in 16-bit floats. Kernels do not need it: halves are stored packed and computed in f32.
+    /// Arithmetic in 16-bit floats. Kernels do not need it: halves are stored packed and computed
+    /// in f32.
     pub float16: bool,
     /// Operations across the threads of a subgroup.
     pub subgroups: bool,
@@ -195,7 +212,11 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    fn of(adapter: &wgpu::Adapter, features: wgpu::Features, limits: &wgpu::Limits) -> Capabilities {
+    fn of(
+        adapter: &wgpu::Adapter,
+        features: wgpu::Features,
+        limits: &wgpu::Limits,
+    ) -> Capabilities {
         let info = adapter.get_info();
         Capabilities {
             name: info.name,
@@ -252,7 +273,9 @@ fn instance() -> Result<wgpu::Instance> {
 /// All adapters, fast kinds first; the order that [`Choice::Index`] counts.
 async fn found(instance: &wgpu::Instance) -> Vec<wgpu::Adapter> {
     let mut adapters = instance.enumerate_adapters(wgpu::Backends::all()).await;
-    adapters.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
+    adapters.retain(|a| {
+        a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS)
+    });
     adapters.sort_by_key(|a| AdapterKind::of(a.get_info().device_type).rank());
     adapters
 }
@@ -269,9 +292,17 @@ pub(crate) async fn open(options: &Options, timed: bool) -> Result<Opened> {
 }
 
 /// [`open`] among the adapters of `instance`.
-pub(crate) async fn open_from(instance: &wgpu::Instance, options: &Options, timed: bool) -> Result<Opened> {
+pub(crate) async fn open_from(
+    instance: &wgpu::Instance,
+    options: &Options,
+    timed: bool,
+) -> Result<Opened> {
     let adapters = found(instance).await;
-    let names: Vec<String> = adapters.iter().enumerate().map(|(i, a)| format!("{i}: {}", Capabilities::of(a, a.features(), &a.limits()))).collect();
+    let names: Vec<String> = adapters
+        .iter()
+        .enumerate()
+        .map(|(i, a)| format!("{i}: {}", Capabilities::of(a, a.features(), &a.limits())))
+        .collect();
     let from_env = std::env::var("TEENY_WGPU_ADAPTER").ok().filter(|v| !v.is_empty());
     let choice = match (&options.adapter, from_env) {
         (Choice::Auto, Some(text)) => Choice::parse(&text),
@@ -280,14 +311,28 @@ pub(crate) async fn open_from(instance: &wgpu::Instance, options: &Options, time
     let index = match &choice {
         Choice::Auto => (!adapters.is_empty()).then_some(0),
         Choice::Index(i) => (*i < adapters.len()).then_some(*i),
-        Choice::Name(name) => adapters.iter().position(|a| a.get_info().name.to_lowercase().contains(&name.to_lowercase())),
-        Choice::Kind(kind) => adapters.iter().position(|a| AdapterKind::of(a.get_info().device_type) == *kind),
+        Choice::Name(name) => adapters
+            .iter()
+            .position(|a| a.get_info().name.to_lowercase().contains(&name.to_lowercase())),
+        Choice::Kind(kind) => {
+            adapters.iter().position(|a| AdapterKind::of(a.get_info().device_type) == *kind)
+        }
     };
-    let Some(adapter) = index.map(|i| &adapters[i]) else { return Err(error::no_adapter(&choice, &names)) };
+    let Some(adapter) = index.map(|i| &adapters[i]) else {
+        return Err(error::no_adapter(&choice, &names));
+    };
 
-    let optional = wgpu::Features::SHADER_INT64 | wgpu::Features::SHADER_F64 | wgpu::Features::SHADER_F16 | wgpu::Features::SUBGROUP;
-    let features = if options.portable { wgpu::Features::empty() } else { adapter.features() & optional };
-    let clock = if timed { adapter.features() & wgpu::Features::TIMESTAMP_QUERY } else { wgpu::Features::empty() };
+    let optional = wgpu::Features::SHADER_INT64
+        | wgpu::Features::SHADER_F64
+        | wgpu::Features::SHADER_F16
+        | wgpu::Features::SUBGROUP;
+    let features =
+        if options.portable { wgpu::Features::empty() } else { adapter.features() & optional };
+    let clock = if timed {
+        adapter.features() & wgpu::Features::TIMESTAMP_QUERY
+    } else {
+        wgpu::Features::empty()
+    };
     let limits = if options.portable { wgpu::Limits::default() } else { adapter.limits() };
     let mut capabilities = Capabilities::of(adapter, features, &limits);
     if let Some(bytes) = options.max_binding {
@@ -304,6 +349,9 @@ pub(crate) async fn open_from(instance: &wgpu::Instance, options: &Options, time
         memory_hints: wgpu::MemoryHints::Performance,
         trace: wgpu::Trace::Off,
     };
-    let (device, queue) = adapter.request_device(&descriptor).await.map_err(|e| Error::device(format!("{capabilities} cannot be opened: {e}")))?;
+    let (device, queue) = adapter
+        .request_device(&descriptor)
+        .await
+        .map_err(|e| Error::device(format!("{capabilities} cannot be opened: {e}")))?;
     Ok(Opened { device, queue, capabilities })
 }

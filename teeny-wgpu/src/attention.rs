@@ -1,4 +1,5 @@
-//! Attention without the matrix of scores: a workgroup takes 16 rows of one side past tiles of 16 rows of the other.
+//! Attention without the matrix of scores: a workgroup takes 16 rows of one side past tiles of 16
+//! rows of the other.
 //!
 //! ```text
 //! forward    own 16 queries, past the keys they see    running maximum and sum, y rescaled as they grow     (Dao 2023, arXiv:2307.08691)
@@ -6,8 +7,10 @@
 //! dk, dv     own 16 keys, past the queries             the same p, dv += p' g, dk += ds' q
 //! ```
 //!
-//! Tiles that no query of the group sees are never visited. Scores that are not seen are the lowest finite number, so nothing is computed with infinities.
-//! Each result is summed by one thread in a fixed order. Heads wider than 256, f64, very few queries and tensors larger than a binding take the definition.
+//! Tiles that no query of the group sees are never visited. Scores that are not seen are the lowest
+//! finite number, so nothing is computed with infinities. Each result is summed by one thread in a
+//! fixed order. Heads wider than 256, f64, very few queries and tensors larger than a binding take
+//! the definition.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -26,9 +29,11 @@ const WIDTH: usize = 64;
 const PITCH: usize = WIDTH + 1;
 /// Fewer queries than this leave most of a tile empty.
 const FEW: usize = 4;
-/// Farther than every key: limits of the band end here, so that sums of them and positions stay signed numbers.
+/// Farther than every key: limits of the band end here, so that sums of them and positions stay
+/// signed numbers.
 const FAR: usize = i32::MAX as usize / 4;
-/// Words 0..: batches, T, S, hs, hv, tiles of the own side, scale, offset, window, kind of mask; then per operand offset, row stride, column stride.
+/// Words 0..: batches, T, S, hs, hv, tiles of the own side, scale, offset, window, kind of mask;
+/// then per operand offset, row stride, column stride.
 const HEAD: usize = 10;
 const OPERANDS: [&str; 5] = ["q", "k", "v", "g", "mask"];
 
@@ -48,7 +53,8 @@ enum Mask {
     Added = 2,
 }
 
-/// What the text depends on. These shaders are long, so whatever can be data is: the mask, the sizes, and all but the magnitude of the widths.
+/// What the text depends on. These shaders are long, so whatever can be data is: the mask, the
+/// sizes, and all but the magnitude of the widths.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     pub kind: Kind,
@@ -75,7 +81,8 @@ impl Plan {
         generator::param(HEAD + 3 * operand + at)
     }
 
-    /// Statements that fill the workgroup array `to` with 16 rows of an operand from row `row` on, 64 columns from column `column` on.
+    /// Statements that fill the workgroup array `to` with 16 rows of an operand from row `row` on,
+    /// 64 columns from column `column` on.
     fn fetch(self, to: &str, operand: usize, row: &str, column: &str) -> String {
         let name = OPERANDS[operand];
         let rows = generator::param(if matches!(name, "q" | "g") { 1 } else { 2 });
@@ -107,11 +114,23 @@ impl Plan {
         let mut text = String::new();
         for group in 0..groups {
             text.push_str("    workgroupBarrier();\n");
-            text.push_str(&self.fetch("other_tile", other, "other0", &format!("{}u", group * WIDTH)));
+            text.push_str(&self.fetch(
+                "other_tile",
+                other,
+                "other0",
+                &format!("{}u", group * WIDTH),
+            ));
             text.push_str("    workgroupBarrier();\n");
-            let _ = writeln!(text, "    for (var r = 0u; r < {ROWS}u; r += 1u) {{\n        let w = {weights}[i * 17u + r];");
+            let _ = writeln!(
+                text,
+                "    for (var r = 0u; r < {ROWS}u; r += 1u) {{\n        let w = {weights}[i * 17u + r];"
+            );
             for part in 0..WIDTH / ROWS {
-                let _ = writeln!(text, "        {name}{group}_{part} += w * other_tile[r * {PITCH}u + j + {}u];", part * ROWS);
+                let _ = writeln!(
+                    text,
+                    "        {name}{group}_{part} += w * other_tile[r * {PITCH}u + j + {}u];",
+                    part * ROWS
+                );
             }
             text.push_str("    }\n");
         }
@@ -119,16 +138,32 @@ impl Plan {
     }
 
     fn accumulators(name: &str, groups: usize, each: impl Fn(&str) -> String) -> String {
-        (0..groups).flat_map(|g| (0..WIDTH / ROWS).map(move |p| (g, p))).map(|(g, p)| each(&format!("{name}{g}_{p}"))).collect()
+        (0..groups)
+            .flat_map(|g| (0..WIDTH / ROWS).map(move |p| (g, p)))
+            .map(|(g, p)| each(&format!("{name}{g}_{p}")))
+            .collect()
     }
 
-    /// Statements that write the accumulators to row own0 + i of `out`, whose rows have `columns` elements.
-    fn store(name: &str, out: &str, groups: usize, columns: &str, own: &str, factor: &str) -> String {
-        let mut text = format!("    if own0 + i < {own} {{\n        let start = (batch * {own} + own0 + i) * {columns};\n");
+    /// Statements that write the accumulators to row own0 + i of `out`, whose rows have `columns`
+    /// elements.
+    fn store(
+        name: &str,
+        out: &str,
+        groups: usize,
+        columns: &str,
+        own: &str,
+        factor: &str,
+    ) -> String {
+        let mut text = format!(
+            "    if own0 + i < {own} {{\n        let start = (batch * {own} + own0 + i) * {columns};\n"
+        );
         for group in 0..groups {
             for part in 0..WIDTH / ROWS {
                 let column = group * WIDTH + part * ROWS;
-                let _ = writeln!(text, "        if j + {column}u < {columns} {{ {out}[start + j + {column}u] = {name}{group}_{part}{factor}; }}");
+                let _ = writeln!(
+                    text,
+                    "        if j + {column}u < {columns} {{ {out}[start + j + {column}u] = {name}{group}_{part}{factor}; }}"
+                );
             }
         }
         text.push_str("    }\n");
@@ -159,8 +194,15 @@ impl Plan {
             text.push_str(&wide::output(binding + i, name, DType::F32));
         }
         let tile = ROWS * PITCH;
-        let _ = writeln!(text, "var<workgroup> own_tile: array<f32, {tile}>;\nvar<workgroup> other_tile: array<f32, {tile}>;");
-        let _ = writeln!(text, "var<workgroup> weights: array<f32, {0}>;\nvar<workgroup> slopes: array<f32, {0}>;", ROWS * 17);
+        let _ = writeln!(
+            text,
+            "var<workgroup> own_tile: array<f32, {tile}>;\nvar<workgroup> other_tile: array<f32, {tile}>;"
+        );
+        let _ = writeln!(
+            text,
+            "var<workgroup> weights: array<f32, {0}>;\nvar<workgroup> slopes: array<f32, {0}>;",
+            ROWS * 17
+        );
         text.push_str(&wide::main(THREADS));
         let word = generator::param;
         let (queries, keys, hs, hv) = (word(1), word(2), word(3), word(4));
@@ -175,15 +217,29 @@ impl Plan {
             tiles = word(5),
         );
         let sizes = HEAD + 3 * OPERANDS.len();
-        let views: Vec<(String, String, usize)> =
-            (0..OPERANDS.len()).map(|o| (format!("base_{}", OPERANDS[o]), Self::word(o, 0), sizes + self.rank * (1 + o))).collect();
+        let views: Vec<(String, String, usize)> = (0..OPERANDS.len())
+            .map(|o| {
+                (format!("base_{}", OPERANDS[o]), Self::word(o, 0), sizes + self.rank * (1 + o))
+            })
+            .collect();
         text.push_str(&wide::addresses(self.rank, "batch", sizes, &views));
-        // The rows of the other side that any own row meets: query t sees key s exactly if 0 <= t + offset - s < window.
+        // The rows of the other side that any own row meets: query t sees key s exactly if 0 <= t +
+        // offset - s < window.
         let (low, high, other_rows, query, key) = match self.kind {
-            Kind::Forward | Kind::Queries => {
-                ("i32(own0) + offset - window + 1", format!("i32(own0) + {ROWS} + offset"), &keys, "own0 + i", "other0 + j")
-            }
-            Kind::Keys => ("i32(own0) - offset", format!("i32(own0) + {} - offset + window", ROWS - 1), &queries, "other0 + j", "own0 + i"),
+            Kind::Forward | Kind::Queries => (
+                "i32(own0) + offset - window + 1",
+                format!("i32(own0) + {ROWS} + offset"),
+                &keys,
+                "own0 + i",
+                "other0 + j",
+            ),
+            Kind::Keys => (
+                "i32(own0) - offset",
+                format!("i32(own0) + {} - offset + window", ROWS - 1),
+                &queries,
+                "other0 + j",
+                "own0 + i",
+            ),
         };
         let _ = writeln!(
             text,
@@ -234,7 +290,9 @@ impl Plan {
                      let shrink = exp_f32(top - peak);\n    var row = 0.0f;\n    for (var r = 0u; r < {ROWS}u; r += 1u) {{ row += weights[i * 17u + r]; }}\n    \
                      sum = sum * shrink + row;\n    top = peak;"
                 );
-                text.push_str(&Self::accumulators("y", self.groups, |name| format!("    {name} = {name} * shrink;\n")));
+                text.push_str(&Self::accumulators("y", self.groups, |name| {
+                    format!("    {name} = {name} * shrink;\n")
+                }));
                 text.push_str(&self.gather("y", "weights", v, self.groups));
             }
             Kind::Queries | Kind::Keys => {
@@ -266,7 +324,9 @@ impl Plan {
                      out_lse[batch * {queries} + own0 + i] = lse;\n    }}"
                 );
             }
-            Kind::Queries => text.push_str(&Self::store("dq", "out_q", self.groups, &hs, &queries, "")),
+            Kind::Queries => {
+                text.push_str(&Self::store("dq", "out_q", self.groups, &hs, &queries, ""))
+            }
             Kind::Keys => {
                 text.push_str(&Self::store("dk", "out_k", self.groups, &hs, &keys, ""));
                 text.push_str(&Self::store("dv", "out_v", self.groups, &hv, &keys, ""));
@@ -283,7 +343,12 @@ impl Wgpu {
         let [queries, keys, hs, hv] = inputs.sizes();
         let all = [Some(inputs.q), Some(inputs.k), Some(inputs.v), inputs.mask];
         let empty = inputs.q.numel() == 0 || inputs.v.numel() == 0 || keys == 0;
-        let widest = inputs.q.numel().max(inputs.k.numel()).max(inputs.v.numel()).max(inputs.q.numel() / hs.max(1) * hv);
+        let widest = inputs
+            .q
+            .numel()
+            .max(inputs.k.numel())
+            .max(inputs.v.numel())
+            .max(inputs.q.numel() / hs.max(1) * hv);
         inputs.q.dtype() != DType::F64
             && !empty
             && queries >= FEW
@@ -294,11 +359,18 @@ impl Wgpu {
     }
 
     /// Records one of the kernels; `rest` are g and the statistics of a backward pass.
-    fn attend(&self, kind: Kind, inputs: &AttentionInputs<'_>, rest: Option<(&Tensor, &Tensor)>, outputs: &[StorageRef]) -> Result<()> {
+    fn attend(
+        &self,
+        kind: Kind,
+        inputs: &AttentionInputs<'_>,
+        rest: Option<(&Tensor, &Tensor)>,
+        outputs: &[StorageRef],
+    ) -> Result<()> {
         let [queries, keys, hs, hv] = inputs.sizes();
         let q = inputs.q;
         let lead = q.ndim() - 2;
-        let operands = [Some(inputs.q), Some(inputs.k), Some(inputs.v), rest.map(|r| r.0), inputs.mask];
+        let operands =
+            [Some(inputs.q), Some(inputs.k), Some(inputs.v), rest.map(|r| r.0), inputs.mask];
         let layouts: Vec<&Layout> = operands.iter().map(|x| x.unwrap_or(q).layout()).collect();
         let leading: Vec<usize> = (0..lead).collect();
         let walk = Walk::over(q.shape(), &layouts, &leading)?.padded_to(4);
@@ -308,7 +380,8 @@ impl Wgpu {
         let mut slot = Params::new();
         slot.counts(&[batches, queries, keys, hs, hv, tiles]);
         slot.scalar(Scalar::Float(inputs.options.factor(hs)), DType::F32);
-        // Without a causal limit every key is in the band: the offset is that of the last key, the window has no end.
+        // Without a causal limit every key is in the band: the offset is that of the last key, the
+        // window has no end.
         let (offset, window) = match inputs.options.causal {
             Some(_) => inputs.options.band(queries, keys),
             None => (keys, queries + keys + 1),
@@ -330,13 +403,17 @@ impl Wgpu {
         let plan = Plan { kind, dtype: q.dtype(), rank: walk.sizes.len(), groups };
         // Where there is no mask, the queries stand in for it; nothing is read there.
         let bound = [operands[0], operands[1], operands[2], operands[3], inputs.mask.or(Some(q))];
-        let mut parts = bound.into_iter().flatten().map(|x| self.part(x)).collect::<Result<Vec<_>>>()?;
+        let mut parts =
+            bound.into_iter().flatten().map(|x| self.part(x)).collect::<Result<Vec<_>>>()?;
         if let Some((_, stats)) = rest {
             parts.push(self.part(stats)?);
         }
         let written = outputs.iter().map(|out| self.whole(out)).collect::<Result<Vec<_>>>()?;
         self.dispatch(&Launch {
-            program: Program { key: Key::new("attention", plan.variant()), wgsl: &|| Ok(plan.wgsl()) },
+            program: Program {
+                key: Key::new("attention", plan.variant()),
+                wgsl: &|| Ok(plan.wgsl()),
+            },
             inputs: &parts,
             outputs: &written,
             params: &slot,
@@ -345,7 +422,10 @@ impl Wgpu {
     }
 
     /// y and the logsumexp, or nothing if the definition is to be used.
-    pub(crate) fn attention_forward(&self, inputs: &AttentionInputs<'_>) -> Result<Option<(StorageRef, StorageRef)>> {
+    pub(crate) fn attention_forward(
+        &self,
+        inputs: &AttentionInputs<'_>,
+    ) -> Result<Option<(StorageRef, StorageRef)>> {
         if !self.fuses(inputs) {
             return Ok(None);
         }
@@ -379,7 +459,10 @@ impl Wgpu {
             grads[0] = Some(self.narrow(d_q, dtype, inputs.q)?);
         }
         if needs[1] || needs[2] {
-            let (d_k, d_v) = (self.allocate(inputs.k.numel(), DType::F32)?, self.allocate(inputs.v.numel(), DType::F32)?);
+            let (d_k, d_v) = (
+                self.allocate(inputs.k.numel(), DType::F32)?,
+                self.allocate(inputs.v.numel(), DType::F32)?,
+            );
             self.attend(Kind::Keys, inputs, Some((g, &stats)), &[d_k.clone(), d_v.clone()])?;
             grads[1] = if needs[1] { Some(self.narrow(d_k, dtype, inputs.q)?) } else { None };
             grads[2] = if needs[2] { Some(self.narrow(d_v, dtype, inputs.q)?) } else { None };

@@ -1,7 +1,8 @@
 //! Copies that keep positions: overwriting a view in place.
 //!
-//! Types below 32 bits share words, and two elements of a view may share one with each other or with elements outside it; they are put in by atomic
-//! operations that touch their own bits only, so the result does not depend on the order.
+//! Types below 32 bits share words, and two elements of a view may share one with each other or
+//! with elements outside it; they are put in by atomic operations that touch their own bits only,
+//! so the result does not depend on the order.
 
 use crate::device::{Launch, Wgpu};
 use crate::elementwise::{THREADS, window};
@@ -19,7 +20,12 @@ use teeny_core::{DType, Error, Layout, Result, StorageRef, Tensor};
 const PLAIN: u64 = 256 << 10;
 
 impl Wgpu {
-    pub(crate) fn overwrite(&self, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+    pub(crate) fn overwrite(
+        &self,
+        mut dst: StorageRef,
+        view: &Layout,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         let dtype = src.dtype();
         if Arc::get_mut(&mut dst).is_none() {
             dst = self.duplicate(&dst, dtype)?;
@@ -35,7 +41,13 @@ impl Wgpu {
         let copy = self.allocate(storage.len(), dtype)?;
         let bytes = self.room(storage.len(), dtype)?.next_multiple_of(4);
         if !storage.is_empty() {
-            self.stream.copy(downcast::<Memory>(storage)?.buffer(), 0, downcast::<Memory>(&copy)?.buffer(), 0, bytes);
+            self.stream.copy(
+                downcast::<Memory>(storage)?.buffer(),
+                0,
+                downcast::<Memory>(&copy)?.buffer(),
+                0,
+                bytes,
+            );
         }
         Ok(copy)
     }
@@ -47,25 +59,40 @@ impl Wgpu {
         let (start, end) = ((src.layout().offset() * size) as u64, (view.offset() * size) as u64);
         let aligned = start % 4 == 0 && end % 4 == 0 && bytes.is_multiple_of(4);
         if bytes >= PLAIN && aligned && view.is_contiguous() && src.is_contiguous() {
-            self.stream.copy(downcast::<Memory>(src.storage())?.buffer(), start, downcast::<Memory>(dst)?.buffer(), end, bytes);
+            self.stream.copy(
+                downcast::<Memory>(src.storage())?.buffer(),
+                start,
+                downcast::<Memory>(dst)?.buffer(),
+                end,
+                bytes,
+            );
             return Ok(());
         }
         if self.hides(&[src]) {
             return self.write_view(dst, view, &self.seen(src)?);
         }
         let (low, high) = Walk::new(src.shape(), &[view]).reach(0, 0, src.numel());
-        let target = window(dst, view.offset() as isize, size, low, high, self.capabilities.max_binding)?;
+        let target =
+            window(dst, view.offset() as isize, size, low, high, self.capabilities.max_binding)?;
         let Some((target, to)) = target.filter(|_| !self.is_large(src)) else {
             // The source or the view reaches further than a kernel sees: half of it at a time.
-            let axis = (0..src.ndim()).max_by_key(|&a| src.shape()[a]).filter(|&a| src.shape()[a] > 1);
-            let Some(axis) = axis else { return Err(Error::internal("one element is larger than a binding")) };
+            let axis =
+                (0..src.ndim()).max_by_key(|&a| src.shape()[a]).filter(|&a| src.shape()[a] > 1);
+            let Some(axis) = axis else {
+                return Err(Error::internal("one element is larger than a binding"));
+            };
             let (size, mid) = (src.shape()[axis], src.shape()[axis] / 2);
             for (low, high) in [(0, mid), (mid, size)] {
-                self.write_view(dst, &view.slice(axis, low, high - low, 1), &self.piece(src, axis, low, high)?)?;
+                self.write_view(
+                    dst,
+                    &view.slice(axis, low, high - low, 1),
+                    &self.piece(src, axis, low, high)?,
+                )?;
             }
             return Ok(());
         };
-        // Bits are moved as integers of the element's width; 64-bit elements as pairs of words, whether or not the adapter computes with them.
+        // Bits are moved as integers of the element's width; 64-bit elements as pairs of words,
+        // whether or not the adapter computes with them.
         let (unit, words) = match size {
             1 => (DType::U8, 1),
             2 => (DType::U16, 1),
@@ -83,7 +110,10 @@ impl Wgpu {
         let source = self.part(src)?;
         let groups = self.fold(src.numel().div_ceil(THREADS) as u64)?;
         self.dispatch(&Launch {
-            program: Program { key: Key::new("copy_into", [rank as u32, unit as u32, words]), wgsl: &|| Ok(wgsl(rank, unit, words as usize)) },
+            program: Program {
+                key: Key::new("copy_into", [rank as u32, unit as u32, words]),
+                wgsl: &|| Ok(wgsl(rank, unit, words as usize)),
+            },
             inputs: &[source],
             outputs: &[target],
             params: &params,
@@ -107,13 +137,23 @@ pub(crate) fn wgsl(rank: usize, unit: DType, words: usize) -> String {
         generator::param(2),
     );
     for axis in (0..rank).rev() {
-        let (size, a, b) = (generator::param(3 + axis), generator::param(3 + rank + axis), generator::param(3 + 2 * rank + axis));
-        let _ = writeln!(text, "    {{ let c = r % {size}; r = r / {size}; source += c * {a}; place += c * {b}; }}");
+        let (size, a, b) = (
+            generator::param(3 + axis),
+            generator::param(3 + rank + axis),
+            generator::param(3 + 2 * rank + axis),
+        );
+        let _ = writeln!(
+            text,
+            "    {{ let c = r % {size}; r = r / {size}; source += c * {a}; place += c * {b}; }}"
+        );
     }
     match unit {
         DType::U32 => {
             for word in 0..words {
-                let _ = writeln!(text, "    dst[place * {words}u + {word}u] = src[source * {words}u + {word}u];");
+                let _ = writeln!(
+                    text,
+                    "    dst[place * {words}u + {word}u] = src[source * {words}u + {word}u];"
+                );
             }
         }
         _ => {

@@ -1,4 +1,5 @@
-//! [`Wgpu`] itself: its parts, and the two calls that every kernel of this crate goes through, [`Wgpu::allocate`] and [`Wgpu::dispatch`].
+//! [`Wgpu`] itself: its parts, and the two calls that every kernel of this crate goes through,
+//! [`Wgpu::allocate`] and [`Wgpu::dispatch`].
 
 use crate::adapter::{self, AdapterKind, Capabilities, Options, Products, Shaders};
 use crate::error::{self, Sticky};
@@ -54,7 +55,8 @@ pub struct Counters {
     pub submissions: u64,
 }
 
-/// One launch of a program. Bindings are numbered in this order: first `inputs` (declared `read`), then `outputs` (`read_write`).
+/// One launch of a program. Bindings are numbered in this order: first `inputs` (declared `read`),
+/// then `outputs` (`read_write`).
 pub(crate) struct Launch<'a> {
     pub program: Program<'a>,
     pub inputs: &'a [Part<'a>],
@@ -92,14 +94,25 @@ impl Wgpu {
     }
 
     /// The engine on a device of wgpu; `debug` is the level of `TEENY_DEBUG`.
-    pub(crate) fn over(adapter::Opened { device, queue, capabilities }: adapter::Opened, options: &Options, debug: u8) -> Arc<Wgpu> {
+    pub(crate) fn over(
+        adapter::Opened { device, queue, capabilities }: adapter::Opened,
+        options: &Options,
+        debug: u8,
+    ) -> Arc<Wgpu> {
         let sticky = Sticky::watch(&device);
         let profiled = options.profile || debug >= 1;
-        let budget = options.memory_budget.or((capabilities.kind == AdapterKind::Cpu).then_some(4 << 30));
+        let budget =
+            options.memory_budget.or((capabilities.kind == AdapterKind::Cpu).then_some(4 << 30));
         let pool = Arc::new(Pool::new(device.clone(), &capabilities, budget, options.cache_bytes));
         let pipelines = Pipelines::new(device.clone(), options.shaders, debug);
         let ring = Stream::ring(&device, &pipelines, &capabilities);
-        let stream = Stream::new(device.clone(), queue.clone(), pool.clone(), ring, profiled.then_some(debug));
+        let stream = Stream::new(
+            device.clone(),
+            queue.clone(),
+            pool.clone(),
+            ring,
+            profiled.then_some(debug),
+        );
         Arc::new(Wgpu {
             device,
             queue,
@@ -117,7 +130,8 @@ impl Wgpu {
         })
     }
 
-    /// What each adapter of this machine can do, fast kinds first: the order of [`crate::Choice::Index`].
+    /// What each adapter of this machine can do, fast kinds first: the order of
+    /// [`crate::Choice::Index`].
     pub fn adapters() -> Vec<Capabilities> {
         pollster::block_on(adapter::list())
     }
@@ -133,9 +147,11 @@ impl Wgpu {
         Counters { compiles: self.pipelines.compiles(), dispatches, submissions }
     }
 
-    /// The escape hatch: wgpu's own device and queue, for programs that draw or compute beside teeny. Everything recorded so far is submitted first.
+    /// The escape hatch: wgpu's own device and queue, for programs that draw or compute beside
+    /// teeny. Everything recorded so far is submitted first.
     ///
-    /// This is the only place where this crate shows wgpu's types; they change with wgpu's versions, not with this crate's.
+    /// This is the only place where this crate shows wgpu's types; they change with wgpu's
+    /// versions, not with this crate's.
     pub fn raw(&self) -> (&wgpu::Device, &wgpu::Queue) {
         self.stream.flush();
         (&self.device, &self.queue)
@@ -148,7 +164,11 @@ impl Wgpu {
 
     /// Refuses element types that this adapter cannot compute with.
     pub(crate) fn require(&self, dtype: DType, op: &str) -> Result<()> {
-        if self.capabilities.supports(dtype) { Ok(()) } else { Err(error::dtype_unsupported(&self.capabilities, dtype, op)) }
+        if self.capabilities.supports(dtype) {
+            Ok(())
+        } else {
+            Err(error::dtype_unsupported(&self.capabilities, dtype, op))
+        }
     }
 
     /// New storage for `len` elements of type `dtype`, its content undefined.
@@ -162,7 +182,8 @@ impl Wgpu {
     pub(crate) fn memory(&self, len: usize, dtype: DType, first_use: FirstUse) -> Result<Memory> {
         self.check()?;
         let bytes = self.room(len, dtype)?;
-        // What waits in the open batch keeps its buffers alive; running it lets the driver free them.
+        // What waits in the open batch keeps its buffers alive; running it lets the driver free
+        // them.
         let release = || {
             let _ = self.stream.wait();
         };
@@ -173,22 +194,33 @@ impl Wgpu {
     /// The bytes of `len` elements.
     ///
     /// # Errors
-    /// If no buffer is as large. For work in pieces, which would find that at its end, this is the test at its beginning.
+    /// If no buffer is as large. For work in pieces, which would find that at its end, this is the
+    /// test at its beginning.
     pub(crate) fn room(&self, len: usize, dtype: DType) -> Result<u64> {
-        let bytes = (len as u64).checked_mul(dtype.size() as u64).ok_or_else(|| error::uncountable(len, dtype))?;
-        if bytes > self.capabilities.max_buffer { Err(error::too_large(bytes, self.capabilities.max_buffer)) } else { Ok(bytes) }
+        let bytes = (len as u64)
+            .checked_mul(dtype.size() as u64)
+            .ok_or_else(|| error::uncountable(len, dtype))?;
+        if bytes > self.capabilities.max_buffer {
+            Err(error::too_large(bytes, self.capabilities.max_buffer))
+        } else {
+            Ok(bytes)
+        }
     }
 
     /// The whole storage as a shader sees it.
     ///
     /// # Errors
-    /// If it is larger than one binding; such tensors need a kernel that walks through them in windows.
+    /// If it is larger than one binding; such tensors need a kernel that walks through them in
+    /// windows.
     pub(crate) fn whole<'a>(&self, storage: &'a StorageRef) -> Result<Part<'a>> {
         let memory = downcast::<Memory>(storage)?;
         let (bytes, limit) = (memory.bound(), self.capabilities.max_binding);
         if bytes > limit {
-            let message = format!("a tensor of {bytes} bytes; this kernel reaches {limit} bytes of a tensor on this GPU");
-            return Err(Error::unsupported(message).help("split the tensor along an axis, or use the CPU device"));
+            let message = format!(
+                "a tensor of {bytes} bytes; this kernel reaches {limit} bytes of a tensor on this GPU"
+            );
+            return Err(Error::unsupported(message)
+                .help("split the tensor along an axis, or use the CPU device"));
         }
         Ok(Part { buffer: memory.buffer(), offset: 0, bytes })
     }
@@ -201,8 +233,9 @@ impl Wgpu {
         self.whole(x.storage())
     }
 
-    /// `count` workgroups as a grid within the limits: more than 65,535 are folded into rows. The shader numbers them
-    /// `workgroup_id.y * num_workgroups.x + workgroup_id.x` and must skip numbers from `count` on.
+    /// `count` workgroups as a grid within the limits: more than 65,535 are folded into rows. The
+    /// shader numbers them `workgroup_id.y * num_workgroups.x + workgroup_id.x` and must skip
+    /// numbers from `count` on.
     ///
     /// # Errors
     /// If even the folded grid is too small.
@@ -211,11 +244,15 @@ impl Wgpu {
         let rows = count.div_ceil(limit).max(1);
         match (u32::try_from(count.div_ceil(rows)), u32::try_from(rows)) {
             (Ok(columns), Ok(rows)) if u64::from(rows) <= limit => Ok([columns, rows, 1]),
-            _ => Err(Error::unsupported(format!("{count} workgroups in one launch; this GPU runs {}", limit * limit))),
+            _ => Err(Error::unsupported(format!(
+                "{count} workgroups in one launch; this GPU runs {}",
+                limit * limit
+            ))),
         }
     }
 
-    /// Records one launch. Nothing runs before the batch is full, somebody reads, or [`Wgpu::flush`].
+    /// Records one launch. Nothing runs before the batch is full, somebody reads, or
+    /// [`Wgpu::flush`].
     ///
     /// # Errors
     /// If a count does not fit 32 bits, the shader is rejected, or an earlier call failed.
@@ -224,12 +261,18 @@ impl Wgpu {
         launch.params.check()?;
         let bindings = launch.inputs.len() + launch.outputs.len();
         if bindings > MAX_BINDINGS {
-            return Err(Error::internal(format!("{} binds {bindings} buffers; {MAX_BINDINGS} are portable", launch.program.key.family)));
+            return Err(Error::internal(format!(
+                "{} binds {bindings} buffers; {MAX_BINDINGS} are portable",
+                launch.program.key.family
+            )));
         }
         if launch.groups.contains(&0) {
             return Ok(());
         }
-        let pipeline = self.pipelines.get(&launch.program, launch.inputs.len(), launch.outputs.len()).map_err(|e| self.caused(e))?;
+        let pipeline = self
+            .pipelines
+            .get(&launch.program, launch.inputs.len(), launch.outputs.len())
+            .map_err(|e| self.caused(e))?;
         let parts: Vec<Part<'_>> = launch.inputs.iter().chain(launch.outputs).copied().collect();
         let key = &launch.program.key;
         let op = || teeny_core::context::current().map_or("", |c| c.op);
@@ -239,15 +282,25 @@ impl Wgpu {
         self.stream.dispatch(&pipeline, &parts, launch.params, launch.groups, record)
     }
 
-    /// What the launches were and how long they took, by family of kernels; waits for those under way. Empty but for the compilations unless
-    /// [`Options::profile`] is set or `TEENY_DEBUG` is 1 or more, which also prints the table when the device is dropped.
+    /// What the launches were and how long they took, by family of kernels; waits for those under
+    /// way. Empty but for the compilations unless [`Options::profile`] is set or `TEENY_DEBUG` is 1
+    /// or more, which also prints the table when the device is dropped.
     pub fn profile(&self) -> Profile {
         let compiled = self.pipelines.compiled();
-        self.stream.with_profiler(|profiler| profiler.report(&compiled)).unwrap_or_else(|| profile::unmeasured(&compiled))
+        self.stream
+            .with_profiler(|profiler| profiler.report(&compiled))
+            .unwrap_or_else(|| profile::unmeasured(&compiled))
     }
 
-    /// Says for the profile what the launches until the guard's end are for; see [`profile::describe`].
-    pub(crate) fn describe(&self, inputs: &[&Tensor], shape: &Shape, dtype: DType, flops: u64) -> Option<Described> {
+    /// Says for the profile what the launches until the guard's end are for; see
+    /// [`profile::describe`].
+    pub(crate) fn describe(
+        &self,
+        inputs: &[&Tensor],
+        shape: &Shape,
+        dtype: DType,
+        flops: u64,
+    ) -> Option<Described> {
         self.profiled.then(|| profile::describe(inputs, shape, dtype, flops))
     }
 }

@@ -1,4 +1,5 @@
-//! Elementwise kernels: where each input lies is classified, the shader is written for that class, and launches cover tensors of any size.
+//! Elementwise kernels: where each input lies is classified, the shader is written for that class,
+//! and launches cover tensors of any size.
 //!
 //! | access  | when                                         | the shader reads                     |
 //! |---------|----------------------------------------------|--------------------------------------|
@@ -6,8 +7,9 @@
 //! | quad    | row-major, begins at a multiple of 4         | four elements at once, as a vector   |
 //! | strided | anything else                                | by index arithmetic over merged axes |
 //!
-//! Sizes, strides and offsets are parameters: a new shape of the same rank and classes compiles nothing. A tensor larger than one binding is covered by
-//! several launches, each with a window of every buffer.
+//! Sizes, strides and offsets are parameters: a new shape of the same rank and classes compiles
+//! nothing. A tensor larger than one binding is covered by several launches, each with a window of
+//! every buffer.
 
 use crate::device::{Launch, Wgpu};
 use crate::error;
@@ -21,11 +23,14 @@ use std::fmt::Write;
 use std::sync::Arc;
 use teeny_core::kernel::table::UnaryTable;
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Error, Kernel, Layout, Outputs, Result, Scalar, Shape, StorageRef, Tensor};
+use teeny_core::{
+    DType, Error, Kernel, Layout, Outputs, Result, Scalar, Shape, StorageRef, Tensor,
+};
 
 /// Threads of a workgroup.
 pub(crate) const THREADS: usize = 128;
-/// Windows begin at multiples of this many elements, so that they begin at aligned bytes for every type.
+/// Windows begin at multiples of this many elements, so that they begin at aligned bytes for every
+/// type.
 pub(crate) const GRAIN: usize = 256;
 
 /// How a shader finds the elements of an input; see the table above.
@@ -64,14 +69,20 @@ impl Plan {
         self.inputs.iter().map(|i| i.1 + 1).max().unwrap_or(0)
     }
 
-    /// The word of the parameter slot where the offset of the first input lies: after end, start and all but the first size.
+    /// The word of the parameter slot where the offset of the first input lies: after end, start
+    /// and all but the first size.
     fn offsets(&self) -> usize {
         2 + self.rank.saturating_sub(1)
     }
 
     /// The words before the kernel's own scalars.
     fn words(&self) -> usize {
-        self.offsets() + self.inputs.iter().map(|(access, _)| 1 + if *access == Access::Strided { self.rank } else { 0 }).sum::<usize>()
+        self.offsets()
+            + self
+                .inputs
+                .iter()
+                .map(|(access, _)| 1 + if *access == Access::Strided { self.rank } else { 0 })
+                .sum::<usize>()
     }
 
     /// The shader.
@@ -83,15 +94,27 @@ impl Plan {
         let mut text = generator::params_declaration();
         for slot in 0..self.bindings() {
             // A binding shared by several inputs is read by elements; they have one type.
-            let owners: Vec<usize> = (0..self.inputs.len()).filter(|&k| self.inputs[k].1 == slot).collect();
+            let owners: Vec<usize> =
+                (0..self.inputs.len()).filter(|&k| self.inputs[k].1 == slot).collect();
             let dtype = kernel.inputs()[body.inputs[owners[0]]];
-            let ty = if self.inputs[owners[0]].0 == Access::Quad { types::quad(dtype) } else { types::word(dtype) };
-            let _ = writeln!(text, "@group(0) @binding({slot}) var<storage, read> in{slot}: array<{ty}>;");
+            let ty = if self.inputs[owners[0]].0 == Access::Quad {
+                types::quad(dtype)
+            } else {
+                types::word(dtype)
+            };
+            let _ = writeln!(
+                text,
+                "@group(0) @binding({slot}) var<storage, read> in{slot}: array<{ty}>;"
+            );
         }
-        let outputs: Vec<usize> = (0..kernel.outputs().len()).filter(|i| self.outputs >> i & 1 == 1).collect();
+        let outputs: Vec<usize> =
+            (0..kernel.outputs().len()).filter(|i| self.outputs >> i & 1 == 1).collect();
         for (k, &i) in outputs.iter().enumerate() {
             let (binding, ty) = (self.bindings() + k, types::quad(kernel.output_dtype(i)));
-            let _ = writeln!(text, "@group(0) @binding({binding}) var<storage, read_write> out{i}: array<{ty}>;");
+            let _ = writeln!(
+                text,
+                "@group(0) @binding({binding}) var<storage, read_write> out{i}: array<{ty}>;"
+            );
         }
         text.push_str(&body.text);
         let _ = writeln!(
@@ -110,7 +133,10 @@ impl Plan {
                 let _ = writeln!(text, "    var r{lane} = i{lane};");
                 for axis in (1..self.rank).rev() {
                     let size = generator::param(1 + axis);
-                    let _ = writeln!(text, "    let c{axis}_{lane} = r{lane} % {size}; r{lane} = r{lane} / {size};");
+                    let _ = writeln!(
+                        text,
+                        "    let c{axis}_{lane} = r{lane} % {size}; r{lane} = r{lane} / {size};"
+                    );
                 }
                 let _ = writeln!(text, "    let c0_{lane} = r{lane};");
             }
@@ -121,8 +147,14 @@ impl Plan {
             let _ = writeln!(text, "    let y{lane} = compute({});", arguments.join(", "));
         }
         for &i in &outputs {
-            let lanes: Vec<String> = (0..types::LANES).map(|lane| format!("y{lane}.y{i}")).collect();
-            let store = types::store_quad(kernel.output_dtype(i), &format!("out{i}"), "t", [&lanes[0], &lanes[1], &lanes[2], &lanes[3]]);
+            let lanes: Vec<String> =
+                (0..types::LANES).map(|lane| format!("y{lane}.y{i}")).collect();
+            let store = types::store_quad(
+                kernel.output_dtype(i),
+                &format!("out{i}"),
+                "t",
+                [&lanes[0], &lanes[1], &lanes[2], &lanes[3]],
+            );
             let _ = writeln!(text, "    {store}");
         }
         text.push_str("}\n");
@@ -130,23 +162,35 @@ impl Plan {
     }
 
     /// Writes the loads of all inputs; gives back the names of their values, per lane.
-    fn loads(&self, kernel: &Kernel, body: &Body, text: &mut String) -> Vec<[String; types::LANES]> {
+    fn loads(
+        &self,
+        kernel: &Kernel,
+        body: &Body,
+        text: &mut String,
+    ) -> Vec<[String; types::LANES]> {
         let mut at = self.offsets();
         let mut values = Vec::new();
         for (&(access, slot), &input) in self.inputs.iter().zip(&body.inputs) {
-            let (dtype, array, offset) = (kernel.inputs()[input], format!("in{slot}"), generator::param(at));
+            let (dtype, array, offset) =
+                (kernel.inputs()[input], format!("in{slot}"), generator::param(at));
             at += 1;
-            let names: [String; types::LANES] = std::array::from_fn(|lane| format!("a{input}_{lane}"));
+            let names: [String; types::LANES] =
+                std::array::from_fn(|lane| format!("a{input}_{lane}"));
             match access {
                 Access::Scalar => {
                     let _ = writeln!(text, "    let o{input} = {offset};");
-                    let _ = writeln!(text, "    let a{input} = {};", types::load(dtype, &array, &format!("o{input}")));
+                    let _ = writeln!(
+                        text,
+                        "    let a{input} = {};",
+                        types::load(dtype, &array, &format!("o{input}"))
+                    );
                     values.push(std::array::from_fn(|_| format!("a{input}")));
                     continue;
                 }
                 Access::Quad => {
                     let _ = writeln!(text, "    let q{input} = i0 / 4u + {offset};");
-                    let (load, lanes) = types::load_quad(dtype, &array, &format!("q{input}"), &format!("w{input}"));
+                    let (load, lanes) =
+                        types::load_quad(dtype, &array, &format!("q{input}"), &format!("w{input}"));
                     let _ = writeln!(text, "    {load}");
                     for (name, lane) in names.iter().zip(&lanes) {
                         let _ = writeln!(text, "    let {name} = {lane};");
@@ -154,10 +198,15 @@ impl Plan {
                 }
                 Access::Strided => {
                     for (lane, name) in names.iter().enumerate() {
-                        let place =
-                            (0..self.rank).fold(offset.clone(), |sum, axis| format!("{sum} + c{axis}_{lane} * {}", generator::param(at + axis)));
+                        let place = (0..self.rank).fold(offset.clone(), |sum, axis| {
+                            format!("{sum} + c{axis}_{lane} * {}", generator::param(at + axis))
+                        });
                         let _ = writeln!(text, "    let p{input}_{lane} = {place};");
-                        let _ = writeln!(text, "    let {name} = {};", types::load(dtype, &array, &format!("p{input}_{lane}")));
+                        let _ = writeln!(
+                            text,
+                            "    let {name} = {};",
+                            types::load(dtype, &array, &format!("p{input}_{lane}"))
+                        );
                     }
                     at += self.rank;
                 }
@@ -184,41 +233,78 @@ pub(crate) fn window<'a>(
     }
     let from = (((offset + low) as u64) * size as u64) / GRAIN as u64 * GRAIN as u64;
     let to = (((offset + high + 1) as u64) * size as u64).next_multiple_of(32).min(buffer.size());
-    Ok((to - from <= limit).then(|| (Part { buffer, offset: from, bytes: to - from }, offset - (from / size as u64) as isize)))
+    Ok((to - from <= limit).then(|| {
+        (Part { buffer, offset: from, bytes: to - from }, offset - (from / size as u64) as isize)
+    }))
 }
 
 impl Wgpu {
-    pub(crate) fn map(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    pub(crate) fn map(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         if let Some(outputs) = self.try_map(kernel, inputs, params, shape)? {
             return Ok(outputs);
         }
-        // Neighbours of the result lie further apart in some large input than a kernel sees; side by side they are within reach.
+        // Neighbours of the result lie further apart in some large input than a kernel sees; side
+        // by side they are within reach.
         let packed = self.all_seen(inputs)?;
         let packed = packed
             .iter()
-            .map(|x| if self.is_large(x) { self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x) } else { Ok(x.clone()) })
+            .map(|x| {
+                if self.is_large(x) {
+                    self.tensor(self.packed(x)?, *x.shape(), x.dtype(), x)
+                } else {
+                    Ok(x.clone())
+                }
+            })
             .collect::<Result<Vec<_>>>()?;
         let outputs = self.try_map(kernel, &packed.iter().collect::<Vec<_>>(), params, shape)?;
-        outputs.ok_or_else(|| Error::unsupported(format!("bindings of {} bytes are too small for this kernel", self.capabilities.max_binding)))
+        outputs.ok_or_else(|| {
+            Error::unsupported(format!(
+                "bindings of {} bytes are too small for this kernel",
+                self.capabilities.max_binding
+            ))
+        })
     }
 
-    /// Nothing if 256 neighbouring elements of the result need more of an input at once than a kernel sees.
-    fn try_map(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Option<Outputs>> {
-        for dtype in kernel.inputs().iter().chain(kernel.params()).copied().chain(kernel.nodes().iter().map(|n| n.dtype)) {
+    /// Nothing if 256 neighbouring elements of the result need more of an input at once than a
+    /// kernel sees.
+    fn try_map(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Option<Outputs>> {
+        for dtype in kernel
+            .inputs()
+            .iter()
+            .chain(kernel.params())
+            .copied()
+            .chain(kernel.nodes().iter().map(|n| n.dtype))
+        {
             self.require(dtype, "elementwise work")?;
         }
         let numel = shape.numel();
-        (0..kernel.outputs().len()).try_for_each(|i| self.room(numel, kernel.output_dtype(i)).map(drop))?;
+        (0..kernel.outputs().len())
+            .try_for_each(|i| self.room(numel, kernel.output_dtype(i)).map(drop))?;
         if numel > MAX_COUNT {
             return Err(error::beyond(numel));
         }
-        let storages = (0..kernel.outputs().len()).map(|i| self.allocate(numel, kernel.output_dtype(i))).collect::<Result<Vec<_>>>()?;
+        let storages = (0..kernel.outputs().len())
+            .map(|i| self.allocate(numel, kernel.output_dtype(i)))
+            .collect::<Result<Vec<_>>>()?;
         let count = storages.len();
         if numel > 0 {
             let all = (1u32 << count) - 1;
             // Too many buffers for one launch: one launch per output.
             let fits = generator::inputs_of(kernel, all).len() + count <= MAX_BINDINGS;
-            let sets: Vec<u32> = if fits { vec![all] } else { (0..count).map(|i| 1 << i).collect() };
+            let sets: Vec<u32> =
+                if fits { vec![all] } else { (0..count).map(|i| 1 << i).collect() };
             for set in sets {
                 if !self.map_outputs(kernel, inputs, params, shape, set, &storages)? {
                     return Ok(None);
@@ -230,7 +316,8 @@ impl Wgpu {
         Ok(Some(outputs))
     }
 
-    /// Computes the outputs in the bit set `outputs` into their storages; false if an input is out of reach.
+    /// Computes the outputs in the bit set `outputs` into their storages; false if an input is out
+    /// of reach.
     fn map_outputs(
         &self,
         kernel: &Arc<Kernel>,
@@ -241,8 +328,14 @@ impl Wgpu {
         storages: &[StorageRef],
     ) -> Result<bool> {
         let used = generator::inputs_of(kernel, outputs);
-        let mut views: Vec<View> =
-            used.iter().map(|&i| View { storage: inputs[i].storage().clone(), layout: *inputs[i].layout(), dtype: inputs[i].dtype() }).collect();
+        let mut views: Vec<View> = used
+            .iter()
+            .map(|&i| View {
+                storage: inputs[i].storage().clone(),
+                layout: *inputs[i].layout(),
+                dtype: inputs[i].dtype(),
+            })
+            .collect();
         let mut slots: Vec<usize> = (0..views.len()).collect();
         if views.len() + outputs.count_ones() as usize > MAX_BINDINGS {
             slots = self.share(&mut views, inputs, &used)?;
@@ -255,7 +348,16 @@ impl Wgpu {
         while start < numel {
             let mut end = numel;
             loop {
-                if self.map_range(kernel, params, (outputs, &targets), storages, &views, &slots, &walk, start..end)? {
+                if self.map_range(
+                    kernel,
+                    params,
+                    (outputs, &targets),
+                    storages,
+                    &views,
+                    &slots,
+                    &walk,
+                    start..end,
+                )? {
                     break;
                 }
                 let half = ((end - start) / 2).next_multiple_of(GRAIN);
@@ -289,7 +391,15 @@ impl Wgpu {
         let mut offsets = Vec::with_capacity(views.len());
         for (v, view) in views.iter().enumerate() {
             let (low, high) = walk.reach(v, range.start, range.end);
-            let Some((part, offset)) = window(&view.storage, view.layout.offset() as isize, view.dtype.size(), low, high, limit)? else {
+            let Some((part, offset)) = window(
+                &view.storage,
+                view.layout.offset() as isize,
+                view.dtype.size(),
+                low,
+                high,
+                limit,
+            )?
+            else {
                 return Ok(false);
             };
             let access = match () {
@@ -309,10 +419,18 @@ impl Wgpu {
         let mut written = Vec::with_capacity(targets.len());
         for &i in targets {
             let (low, high) = (range.start as isize, range.end as isize - 1);
-            let Some((part, _)) = window(&storages[i], 0, kernel.output_dtype(i).size(), low, high, limit)? else { return Ok(false) };
+            let Some((part, _)) =
+                window(&storages[i], 0, kernel.output_dtype(i).size(), low, high, limit)?
+            else {
+                return Ok(false);
+            };
             // The shader writes relative to the beginning of its range.
             let offset = range.start as u64 * kernel.output_dtype(i).size() as u64;
-            written.push(Part { buffer: part.buffer, offset, bytes: part.offset + part.bytes - offset });
+            written.push(Part {
+                buffer: part.buffer,
+                offset,
+                bytes: part.offset + part.bytes - offset,
+            });
         }
         let mut slot = Params::new();
         slot.counts(&[range.end, range.start]);
@@ -327,16 +445,29 @@ impl Wgpu {
         }
         generator::push_scalars(&mut slot, kernel, params);
         let groups = self.fold((range.len().div_ceil(types::LANES * THREADS)) as u64)?;
-        let key = Key { family: "elementwise", kernel: Some(kernel.clone()), variant: plan.variant() };
-        self.dispatch(&Launch { program: Program { key, wgsl: &|| plan.wgsl(kernel) }, inputs: &parts, outputs: &written, params: &slot, groups })?;
+        let key =
+            Key { family: "elementwise", kernel: Some(kernel.clone()), variant: plan.variant() };
+        self.dispatch(&Launch {
+            program: Program { key, wgsl: &|| plan.wgsl(kernel) },
+            inputs: &parts,
+            outputs: &written,
+            params: &slot,
+            groups,
+        })?;
         Ok(true)
     }
 
-    /// Puts two inputs of one type into one buffer, so that a kernel of eight inputs fits the eight bindings. The binding of each input.
+    /// Puts two inputs of one type into one buffer, so that a kernel of eight inputs fits the eight
+    /// bindings. The binding of each input.
     fn share(&self, views: &mut [View], inputs: &[&Tensor], used: &[usize]) -> Result<Vec<usize>> {
-        let pair = (0..views.len()).flat_map(|i| (i + 1..views.len()).map(move |j| (i, j))).find(|&(i, j)| views[i].dtype == views[j].dtype);
+        let pair = (0..views.len())
+            .flat_map(|i| (i + 1..views.len()).map(move |j| (i, j)))
+            .find(|&(i, j)| views[i].dtype == views[j].dtype);
         let Some((i, j)) = pair else {
-            return Err(Error::unsupported(format!("a kernel of {} inputs of as many types; the GPU binds {MAX_BINDINGS} buffers", views.len())));
+            return Err(Error::unsupported(format!(
+                "a kernel of {} inputs of as many types; the GPU binds {MAX_BINDINGS} buffers",
+                views.len()
+            )));
         };
         let (dtype, size) = (views[i].dtype, views[i].dtype.size());
         let packed = [self.packed(inputs[used[i]])?, self.packed(inputs[used[j]])?];
@@ -347,9 +478,23 @@ impl Wgpu {
         for (k, (v, source)) in [i, j].into_iter().zip(&packed).enumerate() {
             let from = downcast::<Memory>(source)?.buffer();
             let bytes = ((numel * size) as u64).next_multiple_of(4);
-            self.stream.copy(from, 0, downcast::<Memory>(&both)?.buffer(), (k * stride * size) as u64, bytes);
-            views[v] =
-                View { storage: both.clone(), layout: Layout::strided(shape, Layout::contiguous(shape).strides(), k * stride, 2 * stride)?, dtype };
+            self.stream.copy(
+                from,
+                0,
+                downcast::<Memory>(&both)?.buffer(),
+                (k * stride * size) as u64,
+                bytes,
+            );
+            views[v] = View {
+                storage: both.clone(),
+                layout: Layout::strided(
+                    shape,
+                    Layout::contiguous(shape).strides(),
+                    k * stride,
+                    2 * stride,
+                )?,
+                dtype,
+            };
         }
         Ok((0..views.len()).map(|v| if v == j { i } else { v - (v > j) as usize }).collect())
     }
@@ -369,7 +514,10 @@ impl Wgpu {
         let bits: StorageRef = Arc::new(downcast::<Memory>(x.storage())?.reinterpreted(dtype)?);
         let view = Tensor::from_parts(bits, *x.layout(), dtype, x.device().clone())?;
         let copy = match self.try_map(kernel, &[&view], &[], x.shape())? {
-            Some(outputs) => outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?,
+            Some(outputs) => outputs
+                .into_iter()
+                .next()
+                .ok_or_else(|| Error::internal("a kernel gave no output"))?,
             None => self.packed_halves(&view)?,
         };
         Ok(Arc::new(downcast::<Memory>(&copy)?.reinterpreted(x.dtype())?))

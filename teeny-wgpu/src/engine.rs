@@ -6,8 +6,9 @@ use crate::softmax::Rows;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape,
-    Stats, StorageRef, Tensor, Window, definition, validate,
+    AttentionInputs, DType, Device, DeviceInfo, Distribution, Kernel, Layout, Norm, Outputs,
+    ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor, Window,
+    definition, validate,
 };
 
 impl Device for Wgpu {
@@ -28,7 +29,13 @@ impl Device for Wgpu {
         self.download_bytes(x)
     }
 
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         validate::elementwise(kernel, inputs, params, shape)?;
         let _work = self.describe(inputs, shape, kernel.output_dtype(0), 0);
         self.map(kernel, inputs, params, shape)
@@ -49,7 +56,12 @@ impl Device for Wgpu {
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         validate::matmul(lhs, rhs)?;
         let shape = lhs.shape().with_size(lhs.ndim() - 1, rhs.shape()[rhs.ndim() - 1]);
-        let _work = self.describe(&[lhs, rhs], &shape, lhs.dtype(), profile::flops(&[shape.numel(), lhs.shape()[lhs.ndim() - 1]]));
+        let _work = self.describe(
+            &[lhs, rhs],
+            &shape,
+            lhs.dtype(),
+            profile::flops(&[shape.numel(), lhs.shape()[lhs.ndim() - 1]]),
+        );
         self.product(lhs, rhs)
     }
 
@@ -59,7 +71,14 @@ impl Device for Wgpu {
         self.gather_along(x, axis, index)
     }
 
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         validate::scatter(mode, x, axis, index, src)?;
         let _work = self.describe(&[x, index, src], x.shape(), x.dtype(), 0);
         self.scatter_along(mode, x, axis, index, src)
@@ -77,7 +96,13 @@ impl Device for Wgpu {
         self.sort_along(x, axis, descending)
     }
 
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: teeny_core::Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: teeny_core::Key,
+    ) -> Result<StorageRef> {
         validate::random(distribution, shape, dtype)?;
         let _work = self.describe(&[], shape, dtype, 0);
         self.draw(distribution, shape, dtype, key)
@@ -107,7 +132,12 @@ impl Device for Wgpu {
         axes: &[usize],
     ) -> Result<StorageRef> {
         validate::reduce_kernel(kernel, inputs, params, shape, op, axes)?;
-        let _work = self.describe(inputs, &shape.reduced(axes, false), op.output(kernel.output_dtype(0)), 0);
+        let _work = self.describe(
+            inputs,
+            &shape.reduced(axes, false),
+            op.output(kernel.output_dtype(0)),
+            0,
+        );
         self.fold_kernel(kernel, inputs, params, shape, op, axes)
     }
 
@@ -140,13 +170,27 @@ impl Device for Wgpu {
         self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
     }
 
-    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    fn norm(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<StorageRef> {
         validate::norm(x, weight, bias)?;
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
         self.normalise(norm, x, None, weight, bias, eps)
     }
 
-    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    fn norm_grad(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        g: &Tensor,
+        eps: f64,
+    ) -> Result<StorageRef> {
         validate::norm_grad(x, weight, g)?;
         let _work = self.describe(&[x, g], x.shape(), x.dtype(), 0);
         self.normalise(norm, x, Some(g), weight, None, eps)
@@ -174,7 +218,12 @@ impl Device for Wgpu {
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
         validate::attention_grad(inputs, y, lse, g)?;
-        let _work = self.describe(&[inputs.q, inputs.k, inputs.v, g], inputs.q.shape(), inputs.q.dtype(), 0);
+        let _work = self.describe(
+            &[inputs.q, inputs.k, inputs.v, g],
+            inputs.q.shape(),
+            inputs.q.dtype(),
+            0,
+        );
         if let Some(grads) = self.attention_backward(inputs, y, lse, g, needs)? {
             return Ok(grads);
         }
@@ -191,7 +240,13 @@ impl Device for Wgpu {
         }
     }
 
-    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    fn conv_input_grad(
+        &self,
+        g: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+        x_shape: &Shape,
+    ) -> Result<StorageRef> {
         validate::conv_input_grad(g, weight, window, x_shape)?;
         match self.convolution_input_grad(g, weight, window, x_shape)? {
             Some(x) => Ok(x),
@@ -199,7 +254,13 @@ impl Device for Wgpu {
         }
     }
 
-    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    fn conv_weight_grad(
+        &self,
+        g: &Tensor,
+        x: &Tensor,
+        window: &Window,
+        weight_shape: &Shape,
+    ) -> Result<StorageRef> {
         validate::conv_weight_grad(g, x, window, weight_shape)?;
         match self.convolution_weight_grad(g, x, window, weight_shape)? {
             Some(weight) => Ok(weight),
@@ -207,7 +268,12 @@ impl Device for Wgpu {
         }
     }
 
-    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    fn max_pool(
+        &self,
+        x: &Tensor,
+        size: &[usize],
+        window: &Window,
+    ) -> Result<(StorageRef, StorageRef)> {
         validate::max_pool(x, size, window)?;
         match self.largest(x, size, window)? {
             Some(results) => Ok(results),

@@ -1,7 +1,8 @@
 //! What can go wrong on a GPU, as errors of teeny, and the place where late errors wait.
 //!
-//! wgpu reports some mistakes long after the call that made them. [`Sticky`] keeps the first one; the next fallible call of
-//! the device returns it. The loss of the device takes precedence over errors that follow from it, and lasts.
+//! wgpu reports some mistakes long after the call that made them. [`Sticky`] keeps the first one;
+//! the next fallible call of the device returns it. The loss of the device takes precedence over
+//! errors that follow from it, and lasts.
 
 use crate::adapter::{Capabilities, Choice};
 use crate::device::Wgpu;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use teeny_core::{DType, Error, ErrorKind, Result};
 
-/// The content of a mutex, whether or not a thread panicked while it held it: every section under a lock of this crate leaves the content whole.
+/// The content of a mutex, whether or not a thread panicked while it held it: every section under a
+/// lock of this crate leaves the content whole.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
@@ -36,12 +38,19 @@ impl Sticky {
         let sticky = Arc::new(Sticky::default());
         let listener = sticky.clone();
         device.on_uncaptured_error(Arc::new(move |error| match error {
-            wgpu::Error::OutOfMemory { .. } => listener.raise(ErrorKind::OutOfMemory, "the driver has no memory left".to_string()),
-            wgpu::Error::Validation { description, .. } => listener.raise(ErrorKind::Internal, format!("wgpu refused a command: {description}")),
-            wgpu::Error::Internal { description, .. } => listener.raise(ErrorKind::Device, format!("wgpu failed: {description}")),
+            wgpu::Error::OutOfMemory { .. } => {
+                listener.raise(ErrorKind::OutOfMemory, "the driver has no memory left".to_string())
+            }
+            wgpu::Error::Validation { description, .. } => listener
+                .raise(ErrorKind::Internal, format!("wgpu refused a command: {description}")),
+            wgpu::Error::Internal { description, .. } => {
+                listener.raise(ErrorKind::Device, format!("wgpu failed: {description}"))
+            }
         }));
         let listener = sticky.clone();
-        device.set_device_lost_callback(move |reason, message| listener.lose(format!("the GPU was lost ({reason:?}): {message}")));
+        device.set_device_lost_callback(move |reason, message| {
+            listener.lose(format!("the GPU was lost ({reason:?}): {message}"))
+        });
         sticky
     }
 
@@ -77,7 +86,8 @@ impl Sticky {
         }
         let mut state = lock(&self.state);
         if let Some(message) = &state.lost {
-            return Err(Error::device(message.clone()).help("make a new Wgpu; what was on this one cannot be read any more"));
+            return Err(Error::device(message.clone())
+                .help("make a new Wgpu; what was on this one cannot be read any more"));
         }
         let waiting = state.error.take();
         self.raised.store(false, Ordering::Release);
@@ -86,7 +96,8 @@ impl Sticky {
 }
 
 impl Wgpu {
-    /// The error that waits. The loss of the device takes precedence, even where wgpu reports what follows from it first.
+    /// The error that waits. The loss of the device takes precedence, even where wgpu reports what
+    /// follows from it first.
     ///
     /// # Errors
     /// That error.
@@ -106,7 +117,10 @@ impl Wgpu {
 
     /// Lets wgpu report a loss, which it does while waiting only.
     fn hear(&self) {
-        let _ = self.device.poll(wgpu::PollType::Wait { submission_index: None, timeout: Some(Duration::from_secs(1)) });
+        let _ = self.device.poll(wgpu::PollType::Wait {
+            submission_index: None,
+            timeout: Some(Duration::from_secs(1)),
+        });
     }
 }
 
@@ -119,7 +133,11 @@ pub(crate) fn no_adapter(choice: &Choice, names: &[String]) -> Error {
         Choice::Kind(kind) => Error::device(format!("there is no {kind} GPU adapter")),
     };
     let error = names.iter().fold(error, |e, name| e.note(name.clone()));
-    if names.is_empty() { error.help("install a Vulkan driver; Debian's mesa-vulkan-drivers has a software one") } else { error }
+    if names.is_empty() {
+        error.help("install a Vulkan driver; Debian's mesa-vulkan-drivers has a software one")
+    } else {
+        error
+    }
 }
 
 /// The adapter has no arithmetic in `dtype`.
@@ -129,23 +147,32 @@ pub(crate) fn dtype_unsupported(capabilities: &Capabilities, dtype: DType, op: &
         DType::U64 => ("64-bit integers", "u32"),
         _ => ("64-bit floats", "f32"),
     };
-    Error::unsupported(format!("wgpu cannot do {op} in {dtype}: {} has no {need} in shaders", capabilities.name))
-        .help(format!("cast to {other}, or use the CPU device for {dtype}"))
+    Error::unsupported(format!(
+        "wgpu cannot do {op} in {dtype}: {} has no {need} in shaders",
+        capabilities.name
+    ))
+    .help(format!("cast to {other}, or use the CPU device for {dtype}"))
 }
 
 /// A tensor larger than a buffer.
 pub(crate) fn too_large(bytes: u64, limit: u64) -> Error {
-    Error::out_of_memory(format!("a tensor of {bytes} bytes is larger than the largest buffer of this GPU, {limit} bytes"))
+    Error::out_of_memory(format!(
+        "a tensor of {bytes} bytes is larger than the largest buffer of this GPU, {limit} bytes"
+    ))
 }
 
 /// A tensor whose bytes 64 bits do not count.
 pub(crate) fn uncountable(len: usize, dtype: DType) -> Error {
-    Error::out_of_memory(format!("a tensor of {len} {dtype} elements is larger than the largest buffer of this GPU"))
+    Error::out_of_memory(format!(
+        "a tensor of {len} {dtype} elements is larger than the largest buffer of this GPU"
+    ))
 }
 
 /// More elements than a shader counts.
 pub(crate) fn beyond(count: usize) -> Error {
-    let message = format!("a size or a number of elements is {count}; shaders count with 32 bits, to {MAX_COUNT}");
+    let message = format!(
+        "a size or a number of elements is {count}; shaders count with 32 bits, to {MAX_COUNT}"
+    );
     Error::unsupported(message).help("split the tensor along an axis, or use the CPU device")
 }
 

@@ -1,5 +1,6 @@
-//! Failures provoked on wgpu's `noop` backend, which checks commands as every other and then does nothing: these tests need no GPU, and can ask for
-//! limits that no GPU here has. Those of a real adapter are in `tests/basics.rs`.
+//! Failures provoked on wgpu's `noop` backend, which checks commands as every other and then does
+//! nothing: these tests need no GPU, and can ask for limits that no GPU here has. Those of a real
+//! adapter are in `tests/basics.rs`.
 
 use crate::adapter;
 use crate::device::{Launch, Wgpu};
@@ -12,13 +13,22 @@ use teeny_core::{DType, Device, ErrorKind, Result, Tensor};
 fn instance(features: wgpu::Features, limits: wgpu::Limits) -> wgpu::Instance {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = wgpu::Backends::NOOP;
-    descriptor.backend_options.noop = wgpu::NoopBackendOptions { enable: true, features: Some(features), limits: Some(limits), ..Default::default() };
+    descriptor.backend_options.noop = wgpu::NoopBackendOptions {
+        enable: true,
+        features: Some(features),
+        limits: Some(limits),
+        ..Default::default()
+    };
     wgpu::Instance::new(descriptor)
 }
 
 fn open(features: wgpu::Features, limits: wgpu::Limits, options: &Options) -> Result<Arc<Wgpu>> {
     let options = Options { adapter: Choice::Index(0), ..options.clone() };
-    let opened = pollster::block_on(adapter::open_from(&instance(features, limits), &options, options.profile))?;
+    let opened = pollster::block_on(adapter::open_from(
+        &instance(features, limits),
+        &options,
+        options.profile,
+    ))?;
     Ok(Wgpu::over(opened, &options, 0))
 }
 
@@ -30,7 +40,18 @@ fn noop() -> Arc<Wgpu> {
 #[track_caller]
 fn works(gpu: &Arc<Wgpu>) {
     let x = Tensor::full((8, 4), 1.5, DType::F32, gpu).unwrap();
-    assert_eq!(x.matmul(&x.t().unwrap()).unwrap().exp().unwrap().sum(1).unwrap().to_vec::<f32>().unwrap().len(), 8);
+    assert_eq!(
+        x.matmul(&x.t().unwrap())
+            .unwrap()
+            .exp()
+            .unwrap()
+            .sum(1)
+            .unwrap()
+            .to_vec::<f32>()
+            .unwrap()
+            .len(),
+        8
+    );
     gpu.synchronize().unwrap();
 }
 
@@ -40,9 +61,18 @@ fn launch(gpu: &Wgpu, storage: &teeny_core::StorageRef, body: &str) -> Result<()
         "@group(0) @binding(0) var<storage, read> x: array<u32>;\n@group(0) @binding(1) var<storage, read_write> y: array<u32>;\n\
          @compute @workgroup_size(1)\nfn main() {{\n    {body}\n}}\n"
     );
-    let program = Program { key: Key::new("test", body.bytes().map(u32::from).collect::<Vec<_>>()), wgsl: &|| Ok(text.clone()) };
+    let program = Program {
+        key: Key::new("test", body.bytes().map(u32::from).collect::<Vec<_>>()),
+        wgsl: &|| Ok(text.clone()),
+    };
     let part = gpu.whole(storage)?;
-    gpu.dispatch(&Launch { program, inputs: &[part], outputs: &[part], params: &Params::new(), groups: [1; 3] })
+    gpu.dispatch(&Launch {
+        program,
+        inputs: &[part],
+        outputs: &[part],
+        params: &Params::new(),
+        groups: [1; 3],
+    })
 }
 
 #[test]
@@ -70,7 +100,11 @@ fn a_shader_that_is_refused_is_shown_with_its_label_and_line() {
     let error = launch(&gpu, &storage, "y[0] = f32(x[0]);").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Internal);
     let text = error.to_string();
-    assert!(text.contains("the shader \"test\" was rejected") && text.contains("   5     y[0] = f32(x[0]);"), "{text}");
+    assert!(
+        text.contains("the shader \"test\" was rejected")
+            && text.contains("   5     y[0] = f32(x[0]);"),
+        "{text}"
+    );
     works(&gpu);
 }
 
@@ -81,7 +115,10 @@ fn types_that_an_adapter_lacks_are_refused_with_another() {
         let x = Tensor::zeros(4, DType::F32, &gpu).unwrap();
         let error = x.cast(dtype).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.to_string().contains(&format!("help: cast to {other}, or use the CPU device")), "{error}");
+        assert!(
+            error.to_string().contains(&format!("help: cast to {other}, or use the CPU device")),
+            "{error}"
+        );
     }
     let doubles = Tensor::from_slice(&[1.0f64, 2.0], 2, &gpu).unwrap();
     assert_eq!(doubles.softmax(0).unwrap_err().kind(), ErrorKind::Unsupported);
@@ -99,7 +136,11 @@ fn a_budget_is_tried_again_without_the_free_buffers_and_then_refused() {
     assert_eq!(gpu.stats().cached_bytes, 0);
     let error = gpu.allocate(100_000, DType::F32).err().expect("refused");
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert!(error.to_string().contains("no room for 400000 more bytes") && error.to_string().contains("budget 1048576"), "{error}");
+    assert!(
+        error.to_string().contains("no room for 400000 more bytes")
+            && error.to_string().contains("budget 1048576"),
+        "{error}"
+    );
     drop(large);
     gpu.clear_cache();
     works(&gpu);
@@ -146,12 +187,17 @@ fn a_lost_device_says_so_at_every_call() {
 fn a_loss_takes_precedence_over_the_errors_that_follow_from_it() {
     let gpu = noop();
     let x = Tensor::full(8, 1.5, DType::F32, &gpu).unwrap();
-    gpu.sticky.raise(ErrorKind::Internal, "wgpu refused a command: the device is not valid".to_string());
+    gpu.sticky
+        .raise(ErrorKind::Internal, "wgpu refused a command: the device is not valid".to_string());
     gpu.raw().0.destroy(); // wgpu reports the loss while waiting only, which nothing here does
     for _ in 0..2 {
         let error = x.add(1.0).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Device, "{error}");
-        assert!(error.to_string().contains("the GPU was lost") && error.to_string().contains("help: make a new Wgpu"), "{error}");
+        assert!(
+            error.to_string().contains("the GPU was lost")
+                && error.to_string().contains("help: make a new Wgpu"),
+            "{error}"
+        );
     }
     gpu.sticky.raise(ErrorKind::OutOfMemory, "what follows".to_string());
     assert_eq!(x.to_vec::<f32>().unwrap_err().kind(), ErrorKind::Device);
@@ -212,15 +258,27 @@ fn uploads_without_commands_use_the_same_buffers_again() {
 fn no_adapter_is_an_error_that_says_what_to_install() {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
     descriptor.backends = wgpu::Backends::empty();
-    let error = pollster::block_on(adapter::open_from(&wgpu::Instance::new(descriptor), &Options::default(), false)).err().expect("an error");
+    let error = pollster::block_on(adapter::open_from(
+        &wgpu::Instance::new(descriptor),
+        &Options::default(),
+        false,
+    ))
+    .err()
+    .expect("an error");
     assert_eq!(error.kind(), ErrorKind::Device);
-    assert!(error.to_string().contains("help: install a Vulkan driver") || error.to_string().contains("there is no"), "{error}");
+    assert!(
+        error.to_string().contains("help: install a Vulkan driver")
+            || error.to_string().contains("there is no"),
+        "{error}"
+    );
 }
 
 #[test]
 fn launches_are_timed_by_the_host_where_the_gpu_has_no_clock() {
     let options = Options { profile: true, ..Options::default() };
-    for (features, by_gpu) in [(wgpu::Features::empty(), false), (wgpu::Features::TIMESTAMP_QUERY, true)] {
+    for (features, by_gpu) in
+        [(wgpu::Features::empty(), false), (wgpu::Features::TIMESTAMP_QUERY, true)]
+    {
         let gpu = open(features, wgpu::Limits::default(), &options).unwrap();
         works(&gpu);
         let profile = gpu.profile();

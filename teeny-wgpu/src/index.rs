@@ -1,7 +1,9 @@
-//! Gather: each element of the result follows its index. Also what scatter shares with it: testing indices, and tensors larger than a binding.
+//! Gather: each element of the result follows its index. Also what scatter shares with it: testing
+//! indices, and tensors larger than a binding.
 //!
-//! A kernel sees a *reach* of the axis: all of it, or, where one line is larger than a binding, a part at a time. Indices outside the axis are noted
-//! (`fault`) and give 0; indices that are inside but elsewhere give 0 and belong to another launch.
+//! A kernel sees a *reach* of the axis: all of it, or, where one line is larger than a binding, a
+//! part at a time. Indices outside the axis are noted (`fault`) and give 0; indices that are inside
+//! but elsewhere give 0 and belong to another launch.
 
 use crate::device::{Launch, Wgpu};
 use crate::error;
@@ -15,7 +17,8 @@ use teeny_core::{DType, Layout, Result, StorageRef, Tensor};
 
 pub(crate) const THREADS: usize = 128;
 
-/// Words 0..5: elements of the result, then [`Reach`] and the slot for faults; then sizes and strides.
+/// Words 0..5: elements of the result, then [`Reach`] and the slot for faults; then sizes and
+/// strides.
 const HEAD: usize = 5;
 
 /// The part of an axis that a launch serves.
@@ -45,7 +48,9 @@ impl Reach {
     /// Both halves of the part: where each begins in it and ends, and the part itself.
     pub fn halves(self) -> [(usize, usize, Reach); 2] {
         let mid = self.len / 2;
-        [(0, mid), (mid, self.len)].map(|(from, to)| (from, to, Reach { low: self.low + from, len: to - from, whole: false, ..self }))
+        [(0, mid), (mid, self.len)].map(|(from, to)| {
+            (from, to, Reach { low: self.low + from, len: to - from, whole: false, ..self })
+        })
     }
 
     /// Its words in the parameter slot.
@@ -54,8 +59,9 @@ impl Reach {
     }
 }
 
-/// Statements that test `load`, an index, whose place in the tensor of indices is `place`: they note it if it is outside the axis, and leave `within`
-/// and the position `at` in the reach, whose words begin at `reach`.
+/// Statements that test `load`, an index, whose place in the tensor of indices is `place`: they
+/// note it if it is outside the axis, and leave `within` and the position `at` in the reach, whose
+/// words begin at `reach`.
 pub(crate) fn tested(index: DType, load: &str, place: &str, reach: usize) -> String {
     let [size, low, len] = [0, 1, 2].map(|i| generator::param(reach + i));
     let (negative, end) = match types::value(index) {
@@ -70,7 +76,8 @@ pub(crate) fn tested(index: DType, load: &str, place: &str, reach: usize) -> Str
     )
 }
 
-/// The shader that gathers elements of type `dtype` along an axis; views: x without the axis, index.
+/// The shader that gathers elements of type `dtype` along an axis; views: x without the axis,
+/// index.
 pub(crate) fn gather_wgsl(rank: usize, dtype: DType, index: DType) -> String {
     let (sizes, x, i) = (HEAD, HEAD + rank, HEAD + 2 * rank + 2);
     let mut text = generator::params_declaration();
@@ -79,8 +86,15 @@ pub(crate) fn gather_wgsl(rank: usize, dtype: DType, index: DType) -> String {
     text.push_str(&wide::output(2, "out", dtype));
     text.push_str(&fault::wgsl(3, index, &generator::param(4)));
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}", generator::param(0));
-    let views = [("a".to_string(), generator::param(x), x + 2), ("b".to_string(), generator::param(i), i + 1)];
+    let _ = writeln!(
+        text,
+        "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}",
+        generator::param(0)
+    );
+    let views = [
+        ("a".to_string(), generator::param(x), x + 2),
+        ("b".to_string(), generator::param(i), i + 1),
+    ];
     text.push_str(&wide::addresses(rank, "n", sizes, &views));
     text.push_str(&tested(index, &types::load(index, "index", "b"), "n", 1));
     let value = types::load(dtype, "source", "a");
@@ -100,7 +114,12 @@ pub(crate) fn strides_without(layout: &Layout, axis: usize) -> Vec<isize> {
 }
 
 impl Wgpu {
-    pub(crate) fn gather_along(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
+    pub(crate) fn gather_along(
+        &self,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+    ) -> Result<StorageRef> {
         self.require(x.dtype(), "gather")?;
         self.require(index.dtype(), "gather")?;
         let out = self.gather_reach(x, axis, index, Reach::all(x.shape()[axis]))?;
@@ -109,9 +128,18 @@ impl Wgpu {
     }
 
     /// The gather of what lies in `reach`, of which `x` is that part; 0 elsewhere.
-    fn gather_reach(&self, x: &Tensor, axis: usize, index: &Tensor, reach: Reach) -> Result<StorageRef> {
+    fn gather_reach(
+        &self,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        reach: Reach,
+    ) -> Result<StorageRef> {
         let (dtype, rank) = (x.dtype(), index.ndim());
-        if self.is_large(x) || self.is_large(index) || self.exceeds(index.numel(), wide::wide(dtype)) {
+        if self.is_large(x)
+            || self.is_large(index)
+            || self.exceeds(index.numel(), wide::wide(dtype))
+        {
             return self.gather_pieces(x, axis, index, reach);
         }
         let out = self.allocate(index.numel(), wide::wide(dtype))?;
@@ -139,24 +167,36 @@ impl Wgpu {
         self.narrow(out, dtype, x)
     }
 
-    /// A gather that one launch cannot see: halves along another axis; of a single line, halves of the indices, then halves of what they choose from.
-    fn gather_pieces(&self, x: &Tensor, axis: usize, index: &Tensor, reach: Reach) -> Result<StorageRef> {
+    /// A gather that one launch cannot see: halves along another axis; of a single line, halves of
+    /// the indices, then halves of what they choose from.
+    fn gather_pieces(
+        &self,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        reach: Reach,
+    ) -> Result<StorageRef> {
         let dtype = x.dtype();
         self.room(index.numel(), dtype)?;
         if self.hides(&[x, index]) {
             return self.gather_reach(&self.seen(x)?, axis, &self.seen(index)?, reach);
         }
-        let x = (0..x.ndim()).filter(|&a| a != axis).try_fold(x.clone(), |x, a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
+        let x = (0..x.ndim())
+            .filter(|&a| a != axis)
+            .try_fold(x.clone(), |x, a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
         let length = index.shape()[axis];
         if index.numel() > length {
-            let run = |parts: &[&Tensor], axis: usize| Ok([self.gather_reach(parts[1], axis, parts[0], reach.of_piece())?]);
+            let run = |parts: &[&Tensor], axis: usize| {
+                Ok([self.gather_reach(parts[1], axis, parts[0], reach.of_piece())?])
+            };
             let [y] = self.by_halves(&[index, &x], axis, [dtype], length, run)?;
             return Ok(y);
         }
         if self.is_large(index) || self.exceeds(length, wide::wide(dtype)) {
             let mid = Wgpu::cut(length, 1, dtype);
-            let halves =
-                [(0, mid), (mid, length)].map(|(low, high)| self.gather_reach(&x, axis, &self.piece(index, axis, low, high)?, reach.of_piece()));
+            let halves = [(0, mid), (mid, length)].map(|(low, high)| {
+                self.gather_reach(&x, axis, &self.piece(index, axis, low, high)?, reach.of_piece())
+            });
             let [low, high] = halves;
             return self.join(&[low?, high?], dtype, &x);
         }

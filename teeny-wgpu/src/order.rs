@@ -1,4 +1,5 @@
-//! Sorting small keys stably: a radix sort, four bits a pass, whose work grows with the number of keys and not with how often they repeat.
+//! Sorting small keys stably: a radix sort, four bits a pass, whose work grows with the number of
+//! keys and not with how often they repeat.
 //!
 //! ```text
 //! count    each tile of 2048 keys says how many it has of each digit          counts (16, tiles)
@@ -6,7 +7,8 @@
 //! place    each thread puts its 16 neighbouring keys there, in their order
 //! ```
 //!
-//! The former positions travel with the keys. No two threads write one place and the tiles are fixed, so the result does not depend on timing.
+//! The former positions travel with the keys. No two threads write one place and the tiles are
+//! fixed, so the result does not depend on timing.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator;
@@ -108,8 +110,14 @@ pub(crate) fn wgsl(step: Step) -> String {
 }
 
 impl Wgpu {
-    /// `count` keys, none above `largest`, in ascending order, equal ones in the order they had; and the position that each had.
-    pub(crate) fn ordered(&self, mut keys: StorageRef, count: usize, largest: usize) -> Result<(StorageRef, StorageRef)> {
+    /// `count` keys, none above `largest`, in ascending order, equal ones in the order they had;
+    /// and the position that each had.
+    pub(crate) fn ordered(
+        &self,
+        mut keys: StorageRef,
+        count: usize,
+        largest: usize,
+    ) -> Result<(StorageRef, StorageRef)> {
         let tiles = count.div_ceil(TILE);
         let bits = usize::BITS - largest.leading_zeros();
         let mut order: Option<StorageRef> = None;
@@ -118,21 +126,38 @@ impl Wgpu {
             let mut slot = Params::new();
             slot.counts(&[count, (pass * BITS) as usize, tiles]);
             let counts = self.allocate(tiles * DIGITS, DType::U32)?;
-            let launch = |step: Step, inputs: &[&StorageRef], outputs: &[&StorageRef], groups: usize| {
+            let launch = |step: Step,
+                          inputs: &[&StorageRef],
+                          outputs: &[&StorageRef],
+                          groups: usize| {
                 self.dispatch(&Launch {
-                    program: Program { key: Key::new("order", [step.code()]), wgsl: &|| Ok(wgsl(step)) },
+                    program: Program {
+                        key: Key::new("order", [step.code()]),
+                        wgsl: &|| Ok(wgsl(step)),
+                    },
                     inputs: &inputs.iter().map(|s| self.whole(s)).collect::<Result<Vec<_>>>()?,
                     outputs: &outputs.iter().map(|s| self.whole(s)).collect::<Result<Vec<_>>>()?,
                     params: &slot,
                     groups: self.fold(groups as u64)?,
                 })
             };
-            let (new_keys, new_order) = (self.allocate(count, DType::U32)?, self.allocate(count, DType::U32)?);
+            let (new_keys, new_order) =
+                (self.allocate(count, DType::U32)?, self.allocate(count, DType::U32)?);
             launch(Step::Count, &[&keys], &[&counts], tiles)?;
             launch(Step::Offsets, &[], &[&counts], 1)?;
             match &order {
-                None => launch(Step::Place { first: true }, &[&keys, &counts], &[&new_keys, &new_order], tiles)?,
-                Some(order) => launch(Step::Place { first: false }, &[&keys, &counts, order], &[&new_keys, &new_order], tiles)?,
+                None => launch(
+                    Step::Place { first: true },
+                    &[&keys, &counts],
+                    &[&new_keys, &new_order],
+                    tiles,
+                )?,
+                Some(order) => launch(
+                    Step::Place { first: false },
+                    &[&keys, &counts, order],
+                    &[&new_keys, &new_order],
+                    tiles,
+                )?,
             }
             (keys, order) = (new_keys, Some(new_order));
         }

@@ -1,7 +1,9 @@
-//! From WGSL to pipelines, each compiled once: the cache by program key, the layouts, and the one gate through which unchecked shaders pass.
+//! From WGSL to pipelines, each compiled once: the cache by program key, the layouts, and the one
+//! gate through which unchecked shaders pass.
 //!
-//! A [`Key`] names everything a shader's text depends on, and nothing else: sizes and strides are parameters. So the number of compilations is the number
-//! of different programs, which [`crate::Counters::compiles`] shows.
+//! A [`Key`] names everything a shader's text depends on, and nothing else: sizes and strides are
+//! parameters. So the number of compilations is the number of different programs, which
+//! [`crate::Counters::compiles`] shows.
 
 use crate::adapter::Shaders;
 use crate::error::lock;
@@ -18,7 +20,8 @@ use teeny_core::{Error, Kernel, Result};
 /// The most storage buffers that a shader binds: what every WebGPU implementation allows.
 pub(crate) const MAX_BINDINGS: usize = 8;
 
-/// What a shader's text depends on. Compared whole, so that a collision of hashes cannot run the wrong kernel.
+/// What a shader's text depends on. Compared whole, so that a collision of hashes cannot run the
+/// wrong kernel.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Key {
     /// The room that writes the shader; also its label.
@@ -36,7 +39,8 @@ impl Key {
     }
 }
 
-/// A shader that is compiled at its first use. `wgsl` writes its text; functions of the prelude that it names are added to it.
+/// A shader that is compiled at its first use. `wgsl` writes its text; functions of the prelude
+/// that it names are added to it.
 pub(crate) struct Program<'a> {
     pub key: Key,
     pub wgsl: &'a dyn Fn() -> Result<String>,
@@ -61,7 +65,11 @@ pub(crate) struct Pipelines {
 }
 
 /// Runs `body` and reports what wgpu found wrong in it.
-pub(crate) fn scoped<T>(device: &wgpu::Device, filter: wgpu::ErrorFilter, body: impl FnOnce() -> T) -> std::result::Result<T, wgpu::Error> {
+pub(crate) fn scoped<T>(
+    device: &wgpu::Device,
+    filter: wgpu::ErrorFilter,
+    body: impl FnOnce() -> T,
+) -> std::result::Result<T, wgpu::Error> {
     // In a browser nobody may wait; what goes wrong there arrives at the device's sticky error.
     if cfg!(target_arch = "wasm32") {
         return Ok(body());
@@ -74,8 +82,17 @@ pub(crate) fn scoped<T>(device: &wgpu::Device, filter: wgpu::ErrorFilter, body: 
     }
 }
 
-fn entry(binding: u32, ty: wgpu::BufferBindingType, dynamic: bool, size: u64) -> wgpu::BindGroupLayoutEntry {
-    let ty = wgpu::BindingType::Buffer { ty, has_dynamic_offset: dynamic, min_binding_size: NonZeroU64::new(size) };
+fn entry(
+    binding: u32,
+    ty: wgpu::BufferBindingType,
+    dynamic: bool,
+    size: u64,
+) -> wgpu::BindGroupLayoutEntry {
+    let ty = wgpu::BindingType::Buffer {
+        ty,
+        has_dynamic_offset: dynamic,
+        min_binding_size: NonZeroU64::new(size),
+    };
     wgpu::BindGroupLayoutEntry { binding, visibility: wgpu::ShaderStages::COMPUTE, ty, count: None }
 }
 
@@ -85,7 +102,15 @@ impl Pipelines {
             label: Some("teeny parameters"),
             entries: &[entry(0, wgpu::BufferBindingType::Uniform, true, SLOT_BYTES)],
         });
-        Pipelines { device, shaders, debug, uniform, known: Mutex::default(), compiles: AtomicU64::new(0), compiled: Mutex::default() }
+        Pipelines {
+            device,
+            shaders,
+            debug,
+            uniform,
+            known: Mutex::default(),
+            compiles: AtomicU64::new(0),
+            compiled: Mutex::default(),
+        }
     }
 
     /// How many shaders were compiled so far.
@@ -116,7 +141,11 @@ impl Pipelines {
         let pipeline = Arc::new(self.compile(family, &source, reads, writes)?);
         let time = start.elapsed();
         if self.debug >= 2 {
-            eprintln!("wgpu compiled {family} variant {variant:x?}, {} lines, in {:.1} ms", source.lines().count(), time.as_secs_f64() * 1e3);
+            eprintln!(
+                "wgpu compiled {family} variant {variant:x?}, {} lines, in {:.1} ms",
+                source.lines().count(),
+                time.as_secs_f64() * 1e3
+            );
         }
         self.compiles.fetch_add(1, Ordering::Relaxed);
         {
@@ -128,18 +157,31 @@ impl Pipelines {
         Ok(pipeline)
     }
 
-    fn compile(&self, label: &'static str, source: &str, reads: usize, writes: usize) -> Result<Pipeline> {
+    fn compile(
+        &self,
+        label: &'static str,
+        source: &str,
+        reads: usize,
+        writes: usize,
+    ) -> Result<Pipeline> {
         let device = &self.device;
         let made = scoped(device, wgpu::ErrorFilter::Validation, || {
             let storage = |i: usize| wgpu::BufferBindingType::Storage { read_only: i < reads };
-            let entries: Vec<_> = (0..reads + writes).map(|i| entry(i as u32, storage(i), false, 0)).collect();
-            let storages = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: Some(label), entries: &entries });
+            let entries: Vec<_> =
+                (0..reads + writes).map(|i| entry(i as u32, storage(i), false, 0)).collect();
+            let storages = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: Some(label),
+                entries: &entries,
+            });
             let layout = device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: Some(label),
                 bind_group_layouts: &[Some(&storages), Some(&self.uniform)],
                 immediate_size: 0,
             });
-            let descriptor = wgpu::ShaderModuleDescriptor { label: Some(label), source: wgpu::ShaderSource::Wgsl(source.into()) };
+            let descriptor = wgpu::ShaderModuleDescriptor {
+                label: Some(label),
+                source: wgpu::ShaderSource::Wgsl(source.into()),
+            };
             let module = match self.shaders {
                 Shaders::Checked => device.create_shader_module(descriptor),
                 Shaders::Trusted => trusted(device, descriptor),
@@ -149,29 +191,46 @@ impl Pipelines {
                 layout: Some(&layout),
                 module: &module,
                 entry_point: Some("main"),
-                compilation_options: wgpu::PipelineCompilationOptions { constants: &[], zero_initialize_workgroup_memory: false },
+                compilation_options: wgpu::PipelineCompilationOptions {
+                    constants: &[],
+                    zero_initialize_workgroup_memory: false,
+                },
                 cache: None,
             });
             Pipeline { pipeline, storages }
         });
-        made.map_err(|e| Error::internal(format!("the shader {label:?} was rejected: {e}")).note(numbered(label, source)))
+        made.map_err(|e| {
+            Error::internal(format!("the shader {label:?} was rejected: {e}"))
+                .note(numbered(label, source))
+        })
     }
 }
 
 /// The one gate for shaders without run-time checks.
 #[allow(unsafe_code)]
-fn trusted(device: &wgpu::Device, descriptor: wgpu::ShaderModuleDescriptor<'_>) -> wgpu::ShaderModule {
-    let checks =
-        wgpu::ShaderRuntimeChecks { bounds_checks: false, force_loop_bounding: false, int_div_checks: false, ..wgpu::ShaderRuntimeChecks::checked() };
-    // SAFETY: the text comes from this crate only. Its kernels compare every index with the sizes that core has checked against the storage before they
-    // read or write, its loops count to such sizes, and its divisions go through functions of the prelude that test for zero. The same texts pass the
-    // conformance suite with all checks on.
+fn trusted(
+    device: &wgpu::Device,
+    descriptor: wgpu::ShaderModuleDescriptor<'_>,
+) -> wgpu::ShaderModule {
+    let checks = wgpu::ShaderRuntimeChecks {
+        bounds_checks: false,
+        force_loop_bounding: false,
+        int_div_checks: false,
+        ..wgpu::ShaderRuntimeChecks::checked()
+    };
+    // SAFETY: the text comes from this crate only. Its kernels compare every index with the sizes
+    // that core has checked against the storage before they read or write, its loops count to such
+    // sizes, and its divisions go through functions of the prelude that test for zero. The same
+    // texts pass the conformance suite with all checks on.
     unsafe { device.create_shader_module_trusted(descriptor, checks) }
 }
 
 /// The text with a number before each line.
 fn numbered(label: &str, source: &str) -> String {
-    source.lines().enumerate().fold(format!("// {label}"), |text, (i, line)| format!("{text}\n{:4} {line}", i + 1))
+    source
+        .lines()
+        .enumerate()
+        .fold(format!("// {label}"), |text, (i, line)| format!("{text}\n{:4} {line}", i + 1))
 }
 
 #[cfg(test)]
@@ -185,11 +244,24 @@ mod tests {
     #[test]
     fn a_shader_that_does_not_compile_is_an_error_with_its_line_and_the_device_goes_on() {
         let Ok(gpu) = Wgpu::new() else { return };
-        let broken = Program { key: Key::new("broken", []), wgsl: &|| Ok("@compute @workgroup_size(1)\nfn main() { let x = nothing; }".to_string()) };
-        let launch = Launch { program: broken, inputs: &[], outputs: &[], params: &Params::new(), groups: [1; 3] };
+        let broken = Program {
+            key: Key::new("broken", []),
+            wgsl: &|| Ok("@compute @workgroup_size(1)\nfn main() { let x = nothing; }".to_string()),
+        };
+        let launch = Launch {
+            program: broken,
+            inputs: &[],
+            outputs: &[],
+            params: &Params::new(),
+            groups: [1; 3],
+        };
         let error = gpu.dispatch(&launch).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Internal);
-        assert!(error.to_string().contains("\"broken\" was rejected") && error.to_string().contains("   2 fn main()"), "{error}");
+        assert!(
+            error.to_string().contains("\"broken\" was rejected")
+                && error.to_string().contains("   2 fn main()"),
+            "{error}"
+        );
         let storage = gpu.allocate(4, teeny_core::DType::F32).unwrap();
         assert_eq!(storage.len(), 4);
     }

@@ -1,10 +1,12 @@
 //! Buffers by size class, cached for reuse within a budget.
 //!
-//! Classes are powers of two with quarter steps, exact multiples of 64 KiB above 64 MiB: at most a quarter is wasted. The
-//! next dispatch may use a returned buffer at once, since dispatches run in order. Only an upload, which overtakes the open
-//! batch, must avoid buffers that the open batch uses: [`Block::mark`] tells them.
+//! Classes are powers of two with quarter steps, exact multiples of 64 KiB above 64 MiB: at most a
+//! quarter is wasted. The next dispatch may use a returned buffer at once, since dispatches run in
+//! order. Only an upload, which overtakes the open batch, must avoid buffers that the open batch
+//! uses: [`Block::mark`] tells them.
 //!
-//! The cache has a cap. A buffer that would exceed it displaces the buffers that were returned first.
+//! The cache has a cap. A buffer that would exceed it displaces the buffers that were returned
+//! first.
 
 use crate::adapter::Capabilities;
 use crate::error::{self, lock};
@@ -75,9 +77,22 @@ fn class(bytes: u64) -> u64 {
 }
 
 impl Pool {
-    pub fn new(device: wgpu::Device, capabilities: &Capabilities, budget: Option<u64>, cap: Option<u64>) -> Pool {
+    pub fn new(
+        device: wgpu::Device,
+        capabilities: &Capabilities,
+        budget: Option<u64>,
+        cap: Option<u64>,
+    ) -> Pool {
         let [recorded, submitted] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Pool { device, max_buffer: capabilities.max_buffer, budget, cap, recorded, submitted, state: Mutex::default() }
+        Pool {
+            device,
+            max_buffer: capabilities.max_buffer,
+            budget,
+            cap,
+            recorded,
+            submitted,
+            state: Mutex::default(),
+        }
     }
 
     /// The open batch has one more command. Called under the lock of the stream.
@@ -90,10 +105,12 @@ impl Pool {
         self.submitted.store(self.recorded.load(Ordering::Acquire), Ordering::Release);
     }
 
-    /// A buffer of at least `bytes` bytes. `release` makes the device release what it can before the one retry.
+    /// A buffer of at least `bytes` bytes. `release` makes the device release what it can before
+    /// the one retry.
     ///
     /// # Errors
-    /// If the buffer would be too large, or budget or driver refuse even after all free buffers were dropped.
+    /// If the buffer would be too large, or budget or driver refuse even after all free buffers
+    /// were dropped.
     pub fn take(&self, bytes: u64, first_use: FirstUse, release: impl FnOnce()) -> Result<Block> {
         let largest = self.max_buffer / 32 * 32;
         if bytes > largest {
@@ -107,7 +124,10 @@ impl Pool {
             if let Some(blocks) = state.free.get_mut(&size) {
                 let found = match first_use {
                     FirstUse::Dispatch => blocks.pop(),
-                    FirstUse::Upload => blocks.first().is_some_and(|b| b.mark <= submitted).then(|| blocks.remove(0)),
+                    FirstUse::Upload => blocks
+                        .first()
+                        .is_some_and(|b| b.mark <= submitted)
+                        .then(|| blocks.remove(0)),
                 };
                 if let Some(block) = found {
                     state.stats.cached_bytes -= size;
@@ -123,7 +143,11 @@ impl Pool {
                 release();
                 self.create(size).ok_or_else(|| {
                     let reserved = lock(&self.state).reserved;
-                    error::out_of_memory(bytes, reserved, self.budget.filter(|b| reserved.saturating_add(size) > *b))
+                    error::out_of_memory(
+                        bytes,
+                        reserved,
+                        self.budget.filter(|b| reserved.saturating_add(size) > *b),
+                    )
                 })?
             }
         };
@@ -141,9 +165,16 @@ impl Pool {
             }
             state.reserved += size;
         }
-        let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
+        let usage = wgpu::BufferUsages::STORAGE
+            | wgpu::BufferUsages::COPY_SRC
+            | wgpu::BufferUsages::COPY_DST;
         let buffer = crate::pipeline::scoped(&self.device, wgpu::ErrorFilter::OutOfMemory, || {
-            self.device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
+            self.device.create_buffer(&wgpu::BufferDescriptor {
+                label: None,
+                size,
+                usage,
+                mapped_at_creation: false,
+            })
         });
         if buffer.is_err() {
             lock(&self.state).reserved -= size;
@@ -151,7 +182,8 @@ impl Pool {
         buffer.ok()
     }
 
-    /// Takes a block back from a storage of `bytes` bytes; drops the oldest free buffers beyond the cap.
+    /// Takes a block back from a storage of `bytes` bytes; drops the oldest free buffers beyond the
+    /// cap.
     pub fn give_back(&self, buffer: wgpu::Buffer, bytes: u64) {
         let size = buffer.size();
         let mut dropped = Vec::new();
@@ -212,7 +244,11 @@ impl Pool {
 impl State {
     /// Takes the free buffer that was returned first.
     fn oldest(&mut self) -> Option<Block> {
-        let blocks = self.free.values_mut().filter(|blocks| !blocks.is_empty()).min_by_key(|blocks| blocks[0].returned)?;
+        let blocks = self
+            .free
+            .values_mut()
+            .filter(|blocks| !blocks.is_empty())
+            .min_by_key(|blocks| blocks[0].returned)?;
         Some(blocks.remove(0))
     }
 
@@ -229,9 +265,14 @@ mod tests {
 
     #[test]
     fn classes_waste_at_most_a_quarter() {
-        for bytes in (257..100_000u64).step_by(37).chain([1 << 20, (1 << 20) + 1, 50 << 20, (64 << 20) + 1]) {
+        for bytes in
+            (257..100_000u64).step_by(37).chain([1 << 20, (1 << 20) + 1, 50 << 20, (64 << 20) + 1])
+        {
             let size = class(bytes);
-            assert!(size >= bytes && size.is_multiple_of(32) && (bytes < 2048 || size * 4 <= bytes * 5), "{bytes} → {size}");
+            assert!(
+                size >= bytes && size.is_multiple_of(32) && (bytes < 2048 || size * 4 <= bytes * 5),
+                "{bytes} → {size}"
+            );
         }
     }
 }

@@ -1,5 +1,6 @@
-//! Max-pooling: a thread per window looks through it once, for the value and its position. Averages and the gradients are reductions and scatters, which
-//! the definitions in core make of this engine's kernels.
+//! Max-pooling: a thread per window looks through it once, for the value and its position. Averages
+//! and the gradients are reductions and scatters, which the definitions in core make of this
+//! engine's kernels.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -13,7 +14,8 @@ use teeny_core::{DType, Result, StorageRef, Tensor, Window, validate};
 const THREADS: usize = 64;
 /// Words 0..: windows, windows of an image, offset of x.
 const HEAD: usize = 3;
-/// Lists of one word per spatial axis: sizes of x, of the result, of the window, stride, padding, dilation, strides of x.
+/// Lists of one word per spatial axis: sizes of x, of the result, of the window, stride, padding,
+/// dilation, strides of x.
 const LISTS: usize = 7;
 
 /// The shader over `ndim` spatial axes, with `rank` axes of images.
@@ -27,9 +29,19 @@ pub(crate) fn wgsl(rank: usize, ndim: usize, dtype: DType) -> String {
     text.push_str(&wide::output(1, "out", dtype));
     text.push_str("@group(0) @binding(2) var<storage, read_write> places: array<i32>;\n");
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}", generator::param(0));
-    let _ = writeln!(text, "    let image = n / {0};\n    var left = n % {0};", generator::param(1));
-    text.push_str(&wide::addresses(rank, "image", images, &[("a".to_string(), generator::param(2), images + rank)]));
+    let _ = writeln!(
+        text,
+        "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}",
+        generator::param(0)
+    );
+    let _ =
+        writeln!(text, "    let image = n / {0};\n    var left = n % {0};", generator::param(1));
+    text.push_str(&wide::addresses(
+        rank,
+        "image",
+        images,
+        &[("a".to_string(), generator::param(2), images + rank)],
+    ));
     for axis in (0..ndim).rev() {
         let _ = writeln!(
             text,
@@ -56,15 +68,21 @@ pub(crate) fn wgsl(rank: usize, ndim: usize, dtype: DType) -> String {
             list(0, axis)
         );
     }
-    let address = (0..ndim).map(|axis| format!(" + u32(h{axis}) * {}", list(6, axis))).collect::<String>();
-    let flat = (0..ndim).fold("0u".to_string(), |flat, axis| format!("({flat} * {} + u32(h{axis}))", list(0, axis)));
+    let address =
+        (0..ndim).map(|axis| format!(" + u32(h{axis}) * {}", list(6, axis))).collect::<String>();
+    let flat = (0..ndim).fold("0u".to_string(), |flat, axis| {
+        format!("({flat} * {} + u32(h{axis}))", list(0, axis))
+    });
     // The first largest and the first NaN win.
     let better = match wide_type.is_float() {
         true => format!("(v > best || (is_nan_{value}(v) && !is_nan_{value}(best)))"),
         false => "v > best".to_string(),
     };
     let load = wide::widened(dtype, &types::load(dtype, "source", "p"));
-    let _ = writeln!(text, "    let p = a{address};\n    let v = {load};\n    if place < 0 || {better} {{ best = v; place = i32({flat}); }}");
+    let _ = writeln!(
+        text,
+        "    let p = a{address};\n    let v = {load};\n    if place < 0 || {better} {{ best = v; place = i32({flat}); }}"
+    );
     text.push_str(&"    }\n".repeat(ndim));
     let nothing = generator::scalar_param(images + 2 * rank, wide_type);
     let _ = writeln!(text, "    if place < 0 {{ best = {nothing}; }}");
@@ -72,8 +90,8 @@ pub(crate) fn wgsl(rank: usize, ndim: usize, dtype: DType) -> String {
     text
 }
 
-/// True if signed numbers of a shader reach all places of an axis of `size` elements with its padding, and the parts of a
-/// kernel of `kernel` elements.
+/// True if signed numbers of a shader reach all places of an axis of `size` elements with its
+/// padding, and the parts of a kernel of `kernel` elements.
 pub(crate) fn countable(size: usize, kernel: usize, window: &Window, axis: usize) -> bool {
     let padded = window.padding[axis].saturating_mul(2).saturating_add(size);
     let reach = window.dilation[axis].saturating_mul(kernel.saturating_sub(1));
@@ -81,15 +99,22 @@ pub(crate) fn countable(size: usize, kernel: usize, window: &Window, axis: usize
 }
 
 impl Wgpu {
-    /// The largest element of every window and its position, or nothing if some tensor is too large for a kernel.
-    pub(crate) fn largest(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<Option<(StorageRef, StorageRef)>> {
+    /// The largest element of every window and its position, or nothing if some tensor is too large
+    /// for a kernel.
+    pub(crate) fn largest(
+        &self,
+        x: &Tensor,
+        size: &[usize],
+        window: &Window,
+    ) -> Result<Option<(StorageRef, StorageRef)>> {
         let (dtype, ndim) = (x.dtype(), size.len());
         self.require(dtype, "max_pool")?;
         let lead = x.ndim() - ndim;
         let spatial = &x.shape()[lead..];
         let shape = validate::pool_shape(x.shape(), size, window)?;
         let counts = &shape[lead..];
-        let (images, windows): (usize, usize) = (x.shape()[..lead].iter().product(), counts.iter().product());
+        let (images, windows): (usize, usize) =
+            (x.shape()[..lead].iter().product(), counts.iter().product());
         if self.hides(&[x]) {
             return self.largest(&self.seen(x)?, size, window);
         }
@@ -98,7 +123,10 @@ impl Wgpu {
             return Ok(None);
         }
         let _work = self.describe(&[x], &shape, dtype, 0);
-        let (values, places) = (self.allocate(images * windows, wide::wide(dtype))?, self.allocate(images * windows, DType::I32)?);
+        let (values, places) = (
+            self.allocate(images * windows, wide::wide(dtype))?,
+            self.allocate(images * windows, DType::I32)?,
+        );
         if images * windows > 0 {
             let leading: Vec<usize> = (0..lead).collect();
             let walk = Walk::over(x.shape(), &[x.layout()], &leading)?.padded();
@@ -113,7 +141,10 @@ impl Wgpu {
             slot.scalar(wide::worst(dtype, false), wide::wide(dtype));
             let rank = walk.sizes.len();
             self.dispatch(&Launch {
-                program: Program { key: Key::new("max_pool", [rank as u32, ndim as u32, dtype as u32]), wgsl: &|| Ok(wgsl(rank, ndim, dtype)) },
+                program: Program {
+                    key: Key::new("max_pool", [rank as u32, ndim as u32, dtype as u32]),
+                    wgsl: &|| Ok(wgsl(rank, ndim, dtype)),
+                },
                 inputs: &[self.part(x)?],
                 outputs: &[self.whole(&values)?, self.whole(&places)?],
                 params: &slot,

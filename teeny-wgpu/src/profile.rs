@@ -1,8 +1,10 @@
-//! What each launch does and how long it takes: the lines of `TEENY_DEBUG`, and [`Wgpu::profile`](crate::Wgpu::profile).
+//! What each launch does and how long it takes: the lines of `TEENY_DEBUG`, and
+//! [`Wgpu::profile`](crate::Wgpu::profile).
 //!
-//! With timestamps every launch gets a pass of its own, and a batch's times are read together after it has run. Without them every launch is submitted
-//! alone and the host's clock is read around it, which counts tens of microseconds of driver too. Either way launches stop overlapping: a profile says
-//! where time goes, not how long the program takes without one.
+//! With timestamps every launch gets a pass of its own, and a batch's times are read together after
+//! it has run. Without them every launch is submitted alone and the host's clock is read around it,
+//! which counts tens of microseconds of driver too. Either way launches stop overlapping: a profile
+//! says where time goes, not how long the program takes without one.
 
 use crate::device::Launch;
 use crate::stream::Part;
@@ -53,9 +55,22 @@ impl fmt::Display for Profile {
             "family", columns[0], columns[1], columns[2], columns[3], columns[4], columns[5]
         )?;
         for row in &self.families {
-            let rate =
-                |amount: u64| if amount == 0 || row.micros == 0.0 { "-".to_string() } else { format!("{:.2}", amount as f64 / row.micros / 1e3) };
-            write!(f, "{:<16}{:>10}{:>12.0}{:>9}{:>10}", row.name, row.launches, row.micros, rate(row.bytes), rate(row.flops))?;
+            let rate = |amount: u64| {
+                if amount == 0 || row.micros == 0.0 {
+                    "-".to_string()
+                } else {
+                    format!("{:.2}", amount as f64 / row.micros / 1e3)
+                }
+            };
+            write!(
+                f,
+                "{:<16}{:>10}{:>12.0}{:>9}{:>10}",
+                row.name,
+                row.launches,
+                row.micros,
+                rate(row.bytes),
+                rate(row.flops)
+            )?;
             writeln!(f, "{:>10}{:>10.1}", row.compiles, row.compile_millis)?;
         }
         Ok(())
@@ -84,10 +99,16 @@ impl Drop for Described {
     }
 }
 
-/// Says what the launches until the guard's end are for: a result of `shape` from `inputs`, by `flops` additions and multiplications if that is known.
+/// Says what the launches until the guard's end are for: a result of `shape` from `inputs`, by
+/// `flops` additions and multiplications if that is known.
 pub(crate) fn describe(inputs: &[&Tensor], shape: &Shape, dtype: DType, flops: u64) -> Described {
     // An expanded axis is read once.
-    let distinct = |x: &Tensor| (0..x.ndim()).filter(|&axis| x.strides()[axis] != 0).map(|axis| x.shape()[axis] as u64).product::<u64>();
+    let distinct = |x: &Tensor| {
+        (0..x.ndim())
+            .filter(|&axis| x.strides()[axis] != 0)
+            .map(|axis| x.shape()[axis] as u64)
+            .product::<u64>()
+    };
     let mut text = String::new();
     for (i, x) in inputs.iter().enumerate() {
         let _ = write!(text, "{}{} {}", if i == 0 { "" } else { ", " }, x.dtype(), x.shape());
@@ -121,11 +142,18 @@ pub(crate) struct Record {
 impl Record {
     pub fn of(launch: &Launch<'_>) -> Record {
         let sum = |parts: &[Part<'_>], most: &dyn Fn(usize) -> Option<u64>| -> u64 {
-            parts.iter().enumerate().map(|(i, part)| most(i).map_or(part.bytes, |most| most.min(part.bytes))).sum()
+            parts
+                .iter()
+                .enumerate()
+                .map(|(i, part)| most(i).map_or(part.bytes, |most| most.min(part.bytes)))
+                .sum()
         };
         WORK.with_borrow_mut(|work| {
             let bytes = match work {
-                Some(work) => sum(launch.inputs, &|i| work.inputs.get(i).copied()) + sum(launch.outputs, &|_| Some(work.output)),
+                Some(work) => {
+                    sum(launch.inputs, &|i| work.inputs.get(i).copied())
+                        + sum(launch.outputs, &|_| Some(work.output))
+                }
                 None => sum(launch.inputs, &|_| None) + sum(launch.outputs, &|_| None),
             };
             Record {
@@ -144,7 +172,11 @@ impl Record {
     /// The line of `TEENY_DEBUG=1`; from 2 on with the user's line and the shader's variant.
     fn line(&self, micros: f64, level: u8) -> String {
         let op = self.context.map_or("-", |c| c.op);
-        let mut text = format!("wgpu {op:<16} {:<48} {micros:>9.1} us {:>8.2} GB/s", self.shapes, self.bytes as f64 / micros / 1e3);
+        let mut text = format!(
+            "wgpu {op:<16} {:<48} {micros:>9.1} us {:>8.2} GB/s",
+            self.shapes,
+            self.bytes as f64 / micros / 1e3
+        );
         if self.flops > 0 {
             let _ = write!(text, " {:>8.2} GFLOP/s", self.flops as f64 / micros / 1e3);
         }
@@ -184,8 +216,19 @@ impl Profiler {
     pub fn new(device: &wgpu::Device, queue: &wgpu::Queue, launches: u32, level: u8) -> Profiler {
         let clock = if device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
             let size = u64::from(launches) * 16;
-            let buffer = |usage| device.create_buffer(&wgpu::BufferDescriptor { label: Some("teeny times"), size, usage, mapped_at_creation: false });
-            let descriptor = wgpu::QuerySetDescriptor { label: Some("teeny times"), ty: wgpu::QueryType::Timestamp, count: 2 * launches };
+            let buffer = |usage| {
+                device.create_buffer(&wgpu::BufferDescriptor {
+                    label: Some("teeny times"),
+                    size,
+                    usage,
+                    mapped_at_creation: false,
+                })
+            };
+            let descriptor = wgpu::QuerySetDescriptor {
+                label: Some("teeny times"),
+                ty: wgpu::QueryType::Timestamp,
+                count: 2 * launches,
+            };
             Clock::Gpu {
                 queries: device.create_query_set(&descriptor),
                 resolved: buffer(wgpu::BufferUsages::QUERY_RESOLVE | wgpu::BufferUsages::COPY_SRC),
@@ -236,7 +279,8 @@ impl Profiler {
         }
     }
 
-    /// After a batch was submitted: waits for it and reports its launches. `elapsed` is the host's measurement.
+    /// After a batch was submitted: waits for it and reports its launches. `elapsed` is the host's
+    /// measurement.
     ///
     /// # Errors
     /// If the times cannot be read.
@@ -248,15 +292,21 @@ impl Profiler {
         let times: Vec<f64> = match &self.clock {
             Clock::Host => vec![elapsed.as_secs_f64() * 1e6 / waiting.len() as f64; waiting.len()],
             Clock::Gpu { readable, nanoseconds, .. } => {
-                let failed = |e: &dyn fmt::Display| Error::device(format!("reading the GPU's timestamps failed: {e}"));
+                let failed = |e: &dyn fmt::Display| {
+                    Error::device(format!("reading the GPU's timestamps failed: {e}"))
+                };
                 let slice = readable.slice(..waiting.len() as u64 * 16);
                 let (sender, receiver) = mpsc::channel();
                 slice.map_async(wgpu::MapMode::Read, move |result| _ = sender.send(result));
                 device.poll(wgpu::PollType::wait_indefinitely()).map_err(|e| failed(&e))?;
                 transfer::answer(&receiver, device, || false)?.map_err(|e| failed(&e))?;
                 let view = slice.get_mapped_range().map_err(|e| failed(&e))?;
-                let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, &byte| n << 8 | u64::from(byte));
-                let times = view.chunks_exact(16).map(|pair| number(&pair[8..]).saturating_sub(number(&pair[..8])) as f64 * nanoseconds / 1e3);
+                let number = |bytes: &[u8]| {
+                    bytes.iter().rev().fold(0u64, |n, &byte| n << 8 | u64::from(byte))
+                };
+                let times = view.chunks_exact(16).map(|pair| {
+                    number(&pair[8..]).saturating_sub(number(&pair[..8])) as f64 * nanoseconds / 1e3
+                });
                 let times = times.collect();
                 drop(view);
                 readable.unmap();
@@ -294,7 +344,12 @@ fn table(totals: &BTreeMap<&'static str, Family>, compiled: &Compiled, by_gpu: b
     let names: BTreeSet<_> = totals.keys().chain(compiled.keys()).copied().collect();
     let row = |name: &'static str| {
         let (compiles, time) = compiled.get(name).copied().unwrap_or_default();
-        Family { name, compiles, compile_millis: time.as_secs_f64() * 1e3, ..totals.get(name).cloned().unwrap_or_default() }
+        Family {
+            name,
+            compiles,
+            compile_millis: time.as_secs_f64() * 1e3,
+            ..totals.get(name).cloned().unwrap_or_default()
+        }
     };
     let mut families: Vec<Family> = names.into_iter().map(row).collect();
     families.sort_by(|a, b| b.micros.total_cmp(&a.micros));
@@ -314,7 +369,11 @@ mod tests {
     }
 
     fn row<'a>(profile: &'a Profile, name: &str) -> &'a super::Family {
-        profile.families.iter().find(|f| f.name == name).unwrap_or_else(|| panic!("no {name} in {profile}"))
+        profile
+            .families
+            .iter()
+            .find(|f| f.name == name)
+            .unwrap_or_else(|| panic!("no {name} in {profile}"))
     }
 
     #[test]
@@ -326,9 +385,16 @@ mod tests {
         y.matmul(&x.t().unwrap()).unwrap();
         let dispatches = gpu.counters().dispatches - before.dispatches;
         let profile = gpu.profile();
-        let (adds, product) = (row(&profile, "elementwise"), profile.families.iter().find(|f| f.flops > 0).unwrap());
-        assert_eq!(profile.families.iter().map(|f| f.launches).sum::<u64>(), dispatches + before.dispatches);
-        assert!(adds.launches >= 100 && adds.bytes >= 100 * 3 * 8192 && adds.micros > 0.0, "{profile}");
+        let (adds, product) =
+            (row(&profile, "elementwise"), profile.families.iter().find(|f| f.flops > 0).unwrap());
+        assert_eq!(
+            profile.families.iter().map(|f| f.launches).sum::<u64>(),
+            dispatches + before.dispatches
+        );
+        assert!(
+            adds.launches >= 100 && adds.bytes >= 100 * 3 * 8192 && adds.micros > 0.0,
+            "{profile}"
+        );
         assert_eq!(product.flops, 2 * 64 * 64 * 32);
         assert!(adds.compiles >= 1 && adds.compile_millis > 0.0, "{profile}");
         assert!(profile.to_string().contains("GFLOP/s"), "{profile}");
@@ -338,12 +404,21 @@ mod tests {
     fn profiling_changes_no_result() {
         let (Some(gpu), Ok(plain)) = (profiled(), Wgpu::new()) else { return };
         let run = |gpu: &Arc<Wgpu>| {
-            let x = Tensor::arange(0.0f32, 96.0, 1.0, gpu).unwrap().mul(0.01).unwrap().reshape((8, 12)).unwrap();
+            let x = Tensor::arange(0.0f32, 96.0, 1.0, gpu)
+                .unwrap()
+                .mul(0.01)
+                .unwrap()
+                .reshape((8, 12))
+                .unwrap();
             let y = x.matmul(&x.t().unwrap()).unwrap().softmax(1).unwrap();
             Tensor::cat(&[&y, &y.exp().unwrap()], 0).unwrap().cumsum(0).unwrap().to_bytes().unwrap()
         };
         assert_eq!(run(&gpu), run(&plain));
-        assert_eq!(plain.profile().families.iter().map(|f| f.launches).sum::<u64>(), 0, "a device that measures nothing reports compilations alone");
+        assert_eq!(
+            plain.profile().families.iter().map(|f| f.launches).sum::<u64>(),
+            0,
+            "a device that measures nothing reports compilations alone"
+        );
     }
 
     #[test]
@@ -361,7 +436,12 @@ mod tests {
             flops: 24_000,
         };
         let line = record.line(2.0, 1);
-        assert!(line.contains("f32 (3, 4), f32 (3, 4) -> f32 (3, 4)") && line.contains("2.0 us") && line.contains("1.00 GB/s"), "{line}");
+        assert!(
+            line.contains("f32 (3, 4), f32 (3, 4) -> f32 (3, 4)")
+                && line.contains("2.0 us")
+                && line.contains("1.00 GB/s"),
+            "{line}"
+        );
         assert!(line.contains("12.00 GFLOP/s") && !line.contains("variant"), "{line}");
         assert!(record.line(2.0, 2).contains("family [1, 1, 1] variant [ff]"));
     }

@@ -1,7 +1,9 @@
-//! Random numbers: Philox 4x32-10 in the shader, block by block, with the bits that `teeny_core::random` defines.
+//! Random numbers: Philox 4x32-10 in the shader, block by block, with the bits that
+//! `teeny_core::random` defines.
 //!
-//! An invocation computes four elements: one block for 32-bit draws, two for 64-bit types. Products whose rounding matters pass through an
-//! exclusive-or with a zero parameter, so that no compiler fuses them into the addition that follows.
+//! An invocation computes four elements: one block for 32-bit draws, two for 64-bit types. Products
+//! whose rounding matters pass through an exclusive-or with a zero parameter, so that no compiler
+//! fuses them into the addition that follows.
 
 use crate::device::{Launch, Wgpu};
 use crate::elementwise::{GRAIN, THREADS};
@@ -27,10 +29,17 @@ pub(crate) enum Kind {
 }
 
 impl Wgpu {
-    pub(crate) fn draw(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Draw) -> Result<StorageRef> {
+    pub(crate) fn draw(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Draw,
+    ) -> Result<StorageRef> {
         self.require(dtype, "random numbers")?;
         let storage = self.allocate(shape.numel(), dtype)?;
-        // Before the first window is drawn: the last one's groups of four must be numbers of a shader.
+        // Before the first window is drawn: the last one's groups of four must be numbers of a
+        // shader.
         if shape.numel() / types::LANES > MAX_COUNT {
             return Err(error::beyond(shape.numel() / types::LANES));
         }
@@ -61,17 +70,23 @@ impl Wgpu {
                 Kind::Bernoulli
             }
         };
-        // A storage larger than one binding is drawn window by window; a window's first group is a parameter.
+        // A storage larger than one binding is drawn window by window; a window's first group is a
+        // parameter.
         let first = params.pad(FIRST);
-        let window = (self.capabilities.max_binding as usize / dtype.size() / GRAIN * GRAIN).max(GRAIN);
+        let window =
+            (self.capabilities.max_binding as usize / dtype.size() / GRAIN * GRAIN).max(GRAIN);
         for start in (0..shape.numel()).step_by(window) {
             let len = window.min(shape.numel() - start);
             params.set_count(0, len.div_ceil(types::LANES));
             params.set_count(first, start / types::LANES);
-            let (buffer, offset) = (downcast::<Memory>(&storage)?.buffer(), (start * dtype.size()) as u64);
+            let (buffer, offset) =
+                (downcast::<Memory>(&storage)?.buffer(), (start * dtype.size()) as u64);
             let bytes = ((len * dtype.size()) as u64).next_multiple_of(32);
             self.dispatch(&Launch {
-                program: Program { key: Key::new("random", [kind as u32, dtype as u32]), wgsl: &|| Ok(wgsl(kind, dtype)) },
+                program: Program {
+                    key: Key::new("random", [kind as u32, dtype as u32]),
+                    wgsl: &|| Ok(wgsl(kind, dtype)),
+                },
                 inputs: &[],
                 outputs: &[Part { buffer, offset, bytes }],
                 params: &params,
@@ -118,7 +133,8 @@ fn draw(word: u32) -> f32 {
 const NORMAL: &str = "
 fn pair(a: u32, b: u32) -> vec2<f32> {
     let radius = sqrt(-2.0f * log_f32(1.0f - unit(a)));
-    // The angle in quarters of a turn: whole ones choose the quadrant, the rest, in -1/2..1/2, is exact.
+    // The angle in quarters of a turn: whole ones choose the quadrant, the rest, in -1/2..1/2, is
+    // exact.
     let quarters = unit(b) * 4.0f;
     let whole = round(quarters);
     let rest = (quarters - whole) * 1.57079632679f;
@@ -192,8 +208,14 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> String {
         Kind::Normal if wide => [WIDE, WIDE_FLOAT, WIDE_NORMAL].concat(),
         Kind::Normal => NORMAL.to_string(),
         Kind::Integer if wide => {
-            let (ty, number) = if dtype == DType::I64 { ("i64", "bitcast<i64>(draw_bits(a, b))") } else { ("u64", "draw_bits(a, b)") };
-            format!("{WIDE}{WIDE_INTEGER}fn draw_wide(a: u32, b: u32) -> {ty} {{\n    return {number};\n}}\n")
+            let (ty, number) = if dtype == DType::I64 {
+                ("i64", "bitcast<i64>(draw_bits(a, b))")
+            } else {
+                ("u64", "draw_bits(a, b)")
+            };
+            format!(
+                "{WIDE}{WIDE_INTEGER}fn draw_wide(a: u32, b: u32) -> {ty} {{\n    return {number};\n}}\n"
+            )
         }
         Kind::Integer => {
             let ty = types::value(dtype);
@@ -203,7 +225,10 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> String {
                  return bitcast<{ty}>(params[1].z + offset);\n}}\n"
             )
         }
-        Kind::Bernoulli => "fn draw(word: u32) -> bool {\n    return unit(word) < bitcast<f32>(params[1].z);\n}\n".to_string(),
+        Kind::Bernoulli => {
+            "fn draw(word: u32) -> bool {\n    return unit(word) < bitcast<f32>(params[1].z);\n}\n"
+                .to_string()
+        }
     };
     let lanes = match kind {
         Kind::Normal if wide => {
@@ -217,7 +242,9 @@ pub(crate) fn wgsl(kind: Kind, dtype: DType) -> String {
             "let w = philox(2u * c); let v = philox(2u * c + 1u); let y0 = draw_wide(w.x, w.y); let y1 = draw_wide(w.z, w.w); \
              let y2 = draw_wide(v.x, v.y); let y3 = draw_wide(v.z, v.w);"
         }
-        _ => "let w = philox(c); let y0 = draw(w.x); let y1 = draw(w.y); let y2 = draw(w.z); let y3 = draw(w.w);",
+        _ => {
+            "let w = philox(c); let y0 = draw(w.x); let y1 = draw(w.y); let y2 = draw(w.z); let y3 = draw(w.w);"
+        }
     };
     format!(
         "{}@group(0) @binding(0) var<storage, read_write> out: array<{}>;\n{PHILOX}{helper}@compute @workgroup_size({THREADS})\n\

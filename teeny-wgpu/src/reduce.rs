@@ -1,4 +1,5 @@
-//! Reductions, and reductions of a kernel's result without storing it: one generated shader for both.
+//! Reductions, and reductions of a kernel's result without storing it: one generated shader for
+//! both.
 //!
 //! ```text
 //! a workgroup   per result (and chunk): threads stride through the elements, then join their parts     long rows, everything
@@ -6,9 +7,10 @@
 //! a thread      per result (and chunk): neighbours read neighbouring elements                          columns, short rows
 //! ```
 //!
-//! Long reductions with few results are cut into chunks, whose partial results a second pass reduces; beyond what 32 bits
-//! count, halves are reduced one after the other. Floats accumulate in f32 in blocks of 64, so errors
-//! grow with the number of blocks rather than of elements. The order is fixed by the sizes: results are the same in every run.
+//! Long reductions with few results are cut into chunks, whose partial results a second pass
+//! reduces; beyond what 32 bits count, halves are reduced one after the other. Floats accumulate in
+//! f32 in blocks of 64, so errors grow with the number of blocks rather than of elements. The order
+//! is fixed by the sizes: results are the same in every run.
 
 use crate::device::{Launch, Wgpu};
 use crate::error;
@@ -20,11 +22,14 @@ use crate::wide;
 use std::fmt::Write;
 use std::sync::Arc;
 use teeny_core::kernel::table::UnaryTable;
-use teeny_core::{DType, Error, Kernel, Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
+use teeny_core::{
+    DType, Error, Kernel, Layout, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor,
+};
 
 /// Threads of a workgroup.
 pub(crate) const THREADS: usize = 128;
-/// Threads that share a row of some hundred elements; rows shorter than the first bound have a thread, longer than the second a workgroup.
+/// Threads that share a row of some hundred elements; rows shorter than the first bound have a
+/// thread, longer than the second a workgroup.
 pub(crate) const TEAM: usize = 16;
 const TEAM_ROWS: (usize, usize) = (64, 512);
 
@@ -87,23 +92,37 @@ impl Plan {
         // The element number r of the result whose inputs begin at the given addresses.
         let arguments: Vec<String> = inputs.iter().map(|i| format!("b{i}: u32")).collect();
         let _ = writeln!(text, "fn element(r: u32, {}) -> State {{", arguments.join(", "));
-        let places: Vec<(String, String, usize)> =
-            inputs.iter().enumerate().map(|(k, i)| (format!("p{i}"), format!("b{i}"), views + k * per_view + 1 + self.kept)).collect();
+        let places: Vec<(String, String, usize)> = inputs
+            .iter()
+            .enumerate()
+            .map(|(k, i)| (format!("p{i}"), format!("b{i}"), views + k * per_view + 1 + self.kept))
+            .collect();
         text.push_str(&wide::addresses(self.reduced, "r", HEAD + self.kept, &places));
-        let loads: Vec<String> = inputs.iter().map(|&i| types::load(kernel.inputs()[i], &format!("in{i}"), &format!("p{i}"))).collect();
+        let loads: Vec<String> = inputs
+            .iter()
+            .map(|&i| types::load(kernel.inputs()[i], &format!("in{i}"), &format!("p{i}")))
+            .collect();
         // What is reduced is the kernel's output as it would be stored.
         let value = ops::rounded(dtype, &format!("compute({}).y0", loads.join(", ")));
         let _ = writeln!(text, "    return State({}, r);\n}}", wide::widened(dtype, &value));
 
-        text.push_str(&if self.team > 1 { format!("var<workgroup> shared_states: array<State, {THREADS}>;\n") } else { String::new() });
+        text.push_str(&if self.team > 1 {
+            format!("var<workgroup> shared_states: array<State, {THREADS}>;\n")
+        } else {
+            String::new()
+        });
         text.push_str(&wide::main(THREADS));
         let [count, elements, length, chunks] = [0, 1, 2, 3].map(generator::param);
         let (team, teams) = (self.team, THREADS / self.team);
         let (first, step) = if team == THREADS {
-            let _ = writeln!(text, "    if unit >= {count} * {chunks} {{ return; }}\n    let o = unit / {chunks}; let chunk = unit % {chunks};");
+            let _ = writeln!(
+                text,
+                "    if unit >= {count} * {chunks} {{ return; }}\n    let o = unit / {chunks}; let chunk = unit % {chunks};"
+            );
             ("low + thread".to_string(), THREADS)
         } else if team > 1 {
-            // Teams beyond the last result go along with it, since all of a workgroup meet at its barrier; they do not write.
+            // Teams beyond the last result go along with it, since all of a workgroup meet at its
+            // barrier; they do not write.
             let _ = writeln!(
                 text,
                 "    let n = unit * {teams}u + thread / {team}u;\n    let last = min(n, {count} * {chunks} - 1u);\n    \
@@ -117,8 +136,13 @@ impl Plan {
             );
             ("low".to_string(), 1)
         };
-        let bases: Vec<(String, String, usize)> =
-            inputs.iter().enumerate().map(|(k, i)| (format!("b{i}"), generator::param(views + k * per_view), views + k * per_view + 1)).collect();
+        let bases: Vec<(String, String, usize)> = inputs
+            .iter()
+            .enumerate()
+            .map(|(k, i)| {
+                (format!("b{i}"), generator::param(views + k * per_view), views + k * per_view + 1)
+            })
+            .collect();
         text.push_str(&wide::addresses(self.kept, "o", HEAD, &bases));
         let names: Vec<String> = inputs.iter().map(|i| format!("b{i}")).collect();
         let _ = writeln!(
@@ -131,8 +155,13 @@ impl Plan {
         let result = if self.op.is_arg() { "i32(acc.place)" } else { "acc.value" };
         if team == THREADS {
             text.push_str("    shared_states[thread] = acc;\n");
-            text.push_str(&wide::joined("shared_states", THREADS, |a, b| format!("combine({a}, {b})")));
-            let _ = writeln!(text, "    if thread == 0u {{ acc = whole; out[o * {chunks} + chunk] = {result}; }}\n}}");
+            text.push_str(&wide::joined("shared_states", THREADS, |a, b| {
+                format!("combine({a}, {b})")
+            }));
+            let _ = writeln!(
+                text,
+                "    if thread == 0u {{ acc = whole; out[o * {chunks} + chunk] = {result}; }}\n}}"
+            );
         } else if team > 1 {
             let _ = writeln!(
                 text,
@@ -166,8 +195,11 @@ fn combine(op: ReduceOp, dtype: DType) -> String {
         ReduceOp::All => ("1u".to_string(), "a.value & b.value".to_string()),
         ReduceOp::ArgMax | ReduceOp::ArgMin => {
             let sign = if op == ReduceOp::ArgMax { ">" } else { "<" };
-            // A NaN beats every number; among equals, and among NaNs, the first wins. No place means no element yet.
-            let nan = |v: &str| if float { format!("is_nan_{ty}({v}.value)") } else { "false".to_string() };
+            // A NaN beats every number; among equals, and among NaNs, the first wins. No place
+            // means no element yet.
+            let nan = |v: &str| {
+                if float { format!("is_nan_{ty}({v}.value)") } else { "false".to_string() }
+            };
             return format!(
                 "fn neutral() -> State {{ return State({}, 0xffffffffu); }}\n\
                  fn combine(a: State, b: State) -> State {{\n    if a.place == 0xffffffffu {{ return b; }}\n    if b.place == 0xffffffffu {{ return a; }}\n    \
@@ -180,7 +212,9 @@ fn combine(op: ReduceOp, dtype: DType) -> String {
             );
         }
     };
-    format!("fn neutral() -> State {{ return State({neutral}, 0u); }}\nfn combine(a: State, b: State) -> State {{ return State({value}, 0u); }}\n")
+    format!(
+        "fn neutral() -> State {{ return State({neutral}, 0u); }}\nfn combine(a: State, b: State) -> State {{ return State({value}, 0u); }}\n"
+    )
 }
 
 impl Wgpu {
@@ -198,7 +232,13 @@ impl Wgpu {
         axes: &[usize],
     ) -> Result<StorageRef> {
         let dtype = kernel.output_dtype(0);
-        for dtype in kernel.inputs().iter().chain(kernel.params()).copied().chain(kernel.nodes().iter().map(|n| n.dtype)) {
+        for dtype in kernel
+            .inputs()
+            .iter()
+            .chain(kernel.params())
+            .copied()
+            .chain(kernel.nodes().iter().map(|n| n.dtype))
+        {
             self.require(dtype, "reductions")?;
         }
         let used = generator::inputs_of(kernel, 1);
@@ -207,14 +247,23 @@ impl Wgpu {
         }
         if used.len() >= MAX_BINDINGS || used.is_empty() {
             let mut outputs = self.map(kernel, inputs, params, shape)?.into_iter();
-            let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+            let storage =
+                outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
             return self.fold_axes(op, &self.tensor(storage, *shape, dtype, inputs[0])?, axes);
         }
         if self.hides(inputs) {
-            return self.fold_kernel(kernel, &self.all_seen(inputs)?.iter().collect::<Vec<_>>(), params, shape, op, axes);
+            return self.fold_kernel(
+                kernel,
+                &self.all_seen(inputs)?.iter().collect::<Vec<_>>(),
+                params,
+                shape,
+                op,
+                axes,
+            );
         }
         let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
-        let [count, elements] = [&others[..], axes].map(|axes| axes.iter().fold(1, |product: usize, &a| product.saturating_mul(shape[a])));
+        let [count, elements] = [&others[..], axes]
+            .map(|axes| axes.iter().fold(1, |product: usize, &a| product.saturating_mul(shape[a])));
         self.room(count, op.output(dtype))?;
         if count == 0 {
             return self.allocate(0, op.output(dtype));
@@ -227,7 +276,10 @@ impl Wgpu {
         }
         if op.is_arg() {
             if elements > i32::MAX as usize {
-                let message = format!("an axis of {elements} elements has positions beyond {}, the last one of an i32", i32::MAX);
+                let message = format!(
+                    "an axis of {elements} elements has positions beyond {}, the last one of an i32",
+                    i32::MAX
+                );
                 return Err(Error::unsupported(message).help("reduce parts of the axis"));
             }
             if large {
@@ -241,8 +293,9 @@ impl Wgpu {
         self.narrow(out, op.output(dtype), inputs[0])
     }
 
-    /// The results in the wide type of theirs: what is reduced in parts is rounded once. More elements than a launch counts, or
-    /// than a kernel sees, are reduced in halves of the longest axis, whose results are reduced together.
+    /// The results in the wide type of theirs: what is reduced in parts is rounded once. More
+    /// elements than a launch counts, or than a kernel sees, are reduced in halves of the longest
+    /// axis, whose results are reduced together.
     fn fold_wide(
         &self,
         kernel: &Arc<Kernel>,
@@ -254,23 +307,47 @@ impl Wgpu {
     ) -> Result<StorageRef> {
         let (dtype, used) = (kernel.output_dtype(0), generator::inputs_of(kernel, 1));
         let others: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
-        let [count, elements] = [&others[..], axes].map(|axes| axes.iter().map(|&a| shape[a]).product::<usize>());
+        let [count, elements] =
+            [&others[..], axes].map(|axes| axes.iter().map(|&a| shape[a]).product::<usize>());
         if elements > self.max_count || used.iter().any(|&i| self.is_large(inputs[i])) {
             let longest = axes.iter().copied().max_by_key(|&a| shape[a]).filter(|&a| shape[a] > 1);
-            let Some(axis) = longest else { return Err(Error::internal("a tensor of one element is larger than a binding")) };
+            let Some(axis) = longest else {
+                return Err(Error::internal("a tensor of one element is larger than a binding"));
+            };
             let mut halves = Vec::with_capacity(2);
             for (low, high) in [(0, shape[axis] / 2), (shape[axis] / 2, shape[axis])] {
-                let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
+                let parts = inputs
+                    .iter()
+                    .map(|x| self.piece(x, axis, low, high))
+                    .collect::<Result<Vec<_>>>()?;
                 let parts: Vec<&Tensor> = parts.iter().collect();
-                halves.push(self.fold_wide(kernel, &parts, params, &shape.with_size(axis, high - low), op, axes)?);
+                halves.push(self.fold_wide(
+                    kernel,
+                    &parts,
+                    params,
+                    &shape.with_size(axis, high - low),
+                    op,
+                    axes,
+                )?);
             }
             let both = self.join(&halves, wide::wide(dtype), inputs[0])?;
             return self.fold_partial(op, both, &[2, count], 0, dtype, inputs[0]);
         }
         let layouts: Vec<&Layout> = used.iter().map(|&i| inputs[i].layout()).collect();
-        let (kept, reduced) = (Walk::over(shape, &layouts, &others)?.padded(), Walk::over(shape, &layouts, axes)?.padded());
-        // Rows whose elements are neighbours are read by whole groups; columns by neighbouring threads.
-        let inner = |walk: &Walk| walk.strides.iter().filter_map(|s| s.last()).map(|s| s.unsigned_abs()).max().unwrap_or(usize::MAX);
+        let (kept, reduced) = (
+            Walk::over(shape, &layouts, &others)?.padded(),
+            Walk::over(shape, &layouts, axes)?.padded(),
+        );
+        // Rows whose elements are neighbours are read by whole groups; columns by neighbouring
+        // threads.
+        let inner = |walk: &Walk| {
+            walk.strides
+                .iter()
+                .filter_map(|s| s.last())
+                .map(|s| s.unsigned_abs())
+                .max()
+                .unwrap_or(usize::MAX)
+        };
         let by_rows = inner(&reduced) <= inner(&kept) || count < 32;
         let team = match elements {
             _ if !by_rows || elements < TEAM_ROWS.0 => 1,
@@ -282,7 +359,9 @@ impl Wgpu {
         let plan = Plan { op, kept: kept.sizes.len(), reduced: reduced.sizes.len(), team };
 
         let mut slot = Params::new();
-        slot.counts([count, elements, length, chunks].iter().chain(&kept.sizes).chain(&reduced.sizes));
+        slot.counts(
+            [count, elements, length, chunks].iter().chain(&kept.sizes).chain(&reduced.sizes),
+        );
         for (v, layout) in layouts.iter().enumerate() {
             slot.int(layout.offset() as isize);
             slot.strides(kept.strides[v].iter().chain(&reduced.strides[v]));
@@ -299,24 +378,42 @@ impl Wgpu {
             params: &slot,
             groups: self.fold(groups as u64)?,
         })?;
-        if chunks == 1 { Ok(out) } else { self.fold_partial(op, out, &[count, chunks], 1, dtype, inputs[0]) }
+        if chunks == 1 {
+            Ok(out)
+        } else {
+            self.fold_partial(op, out, &[count, chunks], 1, dtype, inputs[0])
+        }
     }
 
-    /// The results of `op` on `dtype` from partial ones, `shape` along `axis`, in the wide type like those.
-    fn fold_partial(&self, op: ReduceOp, partial: StorageRef, shape: &[usize], axis: usize, dtype: DType, like: &Tensor) -> Result<StorageRef> {
+    /// The results of `op` on `dtype` from partial ones, `shape` along `axis`, in the wide type
+    /// like those.
+    fn fold_partial(
+        &self,
+        op: ReduceOp,
+        partial: StorageRef,
+        shape: &[usize],
+        axis: usize,
+        dtype: DType,
+        like: &Tensor,
+    ) -> Result<StorageRef> {
         let shape = Shape::new(shape)?;
         let partial = self.tensor(partial, shape, wide::wide(dtype), like)?;
         // Truth values are 0 and 1 here: any is the largest, all the smallest.
         let op = match op {
             ReduceOp::Any => ReduceOp::Max,
             ReduceOp::All => ReduceOp::Min,
-            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin => op,
+            ReduceOp::Sum
+            | ReduceOp::Prod
+            | ReduceOp::Max
+            | ReduceOp::Min
+            | ReduceOp::ArgMax
+            | ReduceOp::ArgMin => op,
         };
         self.fold_wide(IDENTITY.get(partial.dtype(), |x| x)?, &[&partial], &[], &shape, op, &[axis])
     }
 
-    /// A reduction of inputs, or to results, larger than a binding: on halves of the kept `axis`, the first one, whose results
-    /// are behind each other.
+    /// A reduction of inputs, or to results, larger than a binding: on halves of the kept `axis`,
+    /// the first one, whose results are behind each other.
     #[allow(clippy::too_many_arguments)]
     fn fold_kept_halves(
         &self,
@@ -329,17 +426,29 @@ impl Wgpu {
         axis: usize,
     ) -> Result<StorageRef> {
         let output = op.output(kernel.output_dtype(0));
-        let below = (axis + 1..shape.ndim()).filter(|a| !axes.contains(a)).map(|a| shape[a]).product();
+        let below =
+            (axis + 1..shape.ndim()).filter(|a| !axes.contains(a)).map(|a| shape[a]).product();
         let mid = Wgpu::cut(shape[axis], below, output);
         let mut halves = Vec::with_capacity(2);
         for (low, high) in [(0, mid), (mid, shape[axis])] {
-            let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
-            halves.push(self.fold_kernel(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, high - low), op, axes)?);
+            let parts = inputs
+                .iter()
+                .map(|x| self.piece(x, axis, low, high))
+                .collect::<Result<Vec<_>>>()?;
+            halves.push(self.fold_kernel(
+                kernel,
+                &parts.iter().collect::<Vec<_>>(),
+                params,
+                &shape.with_size(axis, high - low),
+                op,
+                axes,
+            )?);
         }
         self.join(&halves, output, inputs[0])
     }
 
-    /// The position in one line larger than a binding: the values at the positions in both halves decide.
+    /// The position in one line larger than a binding: the values at the positions in both halves
+    /// decide.
     fn arg_halves(
         &self,
         kernel: &Arc<Kernel>,
@@ -352,16 +461,33 @@ impl Wgpu {
         let (like, size, mid) = (inputs[0], shape[axis], shape[axis] / 2);
         let mut halves = Vec::with_capacity(2);
         for (low, high) in [(0, mid), (mid, size)] {
-            let parts = inputs.iter().map(|x| self.piece(x, axis, low, high)).collect::<Result<Vec<_>>>()?;
-            let half = self.fold_kernel(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, high - low), op, &[axis])?;
+            let parts = inputs
+                .iter()
+                .map(|x| self.piece(x, axis, low, high))
+                .collect::<Result<Vec<_>>>()?;
+            let half = self.fold_kernel(
+                kernel,
+                &parts.iter().collect::<Vec<_>>(),
+                params,
+                &shape.with_size(axis, high - low),
+                op,
+                &[axis],
+            )?;
             halves.push(self.tensor(half, Shape::new(&[])?, DType::I32, like)?);
         }
         let (first, second) = (&halves[0], &halves[1]);
         // Equal values and NaN keep the first.
         let value = |position: &Tensor, from: usize| -> Result<Tensor> {
-            let at = usize::try_from(position.item::<i32>()?).map_err(|_| Error::internal("a position is negative"))? + from;
-            let parts = inputs.iter().map(|x| self.piece(x, axis, at, at + 1)).collect::<Result<Vec<_>>>()?;
-            let mut y = self.map(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, 1))?.into_iter();
+            let at = usize::try_from(position.item::<i32>()?)
+                .map_err(|_| Error::internal("a position is negative"))?
+                + from;
+            let parts = inputs
+                .iter()
+                .map(|x| self.piece(x, axis, at, at + 1))
+                .collect::<Result<Vec<_>>>()?;
+            let mut y = self
+                .map(kernel, &parts.iter().collect::<Vec<_>>(), params, &shape.with_size(axis, 1))?
+                .into_iter();
             let y = y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
             self.tensor(y, Shape::new(&[1])?, kernel.output_dtype(0), like)
         };
@@ -371,7 +497,8 @@ impl Wgpu {
         Ok(better.eq(0)?.select(first, second.add(mid)?)?.storage().clone())
     }
 
-    /// Positions in few long lines: the position within each chunk, then the best chunk. The first best wins in both.
+    /// Positions in few long lines: the position within each chunk, then the best chunk. The first
+    /// best wins in both.
     fn arg_chunks(
         &self,
         kernel: &Arc<Kernel>,
@@ -386,7 +513,12 @@ impl Wgpu {
             inputs[0].clone()
         } else {
             let mut y = self.map(kernel, inputs, params, shape)?.into_iter();
-            self.tensor(y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?, *shape, dtype, like)?
+            self.tensor(
+                y.next().ok_or_else(|| Error::internal("a kernel gave no output"))?,
+                *shape,
+                dtype,
+                like,
+            )?
         };
         let length = shape[axis];
         let (lines, chunks) = (shape.numel() / length, length.div_ceil(ARG_CHUNK));
@@ -394,14 +526,19 @@ impl Wgpu {
         let outer = *flat.shape();
         // What fills the last chunk comes last, so it wins against nothing that is there.
         let fill = wide::worst(dtype, op == ReduceOp::ArgMin);
-        let cut = flat.reshape((lines, length))?.pad(&[(0, 0), (0, (chunks * ARG_CHUNK - length) as isize)], fill)?;
+        let cut = flat
+            .reshape((lines, length))?
+            .pad(&[(0, 0), (0, (chunks * ARG_CHUNK - length) as isize)], fill)?;
         let cut = cut.reshape((lines, chunks, ARG_CHUNK))?;
-        let arg = |x: &Tensor, axis: isize| if op == ReduceOp::ArgMax { x.argmax(axis) } else { x.argmin(axis) };
+        let arg = |x: &Tensor, axis: isize| {
+            if op == ReduceOp::ArgMax { x.argmax(axis) } else { x.argmin(axis) }
+        };
         let within = arg(&cut, 2)?; // (lines, chunks)
         let best = cut.gather(2, &within.unsqueeze(2)?)?.squeeze(2)?;
         let chunk = arg(&best, 1)?.unsqueeze(1)?; // (lines, 1)
         let place = chunk.mul(ARG_CHUNK as i32)?.add(&within.gather(1, &chunk)?)?;
-        // The axis that is reduced was last: its place is now taken by the one it was exchanged with.
+        // The axis that is reduced was last: its place is now taken by the one it was exchanged
+        // with.
         let mut sizes = outer.to_vec();
         let last = sizes.len() - 1;
         sizes[last] = 1;
@@ -417,15 +554,22 @@ mod tests {
 
     #[test]
     fn chunks_cover_every_element_and_stay_few() {
-        let sizes = [1, 2, 63, 64, 65, 8191, 8193, 1 << 20, (1 << 31) + 7, MAX_COUNT - 1, MAX_COUNT];
+        let sizes =
+            [1, 2, 63, 64, 65, 8191, 8193, 1 << 20, (1 << 31) + 7, MAX_COUNT - 1, MAX_COUNT];
         for count in [1, 2, 31, 500, 60_000, 1 << 20, 1 << 31] {
             for elements in sizes {
                 for team in [1, TEAM, THREADS] {
                     let chunks = chunks_of(count, elements, team);
                     let length = elements.div_ceil(chunks);
-                    assert!(chunks * length >= elements && (chunks == 1 || count * chunks <= PARTIAL), "{count} {elements} {team}");
+                    assert!(
+                        chunks * length >= elements && (chunks == 1 || count * chunks <= PARTIAL),
+                        "{count} {elements} {team}"
+                    );
                     // The sum that ends a chunk in the shader stays below 2^32.
-                    assert!((chunks - 1) * length + length <= u32::MAX as usize, "{count} {elements} {team}");
+                    assert!(
+                        (chunks - 1) * length + length <= u32::MAX as usize,
+                        "{count} {elements} {team}"
+                    );
                 }
             }
         }
@@ -450,7 +594,8 @@ mod tests {
         for dtype in [DType::F32, DType::F16, DType::I32, DType::U8] {
             for (name, op) in ops {
                 let run = |device: &DeviceRef| {
-                    let x = Tensor::arange(0i32, 5, 1, device)?.cast(dtype)?.unsqueeze(1)?; // (5, 1)
+                    // (5, 1)
+                    let x = Tensor::arange(0i32, 5, 1, device)?.cast(dtype)?.unsqueeze(1)?;
                     op(&x.expand((5, 3500))?)?.to_scalars()
                 };
                 assert!(run(&device)? == run(&oracle)?, "{name} of {dtype}");

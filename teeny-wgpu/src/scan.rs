@@ -6,7 +6,8 @@
 //! few long lines     totals of chunks │ their scan │ chunks with the total before them as the carry     the whole GPU, x read twice
 //! ```
 //!
-//! Sums are made of blocks whose places depend on the sizes alone: the same bits in every run, and errors that grow slower than the line.
+//! Sums are made of blocks whose places depend on the sizes alone: the same bits in every run, and
+//! errors that grow slower than the line.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -32,7 +33,8 @@ const LINES: usize = 64;
 /// The least elements of a chunk of a long line, and the most chunks.
 const CHUNK: usize = 2 * TILE;
 const CHUNKS: usize = 1024;
-/// Words 0..: lines, length of a line, stride of x and of the result along it, chunks of a line, their length.
+/// Words 0..: lines, length of a line, stride of x and of the result along it, chunks of a line,
+/// their length.
 const HEAD: usize = 6;
 
 /// What a launch does.
@@ -58,7 +60,8 @@ pub(crate) fn wgsl(pass: Pass, rank: usize, dtype: DType, op: ScanOp) -> String 
     };
     let [lines, length, step_x, step_y, chunks, chunk] = [0, 1, 2, 3, 4, 5].map(generator::param);
     let (x, y) = (HEAD + rank, HEAD + 2 * rank + 1);
-    let views = [("a".to_string(), generator::param(x), x + 1), ("b".to_string(), "0u".to_string(), y)];
+    let views =
+        [("a".to_string(), generator::param(x), x + 1), ("b".to_string(), "0u".to_string(), y)];
     let load = wide::widened(dtype, &types::load(dtype, "source", "p"));
     let mut text = generator::params_declaration();
     text.push_str(&wide::input(0, "source", dtype));
@@ -76,7 +79,10 @@ pub(crate) fn wgsl(pass: Pass, rank: usize, dtype: DType, op: ScanOp) -> String 
         );
         return text;
     }
-    let _ = writeln!(text, "var<workgroup> parts: array<{ty}, {THREADS}>;\nvar<workgroup> sums: array<{ty}, {PARTS}>;");
+    let _ = writeln!(
+        text,
+        "var<workgroup> parts: array<{ty}, {THREADS}>;\nvar<workgroup> sums: array<{ty}, {PARTS}>;"
+    );
     let _ = writeln!(
         text,
         "{}    if unit >= {lines} * {chunks} {{ return; }}\n    let line = unit / {chunks};\n    let low = unit % {chunks} * {chunk};\n    \
@@ -94,10 +100,13 @@ pub(crate) fn wgsl(pass: Pass, rank: usize, dtype: DType, op: ScanOp) -> String 
         return text;
     }
     let carry = match pass {
-        Pass::Carried => format!("    var carry = {neutral};\n    if low > 0u {{ carry = totals[unit - 1u]; }}\n"),
+        Pass::Carried => format!(
+            "    var carry = {neutral};\n    if low > 0u {{ carry = totals[unit - 1u]; }}\n"
+        ),
         Pass::Threads | Pass::Groups | Pass::Totals => format!("    var carry = {neutral};\n"),
     };
-    // Each thread's part; eight threads scan sixteen parts each; then every thread knows what comes before it.
+    // Each thread's part; eight threads scan sixteen parts each; then every thread knows what comes
+    // before it.
     let _ = writeln!(
         text,
         "{carry}    for (var tile = low; tile < high; tile += {TILE}u) {{\n        let first = tile + thread * {EACH}u;\n        \
@@ -131,7 +140,9 @@ impl Wgpu {
             if x.numel() == length {
                 return self.scan_halves(op, x, axis);
             }
-            let [y] = self.by_halves(&[x], axis, [dtype], length, |parts, axis| Ok([self.scan_along(op, parts[0], axis)?]))?;
+            let [y] = self.by_halves(&[x], axis, [dtype], length, |parts, axis| {
+                Ok([self.scan_along(op, parts[0], axis)?])
+            })?;
             return Ok(y);
         }
         let lines = x.numel() / length;
@@ -146,7 +157,8 @@ impl Wgpu {
             let chunks = length.div_ceil(chunk);
             let totals = self.allocate(lines * chunks, wide::wide(dtype))?;
             self.scan_pass(Pass::Totals, op, x, axis, (chunks, chunk), None, &totals)?;
-            let totals = self.tensor(totals, Shape::new(&[lines, chunks])?, wide::wide(dtype), x)?;
+            let totals =
+                self.tensor(totals, Shape::new(&[lines, chunks])?, wide::wide(dtype), x)?;
             let totals = self.scan_along(op, &totals, 1)?;
             self.scan_pass(Pass::Carried, op, x, axis, (chunks, chunk), Some(&totals), &out)?;
         }
@@ -182,11 +194,18 @@ impl Wgpu {
         }
         let variant = [rank as u32, x.dtype() as u32, op as u32, pass as u32];
         self.dispatch(&Launch {
-            program: Program { key: Key::new("scan", variant), wgsl: &|| Ok(wgsl(pass, rank, x.dtype(), op)) },
+            program: Program {
+                key: Key::new("scan", variant),
+                wgsl: &|| Ok(wgsl(pass, rank, x.dtype(), op)),
+            },
             inputs: &inputs,
             outputs: &[self.whole(out)?],
             params: &slot,
-            groups: self.fold(if pass == Pass::Threads { lines.div_ceil(THREADS) } else { lines * chunks } as u64)?,
+            groups: self.fold(if pass == Pass::Threads {
+                lines.div_ceil(THREADS)
+            } else {
+                lines * chunks
+            } as u64)?,
         })
     }
 
@@ -208,6 +227,10 @@ impl Wgpu {
         });
         let (low, high) = (low?, high?);
         let last = low.slice(axis as isize, -1..)?;
-        self.join(&[low.storage().clone(), Self::joined(op, &high, &last)?.storage().clone()], dtype, x)
+        self.join(
+            &[low.storage().clone(), Self::joined(op, &high, &last)?.storage().clone()],
+            dtype,
+            x,
+        )
     }
 }

@@ -1,5 +1,6 @@
-//! Scatter, without atomics on values: every element of the result collects its own arrivals, in row-major order, so results are deterministic and all
-//! types are served. Two ways, chosen by the sizes:
+//! Scatter, without atomics on values: every element of the result collects its own arrivals, in
+//! row-major order, so results are deterministic and all types are served. Two ways, chosen by the
+//! sizes:
 //!
 //! ```text
 //! pull   each element looks through all arrivals of its line                         few arrivals: one launch
@@ -10,8 +11,9 @@
 //!        each element goes through its run                 neighbouring threads have neighbouring columns
 //! ```
 //!
-//! Sorting makes the work near linear in arrivals and elements, whatever the indices are. Lines larger than a binding are scattered by halves of their
-//! arrivals, one after the other, and of their places.
+//! Sorting makes the work near linear in arrivals and elements, whatever the indices are. Lines
+//! larger than a binding are scattered by halves of their arrivals, one after the other, and of
+//! their places.
 
 use crate::device::{Launch, Wgpu};
 use crate::fault;
@@ -24,7 +26,8 @@ use crate::wide;
 use std::fmt::Write;
 use teeny_core::{DType, Layout, Result, ScatterMode, StorageRef, Tensor};
 
-/// Words 0..: elements of the result, the reach, the slot for faults, arrivals of a line, columns; then sizes and strides.
+/// Words 0..: elements of the result, the reach, the slot for faults, arrivals of a line, columns;
+/// then sizes and strides.
 const HEAD: usize = 7;
 /// Arrivals at one place that are joined before.
 const RUN: usize = 256;
@@ -49,18 +52,23 @@ fn update(mode: ScatterMode, dtype: DType) -> String {
     }
 }
 
-/// Statements that leave in `covered` whether index reaches element `n` of x on the axes other than the one that is scattered along.
+/// Statements that leave in `covered` whether index reaches element `n` of x on the axes other than
+/// the one that is scattered along.
 fn covered(rank: usize, bounds: usize) -> String {
     let mut text = String::from("    var covered = true;\n    { var rest = n;");
     for axis in (0..rank).rev() {
         let (size, bound) = (generator::param(HEAD + axis), generator::param(bounds + axis));
-        let _ = writeln!(text, "    covered = covered && rest % {size} < {bound}; rest = rest / {size};");
+        let _ = writeln!(
+            text,
+            "    covered = covered && rest % {size} < {bound}; rest = rest / {size};"
+        );
     }
     text.push_str("    }\n");
     text
 }
 
-/// The shader that looks through the arrivals of a line. Views over the result: x; index and src without the axis; places in index.
+/// The shader that looks through the arrivals of a line. Views over the result: x; index and src
+/// without the axis; places in index.
 pub(crate) fn pull_wgsl(rank: usize, dtype: DType, index: DType, mode: ScatterMode) -> String {
     let view = |i: usize| HEAD + rank + i * (rank + 2);
     let mut text = generator::params_declaration();
@@ -70,23 +78,46 @@ pub(crate) fn pull_wgsl(rank: usize, dtype: DType, index: DType, mode: ScatterMo
     text.push_str(&wide::output(3, "out", dtype));
     text.push_str(&fault::wgsl(4, index, &generator::param(4)));
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}", generator::param(0));
+    let _ = writeln!(
+        text,
+        "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}",
+        generator::param(0)
+    );
     let names = ["a", "b", "c", "place", "here"];
-    let views: Vec<(String, String, usize)> =
-        names.iter().enumerate().map(|(i, name)| (name.to_string(), generator::param(view(i)), view(i) + 2)).collect();
+    let views: Vec<(String, String, usize)> = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| (name.to_string(), generator::param(view(i)), view(i) + 2))
+        .collect();
     text.push_str(&wide::addresses(rank, "n", HEAD, &views));
-    let _ = writeln!(text, "    var value = {};", wide::widened(dtype, &types::load(dtype, "source", "a")));
+    let _ = writeln!(
+        text,
+        "    var value = {};",
+        wide::widened(dtype, &types::load(dtype, "source", "a"))
+    );
     text.push_str(&covered(rank, view(names.len())));
-    let _ = writeln!(text, "    if covered {{\n    for (var r = 0u; r < {}; r++) {{", generator::param(5));
+    let _ = writeln!(
+        text,
+        "    if covered {{\n    for (var r = 0u; r < {}; r++) {{",
+        generator::param(5)
+    );
     text.push_str(&tested(index, &types::load(index, "index", "b"), "place", 1));
     let load = wide::widened(dtype, &types::load(dtype, "arrivals", "c"));
-    let _ = writeln!(text, "    if within && at == here {{ let v = {load}; value = {}; }}", update(mode, dtype));
+    let _ = writeln!(
+        text,
+        "    if within && at == here {{ let v = {load}; value = {}; }}",
+        update(mode, dtype)
+    );
     let [b, c, place] = [1, 2, 3].map(|i| generator::param(view(i) + 1));
-    let _ = writeln!(text, "    b += {b}; c += {c}; place += {place};\n    }}\n    }}\n    out[n] = value;\n}}");
+    let _ = writeln!(
+        text,
+        "    b += {b}; c += {c}; place += {place};\n    }}\n    }}\n    out[n] = value;\n}}"
+    );
     text
 }
 
-/// The shader that makes the keys; views over the lines: index, places in it. Word 0 is the number of arrivals, word 6 the key of those that go nowhere.
+/// The shader that makes the keys; views over the lines: index, places in it. Word 0 is the number
+/// of arrivals, word 6 the key of those that go nowhere.
 pub(crate) fn keys_wgsl(rank: usize, index: DType) -> String {
     let (b, place) = (HEAD + rank, HEAD + 2 * rank + 2);
     let mut text = generator::params_declaration();
@@ -94,13 +125,30 @@ pub(crate) fn keys_wgsl(rank: usize, index: DType) -> String {
     text.push_str(&wide::output(1, "keys", DType::U32));
     text.push_str(&fault::wgsl(2, index, &generator::param(4)));
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}", generator::param(0));
+    let _ = writeln!(
+        text,
+        "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}",
+        generator::param(0)
+    );
     let _ = writeln!(text, "    let line = n / {0};\n    let r = n % {0};", generator::param(5));
-    let views = [("b".to_string(), generator::param(b), b + 2), ("place".to_string(), "0u".to_string(), place + 1)];
+    let views = [
+        ("b".to_string(), generator::param(b), b + 2),
+        ("place".to_string(), "0u".to_string(), place + 1),
+    ];
     text.push_str(&wide::addresses(rank, "line", HEAD, &views));
-    let _ = writeln!(text, "    b += r * {};\n    place += r * {};", generator::param(b + 1), generator::param(place));
+    let _ = writeln!(
+        text,
+        "    b += r * {};\n    place += r * {};",
+        generator::param(b + 1),
+        generator::param(place)
+    );
     text.push_str(&tested(index, &types::load(index, "index", "b"), "place", 1));
-    let _ = writeln!(text, "    keys[n] = select({}, line * {} + at, within);\n}}", generator::param(6), generator::param(3));
+    let _ = writeln!(
+        text,
+        "    keys[n] = select({}, line * {} + at, within);\n}}",
+        generator::param(6),
+        generator::param(3)
+    );
     text
 }
 
@@ -118,8 +166,9 @@ pub(crate) fn bounds_wgsl() -> String {
     )
 }
 
-/// The shader that joins the runs that lie at one place; views of src: over the lines, over the columns. Word 0 is the number of results, word 1 that of
-/// places of a line, word 2 that of lines times places.
+/// The shader that joins the runs that lie at one place; views of src: over the lines, over the
+/// columns. Word 0 is the number of results, word 1 that of places of a line, word 2 that of lines
+/// times places.
 pub(crate) fn joined_wgsl(lines: usize, columns: usize, dtype: DType, mode: ScatterMode) -> String {
     let (c, e) = (HEAD + lines, HEAD + 2 * lines + 2);
     let mut text = generator::params_declaration();
@@ -139,11 +188,22 @@ pub(crate) fn joined_wgsl(lines: usize, columns: usize, dtype: DType, mode: Scat
         generator::param(5),
         columns_word = generator::param(6),
     );
-    text.push_str(&wide::addresses(lines, "line", HEAD, &[("c".to_string(), generator::param(c), c + 2)]));
-    text.push_str(&wide::addresses(columns, "column", e, &[("e".to_string(), "c".to_string(), e + columns)]));
+    text.push_str(&wide::addresses(
+        lines,
+        "line",
+        HEAD,
+        &[("c".to_string(), generator::param(c), c + 2)],
+    ));
+    text.push_str(&wide::addresses(
+        columns,
+        "column",
+        e,
+        &[("e".to_string(), "c".to_string(), e + columns)],
+    ));
     let load = |j: &str| {
         let load = wide::widened(dtype, &types::load(dtype, "arrivals", "p"));
-        format!("let p = e + (order[{j}] - first) * {};", generator::param(c + 1)) + &format!(" let v = {load};")
+        format!("let p = e + (order[{j}] - first) * {};", generator::param(c + 1))
+            + &format!(" let v = {load};")
     };
     let ty = types::value(wide::wide(dtype));
     let _ = writeln!(text, "    var value: {ty};\n    {{ {} value = v; }}", load("low"));
@@ -156,7 +216,8 @@ pub(crate) fn joined_wgsl(lines: usize, columns: usize, dtype: DType, mode: Scat
     text
 }
 
-/// The shader that goes through the arrivals of each element; views over the result: x, src without axis; weights that make its key and its column.
+/// The shader that goes through the arrivals of each element; views over the result: x, src without
+/// axis; weights that make its key and its column.
 pub(crate) fn collect_wgsl(rank: usize, dtype: DType, mode: ScatterMode, long: bool) -> String {
     let view = |i: usize| HEAD + rank + i * (rank + 2);
     let mut text = generator::params_declaration();
@@ -169,20 +230,41 @@ pub(crate) fn collect_wgsl(rank: usize, dtype: DType, mode: ScatterMode, long: b
     }
     text.push_str(&wide::output(if long { 5 } else { 4 }, "out", dtype));
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}", generator::param(0));
+    let _ = writeln!(
+        text,
+        "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}",
+        generator::param(0)
+    );
     let names = ["a", "c", "key", "column"];
-    let views: Vec<(String, String, usize)> =
-        names.iter().enumerate().map(|(i, name)| (name.to_string(), generator::param(view(i)), view(i) + 2)).collect();
+    let views: Vec<(String, String, usize)> = names
+        .iter()
+        .enumerate()
+        .map(|(i, name)| (name.to_string(), generator::param(view(i)), view(i) + 2))
+        .collect();
     text.push_str(&wide::addresses(rank, "n", HEAD, &views));
-    let _ = writeln!(text, "    var value = {};", wide::widened(dtype, &types::load(dtype, "source", "a")));
+    let _ = writeln!(
+        text,
+        "    var value = {};",
+        wide::widened(dtype, &types::load(dtype, "source", "a"))
+    );
     text.push_str(&covered(rank, view(names.len())));
-    let (places, arrivals, columns, step) = (generator::param(3), generator::param(5), generator::param(6), generator::param(view(1) + 1));
+    let (places, arrivals, columns, step) = (
+        generator::param(3),
+        generator::param(5),
+        generator::param(6),
+        generator::param(view(1) + 1),
+    );
     let load = wide::widened(dtype, &types::load(dtype, "arrivals", "p"));
-    let _ =
-        writeln!(text, "    if covered {{\n    let first = key / {places} * {arrivals};\n    let end = bounds[key + 1u];\n    var j = bounds[key];");
+    let _ = writeln!(
+        text,
+        "    if covered {{\n    let first = key / {places} * {arrivals};\n    let end = bounds[key + 1u];\n    var j = bounds[key];"
+    );
     match mode {
         ScatterMode::Set => {
-            let _ = writeln!(text, "    if j < end {{ let p = c + (order[end - 1u] - first) * {step}; value = {load}; }}");
+            let _ = writeln!(
+                text,
+                "    if j < end {{ let p = c + (order[end - 1u] - first) * {step}; value = {load}; }}"
+            );
         }
         ScatterMode::Add | ScatterMode::Max | ScatterMode::Min => {
             let update = update(mode, dtype);
@@ -194,7 +276,10 @@ pub(crate) fn collect_wgsl(rank: usize, dtype: DType, mode: ScatterMode, long: b
                      j += {RUN}u;\n            continue;\n        }}"
                 );
             }
-            let _ = writeln!(text, "        let p = c + (order[j] - first) * {step}; let v = {load}; value = {update};\n        j += 1u;\n    }}");
+            let _ = writeln!(
+                text,
+                "        let p = c + (order[j] - first) * {step}; let v = {load}; value = {update};\n        j += 1u;\n    }}"
+            );
         }
     }
     text.push_str("    }\n    out[n] = value;\n}\n");
@@ -202,14 +287,26 @@ pub(crate) fn collect_wgsl(rank: usize, dtype: DType, mode: ScatterMode, long: b
 }
 
 /// The words of a view: where it begins, its step along the axis, its strides.
-fn push_view(slot: &mut Params, start: usize, step: isize, strides: impl IntoIterator<Item = isize>) {
+fn push_view(
+    slot: &mut Params,
+    start: usize,
+    step: isize,
+    strides: impl IntoIterator<Item = isize>,
+) {
     slot.int(start as isize);
     slot.int(step);
     strides.into_iter().for_each(|s| _ = slot.int(s));
 }
 
 impl Wgpu {
-    pub(crate) fn scatter_along(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    pub(crate) fn scatter_along(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         self.require(x.dtype(), "scatter")?;
         self.require(index.dtype(), "scatter")?;
         if x.shape()[axis] == 0 {
@@ -222,11 +319,20 @@ impl Wgpu {
     }
 
     /// The scatter of the arrivals in `reach`, of which `x` is that part.
-    fn scatter_reach(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, reach: Reach) -> Result<StorageRef> {
+    fn scatter_reach(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+        reach: Reach,
+    ) -> Result<StorageRef> {
         if x.numel() == 0 || index.numel() == 0 {
             return self.packed(x);
         }
-        let large = [x, index, src].iter().any(|x| self.is_large(x)) || self.exceeds(x.numel(), wide::wide(x.dtype()));
+        let large = [x, index, src].iter().any(|x| self.is_large(x))
+            || self.exceeds(x.numel(), wide::wide(x.dtype()));
         if large {
             return self.scatter_pieces(mode, x, axis, index, src, reach);
         }
@@ -236,14 +342,23 @@ impl Wgpu {
         }
         let (lines, columns) = lines_and_columns(index, axis);
         let count = lines.iter().map(|&a| index.shape()[a]).product::<usize>() * arrivals;
-        let places = lines.iter().map(|&a| index.shape()[a]).product::<usize>().saturating_mul(reach.len);
+        let places =
+            lines.iter().map(|&a| index.shape()[a]).product::<usize>().saturating_mul(reach.len);
         if self.exceeds(count.max(places.saturating_add(1)), DType::U32) {
             return self.scatter_pieces(mode, x, axis, index, src, reach);
         }
         self.scatter_sorted(mode, x, axis, index, src, reach, &lines, &columns)
     }
 
-    fn scatter_pulled(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, reach: Reach) -> Result<StorageRef> {
+    fn scatter_pulled(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+        reach: Reach,
+    ) -> Result<StorageRef> {
         let (dtype, rank) = (x.dtype(), x.ndim());
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
         let (fault, at) = self.fault(reach.size, reach.whole.then_some(index.shape()));
@@ -261,7 +376,10 @@ impl Wgpu {
         bounds_of(x, axis, index).for_each(|n| _ = slot.int(n));
         self.dispatch(&Launch {
             program: Program {
-                key: Key::new("scatter", [rank as u32, dtype as u32, index.dtype() as u32, mode as u32]),
+                key: Key::new(
+                    "scatter",
+                    [rank as u32, dtype as u32, index.dtype() as u32, mode as u32],
+                ),
                 wgsl: &|| Ok(pull_wgsl(rank, dtype, index.dtype(), mode)),
             },
             inputs: &[self.part(x)?, self.part(index)?, self.part(src)?],
@@ -286,10 +404,12 @@ impl Wgpu {
     ) -> Result<StorageRef> {
         let (dtype, rank, arrivals) = (x.dtype(), x.ndim(), index.shape()[axis]);
         let flat = Layout::contiguous(*index.shape());
-        let down = Walk::over(index.shape(), &[index.layout(), &flat, src.layout()], lines)?.padded();
+        let down =
+            Walk::over(index.shape(), &[index.layout(), &flat, src.layout()], lines)?.padded();
         let across = Walk::over(index.shape(), &[src.layout()], columns)?.padded();
         let size = |axes: &[usize]| axes.iter().map(|&a| index.shape()[a]).product::<usize>();
-        let (count, places, width) = (size(lines) * arrivals, size(lines) * reach.len, size(columns));
+        let (count, places, width) =
+            (size(lines) * arrivals, size(lines) * reach.len, size(columns));
 
         // The key of every arrival, and their order by key.
         let keys = self.allocate(count, DType::U32)?;
@@ -299,12 +419,20 @@ impl Wgpu {
         reach.push(&mut slot);
         slot.push(at);
         slot.counts([arrivals, places].iter().chain(&down.sizes));
-        push_view(&mut slot, index.layout().offset(), index.layout().strides()[axis], down.strides[0].iter().copied());
+        push_view(
+            &mut slot,
+            index.layout().offset(),
+            index.layout().strides()[axis],
+            down.strides[0].iter().copied(),
+        );
         slot.int(flat.strides()[axis]);
         slot.strides(&down.strides[1]);
         let depth = down.sizes.len();
         self.dispatch(&Launch {
-            program: Program { key: Key::new("scatter keys", [depth as u32, index.dtype() as u32]), wgsl: &|| Ok(keys_wgsl(depth, index.dtype())) },
+            program: Program {
+                key: Key::new("scatter keys", [depth as u32, index.dtype() as u32]),
+                wgsl: &|| Ok(keys_wgsl(depth, index.dtype())),
+            },
             inputs: &[self.part(index)?],
             outputs: &[self.whole(&keys)?, fault],
             params: &slot,
@@ -329,13 +457,21 @@ impl Wgpu {
         if long {
             let mut slot = Params::new();
             slot.counts([runs, reach.len, places, 0, 0, arrivals, width].iter().chain(&down.sizes));
-            push_view(&mut slot, src.layout().offset(), src.layout().strides()[axis], down.strides[2].iter().copied());
+            push_view(
+                &mut slot,
+                src.layout().offset(),
+                src.layout().strides()[axis],
+                down.strides[2].iter().copied(),
+            );
             slot.counts(&across.sizes);
             slot.strides(&across.strides[0]);
             let breadth = across.sizes.len();
             self.dispatch(&Launch {
                 program: Program {
-                    key: Key::new("scatter joined", [depth as u32, breadth as u32, dtype as u32, mode as u32]),
+                    key: Key::new(
+                        "scatter joined",
+                        [depth as u32, breadth as u32, dtype as u32, mode as u32],
+                    ),
                     wgsl: &|| Ok(joined_wgsl(depth, breadth, dtype, mode)),
                 },
                 inputs: &[self.whole(&keys)?, self.whole(&order)?, self.part(src)?],
@@ -352,7 +488,12 @@ impl Wgpu {
         reach.push(&mut slot);
         slot.counts([0, arrivals, width].iter().chain(x.shape().iter()));
         push_view(&mut slot, x.layout().offset(), 0, x.layout().strides().iter().copied());
-        push_view(&mut slot, src.layout().offset(), src.layout().strides()[axis], strides_without(src.layout(), axis));
+        push_view(
+            &mut slot,
+            src.layout().offset(),
+            src.layout().strides()[axis],
+            strides_without(src.layout(), axis),
+        );
         let weights = |axes: &[usize], unit: usize| {
             let mut weights = vec![0; rank];
             let mut step = unit;
@@ -367,13 +508,17 @@ impl Wgpu {
         push_view(&mut slot, 0, 0, key);
         push_view(&mut slot, 0, 0, weights(columns, 1));
         bounds_of(x, axis, index).for_each(|n| _ = slot.int(n));
-        let mut inputs = vec![self.part(x)?, self.part(src)?, self.whole(&order)?, self.whole(&bounds)?];
+        let mut inputs =
+            vec![self.part(x)?, self.part(src)?, self.whole(&order)?, self.whole(&bounds)?];
         if long {
             inputs.push(self.whole(&joined)?);
         }
         self.dispatch(&Launch {
             program: Program {
-                key: Key::new("scatter collect", [rank as u32, dtype as u32, mode as u32, long as u32]),
+                key: Key::new(
+                    "scatter collect",
+                    [rank as u32, dtype as u32, mode as u32, long as u32],
+                ),
                 wgsl: &|| Ok(collect_wgsl(rank, dtype, mode, long)),
             },
             inputs: &inputs,
@@ -384,50 +529,94 @@ impl Wgpu {
         self.narrow(out, dtype, x)
     }
 
-    /// A scatter that one launch cannot see: only the part that index covers, then halves along another axis; of a single line halves of the arrivals, one
-    /// after the other, and halves of the places.
-    fn scatter_pieces(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor, reach: Reach) -> Result<StorageRef> {
+    /// A scatter that one launch cannot see: only the part that index covers, then halves along
+    /// another axis; of a single line halves of the arrivals, one after the other, and halves of
+    /// the places.
+    fn scatter_pieces(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+        reach: Reach,
+    ) -> Result<StorageRef> {
         let dtype = x.dtype();
         self.room(x.numel(), dtype)?;
         if self.hides(&[x, index, src]) {
-            return self.scatter_reach(mode, &self.seen(x)?, axis, &self.seen(index)?, &self.seen(src)?, reach);
+            return self.scatter_reach(
+                mode,
+                &self.seen(x)?,
+                axis,
+                &self.seen(index)?,
+                &self.seen(src)?,
+                reach,
+            );
         }
         let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
         if others.iter().any(|&a| index.shape()[a] != x.shape()[a]) {
-            let part = others.iter().try_fold(x.clone(), |x, &a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
+            let part = others
+                .iter()
+                .try_fold(x.clone(), |x, &a| x.slice(a as isize, 0..index.shape()[a] as isize))?;
             let y = self.scatter_reach(mode, &part, axis, index, src, reach)?;
             let y = self.tensor(y, *part.shape(), dtype, x)?;
-            let view = others.iter().fold(Layout::contiguous(*x.shape()), |view, &a| view.slice(a, 0, index.shape()[a], 1));
+            let view = others.iter().fold(Layout::contiguous(*x.shape()), |view, &a| {
+                view.slice(a, 0, index.shape()[a], 1)
+            });
             let whole = self.packed(x)?;
             self.write_view(&whole, &view, &y)?;
             return Ok(whole);
         }
         let length = index.shape()[axis];
         let single = index.numel() == length;
-        if self.exceeds(length, DType::U32) || single && (self.is_large(index) || self.is_large(src)) {
-            let y = [(0, length / 2), (length / 2, length)].into_iter().try_fold(x.clone(), |y, (low, high)| {
-                let (index, src) = (self.piece(index, axis, low, high)?, self.piece(src, axis, low, high)?);
-                let y = self.scatter_reach(mode, &y, axis, &index, &src, reach.of_piece())?;
-                self.tensor(y, *x.shape(), dtype, x)
-            })?;
+        if self.exceeds(length, DType::U32)
+            || single && (self.is_large(index) || self.is_large(src))
+        {
+            let y = [(0, length / 2), (length / 2, length)].into_iter().try_fold(
+                x.clone(),
+                |y, (low, high)| {
+                    let (index, src) =
+                        (self.piece(index, axis, low, high)?, self.piece(src, axis, low, high)?);
+                    let y = self.scatter_reach(mode, &y, axis, &index, &src, reach.of_piece())?;
+                    self.tensor(y, *x.shape(), dtype, x)
+                },
+            )?;
             return Ok(y.storage().clone());
         }
         if !single {
-            let run = |parts: &[&Tensor], axis: usize| Ok([self.scatter_reach(mode, parts[0], axis, parts[1], parts[2], reach.of_piece())?]);
+            let run = |parts: &[&Tensor], axis: usize| {
+                Ok([self.scatter_reach(
+                    mode,
+                    parts[0],
+                    axis,
+                    parts[1],
+                    parts[2],
+                    reach.of_piece(),
+                )?])
+            };
             let [y] = self.by_halves(&[x, index, src], axis, [dtype], x.shape()[axis], run)?;
             return Ok(y);
         }
-        let [low, high] = reach.halves().map(|(from, to, half)| self.scatter_reach(mode, &self.piece(x, axis, from, to)?, axis, index, src, half));
+        let [low, high] = reach.halves().map(|(from, to, half)| {
+            self.scatter_reach(mode, &self.piece(x, axis, from, to)?, axis, index, src, half)
+        });
         self.join(&[low?, high?], dtype, x)
     }
 }
 
 /// The axes of index other than `axis` along which it varies, and those along which it is constant.
 fn lines_and_columns(index: &Tensor, axis: usize) -> (Vec<usize>, Vec<usize>) {
-    (0..index.ndim()).filter(|&a| a != axis).partition(|&a| index.shape()[a] > 1 && index.layout().strides()[a] != 0)
+    (0..index.ndim())
+        .filter(|&a| a != axis)
+        .partition(|&a| index.shape()[a] > 1 && index.layout().strides()[a] != 0)
 }
 
 /// How far index reaches into x along every axis.
-fn bounds_of<'a>(x: &'a Tensor, axis: usize, index: &'a Tensor) -> impl Iterator<Item = isize> + 'a {
-    (0..x.ndim()).map(move |a| if a == axis { x.shape()[a] as isize } else { index.shape()[a] as isize })
+fn bounds_of<'a>(
+    x: &'a Tensor,
+    axis: usize,
+    index: &'a Tensor,
+) -> impl Iterator<Item = isize> + 'a {
+    (0..x.ndim())
+        .map(move |a| if a == axis { x.shape()[a] as isize } else { index.shape()[a] as isize })
 }

@@ -1,4 +1,5 @@
-//! Every kind of shader that this crate writes, validated by naga and translated to SPIR-V, MSL and HLSL: plain unit tests, no adapter needed.
+//! Every kind of shader that this crate writes, validated by naga and translated to SPIR-V, MSL and
+//! HLSL: plain unit tests, no adapter needed.
 
 use crate::elementwise::{self, Access};
 use crate::generator::prelude;
@@ -7,25 +8,39 @@ use crate::order::Step;
 use crate::random::Kind;
 use crate::scan::Pass;
 use crate::softmax::Rows;
-use crate::{attention, conv, copy, index, norm, order, pooling, random, reduce, scan, scatter, softmax, sort};
+use crate::{
+    attention, conv, copy, index, norm, order, pooling, random, reduce, scan, scatter, softmax,
+    sort,
+};
 use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
 
 /// Validates the text and translates it for all platforms that have its types.
 fn accept(label: &str, source: &str, types: &[DType]) {
     let source = prelude::complete(source);
-    let module = naga::front::wgsl::parse_str(&source).unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(&source)));
+    let module = naga::front::wgsl::parse_str(&source)
+        .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(&source)));
     let capabilities = naga::valid::Capabilities::FLOAT64 | naga::valid::Capabilities::SHADER_INT64;
-    let mut validator = naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
-    let info = validator.validate(&module).unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(&source)));
+    let mut validator =
+        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
+    let info = validator
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(&source)));
     let spirv = naga::back::spv::Options { lang_version: (1, 3), ..Default::default() };
-    naga::back::spv::write_vec(&module, &info, &spirv, None).unwrap_or_else(|e| panic!("{label} to SPIR-V: {e}"));
-    let hlsl = naga::back::hlsl::Options { shader_model: naga::back::hlsl::ShaderModel::V6_0, ..Default::default() };
+    naga::back::spv::write_vec(&module, &info, &spirv, None)
+        .unwrap_or_else(|e| panic!("{label} to SPIR-V: {e}"));
+    let hlsl = naga::back::hlsl::Options {
+        shader_model: naga::back::hlsl::ShaderModel::V6_0,
+        ..Default::default()
+    };
     let stage = naga::back::hlsl::PipelineOptions::default();
     let mut text = String::new();
-    naga::back::hlsl::Writer::new(&mut text, &hlsl, &stage).write(&module, &info, None).unwrap_or_else(|e| panic!("{label} to HLSL: {e}"));
+    naga::back::hlsl::Writer::new(&mut text, &hlsl, &stage)
+        .write(&module, &info, None)
+        .unwrap_or_else(|e| panic!("{label} to HLSL: {e}"));
     if !types.contains(&DType::F64) {
         let msl = naga::back::msl::Options { lang_version: (2, 4), ..Default::default() };
-        naga::back::msl::write_string(&module, &info, &msl, &Default::default()).unwrap_or_else(|e| panic!("{label} to MSL: {e}"));
+        naga::back::msl::write_string(&module, &info, &msl, &Default::default())
+            .unwrap_or_else(|e| panic!("{label} to MSL: {e}"));
     }
 }
 
@@ -42,7 +57,9 @@ fn every_operation_in_every_type() {
     for dtype in DType::ALL {
         for op in OpCode::UNARY.into_iter().chain(OpCode::BINARY).filter(|op| op.accepts(dtype)) {
             let kernel = kernel(op, dtype);
-            let inputs = (0..op.arity()).map(|i| (if i == 0 { Access::Quad } else { Access::Strided }, i)).collect();
+            let inputs = (0..op.arity())
+                .map(|i| (if i == 0 { Access::Quad } else { Access::Strided }, i))
+                .collect();
             let plan = elementwise::Plan { outputs: 1, rank: 2, inputs };
             accept(&format!("{} {dtype}", op.name()), &plan.wgsl(&kernel).unwrap(), &[dtype]);
         }
@@ -53,10 +70,19 @@ fn every_operation_in_every_type() {
 fn every_cast_and_every_access() {
     for from in DType::ALL {
         for to in DType::ALL {
-            let kernel = Kernel::build([from], [to], |[x], [p]| [x.cast(to), x.cast(to).eq(p)]).unwrap();
+            let kernel =
+                Kernel::build([from], [to], |[x], [p]| [x.cast(to), x.cast(to).eq(p)]).unwrap();
             for access in [Access::Scalar, Access::Quad, Access::Strided] {
-                let plan = elementwise::Plan { outputs: 3, rank: if access == Access::Strided { 3 } else { 0 }, inputs: vec![(access, 0)] };
-                accept(&format!("{from} to {to} {access:?}"), &plan.wgsl(&kernel).unwrap(), &[from, to]);
+                let plan = elementwise::Plan {
+                    outputs: 3,
+                    rank: if access == Access::Strided { 3 } else { 0 },
+                    inputs: vec![(access, 0)],
+                };
+                accept(
+                    &format!("{from} to {to} {access:?}"),
+                    &plan.wgsl(&kernel).unwrap(),
+                    &[from, to],
+                );
             }
         }
     }
@@ -66,8 +92,12 @@ fn every_cast_and_every_access() {
 fn reductions_scans_sorts_and_positions() {
     for dtype in DType::ALL {
         let identity = Kernel::build([dtype], [], |[x], []| [x]).unwrap();
-        for op in ReduceOp::ALL.into_iter().filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool)) {
-            for (team, kept, reduced) in [(reduce::THREADS, 0, 1), (1, 2, 0), (reduce::TEAM, 3, 2)] {
+        for op in ReduceOp::ALL
+            .into_iter()
+            .filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool))
+        {
+            for (team, kept, reduced) in [(reduce::THREADS, 0, 1), (1, 2, 0), (reduce::TEAM, 3, 2)]
+            {
                 let plan = reduce::Plan { op, kept, reduced, team };
                 accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
             }
@@ -75,19 +105,39 @@ fn reductions_scans_sorts_and_positions() {
         accept(&format!("sort {dtype}"), &sort::block_wgsl(2, dtype, true), &[dtype]);
         accept(&format!("merge {dtype}"), &sort::merge_wgsl(dtype, false), &[dtype]);
         for index in [DType::U8, DType::I32, DType::U32, DType::I64] {
-            accept(&format!("gather {dtype} {index}"), &index::gather_wgsl(2, dtype, index), &[dtype]);
+            accept(
+                &format!("gather {dtype} {index}"),
+                &index::gather_wgsl(2, dtype, index),
+                &[dtype],
+            );
         }
         if dtype != DType::Bool {
             for op in [ScanOp::Sum, ScanOp::Prod] {
                 for pass in [Pass::Threads, Pass::Groups, Pass::Totals, Pass::Carried] {
-                    accept(&format!("scan {pass:?} {dtype}"), &scan::wgsl(pass, 2, dtype, op), &[dtype]);
+                    accept(
+                        &format!("scan {pass:?} {dtype}"),
+                        &scan::wgsl(pass, 2, dtype, op),
+                        &[dtype],
+                    );
                 }
             }
             for mode in [ScatterMode::Set, ScatterMode::Add, ScatterMode::Max, ScatterMode::Min] {
-                accept(&format!("pull {mode:?} {dtype}"), &scatter::pull_wgsl(2, dtype, DType::I64, mode), &[dtype]);
-                accept(&format!("join {mode:?} {dtype}"), &scatter::joined_wgsl(1, 2, dtype, mode), &[dtype]);
+                accept(
+                    &format!("pull {mode:?} {dtype}"),
+                    &scatter::pull_wgsl(2, dtype, DType::I64, mode),
+                    &[dtype],
+                );
+                accept(
+                    &format!("join {mode:?} {dtype}"),
+                    &scatter::joined_wgsl(1, 2, dtype, mode),
+                    &[dtype],
+                );
                 for long in [false, true] {
-                    accept(&format!("collect {mode:?} {dtype}"), &scatter::collect_wgsl(2, dtype, mode, long), &[dtype]);
+                    accept(
+                        &format!("collect {mode:?} {dtype}"),
+                        &scatter::collect_wgsl(2, dtype, mode, long),
+                        &[dtype],
+                    );
                 }
             }
         }
@@ -99,7 +149,9 @@ fn the_steps_of_a_sorted_scatter() {
     for index in [DType::U8, DType::I8, DType::U32, DType::I32, DType::U64, DType::I64] {
         accept(&format!("keys {index}"), &scatter::keys_wgsl(2, index), &[index]);
     }
-    for step in [Step::Count, Step::Offsets, Step::Place { first: true }, Step::Place { first: false }] {
+    for step in
+        [Step::Count, Step::Offsets, Step::Place { first: true }, Step::Place { first: false }]
+    {
         accept(&format!("order {step:?}"), &order::wgsl(step), &[]);
     }
     accept("bounds", &scatter::bounds_wgsl(), &[]);
@@ -132,7 +184,11 @@ fn every_normalisation() {
     for dtype in [DType::BF16, DType::F32, DType::F64] {
         for norm in [Norm::Layer, Norm::Rms] {
             for given in [0, 1, 2, 3, 6] {
-                accept(&format!("{norm:?} {given} {dtype}"), &norm::wgsl(2, dtype, norm, given), &[dtype]);
+                accept(
+                    &format!("{norm:?} {given} {dtype}"),
+                    &norm::wgsl(2, dtype, norm, given),
+                    &[dtype],
+                );
             }
         }
     }
@@ -152,7 +208,12 @@ fn every_attention() {
 fn every_way_to_multiply() {
     for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
         let tiled = |shape, lhs, rhs| Way::Tiled { shape, lhs, rhs };
-        let mut ways = vec![tiled(Tile::Small, Fetch::AlongK, Fetch::Across), Way::Dot, Way::Across, Way::Single];
+        let mut ways = vec![
+            tiled(Tile::Small, Fetch::AlongK, Fetch::Across),
+            Way::Dot,
+            Way::Across,
+            Way::Single,
+        ];
         if dtype.size() <= 4 {
             ways.extend([
                 tiled(Tile::Large, Fetch::AlongK, Fetch::Quads),
@@ -176,7 +237,11 @@ fn every_convolution_and_pooling() {
                     ways.extend([conv::Way::Tiled(Tile::Large), conv::Way::Tiled(Tile::Flat)]);
                 }
                 for way in ways {
-                    accept(&format!("{kind:?} {way:?} {ndim} {dtype}"), &conv::wgsl(kind, way, ndim, dtype), &[dtype]);
+                    accept(
+                        &format!("{kind:?} {way:?} {ndim} {dtype}"),
+                        &conv::wgsl(kind, way, ndim, dtype),
+                        &[dtype],
+                    );
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
 //!
-//! A row is read three times (twice for gradients), the second and third time from cache. Sums are f32 (f64 for f64), each
-//! thread's part first.
+//! A row is read three times (twice for gradients), the second and third time from cache. Sums are
+//! f32 (f64 for f64), each thread's part first.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -64,7 +64,12 @@ pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
         );
     }
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    if unit >= {} {{ return; }}\n    let length = {};", generator::param(0), generator::param(1));
+    let _ = writeln!(
+        text,
+        "    if unit >= {} {{ return; }}\n    let length = {};",
+        generator::param(0),
+        generator::param(1)
+    );
     let mut at = HEAD + rank;
     let mut views = Vec::new();
     for i in 0..inputs {
@@ -83,7 +88,10 @@ pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
         );
     }
     let pass = |text: &mut String, body: &str| {
-        let _ = writeln!(text, "    for (var r = thread; r < length; r += {THREADS}u) {{ {load}{body} }}");
+        let _ = writeln!(
+            text,
+            "    for (var r = thread; r < length; r += {THREADS}u) {{ {load}{body} }}"
+        );
     };
     let term = match rows {
         Rows::Softmax | Rows::LogSoftmax => {
@@ -111,7 +119,12 @@ pub(crate) fn wgsl(rank: usize, dtype: DType, rows: Rows) -> String {
 
 impl Wgpu {
     /// `rows` along `axis` of the inputs.
-    pub(crate) fn along_rows(&self, rows: Rows, inputs: &[&Tensor], axis: usize) -> Result<StorageRef> {
+    pub(crate) fn along_rows(
+        &self,
+        rows: Rows,
+        inputs: &[&Tensor],
+        axis: usize,
+    ) -> Result<StorageRef> {
         let x = inputs[0];
         let dtype = x.dtype();
         self.require(dtype, "softmax")?;
@@ -120,7 +133,9 @@ impl Wgpu {
         }
         if inputs.iter().any(|x| self.is_large(x)) || self.exceeds(x.numel(), wide::wide(dtype)) {
             let length = x.shape()[axis];
-            let [y] = self.by_halves(inputs, axis, [dtype], length, |parts, axis| Ok([self.along_rows(rows, parts, axis)?]))?;
+            let [y] = self.by_halves(inputs, axis, [dtype], length, |parts, axis| {
+                Ok([self.along_rows(rows, parts, axis)?])
+            })?;
             return Ok(y);
         }
         let out = self.allocate(x.numel(), wide::wide(dtype))?;
@@ -142,7 +157,10 @@ impl Wgpu {
         slot.strides(&walk.strides[inputs.len()]);
         let parts = inputs.iter().map(|x| self.part(x)).collect::<Result<Vec<_>>>()?;
         self.dispatch(&Launch {
-            program: Program { key: Key::new("softmax", [rank as u32, dtype as u32, rows as u32]), wgsl: &|| Ok(wgsl(rank, dtype, rows)) },
+            program: Program {
+                key: Key::new("softmax", [rank as u32, dtype as u32, rows as u32]),
+                wgsl: &|| Ok(wgsl(rank, dtype, rows)),
+            },
             inputs: &parts,
             outputs: &[self.whole(&out)?],
             params: &slot,

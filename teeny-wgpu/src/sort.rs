@@ -1,8 +1,9 @@
-//! Stable sorting by ranks: each element counts how many precede it and goes there. First within blocks of 256, then two sorted runs become one, each
-//! element finding its place in the other run by bisection, until one run is the line.
+//! Stable sorting by ranks: each element counts how many precede it and goes there. First within
+//! blocks of 256, then two sorted runs become one, each element finding its place in the other run
+//! by bisection, until one run is the line.
 //!
-//! No two threads write one place and nothing is exchanged, so the result does not depend on timing. Elements travel with their former positions, which
-//! decide between equals.
+//! No two threads write one place and nothing is exchanged, so the result does not depend on
+//! timing. Elements travel with their former positions, which decide between equals.
 
 use crate::device::{Launch, Wgpu};
 use crate::generator::{self, types};
@@ -23,7 +24,9 @@ const HEAD: usize = 4;
 fn order(dtype: DType, descending: bool) -> String {
     let ty = types::value(wide::wide(dtype));
     let body = if wide::wide(dtype).is_float() {
-        format!("if is_nan_{ty}(x) {{ return false; }} if is_nan_{ty}(y) {{ return true; }} return x < y;")
+        format!(
+            "if is_nan_{ty}(x) {{ return false; }} if is_nan_{ty}(y) {{ return true; }} return x < y;"
+        )
     } else {
         "return x < y;".to_string()
     };
@@ -41,12 +44,24 @@ pub(crate) fn block_wgsl(rank: usize, dtype: DType, descending: bool) -> String 
     text.push_str(&order(dtype, descending));
     let load = wide::widened(dtype, &types::load(dtype, "source", "p"));
     let (length, step) = (generator::param(1), generator::param(2));
-    let _ = writeln!(text, "fn element(a: u32, r: u32) -> {ty} {{ let p = a + r * {step}; return {load}; }}");
+    let _ = writeln!(
+        text,
+        "fn element(a: u32, r: u32) -> {ty} {{ let p = a + r * {step}; return {load}; }}"
+    );
     text.push_str(&wide::main(THREADS));
-    let _ = writeln!(text, "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}", generator::param(0));
+    let _ = writeln!(
+        text,
+        "    let n = unit * {THREADS}u + thread;\n    if n >= {} {{ return; }}",
+        generator::param(0)
+    );
     let _ = writeln!(text, "    let line = n / {length}; let r = n % {length};");
     let x = HEAD + rank;
-    text.push_str(&wide::addresses(rank, "line", HEAD, &[("a".to_string(), generator::param(x), x + 1)]));
+    text.push_str(&wide::addresses(
+        rank,
+        "line",
+        HEAD,
+        &[("a".to_string(), generator::param(x), x + 1)],
+    ));
     let _ = writeln!(
         text,
         "    let low = r / {BLOCK}u * {BLOCK}u;\n    let high = min(low + {BLOCK}u, {length});\n    let mine = element(a, r);\n    var before = 0u;\n    \
@@ -73,7 +88,8 @@ pub(crate) fn merge_wgsl(dtype: DType, descending: bool) -> String {
          let width = {width};\n    let pair = r / (2u * width) * (2u * width);\n    let middle = min(pair + width, {length});\n    \
          let left = r < middle;\n    let mine = values[n];\n    var low = select(pair, middle, left);\n    \
          var high = select(middle, min(pair + 2u * width, {length}), left);\n    let start = low;\n    \
-         // Of equals those of the left run come first: it counts the smaller ones on the right, the right run also the equal ones on the left.\n    \
+         // Of equals those of the left run come first: it counts the smaller ones on the right, the
+         // right run also the equal ones on the left.\n \
          while low < high {{\n        let half = (low + high) / 2u;\n        let other = values[base + half];\n        \
          let precedes = select(!less(mine, other), less(other, mine), left);\n        \
          if precedes {{ low = half + 1u; }} else {{ high = half; }}\n    }}\n    let own = select(r - middle, r - pair, left);\n    \
@@ -84,11 +100,19 @@ pub(crate) fn merge_wgsl(dtype: DType, descending: bool) -> String {
 }
 
 impl Wgpu {
-    pub(crate) fn sort_along(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
+    pub(crate) fn sort_along(
+        &self,
+        x: &Tensor,
+        axis: usize,
+        descending: bool,
+    ) -> Result<(StorageRef, StorageRef)> {
         let dtype = x.dtype();
         self.require(dtype, "sorting")?;
         let (numel, length) = (x.numel(), x.shape()[axis]);
-        if self.is_large(x) || self.exceeds(numel, wide::wide(dtype)) || self.exceeds(numel, DType::I32) {
+        if self.is_large(x)
+            || self.exceeds(numel, wide::wide(dtype))
+            || self.exceeds(numel, DType::I32)
+        {
             let types = [dtype, DType::I32];
             let [values, places] = self.by_halves(&[x], axis, types, length, |parts, axis| {
                 let (values, places) = self.sort_along(parts[0], axis, descending)?;
@@ -96,7 +120,12 @@ impl Wgpu {
             })?;
             return Ok((values, places));
         }
-        let fresh = || Ok::<_, teeny_core::Error>((self.allocate(numel, wide::wide(dtype))?, self.allocate(numel, DType::I32)?));
+        let fresh = || {
+            Ok::<_, teeny_core::Error>((
+                self.allocate(numel, wide::wide(dtype))?,
+                self.allocate(numel, DType::I32)?,
+            ))
+        };
         let (mut values, mut places) = fresh()?;
         if numel == 0 {
             return Ok((self.narrow(values, dtype, x)?, places));
@@ -145,7 +174,9 @@ impl Wgpu {
         let lines = Layout::contiguous(teeny_core::Shape::new(&sizes)?);
         let mut back = vec![0; order.len()];
         order.iter().enumerate().for_each(|(i, &a)| back[a] = i);
-        let view = |storage: StorageRef, dtype: DType| Tensor::from_parts(storage, lines.permute(&back), dtype, x.device().clone());
+        let view = |storage: StorageRef, dtype: DType| {
+            Tensor::from_parts(storage, lines.permute(&back), dtype, x.device().clone())
+        };
         let straight = axis + 1 == x.ndim();
         let values = self.narrow(values, dtype, x)?;
         if straight {

@@ -1,7 +1,9 @@
-//! The memory of one tensor: one wgpu buffer, given back to the pool when its last handle is dropped.
+//! The memory of one tensor: one wgpu buffer, given back to the pool when its last handle is
+//! dropped.
 //!
-//! Elements lie exactly as on the CPU, little-endian and without gaps; types below 32 bits share words. The buffer is a multiple of 32 bytes long, so
-//! that a kernel may always read and write four whole elements.
+//! Elements lie exactly as on the CPU, little-endian and without gaps; types below 32 bits share
+//! words. The buffer is a multiple of 32 bytes long, so that a kernel may always read and write
+//! four whole elements.
 
 use crate::pool::{Block, Pool};
 use std::any::Any;
@@ -34,7 +36,10 @@ impl Memory {
     /// If the widths differ.
     pub fn reinterpreted(&self, dtype: DType) -> Result<Memory> {
         if dtype.size() != self.dtype.size() {
-            return Err(Error::internal(format!("the bits of {} cannot be read as {dtype}", self.dtype)));
+            return Err(Error::internal(format!(
+                "the bits of {} cannot be read as {dtype}",
+                self.dtype
+            )));
         }
         Ok(Memory { owned: self.owned.clone(), len: self.len, dtype })
     }

@@ -1,11 +1,13 @@
-//! The order of work: one encoder with one open compute pass that collects dispatches, submitted in batches.
+//! The order of work: one encoder with one open compute pass that collects dispatches, submitted in
+//! batches.
 //!
 //! ```text
 //! dispatch dispatch … dispatch  │ flush: write the parameters, submit │ dispatch …
 //! └── one pass, no submit ──────┘ after 64, before a read-back, before waiting
 //! ```
 //!
-//! A submit costs tens of microseconds, a dispatch in an open pass about one. Dispatches of a pass run in order; wgpu inserts the barriers.
+//! A submit costs tens of microseconds, a dispatch in an open pass about one. Dispatches of a pass
+//! run in order; wgpu inserts the barriers.
 
 use crate::error::lock;
 use crate::params::{Params, Ring};
@@ -59,14 +61,28 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// `profile` is the level of `TEENY_DEBUG` if launches are to be measured.
-    pub fn new(device: wgpu::Device, queue: wgpu::Queue, pool: Arc<Pool>, ring: Ring, profile: Option<u8>) -> Stream {
+    pub fn new(
+        device: wgpu::Device,
+        queue: wgpu::Queue,
+        pool: Arc<Pool>,
+        ring: Ring,
+        profile: Option<u8>,
+    ) -> Stream {
         let profiler = profile.map(|level| Profiler::new(&device, &queue, BATCH, level));
-        let open = Open { encoder: None, pass: None, dispatches: 0, ring, submitted: VecDeque::new(), profiler };
+        let open = Open {
+            encoder: None,
+            pass: None,
+            dispatches: 0,
+            ring,
+            submitted: VecDeque::new(),
+            profiler,
+        };
         let [dispatches, submissions, uploads] = [0; 3].map(AtomicU64::new);
         Stream { device, queue, pool, open: Mutex::new(open), dispatches, submissions, uploads }
     }
 
-    /// Runs `f` on what measures the launches, if something does. Everything recorded so far is measured first.
+    /// Runs `f` on what measures the launches, if something does. Everything recorded so far is
+    /// measured first.
     pub fn with_profiler<T>(&self, f: impl FnOnce(&Profiler) -> T) -> Option<T> {
         let mut open = lock(&self.open);
         self.submit(&mut open);
@@ -78,11 +94,19 @@ impl Stream {
         (self.dispatches.load(Ordering::Relaxed), self.submissions.load(Ordering::Relaxed))
     }
 
-    /// Records one dispatch: first the buffers read, then those written, in the order of the shader's bindings. `record` describes it to the profiler.
+    /// Records one dispatch: first the buffers read, then those written, in the order of the
+    /// shader's bindings. `record` describes it to the profiler.
     ///
     /// # Errors
     /// If there are too many parameters.
-    pub fn dispatch(&self, pipeline: &Pipeline, parts: &[Part<'_>], params: &Params, groups: [u32; 3], record: Option<Record>) -> Result<()> {
+    pub fn dispatch(
+        &self,
+        pipeline: &Pipeline,
+        parts: &[Part<'_>],
+        params: &Params,
+        groups: [u32; 3],
+        record: Option<Record>,
+    ) -> Result<()> {
         let entries: Vec<_> = parts
             .iter()
             .enumerate()
@@ -95,7 +119,11 @@ impl Stream {
                 }),
             })
             .collect();
-        let descriptor = wgpu::BindGroupDescriptor { label: None, layout: &pipeline.storages, entries: &entries };
+        let descriptor = wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.storages,
+            entries: &entries,
+        };
         let group = self.device.create_bind_group(&descriptor);
         let mut open = lock(&self.open);
         if !open.ring.has_room(params) {
@@ -114,8 +142,12 @@ impl Stream {
             timestamp_writes = profiler.begin(record);
         }
         let pass = pass.get_or_insert_with(|| {
-            let encoder = encoder.get_or_insert_with(|| self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }));
-            encoder.begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes }).forget_lifetime()
+            let encoder = encoder.get_or_insert_with(|| {
+                self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+            });
+            encoder
+                .begin_compute_pass(&wgpu::ComputePassDescriptor { label: None, timestamp_writes })
+                .forget_lifetime()
         });
         pass.set_pipeline(&pipeline.pipeline);
         pass.set_bind_group(0, &group, &[]);
@@ -131,10 +163,19 @@ impl Stream {
     }
 
     /// Records a copy of `bytes` bytes between two buffers; offsets and length are multiples of 4.
-    pub fn copy(&self, from: &wgpu::Buffer, from_offset: u64, to: &wgpu::Buffer, to_offset: u64, bytes: u64) {
+    pub fn copy(
+        &self,
+        from: &wgpu::Buffer,
+        from_offset: u64,
+        to: &wgpu::Buffer,
+        to_offset: u64,
+        bytes: u64,
+    ) {
         let mut open = lock(&self.open);
         open.pass = None; // a copy cannot be part of a compute pass
-        let encoder = open.encoder.get_or_insert_with(|| self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None }));
+        let encoder = open.encoder.get_or_insert_with(|| {
+            self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor { label: None })
+        });
         encoder.copy_buffer_to_buffer(from, from_offset, to, to_offset, bytes);
         open.dispatches += 1;
         self.pool.record();
@@ -175,8 +216,11 @@ impl Stream {
         if open.submitted.len() > IN_FLIGHT
             && let Some(oldest) = open.submitted.pop_front()
         {
-            // Bounds the memory that waits; what goes wrong in waiting is reported by the next wait for everything.
-            let _ = self.device.poll(wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None });
+            // Bounds the memory that waits; what goes wrong in waiting is reported by the next wait
+            // for everything.
+            let _ = self
+                .device
+                .poll(wgpu::PollType::Wait { submission_index: Some(oldest), timeout: None });
         }
         if let Some(profiler) = &mut open.profiler {
             if profiler.one_by_one() {
@@ -199,7 +243,11 @@ impl Stream {
     }
 
     /// The buffer pipelines use for parameters must have this layout.
-    pub fn ring(device: &wgpu::Device, pipelines: &Pipelines, capabilities: &crate::adapter::Capabilities) -> Ring {
+    pub fn ring(
+        device: &wgpu::Device,
+        pipelines: &Pipelines,
+        capabilities: &crate::adapter::Capabilities,
+    ) -> Ring {
         Ring::new(device, &pipelines.uniform, capabilities)
     }
 }

@@ -1,7 +1,7 @@
 //! Between host and GPU: uploads through the queue, read-back through pooled staging buffers.
 //!
-//! An upload overtakes the open batch, so it goes to a buffer that no command of that batch has seen. Reading is the only thing that waits, and what went
-//! wrong meanwhile comes along with it.
+//! An upload overtakes the open batch, so it goes to a buffer that no command of that batch has
+//! seen. Reading is the only thing that waits, and what went wrong meanwhile comes along with it.
 
 use crate::device::Wgpu;
 use crate::error::{self, lock};
@@ -42,7 +42,8 @@ impl Wgpu {
         pollster::block_on(self.read_bytes(x, true))
     }
 
-    /// The elements of a tensor of this device in row-major order, as little-endian bytes, without blocking the thread where the platform can.
+    /// The elements of a tensor of this device in row-major order, as little-endian bytes, without
+    /// blocking the thread where the platform can.
     ///
     /// # Errors
     /// What went wrong in the work so far, or in reading.
@@ -73,7 +74,8 @@ impl Wgpu {
     async fn read_bytes(&self, x: &Tensor, blocking: bool) -> Result<Vec<u8>> {
         self.check()?;
         let size = x.dtype().size();
-        let len = x.numel().checked_mul(size).ok_or_else(|| error::uncountable(x.numel(), x.dtype()))?;
+        let len =
+            x.numel().checked_mul(size).ok_or_else(|| error::uncountable(x.numel(), x.dtype()))?;
         if len == 0 {
             return Ok(Vec::new());
         }
@@ -83,9 +85,12 @@ impl Wgpu {
             return Box::pin(self.read_bytes(&packed, blocking)).await;
         }
         let buffer = downcast::<Memory>(x.storage())?.buffer();
-        // The notes about indices come along: no further wait, and no wrong number is read in silence.
+        // The notes about indices come along: no further wait, and no wrong number is read in
+        // silence.
         let notes = self.faults.outstanding();
-        let mut bytes = self.read_range(buffer, start as u64, len, notes.map(|(notes, _)| notes), blocking).await?;
+        let mut bytes = self
+            .read_range(buffer, start as u64, len, notes.map(|(notes, _)| notes), blocking)
+            .await?;
         if let Some((_, upto)) = notes {
             self.check_notes(&bytes[bytes.len() - fault::BYTES as usize..], upto)?;
         }
@@ -93,8 +98,8 @@ impl Wgpu {
         Ok(bytes)
     }
 
-    /// `len` bytes of a buffer from `start` on, a multiple of 4, and up to three more; then the bytes of `notes`. Submits what was
-    /// recorded.
+    /// `len` bytes of a buffer from `start` on, a multiple of 4, and up to three more; then the
+    /// bytes of `notes`. Submits what was recorded.
     pub(crate) async fn read_range(
         &self,
         buffer: &wgpu::Buffer,
@@ -109,7 +114,8 @@ impl Wgpu {
             return Err(Error::out_of_memory(format!("no room for {len} bytes on the host")));
         }
         for at in (0..len).step_by(READ) {
-            let mut parts = vec![(buffer, start + at as u64, (len - at).min(READ).next_multiple_of(4) as u64)];
+            let mut parts =
+                vec![(buffer, start + at as u64, (len - at).min(READ).next_multiple_of(4) as u64)];
             if at + READ >= len {
                 parts.extend(notes.map(|notes| (notes, 0, fault::BYTES)));
             }
@@ -118,9 +124,14 @@ impl Wgpu {
         Ok(out)
     }
 
-    /// Parts of buffers behind each other, appended to `out`: each a buffer, where its part begins and how long it is, in bytes,
-    /// multiples of 4.
-    async fn read_parts(&self, parts: &[(&wgpu::Buffer, u64, u64)], blocking: bool, out: &mut Vec<u8>) -> Result<()> {
+    /// Parts of buffers behind each other, appended to `out`: each a buffer, where its part begins
+    /// and how long it is, in bytes, multiples of 4.
+    async fn read_parts(
+        &self,
+        parts: &[(&wgpu::Buffer, u64, u64)],
+        blocking: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let bytes = parts.iter().map(|p| p.2).sum();
         let staging = self.staging_buffer(bytes)?;
         let mut at = 0;
@@ -141,13 +152,17 @@ impl Wgpu {
             if !blocking {
                 (&*signal).await;
             }
-            receiver.try_recv().map_err(|_| Error::device("this platform cannot wait for the GPU").help("read with Wgpu::read(..).await"))?
+            receiver.try_recv().map_err(|_| {
+                Error::device("this platform cannot wait for the GPU")
+                    .help("read with Wgpu::read(..).await")
+            })?
         } else {
             self.stream.wait()?;
             answer(&receiver, &self.device, || self.sticky.is_lost())?
         };
         self.check()?;
-        let failed = |e: &dyn std::fmt::Display| Error::device(format!("reading from the GPU failed: {e}"));
+        let failed =
+            |e: &dyn std::fmt::Display| Error::device(format!("reading from the GPU failed: {e}"));
         mapped.map_err(|e| failed(&e))?;
         let view = slice.get_mapped_range().map_err(|e| failed(&e))?;
         out.extend_from_slice(&view);
@@ -167,8 +182,17 @@ impl Wgpu {
             return Ok(buffer);
         }
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-        let descriptor = wgpu::BufferDescriptor { label: Some("teeny staging"), size, usage, mapped_at_creation: false };
-        let create = || crate::pipeline::scoped(&self.device, wgpu::ErrorFilter::OutOfMemory, || self.device.create_buffer(&descriptor));
+        let descriptor = wgpu::BufferDescriptor {
+            label: Some("teeny staging"),
+            size,
+            usage,
+            mapped_at_creation: false,
+        };
+        let create = || {
+            crate::pipeline::scoped(&self.device, wgpu::ErrorFilter::OutOfMemory, || {
+                self.device.create_buffer(&descriptor)
+            })
+        };
         create().or_else(|_| {
             self.pool.trim();
             self.stream.wait()?;
@@ -177,12 +201,16 @@ impl Wgpu {
     }
 }
 
-/// What a mapping came to whose commands are done. Another thread that waits as well may have taken its callback out of wgpu
-/// and not called it yet.
+/// What a mapping came to whose commands are done. Another thread that waits as well may have taken
+/// its callback out of wgpu and not called it yet.
 ///
 /// # Errors
 /// If the callback does not come, which is so if the device is `lost`.
-pub(crate) fn answer<T>(receiver: &mpsc::Receiver<T>, device: &wgpu::Device, lost: impl Fn() -> bool) -> Result<T> {
+pub(crate) fn answer<T>(
+    receiver: &mpsc::Receiver<T>,
+    device: &wgpu::Device,
+    lost: impl Fn() -> bool,
+) -> Result<T> {
     let start = Instant::now();
     loop {
         match receiver.recv_timeout(Duration::from_millis(100)) {
@@ -211,7 +239,10 @@ impl Signal {
 
 impl Future for &Signal {
     type Output = ();
-    fn poll(self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<()> {
+    fn poll(
+        self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<()> {
         let mut state = lock(&self.0);
         if state.0 {
             return std::task::Poll::Ready(());

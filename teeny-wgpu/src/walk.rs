@@ -1,4 +1,5 @@
-//! Views jointly simplified: axes of size 1 dropped, neighbouring axes merged where all views allow it.
+//! Views jointly simplified: axes of size 1 dropped, neighbouring axes merged where all views allow
+//! it.
 //!
 //! ```text
 //! x (64, 3, 28, 28) packed, b (3, 1, 1) expanded to it:   x (64, 3, 784) strides (2352, 784, 1)     3 axes instead of 4
@@ -36,7 +37,9 @@ impl Walk {
         let mut walk = Walk { sizes: Vec::new(), strides: vec![Vec::new(); views.len()] };
         for (size, axis) in axes.filter(|(n, _)| *n != 1) {
             let merges = !walk.sizes.is_empty()
-                && views.iter().zip(&walk.strides).all(|(v, s)| s.last().is_some_and(|&outer| v[axis].checked_mul(size as isize) == Some(outer)));
+                && views.iter().zip(&walk.strides).all(|(v, s)| {
+                    s.last().is_some_and(|&outer| v[axis].checked_mul(size as isize) == Some(outer))
+                });
             match (merges, walk.sizes.last_mut()) {
                 (true, Some(last)) => {
                     *last *= size;
@@ -51,7 +54,8 @@ impl Walk {
         walk
     }
 
-    /// The same with axes of size 1 in front, so that there are 0, 1, 2, 4 or 8: fewer numbers of axes mean fewer shaders.
+    /// The same with axes of size 1 in front, so that there are 0, 1, 2, 4 or 8: fewer numbers of
+    /// axes mean fewer shaders.
     pub fn padded(self) -> Walk {
         let axes = match self.sizes.len() {
             n @ 0..=2 => n,
@@ -60,11 +64,14 @@ impl Walk {
         self.padded_to(axes)
     }
 
-    /// The same with axes of size 1 in front, so that there are at least `axes`; 8 if there are more.
+    /// The same with axes of size 1 in front, so that there are at least `axes`; 8 if there are
+    /// more.
     pub fn padded_to(mut self, axes: usize) -> Walk {
         let missing = if self.sizes.len() <= axes { axes } else { 8 } - self.sizes.len();
         self.sizes.splice(0..0, std::iter::repeat_n(1, missing));
-        self.strides.iter_mut().for_each(|s| _ = s.splice(0..0, std::iter::repeat_n(0, missing)).count());
+        self.strides
+            .iter_mut()
+            .for_each(|s| _ = s.splice(0..0, std::iter::repeat_n(0, missing)).count());
         self
     }
 
@@ -83,7 +90,8 @@ impl Walk {
         })
     }
 
-    /// The lowest and highest address, relative to the view's offset, of the elements `start..end` in row-major order; a bound, exact for linear views.
+    /// The lowest and highest address, relative to the view's offset, of the elements `start..end`
+    /// in row-major order; a bound, exact for linear views.
     pub fn reach(&self, v: usize, start: usize, end: usize) -> (isize, isize) {
         let (mut low, mut high) = (0, 0);
         let (mut first, mut last) = (start, end - 1);
@@ -122,11 +130,14 @@ mod tests {
     #[test]
     fn reach_bounds_every_address_of_a_range() {
         let shape = Shape::new(&[4, 3, 5]).unwrap();
-        for layout in
-            [Layout::contiguous(shape), Layout::contiguous(shape).flip(1), Layout::contiguous(Shape::new(&[5, 3, 4]).unwrap()).transpose(0, 2)]
-        {
+        for layout in [
+            Layout::contiguous(shape),
+            Layout::contiguous(shape).flip(1),
+            Layout::contiguous(Shape::new(&[5, 3, 4]).unwrap()).transpose(0, 2),
+        ] {
             let walk = Walk::new(&shape, &[&layout]);
-            let all: Vec<isize> = layout.positions().map(|p| p as isize - layout.offset() as isize).collect();
+            let all: Vec<isize> =
+                layout.positions().map(|p| p as isize - layout.offset() as isize).collect();
             for start in 0..60 {
                 for end in start + 1..=60 {
                     let (low, high) = walk.reach(0, start, end);

@@ -1,5 +1,6 @@
-//! Kernels that write one element at a time cannot write types below 32 bits without two threads meeting in a word. They write the *wide* type of the
-//! element, the one it is computed in, and a packing pass follows where the two differ.
+//! Kernels that write one element at a time cannot write types below 32 bits without two threads
+//! meeting in a word. They write the *wide* type of the element, the one it is computed in, and a
+//! packing pass follows where the two differ.
 
 use crate::device::Wgpu;
 use crate::generator::{self, types};
@@ -40,20 +41,33 @@ pub(crate) fn extreme(dtype: DType, largest: bool) -> &'static str {
     }
 }
 
-/// The value of `dtype` that every other one beats: the smallest, or the largest where the smallest wins.
+/// The value of `dtype` that every other one beats: the smallest, or the largest where the smallest
+/// wins.
 pub(crate) fn worst(dtype: DType, largest: bool) -> Scalar {
     let bits = 8 * dtype.size() as u32;
     match dtype {
         DType::Bool => Scalar::Bool(largest),
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => Scalar::Float(if largest { f64::INFINITY } else { f64::NEG_INFINITY }),
-        DType::U8 | DType::U16 | DType::U32 | DType::U64 => Scalar::UInt(if largest { u64::MAX >> (64 - bits) } else { 0 }),
-        DType::I8 | DType::I16 | DType::I32 | DType::I64 => Scalar::Int(if largest { i64::MAX >> (64 - bits) } else { i64::MIN >> (64 - bits) }),
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            Scalar::Float(if largest { f64::INFINITY } else { f64::NEG_INFINITY })
+        }
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => {
+            Scalar::UInt(if largest { u64::MAX >> (64 - bits) } else { 0 })
+        }
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+            Scalar::Int(if largest { i64::MAX >> (64 - bits) } else { i64::MIN >> (64 - bits) })
+        }
     }
 }
 
-/// Statements that turn the number `from` into addresses: one per view, named `names[v]`, over the sizes at words `sizes..` and the strides at words
-/// `strides[v]..`; each begins at the expression `starts[v]`.
-pub(crate) fn addresses(rank: usize, from: &str, sizes: usize, views: &[(String, String, usize)]) -> String {
+/// Statements that turn the number `from` into addresses: one per view, named `names[v]`, over the
+/// sizes at words `sizes..` and the strides at words `strides[v]..`; each begins at the expression
+/// `starts[v]`.
+pub(crate) fn addresses(
+    rank: usize,
+    from: &str,
+    sizes: usize,
+    views: &[(String, String, usize)],
+) -> String {
     let mut text = String::new();
     for (name, start, _) in views {
         let _ = writeln!(text, "    var {name} = {start};");
@@ -66,7 +80,11 @@ pub(crate) fn addresses(rank: usize, from: &str, sizes: usize, views: &[(String,
         for (name, _, strides) in views {
             let _ = writeln!(text, "    {name} += along * {};", generator::param(strides + axis));
         }
-        let _ = writeln!(text, "    }}{}", if axis == 0 { String::new() } else { format!(" rest = rest / {size};") });
+        let _ = writeln!(
+            text,
+            "    }}{}",
+            if axis == 0 { String::new() } else { format!(" rest = rest / {size};") }
+        );
     }
     text.push_str("    }\n");
     text
@@ -74,12 +92,18 @@ pub(crate) fn addresses(rank: usize, from: &str, sizes: usize, views: &[(String,
 
 /// `array`'s declaration as input number `binding` with elements of type `dtype`.
 pub(crate) fn input(binding: usize, name: &str, dtype: DType) -> String {
-    format!("@group(0) @binding({binding}) var<storage, read> {name}: array<{}>;\n", types::word(dtype))
+    format!(
+        "@group(0) @binding({binding}) var<storage, read> {name}: array<{}>;\n",
+        types::word(dtype)
+    )
 }
 
 /// `array`'s declaration as an output with elements of the wide type of `dtype`.
 pub(crate) fn output(binding: usize, name: &str, dtype: DType) -> String {
-    format!("@group(0) @binding({binding}) var<storage, read_write> {name}: array<{}>;\n", types::value(wide(dtype)))
+    format!(
+        "@group(0) @binding({binding}) var<storage, read_write> {name}: array<{}>;\n",
+        types::value(wide(dtype))
+    )
 }
 
 /// The head of `main`: `unit` is the number of the workgroup, `thread` the thread in it.
@@ -90,8 +114,9 @@ pub(crate) fn main(threads: usize) -> String {
     )
 }
 
-/// Statements that make one value, `whole`, known to every thread, of the values that `threads` threads have put into the workgroup array `parts`:
-/// eight threads join an eighth each, then all join the eighths. Two barriers; a tree would take one for each doubling.
+/// Statements that make one value, `whole`, known to every thread, of the values that `threads`
+/// threads have put into the workgroup array `parts`: eight threads join an eighth each, then all
+/// join the eighths. Two barriers; a tree would take one for each doubling.
 pub(crate) fn joined(parts: &str, threads: usize, join: impl Fn(&str, &str) -> String) -> String {
     let eighth = threads / 8;
     format!(
@@ -106,8 +131,14 @@ pub(crate) fn joined(parts: &str, threads: usize, join: impl Fn(&str, &str) -> S
 
 impl Wgpu {
     /// The elements of `storage`, of the wide type of `dtype`, as `dtype`.
-    pub(crate) fn narrow(&self, storage: StorageRef, dtype: DType, like: &Tensor) -> Result<StorageRef> {
-        static CASTS: [OnceLock<Arc<Kernel>>; DType::ALL.len()] = [const { OnceLock::new() }; DType::ALL.len()];
+    pub(crate) fn narrow(
+        &self,
+        storage: StorageRef,
+        dtype: DType,
+        like: &Tensor,
+    ) -> Result<StorageRef> {
+        static CASTS: [OnceLock<Arc<Kernel>>; DType::ALL.len()] =
+            [const { OnceLock::new() }; DType::ALL.len()];
         if wide(dtype) == dtype {
             return Ok(storage);
         }

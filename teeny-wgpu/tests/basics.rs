@@ -1,4 +1,5 @@
-//! The engine's own promises: transfers, caching, batching, memory, failures. Operations are held against the oracle in `conformance.rs`.
+//! The engine's own promises: transfers, caching, batching, memory, failures. Operations are held
+//! against the oracle in `conformance.rs`.
 
 mod common;
 
@@ -11,7 +12,9 @@ fn every_type_survives_the_round_trip() {
     let Some(gpu) = gpu() else { return };
     for dtype in DType::ALL {
         for len in [0usize, 1, 3, 4, 5, 1023] {
-            let bytes: Vec<u8> = (0..len * dtype.size()).map(|i| if dtype == DType::Bool { (i % 2) as u8 } else { (i * 37 % 251) as u8 }).collect();
+            let bytes: Vec<u8> = (0..len * dtype.size())
+                .map(|i| if dtype == DType::Bool { (i % 2) as u8 } else { (i * 37 % 251) as u8 })
+                .collect();
             let x = Tensor::from_bytes(&bytes, len, dtype, &gpu).unwrap();
             assert_eq!(gpu.download(&x).unwrap(), bytes, "{dtype} {len}");
         }
@@ -21,9 +24,15 @@ fn every_type_survives_the_round_trip() {
 #[test]
 fn to_vec_async_gives_what_to_vec_gives() {
     let Some(gpu) = gpu() else { return };
-    let x = Tensor::from_slice(&(0..3000).map(|i| i as f32).collect::<Vec<_>>(), (30, 100), &gpu).unwrap();
+    let x = Tensor::from_slice(&(0..3000).map(|i| i as f32).collect::<Vec<_>>(), (30, 100), &gpu)
+        .unwrap();
     let y = x.t().unwrap().mul(2.0).unwrap();
-    let (a, b) = pollster::block_on(async { (gpu.to_vec_async::<f32>(&y).await, gpu.to_vec_async::<f32>(&x.slice(0, 1..2).unwrap()).await) });
+    let (a, b) = pollster::block_on(async {
+        (
+            gpu.to_vec_async::<f32>(&y).await,
+            gpu.to_vec_async::<f32>(&x.slice(0, 1..2).unwrap()).await,
+        )
+    });
     assert_eq!(a.unwrap(), y.to_vec::<f32>().unwrap());
     assert_eq!(b.unwrap(), (100..200).map(|i| i as f32).collect::<Vec<_>>());
     let error = pollster::block_on(gpu.to_vec_async::<i32>(&x)).unwrap_err();
@@ -78,7 +87,12 @@ fn a35_each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
         let Some(gpu) = gpu() else { return };
         let tensors = |shape: (usize, usize)| {
             let (rows, columns) = shape;
-            let x = Tensor::from_vec((0..rows * columns).map(|i| i as f32 * 0.01).collect::<Vec<_>>(), shape, &gpu).unwrap();
+            let x = Tensor::from_vec(
+                (0..rows * columns).map(|i| i as f32 * 0.01).collect::<Vec<_>>(),
+                shape,
+                &gpu,
+            )
+            .unwrap();
             (x, Tensor::from_vec(vec![1i32; rows * columns], shape, &gpu).unwrap())
         };
         let (x, index) = tensors((64, 128));
@@ -91,7 +105,10 @@ fn a35_each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
         }
         op(&y, &other).unwrap();
         let after = gpu.counters();
-        assert_eq!(after.compiles, once.compiles, "{name}: identical calls and a new shape of the same rank compile nothing");
+        assert_eq!(
+            after.compiles, once.compiles,
+            "{name}: identical calls and a new shape of the same rank compile nothing"
+        );
         assert_eq!(after.dispatches - once.dispatches, 101 * once.dispatches, "{name}");
     }
 }
@@ -114,7 +131,10 @@ fn a42_memory_is_reused_and_counted_exactly() {
     let after = gpu.stats();
     assert_eq!(before.live_bytes, 0);
     assert_eq!(after.live_bytes, 0);
-    assert_eq!(after.os_allocations, before.os_allocations, "a repeated step asks the driver for nothing");
+    assert_eq!(
+        after.os_allocations, before.os_allocations,
+        "a repeated step asks the driver for nothing"
+    );
     assert!(after.peak_bytes >= 80_000 && after.cached_bytes > 0);
     gpu.clear_cache();
     assert_eq!(gpu.stats().cached_bytes, 0);
@@ -137,13 +157,15 @@ fn an_upload_does_not_overtake_commands_that_still_read_the_recycled_buffer() {
 #[test]
 fn a_budget_is_kept_and_the_device_stays_usable() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() }).unwrap();
+    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() })
+        .unwrap();
     let x = Tensor::zeros(100_000, DType::F32, &gpu).unwrap();
     let error = x.add(1.0).and_then(|y| y.add(&x).map(|z| (y, z))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(error.to_string().contains("budget 1048576"), "{error}");
     drop(x);
-    // What was freed is found again, in another size class too: the free buffers are given up first.
+    // What was freed is found again, in another size class too: the free buffers are given up
+    // first.
     let small = Tensor::full(1000, 2.0, DType::F32, &gpu).unwrap();
     assert_eq!(small.add(1.0).unwrap().to_vec::<f32>().unwrap()[999], 3.0);
     let other = Tensor::full(200_000, 2.0, DType::F32, &gpu).unwrap();
@@ -154,7 +176,8 @@ fn a_budget_is_kept_and_the_device_stays_usable() {
 fn a_tensor_larger_than_any_buffer_is_an_error() {
     let Some(gpu) = gpu() else { return };
     let len = gpu.capabilities().max_buffer as usize / 4 + 1;
-    let error = Tensor::zeros(1, DType::F32, &gpu).unwrap().expand(len).unwrap().copy().unwrap_err();
+    let error =
+        Tensor::zeros(1, DType::F32, &gpu).unwrap().expand(len).unwrap().copy().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(error.to_string().contains("largest buffer"), "{error}");
 }
@@ -164,7 +187,8 @@ fn a_tensor_larger_than_one_binding_is_covered_by_windows() {
     let Some(gpu) = gpu() else { return };
     let limit = gpu.capabilities().max_binding as usize;
     if limit > 256 << 20 {
-        return; // only a test for adapters with small bindings; elsewhere it would need too much memory
+        // only a test for adapters with small bindings; elsewhere it would need too much memory
+        return;
     }
     let len = limit + 1000; // of u8
     let x = Tensor::full(len, 3, DType::U8, &gpu).unwrap();
@@ -187,7 +211,11 @@ fn a_lost_device_is_an_error_not_a_panic() {
 
 #[test]
 fn a_missing_adapter_is_an_error_that_lists_the_others() {
-    let error = Wgpu::with_options(&Options { adapter: Choice::Name("no such card".into()), ..Options::default() }).unwrap_err();
+    let error = Wgpu::with_options(&Options {
+        adapter: Choice::Name("no such card".into()),
+        ..Options::default()
+    })
+    .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Device);
     assert!(error.to_string().contains("no such card"), "{error}");
 }
@@ -199,7 +227,10 @@ fn types_that_the_adapter_lacks_are_refused_with_an_alternative() {
     let x = Tensor::zeros(3, DType::F32, &gpu).unwrap();
     let error = x.cast(DType::I64).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("i64") && error.to_string().contains("help: cast to i32"), "{error}");
+    assert!(
+        error.to_string().contains("i64") && error.to_string().contains("help: cast to i32"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -232,7 +263,10 @@ fn an_index_into_an_empty_axis_is_an_error_of_the_call() {
     let index = Tensor::zeros((2, 1, 3), DType::I32, &gpu).unwrap();
     let error = x.scatter_add(1, &index, &index.cast(DType::F32).unwrap()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Index, "{error}");
-    assert!(error.to_string().contains("index[0, 0, 0] is 0, but axis 1 of (2, 0, 3) has size 0"), "{error}");
+    assert!(
+        error.to_string().contains("index[0, 0, 0] is 0, but axis 1 of (2, 0, 3) has size 0"),
+        "{error}"
+    );
     // Nothing to scatter is no mistake.
     let none = Tensor::zeros((2, 0, 3), DType::I32, &gpu).unwrap();
     assert_eq!(x.scatter_add(1, &none, &x).unwrap().numel(), 0);
@@ -252,7 +286,16 @@ fn long_lines_are_sorted_and_summed() {
     // Scans by chunks: whole numbers below 2^24 are exact.
     let running = ones.reshape((3, 1_000_000)).unwrap().cumsum(1).unwrap();
     for (line, at) in [(0, 0), (1, 2047), (1, 2048), (2, 999_999)] {
-        assert_eq!(running.slice(0, line..line + 1).unwrap().slice(1, at..at + 1).unwrap().item::<f32>().unwrap(), (at + 1) as f32);
+        assert_eq!(
+            running
+                .slice(0, line..line + 1)
+                .unwrap()
+                .slice(1, at..at + 1)
+                .unwrap()
+                .item::<f32>()
+                .unwrap(),
+            (at + 1) as f32
+        );
     }
 }
 
@@ -260,7 +303,10 @@ fn long_lines_are_sorted_and_summed() {
 fn the_mean_of_ten_million_tenths_is_a_tenth() {
     let Some(gpu) = gpu() else { return };
     let tenths = Tensor::full(10_000_000, 0.1, DType::F32, &gpu).unwrap();
-    for mean in [tenths.mean_all().unwrap(), tenths.reshape((1000, 10_000)).unwrap().mean(1).unwrap().mean_all().unwrap()] {
+    for mean in [
+        tenths.mean_all().unwrap(),
+        tenths.reshape((1000, 10_000)).unwrap().mean(1).unwrap().mean_all().unwrap(),
+    ] {
         let mean = mean.item::<f32>().unwrap() as f64;
         assert!((mean / 0.1 - 1.0).abs() < 1e-6, "{mean}");
     }
@@ -269,14 +315,24 @@ fn the_mean_of_ten_million_tenths_is_a_tenth() {
 #[test]
 fn rows_and_columns_of_every_length_are_reduced_and_scanned() {
     let Some(gpu) = gpu() else { return };
-    // Either side of the bounds between a thread, a team and a workgroup a row, short and long scans.
-    for (rows, columns) in [(200, 63), (127, 64), (131, 65), (200, 300), (128, 512), (129, 513), (5000, 70), (3, 9000)] {
-        let values: Vec<f32> = (0..rows * columns).map(|i| ((i * 7919) % 17) as f32 - 8.0).collect();
+    // Either side of the bounds between a thread, a team and a workgroup a row, short and long
+    // scans.
+    for (rows, columns) in
+        [(200, 63), (127, 64), (131, 65), (200, 300), (128, 512), (129, 513), (5000, 70), (3, 9000)]
+    {
+        let values: Vec<f32> =
+            (0..rows * columns).map(|i| ((i * 7919) % 17) as f32 - 8.0).collect();
         let x = Tensor::from_slice(&values, (rows, columns), &gpu).unwrap();
         let oracle = Tensor::from_slice(&values, (rows, columns), &Reference::new()).unwrap();
         for axis in [0, 1] {
             let run = |x: &Tensor| {
-                let all = [x.sum(axis)?, x.max(axis)?, x.argmin(axis)?, x.cumsum(axis)?, x.mul(x)?.sum(axis)?];
+                let all = [
+                    x.sum(axis)?,
+                    x.max(axis)?,
+                    x.argmin(axis)?,
+                    x.cumsum(axis)?,
+                    x.mul(x)?.sum(axis)?,
+                ];
                 all.iter().map(|y| y.to_scalars()).collect::<teeny_core::Result<Vec<_>>>()
             };
             assert!(run(&x).unwrap() == run(&oracle).unwrap(), "{rows} {columns} axis {axis}");

@@ -1,4 +1,5 @@
-//! The suite that every device must pass, with shaders checked and trusted, and random graphs of operations.
+//! The suite that every device must pass, with shaders checked and trusted, and random graphs of
+//! operations.
 
 mod common;
 
@@ -30,7 +31,8 @@ fn run(options: Options, types: &[DType]) -> Option<Report> {
     Some(report)
 }
 
-/// The report as the crate's documentation shows it: operations that exist in the same types share a row.
+/// The report as the crate's documentation shows it: operations that exist in the same types share
+/// a row.
 fn types_document(report: &Report) -> String {
     let mark = |cell: &Cell| match cell {
         Cell::Undefined => "",
@@ -46,7 +48,11 @@ fn types_document(report: &Report) -> String {
             None => rows.push((marks, format!("`{op}`"))),
         }
     }
-    let mut text = format!("| | {} |\n|---|{}\n", DType::ALL.map(|t| t.name()).join(" | "), "---|".repeat(DType::ALL.len()));
+    let mut text = format!(
+        "| | {} |\n|---|{}\n",
+        DType::ALL.map(|t| t.name()).join(" | "),
+        "---|".repeat(DType::ALL.len())
+    );
     for (marks, ops) in rows {
         text += &format!("| {ops} | {} |\n", marks.join(" | "));
     }
@@ -55,34 +61,62 @@ fn types_document(report: &Report) -> String {
 
 #[test]
 fn a46_the_suite_passes_with_trusted_shaders_as_the_documentation_says() {
-    let Some(report) = run(Options { shaders: Shaders::Trusted, ..Options::default() }, &DType::ALL) else { return };
+    let Some(report) =
+        run(Options { shaders: Shaders::Trusted, ..Options::default() }, &DType::ALL)
+    else {
+        return;
+    };
     let Some(gpu) = common::gpu() else { return };
-    let complete = std::env::var("TEENY_ONLY").is_err() && DType::ALL.into_iter().all(|t| gpu.capabilities().supports(t));
+    let complete = std::env::var("TEENY_ONLY").is_err()
+        && DType::ALL.into_iter().all(|t| gpu.capabilities().supports(t));
     if complete {
-        let (path, text) = (concat!(env!("CARGO_MANIFEST_DIR"), "/TYPES.md"), types_document(&report));
+        let (path, text) =
+            (concat!(env!("CARGO_MANIFEST_DIR"), "/TYPES.md"), types_document(&report));
         if std::env::var("TEENY_BLESS").is_ok_and(|v| v == "1") {
             std::fs::write(path, &text).unwrap();
         }
-        assert_eq!(std::fs::read_to_string(path).unwrap(), text, "TEENY_BLESS=1 writes TYPES.md anew");
+        assert_eq!(
+            std::fs::read_to_string(path).unwrap(),
+            text,
+            "TEENY_BLESS=1 writes TYPES.md anew"
+        );
     }
 }
 
 #[test]
 fn a46_the_suite_passes_with_checked_shaders() {
-    // These stand for their classes: packed, whole, wide, rounded. The others double the time where the driver has not compiled their shaders before.
+    // These stand for their classes: packed, whole, wide, rounded. The others double the time where
+    // the driver has not compiled their shaders before.
     let some = [DType::Bool, DType::I8, DType::U32, DType::I64, DType::F16, DType::F32];
     let all = std::env::var("TEENY_ALL_TYPES").is_ok_and(|v| v == "1");
-    run(Options { shaders: Shaders::Checked, ..Options::default() }, if all { &DType::ALL } else { &some });
+    run(
+        Options { shaders: Shaders::Checked, ..Options::default() },
+        if all { &DType::ALL } else { &some },
+    );
 }
 
 #[test]
 fn a46_the_suite_passes_with_what_every_browser_has() {
-    // One type of each size and kind. Sums and casts that give 64-bit integers are refused, the rest is not.
+    // One type of each size and kind. Sums and casts that give 64-bit integers are refused, the
+    // rest is not.
     let types = [DType::Bool, DType::I8, DType::U32, DType::F16, DType::F32];
-    let Some(report) = run(Options { portable: true, shaders: Shaders::Trusted, ..Options::default() }, &types) else { return };
+    let Some(report) =
+        run(Options { portable: true, shaders: Shaders::Trusted, ..Options::default() }, &types)
+    else {
+        return;
+    };
     let gpu = Wgpu::with_options(&Options { portable: true, ..Options::default() }).unwrap();
     let found = gpu.capabilities();
-    assert_eq!((found.int64, found.float64, found.float16, found.workgroup_memory, found.workgroup_threads), (false, false, false, 16384, 256));
+    assert_eq!(
+        (
+            found.int64,
+            found.float64,
+            found.float16,
+            found.workgroup_memory,
+            found.workgroup_threads
+        ),
+        (false, false, false, 16384, 256)
+    );
     for (op, cells) in report.rows() {
         for cell in cells {
             if let Cell::Unsupported(why) = cell {

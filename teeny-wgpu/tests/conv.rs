@@ -52,8 +52,12 @@ fn a46_convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
     for (number, case) in cases().iter().enumerate() {
         for (dtype, turned) in [(DType::F32, false), (DType::F32, true), (DType::BF16, false)] {
             // Whole numbers: sums are exact in f32, and rounded once to 16 bits.
-            let (got, expected) = (results(case, dtype, turned, &gpu)?, results(case, dtype, turned, &oracle)?);
-            for (name, (g, e)) in ["result", "gradient of x", "gradient of the weight"].iter().zip(got.iter().zip(&expected)) {
+            let (got, expected) =
+                (results(case, dtype, turned, &gpu)?, results(case, dtype, turned, &oracle)?);
+            for (name, (g, e)) in ["result", "gradient of x", "gradient of the weight"]
+                .iter()
+                .zip(got.iter().zip(&expected))
+            {
                 assert!(g == e, "{name} of case {number} in {dtype}, turned {turned}");
             }
         }
@@ -65,7 +69,10 @@ fn a46_convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
 fn a35_a_convolution_of_another_size_compiles_nothing() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let conv = |n: usize, c: usize, size: usize, window: Window| -> Result<()> {
-        let (x, w) = (Tensor::ones((n, c, size, size), DType::F32, &gpu)?, Tensor::ones((16, c, 3, 3), DType::F32, &gpu)?);
+        let (x, w) = (
+            Tensor::ones((n, c, size, size), DType::F32, &gpu)?,
+            Tensor::ones((16, c, 3, 3), DType::F32, &gpu)?,
+        );
         x.conv(&w, &window)?.to_bytes()?;
         Ok(())
     };
@@ -80,8 +87,11 @@ fn a35_a_convolution_of_another_size_compiles_nothing() -> Result<()> {
 fn a19_pooling_finds_values_and_positions() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let oracle = Reference::new() as DeviceRef;
-    let windows =
-        [(vec![2, 2], Window::new(2).stride(2)), (vec![3, 2], Window::new(2).padding(1)), (vec![3, 3], Window::new(2).stride(2).dilation(2))];
+    let windows = [
+        (vec![2, 2], Window::new(2).stride(2)),
+        (vec![3, 2], Window::new(2).padding(1)),
+        (vec![3, 3], Window::new(2).stride(2).dilation(2)),
+    ];
     for dtype in [DType::F32, DType::F16, DType::I16] {
         for (size, window) in &windows {
             let run = |device: &DeviceRef| {

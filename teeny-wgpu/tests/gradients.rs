@@ -1,4 +1,5 @@
-//! Gradients over the GPU against those over the oracle: every operation that autograd knows, packed and transposed.
+//! Gradients over the GPU against those over the oracle: every operation that autograd knows,
+//! packed and transposed.
 
 mod common;
 
@@ -18,13 +19,25 @@ fn a39_gradients_over_the_gpu_equal_those_over_the_oracle() {
     let (mut checked, mut failures) = (0, Vec::new());
     for case in cases::all() {
         for transposed in [false, true] {
-            let name = format!("{}{}", case.name, if transposed { " of transposed inputs" } else { "" });
-            let expected = case.gradients(&oracle, DType::F32, transposed).unwrap_or_else(|e| panic!("{name}: {e}"));
+            let name =
+                format!("{}{}", case.name, if transposed { " of transposed inputs" } else { "" });
+            let expected = case
+                .gradients(&oracle, DType::F32, transposed)
+                .unwrap_or_else(|e| panic!("{name}: {e}"));
             match case.gradients(&gpu, DType::F32, transposed) {
-                Ok(got) if got.len() != expected.len() => failures.push(format!("{name}: {} gradients, expected {}", got.len(), expected.len())),
+                Ok(got) if got.len() != expected.len() => failures.push(format!(
+                    "{name}: {} gradients, expected {}",
+                    got.len(),
+                    expected.len()
+                )),
                 Ok(got) => {
-                    let worst = got.iter().zip(&expected).map(|(a, b)| if a.len() == b.len() { apart(a, b) } else { f64::NAN });
-                    worst.filter(|d| d.is_nan() || *d > 1e-4).for_each(|d| failures.push(format!("{name}: {d:e} apart")));
+                    let worst = got
+                        .iter()
+                        .zip(&expected)
+                        .map(|(a, b)| if a.len() == b.len() { apart(a, b) } else { f64::NAN });
+                    worst
+                        .filter(|d| d.is_nan() || *d > 1e-4)
+                        .for_each(|d| failures.push(format!("{name}: {d:e} apart")));
                     checked += 1;
                 }
                 Err(e) => failures.push(format!("{name}: {e}")),

@@ -75,10 +75,15 @@ fn sizes_whose_bytes_overflow_are_out_of_memory_and_name_the_operation() {
         for (name, op) in ops {
             let x = repeated(1.0, numel, DType::F32, &gpu);
             let error = op(&x).unwrap_err();
-            let refused = matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::Unsupported) || name == "sort";
+            let refused = matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::Unsupported)
+                || name == "sort";
             assert!(refused, "{name}: {error}");
             assert!(error.to_string().contains("limits.rs"), "{name}: {error}");
-            assert_eq!(repeated(1.0, 8, DType::F32, &gpu).sum_all().unwrap().item::<f32>().unwrap(), 8.0, "after {name}");
+            assert_eq!(
+                repeated(1.0, 8, DType::F32, &gpu).sum_all().unwrap().item::<f32>().unwrap(),
+                8.0,
+                "after {name}"
+            );
         }
         let error = repeated(1.0, numel, DType::F32, &gpu).to_vec::<f32>().unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::Value), "{error}");
@@ -88,7 +93,8 @@ fn sizes_whose_bytes_overflow_are_out_of_memory_and_name_the_operation() {
 #[test]
 fn a_budget_that_is_met_names_the_operation_and_the_bytes() {
     let Some(_) = gpu() else { return };
-    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() }).unwrap();
+    let gpu = Wgpu::with_options(&Options { memory_budget: Some(1 << 20), ..Options::default() })
+        .unwrap();
     let x = Tensor::zeros((300, 300), DType::F32, &gpu).unwrap();
     let y = x.add(1.0).unwrap();
     let error = x.matmul(&y).unwrap_err();

@@ -1,4 +1,5 @@
-//! Scatter by sorting, which the conformance suite's small tensors never reach, against the oracle; and what becomes of positions outside their axis.
+//! Scatter by sorting, which the conformance suite's small tensors never reach, against the oracle;
+//! and what becomes of positions outside their axis.
 
 mod common;
 
@@ -7,21 +8,37 @@ use teeny_core::{DType, Device, DeviceRef, ErrorKind, Reference, Result, Tensor}
 use teeny_wgpu::{Options, Shaders, Wgpu};
 
 type Mode = fn(&Tensor, isize, &Tensor, &Tensor) -> Result<Tensor>;
-const MODES: [(&str, Mode); 4] = [("set", Tensor::scatter), ("add", Tensor::scatter_add), ("max", Tensor::scatter_max), ("min", Tensor::scatter_min)];
+const MODES: [(&str, Mode); 4] = [
+    ("set", Tensor::scatter),
+    ("add", Tensor::scatter_add),
+    ("max", Tensor::scatter_max),
+    ("min", Tensor::scatter_min),
+];
 
-/// Small whole numbers that look random; sums of thousands stay exact in every type they are used with.
+/// Small whole numbers that look random; sums of thousands stay exact in every type they are used
+/// with.
 fn numbers(shape: &[usize], modulus: u64, seed: u64, dtype: DType, device: &DeviceRef) -> Tensor {
-    let values: Vec<i32> = (0..shape.iter().product::<usize>() as u64).map(|i| ((i * 7919 + seed).pow(2) % 10_007 % modulus) as i32).collect();
+    let values: Vec<i32> = (0..shape.iter().product::<usize>() as u64)
+        .map(|i| ((i * 7919 + seed).pow(2) % 10_007 % modulus) as i32)
+        .collect();
     Tensor::from_slice(&values, shape, device).and_then(|x| x.cast(dtype)).expect("numbers")
 }
 
 /// Runs `body` in every mode on the GPU and on the oracle.
-fn agree(name: &str, types: &[DType], body: impl Fn(Mode, DType, &DeviceRef) -> Result<Tensor>) -> Result<()> {
+fn agree(
+    name: &str,
+    types: &[DType],
+    body: impl Fn(Mode, DType, &DeviceRef) -> Result<Tensor>,
+) -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     for &dtype in types {
         for (mode, scatter) in MODES {
-            assert!(body(scatter, dtype, &gpu)?.to_scalars()? == body(scatter, dtype, &oracle)?.to_scalars()?, "{name} {mode} {dtype}");
+            assert!(
+                body(scatter, dtype, &gpu)?.to_scalars()?
+                    == body(scatter, dtype, &oracle)?.to_scalars()?,
+                "{name} {mode} {dtype}"
+            );
         }
     }
     Ok(())
@@ -29,22 +46,30 @@ fn agree(name: &str, types: &[DType], body: impl Fn(Mode, DType, &DeviceRef) -> 
 
 #[test]
 fn a46_rows_of_an_embedding_are_scattered_by_one_key_for_all_columns() -> Result<()> {
-    agree("embedding", &[DType::F32, DType::F16, DType::I8, DType::I64], |scatter, dtype, device| {
-        let x = numbers(&[300, 20], 3, 1, dtype, device); // (V, C)
-        let index = numbers(&[700], 300, 2, DType::I32, device).unsqueeze(1)?.expand((700, 20))?; // (N, C), one column
-        scatter(&x, 0, &index, &numbers(&[700, 20], 5, 3, dtype, device))
-    })
+    agree(
+        "embedding",
+        &[DType::F32, DType::F16, DType::I8, DType::I64],
+        |scatter, dtype, device| {
+            let x = numbers(&[300, 20], 3, 1, dtype, device); // (V, C)
+            // (N, C), one column
+            let index =
+                numbers(&[700], 300, 2, DType::I32, device).unsqueeze(1)?.expand((700, 20))?;
+            scatter(&x, 0, &index, &numbers(&[700, 20], 5, 3, dtype, device))
+        },
+    )
 }
 
 #[test]
 fn lines_with_indices_of_their_own_along_every_axis() -> Result<()> {
     for axis in [0, 1, 2] {
         agree("lines", &[DType::F32, DType::U8], |scatter, dtype, device| {
-            // Views: x flipped, index permuted, and shorter than x on the axes that are not scattered along.
+            // Views: x flipped, index permuted, and shorter than x on the axes that are not
+            // scattered along.
             let x = numbers(&[40, 50, 60], 3, 1, dtype, device).flip(1)?;
             let mut sizes = [30, 41, 52];
             sizes[axis] = 45;
-            let index = numbers(&[sizes[2], sizes[1], sizes[0]], 40, 2, DType::U8, device).permute([2, 1, 0])?;
+            let index = numbers(&[sizes[2], sizes[1], sizes[0]], 40, 2, DType::U8, device)
+                .permute([2, 1, 0])?;
             scatter(&x, axis as isize, &index, &numbers(&sizes, 2, 3, dtype, device))
         })?;
     }
@@ -56,7 +81,12 @@ fn a_place_that_everybody_wants_and_one_that_half_want() -> Result<()> {
     for modulus in [1, 2, 3] {
         agree("popular", &[DType::F32, DType::I32], |scatter, dtype, device| {
             let index = numbers(&[3, 5000], modulus, 2, DType::I64, device);
-            scatter(&numbers(&[3, 100], 3, 1, dtype, device), 1, &index, &numbers(&[3, 5000], 4, 3, dtype, device))
+            scatter(
+                &numbers(&[3, 100], 3, 1, dtype, device),
+                1,
+                &index,
+                &numbers(&[3, 5000], 4, 3, dtype, device),
+            )
         })?;
     }
     Ok(())
@@ -69,7 +99,8 @@ fn sums_of_arrivals_are_accurate_and_the_same_in_every_run() -> Result<()> {
     let values: Vec<f32> = (0..n).map(|i| (i as f32 * 0.7).sin() * 1e3 + 0.1).collect();
     let index: Vec<i32> = (0..n).map(|i| ((i * i) % places) as i32).collect();
     let (src, at) = (Tensor::from_slice(&values, n, &gpu)?, Tensor::from_slice(&index, n, &gpu)?);
-    let run = || Tensor::zeros(places, DType::F32, &gpu)?.scatter_add(0, &at, &src)?.to_vec::<f32>();
+    let run =
+        || Tensor::zeros(places, DType::F32, &gpu)?.scatter_add(0, &at, &src)?.to_vec::<f32>();
     let first = run()?;
     for _ in 0..3 {
         assert!(run()?.iter().zip(&first).all(|(a, b)| a.to_bits() == b.to_bits()));
@@ -87,22 +118,33 @@ fn single_lines_larger_than_a_binding_are_gathered_and_scattered() -> Result<()>
     if common::gpu().is_none() {
         return Ok(());
     }
-    let device = Wgpu::with_options(&Options { max_binding: Some(8192), ..Options::default() })? as DeviceRef;
+    let device = Wgpu::with_options(&Options { max_binding: Some(8192), ..Options::default() })?
+        as DeviceRef;
     let oracle = Reference::new() as DeviceRef;
     // Which of the two is large: what is chosen from, the indices, both.
     for (size, arrivals) in [(10_000, 500), (500, 10_000), (9_000, 9_000)] {
         for dtype in [DType::F32, DType::U8] {
             let run = |device: &DeviceRef| {
-                let (x, index) = (numbers(&[size], 5, 1, dtype, device), numbers(&[arrivals], size as u64, 2, DType::I32, device));
+                let (x, index) = (
+                    numbers(&[size], 5, 1, dtype, device),
+                    numbers(&[arrivals], size as u64, 2, DType::I32, device),
+                );
                 let y = x.gather(0, &index)?;
-                Ok::<_, teeny_core::Error>((y.to_scalars()?, x.scatter_add(0, &index, &y)?.to_scalars()?, x.scatter(0, &index, &y)?.to_scalars()?))
+                Ok::<_, teeny_core::Error>((
+                    y.to_scalars()?,
+                    x.scatter_add(0, &index, &y)?.to_scalars()?,
+                    x.scatter(0, &index, &y)?.to_scalars()?,
+                ))
             };
             assert!(run(&device)? == run(&oracle)?, "{size} {arrivals} {dtype}");
         }
     }
     // A large tensor of which index covers only a part.
     let run = |device: &DeviceRef| {
-        let (x, index) = (numbers(&[100, 100], 5, 1, DType::F32, device), numbers(&[60, 100], 100, 2, DType::I32, device));
+        let (x, index) = (
+            numbers(&[100, 100], 5, 1, DType::F32, device),
+            numbers(&[60, 100], 100, 2, DType::I32, device),
+        );
         x.scatter_add(1, &index, &numbers(&[60, 100], 3, 4, DType::F32, device))?.to_scalars()
     };
     assert!(run(&device)? == run(&oracle)?);
@@ -111,7 +153,10 @@ fn single_lines_larger_than_a_binding_are_gathered_and_scattered() -> Result<()>
 
 fn trusted() -> Option<Arc<Wgpu>> {
     common::gpu()?;
-    Some(Wgpu::with_options(&Options { shaders: Shaders::Trusted, ..Options::default() }).expect("the device that was there a moment ago"))
+    Some(
+        Wgpu::with_options(&Options { shaders: Shaders::Trusted, ..Options::default() })
+            .expect("the device that was there a moment ago"),
+    )
 }
 
 #[test]
@@ -131,14 +176,31 @@ fn the_next_read_reports_an_index_outside_its_axis_with_the_line_that_used_it() 
     assert_eq!(other.to_vec::<f32>()?[0], 2.0, "an error is reported once");
     gpu.synchronize()?;
 
-    // Of several the first place is named, and how far they reach; scatter by either way notes them too.
+    // Of several the first place is named, and how far they reach; scatter by either way notes them
+    // too.
     for arrivals in [4usize, 30_000] {
-        let index = Tensor::full(arrivals, 2, DType::I64, &gpu)?.slice_assign(0, 1..2, &Tensor::new([-5i64], &gpu)?)?;
+        let index = Tensor::full(arrivals, 2, DType::I64, &gpu)?.slice_assign(
+            0,
+            1..2,
+            &Tensor::new([-5i64], &gpu)?,
+        )?;
         let index = index.slice_assign(0, 3..4, &Tensor::new([1i64 << 40], &gpu)?)?;
-        let y = Tensor::zeros(100, DType::F32, &gpu)?.scatter_add(0, &index, &Tensor::ones(arrivals, DType::F32, &gpu)?)?;
+        let y = Tensor::zeros(100, DType::F32, &gpu)?.scatter_add(
+            0,
+            &index,
+            &Tensor::ones(arrivals, DType::F32, &gpu)?,
+        )?;
         let error = y.to_vec::<f32>().unwrap_err().to_string();
-        assert!(error.contains("scatter_add at") && error.contains("index[1] and others between -5 and 2147483647"), "{error}");
-        assert_eq!(y.slice(0, 2..3)?.item::<f32>()?, arrivals as f32 - 2.0, "the others have arrived");
+        assert!(
+            error.contains("scatter_add at")
+                && error.contains("index[1] and others between -5 and 2147483647"),
+            "{error}"
+        );
+        assert_eq!(
+            y.slice(0, 2..3)?.item::<f32>()?,
+            arrivals as f32 - 2.0,
+            "the others have arrived"
+        );
     }
     Ok(())
 }

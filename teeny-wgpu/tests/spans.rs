@@ -1,4 +1,5 @@
-//! The spans that a program with `tracing` hears of. A process of its own, since a listener for all threads can be set only once.
+//! The spans that a program with `tracing` hears of. A process of its own, since a listener for all
+//! threads can be set only once.
 
 mod common;
 
@@ -45,8 +46,11 @@ fn tracing_hears_of_compilations_launches_and_batches() {
     let x = Tensor::from_slice(&[1.5f32; 8], 8, &gpu).unwrap();
     x.add(1.0).unwrap().to_vec::<f32>().unwrap();
     let heard = listener.0.lock().unwrap();
-    let starts =
-        ["compile family=\"elementwise\" variant=[", "dispatch op=\"add\" family=\"elementwise\" groups=[1, 1, 1] bytes=", "batch commands=2"];
+    let starts = [
+        "compile family=\"elementwise\" variant=[",
+        "dispatch op=\"add\" family=\"elementwise\" groups=[1, 1, 1] bytes=",
+        "batch commands=2",
+    ];
     for span in starts {
         assert_eq!(heard.iter().filter(|h| h.starts_with(span)).count(), 1, "{span} in {heard:?}");
     }

@@ -1,5 +1,6 @@
-//! Row A60 on this engine: the 784-128-10 network on the built-in digits. What a training step costs, that memory stays level, that nothing is compiled
-//! after the first steps, and that the losses are the CPU's.
+//! Row A60 on this engine: the 784-128-10 network on the built-in digits. What a training step
+//! costs, that memory stays level, that nothing is compiled after the first steps, and that the
+//! losses are the CPU's.
 
 mod common;
 
@@ -12,8 +13,13 @@ use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::{Activation, Init, Linear, Module, Sequential, Store};
 
-/// Trains `steps` steps with batches of 64 and calls `after` with each step's number, from 1, and its loss, which is not read yet.
-fn train(device: &DeviceRef, steps: usize, mut after: impl FnMut(usize, Tensor) -> Result<()>) -> Result<()> {
+/// Trains `steps` steps with batches of 64 and calls `after` with each step's number, from 1, and
+/// its loss, which is not read yet.
+fn train(
+    device: &DeviceRef,
+    steps: usize,
+    mut after: impl FnMut(usize, Tensor) -> Result<()>,
+) -> Result<()> {
     let data = digits::load()?;
     let store = Store::new(&(Autograd::new(device.clone()) as DeviceRef));
     let small = Init::Normal { mean: 0.0, std: 0.02 };
@@ -48,13 +54,21 @@ fn a42_a_training_step_with_its_loss_costs_one_submission_and_keeps_nothing() {
         Ok(())
     })
     .unwrap();
-    let [(second, _), (early, early_memory), (late, late_memory)] = marks[..] else { panic!("{marks:?}") };
+    let [(second, _), (early, early_memory), (late, late_memory)] = marks[..] else {
+        panic!("{marks:?}")
+    };
     println!("{late:?} {late_memory:?}");
     assert_eq!(late.compiles, second.compiles, "everything is compiled in the first steps");
     assert_eq!(late_memory.live_bytes, early_memory.live_bytes);
-    assert_eq!(late_memory.os_allocations, early_memory.os_allocations, "the pool serves every allocation");
+    assert_eq!(
+        late_memory.os_allocations, early_memory.os_allocations,
+        "the pool serves every allocation"
+    );
     let per_step = |n: u64| n as f64 / 180.0;
-    let (dispatches, submissions) = (per_step(late.dispatches - early.dispatches), per_step(late.submissions - early.submissions));
+    let (dispatches, submissions) = (
+        per_step(late.dispatches - early.dispatches),
+        per_step(late.submissions - early.submissions),
+    );
     println!(
         "a step: {dispatches} launches, {submissions} submissions, {} allocations",
         per_step(late_memory.allocations - early_memory.allocations)
@@ -78,7 +92,8 @@ fn a42_losses_that_are_read_late_cost_less_than_a_submission_a_step() {
         Ok(())
     })
     .unwrap();
-    let values = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0).unwrap().to_vec::<f32>().unwrap();
+    let values =
+        Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0).unwrap().to_vec::<f32>().unwrap();
     assert!(values[99] < 0.5 * values[0], "{values:?}");
     let submissions = (gpu.counters().submissions - before) as f64 / 80.0;
     println!("{submissions} submissions a step");

@@ -1,6 +1,7 @@
 //! The `bench` program: the clock, and the workloads by family.
 //!
-//! A workload is a closure that does the work once and gives what it made. The clock runs it until the median is worth something and prints one JSON line.
+//! A workload is a closure that does the work once and gives what it made. The clock runs it until
+//! the median is worth something and prints one JSON line.
 
 pub mod models;
 pub mod ops;
@@ -57,14 +58,21 @@ impl Bench {
         self.only.is_empty() || self.only.iter().any(|start| name.starts_with(start.as_str()))
     }
 
-    /// Times workload `name` if it is wanted: `prepare` makes what the work needs, the work itself is what it gives.
+    /// Times workload `name` if it is wanted: `prepare` makes what the work needs, the work itself
+    /// is what it gives.
     ///
-    /// At least three runs and 0.3 s to warm up, then at least seven and one second. Each result is complete before the next run begins, and dropped
-    /// inside the time. Runs too short for the clock are timed in groups of about 0.1 ms. `ms` is the median.
+    /// At least three runs and 0.3 s to warm up, then at least seven and one second. Each result is
+    /// complete before the next run begins, and dropped inside the time. Runs too short for the
+    /// clock are timed in groups of about 0.1 ms. `ms` is the median.
     ///
     /// # Errors
     /// Those of the work.
-    pub fn time<T, F: FnMut() -> Result<T>>(&self, name: &str, work: Work, prepare: impl FnOnce(&DeviceRef) -> Result<F>) -> Result<()> {
+    pub fn time<T, F: FnMut() -> Result<T>>(
+        &self,
+        name: &str,
+        work: Work,
+        prepare: impl FnOnce(&DeviceRef) -> Result<F>,
+    ) -> Result<()> {
         if !self.wants(name) {
             return Ok(());
         }
@@ -84,7 +92,8 @@ impl Bench {
             warm.push(group(1)?);
         }
         let n = ((1e-4 / median(&mut warm[1..])).ceil() as usize).clamp(1, 10_000);
-        let (least, enough) = if self.quick { (Duration::from_millis(300), 5) } else { (Duration::from_secs(1), 7) };
+        let (least, enough) =
+            if self.quick { (Duration::from_millis(300), 5) } else { (Duration::from_secs(1), 7) };
         let mut samples = Vec::new();
         let start = Instant::now();
         while samples.len() < enough || start.elapsed() < least {
@@ -92,8 +101,11 @@ impl Bench {
         }
         let seconds = median(&mut samples);
         let (unit, rate) = work.rate(seconds);
-        let (device, threads, ms, rate) = (&self.name, self.threads, digits(seconds * 1e3), digits(rate));
-        println!(r#"{{"peer":"teeny","device":"{device}","threads":{threads},"name":"{name}","ms":{ms},"unit":"{unit}","rate":{rate}}}"#);
+        let (device, threads, ms, rate) =
+            (&self.name, self.threads, digits(seconds * 1e3), digits(rate));
+        println!(
+            r#"{{"peer":"teeny","device":"{device}","threads":{threads},"name":"{name}","ms":{ms},"unit":"{unit}","rate":{rate}}}"#
+        );
         Ok(())
     }
 }
@@ -116,7 +128,10 @@ mod tests {
 
     #[test]
     fn numbers_keep_five_digits_and_medians_are_in_the_middle() {
-        assert_eq!([digits(123456.7), digits(12.345678), digits(0.00123456), digits(0.0)], ["123457", "12.346", "0.0012346", "0.0000"]);
+        assert_eq!(
+            [digits(123456.7), digits(12.345678), digits(0.00123456), digits(0.0)],
+            ["123457", "12.346", "0.0012346", "0.0000"]
+        );
         assert_eq!((median(&mut [3.0, 1.0, 2.0]), median(&mut [4.0, 1.0, 2.0, 3.0])), (2.0, 2.5));
     }
 }

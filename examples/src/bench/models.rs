@@ -6,7 +6,10 @@ use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
-use teeny_nn::{Activation, Conv, Embedding, Flatten, Gpt, GptConfig, Linear, Lstm, MaxPool, Module, Sequential, Store};
+use teeny_nn::{
+    Activation, Conv, Embedding, Flatten, Gpt, GptConfig, Linear, Lstm, MaxPool, Module,
+    Sequential, Store,
+};
 
 /// A model, what it learns from, and how.
 struct Training<M, O> {
@@ -35,11 +38,10 @@ pub fn training(b: &Bench) -> Result<()> {
         b.time(name, Work::Step, |device| {
             let store = Store::new(&Autograd::new(device.clone()));
             let path = store.root();
-            let net = Sequential::new().then(Linear::new(&path.at("fc1"), 784, hidden)?).then(Activation::Relu).then(Linear::new(
-                &path.at("fc2"),
-                hidden,
-                10,
-            )?);
+            let net = Sequential::new()
+                .then(Linear::new(&path.at("fc1"), 784, hidden)?)
+                .then(Activation::Relu)
+                .then(Linear::new(&path.at("fc2"), hidden, 10)?);
             let mut run = on_normal(net, &store, Sgd::new(store.trainable(), 0.01), &[batch, 784])?;
             Ok(move || run.step())
         })?;
@@ -57,7 +59,8 @@ pub fn training(b: &Bench) -> Result<()> {
             .then(Linear::new(&path.at("fc1"), 9216, 128)?)
             .then(Activation::Relu)
             .then(Linear::new(&path.at("fc2"), 128, 10)?);
-        let mut run = on_normal(net, &store, Adam::new(store.trainable(), 1e-3), &[128, 1, 28, 28])?;
+        let mut run =
+            on_normal(net, &store, Adam::new(store.trainable(), 1e-3), &[128, 1, 28, 28])?;
         Ok(move || run.step())
     })?;
     b.time("makemore_mlp/step", Work::Step, |device| {
@@ -75,9 +78,13 @@ pub fn training(b: &Bench) -> Result<()> {
     })?;
     b.time("gpt_char/step", Work::Tokens(768.0), |device| {
         let store = Store::new(&Autograd::new(device.clone()));
-        let gpt = Gpt::new(&store.root(), GptConfig { bias: false, ..GptConfig::new(65, 64, 4, 4, 128) })?;
+        let gpt = Gpt::new(
+            &store.root(),
+            GptConfig { bias: false, ..GptConfig::new(65, 64, 4, 4, 128) },
+        )?;
         let mut adam = Adam::decoupled(store.trainable(), 1e-3).betas(0.9, 0.99).weight_decay(0.1);
-        let (x, y) = (numbers(&[12, 64], 65, store.device())?, numbers(&[768], 65, store.device())?);
+        let (x, y) =
+            (numbers(&[12, 64], 65, store.device())?, numbers(&[768], 65, store.device())?);
         Ok(move || {
             let loss = cross_entropy(&gpt.logits(&x)?.flatten(0, 1)?, &y)?;
             adam.step(&loss.backward()?)?;
@@ -94,7 +101,10 @@ pub fn training(b: &Bench) -> Result<()> {
 
 /// A training on random images (or rows) of ten kinds.
 fn on_normal<M, O>(net: M, store: &Store, optimizer: O, shape: &[usize]) -> Result<Training<M, O>> {
-    let (x, y) = (Tensor::randn(shape, DType::F32, store.device())?, numbers(&shape[..1], 10, store.device())?);
+    let (x, y) = (
+        Tensor::randn(shape, DType::F32, store.device())?,
+        numbers(&shape[..1], 10, store.device())?,
+    );
     Ok(Training { net, optimizer, x, y })
 }
 

@@ -1,4 +1,5 @@
-//! Single operations: products, elementwise kernels, reductions, views, convolution, attention, and how little a call costs.
+//! Single operations: products, elementwise kernels, reductions, views, convolution, attention, and
+//! how little a call costs.
 
 use super::{Bench, Work};
 use teeny_autograd::{Autograd, Grad};
@@ -41,8 +42,15 @@ pub fn products(b: &Bench) -> Result<()> {
     })
 }
 
-fn product(b: &Bench, name: &str, x: &[usize], y: &[usize], f: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<()> {
-    // every number of the result costs a multiplication and an addition per number of the axis that is summed away
+fn product(
+    b: &Bench,
+    name: &str,
+    x: &[usize],
+    y: &[usize],
+    f: fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<()> {
+    // every number of the result costs a multiplication and an addition per number of the axis that
+    // is summed away
     let all: usize = x.iter().product();
     let columns = if name == "matmul/nt" { y[0] } else { y[y.len() - 1] };
     b.time(name, Work::Flops(2.0 * (all * columns) as f64), |device| {
@@ -80,7 +88,8 @@ pub fn elementwise(b: &Bench) -> Result<()> {
         let x = normal(&[32, 64, 56, 56], device)?.permute([0, 2, 3, 1])?; // (32, 56, 56, 64)
         Ok(move || x.copy())
     })?;
-    let unary: [Unary; 3] = [("exp/16M", Tensor::exp), ("tanh/16M", Tensor::tanh), ("gelu/16M", Tensor::gelu_tanh)];
+    let unary: [Unary; 3] =
+        [("exp/16M", Tensor::exp), ("tanh/16M", Tensor::tanh), ("gelu/16M", Tensor::gelu_tanh)];
     for (name, f) in unary {
         b.time(name, Work::Bytes(2.0 * BYTES), |device| {
             let x = normal(&[LONG], device)?;
@@ -122,7 +131,8 @@ pub fn rows(b: &Bench) -> Result<()> {
         Ok(move || x.softmax(1))
     })?;
     b.time("layernorm/4096x1024", bytes, |device| {
-        let (x, w, bias) = (normal(&[4096, 1024], device)?, normal(&[1024], device)?, normal(&[1024], device)?);
+        let (x, w, bias) =
+            (normal(&[4096, 1024], device)?, normal(&[1024], device)?, normal(&[1024], device)?);
         Ok(move || x.layer_norm(1, Some(&w), Some(&bias), 1e-5))
     })?;
     b.time("gather/emb", Work::Bytes(2.0 * 4.0 * (16 * 256 * 768) as f64), |device| {
@@ -148,7 +158,10 @@ pub fn windows(b: &Bench) -> Result<()> {
     }
     b.time("conv/mid_fwdbwd", Work::Flops(3.0 * flops(mid)), |device| {
         let device: DeviceRef = Autograd::new(device.clone());
-        let (x, w) = (normal(&mid, &device)?.requires_grad()?, normal(&[64, 64, 3, 3], &device)?.requires_grad()?);
+        let (x, w) = (
+            normal(&mid, &device)?.requires_grad()?,
+            normal(&[64, 64, 3, 3], &device)?.requires_grad()?,
+        );
         Ok(move || x.conv(&w, &window)?.square()?.sum_all()?.mul(0.5)?.backward())
     })?;
     b.time("maxpool/2x2", Work::Bytes(1.25 * 4.0 * (32 * 64 * 56 * 56) as f64), |device| {

@@ -1,4 +1,5 @@
-//! Times single operations and whole models and prints a line of JSON for each, to be set beside the same work of another library.
+//! Times single operations and whole models and prints a line of JSON for each, to be set beside
+//! the same work of another library.
 #![forbid(unsafe_code)]
 
 use examples::bench::{Bench, models, ops};
@@ -9,7 +10,8 @@ use teeny_core::Result;
 
 const PROGRAM: Program = Program {
     about: "Times operations and models; prints one line of JSON for each.",
-    options: "  --only PREFIX    workloads whose names begin so; several with commas between them [all]
+    options:
+        "  --only PREFIX    workloads whose names begin so; several with commas between them [all]
   --quick          a third of a second for each instead of one
 ",
     without: &["data", "load", "save", "resume", "plot", "log", "trace", "check", "compare"],
@@ -39,7 +41,13 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     eprintln!("# {}", choice.note);
     let threads = rayon::current_num_threads();
     let name = choice.device.info().name.to_string();
-    let bench = Bench { device: choice.device, name, threads, only: options.only.clone(), quick: options.quick };
+    let bench = Bench {
+        device: choice.device,
+        name,
+        threads,
+        only: options.only.clone(),
+        quick: options.quick,
+    };
     ops::products(&bench)?;
     ops::elementwise(&bench)?;
     ops::rows(&bench)?;

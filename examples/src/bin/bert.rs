@@ -1,7 +1,9 @@
-//! A small BERT: learns a toy language by guessing words that were hidden from it, looking at both sides of the gap.
+//! A small BERT: learns a toy language by guessing words that were hidden from it, looking at both
+//! sides of the gap.
 //!
-//! Sentences join one to three clauses such as `rex the dog chews a bone`. Name, animal, verb and food of a clause belong together, so every hidden word
-//! follows from those left, if the model finds out which words are of the same clause.
+//! Sentences join one to three clauses such as `rex the dog chews a bone`. Name, animal, verb and
+//! food of a clause belong together, so every hidden word follows from those left, if the model
+//! finds out which words are of the same clause.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -14,7 +16,10 @@ use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Distribution, Result, Tensor, permutation};
 use teeny_nn::loss::CrossEntropy;
 use teeny_nn::optim::{Adam, Optimizer, clip_norm};
-use teeny_nn::{Activation, Attend, Embedding, Init, LayerNorm, Linear, Module, Schedule, Store, TransformerConfig, TransformerEncoderLayer};
+use teeny_nn::{
+    Activation, Attend, Embedding, Init, LayerNorm, Linear, Module, Schedule, Store,
+    TransformerConfig, TransformerEncoderLayer,
+};
 
 const PROGRAM: Program = Program {
     about: "Trains a BERT on a toy language: it guesses words that are hidden from it.",
@@ -82,12 +87,18 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
 
 fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
-    let words: Vec<&str> = SPECIAL.into_iter().chain(CLAUSES.as_flattened().iter().copied()).collect();
+    let words: Vec<&str> =
+        SPECIAL.into_iter().chain(CLAUSES.as_flattened().iter().copied()).collect();
     // every ordered choice of up to three clauses once; a tenth is kept for the test
     let sentences = sentences();
     let order = permutation(sentences.len(), Key { seed: common.seed, draw: 0 });
     let (test, training) = order.split_at(sentences.len() / 10);
-    println!("data    {} sentences to learn from and {} others, {} words", training.len(), test.len(), words.len());
+    println!(
+        "data    {} sentences to learn from and {} others, {} words",
+        training.len(),
+        test.len(),
+        words.len()
+    );
 
     let store = Store::new(&device);
     let bert = Bert::new(&store, options, words.len())?;
@@ -99,8 +110,13 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let mut record = common.record(0, schedule.clone())?;
     let start = Instant::now();
     for step in 0..options.steps {
-        let chosen = draw(options.batch, training.len(), Key { seed: common.seed, draw: 1 + 4 * step })?;
-        let batch = Batch::new(chosen.into_iter().map(|i| &sentences[training[i]]), Key { seed: common.seed, draw: 2 + 4 * step }, &device)?;
+        let chosen =
+            draw(options.batch, training.len(), Key { seed: common.seed, draw: 1 + 4 * step })?;
+        let batch = Batch::new(
+            chosen.into_iter().map(|i| &sentences[training[i]]),
+            Key { seed: common.seed, draw: 2 + 4 * step },
+            &device,
+        )?;
         let logits = bert.forward(&batch.tokens, &batch.real)?; // (B, T, V)
         let loss = loss.loss(&logits.flatten(0, 1)?, &batch.targets.flatten(0, 1)?)?; // ()
         let mut grads = loss.backward()?;
@@ -111,21 +127,36 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     }
     record.flush()?;
     let losses = record.losses();
-    println!("first loss {:.4}, last {:.4} after {:.1} s", losses.values()[0].1, losses.mean(20), start.elapsed().as_secs_f64());
+    println!(
+        "first loss {:.4}, last {:.4} after {:.1} s",
+        losses.values()[0].1,
+        losses.mean(20),
+        start.elapsed().as_secs_f64()
+    );
     common.save(&store)?;
     common.plot("A BERT on a toy language", "loss", &[("hidden words", &losses.curve())])?;
 
     store.set_training(false);
-    let batch = Batch::new(test.iter().map(|&i| &sentences[i]), Key { seed: common.seed, draw: 3 }, &device)?;
+    let batch = Batch::new(
+        test.iter().map(|&i| &sentences[i]),
+        Key { seed: common.seed, draw: 3 },
+        &device,
+    )?;
     let (guessed, change) = no_grad(|| -> Result<_> {
-        Ok((bert.forward(&batch.tokens, &batch.real)?.argmax(-1)?, padding_effect(&bert, &sentences[test[0]], &device)?))
+        Ok((
+            bert.forward(&batch.tokens, &batch.real)?.argmax(-1)?,
+            padding_effect(&bert, &sentences[test[0]], &device)?,
+        ))
     })?;
     show(&words, &batch, &guessed)?;
     println!("padding changes the answers for real words by at most {change:.1e}");
     let hidden = batch.targets.ne(IGNORED)?;
     let right = guessed.eq(&batch.targets)?.and(&hidden)?.sum_all()?.item::<i64>()?;
     let all = hidden.sum_all()?.item::<i64>()?;
-    println!("masked accuracy {:.2} % ({right} of {all} hidden words)", 100.0 * right as f64 / all as f64);
+    println!(
+        "masked accuracy {:.2} % ({right} of {all} hidden words)",
+        100.0 * right as f64 / all as f64
+    );
     Ok(())
 }
 
@@ -143,20 +174,27 @@ impl Bert {
     fn new(store: &Store, options: &Options, vocab: usize) -> Result<Bert> {
         let n = options.width;
         let small = Init::Normal { mean: 0.0, std: 0.02 };
-        let config = TransformerConfig { activation: Activation::Gelu, ..TransformerConfig::new(n, 4, 4 * n) };
+        let config = TransformerConfig {
+            activation: Activation::Gelu,
+            ..TransformerConfig::new(n, 4, 4 * n)
+        };
         Ok(Bert {
             words: Embedding::with_init(&store.at("words"), vocab, n, small)?,
             positions: Embedding::with_init(&store.at("positions"), LENGTH, n, small)?,
             norm: LayerNorm::new(&store.at("norm"), n)?,
-            layers: (0..options.layers).map(|i| TransformerEncoderLayer::new(&store.at("layers").at(i), config)).collect::<Result<_>>()?,
+            layers: (0..options.layers)
+                .map(|i| TransformerEncoderLayer::new(&store.at("layers").at(i), config))
+                .collect::<Result<_>>()?,
             head: Linear::new(&store.at("head"), n, n)?,
             head_norm: LayerNorm::new(&store.at("head_norm"), n)?,
         })
     }
 
-    /// Tokens (B, T) and which of them are real (B, T) → scores of every word at every place (B, T, V).
+    /// Tokens (B, T) and which of them are real (B, T) → scores of every word at every place (B, T,
+    /// V).
     fn forward(&self, tokens: &Tensor, real: &Tensor) -> Result<Tensor> {
-        let positions = self.positions.weight.value().slice(0, 0..tokens.shape()[1] as isize)?; // (T, E)
+        // (T, E)
+        let positions = self.positions.weight.value().slice(0, 0..tokens.shape()[1] as isize)?;
         let mut x = self.norm.forward(&self.words.forward(tokens)?.add(&positions)?)?; // (B, T, E)
         for layer in &self.layers {
             x = layer.attend(&x, Attend::default().padding(real))?;
@@ -177,21 +215,31 @@ struct Batch {
 }
 
 impl Batch {
-    /// Of every sentence 15 % of the words are to be guessed, at least one. Of these 8 in 10 become the mask, 1 in 10 another word, 1 in 10 stays, so that
-    /// the model cannot rely on the mask. Source: Devlin et al. 2018, arXiv:1810.04805.
-    fn new<'a>(sentences: impl Iterator<Item = &'a Vec<i32>>, key: Key, device: &DeviceRef) -> Result<Batch> {
+    /// Of every sentence 15 % of the words are to be guessed, at least one. Of these 8 in 10 become
+    /// the mask, 1 in 10 another word, 1 in 10 stays, so that the model cannot rely on the mask.
+    /// Source: Devlin et al. 2018, arXiv:1810.04805.
+    fn new<'a>(
+        sentences: impl Iterator<Item = &'a Vec<i32>>,
+        key: Key,
+        device: &DeviceRef,
+    ) -> Result<Batch> {
         let (mut tokens, mut real, mut targets) = (Vec::new(), Vec::new(), Vec::new());
         for (i, sentence) in sentences.enumerate() {
             let key = Key { seed: key.seed ^ (i as u64) << 32, ..key };
             let order = permutation(sentence.len() - 2, key);
             let hidden = &order[..(sentence.len() * 15).div_ceil(100)];
-            let (chances, others) = (draw(hidden.len(), 10, key)?, draw(hidden.len(), 4 * CLAUSES.len(), Key { draw: key.draw + 1, ..key })?);
+            let (chances, others) = (
+                draw(hidden.len(), 10, key)?,
+                draw(hidden.len(), 4 * CLAUSES.len(), Key { draw: key.draw + 1, ..key })?,
+            );
             let start = tokens.len();
             let filled = LENGTH - sentence.len();
             tokens.extend(sentence.iter().copied().chain(std::iter::repeat_n(PAD, filled)));
             real.extend((0..LENGTH).map(|t| t < sentence.len()));
             targets.extend(std::iter::repeat_n(IGNORED, LENGTH));
-            for ((place, chance), other) in hidden.iter().map(|place| start + 1 + place).zip(chances).zip(others) {
+            for ((place, chance), other) in
+                hidden.iter().map(|place| start + 1 + place).zip(chances).zip(others)
+            {
                 targets[place] = i64::from(tokens[place]);
                 tokens[place] = match chance {
                     0 => tokens[place],
@@ -237,16 +285,27 @@ fn sentences() -> Vec<Vec<i32>> {
 /// `count` numbers below `end`.
 fn draw(count: usize, end: usize, key: Key) -> Result<Vec<usize>> {
     let cpu = teeny_core::Reference::new();
-    let drawn = Tensor::random(Distribution::Integer { low: 0, high: end as i64 }, (count,), DType::I64, key, &cpu)?;
+    let drawn = Tensor::random(
+        Distribution::Integer { low: 0, high: end as i64 },
+        (count,),
+        DType::I64,
+        key,
+        &cpu,
+    )?;
     Ok(drawn.to_vec::<i64>()?.into_iter().map(|i| i as usize).collect())
 }
 
 /// The largest change of an answer for `sentence` when it is filled up with padding.
 fn padding_effect(bert: &Bert, sentence: &[i32], device: &DeviceRef) -> Result<f64> {
     let answers = |length: usize| -> Result<Tensor> {
-        let tokens: Vec<i32> = sentence.iter().copied().chain(std::iter::repeat(PAD)).take(length).collect();
+        let tokens: Vec<i32> =
+            sentence.iter().copied().chain(std::iter::repeat(PAD)).take(length).collect();
         let real: Vec<bool> = (0..length).map(|t| t < sentence.len()).collect();
-        bert.forward(&Tensor::from_vec(tokens, (1, length), device)?, &Tensor::from_vec(real, (1, length), device)?)?.softmax(-1)
+        bert.forward(
+            &Tensor::from_vec(tokens, (1, length), device)?,
+            &Tensor::from_vec(real, (1, length), device)?,
+        )?
+        .softmax(-1)
     };
     let filled = answers(LENGTH)?.slice(1, 0..sentence.len() as isize)?;
     Ok(filled.sub(&answers(sentence.len())?)?.abs()?.max_all()?.item::<f32>()?.into())
@@ -260,7 +319,13 @@ fn show(words: &[&str], batch: &Batch, guessed: &Tensor) -> Result<()> {
         let places = (row * LENGTH..(row + 1) * LENGTH).filter(|&i| tokens[i] != i64::from(PAD));
         let text: Vec<String> = places
             .filter(|&i| tokens[i] != i64::from(START) && tokens[i] != i64::from(END))
-            .map(|i| if targets[i] == IGNORED { words[tokens[i] as usize].to_string() } else { format!("[{}]", words[guessed[i] as usize]) })
+            .map(|i| {
+                if targets[i] == IGNORED {
+                    words[tokens[i] as usize].to_string()
+                } else {
+                    format!("[{}]", words[guessed[i] as usize])
+                }
+            })
             .collect();
         println!("  {}", text.join(" "));
     }

@@ -1,7 +1,9 @@
-//! What this machine can compute with, and whether it computes right: a report to paste into a bug report.
+//! What this machine can compute with, and whether it computes right: a report to paste into a bug
+//! report.
 //!
-//! Lists the CPU and the GPU adapters, says which device `auto` takes and why, and holds the CPU and the GPU against the oracle for two seconds each,
-//! with a sample of the conformance suite. Ends with code 1 if something disagrees or cannot be opened.
+//! Lists the CPU and the GPU adapters, says which device `auto` takes and why, and holds the CPU
+//! and the GPU against the oracle for two seconds each, with a sample of the conformance suite.
+//! Ends with code 1 if something disagrees or cannot be opened.
 #![forbid(unsafe_code)]
 
 use lexopt::{Arg, Parser, ValueExt};
@@ -55,7 +57,12 @@ fn seconds(mut parser: Parser) -> Result<Option<f64>, lexopt::Error> {
     while let Some(arg) = parser.next()? {
         match arg {
             Arg::Long("seconds") => {
-                let positive = |text: &str| text.parse().ok().filter(|s: &f64| *s > 0.0 && *s <= 1e6).ok_or("a positive number of seconds");
+                let positive = |text: &str| {
+                    text.parse()
+                        .ok()
+                        .filter(|s: &f64| *s > 0.0 && *s <= 1e6)
+                        .ok_or("a positive number of seconds")
+                };
                 seconds = parser.value()?.parse_with(positive)?;
             }
             Arg::Short('h') | Arg::Long("help") => return Ok(None),
@@ -66,7 +73,11 @@ fn seconds(mut parser: Parser) -> Result<Option<f64>, lexopt::Error> {
 }
 
 fn examine(seconds: f64) -> ExitCode {
-    println!("teeny {} ({} build)", env!("CARGO_PKG_VERSION"), if cfg!(debug_assertions) { "debug" } else { "release" });
+    println!(
+        "teeny {} ({} build)",
+        env!("CARGO_PKG_VERSION"),
+        if cfg!(debug_assertions) { "debug" } else { "release" }
+    );
     println!("system   {}", system());
     for name in VARIABLES {
         if let Some(value) = std::env::var_os(name) {
@@ -93,7 +104,10 @@ fn examine(seconds: f64) -> ExitCode {
     println!("tests    a sample of the conformance suite, {seconds} s each, against the oracle");
     let mut failures = test(Suite::new(&Cpu::new()), seconds);
     match Wgpu::new() {
-        Ok(gpu) => failures.extend(test(Suite::new(&gpu).flushes_subnormals().loses_zero_signs().trusts_indices(), seconds)),
+        Ok(gpu) => failures.extend(test(
+            Suite::new(&gpu).flushes_subnormals().loses_zero_signs().trusts_indices(),
+            seconds,
+        )),
         // A machine without a GPU is healthy.
         Err(error) if adapters.is_empty() => println!("  wgpu   not tested: {}", error.message()),
         Err(error) => failures.push(format!("wgpu cannot be opened: {error}")),
@@ -101,7 +115,14 @@ fn examine(seconds: f64) -> ExitCode {
     for failure in &failures {
         println!("FAILED   {failure}");
     }
-    println!("result   {}", if failures.is_empty() { "everything agrees".to_string() } else { format!("{} failures", failures.len()) });
+    println!(
+        "result   {}",
+        if failures.is_empty() {
+            "everything agrees".to_string()
+        } else {
+            format!("{} failures", failures.len())
+        }
+    );
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -119,8 +140,19 @@ fn system() -> String {
 }
 
 fn describe(i: usize, adapter: &Capabilities) {
-    let has = [("i64", adapter.int64), ("f64", adapter.float64), ("f16", adapter.float16), ("subgroups", adapter.subgroups)];
-    let named = |wanted: bool| has.iter().filter(|(_, has)| *has == wanted).map(|(name, _)| *name).collect::<Vec<_>>().join(" ");
+    let has = [
+        ("i64", adapter.int64),
+        ("f64", adapter.float64),
+        ("f16", adapter.float16),
+        ("subgroups", adapter.subgroups),
+    ];
+    let named = |wanted: bool| {
+        has.iter()
+            .filter(|(_, has)| *has == wanted)
+            .map(|(name, _)| *name)
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
     println!("  {i}: {adapter}");
     println!("     has {}; lacks {}", or_nothing(named(true)), or_nothing(named(false)));
     println!(
@@ -146,7 +178,12 @@ fn or_nothing(text: String) -> String {
 fn test(suite: Suite, seconds: f64) -> Vec<String> {
     let start = Instant::now();
     let report = suite.within(Duration::from_secs_f64(seconds)).run();
-    let refused = report.rows().iter().flat_map(|(_, cells)| cells).filter(|cell| matches!(cell, Cell::Unsupported(_))).count();
+    let refused = report
+        .rows()
+        .iter()
+        .flat_map(|(_, cells)| cells)
+        .filter(|cell| matches!(cell, Cell::Unsupported(_)))
+        .count();
     let (name, failures) = (&report.device().name, report.failures());
     println!(
         "  {name:6} {} cases of {} operations agree, {} fail, {refused} refused ({:.1} s)",

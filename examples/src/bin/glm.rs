@@ -1,7 +1,9 @@
-//! Generalised linear models: one layer, and the loss of what is predicted. Yes or no (logistic), how many (Poisson), which of ten digits (softmax).
+//! Generalised linear models: one layer, and the loss of what is predicted. Yes or no (logistic),
+//! how many (Poisson), which of ten digits (softmax).
 //!
-//! The first two are fitted to data made with known coefficients, by Newton's steps: gradient from autograd, information matrix `xᵀ w x` with w the
-//! variance of each answer. Its inverse also says how exact the coefficients are. Source: McCullagh & Nelder, *Generalized linear models*, 1983.
+//! The first two are fitted to data made with known coefficients, by Newton's steps: gradient from
+//! autograd, information matrix `xᵀ w x` with w the variance of each answer. Its inverse also says
+//! how exact the coefficients are. Source: McCullagh & Nelder, *Generalized linear models*, 1983.
 #![forbid(unsafe_code)]
 
 use examples::digits::right;
@@ -56,16 +58,29 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
 }
 
 fn enough(text: &str) -> std::result::Result<usize, String> {
-    text.parse().ok().filter(|n| *n >= 100).ok_or_else(|| "four coefficients need at least 100 rows".into())
+    text.parse()
+        .ok()
+        .filter(|n| *n >= 100)
+        .ok_or_else(|| "four coefficients need at least 100 rows".into())
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
     let yes_or_no = generated::logistic(options.rows, &LOGISTIC, common.seed)?;
-    let logistic = Family { loss: bce_with_logits, score: |mean| (mean / (1.0 - mean)).ln(), variance: |s| s.sigmoid()?.mul(s.neg()?.sigmoid()?) };
+    let logistic = Family {
+        loss: bce_with_logits,
+        score: |mean| (mean / (1.0 - mean)).ln(),
+        variance: |s| s.sigmoid()?.mul(s.neg()?.sigmoid()?),
+    };
     fit("logistic", &logistic, &LOGISTIC, &yes_or_no, &device)?;
     let counts = generated::poisson(options.rows, &POISSON, common.seed)?;
-    fit("poisson", &Family { loss: poisson_nll, score: f64::ln, variance: Tensor::exp }, &POISSON, &counts, &device)?;
+    fit(
+        "poisson",
+        &Family { loss: poisson_nll, score: f64::ln, variance: Tensor::exp },
+        &POISSON,
+        &counts,
+        &device,
+    )?;
     digits(options, common, &device)
 }
 
@@ -79,12 +94,19 @@ struct Family {
 }
 
 /// Fits `samples` by Newton's steps and compares with the coefficients they were made with.
-fn fit(name: &str, family: &Family, truth: &[f64], samples: &Samples, device: &DeviceRef) -> Result<()> {
+fn fit(
+    name: &str,
+    family: &Family,
+    truth: &[f64],
+    samples: &Samples,
+    device: &DeviceRef,
+) -> Result<()> {
     let n = samples.len();
     let x = samples.x(DType::F32, device)?; // (N, 3)
     let x = Tensor::cat(&[&x, &Tensor::ones((n, 1), DType::F32, device)?], 1)?; // (N, 4)
     let y = samples.y(DType::F32, device)?; // (N)
-    // at first the constant alone, which answers everything with the mean: from 0 Newton's steps could go astray
+    // at first the constant alone, which answers everything with the mean: from 0 Newton's steps
+    // could go astray
     let mut start = vec![0.0; truth.len()];
     start[truth.len() - 1] = (family.score)(samples.targets.iter().sum::<f64>() / n as f64) as f32;
     let mut beta = Tensor::from_vec(start, truth.len(), device)?; // (4)
@@ -95,21 +117,28 @@ fn fit(name: &str, family: &Family, truth: &[f64], samples: &Samples, device: &D
         let nll = (family.loss)(&score, &y, Reduction::Sum)?; // ()
         let gradient = nll.backward()?.get(&leaf)?.clone(); // (4)
         let score = score.detach()?;
-        covariance = inverse(&x.t()?.matmul(&x.mul((family.variance)(&score)?.unsqueeze(1)?)?)?)?; // (4, 4)
+        // (4, 4)
+        covariance = inverse(&x.t()?.matmul(&x.mul((family.variance)(&score)?.unsqueeze(1)?)?)?)?;
         beta = beta.sub(&covariance.matmul(&gradient)?)?;
         println!("{name} step {step}: loss {:.6}", nll.item::<f32>()? / n as f32);
     }
-    let errors: Vec<f64> = covariance.diagonal(0, 0, 1)?.sqrt()?.to_vec::<f32>()?.into_iter().map(f64::from).collect();
+    let errors: Vec<f64> =
+        covariance.diagonal(0, 0, 1)?.sqrt()?.to_vec::<f32>()?.into_iter().map(f64::from).collect();
     let beta: Vec<f64> = beta.to_vec::<f32>()?.into_iter().map(f64::from).collect();
-    let distances: Vec<f64> = beta.iter().zip(truth).zip(&errors).map(|((b, t), e)| (b - t).abs() / e).collect();
+    let distances: Vec<f64> =
+        beta.iter().zip(truth).zip(&errors).map(|((b, t), e)| (b - t).abs() / e).collect();
     for i in 0..truth.len() {
         println!("  {:7.4} +- {:.4}, made with {:4.1}", beta[i], errors[i], truth[i]);
     }
-    println!("{name} coefficients within {:.2} standard errors", distances.iter().copied().fold(0.0, f64::max));
+    println!(
+        "{name} coefficients within {:.2} standard errors",
+        distances.iter().copied().fold(0.0, f64::max)
+    );
     Ok(())
 }
 
-/// The inverse of a positive definite matrix (k, k), by Newton and Schulz's iteration `z ← z (2 - a z)`, which doubles the right digits each time.
+/// The inverse of a positive definite matrix (k, k), by Newton and Schulz's iteration
+/// `z ← z (2 - a z)`, which doubles the right digits each time.
 fn inverse(a: &Tensor) -> Result<Tensor> {
     let size = a.abs()?.sum(1)?.max_all()?; // () no eigenvalue is larger
     let two = Tensor::eye(a.shape()[0], a.dtype(), a.device())?.mul(2.0)?; // (k, k)
@@ -125,7 +154,9 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
     let (data, note) = locate::mnist(common.data.as_deref())?;
     println!("data    {note}");
     let store = Store::new(device);
-    let model = Linear::with_init(&store.at("fc"), data.train.area(), 10, Init::ZEROS, Some(Init::ZEROS))?; // (N, 784) → (N, 10)
+    // (N, 784) → (N, 10)
+    let model =
+        Linear::with_init(&store.at("fc"), data.train.area(), 10, Init::ZEROS, Some(Init::ZEROS))?;
     let loader = DataLoader::new(data.train.on(device), options.batch)?.shuffle(common.seed);
     let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 6 });
     let schedule = Schedule::cosine(options.lr, 0.0, epochs * loader.batches() as u64);
@@ -145,8 +176,16 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
         println!("softmax epoch {:2}: loss {:.4}", epoch + 1, losses.mean(loader.batches()));
     }
     common.save(&store)?;
-    common.plot("Softmax regression of digits", "loss", &[("cross-entropy of a batch", &losses.curve())])?;
+    common.plot(
+        "Softmax regression of digits",
+        "loss",
+        &[("cross-entropy of a batch", &losses.curve())],
+    )?;
     let right = right(&model, &data.test, device)?;
-    println!("softmax test accuracy {:.2} % ({right} of {})", 100.0 * right as f64 / data.test.len() as f64, data.test.len());
+    println!(
+        "softmax test accuracy {:.2} % ({right} of {})",
+        100.0 * right as f64 / data.test.len() as f64,
+        data.test.len()
+    );
     Ok(())
 }

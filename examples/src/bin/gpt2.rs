@@ -1,4 +1,5 @@
-//! GPT-2 of 124 million parameters: reads a prompt at once, then writes token by token from a cache of keys and values.
+//! GPT-2 of 124 million parameters: reads a prompt at once, then writes token by token from a cache
+//! of keys and values.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -59,7 +60,9 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
         "prompt" => options.prompt = parser.value()?.string()?,
         "tokens" => options.tokens = parser.value()?.parse_with(at_least_one)?,
         "temperature" => options.sampler = options.sampler.temperature(parser.value()?.parse()?),
-        "top-k" => options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?),
+        "top-k" => {
+            options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?)
+        }
         "top-p" => options.sampler = options.sampler.top_p(parser.value()?.parse_with(positive)?),
         "half" => options.half = true,
         "verify" => options.verify = true,
@@ -85,7 +88,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             let report = store.load_from(&Archive::open(path)?, &Mapping::gpt2())?;
             println!("loaded  {} tensors from {}", report.loaded.len(), path.display());
         }
-        None => println!("weights random: what it writes means nothing; --load model.safetensors for GPT-2's own"),
+        None => println!(
+            "weights random: what it writes means nothing; --load model.safetensors for GPT-2's own"
+        ),
     }
     let tokenizer: Box<dyn Tokenizer> = match &options.tokenizer {
         Some(path) => Box::new(Bpe::load(path)?),
@@ -94,12 +99,23 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let prompt = tokenizer.encode(&options.prompt)?;
     let config = options.config;
     if prompt.is_empty() || prompt.len() + options.tokens > config.context {
-        let text = format!("{} tokens of prompt and {} to write do not fit the context of {}", prompt.len(), options.tokens, config.context);
+        let text = format!(
+            "{} tokens of prompt and {} to write do not fit the context of {}",
+            prompt.len(),
+            options.tokens,
+            config.context
+        );
         return Err(Error::value(text).help("a prompt of at least one token, fewer --tokens"));
     }
     println!("model   {} parameters, {} tokens of prompt", store.count(), prompt.len());
-    println!("        one training sequence of {} tokens would take {:.1} GFLOP", config.context, config.flops(config.context) / 1e9);
-    let choose = |logits: &Tensor, i: usize| Ok(options.sampler.tokens(logits, Key { seed: common.seed, draw: i as u64 })?[0]);
+    println!(
+        "        one training sequence of {} tokens would take {:.1} GFLOP",
+        config.context,
+        config.flops(config.context) / 1e9
+    );
+    let choose = |logits: &Tensor, i: usize| {
+        Ok(options.sampler.tokens(logits, Key { seed: common.seed, draw: i as u64 })?[0])
+    };
     no_grad(|| write(options, &gpt, &store, tokenizer.as_ref(), &prompt, &choose))
 }
 
@@ -107,8 +123,22 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 type Choose<'a> = &'a dyn Fn(&Tensor, usize) -> Result<u32>;
 
 /// Reads the prompt and writes; each token is shown as soon as there is one.
-fn write(options: &Options, gpt: &Gpt, store: &Store, tokenizer: &dyn Tokenizer, prompt: &[u32], choose: Choose<'_>) -> Result<()> {
-    let row = |tokens: &[u32]| Tensor::from_vec(tokens.iter().map(|&t| t as i32).collect::<Vec<_>>(), (1, tokens.len()), store.device()); // (1, T)
+fn write(
+    options: &Options,
+    gpt: &Gpt,
+    store: &Store,
+    tokenizer: &dyn Tokenizer,
+    prompt: &[u32],
+    choose: Choose<'_>,
+) -> Result<()> {
+    // (1, T)
+    let row = |tokens: &[u32]| {
+        Tensor::from_vec(
+            tokens.iter().map(|&t| t as i32).collect::<Vec<_>>(),
+            (1, tokens.len()),
+            store.device(),
+        )
+    };
     let mut caches = gpt.caches();
     let start = Instant::now();
     let mut logits = gpt.next(&row(prompt)?, &mut caches)?; // (1, V)
@@ -137,7 +167,8 @@ fn write(options: &Options, gpt: &Gpt, store: &Store, tokenizer: &dyn Tokenizer,
         verify(gpt, &row, prompt, &written, choose)?;
     }
     let per_second = options.tokens as f64 / decoded;
-    let bytes: usize = store.all().iter().map(|p| p.value().numel() * p.value().dtype().size()).sum();
+    let bytes: usize =
+        store.all().iter().map(|p| p.value().numel() * p.value().dtype().size()).sum();
     println!(
         "read {:.0} tokens/s, wrote {per_second:.1} tokens/s: {:.1} GB of weights a second",
         prompt.len() as f64 / read,
@@ -147,12 +178,21 @@ fn write(options: &Options, gpt: &Gpt, store: &Store, tokenizer: &dyn Tokenizer,
 }
 
 /// The tokens once more, computing everything anew for each: they must be the same.
-fn verify(gpt: &Gpt, row: &dyn Fn(&[u32]) -> Result<Tensor>, prompt: &[u32], written: &[u32], choose: Choose<'_>) -> Result<()> {
+fn verify(
+    gpt: &Gpt,
+    row: &dyn Fn(&[u32]) -> Result<Tensor>,
+    prompt: &[u32],
+    written: &[u32],
+    choose: Choose<'_>,
+) -> Result<()> {
     let mut all = prompt.to_vec();
     for (i, &token) in written.iter().enumerate() {
         let again = choose(&gpt.logits(&row(&all)?)?.at(1, -1)?, i)?;
         if again != token {
-            return Err(Error::value(format!("token {i} is {token} with the cache and {again} without")).named("verify"));
+            return Err(Error::value(format!(
+                "token {i} is {token} with the cache and {again} without"
+            ))
+            .named("verify"));
         }
         all.push(token);
     }

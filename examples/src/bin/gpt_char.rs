@@ -1,5 +1,6 @@
-//! Trains a small GPT on the characters of a text and lets it write: nanoGPT's configuration for a CPU, 0.8 million parameters, but with twice its learning
-//! rate, which is worth 0.07 of validation loss.
+//! Trains a small GPT on the characters of a text and lets it write: nanoGPT's configuration for a
+//! CPU, 0.8 million parameters, but with twice its learning rate, which is worth 0.07 of validation
+//! loss.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -87,7 +88,9 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
         "eval-batches" => options.eval_batches = parser.value()?.parse_with(at_least_one)? as u64,
         "sample" => options.sample = parser.value()?.parse()?,
         "temperature" => options.sampler = options.sampler.temperature(parser.value()?.parse()?),
-        "top-k" => options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?),
+        "top-k" => {
+            options.sampler = options.sampler.top_k(parser.value()?.parse_with(at_least_one)?)
+        }
         "prompt" => options.prompt = parser.value()?.string()?,
         _ => return Ok(false),
     }
@@ -102,7 +105,8 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (train, val) = Corpus::new(&tokenizer.encode(&text)?, &device)?.split(0.9)?;
 
     let store = Store::new(&device);
-    let gpt = Gpt::new(&store.root(), GptConfig { vocab: tokenizer.vocab_size(), ..options.model })?;
+    let gpt =
+        Gpt::new(&store.root(), GptConfig { vocab: tokenizer.vocab_size(), ..options.model })?;
     common.load(&store)?;
     let positions = options.model.context * options.model.n_embd;
     println!(
@@ -115,7 +119,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let mut run = Run { store, gpt, val_losses: Vec::new() };
     let losses = run.train(options, common, &train, &val)?;
     common.save(&run.store)?;
-    common.plot("A GPT on characters", "loss", &[("training", &losses.curve()), ("validation", &run.val_losses)])?;
+    common.plot(
+        "A GPT on characters",
+        "loss",
+        &[("training", &losses.curve()), ("validation", &run.val_losses)],
+    )?;
     run.write(options, common, &tokenizer)
 }
 
@@ -127,15 +135,35 @@ struct Run {
 }
 
 impl Run {
-    fn train(&mut self, options: &Options, common: &Common, train: &Corpus, val: &Corpus) -> Result<Losses> {
+    fn train(
+        &mut self,
+        options: &Options,
+        common: &Common,
+        train: &Corpus,
+        val: &Corpus,
+    ) -> Result<Losses> {
         let device = self.store.device().clone();
-        let schedule = Schedule::warmup_cosine(options.lr, options.lr / 10.0, 100, options.decay_steps.unwrap_or(options.steps));
+        let schedule = Schedule::warmup_cosine(
+            options.lr,
+            options.lr / 10.0,
+            100,
+            options.decay_steps.unwrap_or(options.steps),
+        );
         // matrices decay, norms do not
         let is_line = |p: &teeny_nn::Param| p.value().ndim() < 2;
-        let adam = Adam::decoupled(self.store.trainable(), options.lr).betas(0.9, 0.99).weight_decay(0.1);
+        let adam =
+            Adam::decoupled(self.store.trainable(), options.lr).betas(0.9, 0.99).weight_decay(0.1);
         let mut adam = adam.group(is_line, Group::new().weight_decay(0.0));
         let mut position = Position::default();
-        common.restore(&device, &mut [("model", &mut self.store), ("optimizer", &mut adam), ("random", &mut Random), ("position", &mut position)])?;
+        common.restore(
+            &device,
+            &mut [
+                ("model", &mut self.store),
+                ("optimizer", &mut adam),
+                ("random", &mut Random),
+                ("position", &mut position),
+            ],
+        )?;
         let mut record = common.record(position.step, schedule.clone())?;
         let (batch, context) = (options.batch, options.model.context);
         let start = Instant::now();
@@ -143,7 +171,9 @@ impl Run {
         let mut bar = Bar::new(options.steps - position.step.min(options.steps), "tokens");
         while position.step < options.steps {
             adam.set_lr(schedule.at(position.step));
-            let (x, y) = train.batch(batch, context, Key { seed: common.seed, draw: position.step })?; // (B, T) both
+            // (B, T) both
+            let (x, y) =
+                train.batch(batch, context, Key { seed: common.seed, draw: position.step })?;
             let loss = self.loss(&x, &y)?; // ()
             let mut grads = loss.backward()?;
             clip_norm(&mut grads, &self.store.trainable(), 1.0)?;
@@ -158,15 +188,28 @@ impl Run {
                 evaluating += before.elapsed().as_secs_f64();
                 self.val_losses.push((position.step as f64, val));
                 let mean = record.losses().mean(options.eval_every as usize);
-                bar.suspend(|| println!("step {:5}  loss {mean:.4}  val loss {val:.4}", position.step));
-                common.keep(&[("model", &self.store), ("optimizer", &adam), ("random", &Random), ("position", &position)])?;
+                bar.suspend(|| {
+                    println!("step {:5}  loss {mean:.4}  val loss {val:.4}", position.step)
+                });
+                common.keep(&[
+                    ("model", &self.store),
+                    ("optimizer", &adam),
+                    ("random", &Random),
+                    ("position", &position),
+                ])?;
             }
         }
         drop(bar);
-        let (seconds, steps) = (start.elapsed().as_secs_f64() - evaluating, record.losses().values().len());
+        let (seconds, steps) =
+            (start.elapsed().as_secs_f64() - evaluating, record.losses().values().len());
         let tokens = (steps * batch * context) as f64;
-        if let ([(0, first), ..], Some((_, val))) = (record.losses().values(), self.val_losses.last()) {
-            println!("first loss {first:.4}, val loss {val:.4} after {seconds:.1} s of training, {:.0} tokens/s", tokens / seconds);
+        if let ([(0, first), ..], Some((_, val))) =
+            (record.losses().values(), self.val_losses.last())
+        {
+            println!(
+                "first loss {first:.4}, val loss {val:.4} after {seconds:.1} s of training, {:.0} tokens/s",
+                tokens / seconds
+            );
         }
         Ok(record.into_losses())
     }
@@ -180,25 +223,34 @@ impl Run {
     fn evaluate(&self, options: &Options, val: &Corpus) -> Result<f64> {
         self.store.set_training(false);
         let losses = no_grad(|| {
-            let batch = |i| val.batch(options.batch, options.model.context, Key { seed: 0, draw: i });
-            (0..options.eval_batches).map(|i| batch(i).and_then(|(x, y)| self.loss(&x, &y))).collect::<Result<Vec<_>>>()
+            let batch =
+                |i| val.batch(options.batch, options.model.context, Key { seed: 0, draw: i });
+            (0..options.eval_batches)
+                .map(|i| batch(i).and_then(|(x, y)| self.loss(&x, &y)))
+                .collect::<Result<Vec<_>>>()
         });
         self.store.set_training(true);
         let losses = losses?;
-        Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?.mean_all()?.item::<f32>().map(f64::from)
+        Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?
+            .mean_all()?
+            .item::<f32>()
+            .map(f64::from)
     }
 
     fn write(&self, options: &Options, common: &Common, tokenizer: &CharTokenizer) -> Result<()> {
         self.store.set_training(false);
-        let prompt: Vec<i32> = tokenizer.encode(&options.prompt)?.into_iter().map(|token| token as i32).collect();
-        let prompt = Tensor::from_vec(prompt.clone(), (1, prompt.len()), self.store.device())?; // (1, T)
+        let prompt: Vec<i32> =
+            tokenizer.encode(&options.prompt)?.into_iter().map(|token| token as i32).collect();
+        // (1, T)
+        let prompt = Tensor::from_vec(prompt.clone(), (1, prompt.len()), self.store.device())?;
         let mut draw = 0;
         let pick = |logits: &Tensor| {
             draw += 1;
             options.sampler.draw(logits, Key { seed: common.seed, draw })
         };
         let tokens = no_grad(|| self.gpt.generate(&prompt, options.sample, pick))?;
-        let tokens: Vec<u32> = tokens.to_vec::<i32>()?.into_iter().map(|token| token as u32).collect();
+        let tokens: Vec<u32> =
+            tokens.to_vec::<i32>()?.into_iter().map(|token| token as u32).collect();
         println!("{}", tokenizer.decode(&tokens)?);
         Ok(())
     }

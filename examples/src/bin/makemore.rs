@@ -1,4 +1,5 @@
-//! Makes up names: trains one of a dozen models on a list of them, from counted pairs of characters to a transformer.
+//! Makes up names: trains one of a dozen models on a list of them, from counted pairs of characters
+//! to a transformer.
 #![forbid(unsafe_code)]
 
 use examples::makemore::bigrams::Bigrams;
@@ -35,7 +36,8 @@ const PROGRAM: Program = Program {
     without: &[],
 };
 
-/// The split into names to learn from and others is the same whatever the seed, so that losses can be compared.
+/// The split into names to learn from and others is the same whatever the seed, so that losses can
+/// be compared.
 const SPLIT: u64 = 42;
 
 /// The longest name that a window model, which could go on for ever, may make up.
@@ -54,7 +56,16 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let defaults = Options { arch: Some(Arch::Mlp), steps: None, batch: 32, lr: None, smooth: 1.0, samples: 20, top_k: None, sample_only: false };
+    let defaults = Options {
+        arch: Some(Arch::Mlp),
+        steps: None,
+        batch: 32,
+        lr: None,
+        smooth: 1.0,
+        samples: 20,
+        top_k: None,
+        sample_only: false,
+    };
     PROGRAM.main(defaults, option, run)
 }
 
@@ -65,14 +76,20 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
             let known = Arch::ALL.iter().find(|(known, _)| *known == name).map(|(_, arch)| *arch);
             if known.is_none() && name != "count" {
                 let names: Vec<&str> = Arch::ALL.iter().map(|(name, _)| *name).collect();
-                return Err(format!("--arch is count or one of {}, not {name}", names.join(" ")).into());
+                return Err(
+                    format!("--arch is count or one of {}, not {name}", names.join(" ")).into()
+                );
             }
             options.arch = known;
         }
         "steps" => options.steps = Some(parser.value()?.parse()?),
         "batch" => options.batch = parser.value()?.parse_with(at_least_one)?,
         "lr" => options.lr = Some(parser.value()?.parse_with(positive)?),
-        "smooth" => options.smooth = parser.value()?.parse_with(|text| if text == "0" { Ok(0.0) } else { positive(text) })?,
+        "smooth" => {
+            options.smooth = parser
+                .value()?
+                .parse_with(|text| if text == "0" { Ok(0.0) } else { positive(text) })?
+        }
         "samples" => options.samples = parser.value()?.parse()?,
         "top-k" => options.top_k = Some(parser.value()?.parse_with(at_least_one)?),
         "sample-only" => options.sample_only = true,
@@ -93,9 +110,21 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (all, counted) = (all?, learnt?.loss(&other?, options.smooth));
     let Some(arch) = options.arch else {
         let extent = (options.samples, LONGEST, common.seed);
-        let made = sample(|x| all.logits(x, options.smooth), Some(1), &names, &sampler(options), extent, &device)?;
+        let made = sample(
+            |x| all.logits(x, options.smooth),
+            Some(1),
+            &names,
+            &sampler(options),
+            extent,
+            &device,
+        )?;
         show(&made, LONGEST, &train, &names);
-        println!("loss {:.6} of {} pairs, counts + {}", all.loss(&all, options.smooth), all.total(), options.smooth);
+        println!(
+            "loss {:.6} of {} pairs, counts + {}",
+            all.loss(&all, options.smooth),
+            all.total(),
+            options.smooth
+        );
         return Ok(());
     };
     let store = Store::new(&device);
@@ -104,18 +133,38 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     println!("model   {arch:?}, {} parameters, sees {} characters", store.count(), model.context);
 
     let steps = if options.sample_only { 0 } else { options.steps.unwrap_or(arch.steps()) };
-    let run = Run { arch, steps, store: &store, batch: options.batch, examples: Examples::of(&train, &model, &device)?, pairs: &all, model: &model };
+    let run = Run {
+        arch,
+        steps,
+        store: &store,
+        batch: options.batch,
+        examples: Examples::of(&train, &model, &device)?,
+        pairs: &all,
+        model: &model,
+    };
     if arch.window().is_some() {
         run.train(options, common, Sgd::new(store.trainable(), 0.0))?;
     } else {
-        run.train(options, common, Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1))?;
+        run.train(
+            options,
+            common,
+            Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1),
+        )?;
     }
     common.save(&store)?;
     store.set_training(false);
     let limit = if arch.window().is_some() { LONGEST } else { model.context };
-    let made = sample(|x| model.logits(x), arch.window(), &names, &sampler(options), (options.samples, limit, common.seed), &device)?;
+    let made = sample(
+        |x| model.logits(x),
+        arch.window(),
+        &names,
+        &sampler(options),
+        (options.samples, limit, common.seed),
+        &device,
+    )?;
     show(&made, limit, &train, &names);
-    let [dev, test] = [&dev, &test].map(|part| Examples::of(part, &model, &device)?.loss(&model, &store));
+    let [dev, test] =
+        [&dev, &test].map(|part| Examples::of(part, &model, &device)?.loss(&model, &store));
     println!("dev loss {:.4}, test loss {:.4} (counting pairs: dev {counted:.4})", dev?, test?);
     Ok(())
 }
@@ -124,9 +173,12 @@ fn sampler(options: &Options) -> Sampler {
     options.top_k.map_or(Sampler::new(), |k| Sampler::new().top_k(k))
 }
 
-/// The names made up, and how many of them are more than memory. One that came to no end within `limit` characters has no `.`.
+/// The names made up, and how many of them are more than memory. One that came to no end within
+/// `limit` characters has no `.`.
 fn show(made: &[String], limit: usize, train: &Names, names: &Names) {
-    made.iter().for_each(|name| println!("  {name}{}", if name.chars().count() < limit { "." } else { " .." }));
+    made.iter().for_each(|name| {
+        println!("  {name}{}", if name.chars().count() < limit { "." } else { " .." })
+    });
     let (new, unseen) = (names.new_ones(made).len(), train.new_ones(made).len());
     println!(
         "{} made up: {} stand in the list that was learnt from, {} in the rest of it, {new} are new",
@@ -149,10 +201,19 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn train(&self, options: &Options, common: &Common, mut optimizer: impl Optimizer) -> Result<()> {
+    fn train(
+        &self,
+        options: &Options,
+        common: &Common,
+        mut optimizer: impl Optimizer,
+    ) -> Result<()> {
         let (mut position, mut store) = (Position::default(), self.store.clone());
-        let parts: &mut [(&str, &mut dyn Stateful)] =
-            &mut [("model", &mut store), ("optimizer", &mut optimizer), ("random", &mut Random), ("position", &mut position)];
+        let parts: &mut [(&str, &mut dyn Stateful)] = &mut [
+            ("model", &mut store),
+            ("optimizer", &mut optimizer),
+            ("random", &mut Random),
+            ("position", &mut position),
+        ];
         common.restore(self.store.device(), parts)?;
         if position.step >= self.steps {
             return Ok(());
@@ -174,14 +235,34 @@ impl Run<'_> {
             if position.step.is_multiple_of(part) || position.step == self.steps {
                 record.flush()?;
                 let losses = record.losses();
-                bar.suspend(|| println!("step {:6}  loss {:.4}  (first {:.4})", position.step, losses.mean(part as usize), losses.values()[0].1));
-                common.keep(&[("model", self.store), ("optimizer", &optimizer), ("random", &Random), ("position", &position)])?;
+                bar.suspend(|| {
+                    println!(
+                        "step {:6}  loss {:.4}  (first {:.4})",
+                        position.step,
+                        losses.mean(part as usize),
+                        losses.values()[0].1
+                    )
+                });
+                common.keep(&[
+                    ("model", self.store),
+                    ("optimizer", &optimizer),
+                    ("random", &Random),
+                    ("position", &position),
+                ])?;
             }
         }
         drop(bar);
         let seconds = start.elapsed().as_secs_f64();
-        println!("trained {} steps in {seconds:.2} s, {:.1} us a step", self.steps - first, 1e6 * seconds / (self.steps - first) as f64);
-        common.plot("Making up names", "loss", &[("cross-entropy of a batch", &record.losses().curve())])
+        println!(
+            "trained {} steps in {seconds:.2} s, {:.1} us a step",
+            self.steps - first,
+            1e6 * seconds / (self.steps - first) as f64
+        );
+        common.plot(
+            "Making up names",
+            "loss",
+            &[("cross-entropy of a batch", &record.losses().curve())],
+        )
     }
 
     /// The loss of a batch; for the table of bigrams that of all pairs.

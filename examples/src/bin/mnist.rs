@@ -1,4 +1,5 @@
-//! Trains MNIST: data, model, loop, accuracy. `--help` lists the options, `mnist_tiny.rs` shows the same with fewer crates.
+//! Trains MNIST: data, model, loop, accuracy. `--help` lists the options, `mnist_tiny.rs` shows the
+//! same with fewer crates.
 #![forbid(unsafe_code)]
 
 use examples::digits::{Arch, right};
@@ -41,7 +42,11 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    PROGRAM.main(Options { arch: Arch::Mlp, epochs: None, steps: None, batch: None, lr: None }, option, run)
+    PROGRAM.main(
+        Options { arch: Arch::Mlp, epochs: None, steps: None, batch: None, lr: None },
+        option,
+        run,
+    )
 }
 
 fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool> {
@@ -66,19 +71,29 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (batch, lr) = (options.batch.unwrap_or(recipe.batch), options.lr.unwrap_or(recipe.lr));
     let model = arch.build(&store, (data.train.height, data.train.width))?;
     common.load(&store)?;
-    println!("model   {arch}, {} parameters, learning rate {lr}, batches of {batch}", store.count());
+    println!(
+        "model   {arch}, {} parameters, learning rate {lr}, batches of {batch}",
+        store.count()
+    );
 
     let loader = DataLoader::new(data.train.on(&device), batch)?.shuffle(common.seed);
     let steps = match (options.epochs, options.steps.or(recipe.steps)) {
         (None, Some(steps)) => steps,
         // small data needs more passes for as many steps
-        (epochs, _) => epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 5 }) * loader.batches() as u64,
+        (epochs, _) => {
+            epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 5 })
+                * loader.batches() as u64
+        }
     };
     let optimizer = arch.optimizer(&store, lr);
     let mut run = Run { store, model, optimizer, position: Position::default() };
     let losses = run.train(steps, &loader, common, &data)?;
     common.save(&run.store)?;
-    common.plot("Training on handwritten digits", "loss", &[("cross-entropy of a batch", &losses.curve())])
+    common.plot(
+        "Training on handwritten digits",
+        "loss",
+        &[("cross-entropy of a batch", &losses.curve())],
+    )
 }
 
 /// What changes while training.
@@ -91,11 +106,27 @@ struct Run {
 
 impl Run {
     /// Trains for `steps` in all and reports after each pass over the data.
-    fn train(&mut self, steps: u64, loader: &DataLoader<ImageBatches<'_>>, common: &Common, data: &Mnist) -> Result<Losses> {
+    fn train(
+        &mut self,
+        steps: u64,
+        loader: &DataLoader<ImageBatches<'_>>,
+        common: &Common,
+        data: &Mnist,
+    ) -> Result<Losses> {
         let device = self.store.device().clone();
-        let (store, optimizer, position) = (&mut self.store, &mut self.optimizer, &mut self.position);
-        common.restore(&device, &mut [("model", store), ("optimizer", optimizer), ("random", &mut Random), ("position", position)])?;
-        let mut record = common.record(self.position.step, Schedule::constant(self.optimizer.lr()))?;
+        let (store, optimizer, position) =
+            (&mut self.store, &mut self.optimizer, &mut self.position);
+        common.restore(
+            &device,
+            &mut [
+                ("model", store),
+                ("optimizer", optimizer),
+                ("random", &mut Random),
+                ("position", position),
+            ],
+        )?;
+        let mut record =
+            common.record(self.position.step, Schedule::constant(self.optimizer.lr()))?;
         let (mut seconds, mut right) = (0.0, None);
         while self.position.step < steps {
             let start = Instant::now();
@@ -114,17 +145,34 @@ impl Run {
             let taken = start.elapsed().as_secs_f64();
             seconds += taken;
             let ended = batch + here == loader.batches();
-            self.position = Position { step: step + here as u64, epoch: epoch + u64::from(ended), batch: if ended { 0 } else { batch + here } };
+            self.position = Position {
+                step: step + here as u64,
+                epoch: epoch + u64::from(ended),
+                batch: if ended { 0 } else { batch + here },
+            };
             if step == 0 {
                 println!("first loss {:.4}", record.losses().values()[0].1);
             }
-            let percent = 100.0 * *right.insert(self.evaluate(&data.test)?) as f64 / data.test.len() as f64;
-            println!("epoch {:2}  loss {:.4}  test accuracy {percent:.2} %  {taken:.2} s", epoch + 1, record.losses().mean(here));
-            common.keep(&[("model", &self.store), ("optimizer", &self.optimizer), ("random", &Random), ("position", &self.position)])?;
+            let percent =
+                100.0 * *right.insert(self.evaluate(&data.test)?) as f64 / data.test.len() as f64;
+            println!(
+                "epoch {:2}  loss {:.4}  test accuracy {percent:.2} %  {taken:.2} s",
+                epoch + 1,
+                record.losses().mean(here)
+            );
+            common.keep(&[
+                ("model", &self.store),
+                ("optimizer", &self.optimizer),
+                ("random", &Random),
+                ("position", &self.position),
+            ])?;
         }
         let right = right.map_or_else(|| self.evaluate(&data.test), Ok)?;
         let percent = 100.0 * right as f64 / data.test.len() as f64;
-        println!("test accuracy {percent:.2} % ({right} of {}) after {seconds:.2} s of training, {steps} steps", data.test.len());
+        println!(
+            "test accuracy {percent:.2} % ({right} of {}) after {seconds:.2} s of training, {steps} steps",
+            data.test.len()
+        );
         Ok(record.into_losses())
     }
 

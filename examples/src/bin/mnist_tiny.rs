@@ -1,7 +1,9 @@
-//! MNIST in one file, with three crates: tensors, the CPU, gradients. No layers, no optimizer, no data library.
+//! MNIST in one file, with three crates: tensors, the CPU, gradients. No layers, no optimizer, no
+//! data library.
 //!
-//! `cargo run --release --bin mnist_tiny [FOLDER]`, where the folder has MNIST's four .gz files. Without one (or `TEENY_DATA`) it trains on
-//! 1,797 small digits that are part of the program. `mnist.rs` is the grown-up version.
+//! `cargo run --release --bin mnist_tiny [FOLDER]`, where the folder has MNIST's four .gz files.
+//! Without one (or `TEENY_DATA`) it trains on 1,797 small digits that are part of the program.
+//! `mnist.rs` is the grown-up version.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -19,7 +21,9 @@ fn main() -> Result<()> {
     let (train, test) = load()?;
     manual_seed(1);
     let device = Autograd::new(Cpu::new()); // one line chooses the engine and training
-    let weight = |inputs, outputs| Tensor::normal(0.0, 0.02, (inputs, outputs), DType::F32, &device)?.requires_grad();
+    let weight = |inputs, outputs| {
+        Tensor::normal(0.0, 0.02, (inputs, outputs), DType::F32, &device)?.requires_grad()
+    };
     let bias = |outputs| Tensor::zeros((outputs,), DType::F32, &device)?.requires_grad();
     let mut params = [weight(train.area, HIDDEN)?, bias(HIDDEN)?, weight(HIDDEN, 10)?, bias(10)?];
 
@@ -36,11 +40,18 @@ fn main() -> Result<()> {
             }
             let loss = loss.item::<f32>()?;
             if !loss.is_finite() {
-                return Err(Error::value(format!("the loss is {loss}; try a lower learning rate than {LR}")));
+                return Err(Error::value(format!(
+                    "the loss is {loss}; try a lower learning rate than {LR}"
+                )));
             }
             sum += f64::from(loss) * batch.len() as f64;
         }
-        println!("epoch {}  loss {:.4}  {:.2} s", epoch + 1, sum / train.labels.len() as f64, start.elapsed().as_secs_f64());
+        println!(
+            "epoch {}  loss {:.4}  {:.2} s",
+            epoch + 1,
+            sum / train.labels.len() as f64,
+            start.elapsed().as_secs_f64()
+        );
     }
     let all: Vec<usize> = (0..test.labels.len()).collect();
     let right = no_grad(|| {
@@ -70,29 +81,54 @@ impl Images {
         let (sizes, pixels) = idx(images)?;
         let (count, labels) = idx(labels)?;
         if sizes.len() != 3 || count[..] != sizes[..1] || labels.iter().any(|l| *l > 9) {
-            return Err(Error::format(format!("images {sizes:?} and labels {count:?} do not pair")));
+            return Err(Error::format(format!(
+                "images {sizes:?} and labels {count:?} do not pair"
+            )));
         }
         let pixels = pixels.iter().map(|p| f32::from(*p) / white).collect();
-        Ok(Images { pixels, labels: labels.iter().map(|l| i32::from(*l)).collect(), area: sizes[1] * sizes[2] })
+        Ok(Images {
+            pixels,
+            labels: labels.iter().map(|l| i32::from(*l)).collect(),
+            area: sizes[1] * sizes[2],
+        })
     }
 
     /// The images and labels at `indices`: (B, area), (B, 1).
-    fn batch(&self, indices: &[usize], device: &std::sync::Arc<Autograd>) -> Result<(Tensor, Tensor)> {
-        let pixels: Vec<f32> = indices.iter().flat_map(|i| &self.pixels[i * self.area..][..self.area]).copied().collect();
+    fn batch(
+        &self,
+        indices: &[usize],
+        device: &std::sync::Arc<Autograd>,
+    ) -> Result<(Tensor, Tensor)> {
+        let pixels: Vec<f32> = indices
+            .iter()
+            .flat_map(|i| &self.pixels[i * self.area..][..self.area])
+            .copied()
+            .collect();
         let labels: Vec<i32> = indices.iter().map(|i| self.labels[*i]).collect();
-        Ok((Tensor::from_vec(pixels, (indices.len(), self.area), device)?, Tensor::from_vec(labels, (indices.len(), 1), device)?))
+        Ok((
+            Tensor::from_vec(pixels, (indices.len(), self.area), device)?,
+            Tensor::from_vec(labels, (indices.len(), 1), device)?,
+        ))
     }
 
     /// Images and labels from number `at` on, taken out.
     fn split_off(&mut self, at: usize) -> Images {
-        Images { pixels: self.pixels.split_off(at * self.area), labels: self.labels.split_off(at), area: self.area }
+        Images {
+            pixels: self.pixels.split_off(at * self.area),
+            labels: self.labels.split_off(at),
+            area: self.area,
+        }
     }
 }
 
 /// MNIST's training and test part, or the built-in digits in two parts.
 fn load() -> Result<(Images, Images)> {
-    let Some(dir) = std::env::args_os().nth(1).or_else(|| std::env::var_os("TEENY_DATA")).map(PathBuf::from) else {
-        println!("training on the built-in digits, 8x8 pixels; for MNIST name a folder that has it");
+    let Some(dir) =
+        std::env::args_os().nth(1).or_else(|| std::env::var_os("TEENY_DATA")).map(PathBuf::from)
+    else {
+        println!(
+            "training on the built-in digits, 8x8 pixels; for MNIST name a folder that has it"
+        );
         let images = inflate(include_bytes!("../../../teeny-nn/data/digits-images-idx3-ubyte.gz"))?;
         let labels = inflate(include_bytes!("../../../teeny-nn/data/digits-labels-idx1-ubyte.gz"))?;
         let mut train = Images::new(&images, &labels, 16.0)?;
@@ -101,10 +137,17 @@ fn load() -> Result<(Images, Images)> {
     };
     let read = |name: &str| {
         let path = dir.join(name);
-        let bytes = std::fs::read(&path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
+        let bytes =
+            std::fs::read(&path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
         inflate(&bytes).map_err(|e| e.note(format!("in {path:?}")))
     };
-    let part = |name: &str| Images::new(&read(&format!("{name}-images-idx3-ubyte.gz"))?, &read(&format!("{name}-labels-idx1-ubyte.gz"))?, 255.0);
+    let part = |name: &str| {
+        Images::new(
+            &read(&format!("{name}-images-idx3-ubyte.gz"))?,
+            &read(&format!("{name}-labels-idx1-ubyte.gz"))?,
+            255.0,
+        )
+    };
     Ok((part("train")?, part("t10k")?))
 }
 
@@ -116,7 +159,10 @@ fn idx(file: &[u8]) -> Result<(Vec<usize>, &[u8])> {
         _ => return Err(error()),
     };
     let header = file.get(4..4 + 4 * axes).ok_or_else(error)?;
-    let sizes: Vec<usize> = header.chunks_exact(4).map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize).collect();
+    let sizes: Vec<usize> = header
+        .chunks_exact(4)
+        .map(|b| u32::from_be_bytes([b[0], b[1], b[2], b[3]]) as usize)
+        .collect();
     let values = &file[4 + 4 * axes..];
     let numel = sizes.iter().try_fold(1usize, |n, size| n.checked_mul(*size));
     if numel == Some(values.len()) { Ok((sizes, values)) } else { Err(error()) }

@@ -1,7 +1,9 @@
-//! Tells two moons apart: micrograd's demonstration, a network of 337 parameters and the loss of a support vector machine.
+//! Tells two moons apart: micrograd's demonstration, a network of 337 parameters and the loss of a
+//! support vector machine.
 //!
-//! Source: A. Karpathy, *micrograd*, 2020, whose run ends at loss 0.010978 after 100 steps of plain descent. Most of that is the pull on the weights. From
-//! some first weights plain descent does not get there; with momentum it does from all that were tried.
+//! Source: A. Karpathy, *micrograd*, 2020, whose run ends at loss 0.010978 after 100 steps of plain
+//! descent. Most of that is the pull on the weights. From some first weights plain descent does not
+//! get there; with momentum it does from all that were tried.
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
@@ -58,7 +60,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     for seed in common.seed..common.seed + options.runs as u64 {
         let trained = train(options, seed, &device)?;
         let Trained { accuracy, loss, time, .. } = &trained;
-        println!("seed {seed}: accuracy {accuracy:.1} %, loss {loss:.6}, {} steps in {:.1} ms", options.steps, time.as_secs_f64() * 1e3);
+        println!(
+            "seed {seed}: accuracy {accuracy:.1} %, loss {loss:.6}, {} steps in {:.1} ms",
+            options.steps,
+            time.as_secs_f64() * 1e3
+        );
         all.push(trained);
     }
     draw(&all[0].model, &device)?;
@@ -67,7 +73,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let most = all.iter().map(|t| t.loss).fold(0.0, f64::max);
     let fastest = all.iter().map(|t| t.time).min().unwrap_or_default();
     let perfect = all.iter().filter(|t| t.accuracy == 100.0).count();
-    println!("fastest run {:.2} ms; {perfect} of {} runs perfect", fastest.as_secs_f64() * 1e3, options.runs);
+    println!(
+        "fastest run {:.2} ms; {perfect} of {} runs perfect",
+        fastest.as_secs_f64() * 1e3,
+        options.runs
+    );
     println!("accuracy at least {least:.1} %, final loss at most {most:.6}");
     Ok(())
 }
@@ -88,8 +98,15 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     let x = moons.x(DType::F32, device)?; // (N, 2)
     let y = moons.y(DType::F32, device)?.mul(2.0)?.sub(1.0)?.unsqueeze(1)?; // (N, 1) of -1 and 1
     let store = Store::new(device);
-    let layer =
-        |name, inputs, outputs| Linear::with_init(&store.at(name), inputs, outputs, Init::Uniform { low: -1.0, high: 1.0 }, Some(Init::ZEROS));
+    let layer = |name, inputs, outputs| {
+        Linear::with_init(
+            &store.at(name),
+            inputs,
+            outputs,
+            Init::Uniform { low: -1.0, high: 1.0 },
+            Some(Init::ZEROS),
+        )
+    };
     let model = Sequential::new()
         .then(layer("fc1", 2, 16)?) // (N, 16)
         .then(Activation::Relu)
@@ -99,7 +116,8 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     assert_eq!(store.count(), 337);
 
     // the derivative of alpha w² is 2 alpha w: a decay of weights
-    let mut sgd = Sgd::new(store.trainable(), 0.15).momentum(0.9).nesterov(true).weight_decay(2.0 * ALPHA);
+    let mut sgd =
+        Sgd::new(store.trainable(), 0.15).momentum(0.9).nesterov(true).weight_decay(2.0 * ALPHA);
     let mut losses = Losses::new().every(options.steps);
     let start = Instant::now();
     for step in 0..options.steps {
@@ -112,10 +130,21 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     let time = start.elapsed();
     no_grad(|| {
         let scores = model.forward(&x)?; // (N, 1)
-        let pull = store.trainable().iter().map(|p| p.value().square()?.sum_all()?.item::<f32>()).sum::<Result<f32>>()?;
-        let loss = f64::from(hinge(&scores, &y, Reduction::Mean)?.item::<f32>()?) + ALPHA * f64::from(pull);
+        let pull = store
+            .trainable()
+            .iter()
+            .map(|p| p.value().square()?.sum_all()?.item::<f32>())
+            .sum::<Result<f32>>()?;
+        let loss = f64::from(hinge(&scores, &y, Reduction::Mean)?.item::<f32>()?)
+            + ALPHA * f64::from(pull);
         let right = scores.mul(&y)?.gt(0.0)?.sum_all()?.item::<i64>()?;
-        Ok(Trained { model, losses, accuracy: 100.0 * right as f64 / options.points as f64, loss, time })
+        Ok(Trained {
+            model,
+            losses,
+            accuracy: 100.0 * right as f64 / options.points as f64,
+            loss,
+            time,
+        })
     })
 }
 
@@ -125,10 +154,14 @@ fn draw(model: &Sequential, device: &DeviceRef) -> Result<()> {
     let across = Tensor::linspace(-1.5, 2.5, columns, DType::F32, device)?; // (columns)
     let down = Tensor::linspace(1.5, -1.0, rows, DType::F32, device)?; // (rows)
     let grid = Tensor::meshgrid(&[&down, &across])?; // (rows, columns) twice
-    let places = Tensor::stack(&[&grid[1], &grid[0]], -1)?.reshape((rows * columns, 2))?; // (rows columns, 2)
+    // (rows columns, 2)
+    let places = Tensor::stack(&[&grid[1], &grid[0]], -1)?.reshape((rows * columns, 2))?;
     let scores = no_grad(|| model.forward(&places))?.to_vec::<f32>()?;
     for row in scores.chunks(columns) {
-        println!("  {}", row.iter().map(|score| if *score > 0.0 { '#' } else { '.' }).collect::<String>());
+        println!(
+            "  {}",
+            row.iter().map(|score| if *score > 0.0 { '#' } else { '.' }).collect::<String>()
+        );
     }
     Ok(())
 }

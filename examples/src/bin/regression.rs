@@ -1,5 +1,6 @@
-//! Regression from both ends: the least-squares line by solving a system and by walking downhill, polynomials with and without a prior, and the double descent
-//! of models with more parameters than data.
+//! Regression from both ends: the least-squares line by solving a system and by walking downhill,
+//! polynomials with and without a prior, and the double descent of models with more parameters than
+//! data.
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
@@ -40,8 +41,10 @@ fn run(draws: &usize, common: &Common) -> Result<()> {
     double_descent(*draws, common, &device)
 }
 
-/// `weights` that make `‖x w - y‖² + prior ‖w‖²` least, by the normal equations `(xᵀx + prior) w = xᵀy`: x (n, p), y (n) → (p). With `prior` 0 the likeliest
-/// weights under Gaussian noise; else the likeliest a posteriori, where `prior` is the variance of the noise by that of the weights.
+/// `weights` that make `‖x w - y‖² + prior ‖w‖²` least, by the normal equations
+/// `(xᵀx + prior) w = xᵀy`: x (n, p), y (n) → (p). With `prior` 0 the likeliest weights under
+/// Gaussian noise; else the likeliest a posteriori, where `prior` is the variance of the noise by
+/// that of the weights.
 fn least_squares(x: &Tensor, y: &Tensor, prior: f64) -> Result<Tensor> {
     let p = x.shape()[1];
     let ridge = Tensor::eye(p, x.dtype(), x)?.mul(prior)?;
@@ -54,15 +57,19 @@ fn error(x: &Tensor, y: &Tensor, weights: &Tensor) -> Result<Tensor> {
 }
 
 fn houses(device: &DeviceRef) -> Result<()> {
-    let column = |of: fn(&(f64, f64)) -> f64| Tensor::from_vec(HOUSES.iter().map(of).collect::<Vec<f64>>(), (HOUSES.len(),), device);
+    let column = |of: fn(&(f64, f64)) -> f64| {
+        Tensor::from_vec(HOUSES.iter().map(of).collect::<Vec<f64>>(), (HOUSES.len(),), device)
+    };
     let (size, price) = (column(|h| h.0)?, column(|h| h.1)?); // (3) both
-    let x = Tensor::stack(&[&size.ones_like()?, &size], 1)?; // (3, 2): a column of ones for the intercept
+    // (3, 2): a column of ones for the intercept
+    let x = Tensor::stack(&[&size.ones_like()?, &size], 1)?;
     let line = least_squares(&x, &price, 0.0)?; // (2)
     let [b, m] = line.to_vec::<f64>()?[..] else { unreachable!("two weights") };
     let closed = error(&x, &price, &line)?.item::<f64>()?;
     println!("houses  price = {b:.10} + {m:.10} size, mean squared error {closed:.6e}");
 
-    // downhill, in units of standard deviations: raw sizes would make a valley a million times longer than wide
+    // downhill, in units of standard deviations: raw sizes would make a valley a million times
+    // longer than wide
     let (mean, std) = (size.mean_all()?, size.std(0, 0)?);
     let scaled = Tensor::stack(&[&size.ones_like()?, &size.sub(&mean)?.div(&std)?], 1)?; // (3, 2)
     let store = Store::with_dtype(device, DType::F64);
@@ -74,12 +81,17 @@ fn houses(device: &DeviceRef) -> Result<()> {
     let found = error(&scaled, &price, &weights.value())?.item::<f64>()?;
     let [b, m] = weights.value().to_vec::<f64>()?[..] else { unreachable!("two weights") };
     let (mean, std) = (mean.item::<f64>()?, std.item::<f64>()?);
-    println!("        downhill price = {:.6} + {:.6} size, mean squared error {found:.6e}", b - m * mean / std, m / std);
+    println!(
+        "        downhill price = {:.6} + {:.6} size, mean squared error {found:.6e}",
+        b - m * mean / std,
+        m / std
+    );
     println!("        relative distance of the two errors {:.1e}", (found / closed - 1.0).abs());
     Ok(())
 }
 
-/// Ten noisy points of a sine, polynomials of rising degree, and the same with a Gaussian prior on the weights.
+/// Ten noisy points of a sine, polynomials of rising degree, and the same with a Gaussian prior on
+/// the weights.
 fn polynomials(device: &DeviceRef) -> Result<()> {
     let truth = |x: &Tensor| x.mul(std::f64::consts::PI)?.sin();
     let powers = |x: &Tensor, degree: usize| {
@@ -96,7 +108,8 @@ fn polynomials(device: &DeviceRef) -> Result<()> {
         let (seen, other) = (powers(&x, degree)?, powers(&unseen, degree)?);
         let likeliest = least_squares(&seen, &y, 0.0)?; // (degree + 1)
         wild = error(&other, &target, &likeliest)?.item::<f64>()?;
-        tamed = error(&other, &target, &least_squares(&seen, &y, noise * noise / 4.0)?)?.item::<f64>()?;
+        tamed = error(&other, &target, &least_squares(&seen, &y, noise * noise / 4.0)?)?
+            .item::<f64>()?;
         println!(
             "degree {degree}  error on the points {:.4}, between them {wild:.4}, with a prior {tamed:.4}",
             error(&seen, &y, &likeliest)?.item::<f64>()?
@@ -105,12 +118,17 @@ fn polynomials(device: &DeviceRef) -> Result<()> {
             best = (degree, wild);
         }
     }
-    println!("polynomials: degree {} is best; at degree 9 a prior divides the error by {:.1}", best.0, wild / tamed);
+    println!(
+        "polynomials: degree {} is best; at degree 9 a prior divides the error by {:.1}",
+        best.0,
+        wild / tamed
+    );
     Ok(())
 }
 
-/// Test error of least squares on `p` random features of 40 points. It rises as p nears 40, where the only fit goes through every point at any price, and
-/// falls again beyond, where the fit of least norm has many to choose from. Source: Belkin et al. 2019, arXiv:1812.11118.
+/// Test error of least squares on `p` random features of 40 points. It rises as p nears 40, where
+/// the only fit goes through every point at any price, and falls again beyond, where the fit of
+/// least norm has many to choose from. Source: Belkin et al. 2019, arXiv:1812.11118.
 fn double_descent(draws: usize, common: &Common, device: &DeviceRef) -> Result<()> {
     let (n, inputs) = (40, 20);
     let counts = [4, 8, 16, 24, 32, 36, 40, 44, 50, 60, 80, 120, 200, 400];
@@ -120,7 +138,8 @@ fn double_descent(draws: usize, common: &Common, device: &DeviceRef) -> Result<(
         let teacher = randn(&[inputs])?;
         let sample = |n: usize, noise: f64| -> Result<(Tensor, Tensor)> {
             let x = randn(&[n, inputs])?;
-            let y = x.matmul(&teacher)?.div((inputs as f64).sqrt())?.add(&randn(&[n])?.mul(noise)?)?;
+            let y =
+                x.matmul(&teacher)?.div((inputs as f64).sqrt())?.add(&randn(&[n])?.mul(noise)?)?;
             Ok((x, y)) // (n, inputs), (n)
         };
         let ((x, y), (unseen, target)) = (sample(n, 0.5)?, sample(500, 0.0)?);
@@ -134,8 +153,13 @@ fn double_descent(draws: usize, common: &Common, device: &DeviceRef) -> Result<(
     for (p, error) in counts.iter().zip(errors) {
         println!("{p:4} features of {n} points  test error {error:9.4}");
     }
-    let points: Vec<(f64, f64)> = counts.iter().zip(errors).map(|(&p, error)| (p as f64 / n as f64, error.ln())).collect();
-    common.plot("Double descent", "log of the test error", &[("by features per point", &points)])?;
+    let points: Vec<(f64, f64)> =
+        counts.iter().zip(errors).map(|(&p, error)| (p as f64 / n as f64, error.ln())).collect();
+    common.plot(
+        "Double descent",
+        "log of the test error",
+        &[("by features per point", &points)],
+    )?;
     let peak = errors.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i);
     println!(
         "double descent: the peak is at p/n = {:.2}; from there to p/n = 10 the error falls to 1/{:.0}",

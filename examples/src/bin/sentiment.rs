@@ -1,7 +1,9 @@
-//! Judges made-up reviews by their words: where single words tell, and where "not" turns them round.
+//! Judges made-up reviews by their words: where single words tell, and where "not" turns them
+//! round.
 //!
-//! A linear model weighs single words; that is enough for the first set, and cannot be for the second, where a hidden layer sees which words come
-//! together. See [`teeny_nn::data::sentiment`] for the grammar of both.
+//! A linear model weighs single words; that is enough for the first set, and cannot be for the
+//! second, where a hidden layer sees which words come together. See [`teeny_nn::data::sentiment`]
+//! for the grammar of both.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -56,38 +58,59 @@ fn enough(text: &str) -> std::result::Result<usize, String> {
 fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
     let mut curves = Vec::new();
-    for (set, reviews) in [("separable", separable(options.reviews, common.seed)), ("negated", negated(options.reviews, common.seed))] {
+    for (set, reviews) in [
+        ("separable", separable(options.reviews, common.seed)),
+        ("negated", negated(options.reviews, common.seed)),
+    ] {
         show(set, &reviews);
         let (training, test) = reviews.split_at(reviews.len() - reviews.len() / 5);
         let bag = BagOfWords::of(training);
         let (training, test) = (bag.count(training), bag.count(test));
-        println!("  {} to learn from, {} for the test, {} words", training.len(), test.len(), training.features);
+        println!(
+            "  {} to learn from, {} for the test, {} words",
+            training.len(),
+            test.len(),
+            training.features
+        );
         for (name, hidden) in [("linear", None), ("hidden", Some(options.hidden))] {
             let (accuracy, losses) = train(options, hidden, &training, &test, &device)?;
             println!("  {set} {name}: test accuracy {accuracy:.1} %");
             curves.push((format!("{set}, {name}"), losses.curve()));
         }
     }
-    let curves: Vec<(&str, &[(f64, f64)])> = curves.iter().map(|(name, points)| (name.as_str(), points.as_slice())).collect();
+    let curves: Vec<(&str, &[(f64, f64)])> =
+        curves.iter().map(|(name, points)| (name.as_str(), points.as_slice())).collect();
     common.plot("Judging reviews", "loss", &curves)
 }
 
 fn show(set: &str, reviews: &[Review]) {
     println!("{set} reviews, such as");
-    reviews.iter().take(3).for_each(|r| println!("  {} {}", if r.positive { "(+)" } else { "(-)" }, r.text));
+    reviews
+        .iter()
+        .take(3)
+        .for_each(|r| println!("  {} {}", if r.positive { "(+)" } else { "(-)" }, r.text));
 }
 
-/// Trains on `training`, with a hidden layer of the size given or none; the percentage that is right in `test`, and the losses on the way.
-fn train(options: &Options, hidden: Option<usize>, training: &Samples, test: &Samples, device: &DeviceRef) -> Result<(f64, Losses)> {
+/// Trains on `training`, with a hidden layer of the size given or none; the percentage that is
+/// right in `test`, and the losses on the way.
+fn train(
+    options: &Options,
+    hidden: Option<usize>,
+    training: &Samples,
+    test: &Samples,
+    device: &DeviceRef,
+) -> Result<(f64, Losses)> {
     let store = Store::new(device);
     let model = match hidden {
-        None => Sequential::new().then(Linear::new(&store.at("fc"), training.features, 1)?), // (N, 1)
+        // (N, 1)
+        None => Sequential::new().then(Linear::new(&store.at("fc"), training.features, 1)?),
         Some(hidden) => Sequential::new()
             .then(Linear::new(&store.at("fc1"), training.features, hidden)?) // (N, hidden)
             .then(Activation::Relu)
             .then(Linear::new(&store.at("fc2"), hidden, 1)?), // (N, 1)
     };
-    let (x, y) = (training.x(DType::F32, device)?, training.y(DType::F32, device)?.unsqueeze(1)?); // (N, words), (N, 1)
+    // (N, words), (N, 1)
+    let (x, y) = (training.x(DType::F32, device)?, training.y(DType::F32, device)?.unsqueeze(1)?);
     let mut adam = Adam::new(store.trainable(), options.lr);
     let mut losses = Losses::new();
     for _ in 0..options.steps {
@@ -97,6 +120,10 @@ fn train(options: &Options, hidden: Option<usize>, training: &Samples, test: &Sa
     }
     losses.read()?;
     let scores = no_grad(|| model.forward(&test.x(DType::F32, device)?))?; // (N, 1)
-    let right = scores.gt(0.0)?.eq(&test.y(DType::F32, device)?.gt(0.5)?.unsqueeze(1)?)?.sum_all()?.item::<i64>()?;
+    let right = scores
+        .gt(0.0)?
+        .eq(&test.y(DType::F32, device)?.gt(0.5)?.unsqueeze(1)?)?
+        .sum_all()?
+        .item::<i64>()?;
     Ok((100.0 * right as f64 / test.len() as f64, losses))
 }

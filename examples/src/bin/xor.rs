@@ -1,4 +1,5 @@
-//! Learns exclusive or, which no single layer can: the smallest problem that needs a hidden one (Minsky & Papert 1969).
+//! Learns exclusive or, which no single layer can: the smallest problem that needs a hidden one
+//! (Minsky & Papert 1969).
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -50,10 +51,17 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     for seed in common.seed..common.seed + options.runs as u64 {
         let (answers, losses) = train(options, seed, &device)?;
         let right = answers.iter().zip(TARGETS).filter(|(p, t)| (**p > 0.5) == (*t > 0.5)).count();
-        println!("seed {seed}: {right}/4 right, loss {:.4} → {:.4}", losses.values()[0].1, losses.last());
+        println!(
+            "seed {seed}: {right}/4 right, loss {:.4} → {:.4}",
+            losses.values()[0].1,
+            losses.last()
+        );
         solved += usize::from(right == 4);
         if seed == common.seed {
-            INPUTS.iter().zip(&answers).for_each(|([a, b], p)| println!("  {a} xor {b} = 1 with probability {p:.3}"));
+            INPUTS
+                .iter()
+                .zip(&answers)
+                .for_each(|([a, b], p)| println!("  {a} xor {b} = 1 with probability {p:.3}"));
             common.plot("Exclusive or", "loss", &[("binary cross-entropy", &losses.curve())])?;
         }
     }

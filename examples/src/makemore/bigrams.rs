@@ -1,4 +1,5 @@
-//! Pairs of characters, counted: a model without training, and the exact loss of the network that learns the same.
+//! Pairs of characters, counted: a model without training, and the exact loss of the network that
+//! learns the same.
 
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::names::Names;
@@ -20,7 +21,10 @@ impl Bigrams {
         let (x, y) = names.windows(1, device)?; // (N, 1), (N)
         let pairs = x.reshape(-1)?.mul(vocab as i32)?.add(&y)?; // (N)
         let counts = Tensor::zeros(vocab * vocab, DType::F32, device)?; // (V V)
-        let counts = counts.scatter_add(0, &pairs, &Tensor::ones(pairs.numel(), DType::F32, device)?)?.reshape((vocab, vocab))?; // (V, V)
+        // (V, V)
+        let counts = counts
+            .scatter_add(0, &pairs, &Tensor::ones(pairs.numel(), DType::F32, device)?)?
+            .reshape((vocab, vocab))?;
         let table = counts.to_vec::<f32>()?.into_iter().map(f64::from).collect();
         Ok(Bigrams { counts, table, vocab })
     }
@@ -39,8 +43,8 @@ impl Bigrams {
         self.table.chunks(self.vocab).flat_map(row).collect()
     }
 
-    /// The mean negative log-likelihood of the pairs in `other` by these counts with `smooth` added to each; infinite if a pair was never seen
-    /// and `smooth` is 0.
+    /// The mean negative log-likelihood of the pairs in `other` by these counts with `smooth` added
+    /// to each; infinite if a pair was never seen and `smooth` is 0.
     pub fn loss(&self, other: &Bigrams, smooth: f64) -> f64 {
         let log_p = self.log_probabilities(smooth);
         let pairs = other.table.iter().zip(&log_p).filter(|(n, _)| **n > 0.0);
@@ -52,11 +56,13 @@ impl Bigrams {
     /// # Errors
     /// If the device fails.
     pub fn logits(&self, x: &Tensor, smooth: f64) -> Result<Tensor> {
-        let scores: Vec<f32> = self.log_probabilities(smooth).into_iter().map(|v| v as f32).collect();
+        let scores: Vec<f32> =
+            self.log_probabilities(smooth).into_iter().map(|v| v as f32).collect();
         Tensor::from_vec(scores, (self.vocab, self.vocab), x)?.index_select(0, &x.reshape(-1)?)
     }
 
-    /// The mean cross-entropy of the logits `w` (V, V) over all pairs: pairs that are alike have one loss, so one row of each stands for all.
+    /// The mean cross-entropy of the logits `w` (V, V) over all pairs: pairs that are alike have
+    /// one loss, so one row of each stands for all.
     ///
     /// # Errors
     /// If `w` has another shape.

@@ -16,7 +16,8 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// What `model` learns from these names: a window and what follows, or a name and what follows each of its characters.
+    /// What `model` learns from these names: a window and what follows, or a name and what follows
+    /// each of its characters.
     ///
     /// # Errors
     /// If a name is longer than the model's context, or the device fails.
@@ -43,7 +44,8 @@ impl Examples {
         Ok((rows.slice(1, ..self.inputs)?, rows.slice(1, self.inputs..)?))
     }
 
-    /// `batch` examples drawn with replacement, by random numbers of the device: x (B, inputs), y (B, targets). Nothing is waited for.
+    /// `batch` examples drawn with replacement, by random numbers of the device: x (B, inputs), y
+    /// (B, targets). Nothing is waited for.
     ///
     /// # Errors
     /// If there are none to draw from.
@@ -63,7 +65,8 @@ impl Examples {
             let step = if model.arch.window().is_some() { 8192 } else { 1024 };
             let (mut sum, mut count) = (0.0, 0);
             for from in (0..self.len()).step_by(step) {
-                let (x, y) = self.parts(&self.rows.slice(0, from..(from + step).min(self.len()))?)?;
+                let (x, y) =
+                    self.parts(&self.rows.slice(0, from..(from + step).min(self.len()))?)?;
                 sum += model.loss(&x, &y, Reduction::Sum)?.item::<f32>()? as f64;
                 count += y.ne(PADDING)?.sum_all()?.item::<i64>()?;
             }
@@ -74,8 +77,8 @@ impl Examples {
     }
 }
 
-/// `count` names made up one character at a time by `logits` (B, context) → (B, V) or (B, T, V), each at most `limit` characters long. A window model
-/// sees `window` characters at a time.
+/// `count` names made up one character at a time by `logits` (B, context) → (B, V) or (B, T, V),
+/// each at most `limit` characters long. A window model sees `window` characters at a time.
 ///
 /// # Errors
 /// If the device fails, or nothing can be drawn from the scores.
@@ -89,15 +92,19 @@ pub fn sample(
 ) -> Result<Vec<String>> {
     no_grad(|| {
         let before = window.unwrap_or(1);
-        let mut tokens = Tensor::zeros((count, before), DType::I32, device)?; // (B, before): only `.`
+        // (B, before): only `.`
+        let mut tokens = Tensor::zeros((count, before), DType::I32, device)?;
         for i in 0..limit {
-            let seen = tokens.slice(1, -(window.unwrap_or(tokens.shape()[1]) as isize)..)?; // (B, context)
+            // (B, context)
+            let seen = tokens.slice(1, -(window.unwrap_or(tokens.shape()[1]) as isize)..)?;
             let scores = logits(&seen)?;
             let scores = if window.is_some() { scores } else { scores.at(1, -1)? }; // (B, V)
             let next = sampler.draw(&scores, Key { seed, draw: i as u64 })?; // (B)
             tokens = Tensor::cat(&[&tokens, &next.unsqueeze(1)?], 1)?;
         }
         let made = tokens.slice(1, before..)?.to_vec::<i32>()?; // (B, limit)
-        made.chunks(limit.max(1)).map(|row| names.spell(&row.iter().map(|&token| token as u32).collect::<Vec<_>>())).collect()
+        made.chunks(limit.max(1))
+            .map(|row| names.spell(&row.iter().map(|&token| token as u32).collect::<Vec<_>>()))
+            .collect()
     })
 }

@@ -1,4 +1,5 @@
-//! The models of the `makemore` example: from counting pairs of characters to a transformer, all of which make up names.
+//! The models of the `makemore` example: from counting pairs of characters to a transformer, all of
+//! which make up names.
 //!
 //! ```text
 //! count      how often b follows a: nothing to train        (bigrams)
@@ -6,7 +7,8 @@
 //! sequence   all next characters of a name at once           bow mlp16 rnn gru lstm transformer
 //! ```
 //!
-//! Sizes, first values and training follow A. Karpathy's *makemore* (2022): the window models his lectures, the sequence models his program.
+//! Sizes, first values and training follow A. Karpathy's *makemore* (2022): the window models his
+//! lectures, the sequence models his program.
 
 pub mod bigrams;
 mod data;
@@ -71,7 +73,9 @@ impl Arch {
             Arch::Bigram => Some(1),
             Arch::Mlp | Arch::MlpBn | Arch::Deep => Some(3),
             Arch::WavenetSmall | Arch::Wavenet => Some(8),
-            Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => None,
+            Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => {
+                None
+            }
         }
     }
 
@@ -80,12 +84,15 @@ impl Arch {
         match self {
             Arch::Bigram => 500,
             Arch::Mlp | Arch::MlpBn | Arch::Deep | Arch::WavenetSmall | Arch::Wavenet => 200_000,
-            Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => 20_000,
+            Arch::Bow | Arch::Mlp16 | Arch::Rnn | Arch::Gru | Arch::Lstm | Arch::Transformer => {
+                20_000
+            }
         }
     }
 
-    /// The learning rate at every one of `steps` steps, a cosine from the first to almost none: for plain gradient descent on windows, for AdamW, after
-    /// a warm-up, on sequences. The table of bigrams, whose loss has no noise, keeps its first rate.
+    /// The learning rate at every one of `steps` steps, a cosine from the first to almost none: for
+    /// plain gradient descent on windows, for AdamW, after a warm-up, on sequences. The table of
+    /// bigrams, whose loss has no noise, keeps its first rate.
     pub fn schedule(self, lr: Option<f64>, steps: u64) -> Schedule {
         match self {
             Arch::Bigram => Schedule::constant(lr.unwrap_or(50.0)),
@@ -127,13 +134,16 @@ impl Model {
             Arch::Wavenet => window::wavenet(&path, vocab, 24, 128)?,
             Arch::Bow => Box::new(sequence::Bow::new(&path, vocab, context)?),
             Arch::Mlp16 => Box::new(sequence::Mlp::new(&path, vocab, context)?),
-            Arch::Rnn | Arch::Gru | Arch::Lstm => Box::new(sequence::Recurrent::new(&path, arch, vocab)?),
+            Arch::Rnn | Arch::Gru | Arch::Lstm => {
+                Box::new(sequence::Recurrent::new(&path, arch, vocab)?)
+            }
             Arch::Transformer => Box::new(sequence::transformer(&path, vocab, context)?),
         };
         Ok(Model { arch, context, net })
     }
 
-    /// The scores of what follows: windows (B, context) → (B, V); sequences (B, T) → (B, T, V), after every character.
+    /// The scores of what follows: windows (B, context) → (B, V); sequences (B, T) → (B, T, V),
+    /// after every character.
     ///
     /// # Errors
     /// If the shape does not fit.
@@ -141,13 +151,18 @@ impl Model {
         self.net.forward(x)
     }
 
-    /// The cross-entropy of the characters `y` that follow `x`, as [`Examples`] gives them; those after the end of a name do not count.
+    /// The cross-entropy of the characters `y` that follow `x`, as [`Examples`] gives them; those
+    /// after the end of a name do not count.
     ///
     /// # Errors
     /// If the shapes do not fit.
     pub fn loss(&self, x: &Tensor, y: &Tensor, reduction: Reduction) -> Result<Tensor> {
         let logits = self.logits(x)?; // (B, V) or (B, T, V)
-        let ignore_index = if self.arch.window().is_none() { Some(teeny_nn::data::names::PADDING.into()) } else { None };
+        let ignore_index = if self.arch.window().is_none() {
+            Some(teeny_nn::data::names::PADDING.into())
+        } else {
+            None
+        };
         let loss = CrossEntropy { reduction, ignore_index, ..CrossEntropy::default() };
         loss.loss(&logits.reshape([-1, logits.size(-1)? as isize])?, &y.reshape(-1)?)
     }

@@ -33,14 +33,16 @@ impl Module for Bow {
         let t = x.shape()[1];
         let positions = self.wpe.weight.value().slice(0, ..t)?; // (T, 64)
         let x = self.wte.forward(x)?.add(&positions)?; // (B, T, 64)
-        let counts = Tensor::arange(1, t as i32 + 1, 1, &x)?.cast(DType::F32)?.unsqueeze(1)?; // (T, 1)
+        // (T, 1)
+        let counts = Tensor::arange(1, t as i32 + 1, 1, &x)?.cast(DType::F32)?.unsqueeze(1)?;
         let x = x.cumsum(1)?.div(&counts)?.add(&x)?; // (B, T, 64)
         let h = self.c_proj.forward(&self.c_fc.forward(&x)?.tanh()?)?; // (B, T, 64)
         self.head.forward(&x.add(&h)?)
     }
 }
 
-/// Every character with the 15 before it through one hidden layer: 69,147 parameters. A symbol of its own stands where there is none.
+/// Every character with the 15 before it through one hidden layer: 69,147 parameters. A symbol of
+/// its own stands where there is none.
 pub struct Mlp {
     wte: Embedding,
     fc1: Linear,
@@ -62,15 +64,16 @@ impl Mlp {
 impl Module for Mlp {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let blank = self.fc2.weight.value().shape()[0] as i32;
-        let padded = x.pad(&[(0, 0), (self.context as isize - 1, 0)], blank)?; // (B, context - 1 + T)
+        // (B, context - 1 + T)
+        let padded = x.pad(&[(0, 0), (self.context as isize - 1, 0)], blank)?;
         let windows = padded.unfold(1, self.context, 1)?; // (B, T, context)
         let x = self.wte.forward(&windows)?.flatten(2, 3)?; // (B, T, context 64)
         self.fc2.forward(&self.fc1.forward(&x)?.tanh()?)
     }
 }
 
-/// Rnn, Gru or Lstm from a first state that is learnt: 11,803, 28,315 and 36,571 parameters. One of each pair of biases is frozen at 0, because
-/// makemore's cells have one.
+/// Rnn, Gru or Lstm from a first state that is learnt: 11,803, 28,315 and 36,571 parameters. One of
+/// each pair of biases is frozen at 0, because makemore's cells have one.
 pub struct Recurrent {
     start: Param,
     wte: Embedding,
@@ -114,8 +117,12 @@ impl Module for Recurrent {
     }
 }
 
-/// Four layers of four heads: 204,544 parameters, 1,728 of them in the head. Without dropout it learns the names by heart.
+/// Four layers of four heads: 204,544 parameters, 1,728 of them in the head. Without dropout it
+/// learns the names by heart.
 pub fn transformer(path: &Path, vocab: usize, context: usize) -> Result<impl Module + use<>> {
-    let gpt = Gpt::new(path, GptConfig { tied: false, dropout: 0.1, ..GptConfig::new(vocab, context, 4, 4, WIDTH) })?;
+    let gpt = Gpt::new(
+        path,
+        GptConfig { tied: false, dropout: 0.1, ..GptConfig::new(vocab, context, 4, 4, WIDTH) },
+    )?;
     Ok(move |x: &Tensor| gpt.logits(x))
 }

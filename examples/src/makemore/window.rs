@@ -2,7 +2,9 @@
 
 use teeny_core::{Result, Tensor};
 use teeny_nn::init::{After, gain};
-use teeny_nn::{Activation, BatchNorm, Embedding, Flatten, Init, Linear, Module, NormOptions, Path, Sequential};
+use teeny_nn::{
+    Activation, BatchNorm, Embedding, Flatten, Init, Linear, Module, NormOptions, Path, Sequential,
+};
 
 /// Deviation 1, as drawn by a beginner.
 const PLAIN: Init = Init::Normal { mean: 0.0, std: 1.0 };
@@ -26,7 +28,8 @@ pub fn mlp(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     Ok(Box::new(net))
 }
 
-/// The same with outputs that start small and hidden values that start with deviation 1 and are kept there: 12,097 parameters.
+/// The same with outputs that start small and hidden values that start with deviation 1 and are
+/// kept there: 12,097 parameters.
 pub fn mlp_bn(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     let options = NormOptions { momentum: Some(0.001), ..NormOptions::default() };
     let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
@@ -41,10 +44,12 @@ pub fn mlp_bn(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     Ok(Box::new(net))
 }
 
-/// Five hidden layers of 100, batch normalisation after every linear layer, the last one too: 47,024 parameters.
+/// Five hidden layers of 100, batch normalisation after every linear layer, the last one too:
+/// 47,024 parameters.
 pub fn deep(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
-    let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, 10)?).then(Flatten); // (B, 30)
+    // (B, 30)
+    let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, 10)?).then(Flatten);
     for i in 0..5 {
         let inputs = if i == 0 { 30 } else { 100 };
         net = net
@@ -54,19 +59,25 @@ pub fn deep(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     }
     let norm = BatchNorm::new(&path.at("bn").at(5), vocab)?;
     scale(path, "bn.5.weight", 0.1)?;
-    Ok(Box::new(net.then(Linear::with_init(&path.at("fc").at(5), 100, vocab, EVEN, None)?).then(norm))) // (B, 27)
+    // (B, 27)
+    Ok(Box::new(
+        net.then(Linear::with_init(&path.at("fc").at(5), 100, vocab, EVEN, None)?).then(norm),
+    ))
 }
 
-/// Eight characters of `n_embd` numbers joined two by two, three times, each time through `hidden`: 76,579 parameters with 24 and 128, 22,397 with 10
-/// and 68. Statistics go over the batch and the places that are left.
+/// Eight characters of `n_embd` numbers joined two by two, three times, each time through `hidden`:
+/// 76,579 parameters with 24 and 128, 22,397 with 10 and 68. Statistics go over the batch and the
+/// places that are left.
 ///
 /// Source: van den Oord et al. 2016, arXiv:1609.03499, figure 3, for the tree.
 pub fn wavenet(path: &Path, vocab: usize, n_embd: usize, hidden: usize) -> Result<Box<dyn Module>> {
-    let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, n_embd)?); // (B, 8, C)
+    // (B, 8, C)
+    let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, n_embd)?);
     for (i, inputs) in [n_embd, hidden, hidden].into_iter().enumerate() {
         net = net
             .then(join_neighbours) // (B, 4, 2 C), (B, 2, 2 H), (B, 1, 2 H)
-            .then(Linear::with_init(&path.at("fc").at(i), 2 * inputs, hidden, EVEN, None)?) // (.., H)
+            // (.., H)
+            .then(Linear::with_init(&path.at("fc").at(i), 2 * inputs, hidden, EVEN, None)?)
             .then(BatchNorm::channels_last(&path.at("bn").at(i), hidden)?)
             .then(Activation::Tanh);
     }
@@ -81,7 +92,8 @@ fn join_neighbours(x: &Tensor) -> Result<Tensor> {
     x.reshape((b, t / 2, 2 * c))
 }
 
-/// Makes the first values of the output layer small, so that no character is thought certain before anything is learnt.
+/// Makes the first values of the output layer small, so that no character is thought certain before
+/// anything is learnt.
 fn scale(path: &Path, name: &str, factor: f64) -> Result<()> {
     let param = path.store().get(name)?;
     param.set(&param.value().mul(factor)?)

@@ -9,7 +9,8 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("teeny-examples-{name}-{}", std::process::id()));
+        let path =
+            std::env::temp_dir().join(format!("teeny-examples-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Folder(path)
     }
@@ -30,7 +31,8 @@ pub fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env_remove("TEENY_DATA").env_remove("TEENY_DEVICE");
     if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        command.env("XDG_RUNTIME_DIR", std::env::temp_dir()); // without it the window system's part of a software GPU complains on stderr
+        // without it the window system's part of a software GPU complains on stderr
+        command.env("XDG_RUNTIME_DIR", std::env::temp_dir());
     }
     command
 }
@@ -39,7 +41,11 @@ pub fn command(program: &str, args: &[&str]) -> Command {
 #[track_caller]
 pub fn succeed(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "a program that is not on a terminal is quiet: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.stderr.is_empty(),
+        "a program that is not on a terminal is quiet: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -5,7 +5,10 @@ use super::storage::{Dual, flat, tangent, value};
 use super::symbolic::{Part, Read, Source, Tangents, tangents};
 use crate::elementwise::Cache;
 use std::sync::{Arc, LazyLock};
-use teeny_core::{DType, Device, DeviceRef, Error, Kernel, Outputs, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor};
+use teeny_core::{
+    DType, Device, DeviceRef, Error, Kernel, Outputs, ReduceOp, Result, Scalar, Shape, StorageRef,
+    Tensor,
+};
 
 /// A forward-mode device often lives for one call only, so all share what they derived.
 static CACHE: LazyLock<Cache<Tangents>> = LazyLock::new(Cache::default);
@@ -20,7 +23,12 @@ struct Launch<'a> {
 }
 
 impl<'a> Launch<'a> {
-    fn new(device: &'a Forward, inputs: &[&Tensor], params: &'a [Scalar], shape: &'a Shape) -> Result<Launch<'a>> {
+    fn new(
+        device: &'a Forward,
+        inputs: &[&Tensor],
+        params: &'a [Scalar],
+        shape: &'a Shape,
+    ) -> Result<Launch<'a>> {
         let values = inputs.iter().map(|x| value(x)).collect::<Result<_>>()?;
         let tangents = inputs.iter().map(|x| tangent(x)).collect::<Result<_>>()?;
         Ok(Launch { device: device.inner_device(), values, tangents, params, shape })
@@ -28,7 +36,10 @@ impl<'a> Launch<'a> {
 
     /// The operands that move, as bits.
     fn moving(&self) -> u8 {
-        self.tangents.iter().enumerate().fold(0, |bits, (i, t)| if t.is_some() { bits | 1 << i } else { bits })
+        self.tangents
+            .iter()
+            .enumerate()
+            .fold(0, |bits, (i, t)| if t.is_some() { bits | 1 << i } else { bits })
     }
 
     fn read(&self, part: &Part) -> Result<Vec<&Tensor>> {
@@ -36,7 +47,10 @@ impl<'a> Launch<'a> {
             Read::Value(i) => self.values.get(i),
             Read::Tangent(i) => self.tangents.get(i).and_then(Option::as_ref),
         };
-        part.reads.iter().map(|r| one(r).ok_or_else(|| Error::internal("a tangent reads what is not there"))).collect()
+        part.reads
+            .iter()
+            .map(|r| one(r).ok_or_else(|| Error::internal("a tangent reads what is not there")))
+            .collect()
     }
 
     fn plain(&self, kernel: &Arc<Kernel>) -> Result<Vec<StorageRef>> {
@@ -45,7 +59,11 @@ impl<'a> Launch<'a> {
     }
 
     fn run(&self, part: &Part) -> Result<Vec<StorageRef>> {
-        Ok(self.device.elementwise(&part.kernel, &self.read(part)?, self.params, self.shape)?.into_iter().collect())
+        Ok(self
+            .device
+            .elementwise(&part.kernel, &self.read(part)?, self.params, self.shape)?
+            .into_iter()
+            .collect())
     }
 
     fn tensor(&self, storage: StorageRef, dtype: DType) -> Result<Tensor> {
@@ -54,7 +72,8 @@ impl<'a> Launch<'a> {
 
     /// The one output of a part.
     fn output(&self, part: &Part) -> Result<Tensor> {
-        let storage = self.run(part)?.pop().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+        let storage =
+            self.run(part)?.pop().ok_or_else(|| Error::internal("a kernel gave no output"))?;
         self.tensor(storage, part.kernel.output_dtype(0))
     }
 
@@ -77,7 +96,13 @@ impl<'a> Launch<'a> {
     }
 }
 
-pub(crate) fn elementwise(device: &Forward, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+pub(crate) fn elementwise(
+    device: &Forward,
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<Outputs> {
     let launch = Launch::new(device, inputs, params, shape)?;
     let mut outputs = Outputs::new();
     let moving = launch.moving();
@@ -99,7 +124,9 @@ pub(crate) fn elementwise(device: &Forward, kernel: &Arc<Kernel>, inputs: &[&Ten
     for (o, (y, source)) in values.into_iter().zip(&rule.sources).enumerate() {
         let dtype = kernel.output_dtype(o);
         let tangent = match (source, &mut computed) {
-            (Source::Part(_), Some(computed)) => computed.next().map(|t| launch.tensor(t, dtype)).transpose()?,
+            (Source::Part(_), Some(computed)) => {
+                computed.next().map(|t| launch.tensor(t, dtype)).transpose()?
+            }
             _ => launch.tangent(source, dtype)?,
         };
         outputs.push(Dual::storage(launch.tensor(y, dtype)?, tangent)?);
@@ -119,16 +146,27 @@ pub(crate) fn reduce_kernel(
     let launch = Launch::new(device, inputs, params, shape)?;
     let moving = launch.moving();
     if moving != 0 && op != ReduceOp::Sum {
-        // The rules of products and extrema read the mapped elements, so these are stored after all.
+        // The rules of products and extrema read the mapped elements, so these are stored after
+        // all.
         let mapped = elementwise(device, kernel, inputs, params, shape)?.into_iter().next();
         let mapped = mapped.ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let mapped = Tensor::from_result(mapped, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
+        let mapped = Tensor::from_result(
+            mapped,
+            *shape,
+            kernel.output_dtype(0),
+            inputs[0].device().clone(),
+        )?;
         return device.reduce(op, &mapped, axes);
     }
     let sum = |kernel: &Arc<Kernel>, inputs: &[&Tensor]| -> Result<Tensor> {
         let storage = launch.device.reduce_kernel(kernel, inputs, params, shape, op, axes)?;
         let shape = shape.reduced(axes, false);
-        Tensor::from_result(storage, shape, op.output(kernel.output_dtype(0)), launch.device.clone())
+        Tensor::from_result(
+            storage,
+            shape,
+            op.output(kernel.output_dtype(0)),
+            launch.device.clone(),
+        )
     };
     let y = sum(kernel, &launch.values.iter().collect::<Vec<_>>())?;
     if moving == 0 {
@@ -137,7 +175,9 @@ pub(crate) fn reduce_kernel(
     let rule = CACHE.get(kernel, moving, false, || tangents(kernel, moving))?;
     let tangent = match &rule.sources[0] {
         Source::Part(part) => Some(sum(&part.kernel, &launch.read(part)?)?),
-        source => launch.tangent(source, kernel.output_dtype(0))?.map(|t| t.sum(axes)).transpose()?,
+        source => {
+            launch.tangent(source, kernel.output_dtype(0))?.map(|t| t.sum(axes)).transpose()?
+        }
     };
     Dual::storage(flat(y.storage().clone(), &y)?, tangent)
 }

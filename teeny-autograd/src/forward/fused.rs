@@ -16,11 +16,14 @@ fn whole(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
     Tensor::from_result(storage, *like.shape(), like.dtype(), like.device().clone())
 }
 
-/// The Jacobian `diag(y) - y yᵀ` of each row is symmetric, so the backward pass is the tangent's map too.
+/// The Jacobian `diag(y) - y yᵀ` of each row is symmetric, so the backward pass is the tangent's
+/// map too.
 pub(super) fn softmax(device: &Forward, x: &Tensor, axis: usize) -> Result<StorageRef> {
     let inner = value(x)?;
     let y = whole(device.inner_device().softmax(&inner, axis)?, &inner)?;
-    let tangent = tangent(x)?.map(|t| flat(device.inner_device().softmax_grad(&y, &t, axis)?, &t)).transpose()?;
+    let tangent = tangent(x)?
+        .map(|t| flat(device.inner_device().softmax_grad(&y, &t, axis)?, &t))
+        .transpose()?;
     Dual::storage(y, tangent)
 }
 
@@ -32,41 +35,91 @@ pub(super) fn log_softmax(device: &Forward, x: &Tensor, axis: usize) -> Result<S
     Dual::storage(y, tangent)
 }
 
-pub(super) fn softmax_grad(device: &Forward, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+pub(super) fn softmax_grad(
+    device: &Forward,
+    y: &Tensor,
+    g: &Tensor,
+    axis: usize,
+) -> Result<StorageRef> {
     if moving([y, g])? {
         return definition::softmax_grad(y, g, axis);
     }
-    device.result(device.inner_device().softmax_grad(&value(y)?, &value(g)?, axis)?, y.dtype(), None)
+    device.result(
+        device.inner_device().softmax_grad(&value(y)?, &value(g)?, axis)?,
+        y.dtype(),
+        None,
+    )
 }
 
-pub(super) fn log_softmax_grad(device: &Forward, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+pub(super) fn log_softmax_grad(
+    device: &Forward,
+    y: &Tensor,
+    g: &Tensor,
+    axis: usize,
+) -> Result<StorageRef> {
     if moving([y, g])? {
         return definition::log_softmax_grad(y, g, axis);
     }
-    device.result(device.inner_device().log_softmax_grad(&value(y)?, &value(g)?, axis)?, y.dtype(), None)
+    device.result(
+        device.inner_device().log_softmax_grad(&value(y)?, &value(g)?, axis)?,
+        y.dtype(),
+        None,
+    )
 }
 
 /// `Σ (softmax(x) - one_hot(targets)) t` of each row.
-pub(super) fn cross_entropy(device: &Forward, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+pub(super) fn cross_entropy(
+    device: &Forward,
+    x: &Tensor,
+    targets: &Tensor,
+    ignored: Option<i64>,
+) -> Result<StorageRef> {
     let (inner, targets) = (value(x)?, value(targets)?);
     let losses = device.inner_device().cross_entropy(&inner, &targets, ignored)?;
     let along = tangent(x)?.map(|t| {
         let ones = Tensor::ones(targets.shape(), inner.dtype(), &inner)?; // (n)
-        let slopes = whole(device.inner_device().cross_entropy_grad(&inner, &targets, ignored, &ones)?, &inner)?; // (n, classes)
+        // (n, classes)
+        let slopes = whole(
+            device.inner_device().cross_entropy_grad(&inner, &targets, ignored, &ones)?,
+            &inner,
+        )?;
         slopes.mul(&t)?.sum(1)
     });
     device.result(losses, x.dtype(), along.transpose()?)
 }
 
-pub(super) fn cross_entropy_grad(device: &Forward, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+pub(super) fn cross_entropy_grad(
+    device: &Forward,
+    x: &Tensor,
+    targets: &Tensor,
+    ignored: Option<i64>,
+    g: &Tensor,
+) -> Result<StorageRef> {
     if moving([x, g])? {
         return definition::cross_entropy_grad(x, targets, ignored, g);
     }
-    device.result(device.inner_device().cross_entropy_grad(&value(x)?, &value(targets)?, ignored, &value(g)?)?, x.dtype(), None)
+    device.result(
+        device.inner_device().cross_entropy_grad(
+            &value(x)?,
+            &value(targets)?,
+            ignored,
+            &value(g)?,
+        )?,
+        x.dtype(),
+        None,
+    )
 }
 
-/// The normalised values `h` have a symmetric Jacobian: `norm_grad` without a weight applies it. Then `t_y = t_h w + h t_w + t_b`.
-pub(super) fn norm(device: &Forward, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+/// The normalised values `h` have a symmetric Jacobian: `norm_grad` without a weight applies it.
+/// Then `t_y = t_h w + h t_w + t_b`.
+pub(super) fn norm(
+    device: &Forward,
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<StorageRef> {
     let (inner, w, b) = (value(x)?, weight.map(value).transpose()?, bias.map(value).transpose()?);
     let below = device.inner_device();
     let y = below.norm(norm, &inner, w.as_ref(), b.as_ref(), eps)?;
@@ -74,17 +127,36 @@ pub(super) fn norm(device: &Forward, norm: Norm, x: &Tensor, weight: Option<&Ten
         let t = whole(below.norm_grad(norm, &inner, None, &t, eps)?, &inner)?;
         w.as_ref().map_or_else(|| Ok(t.clone()), |w| t.mul(w))
     });
-    let along_weight = weight.map(tangent).transpose()?.flatten().map(|t| whole(below.norm(norm, &inner, None, None, eps)?, &inner)?.mul(&t));
+    let along_weight = weight
+        .map(tangent)
+        .transpose()?
+        .flatten()
+        .map(|t| whole(below.norm(norm, &inner, None, None, eps)?, &inner)?.mul(&t));
     let along_bias = bias.map(tangent).transpose()?.flatten().map(|t| t.expand(x.shape()));
-    device.result(y, x.dtype(), total([along_x.transpose()?, along_weight.transpose()?, along_bias.transpose()?])?)
+    device.result(
+        y,
+        x.dtype(),
+        total([along_x.transpose()?, along_weight.transpose()?, along_bias.transpose()?])?,
+    )
 }
 
-pub(super) fn norm_grad(device: &Forward, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+pub(super) fn norm_grad(
+    device: &Forward,
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    g: &Tensor,
+    eps: f64,
+) -> Result<StorageRef> {
     if moving([Some(x), weight, Some(g)].into_iter().flatten())? {
         return definition::norm_grad(norm, x, weight, g, eps);
     }
     let w = weight.map(value).transpose()?;
-    device.result(device.inner_device().norm_grad(norm, &value(x)?, w.as_ref(), &value(g)?, eps)?, x.dtype(), None)
+    device.result(
+        device.inner_device().norm_grad(norm, &value(x)?, w.as_ref(), &value(g)?, eps)?,
+        x.dtype(),
+        None,
+    )
 }
 
 /// The inner tensors of the operands of attention: q, k, v and the mask.
@@ -92,7 +164,10 @@ struct Inner([Tensor; 3], Option<Tensor>);
 
 impl Inner {
     fn of(inputs: &AttentionInputs<'_>) -> Result<Inner> {
-        Ok(Inner([value(inputs.q)?, value(inputs.k)?, value(inputs.v)?], inputs.mask.map(value).transpose()?))
+        Ok(Inner(
+            [value(inputs.q)?, value(inputs.k)?, value(inputs.v)?],
+            inputs.mask.map(value).transpose()?,
+        ))
     }
 
     fn inputs(&self, like: &AttentionInputs<'_>) -> AttentionInputs<'_> {
@@ -101,7 +176,10 @@ impl Inner {
     }
 }
 
-pub(super) fn attention(device: &Forward, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+pub(super) fn attention(
+    device: &Forward,
+    inputs: &AttentionInputs<'_>,
+) -> Result<(StorageRef, StorageRef)> {
     if moving([inputs.q, inputs.k, inputs.v].into_iter().chain(inputs.mask))? {
         return inputs.composed_storages();
     }
@@ -124,7 +202,13 @@ pub(super) fn attention_grad(
         let storage = |x: Option<Tensor>| x.map(|x| Ok(own(x)?.storage().clone())).transpose();
         return Ok([storage(q)?, storage(k)?, storage(v)?]);
     }
-    let storages = device.inner_device().attention_grad(&Inner::of(inputs)?.inputs(inputs), &value(y)?, &value(lse)?, &value(g)?, needs)?;
+    let storages = device.inner_device().attention_grad(
+        &Inner::of(inputs)?.inputs(inputs),
+        &value(y)?,
+        &value(lse)?,
+        &value(g)?,
+        needs,
+    )?;
     let [q, k, v] = storages.map(|s| s.map(|s| device.result(s, g.dtype(), None)).transpose());
     Ok([q?, k?, v?])
 }

@@ -4,8 +4,9 @@
 //! Dual { value, tangent }     x + ε v          f(x + ε v) = f(x) + ε J v     one pass, nothing is recorded
 //! ```
 //!
-//! It wraps a device as [`Autograd`](crate::Autograd) does, which it may wrap or be wrapped by: forward over reverse is a Hessian-vector product, each
-//! level has its own ε. This file says which operation has which rule; the rules compute with tensors of the inner device.
+//! It wraps a device as [`Autograd`](crate::Autograd) does, which it may wrap or be wrapped by:
+//! forward over reverse is a Hessian-vector product, each level has its own ε. This file says which
+//! operation has which rule; the rules compute with tensors of the inner device.
 //!
 //! | operation | its tangent |
 //! |---|---|
@@ -32,14 +33,17 @@ use storage::{Dual, flat, tangent, value};
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{
-    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Error, Kernel, Key, Layout, LinalgOp, Norm, Outputs, ReduceOp, Result,
-    Scalar, ScanOp, ScatterMode, Shape, Stats, StorageRef, Tensor, ToDevice, Window,
+    AttentionInputs, DType, Device, DeviceInfo, DeviceRef, Distribution, Error, Kernel, Key,
+    Layout, LinalgOp, Norm, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Stats,
+    StorageRef, Tensor, ToDevice, Window,
 };
 
-/// A device for forward-mode differentiation: tensors with a tangent give results with a tangent, the directional derivative.
+/// A device for forward-mode differentiation: tensors with a tangent give results with a tangent,
+/// the directional derivative.
 ///
-/// [`crate::jvp`] is the short form; use the device itself for functions whose values are needed on the way. [`crate::no_grad`] does not concern it.
-/// An [`attention`](Tensor::attention) whose operands move is computed with its matrix of scores.
+/// [`crate::jvp`] is the short form; use the device itself for functions whose values are needed on
+/// the way. [`crate::no_grad`] does not concern it. An [`attention`](Tensor::attention) whose
+/// operands move is computed with its matrix of scores.
 ///
 /// # Example
 /// ```
@@ -72,24 +76,33 @@ impl Forward {
         &self.inner
     }
 
-    /// The elements of `x`, moving along `tangent`: a tensor of this device. Both are of this device or below it, of one float type and shape; a tangent
-    /// that `x` had is replaced.
+    /// The elements of `x`, moving along `tangent`: a tensor of this device. Both are of this
+    /// device or below it, of one float type and shape; a tangent that `x` had is replaced.
     ///
     /// # Errors
-    /// [`teeny_core::ErrorKind::Gradient`] if types or shapes differ or are not floats; if a tensor is on a device that is not below this one.
+    /// [`teeny_core::ErrorKind::Gradient`] if types or shapes differ or are not floats; if a tensor
+    /// is on a device that is not below this one.
     #[track_caller]
     pub fn dual(self: &Arc<Self>, x: &Tensor, tangent: &Tensor) -> Result<Tensor> {
         let _op = enter("dual");
         if x.shape() != tangent.shape() || x.dtype() != tangent.dtype() || !x.dtype().is_float() {
-            let what = format!("a tangent of {} {} does not fit a value of {} {}", tangent.dtype(), tangent.shape(), x.dtype(), x.shape());
-            return Err(Error::gradient(what).help("a value and its tangent have one shape and one type of floats"));
+            let what = format!(
+                "a tangent of {} {} does not fit a value of {} {}",
+                tangent.dtype(),
+                tangent.shape(),
+                x.dtype(),
+                x.shape()
+            );
+            return Err(Error::gradient(what)
+                .help("a value and its tangent have one shape and one type of floats"));
         }
         let below = |x: &Tensor| -> Result<Tensor> { own(value(&self.lifted(x)?)?) };
         let storage = Dual::storage(below(x)?, Some(below(tangent)?))?;
         Tensor::from_result(storage, *x.shape(), x.dtype(), self.clone())
     }
 
-    /// The value of `y` and its tangent, tensors of the inner device: `None` if nothing that `y` was computed from moves.
+    /// The value of `y` and its tangent, tensors of the inner device: `None` if nothing that `y`
+    /// was computed from moves.
     ///
     /// # Errors
     /// If `y` is on a device that is not this one, below it or around it.
@@ -108,7 +121,12 @@ impl Forward {
     }
 
     /// The storage of a result of the inner device, of type `dtype`, and its tangent.
-    fn result(&self, storage: StorageRef, dtype: DType, tangent: Option<Tensor>) -> Result<StorageRef> {
+    fn result(
+        &self,
+        storage: StorageRef,
+        dtype: DType,
+        tangent: Option<Tensor>,
+    ) -> Result<StorageRef> {
         let shape = Shape::new(&[storage.len()])?;
         Dual::storage(Tensor::from_result(storage, shape, dtype, self.inner.clone())?, tangent)
     }
@@ -159,7 +177,8 @@ impl Device for Forward {
         self.inner.synchronize()
     }
 
-    // ---- no tangent: where values come from and go to -------------------------------------------------------------------------------------------
+    // ---- no tangent: where values come from and go to
+    // -------------------------------------------------------------------------------------------
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         self.result(self.inner.upload(bytes, dtype)?, dtype, None)
@@ -167,13 +186,26 @@ impl Device for Forward {
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&value(x)?)
     }
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         self.result(self.inner.random(distribution, shape, dtype, key)?, dtype, None)
     }
 
-    // ---- kernels --------------------------------------------------------------------------------------------------------------------------------
+    // ---- kernels
+    // --------------------------------------------------------------------------------------------------------------------------------
 
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         elementwise::elementwise(self, kernel, inputs, params, shape)
     }
     fn reduce_kernel(
@@ -188,7 +220,8 @@ impl Device for Forward {
         elementwise::reduce_kernel(self, kernel, inputs, params, shape, op, axes)
     }
 
-    // ---- the same operation on the tangent ------------------------------------------------------------------------------------------------------
+    // ---- the same operation on the tangent
+    // ------------------------------------------------------------------------------------------------------
 
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
         self.result(self.inner.contiguous(&value(x)?)?, x.dtype(), tangent(x)?)
@@ -206,7 +239,13 @@ impl Device for Forward {
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
         rules::copy_into(self, dst, view, src)
     }
-    fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    fn max_pool_grad(
+        &self,
+        g: &Tensor,
+        positions: &Tensor,
+        x_shape: &Shape,
+        spatial: usize,
+    ) -> Result<StorageRef> {
         let positions = value(positions)?;
         let spread = |g: &Tensor| self.inner.max_pool_grad(g, &positions, x_shape, spatial);
         let tangent = tangent(g)?.map(|t| flat(spread(&t)?, &t)).transpose()?;
@@ -217,7 +256,8 @@ impl Device for Forward {
         self.result(self.inner.avg_pool(&value(x)?, size, window)?, x.dtype(), tangent)
     }
 
-    // ---- the product rule -----------------------------------------------------------------------------------------------------------------------
+    // ---- the product rule
+    // -----------------------------------------------------------------------------------------------------------------------
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         let tangent = product_rule(lhs, rhs, Tensor::matmul, Tensor::matmul)?;
@@ -228,18 +268,39 @@ impl Device for Forward {
         let tangent = product_rule(x, weight, conv, conv)?;
         self.result(self.inner.conv(&value(x)?, &value(weight)?, window)?, x.dtype(), tangent)
     }
-    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    fn conv_input_grad(
+        &self,
+        g: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+        x_shape: &Shape,
+    ) -> Result<StorageRef> {
         let back = |g: &Tensor, w: &Tensor| g.conv_transpose(w, window, &x_shape[2..]);
         let tangent = product_rule(g, weight, back, back)?;
-        self.result(self.inner.conv_input_grad(&value(g)?, &value(weight)?, window, x_shape)?, g.dtype(), tangent)
+        self.result(
+            self.inner.conv_input_grad(&value(g)?, &value(weight)?, window, x_shape)?,
+            g.dtype(),
+            tangent,
+        )
     }
-    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    fn conv_weight_grad(
+        &self,
+        g: &Tensor,
+        x: &Tensor,
+        window: &Window,
+        weight_shape: &Shape,
+    ) -> Result<StorageRef> {
         let back = |g: &Tensor, x: &Tensor| g.conv_weight_grad(x, window, weight_shape);
         let tangent = product_rule(g, x, back, back)?;
-        self.result(self.inner.conv_weight_grad(&value(g)?, &value(x)?, window, weight_shape)?, g.dtype(), tangent)
+        self.result(
+            self.inner.conv_weight_grad(&value(g)?, &value(x)?, window, weight_shape)?,
+            g.dtype(),
+            tangent,
+        )
     }
 
-    // ---- choices --------------------------------------------------------------------------------------------------------------------------------
+    // ---- choices
+    // --------------------------------------------------------------------------------------------------------------------------------
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
         rules::reduce(self, op, x, axes)
@@ -247,22 +308,37 @@ impl Device for Forward {
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
         rules::scan(self, op, x, axis)
     }
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         rules::scatter(self, mode, x, axis, index, src)
     }
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
         let (y, positions) = self.inner.sort(&value(x)?, axis, descending)?;
-        let order = Tensor::from_result(positions.clone(), *x.shape(), DType::I32, self.inner.clone())?;
+        let order =
+            Tensor::from_result(positions.clone(), *x.shape(), DType::I32, self.inner.clone())?;
         let tangent = tangent(x)?.map(|t| t.gather(axis as isize, &order)).transpose()?;
         Ok((self.result(y, x.dtype(), tangent)?, self.result(positions, DType::I32, None)?))
     }
-    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    fn max_pool(
+        &self,
+        x: &Tensor,
+        size: &[usize],
+        window: &Window,
+    ) -> Result<(StorageRef, StorageRef)> {
         let (y, positions) = self.inner.max_pool(&value(x)?, size, window)?;
-        let tangent = tangent(x)?.map(|t| rules::at_winners(&t, &positions, size.len())).transpose()?;
+        let tangent =
+            tangent(x)?.map(|t| rules::at_winners(&t, &positions, size.len())).transpose()?;
         Ok((self.result(y, x.dtype(), tangent)?, self.result(positions, DType::I32, None)?))
     }
 
-    // ---- fused operations -----------------------------------------------------------------------------------------------------------------------
+    // ---- fused operations
+    // -----------------------------------------------------------------------------------------------------------------------
 
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
         fused::softmax(self, x, axis)
@@ -276,16 +352,41 @@ impl Device for Forward {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         fused::log_softmax_grad(self, y, g, axis)
     }
-    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    fn cross_entropy(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+    ) -> Result<StorageRef> {
         fused::cross_entropy(self, x, targets, ignored)
     }
-    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    fn cross_entropy_grad(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+        g: &Tensor,
+    ) -> Result<StorageRef> {
         fused::cross_entropy_grad(self, x, targets, ignored, g)
     }
-    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    fn norm(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<StorageRef> {
         fused::norm(self, norm, x, weight, bias, eps)
     }
-    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    fn norm_grad(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        g: &Tensor,
+        eps: f64,
+    ) -> Result<StorageRef> {
         fused::norm_grad(self, norm, x, weight, g, eps)
     }
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {

@@ -1,4 +1,5 @@
-//! Tangents of reductions, scans, scattering, joining and assignment. Ties are treated as the gradients treat them, so that both modes agree everywhere.
+//! Tangents of reductions, scans, scattering, joining and assignment. Ties are treated as the
+//! gradients treat them, so that both modes agree everywhere.
 
 use super::Forward;
 use super::storage::{Dual, flat, tangent, tangent_or_zeros, value};
@@ -8,7 +9,10 @@ use crate::rules::scan::{first_zeros, without_each};
 use crate::rules::spread;
 use crate::storage::differentiated;
 use teeny_core::storage::{downcast, downcast_mut};
-use teeny_core::{DType, Layout, LinalgOp, Outputs, ReduceOp, Result, ScanOp, ScatterMode, Shape, StorageRef, Tensor, definition, map};
+use teeny_core::{
+    DType, Layout, LinalgOp, Outputs, ReduceOp, Result, ScanOp, ScatterMode, Shape, StorageRef,
+    Tensor, definition, map,
+};
 
 /// The sum of the tangents that there are.
 pub(super) fn total<const N: usize>(terms: [Option<Tensor>; N]) -> Result<Option<Tensor>> {
@@ -17,7 +21,12 @@ pub(super) fn total<const N: usize>(terms: [Option<Tensor>; N]) -> Result<Option
     terms.try_fold(first, |sum, term| sum.add(&term)).map(Some)
 }
 
-pub(super) fn reduce(device: &Forward, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+pub(super) fn reduce(
+    device: &Forward,
+    op: ReduceOp,
+    x: &Tensor,
+    axes: &[usize],
+) -> Result<StorageRef> {
     let inner = value(x)?;
     let y = device.inner_device().reduce(op, &inner, axes)?;
     let dtype = op.output(x.dtype());
@@ -52,13 +61,17 @@ pub(super) fn scan(device: &Forward, op: ScanOp, x: &Tensor, axis: usize) -> Res
         ScanOp::Prod if differentiated(&inner) || differentiated(&t) => {
             let (others, until) = without_each(&inner, axis)?; // (.., i, k)
             let t = t.transpose(axis as isize, -1)?.unsqueeze(-1)?; // (.., i, 1)
-            map([&others, &until, &t], |[p, u, t]| u.select(p * t, t.like(0)))?.sum(-2)?.transpose(axis as isize, -1)?
+            map([&others, &until, &t], |[p, u, t]| u.select(p * t, t.like(0)))?
+                .sum(-2)?
+                .transpose(axis as isize, -1)?
         }
         ScanOp::Prod => {
-            // Before the first zero y_k Σ t_i / x_i; from there on only the product without this zero moves.
+            // Before the first zero y_k Σ t_i / x_i; from there on only the product without this
+            // zero moves.
             let (filled, zeros, first) = first_zeros(&inner, axis)?;
             let product = filled.cumprod(axis as isize)?;
-            let relative = map([&t, &filled, &first], |[t, x, f]| f.select(t.like(0), t / x))?.cumsum(axis as isize)?;
+            let relative = map([&t, &filled, &first], |[t, x, f]| f.select(t.like(0), t / x))?
+                .cumsum(axis as isize)?;
             let at = map([&t, &first], |[t, f]| f.select(t, t.like(0)))?.cumsum(axis as isize)?;
             map([&product, &zeros, &relative, &at], |[p, n, r, a]| p * n.eq(0).select(r, a))?
         }
@@ -66,7 +79,14 @@ pub(super) fn scan(device: &Forward, op: ScanOp, x: &Tensor, axis: usize) -> Res
     device.result(y, x.dtype(), Some(tangent))
 }
 
-pub(super) fn scatter(device: &Forward, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+pub(super) fn scatter(
+    device: &Forward,
+    mode: ScatterMode,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<StorageRef> {
     let (a, index, b) = (value(x)?, value(index)?, value(src)?);
     let y = device.inner_device().scatter(mode, &a, axis, &index, &b)?;
     if tangent(x)?.is_none() && tangent(src)?.is_none() {
@@ -81,9 +101,13 @@ pub(super) fn scatter(device: &Forward, mode: ScatterMode, x: &Tensor, axis: usi
             let best = Tensor::from_result(y.clone(), *x.shape(), x.dtype(), a.device().clone())?;
             let own = a.eq(&best)?;
             let given = b.eq(&best.gather(axis, &index)?)?;
-            let chosen = |which: &Tensor, t: &Tensor| map([which, t], |[w, t]| w.select(t, t.like(0)));
+            let chosen =
+                |which: &Tensor, t: &Tensor| map([which, t], |[w, t]| w.select(t, t.like(0)));
             let sum = chosen(&own, &t_x)?.scatter_add(axis, &index, &chosen(&given, &t_src)?)?;
-            mean(&sum, &own.cast(t_x.dtype())?.scatter_add(axis, &index, &given.cast(t_x.dtype())?)?)?
+            mean(
+                &sum,
+                &own.cast(t_x.dtype())?.scatter_add(axis, &index, &given.cast(t_x.dtype())?)?,
+            )?
         }
     };
     device.result(y, x.dtype(), Some(tangent))
@@ -91,7 +115,9 @@ pub(super) fn scatter(device: &Forward, mode: ScatterMode, x: &Tensor, axis: usi
 
 /// The tangent of the tensors joined along `axis`.
 pub(super) fn cat(tensors: &[&Tensor], axis: usize) -> Result<Option<Tensor>> {
-    let moving = tensors.iter().try_fold(false, |any, x| Ok::<_, teeny_core::Error>(any || tangent(x)?.is_some()))?;
+    let moving = tensors
+        .iter()
+        .try_fold(false, |any, x| Ok::<_, teeny_core::Error>(any || tangent(x)?.is_some()))?;
     if !moving {
         return Ok(None);
     }
@@ -99,9 +125,15 @@ pub(super) fn cat(tensors: &[&Tensor], axis: usize) -> Result<Option<Tensor>> {
     Ok(Some(Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis as isize)?))
 }
 
-pub(super) fn copy_into(device: &Forward, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+pub(super) fn copy_into(
+    device: &Forward,
+    mut dst: StorageRef,
+    view: &Layout,
+    src: &Tensor,
+) -> Result<StorageRef> {
     let inner = value(src)?;
-    // If nobody else holds the outer storage, the inner ones are handed on, so that the inner device can write in place.
+    // If nobody else holds the outer storage, the inner ones are handed on, so that the inner
+    // device can write in place.
     let (below, moving) = match downcast_mut::<Dual>(&mut dst) {
         Some(mine) => (std::mem::replace(&mut mine.value, inner.clone()), mine.tangent.take()),
         None => {
@@ -111,9 +143,13 @@ pub(super) fn copy_into(device: &Forward, mut dst: StorageRef, view: &Layout, sr
     };
     drop(dst);
     let tangent = if moving.is_some() || tangent(src)?.is_some() {
-        let whole = moving.map_or_else(|| Tensor::zeros(below.storage().len(), below.dtype(), &inner), Ok)?;
+        let whole = moving
+            .map_or_else(|| Tensor::zeros(below.storage().len(), below.dtype(), &inner), Ok)?;
         let (storage, ..) = whole.into_parts();
-        Some(flat(device.inner_device().copy_into(storage, view, &tangent_or_zeros(src)?)?, &inner)?)
+        Some(flat(
+            device.inner_device().copy_into(storage, view, &tangent_or_zeros(src)?)?,
+            &inner,
+        )?)
     } else {
         None
     };
@@ -121,12 +157,18 @@ pub(super) fn copy_into(device: &Forward, mut dst: StorageRef, view: &Layout, sr
     device.result(device.inner_device().copy_into(storage, view, &inner)?, dtype, tangent)
 }
 
-/// The elements of `t` at the positions (one per window) that a max pooling over the last `spatial` axes has found.
+/// The elements of `t` at the positions (one per window) that a max pooling over the last `spatial`
+/// axes has found.
 pub(super) fn at_winners(t: &Tensor, positions: &StorageRef, spatial: usize) -> Result<Tensor> {
     let lead = t.ndim() - spatial;
     let rows = t.shape()[..lead].iter().product::<usize>();
     let windows = positions.len().checked_div(rows).unwrap_or(0);
-    let index = Tensor::from_result(positions.clone(), Shape::new(&[rows, windows])?, DType::I32, t.device().clone())?;
+    let index = Tensor::from_result(
+        positions.clone(),
+        Shape::new(&[rows, windows])?,
+        DType::I32,
+        t.device().clone(),
+    )?;
     let places = t.shape()[lead..].iter().product::<usize>();
     definition::at_winners(&t.reshape((rows, places))?, &index) // (rows, windows)
 }
@@ -136,9 +178,15 @@ pub(super) fn linalg(device: &Forward, op: LinalgOp, inputs: &[&Tensor]) -> Resu
     let values = inputs.iter().map(|x| value(x)).collect::<Result<Vec<_>>>()?;
     let moving = inputs.iter().map(|x| tangent(x)).collect::<Result<Vec<_>>>()?;
     let storages = device.inner_device().linalg(op, &values.iter().collect::<Vec<_>>())?;
-    let tensor = |(storage, (shape, dtype))| Tensor::from_result(storage, shape, dtype, device.inner_device().clone());
+    let tensor = |(storage, (shape, dtype))| {
+        Tensor::from_result(storage, shape, dtype, device.inner_device().clone())
+    };
     let results = storages.into_iter().zip(forms).map(tensor).collect::<Result<Vec<_>>>()?;
-    let tangents = if moving.iter().all(Option::is_none) { vec![None; results.len()] } else { tangents(op, &values, &results, &moving)? };
+    let tangents = if moving.iter().all(Option::is_none) {
+        vec![None; results.len()]
+    } else {
+        tangents(op, &values, &results, &moving)?
+    };
     let mut outputs = Outputs::new();
     for (y, tangent) in results.into_iter().zip(tangents) {
         outputs.push(Dual::storage(y, tangent)?);

@@ -1,7 +1,7 @@
 //! The storage of a forward-mode device: a value and, if it moves, its tangent.
 //!
-//! Both are flat memory of the inner device in one order, so a layout of the outer tensor addresses the tangent of an element as it addresses the
-//! element: view operations need no rules.
+//! Both are flat memory of the inner device in one order, so a layout of the outer tensor addresses
+//! the tangent of an element as it addresses the element: view operations need no rules.
 
 use crate::storage::own;
 use std::any::Any;
@@ -12,7 +12,8 @@ use teeny_core::{DType, Result, Storage, StorageRef, Tensor};
 /// A value and its tangent: tensors of the inner device of which only the storages count.
 pub(crate) struct Dual {
     pub value: Tensor,
-    /// The directional derivative of the value, in its type and the order of its storage; `None` where it is zero everywhere.
+    /// The directional derivative of the value, in its type and the order of its storage; `None`
+    /// where it is zero everywhere.
     pub tangent: Option<Tensor>,
 }
 
@@ -20,7 +21,9 @@ impl Dual {
     /// The storage of a row-major value and a tangent of its shape.
     pub fn storage(value: Tensor, tangent: Option<Tensor>) -> Result<StorageRef> {
         let tangent = tangent.map(own).transpose()?;
-        debug_assert!(tangent.as_ref().is_none_or(|t| t.storage().len() == value.storage().len() && t.dtype() == value.dtype()));
+        debug_assert!(tangent.as_ref().is_none_or(
+            |t| t.storage().len() == value.storage().len() && t.dtype() == value.dtype()
+        ));
         Ok(Arc::new(Dual { value, tangent }))
     }
 }

@@ -1,11 +1,13 @@
-//! The tangent of a kernel is a kernel: forward mode over the nodes of a scalar program, by the same table of slopes as reverse mode.
+//! The tangent of a kernel is a kernel: forward mode over the nodes of a scalar program, by the
+//! same table of slopes as reverse mode.
 //!
 //! ```text
 //! y = f(x_1, .., x_n)        t_y = Σ_i ∂f/∂x_i t_i        one kernel for y and t_y: f(x) is computed once
 //! ```
 //!
-//! A kernel reads and writes a limited number of tensors, and `f` may use it up. Then values and tangents are computed apart, and if the operands and
-//! their tangents do not fit together, the slopes are stored and multiplied.
+//! A kernel reads and writes a limited number of tensors, and `f` may use it up. Then values and
+//! tangents are computed apart, and if the operands and their tangents do not fit together, the
+//! slopes are stored and multiplied.
 
 use crate::composite::Application;
 use crate::derivative::{Slope, Step, slopes};
@@ -45,7 +47,8 @@ pub(crate) enum Source {
 /// How the tangents of a kernel's outputs are computed when some of its operands have tangents.
 #[derive(Debug)]
 pub(crate) struct Tangents {
-    /// The outputs, and behind them the tangents of those whose source is a part: in one pass, if one kernel can hold all.
+    /// The outputs, and behind them the tangents of those whose source is a part: in one pass, if
+    /// one kernel can hold all.
     pub together: Option<Part>,
     /// One per output.
     pub sources: Vec<Source>,
@@ -66,16 +69,22 @@ pub(crate) fn tangents(kernel: &Kernel, moving: u8) -> Result<Tangents> {
         let (kernel, used) = builder.finish_pruned(outputs)?;
         Ok(Part { kernel: Arc::new(kernel), reads: used.into_iter().map(|i| reads[i]).collect() })
     };
-    let mut all: Vec<Expr<'_>> = kernel.outputs().iter().map(|&o| sweep.values[o as usize]).collect();
+    let mut all: Vec<Expr<'_>> =
+        kernel.outputs().iter().map(|&o| sweep.values[o as usize]).collect();
     let mut fits = true;
     let source = |o: usize, tangent: Option<Expr<'_>>| -> Result<(Source, bool)> {
-        let Some(tangent) = tangent.filter(|t| !t.is_constant(0.0)) else { return Ok((Source::None, false)) };
+        let Some(tangent) = tangent.filter(|t| !t.is_constant(0.0)) else {
+            return Ok((Source::None, false));
+        };
         Ok(match part(&[tangent]) {
             Ok(alone) => match alone.kernel.passes_through(0).map(|j| alone.reads[j]) {
                 Some(Read::Tangent(i)) => (Source::Pass(i), false),
                 Some(Read::Value(_)) | None => (Source::Part(alone), true),
             },
-            Err(_) => (Source::Slopes(slopes_apart(kernel, o, (0..kernel.inputs().len()).filter(moves))?), true),
+            Err(_) => (
+                Source::Slopes(slopes_apart(kernel, o, (0..kernel.inputs().len()).filter(moves))?),
+                true,
+            ),
         })
     };
     let carried = sweep.tangents(&seeds);
@@ -91,8 +100,13 @@ pub(crate) fn tangents(kernel: &Kernel, moving: u8) -> Result<Tangents> {
     Ok(Tangents { together, sources })
 }
 
-/// The slope of output `o` along each of the operands that it depends on: it reads no more than the operands, which always fit.
-fn slopes_apart(kernel: &Kernel, o: usize, moving: impl Iterator<Item = usize>) -> Result<Vec<(usize, Part)>> {
+/// The slope of output `o` along each of the operands that it depends on: it reads no more than the
+/// operands, which always fit.
+fn slopes_apart(
+    kernel: &Kernel,
+    o: usize,
+    moving: impl Iterator<Item = usize>,
+) -> Result<Vec<(usize, Part)>> {
     let mut all = Vec::new();
     for i in moving {
         let builder = Builder::new();
@@ -102,7 +116,13 @@ fn slopes_apart(kernel: &Kernel, o: usize, moving: impl Iterator<Item = usize>) 
         let slope = sweep.tangents(&seeds)[kernel.outputs()[o] as usize];
         if let Some(slope) = slope.filter(|s| !s.is_constant(0.0)) {
             let (kernel, used) = builder.finish_pruned(&[slope])?;
-            all.push((i, Part { kernel: Arc::new(kernel), reads: used.into_iter().map(Read::Value).collect() }));
+            all.push((
+                i,
+                Part {
+                    kernel: Arc::new(kernel),
+                    reads: used.into_iter().map(Read::Value).collect(),
+                },
+            ));
         }
     }
     Ok(all)
@@ -132,7 +152,12 @@ impl<'b, 'k> Sweep<'b, 'k> {
         all
     }
 
-    fn tangent(&self, id: usize, seeds: &[Option<Expr<'b>>], before: &[Option<Expr<'b>>]) -> Option<Expr<'b>> {
+    fn tangent(
+        &self,
+        id: usize,
+        seeds: &[Option<Expr<'b>>],
+        before: &[Option<Expr<'b>>],
+    ) -> Option<Expr<'b>> {
         let nodes = self.kernel.nodes();
         let node = &nodes[id];
         if let OpCode::Input(i) = node.op {
@@ -147,7 +172,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
             return of(0).map(|t| t.cast(node.dtype));
         }
         if let Some(application) = Application::at(nodes, id) {
-            return before[application.x].map(|t| t * application.slope(self.values[application.x]));
+            return before[application.x]
+                .map(|t| t * application.slope(self.values[application.x]));
         }
         if node.op == OpCode::Where && (of(1).is_some() || of(2).is_some()) {
             let [a, b] = [1, 2].map(|i| of(i).unwrap_or_else(|| y.like(0)));
@@ -165,11 +191,14 @@ impl<'b, 'k> Sweep<'b, 'k> {
             }
             return sum;
         }
-        let at = |i: usize| if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize };
+        let at = |i: usize| {
+            if i < node.op.arity() { node.src[i] as usize } else { node.src[0] as usize }
+        };
         for i in 0..node.op.arity() {
             let Some(t) = of(i) else { continue };
             let kind = [0, 1, 2].map(|i| kind(nodes[at(i)].op));
-            // What reaches operand i from a gradient g is g times a slope: from a tangent of operand i, what reaches the result.
+            // What reaches operand i from a gradient g is g times a slope: from a tangent of
+            // operand i, what reaches the result.
             let step = Step { src: [0, 1, 2].map(|i| self.values[at(i)]), kind, y, g: t };
             match slopes(node.op, &step).into_iter().nth(i) {
                 Some(Slope::Is(part)) => add(&mut sum, part),

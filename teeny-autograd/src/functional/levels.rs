@@ -1,5 +1,6 @@
-//! The levels in progress on this thread: a call inside a function that is being differentiated stands on the level of that function, so that both its
-//! arguments and what it captures may be of any level.
+//! The levels in progress on this thread: a call inside a function that is being differentiated
+//! stands on the level of that function, so that both its arguments and what it captures may be of
+//! any level.
 
 use std::cell::RefCell;
 use teeny_core::device::{common, same};
@@ -25,10 +26,12 @@ pub(super) fn on<T>(level: DeviceRef, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// The device that a new level for `x` wraps: the innermost level in progress around the device of the tensors, or that device itself.
+/// The device that a new level for `x` wraps: the innermost level in progress around the device of
+/// the tensors, or that device itself.
 pub(super) fn below(x: &[Tensor]) -> Result<DeviceRef> {
     let Some(first) = x.first() else { return Err(Error::value("needs at least one tensor")) };
-    let device = x.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
+    let device =
+        x.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
     let around = |level: &&DeviceRef| common(level, &device).is_ok_and(|outer| same(&outer, level));
     Ok(LEVELS.with_borrow(|levels| levels.iter().rev().find(around).cloned()).unwrap_or(device))
 }

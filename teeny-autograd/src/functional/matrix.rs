@@ -5,9 +5,11 @@ use super::product::{Recorded, grad, push};
 use teeny_core::context::enter;
 use teeny_core::{Result, Shape, Tensor};
 
-/// The Jacobian `∂y_i/∂x_j` of `y = f(x)`, in whichever mode needs fewer passes: by rows if `y` has no more elements than `x`, by columns otherwise.
+/// The Jacobian `∂y_i/∂x_j` of `y = f(x)`, in whichever mode needs fewer passes: by rows if `y` has
+/// no more elements than `x`, by columns otherwise.
 ///
-/// Shapes: `(y.., x..)`, one for each tensor of `x`; more than 8 axes in all are refused. To know which, `f` runs once recorded.
+/// Shapes: `(y.., x..)`, one for each tensor of `x`; more than 8 axes in all are refused. To know
+/// which, `f` runs once recorded.
 ///
 /// # Errors
 /// As [`jacobian_rows`].
@@ -32,7 +34,8 @@ pub fn jacobian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P> 
     jacobian_columns(f, x)
 }
 
-/// The Jacobian by rows, reverse mode: `f` runs once, then there is one backward pass for each element of its result.
+/// The Jacobian by rows, reverse mode: `f` runs once, then there is one backward pass for each
+/// element of its result.
 ///
 /// Shapes: as [`jacobian`].
 ///
@@ -62,15 +65,22 @@ pub fn jacobian_rows<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> R
 fn by_rows<P: Point>(recorded: &Recorded, x: &P) -> Result<P> {
     let _op = enter("jacobian");
     let y = recorded.value()?;
-    let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); x.tensors().len()]; // for each argument (x..) of each row
+    // for each argument (x..) of each row
+    let mut rows: Vec<Vec<Tensor>> = vec![Vec::new(); x.tensors().len()];
     for e in 0..y.numel() {
         let grads = recorded.gradients(&unit(&y, e)?)?;
         rows.iter_mut().zip(grads).for_each(|(rows, g)| rows.push(g));
     }
-    x.with(rows.iter().zip(x.tensors()).map(|(rows, x)| stacked(rows, y.shape(), x)).collect::<Result<_>>()?)
+    x.with(
+        rows.iter()
+            .zip(x.tensors())
+            .map(|(rows, x)| stacked(rows, y.shape(), x))
+            .collect::<Result<_>>()?,
+    )
 }
 
-/// The Jacobian by columns, forward mode: `f` runs once for each element of `x`, and nothing is recorded.
+/// The Jacobian by columns, forward mode: `f` runs once for each element of `x`, and nothing is
+/// recorded.
 ///
 /// Shapes: as [`jacobian`].
 ///
@@ -102,9 +112,11 @@ pub fn jacobian_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Re
     x.with(columns.into_iter().zip(x.tensors()).map(jacobian).collect::<Result<_>>()?)
 }
 
-/// The Hessian `∂²f/∂x_i∂x_j` of `f`, which gives one number: forward over reverse, one gradient with its tangent for each element of `x`.
+/// The Hessian `∂²f/∂x_i∂x_j` of `f`, which gives one number: forward over reverse, one gradient
+/// with its tangent for each element of `x`.
 ///
-/// Shapes: `(x.., x..)`; for several tensors one `(x_a.., x_b..)` for each pair. More than 8 axes in all are refused.
+/// Shapes: `(x.., x..)`; for several tensors one `(x_a.., x_b..)` for each pair. More than 8 axes
+/// in all are refused.
 ///
 /// # Errors
 /// As [`crate::hvp`]; if the Hessian would have more than 8 axes.
@@ -127,14 +139,23 @@ pub fn hessian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P::S
     let _op = enter("hessian");
     let all = x.tensors();
     let block = |a: usize, b: usize| {
-        let rows: Vec<Tensor> = columns[a].iter().map(|gradients| gradients[b].clone()).collect(); // (x_b..) of each element of x_a
+        // (x_b..) of each element of x_a
+        let rows: Vec<Tensor> = columns[a].iter().map(|gradients| gradients[b].clone()).collect();
         stacked(&rows, all[a].shape(), &all[b])
     };
-    x.square((0..all.len()).map(|a| (0..all.len()).map(|b| block(a, b)).collect()).collect::<Result<_>>()?)
+    x.square(
+        (0..all.len())
+            .map(|a| (0..all.len()).map(|b| block(a, b)).collect())
+            .collect::<Result<_>>()?,
+    )
 }
 
-/// The derivatives of `f` along every unit vector, `[argument][element][result]`, and a first result of the form they have.
-fn columns<P: Point, Q: Point>(f: impl Fn(&P) -> Result<Q>, x: &P) -> Result<(Tensor, Vec<Vec<Vec<Tensor>>>)> {
+/// The derivatives of `f` along every unit vector, `[argument][element][result]`, and a first
+/// result of the form they have.
+fn columns<P: Point, Q: Point>(
+    f: impl Fn(&P) -> Result<Q>,
+    x: &P,
+) -> Result<(Tensor, Vec<Vec<Vec<Tensor>>>)> {
     let all = x.tensors();
     let mut form = None;
     let mut columns = Vec::new();
@@ -142,9 +163,16 @@ fn columns<P: Point, Q: Point>(f: impl Fn(&P) -> Result<Q>, x: &P) -> Result<(Te
         let mut of_argument = Vec::new();
         for e in 0..argument.numel() {
             let v = unit(argument, e)?;
-            let moving: Vec<Option<&Tensor>> = (0..all.len()).map(|j| (i == j).then_some(&v)).collect();
+            let moving: Vec<Option<&Tensor>> =
+                (0..all.len()).map(|j| (i == j).then_some(&v)).collect();
             let (_, values, along) = push(&f, x, &moving)?;
-            of_argument.push(values.iter().zip(along).map(|(y, t)| t.map_or_else(|| y.zeros_like(), Ok)).collect::<Result<Vec<_>>>()?);
+            of_argument.push(
+                values
+                    .iter()
+                    .zip(along)
+                    .map(|(y, t)| t.map_or_else(|| y.zeros_like(), Ok))
+                    .collect::<Result<Vec<_>>>()?,
+            );
             form = values.into_iter().next();
         }
         columns.push(of_argument);

@@ -1,8 +1,10 @@
-//! Derivatives of functions: Jacobian and Hessian products and matrices, without leaves and tangents in sight.
+//! Derivatives of functions: Jacobian and Hessian products and matrices, without leaves and
+//! tangents in sight.
 //!
-//! Each call puts a fresh level (an [`Autograd`](crate::Autograd) or a [`Forward`](crate::Forward) device) over the device of its arguments, or over the
-//! level in progress. Levels do not know each other's derivatives, so calls nest in any way: the function given to one may call another, and may use
-//! tensors from outside.
+//! Each call puts a fresh level (an [`Autograd`](crate::Autograd) or a [`Forward`](crate::Forward)
+//! device) over the device of its arguments, or over the level in progress. Levels do not know each
+//! other's derivatives, so calls nest in any way: the function given to one may call another, and
+//! may use tensors from outside.
 //!
 //! | for `f: R^n → R^m` | function | mode | work, in runs of `f` |
 //! |---|---|---|---|

@@ -82,7 +82,13 @@ pub(super) fn require_direction(x: &[Tensor], v: &[Tensor]) -> Result<()> {
     require(x.len(), v.len())?;
     for (i, (x, v)) in x.iter().zip(v).enumerate() {
         if x.shape() != v.shape() || x.dtype() != v.dtype() {
-            let what = format!("direction {i} is {} {}, the argument {} {}", v.dtype(), v.shape(), x.dtype(), x.shape());
+            let what = format!(
+                "direction {i} is {} {}, the argument {} {}",
+                v.dtype(),
+                v.shape(),
+                x.dtype(),
+                x.shape()
+            );
             return Err(Error::gradient(what).help("they need one shape and one type"));
         }
     }

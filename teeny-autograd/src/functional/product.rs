@@ -10,13 +10,16 @@ use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 
-/// `f(x)` and its derivative along `v`, `J v`: forward mode, one run of `f` that computes both and records nothing.
+/// `f(x)` and its derivative along `v`, `J v`: forward mode, one run of `f` that computes both and
+/// records nothing.
 ///
-/// Shapes: `v` as `x`; the derivative as the value. It is zero where the result does not depend on `x`. Both are on the device of `x`, and are recorded
-/// there if `x` is tracked: the derivative can be differentiated again.
+/// Shapes: `v` as `x`; the derivative as the value. It is zero where the result does not depend on
+/// `x`. Both are on the device of `x`, and are recorded there if `x` is tracked: the derivative can
+/// be differentiated again.
 ///
 /// # Errors
-/// If `v` has another shape or type than `x`, or that is not of floats; errors of `f`; a result on an unrelated device.
+/// If `v` has another shape or type than `x`, or that is not of floats; errors of `f`; a result on
+/// an unrelated device.
 ///
 /// # Example
 /// ```
@@ -40,30 +43,45 @@ pub fn jvp<P: Point, Q: Point>(f: impl FnOnce(&P) -> Result<Q>, x: &P, v: &P) ->
     }
     let v: Vec<Option<&Tensor>> = v.tensors().iter().map(Some).collect();
     let (form, values, along) = push(f, x, &v)?;
-    let along = values.iter().zip(along).map(|(y, t)| t.map_or_else(|| y.zeros_like(), Ok)).collect::<Result<_>>()?;
+    let along = values
+        .iter()
+        .zip(along)
+        .map(|(y, t)| t.map_or_else(|| y.zeros_like(), Ok))
+        .collect::<Result<_>>()?;
     Ok((form.with(values)?, form.with(along)?))
 }
 
-/// The result of `f` on a level of its own, its values below, and their tangents if the arguments move along `v`.
+/// The result of `f` on a level of its own, its values below, and their tangents if the arguments
+/// move along `v`.
 pub(super) fn push<P: Point, Q: Point>(
     f: impl FnOnce(&P) -> Result<Q>,
     x: &P,
     v: &[Option<&Tensor>],
 ) -> Result<(Q, Vec<Tensor>, Vec<Option<Tensor>>)> {
     let level = Forward::new(below(x.tensors())?);
-    let lift = |(x, v): (&Tensor, &Option<&Tensor>)| v.map_or_else(|| x.to(&level), |v| level.dual(x, v));
+    let lift =
+        |(x, v): (&Tensor, &Option<&Tensor>)| v.map_or_else(|| x.to(&level), |v| level.dual(x, v));
     let lifted = x.with(x.tensors().iter().zip(v).map(lift).collect::<Result<_>>()?)?;
     let y = on(level.clone(), || f(&lifted))?;
-    let (values, tangents) = y.tensors().iter().map(|y| level.unpack(y)).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+    let (values, tangents) = y
+        .tensors()
+        .iter()
+        .map(|y| level.unpack(y))
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .unzip();
     Ok((y, values, tangents))
 }
 
-/// `f(x)` and `gᵀ J`, the gradient of `sum(g * f(x))`: reverse mode, one run of `f` that is recorded, and one backward pass.
+/// `f(x)` and `gᵀ J`, the gradient of `sum(g * f(x))`: reverse mode, one run of `f` that is
+/// recorded, and one backward pass.
 ///
-/// Shapes: `g` as the value; the gradient as `x`. It is zero where the result does not depend on `x`. Both are on the device of `x`.
+/// Shapes: `g` as the value; the gradient as `x`. It is zero where the result does not depend on
+/// `x`. Both are on the device of `x`.
 ///
 /// # Errors
-/// If `g` has another shape or type than the value; if the tensors of `x` are not of floats; errors of `f`; a result on an unrelated device.
+/// If `g` has another shape or type than the value; if the tensors of `x` are not of floats; errors
+/// of `f`; a result on an unrelated device.
 ///
 /// # Example
 /// ```
@@ -82,7 +100,11 @@ pub(super) fn push<P: Point, Q: Point>(
 ///
 /// Equivalent: `torch.func.vjp`.
 #[track_caller]
-pub fn vjp<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P, g: &Tensor) -> Result<(Tensor, P)> {
+pub fn vjp<P: Point>(
+    f: impl FnOnce(&P) -> Result<Tensor>,
+    x: &P,
+    g: &Tensor,
+) -> Result<(Tensor, P)> {
     let recorded = Recorded::of(f, x)?;
     let _op = enter("vjp");
     let value = recorded.value()?;
@@ -95,7 +117,8 @@ pub fn vjp<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P, g: &Tensor) ->
 /// Shapes: as `x`, on the device of `x`; zero where the number does not depend on `x`.
 ///
 /// # Errors
-/// If the result has more than one element, or the tensors of `x` are not of floats; errors of `f`; a result on an unrelated device.
+/// If the result has more than one element, or the tensors of `x` are not of floats; errors of `f`;
+/// a result on an unrelated device.
 ///
 /// # Example
 /// ```
@@ -116,14 +139,15 @@ pub fn grad<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> 
     let recorded = Recorded::of(f, x)?;
     let _op = enter("grad");
     if recorded.y.numel() != 1 {
-        let error = Error::gradient(format!("the function gives {}, not one number", recorded.y.shape()));
+        let error =
+            Error::gradient(format!("the function gives {}, not one number", recorded.y.shape()));
         return Err(error.help("take the gradient of its sum, give a direction: vjp(f, &x, &g), or ask for jacobian(f, &x)"));
     }
     x.with(recorded.gradients(&recorded.value()?.ones_like()?)?)
 }
 
-/// The gradient of `f`, which gives one number, and the product of its Hessian with `v`: forward over reverse, about twice the work of the gradient, with
-/// no Hessian in memory.
+/// The gradient of `f`, which gives one number, and the product of its Hessian with `v`: forward
+/// over reverse, about twice the work of the gradient, with no Hessian in memory.
 ///
 /// Shapes: both as `x` and `v`, on the device of `x`.
 ///
@@ -143,7 +167,8 @@ pub fn grad<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> 
 /// # Ok(()) }
 /// ```
 ///
-/// Source: Pearlmutter 1994, "Fast exact multiplication by the Hessian". Equivalent: `torch.func.jvp(torch.func.grad(f), (x,), (v,))`.
+/// Source: Pearlmutter 1994, "Fast exact multiplication by the Hessian". Equivalent:
+/// `torch.func.jvp(torch.func.grad(f), (x,), (v,))`.
 #[track_caller]
 pub fn hvp<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P, v: &P) -> Result<(P, P)> {
     jvp(|x| grad(&f, x), x, v)
@@ -163,7 +188,11 @@ impl Recorded {
     pub fn of<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<Recorded> {
         let below = below(x.tensors())?;
         let level = Autograd::passing(&below);
-        let leaves = x.tensors().iter().map(|x| x.to(&level)?.requires_grad()).collect::<Result<Vec<_>>>()?;
+        let leaves = x
+            .tensors()
+            .iter()
+            .map(|x| x.to(&level)?.requires_grad())
+            .collect::<Result<Vec<_>>>()?;
         let lifted = x.with(leaves.clone())?;
         let device: DeviceRef = level.clone();
         let y = enable_grad(|| on(device.clone(), || f(&lifted)))?;
@@ -184,6 +213,15 @@ impl Recorded {
             return self.leaves.iter().map(|x| x.to(&self.below)?.zeros_like()).collect();
         }
         let grads = self.y.backward_with(g)?;
-        self.leaves.iter().map(|x| if grads.contains(x) { grads.get(x).cloned() } else { x.to(&self.below)?.zeros_like() }).collect()
+        self.leaves
+            .iter()
+            .map(|x| {
+                if grads.contains(x) {
+                    grads.get(x).cloned()
+                } else {
+                    x.to(&self.below)?.zeros_like()
+                }
+            })
+            .collect()
     }
 }

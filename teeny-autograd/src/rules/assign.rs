@@ -1,4 +1,5 @@
-//! Assignment into a view: the gradient of what was overwritten is 0, that of what was written is the view's.
+//! Assignment into a view: the gradient of what was overwritten is 0, that of what was written is
+//! the view's.
 
 use crate::device::Autograd;
 use crate::node::{Backward, Edge, Handle, Node, Value, Values};
@@ -8,7 +9,12 @@ use std::sync::Arc;
 use teeny_core::storage::{downcast, downcast_mut};
 use teeny_core::{Layout, Result, Shape, StorageRef, Tensor, context};
 
-pub(crate) fn copy_into(device: &Autograd, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
+pub(crate) fn copy_into(
+    device: &Autograd,
+    mut dst: StorageRef,
+    view: &Layout,
+    src: &Tensor,
+) -> Result<StorageRef> {
     let inner_src = unwrap(src)?;
     let (handle, cuts, len) = {
         let Tracked { inner, handle, cuts } = downcast::<Tracked>(&dst)?;
@@ -16,7 +22,8 @@ pub(crate) fn copy_into(device: &Autograd, mut dst: StorageRef, view: &Layout, s
     };
     let mut operands = Operands::of_with(&[src], handle.as_ref(), &cuts)?;
 
-    // If nobody else holds the outer storage, its inner one is handed on, so that the inner device can write in place (unless it was saved).
+    // If nobody else holds the outer storage, its inner one is handed on, so that the inner device
+    // can write in place (unless it was saved).
     let below = match downcast_mut::<Tracked>(&mut dst) {
         Some(mine) => std::mem::replace(&mut mine.inner, inner_src.clone()),
         None => downcast::<Tracked>(&dst)?.inner.clone(),
@@ -39,12 +46,31 @@ pub(crate) fn copy_into(device: &Autograd, mut dst: StorageRef, view: &Layout, s
     let backward: Backward = Box::new(move |g| {
         let Some(g) = &g[0] else { return Ok(vec![None, None]) };
         let part = |g: &Tensor| g.as_strided(view.shape(), view.strides(), view.offset());
-        // The gradient may come as a view of something else; positions in the value are positions in a row-major copy of it.
-        let g = if g.layout().offset() == 0 && g.storage().len() == g.numel() { g.contiguous()? } else { g.copy()? };
+        // The gradient may come as a view of something else; positions in the value are positions
+        // in a row-major copy of it.
+        let g = if g.layout().offset() == 0 && g.storage().len() == g.numel() {
+            g.contiguous()?
+        } else {
+            g.copy()?
+        };
         let d_src = if need_src { Some(part(&g)?) } else { None };
-        let d_dst = if need_dst { Some(g.copy()?.assign_view(part, &Tensor::zeros((), g.dtype(), &g)?)?) } else { None };
+        let d_dst = if need_dst {
+            Some(g.copy()?.assign_view(part, &Tensor::zeros((), g.dtype(), &g)?)?)
+        } else {
+            None
+        };
         Ok(vec![d_dst, d_src])
     });
-    let node = Node::op(backward, Values::One([Value { shape: base, dtype }]), all, operands.mask, context::current());
-    Ok(Tracked::storage(value, Some(Handle { node: Arc::new(node), output: 0 }), std::mem::take(&mut operands.cuts)))
+    let node = Node::op(
+        backward,
+        Values::One([Value { shape: base, dtype }]),
+        all,
+        operands.mask,
+        context::current(),
+    );
+    Ok(Tracked::storage(
+        value,
+        Some(Handle { node: Arc::new(node), output: 0 }),
+        std::mem::take(&mut operands.cuts),
+    ))
 }

@@ -1,4 +1,5 @@
-//! Attention: the device's own backward pass where it can be used, primitives where more is asked for.
+//! Attention: the device's own backward pass where it can be used, primitives where more is asked
+//! for.
 //!
 //! ```text
 //! q, k or v tracked     one fused pass each way; saved: q, k, v, y and a logsumexp per query
@@ -33,11 +34,20 @@ impl Inner {
     }
 
     fn inputs(&self, like: &AttentionInputs<'_>) -> AttentionInputs<'_> {
-        AttentionInputs { q: &self.q, k: &self.k, v: &self.v, mask: self.mask.as_ref(), options: like.options }
+        AttentionInputs {
+            q: &self.q,
+            k: &self.k,
+            v: &self.v,
+            mask: self.mask.as_ref(),
+            options: like.options,
+        }
     }
 }
 
-pub(crate) fn attention(device: &Autograd, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+pub(crate) fn attention(
+    device: &Autograd,
+    inputs: &AttentionInputs<'_>,
+) -> Result<(StorageRef, StorageRef)> {
     let &AttentionInputs { q, k, v, mask, options } = inputs;
     if recording(mask)? {
         let (y, lse) = inputs.composed()?;
@@ -57,8 +67,11 @@ pub(crate) fn attention(device: &Autograd, inputs: &AttentionInputs<'_>) -> Resu
         move |g: &Tensor| {
             let Inner { q, k, v, mask } = &inner;
             let inputs = AttentionInputs { q, k, v, mask: mask.as_ref(), options };
-            let [d_q, d_k, d_v] = q.device().attention_grad(&inputs, &saved.0, &saved.1, g, needs)?;
-            let whole = |storage: Option<StorageRef>, x: &Tensor| storage.map(|s| tensor(s, *x.shape(), x)).transpose();
+            let [d_q, d_k, d_v] =
+                q.device().attention_grad(&inputs, &saved.0, &saved.1, g, needs)?;
+            let whole = |storage: Option<StorageRef>, x: &Tensor| {
+                storage.map(|s| tensor(s, *x.shape(), x)).transpose()
+            };
             Ok([whole(d_q, q)?, whole(d_k, k)?, whole(d_v, v)?])
         }
     })?;
@@ -86,10 +99,18 @@ pub(crate) fn attention_grad(
         return Ok([whole(q)?, whole(k)?, whole(v)?]);
     }
     let inner = Inner::of(inputs)?;
-    let storages = device.inner_device().attention_grad(&inner.inputs(inputs), &unwrap(y)?, &unwrap(lse)?, &unwrap(g)?, needs)?;
+    let storages = device.inner_device().attention_grad(
+        &inner.inputs(inputs),
+        &unwrap(y)?,
+        &unwrap(lse)?,
+        &unwrap(g)?,
+        needs,
+    )?;
     let plain = |storage: Option<StorageRef>, x: &Tensor| -> Result<Option<StorageRef>> {
         let cuts = Operands::of(&operands)?.cuts;
-        storage.map(|s| Ok(Tracked::storage(device.value(s, *x.shape(), x.dtype())?, None, cuts))).transpose()
+        storage
+            .map(|s| Ok(Tracked::storage(device.value(s, *x.shape(), x.dtype())?, None, cuts)))
+            .transpose()
     };
     let [q, k, v] = storages;
     Ok([plain(q, inputs.q)?, plain(k, inputs.k)?, plain(v, inputs.v)?])

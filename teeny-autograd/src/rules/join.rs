@@ -6,7 +6,12 @@ use crate::record::{Operands, edges};
 use crate::storage::{Tracked, unwrap};
 use teeny_core::{Result, Shape, StorageRef, Tensor};
 
-pub(crate) fn cat(device: &Autograd, tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
+pub(crate) fn cat(
+    device: &Autograd,
+    tensors: &[&Tensor],
+    axis: usize,
+    shape: &Shape,
+) -> Result<StorageRef> {
     let inner = tensors.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
     let storage = device.inner_device().cat(&inner.iter().collect::<Vec<_>>(), axis, shape)?;
     let value = device.value(storage, *shape, tensors[0].dtype())?;
@@ -15,7 +20,8 @@ pub(crate) fn cat(device: &Autograd, tensors: &[&Tensor], axis: usize, shape: &S
         return Ok(Tracked::storage(value, None, operands.cuts));
     }
     let edges = edges(tensors)?;
-    let parts: Vec<(bool, usize)> = edges.iter().zip(tensors).map(|(edge, x)| (edge.is_some(), x.shape()[axis])).collect();
+    let parts: Vec<(bool, usize)> =
+        edges.iter().zip(tensors).map(|(edge, x)| (edge.is_some(), x.shape()[axis])).collect();
     let backward: Backward = Box::new(move |g| {
         let Some(g) = &g[0] else { return Ok(vec![None; parts.len()]) };
         let mut start = 0;

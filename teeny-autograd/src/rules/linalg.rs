@@ -1,8 +1,9 @@
 //! Solving and factoring matrices.
 //!
-//! Sources: Giles 2008, "Collected matrix derivative results for forward and reverse mode AD" (solve, det, eigh); Murray 2016, arXiv:1602.07527 (cholesky);
-//! Walter & Lehmann 2010, arXiv:1001.1654, and Roberts & Roberts 2020, arXiv:2009.10071 (qr); Townsend 2016, "Differentiating the singular value
-//! decomposition"; Golub & Pereyra 1973 (pinv).
+//! Sources: Giles 2008, "Collected matrix derivative results for forward and reverse mode AD"
+//! (solve, det, eigh); Murray 2016, arXiv:1602.07527 (cholesky); Walter & Lehmann 2010,
+//! arXiv:1001.1654, and Roberts & Roberts 2020, arXiv:2009.10071 (qr); Townsend 2016,
+//! "Differentiating the singular value decomposition"; Golub & Pereyra 1973 (pinv).
 
 use crate::device::Autograd;
 use crate::grad::Grad;
@@ -21,11 +22,16 @@ pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Res
     }
     let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
     let storages = device.inner_device().linalg(op, &inner.iter().collect::<Vec<_>>())?;
-    let values =
-        storages.into_iter().zip(results).map(|(storage, (shape, dtype))| device.value(storage, shape, dtype)).collect::<Result<Vec<_>>>()?;
+    let values = storages
+        .into_iter()
+        .zip(results)
+        .map(|(storage, (shape, dtype))| device.value(storage, shape, dtype))
+        .collect::<Result<Vec<_>>>()?;
     let mut outputs = Outputs::new();
     if !operands.recording {
-        values.into_iter().for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
+        values
+            .into_iter()
+            .for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
         return Ok(outputs);
     }
     let edges = edges(inputs)?;
@@ -33,7 +39,8 @@ pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Res
     let saved = values.clone();
     let backward: Backward = Box::new(move |g| adjoint(op, &inner, &saved, g, &needs));
     let forms = values.iter().map(|y| Value { shape: *y.shape(), dtype: y.dtype() }).collect();
-    let node = Arc::new(Node::op(backward, Values::Many(forms), edges, operands.mask, context::current()));
+    let node =
+        Arc::new(Node::op(backward, Values::Many(forms), edges, operands.mask, context::current()));
     for (i, y) in values.into_iter().enumerate() {
         let mut cuts = operands.cuts.clone();
         // The sign of a determinant is constant wherever it has a derivative.
@@ -41,7 +48,11 @@ pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Res
         if constant {
             cuts.push(here(operands.mask));
         }
-        outputs.push(Tracked::storage(y, (!constant).then(|| Handle { node: node.clone(), output: i as u8 }), cuts));
+        outputs.push(Tracked::storage(
+            y,
+            (!constant).then(|| Handle { node: node.clone(), output: i as u8 }),
+            cuts,
+        ));
     }
     Ok(outputs)
 }
@@ -50,19 +61,39 @@ pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Res
 fn refuse(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
     let &[.., m, n] = &inputs[0].shape()[..] else { return Ok(()) };
     let (what, help) = match op {
-        LinalgOp::Eig => ("the eigenvalues of a general matrix have", "x.detach()? computes them without one; eigh has one, for symmetric matrices"),
-        LinalgOp::Svd { full: true } if m != n => ("all columns of u and v have", "svd() gives those that have one"),
-        LinalgOp::Qr { complete: true } if m > n => ("all columns of q have", "qr() gives those that have one"),
-        LinalgOp::Svd { .. } | LinalgOp::Qr { .. } | LinalgOp::Solve | LinalgOp::SolveTriangular(_) | LinalgOp::Det => return Ok(()),
-        LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Pinv { .. } => return Ok(()),
+        LinalgOp::Eig => (
+            "the eigenvalues of a general matrix have",
+            "x.detach()? computes them without one; eigh has one, for symmetric matrices",
+        ),
+        LinalgOp::Svd { full: true } if m != n => {
+            ("all columns of u and v have", "svd() gives those that have one")
+        }
+        LinalgOp::Qr { complete: true } if m > n => {
+            ("all columns of q have", "qr() gives those that have one")
+        }
+        LinalgOp::Svd { .. }
+        | LinalgOp::Qr { .. }
+        | LinalgOp::Solve
+        | LinalgOp::SolveTriangular(_)
+        | LinalgOp::Det => return Ok(()),
+        LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Pinv { .. } => {
+            return Ok(());
+        }
     };
     Err(Error::gradient(format!("{what} no gradient here")).help(help))
 }
 
 /// The gradients of the operands from those of the results.
-fn adjoint(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], g: &[Option<Tensor>], needs: &[bool]) -> Result<Vec<Option<Tensor>>> {
+fn adjoint(
+    op: LinalgOp,
+    inputs: &[Tensor],
+    results: &[Tensor],
+    g: &[Option<Tensor>],
+    needs: &[bool],
+) -> Result<Vec<Option<Tensor>>> {
     let a = &inputs[0];
-    let first = || g[0].as_ref().ok_or_else(|| Error::internal("a backward pass without a gradient"));
+    let first =
+        || g[0].as_ref().ok_or_else(|| Error::internal("a backward pass without a gradient"));
     Ok(vec![Some(match op {
         LinalgOp::Solve => {
             let g_b = transposed(a)?.solve(first()?)?;
@@ -71,7 +102,8 @@ fn adjoint(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], g: &[Option<Tens
         }
         LinalgOp::SolveTriangular(triangle) => {
             let g_b = transposed(a)?.solve_triangular(first()?, flipped(triangle))?;
-            let g_a = when(needs[0], || part(&g_b.matmul(&transposed(&results[0])?)?.neg()?, triangle))?;
+            let g_a =
+                when(needs[0], || part(&g_b.matmul(&transposed(&results[0])?)?.neg()?, triangle))?;
             return Ok(vec![g_a, needs[1].then_some(g_b)]);
         }
         LinalgOp::Det => cofactors(a, &results[0])?.mul(&stretched(first()?)?)?,
@@ -88,10 +120,17 @@ fn adjoint(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], g: &[Option<Tens
     })])
 }
 
-/// The tangents of the results from those of the operands, all tensors of one device: `None` for a result that does not move.
+/// The tangents of the results from those of the operands, all tensors of one device: `None` for a
+/// result that does not move.
 ///
-/// The adjoint `u ↦ Jᵀ u` is linear, so the gradient of `<Jᵀ u, v>` for u, anywhere, is `J v`: every rule above is one forward too.
-pub(crate) fn tangents(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], v: &[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> {
+/// The adjoint `u ↦ Jᵀ u` is linear, so the gradient of `<Jᵀ u, v>` for u, anywhere, is `J v`:
+/// every rule above is one forward too.
+pub(crate) fn tangents(
+    op: LinalgOp,
+    inputs: &[Tensor],
+    results: &[Tensor],
+    v: &[Option<Tensor>],
+) -> Result<Vec<Option<Tensor>>> {
     refuse(op, &inputs.iter().collect::<Vec<_>>())?;
     let below = inputs[0].device();
     let device = Autograd::new(below);
@@ -107,7 +146,16 @@ pub(crate) fn tangents(op: LinalgOp, inputs: &[Tensor], results: &[Tensor], v: &
             }
         }
         let mut gradients = sum.backward()?;
-        u.iter().flatten().map(|u| if gradients.contains(u) { gradients.take(u)?.to(below).map(Some) } else { Ok(None) }).collect()
+        u.iter()
+            .flatten()
+            .map(|u| {
+                if gradients.contains(u) {
+                    gradients.take(u)?.to(below).map(Some)
+                } else {
+                    Ok(None)
+                }
+            })
+            .collect()
     })
 }
 
@@ -139,17 +187,23 @@ pub(crate) fn part(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
     }
 }
 
-/// The matrix of cofactors, `det(a) a⁻ᵀ`. Where a matrix is singular, `det(u) det(v) u c vᵀ`, c the products of all other singular values; if that
-/// is to be differentiated again, by [`adjugate`], as equal singular values have no gradient.
+/// The matrix of cofactors, `det(a) a⁻ᵀ`. Where a matrix is singular, `det(u) det(v) u c vᵀ`, c the
+/// products of all other singular values; if that is to be differentiated again, by [`adjugate`],
+/// as equal singular values have no gradient.
 pub(crate) fn cofactors(a: &Tensor, det: &Tensor) -> Result<Tensor> {
     match a.inv() {
         Ok(inverse) => transposed(&inverse)?.mul(&stretched(det)?),
-        Err(error) if error.kind() == ErrorKind::Value && differentiated(a) => transposed(&adjugate(a)?),
+        Err(error) if error.kind() == ErrorKind::Value && differentiated(a) => {
+            transposed(&adjugate(a)?)
+        }
         Err(error) if error.kind() == ErrorKind::Value => {
             let (u, s, vt) = a.svd()?;
             let own = Tensor::eye(s.shape()[s.ndim() - 1], s.dtype(), &s)?; // (n, n)
             // row i: all singular values but the i-th
-            let others = map([&s.unsqueeze(-2)?, &own], |[s, own]| own.ne(0.0).select(s.like(1), s))?.prod(-1)?; // (.., n)
+            // (.., n)
+            let others =
+                map([&s.unsqueeze(-2)?, &own], |[s, own]| own.ne(0.0).select(s.like(1), s))?
+                    .prod(-1)?;
             let sign = stretched(&u.det()?.mul(&vt.det()?)?)?;
             u.mul(&others.unsqueeze(-2)?)?.matmul(&vt)?.mul(&sign)
         }
@@ -188,8 +242,9 @@ pub(crate) fn halved(x: &Tensor) -> Result<Tensor> {
     x.tril(0)?.add(&x.tril(-1)?)?.mul(0.5)
 }
 
-/// `(g_q + q s) r⁻ᵀ`, s the symmetric matrix with the lower triangle of `r g_rᵀ - g_qᵀ q`. A wide matrix is `[x, y] = q [r, w]`: `w = qᵀ y` hands its
-/// gradient to y and to q, the rest is the rule for `x = q r`.
+/// `(g_q + q s) r⁻ᵀ`, s the symmetric matrix with the lower triangle of `r g_rᵀ - g_qᵀ q`. A wide
+/// matrix is `[x, y] = q [r, w]`: `w = qᵀ y` hands its gradient to y and to q, the rest is the rule
+/// for `x = q r`.
 fn qr(a: &Tensor, q: &Tensor, r: &Tensor, g: &[Option<Tensor>]) -> Result<Tensor> {
     let g_q = g[0].clone().map_or_else(|| q.zeros_like(), Ok)?;
     let g_r = g[1].clone().map_or_else(|| r.zeros_like(), Ok)?;

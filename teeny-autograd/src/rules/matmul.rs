@@ -1,8 +1,9 @@
 //! The matrix product: `d lhs = g rhsᵀ`, `d rhs = lhsᵀ g`.
 //!
-//! Core has already made both operands batches of matrices. An operand that was broadcast over batch axes would get a whole batch of gradients only to
-//! have it summed; instead those axes are folded into the axis the product sums over, so that a weight met by (B, T, C) costs one product of
-//! (C, B T) @ (B T, V) and no temporary of B weights.
+//! Core has already made both operands batches of matrices. An operand that was broadcast over
+//! batch axes would get a whole batch of gradients only to have it summed; instead those axes are
+//! folded into the axis the product sums over, so that a weight met by (B, T, C) costs one product
+//! of (C, B T) @ (B T, V) and no temporary of B weights.
 
 use crate::device::Autograd;
 use crate::record::record;
@@ -21,9 +22,20 @@ pub(crate) fn matmul(device: &Autograd, lhs: &Tensor, rhs: &Tensor) -> Result<St
     record([&lhs, &rhs], y, |[need_lhs, need_rhs]| {
         let (a, b) = (need_rhs.then_some(a), need_lhs.then_some(b));
         move |g: &Tensor| {
-            // Folded into the columns of g and of rhs, or the rows of g and of lhs: the axes these products sum over.
-            let d_lhs = b.as_ref().map(|b| product(fold(g, &lhs_axes, n - 1)?, fold(b, &lhs_axes, n - 1)?.t()?, lhs_across)).transpose()?;
-            let d_rhs = a.as_ref().map(|a| product(fold(a, &rhs_axes, n - 2)?.t()?, fold(g, &rhs_axes, n - 2)?, rhs_across)).transpose()?;
+            // Folded into the columns of g and of rhs, or the rows of g and of lhs: the axes these
+            // products sum over.
+            let d_lhs = b
+                .as_ref()
+                .map(|b| {
+                    product(fold(g, &lhs_axes, n - 1)?, fold(b, &lhs_axes, n - 1)?.t()?, lhs_across)
+                })
+                .transpose()?;
+            let d_rhs = a
+                .as_ref()
+                .map(|a| {
+                    product(fold(a, &rhs_axes, n - 2)?.t()?, fold(g, &rhs_axes, n - 2)?, rhs_across)
+                })
+                .transpose()?;
             Ok([d_lhs, d_rhs])
         }
     })
@@ -31,12 +43,14 @@ pub(crate) fn matmul(device: &Autograd, lhs: &Tensor, rhs: &Tensor) -> Result<St
 
 /// True if `x` was transposed on its way here: its rows lie closer together than its columns.
 fn across(x: &Tensor) -> bool {
-    let (rows, columns) = (x.strides()[x.ndim() - 2].unsigned_abs(), x.strides()[x.ndim() - 1].unsigned_abs());
+    let (rows, columns) =
+        (x.strides()[x.ndim() - 2].unsigned_abs(), x.strides()[x.ndim() - 1].unsigned_abs());
     rows < columns
 }
 
-/// `lhs @ rhs`, computed as `(rhsᵀ @ lhsᵀ)ᵀ` if `across`. The gradient of a transposed operand (`weight.t()`) then lies in memory as the operand does, and
-/// whoever updates the weight reads both straight through.
+/// `lhs @ rhs`, computed as `(rhsᵀ @ lhsᵀ)ᵀ` if `across`. The gradient of a transposed operand
+/// (`weight.t()`) then lies in memory as the operand does, and whoever updates the weight reads
+/// both straight through.
 fn product(lhs: Tensor, rhs: Tensor, across: bool) -> Result<Tensor> {
     if across { rhs.t()?.matmul(&lhs.t()?)?.t() } else { lhs.matmul(&rhs) }
 }
@@ -51,7 +65,8 @@ fn once(x: &Tensor, axes: &[usize]) -> Result<Tensor> {
     x.with_layout(axes.iter().fold(*x.layout(), |layout, &axis| layout.slice(axis, 0, 1, 1)))
 }
 
-/// `x` with the batch axes `axes` moved into axis `to` (rows or columns), where size 1 stays behind.
+/// `x` with the batch axes `axes` moved into axis `to` (rows or columns), where size 1 stays
+/// behind.
 fn fold(x: &Tensor, axes: &[usize], to: usize) -> Result<Tensor> {
     if axes.is_empty() {
         return Ok(x.clone());

@@ -1,10 +1,12 @@
 //! Backward rules of the structural operations, one file per subject.
 //!
-//! A rule is a closure over *inner* tensors and uses public `Tensor` operations: it runs on any device, and where the inner device is itself an
-//! autograd device, the backward pass is recorded and can be differentiated again.
+//! A rule is a closure over *inner* tensors and uses public `Tensor` operations: it runs on any
+//! device, and where the inner device is itself an autograd device, the backward pass is recorded
+//! and can be differentiated again.
 //!
-//! No rule: `upload`, `random` (values appear from nowhere); `argmax`, `argmin`, `any`, `all`, the positions of `sort` and `max_pool`, comparisons and
-//! casts to integers (results without a slope). These leave a cut, which an error about a missing gradient names.
+//! No rule: `upload`, `random` (values appear from nowhere); `argmax`, `argmin`, `any`, `all`, the
+//! positions of `sort` and `max_pool`, comparisons and casts to integers (results without a slope).
+//! These leave a cut, which an error about a missing gradient names.
 
 pub(crate) mod assign;
 pub(crate) mod attention;

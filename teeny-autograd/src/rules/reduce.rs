@@ -9,15 +9,26 @@ use crate::storage::{Tracked, unwrap};
 use std::sync::Arc;
 use teeny_core::{Device, Error, Kernel, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor, map};
 
-pub(crate) fn reduce(device: &Autograd, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
+pub(crate) fn reduce(
+    device: &Autograd,
+    op: ReduceOp,
+    x: &Tensor,
+    axes: &[usize],
+) -> Result<StorageRef> {
     let inner = unwrap(x)?;
     let shape = x.shape().reduced(axes, false);
-    let y = device.value(device.inner_device().reduce(op, &inner, axes)?, shape, op.output(x.dtype()))?;
+    let y = device.value(
+        device.inner_device().reduce(op, &inner, axes)?,
+        shape,
+        op.output(x.dtype()),
+    )?;
     let (axes, full) = (axes.to_vec(), *x.shape());
     match op {
         ReduceOp::ArgMax | ReduceOp::ArgMin | ReduceOp::Any | ReduceOp::All => cut(&[x], y),
         ReduceOp::Sum => record([x], y, |_| move |g: &Tensor| Ok([Some(spread(g, &full, &axes)?)])),
-        ReduceOp::Prod => record([x], y, |_| move |g: &Tensor| Ok([Some(prod_grad(&inner, &spread(g, &full, &axes)?, &axes)?)])),
+        ReduceOp::Prod => record([x], y, |_| {
+            move |g: &Tensor| Ok([Some(prod_grad(&inner, &spread(g, &full, &axes)?, &axes)?)])
+        }),
         ReduceOp::Max | ReduceOp::Min => {
             let saved = y.clone();
             record([x], y, |_| {
@@ -34,8 +45,8 @@ pub(crate) fn reduce(device: &Autograd, op: ReduceOp, x: &Tensor, axes: &[usize]
     }
 }
 
-/// `g` times the product of all other elements along `axes`: products of what comes before and after, so zeros need no special case, and the result
-/// can be differentiated again.
+/// `g` times the product of all other elements along `axes`: products of what comes before and
+/// after, so zeros need no special case, and the result can be differentiated again.
 pub(crate) fn prod_grad(x: &Tensor, g: &Tensor, axes: &[usize]) -> Result<Tensor> {
     let kept: Vec<usize> = (0..x.ndim()).filter(|a| !axes.contains(a)).collect();
     let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
@@ -71,10 +82,16 @@ pub(crate) fn reduce_kernel(
     let operands = Operands::of(inputs)?;
     let dtype = op.output(kernel.output_dtype(0));
     if operands.recording && op != ReduceOp::Sum && dtype.is_float() {
-        // The rules of products and extrema read the mapped elements, so these are stored after all.
+        // The rules of products and extrema read the mapped elements, so these are stored after
+        // all.
         let mapped = device.elementwise(kernel, inputs, params, shape)?.into_iter().next();
         let storage = mapped.ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let mapped = Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
+        let mapped = Tensor::from_result(
+            storage,
+            *shape,
+            kernel.output_dtype(0),
+            inputs[0].device().clone(),
+        )?;
         return reduce(device, op, &mapped, axes);
     }
     let inner = Inner::of(inputs)?;

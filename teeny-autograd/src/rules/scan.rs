@@ -15,7 +15,11 @@ pub(crate) fn scan(device: &Autograd, op: ScanOp, x: &Tensor, axis: usize) -> Re
             record([x], y, |_| {
                 move |g: &Tensor| {
                     let again = differentiated(&inner) || differentiated(g);
-                    Ok([Some(if again { prod_grad_square(&inner, g, axis)? } else { prod_grad(&inner, &saved, g, axis)? })])
+                    Ok([Some(if again {
+                        prod_grad_square(&inner, g, axis)?
+                    } else {
+                        prod_grad(&inner, &saved, g, axis)?
+                    })])
                 }
             })
         }
@@ -29,17 +33,21 @@ fn sum_from(x: &Tensor, axis: usize) -> Result<Tensor> {
 
 /// The gradient of `y_k = x_0 .. x_k` in O(n).
 ///
-/// Before the first zero (and everywhere, if there is none) it is `Σ_(k>=i) g_k y_k / x_i`; at the first zero the same with this zero taken as 1, and
-/// behind it 0. No data is looked at on the host.
+/// Before the first zero (and everywhere, if there is none) it is `Σ_(k>=i) g_k y_k / x_i`; at the
+/// first zero the same with this zero taken as 1, and behind it 0. No data is looked at on the
+/// host.
 fn prod_grad(x: &Tensor, y: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
     let (filled, zeros, first) = first_zeros(x, axis)?;
     let y_filled = filled.cumprod(axis as isize)?;
     let until = sum_from(&g.mul(y)?, axis)?;
     let at = sum_from(&g.mul(&y_filled)?, axis)?;
-    map([&until, &at, &filled, &zeros, &first], |[u, a, x, n, f]| f.select(a, n.eq(0).select(u / x, u.like(0))))
+    map([&until, &at, &filled, &zeros, &first], |[u, a, x, n, f]| {
+        f.select(a, n.eq(0).select(u / x, u.like(0)))
+    })
 }
 
-/// `x` with the first zero along `axis` taken as 1; how many zeros there are up to each element; true at the first.
+/// `x` with the first zero along `axis` taken as 1; how many zeros there are up to each element;
+/// true at the first.
 pub(crate) fn first_zeros(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor, Tensor)> {
     let zero = x.eq(0)?;
     let zeros = zero.cast(DType::I32)?.cumsum(axis as isize)?;
@@ -47,20 +55,25 @@ pub(crate) fn first_zeros(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor, Te
     Ok((map([x, &first], |[x, f]| f.select(x.like(1), x))?, zeros, first))
 }
 
-/// The same in O(n²), by the products without element `i` written out: this one can be differentiated again where there are zeros.
+/// The same in O(n²), by the products without element `i` written out: this one can be
+/// differentiated again where there are zeros.
 fn prod_grad_square(x: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
     let (others, behind) = without_each(x, axis)?;
     let g = g.transpose(axis as isize, -1)?.unsqueeze(-2)?; // (.., 1, k)
-    map([&others, &behind, &g], |[p, b, g]| b.select(p * g, g.like(0)))?.sum(-1)?.transpose(axis as isize, -1)
+    map([&others, &behind, &g], |[p, b, g]| b.select(p * g, g.like(0)))?
+        .sum(-1)?
+        .transpose(axis as isize, -1)
 }
 
-/// The products `x_0 .. x_k` without `x_i`, (.., i, k) with the axis scanned moved to the end, and where `k >= i`.
+/// The products `x_0 .. x_k` without `x_i`, (.., i, k) with the axis scanned moved to the end, and
+/// where `k >= i`.
 pub(crate) fn without_each(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> {
     let last = x.transpose(axis as isize, -1)?; // (.., n)
     let n = last.size(-1)?;
     let rows = last.unsqueeze(-2)?; // (.., 1, j)
     let own = Tensor::eye(n, DType::Bool, x)?; // (i, j)
-    let others = map([&rows, &own], |[x, own]| own.select(x.like(1), x))?.cumprod(-1)?; // (.., i, k)
+    // (.., i, k)
+    let others = map([&rows, &own], |[x, own]| own.select(x.like(1), x))?.cumprod(-1)?;
     let places = Tensor::arange(0i64, n as i64, 1, x)?;
     let behind = places.unsqueeze(1)?.le(&places)?; // (i, k)
     Ok((others, behind))

@@ -3,8 +3,8 @@
 use std::any::Any;
 use std::sync::{Arc, Mutex};
 use teeny_core::{
-    DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape,
-    StorageRef, Tensor, ToDevice,
+    DType, Device, DeviceInfo, DeviceRef, Distribution, Kernel, Key, Layout, Outputs, ReduceOp,
+    Result, Scalar, ScanOp, ScatterMode, Shape, StorageRef, Tensor, ToDevice,
 };
 
 /// How often what was called.
@@ -16,7 +16,8 @@ pub struct Counts {
     pub kernels: Vec<Arc<Kernel>>,
 }
 
-/// The operations of `inner`, counted. Fused operations are carried out by their definitions, so that everything is one of a dozen operations.
+/// The operations of `inner`, counted. Fused operations are carried out by their definitions, so
+/// that everything is one of a dozen operations.
 #[derive(Clone)]
 pub struct Counter(Arc<State>);
 
@@ -68,7 +69,13 @@ impl Device for State {
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.inner.download(&self.below(x)?)
     }
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         let mut counts = self.counts.lock().unwrap();
         counts.elementwise += 1;
         counts.kernels.push(kernel.clone());
@@ -88,7 +95,14 @@ impl Device for State {
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         self.inner.gather(&self.below(x)?, axis, &self.below(index)?)
     }
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         self.inner.scatter(mode, &self.below(x)?, axis, &self.below(index)?, &self.below(src)?)
     }
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
@@ -97,7 +111,13 @@ impl Device for State {
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
         self.inner.sort(&self.below(x)?, axis, descending)
     }
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         self.inner.random(distribution, shape, dtype, key)
     }
     fn synchronize(&self) -> Result<()> {

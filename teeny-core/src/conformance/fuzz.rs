@@ -1,8 +1,9 @@
 //! Random graphs of operations, run on a device and on the oracle.
 //!
-//! A graph is made while it runs on the oracle, so that every step is legal and its values stay in range. Steps that could turn a difference in the
-//! last place into a different answer (comparisons, rounding, casts to integers) read only values that must be exact. A disagreement is reported with
-//! the steps that lead to it and nothing else.
+//! A graph is made while it runs on the oracle, so that every step is legal and its values stay in
+//! range. Steps that could turn a difference in the last place into a different answer
+//! (comparisons, rounding, casts to integers) read only values that must be exact. A disagreement
+//! is reported with the steps that lead to it and nothing else.
 
 use super::layouts::{Arrangement, Domain, Input};
 use crate::device::{DeviceRef, ToDevice};
@@ -41,7 +42,8 @@ struct Step {
     exact: bool,
 }
 
-/// A value on the oracle, and what its rounding errors are measured against: the largest number and the coarsest type on the way to it.
+/// A value on the oracle, and what its rounding errors are measured against: the largest number and
+/// the coarsest type on the way to it.
 struct Value {
     tensor: Tensor,
     exact: bool,
@@ -61,12 +63,17 @@ fn relative(dtype: DType) -> f64 {
 
 /// Runs `graphs` random graphs of about a dozen steps on `device` and on the oracle.
 ///
-/// Floats may differ by 1e-5 of the largest number on the way (1e-12 for f64, two places of a 16-bit float); all else must be equal.
-/// Types that the device refuses as unsupported are left out.
+/// Floats may differ by 1e-5 of the largest number on the way (1e-12 for f64, two places of a
+/// 16-bit float); all else must be equal. Types that the device refuses as unsupported are left
+/// out.
 ///
 /// # Errors
 /// The first disagreement: the steps that lead to it, the element, both values.
-pub fn fuzz(device: &(impl ToDevice + ?Sized), graphs: usize, seed: u64) -> std::result::Result<(), String> {
+pub fn fuzz(
+    device: &(impl ToDevice + ?Sized),
+    graphs: usize,
+    seed: u64,
+) -> std::result::Result<(), String> {
     let (device, reference): (DeviceRef, DeviceRef) = (device.to_device(), Reference::new());
     let supported: Vec<DType> = DType::ALL
         .into_iter()
@@ -78,23 +85,40 @@ pub fn fuzz(device: &(impl ToDevice + ?Sized), graphs: usize, seed: u64) -> std:
     })
 }
 
-/// The types that a graph begins with and casts to: mostly f32 and one other, so that all types occur and a device that compiles kernels meets few pairs of them; in one of
-/// sixteen all of them, in any mixture.
+/// The types that a graph begins with and casts to: mostly f32 and one other, so that all types
+/// occur and a device that compiles kernels meets few pairs of them; in one of sixteen all of them,
+/// in any mixture.
 fn palette(key: Key, supported: &[DType]) -> Vec<DType> {
     let other = supported[(key.draw % supported.len() as u64) as usize];
-    if key.draw % 16 == 5 { supported.to_vec() } else { supported.iter().copied().filter(|&t| t == other || t == DType::F32).collect() }
+    if key.draw % 16 == 5 {
+        supported.to_vec()
+    } else {
+        supported.iter().copied().filter(|&t| t == other || t == DType::F32).collect()
+    }
 }
 
-fn one_graph(device: &DeviceRef, reference: &DeviceRef, supported: &[DType], key: Key) -> std::result::Result<(), String> {
+fn one_graph(
+    device: &DeviceRef,
+    reference: &DeviceRef,
+    supported: &[DType],
+    key: Key,
+) -> std::result::Result<(), String> {
     let dtypes = &palette(key, supported);
     let mut dice = Dice { key, rolls: 0 };
-    let (mut steps, mut values, mut mirror): (Vec<Step>, Vec<Value>, Vec<Tensor>) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut steps, mut values, mut mirror): (Vec<Step>, Vec<Value>, Vec<Tensor>) =
+        (Vec::new(), Vec::new(), Vec::new());
     let want = 6 + dice.below(10);
     for attempt in 0..4 * want {
         if steps.len() >= want {
             break;
         }
-        let Some(step) = (if steps.len() < 2 { Some(leaf(&mut dice, dtypes, attempt)) } else { next(&mut dice, dtypes, &values) }) else { continue };
+        let Some(step) = (if steps.len() < 2 {
+            Some(leaf(&mut dice, dtypes, attempt))
+        } else {
+            next(&mut dice, dtypes, &values)
+        }) else {
+            continue;
+        };
         let on = |tensors: &[Tensor], home: &DeviceRef| -> Result<Tensor> {
             if step.sources.is_empty() {
                 return (step.run)(&[Tensor::zeros((), DType::F32, home)?]);
@@ -107,13 +131,22 @@ fn one_graph(device: &DeviceRef, reference: &DeviceRef, supported: &[DType], key
         let size = step.sources.iter().map(|&s| values[s].size).fold(size, f64::max);
         let exact = step.exact && step.sources.iter().all(|&s| values[s].exact);
         let got = on(&mirror, device);
-        // A step may compute in the type of an operand before it promotes: tanh of an f32 times an f64.
-        let rough = step.sources.iter().filter(|&&s| !step.exact || !values[s].exact).map(|&s| &values[s]);
+        // A step may compute in the type of an operand before it promotes: tanh of an f32 times an
+        // f64.
+        let rough =
+            step.sources.iter().filter(|&&s| !step.exact || !values[s].exact).map(|&s| &values[s]);
         let own = rough.map(|v| if v.exact { relative(v.tensor.dtype()) } else { v.relative });
         let coarsest = own.fold(relative(tensor.dtype()), f64::max);
         steps.push(step);
         values.push(Value { tensor, exact, size, relative: coarsest });
-        let story = |why: &str| format!("graph {} of seed {}: {why}\n{}", key.draw, key.seed, story(&steps, steps.len() - 1));
+        let story = |why: &str| {
+            format!(
+                "graph {} of seed {}: {why}\n{}",
+                key.draw,
+                key.seed,
+                story(&steps, steps.len() - 1)
+            )
+        };
         match got {
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 steps.pop();
@@ -139,7 +172,9 @@ fn story(steps: &[Step], last: usize) -> String {
             steps[i].sources.iter().for_each(|&s| needed[s] = true);
         }
     }
-    let lines = (0..=last).filter(|&i| needed[i]).map(|i| format!("  %{i} = {} {:?}", steps[i].text, steps[i].sources));
+    let lines = (0..=last)
+        .filter(|&i| needed[i])
+        .map(|i| format!("  %{i} = {} {:?}", steps[i].text, steps[i].sources));
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -159,11 +194,14 @@ fn compare(expected: &Value, got: &Tensor) -> std::result::Result<(), String> {
     if (x.shape(), dtype) != (got.shape(), got.dtype()) {
         return Err(format!("{} {}, expected {dtype} {}", got.dtype(), got.shape(), x.shape()));
     }
-    let (want, have) = (x.to_scalars().map_err(|e| e.to_string())?, got.to_scalars().map_err(|e| e.to_string())?);
+    let (want, have) =
+        (x.to_scalars().map_err(|e| e.to_string())?, got.to_scalars().map_err(|e| e.to_string())?);
     for (i, (w, h)) in want.into_iter().zip(have).enumerate() {
         let (a, b) = (w.to_f64(), h.to_f64());
         let agree = match w {
-            Scalar::Float(_) if !expected.exact => (a - b).abs() <= expected.relative * expected.size,
+            Scalar::Float(_) if !expected.exact => {
+                (a - b).abs() <= expected.relative * expected.size
+            }
             Scalar::Float(_) => a == b,
             _ => w == h,
         };
@@ -174,17 +212,40 @@ fn compare(expected: &Value, got: &Tensor) -> std::result::Result<(), String> {
     Ok(())
 }
 
-fn step(text: impl Into<String>, sources: Vec<usize>, exact: bool, run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static) -> Option<Step> {
+fn step(
+    text: impl Into<String>,
+    sources: Vec<usize>,
+    exact: bool,
+    run: impl Fn(&[Tensor]) -> Result<Tensor> + 'static,
+) -> Option<Step> {
     Some(Step { text: text.into(), sources, run: Box::new(run), exact })
 }
 
 fn leaf(dice: &mut Dice, dtypes: &[DType], seed: usize) -> Step {
-    let shape: Vec<usize> = (0..dice.below(4)).map(|_| if dice.below(12) == 0 { 0 } else { 1 + dice.below(5) }).collect();
-    let favourites: Vec<DType> = dtypes.iter().copied().filter(|t| matches!(t, DType::F32 | DType::F64)).collect();
-    let dtype = if dice.below(2) == 0 && !favourites.is_empty() { dice.pick(&favourites) } else { dice.pick(dtypes) };
-    let input = Input::new(shape, dtype, dice.pick(&Arrangement::ALL), Domain::Small, dice.key.draw << 8 | seed as u64);
+    let shape: Vec<usize> = (0..dice.below(4))
+        .map(|_| if dice.below(12) == 0 { 0 } else { 1 + dice.below(5) })
+        .collect();
+    let favourites: Vec<DType> =
+        dtypes.iter().copied().filter(|t| matches!(t, DType::F32 | DType::F64)).collect();
+    let dtype = if dice.below(2) == 0 && !favourites.is_empty() {
+        dice.pick(&favourites)
+    } else {
+        dice.pick(dtypes)
+    };
+    let input = Input::new(
+        shape,
+        dtype,
+        dice.pick(&Arrangement::ALL),
+        Domain::Small,
+        dice.key.draw << 8 | seed as u64,
+    );
     let text = input.to_string();
-    Step { text, sources: Vec::new(), run: Box::new(move |home| input.on(home[0].device())), exact: true }
+    Step {
+        text,
+        sources: Vec::new(),
+        run: Box::new(move |home| input.on(home[0].device())),
+        exact: true,
+    }
 }
 
 fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
@@ -196,7 +257,9 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
         2 | 3 => unary(dice, a, x),
         4..=6 => {
             // A partner that broadcasts is rare by chance: look for one.
-            let fits: Vec<usize> = (0..values.len()).filter(|&b| x.tensor.shape().broadcast(values[b].tensor.shape()).is_some()).collect();
+            let fits: Vec<usize> = (0..values.len())
+                .filter(|&b| x.tensor.shape().broadcast(values[b].tensor.shape()).is_some())
+                .collect();
             let b = dice.pick(&fits);
             binary(dice, a, b, x.exact && values[b].exact)
         }
@@ -214,7 +277,9 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
                 })
                 .collect();
             let (b, turn) = if fits.is_empty() { return None } else { dice.pick(&fits) };
-            step(if turn { "matmul with t" } else { "matmul" }, vec![a, b], false, move |x| x[0].matmul(&if turn { x[1].t()? } else { x[1].clone() }))
+            step(if turn { "matmul with t" } else { "matmul" }, vec![a, b], false, move |x| {
+                x[0].matmul(&if turn { x[1].t()? } else { x[1].clone() })
+            })
         }
         9 if x.exact => {
             let to = dice.pick(dtypes);
@@ -225,13 +290,19 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
             match dice.below(3) {
                 0 => step(format!("softmax {axis}"), vec![a], false, move |x| x[0].softmax(axis)),
                 1 => step(format!("cumsum {axis}"), vec![a], false, move |x| x[0].cumsum(axis)),
-                _ if x.exact => step(format!("sort {axis}"), vec![a], true, move |x| Ok(x[0].sort(axis, true)?.0)),
-                _ => step(format!("cat {axis}"), vec![a, a], true, move |x| Tensor::cat(&[&x[0], &x[1]], axis)),
+                _ if x.exact => step(format!("sort {axis}"), vec![a], true, move |x| {
+                    Ok(x[0].sort(axis, true)?.0)
+                }),
+                _ => step(format!("cat {axis}"), vec![a, a], true, move |x| {
+                    Tensor::cat(&[&x[0], &x[1]], axis)
+                }),
             }
         }
         _ => {
             let b = dice.below(values.len());
-            step("map: tanh(a) * 0.5 + b * a", vec![a, b], false, |x| map([&x[0], &x[1]], |[a, b]| a.tanh() * 0.5 + b * a))
+            step("map: tanh(a) * 0.5 + b * a", vec![a, b], false, |x| {
+                map([&x[0], &x[1]], |[a, b]| a.tanh() * 0.5 + b * a)
+            })
         }
     }
 }
@@ -248,21 +319,30 @@ fn view(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
         3 => {
             let n = 1 + dice.below(3);
             step(format!("expand front {n}"), vec![a], true, move |x| {
-                let shape: Vec<usize> = std::iter::once(n).chain(x[0].shape().iter().copied()).collect();
+                let shape: Vec<usize> =
+                    std::iter::once(n).chain(x[0].shape().iter().copied()).collect();
                 x[0].expand(shape)
             })
         }
         _ if ndim == 0 => None,
         4 => step(format!("flip {axis}"), vec![a], true, move |x| x[0].flip(axis)),
-        5 => step(format!("transpose {axis} {other}"), vec![a], true, move |x| x[0].transpose(axis, other)),
-        6 => step(format!("slice {axis} from {start}"), vec![a], true, move |x| x[0].slice(axis, start..)),
+        5 => step(format!("transpose {axis} {other}"), vec![a], true, move |x| {
+            x[0].transpose(axis, other)
+        }),
+        6 => step(format!("slice {axis} from {start}"), vec![a], true, move |x| {
+            x[0].slice(axis, start..)
+        }),
         7 => {
             let by = dice.pick(&[-2isize, -1, 2, 3]);
-            step(format!("slice_step {axis} by {by}"), vec![a], true, move |x| x[0].slice_step(axis, .., by))
+            step(format!("slice_step {axis} by {by}"), vec![a], true, move |x| {
+                x[0].slice_step(axis, .., by)
+            })
         }
         _ if size > 0 => {
             let window = 1 + dice.below(size);
-            step(format!("unfold {axis} {window}"), vec![a], true, move |x| x[0].unfold(axis, window, 1))
+            step(format!("unfold {axis} {window}"), vec![a], true, move |x| {
+                x[0].unfold(axis, window, 1)
+            })
         }
         _ => None,
     }
@@ -270,7 +350,13 @@ fn view(dice: &mut Dice, a: usize, x: &Tensor) -> Option<Step> {
 
 fn unary(dice: &mut Dice, a: usize, x: &Value) -> Option<Step> {
     type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
-    const EXACT: [Unary; 5] = [("neg", |x| x.neg()), ("abs", |x| x.abs()), ("relu", |x| x.relu()), ("sign", |x| x.sign()), ("not", |x| x.not())];
+    const EXACT: [Unary; 5] = [
+        ("neg", |x| x.neg()),
+        ("abs", |x| x.abs()),
+        ("relu", |x| x.relu()),
+        ("sign", |x| x.sign()),
+        ("not", |x| x.not()),
+    ];
     const SMOOTH: [Unary; 9] = [
         ("tanh", |x| x.tanh()),
         ("sigmoid", |x| x.sigmoid()),
@@ -293,8 +379,10 @@ fn unary(dice: &mut Dice, a: usize, x: &Value) -> Option<Step> {
 
 fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<Step> {
     type Binary = (&'static str, fn(&Tensor, &Tensor) -> Result<Tensor>);
-    const ARITHMETIC: [Binary; 3] = [("add", |a, b| a.add(b)), ("sub", |a, b| a.sub(b)), ("mul", |a, b| a.mul(b))];
-    const CONTINUOUS: [Binary; 2] = [("maximum", |a, b| a.maximum(b)), ("minimum", |a, b| a.minimum(b))];
+    const ARITHMETIC: [Binary; 3] =
+        [("add", |a, b| a.add(b)), ("sub", |a, b| a.sub(b)), ("mul", |a, b| a.mul(b))];
+    const CONTINUOUS: [Binary; 2] =
+        [("maximum", |a, b| a.maximum(b)), ("minimum", |a, b| a.minimum(b))];
     const JUMPING: [Binary; 6] = [
         ("lt", |a, b| a.lt(b)),
         ("eq", |a, b| a.eq(b)),

@@ -1,6 +1,7 @@
 //! Inputs of cases: values, and how they lie in memory.
 //!
-//! The same bytes and the same layout go to both devices. Elements of the storage that the view does not reach hold a number that would be noticed.
+//! The same bytes and the same layout go to both devices. Elements of the storage that the view
+//! does not reach hold a number that would be noticed.
 
 use crate::device::DeviceRef;
 use crate::dtype::DType;
@@ -35,13 +36,16 @@ use Arrangement::*;
 
 impl Arrangement {
     /// Every arrangement.
-    pub const ALL: [Arrangement; 7] = [Packed, Transposed, Sliced, Stepped, Flipped, Expanded, Repeated];
+    pub const ALL: [Arrangement; 7] =
+        [Packed, Transposed, Sliced, Stepped, Flipped, Expanded, Repeated];
 
     /// A layout of `shape` arranged this way, and the number of elements its storage needs.
     pub fn layout(self, shape: &Shape) -> Result<(Layout, usize)> {
         let ndim = shape.ndim();
         let backwards: Vec<usize> = (0..ndim).rev().collect();
-        let grown = |grow: &dyn Fn(usize, usize) -> usize| Shape::new(&shape.iter().enumerate().map(|(a, &n)| grow(a, n)).collect::<Vec<_>>());
+        let grown = |grow: &dyn Fn(usize, usize) -> usize| {
+            Shape::new(&shape.iter().enumerate().map(|(a, &n)| grow(a, n)).collect::<Vec<_>>())
+        };
         let last = ndim.wrapping_sub(1);
         let base = match self {
             Packed | Flipped => *shape,
@@ -68,7 +72,8 @@ impl Arrangement {
 /// What values an input holds.
 #[derive(Clone, Copy, Debug)]
 pub enum Domain {
-    /// Everything: NaN, infinities, both zeros, subnormals, the largest; integers from the smallest to the largest.
+    /// Everything: NaN, infinities, both zeros, subnormals, the largest; integers from the smallest
+    /// to the largest.
     Any,
     /// Numbers in -4..4; integers -4..=4, or 0..=8.
     Small,
@@ -80,7 +85,8 @@ pub enum Domain {
     Below(usize),
 }
 
-/// Where an operand's values come from. They are made when it is put on a device, as most cases of a filtered run never are.
+/// Where an operand's values come from. They are made when it is put on a device, as most cases of
+/// a filtered run never are.
 #[derive(Clone)]
 enum Values {
     Drawn(Domain, u64),
@@ -98,15 +104,31 @@ pub struct Input {
 
 impl Input {
     /// `shape` filled from `domain`; `seed` makes operands differ.
-    pub fn new(shape: impl IntoShape, dtype: DType, arrangement: Arrangement, domain: Domain, seed: u64) -> Input {
+    pub fn new(
+        shape: impl IntoShape,
+        dtype: DType,
+        arrangement: Arrangement,
+        domain: Domain,
+        seed: u64,
+    ) -> Input {
         let shape = shape.shape().expect("the suite's shapes are legal");
         Input { values: Values::Drawn(domain, seed), shape, dtype, arrangement }
     }
 
     /// `shape` with the given values.
-    pub fn of(values: impl IntoIterator<Item = impl Into<Scalar>>, shape: impl IntoShape, dtype: DType, arrangement: Arrangement) -> Input {
+    pub fn of(
+        values: impl IntoIterator<Item = impl Into<Scalar>>,
+        shape: impl IntoShape,
+        dtype: DType,
+        arrangement: Arrangement,
+    ) -> Input {
         let shape = shape.shape().expect("the suite's shapes are legal");
-        Input { values: Values::Given(values.into_iter().map(Into::into).collect()), shape, dtype, arrangement }
+        Input {
+            values: Values::Given(values.into_iter().map(Into::into).collect()),
+            shape,
+            dtype,
+            arrangement,
+        }
     }
 
     /// The tensor on `device`.
@@ -162,7 +184,9 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
     let words = philox(Key { seed, draw: 0xC0F0 }, i as u64);
     let unit = words[0] as f64 / 4_294_967_296.0;
     let value = match domain {
-        Domain::Any if dtype.is_float() && !words[1].is_multiple_of(3) => Scalar::Float(SPECIAL[(i + seed as usize) % SPECIAL.len()]),
+        Domain::Any if dtype.is_float() && !words[1].is_multiple_of(3) => {
+            Scalar::Float(SPECIAL[(i + seed as usize) % SPECIAL.len()])
+        }
         Domain::Any if dtype.is_float() => Scalar::Float(16.0 * unit - 8.0),
         Domain::Any => match words[1] % 4 {
             0 => Scalar::UInt(1 << (8 * dtype.size() - 1)), // the smallest signed integer
@@ -170,13 +194,17 @@ fn sample(domain: Domain, dtype: DType, i: usize, seed: u64) -> Scalar {
             2 => Scalar::UInt(u64::MAX >> (words[2] % 2)),
             _ => Scalar::Int((words[2] % 9) as i64 - 4),
         },
-        Domain::Angle if dtype.is_float() && words[1].is_multiple_of(3) => Scalar::Float(2000.0 * unit - 1000.0),
+        Domain::Angle if dtype.is_float() && words[1].is_multiple_of(3) => {
+            Scalar::Float(2000.0 * unit - 1000.0)
+        }
         Domain::Angle if dtype.is_float() => {
             let special = SPECIAL[(i + seed as usize) % SPECIAL.len()];
             Scalar::Float(if special.abs() < 1e4 { special } else { unit })
         }
         Domain::Small | Domain::Angle if dtype.is_float() => Scalar::Float(8.0 * unit - 4.0),
-        Domain::Small | Domain::Angle if dtype.is_unsigned_int() => Scalar::UInt((words[0] % 9) as u64),
+        Domain::Small | Domain::Angle if dtype.is_unsigned_int() => {
+            Scalar::UInt((words[0] % 9) as u64)
+        }
         Domain::Small | Domain::Angle => Scalar::Int((words[0] % 9) as i64 - 4),
         Domain::Positive if dtype.is_float() => Scalar::Float(0.5 + unit),
         Domain::Positive => Scalar::Int((words[0] % 3) as i64 + 1),

@@ -1,4 +1,5 @@
-//! The suite every device must pass: each operation, on each kind of layout, in each element type, held against [`Reference`].
+//! The suite every device must pass: each operation, on each kind of layout, in each element type,
+//! held against [`Reference`].
 //!
 //! ```text
 //! cases      one row per operation: inputs, the operation as Tensor methods, how far results may differ
@@ -17,8 +18,9 @@
 //! assert!(report.passed(), "{report}");
 //! ```
 //!
-//! What a device cannot do it refuses with [`ErrorKind::Unsupported`](crate::ErrorKind): that is reported, not failed. Where hardware is less exact
-//! than IEEE 754, the suite is told so with a reason, which the report repeats.
+//! What a device cannot do it refuses with [`ErrorKind::Unsupported`](crate::ErrorKind): that is
+//! reported, not failed. Where hardware is less exact than IEEE 754, the suite is told so with a
+//! reason, which the report repeats.
 
 mod cases;
 pub mod fuzz;
@@ -52,7 +54,8 @@ pub fn run(device: &(impl ToDevice + ?Sized)) -> std::result::Result<Report, Rep
     if report.passed() { Ok(report) } else { Err(report) }
 }
 
-/// A case of the suite for other purposes than comparing devices: what happens to it under automatic differentiation, for instance.
+/// A case of the suite for other purposes than comparing devices: what happens to it under
+/// automatic differentiation, for instance.
 pub struct Trial<'a>(&'a Case);
 
 impl Trial<'_> {
@@ -70,9 +73,23 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// Those of `prepare` and of the operation; some cases are mistakes on purpose.
-    pub fn run(&self, device: &(impl ToDevice + ?Sized), prepare: impl Fn(Tensor) -> Result<Tensor>) -> Result<Vec<Tensor>> {
+    pub fn run(
+        &self,
+        device: &(impl ToDevice + ?Sized),
+        prepare: impl Fn(Tensor) -> Result<Tensor>,
+    ) -> Result<Vec<Tensor>> {
         let device = device.to_device();
-        with_seed(1, || (self.0.body)(&device, &self.0.inputs.iter().map(|input| prepare(input.on(&device)?)).collect::<Result<Vec<_>>>()?))
+        with_seed(1, || {
+            (self.0.body)(
+                &device,
+                &self
+                    .0
+                    .inputs
+                    .iter()
+                    .map(|input| prepare(input.on(&device)?))
+                    .collect::<Result<Vec<_>>>()?,
+            )
+        })
     }
 }
 
@@ -97,7 +114,14 @@ pub struct Suite {
 impl Suite {
     /// The whole suite at full strictness.
     pub fn new(device: &(impl ToDevice + ?Sized)) -> Suite {
-        Suite { device: device.to_device(), dtypes: DType::ALL.to_vec(), only: None, time: None, leniency: Leniency::default(), excused: Vec::new() }
+        Suite {
+            device: device.to_device(),
+            dtypes: DType::ALL.to_vec(),
+            only: None,
+            time: None,
+            leniency: Leniency::default(),
+            excused: Vec::new(),
+        }
     }
 
     /// Only the given element types.
@@ -112,13 +136,15 @@ impl Suite {
         self
     }
 
-    /// No case is begun after this `time`: a sample of the suite, in which cases far apart in it come first, so that every family has some.
+    /// No case is begun after this `time`: a sample of the suite, in which cases far apart in it
+    /// come first, so that every family has some.
     pub fn within(mut self, time: Duration) -> Suite {
         self.time = Some(time);
         self
     }
 
-    /// Results of `op` in `dtype` may differ `factor` times as much as usual, for a `reason` that the report repeats.
+    /// Results of `op` in `dtype` may differ `factor` times as much as usual, for a `reason` that
+    /// the report repeats.
     pub fn allow(mut self, op: &str, dtype: DType, factor: f64, reason: &str) -> Suite {
         self.leniency.factors.push((op.to_string(), dtype, factor));
         self.excused.push((op.to_string(), dtype, format!("tolerance × {factor}: {reason}")));
@@ -137,7 +163,8 @@ impl Suite {
         self
     }
 
-    /// Positions outside an axis may be reported by the next read, where noticing them earlier would mean waiting for the device.
+    /// Positions outside an axis may be reported by the next read, where noticing them earlier
+    /// would mean waiting for the device.
     pub fn trusts_indices(mut self) -> Suite {
         self.leniency.trusts_indices = true;
         self
@@ -150,8 +177,17 @@ impl Suite {
         for (op, dtype, reason) in &self.excused {
             report.note(format!("{op} {dtype}: {reason}"));
         }
-        let wanted = |case: &Case| self.dtypes.contains(&case.dtype) && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()));
-        let mut hold = |case: &Case| report.add(case.op, case.dtype, self.judge(case, outcome(case, &reference), outcome(case, &self.device)));
+        let wanted = |case: &Case| {
+            self.dtypes.contains(&case.dtype)
+                && self.only.as_ref().is_none_or(|only| case.op.contains(only.as_str()))
+        };
+        let mut hold = |case: &Case| {
+            report.add(
+                case.op,
+                case.dtype,
+                self.judge(case, outcome(case, &reference), outcome(case, &self.device)),
+            )
+        };
         let Some(time) = self.time else {
             cases::each(&mut |case| _ = wanted(&case).then(|| hold(&case)));
             return report;
@@ -160,7 +196,8 @@ impl Suite {
         cases::each(&mut |case| all.extend(wanted(&case).then_some(case)));
         let start = Instant::now();
         // Every 128th case, then those half-way between, and so on.
-        let places = (0..SAMPLE).map(|pass| (pass.reverse_bits() >> (u32::BITS - SAMPLE.ilog2())) as usize);
+        let places =
+            (0..SAMPLE).map(|pass| (pass.reverse_bits() >> (u32::BITS - SAMPLE.ilog2())) as usize);
         let order = places.flat_map(|first| (first..all.len()).step_by(SAMPLE as usize));
         order.take_while(|_| start.elapsed() < time).for_each(|i| hold(&all[i]));
         report
@@ -169,24 +206,40 @@ impl Suite {
     fn judge(&self, case: &Case, expected: Result<Vec<Tensor>>, got: Result<Vec<Tensor>>) -> Cell {
         let failed = |expected: &str, got: &str| Cell::Failed(case.counterexample(expected, got));
         match (expected, got) {
-            (_, Err(error)) if error.kind() == ErrorKind::Unsupported => Cell::Unsupported(error.to_string()),
-            (Err(expected), Err(error)) if expected.kind() == error.kind() => match expected.kind() {
+            (_, Err(error)) if error.kind() == ErrorKind::Unsupported => {
+                Cell::Unsupported(error.to_string())
+            }
+            (Err(expected), Err(error)) if expected.kind() == error.kind() => match expected.kind()
+            {
                 ErrorKind::Index => Cell::Passed(1),
                 _ => Cell::Undefined,
             },
-            (Err(expected), Ok(got)) if self.leniency.trusts_indices && expected.kind() == ErrorKind::Index => {
+            (Err(expected), Ok(got))
+                if self.leniency.trusts_indices && expected.kind() == ErrorKind::Index =>
+            {
                 match got.iter().find_map(|y| y.to_scalars().err()) {
                     Some(error) if error.kind() == ErrorKind::Index => Cell::Passed(1),
-                    Some(error) => failed(&format!("the error {expected}, at the latest when the result is read"), &error.to_string()),
-                    None => failed(&format!("the error {expected}, at the latest when the result is read"), "a result"),
+                    Some(error) => failed(
+                        &format!("the error {expected}, at the latest when the result is read"),
+                        &error.to_string(),
+                    ),
+                    None => failed(
+                        &format!("the error {expected}, at the latest when the result is read"),
+                        "a result",
+                    ),
                 }
             }
             (Err(expected), Ok(_)) => failed(&format!("the error {expected}"), "a result"),
-            (Err(expected), Err(error)) => failed(&format!("{:?}: {expected}", expected.kind()), &format!("{:?}: {error}", error.kind())),
+            (Err(expected), Err(error)) => failed(
+                &format!("{:?}: {expected}", expected.kind()),
+                &format!("{:?}: {error}", error.kind()),
+            ),
             (Ok(_), Err(error)) => failed("a result", &error.to_string()),
             (Ok(expected), Ok(got)) => match self.leniency.compare(case, &expected, &got) {
                 Ok(()) => Cell::Passed(1),
-                Err(error) if error.kind() == ErrorKind::Unsupported => Cell::Unsupported(error.to_string()),
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    Cell::Unsupported(error.to_string())
+                }
                 Err(error) => failed("", error.message()),
             },
         }
@@ -195,9 +248,20 @@ impl Suite {
 
 /// What a device makes of a case. A panic is the device's failure, not the suite's end.
 fn outcome(case: &Case, device: &DeviceRef) -> Result<Vec<Tensor>> {
-    let run = || with_seed(1, || case.inputs.iter().map(|input| input.on(device)).collect::<Result<Vec<_>>>().and_then(|x| (case.body)(device, &x)));
+    let run = || {
+        with_seed(1, || {
+            case.inputs
+                .iter()
+                .map(|input| input.on(device))
+                .collect::<Result<Vec<_>>>()
+                .and_then(|x| (case.body)(device, &x))
+        })
+    };
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
         Err(Error::internal(format!("the device panicked: {}", text.unwrap_or_default())))
     })
 }

@@ -1,4 +1,5 @@
-//! What the suite found: a table of operations × types, and the first counterexample of each failure.
+//! What the suite found: a table of operations × types, and the first counterexample of each
+//! failure.
 
 use crate::device::DeviceInfo;
 use crate::dtype::DType;
@@ -18,7 +19,8 @@ pub enum Cell {
     Failed(String),
 }
 
-/// The result of a run. Prints as a table with its counterexamples; [`Report::markdown`] is for documents.
+/// The result of a run. Prints as a table with its counterexamples; [`Report::markdown`] is for
+/// documents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Report {
     device: DeviceInfo,
@@ -35,7 +37,8 @@ impl Report {
         self.notes.push(note);
     }
 
-    /// Adds the outcome of one case to its cell: the first failure stays, a refusal outweighs what passed.
+    /// Adds the outcome of one case to its cell: the first failure stays, a refusal outweighs what
+    /// passed.
     pub(super) fn add(&mut self, op: &'static str, dtype: DType, outcome: Cell) {
         let row = match self.rows.iter().rposition(|(name, _)| *name == op) {
             Some(row) => row,
@@ -75,8 +78,18 @@ impl Report {
 
     /// The first counterexample of each operation and type that failed.
     pub fn failures(&self) -> Vec<String> {
-        let cells = self.rows.iter().flat_map(|(op, cells)| cells.iter().zip(DType::ALL).map(move |(cell, dtype)| (op, dtype, cell)));
-        cells.filter_map(|(op, dtype, cell)| if let Cell::Failed(why) = cell { Some(format!("{op} {dtype}: {why}")) } else { None }).collect()
+        let cells = self.rows.iter().flat_map(|(op, cells)| {
+            cells.iter().zip(DType::ALL).map(move |(cell, dtype)| (op, dtype, cell))
+        });
+        cells
+            .filter_map(|(op, dtype, cell)| {
+                if let Cell::Failed(why) = cell {
+                    Some(format!("{op} {dtype}: {why}"))
+                } else {
+                    None
+                }
+            })
+            .collect()
     }
 
     fn cells(&self) -> impl Iterator<Item = &Cell> {
@@ -85,7 +98,8 @@ impl Report {
 
     /// The support matrix for a document.
     pub fn markdown(&self) -> String {
-        let mut text = format!("| {} | {} |\n", self.device.name, DType::ALL.map(|t| t.name()).join(" | "));
+        let mut text =
+            format!("| {} | {} |\n", self.device.name, DType::ALL.map(|t| t.name()).join(" | "));
         text += &format!("|---|{}\n", "---|".repeat(DType::ALL.len()));
         for (op, cells) in &self.rows {
             text += &format!("| {op} | {} |\n", cells.each_ref().map(mark).join(" | "));
@@ -108,7 +122,13 @@ fn mark(cell: &Cell) -> &'static str {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} ({}): {} cases agree with the oracle", self.device.name, self.device.description, self.cases())?;
+        writeln!(
+            f,
+            "{} ({}): {} cases agree with the oracle",
+            self.device.name,
+            self.device.description,
+            self.cases()
+        )?;
         write!(f, "{:<24}", "")?;
         for dtype in DType::ALL {
             write!(f, "{dtype:>5}")?;

@@ -1,4 +1,5 @@
-//! When the results of two devices agree: exactly for integers, bools and operations that IEEE 754 fixes, to some units in the last place elsewhere.
+//! When the results of two devices agree: exactly for integers, bools and operations that IEEE 754
+//! fixes, to some units in the last place elsewhere.
 
 use super::cases::Case;
 use crate::dtype::DType;
@@ -24,13 +25,15 @@ pub const fn ulps(ulps: f64) -> Tolerance {
     Tolerance { ulps, floor: 0.0, zero_signs: false }
 }
 
-/// Within `ulps` units in the last place of the result, or of `floor` if that is larger: where terms of size `floor` may cancel.
+/// Within `ulps` units in the last place of the result, or of `floor` if that is larger: where
+/// terms of size `floor` may cancel.
 pub const fn near(ulps: f64, floor: f64) -> Tolerance {
     Tolerance { ulps, floor, zero_signs: false }
 }
 
-/// [`near`] for operations of several steps whose 16-bit results the definition rounds after each step and a faster device only once, or the other way
-/// round: `ulps` are places of the type itself.
+/// [`near`] for operations of several steps whose 16-bit results the definition rounds after each
+/// step and a faster device only once, or the other way round: `ulps` are places of the type
+/// itself.
 pub fn stepwise(dtype: DType, ulps: f64, floor: f64) -> Tolerance {
     match dtype {
         DType::F16 => near(ulps * 8192.0, floor),
@@ -40,7 +43,8 @@ pub fn stepwise(dtype: DType, ulps: f64, floor: f64) -> Tolerance {
 }
 
 impl Tolerance {
-    /// How far a result may be from `expected`: places of the type that is computed in, and for 16-bit floats one more for the rounding at the end.
+    /// How far a result may be from `expected`: places of the type that is computed in, and for
+    /// 16-bit floats one more for the rounding at the end.
     fn allowed(self, expected: f64, dtype: DType) -> f64 {
         if self.ulps == 0.0 {
             return 0.0;
@@ -59,7 +63,8 @@ fn unit(value: f64, dtype: DType) -> f64 {
         DType::F32 => (23, -126),
         _ => (52, -1022),
     };
-    let exponent = if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
+    let exponent =
+        if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
     2f64.powi(exponent - digits)
 }
 
@@ -81,20 +86,41 @@ impl Leniency {
         if expected.len() != got.len() {
             return Err(Error::internal(format!("{} results, not {}", got.len(), expected.len())));
         }
-        let factor = self.factors.iter().filter(|(op, dtype, _)| op == case.op && *dtype == case.dtype).map(|f| f.2).fold(1.0, f64::max);
-        let tolerance = Tolerance { ulps: case.tolerance.ulps.max((factor > 1.0) as u8 as f64) * factor, ..case.tolerance };
+        let factor = self
+            .factors
+            .iter()
+            .filter(|(op, dtype, _)| op == case.op && *dtype == case.dtype)
+            .map(|f| f.2)
+            .fold(1.0, f64::max);
+        let tolerance = Tolerance {
+            ulps: case.tolerance.ulps.max((factor > 1.0) as u8 as f64) * factor,
+            ..case.tolerance
+        };
         for (number, (want, have)) in expected.iter().zip(got).enumerate() {
             if (want.shape(), want.dtype()) != (have.shape(), have.dtype()) {
-                return Err(Error::internal(format!("result {number} is {} {}, not {} {}", have.dtype(), have.shape(), want.dtype(), want.shape())));
+                return Err(Error::internal(format!(
+                    "result {number} is {} {}, not {} {}",
+                    have.dtype(),
+                    have.shape(),
+                    want.dtype(),
+                    want.shape()
+                )));
             }
-            // Results must not depend on anything a view can hide: a device's storage may be larger than its elements, never smaller.
+            // Results must not depend on anything a view can hide: a device's storage may be larger
+            // than its elements, never smaller.
             if have.storage().len() < have.numel() && have.strides().iter().all(|&s| s != 0) {
-                return Err(Error::internal(format!("result {number} has {} elements in a storage of {}", have.numel(), have.storage().len())));
+                return Err(Error::internal(format!(
+                    "result {number} has {} elements in a storage of {}",
+                    have.numel(),
+                    have.storage().len()
+                )));
             }
             let (want, have, dtype) = (want.to_scalars()?, have.to_scalars()?, have.dtype());
             for (i, (&w, &h)) in want.iter().zip(&have).enumerate() {
                 if !self.agree(w, h, dtype, tolerance) {
-                    return Err(Error::internal(format!("result {number}, element {i}: expected {w}, got {h}")));
+                    return Err(Error::internal(format!(
+                        "result {number}, element {i}: expected {w}, got {h}"
+                    )));
                 }
             }
         }
@@ -110,7 +136,8 @@ impl Leniency {
             let signed = tolerance.zero_signs && !self.loses_zero_signs && e == 0.0;
             return !signed || e.is_sign_negative() == g.is_sign_negative();
         }
-        let normal = if matches!(dtype, DType::F16) { 6.103515625e-5 } else { f32::MIN_POSITIVE as f64 };
+        let normal =
+            if matches!(dtype, DType::F16) { 6.103515625e-5 } else { f32::MIN_POSITIVE as f64 };
         if self.flushes_subnormals && e.abs() <= normal && g.abs() <= normal {
             return true;
         }

@@ -1,7 +1,8 @@
 //! Building kernels: typed expressions with operators, promotion and hash-consing.
 //!
-//! [`Expr`] is a handle to a node of a [`Builder`]; its methods are the elementwise vocabulary of the library. Composite functions (`gelu`, `sigmoid`, …)
-//! are defined here, once, for tensors, user kernels and derivative rules alike.
+//! [`Expr`] is a handle to a node of a [`Builder`]; its methods are the elementwise vocabulary of
+//! the library. Composite functions (`gelu`, `sigmoid`, …) are defined here, once, for tensors,
+//! user kernels and derivative rules alike.
 
 use super::simplify::{Simplified, simplify};
 use super::{Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
@@ -12,7 +13,8 @@ use crate::scalar::Scalar;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Collects the nodes of a program. Equal nodes are stored once. The first mistake is kept and reported by [`Builder::finish`].
+/// Collects the nodes of a program. Equal nodes are stored once. The first mistake is kept and
+/// reported by [`Builder::finish`].
 #[derive(Default)]
 pub struct Builder {
     state: RefCell<State>,
@@ -55,8 +57,11 @@ impl Builder {
         };
         if i > u8::MAX as usize {
             self.fail(
-                Error::value(format!("a kernel has at most {} run-time parameters", u8::MAX as usize + 1))
-                    .help("build two kernels, or pass some of the values as input tensors"),
+                Error::value(format!(
+                    "a kernel has at most {} run-time parameters",
+                    u8::MAX as usize + 1
+                ))
+                .help("build two kernels, or pass some of the values as input tensors"),
             );
         }
         self.add(OpCode::Param(i as u8), [0; 3], dtype)
@@ -67,10 +72,18 @@ impl Builder {
         self.add(OpCode::Const(value.into().cast(dtype.compute())), [0; 3], dtype)
     }
 
-    /// The program of `kernel` with its inputs and parameters replaced by expressions: substitution, the base of fusion and of derivatives.
-    pub fn embed<'b>(&'b self, kernel: &Kernel, inputs: &[Expr<'b>], params: &[Expr<'b>]) -> Vec<Expr<'b>> {
+    /// The program of `kernel` with its inputs and parameters replaced by expressions:
+    /// substitution, the base of fusion and of derivatives.
+    pub fn embed<'b>(
+        &'b self,
+        kernel: &Kernel,
+        inputs: &[Expr<'b>],
+        params: &[Expr<'b>],
+    ) -> Vec<Expr<'b>> {
         let mut map: Vec<Expr<'b>> = Vec::with_capacity(kernel.nodes.len());
-        let fits = |given: &[Expr<'b>], wanted: &[DType]| given.len() == wanted.len() && given.iter().all(|e| self.owns(*e));
+        let fits = |given: &[Expr<'b>], wanted: &[DType]| {
+            given.len() == wanted.len() && given.iter().all(|e| self.owns(*e))
+        };
         if !fits(inputs, &kernel.inputs) || !fits(params, &kernel.params) {
             self.fail(
                 Error::value(format!(
@@ -82,7 +95,11 @@ impl Builder {
                 ))
                 .help("pass one expression of this builder per input and per parameter"),
             );
-            return kernel.outputs.iter().map(|&o| self.constant(0, kernel.nodes[o as usize].dtype)).collect();
+            return kernel
+                .outputs
+                .iter()
+                .map(|&o| self.constant(0, kernel.nodes[o as usize].dtype))
+                .collect();
         }
         for node in &kernel.nodes {
             let expr = match node.op {
@@ -104,7 +121,8 @@ impl Builder {
     /// The finished program: only nodes that an output needs, in order.
     ///
     /// # Errors
-    /// The first mistake made while building: an operation on a type it does not accept, too many inputs, outputs or nodes.
+    /// The first mistake made while building: an operation on a type it does not accept, too many
+    /// inputs, outputs or nodes.
     #[track_caller]
     pub fn finish(&self, outputs: &[Expr<'_>]) -> Result<Kernel> {
         let _op = enter("Builder::finish");
@@ -112,9 +130,11 @@ impl Builder {
         self.assemble(outputs, inputs)
     }
 
-    /// [`Builder::finish`] without the inputs that no output needs: the program, and the former number of each of its inputs.
+    /// [`Builder::finish`] without the inputs that no output needs: the program, and the former
+    /// number of each of its inputs.
     ///
-    /// A derivative is written as if every operand, result and gradient could be read, and pays only for those it does read.
+    /// A derivative is written as if every operand, result and gradient could be read, and pays
+    /// only for those it does read.
     ///
     /// # Errors
     /// As [`Builder::finish`]; only inputs that are read count against the limit.
@@ -126,7 +146,13 @@ impl Builder {
         let mut read: Vec<usize> = {
             let state = self.state.borrow();
             let input = |op| if let OpCode::Input(i) = op { Some(i as usize) } else { None };
-            state.nodes.iter().zip(&nodes).filter(|(_, needed)| **needed).filter_map(|(node, _)| input(node.op)).collect()
+            state
+                .nodes
+                .iter()
+                .zip(&nodes)
+                .filter(|(_, needed)| **needed)
+                .filter_map(|(node, _)| input(node.op))
+                .collect()
         };
         read.sort_unstable();
         Ok((self.assemble(outputs, read.clone())?, read))
@@ -143,7 +169,8 @@ impl Builder {
         needed
     }
 
-    /// The program of `outputs` with the inputs numbered `inputs`, in this order; every input that is needed is among them.
+    /// The program of `outputs` with the inputs numbered `inputs`, in this order; every input that
+    /// is needed is among them.
     fn assemble(&self, outputs: &[Expr<'_>], inputs: Vec<usize>) -> Result<Kernel> {
         self.require_own(outputs)?;
         let needed = self.needed(outputs);
@@ -155,8 +182,11 @@ impl Builder {
             return Err(too_many_inputs());
         }
         if outputs.is_empty() || outputs.len() > MAX_OUTPUTS {
-            return Err(Error::value(format!("a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}", outputs.len()))
-                .help("build a kernel for each part of the outputs"));
+            return Err(Error::value(format!(
+                "a kernel writes 1 to {MAX_OUTPUTS} tensors, not {}",
+                outputs.len()
+            ))
+            .help("build a kernel for each part of the outputs"));
         }
         let mut renumbered = vec![0 as Id; state.nodes.len()];
         let mut nodes = Vec::new();
@@ -167,13 +197,20 @@ impl Builder {
             }
             if let OpCode::Input(i) = node.op {
                 let place = inputs.iter().position(|&kept| kept == i as usize);
-                node.op = OpCode::Input(place.ok_or_else(|| Error::internal("a needed input was pruned"))? as u8);
+                node.op = OpCode::Input(
+                    place.ok_or_else(|| Error::internal("a needed input was pruned"))? as u8,
+                );
             }
             renumbered[id] = nodes.len() as Id;
             nodes.push(node);
         }
         let outputs = outputs.iter().map(|o| renumbered[o.id as usize]).collect();
-        Ok(Kernel::new(inputs.iter().map(|&i| state.inputs[i]).collect(), state.params.clone(), nodes, outputs))
+        Ok(Kernel::new(
+            inputs.iter().map(|&i| state.inputs[i]).collect(),
+            state.params.clone(),
+            nodes,
+            outputs,
+        ))
     }
 
     fn add(&self, op: OpCode, src: [Id; 3], dtype: DType) -> Expr<'_> {
@@ -221,12 +258,14 @@ impl Builder {
 
 #[cold]
 fn mixed() -> Error {
-    Error::value("values of two builders cannot meet in one kernel").help("builder.embed(..) takes over a finished kernel")
+    Error::value("values of two builders cannot meet in one kernel")
+        .help("builder.embed(..) takes over a finished kernel")
 }
 
 #[cold]
 fn too_many_inputs() -> Error {
-    Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors")).help("build two kernels, the second of which reads the outputs of the first")
+    Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors"))
+        .help("build two kernels, the second of which reads the outputs of the first")
 }
 
 fn mark(nodes: &[OpNode], needed: &mut [bool], from: usize) {
@@ -269,14 +308,16 @@ impl Kernel {
 
 /// A value of a program under construction. Copied freely; operators and methods add nodes.
 ///
-/// Operands of different types are promoted as tensors are; a Rust number takes the type its partner would promote to.
+/// Operands of different types are promoted as tensors are; a Rust number takes the type its
+/// partner would promote to.
 #[derive(Clone, Copy)]
 pub struct Expr<'b> {
     builder: &'b Builder,
     id: Id,
 }
 
-/// Anything that can be the second operand of an [`Expr`] method: another expression or a Rust number.
+/// Anything that can be the second operand of an [`Expr`] method: another expression or a Rust
+/// number.
 pub trait ExprOperand<'b> {
     /// The operand as an expression, given its partner.
     fn expr(self, partner: Expr<'b>) -> Expr<'b>;
@@ -329,7 +370,8 @@ impl<'b> Expr<'b> {
         self.builder.add(op, [self.id, 0, 0], if op.is_predicate() { DType::Bool } else { dtype })
     }
 
-    /// `op` applied to this value and `rhs` after promotion; the promoted type must be one `op` accepts.
+    /// `op` applied to this value and `rhs` after promotion; the promoted type must be one `op`
+    /// accepts.
     pub fn binary(self, op: OpCode, rhs: impl ExprOperand<'b>) -> Expr<'b> {
         let rhs = rhs.expr(self);
         if !self.builder.owns(rhs) {
@@ -342,10 +384,15 @@ impl<'b> Expr<'b> {
             return self;
         }
         let (lhs, rhs) = (self.cast(dtype), rhs.cast(dtype));
-        self.builder.add(op, [lhs.id, rhs.id, 0], if op.is_predicate() { DType::Bool } else { dtype })
+        self.builder.add(
+            op,
+            [lhs.id, rhs.id, 0],
+            if op.is_predicate() { DType::Bool } else { dtype },
+        )
     }
 
-    /// `a` where this value is true, `b` elsewhere; `a` and `b` are promoted to one type. A value that is not a bool is compared with 0.
+    /// `a` where this value is true, `b` elsewhere; `a` and `b` are promoted to one type. A value
+    /// that is not a bool is compared with 0.
     pub fn select(self, a: Expr<'b>, b: impl ExprOperand<'b>) -> Expr<'b> {
         let b = b.expr(a);
         if !self.builder.owns(a) || !self.builder.owns(b) {
@@ -365,7 +412,8 @@ impl<'b> Expr<'b> {
 
 #[cold]
 fn refuse(op: OpCode, dtype: DType) -> Error {
-    let accepted: Vec<&str> = DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
+    let accepted: Vec<&str> =
+        DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
     let to = match dtype {
         t if t.is_float() && op.accepts(DType::Bool) => DType::Bool,
         _ if op.accepts(DType::I64) => DType::I64,

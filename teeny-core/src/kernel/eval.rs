@@ -1,13 +1,15 @@
-//! What every operation of a scalar program means: the evaluator behind constant folding and the `Reference` device.
+//! What every operation of a scalar program means: the evaluator behind constant folding and the
+//! `Reference` device.
 //!
-//! Floats are computed in f64 and rounded to the node's compute type; integers in 128 bits and wrapped. Devices differ from this only in the last
-//! places of transcendental functions.
+//! Floats are computed in f64 and rounded to the node's compute type; integers in 128 bits and
+//! wrapped. Devices differ from this only in the last places of transcendental functions.
 
 use super::{Kernel, OpCode, OpNode};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
-/// The value of `node` for the given source values. `src_dtype` is the type of the (last) source: predicates and casts need it.
+/// The value of `node` for the given source values. `src_dtype` is the type of the (last) source:
+/// predicates and casts need it.
 ///
 /// Leaves have no value of their own: `Input` and `Param` give `args[0]`.
 pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
@@ -37,7 +39,8 @@ pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
 }
 
 impl Kernel {
-    /// The outputs for one index: the program run on single values. Inputs and outputs are rounded to their types.
+    /// The outputs for one index: the program run on single values. Inputs and outputs are rounded
+    /// to their types.
     pub fn eval(&self, inputs: &[Scalar], params: &[Scalar]) -> Vec<Scalar> {
         let mut values: Vec<Scalar> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -55,7 +58,11 @@ impl Kernel {
             }
             values.push(eval(node, src_dtype, args));
         }
-        self.outputs.iter().enumerate().map(|(i, &o)| values[o as usize].cast(self.output_dtype(i))).collect()
+        self.outputs
+            .iter()
+            .enumerate()
+            .map(|(i, &o)| values[o as usize].cast(self.output_dtype(i)))
+            .collect()
     }
 }
 
@@ -143,7 +150,8 @@ pub fn remainder(a: f64, b: f64) -> f64 {
     }
 }
 
-/// `floor(a / b)` computed from the exact remainder, so that `a == floor_div(a, b) * b + remainder(a, b)` as nearly as possible (Python's rule).
+/// `floor(a / b)` computed from the exact remainder, so that
+/// `a == floor_div(a, b) * b + remainder(a, b)` as nearly as possible (Python's rule).
 pub fn floor_div(a: f64, b: f64) -> f64 {
     if b == 0.0 {
         return a / b;
@@ -171,8 +179,9 @@ fn boolean(op: OpCode, a: bool, b: bool) -> Scalar {
         CmpLe => a <= b,
         CmpEq => a == b,
         CmpNe => a != b,
-        Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil
-        | Round | Trunc | IsNan | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | Shl | Shr => unexpected(op, "bools"),
+        Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin
+        | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan | Add | Sub
+        | Mul | Div | Pow | Max | Min | Rem | FloorDiv | Shl | Shr => unexpected(op, "bools"),
         Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
     })
 }
@@ -205,18 +214,23 @@ fn integer(op: OpCode, dtype: DType, a: i128, b: i128) -> Scalar {
         CmpLe => return Scalar::Bool(a <= b),
         CmpEq => return Scalar::Bool(a == b),
         CmpNe => return Scalar::Bool(a != b),
-        Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc
-        | IsNan | Div => unexpected(op, "integers"),
+        Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan
+        | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan | Div => unexpected(op, "integers"),
         Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
     };
-    if dtype.is_unsigned_int() { Scalar::UInt(value as u64).cast(dtype) } else { Scalar::Int(value as i64).cast(dtype) }
+    if dtype.is_unsigned_int() {
+        Scalar::UInt(value as u64).cast(dtype)
+    } else {
+        Scalar::Int(value as i64).cast(dtype)
+    }
 }
 
 fn floor_quotient(a: i128, b: i128) -> i128 {
     if b < 0 { (-a).div_euclid(-b) } else { a.div_euclid(b) }
 }
 
-/// `a^b` modulo 2^64 (enough for every type); a negative exponent gives the truncated quotient: 0 unless `|a| == 1`.
+/// `a^b` modulo 2^64 (enough for every type); a negative exponent gives the truncated quotient: 0
+/// unless `|a| == 1`.
 fn int_pow(a: i128, b: i128) -> i128 {
     if b < 0 {
         return match a {
@@ -239,8 +253,9 @@ fn int_pow(a: i128, b: i128) -> i128 {
 
 /// The error function in f64, to 4 units in the last place.
 ///
-/// Below 2 the series `erf x = 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*…*(2n+1))`, whose terms are all positive; above, one minus the continued
-/// fraction of erfc (Abramowitz & Stegun 7.1.6 and 7.1.14).
+/// Below 2 the series `erf x = 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*…*(2n+1))`, whose terms
+/// are all positive; above, one minus the continued fraction of erfc (Abramowitz & Stegun 7.1.6 and
+/// 7.1.14).
 pub fn erf(x: f64) -> f64 {
     let a = x.abs();
     if a.is_nan() {
@@ -251,7 +266,8 @@ pub fn erf(x: f64) -> f64 {
     }
     // e^(-a^2) by two factors, the first of an exact square: rounding a^2 would cost 5 places.
     let high = f64::from_bits(a.to_bits() & !0xffff_ffff);
-    let scale = std::f64::consts::FRAC_2_SQRT_PI * (-high * high).exp() * ((high - a) * (high + a)).exp();
+    let scale =
+        std::f64::consts::FRAC_2_SQRT_PI * (-high * high).exp() * ((high - a) * (high + a)).exp();
     let value = if a < 2.0 {
         let (mut term, mut sum, mut n) = (a, a, 1.0);
         while term > sum * 1e-17 {

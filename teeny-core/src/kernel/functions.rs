@@ -1,6 +1,8 @@
-//! The elementwise vocabulary: methods and operators of [`Expr`], and every composite function, defined once.
+//! The elementwise vocabulary: methods and operators of [`Expr`], and every composite function,
+//! defined once.
 //!
-//! Tensor methods, user kernels (`map`) and derivative rules all call these. A composite is one kernel: one pass over memory on every device.
+//! Tensor methods, user kernels (`map`) and derivative rules all call these. A composite is one
+//! kernel: one pass over memory on every device.
 
 use super::OpCode;
 use super::build::{Expr, ExprOperand};
@@ -134,17 +136,29 @@ impl<'b> Expr<'b> {
 
     /// True where the value is NaN; never for integers.
     pub fn is_nan(self) -> Expr<'b> {
-        if self.dtype().is_float() { self.unary(OpCode::IsNan) } else { self.builder().constant(false, DType::Bool) }
+        if self.dtype().is_float() {
+            self.unary(OpCode::IsNan)
+        } else {
+            self.builder().constant(false, DType::Bool)
+        }
     }
 
     /// True where the value is an infinity.
     pub fn is_inf(self) -> Expr<'b> {
-        if self.dtype().is_float() { self.abs().eq(f64::INFINITY) } else { self.builder().constant(false, DType::Bool) }
+        if self.dtype().is_float() {
+            self.abs().eq(f64::INFINITY)
+        } else {
+            self.builder().constant(false, DType::Bool)
+        }
     }
 
     /// True where the value is neither NaN nor an infinity.
     pub fn is_finite(self) -> Expr<'b> {
-        if self.dtype().is_float() { self.abs().lt(f64::INFINITY) } else { self.builder().constant(true, DType::Bool) }
+        if self.dtype().is_float() {
+            self.abs().lt(f64::INFINITY)
+        } else {
+            self.builder().constant(true, DType::Bool)
+        }
     }
 
     /// The larger of two values; NaN if either is.
@@ -193,8 +207,8 @@ impl<'b> Expr<'b> {
         self * self
     }
 
-    /// `self + weight * (end - self)`, from the nearer end: weight 0 gives exactly `self`, 1 exactly
-    /// `end`.
+    /// `self + weight * (end - self)`, from the nearer end: weight 0 gives exactly `self`, 1
+    /// exactly `end`.
     pub fn lerp(self, end: impl ExprOperand<'b>, weight: impl ExprOperand<'b>) -> Expr<'b> {
         let end = end.expr(self);
         let weight = weight.expr(self);
@@ -284,7 +298,8 @@ impl<'b> Expr<'b> {
         self.elu(1.6732632423543772) * 1.0507009873554805
     }
 
-    /// `x Φ(x)` with the normal distribution's Φ, by erf (Hendrycks & Gimpel 2016, arXiv:1606.08415).
+    /// `x Φ(x)` with the normal distribution's Φ, by erf (Hendrycks & Gimpel 2016,
+    /// arXiv:1606.08415).
     pub fn gelu(self) -> Expr<'b> {
         let x = self.to_float();
         x * 0.5 * ((x * consts::FRAC_1_SQRT_2).erf() + 1.0)
@@ -306,7 +321,8 @@ impl<'b> Expr<'b> {
     /// `log(1 + exp(x))`, as `max(x, 0) + log1p(exp(-|x|))`, which never overflows.
     pub fn softplus(self) -> Expr<'b> {
         let x = self.to_float();
-        // NOTE: both terms have a kink at 0. One condition for both makes the slopes there add up to 1/2; relu and abs would give 0.
+        // NOTE: both terms have a kink at 0. One condition for both makes the slopes there add up
+        // to 1/2; relu and abs would give 0.
         let positive = x.gt(0.0);
         positive.select(x, x.like(0.0)) + positive.select(-x, x).exp().log1p()
     }

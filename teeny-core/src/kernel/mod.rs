@@ -1,19 +1,24 @@
-//! Scalar programs: the one description of elementwise work that every device, every derivative and every fusion shares.
+//! Scalar programs: the one description of elementwise work that every device, every derivative and
+//! every fusion shares.
 //!
-//! A [`Kernel`] is a small typed program in static single assignment form, run at every index of the output. A single `add` is a program of one
-//! operation, AdamW's update one of a dozen operations and three outputs. Devices read `nodes` in order: a node's sources always come before it.
+//! A [`Kernel`] is a small typed program in static single assignment form, run at every index of
+//! the output. A single `add` is a program of one operation, AdamW's update one of a dozen
+//! operations and three outputs. Devices read `nodes` in order: a node's sources always come before
+//! it.
 //!
 //! ```text
 //! (x + b).gelu()     %0 = input 0      %2 = add %0 %1        …      outputs %9
 //!                    %1 = input 1      %3 = mul %2 const 0.7071
 //! ```
 //!
-//! [`build`] makes kernels (hash-consing, types, promotion), [`simplify`](self) shrinks them while they are built, [`eval`] says what each
-//! operation means, [`table`] keeps the kernels of single operations.
+//! [`build`] makes kernels (hash-consing, types, promotion), [`simplify`](self) shrinks them while
+//! they are built, [`eval`] says what each operation means, [`table`] keeps the kernels of single
+//! operations.
 
 pub mod build;
 pub mod eval;
-#[allow(clippy::should_implement_trait)] // methods beside the operators: `a.div(b)` inside `map`, as on tensors
+// methods beside the operators: `a.div(b)` inside `map`, as on tensors
+#[allow(clippy::should_implement_trait)]
 pub mod functions;
 mod simplify;
 pub mod table;
@@ -31,7 +36,8 @@ pub const MAX_OUTPUTS: usize = 4;
 /// The number of a node in a kernel.
 pub type Id = u16;
 
-/// What a node of a scalar program does. A closed vocabulary: no `match` on it has a wildcard arm, so the compiler lists what a new one needs.
+/// What a node of a scalar program does. A closed vocabulary: no `match` on it has a wildcard arm,
+/// so the compiler lists what a new one needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpCode {
     /// The element of an input tensor at the output's index.
@@ -139,18 +145,24 @@ use OpCode::*;
 impl OpCode {
     /// The operations of one operand, `Cast` left out.
     pub const UNARY: [OpCode; 24] = [
-        Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan, Atan, Tanh, Erf, Floor, Ceil, Round, Trunc, Not, IsNan,
+        Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan,
+        Atan, Tanh, Erf, Floor, Ceil, Round, Trunc, Not, IsNan,
     ];
     /// The operations of two operands.
-    pub const BINARY: [OpCode; 18] = [Add, Sub, Mul, Div, Pow, Max, Min, Rem, FloorDiv, CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor, Shl, Shr];
+    pub const BINARY: [OpCode; 18] = [
+        Add, Sub, Mul, Div, Pow, Max, Min, Rem, FloorDiv, CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor,
+        Shl, Shr,
+    ];
 
     /// The number of operands: 0 for leaves.
     pub const fn arity(self) -> usize {
         match self {
             Input(_) | Param(_) | Const(_) => 0,
-            Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf
-            | Floor | Ceil | Round | Trunc | Not | IsNan => 1,
-            Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr => 2,
+            Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2
+            | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not
+            | IsNan => 1,
+            Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq
+            | CmpNe | And | Or | Xor | Shl | Shr => 2,
             Where => 3,
         }
     }
@@ -222,9 +234,11 @@ impl OpCode {
     pub const fn accepts(self, dtype: DType) -> bool {
         match self {
             Input(_) | Param(_) | Const(_) | Cast | CmpLt | CmpLe | CmpEq | CmpNe | Where => true,
-            Neg | Abs | Sign | Add | Sub | Mul | Pow | Max | Min | Rem | FloorDiv => !matches!(dtype, DType::Bool),
-            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc
-            | IsNan | Div => dtype.is_float(),
+            Neg | Abs | Sign | Add | Sub | Mul | Pow | Max | Min | Rem | FloorDiv => {
+                !matches!(dtype, DType::Bool)
+            }
+            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan
+            | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan | Div => dtype.is_float(),
             Not | And | Or | Xor => !dtype.is_float(),
             Shl | Shr => dtype.is_int(),
         }
@@ -233,9 +247,10 @@ impl OpCode {
 
 /// One step of a program: an operation, the nodes it reads and the type it yields.
 ///
-/// Only the first `op.arity()` sources mean anything; the rest are 0. Apart from `Cast` (any source type) and `Where` (whose first source is a bool)
-/// all sources of a node have one type, which is also the node's unless the operation is a predicate. Nodes of type `F16` and `BF16` are computed in
-/// f32 and not rounded before they are written to an output or pass a `Cast`.
+/// Only the first `op.arity()` sources mean anything; the rest are 0. Apart from `Cast` (any source
+/// type) and `Where` (whose first source is a bool) all sources of a node have one type, which is
+/// also the node's unless the operation is a predicate. Nodes of type `F16` and `BF16` are computed
+/// in f32 and not rounded before they are written to an output or pass a `Cast`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OpNode {
     /// The operation.
@@ -254,7 +269,8 @@ impl OpNode {
     }
 }
 
-/// A scalar program with its inputs, run-time parameters and outputs. Immutable; compared by content, hashed once.
+/// A scalar program with its inputs, run-time parameters and outputs. Immutable; compared by
+/// content, hashed once.
 #[derive(Clone)]
 pub struct Kernel {
     inputs: Vec<DType>,
@@ -265,7 +281,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    pub(crate) fn new(inputs: Vec<DType>, params: Vec<DType>, nodes: Vec<OpNode>, outputs: Vec<Id>) -> Kernel {
+    pub(crate) fn new(
+        inputs: Vec<DType>,
+        params: Vec<DType>,
+        nodes: Vec<OpNode>,
+        outputs: Vec<Id>,
+    ) -> Kernel {
         let mut hasher = DefaultHasher::new();
         (&inputs, &params, &nodes, &outputs).hash(&mut hasher);
         Kernel { hash: hasher.finish(), inputs, params, nodes, outputs }
@@ -301,13 +322,16 @@ impl Kernel {
         self.nodes[self.outputs[i] as usize].dtype
     }
 
-    /// The only operation of a program that computes a single thing from leaves: what a device runs as a direct loop.
+    /// The only operation of a program that computes a single thing from leaves: what a device runs
+    /// as a direct loop.
     #[inline]
     pub fn single(&self) -> Option<&OpNode> {
         let last = self.nodes.last()?;
         let leaves = &self.nodes[..self.nodes.len() - 1];
-        let only =
-            self.outputs.len() == 1 && self.outputs[0] as usize == leaves.len() && last.op.arity() > 0 && leaves.iter().all(|n| n.op.arity() == 0);
+        let only = self.outputs.len() == 1
+            && self.outputs[0] as usize == leaves.len()
+            && last.op.arity() > 0
+            && leaves.iter().all(|n| n.op.arity() == 0);
         only.then_some(last)
     }
 

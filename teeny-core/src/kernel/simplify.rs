@@ -1,4 +1,5 @@
-//! Rules that shrink a program while it is built. Each keeps every bit of the result, for NaN, infinities and signed zeros too.
+//! Rules that shrink a program while it is built. Each keeps every bit of the result, for NaN,
+//! infinities and signed zeros too.
 
 use super::OpCode::{Cast, Input};
 use super::eval::eval;
@@ -14,7 +15,8 @@ pub(super) enum Simplified {
     Node(OpNode),
 }
 
-/// Folds constants, removes neutral elements and double operations, and orders the operands of commutative operations.
+/// Folds constants, removes neutral elements and double operations, and orders the operands of
+/// commutative operations.
 pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     use OpCode::*;
     let constant = |id: Id| match nodes[id as usize].op {
@@ -34,7 +36,9 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         return Simplified::Node(OpNode { op: Const(value), src: [0; 3], dtype: node.dtype });
     }
     // Operands of commutative operations: constants second, otherwise the earlier node first.
-    if node.op.is_commutative() && ((constant(a).is_some() && constant(b).is_none()) || (constant(b).is_none() && a > b)) {
+    if node.op.is_commutative()
+        && ((constant(a).is_some() && constant(b).is_none()) || (constant(b).is_none() && a > b))
+    {
         node.src = [b, a, 0];
     }
     let [a, b, _] = if node.op.is_commutative() { node.src } else { [a, b, c] };
@@ -54,9 +58,15 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         Neg | Not if inner(a).op == node.op => Some(inner(a).src[0]),
         Abs | Floor | Ceil | Round | Trunc | Sign if inner(a).op == node.op => Some(a),
         // -0.0 is the neutral element of float addition: -0.0 + 0.0 would be 0.0.
-        Add if float && constant(b).is_some_and(|k| k.is(0.0) && k.to_f64().is_sign_negative()) => Some(a),
+        Add if float && constant(b).is_some_and(|k| k.is(0.0) && k.to_f64().is_sign_negative()) => {
+            Some(a)
+        }
         Add if !float && is(b, 0.0) => Some(a),
-        Sub if is(b, 0.0) && (!float || constant(b).is_some_and(|k| k.to_f64().is_sign_positive())) => Some(a),
+        Sub if is(b, 0.0)
+            && (!float || constant(b).is_some_and(|k| k.to_f64().is_sign_positive())) =>
+        {
+            Some(a)
+        }
         Mul | Div | FloorDiv if is(b, 1.0) && (node.op != FloorDiv || !float) => Some(a),
         Mul if !float && is(b, 0.0) => Some(b),
         Pow if is(b, 1.0) => Some(a),
@@ -66,8 +76,11 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         Or if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) => Some(a),
         Or if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) => Some(b),
         Where if b == c => Some(b),
-        Where if constant(a).is_some() => Some(if constant(a) == Some(Scalar::Bool(true)) { b } else { c }),
-        // NOTE: the one wildcard over operations: a rule that is missing here costs speed, never correctness.
+        Where if constant(a).is_some() => {
+            Some(if constant(a) == Some(Scalar::Bool(true)) { b } else { c })
+        }
+        // NOTE: the one wildcard over operations: a rule that is missing here costs speed, never
+        // correctness.
         _ => None,
     };
     if let Some(id) = same {
@@ -80,16 +93,21 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     }
     // Equal or less is one comparison; false for NaN either way.
     if node.op == Or && node.dtype == DType::Bool {
-        let (equal, less) = if inner(a).op == CmpEq { (inner(a), inner(b)) } else { (inner(b), inner(a)) };
+        let (equal, less) =
+            if inner(a).op == CmpEq { (inner(a), inner(b)) } else { (inner(b), inner(a)) };
         let [p, q, _] = equal.src;
-        if equal.op == CmpEq && less.op == CmpLt && (less.src[..2] == [p, q] || less.src[..2] == [q, p]) {
+        if equal.op == CmpEq
+            && less.op == CmpLt
+            && (less.src[..2] == [p, q] || less.src[..2] == [q, p])
+        {
             return Simplified::Node(OpNode { op: CmpLe, ..less });
         }
     }
     Simplified::Node(node)
 }
 
-/// True if the value of `node` is one its type can store. A 16-bit float is computed in f32, and a cast is what rounds it.
+/// True if the value of `node` is one its type can store. A 16-bit float is computed in f32, and a
+/// cast is what rounds it.
 fn is_rounded(node: OpNode) -> bool {
     !node.dtype.is_half() || matches!(node.op, Input(_) | Cast)
 }
@@ -101,7 +119,12 @@ fn widens(narrow: DType, wide: DType) -> bool {
         (a, b) if a == b => true,
         (Bool, _) => true,
         (F16 | BF16, F32 | F64) | (F32, F64) => true,
-        (a, b) if a.is_unsigned_int() && b.is_unsigned_int() || a.is_signed_int() && b.is_signed_int() => a.size() < b.size(),
+        (a, b)
+            if a.is_unsigned_int() && b.is_unsigned_int()
+                || a.is_signed_int() && b.is_signed_int() =>
+        {
+            a.size() < b.size()
+        }
         (a, b) if a.is_unsigned_int() && b.is_signed_int() => a.size() < b.size(),
         (a, F64) if a.is_int() => a.size() <= 4,
         (a, F32) if a.is_int() => a.size() <= 2,

@@ -1,4 +1,5 @@
-//! Kernels of single operations, built once per process: the fast path finds them by array index, without hashing or locking.
+//! Kernels of single operations, built once per process: the fast path finds them by array index,
+//! without hashing or locking.
 
 use super::Kernel;
 use super::build::{Builder, Expr};
@@ -18,7 +19,10 @@ pub type Unary = for<'b> fn(Expr<'b>) -> Expr<'b>;
 /// See [`Unary`].
 pub type Binary = for<'b> fn(Expr<'b>, Expr<'b>) -> Expr<'b>;
 
-fn get(cell: &'static Cell, build: impl FnOnce() -> Result<Kernel>) -> Result<&'static Arc<Kernel>> {
+fn get(
+    cell: &'static Cell,
+    build: impl FnOnce() -> Result<Kernel>,
+) -> Result<&'static Arc<Kernel>> {
     match cell.get() {
         Some(kernel) => Ok(kernel),
         None => {
@@ -73,7 +77,12 @@ impl BinaryTable {
     ///
     /// # Errors
     /// If the function does not accept the promoted type.
-    pub fn tensors(&'static self, lhs: DType, rhs: DType, build: Binary) -> Result<&'static Arc<Kernel>> {
+    pub fn tensors(
+        &'static self,
+        lhs: DType,
+        rhs: DType,
+        build: Binary,
+    ) -> Result<&'static Arc<Kernel>> {
         get(&self.tensors[lhs as usize][rhs as usize], || {
             let builder = Builder::new();
             let (a, b) = (builder.input(lhs), builder.input(rhs));
@@ -85,7 +94,12 @@ impl BinaryTable {
     ///
     /// # Errors
     /// If the function does not accept the promoted type.
-    pub fn number_right(&'static self, lhs: DType, number: Scalar, build: Binary) -> Result<&'static Arc<Kernel>> {
+    pub fn number_right(
+        &'static self,
+        lhs: DType,
+        number: Scalar,
+        build: Binary,
+    ) -> Result<&'static Arc<Kernel>> {
         get(&self.number_right[lhs as usize][kind(number)], || with_param(lhs, number, build))
     }
 
@@ -93,12 +107,23 @@ impl BinaryTable {
     ///
     /// # Errors
     /// If the function does not accept the promoted type.
-    pub fn number_left(&'static self, number: Scalar, rhs: DType, build: Binary) -> Result<&'static Arc<Kernel>> {
-        get(&self.number_left[rhs as usize][kind(number)], || with_param(rhs, number, |x, p| build(p, x)))
+    pub fn number_left(
+        &'static self,
+        number: Scalar,
+        rhs: DType,
+        build: Binary,
+    ) -> Result<&'static Arc<Kernel>> {
+        get(&self.number_left[rhs as usize][kind(number)], || {
+            with_param(rhs, number, |x, p| build(p, x))
+        })
     }
 }
 
-fn with_param(dtype: DType, number: Scalar, build: impl for<'b> Fn(Expr<'b>, Expr<'b>) -> Expr<'b>) -> Result<Kernel> {
+fn with_param(
+    dtype: DType,
+    number: Scalar,
+    build: impl for<'b> Fn(Expr<'b>, Expr<'b>) -> Expr<'b>,
+) -> Result<Kernel> {
     let builder = Builder::new();
     let x = builder.input(dtype);
     let p = builder.param(dtype.promote_scalar(number.kind()));

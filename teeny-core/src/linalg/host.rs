@@ -1,4 +1,5 @@
-//! Batches of matrices from a device and back: one matrix after another, in f64 whatever their type, rounded once.
+//! Batches of matrices from a device and back: one matrix after another, in f64 whatever their
+//! type, rounded once.
 
 use super::single::compute;
 use super::{LinalgOp, parts};
@@ -28,17 +29,29 @@ pub(super) enum Failure {
     NotConverged,
 }
 
-pub(super) fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+pub(super) fn on_host<D: Device + ?Sized>(
+    device: &D,
+    op: LinalgOp,
+    inputs: &[&Tensor],
+) -> Result<Outputs> {
     let dtype = inputs[0].dtype();
-    let values = inputs.iter().map(|x| widen(&device.download(x)?, dtype)).collect::<Result<Vec<_>>>()?;
+    let values =
+        inputs.iter().map(|x| widen(&device.download(x)?, dtype)).collect::<Result<Vec<_>>>()?;
     let (lead, _) = parts(inputs[0]);
     let results = op.results(inputs)?;
-    let mut out = results.iter().map(|(shape, _)| memory::reserved::<f64>(shape.numel())).collect::<Result<Vec<_>>>()?;
+    let mut out = results
+        .iter()
+        .map(|(shape, _)| memory::reserved::<f64>(shape.numel()))
+        .collect::<Result<Vec<_>>>()?;
     for element in 0..lead.iter().product() {
         let mut matrices = Vec::with_capacity(inputs.len());
         for (x, values) in inputs.iter().zip(&values) {
             let [rows, columns] = parts(x).1;
-            matrices.push(Matrix { rows, columns, values: &values[element * rows * columns..][..rows * columns] });
+            matrices.push(Matrix {
+                rows,
+                columns,
+                values: &values[element * rows * columns..][..rows * columns],
+            });
         }
         let results = compute(op, &matrices).map_err(|failure| failure.error(lead, element))?;
         out.iter_mut().zip(results).for_each(|(all, part)| all.extend(part));
@@ -51,7 +64,11 @@ pub(super) fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&T
 }
 
 fn widen(bytes: &[u8], dtype: DType) -> Result<Vec<f64>> {
-    if dtype == DType::F64 { f64::from_bytes(bytes) } else { memory::collected(f32::from_bytes(bytes)?.into_iter().map(f64::from)) }
+    if dtype == DType::F64 {
+        f64::from_bytes(bytes)
+    } else {
+        memory::collected(f32::from_bytes(bytes)?.into_iter().map(f64::from))
+    }
 }
 
 fn narrow(values: Vec<f64>, dtype: DType) -> Result<Vec<u8>> {
@@ -66,9 +83,14 @@ impl Failure {
     /// The error for matrix `element` of a batch with leading axes `lead`.
     fn error(&self, lead: &[usize], element: usize) -> Error {
         let mut rest = element;
-        let mut index: Vec<usize> = lead.iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
+        let mut index: Vec<usize> =
+            lead.iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
         index.reverse();
-        let which = if lead.is_empty() { "the matrix".to_string() } else { format!("the matrix at {index:?}") };
+        let which = if lead.is_empty() {
+            "the matrix".to_string()
+        } else {
+            format!("the matrix at {index:?}")
+        };
         match self {
             Failure::Singular { row } => Error::value(format!("{which} is singular: nothing is left of row {row} after elimination"))
                 .help("a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares solution; adding a small multiple of eye(n) makes it regular"),

@@ -1,8 +1,10 @@
 //! Solving and factoring matrices: what a device is asked, and the host's answer.
 //!
-//! [`LinalgOp`] is the vocabulary; the methods that users call are in `tensor/solve`, `tensor/factor`, `tensor/magnitude` and `tensor/pca`. A device that
-//! has no routines of its own takes [`on_host`]: matrices are downloaded, computed in f64 by the `faer` crate (feature `linalg`), rounded once to their
-//! type and uploaded. Everything runs on the calling thread, so the result does not depend on the number of threads.
+//! [`LinalgOp`] is the vocabulary; the methods that users call are in `tensor/solve`,
+//! `tensor/factor`, `tensor/magnitude` and `tensor/pca`. A device that has no routines of its own
+//! takes [`on_host`]: matrices are downloaded, computed in f64 by the `faer` crate (feature
+//! `linalg`), rounded once to their type and uploaded. Everything runs on the calling thread, so
+//! the result does not depend on the number of threads.
 
 #[cfg(feature = "linalg")]
 mod host;
@@ -39,23 +41,29 @@ pub enum LinalgOp {
     Det,
     /// The determinant's sign (-1, 0 or 1) and the logarithm of its absolute value, each (..).
     SlogDet,
-    /// `l`, lower triangular with a positive diagonal, with `a = l lᵀ`; only the lower triangle of `a` is read.
+    /// `l`, lower triangular with a positive diagonal, with `a = l lᵀ`; only the lower triangle of
+    /// `a` is read.
     Cholesky,
-    /// `q` and `r` with `a = q r`: (.., m, k) and (.., k, n) with k = min(m, n), or m if `complete`.
+    /// `q` and `r` with `a = q r`: (.., m, k) and (.., k, n) with k = min(m, n), or m if
+    /// `complete`.
     Qr {
         /// All m columns of q.
         complete: bool,
     },
-    /// The eigenvalues (.., n), ascending, and eigenvectors (.., n, n), as orthonormal columns, of a symmetric matrix; only the lower triangle is read.
+    /// The eigenvalues (.., n), ascending, and eigenvectors (.., n, n), as orthonormal columns, of
+    /// a symmetric matrix; only the lower triangle is read.
     Eigh,
-    /// The eigenvalues (.., n) of a square matrix, real and imaginary parts, and the eigenvectors (.., n, n), again both parts, as columns of length 1.
+    /// The eigenvalues (.., n) of a square matrix, real and imaginary parts, and the eigenvectors
+    /// (.., n, n), again both parts, as columns of length 1.
     Eig,
-    /// `u` (.., m, k), the singular values (.., k), descending, and `vᵀ` (.., k, n), k = min(m, n); all columns of u and rows of vᵀ if `full`.
+    /// `u` (.., m, k), the singular values (.., k), descending, and `vᵀ` (.., k, n), k = min(m, n);
+    /// all columns of u and rows of vᵀ if `full`.
     Svd {
         /// u (.., m, m) and vᵀ (.., n, n).
         full: bool,
     },
-    /// The Moore-Penrose inverse (.., n, m); singular values up to `rtol` times the largest count as 0.
+    /// The Moore-Penrose inverse (.., n, m); singular values up to `rtol` times the largest count
+    /// as 0.
     Pinv {
         /// The relative tolerance.
         rtol: f64,
@@ -108,7 +116,8 @@ impl LinalgOp {
         sizes.iter().map(|s| shape(s)).collect()
     }
 
-    /// Floating-point operations, by the leading terms of Golub & Van Loan, Matrix Computations, 4th edition.
+    /// Floating-point operations, by the leading terms of Golub & Van Loan, Matrix Computations,
+    /// 4th edition.
     pub(crate) fn flops(self, inputs: &[&Tensor]) -> u64 {
         let (lead, [m, n]) = parts(inputs[0]);
         let (batch, m, n) = (lead.iter().product::<usize>() as u64, m as u64, n as u64);
@@ -123,7 +132,9 @@ impl LinalgOp {
                 LinalgOp::Qr { .. } => 4 * long * short * short,
                 LinalgOp::Eigh => 9 * n * n * n,
                 LinalgOp::Eig => 25 * n * n * n,
-                LinalgOp::Svd { .. } | LinalgOp::Pinv { .. } => 6 * long * short * short + 20 * short * short * short,
+                LinalgOp::Svd { .. } | LinalgOp::Pinv { .. } => {
+                    6 * long * short * short + 20 * short * short * short
+                }
             }
     }
 }
@@ -139,7 +150,11 @@ fn parts(x: &Tensor) -> (&[usize], [usize; 2]) {
 /// # Errors
 /// If a matrix has no such result, or the device fails; always, without the feature `linalg`.
 #[cfg(feature = "linalg")]
-pub fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
+pub fn on_host<D: Device + ?Sized>(
+    device: &D,
+    op: LinalgOp,
+    inputs: &[&Tensor],
+) -> Result<Outputs> {
     crate::validate::linalg(op, inputs)?;
     host::on_host(device, op, inputs)
 }
@@ -149,7 +164,11 @@ pub fn on_host<D: Device + ?Sized>(device: &D, op: LinalgOp, inputs: &[&Tensor])
 /// # Errors
 /// Always.
 #[cfg(not(feature = "linalg"))]
-pub fn on_host<D: Device + ?Sized>(_device: &D, _op: LinalgOp, _inputs: &[&Tensor]) -> Result<Outputs> {
+pub fn on_host<D: Device + ?Sized>(
+    _device: &D,
+    _op: LinalgOp,
+    _inputs: &[&Tensor],
+) -> Result<Outputs> {
     Err(crate::error::Error::unsupported("this program was built without linear algebra")
         .help("enable the feature `linalg` of teeny-core (or of teeny-nn)"))
 }

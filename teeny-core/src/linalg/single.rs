@@ -7,7 +7,9 @@ use faer::{MatRef, Side};
 
 /// The results of `op` for one matrix, or a matrix and its right-hand side.
 pub(super) fn compute(op: LinalgOp, matrices: &[Matrix<'_>]) -> Result<Vec<Vec<f64>>, Failure> {
-    let view = |m: &Matrix<'_>| -> Mat<f64> { MatRef::from_row_major_slice(m.values, m.rows, m.columns).to_owned() };
+    let view = |m: &Matrix<'_>| -> Mat<f64> {
+        MatRef::from_row_major_slice(m.values, m.rows, m.columns).to_owned()
+    };
     let (a, b) = (view(&matrices[0]), matrices.get(1).map(view));
     let b = b.unwrap_or_else(Mat::new);
     Ok(match op {
@@ -25,7 +27,9 @@ pub(super) fn compute(op: LinalgOp, matrices: &[Matrix<'_>]) -> Result<Vec<Vec<f
         }
         LinalgOp::Cholesky => match a.llt(Side::Lower) {
             Ok(llt) => vec![rows(llt.L())],
-            Err(faer::linalg::solvers::LltError::NonPositivePivot { index }) => return Err(Failure::NotPositive { order: index + 1 }),
+            Err(faer::linalg::solvers::LltError::NonPositivePivot { index }) => {
+                return Err(Failure::NotPositive { order: index + 1 });
+            }
         },
         LinalgOp::Qr { complete: false } => {
             let qr = a.qr();
@@ -36,26 +40,44 @@ pub(super) fn compute(op: LinalgOp, matrices: &[Matrix<'_>]) -> Result<Vec<Vec<f
             vec![rows(qr.compute_Q().as_ref()), rows(qr.R())]
         }
         LinalgOp::Eigh => {
-            let eigen = finite(&a)?.self_adjoint_eigen(Side::Lower).map_err(|_| Failure::NotConverged)?;
+            let eigen =
+                finite(&a)?.self_adjoint_eigen(Side::Lower).map_err(|_| Failure::NotConverged)?;
             vec![eigen.S().column_vector().iter().copied().collect(), rows(eigen.U())]
         }
         LinalgOp::Eig => {
             let eigen = finite(&a)?.eigen().map_err(|_| Failure::NotConverged)?;
             let (values, vectors) = (eigen.S().column_vector(), eigen.U());
             let lengths: Vec<f64> = (0..a.ncols()).map(|j| vectors.col(j).norm_l2()).collect();
-            let part = |of: fn(c64) -> f64| rows(Mat::from_fn(a.nrows(), a.ncols(), |i, j| of(vectors[(i, j)]) / lengths[j]).as_ref());
-            vec![values.iter().map(|z| z.re).collect(), values.iter().map(|z| z.im).collect(), part(|z| z.re), part(|z| z.im)]
+            let part = |of: fn(c64) -> f64| {
+                rows(
+                    Mat::from_fn(a.nrows(), a.ncols(), |i, j| of(vectors[(i, j)]) / lengths[j])
+                        .as_ref(),
+                )
+            };
+            vec![
+                values.iter().map(|z| z.re).collect(),
+                values.iter().map(|z| z.im).collect(),
+                part(|z| z.re),
+                part(|z| z.im),
+            ]
         }
         LinalgOp::Svd { full } => {
             let a = finite(&a)?;
-            let svd = if full { a.svd() } else { a.thin_svd() }.map_err(|_| Failure::NotConverged)?;
-            vec![rows(svd.U()), svd.S().column_vector().iter().copied().collect(), rows(svd.V().transpose())]
+            let svd =
+                if full { a.svd() } else { a.thin_svd() }.map_err(|_| Failure::NotConverged)?;
+            vec![
+                rows(svd.U()),
+                svd.S().column_vector().iter().copied().collect(),
+                rows(svd.V().transpose()),
+            ]
         }
         LinalgOp::Pinv { rtol } => {
             let svd = finite(&a)?.thin_svd().map_err(|_| Failure::NotConverged)?;
             let s = svd.S().column_vector();
             let bound = rtol * s.iter().fold(0.0, |most: f64, &s| most.max(s));
-            let scaled = Mat::from_fn(a.ncols(), s.nrows(), |i, j| if s[j] > bound { svd.V()[(i, j)] / s[j] } else { 0.0 });
+            let scaled = Mat::from_fn(a.ncols(), s.nrows(), |i, j| {
+                if s[j] > bound { svd.V()[(i, j)] / s[j] } else { 0.0 }
+            });
             vec![rows((scaled * svd.U().transpose()).as_ref())]
         }
     })
@@ -101,8 +123,8 @@ fn parity(permutation: &[usize]) -> f64 {
 
 /// The LU factors of a matrix that is not singular.
 ///
-/// A pivot counts as 0 if it is no more than rounding can leave: n eps times the largest element of its row or its column, whichever is smaller, so that
-/// scaling a row or a column decides nothing.
+/// A pivot counts as 0 if it is no more than rounding can leave: n eps times the largest element of
+/// its row or its column, whichever is smaller, so that scaling a row or a column decides nothing.
 fn regular(a: &Mat<f64>) -> Result<faer::linalg::solvers::PartialPivLu<f64>, Failure> {
     let lu = a.partial_piv_lu();
     let order = lu.P().arrays().0;

@@ -10,17 +10,19 @@ use crate::shape::{IntoShape, MAX_NUMEL, Shape};
 use crate::validate;
 
 impl Tensor {
-    /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..), `weight` (C_out, C_in / groups, kernel..) →
-    /// (N, C_out, out..) with `out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1`.
+    /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..),
+    /// `weight` (C_out, C_in / groups, kernel..) → (N, C_out, out..) with
+    /// `out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1`.
     ///
-    /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of `C_in / groups` times the positions of a
-    /// window. Windows of 3 x 3 with stride 1 in f32 go through Winograd's transforms where that is faster:
-    /// their results are within 6e-4 of the output channel's largest weight times the largest `Σ |x|` over
-    /// the channels of a place that the window sees; elements that a window does not see have no part
-    /// in the bound. `CpuOptions::winograd` switches them off.
+    /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of `C_in / groups` times the positions
+    /// of a window. Windows of 3 x 3 with stride 1 in f32 go through Winograd's transforms where
+    /// that is faster: their results are within 6e-4 of the output channel's largest weight times
+    /// the largest `Σ |x|` over the channels of a place that the window sees; elements that a
+    /// window does not see have no part in the bound. `CpuOptions::winograd` switches them off.
     ///
     /// # Errors
-    /// If numbers of axes or channels do not fit, a window is larger than the padded input, or the types are not one float type.
+    /// If numbers of axes or channels do not fit, a window is larger than the padded input, or the
+    /// types are not one float type.
     ///
     /// Equivalent: `torch.nn.functional.conv2d` without bias, and its 1- and 3-dimensional forms.
     #[track_caller]
@@ -33,7 +35,8 @@ impl Tensor {
         x.result(x.device().conv(&x, &w, window)?, shape, dtype)
     }
 
-    /// [`Tensor::conv`] of an input padded with zeros so that the result has its spatial size; an odd element of padding comes after.
+    /// [`Tensor::conv`] of an input padded with zeros so that the result has its spatial size; an
+    /// odd element of padding comes after.
     ///
     /// # Errors
     /// As [`Tensor::conv`]; if the stride is not 1 or the window has padding of its own.
@@ -51,26 +54,41 @@ impl Tensor {
             ))
             .help("Window::new(ndim).dilation(d) does; x.conv(&weight, &window)? takes any stride and padding"));
         }
-        let totals: Vec<usize> = kernel.iter().zip(&window.dilation).map(|(&k, d)| d.saturating_mul(k.saturating_sub(1))).collect();
+        let totals: Vec<usize> = kernel
+            .iter()
+            .zip(&window.dilation)
+            .map(|(&k, d)| d.saturating_mul(k.saturating_sub(1)))
+            .collect();
         if totals.iter().all(|n| n % 2 == 0) {
-            return self.conv(weight, &window.clone().padding(totals.iter().map(|n| n / 2).collect::<Vec<_>>()));
+            return self.conv(
+                weight,
+                &window.clone().padding(totals.iter().map(|n| n / 2).collect::<Vec<_>>()),
+            );
         }
-        let widths: Vec<(isize, isize)> = totals.iter().map(|&n| ((n / 2) as isize, (n - n / 2) as isize)).collect();
+        let widths: Vec<(isize, isize)> =
+            totals.iter().map(|&n| ((n / 2) as isize, (n - n / 2) as isize)).collect();
         self.pad(&widths, 0.0)?.conv(weight, window)
     }
 
-    /// The transposed convolution: the gradient of [`Tensor::conv`] for its input. Self (N, C_out, ..), `weight` (C_out, C_in / groups, ..) →
-    /// (N, C_in, ..) of the given spatial `size`.
+    /// The transposed convolution: the gradient of [`Tensor::conv`] for its input. Self (N, C_out,
+    /// ..), `weight` (C_out, C_in / groups, ..) → (N, C_in, ..) of the given spatial `size`.
     ///
-    /// The sizes a convolution would shrink to self's are several where the stride is; [`Window::transposed_size`] counts them as PyTorch does:
+    /// The sizes a convolution would shrink to self's are several where the stride is;
+    /// [`Window::transposed_size`] counts them as PyTorch does:
     /// `x.conv_transpose(&w, &window, &window.transposed_size(x.shape(), w.shape(), output_padding)?)`.
     ///
     /// # Errors
     /// If a convolution of that size with this window would not give self's shape.
     ///
-    /// Equivalent: `torch.nn.functional.conv_transpose2d` without bias, and its 1- and 3-dimensional forms; the weight is laid out alike.
+    /// Equivalent: `torch.nn.functional.conv_transpose2d` without bias, and its 1- and
+    /// 3-dimensional forms; the weight is laid out alike.
     #[track_caller]
-    pub fn conv_transpose(&self, weight: &Tensor, window: &Window, size: &[usize]) -> Result<Tensor> {
+    pub fn conv_transpose(
+        &self,
+        weight: &Tensor,
+        window: &Window,
+        size: &[usize],
+    ) -> Result<Tensor> {
         let _op = enter("conv_transpose").on([("x", Some(self)), ("weight", Some(weight))]);
         let (g, w) = pair(self, weight)?;
         let dtype = g.dtype().promote(w.dtype());
@@ -80,36 +98,53 @@ impl Tensor {
             return Err(Error::shape(format!("input {}, weight {} and size {size:?} do not fit each other", g.shape(), w.shape()))
                 .help("input (N, C_out, ..), weight (C_out, C_in / groups, kernel..) and one size per spatial axis fit"));
         }
-        let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)]; // too many are refused as a size
+        // too many are refused as a size
+        let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)];
         sizes.extend_from_slice(size);
         let x_shape = Shape::new(&sizes)?;
         let back = conv_shape(&x_shape, w.shape(), window)?;
         if back == *g.shape() {
             return g.result(g.device().conv_input_grad(&g, &w, window, &x_shape)?, x_shape, dtype);
         }
-        // With a dilation above the stride PyTorch allows sizes that no convolution shrinks to self's: cut them out of all that the windows reach.
+        // With a dilation above the stride PyTorch allows sizes that no convolution shrinks to
+        // self's: cut them out of all that the windows reach.
         let whole = Window { padding: vec![0; size.len()], ..window.clone() };
         let reached = whole.transposed_size(g.shape(), w.shape(), 0)?;
         // All of these are lengths of axes, which `conv_shape` and `transposed_size` have checked.
         let after = |i: usize| (size[i] + window.padding[i]) as isize - reached[i] as isize;
-        let legal = |i: usize| (0..window.dilation[i] as isize).contains(&(after(i) + window.padding[i] as isize));
-        if back[..2] != g.shape()[..2] || !(0..size.len()).all(|i| legal(i) || back[i + 2] == g.shape()[i + 2]) {
-            return Err(Error::shape(format!("an input of {x_shape} would have given {back}, not {}", g.shape()))
-                .help("window.transposed_size(x.shape(), weight.shape(), 0)? gives a size that fits"));
+        let legal = |i: usize| {
+            (0..window.dilation[i] as isize).contains(&(after(i) + window.padding[i] as isize))
+        };
+        if back[..2] != g.shape()[..2]
+            || !(0..size.len()).all(|i| legal(i) || back[i + 2] == g.shape()[i + 2])
+        {
+            return Err(Error::shape(format!(
+                "an input of {x_shape} would have given {back}, not {}",
+                g.shape()
+            ))
+            .help("window.transposed_size(x.shape(), weight.shape(), 0)? gives a size that fits"));
         }
-        let widths: Vec<(isize, isize)> = (0..size.len()).map(|i| (-(window.padding[i] as isize), after(i))).collect();
+        let widths: Vec<(isize, isize)> =
+            (0..size.len()).map(|i| (-(window.padding[i] as isize), after(i))).collect();
         g.conv_transpose(&w, &whole, &reached)?.pad(&widths, 0.0)
     }
 
-    /// The gradient of [`Tensor::conv`] for its weight, from the input `x` and the output's gradient self.
+    /// The gradient of [`Tensor::conv`] for its weight, from the input `x` and the output's
+    /// gradient self.
     ///
-    /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of all places of all images; where Winograd's
-    /// transforms are used, another 4e-5 of the largest `Σ |g x|` among the weights of the same window.
+    /// Accuracy on `Cpu`: as of [`Tensor::matmul`] with a k of all places of all images; where
+    /// Winograd's transforms are used, another 4e-5 of the largest `Σ |g x|` among the weights of
+    /// the same window.
     ///
     /// # Errors
     /// If the shapes are not those of such a convolution.
     #[track_caller]
-    pub fn conv_weight_grad(&self, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<Tensor> {
+    pub fn conv_weight_grad(
+        &self,
+        x: &Tensor,
+        window: &Window,
+        weight_shape: &Shape,
+    ) -> Result<Tensor> {
         let _op = enter("conv_weight_grad").on([("g", Some(self)), ("x", Some(x))]);
         let (g, x) = pair(self, x)?;
         let dtype = g.dtype().promote(x.dtype());
@@ -122,7 +157,8 @@ impl Tensor {
         g.result(g.device().conv_weight_grad(&g, &x, window, weight_shape)?, *weight_shape, dtype)
     }
 
-    /// All windows of `size` as columns: (N, C, spatial..) → (N, C · window, places), positions in a window in row-major order behind the channel.
+    /// All windows of `size` as columns: (N, C, spatial..) → (N, C · window, places), positions in
+    /// a window in row-major order behind the channel.
     ///
     /// # Errors
     /// If there are not as many spatial axes as sizes, or a window does not fit.
@@ -136,13 +172,20 @@ impl Tensor {
         let positions = Shape::new(size)?.numel();
         let mut parts = memory::reserved(positions)?;
         for position in 0..positions {
-            parts.push(definition::place(&padded, position, size, &counts, window)?); // (N, C, counts..)
+            // (N, C, counts..)
+            parts.push(definition::place(&padded, position, size, &counts, window)?);
         }
-        let columns = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 2)?; // (N, C, window, counts..)
-        columns.reshape((self.shape()[0], self.shape()[1] * parts.len(), counts.iter().product::<usize>()))
+        // (N, C, window, counts..)
+        let columns = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 2)?;
+        columns.reshape((
+            self.shape()[0],
+            self.shape()[1] * parts.len(),
+            counts.iter().product::<usize>(),
+        ))
     }
 
-    /// Columns added back where [`Tensor::im2col`] takes them from: (N, C · window, places) → (N, C, spatial..). Where windows overlap, elements add up.
+    /// Columns added back where [`Tensor::im2col`] takes them from: (N, C · window, places) → (N,
+    /// C, spatial..). Where windows overlap, elements add up.
     ///
     /// # Errors
     /// If the columns are not those of an input of `spatial` sizes.
@@ -152,9 +195,11 @@ impl Tensor {
     pub fn col2im(&self, spatial: &[usize], size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("col2im").on([("x", Some(self))]);
         let &[n, rows, places] = &self.shape()[..] else {
-            return Err(
-                Error::shape(format!("columns are (N, C · window, places), not {}", self.shape())).help("x.unsqueeze(0)? adds an axis in front")
-            );
+            return Err(Error::shape(format!(
+                "columns are (N, C · window, places), not {}",
+                self.shape()
+            ))
+            .help("x.unsqueeze(0)? adds an axis in front"));
         };
         let positions = Shape::new(size)?.numel();
         let channels = rows.checked_div(positions).unwrap_or(0);
@@ -168,14 +213,17 @@ impl Tensor {
             .help("pass the sizes and the window of the im2col that made the columns"));
         }
         let columns = self.reshape([&[n, channels, positions], &counts[..]].concat())?;
-        let wide: Vec<usize> = spatial.iter().zip(&window.padding).map(|(n, p)| n + 2 * p).collect();
+        let wide: Vec<usize> =
+            spatial.iter().zip(&window.padding).map(|(n, p)| n + 2 * p).collect();
         let mut image = Tensor::zeros([&[n, channels], &wide[..]].concat(), self.dtype(), self)?;
         for position in 0..positions {
             let target = |x: &Tensor| definition::place(x, position, size, &counts, window);
             let sum = target(&image)?.add(&columns.at(2, position as isize)?)?;
             image = image.assign_view(target, &sum)?;
         }
-        (0..spatial.len()).try_fold(image, |x, i| x.slice(i as isize + 2, window.padding[i]..window.padding[i] + spatial[i]))
+        (0..spatial.len()).try_fold(image, |x, i| {
+            x.slice(i as isize + 2, window.padding[i]..window.padding[i] + spatial[i])
+        })
     }
 }
 
@@ -187,8 +235,13 @@ fn frame(window: &Window) -> Vec<(isize, isize)> {
 /// How many windows of `size` an input (N, C, spatial..) has along each axis.
 fn windows_of(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     if x.ndim() != size.len() + 2 {
-        return Err(Error::shape(format!("windows of {size:?} need an input (N, C, spatial..), not {x}"))
-            .help(format!("one size for each axis behind N and C; an input of {} axes fits", size.len() + 2)));
+        return Err(Error::shape(format!(
+            "windows of {size:?} need an input (N, C, spatial..), not {x}"
+        ))
+        .help(format!(
+            "one size for each axis behind N and C; an input of {} axes fits",
+            size.len() + 2
+        )));
     }
     Ok(super::pool_shape(x, size, window)?[2..].to_vec())
 }
@@ -199,7 +252,8 @@ const TOO_MUCH: usize = usize::MAX;
 /// No axis is longer: [`Shape::new`] allows no more elements.
 const LONGEST: usize = MAX_NUMEL;
 
-/// One number for every axis, or one per axis; a negative one becomes `refused`, which every check refuses.
+/// One number for every axis, or one per axis; a negative one becomes `refused`, which every check
+/// refuses.
 fn per_axis(old: &[usize], new: &[i64], refused: usize) -> Vec<usize> {
     let new: Vec<usize> = new.iter().map(|&n| usize::try_from(n).unwrap_or(refused)).collect();
     if let [one] = new[..] { vec![one; old.len()] } else { new }
@@ -217,13 +271,15 @@ impl Window {
         self
     }
 
-    /// The same windows over an input with `padding` elements added before and after: one number for every axis, or one per axis.
+    /// The same windows over an input with `padding` elements added before and after: one number
+    /// for every axis, or one per axis.
     pub fn padding(mut self, padding: impl IntoShape) -> Window {
         self.padding = per_axis(&self.padding, &padding.sizes(), TOO_MUCH);
         self
     }
 
-    /// The same windows with `dilation` elements between neighbours: one number for every axis, or one per axis.
+    /// The same windows with `dilation` elements between neighbours: one number for every axis, or
+    /// one per axis.
     pub fn dilation(mut self, dilation: impl IntoShape) -> Window {
         self.dilation = per_axis(&self.dilation, &dilation.sizes(), 0);
         self
@@ -235,13 +291,20 @@ impl Window {
         self
     }
 
-    /// The spatial size of a transposed convolution's result: `(in - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1`, for an input
-    /// (N, C, in..) and a weight (C, C_out / groups, kernel..); `output_padding` is one number for every axis, or one per axis.
+    /// The spatial size of a transposed convolution's result:
+    /// `(in - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1`, for an input (N,
+    /// C, in..) and a weight (C, C_out / groups, kernel..); `output_padding` is one number for
+    /// every axis, or one per axis.
     ///
     /// # Errors
     /// If the numbers of axes differ, or nothing would be left.
     #[track_caller]
-    pub fn transposed_size(&self, input: &Shape, weight: &Shape, output_padding: impl IntoShape) -> Result<Vec<usize>> {
+    pub fn transposed_size(
+        &self,
+        input: &Shape,
+        weight: &Shape,
+        output_padding: impl IntoShape,
+    ) -> Result<Vec<usize>> {
         let _op = enter("Window::transposed_size");
         let ndim = weight.ndim().saturating_sub(2);
         self.require_ndim(ndim)?;
@@ -252,8 +315,14 @@ impl Window {
         }
         let size = |axis: usize| {
             let (n, kernel) = (input[axis + 2], weight[axis + 2]);
-            let full = n.checked_sub(1)?.checked_mul(self.stride[axis])?.checked_add(self.dilation[axis].checked_mul(kernel.checked_sub(1)?)?)?;
-            full.checked_add(extra[axis])?.checked_add(1)?.checked_sub(self.padding[axis].checked_mul(2)?).filter(|&n| n <= LONGEST)
+            let full = n
+                .checked_sub(1)?
+                .checked_mul(self.stride[axis])?
+                .checked_add(self.dilation[axis].checked_mul(kernel.checked_sub(1)?)?)?;
+            full.checked_add(extra[axis])?
+                .checked_add(1)?
+                .checked_sub(self.padding[axis].checked_mul(2)?)
+                .filter(|&n| n <= LONGEST)
         };
         let none = |axis: usize| {
             let padding = self.padding[axis];
@@ -265,10 +334,14 @@ impl Window {
 
     /// The elements from the first to the last that a window of `kernel`, which is not 0, meets.
     pub(crate) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
-        let reach = self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
+        let reach =
+            self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
         let too_long = || {
-            Error::shape(format!("a window of {kernel} with dilation {} does not fit any axis", self.dilation[axis]))
-                .help("a dilation of 1 puts the elements of a window side by side")
+            Error::shape(format!(
+                "a window of {kernel} with dilation {} does not fit any axis",
+                self.dilation[axis]
+            ))
+            .help("a dilation of 1 puts the elements of a window side by side")
         };
         reach.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }
@@ -277,8 +350,11 @@ impl Window {
     pub(crate) fn padded(&self, axis: usize, size: usize) -> Result<usize> {
         let padded = self.padding[axis].checked_mul(2).and_then(|more| more.checked_add(size));
         let too_long = || {
-            Error::value(format!("spatial axis {axis} of {size} with padding {} is longer than any axis", self.padding[axis]))
-                .help("paddings are not negative, and small: (kernel - 1) / 2 keeps the size")
+            Error::value(format!(
+                "spatial axis {axis} of {size} with padding {} is longer than any axis",
+                self.padding[axis]
+            ))
+            .help("paddings are not negative, and small: (kernel - 1) / 2 keeps the size")
         };
         padded.filter(|&n| n <= LONGEST).ok_or_else(too_long)
     }

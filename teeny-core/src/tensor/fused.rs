@@ -1,4 +1,5 @@
-//! Operations that are one kernel, or that a device may carry out in one pass: `map`, `map_sum`, softmax, cross-entropy, convolution, pooling.
+//! Operations that are one kernel, or that a device may carry out in one pass: `map`, `map_sum`,
+//! softmax, cross-entropy, convolution, pooling.
 
 use super::{Tensor, broadcast_shape, on_one_device, results, run, run_one};
 use crate::context::enter;
@@ -9,10 +10,11 @@ use crate::shape::{IntoAxes, Shape};
 use crate::validate;
 use std::sync::Arc;
 
-/// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and backward.
+/// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and
+/// backward.
 ///
-/// The inputs broadcast to one shape. The kernel is built at each call (about a microsecond); a loop that runs the same one many times can keep it:
-/// [`crate::Kernel::build`].
+/// The inputs broadcast to one shape. The kernel is built at each call (about a microsecond); a
+/// loop that runs the same one many times can keep it: [`crate::Kernel::build`].
 ///
 /// # Errors
 /// If the shapes do not broadcast or an operation does not accept its types.
@@ -29,7 +31,10 @@ use std::sync::Arc;
 /// # Ok(()) }
 /// ```
 #[track_caller]
-pub fn map<const N: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
+pub fn map<const N: usize>(
+    inputs: [&Tensor; N],
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>,
+) -> Result<Tensor> {
     let _op = enter("map").on_all("inputs", &inputs);
     let builder = Builder::new();
     let output = body(arguments(&builder, &inputs));
@@ -50,11 +55,16 @@ fn mapped(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Ten
 
 /// [`map`] with several outputs, computed in the same pass.
 #[track_caller]
-pub fn map_n<const N: usize, const M: usize>(inputs: [&Tensor; N], body: impl for<'b> FnOnce([Expr<'b>; N]) -> [Expr<'b>; M]) -> Result<[Tensor; M]> {
+pub fn map_n<const N: usize, const M: usize>(
+    inputs: [&Tensor; N],
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> [Expr<'b>; M],
+) -> Result<[Tensor; M]> {
     let _op = enter("map_n").on_all("inputs", &inputs);
     let builder = Builder::new();
     let outputs = body(arguments(&builder, &inputs));
-    mapped_n(&builder, &outputs, &inputs)?.try_into().map_err(|_| Error::internal("a kernel gave too few outputs"))
+    mapped_n(&builder, &outputs, &inputs)?
+        .try_into()
+        .map_err(|_| Error::internal("a kernel gave too few outputs"))
 }
 
 fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
@@ -64,7 +74,8 @@ fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Resu
     results(&kernel, storages, shape, &device)
 }
 
-/// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in [`Tensor::sum`].
+/// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in
+/// [`Tensor::sum`].
 ///
 /// # Errors
 /// As [`map`]; or if an axis of the common shape does not exist or is named twice.
@@ -81,14 +92,23 @@ fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Resu
 /// # Ok(()) }
 /// ```
 #[track_caller]
-pub fn map_sum<const N: usize>(inputs: [&Tensor; N], axes: impl IntoAxes, body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>) -> Result<Tensor> {
+pub fn map_sum<const N: usize>(
+    inputs: [&Tensor; N],
+    axes: impl IntoAxes,
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>,
+) -> Result<Tensor> {
     let _op = enter("map_sum").on_all("inputs", &inputs);
     let builder = Builder::new();
     let output = body(arguments(&builder, &inputs));
     mapped_sum(&builder, output, &inputs, &|shape| axes.axes(shape))
 }
 
-fn mapped_sum(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor], axes: &dyn Fn(&Shape) -> Result<Vec<usize>>) -> Result<Tensor> {
+fn mapped_sum(
+    builder: &Builder,
+    output: Expr<'_>,
+    inputs: &[&Tensor],
+    axes: &dyn Fn(&Shape) -> Result<Vec<usize>>,
+) -> Result<Tensor> {
     let kernel = Arc::new(builder.finish(&[output.cast(output.dtype().sum_type())])?);
     at_least_one(inputs.len())?;
     let shape = broadcast_shape(inputs)?;
@@ -107,14 +127,16 @@ pub(super) fn at_least_one(inputs: usize) -> Result<()> {
     if inputs > 0 {
         Ok(())
     } else {
-        Err(Error::value("needs at least one tensor, whose device does the work").help("Tensor::full(shape, value, dtype, &device)? needs none"))
+        Err(Error::value("needs at least one tensor, whose device does the work")
+            .help("Tensor::full(shape, value, dtype, &device)? needs none"))
     }
 }
 
 impl Tensor {
     /// Softmax along `axis`: `exp(x - max) / sum(exp(x - max))`.
     ///
-    /// Shapes: `(.., n, ..)` → the same. Subtracting the maximum keeps `exp` finite; a row of only -inf gives NaN, as in PyTorch.
+    /// Shapes: `(.., n, ..)` → the same. Subtracting the maximum keeps `exp` finite; a row of only
+    /// -inf gives NaN, as in PyTorch.
     ///
     /// Accuracy on `Cpu`, of f32: rows of any length sum to 1 within 1e-6, and an element is within
     /// `1.5e-6 (1 + max |x|)` of its size.
@@ -146,13 +168,16 @@ impl Tensor {
         self.result(self.device().log_softmax(self, axis)?, *self.shape(), self.dtype())
     }
 
-    /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers → (n). What a classifier minimises, without the
-    /// log-probabilities ever being in memory. A target of `ignored` costs 0 and gets no gradient.
+    /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers →
+    /// (n). What a classifier minimises, without the log-probabilities ever being in memory. A
+    /// target of `ignored` costs 0 and gets no gradient.
     ///
-    /// Accuracy on `Cpu`, of f32: within `2e-6 (1 + loss)`; the gradient of a row sums to 0 within 1e-6.
+    /// Accuracy on `Cpu`, of f32: within `2e-6 (1 + loss)`; the gradient of a row sums to 0 within
+    /// 1e-6.
     ///
     /// # Errors
-    /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignored` (the first offender is named).
+    /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignored`
+    /// (the first offender is named).
     ///
     /// Equivalent: `torch.nn.functional.cross_entropy(x, targets, reduction="none")`.
     #[track_caller]
@@ -163,10 +188,14 @@ impl Tensor {
         let (x, targets) = (&operands[0], &operands[1]);
         let (shape, dtype) = validate::cross_entropy(x, targets)?;
         let classes = x.shape()[1];
-        let storage = x.device().cross_entropy(x, targets, ignored).map_err(|error| match error.kind() {
-            ErrorKind::Index => error.help(format!("classes go from 0 to {}; Some(target) as `ignored` skips one", classes.saturating_sub(1))),
-            _ => error,
-        });
+        let storage =
+            x.device().cross_entropy(x, targets, ignored).map_err(|error| match error.kind() {
+                ErrorKind::Index => error.help(format!(
+                    "classes go from 0 to {}; Some(target) as `ignored` skips one",
+                    classes.saturating_sub(1)
+                )),
+                _ => error,
+            });
         x.result(storage?, shape, dtype)
     }
 }

@@ -35,8 +35,15 @@ impl Tensor {
         let _op = enter("item").on([("x", Some(self))]);
         self.require::<T>()?;
         if self.numel() != 1 {
-            return Err(Error::shape(format!("a tensor of shape {} has {} elements, not one", self.shape(), self.numel()))
-                .help(format!("x.to_vec::<{}>()? reads all of them, x.at(0, 0)? takes a part", self.dtype())));
+            return Err(Error::shape(format!(
+                "a tensor of shape {} has {} elements, not one",
+                self.shape(),
+                self.numel()
+            ))
+            .help(format!(
+                "x.to_vec::<{}>()? reads all of them, x.at(0, 0)? takes a part",
+                self.dtype()
+            )));
         }
         let values = T::from_bytes(&self.device().download(self)?)?;
         values.first().copied().ok_or_else(|| Error::internal("the device returned no element"))
@@ -49,8 +56,9 @@ impl Tensor {
         decode(&self.device().download(self)?, self.dtype())
     }
 
-    /// This tensor on `device`: itself if it is there already, lifted without a copy if `device` wraps its device, unwrapped without a copy
-    /// (and without its gradient history) if its device wraps `device`, copied through host memory otherwise.
+    /// This tensor on `device`: itself if it is there already, lifted without a copy if `device`
+    /// wraps its device, unwrapped without a copy (and without its gradient history) if its device
+    /// wraps `device`, copied through host memory otherwise.
     #[track_caller]
     pub fn to(&self, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
         let _op = enter("to").on([("x", Some(self))]);

@@ -25,7 +25,8 @@ impl Tensor {
         let mut dtype = first.dtype();
         let mut total = 0usize;
         for (i, t) in tensors.iter().enumerate() {
-            let fits = t.ndim() == first.ndim() && (0..first.ndim()).all(|a| a == axis || t.shape()[a] == first.shape()[a]);
+            let fits = t.ndim() == first.ndim()
+                && (0..first.ndim()).all(|a| a == axis || t.shape()[a] == first.shape()[a]);
             if !fits {
                 return Err(Error::shape(format!(
                     "tensor {i} is {}, tensor 0 is {}: all sizes but that of axis {axis} must agree",
@@ -40,7 +41,8 @@ impl Tensor {
             total = total.saturating_add(t.shape()[axis]);
         }
         let shape = first.shape().resized(axis, total)?;
-        let parts = tensors.iter().map(|t| lift(t, &device)?.cast(dtype)).collect::<Result<Vec<_>>>()?;
+        let parts =
+            tensors.iter().map(|t| lift(t, &device)?.cast(dtype)).collect::<Result<Vec<_>>>()?;
         let storage = device.cat(&parts.iter().collect::<Vec<_>>(), axis, &shape)?;
         Tensor::from_result(storage, shape, dtype, device)
     }
@@ -62,7 +64,8 @@ impl Tensor {
         Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)
     }
 
-    /// Views of `size` elements along `axis`, the last one shorter if `size` does not divide the axis. Equivalent: `torch.split`.
+    /// Views of `size` elements along `axis`, the last one shorter if `size` does not divide the
+    /// axis. Equivalent: `torch.split`.
     ///
     /// # Errors
     /// If `size` is 0.
@@ -71,7 +74,8 @@ impl Tensor {
         let _op = enter("split").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if size == 0 {
-            return Err(Error::value("cannot split into parts of 0 elements").help(format!("x.split({axis}, 1)? makes parts of one element")));
+            return Err(Error::value("cannot split into parts of 0 elements")
+                .help(format!("x.split({axis}, 1)? makes parts of one element")));
         }
         let total = self.shape()[axis];
         let count = total.div_ceil(size).max(1);
@@ -93,12 +97,15 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         let total: u128 = sizes.iter().map(|&n| n as u128).sum();
         if total != self.shape()[axis] as u128 {
-            return Err(Error::shape(format!("sizes {sizes:?} add up to {total}, axis {axis} of {} has {}", self.shape(), self.shape()[axis])).help(
-                match (self.shape()[axis] as u128).checked_sub(total) {
-                    Some(rest) => format!("a further size of {rest} makes them complete"),
-                    None => format!("x.split({axis}, size)? takes one size for all parts"),
-                },
-            ));
+            return Err(Error::shape(format!(
+                "sizes {sizes:?} add up to {total}, axis {axis} of {} has {}",
+                self.shape(),
+                self.shape()[axis]
+            ))
+            .help(match (self.shape()[axis] as u128).checked_sub(total) {
+                Some(rest) => format!("a further size of {rest} makes them complete"),
+                None => format!("x.split({axis}, size)? takes one size for all parts"),
+            }));
         }
         let mut start = 0;
         sizes
@@ -110,7 +117,8 @@ impl Tensor {
             .collect()
     }
 
-    /// At most `count` views along `axis`, all but the last of equal size. Equivalent: `torch.chunk`.
+    /// At most `count` views along `axis`, all but the last of equal size. Equivalent:
+    /// `torch.chunk`.
     ///
     /// # Errors
     /// If `count` is 0.
@@ -118,13 +126,15 @@ impl Tensor {
     pub fn chunk(&self, axis: isize, count: usize) -> Result<Vec<Tensor>> {
         let _op = enter("chunk").on([("x", Some(self))]);
         if count == 0 {
-            return Err(Error::value("cannot split into 0 chunks").help(format!("x.chunk({axis}, 1)? is the whole tensor")));
+            return Err(Error::value("cannot split into 0 chunks")
+                .help(format!("x.chunk({axis}, 1)? is the whole tensor")));
         }
         let size = self.shape()[self.shape().axis(axis)?].div_ceil(count);
         self.split(axis, size.max(1))
     }
 
-    /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent: `torch.tril`.
+    /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent:
+    /// `torch.tril`.
     ///
     /// # Errors
     /// If there are fewer than two axes.
@@ -134,7 +144,8 @@ impl Tensor {
         self.triangle(|row, column| (column - row).le(shift))
     }
 
-    /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent: `torch.triu`.
+    /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent:
+    /// `torch.triu`.
     ///
     /// # Errors
     /// If there are fewer than two axes.
@@ -144,19 +155,26 @@ impl Tensor {
         self.triangle(|row, column| (column - row).ge(shift))
     }
 
-    /// The elements that `keep` picks by row and column. These are not negative, so that their difference does not overflow as a sum with `shift` would.
-    fn triangle(&self, keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>) -> Result<Tensor> {
+    /// The elements that `keep` picks by row and column. These are not negative, so that their
+    /// difference does not overflow as a sum with `shift` would.
+    fn triangle(
+        &self,
+        keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>,
+    ) -> Result<Tensor> {
         if self.ndim() < 2 {
-            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape())).help(two_axes(self.shape())));
+            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape()))
+                .help(two_axes(self.shape())));
         }
         let (rows, columns) = (self.shape()[self.ndim() - 2], self.shape()[self.ndim() - 1]);
-        let row = Tensor::arange(0i32, super::index_end(rows)?, 1, self)?.unsqueeze(1)?; // (rows, 1)
+        // (rows, 1)
+        let row = Tensor::arange(0i32, super::index_end(rows)?, 1, self)?.unsqueeze(1)?;
         let column = Tensor::arange(0i32, super::index_end(columns)?, 1, self)?; // (columns)
         let dtype = self.dtype();
         map([self, &row, &column], |[x, r, c]| keep(r, c).select(x, x.like(0)).cast(dtype))
     }
 
-    /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type `dtype`.
+    /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type
+    /// `dtype`.
     ///
     /// # Errors
     /// If the elements are not integers in `0..classes`.
@@ -171,7 +189,8 @@ impl Tensor {
         zeros.scatter(-1, &self.unsqueeze(-1)?, &one)
     }
 
-    /// Vectors (a), (b), … as tensors (a, b, …) that each vary along one axis. Equivalent: `torch.meshgrid(.., indexing="ij")`.
+    /// Vectors (a), (b), … as tensors (a, b, …) that each vary along one axis. Equivalent:
+    /// `torch.meshgrid(.., indexing="ij")`.
     ///
     /// # Errors
     /// If one is not a vector.
@@ -179,7 +198,8 @@ impl Tensor {
     pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
         let _op = enter("meshgrid").on_all("vectors", vectors);
         if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
-            return Err(Error::shape(format!("needs vectors, not {}", bad.shape())).help("v.reshape(-1)? is a vector"));
+            return Err(Error::shape(format!("needs vectors, not {}", bad.shape()))
+                .help("v.reshape(-1)? is a vector"));
         }
         let shape = Shape::new(&vectors.iter().map(|v| v.numel()).collect::<Vec<_>>())?;
         let along = |(axis, v): (usize, &&Tensor)| {
@@ -194,9 +214,12 @@ impl Tensor {
 /// The axis along which tensors of these shapes can be joined, in words.
 #[cold]
 fn cat_along(a: &Shape, b: &Shape) -> String {
-    let other: Vec<usize> = (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
+    let other: Vec<usize> =
+        (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
     match other.as_slice() {
-        [axis] if a.ndim() == b.ndim() => format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?"),
+        [axis] if a.ndim() == b.ndim() => {
+            format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?")
+        }
         _ if a.ndim() != b.ndim() => "x.unsqueeze(axis)? adds an axis of size 1".to_string(),
         _ => "x.slice(axis, ..n)? and x.pad(&widths, 0)? change single sizes".to_string(),
     }

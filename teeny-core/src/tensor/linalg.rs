@@ -10,14 +10,17 @@ use crate::validate::BROADCAST;
 impl Tensor {
     /// The matrix product: `(.., m, k) @ (.., k, n) → (.., m, n)`.
     ///
-    /// Leading axes broadcast. A vector on the left is a row, on the right a column, and its axis disappears from the result; two vectors give their
-    /// dot product. Transposed and otherwise strided views are used as they are, without copies. Types are promoted; 16-bit floats accumulate in f32.
+    /// Leading axes broadcast. A vector on the left is a row, on the right a column, and its axis
+    /// disappears from the result; two vectors give their dot product. Transposed and otherwise
+    /// strided views are used as they are, without copies. Types are promoted; 16-bit floats
+    /// accumulate in f32.
     ///
-    /// Accuracy on `Cpu`: f32 are added up by parts of at most 512 products, so that a result is within
-    /// `(min(k, 512) + k / 192 + 8) 2^-24 Σ |a b|` of the exact one (with 2^-53 for f64).
+    /// Accuracy on `Cpu`: f32 are added up by parts of at most 512 products, so that a result is
+    /// within `(min(k, 512) + k / 192 + 8) 2^-24 Σ |a b|` of the exact one (with 2^-53 for f64).
     ///
     /// # Errors
-    /// If an operand is a scalar, the inner sizes differ, the leading axes do not broadcast, or both are bool.
+    /// If an operand is a scalar, the inner sizes differ, the leading axes do not broadcast, or
+    /// both are bool.
     ///
     /// Equivalent: `torch.matmul`.
     #[track_caller]
@@ -30,7 +33,8 @@ impl Tensor {
         }
         let dtype = a.dtype().promote(b.dtype());
         if dtype == DType::Bool {
-            return Err(Error::dtype("bools cannot be multiplied as matrices").help("x.cast(DType::F32)? converts"));
+            return Err(Error::dtype("bools cannot be multiplied as matrices")
+                .help("x.cast(DType::F32)? converts"));
         }
         let (row, column) = (a.ndim() == 1, b.ndim() == 1);
         let (a, b) = (a.cast(dtype)?, b.cast(dtype)?);
@@ -48,7 +52,12 @@ impl Tensor {
         }
         let lead = |t: &Tensor| Shape::from_checked(&t.shape()[..t.ndim() - 2]);
         let Some(batch) = lead(&a).broadcast(&lead(&b)) else {
-            return Err(mismatch(&lhs, &rhs, &format!("the leading axes {} and {} do not broadcast", lead(&a), lead(&b))).help(BROADCAST));
+            return Err(mismatch(
+                &lhs,
+                &rhs,
+                &format!("the leading axes {} and {} do not broadcast", lead(&a), lead(&b)),
+            )
+            .help(BROADCAST));
         };
         let full = |rows: usize, columns: usize| {
             let mut sizes = batch.to_vec();
@@ -70,7 +79,12 @@ impl Tensor {
     pub fn dot(&self, rhs: &Tensor) -> Result<Tensor> {
         let _op = enter("dot").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         if self.ndim() != 1 || rhs.ndim() != 1 {
-            return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())).help(VECTORS));
+            return Err(Error::shape(format!(
+                "needs two vectors, not {} and {}",
+                self.shape(),
+                rhs.shape()
+            ))
+            .help(VECTORS));
         }
         self.matmul(rhs)
     }
@@ -83,7 +97,12 @@ impl Tensor {
     pub fn outer(&self, rhs: &Tensor) -> Result<Tensor> {
         let _op = enter("outer").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
         if self.ndim() != 1 || rhs.ndim() != 1 {
-            return Err(Error::shape(format!("needs two vectors, not {} and {}", self.shape(), rhs.shape())).help(VECTORS));
+            return Err(Error::shape(format!(
+                "needs two vectors, not {} and {}",
+                self.shape(),
+                rhs.shape()
+            ))
+            .help(VECTORS));
         }
         self.unsqueeze(1)?.mul(rhs)
     }
@@ -94,5 +113,6 @@ const VECTORS: &str = "x.reshape(-1)? is a vector; lhs.matmul(&rhs)? multiplies 
 
 #[cold]
 fn mismatch(lhs: &Tensor, rhs: &Tensor, why: &str) -> Error {
-    Error::shape(format!("cannot multiply {} @ {}: {why}", lhs.shape(), rhs.shape())).help("(.., m, k) @ (.., k, n) is (.., m, n)")
+    Error::shape(format!("cannot multiply {} @ {}: {why}", lhs.shape(), rhs.shape()))
+        .help("(.., m, k) @ (.., k, n) is (.., m, n)")
 }

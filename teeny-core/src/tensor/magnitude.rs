@@ -21,16 +21,18 @@ pub enum MatrixNorm {
 }
 
 impl Tensor {
-    /// `(Σ |x|^p)^(1/p)` along `axes`; the largest absolute value for p = inf, the smallest for -inf, the number of elements that are not 0 for p = 0.
+    /// `(Σ |x|^p)^(1/p)` along `axes`; the largest absolute value for p = inf, the smallest for
+    /// -inf, the number of elements that are not 0 for p = 0.
     ///
-    /// Accuracy on `Cpu`, of f32 and p = 2: within 3e-6 of the norm, while the squares stay in the range of
-    /// f32 (numbers between 1e-19 and 1e19).
+    /// Accuracy on `Cpu`, of f32 and p = 2: within 3e-6 of the norm, while the squares stay in the
+    /// range of f32 (numbers between 1e-19 and 1e19).
     ///
     /// The gradient of a vector of zeros is 0, and of other vectors at their zeros for every p, as
     /// in PyTorch. Equivalent: `torch.linalg.vector_norm`.
     ///
     /// # Errors
-    /// If the type is not a float, an axis does not exist, or p is infinite and nothing is there to choose from.
+    /// If the type is not a float, an axis does not exist, or p is infinite and nothing is there to
+    /// choose from.
     #[track_caller]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("vector_norm").on([("x", Some(self))]);
@@ -73,7 +75,8 @@ impl Tensor {
         }
     }
 
-    /// The largest singular value over the smallest: by how much solving a system may enlarge a relative error. (.., m, n) → (..), inf if singular.
+    /// The largest singular value over the smallest: by how much solving a system may enlarge a
+    /// relative error. (.., m, n) → (..), inf if singular.
     ///
     /// Equivalent: `torch.linalg.cond`.
     #[track_caller]

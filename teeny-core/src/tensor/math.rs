@@ -1,4 +1,5 @@
-//! Elementwise operations. Each is a kernel found in a table; the vocabulary itself is defined in [`crate::kernel::functions`].
+//! Elementwise operations. Each is a kernel found in a table; the vocabulary itself is defined in
+//! [`crate::kernel::functions`].
 
 use super::{Tensor, run_one};
 use crate::context::enter;
@@ -57,32 +58,57 @@ impl Operand for Scalar {
     }
 }
 
-pub(super) fn binary(table: &'static BinaryTable, lhs: &Tensor, rhs: Either<'_>, build: Binary) -> Result<Tensor> {
+pub(super) fn binary(
+    table: &'static BinaryTable,
+    lhs: &Tensor,
+    rhs: Either<'_>,
+    build: Binary,
+) -> Result<Tensor> {
     match rhs {
-        Either::Tensor(rhs) if lhs.dtype() == rhs.dtype() => run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[lhs, rhs], &[]),
+        Either::Tensor(rhs) if lhs.dtype() == rhs.dtype() => {
+            run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[lhs, rhs], &[])
+        }
         Either::Tensor(rhs) => {
             let (lhs, rhs) = (narrowed(lhs, rhs)?, narrowed(rhs, lhs)?);
             run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[&lhs, &rhs], &[])
         }
-        Either::Number(number) => run_one(table.number_right(lhs.dtype(), number, build)?, &[lhs], &[number]),
+        Either::Number(number) => {
+            run_one(table.number_right(lhs.dtype(), number, build)?, &[lhs], &[number])
+        }
     }
 }
 
-/// `x`, or if it is a scalar that meets a tensor with axes: cast to that tensor's type, unless it is of a higher kind. A scalar tensor promotes like a
-/// Rust number, as in PyTorch, so that an f64 loss weight does not turn an f32 model into f64.
+/// `x`, or if it is a scalar that meets a tensor with axes: cast to that tensor's type, unless it
+/// is of a higher kind. A scalar tensor promotes like a Rust number, as in PyTorch, so that an f64
+/// loss weight does not turn an f32 model into f64.
 fn narrowed<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t, Tensor>> {
     let dtype = partner.dtype();
-    let yields = x.dtype() != dtype && x.ndim() == 0 && partner.ndim() > 0 && dtype.promote_scalar(x.dtype()) == dtype;
+    let yields = x.dtype() != dtype
+        && x.ndim() == 0
+        && partner.ndim() > 0
+        && dtype.promote_scalar(x.dtype()) == dtype;
     if yields { Ok(Cow::Owned(x.cast(dtype)?)) } else { Ok(Cow::Borrowed(x)) }
 }
 
-pub(super) fn number_left(table: &'static BinaryTable, number: Scalar, rhs: &Tensor, build: Binary) -> Result<Tensor> {
+pub(super) fn number_left(
+    table: &'static BinaryTable,
+    number: Scalar,
+    rhs: &Tensor,
+    build: Binary,
+) -> Result<Tensor> {
     run_one(table.number_left(number, rhs.dtype(), build)?, &[rhs], &[number])
 }
 
-/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in its own memory where that is possible. By reference, as moving a tensor
-/// takes half as long as sixteen additions.
-pub(super) fn consume(x: &mut Tensor, place: usize, other: Either<'_>, table: &'static BinaryTable, build: Binary) -> Result<()> {
+/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in its own memory
+/// where that is possible. By reference, as moving a tensor takes half as long as sixteen
+/// additions.
+pub(super) fn consume(
+    x: &mut Tensor,
+    place: usize,
+    other: Either<'_>,
+    table: &'static BinaryTable,
+    build: Binary,
+) -> Result<()> {
     if over(x, place, other, table, build)? {
         return Ok(());
     }
@@ -94,22 +120,42 @@ pub(super) fn consume(x: &mut Tensor, place: usize, other: Either<'_>, table: &'
     Ok(())
 }
 
-/// [`consume`] over the elements of `x`. False if that is not possible here: then whatever is wrong with the operands is still to be said, too.
+/// [`consume`] over the elements of `x`. False if that is not possible here: then whatever is wrong
+/// with the operands is still to be said, too.
 #[inline(always)]
-fn over(x: &mut Tensor, place: usize, other: Either<'_>, table: &'static BinaryTable, build: Binary) -> Result<bool> {
+fn over(
+    x: &mut Tensor,
+    place: usize,
+    other: Either<'_>,
+    table: &'static BinaryTable,
+    build: Binary,
+) -> Result<bool> {
     let dtype = x.dtype;
     let (kernel, other, number) = match other {
-        Either::Tensor(other) if other.dtype != dtype || other.shape() != x.shape() || !same(&other.device, &x.device) => return Ok(false),
+        Either::Tensor(other)
+            if other.dtype != dtype
+                || other.shape() != x.shape()
+                || !same(&other.device, &x.device) =>
+        {
+            return Ok(false);
+        }
         Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(other), None),
-        Either::Number(number) if place == 0 => (table.number_right(dtype, number, build), None, Some(number)),
+        Either::Number(number) if place == 0 => {
+            (table.number_right(dtype, number, build), None, Some(number))
+        }
         Either::Number(number) => (table.number_left(number, dtype, build), None, Some(number)),
     };
     let input = if other.is_some() { place } else { 0 };
     let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
     match kernel {
-        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => {
-            x.device.elementwise_over(kernel, &mut x.storage, input, other, number.as_slice(), x.layout.shape())
-        }
+        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => x.device.elementwise_over(
+            kernel,
+            &mut x.storage,
+            input,
+            other,
+            number.as_slice(),
+            x.layout.shape(),
+        ),
         _ => Ok(false),
     }
 }
@@ -249,7 +295,8 @@ binary! {
     div, |a, b| a / b;
     /// `self` to the power `rhs`.
     pow, |a, b| a.pow(b);
-    /// The remainder with the sign of `rhs`. Equivalent: `torch.remainder`. An integer modulo 0 is 0.
+    /// The remainder with the sign of `rhs`. Equivalent: `torch.remainder`. An integer modulo 0 is
+    /// 0.
     rem, |a, b| a.rem(b);
     /// `floor(self / rhs)`. An integer divided by 0 is 0.
     floor_div, |a, b| a.floor_div(b);
@@ -294,7 +341,8 @@ impl Tensor {
         run_one(TABLE.get(self.dtype(), |x| -x)?, &[self], &[])
     }
 
-    /// The elements as `dtype`, by the rules of [`Scalar::cast`]; the same tensor if that is their type.
+    /// The elements as `dtype`, by the rules of [`Scalar::cast`]; the same tensor if that is their
+    /// type.
     #[track_caller]
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
         static TABLES: [UnaryTable; 13] = [const { UnaryTable::new() }; 13];
@@ -321,8 +369,8 @@ impl Tensor {
         run_one(TABLES[dtype as usize].get(self.dtype(), build)?, &[self], &[])
     }
 
-    /// `min(max(x, low), high)`; NaN stays NaN. The bounds are numbers. The gradient is 0 at a bound
-    /// and beyond, as in PyTorch 2.15.
+    /// `min(max(x, low), high)`; NaN stays NaN. The bounds are numbers. The gradient is 0 at a
+    /// bound and beyond, as in PyTorch 2.15.
     ///
     /// # Errors
     /// If `low > high`, or the type is bool.
@@ -331,7 +379,8 @@ impl Tensor {
         let _op = enter("clamp").on([("x", Some(self))]);
         let (low, high) = (low.into(), high.into());
         if low.to_f64() > high.to_f64() {
-            return Err(Error::value(format!("low is {low}, above high, {high}")).help(format!("x.clamp({high}, {low})? has them in order")));
+            return Err(Error::value(format!("low is {low}, above high, {high}"))
+                .help(format!("x.clamp({high}, {low})? has them in order")));
         }
         self.maximum(low)?.minimum(high)
     }
@@ -340,24 +389,43 @@ impl Tensor {
     /// `torch.lerp`.
     #[track_caller]
     pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Result<Tensor> {
-        let _op = enter("lerp").on([("x", Some(self)), ("end", Some(end)), ("weight", weight.operand().tensor())]);
+        let _op = enter("lerp").on([
+            ("x", Some(self)),
+            ("end", Some(end)),
+            ("weight", weight.operand().tensor()),
+        ]);
         match weight.operand() {
             Either::Tensor(weight) => super::map([self, end, weight], |[a, b, w]| a.lerp(b, w)),
             Either::Number(number) => super::map([self, end], |[a, b]| a.lerp(b, number)),
         }
     }
 
-    /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are promoted. Equivalent: `torch.where(self, a, b)`.
+    /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are
+    /// promoted. Equivalent: `torch.where(self, a, b)`.
     #[track_caller]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Result<Tensor> {
-        let _op = enter("select").on([("x", Some(self)), ("a", a.operand().tensor()), ("b", b.operand().tensor())]);
+        let _op = enter("select").on([
+            ("x", Some(self)),
+            ("a", a.operand().tensor()),
+            ("b", b.operand().tensor()),
+        ]);
         match (a.operand(), b.operand()) {
-            (Either::Tensor(a), Either::Tensor(b)) => super::map([self, a, b], |[c, a, b]| c.select(a, b)),
-            (Either::Tensor(a), Either::Number(n)) => super::map([self, a], |[c, a]| c.select(a, n)),
-            (Either::Number(n), Either::Tensor(b)) => super::map([self, b], |[c, b]| c.not_truth().select(b, n)),
+            (Either::Tensor(a), Either::Tensor(b)) => {
+                super::map([self, a, b], |[c, a, b]| c.select(a, b))
+            }
+            (Either::Tensor(a), Either::Number(n)) => {
+                super::map([self, a], |[c, a]| c.select(a, n))
+            }
+            (Either::Number(n), Either::Tensor(b)) => {
+                super::map([self, b], |[c, b]| c.not_truth().select(b, n))
+            }
             (Either::Number(m), Either::Number(n)) => {
-                let dtype = DType::Bool.promote_scalar(m.kind()).promote(DType::Bool.promote_scalar(n.kind()));
-                super::map([self], |[c]| c.select(c.builder().constant(m, dtype), c.builder().constant(n, dtype)))
+                let dtype = DType::Bool
+                    .promote_scalar(m.kind())
+                    .promote(DType::Bool.promote_scalar(n.kind()));
+                super::map([self], |[c]| {
+                    c.select(c.builder().constant(m, dtype), c.builder().constant(n, dtype))
+                })
             }
         }
     }

@@ -6,7 +6,8 @@ use crate::error::{Error, Result};
 use crate::validate::two_axes;
 
 impl Tensor {
-    /// A vector as diagonal `shift` of a matrix that is 0 elsewhere; of a matrix, its diagonal `shift` as a vector (a view).
+    /// A vector as diagonal `shift` of a matrix that is 0 elsewhere; of a matrix, its diagonal
+    /// `shift` as a vector (a view).
     ///
     /// # Errors
     /// If self is neither.
@@ -25,7 +26,8 @@ impl Tensor {
         }
     }
 
-    /// The last axis as diagonal `shift` of square matrices: (.., n) → (.., n + |shift|, n + |shift|). Equivalent: `torch.diag_embed`.
+    /// The last axis as diagonal `shift` of square matrices: (.., n) → (.., n + |shift|, n +
+    /// |shift|). Equivalent: `torch.diag_embed`.
     ///
     /// # Errors
     /// If self is a scalar.
@@ -37,7 +39,8 @@ impl Tensor {
         Tensor::zeros(shape, self.dtype(), self)?.assign_view(|x| x.diagonal(shift, -2, -1), self)
     }
 
-    /// The sum of the diagonal of the last two axes; integers as `I64`. Equivalent: `torch.trace`, for batches too.
+    /// The sum of the diagonal of the last two axes; integers as `I64`. Equivalent: `torch.trace`,
+    /// for batches too.
     ///
     /// # Errors
     /// If there are fewer than two axes.
@@ -45,12 +48,14 @@ impl Tensor {
     pub fn trace(&self) -> Result<Tensor> {
         let _op = enter("trace").on([("x", Some(self))]);
         if self.ndim() < 2 {
-            return Err(Error::shape(format!("a trace needs two axes, not {}", self.shape())).help(two_axes(self.shape())));
+            return Err(Error::shape(format!("a trace needs two axes, not {}", self.shape()))
+                .help(two_axes(self.shape())));
         }
         self.diagonal(0, -2, -1)?.sum(-1)
     }
 
-    /// The Kronecker product: every element of self times all of `rhs`, sizes multiplied axis by axis; missing axes count as 1.
+    /// The Kronecker product: every element of self times all of `rhs`, sizes multiplied axis by
+    /// axis; missing axes count as 1.
     ///
     /// # Errors
     /// If the larger of the two has more than 4 axes.
@@ -62,18 +67,24 @@ impl Tensor {
         let ndim = self.ndim().max(rhs.ndim());
         let sizes = |x: &Tensor| [vec![1; ndim - x.ndim()], x.shape().to_vec()].concat();
         let (a, b) = (sizes(self), sizes(rhs));
-        let between = |sizes: &[usize], own: usize| sizes.iter().flat_map(|&n| if own == 0 { [n, 1] } else { [1, n] }).collect::<Vec<_>>();
-        let product = self.reshape(between(&a, 0))?.mul(&rhs.reshape(between(&b, 1))?)?; // (a0, b0, a1, b1, ..)
+        let between = |sizes: &[usize], own: usize| {
+            sizes.iter().flat_map(|&n| if own == 0 { [n, 1] } else { [1, n] }).collect::<Vec<_>>()
+        };
+        // (a0, b0, a1, b1, ..)
+        let product = self.reshape(between(&a, 0))?.mul(&rhs.reshape(between(&b, 1))?)?;
         product.reshape(a.iter().zip(&b).map(|(m, n)| m * n).collect::<Vec<_>>())
     }
 
-    /// The distances of all pairs of rows: self (.., n, d) and `rhs` (.., m, d) → (.., n, m), `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
+    /// The distances of all pairs of rows: self (.., n, d) and `rhs` (.., m, d) → (.., n, m),
+    /// `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
     ///
-    /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of a distance 0 is 0. The (n, m, d) differences are never
-    /// stored going forward, except for `p = inf`.
+    /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of
+    /// a distance 0 is 0. The (n, m, d) differences are never stored going forward, except for
+    /// `p = inf`.
     ///
     /// # Errors
-    /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is negative or NaN.
+    /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is
+    /// negative or NaN.
     ///
     /// Equivalent: `torch.cdist`.
     #[track_caller]
@@ -82,26 +93,36 @@ impl Tensor {
         self.require_float()?;
         rhs.require_float()?;
         if self.ndim() < 2 || rhs.ndim() < 2 || self.size(-1)? != rhs.size(-1)? {
-            return Err(Error::shape(format!("{} and {} are not (.., n, d) and (.., m, d)", self.shape(), rhs.shape()))
-                .help("the last sizes must be equal, and vectors need a second axis: x.unsqueeze(0)?"));
+            return Err(Error::shape(format!(
+                "{} and {} are not (.., n, d) and (.., m, d)",
+                self.shape(),
+                rhs.shape()
+            ))
+            .help(
+                "the last sizes must be equal, and vectors need a second axis: x.unsqueeze(0)?",
+            ));
         }
         let dtype = self.dtype().promote(rhs.dtype());
         let wide = dtype.compute();
-        let (x, y) = (self.cast(wide)?.unsqueeze(-2)?, rhs.cast(wide)?.unsqueeze(-3)?); // (.., n, 1, d), (.., 1, m, d)
+        // (.., n, 1, d), (.., 1, m, d)
+        let (x, y) = (self.cast(wide)?.unsqueeze(-2)?, rhs.cast(wide)?.unsqueeze(-3)?);
         let distance = match p {
             0.0 => map_sum([&x, &y], -1, |[x, y]| x.ne(y).cast(wide))?,
             1.0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
-            2.0 => map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.norm_power(0.5))?,
-            f64::INFINITY if x.shape()[x.ndim() - 1] == 0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
+            2.0 => {
+                map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.norm_power(0.5))?
+            }
+            f64::INFINITY if x.shape()[x.ndim() - 1] == 0 => {
+                map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?
+            }
             f64::INFINITY => map([&x, &y], |[x, y]| (x - y).abs())?.max(-1)?,
             p if p > 0.0 => {
                 let sum = map_sum([&x, &y], -1, |[x, y]| (x - y).abs().norm_power(p))?;
                 map([&sum], |[s]| s.norm_power(1.0 / p))?
             }
             p => {
-                return Err(
-                    Error::value(format!("p is {p}, which is no norm")).help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances")
-                );
+                return Err(Error::value(format!("p is {p}, which is no norm"))
+                    .help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances"));
             }
         };
         distance.cast(dtype)

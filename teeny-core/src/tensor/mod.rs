@@ -1,8 +1,10 @@
 //! [`Tensor`]: a view over storage on a device.
 //!
-//! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing), `math`, `reduce`, `linalg`, `index`, `sort`, `count`, `join`,
-//! `pad`, `arrange`, `matrix`, `solve`, `factor`, `magnitude`, `pca`, `fused`, `attention`, `host`, `ops`. They all go one way: check shapes and types, infer the result, ask the device. This file holds the parts they share: the struct, finding the
-//! device of several operands, and running a kernel.
+//! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing),
+//! `math`, `reduce`, `linalg`, `index`, `sort`, `count`, `join`, `pad`, `arrange`, `matrix`,
+//! `solve`, `factor`, `magnitude`, `pca`, `fused`, `attention`, `host`, `ops`. They all go one way:
+//! check shapes and types, infer the result, ask the device. This file holds the parts they share:
+//! the struct, finding the device of several operands, and running a kernel.
 
 mod arrange;
 mod attention;
@@ -60,9 +62,11 @@ pub(crate) use crate::validate::{conv_shape, pool_shape};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// An immutable n-dimensional array: storage seen through a [`Layout`], of one [`DType`], on one device.
+/// An immutable n-dimensional array: storage seen through a [`Layout`], of one [`DType`], on one
+/// device.
 ///
-/// `clone` copies the handle, not the elements. Methods borrow, return new tensors and never change what another handle sees.
+/// `clone` copies the handle, not the elements. Methods borrow, return new tensors and never change
+/// what another handle sees.
 ///
 /// # Example
 /// ```
@@ -89,19 +93,31 @@ impl Tensor {
     /// If the storage does not hold elements of `dtype`, or the layout reaches outside it.
     #[inline]
     #[track_caller]
-    pub fn from_parts(storage: StorageRef, layout: Layout, dtype: DType, device: DeviceRef) -> Result<Tensor> {
+    pub fn from_parts(
+        storage: StorageRef,
+        layout: Layout,
+        dtype: DType,
+        device: DeviceRef,
+    ) -> Result<Tensor> {
         if storage.dtype() != dtype || !layout.fits(storage.len()) {
             return Err(misfit("from_parts", None, &storage, &layout, dtype));
         }
         Ok(Tensor { storage, layout, dtype, device })
     }
 
-    /// The result of a device method: new storage that holds `shape` row-major, no more and no less.
+    /// The result of a device method: new storage that holds `shape` row-major, no more and no
+    /// less.
     ///
     /// # Errors
-    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal), naming the device, if the storage holds another number or type of elements.
+    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal), naming the device, if the storage holds
+    /// another number or type of elements.
     #[inline]
-    pub fn from_result(storage: StorageRef, shape: Shape, dtype: DType, device: DeviceRef) -> Result<Tensor> {
+    pub fn from_result(
+        storage: StorageRef,
+        shape: Shape,
+        dtype: DType,
+        device: DeviceRef,
+    ) -> Result<Tensor> {
         if storage.dtype() != dtype || storage.len() != shape.numel() {
             return Err(wrong_result(&storage, &shape, dtype, &device));
         }
@@ -195,10 +211,16 @@ impl Tensor {
         Ok(self.through(layout))
     }
 
-    /// The same storage seen through a layout that a method of [`Layout`] made from this tensor's own, and that is inside the storage for this reason.
+    /// The same storage seen through a layout that a method of [`Layout`] made from this tensor's
+    /// own, and that is inside the storage for this reason.
     #[inline]
     pub(crate) fn through(&self, layout: Layout) -> Tensor {
-        Tensor { storage: self.storage.clone(), layout, dtype: self.dtype, device: self.device.clone() }
+        Tensor {
+            storage: self.storage.clone(),
+            layout,
+            dtype: self.dtype,
+            device: self.device.clone(),
+        }
     }
 
     /// A result of this tensor's device: see [`Tensor::from_result`].
@@ -226,25 +248,39 @@ impl Tensor {
 
 #[cold]
 #[track_caller]
-fn misfit(op: &'static str, x: Option<&Tensor>, storage: &StorageRef, layout: &Layout, dtype: DType) -> Error {
+fn misfit(
+    op: &'static str,
+    x: Option<&Tensor>,
+    storage: &StorageRef,
+    layout: &Layout,
+    dtype: DType,
+) -> Error {
     let _op = enter(op).on([("x", x)]);
     if storage.dtype() != dtype {
-        return Error::dtype(format!("the storage holds {}, not {dtype}", storage.dtype())).help("pass storage.dtype(); x.cast(dtype)? converts");
+        return Error::dtype(format!("the storage holds {}, not {dtype}", storage.dtype()))
+            .help("pass storage.dtype(); x.cast(dtype)? converts");
     }
     Error::index(format!("{layout:?} reaches outside a storage of {} elements", storage.len()))
-        .help("Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not")
+        .help(
+            "Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not",
+        )
 }
 
 #[cold]
 fn wrong_result(storage: &StorageRef, shape: &Shape, dtype: DType, device: &DeviceRef) -> Error {
     let name = device.info().name;
     let (len, held) = (storage.len(), storage.dtype());
-    Error::internal(format!("the device {name} returned {len} elements of {held} for a result of {shape} of {dtype}"))
-        .help("this is a bug in the device, not in the calling program")
+    Error::internal(format!(
+        "the device {name} returned {len} elements of {held} for a result of {shape} of {dtype}"
+    ))
+    .help("this is a bug in the device, not in the calling program")
 }
 
-/// The tensors on one device: unchanged if they agree, otherwise those of wrapped devices are lifted to the outermost wrapper among them.
-pub(crate) fn on_one_device<'t>(tensors: &[&'t Tensor]) -> Result<(DeviceRef, Vec<Cow<'t, Tensor>>)> {
+/// The tensors on one device: unchanged if they agree, otherwise those of wrapped devices are
+/// lifted to the outermost wrapper among them.
+pub(crate) fn on_one_device<'t>(
+    tensors: &[&'t Tensor],
+) -> Result<(DeviceRef, Vec<Cow<'t, Tensor>>)> {
     let mut device = tensors[0].device.clone();
     for tensor in &tensors[1..] {
         device = common(&device, &tensor.device)?;
@@ -258,14 +294,23 @@ pub(crate) fn lift<'t>(tensor: &'t Tensor, device: &DeviceRef) -> Result<Cow<'t,
     if same(&tensor.device, device) {
         return Ok(Cow::Borrowed(tensor));
     }
-    let inner = device.inner().ok_or_else(|| Error::internal("lifting to a device that wraps nothing"))?;
+    let inner =
+        device.inner().ok_or_else(|| Error::internal("lifting to a device that wraps nothing"))?;
     let below = lift(tensor, inner)?;
     let storage = device.wrap(&below)?;
-    Ok(Cow::Owned(Tensor { storage, layout: tensor.layout, dtype: tensor.dtype, device: device.clone() }))
+    Ok(Cow::Owned(Tensor {
+        storage,
+        layout: tensor.layout,
+        dtype: tensor.dtype,
+        device: device.clone(),
+    }))
 }
 
 /// Two tensors on one device, for operations that take two.
-pub(crate) fn pair<'t>(lhs: &'t Tensor, rhs: &'t Tensor) -> Result<(Cow<'t, Tensor>, Cow<'t, Tensor>)> {
+pub(crate) fn pair<'t>(
+    lhs: &'t Tensor,
+    rhs: &'t Tensor,
+) -> Result<(Cow<'t, Tensor>, Cow<'t, Tensor>)> {
     if same(&lhs.device, &rhs.device) {
         return Ok((Cow::Borrowed(lhs), Cow::Borrowed(rhs)));
     }
@@ -278,7 +323,9 @@ pub(crate) fn broadcast_shape(tensors: &[&Tensor]) -> Result<Shape> {
     let mut shape = *tensors[0].shape();
     for tensor in &tensors[1..] {
         if shape != *tensor.shape() {
-            shape = shape.broadcast(tensor.shape()).ok_or_else(|| no_broadcast(&shape, tensor.shape()))?;
+            shape = shape
+                .broadcast(tensor.shape())
+                .ok_or_else(|| no_broadcast(&shape, tensor.shape()))?;
         }
     }
     Ok(shape)
@@ -293,23 +340,40 @@ fn no_broadcast(a: &Shape, b: &Shape) -> Error {
         m != n && m != 1 && n != 1
     });
     let Some(i) = clash else {
-        return Error::value(format!("{a} and {b} broadcast to more elements than memory can address"))
-            .help("reduce before broadcasting, or work on the parts of x.split(axis, size)?");
+        return Error::value(format!(
+            "{a} and {b} broadcast to more elements than memory can address"
+        ))
+        .help("reduce before broadcasting, or work on the parts of x.split(axis, size)?");
     };
     let axis = ndim - 1 - i;
     let (m, n) = (from_right(a, i), from_right(b, i));
     // A vector that would fit one axis further left is the commonest case: (32, 10) + (32,).
     let help = |name: &str, vector: &Shape, other: &Shape| {
-        (vector.ndim() == 1 && other.ndim() == 2 && other[0] == vector[0])
-            .then(|| format!("{name}.unsqueeze(1) is ({}, 1) and would broadcast over columns", vector[0]))
+        (vector.ndim() == 1 && other.ndim() == 2 && other[0] == vector[0]).then(|| {
+            format!("{name}.unsqueeze(1) is ({}, 1) and would broadcast over columns", vector[0])
+        })
     };
-    let turned = || (a.ndim() == 2 && b.ndim() == 2 && (a[0], a[1]) == (b[1], b[0])).then(|| format!("rhs.t()? is {a} and would fit"));
-    Error::shape(format!("{a} and {b} do not broadcast: aligned from the right, axis {axis} has {m} and {n}"))
-        .help(help("rhs", b, a).or_else(|| help("lhs", a, b)).or_else(turned).unwrap_or_else(|| BROADCAST.to_string()))
+    let turned = || {
+        (a.ndim() == 2 && b.ndim() == 2 && (a[0], a[1]) == (b[1], b[0]))
+            .then(|| format!("rhs.t()? is {a} and would fit"))
+    };
+    Error::shape(format!(
+        "{a} and {b} do not broadcast: aligned from the right, axis {axis} has {m} and {n}"
+    ))
+    .help(
+        help("rhs", b, a)
+            .or_else(|| help("lhs", a, b))
+            .or_else(turned)
+            .unwrap_or_else(|| BROADCAST.to_string()),
+    )
 }
 
 /// Runs `kernel` on tensors that broadcast to one shape.
-pub(crate) fn run(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<(Outputs, Shape, DeviceRef)> {
+pub(crate) fn run(
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+) -> Result<(Outputs, Shape, DeviceRef)> {
     let first = inputs[0];
     if alike(inputs) {
         let outputs = first.device.elementwise(kernel, inputs, params, first.shape())?;
@@ -317,20 +381,30 @@ pub(crate) fn run(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -
     }
     let (device, lifted) = on_one_device(inputs)?;
     let shape = broadcast_shape(inputs)?;
-    let expanded =
-        lifted.iter().map(|t| if *t.shape() == shape { Ok(t.as_ref().clone()) } else { t.expand_to(&shape) }).collect::<Result<Vec<_>>>()?;
+    let expanded = lifted
+        .iter()
+        .map(|t| if *t.shape() == shape { Ok(t.as_ref().clone()) } else { t.expand_to(&shape) })
+        .collect::<Result<Vec<_>>>()?;
     let views: Vec<&Tensor> = expanded.iter().collect();
     let outputs = device.elementwise(kernel, &views, params, &shape)?;
     Ok((outputs, shape, device))
 }
 
 /// The outputs of `kernel`, one tensor for each.
-fn results(kernel: &Kernel, outputs: Outputs, shape: Shape, device: &DeviceRef) -> Result<Vec<Tensor>> {
+fn results(
+    kernel: &Kernel,
+    outputs: Outputs,
+    shape: Shape,
+    device: &DeviceRef,
+) -> Result<Vec<Tensor>> {
     if outputs.len() != kernel.outputs().len() {
         let (name, len, wanted) = (device.info().name, outputs.len(), kernel.outputs().len());
-        return Err(Error::internal(format!("the device {name} returned {len} outputs of a kernel of {wanted}")));
+        return Err(Error::internal(format!(
+            "the device {name} returned {len} outputs of a kernel of {wanted}"
+        )));
     }
-    let tensor = |(i, storage)| Tensor::from_result(storage, shape, kernel.output_dtype(i), device.clone());
+    let tensor =
+        |(i, storage)| Tensor::from_result(storage, shape, kernel.output_dtype(i), device.clone());
     outputs.into_iter().enumerate().map(tensor).collect()
 }
 
@@ -342,12 +416,21 @@ fn alike(inputs: &[&Tensor]) -> bool {
 }
 
 /// [`run`] for a kernel of one output.
-pub(crate) fn run_one(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Tensor> {
+pub(crate) fn run_one(
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+) -> Result<Tensor> {
     let first = inputs[0];
     let none = || Error::internal("a kernel gave no output");
     if alike(inputs) {
-        // What `run` does, without moving its results about: a small operation takes hardly longer than that.
-        let storage = first.device.elementwise(kernel, inputs, params, first.shape())?.into_first().ok_or_else(none)?;
+        // What `run` does, without moving its results about: a small operation takes hardly longer
+        // than that.
+        let storage = first
+            .device
+            .elementwise(kernel, inputs, params, first.shape())?
+            .into_first()
+            .ok_or_else(none)?;
         return first.result(storage, *first.shape(), kernel.output_dtype(0));
     }
     let (outputs, shape, device) = run(kernel, inputs, params)?;
@@ -356,10 +439,12 @@ pub(crate) fn run_one(kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar
 }
 
 impl Kernel {
-    /// Runs the kernel on tensors that broadcast to one shape, with the values of its run-time parameters.
+    /// Runs the kernel on tensors that broadcast to one shape, with the values of its run-time
+    /// parameters.
     ///
     /// # Errors
-    /// If the number or types of tensors or parameters are not the kernel's, or the shapes do not broadcast.
+    /// If the number or types of tensors or parameters are not the kernel's, or the shapes do not
+    /// broadcast.
     #[track_caller]
     pub fn run(self: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Vec<Tensor>> {
         let _op = enter("Kernel::run").on_all("inputs", inputs);

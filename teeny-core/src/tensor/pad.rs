@@ -5,10 +5,12 @@ use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 
-/// What a frame made of a tensor's own elements repeats; of the axis `a b c d`, two elements on each side:
+/// What a frame made of a tensor's own elements repeats; of the axis `a b c d`, two elements on
+/// each side:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PadMode {
-    /// `c b | a b c d | c b`: mirrored at the outermost elements, which do not occur twice. At most one element less than the axis has.
+    /// `c b | a b c d | c b`: mirrored at the outermost elements, which do not occur twice. At most
+    /// one element less than the axis has.
     Reflect,
     /// `a a | a b c d | d d`: the outermost element, any number of times.
     Replicate,
@@ -17,8 +19,9 @@ pub enum PadMode {
 }
 
 impl Tensor {
-    /// With `(before, after)` elements of `value` around each axis, one pair per axis, outermost first; missing leading pairs are (0, 0).
-    /// Negative widths cut elements off. Equivalent: `torch.nn.functional.pad`, whose pairs come in the opposite order.
+    /// With `(before, after)` elements of `value` around each axis, one pair per axis, outermost
+    /// first; missing leading pairs are (0, 0). Negative widths cut elements off. Equivalent:
+    /// `torch.nn.functional.pad`, whose pairs come in the opposite order.
     ///
     /// # Errors
     /// If there are more pairs than axes, or more is cut off than there is.
@@ -29,7 +32,8 @@ impl Tensor {
         let part = self.cropped(widths, lead)?;
         let mut sizes = part.shape().to_vec();
         for (i, &(before, after)) in widths.iter().enumerate() {
-            sizes[lead + i] = sizes[lead + i].saturating_add(before.max(0) as usize + after.max(0) as usize);
+            sizes[lead + i] =
+                sizes[lead + i].saturating_add(before.max(0) as usize + after.max(0) as usize);
         }
         let frame = Tensor::full(sizes, value, self.dtype(), self)?;
         let inside = |frame: &Tensor| {
@@ -41,12 +45,14 @@ impl Tensor {
         frame.assign_view(inside, &part)
     }
 
-    /// With `(before, after)` of the tensor's own elements around each axis, as `mode` says; widths as in [`Tensor::pad`].
+    /// With `(before, after)` of the tensor's own elements around each axis, as `mode` says; widths
+    /// as in [`Tensor::pad`].
     ///
     /// # Errors
     /// As [`Tensor::pad`]; if a width is more than `mode` can give.
     ///
-    /// Equivalent: `torch.nn.functional.pad(x, pairs, mode)`, `numpy.pad` with the modes reflect, edge and wrap.
+    /// Equivalent: `torch.nn.functional.pad(x, pairs, mode)`, `numpy.pad` with the modes reflect,
+    /// edge and wrap.
     #[track_caller]
     pub fn pad_mode(&self, widths: &[(isize, isize)], mode: PadMode) -> Result<Tensor> {
         let _op = enter("pad_mode").on([("x", Some(self))]);
@@ -74,9 +80,14 @@ impl Tensor {
             }
             let a = axis as isize;
             let (head, tail) = match mode {
-                PadMode::Reflect => (x.slice(a, 1..1 + before)?.flip(a)?, x.slice(a, n - 1 - after..n - 1)?.flip(a)?),
+                PadMode::Reflect => (
+                    x.slice(a, 1..1 + before)?.flip(a)?,
+                    x.slice(a, n - 1 - after..n - 1)?.flip(a)?,
+                ),
                 PadMode::Replicate => {
-                    let edge = |from: usize, times: usize| x.slice(a, from..from + 1)?.expand(x.shape().resized(axis, times)?);
+                    let edge = |from: usize, times: usize| {
+                        x.slice(a, from..from + 1)?.expand(x.shape().resized(axis, times)?)
+                    };
                     (edge(0, before)?, edge(n - 1, after)?)
                 }
                 PadMode::Circular => (x.slice(a, n - before..)?, x.slice(a, ..after)?),
@@ -89,8 +100,13 @@ impl Tensor {
     /// The first axis that `widths` speak of.
     fn padded_from(&self, widths: &[(isize, isize)]) -> Result<usize> {
         let too_many = || {
-            Error::axis(format!("{} pairs of widths for the {} axes of {}", widths.len(), self.ndim(), self.shape()))
-                .help(format!("pass at most {} pairs, or add axes: x.unsqueeze(0)?", self.ndim()))
+            Error::axis(format!(
+                "{} pairs of widths for the {} axes of {}",
+                widths.len(),
+                self.ndim(),
+                self.shape()
+            ))
+            .help(format!("pass at most {} pairs, or add axes: x.unsqueeze(0)?", self.ndim()))
         };
         self.ndim().checked_sub(widths.len()).ok_or_else(too_many)
     }
@@ -100,7 +116,8 @@ impl Tensor {
         let mut part = self.clone();
         for (i, &(before, after)) in widths.iter().enumerate() {
             let (axis, n) = (lead + i, self.shape()[lead + i]);
-            let (cut_before, cut_after) = (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
+            let (cut_before, cut_after) =
+                (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
             if cut_before.saturating_add(cut_after) > n {
                 return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape()))
                     .help(format!("negative widths of this axis add up to -{n} at most")));

@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 pub struct Pca {
     /// The mean of the samples: (d).
     pub mean: Tensor,
-    /// Orthonormal directions as rows, those of the largest variance first: (k, d). The largest element of each, by absolute value, is positive.
+    /// Orthonormal directions as rows, those of the largest variance first: (k, d). The largest
+    /// element of each, by absolute value, is positive.
     pub components: Tensor,
     /// The singular values of the centred samples: (k).
     pub singular_values: Tensor,
@@ -42,7 +43,8 @@ impl Pca {
 impl Tensor {
     /// The first `k` principal components of samples in rows: (n, d), k ≤ min(n, d).
     ///
-    /// By the singular values of the centred samples, not of their covariance, which has half the digits. Signs are fixed, so two runs agree.
+    /// By the singular values of the centred samples, not of their covariance, which has half the
+    /// digits. Signs are fixed, so two runs agree.
     ///
     /// # Errors
     /// If self is not a matrix of two samples or more, or has fewer than `k` components.
@@ -52,14 +54,20 @@ impl Tensor {
     pub fn pca(&self, k: usize) -> Result<Pca> {
         let _op = enter("pca").on([("x", Some(self))]);
         let &[n, d] = &self.shape()[..] else {
-            return Err(Error::shape(format!("needs samples in the rows of one matrix, not {}", self.shape())).help(match self.ndim() {
+            return Err(Error::shape(format!(
+                "needs samples in the rows of one matrix, not {}",
+                self.shape()
+            ))
+            .help(match self.ndim() {
                 0 | 1 => "x.reshape((n, d))? has n samples of d features",
                 _ => "x.flatten(1, -1)? makes the features one axis",
             }));
         };
         if n < 2 || k > n.min(d) {
-            return Err(Error::value(format!("{n} samples of {d} features have no {k} components"))
-                .help("at least two samples, at most min(n, d) components"));
+            return Err(Error::value(format!(
+                "{n} samples of {d} features have no {k} components"
+            ))
+            .help("at least two samples, at most min(n, d) components"));
         }
         let mean = self.mean(0)?; // (d)
         let (_, s, vt) = self.sub(&mean)?.svd()?; // (min), (min, d)

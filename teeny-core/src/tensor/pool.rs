@@ -1,4 +1,5 @@
-//! Pooling: what every window over the last axes keeps: its largest element, its mean, its p-norm. Positions are what unpooling takes.
+//! Pooling: what every window over the last axes keeps: its largest element, its mean, its p-norm.
+//! Positions are what unpooling takes.
 
 use super::create::generate;
 use super::{Tensor, index_end, map};
@@ -12,7 +13,8 @@ use crate::validate;
 /// How [`Tensor::avg_pool_with`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Averaging {
-    /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up. What lies beyond is not averaged.
+    /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up.
+    /// What lies beyond is not averaged.
     pub ceil: bool,
     /// Padding counts as zeros; otherwise a mean is that of the elements there are.
     pub count_padding: bool,
@@ -28,9 +30,10 @@ impl Default for Averaging {
 }
 
 impl Tensor {
-    /// The largest element of every window of `size` over the last `size.len()` axes. Padding never wins. The first of equal elements does, zeros being
-    /// equal whatever their sign, and the first NaN. A window that sees only padding, as a dilated one may, gives what no element of the type is below
-    /// (-inf for floats), as in PyTorch.
+    /// The largest element of every window of `size` over the last `size.len()` axes. Padding never
+    /// wins. The first of equal elements does, zeros being equal whatever their sign, and the first
+    /// NaN. A window that sees only padding, as a dilated one may, gives what no element of the
+    /// type is below (-inf for floats), as in PyTorch.
     ///
     /// # Errors
     /// If there are not enough axes, a window does not fit, or padding exceeds half the window.
@@ -42,15 +45,22 @@ impl Tensor {
         Ok(self.max_pool_indices(size, window)?.0)
     }
 
-    /// [`Tensor::max_pool`] with the positions (`I32`) of the winners in the flattened spatial axes of self; -1 for a window that sees only padding, whose
-    /// gradient goes nowhere. (PyTorch 2.15 names a place outside the input here.)
+    /// [`Tensor::max_pool`] with the positions (`I32`) of the winners in the flattened spatial axes
+    /// of self; -1 for a window that sees only padding, whose gradient goes nowhere. (PyTorch 2.15
+    /// names a place outside the input here.)
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
         let _op = enter("max_pool_indices").on([("x", Some(self))]);
         let [(shape, dtype), (_, places)] = validate::max_pool(self, size, window)?;
         if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
-            return Err(Error::value(format!("padding {} is more than half of window {}", window.padding[axis], size[axis]))
-                .help(format!("use a padding of at most {}, or x.pad(&widths, value)? before", size[axis] / 2)));
+            return Err(Error::value(format!(
+                "padding {} is more than half of window {}",
+                window.padding[axis], size[axis]
+            ))
+            .help(format!(
+                "use a padding of at most {}, or x.pad(&widths, value)? before",
+                size[axis] / 2
+            )));
         }
         let (values, positions) = self.device().max_pool(self, size, window)?;
         Ok((self.result(values, shape, dtype)?, self.result(positions, shape, places)?))
@@ -69,7 +79,8 @@ impl Tensor {
         self.result(self.device().avg_pool(self, size, window)?, shape, dtype)
     }
 
-    /// [`Tensor::max_pool_indices`] with sizes rounded up: windows that begin inside but reach beyond the end count too.
+    /// [`Tensor::max_pool_indices`] with sizes rounded up: windows that begin inside but reach
+    /// beyond the end count too.
     ///
     /// # Errors
     /// As [`Tensor::max_pool`].
@@ -83,7 +94,8 @@ impl Tensor {
             return self.max_pool_indices(size, window);
         }
         let widths: Vec<(isize, isize)> = beyond.iter().map(|&n| (0, n as isize)).collect();
-        let (values, positions) = self.pad(&widths, lowest(self.dtype()))?.max_pool_indices(size, window)?;
+        let (values, positions) =
+            self.pad(&widths, lowest(self.dtype()))?.max_pool_indices(size, window)?;
         // From positions in the wider axes to positions in self's.
         let lead = self.ndim() - size.len();
         let mut rest = positions;
@@ -104,15 +116,18 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::avg_pool`]; if the divisor is 0.
     ///
-    /// Equivalent: `torch.nn.functional.avg_pool2d(.., ceil_mode, count_include_pad, divisor_override)`.
+    /// Equivalent:
+    /// `torch.nn.functional.avg_pool2d(.., ceil_mode, count_include_pad, divisor_override)`.
     #[track_caller]
     pub fn avg_pool_with(&self, size: &[usize], window: &Window, by: Averaging) -> Result<Tensor> {
         let _op = enter("avg_pool_with").on([("x", Some(self))]);
         self.require_float()?;
         if by.divisor == Some(0) {
-            return Err(Error::value("means cannot be divided by 0").help("a divisor of None divides by the number of elements"));
+            return Err(Error::value("means cannot be divided by 0")
+                .help("a divisor of None divides by the number of elements"));
         }
-        let beyond = if by.ceil { overhang(self.shape(), size, window)? } else { vec![0; size.len()] };
+        let beyond =
+            if by.ceil { overhang(self.shape(), size, window)? } else { vec![0; size.len()] };
         let lead = self.ndim().saturating_sub(size.len());
         let widths: Vec<(isize, isize)> = beyond.iter().map(|&n| (0, n as isize)).collect();
         let x = if beyond.iter().all(|&n| n == 0) { self.clone() } else { self.pad(&widths, 0.0)? };
@@ -139,15 +154,18 @@ impl Tensor {
             for axis in (0..spatial.ndim()).rev() {
                 (index[axis], place) = (place % spatial[axis], place / spatial[axis]);
             }
-            index[..spatial.ndim()].iter().enumerate().fold(whole as f64, |rest, (axis, &i)| match counted(axis, i) {
-                0 => 0.0,
-                count => rest / count as f64,
+            index[..spatial.ndim()].iter().enumerate().fold(whole as f64, |rest, (axis, &i)| {
+                match counted(axis, i) {
+                    0 => 0.0,
+                    count => rest / count as f64,
+                }
             })
         };
         y.mul(&generate(spatial, &y, factor)?.cast(y.dtype())?)
     }
 
-    /// The p-norm of every window: `(Σ x^p)^(1/p)`; NaN where odd powers add up to less than 0, as in PyTorch.
+    /// The p-norm of every window: `(Σ x^p)^(1/p)`; NaN where odd powers add up to less than 0, as
+    /// in PyTorch.
     ///
     /// # Errors
     /// As [`Tensor::avg_pool`]; if `p` is not positive.
@@ -157,16 +175,17 @@ impl Tensor {
     pub fn lp_pool(&self, p: f64, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("lp_pool").on([("x", Some(self))]);
         if p.is_nan() || p <= 0.0 {
-            return Err(
-                Error::value(format!("p is {p}, not positive")).help("1.0 gives sums, 2.0 Euclidean norms; x.max_pool(..)? is the limit for large p")
-            );
+            return Err(Error::value(format!("p is {p}, not positive")).help(
+                "1.0 gives sums, 2.0 Euclidean norms; x.max_pool(..)? is the limit for large p",
+            ));
         }
         let sum = self.pow(p)?.avg_pool(size, window)?.mul(Shape::new(size)?.numel() as f64)?;
         map([&sum], |[s]| s.norm_power(1.0 / p))
     }
 
-    /// The means of windows chosen so that the last axes get the sizes `out`: window i of n elements goes from `floor(i n / out)` to
-    /// `ceil((i + 1) n / out)`. `x.adaptive_avg_pool(&[1, 1])` is the global mean.
+    /// The means of windows chosen so that the last axes get the sizes `out`: window i of n
+    /// elements goes from `floor(i n / out)` to `ceil((i + 1) n / out)`.
+    /// `x.adaptive_avg_pool(&[1, 1])` is the global mean.
     ///
     /// # Errors
     /// If there are not enough axes, one of them or of `out` is 0, or the type is not a float.
@@ -190,7 +209,10 @@ impl Tensor {
             // The first element of every window, then the second of those that have one, and so on.
             let mut sum = x.index_select(axis as isize, &index.at(1, 0)?)?; // (.., count, ..)
             for k in 1..windows.longest() {
-                let (part, inside) = (x.index_select(axis as isize, &index.at(1, k as isize)?)?, length.gt(k as i64)?);
+                let (part, inside) = (
+                    x.index_select(axis as isize, &index.at(1, k as isize)?)?,
+                    length.gt(k as i64)?,
+                );
                 sum = map([&sum, &part, &inside], |[sum, x, inside]| inside.select(sum + x, sum))?;
             }
             x = sum.div(&length.cast(x.dtype())?)?;
@@ -198,12 +220,14 @@ impl Tensor {
         x.cast(self.dtype())
     }
 
-    /// The largest elements of the windows of [`Tensor::adaptive_avg_pool`], and their positions (`I32`) in the flattened last axes of self.
+    /// The largest elements of the windows of [`Tensor::adaptive_avg_pool`], and their positions
+    /// (`I32`) in the flattened last axes of self.
     ///
     /// # Errors
     /// If there are not enough axes, or one of them or of `out` is 0.
     ///
-    /// Equivalent: `torch.nn.functional.adaptive_max_pool2d(.., return_indices=True)`, for any number of axes.
+    /// Equivalent: `torch.nn.functional.adaptive_max_pool2d(.., return_indices=True)`, for any
+    /// number of axes.
     #[track_caller]
     pub fn adaptive_max_pool(&self, out: &[usize]) -> Result<(Tensor, Tensor)> {
         let _op = enter("adaptive_max_pool").on([("x", Some(self))]);
@@ -212,24 +236,33 @@ impl Tensor {
             return self.max_pool_indices(&size, &window);
         }
         let plane: usize = self.shape()[lead..].iter().product();
-        // Axis by axis from the last: the first of the largest in its row, then the first row that has it.
+        // Axis by axis from the last: the first of the largest in its row, then the first row that
+        // has it.
         let mut x = self.clone();
-        let mut positions = Tensor::arange(0i32, index_end(plane)?, 1, self)?.reshape(&self.shape()[lead..])?.expand(self.shape())?;
+        let mut positions = Tensor::arange(0i32, index_end(plane)?, 1, self)?
+            .reshape(&self.shape()[lead..])?
+            .expand(self.shape())?;
         for (i, &count) in out.iter().enumerate().rev() {
             let axis = (lead + i) as isize;
             let index = Spans { n: x.shape()[lead + i], count }.index(&x)?;
-            let (part, places) = (x.index_select(axis, &index)?, positions.index_select(axis, &index)?); // (.., count, longest, ..)
+            // (.., count, longest, ..)
+            let (part, places) =
+                (x.index_select(axis, &index)?, positions.index_select(axis, &index)?);
             let best = part.argmax(axis + 1)?.unsqueeze(axis + 1)?; // (.., count, 1, ..)
             x = part.gather(axis + 1, &best)?.squeeze(axis + 1)?;
             positions = places.gather(axis + 1, &best)?.squeeze(axis + 1)?;
         }
         // Read again from self, so that a gradient takes one step.
         let flat = positions.flatten(lead as isize, -1)?;
-        Ok((self.flatten(lead as isize, -1)?.gather(-1, &flat)?.reshape(positions.shape())?, positions))
+        Ok((
+            self.flatten(lead as isize, -1)?.gather(-1, &flat)?.reshape(positions.shape())?,
+            positions,
+        ))
     }
 
-    /// The elements put back at the `positions` (of [`Tensor::max_pool_indices`]) of last axes of the given `spatial` sizes, 0 elsewhere. Where windows
-    /// overlapped and named one place several times, the last wins.
+    /// The elements put back at the `positions` (of [`Tensor::max_pool_indices`]) of last axes of
+    /// the given `spatial` sizes, 0 elsewhere. Where windows overlapped and named one place several
+    /// times, the last wins.
     ///
     /// # Errors
     /// If the shapes differ, or a position is outside.
@@ -245,12 +278,18 @@ impl Tensor {
         let lead = self.ndim() - spatial.len();
         let places = Shape::new(spatial)?.numel();
         let empty = Tensor::zeros([&self.shape()[..lead], &[places]].concat(), self.dtype(), self)?;
-        let full = empty.scatter(-1, &positions.flatten(lead as isize, -1)?, &self.flatten(lead as isize, -1)?)?; // (lead.., places)
+        // (lead.., places)
+        let full = empty.scatter(
+            -1,
+            &positions.flatten(lead as isize, -1)?,
+            &self.flatten(lead as isize, -1)?,
+        )?;
         full.reshape([&self.shape()[..lead], spatial].concat())
     }
 }
 
-/// How far the last window of each axis reaches beyond the padded input, if every window that begins inside it counts.
+/// How far the last window of each axis reaches beyond the padded input, if every window that
+/// begins inside it counts.
 fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
@@ -264,7 +303,8 @@ fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
             return Err(validate::zero_window(stride, window.dilation[axis], size[axis]));
         }
         let (reach, padded) = (window.reach(axis, size[axis])?, window.padded(axis, n)?);
-        // The number of the last window that begins inside, counted in steps that may be longer than any axis.
+        // The number of the last window that begins inside, counted in steps that may be longer
+        // than any axis.
         let mut last = padded.saturating_sub(reach).div_ceil(stride) as u128 * stride as u128;
         if last >= (n + p) as u128 {
             last = last.saturating_sub(stride as u128);
@@ -287,14 +327,18 @@ impl Spans {
         (i * n / count) as usize..((i + 1) * n).div_ceil(count) as usize
     }
 
-    /// The length of the longest window. With `n / count = q + r / c` in lowest terms, a window meets q elements if r is 0, at most q + 1 if r is 1, and
-    /// otherwise some window meets q + 2: windows begin at every multiple of 1 / c between two elements, so one of them ends beyond a third.
+    /// The length of the longest window. With `n / count = q + r / c` in lowest terms, a window
+    /// meets q elements if r is 0, at most q + 1 if r is 1, and otherwise some window meets q + 2:
+    /// windows begin at every multiple of 1 / c between two elements, so one of them ends beyond a
+    /// third.
     fn longest(&self) -> usize {
         let rest = self.n % self.count;
-        self.n / self.count + if rest == 0 { 0 } else { 1 + usize::from(rest > gcd(rest, self.count)) }
+        self.n / self.count
+            + if rest == 0 { 0 } else { 1 + usize::from(rest > gcd(rest, self.count)) }
     }
 
-    /// The positions in the windows, shorter ones filled up by repeating their last: (count, longest).
+    /// The positions in the windows, shorter ones filled up by repeating their last: (count,
+    /// longest).
     fn index(&self, like: &Tensor) -> Result<Tensor> {
         let longest = self.longest();
         generate(Shape::new(&[self.count, longest])?, like, |i| {
@@ -314,7 +358,8 @@ fn adaptive_lead(x: &Shape, out: &[usize]) -> Result<usize> {
             Shape::new(&[&x[..lead], out].concat())?;
             Ok(lead)
         }
-        _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}")).help(sizes_of(x))),
+        _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}"))
+            .help(sizes_of(x))),
     }
 }
 
@@ -323,13 +368,17 @@ fn adaptive_lead(x: &Shape, out: &[usize]) -> Result<usize> {
 pub(super) fn sizes_of(x: &Shape) -> String {
     match x.contains(&0) {
         true => "an axis of size 0 has no elements to take: test x.numel() > 0 before".to_string(),
-        false => format!("pass up to {} sizes, each of at least 1; x.unsqueeze(0)? adds an axis", x.ndim()),
+        false => format!(
+            "pass up to {} sizes, each of at least 1; x.unsqueeze(0)? adds an axis",
+            x.ndim()
+        ),
     }
 }
 
 /// The pooling with windows side by side that gives the sizes `out`, if they divide the axes.
 fn even(axes: &[usize], out: &[usize]) -> Option<(Vec<usize>, Window)> {
-    let size: Vec<usize> = axes.iter().zip(out).map(|(n, o)| (n % o == 0).then_some(n / o)).collect::<Option<_>>()?;
+    let size: Vec<usize> =
+        axes.iter().zip(out).map(|(n, o)| (n % o == 0).then_some(n / o)).collect::<Option<_>>()?;
     let window = Window::new(size.len()).stride(size.as_slice());
     Some((size, window))
 }

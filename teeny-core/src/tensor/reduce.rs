@@ -10,10 +10,11 @@ use crate::shape::IntoAxes;
 use crate::validate::nothing_to_compare;
 
 impl Tensor {
-    /// The sum over `axes`, which disappear. Bool and integers are summed as `I64` (`U64` as itself); floats in wide or blocked accumulators.
+    /// The sum over `axes`, which disappear. Bool and integers are summed as `I64` (`U64` as
+    /// itself); floats in wide or blocked accumulators.
     ///
-    /// Accuracy on `Cpu`: of f32 within `2e-6 Σ |x|` of the exact sum for any number of terms, and half a
-    /// unit in the last place; sums on the way may leave the range of f32. Of f64 within
+    /// Accuracy on `Cpu`: of f32 within `2e-6 Σ |x|` of the exact sum for any number of terms, and
+    /// half a unit in the last place; sums on the way may leave the range of f32. Of f64 within
     /// `(n / 32 + 100) 2^-53 Σ |x|`. 16-bit floats are summed as f32 and rounded once.
     ///
     /// # Errors
@@ -46,8 +47,8 @@ impl Tensor {
 
     /// The product over `axes`; types as in [`Tensor::sum`].
     ///
-    /// Accuracy on `Cpu`: the product of n floats is made in f64, within `n 2^-53` of its size, and rounded
-    /// once.
+    /// Accuracy on `Cpu`: the product of n floats is made in f64, within `n 2^-53` of its size, and
+    /// rounded once.
     #[track_caller]
     pub fn prod(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("prod").on([("x", Some(self))]);
@@ -56,8 +57,8 @@ impl Tensor {
 
     /// The mean over `axes`; integers are averaged as `F32`. The mean of nothing is NaN.
     ///
-    /// Accuracy as of [`Tensor::sum`], and another rounding. A sum beyond the range of the result's type
-    /// makes an infinite mean.
+    /// Accuracy as of [`Tensor::sum`], and another rounding. A sum beyond the range of the result's
+    /// type makes an infinite mean.
     #[track_caller]
     pub fn mean(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("mean").on([("x", Some(self))]);
@@ -82,12 +83,14 @@ impl Tensor {
         let count: usize = axes.iter().map(|&a| self.shape()[a]).product();
         let dtype = self.dtype().to_float();
         // The sum of 16-bit floats may overflow where their mean does not.
-        self.reduce_as(ReduceOp::Sum, dtype.compute(), axes, keepdim)?.div(count as f64)?.cast(dtype)
+        self.reduce_as(ReduceOp::Sum, dtype.compute(), axes, keepdim)?
+            .div(count as f64)?
+            .cast(dtype)
     }
 
-    /// The largest over `axes`; NaN if any element is NaN. Zeros are equal whatever their sign, and a
-    /// result of zero is +0 on `Cpu` and `Reference`. Equal elements share the gradient; where the
-    /// result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
+    /// The largest over `axes`; NaN if any element is NaN. Zeros are equal whatever their sign, and
+    /// a result of zero is +0 on `Cpu` and `Reference`. Equal elements share the gradient; where
+    /// the result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
     ///
     /// # Errors
     /// If there is nothing to compare.
@@ -135,8 +138,8 @@ impl Tensor {
         self.min(..)
     }
 
-    /// The position (`I32`) of the first largest along `axis`, which disappears; the first NaN counts as the largest. Zeros are equal whatever their
-    /// sign.
+    /// The position (`I32`) of the first largest along `axis`, which disappears; the first NaN
+    /// counts as the largest. Zeros are equal whatever their sign.
     ///
     /// # Errors
     /// If the axis has size 0, or more elements than an `I32` counts.
@@ -146,8 +149,8 @@ impl Tensor {
         self.extremum(ReduceOp::ArgMax, &[self.shape().axis(axis)?], false)
     }
 
-    /// The position (`I32`) of the first smallest along `axis`, which disappears; the first NaN counts as the smallest. Zeros are equal whatever their
-    /// sign.
+    /// The position (`I32`) of the first smallest along `axis`, which disappears; the first NaN
+    /// counts as the smallest. Zeros are equal whatever their sign.
     ///
     /// # Errors
     /// If the axis has size 0, or more elements than an `I32` counts.
@@ -171,12 +174,13 @@ impl Tensor {
         self.reduce_as(ReduceOp::All, DType::Bool, &axes.axes(self.shape())?, false)
     }
 
-    /// The variance over `axes`: mean squared distance from the mean, divided by `count - correction` (1: unbiased, 0: biased).
+    /// The variance over `axes`: mean squared distance from the mean, divided by
+    /// `count - correction` (1: unbiased, 0: biased).
     ///
-    /// Computed in two passes, so that a large mean does not cancel it. Accuracy on `Cpu`, of f32: within
-    /// 4e-6 of the variance and the square of 3e-6 of the mean magnitude. Squares beyond the range of f32
-    /// make it infinite. If `count <= correction`, it is divided by 0: NaN where all elements are equal, else
-    /// infinite. Equivalent: `torch.var(x, dim, correction=..)`.
+    /// Computed in two passes, so that a large mean does not cancel it. Accuracy on `Cpu`, of f32:
+    /// within 4e-6 of the variance and the square of 3e-6 of the mean magnitude. Squares beyond the
+    /// range of f32 make it infinite. If `count <= correction`, it is divided by 0: NaN where all
+    /// elements are equal, else infinite. Equivalent: `torch.var(x, dim, correction=..)`.
     ///
     /// # Errors
     /// If the type is not a float.
@@ -211,7 +215,8 @@ impl Tensor {
         if axes.iter().any(|&a| self.shape()[a] == 0) {
             return self.exp()?.sum_as(&axes, false)?.log();
         }
-        // An infinite maximum would give inf - inf; shifting by 0 instead leaves exp and log to find the answer.
+        // An infinite maximum would give inf - inf; shifting by 0 instead leaves exp and log to
+        // find the answer.
         let x = self.cast(self.dtype().compute())?;
         let max = x.max_keepdim(axes.as_slice())?;
         let shift = map([&max], |[m]| m.is_inf().select(m.like(0), m))?;
@@ -221,22 +226,24 @@ impl Tensor {
 
     /// The running sum along `axis`; types as in [`Tensor::sum`].
     ///
-    /// Accuracy on `Cpu`: floats are carried in f64, so that n of them are within `n 2^-53 Σ |x|`, and each
-    /// result is rounded once.
+    /// Accuracy on `Cpu`: floats are carried in f64, so that n of them are within `n 2^-53 Σ |x|`,
+    /// and each result is rounded once.
     #[track_caller]
     pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("cumsum").on([("x", Some(self))]);
         self.scan(ScanOp::Sum, axis)
     }
 
-    /// The running product along `axis`; types as in [`Tensor::sum`], accuracy as in [`Tensor::prod`].
+    /// The running product along `axis`; types as in [`Tensor::sum`], accuracy as in
+    /// [`Tensor::prod`].
     #[track_caller]
     pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
         let _op = enter("cumprod").on([("x", Some(self))]);
         self.scan(ScanOp::Prod, axis)
     }
 
-    /// The largest element so far along `axis`, and its position (`I32`): of equal ones the latest. From the first NaN on, NaN.
+    /// The largest element so far along `axis`, and its position (`I32`): of equal ones the latest.
+    /// From the first NaN on, NaN.
     ///
     /// Equivalent: `torch.cummax`.
     #[track_caller]
@@ -252,7 +259,11 @@ impl Tensor {
         self.running(axis, |a, b| a.minimum(b))
     }
 
-    fn running(&self, axis: isize, best: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<(Tensor, Tensor)> {
+    fn running(
+        &self,
+        axis: isize,
+        best: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<(Tensor, Tensor)> {
         let axis = self.shape().axis(axis)?;
         let n = super::index_end(self.shape()[axis])?;
         let mut along = vec![1; self.ndim()];
@@ -260,7 +271,8 @@ impl Tensor {
         let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
         let extreme = doubled(self, axis, best)?;
         // The latest element that equals the extreme so far is where it comes from.
-        let record = map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).select(p, p.like(0)))?;
+        let record =
+            map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).select(p, p.like(0)))?;
         let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
         Ok((self.gather(axis as isize, &positions)?, positions))
     }
@@ -287,7 +299,13 @@ impl Tensor {
     }
 
     /// Reduces the elements, cast to `dtype` on the way (in the same pass).
-    pub(crate) fn reduce_as(&self, op: ReduceOp, dtype: DType, axes: &[usize], keepdim: bool) -> Result<Tensor> {
+    pub(crate) fn reduce_as(
+        &self,
+        op: ReduceOp,
+        dtype: DType,
+        axes: &[usize],
+        keepdim: bool,
+    ) -> Result<Tensor> {
         let shape = self.shape().reduced(axes, keepdim);
         if axes.is_empty() {
             return self.cast(dtype);
@@ -302,8 +320,13 @@ impl Tensor {
     }
 }
 
-/// `best` of all elements so far along `axis`, an associative choice: after k rounds of the last 2^k.
-fn doubled(x: &Tensor, axis: usize, best: fn(&Tensor, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+/// `best` of all elements so far along `axis`, an associative choice: after k rounds of the last
+/// 2^k.
+fn doubled(
+    x: &Tensor,
+    axis: usize,
+    best: fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
     let (n, a) = (x.shape()[axis], axis as isize);
     let mut y = x.clone();
     let mut step = 1;

@@ -1,7 +1,8 @@
 //! Linear systems: solutions, inverses, determinants.
 //!
-//! Matrices are the last two axes, in f32 or f64; leading axes are a batch and broadcast. Without a kernel of the device's own the work is done on the host,
-//! see [`crate::linalg`], and the device is waited for.
+//! Matrices are the last two axes, in f32 or f64; leading axes are a batch and broadcast. Without a
+//! kernel of the device's own the work is done on the host, see [`crate::linalg`], and the device
+//! is waited for.
 
 use super::{Tensor, pair};
 use crate::context::enter;
@@ -14,11 +15,13 @@ use crate::validate::{BROADCAST, NOT_SQUARE, two_axes};
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.
     ///
-    /// As in PyTorch, `b` is also taken for a batch of vectors (.., n) if its shape is that of self without the last axis.
+    /// As in PyTorch, `b` is also taken for a batch of vectors (.., n) if its shape is that of self
+    /// without the last axis.
     ///
     /// # Errors
-    /// If a matrix is singular, as far as rounding lets one see: a pivot is no larger than n eps times the elements of its row and column. If the
-    /// shapes do not fit, or the type is not f32 or f64.
+    /// If a matrix is singular, as far as rounding lets one see: a pivot is no larger than n eps
+    /// times the elements of its row and column. If the shapes do not fit, or the type is not f32
+    /// or f64.
     ///
     /// Gradients: `g_b = a⁻ᵀ g`, `g_a = -g_b xᵀ` (Giles 2008). Equivalent: `torch.linalg.solve`.
     ///
@@ -51,7 +54,8 @@ impl Tensor {
         self.system(LinalgOp::SolveTriangular(triangle), b)
     }
 
-    /// The inverse: (.., n, n) → the same. To solve a system, [`Tensor::solve`] is faster and more accurate.
+    /// The inverse: (.., n, n) → the same. To solve a system, [`Tensor::solve`] is faster and more
+    /// accurate.
     ///
     /// # Errors
     /// As [`Tensor::solve`].
@@ -61,7 +65,10 @@ impl Tensor {
     pub fn inv(&self) -> Result<Tensor> {
         let _op = enter("inv").on([("x", Some(self))]);
         let n = self.square_size()?;
-        let [x] = self.linalg(LinalgOp::Solve, &[&Tensor::eye(n, self.dtype(), self)?.expand_to(self.shape())?])?;
+        let [x] = self.linalg(
+            LinalgOp::Solve,
+            &[&Tensor::eye(n, self.dtype(), self)?.expand_to(self.shape())?],
+        )?;
         Ok(x)
     }
 
@@ -70,8 +77,8 @@ impl Tensor {
     /// # Errors
     /// If the matrices are not square, or the type is not f32 or f64.
     ///
-    /// Gradient: the matrix of cofactors, `det(a) a⁻ᵀ`; for a singular matrix from its singular value decomposition.
-    /// Equivalent: `torch.linalg.det`.
+    /// Gradient: the matrix of cofactors, `det(a) a⁻ᵀ`; for a singular matrix from its singular
+    /// value decomposition. Equivalent: `torch.linalg.det`.
     #[track_caller]
     pub fn det(&self) -> Result<Tensor> {
         let _op = enter("det").on([("x", Some(self))]);
@@ -80,8 +87,8 @@ impl Tensor {
         Ok(det)
     }
 
-    /// The sign (-1, 0 or 1) of the determinant and the logarithm of its absolute value (-inf for a singular matrix), where the determinant itself would
-    /// overflow: (.., n, n) → (..) each.
+    /// The sign (-1, 0 or 1) of the determinant and the logarithm of its absolute value (-inf for a
+    /// singular matrix), where the determinant itself would overflow: (.., n, n) → (..) each.
     ///
     /// # Errors
     /// As [`Tensor::det`]; the gradient of a singular matrix is an error of the backward pass.
@@ -95,12 +102,14 @@ impl Tensor {
         Ok((sign, log))
     }
 
-    /// The Moore-Penrose inverse: (.., m, n) → (.., n, m). Singular values up to `rtol` times the largest count as 0; `None` is max(m, n) eps.
+    /// The Moore-Penrose inverse: (.., m, n) → (.., n, m). Singular values up to `rtol` times the
+    /// largest count as 0; `None` is max(m, n) eps.
     ///
     /// # Errors
     /// If there is NaN or an infinity in a matrix, or the type is not f32 or f64.
     ///
-    /// Gradient: that of Golub & Pereyra 1973, which holds where the rank stays the same. Equivalent: `torch.linalg.pinv`.
+    /// Gradient: that of Golub & Pereyra 1973, which holds where the rank stays the same.
+    /// Equivalent: `torch.linalg.pinv`.
     #[track_caller]
     pub fn pinv(&self, rtol: Option<f64>) -> Result<Tensor> {
         let _op = enter("pinv").on([("x", Some(self))]);
@@ -109,9 +118,11 @@ impl Tensor {
         Ok(y)
     }
 
-    /// The `x` of least `‖self x - b‖`, and of least norm among these: self (.., m, n), b (.., m, k) or a vector (m) → (.., n, k) or (n).
+    /// The `x` of least `‖self x - b‖`, and of least norm among these: self (.., m, n), b (.., m,
+    /// k) or a vector (m) → (.., n, k) or (n).
     ///
-    /// By QR where self has full rank, by [`Tensor::pinv`] of it otherwise; the choice is made for the whole batch.
+    /// By QR where self has full rank, by [`Tensor::pinv`] of it otherwise; the choice is made for
+    /// the whole batch.
     ///
     /// # Errors
     /// If the shapes do not fit, or the type is not f32 or f64.
@@ -123,7 +134,8 @@ impl Tensor {
         let (a, b, vector) = self.sides(b)?;
         let [m, n] = a.matrix_size()?;
         let tall = m >= n;
-        // a = q r; the least-norm solution of fewer equations than unknowns comes from the factors of the transpose
+        // a = q r; the least-norm solution of fewer equations than unknowns comes from the factors
+        // of the transpose
         let (q, r) = if tall { a.qr()? } else { a.transpose(-2, -1)?.qr()? };
         let x = if !full_rank(&r)? {
             a.pinv(None)?.matmul(&b)?
@@ -143,12 +155,18 @@ impl Tensor {
         if vector { x.squeeze(-1) } else { Ok(x) }
     }
 
-    /// Both sides of a system in one type, b as a matrix with as many rows, leading axes alike; true if b was a vector.
+    /// Both sides of a system in one type, b as a matrix with as many rows, leading axes alike;
+    /// true if b was a vector.
     fn sides(&self, b: &Tensor) -> Result<(Tensor, Tensor, bool)> {
         let [m, _] = self.matrix_size()?;
-        let vector = b.ndim() == 1 || (b.ndim() + 1 == self.ndim() && b.shape()[..] == self.shape()[..self.ndim() - 1]);
+        let vector = b.ndim() == 1
+            || (b.ndim() + 1 == self.ndim() && b.shape()[..] == self.shape()[..self.ndim() - 1]);
         if b.ndim() == 0 {
-            return Err(Error::shape(format!("the right-hand side of {} is a scalar", self.shape())).help("b.reshape(n) makes it a vector"));
+            return Err(Error::shape(format!(
+                "the right-hand side of {} is a scalar",
+                self.shape()
+            ))
+            .help("b.reshape(n) makes it a vector"));
         }
         let dtype = self.dtype().promote(b.dtype());
         let (a, b) = pair(self, b)?;
@@ -156,12 +174,23 @@ impl Tensor {
         let b = if vector { b.unsqueeze(-1)? } else { b };
         let (rows, columns) = (b.shape()[b.ndim() - 2], b.shape()[b.ndim() - 1]);
         if rows != m {
-            let what = format!("the matrix {} has {m} rows, the right-hand side {} has {rows}", a.shape(), b.shape());
-            return Err(Error::shape(what).help("a vector has one axis, several right-hand sides are columns: (n) or (n, k)"));
+            let what = format!(
+                "the matrix {} has {m} rows, the right-hand side {} has {rows}",
+                a.shape(),
+                b.shape()
+            );
+            return Err(Error::shape(what).help(
+                "a vector has one axis, several right-hand sides are columns: (n) or (n, k)",
+            ));
         }
         let lead = |t: &Tensor| Shape::from_checked(&t.shape()[..t.ndim() - 2]);
         let Some(batch) = lead(&a).broadcast(&lead(&b)) else {
-            return Err(Error::shape(format!("the leading axes of {} and {} do not broadcast", a.shape(), b.shape())).help(BROADCAST));
+            return Err(Error::shape(format!(
+                "the leading axes of {} and {} do not broadcast",
+                a.shape(),
+                b.shape()
+            ))
+            .help(BROADCAST));
         };
         let full = |last: [usize; 2]| Shape::new(&[&batch[..], &last[..]].concat());
         let a_size = a.matrix_size()?;
@@ -172,7 +201,11 @@ impl Tensor {
     pub(super) fn matrix_size(&self) -> Result<[usize; 2]> {
         match self.shape()[..] {
             [.., m, n] => Ok([m, n]),
-            _ => Err(Error::shape(format!("needs matrices, which have two axes or more, not {}", self.shape())).help(two_axes(self.shape()))),
+            _ => Err(Error::shape(format!(
+                "needs matrices, which have two axes or more, not {}",
+                self.shape()
+            ))
+            .help(two_axes(self.shape()))),
         }
     }
 
@@ -180,7 +213,11 @@ impl Tensor {
     pub(super) fn square_size(&self) -> Result<usize> {
         match self.matrix_size()? {
             [m, n] if m == n => Ok(n),
-            [m, n] => Err(Error::shape(format!("needs square matrices, not {}: {m} rows, {n} columns", self.shape())).help(NOT_SQUARE)),
+            [m, n] => Err(Error::shape(format!(
+                "needs square matrices, not {}: {m} rows, {n} columns",
+                self.shape()
+            ))
+            .help(NOT_SQUARE)),
         }
     }
 
@@ -189,29 +226,48 @@ impl Tensor {
         let [m, n] = self.matrix_size()?;
         let eps = if self.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
         match rtol {
-            Some(rtol) if rtol.is_nan() || rtol < 0.0 => Err(Error::value(format!("a relative tolerance is not negative, as {rtol} is"))
-                .help("None takes max(m, n) eps; 0.0 counts only zeros as 0")),
+            Some(rtol) if rtol.is_nan() || rtol < 0.0 => {
+                Err(Error::value(format!("a relative tolerance is not negative, as {rtol} is"))
+                    .help("None takes max(m, n) eps; 0.0 counts only zeros as 0"))
+            }
             given => Ok(given.unwrap_or(m.max(n) as f64 * eps)),
         }
     }
 
-    /// The results of `op` for self and further operands, which have been brought to one type and the same leading axes.
-    pub(super) fn linalg<const N: usize>(&self, op: LinalgOp, more: &[&Tensor]) -> Result<[Tensor; N]> {
+    /// The results of `op` for self and further operands, which have been brought to one type and
+    /// the same leading axes.
+    pub(super) fn linalg<const N: usize>(
+        &self,
+        op: LinalgOp,
+        more: &[&Tensor],
+    ) -> Result<[Tensor; N]> {
         self.matrix_size()?;
         match self.dtype() {
             DType::F32 | DType::F64 => {}
             DType::F16 | DType::BF16 => {
-                return Err(Error::dtype(format!("{} has too few digits for factoring matrices", self.dtype())).help("x.cast(DType::F32)? converts"));
+                return Err(Error::dtype(format!(
+                    "{} has too few digits for factoring matrices",
+                    self.dtype()
+                ))
+                .help("x.cast(DType::F32)? converts"));
             }
-            other => return Err(Error::dtype(format!("needs f32 or f64, not {other}")).help("x.cast(DType::F64)? converts")),
+            other => {
+                return Err(Error::dtype(format!("needs f32 or f64, not {other}"))
+                    .help("x.cast(DType::F64)? converts"));
+            }
         }
         let mut inputs = vec![self];
         inputs.extend(more);
         let results = op.results(&inputs)?;
         let storages = self.device().linalg(op, &inputs)?;
-        let tensors =
-            storages.into_iter().zip(results).map(|(storage, (shape, dtype))| self.result(storage, shape, dtype)).collect::<Result<Vec<_>>>()?;
-        tensors.try_into().map_err(|_| Error::internal(format!("{} gave another number of results", op.name())))
+        let tensors = storages
+            .into_iter()
+            .zip(results)
+            .map(|(storage, (shape, dtype))| self.result(storage, shape, dtype))
+            .collect::<Result<Vec<_>>>()?;
+        tensors
+            .try_into()
+            .map_err(|_| Error::internal(format!("{} gave another number of results", op.name())))
     }
 }
 

@@ -7,8 +7,9 @@ use crate::error::{Error, Result};
 use crate::memory;
 
 impl Tensor {
-    /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN counts as the largest. Equal
-    /// elements, which zeros of either sign are, keep their order in both directions.
+    /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN
+    /// counts as the largest. Equal elements, which zeros of either sign are, keep their order in
+    /// both directions.
     ///
     /// # Errors
     /// If the axis has more elements than an `I32` counts.
@@ -20,7 +21,10 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         index_end(self.shape()[axis])?;
         let (values, positions) = self.device().sort(self, axis, descending)?;
-        Ok((self.result(values, *self.shape(), self.dtype())?, self.result(positions, *self.shape(), DType::I32)?))
+        Ok((
+            self.result(values, *self.shape(), self.dtype())?,
+            self.result(positions, *self.shape(), DType::I32)?,
+        ))
     }
 
     /// The positions (`I32`) that sort the elements along `axis`.
@@ -30,8 +34,8 @@ impl Tensor {
         Ok(self.sort(axis, descending)?.1)
     }
 
-    /// The `k` largest (or smallest) elements along `axis` in order, and their positions (`I32`); of equal elements, which zeros of
-    /// either sign are, the first come first.
+    /// The `k` largest (or smallest) elements along `axis` in order, and their positions (`I32`);
+    /// of equal elements, which zeros of either sign are, the first come first.
     ///
     /// # Errors
     /// If the axis has fewer than `k` elements.
@@ -40,14 +44,19 @@ impl Tensor {
         let _op = enter("topk").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if k > self.shape()[axis] {
-            return Err(Error::value(format!("axis {axis} of {} has {} elements, not {k}", self.shape(), self.shape()[axis]))
-                .help(format!("x.topk({}, {axis}, largest)? sorts all of them", self.shape()[axis])));
+            return Err(Error::value(format!(
+                "axis {axis} of {} has {} elements, not {k}",
+                self.shape(),
+                self.shape()[axis]
+            ))
+            .help(format!("x.topk({}, {axis}, largest)? sorts all of them", self.shape()[axis])));
         }
         let (values, positions) = self.sort(axis as isize, largest)?;
         Ok((values.slice(axis as isize, ..k)?, positions.slice(axis as isize, ..k)?))
     }
 
-    /// The indices of the elements that are not 0, in row-major order: (n, ndim) of `I32`. Waits for the device.
+    /// The indices of the elements that are not 0, in row-major order: (n, ndim) of `I32`. Waits
+    /// for the device.
     ///
     /// Equivalent: `torch.nonzero`.
     #[track_caller]
@@ -67,24 +76,30 @@ impl Tensor {
         }
     }
 
-    /// The elements where `mask` (broadcast to self) is true, in row-major order: a vector. Waits for the device.
+    /// The elements where `mask` (broadcast to self) is true, in row-major order: a vector. Waits
+    /// for the device.
     ///
     /// Equivalent: `x[mask]`, `torch.masked_select`.
     #[track_caller]
     pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
         let _op = enter("masked_select").on([("x", Some(self)), ("mask", Some(mask))]);
-        let mask = mask.expand(self.shape()).map_err(|error| error.help("a comparison makes a mask of the right shape: x.gt(0)?"))?;
+        let mask = mask.expand(self.shape()).map_err(|error| {
+            error.help("a comparison makes a mask of the right shape: x.gt(0)?")
+        })?;
         let positions = mask.true_positions()?;
         self.reshape(-1)?.index_select(0, &positions)
     }
 
-    /// The positions of true elements in row-major order. Their number must be known here to go on, so the flags come here and are looked through.
+    /// The positions of true elements in row-major order. Their number must be known here to go on,
+    /// so the flags come here and are looked through.
     pub(super) fn true_positions(&self) -> Result<Tensor> {
         let end = index_end(self.numel())?;
-        let flags = if self.dtype() == DType::Bool { self.to_bytes()? } else { self.ne(0)?.to_bytes()? };
+        let flags =
+            if self.dtype() == DType::Bool { self.to_bytes()? } else { self.ne(0)?.to_bytes()? };
         let count = flags.iter().filter(|flag| **flag != 0).count();
         let mut positions = memory::reserved(count)?;
-        positions.extend((0..end).zip(&flags).filter(|(_, flag)| **flag != 0).map(|(place, _)| place));
+        positions
+            .extend((0..end).zip(&flags).filter(|(_, flag)| **flag != 0).map(|(place, _)| place));
         Tensor::from_slice(&positions, count, self)
     }
 }

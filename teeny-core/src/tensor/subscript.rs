@@ -1,6 +1,8 @@
-//! What an index is made of: positions, ranges, new axes, lists and masks, written as a tuple or with [`s!`](crate::s).
+//! What an index is made of: positions, ranges, new axes, lists and masks, written as a tuple or
+//! with [`s!`](crate::s).
 //!
-//! This file only turns Rust's ways of writing them into a list of [`Subscript`]s; what they mean for a shape is in `part`.
+//! This file only turns Rust's ways of writing them into a list of [`Subscript`]s; what they mean
+//! for a shape is in `part`.
 
 use super::Tensor;
 use crate::shape::Size;
@@ -11,7 +13,8 @@ use std::ops::{Bound, Range, RangeFrom, RangeFull, RangeInclusive, RangeTo, Rang
 pub enum Subscript {
     /// The elements at one position; the axis disappears. Negative positions count from the end.
     At(i64),
-    /// A range of an axis, every `step`-th element of it; with a negative step the same range read from its end. Bounds are cut to the axis.
+    /// A range of an axis, every `step`-th element of it; with a negative step the same range read
+    /// from its end. Bounds are cut to the axis.
     Slice {
         /// First and last position; negative ones count from the end.
         range: (Bound<i64>, Bound<i64>),
@@ -26,7 +29,8 @@ pub enum Subscript {
     Positions(Vec<i64>),
     /// Elements at the true places of one axis.
     Flags(Vec<bool>),
-    /// Integers of any shape: positions along one axis. Bools: the true places of as many axes as the tensor has.
+    /// Integers of any shape: positions along one axis. Bools: the true places of as many axes as
+    /// the tensor has.
     Tensor(Tensor),
 }
 
@@ -39,7 +43,8 @@ pub struct NewAxis;
 pub struct Ellipsis;
 
 impl Subscript {
-    /// A range with a step: what [`s!`](crate::s) makes of `2..9;3`. Of anything else the step is ignored.
+    /// A range with a step: what [`s!`](crate::s) makes of `2..9;3`. Of anything else the step is
+    /// ignored.
     pub fn stepped(item: impl Into<Subscript>, step: impl Size) -> Subscript {
         match item.into() {
             Subscript::Slice { range, .. } => Subscript::Slice { range, step: step.size() },
@@ -111,9 +116,11 @@ macro_rules! positions {
     )*};
 }
 
-/// Anything that names a part of a tensor: one item ([`Subscript`] or what converts to it), a tuple of items, or what [`s!`](crate::s) gives.
+/// Anything that names a part of a tensor: one item ([`Subscript`] or what converts to it), a tuple
+/// of items, or what [`s!`](crate::s) gives.
 ///
-/// Items are integers, ranges, `..` (one whole axis), [`Ellipsis`], [`NewAxis`], lists of integers or bools, and tensors of integers or bools.
+/// Items are integers, ranges, `..` (one whole axis), [`Ellipsis`], [`NewAxis`], lists of integers
+/// or bools, and tensors of integers or bools.
 pub trait IntoIndex {
     /// The items in order.
     fn subscripts(self) -> Vec<Subscript>;
@@ -181,10 +188,13 @@ tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// An index with everything Python's brackets have: `s![.., 1, 0..9;2, -3.., ..., NewAxis, [0, 2], &mask]`.
+/// An index with everything Python's brackets have:
+/// `s![.., 1, 0..9;2, -3.., ..., NewAxis, [0, 2], &mask]`.
 ///
-/// `..` is one whole axis, `...` all that are left over, `range;step` a range with a step. A negative step reads the same range from its end, so that
-/// `..;-1` is the whole axis backwards and `2..9;-3` is Python's `8:1:-3`. Without steps and `...`, a tuple says the same: `x.index((.., 1, 0..2))`.
+/// `..` is one whole axis, `...` all that are left over, `range;step` a range with a step. A
+/// negative step reads the same range from its end, so that `..;-1` is the whole axis backwards and
+/// `2..9;-3` is Python's `8:1:-3`. Without steps and `...`, a tuple says the same:
+/// `x.index((.., 1, 0..2))`.
 ///
 /// # Example
 /// ```
@@ -198,7 +208,8 @@ tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 #[macro_export]
 macro_rules! s {
     (@ [$($done:expr,)*]) => {{
-        #[allow(clippy::reversed_empty_ranges)] // 1..-1 is a range here: negative positions count from the end
+        // 1..-1 is a range here: negative positions count from the end
+        #[allow(clippy::reversed_empty_ranges)]
         let items: ::std::vec::Vec<$crate::Subscript> = ::std::vec![$($done),*];
         items
     }};

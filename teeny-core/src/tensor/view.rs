@@ -1,4 +1,5 @@
-//! Views: other layouts over the same storage. None of them touches the device, except where a reshape cannot be a view.
+//! Views: other layouts over the same storage. None of them touches the device, except where a
+//! reshape cannot be a view.
 
 use super::Tensor;
 use crate::context::{Guard, enter};
@@ -6,10 +7,13 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::shape::{IntoAxes, IntoShape, Shape, Size};
 use crate::validate::BROADCAST;
-use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::ops::{
+    Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
+};
 
-/// A range along an axis, as [`Tensor::slice`] takes it: `2..5`, `..-1`, `3..`, `..`. Negative positions count from the end; positions beyond the
-/// ends are cut, as in Python. (Clippy takes `1..-1` for an empty range; `x.slice(0, 1..)?.slice(0, ..-1)` says the same.)
+/// A range along an axis, as [`Tensor::slice`] takes it: `2..5`, `..-1`, `3..`, `..`. Negative
+/// positions count from the end; positions beyond the ends are cut, as in Python. (Clippy takes
+/// `1..-1` for an empty range; `x.slice(0, 1..)?.slice(0, ..-1)` says the same.)
 pub trait SliceRange {
     /// First position and end for an axis of `size`, with `start <= end <= size`.
     fn resolve(&self, size: usize) -> (usize, usize);
@@ -52,7 +56,8 @@ impl SliceRange for RangeFull {
 }
 
 impl Tensor {
-    /// The same elements in row-major order as another shape; one size may be -1 and is inferred. A view where strides allow it, a copy otherwise.
+    /// The same elements in row-major order as another shape; one size may be -1 and is inferred. A
+    /// view where strides allow it, a copy otherwise.
     ///
     /// # Errors
     /// If the number of elements differs.
@@ -81,8 +86,12 @@ impl Tensor {
         let _op = enter("view").on([("x", Some(self))]);
         let shape = infer(self.shape(), &shape.sizes())?;
         self.layout().reshape(&shape).map(|layout| self.through(layout)).ok_or_else(|| {
-            Error::shape(format!("shape {} with strides {:?} cannot be seen as {shape} without a copy", self.shape(), self.strides()))
-                .help("x.reshape(..)? copies where needed")
+            Error::shape(format!(
+                "shape {} with strides {:?} cannot be seen as {shape} without a copy",
+                self.shape(),
+                self.strides()
+            ))
+            .help("x.reshape(..)? copies where needed")
         })
     }
 
@@ -95,7 +104,8 @@ impl Tensor {
         }
         let (start, end) = (self.shape().axis(start)?, self.shape().axis(end)?);
         if start > end {
-            return Err(Error::axis(format!("axis {start} comes after axis {end}")).help(format!("x.flatten({end}, {start})? names them in order")));
+            return Err(Error::axis(format!("axis {start} comes after axis {end}"))
+                .help(format!("x.flatten({end}, {start})? names them in order")));
         }
         let mut sizes = self.shape()[..start].to_vec();
         sizes.push(self.shape()[start..=end].iter().product());
@@ -123,12 +133,20 @@ impl Tensor {
     pub fn permute(&self, order: impl IntoShape) -> Result<Tensor> {
         let _op = enter("permute").on([("x", Some(self))]);
         let order = order.sizes();
-        let axes = order.iter().map(|&a| self.shape().axis(a as isize)).collect::<Result<Vec<_>>>()?;
+        let axes =
+            order.iter().map(|&a| self.shape().axis(a as isize)).collect::<Result<Vec<_>>>()?;
         let mut sorted = axes.clone();
         sorted.sort_unstable();
         if sorted != (0..self.ndim()).collect::<Vec<_>>() {
-            return Err(Error::axis(format!("{order:?} does not name each of the {} axes of {} once", self.ndim(), self.shape()))
-                .help(format!("x.permute({:?})? reverses the axes", (0..self.ndim()).rev().collect::<Vec<_>>())));
+            return Err(Error::axis(format!(
+                "{order:?} does not name each of the {} axes of {} once",
+                self.ndim(),
+                self.shape()
+            ))
+            .help(format!(
+                "x.permute({:?})? reverses the axes",
+                (0..self.ndim()).rev().collect::<Vec<_>>()
+            )));
         }
         Ok(self.through(self.layout().permute(&axes)))
     }
@@ -151,7 +169,8 @@ impl Tensor {
         }
     }
 
-    /// Axes of size 1 repeated to `shape`, missing axes added in front; -1 keeps a size. No memory is used: the stride is 0.
+    /// Axes of size 1 repeated to `shape`, missing axes added in front; -1 keeps a size. No memory
+    /// is used: the stride is 0.
     ///
     /// # Errors
     /// If an axis of another size than 1 would have to change.
@@ -167,8 +186,13 @@ impl Tensor {
                 -1 if own >= 0 && shift >= 0 => self.shape()[own as usize],
                 n if n >= 0 => n as usize,
                 n => {
-                    return Err(Error::shape(format!("size {n} for axis {axis}, which {} does not have", self.shape()))
-                        .help("-1 keeps the size of an axis of x; a new axis in front needs its size"));
+                    return Err(Error::shape(format!(
+                        "size {n} for axis {axis}, which {} does not have",
+                        self.shape()
+                    ))
+                    .help(
+                        "-1 keeps the size of an axis of x; a new axis in front needs its size",
+                    ));
                 }
             });
         }
@@ -193,8 +217,8 @@ impl Tensor {
         Ok(self.through(self.sliced(axis, &range, 1)?))
     }
 
-    /// Every `step`-th element of the part of `axis` in `range`; a negative step reads the same range from its end. Equivalent: `x[2:9:3]`,
-    /// and for a negative step `x[2:9].flip(0)[::3]`.
+    /// Every `step`-th element of the part of `axis` in `range`; a negative step reads the same
+    /// range from its end. Equivalent: `x[2:9:3]`, and for a negative step `x[2:9].flip(0)[::3]`.
     ///
     /// # Errors
     /// If `step` is 0.
@@ -208,7 +232,8 @@ impl Tensor {
         sliced(self.layout(), self.shape().axis(axis)?, range, step)
     }
 
-    /// The elements at `index` of `axis`, without that axis; negative indices count from the end. Equivalent: `torch.select`.
+    /// The elements at `index` of `axis`, without that axis; negative indices count from the end.
+    /// Equivalent: `torch.select`.
     ///
     /// # Errors
     /// If the index is outside the axis.
@@ -237,10 +262,15 @@ impl Tensor {
         let _op = enter("squeeze").on([("x", Some(self))]);
         let axes = axes.axes(self.shape())?;
         if let Some(axis) = axes.iter().find(|&&a| self.shape()[a] != 1) {
-            return Err(Error::shape(format!("axis {axis} of {} has size {}, not 1", self.shape(), self.shape()[*axis]))
-                .help(squeezable(self.shape(), *axis)));
+            return Err(Error::shape(format!(
+                "axis {axis} of {} has size {}, not 1",
+                self.shape(),
+                self.shape()[*axis]
+            ))
+            .help(squeezable(self.shape(), *axis)));
         }
-        Ok(self.through(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
+        Ok(self
+            .through(axes.iter().rev().fold(*self.layout(), |layout, &axis| layout.remove(axis))))
     }
 
     /// With a new axis of size 1 at position `axis`; -1 is behind the last.
@@ -250,20 +280,21 @@ impl Tensor {
         Ok(self.through(self.layout().unsqueeze(self.shape().gap(axis)?)?))
     }
 
-    /// The elements with equal index on axes `a` and `b`, `shift` to the right of the main diagonal; the diagonal becomes the last axis.
+    /// The elements with equal index on axes `a` and `b`, `shift` to the right of the main
+    /// diagonal; the diagonal becomes the last axis.
     #[track_caller]
     pub fn diagonal(&self, shift: isize, a: isize, b: isize) -> Result<Tensor> {
         let _op = enter("diagonal").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
         if a == b {
-            return Err(
-                Error::axis(format!("a diagonal needs two different axes, not {a} twice")).help("x.diagonal(shift, -2, -1)? takes the last two")
-            );
+            return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice"))
+                .help("x.diagonal(shift, -2, -1)? takes the last two"));
         }
         Ok(self.through(self.layout().diagonal(shift, a, b)))
     }
 
-    /// All windows of `size` elements along `axis`, `step` apart: `axis` counts them, a new last axis runs inside one. Equivalent: `x.unfold`.
+    /// All windows of `size` elements along `axis`, `step` apart: `axis` counts them, a new last
+    /// axis runs inside one. Equivalent: `x.unfold`.
     ///
     /// # Errors
     /// If no window fits, or `size` or `step` is 0.
@@ -272,15 +303,24 @@ impl Tensor {
         let _op = enter("unfold").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         if size == 0 || step == 0 || size > self.shape()[axis] {
-            return Err(Error::value(format!("no window of {size} elements by steps of {step} in axis {axis} of {}", self.shape()))
-                .help(format!("sizes go from 1 to {}, steps from 1 on", self.shape()[axis])));
+            return Err(Error::value(format!(
+                "no window of {size} elements by steps of {step} in axis {axis} of {}",
+                self.shape()
+            ))
+            .help(format!("sizes go from 1 to {}, steps from 1 on", self.shape()[axis])));
         }
         Ok(self.through(self.layout().unfold(axis, size, step)?))
     }
 
-    /// The storage seen through any strides, checked to stay inside it; `offset` counts from the storage's start. Equivalent: `torch.as_strided`.
+    /// The storage seen through any strides, checked to stay inside it; `offset` counts from the
+    /// storage's start. Equivalent: `torch.as_strided`.
     #[track_caller]
-    pub fn as_strided(&self, shape: impl IntoShape, strides: &[isize], offset: usize) -> Result<Tensor> {
+    pub fn as_strided(
+        &self,
+        shape: impl IntoShape,
+        strides: &[isize],
+        offset: usize,
+    ) -> Result<Tensor> {
         let _op = enter("as_strided").on([("x", Some(self))]);
         Ok(self.through(Layout::strided(shape.shape()?, strides, offset, self.storage().len())?))
     }
@@ -300,23 +340,30 @@ impl Tensor {
         self.result(storage, *self.shape(), self.dtype())
     }
 
-    /// Self with the part of `axis` in `range` replaced by `src`, which must have the part's shape or broadcast to it, and is cast to self's type.
+    /// Self with the part of `axis` in `range` replaced by `src`, which must have the part's shape
+    /// or broadcast to it, and is cast to self's type.
     ///
-    /// The handle is consumed: if it is the only one of its storage, the elements are changed in place, else in a copy. No other handle ever changes.
+    /// The handle is consumed: if it is the only one of its storage, the elements are changed in
+    /// place, else in a copy. No other handle ever changes.
     #[track_caller]
     pub fn slice_assign(self, axis: isize, range: impl SliceRange, src: &Tensor) -> Result<Tensor> {
         let op = enter("slice_assign").on([("src", Some(src))]);
-        let part = self.sliced(axis, &range, 1).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
+        let part =
+            self.sliced(axis, &range, 1).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
         self.assign_part(&op, part, src)
     }
 
-    /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a view of it, e.g.
-    /// `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
+    /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a
+    /// view of it, e.g. `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
     ///
     /// # Errors
     /// If `part` gives something other than a view of self, or one in which elements occur twice.
     #[track_caller]
-    pub fn assign_view(self, part: impl FnOnce(&Tensor) -> Result<Tensor>, src: &Tensor) -> Result<Tensor> {
+    pub fn assign_view(
+        self,
+        part: impl FnOnce(&Tensor) -> Result<Tensor>,
+        src: &Tensor,
+    ) -> Result<Tensor> {
         let op = enter("assign_view").on([("src", Some(src))]);
         let view = part(&self)?;
         if !view.same_storage(&self) {
@@ -331,8 +378,14 @@ impl Tensor {
     }
 
     /// Self with `part` replaced by `src`, for the operation `op`.
-    pub(super) fn assign_part<const N: usize>(self, op: &Guard<'_, N>, part: Layout, src: &Tensor) -> Result<Tensor> {
-        let (target, src) = self.assignable(&part, src).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
+    pub(super) fn assign_part<const N: usize>(
+        self,
+        op: &Guard<'_, N>,
+        part: Layout,
+        src: &Tensor,
+    ) -> Result<Tensor> {
+        let (target, src) =
+            self.assignable(&part, src).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
         drop(self);
         let (storage, layout, dtype, device) = target.into_parts();
         let storage = device.copy_into(storage, &part, &src)?;
@@ -342,7 +395,10 @@ impl Tensor {
     /// Self and `src` on one device, `src` in the type of self and the shape of `part`.
     fn assignable(&self, part: &Layout, src: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some(bad) = [self.layout(), part].into_iter().find(|layout| !layout.is_injective()) {
-            return Err(Error::value(format!("cannot assign to a view in which elements occur twice ({bad:?})")).help("assign to x.copy()?"));
+            return Err(Error::value(format!(
+                "cannot assign to a view in which elements occur twice ({bad:?})"
+            ))
+            .help("assign to x.copy()?"));
         }
         let device = crate::device::common(self.device(), src.device())?;
         let target = super::lift(self, &device)?.into_owned();
@@ -352,10 +408,16 @@ impl Tensor {
 }
 
 /// Every `step`-th position of `range` of `axis`.
-pub(super) fn sliced(layout: &Layout, axis: usize, range: &impl SliceRange, step: isize) -> Result<Layout> {
+pub(super) fn sliced(
+    layout: &Layout,
+    axis: usize,
+    range: &impl SliceRange,
+    step: isize,
+) -> Result<Layout> {
     let (start, end) = range.resolve(layout.shape()[axis]);
     if step == 0 {
-        return Err(Error::value("the step of a slice cannot be 0").help("1 takes every element, 2 every second, -1 all of them backwards"));
+        return Err(Error::value("the step of a slice cannot be 0")
+            .help("1 takes every element, 2 every second, -1 all of them backwards"));
     }
     let len = (end - start).div_ceil(step.unsigned_abs());
     let first = if step > 0 { start } else { end.saturating_sub(1) };
@@ -364,7 +426,9 @@ pub(super) fn sliced(layout: &Layout, axis: usize, range: &impl SliceRange, step
 
 /// The shape named by `sizes`, with a -1 replaced so that `from.numel()` elements fit.
 fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
-    let bad = |why: &str, help: &str| Err(Error::shape(format!("{from} cannot become {}: {why}", Written(sizes))).help(help));
+    let bad = |why: &str, help: &str| {
+        Err(Error::shape(format!("{from} cannot become {}: {why}", Written(sizes))).help(help))
+    };
     let unknown = sizes.iter().filter(|&&n| n == -1).count();
     if sizes.iter().any(|&n| n < -1) {
         return bad("a size is negative", "only one size may be negative: -1, which is inferred");
@@ -372,7 +436,8 @@ fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
     if unknown > 1 {
         return bad("only one size can be -1", "write the other sizes as numbers");
     }
-    let known = sizes.iter().filter(|&&n| n >= 0).try_fold(1usize, |a, &n| a.checked_mul(n as usize));
+    let known =
+        sizes.iter().filter(|&&n| n >= 0).try_fold(1usize, |a, &n| a.checked_mul(n as usize));
     let numel = from.numel();
     let fits = || fitting(sizes, numel);
     let Some(known) = known else { return bad("too many elements", &fits()) };
@@ -385,16 +450,27 @@ fn infer(from: &Shape, sizes: &[i64]) -> Result<Shape> {
     } else if !numel.is_multiple_of(known) {
         return bad(&format!("{numel} elements do not divide by {known}"), &fits());
     }
-    Shape::new(&sizes.iter().map(|&n| if n == -1 { numel / known } else { n as usize }).collect::<Vec<_>>())
+    Shape::new(
+        &sizes
+            .iter()
+            .map(|&n| if n == -1 { numel / known } else { n as usize })
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// The sizes of which one is replaced so that there are `numel` elements, in words.
 #[cold]
 fn fitting(sizes: &[i64], numel: usize) -> String {
     let replaced = |axis: usize| -> Option<String> {
-        let others = sizes.iter().enumerate().filter(|(i, _)| *i != axis).try_fold(1usize, |a, (_, &n)| a.checked_mul(usize::try_from(n).ok()?))?;
+        let others = sizes
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != axis)
+            .try_fold(1usize, |a, (_, &n)| a.checked_mul(usize::try_from(n).ok()?))?;
         let mut sizes = sizes.to_vec();
-        sizes[axis] = i64::try_from(numel.checked_div(others).filter(|_| numel.is_multiple_of(others))?).ok()?;
+        sizes[axis] =
+            i64::try_from(numel.checked_div(others).filter(|_| numel.is_multiple_of(others))?)
+                .ok()?;
         Some(format!("{} has {numel} elements", Written(&sizes)))
     };
     let found = (0..sizes.len()).rev().find_map(replaced);
@@ -406,20 +482,32 @@ fn fitting(sizes: &[i64], numel: usize) -> String {
 fn squeezable(shape: &Shape, axis: usize) -> String {
     let ones: Vec<usize> = (0..shape.ndim()).filter(|&a| shape[a] == 1).collect();
     match ones.as_slice() {
-        [] => format!("x.at({axis}, 0)? takes one position of it, x.flatten(start, end)? joins it with others"),
+        [] => format!(
+            "x.at({axis}, 0)? takes one position of it, x.flatten(start, end)? joins it with others"
+        ),
         ones => format!("x.squeeze({ones:?})? removes the axes of size 1"),
     }
 }
 
 #[cold]
 pub(super) fn no_expand(from: &Shape, to: &Shape) -> Error {
-    let moved = from.with_axis(from.ndim(), 1).ok().filter(|moved| moved.broadcast(to) == Some(*to));
+    let moved =
+        from.with_axis(from.ndim(), 1).ok().filter(|moved| moved.broadcast(to) == Some(*to));
     let shift = to.ndim().saturating_sub(from.ndim());
     let counts: Option<Vec<usize>> = (0..to.ndim())
-        .map(|a| a.checked_sub(shift).map_or(Some(to[a]), |own| to[a].checked_div(from[own]).filter(|n| n * from[own] == to[a])))
+        .map(|a| {
+            a.checked_sub(shift).map_or(Some(to[a]), |own| {
+                to[a].checked_div(from[own]).filter(|n| n * from[own] == to[a])
+            })
+        })
         .collect();
-    Error::shape(format!("{from} does not expand to {to}: only axes of size 1 stretch, aligned from the right")).help(match (moved, counts) {
-        _ if from.ndim() > to.ndim() => "x.at(axis, index)? and x.squeeze(axis)? remove axes".to_string(),
+    Error::shape(format!(
+        "{from} does not expand to {to}: only axes of size 1 stretch, aligned from the right"
+    ))
+    .help(match (moved, counts) {
+        _ if from.ndim() > to.ndim() => {
+            "x.at(axis, index)? and x.squeeze(axis)? remove axes".to_string()
+        }
         (Some(_), _) => format!("x.unsqueeze(-1)?.expand({to})? stretches a new last axis"),
         (_, Some(counts)) => format!("x.repeat({counts:?})? repeats axes of other sizes"),
         _ => BROADCAST.to_string(),

@@ -1,4 +1,5 @@
-//! Where the first NaN comes from: every result is looked at, and the operation that made something that is no number stops the program.
+//! Where the first NaN comes from: every result is looked at, and the operation that made something
+//! that is no number stops the program.
 
 use super::backward;
 use super::call::{Call, Storages};
@@ -18,11 +19,14 @@ const MOST_FINDINGS: usize = 16;
 /// What [`Checked`] takes for a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
-    /// Infinities made of finite numbers, beside NaN: an overflow, a division by zero, the logarithm of 0.
+    /// Infinities made of finite numbers, beside NaN: an overflow, a division by zero, the
+    /// logarithm of 0.
     pub infinities: bool,
-    /// NaN that comes in from outside: in data that is uploaded, and in tensors of the wrapped device.
+    /// NaN that comes in from outside: in data that is uploaded, and in tensors of the wrapped
+    /// device.
     pub inputs: bool,
-    /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program goes on.
+    /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program
+    /// goes on.
     pub stop: bool,
 }
 
@@ -36,13 +40,17 @@ impl Default for Checks {
 /// A device that stops at the first operation that makes NaN or an infinity, and says of what.
 ///
 /// Not blamed are operations that pass on what was there before:
-/// - NaN in a result if an operand has NaN; an infinity if an operand has an infinity or NaN. In elementwise operations that means: at the same index.
-///   NaN made of infinities (`inf - inf`, `inf * 0`) is a finding.
-/// - an infinity, or NaN, that is a constant or parameter of the kernel: `masked_fill(&mask, f64::NEG_INFINITY)` is no mistake.
-/// - moving, sorting and choosing elements, and the logsumexp of a query that attention lets see no key.
+/// - NaN in a result if an operand has NaN; an infinity if an operand has an infinity or NaN. In
+///   elementwise operations that means: at the same index. NaN made of infinities (`inf - inf`,
+///   `inf * 0`) is a finding.
+/// - an infinity, or NaN, that is a constant or parameter of the kernel:
+///   `masked_fill(&mask, f64::NEG_INFINITY)` is no mistake.
+/// - moving, sorting and choosing elements, and the logsumexp of a query that attention lets see no
+///   key.
 ///
-/// Loss scaling lives from overflows that are noticed later; with it, set `infinities` and `stop` to false. Every result is read by a reduction and the
-/// program waits for it: expect a small network on the CPU to take about twice as long, a GPU far more.
+/// Loss scaling lives from overflows that are noticed later; with it, set `infinities` and `stop`
+/// to false. Every result is read by a reduction and the program waits for it: expect a small
+/// network on the CPU to take about twice as long, a GPU far more.
 ///
 /// # Example
 /// ```
@@ -102,21 +110,32 @@ impl Checked {
                 continue;
             }
             let (nan, infinite) = match call {
-                Call::Elementwise { kernel, inputs, params, .. } => self.made_at(kernel, inputs, params, &y)?,
+                Call::Elementwise { kernel, inputs, params, .. } => {
+                    self.made_at(kernel, inputs, params, &y)?
+                }
                 _ => self.made(call, &y)?,
             };
             if let Some(mask) = nan {
                 return report(call, &y, &mask, "NaN").map(Some);
             }
-            if let Some(mask) = infinite.filter(|_| self.checks.infinities && !matches!(call, Call::Upload { .. })) {
+            if let Some(mask) =
+                infinite.filter(|_| self.checks.infinities && !matches!(call, Call::Upload { .. }))
+            {
                 return report(call, &y, &mask, "inf").map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Where the result of a kernel has NaN, and infinities, that its operands do not explain; `None` if nowhere.
-    fn made_at(&self, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+    /// Where the result of a kernel has NaN, and infinities, that its operands do not explain;
+    /// `None` if nowhere.
+    fn made_at(
+        &self,
+        kernel: &Kernel,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        y: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (mut nan, mut infinite) = (y.is_nan()?, y.is_inf()?);
         for x in inputs.iter().filter(|x| x.dtype().is_float()) {
             let x = self.lower(x)?;
@@ -133,7 +152,9 @@ impl Checked {
             Call::ReduceKernel { kernel, params, .. } => given(kernel, params),
             _ => (false, false),
         };
-        for (_, x) in call.operands().into_iter().filter(|(_, x)| x.dtype().is_float() && x.numel() > 0) {
+        for (_, x) in
+            call.operands().into_iter().filter(|(_, x)| x.dtype().is_float() && x.numel() > 0)
+        {
             let x = self.lower(x)?;
             nan |= any(&x.is_nan()?)?;
             infinite |= any(&x.is_inf()?)?;
@@ -149,22 +170,49 @@ fn some(mask: Tensor, excused: bool) -> Result<Option<Tensor>> {
 
 /// Whether a kernel's constants and parameters have NaN, and infinities.
 fn given(kernel: &Kernel, params: &[Scalar]) -> (bool, bool) {
-    let constants = kernel.nodes().iter().filter_map(|node| if let OpCode::Const(value) = node.op { Some(value) } else { None });
-    let numbers = constants.chain(params.iter().copied()).filter(|s| matches!(s, Scalar::Float(_))).map(Scalar::to_f64);
-    numbers.fold((false, false), |(nan, infinite), x| (nan || x.is_nan(), infinite || x.is_infinite()))
+    let constants = kernel
+        .nodes()
+        .iter()
+        .filter_map(|node| if let OpCode::Const(value) = node.op { Some(value) } else { None });
+    let numbers = constants
+        .chain(params.iter().copied())
+        .filter(|s| matches!(s, Scalar::Float(_)))
+        .map(Scalar::to_f64);
+    numbers
+        .fold((false, false), |(nan, infinite), x| (nan || x.is_nan(), infinite || x.is_infinite()))
 }
 
 /// True for calls that only move or choose elements: they make nothing.
 fn moves(call: &Call<'_>) -> bool {
     match call {
-        Call::Random { .. } | Call::Gather { .. } | Call::CopyInto { .. } | Call::Sort { .. } | Call::Contiguous { .. } => true,
+        Call::Random { .. }
+        | Call::Gather { .. }
+        | Call::CopyInto { .. }
+        | Call::Sort { .. }
+        | Call::Contiguous { .. } => true,
         Call::Cat { .. } | Call::MaxPool { .. } => true,
         Call::Scatter { mode, .. } => *mode == ScatterMode::Set,
-        Call::Upload { .. } | Call::Elementwise { .. } | Call::ReduceKernel { .. } | Call::Reduce { .. } | Call::Scan { .. } => false,
-        Call::Matmul { .. } | Call::Softmax { .. } | Call::LogSoftmax { .. } | Call::SoftmaxGrad { .. } | Call::LogSoftmaxGrad { .. } => false,
+        Call::Upload { .. }
+        | Call::Elementwise { .. }
+        | Call::ReduceKernel { .. }
+        | Call::Reduce { .. }
+        | Call::Scan { .. } => false,
+        Call::Matmul { .. }
+        | Call::Softmax { .. }
+        | Call::LogSoftmax { .. }
+        | Call::SoftmaxGrad { .. }
+        | Call::LogSoftmaxGrad { .. } => false,
         Call::CrossEntropy { .. } | Call::CrossEntropyGrad { .. } => false,
-        Call::Norm { .. } | Call::NormGrad { .. } | Call::Conv { .. } | Call::ConvInputGrad { .. } | Call::ConvWeightGrad { .. } => false,
-        Call::MaxPoolGrad { .. } | Call::AvgPool { .. } | Call::Attention { .. } | Call::AttentionGrad { .. } | Call::Linalg { .. } => false,
+        Call::Norm { .. }
+        | Call::NormGrad { .. }
+        | Call::Conv { .. }
+        | Call::ConvInputGrad { .. }
+        | Call::ConvWeightGrad { .. } => false,
+        Call::MaxPoolGrad { .. }
+        | Call::AvgPool { .. }
+        | Call::Attention { .. }
+        | Call::AttentionGrad { .. }
+        | Call::Linalg { .. } => false,
     }
 }
 
@@ -176,9 +224,11 @@ fn any(mask: &Tensor) -> Result<bool> {
 /// The finding: where `mask` is true, `y`, a result of the call, has NaN or an infinity.
 fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Error> {
     let marks = mask.to_vec::<bool>()?;
-    let (count, first) = (marks.iter().filter(|m| **m).count(), marks.iter().position(|m| *m).unwrap_or(0));
+    let (count, first) =
+        (marks.iter().filter(|m| **m).count(), marks.iter().position(|m| *m).unwrap_or(0));
     let mut rest = first;
-    let mut index: Vec<usize> = y.shape().iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
+    let mut index: Vec<usize> =
+        y.shape().iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
     index.reverse();
     let value = y.reshape([-1])?.at(0, first as isize)?.to_scalars()?[0].to_f64();
     let what = if what == "inf" && value < 0.0 { "-inf" } else { what };
@@ -187,7 +237,10 @@ fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Erro
         _ if backward() => format!("its gradient made {what}"),
         _ => format!("made {what}"),
     };
-    let error = Error::value(format!("{subject}: {count} of {} elements, the first at {index:?}", y.numel()));
+    let error = Error::value(format!(
+        "{subject}: {count} of {} elements, the first at {index:?}",
+        y.numel()
+    ));
     let mut error = error.note(format!("{}: {}", call.name(), described(y)?));
     for (name, x) in call.operands() {
         let here = match call {
@@ -196,7 +249,11 @@ fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Erro
         };
         error = error.note(format!("{name}: {}{here}", described(x)?));
     }
-    Ok(if value.is_infinite() { error.help("where infinities are meant, Checks { infinities: false, .. } lets them pass") } else { error })
+    Ok(if value.is_infinite() {
+        error.help("where infinities are meant, Checks { infinities: false, .. } lets them pass")
+    } else {
+        error
+    })
 }
 
 /// The element of `x` at `index`.
@@ -205,13 +262,16 @@ fn element(x: &Tensor, index: &[usize]) -> Result<Scalar> {
     Ok(at.to_scalars()?[0])
 }
 
-/// Type, shape, and what the elements are like: `f32 (3, 4), min -1.5, max 2, mean 0.25, 3 zeros, 1 NaN`.
+/// Type, shape, and what the elements are like:
+/// `f32 (3, 4), min -1.5, max 2, mean 0.25, 3 zeros, 1 NaN`.
 fn described(x: &Tensor) -> Result<String> {
     let values: Vec<f64> = x.to_scalars()?.into_iter().map(Scalar::to_f64).collect();
     let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
     let mut text = format!("{} {}", x.dtype(), x.shape());
     if !finite.is_empty() {
-        let (min, max) = finite.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)));
+        let (min, max) = finite
+            .iter()
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), &v| (low.min(v), high.max(v)));
         let mean = finite.iter().map(|v| v / finite.len() as f64).sum::<f64>();
         text += &format!(", min {}, max {}, mean {}", number(min), number(max), number(mean));
     }
@@ -229,7 +289,11 @@ fn described(x: &Tensor) -> Result<String> {
 /// Four digits, or as many as a whole number has.
 fn number(value: f64) -> String {
     let size = value.abs();
-    if size != 0.0 && !(1e-3..1e6).contains(&size) { format!("{value:.3e}") } else { format!("{}", (value * 1e4).round() / 1e4) }
+    if size != 0.0 && !(1e-3..1e6).contains(&size) {
+        format!("{value:.3e}")
+    } else {
+        format!("{}", (value * 1e4).round() / 1e4)
+    }
 }
 
 impl Wrapper for Checked {
@@ -251,7 +315,9 @@ impl Wrapper for Checked {
     }
     fn lift(&self, x: &Tensor) -> Result<StorageRef> {
         if self.checks.inputs && x.dtype().is_float() && any(&x.is_nan()?)? {
-            self.found(Some(Error::value("there is NaN in a tensor that comes in").note(described(x)?)))?;
+            self.found(Some(
+                Error::value("there is NaN in a tensor that comes in").note(described(x)?),
+            ))?;
         }
         Ok(x.storage().clone())
     }
@@ -259,6 +325,9 @@ impl Wrapper for Checked {
 
 impl fmt::Debug for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Checked").field("inner", &self.inner).field("checks", &self.checks).finish_non_exhaustive()
+        f.debug_struct("Checked")
+            .field("inner", &self.inner)
+            .field("checks", &self.checks)
+            .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,5 @@
-//! Where two devices part: every operation on both, and the first whose results differ by more than rounding explains stops the program.
+//! Where two devices part: every operation on both, and the first whose results differ by more than
+//! rounding explains stops the program.
 
 use super::backward;
 use super::call::{Call, Storages};
@@ -20,7 +21,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far results may lie apart, by element type, relative to the larger of the two. Integers and bools must be equal.
+/// How far results may lie apart, by element type, relative to the larger of the two. Integers and
+/// bools must be equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Of `F64`.
@@ -52,15 +54,19 @@ impl Tolerance {
     }
 }
 
-/// A device that has two devices carry out everything and stops where they disagree. What it gives is what the first one computes.
+/// A device that has two devices carry out everything and stops where they disagree. What it gives
+/// is what the first one computes.
 ///
-/// After each operation the second device gets the first one's results, so that both always start from the same bits: small differences do not pile up,
-/// and an operation that chooses (`argmax`, `sort`) has the same things to choose from. Where results differ by more than [`Tolerance`] allows, the
-/// operation is repeated on operands that are off by a unit in the last place, here and there: what that changes in a result, either device may get
-/// wrong. That covers sums that cancel, and kernels with a comparison inside.
+/// After each operation the second device gets the first one's results, so that both always start
+/// from the same bits: small differences do not pile up, and an operation that chooses (`argmax`,
+/// `sort`) has the same things to choose from. Where results differ by more than [`Tolerance`]
+/// allows, the operation is repeated on operands that are off by a unit in the last place, here and
+/// there: what that changes in a result, either device may get wrong. That covers sums that cancel,
+/// and kernels with a comparison inside.
 ///
-/// What the second device refuses as unsupported is not compared ([`Compare::skipped`] counts), nor what the first refuses. Every result is read from
-/// both: this is for finding a mistake, not for every day.
+/// What the second device refuses as unsupported is not compared ([`Compare::skipped`] counts), nor
+/// what the first refuses. Every result is read from both: this is for finding a mistake, not for
+/// every day.
 ///
 /// # Example
 /// ```
@@ -80,8 +86,8 @@ pub struct Compare {
     skipped: AtomicU64,
 }
 
-/// The same elements on both devices; none on the second if it cannot hold them. Taken out for good only by an assignment, whose destination nobody
-/// else holds.
+/// The same elements on both devices; none on the second if it cannot hold them. Taken out for good
+/// only by an assignment, whose destination nobody else holds.
 struct Both {
     first: Option<StorageRef>,
     second: Option<StorageRef>,
@@ -119,7 +125,13 @@ impl Compare {
     /// A device that compares `second` with `first` by another tolerance.
     pub fn with(first: impl ToDevice, second: impl ToDevice, tolerance: Tolerance) -> Arc<Compare> {
         let (first, second) = (first.to_device(), second.to_device());
-        Arc::new(Compare { first, second, tolerance, compared: AtomicU64::new(0), skipped: AtomicU64::new(0) })
+        Arc::new(Compare {
+            first,
+            second,
+            tolerance,
+            compared: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+        })
     }
 
     /// How many operations have been compared.
@@ -127,7 +139,8 @@ impl Compare {
         self.compared.load(Ordering::Relaxed)
     }
 
-    /// How many operations have not, because the second device does not support them or the type of an operand.
+    /// How many operations have not, because the second device does not support them or the type of
+    /// an operand.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
@@ -135,7 +148,9 @@ impl Compare {
     /// The tensor of the second device that `x` stands for.
     fn lower_second(&self, x: &Tensor) -> Result<Tensor> {
         let storage = downcast::<Both>(x.storage())?.second.clone();
-        let storage = storage.ok_or_else(|| Error::unsupported(format!("{} does not hold {}", self.second.info().name, x.dtype())))?;
+        let storage = storage.ok_or_else(|| {
+            Error::unsupported(format!("{} does not hold {}", self.second.info().name, x.dtype()))
+        })?;
         Tensor::from_parts(storage, *x.layout(), x.dtype(), self.second.clone())
     }
 
@@ -148,7 +163,8 @@ impl Compare {
         }
     }
 
-    /// Shape and type of each result as it lies in memory: of an assignment, all of the destination.
+    /// Shape and type of each result as it lies in memory: of an assignment, all of the
+    /// destination.
     fn stored(&self, call: &Call<'_>) -> Result<Vec<Option<(Shape, DType)>>> {
         if let Call::CopyInto { dst, src, .. } = call {
             let storage = dst.take();
@@ -159,73 +175,145 @@ impl Compare {
         call.results()
     }
 
-    /// Holds a result of the second device, `b`, against the first's, `a`; what the second goes on with.
-    fn settle(&self, call: &Call<'_>, number: usize, (shape, dtype): (Shape, DType), a: &StorageRef, b: StorageRef) -> Result<Option<StorageRef>> {
-        let tensor = |storage: &StorageRef, device: &DeviceRef| Tensor::from_result(storage.clone(), shape, dtype, device.clone());
+    /// Holds a result of the second device, `b`, against the first's, `a`; what the second goes on
+    /// with.
+    fn settle(
+        &self,
+        call: &Call<'_>,
+        number: usize,
+        (shape, dtype): (Shape, DType),
+        a: &StorageRef,
+        b: StorageRef,
+    ) -> Result<Option<StorageRef>> {
+        let tensor = |storage: &StorageRef, device: &DeviceRef| {
+            Tensor::from_result(storage.clone(), shape, dtype, device.clone())
+        };
         let bytes = self.first.download(&tensor(a, &self.first)?)?;
-        let other = self.second.download(&tensor(&b, &self.second)?).map_err(|error| self.refused(call, &error))?;
+        let other = self
+            .second
+            .download(&tensor(&b, &self.second)?)
+            .map_err(|error| self.refused(call, &error))?;
         if bytes == other {
             return Ok(Some(b));
         }
         let results = Results { first: decode(&bytes, dtype)?, second: decode(&other, dtype)? };
         if results.first.len() != results.second.len() {
-            return Err(self.disagreement(call, format!("{} and {} elements in result {number}", results.first.len(), results.second.len())));
+            return Err(self.disagreement(
+                call,
+                format!(
+                    "{} and {} elements in result {number}",
+                    results.first.len(),
+                    results.second.len()
+                ),
+            ));
         }
         let mut allowed = self.allowed(&results, dtype);
         if !results.agree(&allowed, dtype) && sensitive(call) {
             self.shake(call, number, shape, dtype, &results, &mut allowed)?;
         }
-        if results.agree(&allowed, dtype) { self.copy(&bytes, dtype) } else { Err(self.worst(call, number, shape, dtype, &results, &allowed)) }
+        if results.agree(&allowed, dtype) {
+            self.copy(&bytes, dtype)
+        } else {
+            Err(self.worst(call, number, shape, dtype, &results, &allowed))
+        }
     }
 
-    /// How far each element may be off by the tolerance: relative to its size, and a little to that of the largest.
+    /// How far each element may be off by the tolerance: relative to its size, and a little to that
+    /// of the largest.
     fn allowed(&self, results: &Results, dtype: DType) -> Vec<f64> {
         let tolerance = self.tolerance.of(dtype);
-        let finite = |values: &[Scalar]| values.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(0.0, f64::max);
+        let finite = |values: &[Scalar]| {
+            values.iter().map(|v| v.to_f64().abs()).filter(|v| v.is_finite()).fold(0.0, f64::max)
+        };
         let largest = finite(&results.first).max(finite(&results.second));
         let size = |(a, b): (&Scalar, &Scalar)| a.to_f64().abs().max(b.to_f64().abs());
-        results.first.iter().zip(&results.second).map(|pair| tolerance * (size(pair) + 0.01 * largest)).collect()
+        results
+            .first
+            .iter()
+            .zip(&results.second)
+            .map(|pair| tolerance * (size(pair) + 0.01 * largest))
+            .collect()
     }
 
-    /// Adds to `allowed` what operands that are off by a unit in the last place change in the result.
-    fn shake(&self, call: &Call<'_>, number: usize, shape: Shape, dtype: DType, results: &Results, allowed: &mut [f64]) -> Result<()> {
+    /// Adds to `allowed` what operands that are off by a unit in the last place change in the
+    /// result.
+    fn shake(
+        &self,
+        call: &Call<'_>,
+        number: usize,
+        shape: Shape,
+        dtype: DType,
+        results: &Results,
+        allowed: &mut [f64],
+    ) -> Result<()> {
         let mut changes = vec![0.0f64; allowed.len()];
         for draw in 0..SHAKES {
-            let changed = |device: &DeviceRef, lower: &dyn Fn(&Tensor) -> Result<Tensor>, values: &[Scalar]| -> Result<Vec<f64>> {
+            let changed = |device: &DeviceRef,
+                           lower: &dyn Fn(&Tensor) -> Result<Tensor>,
+                           values: &[Scalar]|
+             -> Result<Vec<f64>> {
                 // every operand in its own way: what is equal must not stay so
                 let operand = Cell::new(0);
-                let storages = call.run(&**device, &|x| shaken(&lower(x)?, Key { seed: operand.replace(operand.get() + 1), draw }))?;
-                let storage = storages.into_iter().nth(number).flatten().ok_or_else(|| Error::internal("a device gave too few results"))?;
-                let again = Tensor::from_result(storage, shape, dtype, device.clone())?.to_scalars()?;
+                let storages = call.run(&**device, &|x| {
+                    shaken(&lower(x)?, Key { seed: operand.replace(operand.get() + 1), draw })
+                })?;
+                let storage = storages
+                    .into_iter()
+                    .nth(number)
+                    .flatten()
+                    .ok_or_else(|| Error::internal("a device gave too few results"))?;
+                let again =
+                    Tensor::from_result(storage, shape, dtype, device.clone())?.to_scalars()?;
                 Ok(values.iter().zip(&again).map(|(v, w)| change(*v, *w)).collect())
             };
             let first = changed(&self.first, &|x| self.lower(x), &results.first)?;
             let second = changed(&self.second, &|x| self.lower_second(x), &results.second)?;
             // a device that is at fault may well be one that changes too much
-            changes.iter_mut().zip(first.iter().zip(&second)).for_each(|(c, (a, b))| *c = c.max(a.min(*b)));
+            changes
+                .iter_mut()
+                .zip(first.iter().zip(&second))
+                .for_each(|(c, (a, b))| *c = c.max(a.min(*b)));
         }
         let finite = changes.iter().filter(|c| c.is_finite());
         let mean = finite.clone().sum::<f64>() / finite.count().max(1) as f64;
         // a sum of n terms, in another order, rounds differently some sqrt(n) times
-        let share = LEAST_SHARE.max(2.0 * (call.flops() as f64 / allowed.len().max(1) as f64).sqrt());
+        let share =
+            LEAST_SHARE.max(2.0 * (call.flops() as f64 / allowed.len().max(1) as f64).sqrt());
         allowed.iter_mut().zip(&changes).for_each(|(a, c)| *a += share * c + mean);
         Ok(())
     }
 
     /// The error that shows the element furthest beyond what is allowed.
-    fn worst(&self, call: &Call<'_>, number: usize, shape: Shape, dtype: DType, results: &Results, allowed: &[f64]) -> Error {
+    fn worst(
+        &self,
+        call: &Call<'_>,
+        number: usize,
+        shape: Shape,
+        dtype: DType,
+        results: &Results,
+        allowed: &[f64],
+    ) -> Error {
         let pairs = results.first.iter().zip(&results.second).zip(allowed);
-        let excess: Vec<f64> =
-            pairs.map(|((a, b), allowed)| if fits(*a, *b, *allowed, dtype) { 0.0 } else { difference(*a, *b) / allowed }).collect();
+        let excess: Vec<f64> = pairs
+            .map(
+                |((a, b), allowed)| {
+                    if fits(*a, *b, *allowed, dtype) { 0.0 } else { difference(*a, *b) / allowed }
+                },
+            )
+            .collect();
         let wrong = excess.iter().filter(|e| **e != 0.0).count();
         // a difference of NaN counts as the largest
         let place = (0..excess.len()).max_by(|&i, &j| excess[i].total_cmp(&excess[j])).unwrap_or(0);
         let mut rest = place;
-        let mut index: Vec<usize> = shape.iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
+        let mut index: Vec<usize> =
+            shape.iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
         index.reverse();
         let (a, b) = (self.first.info().name, self.second.info().name);
         let what = if number == 0 { "the result".to_string() } else { format!("result {number}") };
-        let message = format!("element {index:?} of {what} is {} on {a} and {} on {b}", results.first[place], results.second[place]);
+        let message = format!(
+            "element {index:?} of {what} is {} on {a} and {} on {b}",
+            results.first[place], results.second[place]
+        );
         let fact = format!(
             "{wrong} of {} elements differ; there by {:.3e}, where {:.3e} would be rounding",
             excess.len(),
@@ -240,18 +328,30 @@ impl Compare {
         let (a, b) = (self.first.info().name, self.second.info().name);
         let part = if backward() { "in its gradient " } else { "" };
         let error = Error::device(format!("{part}{a} and {b} disagree: {what}"));
-        let operands: Vec<String> = call.operands().iter().map(|(name, x)| format!("{name} {} {}", x.dtype(), x.shape())).collect();
-        error.note(format!("{}: {}", call.name(), if operands.is_empty() { "no operands".into() } else { operands.join(", ") }))
+        let operands: Vec<String> = call
+            .operands()
+            .iter()
+            .map(|(name, x)| format!("{name} {} {}", x.dtype(), x.shape()))
+            .collect();
+        error.note(format!(
+            "{}: {}",
+            call.name(),
+            if operands.is_empty() { "no operands".into() } else { operands.join(", ") }
+        ))
     }
 
     fn refused(&self, call: &Call<'_>, error: &Error) -> Error {
-        self.disagreement(call, format!("the first has a result, the second fails: {}", error.message()))
+        self.disagreement(
+            call,
+            format!("the first has a result, the second fails: {}", error.message()),
+        )
     }
 }
 
 /// Repetitions of an operation on operands that are a little off.
 const SHAKES: u64 = 4;
-/// How many times such a change is allowed at least: operations of several steps round more than their operands.
+/// How many times such a change is allowed at least: operations of several steps round more than
+/// their operands.
 const LEAST_SHARE: f64 = 16.0;
 
 /// `x` with its elements off by up to two units in the last place, as `key` decides.
@@ -264,26 +364,50 @@ fn shaken(x: &Tensor, key: Key) -> Result<Tensor> {
         _ => return Ok(x.clone()),
     };
     let unit = 2f64.powi(-digits);
-    let noise = Tensor::random(Distribution::Uniform { low: -1.0, high: 1.0 }, x.shape(), x.dtype(), key, x)?;
+    let noise = Tensor::random(
+        Distribution::Uniform { low: -1.0, high: 1.0 },
+        x.shape(),
+        x.dtype(),
+        key,
+        x,
+    )?;
     map([x, &noise], |[x, noise]: [Expr<'_>; 2]| x + x * noise * (2.0 * unit))
 }
 
-/// True if rounding inside the operation may change what it chooses, or lose digits by cancellation. A single comparison, a sort or a move is exact.
+/// True if rounding inside the operation may change what it chooses, or lose digits by
+/// cancellation. A single comparison, a sort or a move is exact.
 fn sensitive(call: &Call<'_>) -> bool {
     match call {
         Call::Elementwise { kernel, .. } => kernel.single().is_none(),
-        Call::Upload { .. } | Call::Random { .. } | Call::Gather { .. } | Call::CopyInto { .. } | Call::Sort { .. } => false,
+        Call::Upload { .. }
+        | Call::Random { .. }
+        | Call::Gather { .. }
+        | Call::CopyInto { .. }
+        | Call::Sort { .. } => false,
         Call::Contiguous { .. } | Call::Cat { .. } | Call::MaxPool { .. } => false,
         Call::Reduce { op, .. } => !op.is_arg(),
-        Call::ReduceKernel { .. } | Call::Scan { .. } | Call::Matmul { .. } | Call::Scatter { .. } | Call::Softmax { .. } => true,
-        Call::LogSoftmax { .. } | Call::SoftmaxGrad { .. } | Call::LogSoftmaxGrad { .. } | Call::Norm { .. } | Call::NormGrad { .. } => true,
-        Call::Conv { .. } | Call::ConvInputGrad { .. } | Call::ConvWeightGrad { .. } | Call::MaxPoolGrad { .. } | Call::AvgPool { .. } => true,
+        Call::ReduceKernel { .. }
+        | Call::Scan { .. }
+        | Call::Matmul { .. }
+        | Call::Scatter { .. }
+        | Call::Softmax { .. } => true,
+        Call::LogSoftmax { .. }
+        | Call::SoftmaxGrad { .. }
+        | Call::LogSoftmaxGrad { .. }
+        | Call::Norm { .. }
+        | Call::NormGrad { .. } => true,
+        Call::Conv { .. }
+        | Call::ConvInputGrad { .. }
+        | Call::ConvWeightGrad { .. }
+        | Call::MaxPoolGrad { .. }
+        | Call::AvgPool { .. } => true,
         Call::CrossEntropy { .. } | Call::CrossEntropyGrad { .. } => true,
         Call::Attention { .. } | Call::AttentionGrad { .. } | Call::Linalg { .. } => true,
     }
 }
 
-/// How much a result changed: by how much a float, infinitely an integer, a bool, or what is no number on one side.
+/// How much a result changed: by how much a float, infinitely an integer, a bool, or what is no
+/// number on one side.
 fn change(a: Scalar, b: Scalar) -> f64 {
     let difference = difference(a, b);
     if a == b || difference == 0.0 || (a.to_f64().is_nan() && b.to_f64().is_nan()) {
@@ -300,17 +424,28 @@ fn difference(a: Scalar, b: Scalar) -> f64 {
     if a == b { 0.0 } else { (a - b).abs() }
 }
 
-/// True if the two agree as far as `allowed`. Zeros of either sign are equal, and numbers too small to be normal are zeros to a GPU.
+/// True if the two agree as far as `allowed`. Zeros of either sign are equal, and numbers too small
+/// to be normal are zeros to a GPU.
 fn fits(a: Scalar, b: Scalar, allowed: f64, dtype: DType) -> bool {
-    let (Scalar::Float(x), Scalar::Float(y)) = (a, b) else { return a == b || allowed == f64::INFINITY };
+    let (Scalar::Float(x), Scalar::Float(y)) = (a, b) else {
+        return a == b || allowed == f64::INFINITY;
+    };
     let normal = if dtype == DType::F16 { 2f64.powi(-14) } else { f64::from(f32::MIN_POSITIVE) };
     let both_tiny = x.abs() <= normal && y.abs() <= normal && dtype != DType::F64;
-    x == y || (x.is_nan() && y.is_nan()) || both_tiny || (x - y).abs() <= allowed || allowed == f64::INFINITY
+    x == y
+        || (x.is_nan() && y.is_nan())
+        || both_tiny
+        || (x - y).abs() <= allowed
+        || allowed == f64::INFINITY
 }
 
 impl Results {
     fn agree(&self, allowed: &[f64], dtype: DType) -> bool {
-        self.first.iter().zip(&self.second).zip(allowed).all(|((a, b), allowed)| fits(*a, *b, *allowed, dtype))
+        self.first
+            .iter()
+            .zip(&self.second)
+            .zip(allowed)
+            .all(|((a, b), allowed)| fits(*a, *b, *allowed, dtype))
     }
 }
 
@@ -330,7 +465,9 @@ impl Wrapper for Compare {
         let second = match call {
             // each device gets its own destination, and may write in place if nobody else holds it
             Call::CopyInto { dst, view, src } => {
-                let mut both = dst.take().ok_or_else(|| Error::internal("a destination was written to twice"))?;
+                let mut both = dst
+                    .take()
+                    .ok_or_else(|| Error::internal("a destination was written to twice"))?;
                 let (first, second) = match downcast_mut::<Both>(&mut both) {
                     Some(mine) => (mine.first.take(), mine.second.take()),
                     None => {
@@ -385,13 +522,17 @@ impl Wrapper for Compare {
     }
     fn lower(&self, x: &Tensor) -> Result<Tensor> {
         let storage = downcast::<Both>(x.storage())?.first.clone();
-        let storage = storage.ok_or_else(|| Error::internal("an assignment has taken this storage"))?;
+        let storage =
+            storage.ok_or_else(|| Error::internal("an assignment has taken this storage"))?;
         Tensor::from_parts(storage, *x.layout(), x.dtype(), self.first.clone())
     }
 }
 
 impl fmt::Debug for Compare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Compare").field("first", &self.first).field("second", &self.second).finish_non_exhaustive()
+        f.debug_struct("Compare")
+            .field("first", &self.first)
+            .field("second", &self.second)
+            .finish_non_exhaustive()
     }
 }

@@ -14,27 +14,40 @@ const NORM: u64 = 8;
 const NORM_GRAD: u64 = 14;
 
 impl Call<'_> {
-    /// Bytes of the operands, each element once however often a view repeats it, and of the results.
+    /// Bytes of the operands, each element once however often a view repeats it, and of the
+    /// results.
     ///
     /// # Errors
     /// None for calls that core has checked.
     pub fn bytes(&self) -> Result<u64> {
         let read: usize = self.operands().iter().map(|(_, x)| distinct(x) * x.dtype().size()).sum();
-        let written: usize = self.results()?.iter().flatten().map(|(shape, dtype)| shape.numel() * dtype.size()).sum();
+        let written: usize = self
+            .results()?
+            .iter()
+            .flatten()
+            .map(|(shape, dtype)| shape.numel() * dtype.size())
+            .sum();
         Ok((read + written) as u64)
     }
 
-    /// Floating-point operations: a multiplication and an addition are two, a function like `exp` is one; of integers, as if they were floats.
-    /// Copying, selecting and sorting are none.
+    /// Floating-point operations: a multiplication and an addition are two, a function like `exp`
+    /// is one; of integers, as if they were floats. Copying, selecting and sorting are none.
     pub fn flops(&self) -> u64 {
         let numel = |x: &Tensor| x.numel() as u64;
         // every element of `g` meets a filter: all of the weight but its first axis
-        let filters = |g: u64, weight: &[usize]| 2 * g * weight[1..].iter().product::<usize>() as u64;
+        let filters =
+            |g: u64, weight: &[usize]| 2 * g * weight[1..].iter().product::<usize>() as u64;
         match *self {
-            Call::Upload { .. } | Call::Random { .. } | Call::Gather { .. } | Call::CopyInto { .. } | Call::Sort { .. } => 0,
+            Call::Upload { .. }
+            | Call::Random { .. }
+            | Call::Gather { .. }
+            | Call::CopyInto { .. }
+            | Call::Sort { .. } => 0,
             Call::Contiguous { .. } | Call::Cat { .. } => 0,
             Call::Elementwise { kernel, shape, .. } => arithmetic(kernel) * shape.numel() as u64,
-            Call::ReduceKernel { kernel, shape, .. } => (arithmetic(kernel) + 1) * shape.numel() as u64,
+            Call::ReduceKernel { kernel, shape, .. } => {
+                (arithmetic(kernel) + 1) * shape.numel() as u64
+            }
             Call::Reduce { x, .. } | Call::Scan { x, .. } => numel(x),
             Call::Scatter { src, .. } => numel(src),
             Call::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
@@ -44,13 +57,21 @@ impl Call<'_> {
             Call::Norm { x, .. } => NORM * numel(x),
             Call::NormGrad { x, .. } => NORM_GRAD * numel(x),
             Call::Conv { weight, .. } => {
-                let places = self.results().ok().and_then(|results| results[0]).map_or(0, |(shape, _)| shape.numel());
+                let places = self
+                    .results()
+                    .ok()
+                    .and_then(|results| results[0])
+                    .map_or(0, |(shape, _)| shape.numel());
                 filters(places as u64, weight.shape())
             }
             Call::ConvInputGrad { g, weight, .. } => filters(numel(g), weight.shape()),
             Call::ConvWeightGrad { g, weight_shape, .. } => filters(numel(g), weight_shape),
             Call::MaxPool { size, .. } | Call::AvgPool { size, .. } => {
-                let places = self.results().ok().and_then(|results| results[0]).map_or(0, |(shape, _)| shape.numel());
+                let places = self
+                    .results()
+                    .ok()
+                    .and_then(|results| results[0])
+                    .map_or(0, |(shape, _)| shape.numel());
                 (places * size.iter().product::<usize>()) as u64
             }
             Call::MaxPoolGrad { g, .. } => numel(g),
@@ -62,7 +83,8 @@ impl Call<'_> {
             // scores and their gradient, and the gradients that are asked for
             Call::AttentionGrad { inputs, needs: [q, k, v], .. } => {
                 let [.., hs, hv] = inputs.sizes();
-                let products = (1 + u64::from(q) + u64::from(k)) * hs as u64 + (1 + u64::from(v)) * hv as u64;
+                let products =
+                    (1 + u64::from(q) + u64::from(k)) * hs as u64 + (1 + u64::from(v)) * hv as u64;
                 seen(inputs) * (2 * products + SOFTMAX)
             }
         }
@@ -71,7 +93,11 @@ impl Call<'_> {
 
 /// How many elements of its storage `x` looks at.
 fn distinct(x: &Tensor) -> usize {
-    x.shape().iter().zip(x.strides()).map(|(&size, &stride)| if stride == 0 { size.min(1) } else { size }).product()
+    x.shape()
+        .iter()
+        .zip(x.strides())
+        .map(|(&size, &stride)| if stride == 0 { size.min(1) } else { size })
+        .product()
 }
 
 /// Nodes of a kernel that compute floats.

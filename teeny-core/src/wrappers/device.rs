@@ -1,8 +1,11 @@
-//! Every wrapper of this room as a [`Device`]: each method becomes a [`Call`], which the wrapper passes on as it likes.
+//! Every wrapper of this room as a [`Device`]: each method becomes a [`Call`], which the wrapper
+//! passes on as it likes.
 
 use super::call::{Call, Storages};
 use crate::attention::AttentionInputs;
-use crate::device::{Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, Window};
+use crate::device::{
+    Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, Window,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
@@ -18,7 +21,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 
-/// What a wrapper adds to the device it wraps. Its tensors have that device's own storages, unless it says otherwise.
+/// What a wrapper adds to the device it wraps. Its tensors have that device's own storages, unless
+/// it says otherwise.
 pub(super) trait Wrapper: Any + Send + Sync + fmt::Debug {
     /// The registry name, e.g. `trace(cpu)`.
     fn title(&self) -> String;
@@ -65,7 +69,8 @@ fn first(storages: &mut impl Iterator<Item = Option<StorageRef>>) -> Result<Stor
     storages.next().flatten().ok_or_else(|| Error::internal("a device gave too few results"))
 }
 
-// A method with a default would otherwise run its definition through the wrapper, and never reach the kernel of the device below.
+// A method with a default would otherwise run its definition through the wrapper, and never reach
+// the kernel of the device below.
 #[deny(clippy::missing_trait_methods)]
 impl<W: Wrapper> Device for W {
     fn info(&self) -> DeviceInfo {
@@ -98,16 +103,39 @@ impl<W: Wrapper> Device for W {
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         self.one(Call::Upload { bytes, dtype })
     }
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         self.one(Call::Random { distribution, shape, dtype, key })
     }
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         let mut outputs = Outputs::new();
-        self.call(&Call::Elementwise { kernel, inputs, params, shape })?.into_iter().flatten().for_each(|storage| outputs.push(storage));
+        self.call(&Call::Elementwise { kernel, inputs, params, shape })?
+            .into_iter()
+            .flatten()
+            .for_each(|storage| outputs.push(storage));
         Ok(outputs)
     }
     // A wrapper sees every result as a new storage.
-    fn elementwise_over(&self, _: &Arc<Kernel>, _: &mut StorageRef, _: usize, _: Option<&Tensor>, _: &[Scalar], _: &Shape) -> Result<bool> {
+    fn elementwise_over(
+        &self,
+        _: &Arc<Kernel>,
+        _: &mut StorageRef,
+        _: usize,
+        _: Option<&Tensor>,
+        _: &[Scalar],
+        _: &Shape,
+    ) -> Result<bool> {
         Ok(false)
     }
     fn reduce_kernel(
@@ -133,7 +161,14 @@ impl<W: Wrapper> Device for W {
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         self.one(Call::Gather { x, axis, index })
     }
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         self.one(Call::Scatter { mode, x, axis, index, src })
     }
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
@@ -160,31 +195,79 @@ impl<W: Wrapper> Device for W {
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         self.one(Call::LogSoftmaxGrad { y, g, axis })
     }
-    fn cross_entropy(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+    fn cross_entropy(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+    ) -> Result<StorageRef> {
         self.one(Call::CrossEntropy { x, targets, ignored })
     }
-    fn cross_entropy_grad(&self, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+    fn cross_entropy_grad(
+        &self,
+        x: &Tensor,
+        targets: &Tensor,
+        ignored: Option<i64>,
+        g: &Tensor,
+    ) -> Result<StorageRef> {
         self.one(Call::CrossEntropyGrad { x, targets, ignored, g })
     }
-    fn norm(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+    fn norm(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        bias: Option<&Tensor>,
+        eps: f64,
+    ) -> Result<StorageRef> {
         self.one(Call::Norm { norm, x, weight, bias, eps })
     }
-    fn norm_grad(&self, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+    fn norm_grad(
+        &self,
+        norm: Norm,
+        x: &Tensor,
+        weight: Option<&Tensor>,
+        g: &Tensor,
+        eps: f64,
+    ) -> Result<StorageRef> {
         self.one(Call::NormGrad { norm, x, weight, g, eps })
     }
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
         self.one(Call::Conv { x, weight, window })
     }
-    fn conv_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+    fn conv_input_grad(
+        &self,
+        g: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+        x_shape: &Shape,
+    ) -> Result<StorageRef> {
         self.one(Call::ConvInputGrad { g, weight, window, x_shape })
     }
-    fn conv_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+    fn conv_weight_grad(
+        &self,
+        g: &Tensor,
+        x: &Tensor,
+        window: &Window,
+        weight_shape: &Shape,
+    ) -> Result<StorageRef> {
         self.one(Call::ConvWeightGrad { g, x, window, weight_shape })
     }
-    fn max_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+    fn max_pool(
+        &self,
+        x: &Tensor,
+        size: &[usize],
+        window: &Window,
+    ) -> Result<(StorageRef, StorageRef)> {
         self.two(Call::MaxPool { x, size, window })
     }
-    fn max_pool_grad(&self, g: &Tensor, positions: &Tensor, x_shape: &Shape, spatial: usize) -> Result<StorageRef> {
+    fn max_pool_grad(
+        &self,
+        g: &Tensor,
+        positions: &Tensor,
+        x_shape: &Shape,
+        spatial: usize,
+    ) -> Result<StorageRef> {
         self.one(Call::MaxPoolGrad { g, positions, x_shape, spatial })
     }
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
@@ -192,7 +275,10 @@ impl<W: Wrapper> Device for W {
     }
     fn linalg(&self, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
         let mut outputs = Outputs::new();
-        self.call(&Call::Linalg { op, inputs })?.into_iter().flatten().for_each(|storage| outputs.push(storage));
+        self.call(&Call::Linalg { op, inputs })?
+            .into_iter()
+            .flatten()
+            .for_each(|storage| outputs.push(storage));
         Ok(outputs)
     }
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
@@ -207,6 +293,8 @@ impl<W: Wrapper> Device for W {
         needs: [bool; 3],
     ) -> Result<[Option<StorageRef>; 3]> {
         let storages = self.call(&Call::AttentionGrad { inputs, y, lse, g, needs })?;
-        storages.try_into().map_err(|_| Error::internal("a device gave another number of gradients"))
+        storages
+            .try_into()
+            .map_err(|_| Error::internal("a device gave another number of gradients"))
     }
 }

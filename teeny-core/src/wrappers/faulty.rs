@@ -1,4 +1,5 @@
-//! A device that fails on demand: the k-th request ends in an error, so that what a program does then can be tested.
+//! A device that fails on demand: the k-th request ends in an error, so that what a program does
+//! then can be tested.
 
 use super::call::{Call, Storages};
 use super::device::Wrapper;
@@ -25,7 +26,8 @@ pub enum Request {
 
 impl Request {
     /// Every kind of request.
-    pub const ALL: [Request; 5] = [Request::Any, Request::Execute, Request::Upload, Request::Download, Request::Synchronize];
+    pub const ALL: [Request; 5] =
+        [Request::Any, Request::Execute, Request::Upload, Request::Download, Request::Synchronize];
 }
 
 /// How long a fault lasts.
@@ -37,10 +39,12 @@ pub enum Lasting {
     Forever,
 }
 
-/// A device that passes every request on to the device it wraps, but fails those it is told to fail.
+/// A device that passes every request on to the device it wraps, but fails those it is told to
+/// fail.
 ///
-/// A request that fails does not reach the wrapped device. Requests are counted from the last [`Faulty::fail`], so a test
-/// fails the k-th request of a piece of work, for all k until [`Faulty::failures`] stays 0.
+/// A request that fails does not reach the wrapped device. Requests are counted from the last
+/// [`Faulty::fail`], so a test fails the k-th request of a piece of work, for all k until
+/// [`Faulty::failures`] stays 0.
 ///
 /// # Example
 /// ```
@@ -83,10 +87,11 @@ impl Faulty {
         Arc::new(Faulty { inner: inner.to_device(), state: Mutex::default() })
     }
 
-    /// Fails request number `number` of this kind, counted from 0 from now on, with an error of `kind`. Replaces an
-    /// earlier fault.
+    /// Fails request number `number` of this kind, counted from 0 from now on, with an error of
+    /// `kind`. Replaces an earlier fault.
     pub fn fail(&self, request: Request, number: u64, kind: ErrorKind, lasting: Lasting) {
-        *self.state() = State { fault: Some(Fault { request, number, kind, lasting }), ..State::default() };
+        *self.state() =
+            State { fault: Some(Fault { request, number, kind, lasting }), ..State::default() };
     }
 
     /// Fails nothing any more. The counts stay.
@@ -121,7 +126,8 @@ impl Faulty {
         }
         state.failures += 1;
         drop(state);
-        Err(Error::new(fault.kind, format!("request {number} ({name}) was told to fail")).help("faulty.heal() ends the fault"))
+        Err(Error::new(fault.kind, format!("request {number} ({name}) was told to fail"))
+            .help("faulty.heal() ends the fault"))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -137,7 +143,8 @@ impl Wrapper for Faulty {
         &self.inner
     }
     fn call(&self, call: &Call<'_>) -> Result<Storages> {
-        let request = if matches!(call, Call::Upload { .. }) { Request::Upload } else { Request::Execute };
+        let request =
+            if matches!(call, Call::Upload { .. }) { Request::Upload } else { Request::Execute };
         self.request(request, call.name())?;
         call.run(&*self.inner, &|x| self.lower(x))
     }

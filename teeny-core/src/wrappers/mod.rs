@@ -1,4 +1,5 @@
-//! Devices around a device that watch what it does: where the time goes, where the first NaN comes from, where two devices disagree.
+//! Devices around a device that watch what it does: where the time goes, where the first NaN comes
+//! from, where two devices disagree.
 //!
 //! ```text
 //! Autograd::new(Trace::new(device))            every operation, forward and backward, with its time, bytes and floating-point operations
@@ -10,8 +11,9 @@
 //! device    a wrapper as a device: method → call          trace  checked  compare  faulty
 //! ```
 //!
-//! Autograd goes outermost: then the backward pass is watched like the forward pass. A wrapper takes tensors of the device it wraps as constants, and
-//! [`Tensor::to`](crate::Tensor::to) brings its own back.
+//! Autograd goes outermost: then the backward pass is watched like the forward pass. A wrapper
+//! takes tensors of the device it wraps as constants, and [`Tensor::to`](crate::Tensor::to) brings
+//! its own back.
 
 mod call;
 mod checked;
@@ -30,11 +32,17 @@ pub use trace::{Span, Trace};
 
 use crate::context::{self, OpContext};
 
-/// The operation in progress for a reader: `relu at src/main.rs:4`, or `relu at src/main.rs:4, backward`.
+/// The operation in progress for a reader: `relu at src/main.rs:4`, or
+/// `relu at src/main.rs:4, backward`.
 fn place(context: Option<OpContext>) -> String {
     match context {
         Some(OpContext { op, location, later }) => {
-            format!("{op} at {}:{}{}", location.file(), location.line(), if later { ", backward" } else { "" })
+            format!(
+                "{op} at {}:{}{}",
+                location.file(),
+                location.line(),
+                if later { ", backward" } else { "" }
+            )
         }
         None => "outside any operation".into(),
     }

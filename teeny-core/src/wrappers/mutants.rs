@@ -1,8 +1,9 @@
 //! Devices with one fault each: every one must fail the conformance suite, or the suite has a gap.
 //!
-//! [`Mutant`] is a wrapper around the oracle. A [`Fault`] changes one kind of request: what is passed
-//! on, or what the oracle returned for it. The faults are those of real kernels: a forgotten tail, a
-//! wrong index, an accumulator that is too narrow, a special value that is treated like a number.
+//! [`Mutant`] is a wrapper around the oracle. A [`Fault`] changes one kind of request: what is
+//! passed on, or what the oracle returned for it. The faults are those of real kernels: a forgotten
+//! tail, a wrong index, an accumulator that is too narrow, a special value that is treated like a
+//! number.
 
 use super::call::{Call, Storages};
 use super::device::Wrapper;
@@ -86,7 +87,12 @@ impl Mutant {
     }
 
     /// The oracle's answer with the elements of result `number` changed.
-    fn bend(&self, call: &Call<'_>, number: usize, change: impl Fn(&mut [Scalar], &Shape)) -> Option<Result<Storages>> {
+    fn bend(
+        &self,
+        call: &Call<'_>,
+        number: usize,
+        change: impl Fn(&mut [Scalar], &Shape),
+    ) -> Option<Result<Storages>> {
         Some(self.run(call).and_then(|mut storages| {
             let (shape, dtype) = call.results()?[number].ok_or_else(|| Error::internal("none"))?;
             if let Some(storage) = &mut storages[number] {
@@ -99,7 +105,11 @@ impl Mutant {
     }
 
     /// The oracle's answer with result 0 made of each element of it and of operand 0.
-    fn pairwise(&self, call: &Call<'_>, change: impl Fn(Scalar, Scalar) -> Scalar) -> Option<Result<Storages>> {
+    fn pairwise(
+        &self,
+        call: &Call<'_>,
+        change: impl Fn(Scalar, Scalar) -> Scalar,
+    ) -> Option<Result<Storages>> {
         let x = self.scalars(call.operands()[0].1);
         self.bend(call, 0, |y, _| y.iter_mut().zip(&x).for_each(|(y, &x)| *y = change(x, *y)))
     }
@@ -146,7 +156,13 @@ macro_rules! fault {
 /// A fault of reading.
 macro_rules! read {
     ($name:expr, $dtype:expr, $change:expr) => {
-        Fault { name: $name, row: "upload, download", dtype: $dtype, change: |_, _| None, read: $change }
+        Fault {
+            name: $name,
+            row: "upload, download",
+            dtype: $dtype,
+            change: |_, _| None,
+            read: $change,
+        }
     };
 }
 
@@ -233,21 +249,57 @@ fn memory() -> Vec<Fault> {
 
 fn elementwise() -> Vec<Fault> {
     vec![
-        kernel!("neg loses the sign of zero", "neg", F32, OpCode::Neg, |_, y| if y.is(0.0) { float(0.0) } else { y }),
+        kernel!("neg loses the sign of zero", "neg", F32, OpCode::Neg, |_, y| if y.is(0.0) {
+            float(0.0)
+        } else {
+            y
+        }),
         kernel!("abs of the smallest integer saturates", "abs", I8, OpCode::Abs, |x, y| {
             if x == Scalar::Int(-128) { Scalar::Int(127) } else { y }
         }),
-        kernel!("sign of NaN is 0", "sign", F32, OpCode::Sign, |x, y| if x.to_f64().is_nan() { float(0.0) } else { y }),
-        kernel!("exp is good to six digits", "exp", F32, OpCode::Exp, |_, y| float(y.to_f64() * (1.0 + 1e-6))),
-        kernel!("exp of f64 is computed in f32", "exp", F64, OpCode::Exp, |_, y| float(y.to_f64() as f32 as f64)),
-        kernel!("expm1 cancels near 0", "expm1", F32, OpCode::Expm1, |x, y| {
-            if x.to_f64().abs() < 1e-3 { float(((x.to_f64() as f32).exp() - 1.0).into()) } else { y }
+        kernel!("sign of NaN is 0", "sign", F32, OpCode::Sign, |x, y| if x.to_f64().is_nan() {
+            float(0.0)
+        } else {
+            y
         }),
-        kernel!("log of a negative number is -inf", "log", F32, OpCode::Log, |x, y| { if x.to_f64() < 0.0 { float(f64::NEG_INFINITY) } else { y } }),
-        kernel!("sin of large angles is 0", "sin", F32, OpCode::Sin, |x, y| if x.to_f64().abs() > 500.0 { float(0.0) } else { y }),
-        kernel!("tanh overflows", "tanh", F32, OpCode::Tanh, |x, y| if x.to_f64().abs() > 80.0 { float(f64::NAN) } else { y }),
-        kernel!("round takes ties away from zero", "round", F32, OpCode::Round, |x, _| float(x.to_f64().round())),
-        kernel!("is_nan compares with itself after fast maths", "is_nan", F32, OpCode::IsNan, |_, _| Scalar::Bool(false)),
+        kernel!("exp is good to six digits", "exp", F32, OpCode::Exp, |_, y| float(
+            y.to_f64() * (1.0 + 1e-6)
+        )),
+        kernel!("exp of f64 is computed in f32", "exp", F64, OpCode::Exp, |_, y| float(y.to_f64()
+            as f32
+            as f64)),
+        kernel!("expm1 cancels near 0", "expm1", F32, OpCode::Expm1, |x, y| {
+            if x.to_f64().abs() < 1e-3 {
+                float(((x.to_f64() as f32).exp() - 1.0).into())
+            } else {
+                y
+            }
+        }),
+        kernel!("log of a negative number is -inf", "log", F32, OpCode::Log, |x, y| {
+            if x.to_f64() < 0.0 { float(f64::NEG_INFINITY) } else { y }
+        }),
+        kernel!("sin of large angles is 0", "sin", F32, OpCode::Sin, |x, y| if x.to_f64().abs()
+            > 500.0
+        {
+            float(0.0)
+        } else {
+            y
+        }),
+        kernel!("tanh overflows", "tanh", F32, OpCode::Tanh, |x, y| if x.to_f64().abs() > 80.0 {
+            float(f64::NAN)
+        } else {
+            y
+        }),
+        kernel!("round takes ties away from zero", "round", F32, OpCode::Round, |x, _| float(
+            x.to_f64().round()
+        )),
+        kernel!(
+            "is_nan compares with itself after fast maths",
+            "is_nan",
+            F32,
+            OpCode::IsNan,
+            |_, _| Scalar::Bool(false)
+        ),
         kernel!("add saturates", "add", I32, OpCode::Add, |x, y| {
             let (x, y) = (x.to_i64_wrapping(), y.to_i64_wrapping());
             Scalar::Int(if x > 1 << 30 && y < 0 { i32::MAX.into() } else { y })
@@ -255,8 +307,14 @@ fn elementwise() -> Vec<Fault> {
         kernel!("max of NaN and a number is the number", "maximum", F32, OpCode::Max, |x, y| {
             if y.to_f64().is_nan() && !x.to_f64().is_nan() { x } else { y }
         }),
-        kernel!("NaN is less than every number", "lt", F32, OpCode::CmpLt, |x, y| { if x.to_f64().is_nan() { Scalar::Bool(true) } else { y } }),
-        kernel!("NaN equals NaN", "ne", F16, OpCode::CmpNe, |x, y| if x.to_f64().is_nan() { Scalar::Bool(false) } else { y }),
+        kernel!("NaN is less than every number", "lt", F32, OpCode::CmpLt, |x, y| {
+            if x.to_f64().is_nan() { Scalar::Bool(true) } else { y }
+        }),
+        kernel!("NaN equals NaN", "ne", F16, OpCode::CmpNe, |x, y| if x.to_f64().is_nan() {
+            Scalar::Bool(false)
+        } else {
+            y
+        }),
         kernel!("a remainder has the sign of the dividend", "rem", I32, OpCode::Rem, |x, y| {
             let (x, y) = (x.to_i64_wrapping(), y.to_i64_wrapping());
             Scalar::Int(if x < 0 && y > 0 { -y } else { y })
@@ -264,9 +322,16 @@ fn elementwise() -> Vec<Fault> {
         kernel!("an integer divided by 0 is -1", "floor_div", I32, OpCode::FloorDiv, |x, y| {
             if y.is(0.0) && !x.is(0.0) { Scalar::Int(-1) } else { y }
         }),
-        kernel!("shifts use five bits of the count", "shl", I32, OpCode::Shl, |x, y| if y.is(0.0) { x } else { y }),
+        kernel!(
+            "shifts use five bits of the count",
+            "shl",
+            I32,
+            OpCode::Shl,
+            |x, y| if y.is(0.0) { x } else { y }
+        ),
         kernel!("casts to integers wrap", "cast", F32, OpCode::Cast, |x, y| match y {
-            Scalar::Int(v) if x.to_f64().is_finite() && x.to_f64().abs() > 1e18 => Scalar::Int(v.wrapping_neg()),
+            Scalar::Int(v) if x.to_f64().is_finite() && x.to_f64().abs() > 1e18 =>
+                Scalar::Int(v.wrapping_neg()),
             y => y,
         }),
         kernel!("a cast to bool truncates first", "cast", F64, OpCode::Cast, |x, y| match y {
@@ -274,11 +339,13 @@ fn elementwise() -> Vec<Fault> {
             y => y,
         }),
         kernel!("a cast to f32 is rounded twice", "cast", I64, OpCode::Cast, |x, y| match (x, y) {
-            (Scalar::Int(x), Scalar::Float(y)) if y.abs() > 1e15 => float(((x >> 12 << 12) as f32).into()),
+            (Scalar::Int(x), Scalar::Float(y)) if y.abs() > 1e15 =>
+                float(((x >> 12 << 12) as f32).into()),
             (_, y) => y,
         }),
         kernel!("16-bit results are truncated", "mul", BF16, OpCode::Mul, |_, y| match y {
-            Scalar::Float(y) => float(f32::from_bits((y as f32).to_bits().wrapping_sub(1 << 16)).into()),
+            Scalar::Float(y) =>
+                float(f32::from_bits((y as f32).to_bits().wrapping_sub(1 << 16)).into()),
             y => y,
         }),
         fault!("a selection multiplies by its condition", "select", F32, Call::Elementwise { kernel, .. }

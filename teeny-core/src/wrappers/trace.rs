@@ -1,4 +1,5 @@
-//! Where the time goes: every operation with its shapes, bytes, floating-point operations and time; a table by operation, and a file for a viewer.
+//! Where the time goes: every operation with its shapes, bytes, floating-point operations and time;
+//! a table by operation, and a file for a viewer.
 
 use super::call::{Call, Storages};
 use super::device::Wrapper;
@@ -15,16 +16,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Spans that are kept one by one, some 50 MB of them; later operations are still counted in the table.
+/// Spans that are kept one by one, some 50 MB of them; later operations are still counted in the
+/// table.
 const MOST_SPANS: usize = 1 << 18;
 
 /// A device that writes down what the device it wraps is asked, and how long that takes.
 ///
-/// [`Trace::new`] waits for the device after every operation: a time is then that of the operation, and a device that would have worked ahead does not.
-/// [`Trace::asynchronous`] does not wait: times are those of asking, and the work shows where something is read. The CPU computes while it is asked, so
-/// there it makes no difference.
+/// [`Trace::new`] waits for the device after every operation: a time is then that of the operation,
+/// and a device that would have worked ahead does not. [`Trace::asynchronous`] does not wait: times
+/// are those of asking, and the work shows where something is read. The CPU computes while it is
+/// asked, so there it makes no difference.
 ///
-/// With the feature `tracing` each operation is also a span `op` of the `tracing` crate (op, called, shapes, bytes, flops).
+/// With the feature `tracing` each operation is also a span `op` of the `tracing` crate (op,
+/// called, shapes, bytes, flops).
 ///
 /// # Example
 /// ```
@@ -51,7 +55,8 @@ struct Record {
     totals: HashMap<Row, Total>,
 }
 
-/// What a line of the table is about: the device's operation, for which of the user's, and whether in its gradient.
+/// What a line of the table is about: the device's operation, for which of the user's, and whether
+/// in its gradient.
 type Row = (&'static str, &'static str, bool);
 
 #[derive(Clone, Copy, Default)]
@@ -65,7 +70,8 @@ struct Total {
 /// One operation of the device.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// What the device was asked: `matmul`, the operation of a kernel that has only one, or `kernel`.
+    /// What the device was asked: `matmul`, the operation of a kernel that has only one, or
+    /// `kernel`.
     pub op: &'static str,
     /// The operation it was part of, with the user's line.
     pub called: Option<OpContext>,
@@ -86,12 +92,22 @@ pub struct Span {
 impl Trace {
     /// A device that traces `inner` and waits for it after every operation.
     pub fn new(inner: impl ToDevice) -> Arc<Trace> {
-        Arc::new(Trace { inner: inner.to_device(), waits: true, began: Instant::now(), record: Mutex::default() })
+        Arc::new(Trace {
+            inner: inner.to_device(),
+            waits: true,
+            began: Instant::now(),
+            record: Mutex::default(),
+        })
     }
 
     /// A device that traces what `inner` is asked, without waiting for it.
     pub fn asynchronous(inner: impl ToDevice) -> Arc<Trace> {
-        Arc::new(Trace { inner: inner.to_device(), waits: false, began: Instant::now(), record: Mutex::default() })
+        Arc::new(Trace {
+            inner: inner.to_device(),
+            waits: false,
+            began: Instant::now(),
+            record: Mutex::default(),
+        })
     }
 
     /// The operations so far, the first quarter of a million of them.
@@ -104,14 +120,18 @@ impl Trace {
         *self.record() = Record::default();
     }
 
-    /// A table of operations, those that took the most time first: `backward of linear` are the operations in the gradient of `linear`.
+    /// A table of operations, those that took the most time first: `backward of linear` are the
+    /// operations in the gradient of `linear`.
     pub fn summary(&self) -> String {
         let record = self.record();
-        let mut rows: Vec<(Row, Total)> = record.totals.iter().map(|(row, total)| (*row, *total)).collect();
+        let mut rows: Vec<(Row, Total)> =
+            record.totals.iter().map(|(row, total)| (*row, *total)).collect();
         rows.sort_by(|(a, x), (b, y)| y.time.cmp(&x.time).then(a.cmp(b)));
         let all: Duration = rows.iter().map(|(_, total)| total.time).sum();
-        let mut text =
-            format!("{:<20} {:<28} {:>9} {:>10} {:>6} {:>10} {:>8} {:>9}\n", "op", "called by", "count", "ms", "%", "us each", "GB/s", "GFLOP/s");
+        let mut text = format!(
+            "{:<20} {:<28} {:>9} {:>10} {:>6} {:>10} {:>8} {:>9}\n",
+            "op", "called by", "count", "ms", "%", "us each", "GB/s", "GFLOP/s"
+        );
         for ((op, called, later), Total { count, bytes, flops, time }) in rows {
             let seconds = time.as_secs_f64().max(1e-9);
             let called = format!("{}{called}", if later { "backward of " } else { "" });
@@ -126,7 +146,12 @@ impl Trace {
                 flops as f64 / seconds / 1e9
             );
         }
-        let _ = writeln!(text, "{:.2} ms in operations of {}", all.as_secs_f64() * 1e3, self.inner.info().name);
+        let _ = writeln!(
+            text,
+            "{:.2} ms in operations of {}",
+            all.as_secs_f64() * 1e3,
+            self.inner.info().name
+        );
         text
     }
 
@@ -138,7 +163,11 @@ impl Trace {
         let spans = self.spans();
         replace(path.as_ref(), |writer| {
             let mut line = String::new();
-            let mut put = |text: &str| writer.write_all(text.as_bytes()).map_err(|e| Error::io(format!("cannot write: {e}")));
+            let mut put = |text: &str| {
+                writer
+                    .write_all(text.as_bytes())
+                    .map_err(|e| Error::io(format!("cannot write: {e}")))
+            };
             put("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n")?;
             for (i, span) in spans.iter().enumerate() {
                 line.clear();
@@ -155,19 +184,39 @@ impl Trace {
     }
 
     /// Runs `work` and writes down that it took place.
-    fn span<T>(&self, op: &'static str, operands: &[&Tensor], bytes: u64, flops: u64, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn span<T>(
+        &self,
+        op: &'static str,
+        operands: &[&Tensor],
+        bytes: u64,
+        flops: u64,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let called = context::current();
-        let shapes = operands.iter().map(|x| format!("{} {}", x.dtype(), x.shape())).collect::<Vec<_>>().join(", ");
+        let shapes = operands
+            .iter()
+            .map(|x| format!("{} {}", x.dtype(), x.shape()))
+            .collect::<Vec<_>>()
+            .join(", ");
         #[cfg(feature = "tracing")]
-        let _span = tracing::debug_span!("op", op, called = place(called), shapes, bytes, flops).entered();
+        let _span =
+            tracing::debug_span!("op", op, called = place(called), shapes, bytes, flops).entered();
         let start = self.began.elapsed();
         let result = work();
         let waited = if self.waits { self.inner.synchronize() } else { Ok(()) };
         let time = self.began.elapsed() - start;
         let span = Span { op, called, shapes, bytes, flops, start, time, thread: thread() };
         let mut record = self.record();
-        let total = record.totals.entry((op, called.map_or("", |c| c.op), called.is_some_and(|c| c.later))).or_default();
-        *total = Total { count: total.count + 1, bytes: total.bytes + bytes, flops: total.flops + flops, time: total.time + time };
+        let total = record
+            .totals
+            .entry((op, called.map_or("", |c| c.op), called.is_some_and(|c| c.later)))
+            .or_default();
+        *total = Total {
+            count: total.count + 1,
+            bytes: total.bytes + bytes,
+            flops: total.flops + flops,
+            time: total.time + time,
+        };
         if record.spans.len() < MOST_SPANS {
             record.spans.push(span);
         }
@@ -187,15 +236,20 @@ impl Wrapper for Trace {
     }
     fn call(&self, call: &Call<'_>) -> Result<Storages> {
         let operands: Vec<&Tensor> = call.operands().into_iter().map(|(_, x)| x).collect();
-        self.span(call.name(), &operands, call.bytes()?, call.flops(), || call.run(&*self.inner, &|x| self.lower(x)))
+        self.span(call.name(), &operands, call.bytes()?, call.flops(), || {
+            call.run(&*self.inner, &|x| self.lower(x))
+        })
     }
     fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
-        self.span("download", &[x], (x.numel() * x.dtype().size()) as u64, 0, || self.inner.download(&self.lower(x)?))
+        self.span("download", &[x], (x.numel() * x.dtype().size()) as u64, 0, || {
+            self.inner.download(&self.lower(x)?)
+        })
     }
 }
 
 impl Span {
-    /// One complete event of the trace format: <https://perfetto.dev/docs/getting-started/other-formats>.
+    /// One complete event of the trace format:
+    /// <https://perfetto.dev/docs/getting-started/other-formats>.
     fn event(&self, text: &mut String) {
         let micros = |time: Duration| time.as_nanos() as f64 / 1e3;
         let Span { op, called, shapes, bytes, flops, start, time, thread } = self;

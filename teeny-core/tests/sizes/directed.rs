@@ -5,7 +5,11 @@ use teeny_core::*;
 
 fn refused<T>(result: Result<T>, kind: ErrorKind, words: &str) {
     let error = result.map(|_| ()).expect_err(words);
-    assert!(error.kind() == kind && error.to_string().contains(words), "{:?} {error}", error.kind());
+    assert!(
+        error.kind() == kind && error.to_string().contains(words),
+        "{:?} {error}",
+        error.kind()
+    );
     assert!(error.op().is_some() && error.location().is_some(), "{error} names no place");
 }
 
@@ -25,8 +29,16 @@ fn operands_that_broadcast_to_more_elements_than_memory_are_refused() -> Result<
         refused(sum, ErrorKind::Value, "broadcast to more elements than memory can address");
     }
     let wide = Tensor::ones((1, 1), DType::F32, &device)?.expand((1usize << 40, 1))?;
-    refused(wide.mul(&Tensor::ones(1, DType::F32, &device)?.expand(1usize << 40)?), ErrorKind::Value, "more elements than memory");
-    refused(wide.expand((1usize << 40, 1usize << 40)), ErrorKind::Value, "more elements than memory");
+    refused(
+        wide.mul(&Tensor::ones(1, DType::F32, &device)?.expand(1usize << 40)?),
+        ErrorKind::Value,
+        "more elements than memory",
+    );
+    refused(
+        wide.expand((1usize << 40, 1usize << 40)),
+        ErrorKind::Value,
+        "more elements than memory",
+    );
     Ok(())
 }
 
@@ -49,16 +61,32 @@ fn triangles_far_from_the_diagonal_are_everything_or_nothing() -> Result<()> {
 fn sizes_whose_sum_or_product_wraps_are_refused() -> Result<()> {
     let x = ones((2, 3), DType::F32)?;
     refused(x.split_sizes(1, &[usize::MAX, 4]), ErrorKind::Shape, "add up to 18446744073709551619");
-    refused(ones((1, 0, 2, 2), DType::F32)?.pixel_shuffle(1 << 32), ErrorKind::Shape, "not divisible by 4294967296²");
-    refused(ones((1, 4, 2, 2), DType::F32)?.pixel_shuffle(1 << 33), ErrorKind::Shape, "not divisible by 8589934592²");
+    refused(
+        ones((1, 0, 2, 2), DType::F32)?.pixel_shuffle(1 << 32),
+        ErrorKind::Shape,
+        "not divisible by 4294967296²",
+    );
+    refused(
+        ones((1, 4, 2, 2), DType::F32)?.pixel_shuffle(1 << 33),
+        ErrorKind::Shape,
+        "not divisible by 8589934592²",
+    );
     assert_eq!(*x.unfold(0, 1, 1 << 62)?.shape(), [1, 3, 1]);
     assert_eq!(*x.diagonal(isize::MIN, 0, 1)?.shape(), [0]);
     let huge = ones(1, DType::F32)?.expand(1usize << 59)?;
     refused(Tensor::cat(&[&huge; 70], 0), ErrorKind::Value, "more elements than memory");
     let many = Tensor::new([0i64], &huge)?.expand(1usize << 40)?;
-    refused(huge.unsqueeze(0)?.index_select(0, &many), ErrorKind::Value, "more elements than memory");
+    refused(
+        huge.unsqueeze(0)?.index_select(0, &many),
+        ErrorKind::Value,
+        "more elements than memory",
+    );
     let twice = [i64::MAX, i64::MAX, 2];
-    refused(ones(3, DType::F32)?.repeat_each(0, &Tensor::new(twice, &huge)?), ErrorKind::Value, "may overflow");
+    refused(
+        ones(3, DType::F32)?.repeat_each(0, &Tensor::new(twice, &huge)?),
+        ErrorKind::Value,
+        "may overflow",
+    );
     Ok(())
 }
 
@@ -91,9 +119,15 @@ fn positions_that_i32_does_not_hold_are_refused() -> Result<()> {
 #[test]
 fn ranges_count_their_elements_exactly() -> Result<()> {
     let d = Reference::new();
-    assert_eq!(Tensor::arange(i64::MIN, i64::MAX, 1 << 62, &d)?.to_vec::<i64>()?, [i64::MIN, -(1 << 62), 0, 1 << 62]);
+    assert_eq!(
+        Tensor::arange(i64::MIN, i64::MAX, 1 << 62, &d)?.to_vec::<i64>()?,
+        [i64::MIN, -(1 << 62), 0, 1 << 62]
+    );
     // As f64, the distance is 2^62 and the range one element shorter.
-    assert_eq!(Tensor::arange(0, (1i64 << 62) + 1, 1 << 61, &d)?.to_vec::<i64>()?, [0, 1 << 61, 1 << 62]);
+    assert_eq!(
+        Tensor::arange(0, (1i64 << 62) + 1, 1 << 61, &d)?.to_vec::<i64>()?,
+        [0, 1 << 61, 1 << 62]
+    );
     refused(Tensor::arange(0i64, -1, 2, &d), ErrorKind::Value, "no numbers from 0 to -1");
     refused(Tensor::arange(0.0, -0.5, 1.0, &d), ErrorKind::Value, "no numbers");
     refused(Tensor::arange(0, 5, 0i64, &d), ErrorKind::Value, "no numbers");
@@ -112,7 +146,10 @@ fn tensors_made_in_pieces_are_those_made_at_once() -> Result<()> {
     let step = 3.0 / (n - 1) as f64;
     assert_eq!((line[0], line[n as usize - 1]), (-1.0, 2.0));
     assert_eq!(line[1 << 20], (2.0 - step * 2.0) as f32);
-    assert_eq!(Tensor::eye(3, DType::F16, &d)?.cast(DType::I32)?.to_vec::<i32>()?, [1, 0, 0, 0, 1, 0, 0, 0, 1]);
+    assert_eq!(
+        Tensor::eye(3, DType::F16, &d)?.cast(DType::I32)?.to_vec::<i32>()?,
+        [1, 0, 0, 0, 1, 0, 0, 0, 1]
+    );
     assert_eq!(*Tensor::eye(0, DType::Bool, &d)?.shape(), [0, 0]);
     Ok(())
 }
@@ -130,7 +167,9 @@ fn evenly_spaced_numbers_span_all_of_f64() -> Result<()> {
 #[test]
 fn histograms_of_the_widest_and_the_narrowest_ranges_count_every_element() -> Result<()> {
     let d = Reference::new();
-    let counts = |x: &Tensor, bins: usize| -> Result<Vec<i64>> { x.histogram(bins, None)?.0.to_vec::<i64>() };
+    let counts = |x: &Tensor, bins: usize| -> Result<Vec<i64>> {
+        x.histogram(bins, None)?.0.to_vec::<i64>()
+    };
     let x = Tensor::new([f64::MIN, -1.0, 0.0, 1.0, f64::MAX], &d)?;
     assert_eq!(counts(&x, 2)?, [2, 3]);
     assert_eq!(counts(&x, 4)?, [1, 1, 2, 1]);
@@ -155,7 +194,11 @@ fn a_target_is_ignored_only_if_it_is_the_number_that_is() -> Result<()> {
     }
     let ignored = x.cross_entropy(&wide.cast(DType::U8)?, Some(156))?.to_vec::<f32>()?;
     assert_eq!(ignored, [0.0, expected[1]]);
-    assert!(Scalar::Int(-100).fits(DType::I8) && !Scalar::Int(-100).fits(DType::U64) && !Scalar::Int(300).fits(DType::I8));
+    assert!(
+        Scalar::Int(-100).fits(DType::I8)
+            && !Scalar::Int(-100).fits(DType::U64)
+            && !Scalar::Int(300).fits(DType::I8)
+    );
     assert!(Scalar::UInt(u64::MAX).fits(DType::U64) && !Scalar::UInt(u64::MAX).fits(DType::I64));
     Ok(())
 }
@@ -212,7 +255,13 @@ fn values_of_two_builders_do_not_meet_in_one_kernel() {
     for inputs in [vec![x], vec![x, y]] {
         let builder = Builder::new();
         let outputs = builder.embed(&kernel, &inputs, &[]);
-        assert!(builder.finish(&outputs).expect_err("inputs").message().starts_with("an embedded kernel takes 2 inputs"));
+        assert!(
+            builder
+                .finish(&outputs)
+                .expect_err("inputs")
+                .message()
+                .starts_with("an embedded kernel takes 2 inputs")
+        );
     }
 }
 
@@ -227,7 +276,11 @@ fn adaptive_windows_are_as_long_as_their_longest() -> Result<()> {
             for (i, (&mean, max)) in means.iter().zip(largest.to_vec::<f64>()?).enumerate() {
                 let (start, end) = (i * n / out, ((i + 1) * n).div_ceil(out));
                 let sum: usize = (start..end).sum();
-                assert!((mean - sum as f64 / (end - start) as f64).abs() < 1e-12 && max == (end - 1) as f64, "{n} to {out}, window {i}");
+                assert!(
+                    (mean - sum as f64 / (end - start) as f64).abs() < 1e-12
+                        && max == (end - 1) as f64,
+                    "{n} to {out}, window {i}"
+                );
             }
         }
     }
@@ -236,7 +289,8 @@ fn adaptive_windows_are_as_long_as_their_longest() -> Result<()> {
 
 #[test]
 fn values_that_the_host_or_the_device_has_no_room_for_are_an_error() -> Result<()> {
-    if alone("directed::values_that_the_host_or_the_device_has_no_room_for_are_an_error", 1_000_000) {
+    if alone("directed::values_that_the_host_or_the_device_has_no_room_for_are_an_error", 1_000_000)
+    {
         return Ok(());
     }
     let d = Reference::new();
@@ -250,7 +304,10 @@ fn values_that_the_host_or_the_device_has_no_room_for_are_an_error() -> Result<(
         ("randperm", Tensor::randperm(i32::MAX as usize, &d).map(drop)),
         ("eye", Tensor::eye(1 << 28, DType::U8, &d).map(drop)),
         ("histogram", x.histogram(1_000_000_000, Some((0.0, 1.0))).map(drop)),
-        ("interpolate", x.interpolate(&[1 << 40, 3], Interpolation::Linear { align_corners: false }).map(drop)),
+        (
+            "interpolate",
+            x.interpolate(&[1 << 40, 3], Interpolation::Linear { align_corners: false }).map(drop),
+        ),
         ("adaptive_avg_pool", x.adaptive_avg_pool(&[1 << 40, 3]).map(drop)),
         ("adaptive_max_pool", x.adaptive_max_pool(&[3, 1 << 40]).map(drop)),
         ("repeat_each", Tensor::ones(1, DType::F32, &d)?.repeat_each(0, &counts).map(drop)),
@@ -259,7 +316,10 @@ fn values_that_the_host_or_the_device_has_no_room_for_are_an_error() -> Result<(
         ("to_vec", long.to_vec::<f32>().map(drop)),
         ("to_bytes", long.to_bytes().map(drop)),
         ("zeros", Tensor::zeros(1usize << 40, DType::F32, &d).map(drop)),
-        ("sum of nothing", Tensor::ones((0, 1), DType::F32, &d)?.expand((0, 1usize << 50))?.sum(0).map(drop)),
+        (
+            "sum of nothing",
+            Tensor::ones((0, 1), DType::F32, &d)?.expand((0, 1usize << 50))?.sum(0).map(drop),
+        ),
         ("randn", Tensor::randn(1usize << 40, DType::F32, &d).map(drop)),
         ("sort", long.slice(0, 1..)?.sort(0, false).map(drop)),
     ];
@@ -269,9 +329,21 @@ fn values_that_the_host_or_the_device_has_no_room_for_are_an_error() -> Result<(
         assert!(error.message().contains("bytes)") && error.op().is_some(), "{name}: {error}");
     }
     refused(Tensor::randperm(1 << 40, &d), ErrorKind::Value, "do not fit i32");
-    refused(Tensor::eye(i32::MAX as usize, DType::F32, &d), ErrorKind::Value, "more elements than memory can address");
-    refused(Tensor::linspace(0.0, 1.0, usize::MAX, DType::F32, &d), ErrorKind::Value, "more elements than memory can address");
-    refused(Tensor::arange(0.0, 1.0, 1e-300, &d), ErrorKind::Value, "more elements than memory can address");
+    refused(
+        Tensor::eye(i32::MAX as usize, DType::F32, &d),
+        ErrorKind::Value,
+        "more elements than memory can address",
+    );
+    refused(
+        Tensor::linspace(0.0, 1.0, usize::MAX, DType::F32, &d),
+        ErrorKind::Value,
+        "more elements than memory can address",
+    );
+    refused(
+        Tensor::arange(0.0, 1.0, 1e-300, &d),
+        ErrorKind::Value,
+        "more elements than memory can address",
+    );
     assert_eq!(x.sum_all()?.item::<f32>()?, 4.0);
     Ok(())
 }

@@ -1,4 +1,5 @@
-//! Sizes at which arithmetic overflows and memory ends: an error, in builds with and without checks.
+//! Sizes at which arithmetic overflows and memory ends: an error, in builds with and without
+//! checks.
 
 mod directed;
 mod sweep;
@@ -14,7 +15,13 @@ fn alone(name: &str, kib: usize) -> bool {
     }
     let program = std::env::current_exe().expect("a path");
     let script = format!("ulimit -v {kib} && exec \"$0\" --exact {name} --nocapture");
-    let mut child = Command::new("sh").args(["-c", &script]).arg(program).env("TEENY_ALONE", "1").stdin(Stdio::null()).spawn().expect("a shell");
+    let mut child = Command::new("sh")
+        .args(["-c", &script])
+        .arg(program)
+        .env("TEENY_ALONE", "1")
+        .stdin(Stdio::null())
+        .spawn()
+        .expect("a shell");
     let start = Instant::now();
     let status = loop {
         match child.try_wait().expect("a child") {

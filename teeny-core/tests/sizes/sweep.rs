@@ -1,8 +1,10 @@
-//! Every public method of `Tensor` that takes a size, an axis, a count, a step or a shape, called with
-//! the numbers at which arithmetic overflows, on ordinary, empty, scalar and hugely expanded tensors.
+//! Every public method of `Tensor` that takes a size, an axis, a count, a step or a shape, called
+//! with the numbers at which arithmetic overflows, on ordinary, empty, scalar and hugely expanded
+//! tensors.
 //!
-//! Each call ends with a result, whose elements are inside its storage, or with an error that names the
-//! method. A panic, an abort or a hang ends the process and is seen by the test that started it.
+//! Each call ends with a result, whose elements are inside its storage, or with an error that names
+//! the method. A panic, an abort or a hang ends the process and is seen by the test that started
+//! it.
 
 use std::fmt::Write;
 use teeny_core::*;
@@ -58,17 +60,29 @@ const SOME_AXES: [isize; 2] = [0, -1];
 
 impl Sweep {
     fn new() -> Sweep {
-        Sweep { cases: 0, digest: 0xcbf2_9ce4_8422_2325, faults: Vec::new(), log: std::env::var_os("TEENY_SWEEP_LOG").is_some() }
+        Sweep {
+            cases: 0,
+            digest: 0xcbf2_9ce4_8422_2325,
+            faults: Vec::new(),
+            log: std::env::var_os("TEENY_SWEEP_LOG").is_some(),
+        }
     }
 
     /// One call. `name` is kept where a fault that ends the process leaves it to be read.
-    fn case(&mut self, name: &str, arguments: &dyn std::fmt::Debug, call: impl FnOnce() -> Results) {
+    fn case(
+        &mut self,
+        name: &str,
+        arguments: &dyn std::fmt::Debug,
+        call: impl FnOnce() -> Results,
+    ) {
         let name = format!("{name} {arguments:?}");
         if self.log {
             eprintln!("{name}");
         }
         self.cases += 1;
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| call().map(|all| all.iter().map(probe).collect::<Vec<_>>())));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            call().map(|all| all.iter().map(probe).collect::<Vec<_>>())
+        }));
         let mut text = name.clone();
         match outcome {
             Ok(Ok(probes)) => {
@@ -106,7 +120,8 @@ fn probe(x: &Tensor) -> std::result::Result<Shape, String> {
         return Ok(*x.shape());
     }
     let reach = |ends: fn(i128) -> i128| -> i128 {
-        let spans = x.shape().iter().zip(x.strides()).map(|(&n, &s)| ends((n as i128 - 1) * s as i128));
+        let spans =
+            x.shape().iter().zip(x.strides()).map(|(&n, &s)| ends((n as i128 - 1) * s as i128));
         x.layout().offset() as i128 + spans.sum::<i128>()
     };
     let (low, high) = (reach(|span| span.min(0)), reach(|span| span.max(0)));
@@ -135,7 +150,8 @@ fn three(x: Result<(Tensor, Tensor, Tensor)>) -> Results {
     Ok(vec![a, b, c])
 }
 
-/// The tensors that methods are called on. `huge`: those that are larger than memory, by axes of stride 0.
+/// The tensors that methods are called on. `huge`: those that are larger than memory, by axes of
+/// stride 0.
 fn tensors(device: &DeviceRef, huge: bool) -> Result<Vec<(&'static str, Tensor)>> {
     let ones = |shape: &[usize], dtype| Tensor::ones(shape, dtype, device);
     let mut all = vec![
@@ -150,8 +166,14 @@ fn tensors(device: &DeviceRef, huge: bool) -> Result<Vec<(&'static str, Tensor)>
         ("no channels", ones(&[1, 0, 2, 2], DType::F32)?),
         ("eight axes", ones(&[1, 2, 1, 1, 2, 1, 1, 1], DType::F32)?),
         ("stepped", ones(&[9], DType::F32)?.slice_step(0, .., -4)?),
-        ("odd strides", ones(&[9], DType::F32)?.as_strided((1, 2, 1), &[isize::MAX, 3, isize::MIN], 1)?),
-        ("odd empty", ones(&[9], DType::F32)?.as_strided((3, 0, 2), &[isize::MAX, 1 << 62, isize::MIN], 9)?),
+        (
+            "odd strides",
+            ones(&[9], DType::F32)?.as_strided((1, 2, 1), &[isize::MAX, 3, isize::MIN], 1)?,
+        ),
+        (
+            "odd empty",
+            ones(&[9], DType::F32)?.as_strided((3, 0, 2), &[isize::MAX, 1 << 62, isize::MIN], 9)?,
+        ),
     ];
     if huge {
         all.extend([
@@ -160,7 +182,15 @@ fn tensors(device: &DeviceRef, huge: bool) -> Result<Vec<(&'static str, Tensor)>
             ("tall", ones(&[1, 1], DType::F32)?.expand((1usize << 40, 2))?),
             ("wide", ones(&[2, 1], DType::I64)?.expand((2, 1usize << 58))?),
             ("full", ones(&[1, 1], DType::Bool)?.expand((1usize << 30, 1usize << 29))?),
-            ("huge image", ones(&[1, 1, 1, 1], DType::F32)?.expand((1usize << 14, 1usize << 15, 1usize << 15, 1usize << 14))?),
+            (
+                "huge image",
+                ones(&[1, 1, 1, 1], DType::F32)?.expand((
+                    1usize << 14,
+                    1usize << 15,
+                    1usize << 15,
+                    1usize << 14,
+                ))?,
+            ),
             ("huge empty", ones(&[0, 1], DType::F32)?.expand((0, 1usize << 59))?),
         ]);
     }
@@ -351,8 +381,12 @@ fn computed(s: &mut Sweep, name: &str, x: &Tensor) {
                 "topk" => two(x.topk(n, a, true));
             }
         }
-        for counts in [[0i64, 1], [i64::MAX, i64::MAX], [1 << 62, 1 << 62], [1 << 31, 3], [i64::MIN, 1]] {
-            s.case(&format!("repeat_each of {name}"), &(a, counts), || one(x.repeat_each(a, &Tensor::new(counts, x)?)));
+        for counts in
+            [[0i64, 1], [i64::MAX, i64::MAX], [1 << 62, 1 << 62], [1 << 31, 3], [i64::MIN, 1]]
+        {
+            s.case(&format!("repeat_each of {name}"), &(a, counts), || {
+                one(x.repeat_each(a, &Tensor::new(counts, x)?))
+            });
         }
         for place in [0i64, -1, i64::MAX, i64::MIN, 1 << 40] {
             calls! { s, name, (a, place);
@@ -426,9 +460,18 @@ fn windows(s: &mut Sweep, name: &str, x: &Tensor) {
             ("padding", Window::new(2).padding(n)),
             ("dilation", Window::new(2).dilation(n)),
             ("groups", Window::new(2).groups(n)),
-            ("fields", Window { stride: vec![n; 2], padding: vec![n; 2], dilation: vec![n; 2], groups: n }),
-            ("stride and padding", Window { stride: vec![n; 2], padding: vec![1; 2], dilation: vec![1; 2], groups: 1 }),
-            ("padding field", Window { stride: vec![1; 2], padding: vec![n; 2], dilation: vec![1; 2], groups: 1 }),
+            (
+                "fields",
+                Window { stride: vec![n; 2], padding: vec![n; 2], dilation: vec![n; 2], groups: n },
+            ),
+            (
+                "stride and padding",
+                Window { stride: vec![n; 2], padding: vec![1; 2], dilation: vec![1; 2], groups: 1 },
+            ),
+            (
+                "padding field",
+                Window { stride: vec![1; 2], padding: vec![n; 2], dilation: vec![1; 2], groups: 1 },
+            ),
         ] {
             for size in [[1, 1], [2, 2], [n, 1], [n, n]] {
                 calls! { s, name, (what, n, size);

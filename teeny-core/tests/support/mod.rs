@@ -1,4 +1,5 @@
-//! A naive view: the values themselves, copied at every step. What a chain of layouts must agree with.
+//! A naive view: the values themselves, copied at every step. What a chain of layouts must agree
+//! with.
 #![allow(dead_code)] // each test file uses a part of it
 
 use teeny_core::random::{Key, philox};
@@ -30,7 +31,10 @@ pub struct Naive {
 
 impl Naive {
     pub fn arange(shape: &[usize]) -> Naive {
-        Naive { shape: shape.to_vec(), values: (0..shape.iter().product::<usize>() as i64).collect() }
+        Naive {
+            shape: shape.to_vec(),
+            values: (0..shape.iter().product::<usize>() as i64).collect(),
+        }
     }
 
     /// The value at `index`.
@@ -96,7 +100,10 @@ pub fn random_view(dice: &mut Dice, x: &Tensor, n: &Naive) -> Result<Option<(Ten
         3 => {
             let start = dice.below(size + 1);
             let end = start + dice.below(size - start + 1);
-            (x.slice(axis as isize, start..end)?, n.map(with(axis, end - start), |i| moved(i, axis, i[axis] + start)))
+            (
+                x.slice(axis as isize, start..end)?,
+                n.map(with(axis, end - start), |i| moved(i, axis, i[axis] + start)),
+            )
         }
         4 => {
             let step = 1 + dice.below(3);
@@ -105,7 +112,9 @@ pub fn random_view(dice: &mut Dice, x: &Tensor, n: &Naive) -> Result<Option<(Ten
         }
         5 => {
             let step = 1 + dice.below(3);
-            let naive = n.map(with(axis, size.div_ceil(step)), |i| moved(i, axis, size - 1 - i[axis] * step));
+            let naive = n.map(with(axis, size.div_ceil(step)), |i| {
+                moved(i, axis, size - 1 - i[axis] * step)
+            });
             (x.slice_step(axis as isize, .., -(step as isize))?, naive)
         }
         6 => (x.flip(axis)?, n.map(n.shape.clone(), |i| moved(i, axis, size - 1 - i[axis]))),
@@ -123,7 +132,13 @@ pub fn random_view(dice: &mut Dice, x: &Tensor, n: &Naive) -> Result<Option<(Ten
                 i.insert(axis, place);
                 i
             });
-            (x.at(axis as isize, place as isize - if place % 2 == 1 { size as isize } else { 0 })?, naive)
+            (
+                x.at(
+                    axis as isize,
+                    place as isize - if place % 2 == 1 { size as isize } else { 0 },
+                )?,
+                naive,
+            )
         }
         9 if ndim > 1 => {
             let other = (axis + 1) % ndim;
@@ -156,7 +171,10 @@ pub fn random_view(dice: &mut Dice, x: &Tensor, n: &Naive) -> Result<Option<(Ten
 }
 
 /// A random chain of `1..=6` views over 120 numbers, and the same by copying.
-pub fn random_chain(dice: &mut Dice, device: &std::sync::Arc<Reference>) -> Result<(Tensor, Tensor, Naive)> {
+pub fn random_chain(
+    dice: &mut Dice,
+    device: &std::sync::Arc<Reference>,
+) -> Result<(Tensor, Tensor, Naive)> {
     let shapes: [&[usize]; 5] = [&[120], &[10, 12], &[4, 5, 6], &[2, 3, 4, 5], &[1, 120, 1]];
     let shape = shapes[dice.below(shapes.len())];
     let base = Tensor::arange(0i64, 120, 1, device)?.reshape(shape)?;

@@ -1,7 +1,9 @@
-//! A device as somebody else would write it: the thirteen required methods and nothing more, over a vector of bytes.
+//! A device as somebody else would write it: the thirteen required methods and nothing more, over a
+//! vector of bytes.
 //!
-//! It shares no code with the oracle but the meaning of a kernel ([`Kernel::eval`]) and of a draw ([`Distribution::block`]), and it passes the suite:
-//! the trait asks for nothing that only this workspace could know.
+//! It shares no code with the oracle but the meaning of a kernel ([`Kernel::eval`]) and of a draw
+//! ([`Distribution::block`]), and it passes the suite: the trait asks for nothing that only this
+//! workspace could know.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,7 +11,10 @@ use teeny_core::device::{Device, DeviceInfo};
 use teeny_core::random::{Distribution, Key};
 use teeny_core::storage::{downcast, downcast_mut};
 use teeny_core::with_element;
-use teeny_core::{DType, Element, Error, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode, Shape, Storage, StorageRef, Tensor};
+use teeny_core::{
+    DType, Element, Error, Kernel, Layout, Outputs, ReduceOp, Result, Scalar, ScanOp, ScatterMode,
+    Shape, Storage, StorageRef, Tensor,
+};
 
 /// The device.
 #[derive(Debug)]
@@ -45,7 +50,8 @@ impl Bytes {
     }
     fn set(&mut self, i: usize, value: Scalar) {
         let size = self.dtype.size();
-        let bytes = with_element!(self.dtype, T => T::to_bytes(&[T::from_scalar(value)]).into_owned());
+        let bytes =
+            with_element!(self.dtype, T => T::to_bytes(&[T::from_scalar(value)]).into_owned());
         self.bytes[i * size..(i + 1) * size].copy_from_slice(&bytes);
     }
     fn share(self) -> StorageRef {
@@ -66,14 +72,20 @@ fn each(shape: &[usize], mut body: impl FnMut(&[usize]) -> Result<()>) -> Result
     }
     loop {
         body(&index)?;
-        let Some(axis) = (0..shape.len()).rev().find(|&a| index[a] + 1 < shape[a]) else { return Ok(()) };
+        let Some(axis) = (0..shape.len()).rev().find(|&a| index[a] + 1 < shape[a]) else {
+            return Ok(());
+        };
         index[axis] += 1;
         index[axis + 1..].fill(0);
     }
 }
 
 /// New storage with what `body` gives for every index of `shape`.
-fn fill(shape: &[usize], dtype: DType, mut body: impl FnMut(&[usize]) -> Result<Scalar>) -> Result<Bytes> {
+fn fill(
+    shape: &[usize],
+    dtype: DType,
+    mut body: impl FnMut(&[usize]) -> Result<Scalar>,
+) -> Result<Bytes> {
     let (mut out, mut i) = (Bytes::zeros(shape.iter().product(), dtype), 0);
     each(shape, |index| {
         out.set(i, body(index)?);
@@ -133,7 +145,9 @@ fn target(x: &Shape, axis: usize, index: &Tensor, place: &[usize]) -> Result<Vec
         p => (0..x[axis] as i64).contains(&p.to_i64_wrapping()),
     };
     if !inside {
-        return Err(Error::index(format!("index{place:?} is {position}, outside axis {axis} of {x}")));
+        return Err(Error::index(format!(
+            "index{place:?} is {position}, outside axis {axis} of {x}"
+        )));
     }
     Ok(moved(place, axis, position.to_u64_wrapping() as usize))
 }
@@ -155,7 +169,13 @@ impl Device for Bytewise {
         Ok(fill(x.shape(), x.dtype(), |index| at(x, index))?.bytes)
     }
 
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         let mut all = Outputs::new();
         for o in 0..kernel.outputs().len() {
             let value = |index: &[usize]| {
@@ -169,12 +189,19 @@ impl Device for Bytewise {
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
         let shape = x.shape().reduced(axes, true);
-        let best = |values: &[Scalar], largest| (1..values.len()).fold(0, |best, i| if beats(values[best], values[i], largest) { i } else { best });
+        let best = |values: &[Scalar], largest| {
+            (1..values.len())
+                .fold(0, |best, i| if beats(values[best], values[i], largest) { i } else { best })
+        };
         let value = |index: &[usize]| {
-            let window: Vec<usize> = (0..x.ndim()).map(|a| if axes.contains(&a) { x.shape()[a] } else { 1 }).collect();
+            let window: Vec<usize> =
+                (0..x.ndim()).map(|a| if axes.contains(&a) { x.shape()[a] } else { 1 }).collect();
             let mut values = Vec::new();
             each(&window, |inside| {
-                values.push(at(x, &index.iter().zip(inside).map(|(a, b)| a + b).collect::<Vec<_>>())?);
+                values.push(at(
+                    x,
+                    &index.iter().zip(inside).map(|(a, b)| a + b).collect::<Vec<_>>(),
+                )?);
                 Ok(())
             })?;
             Ok(match op {
@@ -210,17 +237,29 @@ impl Device for Bytewise {
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         let last = lhs.ndim() - 1;
         let dot = |index: &[usize]| {
-            let terms = (0..lhs.shape()[last]).map(|l| Ok(times(at(lhs, &moved(index, last, l))?, at(rhs, &moved(index, last - 1, l))?)));
-            terms.into_iter().try_fold(number(0.0, lhs.dtype()), |sum, term: Result<Scalar>| Ok(plus(sum, term?)))
+            let terms = (0..lhs.shape()[last]).map(|l| {
+                Ok(times(at(lhs, &moved(index, last, l))?, at(rhs, &moved(index, last - 1, l))?))
+            });
+            terms.into_iter().try_fold(number(0.0, lhs.dtype()), |sum, term: Result<Scalar>| {
+                Ok(plus(sum, term?))
+            })
         };
         Ok(fill(&lhs.shape().with_size(last, rhs.shape()[last]), lhs.dtype(), dot)?.share())
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
-        Ok(fill(index.shape(), x.dtype(), |place| at(x, &target(x.shape(), axis, index, place)?))?.share())
+        Ok(fill(index.shape(), x.dtype(), |place| at(x, &target(x.shape(), axis, index, place)?))?
+            .share())
     }
 
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         let layout = Layout::contiguous(*x.shape());
         let mut out = Bytes { bytes: self.download(x)?, dtype: x.dtype() };
         each(index.shape(), |place| {
@@ -244,7 +283,8 @@ impl Device for Bytewise {
             let old = downcast::<Bytes>(&dst)?;
             dst = Bytes { bytes: old.bytes.clone(), dtype: old.dtype }.share();
         }
-        let own = downcast_mut::<Bytes>(&mut dst).ok_or_else(|| Error::internal("a fresh copy is shared"))?;
+        let own = downcast_mut::<Bytes>(&mut dst)
+            .ok_or_else(|| Error::internal("a fresh copy is shared"))?;
         each(src.shape(), |index| {
             own.set(view.position(index), at(src, index)?);
             Ok(())
@@ -254,15 +294,20 @@ impl Device for Bytewise {
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
         let layout = Layout::contiguous(*x.shape());
-        let (mut values, mut places) = (Bytes::zeros(x.numel(), x.dtype()), Bytes::zeros(x.numel(), DType::I32));
+        let (mut values, mut places) =
+            (Bytes::zeros(x.numel(), x.dtype()), Bytes::zeros(x.numel(), DType::I32));
         each(&x.shape().with_size(axis, x.shape()[axis].min(1)), |line| {
-            // Insertion: an element moves in front of those it must precede, so equal ones keep their order.
+            // Insertion: an element moves in front of those it must precede, so equal ones keep
+            // their order.
             let mut sorted: Vec<(Scalar, usize)> = Vec::new();
             for i in 0..x.shape()[axis] {
                 let value = at(x, &moved(line, axis, i))?;
                 let above = |a: Scalar, b: Scalar| (is_nan(a) && !is_nan(b)) || less(b, a);
-                let before = |other: Scalar| if descending { above(value, other) } else { above(other, value) };
-                let to = sorted.iter().position(|&(other, _)| before(other)).unwrap_or(sorted.len());
+                let before = |other: Scalar| {
+                    if descending { above(value, other) } else { above(other, value) }
+                };
+                let to =
+                    sorted.iter().position(|&(other, _)| before(other)).unwrap_or(sorted.len());
                 sorted.insert(to, (value, i));
             }
             for (i, (value, place)) in sorted.into_iter().enumerate() {
@@ -275,10 +320,17 @@ impl Device for Bytewise {
         Ok((values.share(), places.share()))
     }
 
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        key: Key,
+    ) -> Result<StorageRef> {
         let mut out = Bytes::zeros(shape.numel(), dtype);
         let per = Distribution::per_block(dtype);
-        (0..shape.numel()).for_each(|i| out.set(i, distribution.block(key, (i / per) as u64, dtype)[i % per]));
+        (0..shape.numel())
+            .for_each(|i| out.set(i, distribution.block(key, (i / per) as u64, dtype)[i % per]));
         Ok(out.share())
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use teeny_core::device::{Device, DeviceInfo};
 use teeny_core::random::{Distribution, Key};
 use teeny_core::{
-    DType, Error, Kernel, Layout, OpCode, Outputs, ReduceOp, Reference, Result, Scalar, ScanOp, ScatterMode, Shape, StorageRef, Tensor,
+    DType, Error, Kernel, Layout, OpCode, Outputs, ReduceOp, Reference, Result, Scalar, ScanOp,
+    ScatterMode, Shape, StorageRef, Tensor,
 };
 
 /// What is wrong.
@@ -46,7 +47,13 @@ impl Broken {
     }
 
     /// The storage with element `i` changed by `f`.
-    fn changed(&self, storage: StorageRef, shape: Shape, i: usize, f: impl Fn(f32) -> f32) -> Result<StorageRef> {
+    fn changed(
+        &self,
+        storage: StorageRef,
+        shape: Shape,
+        i: usize,
+        f: impl Fn(f32) -> f32,
+    ) -> Result<StorageRef> {
         let y = Tensor::from_result(storage, shape, DType::F32, self.oracle.clone())?;
         let mut values = y.to_vec::<f32>()?;
         values[i] = f(values[i]);
@@ -54,7 +61,11 @@ impl Broken {
     }
 
     fn supported(&self, dtypes: &[DType]) -> Result<()> {
-        if self.fault == Fault::NoF64 && dtypes.contains(&DType::F64) { Err(Error::unsupported("no doubles here")) } else { Ok(()) }
+        if self.fault == Fault::NoF64 && dtypes.contains(&DType::F64) {
+            Err(Error::unsupported("no doubles here"))
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -76,7 +87,13 @@ impl Device for Broken {
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.oracle.download(x)
     }
-    fn elementwise(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+    fn elementwise(
+        &self,
+        kernel: &Arc<Kernel>,
+        inputs: &[&Tensor],
+        params: &[Scalar],
+        shape: &Shape,
+    ) -> Result<Outputs> {
         self.supported(kernel.inputs())?;
         let outputs = self.oracle.elementwise(kernel, inputs, params, shape)?;
         if self.fault != Fault::Exp || !kernel.nodes().iter().any(|node| node.op == OpCode::Exp) {
@@ -90,7 +107,9 @@ impl Device for Broken {
         match op {
             ReduceOp::ArgMax if self.fault == Fault::ArgMaxTies && flat => {
                 let values = self.values(x)?;
-                let best = (0..values.len()).max_by(|&i, &j| values[i].total_cmp(&values[j]).then(i.cmp(&j))).expect("an element");
+                let best = (0..values.len())
+                    .max_by(|&i, &j| values[i].total_cmp(&values[j]).then(i.cmp(&j)))
+                    .expect("an element");
                 Ok(Tensor::new(best as i32, &self.oracle)?.storage().clone())
             }
             ReduceOp::Sum if self.fault == Fault::SumBackwards && flat => {
@@ -101,7 +120,11 @@ impl Device for Broken {
         }
     }
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        if self.fault == Fault::Fails { Err(Error::device("the device was lost")) } else { self.oracle.scan(op, x, axis) }
+        if self.fault == Fault::Fails {
+            Err(Error::device("the device was lost"))
+        } else {
+            self.oracle.scan(op, x, axis)
+        }
     }
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         let product = self.oracle.matmul(lhs, rhs)?;
@@ -114,7 +137,14 @@ impl Device for Broken {
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         self.oracle.gather(x, axis, index)
     }
-    fn scatter(&self, mode: ScatterMode, x: &Tensor, axis: usize, index: &Tensor, src: &Tensor) -> Result<StorageRef> {
+    fn scatter(
+        &self,
+        mode: ScatterMode,
+        x: &Tensor,
+        axis: usize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<StorageRef> {
         self.oracle.scatter(mode, x, axis, index, src)
     }
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
@@ -130,7 +160,13 @@ impl Device for Broken {
         positions.swap(0, 1);
         Ok((values, Tensor::from_vec(positions, *x.shape(), &self.oracle)?.storage().clone()))
     }
-    fn random(&self, distribution: Distribution, shape: &Shape, dtype: DType, mut key: Key) -> Result<StorageRef> {
+    fn random(
+        &self,
+        distribution: Distribution,
+        shape: &Shape,
+        dtype: DType,
+        mut key: Key,
+    ) -> Result<StorageRef> {
         key.seed += u64::from(self.fault == Fault::Random);
         self.oracle.random(distribution, shape, dtype, key)
     }
@@ -141,6 +177,7 @@ impl Device for Broken {
 
 impl Broken {
     fn values(&self, x: &Tensor) -> Result<Vec<f32>> {
-        Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.oracle.clone())?.to_vec()
+        Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.oracle.clone())?
+            .to_vec()
     }
 }

@@ -1,4 +1,5 @@
-//! What the machine can do at most, measured beside the kernels: multiply-adds, and bytes from and to memory.
+//! What the machine can do at most, measured beside the kernels: multiply-adds, and bytes from and
+//! to memory.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -43,7 +44,13 @@ impl Limits {
             (8 * threads * share) as f64
         });
         let add = best(|| {
-            rayon::broadcast(|t| sums(&a[t.index() * share..][..share], &b[t.index() * share..][..share], part(t.index())));
+            rayon::broadcast(|t| {
+                sums(
+                    &a[t.index() * share..][..share],
+                    &b[t.index() * share..][..share],
+                    part(t.index()),
+                )
+            });
             (12 * threads * share) as f64
         });
         black_box(&mut c);
@@ -82,7 +89,8 @@ fn total(x: &[f32]) -> f32 {
 /// `c = a + b`, past the caches where there is an instruction for it.
 fn sums(a: &[f32], b: &[f32], c: &mut [f32]) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 has SSE; whole vectors of slices of equal length, and the store is aligned.
+    // SAFETY: every x86-64 has SSE; whole vectors of slices of equal length, and the store is
+    // aligned.
     unsafe {
         use std::arch::x86_64::*;
         let ahead = c.as_ptr().align_offset(16);
@@ -101,7 +109,8 @@ fn sums(a: &[f32], b: &[f32], c: &mut [f32]) {
 /// Operations of one step of [`multiply_adds`].
 const FLOPS: usize = 2 * 16 * 16;
 
-/// Steps of sixteen independent multiply-adds of sixteen lanes each, in the widest vectors that there are.
+/// Steps of sixteen independent multiply-adds of sixteen lanes each, in the widest vectors that
+/// there are.
 fn multiply_adds(steps: usize) -> f32 {
     #[cfg(target_arch = "x86_64")]
     {

@@ -1,12 +1,14 @@
-//! Convolution and its two gradients. Windows of 3 x 3 in f32 go to `winograd`; others are laid out as columns, a tile of places at a time, and multiplied:
+//! Convolution and its two gradients. Windows of 3 x 3 in f32 go to `winograd`; others are laid out
+//! as columns, a tile of places at a time, and multiplied:
 //!
 //! ```text
 //!   y[n] (C_out, places) = weight (C_out, rows) @ columns (rows, places)         rows = C_in / groups * window positions
 //!   columns of the gradient = weightᵀ @ g, added back to the image                      (one task per image and group)
 //!   weight gradient = Σ_n g[n] (C_out, places) @ columnsᵀ                               (fixed blocks of images)
 //! ```
-//! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of threads. Where `winograd` would not be accurate,
-//! columns take over: bands of places, and all if a window is infinite or NaN.
+//! A tile of columns stays in L2; the whole matrix is never built. No sum is split by the number of
+//! threads. Where `winograd` would not be accurate, columns take over: bands of places, and all if
+//! a window is infinite or NaN.
 
 mod winograd;
 
@@ -39,55 +41,128 @@ struct Conv {
 impl Conv {
     fn new(x: &[usize], weight: &[usize], y: &[usize], window: &Window) -> Conv {
         let geometry = Geometry::new(&x[2..], &weight[2..], &y[2..], window);
-        Conv { geometry, groups: window.groups, inputs: weight[1], outputs: weight[0] / window.groups }
+        Conv {
+            geometry,
+            groups: window.groups,
+            inputs: weight[1],
+            outputs: weight[0] / window.groups,
+        }
     }
 
-    /// The places `first .. end` of image and group `i` by columns: y = w @ columns, w (outputs, rows) that of the group.
+    /// The places `first .. end` of image and group `i` by columns: y = w @ columns, w (outputs,
+    /// rows) that of the group.
     ///
     /// # Safety
     /// `y` has all results; nobody else touches these places of this image's planes.
-    unsafe fn by_columns<T: Float>(&self, cpu: &Cpu, x: &[T], w: &[T], i: usize, [first, end]: [usize; 2], y: Shared<T>) -> Result<()> {
-        let (rows, places, image) = (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
+    unsafe fn by_columns<T: Float>(
+        &self,
+        cpu: &Cpu,
+        x: &[T],
+        w: &[T],
+        i: usize,
+        [first, end]: [usize; 2],
+        y: Shared<T>,
+    ) -> Result<()> {
+        let (rows, places, image) =
+            (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
         let x = &x[i * image..][..image];
         let w = matrix(&w[i % self.groups * self.outputs * rows..][..self.outputs * rows], rows);
         let to = y.get().wrapping_add(i * self.outputs * places);
         with_scratch(cpu, [rows * (end - first)], |[columns]: [&mut [T]; 1]| {
             self.columns(cpu, x, first, end, columns)?;
-            let (size, c) = (end - first, Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 });
+            let (size, c) = (
+                end - first,
+                Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 },
+            );
             // SAFETY: by contract; the operands were sliced to their sizes.
-            unsafe { fastest(cpu, [self.outputs, size, rows], rows * size, c, [T::ZERO, T::ONE], w, matrix(columns, size)) }
+            unsafe {
+                fastest(
+                    cpu,
+                    [self.outputs, size, rows],
+                    rows * size,
+                    c,
+                    [T::ZERO, T::ONE],
+                    w,
+                    matrix(columns, size),
+                )
+            }
         })?
     }
 
-    /// As `by_columns` where `w` is that of the convolution whose gradient for the input this is, (groups · inputs, outputs, positions): the windows are
-    /// rotated by 180 degrees, one position after the other.
+    /// As `by_columns` where `w` is that of the convolution whose gradient for the input this is,
+    /// (groups · inputs, outputs, positions): the windows are rotated by 180 degrees, one position
+    /// after the other.
     ///
     /// # Safety
     /// As `by_columns`.
-    unsafe fn by_columns_rotated(&self, cpu: &Cpu, g: &[f32], w: &[f32], i: usize, [first, end]: [usize; 2], y: Shared<f32>) -> Result<()> {
-        let (rows, places, image) = (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
+    unsafe fn by_columns_rotated(
+        &self,
+        cpu: &Cpu,
+        g: &[f32],
+        w: &[f32],
+        i: usize,
+        [first, end]: [usize; 2],
+        y: Shared<f32>,
+    ) -> Result<()> {
+        let (rows, places, image) =
+            (self.rows(), self.geometry.places(), self.inputs * self.geometry.plane());
         let (taps, g) = (self.geometry.positions(), &g[i * image..][..image]);
         let w = &w[i % self.groups * self.outputs * rows..][..self.outputs * rows];
         let to = y.get().wrapping_add(i * self.outputs * places);
         with_scratch(cpu, [rows * (end - first)], |[columns]: [&mut [f32]; 1]| {
             self.columns(cpu, g, first, end, columns)?;
-            let (size, c) = (end - first, Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 });
+            let (size, c) = (
+                end - first,
+                Matrix { ptr: to.wrapping_add(first).cast_const(), rows: places as isize, cols: 1 },
+            );
             for tap in 0..taps {
-                let w = Matrix { ptr: w[taps - 1 - tap..].as_ptr(), rows: taps as isize, cols: (taps * self.outputs) as isize };
-                let columns = Matrix { ptr: columns[tap * size..].as_ptr(), rows: (taps * size) as isize, cols: 1 };
+                let w = Matrix {
+                    ptr: w[taps - 1 - tap..].as_ptr(),
+                    rows: taps as isize,
+                    cols: (taps * self.outputs) as isize,
+                };
+                let columns = Matrix {
+                    ptr: columns[tap * size..].as_ptr(),
+                    rows: (taps * size) as isize,
+                    cols: 1,
+                };
                 let old = if tap == 0 { 0.0 } else { 1.0 };
-                // SAFETY: by contract; tap `tap` of each input's columns, and the opposite one of each window.
-                unsafe { fastest(cpu, [self.outputs, size, self.inputs], rows * size, c, [old, 1.0], w, columns)? };
+                // SAFETY: by contract; tap `tap` of each input's columns, and the opposite one of
+                // each window.
+                unsafe {
+                    fastest(
+                        cpu,
+                        [self.outputs, size, self.inputs],
+                        rows * size,
+                        c,
+                        [old, 1.0],
+                        w,
+                        columns,
+                    )?
+                };
             }
             Ok(())
         })?
     }
 
     /// The fast way for windows of 3 x 3 in f32, if it is open here.
-    fn winograd(&self, cpu: &Cpu, dtype: DType, images: usize, window: &Window) -> Option<Winograd> {
+    fn winograd(
+        &self,
+        cpu: &Cpu,
+        dtype: DType,
+        images: usize,
+        window: &Window,
+    ) -> Option<Winograd> {
         let g = &self.geometry;
-        let fits = g.kernel == [3, 3] && window.stride[..2] == [1, 1] && window.dilation[..2] == [1, 1] && images * g.places() > 0;
-        if !fits || dtype.compute() != DType::F32 || !cpu.winograd || !Winograd::pays(cpu.level, self.inputs, self.outputs) {
+        let fits = g.kernel == [3, 3]
+            && window.stride[..2] == [1, 1]
+            && window.dilation[..2] == [1, 1]
+            && images * g.places() > 0;
+        if !fits
+            || dtype.compute() != DType::F32
+            || !cpu.winograd
+            || !Winograd::pays(cpu.level, self.inputs, self.outputs)
+        {
             return None;
         }
         Some(Winograd {
@@ -117,11 +192,22 @@ impl Conv {
         Ok((self.geometry.all_strips(cpu, first, end)?, self.geometry.rows(first, end)))
     }
 
-    /// The windows of one group's image over the places `first .. end`, as columns: (rows, end - first).
-    fn columns<T: Float>(&self, cpu: &Cpu, image: &[T], first: usize, end: usize, columns: &mut [T]) -> Result<()> {
+    /// The windows of one group's image over the places `first .. end`, as columns: (rows, end -
+    /// first).
+    fn columns<T: Float>(
+        &self,
+        cpu: &Cpu,
+        image: &[T],
+        first: usize,
+        end: usize,
+        columns: &mut [T],
+    ) -> Result<()> {
         let (width, step) = (end - first, self.geometry.step());
         let (strips, each) = self.strips(cpu, first, end)?;
-        for (plane, block) in image.chunks_exact(self.geometry.plane()).zip(columns.chunks_exact_mut(strips.len() / each * width)) {
+        for (plane, block) in image
+            .chunks_exact(self.geometry.plane())
+            .zip(columns.chunks_exact_mut(strips.len() / each * width))
+        {
             for (strips, row) in strips.chunks_exact(each).zip(block.chunks_exact_mut(width)) {
                 for s in strips {
                     let row = &mut row[s.at..s.at + s.before + s.inside + s.after];
@@ -130,7 +216,9 @@ impl Conv {
                     if step == 1 {
                         inside.copy_from_slice(&plane[s.from..s.from + s.inside]);
                     } else {
-                        for (to, from) in inside.iter_mut().zip(plane[s.from..].iter().step_by(step)) {
+                        for (to, from) in
+                            inside.iter_mut().zip(plane[s.from..].iter().step_by(step))
+                        {
                             *to = *from;
                         }
                     }
@@ -142,10 +230,20 @@ impl Conv {
     }
 
     /// Adds columns back to the image that they were taken from.
-    fn add_columns<T: Float>(&self, cpu: &Cpu, columns: &[T], first: usize, end: usize, image: &mut [T]) -> Result<()> {
+    fn add_columns<T: Float>(
+        &self,
+        cpu: &Cpu,
+        columns: &[T],
+        first: usize,
+        end: usize,
+        image: &mut [T],
+    ) -> Result<()> {
         let (width, step) = (end - first, self.geometry.step());
         let (strips, each) = self.strips(cpu, first, end)?;
-        for (plane, block) in image.chunks_exact_mut(self.geometry.plane()).zip(columns.chunks_exact(strips.len() / each * width)) {
+        for (plane, block) in image
+            .chunks_exact_mut(self.geometry.plane())
+            .zip(columns.chunks_exact(strips.len() / each * width))
+        {
             for (strips, row) in strips.chunks_exact(each).zip(block.chunks_exact(width)) {
                 for s in strips.iter().filter(|s| s.inside > 0) {
                     let from = &row[s.at + s.before..s.at + s.before + s.inside];
@@ -183,7 +281,13 @@ fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
 }
 
 /// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..), of `shape`.
-pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window, shape: &Shape) -> Result<StorageRef> {
+pub(crate) fn conv(
+    cpu: &Cpu,
+    x: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    shape: &Shape,
+) -> Result<StorageRef> {
     let conv = Conv::new(x.shape(), weight.shape(), shape, window);
     let images = x.shape()[0] * conv.groups;
     let places = conv.geometry.places();
@@ -197,13 +301,16 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window, shap
     let width = conv.tile();
     if let Some(winograd) = conv.winograd(cpu, x.dtype(), images, window) {
         // SAFETY: the copies hold these many f32, the new storage the result.
-        let (xs, ws) = unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
+        let (xs, ws) =
+            unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
         if cpu.level.run(Moderate(ws)) {
             let y = Shared(out.ptr().cast::<f32>());
             winograd.forward(cpu, xs, &winograd.weight(cpu, ws)?, y, |i, places| {
                 for first in places.clone().step_by(width) {
                     // SAFETY: the places of a band that is left to this alone.
-                    unsafe { conv.by_columns(cpu, xs, ws, i, [first, places.end.min(first + width)], y)? };
+                    unsafe {
+                        conv.by_columns(cpu, xs, ws, i, [first, places.end.min(first + width)], y)?
+                    };
                 }
                 Ok(())
             })?;
@@ -225,7 +332,13 @@ pub(crate) fn conv(cpu: &Cpu, x: &Tensor, weight: &Tensor, window: &Window, shap
 }
 
 /// The gradient for x from g (N, C_out, ..).
-pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window, x_shape: &Shape) -> Result<StorageRef> {
+pub(crate) fn input_grad(
+    cpu: &Cpu,
+    g: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    x_shape: &Shape,
+) -> Result<StorageRef> {
     let conv = Conv::new(x_shape, weight.shape(), g.shape(), window);
     let images = x_shape[0] * conv.groups;
     let (rows, places, outputs) = (conv.rows(), conv.geometry.places(), conv.outputs);
@@ -234,22 +347,35 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
     if n == 0 || g.numel() == 0 || weight.numel() == 0 {
         return Ok(Arc::new(cpu.zeros(n, g.dtype())?));
     }
-    if let Some(winograd) = conv.winograd(cpu, g.dtype(), images, window).and_then(|forward| forward.backward()) {
+    if let Some(winograd) =
+        conv.winograd(cpu, g.dtype(), images, window).and_then(|forward| forward.backward())
+    {
         let out = cpu.alloc(n, g.dtype().compute())?;
         // SAFETY: the copies hold these many f32, the new storage the result.
-        let (gs, ws) = unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
+        let (gs, ws) =
+            unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
         if cpu.level.run(Moderate(ws)) {
             let y = Shared(out.ptr().cast::<f32>());
             // The same as a convolution of g.
             let mut around = window.clone();
             around.padding[..2].copy_from_slice(&winograd.padding);
-            let geometry = Geometry::new(&g.shape()[2..], &weight.shape()[2..], &x_shape[2..], &around);
+            let geometry =
+                Geometry::new(&g.shape()[2..], &weight.shape()[2..], &x_shape[2..], &around);
             let back = Conv { geometry, inputs: conv.outputs, outputs: conv.inputs, ..conv };
             let width = back.tile();
             winograd.forward(cpu, gs, &winograd.weight_turned(cpu, ws)?, y, |i, places| {
                 for first in places.clone().step_by(width) {
                     // SAFETY: the places of a band that is left to this alone.
-                    unsafe { back.by_columns_rotated(cpu, gs, ws, i, [first, places.end.min(first + width)], y)? };
+                    unsafe {
+                        back.by_columns_rotated(
+                            cpu,
+                            gs,
+                            ws,
+                            i,
+                            [first, places.end.min(first + width)],
+                            y,
+                        )?
+                    };
                 }
                 Ok(())
             })?;
@@ -286,10 +412,17 @@ pub(crate) fn input_grad(cpu: &Cpu, g: &Tensor, weight: &Tensor, window: &Window
 }
 
 /// The gradient for the weight.
-pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, weight_shape: &Shape) -> Result<StorageRef> {
+pub(crate) fn weight_grad(
+    cpu: &Cpu,
+    g: &Tensor,
+    x: &Tensor,
+    window: &Window,
+    weight_shape: &Shape,
+) -> Result<StorageRef> {
     let conv = Conv::new(x.shape(), weight_shape, g.shape(), window);
     let batch = x.shape()[0];
-    let (rows, places, outputs, groups) = (conv.rows(), conv.geometry.places(), conv.outputs, conv.groups);
+    let (rows, places, outputs, groups) =
+        (conv.rows(), conv.geometry.places(), conv.outputs, conv.groups);
     let (gs, xs) = operands(cpu, g, x)?;
     let n = weight_shape.numel();
     if n == 0 || g.numel() == 0 || x.numel() == 0 {
@@ -298,7 +431,8 @@ pub(crate) fn weight_grad(cpu: &Cpu, g: &Tensor, x: &Tensor, window: &Window, we
     if let Some(winograd) = conv.winograd(cpu, x.dtype(), batch * groups, window) {
         let out = cpu.alloc(n, x.dtype().compute())?;
         // SAFETY: the copies hold these many f32, the new storage the result.
-        let (gs, xs) = unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(xs.ptr(), x.numel())) };
+        let (gs, xs) =
+            unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(xs.ptr(), x.numel())) };
         winograd.window_gradient(cpu, xs, gs, Shared(out.ptr().cast::<f32>()))?;
         // SAFETY: all tasks are done.
         if cpu.level.run(Finite(unsafe { slice::<f32>(out.ptr(), n) })) {

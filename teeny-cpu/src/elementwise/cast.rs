@@ -1,4 +1,5 @@
-//! Conversions between the types that are computed in, and between the 16-bit floats and f32. The rules are `Scalar::cast`'s.
+//! Conversions between the types that are computed in, and between the 16-bit floats and f32. The
+//! rules are `Scalar::cast`'s.
 
 use super::int::each;
 use half::slice::HalfFloatSliceExt;
@@ -28,7 +29,8 @@ macro_rules! with_compute {
 }
 pub(crate) use with_compute;
 
-/// As `with_compute` for what has the same bits for signed and unsigned integers, as sums and products that wrap: both are compiled as unsigned ones.
+/// As `with_compute` for what has the same bits for signed and unsigned integers, as sums and
+/// products that wrap: both are compiled as unsigned ones.
 macro_rules! with_wrapping {
     ($dtype:expr, $t:ident => $body:expr) => {
         crate::elementwise::cast::with_type!($dtype, $t => $body;
@@ -62,7 +64,8 @@ pub(crate) use with_bits;
 /// # Safety
 /// `p` has `n` values, aligned; nothing writes to them while the slice lives.
 pub(crate) unsafe fn slice<'a, T>(p: *const u8, n: usize) -> &'a [T] {
-    // SAFETY: by contract; pooled memory is always initialised and every computed type takes any bits.
+    // SAFETY: by contract; pooled memory is always initialised and every computed type takes any
+    // bits.
     unsafe { std::slice::from_raw_parts(p.cast(), n) }
 }
 
@@ -75,8 +78,8 @@ pub(crate) unsafe fn slice_mut<'a, T>(p: *mut u8, n: usize) -> &'a mut [T] {
     unsafe { std::slice::from_raw_parts_mut(p.cast(), n) }
 }
 
-/// `n` values of the type that `from` is computed in, converted to the type that `to` is computed in, with the rounding that
-/// a stored value of either type would have had.
+/// `n` values of the type that `from` is computed in, converted to the type that `to` is computed
+/// in, with the rounding that a stored value of either type would have had.
 ///
 /// # Safety
 /// `x` has `n` values and `y` room for `n`; they do not overlap.
@@ -87,8 +90,17 @@ pub(crate) unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, n: u
             // The node was computed in f32 and not rounded yet.
             let mut rounded = [0.0f32; PIECE];
             for (i, x) in slice::<f32>(x, n).chunks(PIECE).enumerate() {
-                rounded.iter_mut().zip(x).for_each(|(to, &x)| *to = round_to(from, f64::from(x)) as f32);
-                plain(DType::F32, to, rounded.as_ptr().cast(), y.add(i * PIECE * to.compute().size()), x.len());
+                rounded
+                    .iter_mut()
+                    .zip(x)
+                    .for_each(|(to, &x)| *to = round_to(from, f64::from(x)) as f32);
+                plain(
+                    DType::F32,
+                    to,
+                    rounded.as_ptr().cast(),
+                    y.add(i * PIECE * to.compute().size()),
+                    x.len(),
+                );
             }
             return;
         }
@@ -101,22 +113,43 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: by contract of `cast`.
     unsafe {
         match (to, from) {
-            (DType::Bool, _) => with_wrapping!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S))),
+            (DType::Bool, _) => {
+                with_wrapping!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S)))
+            }
             (DType::F16 | DType::BF16, _) => {
                 let mut exact = [0.0f64; PIECE];
                 for (i, y) in slice_mut::<f32>(y, n).chunks_mut(PIECE).enumerate() {
-                    plain(from, DType::F64, x.add(i * PIECE * from.compute().size()), exact.as_mut_ptr().cast(), y.len());
+                    plain(
+                        from,
+                        DType::F64,
+                        x.add(i * PIECE * from.compute().size()),
+                        exact.as_mut_ptr().cast(),
+                        y.len(),
+                    );
                     each(&exact[..y.len()], y, |x| round_to(to, x) as f32);
                 }
             }
             // Through f64, as core defines it: only 64-bit integers do not fit there.
-            (DType::F32, DType::U64 | DType::I64) => with_int!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32)),
-            (DType::F32, _) => with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f32)),
-            (DType::F64, _) => with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64)),
-            // Integers keep their low bits, whether the new type has a sign or not; floats stop at its limits.
-            (_, DType::F16 | DType::BF16 | DType::F32) => with_int!(to, T => each(slice::<f32>(x, n), slice_mut(y, n), |x| x as T)),
-            (_, DType::F64) => with_int!(to, T => each(slice::<f64>(x, n), slice_mut(y, n), |x| x as T)),
-            _ => with_int!(from, S => with_bits!(to, T => each(slice::<S>(x, n), slice_mut(y, n), |x| x as T))),
+            (DType::F32, DType::U64 | DType::I64) => {
+                with_int!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
+            }
+            (DType::F32, _) => {
+                with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f32))
+            }
+            (DType::F64, _) => {
+                with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
+            }
+            // Integers keep their low bits, whether the new type has a sign or not; floats stop at
+            // its limits.
+            (_, DType::F16 | DType::BF16 | DType::F32) => {
+                with_int!(to, T => each(slice::<f32>(x, n), slice_mut(y, n), |x| x as T))
+            }
+            (_, DType::F64) => {
+                with_int!(to, T => each(slice::<f64>(x, n), slice_mut(y, n), |x| x as T))
+            }
+            _ => {
+                with_int!(from, S => with_bits!(to, T => each(slice::<S>(x, n), slice_mut(y, n), |x| x as T)))
+            }
         }
     }
 }
@@ -124,7 +157,8 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
 /// Elements that are rounded at a time.
 const PIECE: usize = 512;
 
-/// The nearest value of a 16-bit float type, as core rounds it (`half` itself looks at the upper 32 bits of `x` only).
+/// The nearest value of a 16-bit float type, as core rounds it (`half` itself looks at the upper 32
+/// bits of `x` only).
 pub(crate) fn round_to(half: DType, x: f64) -> f64 {
     Scalar::Float(x).cast(half).to_f64()
 }

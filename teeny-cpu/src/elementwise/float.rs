@@ -1,4 +1,5 @@
-//! Loops of float nodes: f32 in vectors where that pays, otherwise through f64 element by element; f64 by std.
+//! Loops of float nodes: f32 in vectors where that pays, otherwise through f64 element by element;
+//! f64 by std.
 
 use super::int::{each, pairs, unexpected};
 use super::strips::{self, Loop, Place, Step};
@@ -69,7 +70,8 @@ binary! {
     Sub |a, b| a.sub(b);
     Mul |a, b| a.mul(b);
     Div |a, b| a.div(b);
-    // The vector's max gives the second operand if either is NaN; a NaN in the first has to be put back.
+    // The vector's max gives the second operand if either is NaN; a NaN in the first has to be put
+    // back.
     Max |a, b| V::select(a.eq(a), a.max(b), a);
     Min |a, b| V::select(a.eq(a), a.min(b), a);
 }
@@ -78,18 +80,28 @@ binary! {
 ///
 /// # Safety
 /// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
-pub(crate) unsafe fn unary_f32(level: Level, op: OpCode, x: *const f32, y: *mut f32, n: usize, stream: bool) {
+pub(crate) unsafe fn unary_f32(
+    level: Level,
+    op: OpCode,
+    x: *const f32,
+    y: *mut f32,
+    n: usize,
+    stream: bool,
+) {
     // SAFETY: passed on.
     unsafe {
         match (op, function(op)) {
-            (OpCode::Sin | OpCode::Cos, _) => vecmath::map_trig(level, op == OpCode::Cos, x, y, n, stream),
+            (OpCode::Sin | OpCode::Cos, _) => {
+                vecmath::map_trig(level, op == OpCode::Cos, x, y, n, stream)
+            }
             (_, Some(f)) if Loop::of(op).is_none() => by_f64(x, y, n, f),
             _ => one(level, op, &[Operand::Slice(x)], y, n, stream),
         }
     }
 }
 
-/// What is computed in f64, one number at a time, of one operand: by nodes of f64, and by those of f32 that have no loop over vectors.
+/// What is computed in f64, one number at a time, of one operand: by nodes of f64, and by those of
+/// f32 that have no loop over vectors.
 fn function(op: OpCode) -> Option<fn(f64) -> f64> {
     use OpCode as O;
     Some(match op {
@@ -105,9 +117,24 @@ fn function(op: OpCode) -> Option<fn(f64) -> f64> {
         O::Atan => f64::atan,
         O::Tanh => f64::tanh,
         O::Erf => erf,
-        O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Floor | O::Ceil | O::Round | O::Trunc | O::Not | O::IsNan => return None,
-        O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => return None,
-        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => return None,
+        O::Neg
+        | O::Abs
+        | O::Sign
+        | O::Recip
+        | O::Sqrt
+        | O::Rsqrt
+        | O::Floor
+        | O::Ceil
+        | O::Round
+        | O::Trunc
+        | O::Not
+        | O::IsNan => return None,
+        O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => {
+            return None;
+        }
+        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => {
+            return None;
+        }
         O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
     })
 }
@@ -120,9 +147,33 @@ fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
         O::Rem => remainder,
         O::FloorDiv => floor_div,
         O::Add | O::Sub | O::Mul | O::Div | O::Max | O::Min => return None,
-        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => return None,
-        O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Floor | O::Ceil | O::Round | O::Trunc | O::Not | O::IsNan => return None,
-        O::Exp | O::Exp2 | O::Expm1 | O::Log | O::Log2 | O::Log1p | O::Sin | O::Cos | O::Tan | O::Atan | O::Tanh | O::Erf => return None,
+        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => {
+            return None;
+        }
+        O::Neg
+        | O::Abs
+        | O::Sign
+        | O::Recip
+        | O::Sqrt
+        | O::Rsqrt
+        | O::Floor
+        | O::Ceil
+        | O::Round
+        | O::Trunc
+        | O::Not
+        | O::IsNan => return None,
+        O::Exp
+        | O::Exp2
+        | O::Expm1
+        | O::Log
+        | O::Log2
+        | O::Log1p
+        | O::Sin
+        | O::Cos
+        | O::Tan
+        | O::Atan
+        | O::Tanh
+        | O::Erf => return None,
         O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
     })
 }
@@ -132,7 +183,9 @@ fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
 /// # Safety
 /// As `binary_f32`; an operation of one operand has no splat.
 unsafe fn one(level: Level, op: OpCode, operands: &[Operand], y: *mut f32, n: usize, stream: bool) {
-    let Some(what) = Loop::of(op).filter(|what| what.operands() == operands.len()) else { unexpected(op, "vectors of f32") };
+    let Some(what) = Loop::of(op).filter(|what| what.operands() == operands.len()) else {
+        unexpected(op, "vectors of f32")
+    };
     let mut from = [Place::Splat(0.0); 4];
     for (place, &operand) in from.iter_mut().zip(operands) {
         *place = match operand {
@@ -158,8 +211,17 @@ unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
 /// A binary node of f32 that is not a comparison.
 ///
 /// # Safety
-/// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does not overlap it.
-pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) {
+/// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does
+/// not overlap it.
+pub(crate) unsafe fn binary_f32(
+    level: Level,
+    op: OpCode,
+    a: Operand,
+    b: Operand,
+    y: *mut f32,
+    n: usize,
+    stream: bool,
+) {
     // SAFETY: passed on.
     unsafe {
         let get = |o: Operand, i: usize| match o {
@@ -167,7 +229,8 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
             Operand::Splat(v) => f64::from(v),
         };
         match (op, function_of_two(op)) {
-            // What small tensors are mostly asked for: in the function of all loops, what comes before the loop takes longer than sixteen elements.
+            // What small tensors are mostly asked for: in the function of all loops, what comes
+            // before the loop takes longer than sixteen elements.
             (OpCode::Add, _) => level.run(Map2::<Add>::new(a, b, y, n, stream)),
             (OpCode::Sub, _) => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
             (OpCode::Mul, _) => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
@@ -177,7 +240,8 @@ pub(crate) unsafe fn binary_f32(level: Level, op: OpCode, a: Operand, b: Operand
     }
 }
 
-/// A unary node of f64. Only arithmetic is compiled for several levels: a function is called for each element anyway.
+/// A unary node of f64. Only arithmetic is compiled for several levels: a function is called for
+/// each element anyway.
 pub(crate) fn unary_f64(level: Level, op: OpCode, x: &[f64], y: &mut [f64]) {
     match function(op) {
         Some(f) => each(x, y, f),
@@ -252,10 +316,12 @@ impl Work for Binary64<'_> {
 #[inline(always)]
 pub(super) fn choose<V: F32s, C: Choice>(choose: C, from: [Operand; 4], y: *mut f32, n: usize) {
     let [u, v, a, b] = from;
-    let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) = (Spread::ROOM, Spread::ROOM, Spread::ROOM, Spread::ROOM);
+    let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) =
+        (Spread::ROOM, Spread::ROOM, Spread::ROOM, Spread::ROOM);
     let (u, v) = (u.place(&mut u_lanes), v.place(&mut v_lanes));
     let (a, b) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
-    // SAFETY: who runs this promises n elements of slices and of `y`; where nothing moves there is one widest vector.
+    // SAFETY: who runs this promises n elements of slices and of `y`; where nothing moves there is
+    // one widest vector.
     unsafe {
         for i in (0..n).step_by(V::LANES) {
             let count = n - i;
@@ -264,7 +330,11 @@ pub(super) fn choose<V: F32s, C: Choice>(choose: C, from: [Operand; 4], y: *mut 
                 if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
             };
             let chosen = choose.of(get(u), get(v), get(a), get(b));
-            if count < V::LANES { chosen.store_part(y.add(i), count) } else { chosen.store(y.add(i)) }
+            if count < V::LANES {
+                chosen.store_part(y.add(i), count)
+            } else {
+                chosen.store(y.add(i))
+            }
         }
     }
 }

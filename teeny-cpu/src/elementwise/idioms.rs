@@ -1,9 +1,11 @@
-//! Functions that kernels spell out in several nodes and that have one loop here: gelu, sigmoid and silu.
+//! Functions that kernels spell out in several nodes and that have one loop here: gelu, sigmoid and
+//! silu.
 //!
 //! ```text
 //!   neg ─► exp ─► add 1 ─► recip        four loops over a tile        is found in a program and becomes        sigmoid: one loop
 //! ```
-//! A loop (in `float`) does the very operations of the nodes, in their order, so that no bit of a result depends on its having been found.
+//! A loop (in `float`) does the very operations of the nodes, in their order, so that no bit of a
+//! result depends on its having been found.
 
 use super::strips::Loop;
 use std::sync::OnceLock;
@@ -35,8 +37,12 @@ fn spellings() -> &'static [Spelling] {
             count_readers(&kernel, &mut readers);
             (kernel.nodes().len() <= NODES).then_some(Spelling { idiom, kernel, readers })
         };
-        let all: [(Loop, Function); 4] =
-            [(Loop::Gelu, |x| x.gelu()), (Loop::GeluTanh, |x| x.gelu_tanh()), (Loop::Sigmoid, |x| x.sigmoid()), (Loop::Silu, |x| x.silu())];
+        let all: [(Loop, Function); 4] = [
+            (Loop::Gelu, |x| x.gelu()),
+            (Loop::GeluTanh, |x| x.gelu_tanh()),
+            (Loop::Sigmoid, |x| x.sigmoid()),
+            (Loop::Silu, |x| x.silu()),
+        ];
         all.into_iter().filter_map(spell).collect()
     })
 }
@@ -62,9 +68,12 @@ pub(crate) struct Found {
 /// Which node stands for each node of a spelling.
 type Map = [Option<Id>; NODES];
 
-/// The idioms of a program, of which each node is read by as many as `readers` says. `inside` becomes true for the nodes that nobody else needs.
+/// The idioms of a program, of which each node is read by as many as `readers` says. `inside`
+/// becomes true for the nodes that nobody else needs.
 pub(super) fn find(nodes: &[OpNode], readers: &[u32], found: &mut Vec<Found>, inside: &mut [bool]) {
-    let worth = |node: &OpNode| matches!(node.op, OpCode::Tanh | OpCode::Erf | OpCode::Exp) && node.dtype == DType::F32;
+    let worth = |node: &OpNode| {
+        matches!(node.op, OpCode::Tanh | OpCode::Erf | OpCode::Exp) && node.dtype == DType::F32
+    };
     if !nodes.iter().any(worth) {
         return;
     }
@@ -78,8 +87,11 @@ pub(super) fn find(nodes: &[OpNode], readers: &[u32], found: &mut Vec<Found>, in
             if !fits(nodes, root as Id, spelt, last, &mut map) {
                 continue;
             }
-            let parts = || (0..spelt.len()).filter(|&i| spelt[i].op.arity() > 0 && i != last as usize);
-            let of = (0..spelt.len()).find(|&i| matches!(spelt[i].op, OpCode::Input(_))).and_then(|i| map[i]);
+            let parts =
+                || (0..spelt.len()).filter(|&i| spelt[i].op.arity() > 0 && i != last as usize);
+            let of = (0..spelt.len())
+                .find(|&i| matches!(spelt[i].op, OpCode::Input(_)))
+                .and_then(|i| map[i]);
             let alone = parts().all(|i| map[i].is_some_and(|id| readers[id as usize] == within[i]));
             if let (true, Some(of)) = (alone, of) {
                 parts().filter_map(|i| map[i]).for_each(|id| inside[id as usize] = true);
@@ -110,7 +122,11 @@ fn fits(nodes: &[OpNode], id: Id, spelt: &[OpNode], like: Id, map: &mut Map) -> 
         return true;
     }
     *map = before;
-    model.op.is_commutative() && sources.iter().zip(node.sources().iter().rev()).all(|(&like, &id)| fits(nodes, id, spelt, like, map))
+    model.op.is_commutative()
+        && sources
+            .iter()
+            .zip(node.sources().iter().rev())
+            .all(|(&like, &id)| fits(nodes, id, spelt, like, map))
 }
 
 #[cfg(test)]
@@ -120,7 +136,8 @@ mod tests {
     fn found(build: impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Loop> {
         let builder = Builder::new();
         let kernel = builder.finish(&build(builder.input(DType::F32))).unwrap();
-        let (mut readers, mut found, mut inside) = (Vec::new(), Vec::new(), vec![false; kernel.nodes().len()]);
+        let (mut readers, mut found, mut inside) =
+            (Vec::new(), Vec::new(), vec![false; kernel.nodes().len()]);
         count_readers(&kernel, &mut readers);
         find(kernel.nodes(), &readers, &mut found, &mut inside);
         assert!(found.iter().all(|f| !inside[f.root as usize] && !inside[f.of as usize]));

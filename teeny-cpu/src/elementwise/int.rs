@@ -1,6 +1,8 @@
-//! Loops of integer and bool nodes. A bool is a `u8` of 0 or 1 here; arithmetic wraps, as core's `kernel::eval` defines it.
+//! Loops of integer and bool nodes. A bool is a `u8` of 0 or 1 here; arithmetic wraps, as core's
+//! `kernel::eval` defines it.
 //!
-//! What has the same bits for signed and unsigned integers is compiled for the unsigned ones alone, and what no machine does by vectors for one level alone.
+//! What has the same bits for signed and unsigned integers is compiled for the unsigned ones alone,
+//! and what no machine does by vectors for one level alone.
 
 use super::cast::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
 use crate::simd::{F32s, Level, Work, for_pairs};
@@ -145,10 +147,13 @@ pub(crate) unsafe fn unary(op: OpCode, dtype: DType, x: *const u8, y: *mut u8, n
             Neg => with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::neg)),
             Abs => with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::abs)),
             Sign => with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::sign)),
-            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc
-            | IsNan => unexpected(op, "integers"),
-            Input(_) | Param(_) | Const(_) | Cast | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe
-            | And | Or | Xor | Shl | Shr | Where => unexpected(op, "one operand"),
+            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan
+            | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan => {
+                unexpected(op, "integers")
+            }
+            Input(_) | Param(_) | Const(_) | Cast | Add | Sub | Mul | Div | Pow | Max | Min
+            | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr
+            | Where => unexpected(op, "one operand"),
         }
     }
 }
@@ -157,7 +162,15 @@ pub(crate) unsafe fn unary(op: OpCode, dtype: DType, x: *const u8, y: *mut u8, n
 ///
 /// # Safety
 /// `a`, `b` and `y` have `n` values of type `dtype`; `y` overlaps neither.
-pub(crate) unsafe fn binary(level: Level, op: OpCode, dtype: DType, a: *const u8, b: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn binary(
+    level: Level,
+    op: OpCode,
+    dtype: DType,
+    a: *const u8,
+    b: *const u8,
+    y: *mut u8,
+    n: usize,
+) {
     use OpCode::*;
     // SAFETY: by contract.
     unsafe {
@@ -165,15 +178,26 @@ pub(crate) unsafe fn binary(level: Level, op: OpCode, dtype: DType, a: *const u8
             Add | Sub | Mul | And | Or | Xor | Shl => {
                 with_bits!(dtype, T => level.run(Wrapping::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
             }
-            Max | Min => with_int!(dtype, T => level.run(Extreme::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) })),
-            Pow => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::pow)),
-            Rem => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::rem)),
-            FloorDiv => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::floor_div)),
-            Shr => with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::shr)),
+            Max | Min => {
+                with_int!(dtype, T => level.run(Extreme::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
+            }
+            Pow => {
+                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::pow))
+            }
+            Rem => {
+                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::rem))
+            }
+            FloorDiv => {
+                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::floor_div))
+            }
+            Shr => {
+                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::shr))
+            }
             CmpLt | CmpLe | CmpEq | CmpNe => unexpected(op, "arithmetic"),
             Div => unexpected(op, "integers"),
-            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos
-            | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Where => unexpected(op, "two operands"),
+            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt
+            | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf
+            | Floor | Ceil | Round | Trunc | Not | IsNan | Where => unexpected(op, "two operands"),
         }
     }
 }
@@ -182,16 +206,31 @@ pub(crate) unsafe fn binary(level: Level, op: OpCode, dtype: DType, a: *const u8
 ///
 /// # Safety
 /// As [`binary`].
-pub(crate) unsafe fn compare(level: Level, op: OpCode, dtype: DType, a: *const u8, b: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn compare(
+    level: Level,
+    op: OpCode,
+    dtype: DType,
+    a: *const u8,
+    b: *const u8,
+    y: *mut u8,
+    n: usize,
+) {
     use OpCode::*;
     // SAFETY: by contract.
     unsafe {
         match op {
-            CmpLt | CmpLe => with_compute!(dtype, T => level.run(Order::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) })),
-            CmpEq | CmpNe => with_wrapping!(dtype, T => level.run(Equality::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) })),
-            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos
-            | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv
-            | And | Or | Xor | Shl | Shr | Where => unexpected(op, "a comparison"),
+            CmpLt | CmpLe => {
+                with_compute!(dtype, T => level.run(Order::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
+            }
+            CmpEq | CmpNe => {
+                with_wrapping!(dtype, T => level.run(Equality::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
+            }
+            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt
+            | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf
+            | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Pow | Max
+            | Min | Rem | FloorDiv | And | Or | Xor | Shl | Shr | Where => {
+                unexpected(op, "a comparison")
+            }
         }
     }
 }
@@ -200,7 +239,15 @@ pub(crate) unsafe fn compare(level: Level, op: OpCode, dtype: DType, a: *const u
 ///
 /// # Safety
 /// As [`binary`]; `c` has n bools.
-pub(crate) unsafe fn select(level: Level, size: usize, c: *const u8, a: *const u8, b: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn select(
+    level: Level,
+    size: usize,
+    c: *const u8,
+    a: *const u8,
+    b: *const u8,
+    y: *mut u8,
+    n: usize,
+) {
     // SAFETY: by contract.
     unsafe {
         let c = slice(c, n);
@@ -213,7 +260,8 @@ pub(crate) unsafe fn select(level: Level, size: usize, c: *const u8, a: *const u
     }
 }
 
-/// Makes a loop over two slices, compiled for each level but the widest, with one body for each of its few operations.
+/// Makes a loop over two slices, compiled for each level but the widest, with one body for each of
+/// its few operations.
 macro_rules! pair_loops {
     ($($(#[$doc:meta])* $name:ident<T: $bound:path> -> $y:ty { $($op:ident => $f:expr),* })*) => {$(
         $(#[$doc])*

@@ -1,8 +1,10 @@
 //! Scalar programs over views: the device's `elementwise`.
 //!
-//! A kernel of one f32 operation over slices runs as one long SIMD loop. Everything else runs tile by tile: 4096 elements, one
-//! loop per node, and neighbouring nodes of f32 together by `strips` of it, temporaries in L1. 16-bit floats are widened when read and rounded when written. See `program` for the tile
-//! interpreter, `idioms` for functions that it knows as a whole, `int`, `float` and `cast` for its loops.
+//! A kernel of one f32 operation over slices runs as one long SIMD loop. Everything else runs tile
+//! by tile: 4096 elements, one loop per node, and neighbouring nodes of f32 together by `strips` of
+//! it, temporaries in L1. 16-bit floats are widened when read and rounded when written. See
+//! `program` for the tile interpreter, `idioms` for functions that it knows as a whole, `int`,
+//! `float` and `cast` for its loops.
 
 pub(crate) mod cast;
 pub(crate) mod float;
@@ -22,16 +24,19 @@ use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
 
-/// Below this many elements a second thread costs more than it brings: arithmetic, and functions that take ten times as long.
+/// Below this many elements a second thread costs more than it brings: arithmetic, and functions
+/// that take ten times as long.
 const THREAD_ARITHMETIC: usize = 16 << 10;
 const THREAD_FUNCTIONS: usize = THREAD_ARITHMETIC / 2;
-/// Outputs of at least this many bytes bypass the caches: they would not survive there until they are read.
+/// Outputs of at least this many bytes bypass the caches: they would not survive there until they
+/// are read.
 pub(crate) const STREAM: usize = 32 << 20;
 
 /// Elements from which transposed inputs are turned over by panels.
 const PANELS: usize = 1 << 10;
 
-/// Elements per chunk: at least half of the threading threshold, at most four chunks per thread, whole tiles.
+/// Elements per chunk: at least half of the threading threshold, at most four chunks per thread,
+/// whole tiles.
 pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
     if n < threshold {
         return n.max(1);
@@ -39,26 +44,39 @@ pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
     n.div_ceil(4 * threads::threads()).max(threshold / 2).next_multiple_of(program::TILE)
 }
 
-/// What an operation weighs when threads are thought of. Functions take ten times as long as arithmetic, but memory takes longer than that.
+/// What an operation weighs when threads are thought of. Functions take ten times as long as
+/// arithmetic, but memory takes longer than that.
 fn work(op: OpCode) -> usize {
     use OpCode::*;
     match op {
-        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Pow | Rem | FloorDiv => 2,
+        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Pow
+        | Rem | FloorDiv => 2,
         Input(_) | Param(_) | Const(_) => 0,
-        Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Max | Min | CmpLt
-        | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => 1,
+        Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not
+        | IsNan | Add | Sub | Mul | Div | Max | Min | CmpLt | CmpLe | CmpEq | CmpNe | And | Or
+        | Xor | Shl | Shr | Where => 1,
     }
 }
 
 /// Runs a program with transposed inputs in blocks of some rows by a segment.
-fn blocks(cpu: &Cpu, program: &Program<'_>, crossing: &Crossing, chunk: usize, outs: &[Shared<u8>; MAX_OUTPUTS], stream: bool) -> Result<()> {
+fn blocks(
+    cpu: &Cpu,
+    program: &Program<'_>,
+    crossing: &Crossing,
+    chunk: usize,
+    outs: &[Shared<u8>; MAX_OUTPUTS],
+    stream: bool,
+) -> Result<()> {
     let blocks = program.blocks(crossing);
     threads::try_for_each_range(blocks, chunk / (program::PANEL * program::SEGMENT), |numbers| {
         program.with_scratch(cpu, Some(crossing), &mut |scratch| {
             let outs = std::array::from_fn(|i| outs[i].get());
             for number in numbers.clone() {
-                // SAFETY: the outputs have all elements, each of one block; `View::of` has checked the inputs.
-                unsafe { program.block(scratch, crossing, &program.find(crossing, number), &outs, stream) };
+                // SAFETY: the outputs have all elements, each of one block; `View::of` has checked
+                // the inputs.
+                unsafe {
+                    program.block(scratch, crossing, &program.find(crossing, number), &outs, stream)
+                };
             }
         })?;
         if stream {
@@ -68,22 +86,28 @@ fn blocks(cpu: &Cpu, program: &Program<'_>, crossing: &Crossing, chunk: usize, o
     })
 }
 
-/// The first element of `x`, of the shape of the result, if its elements lie as those of the result.
+/// The first element of `x`, of the shape of the result, if its elements lie as those of the
+/// result.
 #[inline(always)]
 fn alongside(x: &Tensor) -> Option<*const f32> {
     let storage = downcast::<CpuStorage>(x.storage()).ok()?;
     let (layout, inside) = (x.layout(), |end| end <= storage.len());
-    if storage.dtype() != DType::F32 || !layout.is_contiguous() || !layout.offset().checked_add(layout.numel()).is_some_and(inside) {
+    if storage.dtype() != DType::F32
+        || !layout.is_contiguous()
+        || !layout.offset().checked_add(layout.numel()).is_some_and(inside)
+    {
         return None;
     }
     Some(storage.ptr().cast::<f32>().wrapping_add(x.layout().offset()).cast_const())
 }
 
-/// One operation of f32 on elements that lie as those of the result, and on numbers: without a plan and a walk, which would take longer than a thousand
-/// additions. `input` says where an input lies, `out` where the result goes. False if this is something else.
+/// One operation of f32 on elements that lie as those of the result, and on numbers: without a plan
+/// and a walk, which would take longer than a thousand additions. `input` says where an input lies,
+/// `out` where the result goes. False if this is something else.
 ///
 /// # Safety
-/// What `input` gives is readable for `n` elements, what `out` gives is writable, and is one of the inputs or overlaps none.
+/// What `input` gives is readable for `n` elements, what `out` gives is writable, and is one of the
+/// inputs or overlaps none.
 #[inline(always)]
 unsafe fn directly(
     level: Level,
@@ -93,7 +117,10 @@ unsafe fn directly(
     input: impl Fn(usize) -> Option<*const f32>,
     out: impl FnOnce() -> Result<*mut f32>,
 ) -> Result<bool> {
-    let Some(node) = kernel.single().filter(|node| node.dtype == DType::F32 && node.op.arity() <= 2 && node.op != OpCode::Cast) else {
+    let Some(node) = kernel
+        .single()
+        .filter(|node| node.dtype == DType::F32 && node.op.arity() <= 2 && node.op != OpCode::Cast)
+    else {
         return Ok(false);
     };
     let mut operands = [Operand::Splat(0.0); 2];
@@ -158,7 +185,8 @@ unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f3
     });
 }
 
-/// Runs `kernel`, of one output, over the elements of `storage`, which is its input of that number; `other` is the other one.
+/// Runs `kernel`, of one output, over the elements of `storage`, which is its input of that number;
+/// `other` is the other one.
 pub(crate) fn over(
     cpu: &Cpu,
     kernel: &Kernel,
@@ -177,7 +205,13 @@ pub(crate) fn over(
 }
 
 /// Runs `kernel` at every index of `shape`.
-pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+pub(crate) fn elementwise(
+    cpu: &Cpu,
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<Outputs> {
     let n = shape.numel();
     if n < THREAD_FUNCTIONS {
         let mut result = None;
@@ -193,7 +227,13 @@ pub(crate) fn elementwise(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params
 
 /// [`elementwise`] by a plan and tiles.
 #[inline(never)]
-fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shape: &Shape) -> Result<Outputs> {
+fn tiles(
+    cpu: &Cpu,
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<Outputs> {
     let n = shape.numel();
     let mut outputs = Outputs::new();
     let mut pointers = [Shared(std::ptr::null_mut::<u8>()); MAX_OUTPUTS];
@@ -205,7 +245,12 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
     if n == 0 {
         return Ok(outputs);
     }
-    let mut list = [View { ptr: std::ptr::null(), shape: *shape, strides: [0; 8], dtype: teeny_core::DType::F32 }; MAX_INPUTS];
+    let mut list = [View {
+        ptr: std::ptr::null(),
+        shape: *shape,
+        strides: [0; 8],
+        dtype: teeny_core::DType::F32,
+    }; MAX_INPUTS];
     for (view, x) in list.iter_mut().zip(inputs) {
         *view = View::of(x)?;
     }
@@ -226,11 +271,15 @@ fn tiles(cpu: &Cpu, kernel: &Kernel, inputs: &[&Tensor], params: &[Scalar], shap
                 while at < part.end {
                     let len = program.tile_len(at, part.end);
                     let outs = std::array::from_fn(|i| {
-                        let size = if i < kernel.outputs().len() { kernel.output_dtype(i).size() } else { 0 };
+                        let size = if i < kernel.outputs().len() {
+                            kernel.output_dtype(i).size()
+                        } else {
+                            0
+                        };
                         outs[i].get().wrapping_add(at * size)
                     });
-                    // SAFETY: the outputs have n elements, this tile's are touched by this chunk alone;
-                    // `View::of` has checked the inputs.
+                    // SAFETY: the outputs have n elements, this tile's are touched by this chunk
+                    // alone; `View::of` has checked the inputs.
                     unsafe { program.tile(scratch, at, len, &outs, stream) };
                     at += len;
                 }

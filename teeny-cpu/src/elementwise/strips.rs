@@ -1,11 +1,13 @@
-//! Programs of f32 alone, a strip of some vectors at a time: every node's loop over one strip, then over the next.
+//! Programs of f32 alone, a strip of some vectors at a time: every node's loop over one strip, then
+//! over the next.
 //!
 //! ```text
 //!   inputs ───►┌ mul ─► here ─ add ─► here ─ tanh ─► output ┐   512 elements, while the next ones are on their way from memory
 //!   inputs ───►└ mul ─► here ─ add ─► here ─ tanh ─► output ┘   the next 512, in the same places
 //! ```
-//! What lies between two nodes never leaves L1, and arithmetic and memory do not wait for each other, as they do where a whole tile goes through
-//! one loop after the other. The loops are those of `simd::loops`, all in one function for each level.
+//! What lies between two nodes never leaves L1, and arithmetic and memory do not wait for each
+//! other, as they do where a whole tile goes through one loop after the other. The loops are those
+//! of `simd::loops`, all in one function for each level.
 
 use super::float::*;
 use crate::simd::loops::{Map1, Map2, Operand};
@@ -16,7 +18,8 @@ use teeny_core::kernel::{MAX_INPUTS, MAX_OUTPUTS, OpCode};
 /// Elements of a strip: thirty-two of the widest vectors, in which the choice of a loop is lost.
 pub(crate) const STRIP: usize = 512;
 
-/// What is computed of the operands: an operation, a choice of the third or the fourth operand as the first two compare, or a whole function of one.
+/// What is computed of the operands: an operation, a choice of the third or the fourth operand as
+/// the first two compare, or a whole function of one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Loop {
     Neg,
@@ -77,8 +80,27 @@ impl Loop {
             O::Max => Loop::Max,
             O::Min => Loop::Min,
             O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
-            O::Expm1 | O::Log2 | O::Log1p | O::Sin | O::Cos | O::Tan | O::Atan | O::Pow | O::Rem | O::FloorDiv => return None,
-            O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::IsNan | O::Not | O::And | O::Or | O::Xor | O::Shl | O::Shr => return None,
+            O::Expm1
+            | O::Log2
+            | O::Log1p
+            | O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Pow
+            | O::Rem
+            | O::FloorDiv => return None,
+            O::CmpLt
+            | O::CmpLe
+            | O::CmpEq
+            | O::CmpNe
+            | O::IsNan
+            | O::Not
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr => return None,
         })
     }
 
@@ -90,12 +112,45 @@ impl Loop {
             O::CmpLe => Loop::IfLessOrEqual,
             O::CmpEq => Loop::IfEqual,
             O::CmpNe => Loop::IfUnequal,
-            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where | O::IsNan | O::Not | O::And | O::Or | O::Xor | O::Shl | O::Shr => {
+            O::Input(_)
+            | O::Param(_)
+            | O::Const(_)
+            | O::Cast
+            | O::Where
+            | O::IsNan
+            | O::Not
+            | O::And
+            | O::Or
+            | O::Xor
+            | O::Shl
+            | O::Shr => {
                 return None;
             }
-            O::Neg | O::Abs | O::Sign | O::Recip | O::Sqrt | O::Rsqrt | O::Exp | O::Exp2 | O::Expm1 | O::Log | O::Log2 | O::Log1p => return None,
-            O::Sin | O::Cos | O::Tan | O::Atan | O::Tanh | O::Erf | O::Floor | O::Ceil | O::Round | O::Trunc => return None,
-            O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => return None,
+            O::Neg
+            | O::Abs
+            | O::Sign
+            | O::Recip
+            | O::Sqrt
+            | O::Rsqrt
+            | O::Exp
+            | O::Exp2
+            | O::Expm1
+            | O::Log
+            | O::Log2
+            | O::Log1p => return None,
+            O::Sin
+            | O::Cos
+            | O::Tan
+            | O::Atan
+            | O::Tanh
+            | O::Erf
+            | O::Floor
+            | O::Ceil
+            | O::Round
+            | O::Trunc => return None,
+            O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => {
+                return None;
+            }
         })
     }
 
@@ -115,7 +170,14 @@ impl Loop {
             | Loop::Log
             | Loop::Tanh
             | Loop::Erf => 1,
-            Loop::Floor | Loop::Ceil | Loop::Round | Loop::Trunc | Loop::Gelu | Loop::GeluTanh | Loop::Sigmoid | Loop::Silu => 1,
+            Loop::Floor
+            | Loop::Ceil
+            | Loop::Round
+            | Loop::Trunc
+            | Loop::Gelu
+            | Loop::GeluTanh
+            | Loop::Sigmoid
+            | Loop::Silu => 1,
         }
     }
 }
@@ -142,11 +204,12 @@ pub(crate) struct Step {
     pub stream: bool,
 }
 
-/// Runs `steps` over `rows` of `n` elements. With `ahead`, what comes from memory and goes to it is asked for a strip early, also that behind the last one,
-/// where the next call probably goes on.
+/// Runs `steps` over `rows` of `n` elements. With `ahead`, what comes from memory and goes to it is
+/// asked for a strip early, also that behind the last one, where the next call probably goes on.
 ///
 /// # Safety
-/// Runs have n elements in each row and strips `STRIP` or n, whichever is less; results overlap no operand of their step, or are the same place.
+/// Runs have n elements in each row and strips `STRIP` or n, whichever is less; results overlap no
+/// operand of their step, or are the same place.
 pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, ahead: bool) {
     let sound = |step: &Step| {
         let reads = step.what.operands() > 1 || !matches!(step.from[0], Place::Splat(_));
@@ -154,7 +217,9 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, ah
     };
     assert!(steps.iter().all(sound), "a loop without memory to read or to write");
     // One loop has no neighbour to share L1 with.
-    let in_strips = |step: &Step| step.from.iter().chain([&step.to]).any(|place| matches!(place, Place::Strip(_)));
+    let in_strips = |step: &Step| {
+        step.from.iter().chain([&step.to]).any(|place| matches!(place, Place::Strip(_)))
+    };
     let strip = if steps.len() == 1 && !in_strips(&steps[0]) { n } else { STRIP };
     let mut runs = [(std::ptr::null(), 0); RUNS];
     let mut known = 0;
@@ -195,7 +260,8 @@ impl Work for Strips<'_> {
         let share = self.strip.min(self.n).div_ceil(self.steps.len()).next_multiple_of(16);
         while row < self.rows {
             let n = self.strip.min(self.n - at);
-            // The next strip comes from memory while this one is computed, some lines during each loop.
+            // The next strip comes from memory while this one is computed, some lines during each
+            // loop.
             let (next_row, next) = if at + n < self.n { (row, at + n) } else { (row + 1, 0) };
             let (mut line, end) = (next, next + n);
             for step in self.steps {
@@ -217,7 +283,8 @@ impl Step {
     /// Over the n elements of row `row` from `at` on.
     #[inline(always)]
     fn go<V: F32s>(&self, row: usize, at: usize, n: usize) {
-        let here = |p: *mut f32, pitch: isize| p.wrapping_offset(row as isize * pitch).wrapping_add(at);
+        let here =
+            |p: *mut f32, pitch: isize| p.wrapping_offset(row as isize * pitch).wrapping_add(at);
         let read = |place: Place| match place {
             Place::Run(p, pitch) => Operand::Slice(here(p, pitch)),
             Place::Strip(p) => Operand::Slice(p),
@@ -234,7 +301,8 @@ impl Step {
         macro_rules! one {
             ($f:ty) => {
                 match a {
-                    // SAFETY: `run` was promised n values at each place, and results that overlap no operand.
+                    // SAFETY: `run` was promised n values at each place, and results that overlap
+                    // no operand.
                     Operand::Slice(x) => unsafe { Map1::<$f>::new(x, y, n, stream) }.run::<V>(),
                     Operand::Splat(_) => unreachable!("`run` has refused a splat"),
                 }

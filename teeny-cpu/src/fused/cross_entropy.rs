@@ -1,4 +1,5 @@
-//! Cross-entropy of rows of scores and its gradient. Both go over a row while it is in the cache: nothing as large as the scores is kept in between.
+//! Cross-entropy of rows of scores and its gradient. Both go over a row while it is in the cache:
+//! nothing as large as the scores is kept in between.
 
 use super::Packed;
 use super::softmax::{ExpBelow, largest, largest_f64, pass};
@@ -17,7 +18,12 @@ use teeny_core::{DType, Error, Result, Tensor};
 const CHUNK: usize = 8 << 10;
 
 /// `log(sum(exp(x))) - x[target]` of every row of `x` (n, classes): (n).
-pub(crate) fn losses(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+pub(crate) fn losses(
+    cpu: &Cpu,
+    x: &Tensor,
+    targets: &Tensor,
+    ignored: Option<i64>,
+) -> Result<StorageRef> {
     let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
     let targets = checked(cpu, targets, classes, ignored)?;
     let xs = Packed::of(cpu, &View::of(x)?)?;
@@ -31,7 +37,10 @@ pub(crate) fn losses(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<i6
                 to.get().cast::<f64>().add(r).write(targets[r].map_or(0.0, |t| loss_f64(x, t)));
             } else {
                 let x = slice::<f32>(xs.ptr().add(r * classes * 4), classes);
-                to.get().cast::<f32>().add(r).write(targets[r].map_or(0.0, |target| cpu.level.run(Loss { x, target })));
+                to.get()
+                    .cast::<f32>()
+                    .add(r)
+                    .write(targets[r].map_or(0.0, |target| cpu.level.run(Loss { x, target })));
             }
         }
     });
@@ -40,7 +49,13 @@ pub(crate) fn losses(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<i6
 }
 
 /// `(softmax(x) - one_hot(target)) g` of every row of `x` (n, classes), with `g` (n): (n, classes).
-pub(crate) fn gradient(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<i64>, g: &Tensor) -> Result<StorageRef> {
+pub(crate) fn gradient(
+    cpu: &Cpu,
+    x: &Tensor,
+    targets: &Tensor,
+    ignored: Option<i64>,
+    g: &Tensor,
+) -> Result<StorageRef> {
     let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
     let targets = checked(cpu, targets, classes, ignored)?;
     let (xs, gs) = (Packed::of(cpu, &View::of(x)?)?, Packed::of(cpu, &View::of(g)?)?);
@@ -48,17 +63,24 @@ pub(crate) fn gradient(cpu: &Cpu, x: &Tensor, targets: &Tensor, ignored: Option<
     let to = Shared(out.ptr());
     each_row(n, classes, |r| {
         let at = r * classes * dtype.compute().size();
-        // SAFETY: row r of the scores and of the result, which this row alone writes; element r of g.
+        // SAFETY: row r of the scores and of the result, which this row alone writes; element r of
+        // g.
         unsafe {
             if dtype == DType::F64 {
-                let (x, y) = (slice::<f64>(xs.ptr().add(at), classes), slice_mut::<f64>(to.get().add(at), classes));
+                let (x, y) = (
+                    slice::<f64>(xs.ptr().add(at), classes),
+                    slice_mut::<f64>(to.get().add(at), classes),
+                );
                 let g = *gs.ptr().cast::<f64>().add(r);
                 match targets[r] {
                     Some(target) => slope_f64(x, target, g, y),
                     None => y.fill(0.0),
                 }
             } else {
-                let (x, y) = (slice::<f32>(xs.ptr().add(at), classes), slice_mut::<f32>(to.get().add(at), classes));
+                let (x, y) = (
+                    slice::<f32>(xs.ptr().add(at), classes),
+                    slice_mut::<f32>(to.get().add(at), classes),
+                );
                 let g = *gs.ptr().cast::<f32>().add(r);
                 match targets[r] {
                     Some(target) => cpu.level.run(Slope { x, target, g, y }),
@@ -76,12 +98,19 @@ fn each_row(n: usize, classes: usize, f: impl Fn(usize) + Sync) {
 }
 
 /// The targets, `None` where one is ignored.
-fn checked(cpu: &Cpu, targets: &Tensor, classes: usize, ignored: Option<i64>) -> Result<Array<Option<usize>>> {
+fn checked(
+    cpu: &Cpu,
+    targets: &Tensor,
+    classes: usize,
+    ignored: Option<i64>,
+) -> Result<Array<Option<usize>>> {
     let targets = integers(cpu, targets)?;
     let class = |target: i64| usize::try_from(target).ok().filter(|&class| class < classes);
     match targets.iter().position(|&target| Some(target) != ignored && class(target).is_none()) {
         Some(i) => Err(outside(i, targets[i], classes)),
-        None => Array::from_fn(cpu, targets.len(), |i| class(targets[i]).filter(|_| Some(targets[i]) != ignored)),
+        None => Array::from_fn(cpu, targets.len(), |i| {
+            class(targets[i]).filter(|_| Some(targets[i]) != ignored)
+        }),
     }
 }
 

@@ -1,4 +1,5 @@
-//! Composite operations that gain from one pass over a row in L1. Core defines what they mean in primitives.
+//! Composite operations that gain from one pass over a row in L1. Core defines what they mean in
+//! primitives.
 
 pub(crate) mod attention;
 pub(crate) mod cross_entropy;

@@ -1,6 +1,8 @@
-//! Layer and root mean square normalisation, and the gradient for their input: a row at a time, all passes but the first in L1.
+//! Layer and root mean square normalisation, and the gradient for their input: a row at a time, all
+//! passes but the first in L1.
 //!
-//! Mean and variance are two passes, not one: the difference of two large sums would lose the variance of rows far from zero.
+//! Mean and variance are two passes, not one: the difference of two large sums would lose the
+//! variance of rows far from zero.
 
 use crate::Cpu;
 use crate::copy;
@@ -19,13 +21,14 @@ const CHUNK: usize = 8 << 10;
 
 /// Accumulators of a sum: enough to hide the latency of an addition.
 const CHAINS: usize = 4;
-/// Terms that a lane of an accumulator takes in before the sum goes on in f64. Sums are within 22 units
-/// of roundoff of the sum of magnitudes, whatever the length of the row.
+/// Terms that a lane of an accumulator takes in before the sum goes on in f64. Sums are within 22
+/// units of roundoff of the sum of magnitudes, whatever the length of the row.
 const TERMS: usize = 16;
 /// Variances with eps below this may have lost squares that are too small for f32.
 const LEAST: f64 = 1e-30;
 
-/// What is computed of a row x with weight w: the normalised row, plus a bias, or the gradient for x from that of the result.
+/// What is computed of a row x with weight w: the normalised row, plus a bias, or the gradient for
+/// x from that of the result.
 #[derive(Clone, Copy)]
 enum Pass {
     Forward,
@@ -33,21 +36,44 @@ enum Pass {
 }
 
 /// `Device::norm`.
-pub(crate) fn forward(cpu: &Cpu, norm: Norm, x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+pub(crate) fn forward(
+    cpu: &Cpu,
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<StorageRef> {
     rows(cpu, Pass::Forward, norm, x, weight, bias, eps)
 }
 
 /// `Device::norm_grad`.
-pub(crate) fn gradient(cpu: &Cpu, norm: Norm, x: &Tensor, weight: Option<&Tensor>, g: &Tensor, eps: f64) -> Result<StorageRef> {
+pub(crate) fn gradient(
+    cpu: &Cpu,
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    g: &Tensor,
+    eps: f64,
+) -> Result<StorageRef> {
     rows(cpu, Pass::Gradient, norm, x, weight, Some(g), eps)
 }
 
 /// `second` is the bias, a line, or the gradient, of x's shape.
-fn rows(cpu: &Cpu, pass: Pass, norm: Norm, x: &Tensor, weight: Option<&Tensor>, second: Option<&Tensor>, eps: f64) -> Result<StorageRef> {
+fn rows(
+    cpu: &Cpu,
+    pass: Pass,
+    norm: Norm,
+    x: &Tensor,
+    weight: Option<&Tensor>,
+    second: Option<&Tensor>,
+    eps: f64,
+) -> Result<StorageRef> {
     let (dtype, n) = (x.dtype(), x.numel());
     let length = x.shape()[x.ndim() - 1];
     let packed = |t: &Tensor| Packed::of(cpu, &View::of(t)?);
-    let (xs, weight, second) = (packed(x)?, weight.map(packed).transpose()?, second.map(packed).transpose()?);
+    let (xs, weight, second) =
+        (packed(x)?, weight.map(packed).transpose()?, second.map(packed).transpose()?);
     let out = cpu.alloc(n, dtype.compute())?;
     if n > 0 {
         let to = Shared(out.ptr());
@@ -59,17 +85,38 @@ fn rows(cpu: &Cpu, pass: Pass, norm: Norm, x: &Tensor, weight: Option<&Tensor>, 
                     Pass::Forward => 0,
                     Pass::Gradient => r,
                 };
-                // SAFETY: row r of operands that hold n elements (weight and bias: one row), and of the output, which this range alone writes.
+                // SAFETY: row r of operands that hold n elements (weight and bias: one row), and of
+                // the output, which this range alone writes.
                 unsafe {
                     let y = to.get().add(r * length * size);
                     let x = at(&xs, r);
-                    let (w, b) = (weight.as_ref().map(|p| at(p, 0)), second.as_ref().map(|p| at(p, second_row)));
+                    let (w, b) = (
+                        weight.as_ref().map(|p| at(p, 0)),
+                        second.as_ref().map(|p| at(p, second_row)),
+                    );
                     if dtype == DType::F64 {
                         let line = |p| slice::<f64>(p, length);
-                        Row { pass, norm, x: line(x), w: w.map(line), b: b.map(line), y: slice_mut(y, length), eps }.plain();
+                        Row {
+                            pass,
+                            norm,
+                            x: line(x),
+                            w: w.map(line),
+                            b: b.map(line),
+                            y: slice_mut(y, length),
+                            eps,
+                        }
+                        .plain();
                     } else {
                         let line = |p| slice(p, length);
-                        cpu.level.run(Row { pass, norm, x: line(x), w: w.map(line), b: b.map(line), y: slice_mut(y, length), eps });
+                        cpu.level.run(Row {
+                            pass,
+                            norm,
+                            x: line(x),
+                            w: w.map(line),
+                            b: b.map(line),
+                            y: slice_mut(y, length),
+                            eps,
+                        });
                     }
                 }
             }
@@ -111,17 +158,21 @@ impl<T: Float + Into<f64>> Row<'_, T> {
                 }
             }
             Pass::Gradient => {
-                let shift = if norm == Norm::Layer { sum(&|i| second(i) * weight(i)) / n } else { 0.0 };
+                let shift =
+                    if norm == Norm::Layer { sum(&|i| second(i) * weight(i)) / n } else { 0.0 };
                 let along = sum(&|i| second(i) * weight(i) * (x(i) - mean) * scale) / n;
                 for (i, y) in y.iter_mut().enumerate() {
-                    *y = T::from_f64(scale * (second(i) * weight(i) - shift - (x(i) - mean) * scale * along));
+                    *y = T::from_f64(
+                        scale * (second(i) * weight(i) - shift - (x(i) - mean) * scale * along),
+                    );
                 }
             }
         }
     }
 }
 
-/// What one vector of the operands x, w and b becomes; see `lanes!` of softmax for why this is no closure.
+/// What one vector of the operands x, w and b becomes; see `lanes!` of softmax for why this is no
+/// closure.
 trait Lanes<V: F32s>: Copy {
     fn eval(self, x: V, w: V, b: V) -> V;
 }
@@ -210,10 +261,17 @@ impl Row<'_, f32> {
     #[inline(always)]
     fn at<V: F32s>(&self, i: usize, len: usize, f: impl Lanes<V>) -> V {
         // SAFETY: all operands have x's length.
-        unsafe { f.eval(load(Some(self.x), i, len, 0.0), load(self.w, i, len, 1.0), load(self.b, i, len, 0.0)) }
+        unsafe {
+            f.eval(
+                load(Some(self.x), i, len, 0.0),
+                load(self.w, i, len, 1.0),
+                load(self.b, i, len, 0.0),
+            )
+        }
     }
 
-    /// The sum of `f` over the row: of parts in four chains of vectors and over their lanes, of these sums in f64.
+    /// The sum of `f` over the row: of parts in four chains of vectors and over their lanes, of
+    /// these sums in f64.
     #[inline(always)]
     fn sum<V: F32s>(&self, f: impl Lanes<V>) -> f64 {
         let n = self.x.len();
@@ -298,7 +356,8 @@ impl Work for Row<'_, f32> {
         let (mut mean, mut variance);
         if layer {
             mean = (self.sum::<V>(Plain) / n) as f32;
-            // What the mean is still off by is added to it, so that a row of equal numbers leaves no remainder, which a small eps would blow up.
+            // What the mean is still off by is added to it, so that a row of equal numbers leaves
+            // no remainder, which a small eps would blow up.
             let [off, squares] = self.deviations(V::splat(mean));
             let (off, squares) = (off / n, squares / n);
             mean += off as f32;
@@ -323,7 +382,12 @@ impl Work for Row<'_, f32> {
                 if !(shift.is_finite() && along.is_finite()) {
                     return self.plain();
                 }
-                self.write::<V>(Gradient(mean, scale, V::splat(shift as f32), V::splat(along as f32)));
+                self.write::<V>(Gradient(
+                    mean,
+                    scale,
+                    V::splat(shift as f32),
+                    V::splat(along as f32),
+                ));
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Softmax, log-softmax and their gradients: a row at a time, three passes over L1 instead of four over memory.
+//! Softmax, log-softmax and their gradients: a row at a time, three passes over L1 instead of four
+//! over memory.
 
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::fused::Packed;
@@ -26,8 +27,15 @@ pub(crate) enum Row {
     LogSoftmaxGrad,
 }
 
-/// The row function along `axis` of `x` (and of `g` for the gradients, where `x` is the forward result).
-pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: usize) -> Result<StorageRef> {
+/// The row function along `axis` of `x` (and of `g` for the gradients, where `x` is the forward
+/// result).
+pub(crate) fn rows(
+    cpu: &Cpu,
+    row: Row,
+    x: &Tensor,
+    g: Option<&Tensor>,
+    axis: usize,
+) -> Result<StorageRef> {
     let (dtype, n) = (x.dtype(), x.numel());
     let mut order: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
     order.push(axis);
@@ -39,15 +47,27 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
     if n > 0 {
         for_each_range(n / length, CHUNK / length, |rows| {
             for r in rows {
-                // SAFETY: row r of operands that hold n elements, and of the output, which this range alone writes.
+                // SAFETY: row r of operands that hold n elements, and of the output, which this
+                // range alone writes.
                 unsafe {
                     let start = r * length * dtype.compute().size();
                     let at = |p: &Packed| p.ptr().add(start);
                     let y = to.get().add(start);
                     if dtype == DType::F64 {
-                        row_f64(row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(y, length));
+                        row_f64(
+                            row,
+                            slice(at(&xs), length),
+                            slice(at(&gs), length),
+                            slice_mut(y, length),
+                        );
                     } else {
-                        row_f32(cpu.level, row, slice(at(&xs), length), slice(at(&gs), length), slice_mut(y, length));
+                        row_f32(
+                            cpu.level,
+                            row,
+                            slice(at(&xs), length),
+                            slice(at(&gs), length),
+                            slice_mut(y, length),
+                        );
                     }
                 }
             }
@@ -66,7 +86,8 @@ pub(crate) fn rows(cpu: &Cpu, row: Row, x: &Tensor, g: Option<&Tensor>, axis: us
     let target = target.permuted(&order);
     let mut source = View { ptr: out.ptr(), ..target };
     source.strides[..x.ndim()].copy_from_slice(Layout::contiguous(target.shape).strides());
-    // SAFETY: both sides hold n elements; the target's strides are a permutation of a row-major layout.
+    // SAFETY: both sides hold n elements; the target's strides are a permutation of a row-major
+    // layout.
     unsafe { copy::copy_view(cpu.level, &source, back.ptr(), &target.strides) };
     Ok(Arc::new(back))
 }
@@ -113,8 +134,9 @@ struct RowF32<'a> {
     y: &'a mut [f32],
 }
 
-/// A function of two lanes that carries the row's constants. A trait and not a closure: closures are not inlined for certain, and
-/// outside the level's entry function every intrinsic would be a call.
+/// A function of two lanes that carries the row's constants. A trait and not a closure: closures
+/// are not inlined for certain, and outside the level's entry function every intrinsic would be a
+/// call.
 pub(super) trait Lanes<V: F32s>: Copy {
     fn eval(self, a: V, b: V) -> V;
 }
@@ -137,7 +159,8 @@ macro_rules! lanes {
 lanes! {
     /// `exp(x - max)`
     ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
-    /// `x / sum`, rounded as a division, by the inverse of the sum and what the product with it misses (Markstein 1990): a third of a division's time.
+    /// `x / sum`, rounded as a division, by the inverse of the sum and what the product with it
+    /// misses (Markstein 1990): a third of a division's time.
     Share |sum, inverse; x, _b| if V::NATIVE {
         let y = x.mul(inverse);
         y.xor_sign(V::splat(-0.0)).fma(sum, x).fma(inverse, y)
@@ -154,8 +177,8 @@ lanes! {
     LessExp |sum, _c; y, g| g.sub(vecmath::exp(y).mul(sum));
 }
 
-/// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift a whole
-/// row by up to half a unit in its last place.
+/// `x - max - log(sum)`, the logarithm as the sum of two numbers: rounded to one, it would shift a
+/// whole row by up to half a unit in its last place.
 #[derive(Clone, Copy)]
 struct Below<V> {
     max: V,
@@ -173,9 +196,9 @@ impl<V: F32s> Lanes<V> for Below<V> {
 const TERMS: usize = 8;
 const CHAINS: usize = 4;
 
-/// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of all y. Of 32 vectors the sum is of
-/// f32, within 14 units of roundoff of Σ |y|, and these sums are added in f64, so that rows of any
-/// length have that error.
+/// `y[i] = f(a[i], b[i])` by vectors with a masked tail; the sum of all y. Of 32 vectors the sum is
+/// of f32, within 14 units of roundoff of Σ |y|, and these sums are added in f64, so that rows of
+/// any length have that error.
 #[inline(always)]
 pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl Lanes<V>) -> f64 {
     let n = a.len().min(b.len()).min(y.as_ref().map_or(usize::MAX, |y| y.len()));
@@ -187,7 +210,8 @@ pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl
         while i < end {
             let stop = end.min(i + TERMS * V::LANES);
             let mut sum = V::splat(0.0);
-            // SAFETY: reads and writes stay below n, up to which all slices reach; a part is what is left.
+            // SAFETY: reads and writes stay below n, up to which all slices reach; a part is what
+            // is left.
             unsafe {
                 while i + V::LANES <= stop {
                     let v = f.eval(V::load(a.as_ptr().add(i)), V::load(b.as_ptr().add(i)));
@@ -199,7 +223,10 @@ pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl
                 }
                 if i < stop {
                     let left = stop - i;
-                    let v = f.eval(V::load_part(a.as_ptr().add(i), left), V::load_part(b.as_ptr().add(i), left));
+                    let v = f.eval(
+                        V::load_part(a.as_ptr().add(i), left),
+                        V::load_part(b.as_ptr().add(i), left),
+                    );
                     if let Some(y) = y {
                         v.store_part(y.add(i), left);
                     }
@@ -214,8 +241,8 @@ pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl
     total
 }
 
-/// The largest element that is not NaN: one that is makes every sum of exponentials NaN by itself. Four vectors, so that comparing is not one chain of
-/// latencies.
+/// The largest element that is not NaN: one that is makes every sum of exponentials NaN by itself.
+/// Four vectors, so that comparing is not one chain of latencies.
 #[inline(always)]
 pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
     const VECTORS: usize = 4;
@@ -254,7 +281,8 @@ impl Work for RowF32<'_> {
             Row::Softmax => {
                 let max = V::splat(largest::<V>(x));
                 let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max)) as f32;
-                // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's definition does.
+                // Dividing, not multiplying by the inverse: rows sum to one as nearly as core's
+                // definition does.
                 let share = Share(V::splat(sum), V::splat(1.0 / sum));
                 let mut i = 0;
                 // SAFETY: one vector inside y at a time.
@@ -275,11 +303,13 @@ impl Work for RowF32<'_> {
                 pass::<V>(x, x, Some(y), Below { max, log: V::splat(log), rest: V::splat(rest) });
             }
             Row::SoftmaxGrad => {
-                let sum = V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))) as f32);
+                let sum =
+                    V::splat(pass::<V>(x, g, None, Product(V::splat(1.0), V::splat(1.0))) as f32);
                 pass::<V>(x, g, Some(y), Centred(sum, sum));
             }
             Row::LogSoftmaxGrad => {
-                let sum = V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))) as f32);
+                let sum =
+                    V::splat(pass::<V>(g, g, None, Plain(V::splat(1.0), V::splat(1.0))) as f32);
                 pass::<V>(x, g, Some(y), LessExp(sum, sum));
             }
         }

@@ -1,11 +1,13 @@
-//! Reductions, with or without a kernel in front: the tiles of the program are folded while they are in L1.
+//! Reductions, with or without a kernel in front: the tiles of the program are folded while they
+//! are in L1.
 //!
 //! ```text
 //!   rows      (kept.., reduced..)   the reduced axes move fastest in memory: each output folds runs of elements
 //!   columns   (reduced.., kept..)   the kept axes move fastest: a strip of accumulators takes in row after row
 //! ```
-//! The reduced elements are cut into blocks whose size depends on the sizes alone, and block results are joined in order, so a
-//! result has the same bits for any number of threads. What is accumulated: `reducers`. What the traversal knows of it: `table`.
+//! The reduced elements are cut into blocks whose size depends on the sizes alone, and block
+//! results are joined in order, so a result has the same bits for any number of threads. What is
+//! accumulated: `reducers`. What the traversal knows of it: `table`.
 
 mod reducers;
 mod table;
@@ -23,11 +25,13 @@ use teeny_core::kernel::table::UnaryTable;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Kernel, ReduceOp, Result, Scalar, Shape, Tensor};
 
-/// Elements per block of a long row: few enough that two threads share a row of 256 K, many enough that joining costs nothing.
+/// Elements per block of a long row: few enough that two threads share a row of 256 K, many enough
+/// that joining costs nothing.
 const BLOCK: usize = 64 << 10;
 /// Rows per block of columns are chosen so that a block has at least this many elements.
 const COLUMN_BLOCK: usize = 128 << 10;
-/// Columns of a strip that lies in memory as it is: so few that their accumulators stay in L1 while eight rows go by.
+/// Columns of a strip that lies in memory as it is: so few that their accumulators stay in L1 while
+/// eight rows go by.
 const PACKED_WIDTH: usize = 1024;
 /// Rows that lie in memory as they are and go in one call.
 const ROWS: usize = 64;
@@ -59,8 +63,16 @@ pub(crate) fn reduce_kernel(
     let out = cpu.alloc(outer, op.output(dtype).compute())?;
 
     // Which axis moves least in memory, over all inputs? Ties go to the last axis.
-    let step = |a: usize| views.iter().map(|v| v.strides[a].unsigned_abs()).filter(|&s| s > 0).min().unwrap_or(usize::MAX);
-    let fastest = (0..shape.ndim()).filter(|&a| shape[a] > 1).min_by_key(|&a| (step(a), usize::MAX - a));
+    let step = |a: usize| {
+        views
+            .iter()
+            .map(|v| v.strides[a].unsigned_abs())
+            .filter(|&s| s > 0)
+            .min()
+            .unwrap_or(usize::MAX)
+    };
+    let fastest =
+        (0..shape.ndim()).filter(|&a| shape[a] > 1).min_by_key(|&a| (step(a), usize::MAX - a));
     let columns = fastest.is_some_and(|a| !axes.contains(&a)) && length > 1;
     let mut order = if columns { axes.to_vec() } else { kept.clone() };
     order.extend(if columns { &kept } else { axes });
@@ -69,7 +81,15 @@ pub(crate) fn reduce_kernel(
 
     Plan::with(kernel, false, |plan| {
         let program = Program::new(cpu.level, kernel, plan, &sizes, &views, params);
-        let job = Job { cpu, program: &program, table: table_of(op, dtype), flip: flip_of(op, dtype), outer, length, out: Shared(out.ptr()) };
+        let job = Job {
+            cpu,
+            program: &program,
+            table: table_of(op, dtype),
+            flip: flip_of(op, dtype),
+            outer,
+            length,
+            out: Shared(out.ptr()),
+        };
         match columns {
             _ if outer == 0 => Ok(()),
             true => job.columns(),
@@ -125,8 +145,15 @@ impl Job<'_> {
         self.out.get().wrapping_add(i * self.table.result)
     }
 
-    /// Elements `start .. end` of the program, given to `f` tile by tile: where the tile begins, its first element and how many they are.
-    fn tiles(&self, scratch: &mut Scratch, start: usize, end: usize, mut f: impl FnMut(usize, *const u8, usize)) {
+    /// Elements `start .. end` of the program, given to `f` tile by tile: where the tile begins,
+    /// its first element and how many they are.
+    fn tiles(
+        &self,
+        scratch: &mut Scratch,
+        start: usize,
+        end: usize,
+        mut f: impl FnMut(usize, *const u8, usize),
+    ) {
         let mut at = start;
         while at < end {
             let len = self.program.tile_len(at, end);
@@ -144,10 +171,15 @@ impl Job<'_> {
         let blocks = length.div_ceil(BLOCK);
         if blocks == 1 || outer >= 64 {
             return threads::try_for_each_range(outer, THREAD / length, |rows| {
-                let mut parts = Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
-                self.program.with_scratch(self.cpu, None, &mut |scratch| match blocks == 1 && self.program.is_packed() {
+                let mut parts =
+                    Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
+                self.program.with_scratch(self.cpu, None, &mut |scratch| match blocks == 1
+                    && self.program.is_packed()
+                {
                     true => self.whole_rows(scratch, rows.clone()),
-                    false => rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts)),
+                    false => {
+                        rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts))
+                    }
                 })
             });
         }
@@ -157,7 +189,9 @@ impl Job<'_> {
             self.program.with_scratch(self.cpu, None, &mut |scratch| {
                 for p in parts.clone() {
                     // SAFETY: p is one of the accumulators, and each is written by one range.
-                    unsafe { self.block(scratch, p / blocks, p % blocks, shared.get().add(p * size)) };
+                    unsafe {
+                        self.block(scratch, p / blocks, p % blocks, shared.get().add(p * size))
+                    };
                 }
             })
         })?;
@@ -168,13 +202,15 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Rows of one block each that lie in memory as they are: many at a time, as what comes before and after a row takes as long as a thousand elements.
+    /// Rows of one block each that lie in memory as they are: many at a time, as what comes before
+    /// and after a row takes as long as a thousand elements.
     fn whole_rows(&self, scratch: &mut Scratch, rows: Range<usize>) {
         let mut memory = [0u64; 2 * ROWS];
         let accs = memory.as_mut_ptr().cast::<u8>();
         for first in rows.clone().step_by(ROWS) {
             let n = ROWS.min(rows.end - first);
-            // SAFETY: accumulators take at most two words; a packed program's value is the input, whose rows follow each other; each row is in one range.
+            // SAFETY: accumulators take at most two words; a packed program's value is the input,
+            // whose rows follow each other; each row is in one range.
             unsafe {
                 (self.table.start)(accs, n);
                 let x = self.program.look(scratch, first * self.length, 1);
@@ -224,12 +260,21 @@ impl Job<'_> {
             let (first, end) = (c * per_chunk * length, ((c + 1) * per_chunk).min(outer) * length);
             let mut acc = [0u64; 2];
             let acc = acc.as_mut_ptr().cast();
-            // SAFETY: one accumulator; the tile's elements are of the table's type, and its rows belong to this chunk alone.
+            // SAFETY: one accumulator; the tile's elements are of the table's type, and its rows
+            // belong to this chunk alone.
             unsafe {
                 (self.table.start)(acc, 1);
                 self.program.with_scratch(self.cpu, None, &mut |scratch| {
                     self.tiles(scratch, first, end, |at, x, n| {
-                        (self.table.short)(self.flip, acc, x, n, at % length, length, self.result(at / length))
+                        (self.table.short)(
+                            self.flip,
+                            acc,
+                            x,
+                            n,
+                            at % length,
+                            length,
+                            self.result(at / length),
+                        )
                     });
                 })
             }
@@ -251,7 +296,14 @@ impl Job<'_> {
             let columns = strip * width..((strip + 1) * width).min(outer);
             self.program.with_scratch(self.cpu, None, &mut |scratch| {
                 // SAFETY: each pair of block and strip has accumulators of its own.
-                unsafe { self.strip(scratch, shared.get().add((b * outer + columns.start) * size), &rows, &columns) }
+                unsafe {
+                    self.strip(
+                        scratch,
+                        shared.get().add((b * outer + columns.start) * size),
+                        &rows,
+                        &columns,
+                    )
+                }
             })
         };
         if outer * length < THREAD {
@@ -268,27 +320,50 @@ impl Job<'_> {
     ///
     /// # Safety
     /// The accumulators of these columns belong to the caller.
-    unsafe fn strip(&self, scratch: &mut Scratch, accs: *mut u8, rows: &Range<usize>, columns: &Range<usize>) {
+    unsafe fn strip(
+        &self,
+        scratch: &mut Scratch,
+        accs: *mut u8,
+        rows: &Range<usize>,
+        columns: &Range<usize>,
+    ) {
         let (outer, width, level) = (self.outer, columns.len(), self.cpu.level);
-        // SAFETY: tiles have elements of the table's type; if the program is packed, its value at one place is that of the input, whose rows follow each other.
+        // SAFETY: tiles have elements of the table's type; if the program is packed, its value at
+        // one place is that of the input, whose rows follow each other.
         unsafe {
             if self.program.is_packed() {
                 let x = self.program.look(scratch, rows.start * outer + columns.start, 1);
                 (self.table.packed)(level, self.flip, accs, width, x, outer, rows.clone());
             } else if width == outer {
-                self.tiles(scratch, rows.start * outer, rows.end * outer, |at, x, n| self.fold(accs, x, n, at));
+                self.tiles(scratch, rows.start * outer, rows.end * outer, |at, x, n| {
+                    self.fold(accs, x, n, at)
+                });
             } else {
                 for row in rows.clone() {
-                    self.tiles(scratch, row * outer + columns.start, row * outer + columns.end, |at, x, n| {
-                        let column = at - row * outer - columns.start;
-                        (self.table.rows)(level, self.flip, accs.add(column * self.table.acc), n, x, 0, row..row + 1);
-                    });
+                    self.tiles(
+                        scratch,
+                        row * outer + columns.start,
+                        row * outer + columns.end,
+                        |at, x, n| {
+                            let column = at - row * outer - columns.start;
+                            (self.table.rows)(
+                                level,
+                                self.flip,
+                                accs.add(column * self.table.acc),
+                                n,
+                                x,
+                                0,
+                                row..row + 1,
+                            );
+                        },
+                    );
                 }
             }
         }
     }
 
-    /// `n` consecutive elements from number `at` on, parts of rows and whole ones, into the accumulators of all columns.
+    /// `n` consecutive elements from number `at` on, parts of rows and whole ones, into the
+    /// accumulators of all columns.
     ///
     /// # Safety
     /// As `strip`.
@@ -296,14 +371,23 @@ impl Job<'_> {
         let end = at + n;
         while at < end {
             let (row, column) = (at / self.outer, at % self.outer);
-            // The rest of a row that a tile has begun, all whole rows at once, or the beginning of the last one.
+            // The rest of a row that a tile has begun, all whole rows at once, or the beginning of
+            // the last one.
             let (rows, width) = match (end - at) / self.outer {
                 whole @ 1.. if column == 0 => (whole, self.outer),
                 _ => (1, (self.outer - column).min(end - at)),
             };
             // SAFETY: these elements are the tile's.
             unsafe {
-                (self.table.rows)(self.cpu.level, self.flip, accs.add(column * self.table.acc), width, x, width, row..row + rows);
+                (self.table.rows)(
+                    self.cpu.level,
+                    self.flip,
+                    accs.add(column * self.table.acc),
+                    width,
+                    x,
+                    width,
+                    row..row + rows,
+                );
                 x = x.add(rows * width * self.table.element);
             }
             at += rows * width;

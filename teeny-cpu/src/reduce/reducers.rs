@@ -1,12 +1,14 @@
 //! What the reductions accumulate: one small type per operation, generic over the element.
 //!
-//! Products of f32 are carried in f64. Sums of f32 too, after at most 32 roundings in f32: their error
-//! is at most 2e-6 of Σ |x|, whatever their number, and half a unit in the last place of the result.
-//! Where such a partial sum leaves the range of f32, its terms are added in f64 instead. Integers wrap
-//! in their own type. NaN wins every comparison, and of equals the first; an extreme of zero is +0.
+//! Products of f32 are carried in f64. Sums of f32 too, after at most 32 roundings in f32: their
+//! error is at most 2e-6 of Σ |x|, whatever their number, and half a unit in the last place of the
+//! result. Where such a partial sum leaves the range of f32, its terms are added in f64 instead.
+//! Integers wrap in their own type. NaN wins every comparison, and of equals the first; an extreme
+//! of zero is +0.
 //!
-//! Only the largest is looked for: elements are compared after some of their bits are flipped, those of [`flip_of`], which turns the order of signed
-//! integers into that of unsigned ones, and the smallest into the largest.
+//! Only the largest is looked for: elements are compared after some of their bits are flipped,
+//! those of [`flip_of`], which turns the order of signed integers into that of unsigned ones, and
+//! the smallest into the largest.
 
 use super::table::{self, Rows};
 use crate::elementwise::cast::slice_mut;
@@ -40,7 +42,8 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
         Self::run(xs, i, flip)
     }
 
-    /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not one chain of latencies.
+    /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not
+    /// one chain of latencies.
     #[inline(always)]
     fn run(xs: &[T], i: usize, flip: u64) -> Self::Acc {
         const LANES: usize = 32;
@@ -93,8 +96,8 @@ pub(crate) struct Any;
 #[derive(Clone, Copy)]
 pub(crate) struct All;
 
-/// The sum of `xs`: 8 vectors of f32, of which a lane takes in 8 terms before it is added to a lane of totals, which takes in 16; the pieces that these
-/// make are added in f64.
+/// The sum of `xs`: 8 vectors of f32, of which a lane takes in 8 terms before it is added to a lane
+/// of totals, which takes in 16; the pieces that these make are added in f64.
 #[inline(always)]
 fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
     const VECTORS: usize = 8;
@@ -145,7 +148,15 @@ struct SumRows<'a> {
 }
 
 /// [`SumRows`] as an entry of the table.
-unsafe fn sum_rows(level: Level, _: u64, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
+unsafe fn sum_rows(
+    level: Level,
+    _: u64,
+    accs: *mut u8,
+    n: usize,
+    x: *const u8,
+    step: usize,
+    rows: Range<usize>,
+) {
     // SAFETY: the caller's.
     let sums = unsafe { slice_mut(accs, n) };
     level.run(SumRows { sums, x: x.cast(), step, rows: rows.len() });
@@ -160,12 +171,22 @@ impl Work for SumRows<'_> {
         for first in (0..rows).step_by(GROUP) {
             let count = GROUP.min(rows - first);
             for (j, sums) in sums.chunks_mut(V::LANES).enumerate() {
-                // SAFETY: `rows` rows of `sums.len()` elements are readable; a part where a vector would reach beyond the row.
+                // SAFETY: `rows` rows of `sums.len()` elements are readable; a part where a vector
+                // would reach beyond the row.
                 unsafe {
                     let x = x.add(first * step + j * V::LANES);
-                    let row = |i: usize| if sums.len() == V::LANES { V::load(x.add(i * step)) } else { V::load_part(x.add(i * step), sums.len()) };
+                    let row = |i: usize| {
+                        if sums.len() == V::LANES {
+                            V::load(x.add(i * step))
+                        } else {
+                            V::load_part(x.add(i * step), sums.len())
+                        }
+                    };
                     let sum = if count == GROUP {
-                        row(0).add(row(1)).add(row(2).add(row(3))).add(row(4).add(row(5)).add(row(6).add(row(7))))
+                        row(0)
+                            .add(row(1))
+                            .add(row(2).add(row(3)))
+                            .add(row(4).add(row(5)).add(row(6).add(row(7))))
                     } else {
                         (0..count).fold(V::splat(0.0), |sum, i| sum.add(row(i)))
                     };
@@ -242,7 +263,8 @@ pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     fn nan(self) -> bool;
     /// This, with -0 as 0: which of several equal zeros comes first depends on the order of lanes.
     fn unsigned_zero(self) -> Self;
-    /// This with the bits of `flip` flipped. For f32, where a flip more in the loop shows, its loops are compiled without it as well.
+    /// This with the bits of `flip` flipped. For f32, where a flip more in the loop shows, its
+    /// loops are compiled without it as well.
     fn flipped(self, flip: u64) -> Self;
 }
 
@@ -269,14 +291,20 @@ ordered! {
     f64, f64::NEG_INFINITY, f64::is_nan, |x| x + 0.0, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false;
 }
 
-/// The bits that turn the order in which `op` looks for the first of `dtype` into one whose largest comes first.
+/// The bits that turn the order in which `op` looks for the first of `dtype` into one whose largest
+/// comes first.
 pub(crate) fn flip_of(op: ReduceOp, dtype: DType) -> u64 {
     let sign = 1 << (8 * dtype.compute().size() - 1);
     let as_unsigned = if dtype.is_signed_int() { sign } else { 0 };
     let reversed = match op {
         ReduceOp::Min | ReduceOp::ArgMin if dtype.is_float() => sign,
         ReduceOp::Min | ReduceOp::ArgMin => u64::MAX,
-        ReduceOp::Max | ReduceOp::ArgMax | ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Any | ReduceOp::All => 0,
+        ReduceOp::Max
+        | ReduceOp::ArgMax
+        | ReduceOp::Sum
+        | ReduceOp::Prod
+        | ReduceOp::Any
+        | ReduceOp::All => 0,
     };
     as_unsigned ^ reversed
 }
@@ -341,14 +369,19 @@ impl<T: Ordered> Reducer<T> for ArgMax {
     }
     #[inline(always)]
     fn join(a: (T, i32), b: (T, i32)) -> (T, i32) {
-        let better = if a.0.nan() { b.0.nan() & (b.1 < a.1) } else { b.0.nan() | (b.0 > a.0) | ((b.0 == a.0) & (b.1 < a.1)) };
+        let better = if a.0.nan() {
+            b.0.nan() & (b.1 < a.1)
+        } else {
+            b.0.nan() | (b.0 > a.0) | ((b.0 == a.0) & (b.1 < a.1))
+        };
         if better { b } else { a }
     }
     #[inline(always)]
     fn finish(acc: (T, i32), _: u64) -> i32 {
         acc.1
     }
-    /// The extreme of the run, then where it first stands: two passes over cached data beat one with branches.
+    /// The extreme of the run, then where it first stands: two passes over cached data beat one
+    /// with branches.
     #[inline(always)]
     fn run(xs: &[T], i: usize, flip: u64) -> (T, i32) {
         if xs.is_empty() {
@@ -358,7 +391,8 @@ impl<T: Ordered> Reducer<T> for ArgMax {
         let wanted = best.flipped(flip);
         let found = |x: &T| (*x == wanted) | (x.nan() & wanted.nan());
         // whole groups without a way out in their middle are looked through by vectors
-        let group = xs.chunks(64).position(|group| group.iter().fold(false, |any, x| any | found(x)));
+        let group =
+            xs.chunks(64).position(|group| group.iter().fold(false, |any, x| any | found(x)));
         let first = 64 * group.unwrap_or(0);
         xs[first..].iter().position(found).map_or(Self::START, |at| (best, (i + first + at) as i32))
     }

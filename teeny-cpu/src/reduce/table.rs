@@ -1,18 +1,28 @@
-//! A reduction of one type as a table: what depends on the element and the operation, as functions on bytes. The traversal that calls them, `reduce`, is
-//! compiled once and not for each pair.
+//! A reduction of one type as a table: what depends on the element and the operation, as functions
+//! on bytes. The traversal that calls them, `reduce`, is compiled once and not for each pair.
 
 use super::reducers::Reducer;
 use crate::elementwise::cast::{slice, slice_mut};
 use crate::simd::{F32s, Level, Work, for_pairs};
 use std::ops::Range;
 
-/// Takes in rows of `n` elements that begin `step` elements apart at `x`, the first of them number `rows.start`: element j of each into accumulator j.
-pub(crate) type Rows = unsafe fn(Level, flip: u64, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>);
+/// Takes in rows of `n` elements that begin `step` elements apart at `x`, the first of them number
+/// `rows.start`: element j of each into accumulator j.
+pub(crate) type Rows = unsafe fn(
+    Level,
+    flip: u64,
+    accs: *mut u8,
+    n: usize,
+    x: *const u8,
+    step: usize,
+    rows: Range<usize>,
+);
 
-/// The functions of one reduction. Accumulators are plain values that follow one another, aligned to 8 bytes.
+/// The functions of one reduction. Accumulators are plain values that follow one another, aligned
+/// to 8 bytes.
 ///
-/// All are unsafe in the same way: elements must be readable, accumulators and results writable, of the types that the table was made for. `flip` is that of
-/// `flip_of`.
+/// All are unsafe in the same way: elements must be readable, accumulators and results writable, of
+/// the types that the table was made for. `flip` is that of `flip_of`.
 pub(crate) struct Table {
     /// Bytes of an element.
     pub element: usize,
@@ -22,16 +32,29 @@ pub(crate) struct Table {
     pub result: usize,
     /// Makes `n` accumulators that have taken in nothing.
     pub start: unsafe fn(accs: *mut u8, n: usize),
-    /// Takes in `runs` runs of `n` elements each that lie one behind the other, and joins each to its accumulator. Their first elements have position `i`.
-    pub run: unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize),
+    /// Takes in `runs` runs of `n` elements each that lie one behind the other, and joins each to
+    /// its accumulator. Their first elements have position `i`.
+    pub run:
+        unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize),
     /// Takes in rows.
     pub rows: Rows,
-    /// Takes in rows that lie in memory as they are, into accumulators that have taken in nothing: for f32 sums in another order, which is faster.
+    /// Takes in rows that lie in memory as they are, into accumulators that have taken in nothing:
+    /// for f32 sums in another order, which is faster.
     pub packed: Rows,
-    /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row that the accumulator has begun with; writes the results of
-    /// rows that end and leaves the accumulator of the one that does not.
-    pub short: unsafe fn(flip: u64, acc: *mut u8, x: *const u8, n: usize, at: usize, length: usize, results: *mut u8),
-    /// Joins accumulators j, n + j, 2n + j, .. of `blocks` blocks in this order, in the first of them, and writes result j, for each of `n`.
+    /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row
+    /// that the accumulator has begun with; writes the results of rows that end and leaves the
+    /// accumulator of the one that does not.
+    pub short: unsafe fn(
+        flip: u64,
+        acc: *mut u8,
+        x: *const u8,
+        n: usize,
+        at: usize,
+        length: usize,
+        results: *mut u8,
+    ),
+    /// Joins accumulators j, n + j, 2n + j, .. of `blocks` blocks in this order, in the first of
+    /// them, and writes result j, for each of `n`.
     pub finish: unsafe fn(flip: u64, accs: *mut u8, blocks: usize, n: usize, results: *mut u8),
 }
 
@@ -58,7 +81,15 @@ unsafe fn start<T: Copy, R: Reducer<T>>(accs: *mut u8, n: usize) {
     unsafe { slice_mut(accs, n) }.fill(R::START);
 }
 
-unsafe fn run<T: Copy, R: Reducer<T>>(level: Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize) {
+unsafe fn run<T: Copy, R: Reducer<T>>(
+    level: Level,
+    flip: u64,
+    accs: *mut u8,
+    x: *const u8,
+    n: usize,
+    runs: usize,
+    i: usize,
+) {
     // SAFETY: the caller's.
     level.run(Runs::<T, R> { accs: unsafe { slice_mut(accs, runs) }, x: x.cast(), n, i, flip });
 }
@@ -89,7 +120,15 @@ impl<T: Copy, R: Reducer<T>> Work for Runs<'_, T, R> {
 ///
 /// # Safety
 /// As all functions of a table.
-pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(level: Level, flip: u64, accs: *mut u8, n: usize, x: *const u8, step: usize, rows: Range<usize>) {
+pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(
+    level: Level,
+    flip: u64,
+    accs: *mut u8,
+    n: usize,
+    x: *const u8,
+    step: usize,
+    rows: Range<usize>,
+) {
     // SAFETY: the caller's.
     level.run(Fold::<T, R> { accs: unsafe { slice_mut(accs, n) }, x: x.cast(), step, rows, flip });
 }
@@ -111,13 +150,22 @@ impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
         let flip = self.flip;
         for (i, row) in self.rows.enumerate() {
             // SAFETY: whoever made this had the rows.
-            let xs = unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
+            let xs =
+                unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
             for_pairs(self.accs, xs, |acc, x| *acc = R::add(*acc, x, row, flip));
         }
     }
 }
 
-unsafe fn short<T: Copy, R: Reducer<T>>(flip: u64, acc: *mut u8, x: *const u8, n: usize, mut at: usize, length: usize, results: *mut u8) {
+unsafe fn short<T: Copy, R: Reducer<T>>(
+    flip: u64,
+    acc: *mut u8,
+    x: *const u8,
+    n: usize,
+    mut at: usize,
+    length: usize,
+    results: *mut u8,
+) {
     // SAFETY: the caller's.
     unsafe {
         let (mut xs, mut results) = (slice::<T>(x, n), results.cast::<R::Out>());
@@ -137,9 +185,16 @@ unsafe fn short<T: Copy, R: Reducer<T>>(flip: u64, acc: *mut u8, x: *const u8, n
     }
 }
 
-unsafe fn finish<T: Copy, R: Reducer<T>>(flip: u64, accs: *mut u8, blocks: usize, n: usize, results: *mut u8) {
+unsafe fn finish<T: Copy, R: Reducer<T>>(
+    flip: u64,
+    accs: *mut u8,
+    blocks: usize,
+    n: usize,
+    results: *mut u8,
+) {
     // SAFETY: the caller's.
-    let (accs, results) = unsafe { (slice_mut::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n)) };
+    let (accs, results) =
+        unsafe { (slice_mut::<R::Acc>(accs, blocks * n), slice_mut::<R::Out>(results, n)) };
     if blocks == 0 {
         return results.fill(R::finish(R::START, flip));
     }

@@ -1,5 +1,6 @@
-//! The two loops that every f32 kernel is made of: `y = f(x)` and `y = f(a, b)`, over slices, with whole vectors, a masked
-//! tail and optional non-temporal stores. Which `f` is a type, so that it inlines. Next: `vecmath`, `elementwise`.
+//! The two loops that every f32 kernel is made of: `y = f(x)` and `y = f(a, b)`, over slices, with
+//! whole vectors, a masked tail and optional non-temporal stores. Which `f` is a type, so that it
+//! inlines. Next: `vecmath`, `elementwise`.
 
 use super::{F32s, Level, Work};
 use std::marker::PhantomData;
@@ -41,7 +42,8 @@ impl Spread {
 }
 
 impl Operand {
-    /// Where a loop reads it, and how far it moves for each element: one value is spread over `lanes`, from where the loop does not move.
+    /// Where a loop reads it, and how far it moves for each element: one value is spread over
+    /// `lanes`, from where the loop does not move.
     #[inline(always)]
     pub(crate) fn place(self, lanes: &mut Spread) -> (*const f32, usize) {
         match self {
@@ -81,10 +83,12 @@ impl<F: Unary> Work for Map1<F> {
         let Map1 { x, y, n, .. } = self;
         let (stream, ahead) = streamed::<V>(y, n, self.stream);
         let mut i = 0;
-        // SAFETY: `new` was promised n readable values at x and n writable ones at y, equal or apart; every access below is
-        // inside them. Streamed stores start at a 64-byte boundary and advance by whole vectors.
+        // SAFETY: `new` was promised n readable values at x and n writable ones at y, equal or
+        // apart; every access below is inside them. Streamed stores start at a 64-byte boundary and
+        // advance by whole vectors.
         unsafe {
-            // First what lies before the first line that is streamed, then the rest. Each place that names `F` compiles it once more.
+            // First what lies before the first line that is streamed, then the rest. Each place
+            // that names `F` compiles it once more.
             for end in [ahead, n] {
                 while stream && end == n && i + V::LANES <= n {
                     F::eval(V::load(x.add(i))).stream(y.add(i));
@@ -111,7 +115,8 @@ impl<F: Unary> Work for Map1<F> {
     }
 }
 
-/// Whether `n` values at `y` are stored past the caches, and how many lie before the first line that is.
+/// Whether `n` values at `y` are stored past the caches, and how many lie before the first line
+/// that is.
 #[inline(always)]
 fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
     let stream = V::NATIVE && wished && n >= 2 * WIDEST;
@@ -123,7 +128,13 @@ fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
 /// # Safety
 /// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
 #[inline]
-pub(crate) unsafe fn map1<F: Unary>(level: Level, x: *const f32, y: *mut f32, n: usize, stream: bool) {
+pub(crate) unsafe fn map1<F: Unary>(
+    level: Level,
+    x: *const f32,
+    y: *mut f32,
+    n: usize,
+    stream: bool,
+) {
     // SAFETY: by contract.
     level.run(unsafe { Map1::<F>::new(x, y, n, stream) });
 }
@@ -142,10 +153,16 @@ impl<F> Map2<F> {
     /// The loop.
     ///
     /// # Safety
-    /// Until it has run, slices are readable and `y` is writable for `n` values, and `y` is the same range as a
-    /// slice or does not overlap it.
+    /// Until it has run, slices are readable and `y` is writable for `n` values, and `y` is the
+    /// same range as a slice or does not overlap it.
     #[inline(always)]
-    pub(crate) unsafe fn new(a: Operand, b: Operand, y: *mut f32, n: usize, stream: bool) -> Map2<F> {
+    pub(crate) unsafe fn new(
+        a: Operand,
+        b: Operand,
+        y: *mut f32,
+        n: usize,
+        stream: bool,
+    ) -> Map2<F> {
         Map2 { a, b, y, n, stream, f: PhantomData }
     }
 }
@@ -173,7 +190,10 @@ impl<F: Binary> Work for Map2<F> {
                 (Operand::Slice(a), Operand::Splat(b)) if V::NATIVE && !stream => {
                     let b = V::splat(b);
                     while i + 2 * V::LANES <= n {
-                        let (p, q) = (F::eval(V::load(a.add(i)), b), F::eval(V::load(a.add(i + V::LANES)), b));
+                        let (p, q) = (
+                            F::eval(V::load(a.add(i)), b),
+                            F::eval(V::load(a.add(i + V::LANES)), b),
+                        );
                         p.store(y.add(i));
                         q.store(y.add(i + V::LANES));
                         i += 2 * V::LANES;
@@ -184,12 +204,14 @@ impl<F: Binary> Work for Map2<F> {
             if i == n {
                 return;
             }
-            // One loop for all kinds of operands: a repeated value is a vector in L1 from where the pointer does not move.
+            // One loop for all kinds of operands: a repeated value is a vector in L1 from where the
+            // pointer does not move.
             let (mut a_lanes, mut b_lanes) = (Spread::ROOM, Spread::ROOM);
             let ((a, a_step), (b, b_step)) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
             for end in [ahead, n] {
                 while stream && end == n && i + V::LANES <= n {
-                    F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step))).stream(y.add(i));
+                    F::eval(V::load(a.add(i * a_step)), V::load(b.add(i * b_step)))
+                        .stream(y.add(i));
                     i += V::LANES;
                 }
                 while V::NATIVE && i + 2 * V::LANES <= end {
@@ -206,7 +228,11 @@ impl<F: Binary> Work for Map2<F> {
                 }
                 while i < end {
                     let count = V::LANES.min(end - i);
-                    F::eval(V::load_part(a.add(i * a_step), count), V::load_part(b.add(i * b_step), count)).store_part(y.add(i), count);
+                    F::eval(
+                        V::load_part(a.add(i * a_step), count),
+                        V::load_part(b.add(i * b_step), count),
+                    )
+                    .store_part(y.add(i), count);
                     i += count;
                 }
             }
@@ -250,10 +276,15 @@ mod tests {
                             let py = y[16 - offset..].as_mut_ptr();
                             // SAFETY: as above.
                             level.run(unsafe { Map2::<Sub>::new(a, b, py, n, stream) });
-                            assert!((0..n).all(|i| y[16 - offset + i] == want(i)), "{level:?} {n} {offset} {stream}");
+                            assert!(
+                                (0..n).all(|i| y[16 - offset + i] == want(i)),
+                                "{level:?} {n} {offset} {stream}"
+                            );
                             assert_eq!(y[16 - offset + n], 7.0, "wrote past the end");
                         };
-                        check(Operand::Slice(px), Operand::Slice(x.as_ptr()), &|i| x[offset + i] - x[i]);
+                        check(Operand::Slice(px), Operand::Slice(x.as_ptr()), &|i| {
+                            x[offset + i] - x[i]
+                        });
                         check(Operand::Slice(px), Operand::Splat(3.0), &|i| x[offset + i] - 3.0);
                         check(Operand::Splat(3.0), Operand::Slice(px), &|i| 3.0 - x[offset + i]);
                         check(Operand::Splat(3.0), Operand::Splat(1.0), &|_| 2.0);

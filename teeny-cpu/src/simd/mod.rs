@@ -1,21 +1,25 @@
-//! Vectors of f32, and what products need of f64, at three instruction levels, and the one place where a level is chosen.
+//! Vectors of f32, and what products need of f64, at three instruction levels, and the one place
+//! where a level is chosen.
 //!
-//! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512, for AVX2 + FMA and for the
-//! baseline, and jumps to the one that the machine has. Plain loops inside a `Work` are vectorised at the same level, so
-//! integer and f64 kernels need no vectors of their own; they are left out of AVX-512 ([`Work::WIDE`]), because each copy of a loop
-//! is compiled in every user's build. Knows nothing of tensors. Next: `vecmath` for the functions.
+//! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
+//! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
+//! inside a `Work` are vectorised at the same level, so integer and f64 kernels need no vectors of
+//! their own; they are left out of AVX-512 ([`Work::WIDE`]), because each copy of a loop is
+//! compiled in every user's build. Knows nothing of tensors. Next: `vecmath` for the functions.
 
 /// Wraps one intrinsic.
 #[cfg(target_arch = "x86_64")]
 macro_rules! op {
     ($e:expr) => {
-        // SAFETY: SSE2 is in every x86-64, and a larger register's type only exists under `enter`, whose caller has checked the features. What is read or
-        // written is promised by the caller, and masked lanes are neither.
+        // SAFETY: SSE2 is in every x86-64, and a larger register's type only exists under `enter`,
+        // whose caller has checked the features. What is read or written is promised by the caller,
+        // and masked lanes are neither.
         unsafe { $e }
     };
 }
 
-/// [`Lanes`] of one register by its intrinsics. Those for parts differ in their arguments, and are written out.
+/// [`Lanes`] of one register by its intrinsics. Those for parts differ in their arguments, and are
+/// written out.
 #[cfg(target_arch = "x86_64")]
 macro_rules! register {
     ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident, $fma:ident,
@@ -81,7 +85,8 @@ use std::sync::OnceLock;
 /// The instruction set that kernels run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// The baseline of the target: SSE2 on x86-64, elsewhere what the compiler makes of arrays (NEON on aarch64).
+    /// The baseline of the target: SSE2 on x86-64, elsewhere what the compiler makes of arrays
+    /// (NEON on aarch64).
     Portable,
     /// AVX2 and FMA: eight f32 at once.
     Avx2,
@@ -93,11 +98,15 @@ impl Level {
     /// Every level that this machine can run, lowest first.
     pub fn available() -> Vec<Level> {
         let best = detect();
-        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().filter(|&level| level <= best).collect()
+        [Level::Portable, Level::Avx2, Level::Avx512]
+            .into_iter()
+            .filter(|&level| level <= best)
+            .collect()
     }
 
-    /// The level in use unless a device was built with another: the best one, or the one that `TEENY_CPU_LEVEL` names
-    /// (`portable`, `avx2`, `avx512`), which may lower but never raise it. Read once.
+    /// The level in use unless a device was built with another: the best one, or the one that
+    /// `TEENY_CPU_LEVEL` names (`portable`, `avx2`, `avx512`), which may lower but never raise it.
+    /// Read once.
     pub fn best() -> Level {
         static LEVEL: OnceLock<Level> = OnceLock::new();
         *LEVEL.get_or_init(|| {
@@ -114,7 +123,8 @@ impl Level {
     #[inline]
     pub(crate) fn run<W: Work>(self, work: W) -> W::Out {
         match self {
-            // SAFETY: a level above Portable is only ever made by `detect`, or is lowered from what it returned.
+            // SAFETY: a level above Portable is only ever made by `detect`, or is lowered from what
+            // it returned.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 if W::WIDE => unsafe { avx512::enter(work) },
             // SAFETY: as above; AVX-512 is only detected together with AVX2 and FMA.
@@ -151,23 +161,27 @@ fn detect() -> Level {
     Level::Portable
 }
 
-/// A loop that can be compiled for any vector. Implementations mark `run`, and all that it calls, `#[inline(always)]`:
-/// only code that is inlined into the level's entry function gets the level's instructions.
+/// A loop that can be compiled for any vector. Implementations mark `run`, and all that it calls,
+/// `#[inline(always)]`: only code that is inlined into the level's entry function gets the level's
+/// instructions.
 pub(crate) trait Work {
     /// What the loop returns.
     type Out;
-    /// Whether the loop is compiled for AVX-512 too. Not so for plain loops of integers, bools and f64: AVX2 is as good as the memory that they read.
+    /// Whether the loop is compiled for AVX-512 too. Not so for plain loops of integers, bools and
+    /// f64: AVX2 is as good as the memory that they read.
     const WIDE: bool = true;
     /// The loop.
     fn run<V: F32s>(self) -> Self::Out;
 }
 
-/// A vector of lanes that are multiplied and added: all that a product of matrices needs. Methods are safe to call because a vector type is only named by
-/// the entry function of its level. Public, as [`F32s`] is, only because the public `Float` names it; this module is private.
+/// A vector of lanes that are multiplied and added: all that a product of matrices needs. Methods
+/// are safe to call because a vector type is only named by the entry function of its level. Public,
+/// as [`F32s`] is, only because the public `Float` names it; this module is private.
 pub trait Lanes<T>: Copy {
     /// Number of lanes.
     const LANES: usize;
-    /// Whether loops are unrolled by hand for it, and stream. Not so on the baseline: few machines run what would take longer to compile there.
+    /// Whether loops are unrolled by hand for it, and stream. Not so on the baseline: few machines
+    /// run what would take longer to compile there.
     const NATIVE: bool;
 
     /// All lanes `x`.
@@ -196,7 +210,8 @@ pub trait Lanes<T>: Copy {
     fn add(self, o: Self) -> Self;
     /// `self * o`
     fn mul(self, o: Self) -> Self;
-    /// `self * a + b` with one rounding (two on the baseline; those of f32 both in f64: within 0.5000001 ulp).
+    /// `self * a + b` with one rounding (two on the baseline; those of f32 both in f64: within
+    /// 0.5000001 ulp).
     fn fma(self, a: Self, b: Self) -> Self;
     /// The sum of all lanes, halves first.
     fn total(self) -> T;
@@ -292,8 +307,9 @@ pub trait F32s: Lanes<f32> {
     }
 }
 
-/// Calls `f` with each element of `xs` and its partner in `ys`, as far as both go: `zip` for the loops that levels compile. Whether the standard library's
-/// is inlined is the optimiser's choice, and a part of a loop that is not stays a call with the baseline's instructions.
+/// Calls `f` with each element of `xs` and its partner in `ys`, as far as both go: `zip` for the
+/// loops that levels compile. Whether the standard library's is inlined is the optimiser's choice,
+/// and a part of a loop that is not stays a call with the baseline's instructions.
 #[inline(always)]
 pub(crate) fn for_pairs<X, Y: Copy>(xs: &mut [X], ys: &[Y], mut f: impl FnMut(&mut X, Y)) {
     let n = xs.len().min(ys.len());
@@ -328,10 +344,12 @@ pub(crate) fn prefetch(p: *const f32) {
     let _ = p;
 }
 
-/// How far ahead a long run of memory is asked for: the processor's own prefetching stays within a page and does not fill all of the bandwidth.
+/// How far ahead a long run of memory is asked for: the processor's own prefetching stays within a
+/// page and does not fill all of the bandwidth.
 const AHEAD: usize = 16 << 10;
 
-/// Asks for what lies 16 KiB behind the lines of `data`, the next stretch of a run that is being read.
+/// Asks for what lies 16 KiB behind the lines of `data`, the next stretch of a run that is being
+/// read.
 #[inline(always)]
 pub(crate) fn prefetch_ahead<T>(data: &[T]) {
     for line in (0..size_of_val(data)).step_by(64) {
@@ -360,7 +378,12 @@ mod tests {
             |a, b, _| a.xor_sign(b),
             |a, b, c| V::select(a.lt(b), b, c),
             |a, b, c| V::select(a.eq(b), b, c),
-            |a, _, _| V::from_i32(V::i_add(a.min(V::splat(1e9)).max(V::splat(-1e9)).round().to_i32(), V::i_splat(3))),
+            |a, _, _| {
+                V::from_i32(V::i_add(
+                    a.min(V::splat(1e9)).max(V::splat(-1e9)).round().to_i32(),
+                    V::i_splat(3),
+                ))
+            },
             |a, b, _| V::from_bits(V::i_sub(a.bits(), V::i_sra::<3>(b.bits()))),
             |a, b, _| V::from_bits(V::i_xor(V::i_shl::<2>(a.bits()), b.bits())),
             |a, _, c| V::splat(a.part(1).total()).add(c.part(2)),
@@ -375,7 +398,8 @@ mod tests {
                     op(a, b, c).store(out.as_mut_ptr().add(i));
                 }
             }
-            // Sums of lanes are of whole vectors, so that the second four may differ; every number comes first in turn.
+            // Sums of lanes are of whole vectors, so that the second four may differ; every number
+            // comes first in turn.
             results.extend(out.iter().take(4));
         }
         for n in 0..=4 {
@@ -412,7 +436,10 @@ mod tests {
             let (a, b, c) = (at(1), at(3), at(5));
             let (arrays, registers) = (all::<portable::V>(&a, &b, &c), all::<sse2::V>(&a, &b, &c));
             for (i, (x, y)) in arrays.iter().zip(&registers).enumerate() {
-                assert!(x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(), "result {i} of {a:?} {b:?} {c:?}: {x} and {y}");
+                assert!(
+                    x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(),
+                    "result {i} of {a:?} {b:?} {c:?}: {x} and {y}"
+                );
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Eight f32 or two f64 as arrays: the vector of every processor without a better one. The compiler turns these loops into NEON and its like.
+//! Eight f32 or two f64 as arrays: the vector of every processor without a better one. The compiler
+//! turns these loops into NEON and its like.
 
 use super::{F32s, Lanes};
 
@@ -10,7 +11,8 @@ const N: usize = 8;
 #[repr(align(16))]
 pub struct V([f32; N]);
 
-/// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in every loop.
+/// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in
+/// every loop.
 #[inline(always)]
 fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]
@@ -71,7 +73,8 @@ impl Lanes<f32> for V {
     }
     #[inline(always)]
     fn fma(self, a: Self, b: Self) -> Self {
-        // Without an FMA instruction `f32::mul_add` is a slow call; the product of two f32 is exact in f64.
+        // Without an FMA instruction `f32::mul_add` is a slow call; the product of two f32 is exact
+        // in f64.
         V(lanes(|i| {
             if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
                 self.0[i].mul_add(a.0[i], b.0[i])
@@ -130,7 +133,8 @@ impl F32s for V {
     }
     #[inline(always)]
     fn round(self) -> Self {
-        // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole already.
+        // Adding 1.5 * 2^23 rounds to the nearest even in the last place; larger values are whole
+        // already.
         const BIG: f32 = 12_582_912.0;
         V(lanes(|i| {
             let x = self.0[i];

@@ -114,7 +114,8 @@ impl F32s for V {
     }
     #[inline(always)]
     fn round(self) -> Self {
-        // Adding 2^23 rounds to the nearest even in the last place; larger values are whole already, and NaN stays as it is.
+        // Adding 2^23 rounds to the nearest even in the last place; larger values are whole
+        // already, and NaN stays as it is.
         V(op!({
             let (big, sign) = (_mm_set1_ps(8_388_608.0), _mm_set1_ps(-0.0));
             let size = _mm_andnot_ps(sign, self.0);

@@ -1,5 +1,5 @@
-//! What the tests of this crate share: devices at every level, views of one content in every layout, distances, and processes
-//! for one case each.
+//! What the tests of this crate share: devices at every level, views of one content in every
+//! layout, distances, and processes for one case each.
 #![allow(dead_code)]
 
 use std::process::Command;
@@ -9,14 +9,20 @@ use teeny_cpu::{Cpu, CpuOptions, Level};
 
 /// A device per instruction level that this machine has.
 pub fn devices() -> Vec<Arc<Cpu>> {
-    Level::available().into_iter().map(|level| Cpu::with(CpuOptions { level, ..CpuOptions::default() })).collect()
+    Level::available()
+        .into_iter()
+        .map(|level| Cpu::with(CpuOptions { level, ..CpuOptions::default() }))
+        .collect()
 }
 
 /// The same content under other strides: packed, transposed storage, offset, stepped, flipped.
 pub fn layouts(x: &Tensor) -> Vec<(&'static str, Tensor)> {
     let mut all = vec![("packed", x.clone())];
     if x.ndim() >= 2 {
-        all.push(("transposed", x.transpose(0, -1).unwrap().copy().unwrap().transpose(0, -1).unwrap()));
+        all.push((
+            "transposed",
+            x.transpose(0, -1).unwrap().copy().unwrap().transpose(0, -1).unwrap(),
+        ));
     }
     if x.ndim() >= 1 {
         let pad = Tensor::stack(&[x, x], -1).unwrap(); // (.., 2)
@@ -78,7 +84,8 @@ pub fn alone(name: &str, case: impl FnOnce()) {
     };
     // One arena: those of other threads reserve 64 MiB each, and hide that a limit is met.
     let command = command.env("MALLOC_ARENA_MAX", "1");
-    let output = command.args([name, "--exact", "--test-threads=1"]).env(INSIDE, "1").output().unwrap();
+    let output =
+        command.args([name, "--exact", "--test-threads=1"]).env(INSIDE, "1").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{text}", output.status);
     assert!(text.contains("1 passed"), "no test is named {name}\n{text}");

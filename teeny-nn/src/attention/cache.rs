@@ -5,14 +5,16 @@
 //!                                     0              len               capacity
 //! ```
 //!
-//! A tensor is a value, but assigning to a slice works in place when the tensor has one owner, and the cache is that owner: appending costs the new rows
-//! only, as long as the views that an earlier call handed out are gone.
+//! A tensor is a value, but assigning to a slice works in place when the tensor has one owner, and
+//! the cache is that owner: appending costs the new rows only, as long as the views that an earlier
+//! call handed out are gone.
 
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{Error, Result, Tensor};
 
-/// Keys and values of one attention layer. Memory is taken at the first append, which decides batch, heads, type and device.
+/// Keys and values of one attention layer. Memory is taken at the first append, which decides
+/// batch, heads, type and device.
 ///
 /// # Example
 /// ```
@@ -64,8 +66,8 @@ impl KvCache {
         self.capacity
     }
 
-    /// Forgets all positions from `len` on: another continuation of the same beginning. The memory stays. `truncate(0)` also
-    /// makes a cache usable again whose rows were lost.
+    /// Forgets all positions from `len` on: another continuation of the same beginning. The memory
+    /// stays. `truncate(0)` also makes a cache usable again whose rows were lost.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         self.lost &= self.len > 0;
@@ -86,36 +88,52 @@ impl KvCache {
         self.lost = mark.len > 0 && self.rows.is_none();
     }
 
-    /// Adds `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv), and gives back everything kept: views of (B, n_kv_head, len, hs) and (.., hv). Let go
-    /// of them before the next append, or that one copies.
+    /// Adds `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv), and gives back everything
+    /// kept: views of (B, n_kv_head, len, hs) and (.., hv). Let go of them before the next append,
+    /// or that one copies.
     ///
     /// # Errors
-    /// If the cache is full, or shapes or devices differ from those kept. The cache has not changed then.
+    /// If the cache is full, or shapes or devices differ from those kept. The cache has not changed
+    /// then.
     ///
-    /// If the device itself fails while it writes the new rows (no memory, a lost GPU), the rows before them are lost too, as
-    /// they are changed in place. Every later append is an error that says so, until [`KvCache::truncate`] to 0.
+    /// If the device itself fails while it writes the new rows (no memory, a lost GPU), the rows
+    /// before them are lost too, as they are changed in place. Every later append is an error that
+    /// says so, until [`KvCache::truncate`] to 0.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
         let _op = enter("kv_cache");
         let &[.., t, _] = &k.shape()[..] else {
-            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape())).help("k.unsqueeze(0)? adds an axis"));
+            return Err(Error::shape(format!("keys are (B, n_kv_head, T, hs), not {}", k.shape()))
+                .help("k.unsqueeze(0)? adds an axis"));
         };
         if v.ndim() != k.ndim() || v.shape()[..v.ndim() - 1] != k.shape()[..k.ndim() - 1] {
-            return Err(Error::shape(format!("keys {} and values {} are not of the same positions", k.shape(), v.shape()))
-                .help("both are (B, n_kv_head, T, ..) with the same B, n_kv_head and T"));
+            return Err(Error::shape(format!(
+                "keys {} and values {} are not of the same positions",
+                k.shape(),
+                v.shape()
+            ))
+            .help("both are (B, n_kv_head, T, ..) with the same B, n_kv_head and T"));
         }
         if self.lost {
-            return Err(Error::value(format!("the {} positions kept were lost when the device failed in an earlier append", self.len))
-                .help("cache.truncate(0), then append all positions again"));
+            return Err(Error::value(format!(
+                "the {} positions kept were lost when the device failed in an earlier append",
+                self.len
+            ))
+            .help("cache.truncate(0), then append all positions again"));
         }
         let end = self.len.saturating_add(t);
         if end > self.capacity {
-            let text = format!("{t} more positions do not fit: {} of {} are taken", self.len, self.capacity);
-            return Err(Error::value(text).help("a larger KvCache::new(capacity), or a model with a larger context"));
+            let text = format!(
+                "{t} more positions do not fit: {} of {} are taken",
+                self.len, self.capacity
+            );
+            return Err(Error::value(text)
+                .help("a larger KvCache::new(capacity), or a model with a larger context"));
         }
         for (kept, new) in self.rows.iter().flatten().zip([k, v]) {
             if *new.shape() != kept.shape().with_size(kept.ndim() - 2, t) {
-                let text = format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
+                let text =
+                    format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
                 return Err(Error::shape(text).help("one cache per attention layer and per batch"));
             }
             common(new.device(), kept.device())
@@ -134,7 +152,13 @@ impl KvCache {
     }
 
     /// Writes the new rows into `rows`, which are kept if that works.
-    fn write(&mut self, [keys, values]: [Tensor; 2], range: std::ops::Range<isize>, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
+    fn write(
+        &mut self,
+        [keys, values]: [Tensor; 2],
+        range: std::ops::Range<isize>,
+        k: &Tensor,
+        v: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
         let end = range.end;
         self.lost = self.len > 0;
         let keys = keys.slice_assign(-2, range.clone(), k)?;

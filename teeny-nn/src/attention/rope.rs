@@ -1,12 +1,14 @@
 //! [`Rope`]: rotary position embedding.
 //!
-//! Pairs of numbers of a query or key turn by an angle that grows with the position, so that a score depends on how far apart two tokens are:
+//! Pairs of numbers of a query or key turn by an angle that grows with the position, so that a
+//! score depends on how far apart two tokens are:
 //!
 //! ```text
 //! (a, b) at position p  →  (a cos pθᵢ - b sin pθᵢ,  a sin pθᵢ + b cos pθᵢ),   θᵢ = base^(-2i / hs)
 //! ```
 //!
-//! Seen through a view in which the partners of each pair change places, this is `x cos + swapped(x) (∓sin)`: one kernel over tables computed once.
+//! Seen through a view in which the partners of each pair change places, this is
+//! `x cos + swapped(x) (∓sin)`: one kernel over tables computed once.
 
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice, map, memory};
@@ -46,7 +48,8 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// Tables for heads of `hs` numbers and positions below `capacity`, with base 10,000 and halves as pairs.
+    /// Tables for heads of `hs` numbers and positions below `capacity`, with base 10,000 and halves
+    /// as pairs.
     ///
     /// # Errors
     /// If `hs` is odd or 0.
@@ -61,13 +64,23 @@ impl Rope {
     /// # Errors
     /// If `hs` is odd or 0, or the base is not positive.
     #[track_caller]
-    pub fn with_base(hs: usize, capacity: usize, base: f64, pairs: Pairs, device: &(impl ToDevice + ?Sized)) -> Result<Rope> {
+    pub fn with_base(
+        hs: usize,
+        capacity: usize,
+        base: f64,
+        pairs: Pairs,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<Rope> {
         let _op = enter("Rope::with_base");
         if hs == 0 || !hs.is_multiple_of(2) {
-            return Err(Error::value(format!("heads of {hs} numbers do not fall into pairs")).help("hs must be even and at least 2"));
+            return Err(Error::value(format!("heads of {hs} numbers do not fall into pairs"))
+                .help("hs must be even and at least 2"));
         }
         if !(base > 0.0 && base.is_finite()) {
-            return Err(Error::value(format!("the base is {base}, but must be positive and finite")).help("10,000 is usual"));
+            return Err(Error::value(format!(
+                "the base is {base}, but must be positive and finite"
+            ))
+            .help("10,000 is usual"));
         }
         let half = hs / 2;
         let shape = match pairs {
@@ -75,7 +88,8 @@ impl Rope {
             Pairs::Halves => (capacity, 2, half),
         };
         // The device says whether it has room before the host makes the values.
-        let tables = [Tensor::zeros(shape, DType::F32, device)?, Tensor::zeros(shape, DType::F32, device)?];
+        let tables =
+            [Tensor::zeros(shape, DType::F32, device)?, Tensor::zeros(shape, DType::F32, device)?];
         let mut cos = memory::filled(0f32, capacity * hs)?;
         let mut sin = memory::filled(0f32, capacity * hs)?;
         for position in 0..capacity {
@@ -95,7 +109,8 @@ impl Rope {
         Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairs })
     }
 
-    /// `x` (.., T, hs), whose rows are the positions `start..start + T`, turned. Computed in f32 at least, in the type of `x`.
+    /// `x` (.., T, hs), whose rows are the positions `start..start + T`, turned. Computed in f32 at
+    /// least, in the type of `x`.
     ///
     /// # Errors
     /// If the head size is another than the tables', or they have too few positions.
@@ -104,14 +119,21 @@ impl Rope {
         let _op = enter("rope");
         let [capacity, hs] = [self.cos.shape()[0], self.cos.shape()[1] * self.cos.shape()[2]];
         let &[.., t, size] = &x.shape()[..] else {
-            return Err(Error::shape(format!("needs (.., T, hs), not {}", x.shape())).help("x.unsqueeze(0)? adds an axis"));
+            return Err(Error::shape(format!("needs (.., T, hs), not {}", x.shape()))
+                .help("x.unsqueeze(0)? adds an axis"));
         };
         if size != hs {
-            return Err(Error::shape(format!("heads are of {size} numbers in {}, the tables for {hs}", x.shape()))
-                .help("Rope::new with this head size, which is n_embd / n_head"));
+            return Err(Error::shape(format!(
+                "heads are of {size} numbers in {}, the tables for {hs}",
+                x.shape()
+            ))
+            .help("Rope::new with this head size, which is n_embd / n_head"));
         }
         let Some(end) = start.checked_add(t).filter(|&end| end <= capacity) else {
-            let text = format!("positions {start}..{} are beyond the tables' {capacity}", start.saturating_add(t));
+            let text = format!(
+                "positions {start}..{} are beyond the tables' {capacity}",
+                start.saturating_add(t)
+            );
             return Err(Error::value(text).help("Rope::new with a larger capacity"));
         };
         let rows = |table: &Tensor| table.slice(0, start..end);
@@ -123,9 +145,10 @@ impl Rope {
         })?;
         let dtype = x.dtype();
         let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        let turned = map([&split, &swapped, &rows(&self.cos)?, &rows(&self.sin)?], |[x, y, cos, sin]| {
-            (x.cast(wide) * cos.cast(wide) + y.cast(wide) * sin.cast(wide)).cast(dtype)
-        })?;
+        let turned =
+            map([&split, &swapped, &rows(&self.cos)?, &rows(&self.sin)?], |[x, y, cos, sin]| {
+                (x.cast(wide) * cos.cast(wide) + y.cast(wide) * sin.cast(wide)).cast(dtype)
+            })?;
         turned.flatten(-2, -1) // (.., T, hs)
     }
 }

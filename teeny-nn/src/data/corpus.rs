@@ -11,10 +11,12 @@ use teeny_core::context::enter;
 use teeny_core::random::Key;
 use teeny_core::{DType, Distribution, Error, Result, Tensor, ToDevice};
 
-/// Some scenes and sonnets of Shakespeare: something to learn from where there is neither file nor network.
+/// Some scenes and sonnets of Shakespeare: something to learn from where there is neither file nor
+/// network.
 pub const BUILTIN: &str = include_str!("../../data/shakespeare.txt");
 
-/// Tokens on a device, from which batches are cut there. A cheap handle: clones and parts share memory.
+/// Tokens on a device, from which batches are cut there. A cheap handle: clones and parts share
+/// memory.
 ///
 /// # Example
 /// ```
@@ -43,8 +45,13 @@ impl Corpus {
     #[track_caller]
     pub fn new(tokens: &[u32], device: &(impl ToDevice + ?Sized)) -> Result<Corpus> {
         let _op = enter("Corpus::new");
-        let wrong = |token: u32| Error::value(format!("token {token} does not fit i32, whose largest is {}", i32::MAX));
-        let fit = |&token| i32::try_from(token).map_err(|_| wrong(token).help("tokens are numbers of a vocabulary, from 0 on"));
+        let wrong = |token: u32| {
+            Error::value(format!("token {token} does not fit i32, whose largest is {}", i32::MAX))
+        };
+        let fit = |&token| {
+            i32::try_from(token)
+                .map_err(|_| wrong(token).help("tokens are numbers of a vocabulary, from 0 on"))
+        };
         let values: Vec<i32> = tokens.iter().map(fit).collect::<Result<_>>()?;
         Ok(Corpus { tokens: Tensor::from_vec(values, (tokens.len(),), device)? }) // (N)
     }
@@ -72,15 +79,20 @@ impl Corpus {
     pub fn split(&self, fraction: f64) -> Result<(Corpus, Corpus)> {
         let _op = enter("corpus.split");
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::value(format!("a part is a fraction within 0..=1, not {fraction}")).help("0.9 keeps a tenth to be judged by"));
+            return Err(Error::value(format!("a part is a fraction within 0..=1, not {fraction}"))
+                .help("0.9 keeps a tenth to be judged by"));
         }
         let n = (self.len() as f64 * fraction) as usize;
-        Ok((Corpus { tokens: self.tokens.slice(0, ..n as isize)? }, Corpus { tokens: self.tokens.slice(0, n as isize..)? }))
+        Ok((
+            Corpus { tokens: self.tokens.slice(0, ..n as isize)? },
+            Corpus { tokens: self.tokens.slice(0, n as isize..)? },
+        ))
     }
 
-    /// `batch` examples of `context` tokens from positions that `key` draws, all equally likely: x and y, both (batch, context) of `I32`.
-    /// Positions are drawn and tokens gathered on the device, so nothing is waited for. `Key { seed, draw: step }` makes a run repeatable
-    /// and lets it continue at any step.
+    /// `batch` examples of `context` tokens from positions that `key` draws, all equally likely: x
+    /// and y, both (batch, context) of `I32`. Positions are drawn and tokens gathered on the
+    /// device, so nothing is waited for. `Key { seed, draw: step }` makes a run repeatable and lets
+    /// it continue at any step.
     ///
     /// # Errors
     /// If the corpus is too short for one example, which takes `context + 1` tokens.
@@ -89,12 +101,20 @@ impl Corpus {
         let _op = enter("corpus.batch");
         let starts = self.starts(context)?;
         let device = self.tokens.device();
-        let from = Tensor::random(Distribution::Integer { low: 0, high: starts as i64 }, (batch, 1), DType::I32, key, device)?; // (B, 1)
+        // (B, 1)
+        let from = Tensor::random(
+            Distribution::Integer { low: 0, high: starts as i64 },
+            (batch, 1),
+            DType::I32,
+            key,
+            device,
+        )?;
         self.cut(&from, context)
     }
 
-    /// The same text as examples of `context` tokens one after another, for a [`super::DataLoader`]: an epoch sees every token once as a
-    /// target, but the first and what is left over at the end.
+    /// The same text as examples of `context` tokens one after another, for a
+    /// [`super::DataLoader`]: an epoch sees every token once as a target, but the first and what is
+    /// left over at the end.
     ///
     /// # Errors
     /// As [`Corpus::batch`].
@@ -109,11 +129,15 @@ impl Corpus {
     fn starts(&self, context: usize) -> Result<usize> {
         let n = self.len();
         match n.checked_sub(context) {
-            _ if context == 0 => Err(Error::value("a context of 0, but examples need at least one token").help("a context of 64 or 256, say")),
-            None | Some(0) => {
-                Err(Error::value(format!("the corpus has {n} tokens, but one example with a context of {context} takes {}", context as u128 + 1))
-                    .help("take a longer text, or a shorter context"))
+            _ if context == 0 => {
+                Err(Error::value("a context of 0, but examples need at least one token")
+                    .help("a context of 64 or 256, say"))
             }
+            None | Some(0) => Err(Error::value(format!(
+                "the corpus has {n} tokens, but one example with a context of {context} takes {}",
+                context as u128 + 1
+            ))
+            .help("take a longer text, or a shorter context")),
             Some(starts) => Ok(starts),
         }
     }
@@ -142,9 +166,14 @@ impl Dataset for Windows {
     /// x and y, both (indices, context) of `I32`.
     fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
         if let Some(i) = indices.iter().find(|&&i| i >= self.len()) {
-            return Err(Error::index(format!("no example {i}; there are {}", self.len())).named("batch"));
+            return Err(
+                Error::index(format!("no example {i}; there are {}", self.len())).named("batch")
+            );
         }
         let from: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
-        self.corpus.cut(&Tensor::from_vec(from, (indices.len(), 1), self.corpus.tokens.device())?, self.context)
+        self.corpus.cut(
+            &Tensor::from_vec(from, (indices.len(), 1), self.corpus.tokens.device())?,
+            self.context,
+        )
     }
 }

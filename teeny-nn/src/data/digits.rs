@@ -1,8 +1,9 @@
-//! 1,797 small digits that come with the crate, in MNIST's form: something to train on where there is neither file nor network.
+//! 1,797 small digits that come with the crate, in MNIST's form: something to train on where there
+//! is neither file nor network.
 //!
-//! They are 8x8 with ink 0..=16, by CC BY 4.0; `data/ATTRIBUTION.md` in this crate says where they come from. [`load`] enlarges each to
-//! 20x20 and centres it in 28x28, the box MNIST's own digits were put in. There are far fewer of them than in MNIST, so accuracies are
-//! not comparable.
+//! They are 8x8 with ink 0..=16, by CC BY 4.0; `data/ATTRIBUTION.md` in this crate says where they
+//! come from. [`load`] enlarges each to 20x20 and centres it in 28x28, the box MNIST's own digits
+//! were put in. There are far fewer of them than in MNIST, so accuracies are not comparable.
 //!
 //! Source: E. Alpaydin, C. Kaynak, *Cascading Classifiers*, Kybernetika 34(4), 1998.
 
@@ -13,11 +14,12 @@ use teeny_core::Result;
 const IMAGES: &[u8] = include_bytes!("../../data/digits-images-idx3-ubyte.gz");
 const LABELS: &[u8] = include_bytes!("../../data/digits-labels-idx1-ubyte.gz");
 
-/// The first 1,437 images are for training, the last 360 for testing. The file is ordered by writer, so the test part is mostly by
-/// people the model has not seen, as it is in MNIST.
+/// The first 1,437 images are for training, the last 360 for testing. The file is ordered by
+/// writer, so the test part is mostly by people the model has not seen, as it is in MNIST.
 pub const TRAIN: usize = 1437;
 
-// sides of an image as stored, of the box it is enlarged to, and of the image that box is centred in
+// sides of an image as stored, of the box it is enlarged to, and of the image that box is centred
+// in
 const SMALL: usize = 8;
 const BOX: usize = 20;
 const SIDE: usize = 28;
@@ -43,7 +45,8 @@ pub fn load() -> Result<Mnist> {
 fn enlarge(image: &[u8]) -> [u8; SIDE * SIDE] {
     let margin = (SIDE - BOX) / 2;
     let scale = SMALL as f32 / BOX as f32;
-    // for each row or column of the box: the two small ones it lies between, and how far it is towards the second
+    // for each row or column of the box: the two small ones it lies between, and how far it is
+    // towards the second
     let between: [(usize, usize, f32); BOX] = std::array::from_fn(|i| {
         let at = ((i as f32 + 0.5) * scale - 0.5).clamp(0.0, (SMALL - 1) as f32);
         let low = at as usize;
@@ -72,10 +75,23 @@ mod tests {
         assert_eq!((digits.train.len(), digits.test.len()), (1437, 360));
         assert_eq!((digits.train.height, digits.train.width), (28, 28));
         let mut counts = [0; 10];
-        digits.train.labels.iter().chain(&digits.test.labels).for_each(|&l| counts[usize::from(l)] += 1);
-        assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]); // as the source's description lists them
+        digits
+            .train
+            .labels
+            .iter()
+            .chain(&digits.test.labels)
+            .for_each(|&l| counts[usize::from(l)] += 1);
+        // as the source's description lists them
+        assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
         assert_eq!(digits.train.pixels.iter().max(), Some(&255));
-        assert!(digits.train.pixels.chunks_exact(784).all(|image| image[..4 * 28].iter().all(|&p| p == 0)), "a margin of four rows");
+        assert!(
+            digits
+                .train
+                .pixels
+                .chunks_exact(784)
+                .all(|image| image[..4 * 28].iter().all(|&p| p == 0)),
+            "a margin of four rows"
+        );
     }
 
     #[test]

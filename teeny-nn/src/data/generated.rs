@@ -1,7 +1,8 @@
 //! Data sets made up on the spot: the same seed makes the same set, on every device.
 //!
-//! Points in the plane to classify (moons, circles, blobs) are those of scikit-learn's `make_moons` and so on; tables for regression are drawn
-//! from a model whose coefficients are known, so that a fit can be judged.
+//! Points in the plane to classify (moons, circles, blobs) are those of scikit-learn's `make_moons`
+//! and so on; tables for regression are drawn from a model whose coefficients are known, so that a
+//! fit can be judged.
 
 use teeny_core::context::enter;
 use teeny_core::random::{Key, normal_pair_f32, philox, unit_f64};
@@ -57,7 +58,8 @@ impl Samples {
         upload(&self.targets, &[self.len()], dtype, device)
     }
 
-    /// The first `n` rows and the others: a part to learn from and one to be judged by, as rows are in random order.
+    /// The first `n` rows and the others: a part to learn from and one to be judged by, as rows are
+    /// in random order.
     ///
     /// # Errors
     /// If there are fewer than `n`.
@@ -65,10 +67,15 @@ impl Samples {
     pub fn split(&self, n: usize) -> Result<(Samples, Samples)> {
         let _op = enter("samples.split");
         if n > self.len() {
-            return Err(Error::value(format!("the first {n} of {} rows", self.len())).help(format!("a number within 0..={}", self.len())));
+            return Err(Error::value(format!("the first {n} of {} rows", self.len()))
+                .help(format!("a number within 0..={}", self.len())));
         }
         let ((a, b), (c, d)) = (self.inputs.split_at(n * self.features), self.targets.split_at(n));
-        let part = |x: &[f64], y: &[f64]| Samples { inputs: x.to_vec(), targets: y.to_vec(), features: self.features };
+        let part = |x: &[f64], y: &[f64]| Samples {
+            inputs: x.to_vec(),
+            targets: y.to_vec(),
+            features: self.features,
+        };
         Ok((part(a, c), part(b, d)))
     }
 
@@ -84,7 +91,12 @@ impl Samples {
 }
 
 /// `values` rounded to `dtype` on the host, so that a device without f64 can have them.
-fn upload(values: &[f64], shape: &[usize], dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+fn upload(
+    values: &[f64],
+    shape: &[usize],
+    dtype: DType,
+    device: &(impl ToDevice + ?Sized),
+) -> Result<Tensor> {
     let values: Vec<Scalar> = values.iter().map(|&value| Scalar::Float(value)).collect();
     Tensor::from_scalars(&values, shape, dtype, device)
 }
@@ -122,7 +134,8 @@ impl Draws {
         (self.uniform() * n as f64) as usize
     }
 
-    /// How many events there are where `mean` are expected (Knuth's way, for means up to some hundreds).
+    /// How many events there are where `mean` are expected (Knuth's way, for means up to some
+    /// hundreds).
     fn poisson(&mut self, mean: f64) -> f64 {
         let (mut product, mut count) = (self.uniform(), 0.0);
         while product > (-mean).exp() {
@@ -133,41 +146,51 @@ impl Draws {
     }
 }
 
-/// Two half circles that reach into each other: class 0 above, class 1 below, `n / 2` points each, moved by normal `noise`.
+/// Two half circles that reach into each other: class 0 above, class 1 below, `n / 2` points each,
+/// moved by normal `noise`.
 ///
 /// Equivalent: `sklearn.datasets.make_moons`.
 pub fn moons(n: usize, noise: f64, seed: u64) -> Samples {
     let mut draws = Draws::new(seed);
     let above = n / 2;
     let row = |i: usize| {
-        let (class, place, count) = if i < above { (0.0, i, above) } else { (1.0, i - above, n - above) };
+        let (class, place, count) =
+            if i < above { (0.0, i, above) } else { (1.0, i - above, n - above) };
         let angle = std::f64::consts::PI * place as f64 / (count.max(2) - 1) as f64;
-        let (x, y) = if i < above { (angle.cos(), angle.sin()) } else { (1.0 - angle.cos(), 0.5 - angle.sin()) };
+        let (x, y) = if i < above {
+            (angle.cos(), angle.sin())
+        } else {
+            (1.0 - angle.cos(), 0.5 - angle.sin())
+        };
         (vec![x + noise * draws.normal(), y + noise * draws.normal()], class)
     };
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 2, seed)
 }
 
-/// A circle of radius 1 (class 0) and one of radius `factor` in it (class 1), `n / 2` points each, moved by normal `noise`.
+/// A circle of radius 1 (class 0) and one of radius `factor` in it (class 1), `n / 2` points each,
+/// moved by normal `noise`.
 ///
 /// Equivalent: `sklearn.datasets.make_circles`.
 pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Samples {
     let mut draws = Draws::new(seed);
     let outer = n / 2;
     let row = |i: usize| {
-        let (class, place, count, radius) = if i < outer { (0.0, i, outer, 1.0) } else { (1.0, i - outer, n - outer, factor) };
+        let (class, place, count, radius) =
+            if i < outer { (0.0, i, outer, 1.0) } else { (1.0, i - outer, n - outer, factor) };
         let (sin, cos) = (std::f64::consts::TAU * place as f64 / count as f64).sin_cos();
         (vec![radius * cos + noise * draws.normal(), radius * sin + noise * draws.normal()], class)
     };
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 2, seed)
 }
 
-/// `classes` clouds (at least one) in the plane with deviation `std` around centres within -10..10, as many points (or one more) in each.
+/// `classes` clouds (at least one) in the plane with deviation `std` around centres within -10..10,
+/// as many points (or one more) in each.
 ///
 /// Equivalent: `sklearn.datasets.make_blobs`.
 pub fn blobs(n: usize, classes: usize, std: f64, seed: u64) -> Samples {
     let (mut draws, classes) = (Draws::new(seed), classes.max(1));
-    let centres: Vec<[f64; 2]> = (0..classes).map(|_| [(); 2].map(|()| 20.0 * draws.uniform() - 10.0)).collect();
+    let centres: Vec<[f64; 2]> =
+        (0..classes).map(|_| [(); 2].map(|()| 20.0 * draws.uniform() - 10.0)).collect();
     let row = |i: usize| {
         let class = i % classes;
         (centres[class].map(|c| c + std * draws.normal()).to_vec(), class as f64)
@@ -175,34 +198,42 @@ pub fn blobs(n: usize, classes: usize, std: f64, seed: u64) -> Samples {
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 2, seed)
 }
 
-/// What [`housing`] makes prices of: thousands per square metre, per room, per year of age, per kilometre from the centre, and the base.
+/// What [`housing`] makes prices of: thousands per square metre, per room, per year of age, per
+/// kilometre from the centre, and the base.
 pub const HOUSING: [f64; 5] = [3.2, 12.0, -0.8, -6.5, 40.0];
 
-/// Houses: living area (40..240 square metres), rooms (1..8, more in larger houses), age (0..80 years) and distance from the centre (0..25 km); the
-/// price in thousands is [`HOUSING`] applied to them and normal `noise`.
+/// Houses: living area (40..240 square metres), rooms (1..8, more in larger houses), age (0..80
+/// years) and distance from the centre (0..25 km); the price in thousands is [`HOUSING`] applied to
+/// them and normal `noise`.
 pub fn housing(n: usize, noise: f64, seed: u64) -> Samples {
     let mut draws = Draws::new(seed);
     let row = |_| {
         let area = 40.0 + 200.0 * draws.uniform();
         let rooms = (1.0 + area / 40.0 + 2.0 * draws.uniform()).floor().min(8.0);
         let row = vec![area, rooms, (80.0 * draws.uniform()).floor(), 25.0 * draws.uniform()];
-        let price = HOUSING[4] + row.iter().zip(HOUSING).map(|(x, w)| x * w).sum::<f64>() + noise * draws.normal();
+        let price = HOUSING[4]
+            + row.iter().zip(HOUSING).map(|(x, w)| x * w).sum::<f64>()
+            + noise * draws.normal();
         (row, price)
     };
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 4, seed)
 }
 
-/// Rows of independent normal numbers; class 1 with probability `σ(b + w · x)`, where `coefficients` are w and then b.
+/// Rows of independent normal numbers; class 1 with probability `σ(b + w · x)`, where
+/// `coefficients` are w and then b.
 ///
 /// # Errors
 /// If there are no coefficients.
 #[track_caller]
 pub fn logistic(n: usize, coefficients: &[f64], seed: u64) -> Result<Samples> {
     let _op = enter("generated::logistic");
-    from_model(n, coefficients, seed, |draws, score| f64::from(draws.uniform() < 1.0 / (1.0 + (-score).exp())))
+    from_model(n, coefficients, seed, |draws, score| {
+        f64::from(draws.uniform() < 1.0 / (1.0 + (-score).exp()))
+    })
 }
 
-/// Rows of independent normal numbers; a count of events with mean `exp(b + w · x)`, where `coefficients` are w and then b.
+/// Rows of independent normal numbers; a count of events with mean `exp(b + w · x)`, where
+/// `coefficients` are w and then b.
 ///
 /// # Errors
 /// If there are no coefficients.
@@ -212,9 +243,15 @@ pub fn poisson(n: usize, coefficients: &[f64], seed: u64) -> Result<Samples> {
     from_model(n, coefficients, seed, |draws, score| draws.poisson(score.exp()))
 }
 
-fn from_model(n: usize, coefficients: &[f64], seed: u64, answer: impl Fn(&mut Draws, f64) -> f64) -> Result<Samples> {
+fn from_model(
+    n: usize,
+    coefficients: &[f64],
+    seed: u64,
+    answer: impl Fn(&mut Draws, f64) -> f64,
+) -> Result<Samples> {
     let [weights @ .., bias] = coefficients else {
-        return Err(Error::value("0 coefficients, but a model has at least one, its constant").help("weights, then the constant: &[2.0, -1.0, 0.5]"));
+        return Err(Error::value("0 coefficients, but a model has at least one, its constant")
+            .help("weights, then the constant: &[2.0, -1.0, 0.5]"));
     };
     let mut draws = Draws::new(seed);
     let row = |_| {

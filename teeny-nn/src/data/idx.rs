@@ -5,8 +5,9 @@
 //! zero   type u8 axes = 3   60,000        28            28            row-major
 //! ```
 //!
-//! A header is a claim: the sizes it states are compared with what is really there before memory is set aside for them. What the
-//! numbers mean is not known here; [`super::mnist`] pairs images with labels.
+//! A header is a claim: the sizes it states are compared with what is really there before memory is
+//! set aside for them. What the numbers mean is not known here; [`super::mnist`] pairs images with
+//! labels.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +17,8 @@ use teeny_core::{Error, Result};
 /// The element type this reader knows: unsigned bytes, the only one the MNIST family uses.
 const UNSIGNED_BYTE: u8 = 0x08;
 
-/// The most elements a file may hold: 2³¹, forty times MNIST. A gzip stream can claim and inflate to anything, so there must be an end.
+/// The most elements a file may hold: 2³¹, forty times MNIST. A gzip stream can claim and inflate
+/// to anything, so there must be an end.
 const MOST_ELEMENTS: u64 = 1 << 31;
 
 /// An array of bytes with its sizes, as stored in an IDX file.
@@ -33,8 +35,8 @@ pub struct Idx {
 /// Reads the IDX file at `path`; a gzipped one is recognised by its first bytes, whatever its name.
 ///
 /// # Errors
-/// If the file cannot be read, is no IDX file of unsigned bytes, or holds fewer or more bytes than its header states. The error names
-/// the file, what was expected and what was found.
+/// If the file cannot be read, is no IDX file of unsigned bytes, or holds fewer or more bytes than
+/// its header states. The error names the file, what was expected and what was found.
 pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
     let name = format!("read {:?}", path.display().to_string());
@@ -54,17 +56,26 @@ pub fn from_bytes(name: &str, bytes: &[u8]) -> Result<Idx> {
 /// Writes `values` with their `sizes` as an uncompressed IDX file.
 ///
 /// # Errors
-/// If the sizes do not multiply to the number of values, an axis does not fit 32 bits, there are more than 255 axes, or `writer` fails.
+/// If the sizes do not multiply to the number of values, an axis does not fit 32 bits, there are
+/// more than 255 axes, or `writer` fails.
 pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<()> {
     let numel = sizes.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
     if numel != Some(values.len()) {
-        return Err(Error::value(format!("sizes {sizes:?} do not describe {} values", values.len())).named("write idx"));
+        return Err(Error::value(format!(
+            "sizes {sizes:?} do not describe {} values",
+            values.len()
+        ))
+        .named("write idx"));
     }
-    let axes =
-        u8::try_from(sizes.len()).map_err(|_| Error::value(format!("{} axes; the format has room for 255", sizes.len())).named("write idx"))?;
+    let axes = u8::try_from(sizes.len()).map_err(|_| {
+        Error::value(format!("{} axes; the format has room for 255", sizes.len()))
+            .named("write idx")
+    })?;
     let mut header = vec![0, 0, UNSIGNED_BYTE, axes];
     for &size in sizes {
-        let size = u32::try_from(size).map_err(|_| Error::value(format!("size {size} does not fit 32 bits")).named("write idx"))?;
+        let size = u32::try_from(size).map_err(|_| {
+            Error::value(format!("size {size} does not fit 32 bits")).named("write idx")
+        })?;
         header.extend(size.to_be_bytes());
     }
     writer
@@ -76,7 +87,8 @@ pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<(
 
 /// Tells gzipped from plain by the first two bytes. `length` is the number of bytes `source` holds.
 fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
-    let gzipped = source.fill_buf().map_err(|e| Error::io(e.to_string()))?.starts_with(&[0x1f, 0x8b]);
+    let gzipped =
+        source.fill_buf().map_err(|e| Error::io(e.to_string()))?.starts_with(&[0x1f, 0x8b]);
     if !gzipped {
         return parse_plain(source, Some(length));
     }
@@ -85,34 +97,52 @@ fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
     let mut source = inflated.into_inner();
     match source.fill_buf().map_err(|e| Error::io(e.to_string()))? {
         [] => Ok(idx),
-        rest => Err(Error::format(format!("at least {} bytes follow the end of the gzip stream", rest.len()))),
+        rest => Err(Error::format(format!(
+            "at least {} bytes follow the end of the gzip stream",
+            rest.len()
+        ))),
     }
 }
 
-/// Header, elements, end. `length` is the number of bytes where that is known beforehand, as it is for a plain file.
+/// Header, elements, end. `length` is the number of bytes where that is known beforehand, as it is
+/// for a plain file.
 fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
     let mut magic = [0; 4];
     let found = fill(&mut source, &mut magic)?;
     if found < 4 {
-        return Err(Error::format(format!("{found} bytes are too few for an IDX header, which begins with 4")));
+        return Err(Error::format(format!(
+            "{found} bytes are too few for an IDX header, which begins with 4"
+        )));
     }
     let [0, 0, kind, axes] = magic else {
-        return Err(Error::format(format!("an IDX file begins with 00 00 08, this one with {:02x} {:02x} {:02x}", magic[0], magic[1], magic[2])));
+        return Err(Error::format(format!(
+            "an IDX file begins with 00 00 08, this one with {:02x} {:02x} {:02x}",
+            magic[0], magic[1], magic[2]
+        )));
     };
     if kind != UNSIGNED_BYTE {
-        return Err(Error::format(format!("element type 0x{kind:02x}; only unsigned bytes (0x08) are supported")));
+        return Err(Error::format(format!(
+            "element type 0x{kind:02x}; only unsigned bytes (0x08) are supported"
+        )));
     }
     let mut sizes = Vec::with_capacity(axes.into());
     for axis in 0..axes {
         let mut size = [0; 4];
         if fill(&mut source, &mut size)? < 4 {
-            return Err(Error::format(format!("the file ends within its header: {axes} axes announced, {axis} sizes present")));
+            return Err(Error::format(format!(
+                "the file ends within its header: {axes} axes announced, {axis} sizes present"
+            )));
         }
         sizes.push(u32::from_be_bytes(size) as usize);
     }
-    let numel = sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(size as u64)).filter(|&n| n <= MOST_ELEMENTS);
+    let numel = sizes
+        .iter()
+        .try_fold(1u64, |n, &size| n.checked_mul(size as u64))
+        .filter(|&n| n <= MOST_ELEMENTS);
     let Some(numel) = numel else {
-        return Err(Error::format(format!("the header states sizes {sizes:?}, more than the {MOST_ELEMENTS} elements this reader accepts")));
+        return Err(Error::format(format!(
+            "the header states sizes {sizes:?}, more than the {MOST_ELEMENTS} elements this reader accepts"
+        )));
     };
     let header = 4 + 4 * u64::from(axes);
     if let Some(length) = length.filter(|&length| length != header + numel) {
@@ -132,7 +162,9 @@ fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
 }
 
 fn wrong_length(sizes: &[usize], expected: u64, found: String) -> Error {
-    Error::format(format!("the header states sizes {sizes:?}, that is {expected} bytes of data; the file has {found}"))
+    Error::format(format!(
+        "the header states sizes {sizes:?}, that is {expected} bytes of data; the file has {found}"
+    ))
 }
 
 fn damaged(error: &std::io::Error) -> Error {
@@ -188,7 +220,12 @@ mod tests {
         for n in 0..bytes.len() {
             assert!(refusal(&bytes[..n]).starts_with("read \"x.idx\": "), "{n} bytes");
         }
-        assert!(refusal(&bytes[..15]).contains("states sizes [2, 3], that is 6 bytes of data; the file has 3"), "{}", refusal(&bytes[..15]));
+        assert!(
+            refusal(&bytes[..15])
+                .contains("states sizes [2, 3], that is 6 bytes of data; the file has 3"),
+            "{}",
+            refusal(&bytes[..15])
+        );
         let packed = gzipped(&bytes);
         for n in 0..packed.len() {
             refusal(&packed[..n]);
@@ -200,7 +237,11 @@ mod tests {
         let lie = [0, 0, 8, 3, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 28, 0, 0, 0, 28, 1, 2, 3];
         assert!(refusal(&lie).contains("more than the 2147483648 elements"), "{}", refusal(&lie));
         let lie = [0, 0, 8, 1, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3];
-        assert!(refusal(&lie).contains("2147483647 bytes of data; the file has 3"), "{}", refusal(&lie));
+        assert!(
+            refusal(&lie).contains("2147483647 bytes of data; the file has 3"),
+            "{}",
+            refusal(&lie)
+        );
         assert!(refusal(&gzipped(&lie)).contains("2147483647 bytes of data; the file has 3"));
         let axes = [0, 0, 8, 255, 0, 0, 0, 1];
         assert!(refusal(&axes).contains("255 axes announced, 1 sizes present"));
@@ -208,7 +249,9 @@ mod tests {
 
     #[test]
     fn a55_foreign_and_trailing_bytes_are_errors() {
-        assert!(refusal(b"<html><body>404").contains("begins with 00 00 08, this one with 3c 68 74"));
+        assert!(
+            refusal(b"<html><body>404").contains("begins with 00 00 08, this one with 3c 68 74")
+        );
         assert!(refusal(&[0, 0, 0x0d, 1, 0, 0, 0, 0]).contains("element type 0x0d"));
         let mut bytes = plain(&[2], &[1, 2]);
         bytes.push(9);

@@ -1,6 +1,7 @@
 //! From a data set to batches: an order, cut into pieces.
 //!
-//! The order of an epoch depends on the seed and the epoch's number alone, so a run can be repeated, and resumed in any epoch.
+//! The order of an epoch depends on the seed and the epoch's number alone, so a run can be
+//! repeated, and resumed in any epoch.
 
 use super::mnist::Images;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -55,8 +56,11 @@ impl<D: Dataset> DataLoader<D> {
     pub fn new(dataset: D, batch: usize) -> Result<DataLoader<D>> {
         let _op = enter("DataLoader::new");
         if batch == 0 || dataset.is_empty() {
-            return Err(Error::value(format!("cannot make batches of {batch} from {} items: both must be at least 1", dataset.len()))
-                .help("a batch is some of the items, 32 or 64 often"));
+            return Err(Error::value(format!(
+                "cannot make batches of {batch} from {} items: both must be at least 1",
+                dataset.len()
+            ))
+            .help("a batch is some of the items, 32 or 64 often"));
         }
         Ok(DataLoader { dataset, batch, seed: None, drop_last: false })
     }
@@ -89,9 +93,13 @@ impl<D: Dataset> DataLoader<D> {
         self.epoch_from(epoch, 0)
     }
 
-    /// The batches of epoch number `epoch` from number `batch` on: where a run that was interrupted continues. None are left if `batch` is
-    /// [`DataLoader::batches`] or more.
-    pub fn epoch_from(&self, epoch: u64, batch: usize) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
+    /// The batches of epoch number `epoch` from number `batch` on: where a run that was interrupted
+    /// continues. None are left if `batch` is [`DataLoader::batches`] or more.
+    pub fn epoch_from(
+        &self,
+        epoch: u64,
+        batch: usize,
+    ) -> impl ExactSizeIterator<Item = Result<D::Batch>> + '_ {
         let order = self.order(epoch);
         (batch.min(self.batches())..self.batches()).map(move |i| self.make(&order, i))
     }
@@ -102,12 +110,14 @@ impl<D: Dataset> DataLoader<D> {
         self.dataset.batch(&order[from..from.saturating_add(self.batch).min(order.len())])
     }
 
-    /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make ahead of it: for data sets whose batches take time
-    /// (decoding, augmentation). The batches and their order are the same; each thread is at most two batches ahead. With 0 threads they are made
-    /// when they are asked for. When `body` returns, the threads end.
+    /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make
+    /// ahead of it: for data sets whose batches take time (decoding, augmentation). The batches and
+    /// their order are the same; each thread is at most two batches ahead. With 0 threads they are
+    /// made when they are asked for. When `body` returns, the threads end.
     ///
-    /// A [`Dataset::batch`] that draws random numbers should draw them under a key made of the items' indices: the generator of the process would give
-    /// them to whichever thread comes first.
+    /// A [`Dataset::batch`] that draws random numbers should draw them under a key made of the
+    /// items' indices: the generator of the process would give them to whichever thread comes
+    /// first.
     ///
     /// Equivalent: `num_workers` of `torch.utils.data.DataLoader`.
     ///
@@ -128,7 +138,13 @@ impl<D: Dataset> DataLoader<D> {
     /// assert_eq!(items, 1437);
     /// # Ok(()) }
     /// ```
-    pub fn epoch_ahead<R>(&self, epoch: u64, batch: usize, threads: usize, body: impl FnOnce(&mut dyn Iterator<Item = Result<D::Batch>>) -> R) -> R
+    pub fn epoch_ahead<R>(
+        &self,
+        epoch: u64,
+        batch: usize,
+        threads: usize,
+        body: impl FnOnce(&mut dyn Iterator<Item = Result<D::Batch>>) -> R,
+    ) -> R
     where
         D: Sync,
         D::Batch: Send,
@@ -139,7 +155,8 @@ impl<D: Dataset> DataLoader<D> {
         let order = self.order(epoch);
         let (order, first) = (&order, batch.min(self.batches()));
         thread::scope(|scope| {
-            // thread i makes every batch whose number is i more than a multiple of `threads`, so that they can be taken in turn
+            // thread i makes every batch whose number is i more than a multiple of `threads`, so
+            // that they can be taken in turn
             let made: Vec<Receiver<Result<D::Batch>>> = (0..threads)
                 .map(|i| {
                     let (give, take) = sync_channel(1);
@@ -187,13 +204,17 @@ impl Dataset for ImageBatches<'_> {
     fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
         let area = self.images.area();
         if let Some(i) = indices.iter().find(|&&i| i >= self.images.len()) {
-            return Err(Error::index(format!("no image {i}; there are {}", self.images.len())).named("batch"));
+            return Err(Error::index(format!("no image {i}; there are {}", self.images.len()))
+                .named("batch"));
         }
         // bytes go to the device, a quarter of what floats would be; the division is one pass there
         let mut pixels = Vec::with_capacity(indices.len() * area);
-        indices.iter().for_each(|&i| pixels.extend_from_slice(&self.images.pixels[i * area..(i + 1) * area]));
+        indices
+            .iter()
+            .for_each(|&i| pixels.extend_from_slice(&self.images.pixels[i * area..(i + 1) * area]));
         let labels: Vec<i32> = indices.iter().map(|&i| i32::from(self.images.labels[i])).collect();
-        let x = Tensor::from_vec(pixels, (indices.len(), area), &self.device)?.div(255.0)?; // (B, area)
+        // (B, area)
+        let x = Tensor::from_vec(pixels, (indices.len(), area), &self.device)?.div(255.0)?;
         debug_assert_eq!(x.dtype(), DType::F32);
         Ok((x, Tensor::from_vec(labels, (indices.len(),), &self.device)?))
     }
@@ -225,7 +246,10 @@ mod tests {
         for n in 0..5 {
             let batches = epoch(&loader, n);
             assert_eq!(batches.len(), loader.batches());
-            assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 3]);
+            assert_eq!(
+                batches.iter().map(Vec::len).collect::<Vec<_>>(),
+                [10, 10, 10, 10, 10, 10, 10, 10, 10, 10, 3]
+            );
             let mut items = batches.concat();
             items.sort_unstable();
             assert!(items.into_iter().eq(0..103));
@@ -255,10 +279,17 @@ mod tests {
         let loader = DataLoader::new(Numbers(103), 10).unwrap().shuffle(3);
         for threads in [0, 1, 2, 3, 20] {
             for from in [0, 4, 10, 11, usize::MAX] {
-                let all: Vec<Vec<usize>> = loader.epoch_ahead(2, from, threads, |batches| batches.collect::<Result<_>>()).unwrap();
-                assert_eq!(all, epoch(&loader, 2)[from.min(11)..], "{threads} threads from batch {from}");
+                let all: Vec<Vec<usize>> = loader
+                    .epoch_ahead(2, from, threads, |batches| batches.collect::<Result<_>>())
+                    .unwrap();
+                assert_eq!(
+                    all,
+                    epoch(&loader, 2)[from.min(11)..],
+                    "{threads} threads from batch {from}"
+                );
             }
-            let first = loader.epoch_ahead(2, 0, threads, |batches| batches.next().unwrap().unwrap());
+            let first =
+                loader.epoch_ahead(2, 0, threads, |batches| batches.next().unwrap().unwrap());
             assert_eq!(first, epoch(&loader, 2)[0], "stopping early ends the threads");
         }
     }
@@ -287,10 +318,17 @@ mod tests {
 
     #[test]
     fn a55_drop_last_leaves_out_the_short_batch_only() {
-        let sizes = |n, batch| epoch(&DataLoader::new(Numbers(n), batch).unwrap().drop_last(), 0).iter().map(Vec::len).collect::<Vec<_>>();
+        let sizes = |n, batch| {
+            epoch(&DataLoader::new(Numbers(n), batch).unwrap().drop_last(), 0)
+                .iter()
+                .map(Vec::len)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(sizes(25, 10), [10, 10]);
         assert_eq!(sizes(20, 10), [10, 10]);
         assert_eq!(sizes(5, 10), Vec::<usize>::new());
-        assert!(DataLoader::new(Numbers(0), 10).is_err() && DataLoader::new(Numbers(5), 0).is_err());
+        assert!(
+            DataLoader::new(Numbers(0), 10).is_err() && DataLoader::new(Numbers(5), 0).is_err()
+        );
     }
 }

@@ -1,7 +1,8 @@
-//! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX files.
+//! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX
+//! files.
 //!
-//! Pixels stay bytes in host memory; [`super::DataLoader`] makes tensors of a batch at a time. Where the files come from (a folder, a
-//! download) is the caller's business.
+//! Pixels stay bytes in host memory; [`super::DataLoader`] makes tensors of a batch at a time.
+//! Where the files come from (a folder, a download) is the caller's business.
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
 
@@ -10,8 +11,14 @@ use std::path::{Path, PathBuf};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
-/// The files of MNIST in the order train images, train labels, test images, test labels; each may also end in `.gz`.
-pub const FILES: [&str; 4] = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"];
+/// The files of MNIST in the order train images, train labels, test images, test labels; each may
+/// also end in `.gz`.
+pub const FILES: [&str; 4] = [
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+];
 
 /// Grey images of one size with a class for each.
 ///
@@ -46,15 +53,22 @@ impl Images {
     pub fn new(images: idx::Idx, labels: idx::Idx) -> Result<Images> {
         let _op = enter("Images::new");
         let &[n, height, width] = images.sizes.as_slice() else {
-            return Err(Error::format(format!("images must have sizes [count, height, width], found {:?}", images.sizes))
-                .help("the file whose name has images in it"));
+            return Err(Error::format(format!(
+                "images must have sizes [count, height, width], found {:?}",
+                images.sizes
+            ))
+            .help("the file whose name has images in it"));
         };
         if labels.sizes != [n] {
-            return Err(Error::format(format!("{n} images need labels of sizes [{n}], found {:?}", labels.sizes))
-                .help("both files of the same part: train with train, t10k with t10k"));
+            return Err(Error::format(format!(
+                "{n} images need labels of sizes [{n}], found {:?}",
+                labels.sizes
+            ))
+            .help("both files of the same part: train with train, t10k with t10k"));
         }
         if let Some((i, label)) = labels.values.iter().enumerate().find(|(_, label)| **label > 9) {
-            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9")).help("the labels of another data set?"));
+            return Err(Error::format(format!("labels[{i}] is {label}, but the digits are 0..=9"))
+                .help("the labels of another data set?"));
         }
         Ok(Images { pixels: images.values, labels: labels.values, height, width })
     }
@@ -82,10 +96,12 @@ impl Images {
 }
 
 impl Mnist {
-    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped; if it has none of them, from the folder `mnist` in it.
+    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped; if it has none of
+    /// them, from the folder `mnist` in it.
     ///
     /// # Errors
-    /// If a file is missing (the error says which names were tried), damaged (see [`idx::read`]), or images and labels do not pair.
+    /// If a file is missing (the error says which names were tried), damaged (see [`idx::read`]),
+    /// or images and labels do not pair.
     ///
     /// # Example
     /// ```no_run
@@ -96,14 +112,22 @@ impl Mnist {
     /// ```
     pub fn read(dir: impl AsRef<Path>) -> Result<Mnist> {
         let below = dir.as_ref().join("mnist");
-        let dir = if below.is_dir() && find(dir.as_ref(), FILES[0]).is_err() { &below } else { dir.as_ref() };
+        let dir = if below.is_dir() && find(dir.as_ref(), FILES[0]).is_err() {
+            &below
+        } else {
+            dir.as_ref()
+        };
         let part = |images: &str, labels: &str| -> Result<Images> {
             let (images, labels) = (find(dir, images)?, find(dir, labels)?);
-            Images::new(idx::read(&images)?, idx::read(&labels)?).map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
+            Images::new(idx::read(&images)?, idx::read(&labels)?)
+                .map_err(|e| e.named(format!("read {images:?} with {labels:?}")))
         };
         let (train, test) = (part(FILES[0], FILES[1])?, part(FILES[2], FILES[3])?);
         if (train.height, train.width) != (test.height, test.width) {
-            let text = format!("training images are {}x{}, test images {}x{}", train.height, train.width, test.height, test.width);
+            let text = format!(
+                "training images are {}x{}, test images {}x{}",
+                train.height, train.width, test.height, test.width
+            );
             return Err(Error::format(text).named(format!("read MNIST from {dir:?}")));
         }
         Ok(Mnist { train, test })
@@ -130,7 +154,12 @@ mod tests {
     fn a55_missing_files_are_named_with_a_way_out() {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
         assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
-        assert!(error.contains("there is no such folder") && error.contains("t10k-labels-idx1-ubyte") && error.contains("help:"), "{error}");
+        assert!(
+            error.contains("there is no such folder")
+                && error.contains("t10k-labels-idx1-ubyte")
+                && error.contains("help:"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -150,9 +179,19 @@ mod tests {
         let mnist = Mnist::read(&dir).unwrap();
         assert_eq!((mnist.train.len(), mnist.test.len(), mnist.train.area()), (4, 2, 6));
         write(FILES[2], &[2, 5, 3]);
-        assert!(Mnist::read(&dir).unwrap_err().to_string().contains("training images are 2x3, test images 5x3"));
+        assert!(
+            Mnist::read(&dir)
+                .unwrap_err()
+                .to_string()
+                .contains("training images are 2x3, test images 5x3")
+        );
         write(FILES[3], &[3]);
-        assert!(Mnist::read(&dir).unwrap_err().to_string().contains("2 images need labels of sizes [2], found [3]"));
+        assert!(
+            Mnist::read(&dir)
+                .unwrap_err()
+                .to_string()
+                .contains("2 images need labels of sizes [2], found [3]")
+        );
         std::fs::remove_dir_all(dir).unwrap();
     }
 
@@ -172,17 +211,26 @@ mod tests {
     #[test]
     fn a55_images_and_labels_must_pair() {
         let images = |n| idx::Idx { sizes: vec![n, 2, 2], values: vec![0; 4 * n] };
-        let labels = |values: &[u8]| idx::Idx { sizes: vec![values.len()], values: values.to_vec() };
+        let labels =
+            |values: &[u8]| idx::Idx { sizes: vec![values.len()], values: values.to_vec() };
         assert!(Images::new(images(2), labels(&[1, 2])).is_ok());
-        assert_eq!(Images::new(images(2), labels(&[1])).unwrap_err().message(), "2 images need labels of sizes [2], found [1]");
-        assert_eq!(Images::new(images(1), labels(&[10])).unwrap_err().message(), "labels[0] is 10, but the digits are 0..=9");
+        assert_eq!(
+            Images::new(images(2), labels(&[1])).unwrap_err().message(),
+            "2 images need labels of sizes [2], found [1]"
+        );
+        assert_eq!(
+            Images::new(images(1), labels(&[10])).unwrap_err().message(),
+            "labels[0] is 10, but the digits are 0..=9"
+        );
         assert!(Images::new(labels(&[1]), labels(&[1])).is_err());
     }
 
     #[test]
     fn a55_mnist_has_its_published_size_and_mean() {
         let Some(dir) = std::env::var_os("TEENY_DATA") else {
-            eprintln!("SKIPPED a55_mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files");
+            eprintln!(
+                "SKIPPED a55_mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files"
+            );
             return;
         };
         let mnist = Mnist::read(dir).unwrap();

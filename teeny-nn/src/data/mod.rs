@@ -1,4 +1,5 @@
-//! Data sets and how they become batches: the IDX format, MNIST, the built-in digits, names, long texts, made-up data, the loader.
+//! Data sets and how they become batches: the IDX format, MNIST, the built-in digits, names, long
+//! texts, made-up data, the loader.
 
 pub mod corpus;
 pub mod digits;

@@ -5,7 +5,8 @@
 //!        . . . → e    . . e → m    . e m → m  ..        x  . e m m a . .     y  e m m a . -1 -1
 //! ```
 //!
-//! `.` is token 0 and stands before and after every name. Source of the task: A. Karpathy, *makemore*, 2022.
+//! `.` is token 0 and stands before and after every name. Source of the task: A. Karpathy,
+//! *makemore*, 2022.
 
 use crate::text::{CharTokenizer, Tokenizer, in_order};
 use std::collections::HashSet;
@@ -13,13 +14,15 @@ use teeny_core::context::enter;
 use teeny_core::random::Key;
 use teeny_core::{Error, Result, Tensor, ToDevice, permutation};
 
-/// Some hundreds of common first names: something to learn from where there is neither file nor network.
+/// Some hundreds of common first names: something to learn from where there is neither file nor
+/// network.
 pub const BUILTIN: &str = include_str!("../../data/names.txt");
 
 /// What stands before and after every name.
 pub const BOUNDARY: char = '.';
 
-/// A target that counts for nothing: the `ignore_index` to give to [`crate::loss::CrossEntropy`] with [`Names::sequences`].
+/// A target that counts for nothing: the `ignore_index` to give to [`crate::loss::CrossEntropy`]
+/// with [`Names::sequences`].
 pub const PADDING: i32 = -1;
 
 /// Names, and the vocabulary of their characters.
@@ -50,21 +53,29 @@ impl Names {
     #[track_caller]
     pub fn parse(text: &str) -> Result<Names> {
         let _op = enter("Names::parse");
-        let lines = text.lines().enumerate().map(|(i, line)| (i + 1, line.trim())).filter(|(_, name)| !name.is_empty());
+        let lines = text
+            .lines()
+            .enumerate()
+            .map(|(i, line)| (i + 1, line.trim()))
+            .filter(|(_, name)| !name.is_empty());
         if let Some((line, name)) = lines.clone().find(|(_, name)| name.contains(BOUNDARY)) {
-            let text = format!("line {line} is {name:?}, but {BOUNDARY:?} marks where names begin and end");
+            let text = format!(
+                "line {line} is {name:?}, but {BOUNDARY:?} marks where names begin and end"
+            );
             return Err(Error::format(text).help("one name on each line, without full stops"));
         }
         let names: Vec<String> = lines.map(|(_, name)| name.to_string()).collect();
         if names.is_empty() {
-            return Err(Error::format("there are 0 names; a list of names has one on each line").help("is the file empty?"));
+            return Err(Error::format("there are 0 names; a list of names has one on each line")
+                .help("is the file empty?"));
         }
         let chars = in_order(names.iter().flat_map(|name| name.chars()));
         let tokenizer = CharTokenizer::new(std::iter::once(BOUNDARY).chain(chars))?;
         Ok(Names { names, tokenizer })
     }
 
-    /// The vocabulary: `.`, then the characters in the order of their code points. The parts of a split have the vocabulary of the whole.
+    /// The vocabulary: `.`, then the characters in the order of their code points. The parts of a
+    /// split have the vocabulary of the whole.
     pub fn tokenizer(&self) -> &CharTokenizer {
         &self.tokenizer
     }
@@ -89,7 +100,8 @@ impl Names {
         self.names.iter().map(|name| name.chars().count()).max().unwrap_or(0)
     }
 
-    /// In an order drawn from `seed`: the first 80 % to learn from, the next 10 % to choose settings by, the last 10 % to be judged by.
+    /// In an order drawn from `seed`: the first 80 % to learn from, the next 10 % to choose
+    /// settings by, the last 10 % to be judged by.
     pub fn split(&self, seed: u64) -> (Names, Names, Names) {
         let n = self.len();
         let order = permutation(n, Key { seed, draw: 0 });
@@ -101,54 +113,78 @@ impl Names {
         (part(0..a), part(a..b), part(b..n))
     }
 
-    /// Every character of every name, and the `.` after it, with the `context` characters before it: x (N, context), y (N), `I32`.
+    /// Every character of every name, and the `.` after it, with the `context` characters before
+    /// it: x (N, context), y (N), `I32`.
     ///
     /// # Errors
     /// If `context` is 0.
     #[track_caller]
-    pub fn windows(&self, context: usize, device: &(impl ToDevice + ?Sized)) -> Result<(Tensor, Tensor)> {
+    pub fn windows(
+        &self,
+        context: usize,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<(Tensor, Tensor)> {
         let _op = enter("names.windows");
         if context == 0 {
-            return Err(Error::value("a context of 0, but a window needs at least one character").help("a context of 3, say"));
+            return Err(Error::value("a context of 0, but a window needs at least one character")
+                .help("a context of 3, say"));
         }
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for name in &self.names {
             let tokens = self.tokens(name);
-            let padded: Vec<i32> = std::iter::repeat_n(0, context).chain(tokens).chain([0]).collect();
+            let padded: Vec<i32> =
+                std::iter::repeat_n(0, context).chain(tokens).chain([0]).collect();
             for window in padded.windows(context + 1) {
                 x.extend_from_slice(&window[..context]);
                 y.push(window[context]);
             }
         }
         let n = y.len();
-        Ok((Tensor::from_vec(x, (n, context), device)?, Tensor::from_vec(y, (n,), device)?)) // (N, context), (N)
+        // (N, context), (N)
+        Ok((Tensor::from_vec(x, (n, context), device)?, Tensor::from_vec(y, (n,), device)?))
     }
 
-    /// Every name as one row: x begins with `.` and is filled up with it, y is x moved one to the left and ends with [`PADDING`] after the
-    /// name's own `.`. x (N, length), y (N, length), `I32`; `length` is at least [`Names::longest`] of the whole list + 1.
+    /// Every name as one row: x begins with `.` and is filled up with it, y is x moved one to the
+    /// left and ends with [`PADDING`] after the name's own `.`. x (N, length), y (N, length),
+    /// `I32`; `length` is at least [`Names::longest`] of the whole list + 1.
     ///
     /// # Errors
     /// If a name is longer than `length - 1`.
     #[track_caller]
-    pub fn sequences(&self, length: usize, device: &(impl ToDevice + ?Sized)) -> Result<(Tensor, Tensor)> {
+    pub fn sequences(
+        &self,
+        length: usize,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<(Tensor, Tensor)> {
         let _op = enter("names.sequences");
-        let (mut x, mut y) = (Vec::with_capacity(self.len() * length), Vec::with_capacity(self.len() * length));
+        let (mut x, mut y) =
+            (Vec::with_capacity(self.len() * length), Vec::with_capacity(self.len() * length));
         for name in &self.names {
             let tokens: Vec<i32> = self.tokens(name).collect();
             if tokens.len() >= length {
-                let text = format!("{name:?} has {} characters and needs a row of {}, not {length}", tokens.len(), tokens.len() + 1);
+                let text = format!(
+                    "{name:?} has {} characters and needs a row of {}, not {length}",
+                    tokens.len(),
+                    tokens.len() + 1
+                );
                 return Err(Error::value(text).help("names.longest() + 1 is long enough for all"));
             }
             let rest = length - tokens.len() - 1;
-            x.extend(std::iter::once(0).chain(tokens.iter().copied()).chain(std::iter::repeat_n(0, rest)));
+            x.extend(
+                std::iter::once(0)
+                    .chain(tokens.iter().copied())
+                    .chain(std::iter::repeat_n(0, rest)),
+            );
             y.extend(tokens.iter().copied().chain([0]).chain(std::iter::repeat_n(PADDING, rest)));
         }
         let shape = (self.len(), length);
-        Ok((Tensor::from_vec(x, shape, device)?, Tensor::from_vec(y, shape, device)?)) // (N, length) both
+        // (N, length) both
+        Ok((Tensor::from_vec(x, shape, device)?, Tensor::from_vec(y, shape, device)?))
     }
 
     fn tokens<'a>(&'a self, name: &'a str) -> impl Iterator<Item = i32> + 'a {
-        name.chars().map(|c| self.tokenizer.token(c).expect("the vocabulary was made of the names") as i32)
+        name.chars()
+            .map(|c| self.tokenizer.token(c).expect("the vocabulary was made of the names") as i32)
     }
 
     /// The names among `made` that are not in this list: what a model did not just learn by heart.

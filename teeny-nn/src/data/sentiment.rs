@@ -5,18 +5,24 @@
 //! clause  = "the" subject verb [ "not" ] [ degree ] adjective         "not" only in negated()
 //! ```
 //!
-//! Without "not" the adjectives alone tell whether a review is positive, and counting words is enough. With it the same adjective stands for
-//! both, so that what matters is which words come together: no weighing of single words can tell.
+//! Without "not" the adjectives alone tell whether a review is positive, and counting words is
+//! enough. With it the same adjective stands for both, so that what matters is which words come
+//! together: no weighing of single words can tell.
 
 use super::generated::{Draws, Samples};
 use std::collections::BTreeMap;
 
 const OPENERS: [&str; 4] = ["honestly", "we think", "overall", "this time"];
-const SUBJECTS: [&str; 8] = ["film", "meal", "book", "hotel", "concert", "service", "story", "room"];
+const SUBJECTS: [&str; 8] =
+    ["film", "meal", "book", "hotel", "concert", "service", "story", "room"];
 const VERBS: [&str; 3] = ["was", "seemed", "felt"];
 const DEGREES: [&str; 4] = ["very", "quite", "really", "rather"];
-const GOOD: [&str; 10] = ["good", "great", "lovely", "charming", "clever", "warm", "superb", "fresh", "bright", "pleasant"];
-const BAD: [&str; 10] = ["bad", "awful", "boring", "rude", "stale", "dull", "cold", "clumsy", "noisy", "dreadful"];
+const GOOD: [&str; 10] = [
+    "good", "great", "lovely", "charming", "clever", "warm", "superb", "fresh", "bright",
+    "pleasant",
+];
+const BAD: [&str; 10] =
+    ["bad", "awful", "boring", "rude", "stale", "dull", "cold", "clumsy", "noisy", "dreadful"];
 const CLOSERS: [&str; 3] = ["as always", "in the end", "for the price"];
 
 /// A text and whether it is positive.
@@ -28,7 +34,8 @@ pub struct Review {
     pub positive: bool,
 }
 
-/// `n` reviews of one or two clauses of one opinion, without "not": linearly separable by their words.
+/// `n` reviews of one or two clauses of one opinion, without "not": linearly separable by their
+/// words.
 pub fn separable(n: usize, seed: u64) -> Vec<Review> {
     let mut draws = Draws::new(seed);
     (0..n).map(|_| review(&mut draws, false)).collect()
@@ -95,13 +102,22 @@ impl BagOfWords {
         self.places.keys().map(String::as_str)
     }
 
-    /// The count of each word in each of `reviews` (N, words), and 1 for positive, 0 for negative; words that are not known are left out.
+    /// The count of each word in each of `reviews` (N, words), and 1 for positive, 0 for negative;
+    /// words that are not known are left out.
     pub fn count(&self, reviews: &[Review]) -> Samples {
         let features = self.places.len();
         let mut inputs = vec![0.0; reviews.len() * features];
         for (row, review) in inputs.chunks_mut(features.max(1)).zip(reviews) {
-            review.text.split_whitespace().filter_map(|word| self.places.get(word)).for_each(|&place| row[place] += 1.0);
+            review
+                .text
+                .split_whitespace()
+                .filter_map(|word| self.places.get(word))
+                .for_each(|&place| row[place] += 1.0);
         }
-        Samples { inputs, targets: reviews.iter().map(|r| f64::from(r.positive)).collect(), features }
+        Samples {
+            inputs,
+            targets: reviews.iter().map(|r| f64::from(r.positive)).collect(),
+            features,
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! Cross-entropy, in all of PyTorch's variants.
 //!
-//! Class numbers of a batch (N, C), neither weighted nor smoothed, are one operation of the device; everything else starts from `log_softmax`, which is as
-//! exact for logits of any size. Targets are class numbers (an integer tensor) or probabilities (a float tensor): their type decides.
+//! Class numbers of a batch (N, C), neither weighted nor smoothed, are one operation of the device;
+//! everything else starts from `log_softmax`, which is as exact for logits of any size. Targets are
+//! class numbers (an integer tensor) or probabilities (a float tensor): their type decides.
 
 use super::Reduction;
 use teeny_core::context::enter;
@@ -9,11 +10,13 @@ use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 
 /// `-log softmax(logits)[target]`, averaged over the batch: what a classifier minimises.
 ///
-/// Shapes: logits (N, C), targets (N) of integers → scalar. With further axes: logits (N, C, d..), targets (N, d..); without a batch:
-/// logits (C), targets (). Float targets in the shape of the logits are probabilities. Variants: [`CrossEntropy`].
+/// Shapes: logits (N, C), targets (N) of integers → scalar. With further axes: logits (N, C, d..),
+/// targets (N, d..); without a batch: logits (C), targets (). Float targets in the shape of the
+/// logits are probabilities. Variants: [`CrossEntropy`].
 ///
 /// # Errors
-/// If shapes do not fit, logits are no floats, or a target is no class: the first offender is named.
+/// If shapes do not fit, logits are no floats, or a target is no class: the first offender is
+/// named.
 ///
 /// # Example
 /// ```no_run
@@ -22,13 +25,15 @@ use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 /// let loss = cross_entropy(&logits, &targets)?;        // (64, 10), (64) -> ()
 /// # Ok(()) }
 /// ```
-/// Equivalent: `torch.nn.functional.cross_entropy`, but no target is ignored unless [`CrossEntropy::ignore_index`] says so.
+/// Equivalent: `torch.nn.functional.cross_entropy`, but no target is ignored unless
+/// [`CrossEntropy::ignore_index`] says so.
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     CrossEntropy::default().loss(logits, targets)
 }
 
-/// `-log_probabilities[target]`, reduced. Shapes as [`cross_entropy()`], which is this of `log_softmax(logits)`. Variants: [`CrossEntropy::nll`].
+/// `-log_probabilities[target]`, reduced. Shapes as [`cross_entropy()`], which is this of
+/// `log_softmax(logits)`. Variants: [`CrossEntropy::nll`].
 ///
 /// # Errors
 /// As [`cross_entropy()`].
@@ -48,11 +53,14 @@ pub fn nll(log_probabilities: &Tensor, targets: &Tensor, reduction: Reduction) -
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CrossEntropy {
-    /// A factor per class (C). The mean is then weighted: divided by the sum of the targets' factors.
+    /// A factor per class (C). The mean is then weighted: divided by the sum of the targets'
+    /// factors.
     pub weight: Option<Tensor>,
-    /// Targets of this value count for nothing, neither in the loss nor in the mean. A mean of nothing is NaN, as in PyTorch.
+    /// Targets of this value count for nothing, neither in the loss nor in the mean. A mean of
+    /// nothing is NaN, as in PyTorch.
     pub ignore_index: Option<i64>,
-    /// This much of each target is spread evenly over the classes. Source: Szegedy et al. 2015, arXiv:1512.00567.
+    /// This much of each target is spread evenly over the classes. Source: Szegedy et al. 2015,
+    /// arXiv:1512.00567.
     pub label_smoothing: f64,
     /// Mean, sum, or none.
     pub reduction: Reduction,
@@ -62,7 +70,8 @@ impl CrossEntropy {
     /// The loss; shapes and errors as [`cross_entropy()`].
     ///
     /// # Errors
-    /// As [`cross_entropy()`]; also if `label_smoothing` is outside `0..=1`, or `weight` is not (C).
+    /// As [`cross_entropy()`]; also if `label_smoothing` is outside `0..=1`, or `weight` is not
+    /// (C).
     #[track_caller]
     pub fn loss(&self, logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
         let _op = enter("cross_entropy");
@@ -70,13 +79,15 @@ impl CrossEntropy {
         let plain = self.weight.is_none() && self.label_smoothing == 0.0;
         if plain && logits.ndim() == 2 && targets.dtype().is_int() {
             let losses = logits.cross_entropy(targets, self.ignore_index); // (N)
-            let losses = losses.map_err(|e| name_offender(e, targets, logits.shape()[1], self.ignore_index))?;
+            let losses = losses
+                .map_err(|e| name_offender(e, targets, logits.shape()[1], self.ignore_index))?;
             return self.reduce(losses, self.kept(targets)?.as_ref(), None);
         }
         self.of(&logits.log_softmax(axis as isize)?, targets, axis)
     }
 
-    /// The loss of log-probabilities, as from `log_softmax`, with these options; shapes and errors as [`cross_entropy()`].
+    /// The loss of log-probabilities, as from `log_softmax`, with these options; shapes and errors
+    /// as [`cross_entropy()`].
     ///
     /// # Errors
     /// As [`CrossEntropy::loss`].
@@ -92,17 +103,31 @@ impl CrossEntropy {
     /// Which axis is that of the classes, if everything fits.
     fn check(&self, logits: &Tensor, targets: &Tensor) -> Result<usize> {
         if !(0.0..=1.0).contains(&self.label_smoothing) {
-            return Err(Error::value(format!("label_smoothing is {}, but must lie in 0..=1", self.label_smoothing)));
+            return Err(Error::value(format!(
+                "label_smoothing is {}, but must lie in 0..=1",
+                self.label_smoothing
+            )));
         }
         let axis = class_axis(logits, targets)?;
-        if let Some(weight) = self.weight.as_ref().filter(|w| w.shape()[..] != [logits.shape()[axis]]) {
-            return Err(Error::shape(format!("logits {} have {} classes, but weight is {}", logits.shape(), logits.shape()[axis], weight.shape())));
+        if let Some(weight) =
+            self.weight.as_ref().filter(|w| w.shape()[..] != [logits.shape()[axis]])
+        {
+            return Err(Error::shape(format!(
+                "logits {} have {} classes, but weight is {}",
+                logits.shape(),
+                logits.shape()[axis],
+                weight.shape()
+            )));
         }
         Ok(axis)
     }
 
     fn of(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
-        if targets.dtype().is_float() { self.of_probabilities(log_p, targets, axis) } else { self.of_indices(log_p, targets, axis) }
+        if targets.dtype().is_float() {
+            self.of_probabilities(log_p, targets, axis)
+        } else {
+            self.of_indices(log_p, targets, axis)
+        }
     }
 
     /// The weights with axes that broadcast against log-probabilities.
@@ -117,14 +142,24 @@ impl CrossEntropy {
         let classes = log_p.shape()[axis];
         let kept = self.kept(targets)?; // (N, d..)
         let index = match &kept {
-            Some(kept) => map([kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?,
+            Some(kept) => {
+                map([kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?
+            }
             None => targets.clone(),
         };
         let index = index.unsqueeze(axis as isize)?; // (N, 1, d..)
-        let picked = log_p.gather(axis as isize, &index).map_err(|e| name_offender(e, targets, classes, self.ignore_index))?;
+        let picked = log_p
+            .gather(axis as isize, &index)
+            .map_err(|e| name_offender(e, targets, classes, self.ignore_index))?;
         let mut losses = picked.squeeze(axis as isize)?.neg()?; // (N, d..)
         let weights = match self.class_weights(log_p, axis)? {
-            Some(weight) => Some(weight.expand(*log_p.shape())?.gather(axis as isize, &index)?.squeeze(axis as isize)?), // (N, d..)
+            // (N, d..)
+            Some(weight) => Some(
+                weight
+                    .expand(*log_p.shape())?
+                    .gather(axis as isize, &index)?
+                    .squeeze(axis as isize)?,
+            ),
             None => None,
         };
         if let Some(weights) = &weights {
@@ -140,25 +175,37 @@ impl CrossEntropy {
             losses = map([&losses, &spread], |[loss, spread]| loss * sharp - spread * even)?;
         }
         if let Some(kept) = &kept {
-            losses = map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))?;
+            losses =
+                map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))?;
         }
         self.reduce(losses, kept.as_ref(), weights.as_ref())
     }
 
     /// Which targets (N, d..) are not ignored, if some may be.
     fn kept(&self, targets: &Tensor) -> Result<Option<Tensor>> {
-        // A number that the targets' type does not hold is no target: as that type, -100 would be class 156.
-        let ignored = self.ignore_index.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype()));
+        // A number that the targets' type does not hold is no target: as that type, -100 would be
+        // class 156.
+        let ignored =
+            self.ignore_index.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype()));
         ignored.map(|ignored| targets.ne(ignored)).transpose()
     }
 
-    /// The reduction of losses (N, d..), where the targets that are not kept have none. A mean is weighted: each kept target counts for its weight.
-    fn reduce(&self, losses: Tensor, kept: Option<&Tensor>, weights: Option<&Tensor>) -> Result<Tensor> {
+    /// The reduction of losses (N, d..), where the targets that are not kept have none. A mean is
+    /// weighted: each kept target counts for its weight.
+    fn reduce(
+        &self,
+        losses: Tensor,
+        kept: Option<&Tensor>,
+        weights: Option<&Tensor>,
+    ) -> Result<Tensor> {
         if self.reduction != Reduction::Mean || (kept.is_none() && weights.is_none()) {
             return self.reduction.apply(losses);
         }
         let count = match (kept, weights) {
-            (Some(kept), Some(weights)) => map([kept, weights], |[kept, w]| kept.select(w, 0.0).cast(losses.dtype()))?.sum_all()?,
+            (Some(kept), Some(weights)) => {
+                map([kept, weights], |[kept, w]| kept.select(w, 0.0).cast(losses.dtype()))?
+                    .sum_all()?
+            }
             (Some(kept), None) => kept.cast(losses.dtype())?.sum_all()?,
             (None, Some(weights)) => weights.sum_all()?,
             (None, None) => return losses.mean_all(),
@@ -168,12 +215,16 @@ impl CrossEntropy {
 
     fn of_probabilities(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
         if self.ignore_index.is_some() {
-            return Err(Error::value("ignore_index needs class numbers as targets, not probabilities"));
+            return Err(Error::value(
+                "ignore_index needs class numbers as targets, not probabilities",
+            ));
         }
         let classes = log_p.shape()[axis];
         let (sharp, even) = (1.0 - self.label_smoothing, self.label_smoothing / classes as f64);
         let weighted = match self.class_weights(log_p, axis)? {
-            Some(weight) => map([log_p, targets, &weight], |[p, t, w]| -p * (t * sharp + even) * w)?,
+            Some(weight) => {
+                map([log_p, targets, &weight], |[p, t, w]| -p * (t * sharp + even) * w)?
+            }
             None => map([log_p, targets], |[p, t]| -p * (t * sharp + even))?,
         }; // (N, C, d..)
         let losses = weighted.sum(axis as isize)?; // (N, d..)
@@ -189,14 +240,27 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     let axis = usize::from(logits.ndim() > 1);
     if targets.dtype().is_float() {
         if targets.shape() != logits.shape() {
-            let text = format!("logits {} need target probabilities of that shape, not {}", logits.shape(), targets.shape());
-            return Err(Error::shape(text).help("class numbers must be integers: targets.cast(DType::I32)?"));
+            let text = format!(
+                "logits {} need target probabilities of that shape, not {}",
+                logits.shape(),
+                targets.shape()
+            );
+            return Err(Error::shape(text)
+                .help("class numbers must be integers: targets.cast(DType::I32)?"));
         }
     } else if *targets.shape() != logits.shape().without(axis) {
-        let text = format!("logits {} need targets {}, not {}", logits.shape(), logits.shape().without(axis), targets.shape());
+        let text = format!(
+            "logits {} need targets {}, not {}",
+            logits.shape(),
+            logits.shape().without(axis),
+            targets.shape()
+        );
         return Err(Error::shape(text));
     } else if !targets.dtype().is_int() {
-        return Err(Error::dtype(format!("targets are class numbers (integers) or probabilities (floats), not {}", targets.dtype())));
+        return Err(Error::dtype(format!(
+            "targets are class numbers (integers) or probabilities (floats), not {}",
+            targets.dtype()
+        )));
     }
     Ok(axis)
 }
@@ -209,9 +273,16 @@ fn name_offender(error: Error, targets: &Tensor, classes: usize, ignored: Option
     }
     let Ok(values) = targets.to_scalars() else { return error };
     let is_class = |v: i64| usize::try_from(v).is_ok_and(|v| v < classes) || Some(v) == ignored;
-    let Some((i, value)) = values.iter().map(|v| v.to_i64_wrapping()).enumerate().find(|(_, v)| !is_class(*v)) else { return error };
+    let Some((i, value)) =
+        values.iter().map(|v| v.to_i64_wrapping()).enumerate().find(|(_, v)| !is_class(*v))
+    else {
+        return error;
+    };
     let range = if classes == 0 { "none".to_string() } else { format!("0..={}", classes - 1) };
-    Error::index(format!("targets[{}] is {value}, but logits have {classes} classes ({range})", position(i, targets.shape())))
+    Error::index(format!(
+        "targets[{}] is {value}, but logits have {classes} classes ({range})",
+        position(i, targets.shape())
+    ))
 }
 
 /// Element `i` of a row-major tensor as a position: `17` of a vector, `3, 2` of a matrix.

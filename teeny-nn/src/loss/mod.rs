@@ -1,6 +1,7 @@
 //! Losses: how far predictions are from targets, as one number to go down.
 //!
-//! The simple ones are an elementwise function (one kernel) and a reduction. [`cross_entropy`](cross_entropy()) has a room of its own.
+//! The simple ones are an elementwise function (one kernel) and a reduction.
+//! [`cross_entropy`](cross_entropy()) has a room of its own.
 
 mod cross_entropy;
 
@@ -31,15 +32,26 @@ impl Reduction {
     }
 }
 
-/// `f(x, target)` element by element, reduced. Broadcasting here is nearly always a mistake, so shapes must agree.
-fn elementwise(x: &Tensor, target: &Tensor, reduction: Reduction, f: impl for<'b> FnOnce(Expr<'b>, Expr<'b>) -> Expr<'b>) -> Result<Tensor> {
+/// `f(x, target)` element by element, reduced. Broadcasting here is nearly always a mistake, so
+/// shapes must agree.
+fn elementwise(
+    x: &Tensor,
+    target: &Tensor,
+    reduction: Reduction,
+    f: impl for<'b> FnOnce(Expr<'b>, Expr<'b>) -> Expr<'b>,
+) -> Result<Tensor> {
     if x.shape() != target.shape() {
-        return Err(Error::shape(format!("predictions {} and targets {} must have one shape", x.shape(), target.shape())));
+        return Err(Error::shape(format!(
+            "predictions {} and targets {} must have one shape",
+            x.shape(),
+            target.shape()
+        )));
     }
     reduction.apply(map([x, target], |[x, t]| f(x, t))?)
 }
 
-/// Squared error `(x - t)²`. Shapes: x and target equal. Equivalent: `torch.nn.functional.mse_loss`.
+/// Squared error `(x - t)²`. Shapes: x and target equal. Equivalent:
+/// `torch.nn.functional.mse_loss`.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -94,15 +106,16 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce_with_logits");
     elementwise(x, target, reduction, |x, t| {
-        // NOTE: not relu and abs, whose slopes at 0 are 0 each: one condition for both terms makes them add up to 1/2 there
+        // NOTE: not relu and abs, whose slopes at 0 are 0 each: one condition for both terms makes
+        // them add up to 1/2 there
         let positive = x.gt(0.0);
         (positive.select(t.like(1.0), 0.0) - t) * x + positive.select(-x, x).exp().log1p()
     })
 }
 
-/// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms no less than -100, as in PyTorch.
-/// [`bce_with_logits`] is more exact. Shapes: p and target equal. Equivalent:
-/// `torch.nn.functional.binary_cross_entropy`.
+/// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms no less
+/// than -100, as in PyTorch. [`bce_with_logits`] is more exact. Shapes: p and target equal.
+/// Equivalent: `torch.nn.functional.binary_cross_entropy`.
 ///
 /// The slope of a logarithm is at most 1e12, where that is cut off, too: a certain mistake has a
 /// gradient of 1e12, as in PyTorch. At p = target = 0 the gradient is 1, where PyTorch has 0; see
@@ -115,12 +128,15 @@ pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
     let _op = enter("bce");
     // NOTE: `log().max(-100.0)` and `log1p().max(-100.0)` are what automatic differentiation
     // recognises
-    elementwise(p, target, reduction, |p, t| -(t * p.log().max(-100.0) + (1.0 - t) * (-p).log1p().max(-100.0)))
+    elementwise(p, target, reduction, |p, t| {
+        -(t * p.log().max(-100.0) + (1.0 - t) * (-p).log1p().max(-100.0))
+    })
 }
 
-/// Kullback and Leibler's divergence from `target` (probabilities) to `log_q` (log-probabilities): `t (log t - log q)`, 0 where t is 0.
-/// Shapes: both equal. [`Reduction::Mean`] averages over elements, as `torch.nn.functional.kl_div` does; divide the sum by the batch
-/// for the quantity of the books.
+/// Kullback and Leibler's divergence from `target` (probabilities) to `log_q` (log-probabilities):
+/// `t (log t - log q)`, 0 where t is 0. Shapes: both equal. [`Reduction::Mean`] averages over
+/// elements, as `torch.nn.functional.kl_div` does; divide the sum by the batch for the quantity of
+/// the books.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -134,8 +150,9 @@ pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<T
     })
 }
 
-/// Poisson's negative log-likelihood of counts, but for the part that is constant: `exp(x) - t x`, where x is the logarithm of the expected count.
-/// Shapes: x and target equal. Equivalent: `torch.nn.functional.poisson_nll_loss`.
+/// Poisson's negative log-likelihood of counts, but for the part that is constant: `exp(x) - t x`,
+/// where x is the logarithm of the expected count. Shapes: x and target equal. Equivalent:
+/// `torch.nn.functional.poisson_nll_loss`.
 ///
 /// # Errors
 /// If the shapes differ.

@@ -10,14 +10,16 @@ use teeny_core::{Error, Result, Tensor, map};
 
 /// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each channel.
 ///
-/// Shapes: x (N, C) or (N, C, ..) → the same; with [`NormOptions::channels_last`] (.., C), such as (B, T, C). Parameters `weight` and `bias` (C),
-/// buffers `running_mean`, `running_var` (C) and `num_batches_tracked` (): PyTorch's `BatchNorm1d`, `2d` and `3d`, whose checkpoints load.
+/// Shapes: x (N, C) or (N, C, ..) → the same; with [`NormOptions::channels_last`] (.., C), such as
+/// (B, T, C). Parameters `weight` and `bias` (C), buffers `running_mean`, `running_var` (C) and
+/// `num_batches_tracked` (): PyTorch's `BatchNorm1d`, `2d` and `3d`, whose checkpoints load.
 ///
-/// A forward pass that fails, in this layer or for want of memory, leaves the running statistics what they were; one that fails
-/// in a later layer of the model has moved them, as in PyTorch.
+/// A forward pass that fails, in this layer or for want of memory, leaves the running statistics
+/// what they were; one that fails in a later layer of the model has moved them, as in PyTorch.
 ///
-/// In training the statistics are those of the batch, over all axes but the channels', and the running statistics move towards them; in use
-/// ([`Store::set_training`]) they are the running ones, so that an item's output does not depend on its company.
+/// In training the statistics are those of the batch, over all axes but the channels', and the
+/// running statistics move towards them; in use ([`Store::set_training`]) they are the running
+/// ones, so that an item's output does not depend on its company.
 ///
 /// # Example
 /// ```
@@ -31,7 +33,8 @@ use teeny_core::{Error, Result, Tensor, map};
 /// assert_eq!(store.get("bn.num_batches_tracked")?.value().item::<i64>()?, 1);
 /// # let _ = y; Ok(()) }
 /// ```
-/// Source: Ioffe & Szegedy 2015, arXiv:1502.03167. Equivalent: `torch.nn.BatchNorm1d`, `BatchNorm2d`, `BatchNorm3d`.
+/// Source: Ioffe & Szegedy 2015, arXiv:1502.03167. Equivalent: `torch.nn.BatchNorm1d`,
+/// `BatchNorm2d`, `BatchNorm3d`.
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
     channels: usize,
@@ -52,14 +55,19 @@ impl BatchNorm {
         BatchNorm::with_options(path, channels, NormOptions::default())
     }
 
-    /// A layer for (.., C), such as (B, T, C): channels are the last axis, and the statistics go over all others.
+    /// A layer for (.., C), such as (B, T, C): channels are the last axis, and the statistics go
+    /// over all others.
     ///
     /// # Errors
     /// As [`BatchNorm::new`].
     #[track_caller]
     pub fn channels_last(path: &Path, channels: usize) -> Result<BatchNorm> {
         let _op = enter("BatchNorm::channels_last");
-        BatchNorm::with_options(path, channels, NormOptions { channels_last: true, ..NormOptions::default() })
+        BatchNorm::with_options(
+            path,
+            channels,
+            NormOptions { channels_last: true, ..NormOptions::default() },
+        )
     }
 
     /// A layer with options of your choice.
@@ -71,7 +79,11 @@ impl BatchNorm {
         path.build("BatchNorm::with_options", || {
             options.check()?;
             let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-            let running = if options.running { Some(Running::new(path, channels, options.momentum)?) } else { None };
+            let running = if options.running {
+                Some(Running::new(path, channels, options.momentum)?)
+            } else {
+                None
+            };
             Ok(BatchNorm { channels, affine, running, options, store: path.store().clone() })
         })
     }
@@ -79,8 +91,10 @@ impl BatchNorm {
     /// By the running statistics: `x scale + shift` with both computed once per channel.
     fn by_running(&self, x: &Tensor, running: &Running, shape: &[usize]) -> Result<Tensor> {
         let (eps, mean) = (self.options.eps, running.mean.value().reshape(shape)?); // (1, C, 1, 1)
-        let scale = map([&running.var.value().reshape(shape)?], |[v]| (v + eps).rsqrt())?; // (1, C, 1, 1)
-        let Some((weight, bias)) = self.affine.as_ref().map(|a| a.values(shape)).transpose()? else {
+        // (1, C, 1, 1)
+        let scale = map([&running.var.value().reshape(shape)?], |[v]| (v + eps).rsqrt())?;
+        let Some((weight, bias)) = self.affine.as_ref().map(|a| a.values(shape)).transpose()?
+        else {
             return map([x, &mean, &scale], |[x, m, r]| (x - m) * r);
         };
         let scale = scale.mul(&weight)?; // (1, C, 1, 1)
@@ -95,7 +109,8 @@ impl Module for BatchNorm {
         let _op = enter("batch_norm");
         let axis = channel_axis(x, self.channels, self.options.channels_last, 2)?;
         if !x.dtype().is_float() {
-            return Err(Error::dtype(format!("needs floats, not {}", x.dtype())).help("x.cast(DType::F32)? converts"));
+            return Err(Error::dtype(format!("needs floats, not {}", x.dtype()))
+                .help("x.cast(DType::F32)? converts"));
         }
         let shape = beside(x, axis, self.channels);
         let training = self.store.is_training();

@@ -7,10 +7,12 @@ use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each group of neighbouring channels of each item.
+/// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each group of
+/// neighbouring channels of each item.
 ///
-/// Shapes: x (N, C) or (N, C, ..) → the same; `weight` and `bias` (C). Training and use are the same. One group is layer normalisation over all
-/// but the batch; as many as channels is instance normalisation.
+/// Shapes: x (N, C) or (N, C, ..) → the same; `weight` and `bias` (C). Training and use are the
+/// same. One group is layer normalisation over all but the batch; as many as channels is instance
+/// normalisation.
 ///
 /// Source: Wu & He 2018, arXiv:1803.08494. Equivalent: `torch.nn.GroupNorm`.
 #[derive(Clone, Debug)]
@@ -61,7 +63,8 @@ impl Module for GroupNorm {
         channel_axis(x, self.channels, false, 2)?;
         let (groups, width) = (self.groups, self.channels / self.groups);
         let space: usize = x.shape()[2..].iter().product();
-        let affine = self.affine.as_ref().map(|a| a.values(&[1, groups, width, 1])).transpose()?; // (1, G, C/G, 1) both
+        // (1, G, C/G, 1) both
+        let affine = self.affine.as_ref().map(|a| a.values(&[1, groups, width, 1])).transpose()?;
         let grouped = x.reshape([x.shape()[0], groups, width, space])?; // (N, G, C/G, HW)
         let (y, _) = standardise(&grouped, affine, vec![2, 3], self.eps)?; // (N, G, C/G, HW)
         y.reshape(*x.shape())

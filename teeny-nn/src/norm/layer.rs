@@ -6,9 +6,11 @@ use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, IntoShape, Result, Shape, Tensor};
 
-/// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance over the last axes, for each position.
+/// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance over the last
+/// axes, for each position.
 ///
-/// Shapes: x (.., sizes..) → the same; `weight` and `bias` (sizes..), usually one size, as in (B, T, C) and C.
+/// Shapes: x (.., sizes..) → the same; `weight` and `bias` (sizes..), usually one size, as in (B,
+/// T, C) and C.
 ///
 /// # Example
 /// ```
@@ -71,12 +73,16 @@ impl LayerNorm {
 }
 
 fn some_sizes(sizes: impl IntoShape) -> Result<Shape> {
-    let sizes = sizes.shape().map_err(|e| e.help("the sizes of the last axes of the input, usually one"))?;
+    let sizes = sizes
+        .shape()
+        .map_err(|e| e.help("the sizes of the last axes of the input, usually one"))?;
     if sizes.ndim() > 0 {
         return Ok(sizes);
     }
-    Err(Error::shape(format!("sizes are {sizes}, but there must be at least one axis to normalise"))
-        .help("LayerNorm::new(path, n_embd) normalises the last axis"))
+    Err(Error::shape(format!(
+        "sizes are {sizes}, but there must be at least one axis to normalise"
+    ))
+    .help("LayerNorm::new(path, n_embd) normalises the last axis"))
 }
 
 /// An error unless x ends in `sizes`.
@@ -85,8 +91,12 @@ fn require_end(x: &Tensor, sizes: &Shape) -> Result<()> {
         return Ok(());
     }
     let wanted: Vec<String> = sizes.iter().map(usize::to_string).collect();
-    Err(Error::shape(format!("the layer normalises {sizes}, so its input must be (.., {}), not {}", wanted.join(", "), x.shape()))
-        .help("build the layer for the last axes of its input"))
+    Err(Error::shape(format!(
+        "the layer normalises {sizes}, so its input must be (.., {}), not {}",
+        wanted.join(", "),
+        x.shape()
+    ))
+    .help("build the layer for the last axes of its input"))
 }
 
 impl Module for LayerNorm {
@@ -95,7 +105,12 @@ impl Module for LayerNorm {
         let _op = enter("layer_norm");
         require_end(x, &self.sizes)?;
         let value = |p: &Option<Param>| p.as_ref().map(Param::value);
-        x.layer_norm(self.sizes.ndim(), value(&self.weight).as_ref(), value(&self.bias).as_ref(), self.eps)
+        x.layer_norm(
+            self.sizes.ndim(),
+            value(&self.weight).as_ref(),
+            value(&self.bias).as_ref(),
+            self.eps,
+        )
     }
 
     fn describe(&self) -> String {
@@ -105,8 +120,8 @@ impl Module for LayerNorm {
 
 /// `y = x / sqrt(mean(x²) + eps) * weight` over the last axes, for each position.
 ///
-/// Shapes: x (.., sizes..) → the same; `weight` (sizes..). Without [`RmsNorm::eps`] it is the rounding step of x's type (1.19e-7 for `F32`), as
-/// in PyTorch.
+/// Shapes: x (.., sizes..) → the same; `weight` (sizes..). Without [`RmsNorm::eps`] it is the
+/// rounding step of x's type (1.19e-7 for `F32`), as in PyTorch.
 ///
 /// Source: Zhang & Sennrich 2019, arXiv:1910.07467. Equivalent: `torch.nn.RMSNorm`.
 #[derive(Clone, Debug)]
@@ -151,7 +166,11 @@ impl Module for RmsNorm {
         let _op = enter("rms_norm");
         require_end(x, &self.sizes)?;
         let step = if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
-        x.rms_norm(self.sizes.ndim(), self.weight.as_ref().map(Param::value).as_ref(), self.eps.unwrap_or(step))
+        x.rms_norm(
+            self.sizes.ndim(),
+            self.weight.as_ref().map(Param::value).as_ref(),
+            self.eps.unwrap_or(step),
+        )
     }
 
     fn describe(&self) -> String {

@@ -9,7 +9,8 @@
 //! RmsNorm      the same, by the root mean square alone           nothing
 //! ```
 //!
-//! The first three are one operation with a gradient of its own (`standardise`); the last two are `Tensor::layer_norm` and `rms_norm`.
+//! The first three are one operation with a gradient of its own (`standardise`); the last two are
+//! `Tensor::layer_norm` and `rms_norm`.
 
 mod batch;
 mod group;
@@ -32,7 +33,8 @@ use teeny_core::{Error, Result, Tensor};
 pub struct NormOptions {
     /// Added to the variance, so that constant channels do not divide by 0.
     pub eps: f64,
-    /// How much of each batch enters the running statistics; `None` for the plain average over all batches.
+    /// How much of each batch enters the running statistics; `None` for the plain average over all
+    /// batches.
     pub momentum: Option<f64>,
     /// Whether there is a `weight` and a `bias` per channel.
     pub affine: bool,
@@ -43,9 +45,16 @@ pub struct NormOptions {
 }
 
 impl Default for NormOptions {
-    /// PyTorch's values for batch normalisation: eps 1e-5, momentum 0.1, affine, with running statistics, channels on axis 1.
+    /// PyTorch's values for batch normalisation: eps 1e-5, momentum 0.1, affine, with running
+    /// statistics, channels on axis 1.
     fn default() -> NormOptions {
-        NormOptions { eps: 1e-5, momentum: Some(0.1), affine: true, running: true, channels_last: false }
+        NormOptions {
+            eps: 1e-5,
+            momentum: Some(0.1),
+            affine: true,
+            running: true,
+            channels_last: false,
+        }
     }
 }
 
@@ -53,11 +62,16 @@ impl NormOptions {
     /// An error if a number is out of range.
     fn check(&self) -> Result<()> {
         if !(self.eps >= 0.0 && self.eps.is_finite()) {
-            return Err(Error::value(format!("eps is {}, but must be 0 or more and finite", self.eps)).help("1e-5 is usual"));
+            return Err(Error::value(format!(
+                "eps is {}, but must be 0 or more and finite",
+                self.eps
+            ))
+            .help("1e-5 is usual"));
         }
         match self.momentum {
             Some(momentum) if !(0.0..=1.0).contains(&momentum) => {
-                Err(Error::value(format!("momentum is {momentum}, but must be within 0..=1")).help("Some(0.1) is usual; None averages all batches"))
+                Err(Error::value(format!("momentum is {momentum}, but must be within 0..=1"))
+                    .help("Some(0.1) is usual; None averages all batches"))
             }
             _ => Ok(()),
         }
@@ -73,7 +87,11 @@ struct Affine {
 
 impl Affine {
     fn new(path: &Path, channels: usize) -> Result<Affine> {
-        Ok(Affine { weight: path.param("weight", channels, Init::ONES)?, bias: path.param("bias", channels, Init::ZEROS)? }) // (C), (C)
+        // (C), (C)
+        Ok(Affine {
+            weight: path.param("weight", channels, Init::ONES)?,
+            bias: path.param("bias", channels, Init::ZEROS)?,
+        })
     }
 
     /// Both, in a shape that broadcasts.
@@ -93,7 +111,10 @@ fn channel_axis(x: &Tensor, channels: usize, last: bool, ndim: usize) -> Result<
         (false, 2) => format!("(N, {channels}) or (N, {channels}, ..)"),
         (false, _) => format!("(N, {channels}, ..)"),
     };
-    let error = Error::shape(format!("the layer has {channels} channels, so its input must be {wanted}, not {}", x.shape()));
+    let error = Error::shape(format!(
+        "the layer has {channels} channels, so its input must be {wanted}, not {}",
+        x.shape()
+    ));
     let swapped = !last && x.ndim() > 2 && x.shape().last() == Some(&channels);
     Err(error.help(if swapped {
         "for channels on the last axis set `channels_last` in NormOptions"
@@ -114,6 +135,9 @@ fn require_several(count: usize, x: &Tensor) -> Result<()> {
     if count > 1 {
         return Ok(());
     }
-    let error = Error::value(format!("training needs more than one value per channel, and {} has {count}", x.shape()));
+    let error = Error::value(format!(
+        "training needs more than one value per channel, and {} has {count}",
+        x.shape()
+    ));
     Err(error.help("a larger batch, or store.set_training(false)"))
 }

@@ -71,7 +71,8 @@ impl Optimizer for Adagrad {
 fn program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
-    let (w, g, s) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
+    let (w, g, s) =
+        (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
     let [decay, initial, eps, lr] = [0; 4].map(|_| b.param(compute));
     let g = g + w * decay;
     let s = s + initial + g * g;

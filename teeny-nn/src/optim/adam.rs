@@ -11,9 +11,9 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 /// v ← beta2 v + (1 - beta2) g²           w ← w - step m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 ///
-/// With [`Adam::amsgrad`], the divisor is the largest `sqrt(v)` so far. Weight decay is added to the gradient by [`Adam::new`], and taken
-/// from the parameter (`w ← w (1 - lr weight_decay)`) by [`Adam::decoupled`], which is AdamW. Equivalent: `torch.optim.Adam`,
-/// `torch.optim.AdamW`.
+/// With [`Adam::amsgrad`], the divisor is the largest `sqrt(v)` so far. Weight decay is added to
+/// the gradient by [`Adam::new`], and taken from the parameter (`w ← w (1 - lr weight_decay)`) by
+/// [`Adam::decoupled`], which is AdamW. Equivalent: `torch.optim.Adam`, `torch.optim.AdamW`.
 ///
 /// Source: Kingma & Ba 2014, arXiv:1412.6980; Loshchilov & Hutter 2017, arXiv:1711.05101.
 ///
@@ -36,7 +36,14 @@ pub struct Adam {
 impl Adam {
     /// Adam at learning rate `lr`, with betas 0.9 and 0.999, eps 1e-8, and no weight decay.
     pub fn new(params: Vec<Param>, lr: f64) -> Adam {
-        Adam { ledger: Ledger::new(params, lr), beta1: 0.9, beta2: 0.999, eps: 1e-8, decoupled: false, amsgrad: false }
+        Adam {
+            ledger: Ledger::new(params, lr),
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            decoupled: false,
+            amsgrad: false,
+        }
     }
 
     /// AdamW at learning rate `lr`, with PyTorch's weight decay of 0.01.
@@ -58,7 +65,8 @@ impl Adam {
         self
     }
 
-    /// Whether to divide by the largest estimate of the size so far. Source: Reddi et al. 2018, arXiv:1904.09237.
+    /// Whether to divide by the largest estimate of the size so far. Source: Reddi et al. 2018,
+    /// arXiv:1904.09237.
     pub fn amsgrad(mut self, amsgrad: bool) -> Adam {
         self.amsgrad = amsgrad;
         self
@@ -76,29 +84,34 @@ impl Optimizer for Adam {
         let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
         let (decoupled, amsgrad) = (self.decoupled, self.amsgrad);
         let types = (value.dtype(), gradient.dtype());
-        let kernel = self.ledger.kernel(value, gradient, 0, || program(types, decoupled, amsgrad))?;
+        let kernel =
+            self.ledger.kernel(value, gradient, 0, || program(types, decoupled, amsgrad))?;
         let numbers = |steps: u64| {
             let t = steps as f64 + 1.0;
             let step = lr / (1.0 - self.beta1.powf(t));
             let root = (1.0 - self.beta2.powf(t)).sqrt();
             let decay = if decoupled { 1.0 - lr * decay } else { decay };
-            [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step].map(Scalar::Float)
+            [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step]
+                .map(Scalar::Float)
         };
         if amsgrad {
             let ([mean, square, largest], steps) = self.ledger.recall(i, value)?;
-            let [value, mean, square, largest] = outputs(kernel.run(&[value, gradient, &mean, &square, &largest], &numbers(steps))?)?;
+            let [value, mean, square, largest] = outputs(
+                kernel.run(&[value, gradient, &mean, &square, &largest], &numbers(steps))?,
+            )?;
             self.ledger.remember(i, [mean, square, largest]);
             return Ok(value);
         }
         let ([mean, square], steps) = self.ledger.recall(i, value)?;
-        let [value, mean, square] = outputs(kernel.run(&[value, gradient, &mean, &square], &numbers(steps))?)?;
+        let [value, mean, square] =
+            outputs(kernel.run(&[value, gradient, &mean, &square], &numbers(steps))?)?;
         self.ledger.remember(i, [mean, square]);
         Ok(value)
     }
 }
 
-/// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2, sqrt(1 - beta2^t), eps, step; outputs w, m, v (and
-/// the largest).
+/// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2, sqrt(1 -
+/// beta2^t), eps, step; outputs w, m, v (and the largest).
 fn program((dtype, gradient): (DType, DType), decoupled: bool, amsgrad: bool) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();

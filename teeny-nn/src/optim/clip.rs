@@ -5,15 +5,19 @@ use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// Scales the gradients of `params` so that all of them together are no longer than `max_norm`; returns how long they were.
+/// Scales the gradients of `params` so that all of them together are no longer than `max_norm`;
+/// returns how long they were.
 ///
-/// `norm = sqrt(Σ g²)` over all elements; each g is multiplied by `max_norm / (norm + 1e-6)` if that is below 1. Reading the norm waits
-/// for the device. Frozen parameters are passed over. With a [`super::LossScale`], clip to `max_norm * scale.factor()`.
+/// `norm = sqrt(Σ g²)` over all elements; each g is multiplied by `max_norm / (norm + 1e-6)` if
+/// that is below 1. Reading the norm waits for the device. Frozen parameters are passed over. With
+/// a [`super::LossScale`], clip to `max_norm * scale.factor()`.
 ///
-/// Equivalent: `torch.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)`. Source: Pascanu, Mikolov & Bengio 2012, arXiv:1211.5063.
+/// Equivalent: `torch.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)`. Source: Pascanu,
+/// Mikolov & Bengio 2012, arXiv:1211.5063.
 ///
 /// # Errors
-/// If a parameter has no gradient, or the norm is not finite: the first parameter whose gradient is not is named, and nothing has changed.
+/// If a parameter has no gradient, or the norm is not finite: the first parameter whose gradient is
+/// not is named, and nothing has changed.
 ///
 /// # Example
 /// ```
@@ -28,7 +32,8 @@ use teeny_core::{Error, Result, Tensor};
 pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
     let _op = enter("clip_norm");
     if max_norm.is_nan() || max_norm <= 0.0 {
-        return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}")).help("a number above 0, often 1.0"));
+        return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}"))
+            .help("a number above 0, often 1.0"));
     }
     let params: Vec<&Param> = params.iter().filter(|p| p.is_trainable()).collect();
     if params.is_empty() {
@@ -42,7 +47,8 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
     let squares: Vec<f64> = read(&squares)?;
     let norm = squares.iter().sum::<f64>().sqrt();
     if !norm.is_finite() {
-        let first = squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());
+        let first =
+            squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());
         return Err(Error::value(format!("the gradients' norm is {norm}: that of {first:?} is the first that is not finite"))
             .help("a loss that is not finite, or a learning rate too high; require_finite stops at the loss"));
     }
@@ -53,7 +59,8 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
     Ok(norm)
 }
 
-/// Limits every element of the gradients of `params` to `-limit..=limit`. Frozen parameters are passed over; NaN stays NaN.
+/// Limits every element of the gradients of `params` to `-limit..=limit`. Frozen parameters are
+/// passed over; NaN stays NaN.
 ///
 /// Equivalent: `torch.nn.utils.clip_grad_value_`.
 ///
@@ -63,13 +70,18 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
 pub fn clip_value(gradients: &mut Gradients, params: &[Param], limit: f64) -> Result<()> {
     let _op = enter("clip_value");
     if limit.is_nan() || limit < 0.0 {
-        return Err(Error::value(format!("gradients cannot be clipped to {limit}")).help("a limit of 0 or more"));
+        return Err(Error::value(format!("gradients cannot be clipped to {limit}"))
+            .help("a limit of 0 or more"));
     }
     replace(gradients, params.iter().filter(|p| p.is_trainable()), |g| g.clamp(-limit, limit))
 }
 
 /// Replaces the gradients of `params` by `f` of them: all, or none after an error.
-fn replace<'a>(gradients: &mut Gradients, params: impl IntoIterator<Item = &'a Param>, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<()> {
+fn replace<'a>(
+    gradients: &mut Gradients,
+    params: impl IntoIterator<Item = &'a Param>,
+    f: impl Fn(&Tensor) -> Result<Tensor>,
+) -> Result<()> {
     let mut new = gradients.clone(); // handles, not elements
     for param in params {
         let value = param.value();
@@ -80,11 +92,15 @@ fn replace<'a>(gradients: &mut Gradients, params: impl IntoIterator<Item = &'a P
     Ok(())
 }
 
-/// The elements of small tensors (1) of possibly different types, read at once where the types agree.
+/// The elements of small tensors (1) of possibly different types, read at once where the types
+/// agree.
 pub(super) fn read(tensors: &[Tensor]) -> Result<Vec<f64>> {
     let dtype = tensors[0].dtype();
-    let parts =
-        if tensors.iter().all(|t| t.dtype() == dtype) { vec![Tensor::cat(&tensors.iter().collect::<Vec<_>>(), 0)?] } else { tensors.to_vec() };
+    let parts = if tensors.iter().all(|t| t.dtype() == dtype) {
+        vec![Tensor::cat(&tensors.iter().collect::<Vec<_>>(), 0)?]
+    } else {
+        tensors.to_vec()
+    };
     let parts = parts.iter().map(Tensor::to_scalars).collect::<Result<Vec<_>>>()?;
     Ok(parts.concat().into_iter().map(|s| s.to_f64()).collect())
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Builder, Error, Kernel, Result, Scalar, Tensor};
 
-/// Averages beside the parameters: `a ← a + (1 - decay) (w - a)` after each step. They are usually better than the last values.
+/// Averages beside the parameters: `a ← a + (1 - decay) (w - a)` after each step. They are usually
+/// better than the last values.
 ///
-/// Averages of 16-bit parameters are kept in f32. Equivalent: `torch.optim.swa_utils.AveragedModel` with `get_ema_multi_avg_fn(decay)`.
+/// Averages of 16-bit parameters are kept in f32. Equivalent: `torch.optim.swa_utils.AveragedModel`
+/// with `get_ema_multi_avg_fn(decay)`.
 ///
 /// # Example
 /// ```
@@ -57,20 +59,24 @@ impl Ema {
                 Some((_, kernel)) => kernel.clone(),
                 None => {
                     let b = Builder::new();
-                    let (w, a) = (b.input(value.dtype()).cast(average.dtype()), b.input(average.dtype()));
+                    let (w, a) =
+                        (b.input(value.dtype()).cast(average.dtype()), b.input(average.dtype()));
                     let kernel = Arc::new(b.finish(&[a + (w - a) * b.param(average.dtype())])?);
                     self.kernels.push((value.dtype(), kernel.clone()));
                     kernel
                 }
             };
-            let [next] = super::outputs(kernel.run(&[&value, average], &[Scalar::Float(1.0 - self.decay)])?)?;
+            let [next] = super::outputs(
+                kernel.run(&[&value, average], &[Scalar::Float(1.0 - self.decay)])?,
+            )?;
             averages.push(next);
         }
         self.averages = averages;
         Ok(())
     }
 
-    /// Exchanges parameters and averages. Twice is as if not done, but that averages of 16-bit parameters are then rounded.
+    /// Exchanges parameters and averages. Twice is as if not done, but that averages of 16-bit
+    /// parameters are then rounded.
     ///
     /// # Errors
     /// If the device fails. Nothing has changed then.
@@ -83,13 +89,15 @@ impl Ema {
         Ok(())
     }
 
-    /// Runs `body` with the averages in the parameters' places, and puts the parameters back whatever comes of it.
+    /// Runs `body` with the averages in the parameters' places, and puts the parameters back
+    /// whatever comes of it.
     ///
     /// # Errors
     /// The error of `body`, or of the device.
     #[track_caller]
     pub fn applied<T>(&self, body: impl FnOnce() -> Result<T>) -> Result<T> {
-        let values: Vec<(Tensor, bool)> = self.params.iter().map(|p| (p.value(), p.is_trainable())).collect();
+        let values: Vec<(Tensor, bool)> =
+            self.params.iter().map(|p| (p.value(), p.is_trainable())).collect();
         {
             let _op = enter("ema.applied");
             set_all(self.params.iter().zip(&self.averages))?;
@@ -125,8 +133,12 @@ impl Stateful for Ema {
         for (param, old) in self.params.iter().zip(&self.averages) {
             match state.tensors.get(param.name()) {
                 None => misfits.missing(param.name(), old.shape()),
-                Some(found) if found.shape() != old.shape() => misfits.misshapen(param.name(), &found.shape()[..], old.shape()),
-                Some(found) => averages.push(track::below(found)?.cast(old.dtype())?.to(old.device())?),
+                Some(found) if found.shape() != old.shape() => {
+                    misfits.misshapen(param.name(), &found.shape()[..], old.shape())
+                }
+                Some(found) => {
+                    averages.push(track::below(found)?.cast(old.dtype())?.to(old.device())?)
+                }
             }
         }
         let known = |name: &str| self.params.iter().any(|p| p.name() == name);

@@ -14,7 +14,8 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor, map};
 /// w ← w - lr trust u                     trust = |w| / |u|, or 1 where either is 0
 /// ```
 ///
-/// Source: You et al. 2019, arXiv:1904.00962, algorithm 2 with φ the identity. PyTorch has no equivalent.
+/// Source: You et al. 2019, arXiv:1904.00962, algorithm 2 with φ the identity. PyTorch has no
+/// equivalent.
 pub struct Lamb {
     ledger: Ledger,
     beta1: f64,
@@ -23,9 +24,11 @@ pub struct Lamb {
 }
 
 impl Lamb {
-    /// LAMB at learning rate `lr`, with betas 0.9 and 0.999, eps 1e-6, and the paper's weight decay of 0.01.
+    /// LAMB at learning rate `lr`, with betas 0.9 and 0.999, eps 1e-6, and the paper's weight decay
+    /// of 0.01.
     pub fn new(params: Vec<Param>, lr: f64) -> Lamb {
-        Lamb { ledger: Ledger::new(params, lr), beta1: 0.9, beta2: 0.999, eps: 1e-6 }.weight_decay(0.01)
+        Lamb { ledger: Ledger::new(params, lr), beta1: 0.9, beta2: 0.999, eps: 1e-6 }
+            .weight_decay(0.01)
     }
 
     settings!();
@@ -57,15 +60,27 @@ impl Optimizer for Lamb {
         let t = steps as f64 + 1.0;
         let corrections = [1.0 - self.beta1.powf(t), 1.0 - self.beta2.powf(t)];
         let [c1, c2] = corrections;
-        let numbers = [1.0 - self.beta1, self.beta2, 1.0 - self.beta2, c1, c2, self.eps, self.ledger.weight_decay_of(i)].map(Scalar::Float);
-        let [direction, mean, square] = outputs(kernel.run(&[value, gradient, &mean, &square], &numbers)?)?;
+        let numbers = [
+            1.0 - self.beta1,
+            self.beta2,
+            1.0 - self.beta2,
+            c1,
+            c2,
+            self.eps,
+            self.ledger.weight_decay_of(i),
+        ]
+        .map(Scalar::Float);
+        let [direction, mean, square] =
+            outputs(kernel.run(&[value, gradient, &mean, &square], &numbers)?)?;
         let (own, step) = (square_sum(value)?, square_sum(&direction)?); // (), ()
         let trust = map([&own, &step], |[own, step]| {
             let both = own.gt(0.0).and(step.gt(0.0));
             both.select((own / step).sqrt(), 1.0)
         })?; // ()
         let kernel = self.ledger.kernel(value, &direction, 1, || move_by(types.0))?;
-        let [value] = outputs(kernel.run(&[value, &direction, &trust], &[Scalar::Float(self.ledger.lr_of(i))])?)?;
+        let [value] = outputs(
+            kernel.run(&[value, &direction, &trust], &[Scalar::Float(self.ledger.lr_of(i))])?,
+        )?;
         self.ledger.remember(i, [mean, square]);
         Ok(value)
     }
@@ -88,7 +103,8 @@ pub struct Lars {
 }
 
 impl Lars {
-    /// LARS at learning rate `lr`, with momentum 0.9, the paper's trust coefficient of 0.001, eps 1e-8 and no weight decay.
+    /// LARS at learning rate `lr`, with momentum 0.9, the paper's trust coefficient of 0.001, eps
+    /// 1e-8 and no weight decay.
     pub fn new(params: Vec<Param>, lr: f64) -> Lars {
         Lars { ledger: Ledger::new(params, lr), momentum: 0.9, coefficient: 0.001, eps: 1e-8 }
     }
@@ -127,8 +143,10 @@ impl Optimizer for Lars {
         let (own, slope) = (square_sum(value)?, square_sum(gradient)?); // (), ()
         let ([velocity], _) = self.ledger.recall(i, value)?;
         let decay = self.ledger.weight_decay_of(i);
-        let numbers = [self.coefficient, decay, self.eps, self.momentum, self.ledger.lr_of(i)].map(Scalar::Float);
-        let [value, velocity] = outputs(kernel.run(&[value, gradient, &velocity, &own, &slope], &numbers)?)?;
+        let numbers = [self.coefficient, decay, self.eps, self.momentum, self.ledger.lr_of(i)]
+            .map(Scalar::Float);
+        let [value, velocity] =
+            outputs(kernel.run(&[value, gradient, &velocity, &own, &slope], &numbers)?)?;
         self.ledger.remember(i, [velocity]);
         Ok(value)
     }
@@ -139,7 +157,8 @@ fn square_sum(x: &Tensor) -> Result<Tensor> {
     x.cast(x.dtype().compute())?.square()?.sum_all()
 }
 
-/// Inputs w, g, m, v; parameters 1 - beta1, beta2, 1 - beta2, both corrections, eps, decay; outputs direction, m, v.
+/// Inputs w, g, m, v; parameters 1 - beta1, beta2, 1 - beta2, both corrections, eps, decay; outputs
+/// direction, m, v.
 fn program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
@@ -163,7 +182,8 @@ fn move_by(dtype: DType) -> Result<Kernel> {
 fn lars_program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
-    let (w, g, v) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
+    let (w, g, v) =
+        (b.input(dtype).cast(compute), b.input(gradient).cast(compute), b.input(compute));
     let (own, slope) = (b.input(compute).sqrt(), b.input(gradient.compute()).cast(compute).sqrt());
     let [coefficient, decay, eps, momentum, lr] = [0; 5].map(|_| b.param(compute));
     let both = own.gt(0.0).and(slope.gt(0.0));

@@ -37,7 +37,8 @@ impl Group {
         Group::default()
     }
 
-    /// Learns at this multiple of the optimizer's rate, so that a schedule moves all groups together.
+    /// Learns at this multiple of the optimizer's rate, so that a schedule moves all groups
+    /// together.
     pub fn lr_scale(mut self, scale: f64) -> Group {
         self.lr_scale = Some(scale);
         self
@@ -50,7 +51,8 @@ impl Group {
     }
 }
 
-/// The parameters of an optimizer with everything that is kept for them. An optimizer of your own holds one.
+/// The parameters of an optimizer with everything that is kept for them. An optimizer of your own
+/// holds one.
 pub struct Ledger {
     pub(super) lr: f64,
     pub(super) weight_decay: f64,
@@ -60,7 +62,8 @@ pub struct Ledger {
     pub(super) partial: bool,
     /// Whether parameters without a gradient are left as they are.
     pub(super) skip_missing: bool,
-    /// How often gradients are looked through for NaN and infinities: every so many steps, 0 for never.
+    /// How often gradients are looked through for NaN and infinities: every so many steps, 0 for
+    /// never.
     pub(super) finite_every: u64,
     /// Steps since the optimizer was made.
     pub(super) taken: u64,
@@ -71,8 +74,9 @@ pub struct Ledger {
     kernels: Vec<(Variant, Arc<Kernel>)>,
 }
 
-/// Gradients are looked through in the first step and then in every hundredth: a hundredth of the cost, which is about that of
-/// one more pass over the gradients, and of a wait for a device that works ahead.
+/// Gradients are looked through in the first step and then in every hundredth: a hundredth of the
+/// cost, which is about that of one more pass over the gradients, and of a wait for a device that
+/// works ahead.
 const FINITE_EVERY: u64 = 100;
 
 /// What is kept of one parameter. A copy shares the tensors, which never change.
@@ -89,14 +93,16 @@ struct Memory {
     steps: u64,
 }
 
-/// The f32 value of a 16-bit parameter, and the rounded value it stands for: if the parameter is another by now, the copy is stale.
+/// The f32 value of a 16-bit parameter, and the rounded value it stands for: if the parameter is
+/// another by now, the copy is stale.
 #[derive(Clone)]
 struct Master {
     value: Tensor,
     rounded: Tensor,
 }
 
-/// Which update program: the types of parameter and gradient, and what distinguishes programs of one optimizer.
+/// Which update program: the types of parameter and gradient, and what distinguishes programs of
+/// one optimizer.
 type Variant = (DType, DType, u32);
 
 impl Ledger {
@@ -140,7 +146,8 @@ impl Ledger {
         self.skip_missing = skip_missing;
     }
 
-    /// Sets in how many steps gradients are looked through for NaN and infinities once: 1 for every step, 0 for never.
+    /// Sets in how many steps gradients are looked through for NaN and infinities once: 1 for every
+    /// step, 0 for never.
     pub fn set_finite_every(&mut self, steps: u64) {
         self.finite_every = steps;
     }
@@ -163,7 +170,8 @@ impl Ledger {
         self.rows[i].group.weight_decay.unwrap_or(self.weight_decay)
     }
 
-    /// What is remembered of parameter `i`, whose value is `value`, and after how many steps: zeros after none.
+    /// What is remembered of parameter `i`, whose value is `value`, and after how many steps: zeros
+    /// after none.
     ///
     /// State is kept in f32 for 16-bit parameters, whose small changes it must not lose.
     ///
@@ -186,11 +194,18 @@ impl Ledger {
         *memory = Some(Memory { tensors: tensors.into(), steps });
     }
 
-    /// The update program for these types and this variant of the optimizer, built when first needed.
+    /// The update program for these types and this variant of the optimizer, built when first
+    /// needed.
     ///
     /// # Errors
     /// The error of `build`.
-    pub fn kernel(&mut self, value: &Tensor, gradient: &Tensor, variant: u32, build: impl FnOnce() -> Result<Kernel>) -> Result<Arc<Kernel>> {
+    pub fn kernel(
+        &mut self,
+        value: &Tensor,
+        gradient: &Tensor,
+        variant: u32,
+        build: impl FnOnce() -> Result<Kernel>,
+    ) -> Result<Arc<Kernel>> {
         let variant = (value.dtype(), gradient.dtype(), variant);
         if let Some((_, kernel)) = self.kernels.iter().find(|(v, _)| *v == variant) {
             return Ok(kernel.clone());
@@ -200,19 +215,23 @@ impl Ledger {
         Ok(kernel)
     }
 
-    /// The value that an update of parameter `i` starts from, untracked: the parameter's, or its f32 copy.
+    /// The value that an update of parameter `i` starts from, untracked: the parameter's, or its
+    /// f32 copy.
     pub(super) fn value(&self, i: usize) -> Result<Tensor> {
         let value = track::below(&self.params[i].value())?;
         if !self.master_weights || !value.dtype().is_half() {
             return Ok(value);
         }
         match &self.rows[i].master {
-            Some(master) if Arc::ptr_eq(master.rounded.storage(), value.storage()) => Ok(master.value.clone()),
+            Some(master) if Arc::ptr_eq(master.rounded.storage(), value.storage()) => {
+                Ok(master.value.clone())
+            }
             _ => value.cast(DType::F32),
         }
     }
 
-    /// What takes the place of parameter `i`, whose updated value is `value`, once all parameters of the step have one.
+    /// What takes the place of parameter `i`, whose updated value is `value`, once all parameters
+    /// of the step have one.
     pub(super) fn prepare(&mut self, i: usize, value: Tensor) -> Result<Tensor> {
         let next = self.params[i].prepare(&value)?;
         if self.master_weights && value.dtype() != next.dtype() {
@@ -231,17 +250,26 @@ impl Ledger {
         self.rows[i] = row;
     }
 
-    /// An error if this optimizer would train nothing, or leave out parameters of a store that nobody else trains either.
+    /// An error if this optimizer would train nothing, or leave out parameters of a store that
+    /// nobody else trains either.
     ///
-    /// Stores are looked through at the first step and whenever they have changed: later it is one comparison.
+    /// Stores are looked through at the first step and whenever they have changed: later it is one
+    /// comparison.
     pub(super) fn check(&mut self) -> Result<()> {
-        const REBUILD: &str = "make the optimizer after the last layer: Adam::new(store.trainable(), lr)";
+        const REBUILD: &str =
+            "make the optimizer after the last layer: Adam::new(store.trainable(), lr)";
         if self.params.is_empty() {
-            return Err(Error::value("the optimizer has no parameters, so a step changes nothing").help(REBUILD));
+            return Err(Error::value("the optimizer has no parameters, so a step changes nothing")
+                .help(REBUILD));
         }
         if self.params.iter().all(|p| !p.is_trainable()) {
-            let text = format!("all {} parameters of the optimizer are frozen, so a step changes nothing", self.params.len());
-            return Err(Error::value(text).help("param.set_trainable(true)? makes one trainable again"));
+            let text = format!(
+                "all {} parameters of the optimizer are frozen, so a step changes nothing",
+                self.params.len()
+            );
+            return Err(
+                Error::value(text).help("param.set_trainable(true)? makes one trainable again")
+            );
         }
         if self.partial {
             return Ok(());
@@ -257,7 +285,10 @@ impl Ledger {
                 let names = store.unclaimed();
                 if !names.is_empty() {
                     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                    let text = format!("the store has trainable parameters that no optimizer has: {}", crate::state::listed(&names));
+                    let text = format!(
+                        "the store has trainable parameters that no optimizer has: {}",
+                        crate::state::listed(&names)
+                    );
                     return Err(Error::value(text)
                         .note("they would stay what they are: were their layers made after the optimizer?")
                         .help(format!("{REBUILD}; or param.set_trainable(false)? for those, or .partial(true) on the optimizer")));
@@ -277,7 +308,12 @@ impl Ledger {
             let name = param.name();
             if let Some(memory) = &row.memory {
                 state.set(&format!("{name}.steps"), memory.steps);
-                state.tensors.extend(slots.iter().zip(&memory.tensors).map(|(slot, t)| (format!("{name}.{slot}"), t.clone())));
+                state.tensors.extend(
+                    slots
+                        .iter()
+                        .zip(&memory.tensors)
+                        .map(|(slot, t)| (format!("{name}.{slot}"), t.clone())),
+                );
             }
             if let Some(master) = &row.master {
                 state.tensors.insert(format!("{name}.master"), master.value.clone());
@@ -311,12 +347,16 @@ impl Ledger {
             };
             let memory = match state.find(&format!("{}.steps", param.name()))? {
                 Some(steps) => {
-                    let tensors = slots.iter().filter_map(|slot| find(slot, true).transpose()).collect::<Result<Vec<_>>>()?;
+                    let tensors = slots
+                        .iter()
+                        .filter_map(|slot| find(slot, true).transpose())
+                        .collect::<Result<Vec<_>>>()?;
                     Some(Memory { tensors, steps })
                 }
                 None => None,
             };
-            // where none are kept, a copy is unknown and reported: going on without it would be another run
+            // where none are kept, a copy is unknown and reported: going on without it would be
+            // another run
             let master = if self.master_weights { find("master", false)? } else { None };
             let master = master.map(|copy| Master { value: copy, rounded: value.clone() });
             rows.push(Row { group: row.group, memory, master });
@@ -330,5 +370,7 @@ impl Ledger {
 
 /// The outputs of a kernel as an array.
 pub(super) fn outputs<const N: usize>(tensors: Vec<Tensor>) -> Result<[Tensor; N]> {
-    tensors.try_into().map_err(|t: Vec<Tensor>| Error::internal(format!("{N} tensors were expected, there are {}", t.len())))
+    tensors.try_into().map_err(|t: Vec<Tensor>| {
+        Error::internal(format!("{N} tensors were expected, there are {}", t.len()))
+    })
 }

@@ -7,8 +7,9 @@
 //! Ema            an average beside the parameters      ema      learning rates by step                       crate::schedule
 //! ```
 //!
-//! An update is one scalar program with several outputs (new parameter, new state): one pass over memory per parameter. Learning rate
-//! and the like are run-time parameters of that program, so changing them, or counting steps, builds nothing anew.
+//! An update is one scalar program with several outputs (new parameter, new state): one pass over
+//! memory per parameter. Learning rate and the like are run-time parameters of that program, so
+//! changing them, or counting steps, builds nothing anew.
 
 mod adagrad;
 mod adam;
@@ -39,10 +40,12 @@ use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// A rule that turns a parameter and its gradient into the next parameter. What it keeps is in its [`Ledger`]; [`Stateful`] saves that.
+/// A rule that turns a parameter and its gradient into the next parameter. What it keeps is in its
+/// [`Ledger`]; [`Stateful`] saves that.
 ///
 /// # Example
-/// An optimizer of your own: steps of equal size in the direction of a velocity (signSGD with momentum, Bernstein et al. 2018).
+/// An optimizer of your own: steps of equal size in the direction of a velocity (signSGD with
+/// momentum, Bernstein et al. 2018).
 /// ```
 /// use teeny_core::{Result, Tensor};
 /// use teeny_nn::optim::{Ledger, Optimizer};
@@ -87,8 +90,8 @@ pub trait Optimizer {
     /// The names of the tensors that [`Ledger::remember`] gets, each of the parameter's shape.
     fn slots(&self) -> &'static [&'static str];
 
-    /// The next value of parameter `i` of [`Optimizer::params`], and new state for it. No tensor is tracked; the gradient has the
-    /// value's type, or f32 where the value has 16 bits.
+    /// The next value of parameter `i` of [`Optimizer::params`], and new state for it. No tensor is
+    /// tracked; the gradient has the value's type, or f32 where the value has 16 bits.
     ///
     /// # Errors
     /// If the device fails.
@@ -112,13 +115,14 @@ pub trait Optimizer {
     /// Updates every trainable parameter with its gradient: all of them, or none after an error.
     ///
     /// # Errors
-    /// - If the optimizer has no trainable parameters, or the store has some that no optimizer was made with (a layer made
-    ///   after the optimizer); `partial(true)` allows the latter.
-    /// - If a parameter has no gradient: what stopped it is named. A parameter that is not meant to have one is frozen with
-    ///   [`Param::set_trainable`]; `skip_missing(true)` leaves parameters that the loss does not depend on as they are, as
-    ///   PyTorch does.
-    /// - If a gradient is NaN or infinite. That is looked for in the first step and in every hundredth after it;
-    ///   `check_finite(1)` does so in every step, as [`clip_norm`] and [`LossScale`] do.
+    /// - If the optimizer has no trainable parameters, or the store has some that no optimizer was
+    ///   made with (a layer made after the optimizer); `partial(true)` allows the latter.
+    /// - If a parameter has no gradient: what stopped it is named. A parameter that is not meant to
+    ///   have one is frozen with [`Param::set_trainable`]; `skip_missing(true)` leaves parameters
+    ///   that the loss does not depend on as they are, as PyTorch does.
+    /// - If a gradient is NaN or infinite. That is looked for in the first step and in every
+    ///   hundredth after it; `check_finite(1)` does so in every step, as [`clip_norm`] and
+    ///   [`LossScale`] do.
     /// - If the device fails.
     #[track_caller]
     fn step(&mut self, gradients: &Gradients) -> Result<()> {
@@ -128,8 +132,10 @@ pub trait Optimizer {
             return self.step_by(&mut find);
         }
         self.ledger_mut().check()?;
-        let chosen: Vec<bool> = self.params().iter().map(|param| !can_skip(gradients, param)).collect();
-        if !self.params().iter().zip(&chosen).any(|(param, chosen)| param.is_trainable() && *chosen) {
+        let chosen: Vec<bool> =
+            self.params().iter().map(|param| !can_skip(gradients, param)).collect();
+        if !self.params().iter().zip(&chosen).any(|(param, chosen)| param.is_trainable() && *chosen)
+        {
             return Err(no_gradient_at_all());
         }
         step_where(self, &|i| chosen[i], &mut find)
@@ -147,7 +153,8 @@ pub trait Optimizer {
     }
 }
 
-/// Whether `param` has no gradient because the loss does not depend on it. Gradients of another value of it are a mistake.
+/// Whether `param` has no gradient because the loss does not depend on it. Gradients of another
+/// value of it are a mistake.
 fn can_skip(gradients: &Gradients, param: &Param) -> bool {
     let value = param.value();
     !gradients.contains(&value) && !gradients.is_stale(&value)
@@ -156,11 +163,13 @@ fn can_skip(gradients: &Gradients, param: &Param) -> bool {
 /// The gradient of `param`; the error says what to do if it is not meant to have one.
 fn gradient_of(gradients: &Gradients, param: &Param) -> Result<Tensor> {
     let value = param.value();
-    gradients.get(&value).cloned().map_err(|e| if gradients.is_stale(&value) { e } else { e.help(NO_GRADIENT) })
+    gradients
+        .get(&value)
+        .cloned()
+        .map_err(|e| if gradients.is_stale(&value) { e } else { e.help(NO_GRADIENT) })
 }
 
-const NO_GRADIENT: &str =
-    "was its layer called? if it is not meant to be trained: param.set_trainable(false)?, or .skip_missing(true) on the optimizer";
+const NO_GRADIENT: &str = "was its layer called? if it is not meant to be trained: param.set_trainable(false)?, or .skip_missing(true) on the optimizer";
 
 fn no_gradient_at_all() -> Error {
     Error::gradient("the loss depends on no parameter of the optimizer, so a step changes nothing")
@@ -169,14 +178,20 @@ fn no_gradient_at_all() -> Error {
 
 /// A step of the trainable parameters whose number `chosen` picks.
 ///
-/// Every new value is computed before the first parameter changes, so both are in memory until the last one is known. That is
-/// the price for a step that can be repeated after it ran out of memory.
+/// Every new value is computed before the first parameter changes, so both are in memory until the
+/// last one is known. That is the price for a step that can be repeated after it ran out of memory.
 fn step_where<O: Optimizer + ?Sized>(
     optimizer: &mut O,
     chosen: &dyn Fn(usize) -> bool,
     gradient: &mut dyn FnMut(&Param) -> Result<Tensor>,
 ) -> Result<()> {
-    let params: Vec<(usize, Param)> = optimizer.params().iter().cloned().enumerate().filter(|(i, p)| p.is_trainable() && chosen(*i)).collect();
+    let params: Vec<(usize, Param)> = optimizer
+        .params()
+        .iter()
+        .cloned()
+        .enumerate()
+        .filter(|(i, p)| p.is_trainable() && chosen(*i))
+        .collect();
     let mut gradients = Vec::with_capacity(params.len());
     for (_, param) in &params {
         let g = gradient(param).map_err(|e| {
@@ -184,7 +199,12 @@ fn step_where<O: Optimizer + ?Sized>(
             if error.has_help() { error } else { error.help(NO_GRADIENT) }
         })?;
         if g.shape() != param.value().shape() {
-            let text = format!("parameter {:?} is {}, its gradient {}", param.name(), param.value().shape(), g.shape());
+            let text = format!(
+                "parameter {:?} is {}, its gradient {}",
+                param.name(),
+                param.value().shape(),
+                g.shape()
+            );
             return Err(Error::shape(text).help("a gradient has the shape of its parameter"));
         }
         gradients.push(g);
@@ -198,10 +218,12 @@ fn step_where<O: Optimizer + ?Sized>(
     let updated = params.iter().zip(gradients).try_for_each(|((i, _), g)| -> Result<()> {
         rows.push((*i, optimizer.ledger().row(*i)));
         let value = optimizer.ledger().value(*i)?;
-        // f32 gradients of 16-bit parameters keep their digits: unscaled ones may be too small for 16 bits
+        // f32 gradients of 16-bit parameters keep their digits: unscaled ones may be too small for
+        // 16 bits
         let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
         let g = if optimizer.ledger().maximize { g.neg()? } else { g };
-        // the gradient of a transposed weight is a transposed view: a copy is faster than an update that reads across memory
+        // the gradient of a transposed weight is a transposed view: a copy is faster than an update
+        // that reads across memory
         let value = optimizer.update(*i, &value, &g.contiguous()?)?;
         next.push(optimizer.ledger_mut().prepare(*i, value)?);
         Ok(())
@@ -269,43 +291,48 @@ macro_rules! settings {
             self
         }
 
-        /// Treats the parameters that `chosen` picks (by name, by shape) as `group` says; what a later group says counts.
+        /// Treats the parameters that `chosen` picks (by name, by shape) as `group` says; what a
+        /// later group says counts.
         pub fn group(mut self, chosen: impl Fn(&Param) -> bool, group: Group) -> Self {
             self.ledger.group(chosen, group);
             self
         }
 
-        /// Whether to climb instead of to descend: gradients are negated first, as PyTorch's `maximize`.
+        /// Whether to climb instead of to descend: gradients are negated first, as PyTorch's
+        /// `maximize`.
         pub fn maximize(mut self, maximize: bool) -> Self {
             self.ledger.maximize = maximize;
             self
         }
 
-        /// Whether the store may have trainable parameters that no optimizer was made with. Otherwise the first step is an error
-        /// that names them, as a layer that was made after the optimizer would never be trained.
+        /// Whether the store may have trainable parameters that no optimizer was made with.
+        /// Otherwise the first step is an error that names them, as a layer that was made after the
+        /// optimizer would never be trained.
         pub fn partial(mut self, partial: bool) -> Self {
             self.ledger.set_partial(partial);
             self
         }
 
-        /// Whether parameters that the loss does not depend on are left as they are, as PyTorch does. Otherwise they are an
-        /// error.
+        /// Whether parameters that the loss does not depend on are left as they are, as PyTorch
+        /// does. Otherwise they are an error.
         pub fn skip_missing(mut self, skip_missing: bool) -> Self {
             self.ledger.set_skip_missing(skip_missing);
             self
         }
 
-        /// Looks gradients through for NaN and infinities once in so many steps: 1 for every step, 0 for never, 100 unless one
-        /// says otherwise.
+        /// Looks gradients through for NaN and infinities once in so many steps: 1 for every step,
+        /// 0 for never, 100 unless one says otherwise.
         ///
-        /// A look is one more pass over the gradients and waits for the device, so the default costs a hundredth of that.
-        /// NaN in a gradient is nearly always NaN in the next loss too, which [`crate::train::Losses`] notices.
+        /// A look is one more pass over the gradients and waits for the device, so the default
+        /// costs a hundredth of that. NaN in a gradient is nearly always NaN in the next loss too,
+        /// which [`crate::train::Losses`] notices.
         pub fn check_finite(mut self, every: u64) -> Self {
             self.ledger.set_finite_every(every);
             self
         }
 
-        /// Whether 16-bit parameters have an f32 copy that steps add up in, so that steps too small for 16 bits are not lost.
+        /// Whether 16-bit parameters have an f32 copy that steps add up in, so that steps too small
+        /// for 16 bits are not lost.
         ///
         /// Source: Micikevicius et al. 2017, arXiv:1710.03740.
         pub fn master_weights(mut self, master_weights: bool) -> Self {

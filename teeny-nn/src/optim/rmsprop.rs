@@ -13,8 +13,8 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 /// b ← momentum b + g / (size + eps)          w ← w - lr b
 /// ```
 ///
-/// Equivalent: `torch.optim.RMSprop`. Source: Hinton, lecture 6e of "Neural networks for machine learning", 2012; centered: Graves 2013,
-/// arXiv:1308.0850.
+/// Equivalent: `torch.optim.RMSprop`. Source: Hinton, lecture 6e of "Neural networks for machine
+/// learning", 2012; centered: Graves 2013, arXiv:1308.0850.
 pub struct RmsProp {
     ledger: Ledger,
     alpha: f64,
@@ -26,7 +26,13 @@ pub struct RmsProp {
 impl RmsProp {
     /// RMSprop at learning rate `lr`, with alpha 0.99, eps 1e-8, no momentum, not centered.
     pub fn new(params: Vec<Param>, lr: f64) -> RmsProp {
-        RmsProp { ledger: Ledger::new(params, lr), alpha: 0.99, eps: 1e-8, momentum: 0.0, centered: false }
+        RmsProp {
+            ledger: Ledger::new(params, lr),
+            alpha: 0.99,
+            eps: 1e-8,
+            momentum: 0.0,
+            centered: false,
+        }
     }
 
     settings!();
@@ -69,14 +75,26 @@ impl Optimizer for RmsProp {
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let (centered, moves, types) = (self.centered, self.momentum != 0.0, (value.dtype(), gradient.dtype()));
+        let (centered, moves, types) =
+            (self.centered, self.momentum != 0.0, (value.dtype(), gradient.dtype()));
         let kernel = self.ledger.kernel(value, gradient, 0, || program(types, centered, moves))?;
-        let mut numbers = vec![self.ledger.weight_decay_of(i), self.alpha, 1.0 - self.alpha, self.eps, self.ledger.lr_of(i)];
+        let mut numbers = vec![
+            self.ledger.weight_decay_of(i),
+            self.alpha,
+            1.0 - self.alpha,
+            self.eps,
+            self.ledger.lr_of(i),
+        ];
         if moves {
             numbers.push(self.momentum);
         }
         let numbers: Vec<Scalar> = numbers.into_iter().map(Scalar::Float).collect();
-        let run = |state: &[Tensor]| kernel.run(&[&[value, gradient], &state.iter().collect::<Vec<_>>()[..]].concat(), &numbers);
+        let run = |state: &[Tensor]| {
+            kernel.run(
+                &[&[value, gradient], &state.iter().collect::<Vec<_>>()[..]].concat(),
+                &numbers,
+            )
+        };
         match self.slots().len() {
             1 => {
                 let (state, _) = self.ledger.recall::<1>(i, value)?;
@@ -100,7 +118,8 @@ impl Optimizer for RmsProp {
     }
 }
 
-/// Inputs w, g, v (, a) (, b); parameters decay, alpha, 1 - alpha, eps, lr (, momentum); outputs w, v (, a) (, b).
+/// Inputs w, g, v (, a) (, b); parameters decay, alpha, 1 - alpha, eps, lr (, momentum); outputs w,
+/// v (, a) (, b).
 fn program((dtype, gradient): (DType, DType), centered: bool, moves: bool) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();

@@ -8,8 +8,9 @@ use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// A factor on the loss, and so on every gradient, that keeps small gradients above what `F16` can hold. It is halved, and the step left
-/// out, when a gradient is not finite; it is doubled after `interval` good steps in a row.
+/// A factor on the loss, and so on every gradient, that keeps small gradients above what `F16` can
+/// hold. It is halved, and the step left out, when a gradient is not finite; it is doubled after
+/// `interval` good steps in a row.
 ///
 /// Gradients are divided by the factor in f32. `BF16` has the range of f32 and needs none of this.
 ///
@@ -70,11 +71,12 @@ impl LossScale {
         loss.cast(loss.dtype().compute())?.mul(self.factor)
     }
 
-    /// A step with gradients of a scaled loss; false, and nothing stepped, if one is not finite. Waits for the device.
+    /// A step with gradients of a scaled loss; false, and nothing stepped, if one is not finite.
+    /// Waits for the device.
     ///
     /// # Errors
-    /// As [`Optimizer::step`], or if the factor would fall below 2⁻²⁴: then it is not the factor that makes gradients overflow.
-    /// Factor and parameters are then what they were.
+    /// As [`Optimizer::step`], or if the factor would fall below 2⁻²⁴: then it is not the factor
+    /// that makes gradients overflow. Factor and parameters are then what they were.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut dyn Optimizer, gradients: &Gradients) -> Result<bool> {
         let _op = enter("loss_scale");
@@ -82,10 +84,20 @@ impl LossScale {
         let mut unscaled = HashMap::new();
         let mut finite = Vec::new();
         let skip = optimizer.ledger().skip_missing;
-        for param in optimizer.params().iter().filter(|p| p.is_trainable() && !(skip && can_skip(gradients, p))) {
+        for param in optimizer
+            .params()
+            .iter()
+            .filter(|p| p.is_trainable() && !(skip && can_skip(gradients, p)))
+        {
             let g = gradient_of(gradients, param)?;
             let g = g.cast(g.dtype().compute())?.mul(1.0 / self.factor)?;
-            finite.push(teeny_core::map([&g], |[g]| g.is_finite())?.reshape((g.numel(),))?.all(0)?.reshape((1,))?); // (1)
+            // (1)
+            finite.push(
+                teeny_core::map([&g], |[g]| g.is_finite())?
+                    .reshape((g.numel(),))?
+                    .all(0)?
+                    .reshape((1,))?,
+            );
             unscaled.insert(param.name().to_string(), g);
         }
         if finite.is_empty() {
@@ -94,15 +106,21 @@ impl LossScale {
         if Tensor::cat(&finite.iter().collect::<Vec<_>>(), 0)?.to_vec::<bool>()?.contains(&false) {
             let factor = self.factor / 2.0;
             if factor < 2f64.powi(-24) {
-                let text = format!("gradients are not finite even where the loss is multiplied by {}", self.factor);
+                let text = format!(
+                    "gradients are not finite even where the loss is multiplied by {}",
+                    self.factor
+                );
                 return Err(Error::value(text).help("the loss itself is probably not finite"));
             }
             (self.factor, self.good_steps) = (factor, 0);
             return Ok(false);
         }
-        let chosen: Vec<bool> = optimizer.params().iter().map(|p| unscaled.contains_key(p.name())).collect();
+        let chosen: Vec<bool> =
+            optimizer.params().iter().map(|p| unscaled.contains_key(p.name())).collect();
         step_where(optimizer, &|i| chosen[i], &mut |param: &Param| {
-            unscaled.get(param.name()).cloned().ok_or_else(|| Error::internal(format!("no unscaled gradient of {:?}", param.name())))
+            unscaled.get(param.name()).cloned().ok_or_else(|| {
+                Error::internal(format!("no unscaled gradient of {:?}", param.name()))
+            })
         })?;
         self.good_steps += 1;
         if self.good_steps == self.interval {

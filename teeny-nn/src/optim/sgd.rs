@@ -67,11 +67,18 @@ impl Optimizer for Sgd {
         let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
         let decays = decay != 0.0;
         if nesterov && (!moves || self.dampening != 0.0) {
-            let text = format!("Nesterov's form needs momentum and no dampening, not {} and {}", self.momentum, self.dampening);
-            return Err(Error::value(text).help("Sgd::new(params, lr).momentum(0.9).nesterov(true)"));
+            let text = format!(
+                "Nesterov's form needs momentum and no dampening, not {} and {}",
+                self.momentum, self.dampening
+            );
+            return Err(
+                Error::value(text).help("Sgd::new(params, lr).momentum(0.9).nesterov(true)")
+            );
         }
         let types = (value.dtype(), gradient.dtype());
-        let kernel = self.ledger.kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;
+        let kernel = self
+            .ledger
+            .kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;
         let mut numbers = vec![Scalar::Float(lr)];
         if decays {
             numbers.push(Scalar::Float(decay));
@@ -83,7 +90,8 @@ impl Optimizer for Sgd {
         }
         let ([velocity], steps) = self.ledger.recall(i, value)?;
         // at first there is no direction to keep: 0 v + 1 g is exactly g
-        let (keep, take) = if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
+        let (keep, take) =
+            if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
         numbers.extend([keep, take].map(Scalar::Float));
         if nesterov {
             numbers.push(Scalar::Float(self.momentum));
@@ -94,8 +102,14 @@ impl Optimizer for Sgd {
     }
 }
 
-/// Inputs w, g and, with momentum, v; parameters lr, (decay), (keep, take), (momentum again, if nesterov); outputs w and, with momentum, v.
-fn program((dtype, gradient): (DType, DType), decays: bool, moves: bool, nesterov: bool) -> Result<Kernel> {
+/// Inputs w, g and, with momentum, v; parameters lr, (decay), (keep, take), (momentum again, if
+/// nesterov); outputs w and, with momentum, v.
+fn program(
+    (dtype, gradient): (DType, DType),
+    decays: bool,
+    moves: bool,
+    nesterov: bool,
+) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();
     let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));

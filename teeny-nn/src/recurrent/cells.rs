@@ -17,21 +17,47 @@ struct Cell {
 impl Cell {
     fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize) -> Result<Cell> {
         if hidden == 0 {
-            return Err(Error::value("hidden is 0, but there must be at least 1 hidden value").help("hidden is the size of the state"));
+            return Err(Error::value("hidden is 0, but there must be at least 1 hidden value")
+                .help("hidden is the size of the state"));
         }
-        Ok(Cell { kind, inputs, hidden, params: Params::new(path, "", kind.gates(), inputs, hidden, true)? })
+        Ok(Cell {
+            kind,
+            inputs,
+            hidden,
+            params: Params::new(path, "", kind.gates(), inputs, hidden, true)?,
+        })
     }
 
     fn step(&self, x: &Tensor, h: &Tensor, c: Option<&Tensor>) -> Result<State> {
         if x.ndim() != 2 || x.shape()[1] != self.inputs {
-            return Err(Error::shape(format!("the input must be (B, {}), not {}", self.inputs, x.shape()))
-                .help("one step of the sequence: x.at(1, t)? of (B, T, C)"));
+            return Err(Error::shape(format!(
+                "the input must be (B, {}), not {}",
+                self.inputs,
+                x.shape()
+            ))
+            .help("one step of the sequence: x.at(1, t)? of (B, T, C)"));
         }
-        if let Some(bad) = [Some(h), c].into_iter().flatten().find(|s| s.shape()[..] != [x.shape()[0], self.hidden]) {
-            return Err(Error::shape(format!("a state must be ({}, {}), not {}", x.shape()[0], self.hidden, bad.shape()))
-                .help("begin with zeros of that shape"));
+        if let Some(bad) = [Some(h), c]
+            .into_iter()
+            .flatten()
+            .find(|s| s.shape()[..] != [x.shape()[0], self.hidden])
+        {
+            return Err(Error::shape(format!(
+                "a state must be ({}, {}), not {}",
+                x.shape()[0],
+                self.hidden,
+                bad.shape()
+            ))
+            .help("begin with zeros of that shape"));
         }
-        Ok(run(self.kind, false, &x.unsqueeze(0)?, &self.params.values(), Some((h.clone(), c.cloned())))?.1)
+        Ok(run(
+            self.kind,
+            false,
+            &x.unsqueeze(0)?,
+            &self.params.values(),
+            Some((h.clone(), c.cloned())),
+        )?
+        .1)
     }
 }
 
@@ -42,7 +68,8 @@ macro_rules! cell {
         pub struct $name(Cell);
 
         impl $name {
-            /// A cell at `path` with PyTorch's first values: `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+            /// A cell at `path` with PyTorch's first values: `weight_ih`, `weight_hh`, `bias_ih`,
+            /// `bias_hh`.
             ///
             /// # Errors
             /// If the names are taken or `hidden` is 0.

@@ -1,10 +1,12 @@
-//! Elman's network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`, or ReLU for tanh. Source: Elman 1990, "Finding structure in time".
+//! Elman's network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`, or ReLU for tanh. Source: Elman
+//! 1990, "Finding structure in time".
 
 use super::{at, kernel, order, weight_grad};
 use teeny_autograd::{Function, Saved};
 use teeny_core::{Error, Result, Tensor};
 
-/// All steps. Inputs: the input's products (T, B, H), w_hh (H, H), the sum of both biases (H), h (B, H) → (T, B, H).
+/// All steps. Inputs: the input's products (T, B, H), w_hh (H, H), the sum of both biases (H), h
+/// (B, H) → (T, B, H).
 pub(super) struct Elman {
     pub backwards: bool,
     pub relu: bool,
@@ -16,7 +18,9 @@ impl Function for Elman {
     }
 
     fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor> {
-        let &[gx, w, b, start] = inputs else { return Err(Error::internal("an rnn takes four tensors")) };
+        let &[gx, w, b, start] = inputs else {
+            return Err(Error::internal("an rnn takes four tensors"));
+        };
         let step = kernel(gx.dtype(), |[h, x, b]| {
             let sum = h + x + b;
             [if self.relu { sum.relu() } else { sum.tanh() }]
@@ -34,7 +38,9 @@ impl Function for Elman {
     }
 
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let [w, start, y] = saved.tensors() else { return Err(Error::internal("an rnn saves three tensors")) };
+        let [w, start, y] = saved.tensors() else {
+            return Err(Error::internal("an rnn saves three tensors"));
+        };
         let step = kernel(y.dtype(), |[later, g, y]| {
             let slope = if self.relu { y.gt(0.0).cast(y.dtype()) } else { 1.0 - y * y };
             [(later + g) * slope]

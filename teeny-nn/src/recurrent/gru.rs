@@ -1,16 +1,19 @@
-//! Gated recurrent unit: with gates r, z, n in this order, as PyTorch lays them out, and x and h for their products with biases,
+//! Gated recurrent unit: with gates r, z, n in this order, as PyTorch lays them out, and x and h
+//! for their products with biases,
 //!
 //! ```text
 //! r = σ(x_r + h_r)      z = σ(x_z + h_z)      n = tanh(x_n + r h_n)      h' = (1 - z) n + z h
 //! ```
 //!
-//! Source: Cho et al. 2014, arXiv:1406.1078, with the reset after the product, as in cuDNN and PyTorch.
+//! Source: Cho et al. 2014, arXiv:1406.1078, with the reset after the product, as in cuDNN and
+//! PyTorch.
 
 use super::{at, gate, kernel, order, put, weight_grad};
 use teeny_autograd::{Function, Saved};
 use teeny_core::{Error, Result, Tensor};
 
-/// All steps. Inputs: the input's products (T, B, 3H), w_hh (3H, H), b_ih (3H), b_hh (3H), h (B, H) → (T, B, H).
+/// All steps. Inputs: the input's products (T, B, 3H), w_hh (3H, H), b_ih (3H), b_hh (3H), h (B, H)
+/// → (T, B, H).
 pub(super) struct Steps {
     pub backwards: bool,
 }
@@ -21,7 +24,9 @@ impl Function for Steps {
     }
 
     fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor> {
-        let &[gx, w, b_ih, b_hh, start] = inputs else { return Err(Error::internal("a gru takes five tensors")) };
+        let &[gx, w, b_ih, b_hh, start] = inputs else {
+            return Err(Error::internal("a gru takes five tensors"));
+        };
         let (steps, hidden, dtype) = (gx.shape()[0], w.shape()[1], gx.dtype());
         let sums = kernel(dtype, |[x, b_ih, h, b_hh]| [x + b_ih, h + b_hh])?;
         let unit = kernel(dtype, |[x_r, x_z, x_n, h_r, h_z, h_n, h]| {
@@ -34,10 +39,16 @@ impl Function for Steps {
         let (mut states, mut kept) = (vec![None; steps], vec![None; 4 * steps]);
         for t in order(steps, self.backwards) {
             let sums = sums.run(&[&at(gx, t)?, b_ih, &h.matmul(&wt)?, b_hh], &[])?; // (B, 3H) both
-            let [x, s] = &sums[..] else { return Err(Error::internal("a kernel gave too few outputs")) };
+            let [x, s] = &sums[..] else {
+                return Err(Error::internal("a kernel gave too few outputs"));
+            };
             let h_n = gate(s, 2, hidden)?; // (B, H)
             let x = [gate(x, 0, hidden)?, gate(x, 1, hidden)?, gate(x, 2, hidden)?];
-            let mut results = unit.run(&[&x[0], &x[1], &x[2], &gate(s, 0, hidden)?, &gate(s, 1, hidden)?, &h_n, &h], &[])?; // 4 x (B, H)
+            // 4 x (B, H)
+            let mut results = unit.run(
+                &[&x[0], &x[1], &x[2], &gate(s, 0, hidden)?, &gate(s, 1, hidden)?, &h_n, &h],
+                &[],
+            )?;
             h = results.swap_remove(0); // the last takes its place: n r z
             states[t] = Some(h.clone());
             for (k, x) in results.into_iter().chain([h_n]).enumerate() {
@@ -45,12 +56,17 @@ impl Function for Steps {
             }
         }
         let y = Tensor::stack(&states.iter().flatten().collect::<Vec<_>>(), 0)?; // (T, B, H)
-        [w, start, &y].into_iter().chain(kept.iter().flatten()).for_each(|x| saved.save_for_backward(x));
+        [w, start, &y]
+            .into_iter()
+            .chain(kept.iter().flatten())
+            .for_each(|x| saved.save_for_backward(x));
         Ok(y)
     }
 
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let [w, start, y, kept @ ..] = saved.tensors() else { return Err(Error::internal("a gru saves more tensors")) };
+        let [w, start, y, kept @ ..] = saved.tensors() else {
+            return Err(Error::internal("a gru saves more tensors"));
+        };
         let (steps, hidden, dtype) = (y.shape()[0], w.shape()[1], y.dtype());
         // the gradients of the gates, and what of the state's goes straight to the state before
         let back = kernel(dtype, |[later, direct, g, n, r, z, h_n, h]| {
@@ -64,11 +80,15 @@ impl Function for Steps {
         let order = order(steps, !self.backwards);
         for (i, &t) in order.iter().enumerate() {
             let before = order.get(i + 1).map_or(Ok(start.clone()), |&t| at(y, t))?; // (B, H)
-            let [n, r, z, h_n] = &kept[4 * t..4 * t + 4] else { return Err(Error::internal("a gru keeps four tensors a step")) };
-            let parts = back.run(&[&later, &direct, &at(g, t)?, n, r, z, h_n, &before], &[])?; // 4 x (B, H)
+            let [n, r, z, h_n] = &kept[4 * t..4 * t + 4] else {
+                return Err(Error::internal("a gru keeps four tensors a step"));
+            };
+            // 4 x (B, H)
+            let parts = back.run(&[&later, &direct, &at(g, t)?, n, r, z, h_n, &before], &[])?;
             for (k, part) in parts[..3].iter().enumerate() {
                 by_x = put(by_x, t, k, part)?; // (T, B, 3H)
-                by_h = put(by_h, t, k, &if k < 2 { part.clone() } else { part.mul(r)? })?; // (T, B, 3H)
+                // (T, B, 3H)
+                by_h = put(by_h, t, k, &if k < 2 { part.clone() } else { part.mul(r)? })?;
             }
             later = at(&by_h, t)?.matmul(w)?; // (B, H)
             direct = parts[3].clone();

@@ -15,18 +15,26 @@ pub struct RecurrentOptions {
     pub layers: usize,
     /// Whether there are biases.
     pub bias: bool,
-    /// Whether x is (B, T, C), as everywhere in this library, or (T, B, C), which PyTorch has by default.
+    /// Whether x is (B, T, C), as everywhere in this library, or (T, B, C), which PyTorch has by
+    /// default.
     pub batch_first: bool,
     /// The probability of dropping a value between layers.
     pub dropout: f64,
-    /// Whether there are two networks a layer, one of which reads backwards; their states lie side by side.
+    /// Whether there are two networks a layer, one of which reads backwards; their states lie side
+    /// by side.
     pub bidirectional: bool,
 }
 
 impl Default for RecurrentOptions {
     /// One layer with biases in one direction on (B, T, C).
     fn default() -> RecurrentOptions {
-        RecurrentOptions { layers: 1, bias: true, batch_first: true, dropout: 0.0, bidirectional: false }
+        RecurrentOptions {
+            layers: 1,
+            bias: true,
+            batch_first: true,
+            dropout: 0.0,
+            bidirectional: false,
+        }
     }
 }
 
@@ -40,18 +48,36 @@ pub(super) struct Params {
 
 impl Params {
     /// Those whose names end in `suffix`, uniform within `1 / sqrt(hidden)` as PyTorch's.
-    pub fn new(path: &Path, suffix: &str, gates: usize, inputs: usize, hidden: usize, bias: bool) -> Result<Params> {
+    pub fn new(
+        path: &Path,
+        suffix: &str,
+        gates: usize,
+        inputs: usize,
+        hidden: usize,
+        bias: bool,
+    ) -> Result<Params> {
         let init = Init::torch_bias(hidden);
-        let param = |name: &str, sizes: &[usize]| path.param(&format!("{name}{suffix}"), sizes, init);
-        let rows = gates.saturating_mul(hidden); // what memory cannot hold is refused where it is allocated
+        let param =
+            |name: &str, sizes: &[usize]| path.param(&format!("{name}{suffix}"), sizes, init);
+        // what memory cannot hold is refused where it is allocated
+        let rows = gates.saturating_mul(hidden);
         let w_ih = param("weight_ih", &[rows, inputs])?; // (G, C)
         let w_hh = param("weight_hh", &[rows, hidden])?; // (G, H)
-        let bias = if bias { Some((param("bias_ih", &[rows])?, param("bias_hh", &[rows])?)) } else { None }; // (G), (G)
+        // (G), (G)
+        let bias = if bias {
+            Some((param("bias_ih", &[rows])?, param("bias_hh", &[rows])?))
+        } else {
+            None
+        };
         Ok(Params { w_ih, w_hh, bias })
     }
 
     pub fn values(&self) -> Weights {
-        Weights { w_ih: self.w_ih.value(), w_hh: self.w_hh.value(), bias: self.bias.as_ref().map(|(a, b)| (a.value(), b.value())) }
+        Weights {
+            w_ih: self.w_ih.value(),
+            w_hh: self.w_hh.value(),
+            bias: self.bias.as_ref().map(|(a, b)| (a.value(), b.value())),
+        }
     }
 }
 
@@ -68,35 +94,81 @@ struct Stack {
 }
 
 impl Stack {
-    fn new(kind: Kind, path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<Stack> {
+    fn new(
+        kind: Kind,
+        path: &Path,
+        inputs: usize,
+        hidden: usize,
+        options: RecurrentOptions,
+    ) -> Result<Stack> {
         if options.layers == 0 || hidden == 0 {
-            let text = format!("{} layers of {hidden} hidden values: both must be at least 1", options.layers);
-            return Err(Error::value(text).help("RecurrentOptions { layers: 1, .. } and the size of the state"));
+            let text = format!(
+                "{} layers of {hidden} hidden values: both must be at least 1",
+                options.layers
+            );
+            return Err(Error::value(text)
+                .help("RecurrentOptions { layers: 1, .. } and the size of the state"));
         }
         let directions = 1 + options.bidirectional as usize;
         let mut params = Vec::new();
         for layer in 0..options.layers {
             let inputs = if layer == 0 { inputs } else { hidden.saturating_mul(directions) };
             for suffix in ["", "_reverse"].iter().take(directions) {
-                params.push(Params::new(path, &format!("_l{layer}{suffix}"), kind.gates(), inputs, hidden, options.bias)?);
+                params.push(Params::new(
+                    path,
+                    &format!("_l{layer}{suffix}"),
+                    kind.gates(),
+                    inputs,
+                    hidden,
+                    options.bias,
+                )?);
             }
         }
-        Ok(Stack { kind, inputs, hidden, params, dropout: Dropout::new(path, options.dropout)?, options })
+        Ok(Stack {
+            kind,
+            inputs,
+            hidden,
+            params,
+            dropout: Dropout::new(path, options.dropout)?,
+            options,
+        })
     }
 
-    /// x (B, T, C) and the first states (layers directions, B, H) → (B, T, directions H) and the last states.
-    fn forward(&self, x: &Tensor, start: Option<(&Tensor, Option<&Tensor>)>) -> Result<(Tensor, State)> {
+    /// x (B, T, C) and the first states (layers directions, B, H) → (B, T, directions H) and the
+    /// last states.
+    fn forward(
+        &self,
+        x: &Tensor,
+        start: Option<(&Tensor, Option<&Tensor>)>,
+    ) -> Result<(Tensor, State)> {
         if x.ndim() != 3 || x.shape()[2] != self.inputs {
             let order = if self.options.batch_first { "(B, T" } else { "(T, B" };
-            let error = Error::shape(format!("the input must be {order}, {}), not {}", self.inputs, x.shape()));
-            return Err(error.help(if x.ndim() == 2 { "x.unsqueeze(0)? is a batch of one" } else { "build the layer for this many inputs" }));
+            let error = Error::shape(format!(
+                "the input must be {order}, {}), not {}",
+                self.inputs,
+                x.shape()
+            ));
+            return Err(error.help(if x.ndim() == 2 {
+                "x.unsqueeze(0)? is a batch of one"
+            } else {
+                "build the layer for this many inputs"
+            }));
         }
-        let mut x = if self.options.batch_first { x.transpose(0, 1)? } else { x.clone() }; // (T, B, C)
+        // (T, B, C)
+        let mut x = if self.options.batch_first { x.transpose(0, 1)? } else { x.clone() };
         let batch = x.shape()[1];
         let wanted = [self.params.len(), batch, self.hidden];
-        if let Some(bad) = start.iter().flat_map(|(h, c)| [Some(*h), *c]).flatten().find(|s| s.shape()[..] != wanted) {
-            return Err(Error::shape(format!("a first state must be (layers directions, B, H) = {wanted:?}, not {}", bad.shape()))
-                .help("None begins with zeros"));
+        if let Some(bad) = start
+            .iter()
+            .flat_map(|(h, c)| [Some(*h), *c])
+            .flatten()
+            .find(|s| s.shape()[..] != wanted)
+        {
+            return Err(Error::shape(format!(
+                "a first state must be (layers directions, B, H) = {wanted:?}, not {}",
+                bad.shape()
+            ))
+            .help("None begins with zeros"));
         }
         let directions = 1 + self.options.bidirectional as usize;
         let mut last: Vec<State> = Vec::new();
@@ -107,8 +179,12 @@ impl Stack {
             let mut ways = Vec::new();
             for (backwards, params) in [false, true].into_iter().zip(params) {
                 let i = last.len() as isize;
-                let state = start.map(|(h, c)| Ok((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?))).transpose()?; // (B, H) each
-                let (y, state) = run(self.kind, backwards, &x, &params.values(), state)?; // (T, B, H)
+                // (B, H) each
+                let state = start
+                    .map(|(h, c)| Ok((h.at(0, i)?, c.map(|c| c.at(0, i)).transpose()?)))
+                    .transpose()?;
+                // (T, B, H)
+                let (y, state) = run(self.kind, backwards, &x, &params.values(), state)?;
                 ways.push(y);
                 last.push(state);
             }
@@ -117,9 +193,11 @@ impl Stack {
                 all => Tensor::cat(&all.iter().collect::<Vec<_>>(), -1)?, // (T, B, 2H)
             };
         }
-        let h = Tensor::stack(&last.iter().map(|(h, _)| h).collect::<Vec<_>>(), 0)?; // (layers directions, B, H)
+        // (layers directions, B, H)
+        let h = Tensor::stack(&last.iter().map(|(h, _)| h).collect::<Vec<_>>(), 0)?;
         let cells: Vec<&Tensor> = last.iter().filter_map(|(_, c)| c.as_ref()).collect();
-        let c = if cells.is_empty() { None } else { Some(Tensor::stack(&cells, 0)?) }; // (layers directions, B, H)
+        // (layers directions, B, H)
+        let c = if cells.is_empty() { None } else { Some(Tensor::stack(&cells, 0)?) };
         Ok((if self.options.batch_first { x.transpose(0, 1)? } else { x }, (h, c)))
     }
 
@@ -148,7 +226,8 @@ macro_rules! layer {
             /// Layers with options of your choice.
             ///
             /// # Errors
-            /// If the names are taken, there are no layers or hidden values, or dropout is no probability.
+            /// If the names are taken, there are no layers or hidden values, or dropout is no
+            /// probability.
             #[track_caller]
             pub fn with_options(path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<$name> {
                 let make = || Ok($name(Stack::new(Kind::$kind, path, inputs, hidden, options)?));
@@ -174,8 +253,9 @@ macro_rules! layer {
 macro_rules! forward_with_h {
     ($name:ident) => {
         impl $name {
-            /// The states of the last layer after every step (B, T, directions H), and those of all layers after the last step
-            /// (layers directions, B, H), starting from `h` of the latter shape or from zeros.
+            /// The states of the last layer after every step (B, T, directions H), and those of all
+            /// layers after the last step (layers directions, B, H), starting from `h` of the
+            /// latter shape or from zeros.
             ///
             /// # Errors
             /// If a shape does not fit.
@@ -192,8 +272,9 @@ macro_rules! forward_with_h {
 layer! {
     /// Elman's recurrent network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`.
     ///
-    /// Shapes: x (B, T, C) → (B, T, directions H). Parameters of layer k: `weight_ih_lk` (H, C), `weight_hh_lk` (H, H), `bias_ih_lk`, `bias_hh_lk` (H),
-    /// and the same with `_reverse` for the second direction, as PyTorch's.
+    /// Shapes: x (B, T, C) → (B, T, directions H). Parameters of layer k: `weight_ih_lk` (H, C),
+    /// `weight_hh_lk` (H, H), `bias_ih_lk`, `bias_hh_lk` (H), and the same with `_reverse` for the
+    /// second direction, as PyTorch's.
     ///
     /// # Example
     /// ```
@@ -221,7 +302,8 @@ impl Rnn {
 }
 
 layer! {
-    /// Gated recurrent units: `h' = (1 - z) n + z h` with `r = σ(x_r + h_r)`, `z = σ(x_z + h_z)`, `n = tanh(x_n + r h_n)`.
+    /// Gated recurrent units: `h' = (1 - z) n + z h` with `r = σ(x_r + h_r)`, `z = σ(x_z + h_z)`,
+    /// `n = tanh(x_n + r h_n)`.
     ///
     /// Shapes and names as [`Rnn`] with 3H for H in the parameters: r, z, n in this order.
     ///
@@ -248,18 +330,24 @@ layer! {
     /// let (y, _) = lstm.forward_with(&x, Some((&state.0, &state.1)))?; // (2, 5, 40), going on from there
     /// # let _ = y; Ok(()) }
     /// ```
-    /// Source: Hochreiter & Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000. Equivalent: `torch.nn.LSTM`.
+    /// Source: Hochreiter & Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000. Equivalent:
+    /// `torch.nn.LSTM`.
     Lstm Lstm
 }
 
 impl Lstm {
-    /// The states of the last layer after every step (B, T, directions H), and (h, c) of all layers after the last step, each
-    /// (layers directions, B, H), starting from `state` in the latter shapes or from zeros.
+    /// The states of the last layer after every step (B, T, directions H), and (h, c) of all layers
+    /// after the last step, each (layers directions, B, H), starting from `state` in the latter
+    /// shapes or from zeros.
     ///
     /// # Errors
     /// If a shape does not fit.
     #[track_caller]
-    pub fn forward_with(&self, x: &Tensor, state: Option<(&Tensor, &Tensor)>) -> Result<(Tensor, (Tensor, Tensor))> {
+    pub fn forward_with(
+        &self,
+        x: &Tensor,
+        state: Option<(&Tensor, &Tensor)>,
+    ) -> Result<(Tensor, (Tensor, Tensor))> {
         let _op = enter("lstm");
         let (y, (h, c)) = self.0.forward(x, state.map(|(h, c)| (h, Some(c))))?;
         Ok((y, (h, c.ok_or_else(|| Error::internal("an lstm without cells"))?)))

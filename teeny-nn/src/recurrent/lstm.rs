@@ -5,8 +5,8 @@
 //! c' = σ(f) c + σ(i) tanh(g)      h' = σ(o) tanh(c')
 //! ```
 //!
-//! Kept for the backward pass are i, f, g, o, tanh(c') and c', so that it computes no function again. Source: Hochreiter & Schmidhuber 1997; Gers et al.
-//! 2000.
+//! Kept for the backward pass are i, f, g, o, tanh(c') and c', so that it computes no function
+//! again. Source: Hochreiter & Schmidhuber 1997; Gers et al. 2000.
 
 use super::{at, gate, kernel, order, put, weight_grad};
 use teeny_autograd::{Function, Saved};
@@ -15,8 +15,8 @@ use teeny_core::{Error, Result, Tensor};
 /// Tensors kept of a step: c' i f g o tanh(c'), (B, H) each.
 const KEPT: usize = 6;
 
-/// All steps. Inputs: the input's products (T, B, 4H), w_hh (4H, H), the sum of both biases (4H), h (B, H), c (B, H) → (T + 1, B, H): the states
-/// after each step, and c after the last.
+/// All steps. Inputs: the input's products (T, B, 4H), w_hh (4H, H), the sum of both biases (4H), h
+/// (B, H), c (B, H) → (T + 1, B, H): the states after each step, and c after the last.
 pub(super) struct Steps {
     pub backwards: bool,
 }
@@ -27,7 +27,9 @@ impl Function for Steps {
     }
 
     fn forward(&self, inputs: &[&Tensor], saved: &mut Saved) -> Result<Tensor> {
-        let &[gx, w, b, h0, c0] = inputs else { return Err(Error::internal("an lstm takes five tensors")) };
+        let &[gx, w, b, h0, c0] = inputs else {
+            return Err(Error::internal("an lstm takes five tensors"));
+        };
         let (steps, hidden, dtype) = (gx.shape()[0], w.shape()[1], gx.dtype());
         // Each gate comes in two parts: from the input with the bias, and from the state.
         let cell = kernel(dtype, |[x_i, x_f, x_g, h_i, h_f, h_g, c]| {
@@ -44,9 +46,20 @@ impl Function for Steps {
         let (mut states, mut kept) = (vec![None; steps], vec![None; KEPT * steps]);
         for t in order(steps, self.backwards) {
             let (x, s) = (at(&gx, t)?, h.matmul(&wt)?); // (B, 4H), (B, 4H)
-            let [x_i, x_f, x_g, x_o] = [gate(&x, 0, hidden)?, gate(&x, 1, hidden)?, gate(&x, 2, hidden)?, gate(&x, 3, hidden)?];
-            let [h_i, h_f, h_g, h_o] = [gate(&s, 0, hidden)?, gate(&s, 1, hidden)?, gate(&s, 2, hidden)?, gate(&s, 3, hidden)?];
-            let inner = cell.run(&[&x_i, &x_f, &x_g, &h_i, &h_f, &h_g, &c], &[])?; // 4 x (B, H): c i f g
+            let [x_i, x_f, x_g, x_o] = [
+                gate(&x, 0, hidden)?,
+                gate(&x, 1, hidden)?,
+                gate(&x, 2, hidden)?,
+                gate(&x, 3, hidden)?,
+            ];
+            let [h_i, h_f, h_g, h_o] = [
+                gate(&s, 0, hidden)?,
+                gate(&s, 1, hidden)?,
+                gate(&s, 2, hidden)?,
+                gate(&s, 3, hidden)?,
+            ];
+            // 4 x (B, H): c i f g
+            let inner = cell.run(&[&x_i, &x_f, &x_g, &h_i, &h_f, &h_g, &c], &[])?;
             let outer = state.run(&[&x_o, &h_o, &inner[0]], &[])?; // 3 x (B, H): h o tanh(c)
             (h, c) = (outer[0].clone(), inner[0].clone());
             states[t] = Some(h.clone());
@@ -56,28 +69,40 @@ impl Function for Steps {
         }
         let all: Vec<&Tensor> = states.iter().flatten().chain([&c]).collect();
         let y = Tensor::stack(&all, 0)?; // (T + 1, B, H)
-        [w, h0, c0, &y].into_iter().chain(kept.iter().flatten()).for_each(|x| saved.save_for_backward(x));
+        [w, h0, c0, &y]
+            .into_iter()
+            .chain(kept.iter().flatten())
+            .for_each(|x| saved.save_for_backward(x));
         Ok(y)
     }
 
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        let [w, h0, c0, y, kept @ ..] = saved.tensors() else { return Err(Error::internal("an lstm saves more tensors")) };
+        let [w, h0, c0, y, kept @ ..] = saved.tensors() else {
+            return Err(Error::internal("an lstm saves more tensors"));
+        };
         let (steps, hidden, dtype) = (kept.len() / KEPT, w.shape()[1], y.dtype());
-        // what goes through the new cell: its gradient, that of o, and that of the old cell; `tc` is tanh(c')
+        // what goes through the new cell: its gradient, that of o, and that of the old cell; `tc`
+        // is tanh(c')
         let outer = kernel(dtype, |[later, g, d_c, f, o, tc]| {
             let d_h = later + g;
             let d_c = d_c + d_h * o * (1.0 - tc * tc);
             [d_c, d_h * tc * o * (1.0 - o), d_c * f]
         })?;
-        let inner = kernel(dtype, |[d_c, i, f, g, c]| [d_c * g * i * (1.0 - i), d_c * c * f * (1.0 - f), d_c * i * (1.0 - g * g)])?;
+        let inner = kernel(dtype, |[d_c, i, f, g, c]| {
+            [d_c * g * i * (1.0 - i), d_c * c * f * (1.0 - f), d_c * i * (1.0 - g * g)]
+        })?;
         let (mut d_h, mut d_c) = (h0.zeros_like()?, at(g, steps)?); // (B, H), (B, H)
         let mut all = Tensor::zeros([steps, h0.shape()[0], 4 * hidden], dtype, y)?; // (T, B, 4H)
         let order = order(steps, !self.backwards);
         for (n, &t) in order.iter().enumerate() {
             let before = order.get(n + 1).map_or(c0, |&t| &kept[KEPT * t]); // (B, H)
-            let [_, i, f, c, o, tc] = &kept[KEPT * t..KEPT * (t + 1)] else { return Err(Error::internal("an lstm keeps six tensors a step")) };
+            let [_, i, f, c, o, tc] = &kept[KEPT * t..KEPT * (t + 1)] else {
+                return Err(Error::internal("an lstm keeps six tensors a step"));
+            };
             let through = outer.run(&[&d_h, &at(g, t)?, &d_c, f, o, tc], &[])?; // 3 x (B, H)
-            let [d_cell, d_o, d_before] = &through[..] else { return Err(Error::internal("a kernel gave too few outputs")) };
+            let [d_cell, d_o, d_before] = &through[..] else {
+                return Err(Error::internal("a kernel gave too few outputs"));
+            };
             let inside = inner.run(&[d_cell, i, f, c, before], &[])?; // 3 x (B, H)
             for (k, part) in inside.iter().chain([d_o]).enumerate() {
                 all = put(all, t, k, part)?; // (T, B, 4H)

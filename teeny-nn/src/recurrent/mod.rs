@@ -7,8 +7,9 @@
 //!      elman gru lstm        the steps, forward and back through time: each one operation with a gradient of its own
 //! ```
 //!
-//! Recording a step at a time would add the recurrent weight's gradient once per step, a tensor as large as the weight; by hand the gradients of
-//! all steps lie in one tensor and the weight's gradient is one matmul. Shapes: B sequences of T steps, C inputs, H hidden values; G is H times
+//! Recording a step at a time would add the recurrent weight's gradient once per step, a tensor as
+//! large as the weight; by hand the gradients of all steps lie in one tensor and the weight's
+//! gradient is one matmul. Shapes: B sequences of T steps, C inputs, H hidden values; G is H times
 //! the number of gates. Parameters are named and laid out as PyTorch's.
 
 mod cells;
@@ -62,9 +63,18 @@ struct Weights {
 /// A state: h (B, H), and c (B, H) for an LSTM.
 type State = (Tensor, Option<Tensor>);
 
-/// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the last one. `state` is where it starts, zeros if none.
-fn run(kind: Kind, backwards: bool, x: &Tensor, weights: &Weights, state: Option<State>) -> Result<(Tensor, State)> {
-    let &[steps, batch, inputs] = &x.shape()[..] else { return Err(Error::internal(format!("x is {}, not (T, B, C)", x.shape()))) };
+/// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the last one.
+/// `state` is where it starts, zeros if none.
+fn run(
+    kind: Kind,
+    backwards: bool,
+    x: &Tensor,
+    weights: &Weights,
+    state: Option<State>,
+) -> Result<(Tensor, State)> {
+    let &[steps, batch, inputs] = &x.shape()[..] else {
+        return Err(Error::internal(format!("x is {}, not (T, B, C)", x.shape())));
+    };
     if steps == 0 {
         return Err(Error::shape("a sequence must have at least one step"));
     }
@@ -72,7 +82,8 @@ fn run(kind: Kind, backwards: bool, x: &Tensor, weights: &Weights, state: Option
     let hidden = weights.w_hh.shape()[1];
     let rows = x.cast(dtype)?.reshape([steps * batch, inputs])?; // (T B, C)
     let gates = kind.gates() * hidden;
-    let gx = rows.matmul(&weights.w_ih.cast(dtype)?.t()?)?.reshape([steps, batch, gates])?; // (T, B, G)
+    // (T, B, G)
+    let gx = rows.matmul(&weights.w_ih.cast(dtype)?.t()?)?.reshape([steps, batch, gates])?;
     let w_hh = weights.w_hh.cast(dtype)?; // (G, H)
     let zeros = |sizes: &[usize]| Tensor::zeros(sizes, dtype, x);
     let (b_ih, b_hh) = match &weights.bias {
@@ -98,7 +109,8 @@ fn run(kind: Kind, backwards: bool, x: &Tensor, weights: &Weights, state: Option
         }
         Kind::Lstm => {
             let c = c.map_or_else(|| zeros(&[batch, hidden]), Ok)?; // (B, H)
-            let all = apply(lstm::Steps { backwards }, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h, &c])?; // (T + 1, B, H): the last is c
+            // (T + 1, B, H): the last is c
+            let all = apply(lstm::Steps { backwards }, &[&gx, &w_hh, &b_ih.add(&b_hh)?, &h, &c])?;
             let y = all.slice(0, ..steps)?; // (T, B, H)
             let (h, c) = (y.at(0, last)?, all.at(0, -1)?); // (B, H), (B, H)
             (y, (h, Some(c)))
@@ -128,12 +140,16 @@ fn put(all: Tensor, t: usize, k: usize, part: &Tensor) -> Result<Tensor> {
 }
 
 /// A kernel for a whole sequence, built once.
-fn kernel<const I: usize, const O: usize>(dtype: DType, body: impl for<'b> FnOnce([Expr<'b>; I]) -> [Expr<'b>; O]) -> Result<Arc<Kernel>> {
+fn kernel<const I: usize, const O: usize>(
+    dtype: DType,
+    body: impl for<'b> FnOnce([Expr<'b>; I]) -> [Expr<'b>; O],
+) -> Result<Arc<Kernel>> {
     Ok(Arc::new(Kernel::build([dtype; I], [], |inputs, []| body(inputs))?))
 }
 
-/// What the states before each step contribute to the gradient of the recurrent weight: `Σ gᵀ h` over steps, with g the gradients of all rows of
-/// gates (T, B, G), y the states after each step (T, B, H) and h the state before the first. In the shape (G, H).
+/// What the states before each step contribute to the gradient of the recurrent weight: `Σ gᵀ h`
+/// over steps, with g the gradients of all rows of gates (T, B, G), y the states after each step
+/// (T, B, H) and h the state before the first. In the shape (G, H).
 fn weight_grad(g: &Tensor, y: &Tensor, h: &Tensor, backwards: bool) -> Result<Tensor> {
     let steps = y.shape()[0];
     let rows = |x: Tensor| x.reshape([-1, x.shape()[2] as isize]); // (T B, ..)

@@ -6,11 +6,13 @@
 //!                            |   "data_offsets": [0, 401408]}, "__metadata__": {..}} |
 //! ```
 //!
-//! An [`Archive`] reads the header when it is opened and a tensor's bytes when it is asked for. A header is a claim: it must describe
-//! all of the data, each byte once, before any of it is believed.
+//! An [`Archive`] reads the header when it is opened and a tensor's bytes when it is asked for. A
+//! header is a claim: it must describe all of the data, each byte once, before any of it is
+//! believed.
 //!
-//! Source: <https://github.com/huggingface/safetensors>, whose limits (100 MB of header) are kept. Written here because reading and
-//! writing take a page, and the crate with its dependencies would add a third to the crates a program builds.
+//! Source: <https://github.com/huggingface/safetensors>, whose limits (100 MB of header) are kept.
+//! Written here because reading and writing take a page, and the crate with its dependencies would
+//! add a third to the crates a program builds.
 
 use super::{foreign, listed};
 use serde_json::{Map, Value, json};
@@ -48,8 +50,8 @@ impl Archive {
     /// Opens the file at `path` and checks its header against its length.
     ///
     /// # Errors
-    /// If it cannot be read or is no sound safetensors file: truncated, with trailing bytes, or with a header whose shapes, types and
-    /// offsets do not describe the data exactly.
+    /// If it cannot be read or is no sound safetensors file: truncated, with trailing bytes, or
+    /// with a header whose shapes, types and offsets do not describe the data exactly.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
         let path = path.as_ref().to_path_buf();
         let name = label(&path);
@@ -58,25 +60,39 @@ impl Archive {
         let file = File::open(&path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
         // a header this long says that the first bytes are no length
-        let other = |error: Error| match (&file).rewind().ok().and_then(|()| foreign::recognised_file(&file, "a safetensors file")) {
+        let other = |error: Error| match (&file)
+            .rewind()
+            .ok()
+            .and_then(|()| foreign::recognised_file(&file, "a safetensors file"))
+        {
             Some(recognised) => recognised.named(&name),
             None => error.named(&name),
         };
         if length < 8 {
-            return Err(other(Error::format(format!("{length} bytes are too few for a safetensors file")).help("was it saved completely?")));
+            return Err(other(
+                Error::format(format!("{length} bytes are too few for a safetensors file"))
+                    .help("was it saved completely?"),
+            ));
         }
         let mut size = [0; 8];
         (&file).read_exact(&mut size).map_err(io)?;
         let size = u64::from_le_bytes(size);
         if size > MOST_HEADER_BYTES.min(length - 8) {
-            let text = format!("its first 8 bytes announce a header of {size} bytes, but {} follow", length - 8);
-            return Err(other(Error::format(text).help("the file is truncated, or not in the safetensors format")));
+            let text = format!(
+                "its first 8 bytes announce a header of {size} bytes, but {} follow",
+                length - 8
+            );
+            return Err(other(
+                Error::format(text).help("the file is truncated, or not in the safetensors format"),
+            ));
         }
         let mut header = vec![0; size as usize];
         (&file).read_exact(&mut header).map_err(io)?;
         let data_start = 8 + size;
         let (entries, metadata) = parse(&header)
-            .and_then(|(entries, metadata)| covers(&entries, length - data_start).map(|()| (entries, metadata)))
+            .and_then(|(entries, metadata)| {
+                covers(&entries, length - data_start).map(|()| (entries, metadata))
+            })
             .map_err(|e| e.named(&name))?;
         Ok(Archive { path, file, entries, metadata, data_start })
     }
@@ -110,7 +126,8 @@ impl Archive {
         file.seek(SeekFrom::Start(self.data_start + entry.begin))
             .and_then(|_| file.read_exact(&mut bytes))
             .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
-        Tensor::from_bytes(&bytes, entry.shape.as_slice(), entry.dtype, device).map_err(|e| e.named(self.label()))
+        Tensor::from_bytes(&bytes, entry.shape.as_slice(), entry.dtype, device)
+            .map_err(|e| e.named(self.label()))
     }
 
     /// The entry called `name`.
@@ -120,7 +137,8 @@ impl Archive {
     pub fn entry(&self, name: &str) -> Result<&Entry> {
         self.entries.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.entries.keys().map(String::as_str).collect();
-            Error::value(format!("no tensor {name:?}; the file has {}", listed(&names))).named(self.label())
+            Error::value(format!("no tensor {name:?}; the file has {}", listed(&names)))
+                .named(self.label())
         })
     }
 
@@ -138,8 +156,13 @@ fn label(path: &Path) -> String {
 ///
 /// # Errors
 /// If a name is taken twice, a tensor cannot be downloaded, or `writer` fails.
-pub fn write(writer: &mut dyn Write, tensors: &[(String, Tensor)], metadata: &BTreeMap<String, String>) -> Result<()> {
-    // wide types first, as the reference implementation does, so that every tensor begins at a multiple of its element size
+pub fn write(
+    writer: &mut dyn Write,
+    tensors: &[(String, Tensor)],
+    metadata: &BTreeMap<String, String>,
+) -> Result<()> {
+    // wide types first, as the reference implementation does, so that every tensor begins at a
+    // multiple of its element size
     let of_size = |size| tensors.iter().filter(move |(_, tensor)| tensor.dtype().size() == size);
     let order: Vec<&(String, Tensor)> = [8, 4, 2, 1].into_iter().flat_map(of_size).collect();
     let mut header = Map::new();
@@ -160,7 +183,10 @@ pub fn write(writer: &mut dyn Write, tensors: &[(String, Tensor)], metadata: &BT
         header.push(' ');
     }
     let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
-    writer.write_all(&(header.len() as u64).to_le_bytes()).and_then(|()| writer.write_all(header.as_bytes())).map_err(io)?;
+    writer
+        .write_all(&(header.len() as u64).to_le_bytes())
+        .and_then(|()| writer.write_all(header.as_bytes()))
+        .map_err(io)?;
     for (_, tensor) in order {
         writer.write_all(&tensor.to_bytes()?).map_err(io)?;
     }
@@ -178,7 +204,8 @@ fn parse(header: &[u8]) -> Result<Header> {
     for (name, value) in fields {
         if name == "__metadata__" {
             let strings = value.as_object().into_iter().flatten();
-            metadata.extend(strings.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))));
+            metadata
+                .extend(strings.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))));
             continue;
         }
         let entry = entry(&value)
@@ -198,7 +225,12 @@ fn parse(header: &[u8]) -> Result<Header> {
 fn entry(value: &Value) -> Option<Entry> {
     let dtype = value.get("dtype")?.as_str()?;
     let dtype = DType::ALL.into_iter().find(|d| d.name().eq_ignore_ascii_case(dtype))?;
-    let shape = value.get("shape")?.as_array()?.iter().map(|v| usize::try_from(v.as_u64()?).ok()).collect::<Option<_>>()?;
+    let shape = value
+        .get("shape")?
+        .as_array()?
+        .iter()
+        .map(|v| usize::try_from(v.as_u64()?).ok())
+        .collect::<Option<_>>()?;
     let [begin, end] = value.get("data_offsets")?.as_array()?.as_slice() else { return None };
     Some(Entry { dtype, shape, begin: begin.as_u64()?, end: end.as_u64()? })
 }
@@ -210,13 +242,17 @@ fn covers(entries: &BTreeMap<String, Entry>, length: u64) -> Result<()> {
     let mut reached = 0;
     for (begin, end) in ranges {
         if begin != reached {
-            return Err(Error::format(format!("tensors overlap or leave a gap at byte {reached} of the data")));
+            return Err(Error::format(format!(
+                "tensors overlap or leave a gap at byte {reached} of the data"
+            )));
         }
         reached = end;
     }
     if reached == length {
         return Ok(());
     }
-    Err(Error::format(format!("the header describes {reached} bytes of data, the file has {length}"))
-        .help("the file is truncated, or was appended to"))
+    Err(Error::format(format!(
+        "the header describes {reached} bytes of data, the file has {length}"
+    ))
+    .help("the file is truncated, or was appended to"))
 }

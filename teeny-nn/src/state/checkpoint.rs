@@ -6,7 +6,8 @@
 //! __metadata__: format, and values as part/key: "optimizer/lr": "0.001", "random/draw": "812", "position/epoch": "3"
 //! ```
 //!
-//! A part is anything [`Stateful`]. Which parts a run has is the program's business; it puts them in and takes them out by name.
+//! A part is anything [`Stateful`]. Which parts a run has is the program's business; it puts them
+//! in and takes them out by name.
 
 use super::{Archive, State, Stateful, write};
 use std::collections::BTreeMap;
@@ -58,13 +59,16 @@ impl Checkpoint {
         Checkpoint { parts: Vec::new(), label: "checkpoint".to_string() }
     }
 
-    /// Puts the present state of `part` in as `name`, in the place of one of that name. Later steps do not change it.
+    /// Puts the present state of `part` in as `name`, in the place of one of that name. Later steps
+    /// do not change it.
     ///
     /// # Errors
     /// If the state cannot be had, or the name is empty or contains `/`.
     pub fn put(&mut self, name: &str, part: &dyn Stateful) -> Result<&mut Checkpoint> {
         if name.is_empty() || name.contains('/') {
-            return Err(Error::value(format!("a part cannot be called {name:?}")).named("checkpoint"));
+            return Err(
+                Error::value(format!("a part cannot be called {name:?}")).named("checkpoint")
+            );
         }
         *self.part_mut(name) = part.state()?;
         Ok(self)
@@ -72,12 +76,15 @@ impl Checkpoint {
 
     /// Sets `part` to the state called `name`.
     ///
-    /// Restore the model before the optimizer: copies of 16-bit parameters belong to the values that are there.
+    /// Restore the model before the optimizer: copies of 16-bit parameters belong to the values
+    /// that are there.
     ///
     /// # Errors
-    /// If there is no such part, or it does not fit: all that is missing, unknown or misshapen is listed, and `part` has not changed.
+    /// If there is no such part, or it does not fit: all that is missing, unknown or misshapen is
+    /// listed, and `part` has not changed.
     pub fn restore(&self, name: &str, part: &mut dyn Stateful) -> Result<&Checkpoint> {
-        part.set_state(self.part(name)?).map_err(|e| e.named(format!("{}, part {name:?}", self.label)))?;
+        part.set_state(self.part(name)?)
+            .map_err(|e| e.named(format!("{}, part {name:?}", self.label)))?;
         Ok(self)
     }
 
@@ -88,7 +95,8 @@ impl Checkpoint {
     pub fn part(&self, name: &str) -> Result<&State> {
         self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
             let names: Vec<&str> = self.parts().collect();
-            Error::value(format!("no part {name:?}; there are {}", super::listed(&names))).named(&self.label)
+            Error::value(format!("no part {name:?}; there are {}", super::listed(&names)))
+                .named(&self.label)
         })
     }
 
@@ -106,7 +114,8 @@ impl Checkpoint {
         &mut self.parts[place].1
     }
 
-    /// Writes everything to `path`. The file that was there stays until the new one is safely on disk, even if the process is killed.
+    /// Writes everything to `path`. The file that was there stays until the new one is safely on
+    /// disk, even if the process is killed.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -116,13 +125,21 @@ impl Checkpoint {
         for (part, state) in &self.parts {
             // a part without tensors and values is a part still
             metadata.insert(format!("{part}/"), String::new());
-            metadata.extend(state.values.iter().map(|(key, value)| (format!("{part}/{key}"), value.clone())));
-            tensors.extend(state.tensors.iter().map(|(name, tensor)| (format!("{part}/{name}"), tensor.clone())));
+            metadata.extend(
+                state.values.iter().map(|(key, value)| (format!("{part}/{key}"), value.clone())),
+            );
+            tensors.extend(
+                state
+                    .tensors
+                    .iter()
+                    .map(|(name, tensor)| (format!("{part}/{name}"), tensor.clone())),
+            );
         }
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
     }
 
-    /// Reads the checkpoint at `path`, its tensors onto `device` (if that is an autograd device, onto the one below).
+    /// Reads the checkpoint at `path`, its tensors onto `device` (if that is an autograd device,
+    /// onto the one below).
     ///
     /// # Errors
     /// If the file cannot be read, is unsound, or is no checkpoint.
@@ -130,7 +147,9 @@ impl Checkpoint {
         let archive = Archive::open(path)?;
         let label = archive.label();
         if archive.metadata().get("format").is_none_or(|format| format != FORMAT) {
-            let error = Error::format(format!("no checkpoint: its metadata have no format {FORMAT:?}")).named(&label);
+            let error =
+                Error::format(format!("no checkpoint: its metadata have no format {FORMAT:?}"))
+                    .named(&label);
             return Err(error.help("a file of weights alone is loaded by store.load(path)"));
         }
         let device = device.to_device();
@@ -145,9 +164,13 @@ impl Checkpoint {
         }
         for name in archive.entries().keys() {
             let Some((part, key)) = name.split_once('/') else {
-                return Err(Error::format(format!("tensor {name:?} belongs to no part")).named(&checkpoint.label));
+                return Err(Error::format(format!("tensor {name:?} belongs to no part"))
+                    .named(&checkpoint.label));
             };
-            checkpoint.part_mut(part).tensors.insert(key.to_string(), archive.tensor(name, device)?);
+            checkpoint
+                .part_mut(part)
+                .tensors
+                .insert(key.to_string(), archive.tensor(name, device)?);
         }
         Ok(checkpoint)
     }

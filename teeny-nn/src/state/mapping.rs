@@ -44,7 +44,10 @@ impl TensorSource for State {
     }
 
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
-        self.tensors.get(name).ok_or_else(|| Error::value(format!("no tensor {name:?}")))?.to(device)
+        self.tensors
+            .get(name)
+            .ok_or_else(|| Error::value(format!("no tensor {name:?}")))?
+            .to(device)
     }
 }
 
@@ -76,7 +79,11 @@ impl Default for Mapping {
 impl Mapping {
     /// Every name as it is, and all of them.
     pub fn new() -> Mapping {
-        Mapping { rename: Box::new(|name| Some(name.to_string())), transpose: Box::new(|_| false), partial: false }
+        Mapping {
+            rename: Box::new(|name| Some(name.to_string())),
+            transpose: Box::new(|_| false),
+            partial: false,
+        }
     }
 
     /// Calls the file's tensor `name` by what `rename` says; `None` leaves it out on purpose.
@@ -91,17 +98,24 @@ impl Mapping {
         self
     }
 
-    /// Whether missing and unknown names are reported instead of refused, as PyTorch's `strict=False`. Wrong shapes stay errors.
+    /// Whether missing and unknown names are reported instead of refused, as PyTorch's
+    /// `strict=False`. Wrong shapes stay errors.
     pub fn partial(mut self, partial: bool) -> Mapping {
         self.partial = partial;
         self
     }
 
-    /// The GPT-2 files of Hugging Face: no leading `transformer.`, no stored masks, no second copy of the embedding as the head, and the weights of
-    /// `Conv1D` (in, out) become those of linear layers (out, in).
+    /// The GPT-2 files of Hugging Face: no leading `transformer.`, no stored masks, no second copy
+    /// of the embedding as the head, and the weights of `Conv1D` (in, out) become those of linear
+    /// layers (out, in).
     pub fn gpt2() -> Mapping {
         let left_out = [".attn.bias", ".attn.masked_bias", "lm_head.weight"];
-        let conv1d = [".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight", ".mlp.c_proj.weight"];
+        let conv1d = [
+            ".attn.c_attn.weight",
+            ".attn.c_proj.weight",
+            ".mlp.c_fc.weight",
+            ".mlp.c_proj.weight",
+        ];
         Mapping::new()
             .rename(move |name| {
                 let kept = !left_out.iter().any(|end| name.ends_with(end));
@@ -128,7 +142,8 @@ impl Store {
     /// Replaces parameters and buffers by the tensors that `mapping` gives their names.
     ///
     /// # Errors
-    /// If names or shapes do not fit: all are listed, and nothing has changed. With [`Mapping::partial`], only shapes must.
+    /// If names or shapes do not fit: all are listed, and nothing has changed. With
+    /// [`Mapping::partial`], only shapes must.
     ///
     /// # Example
     /// ```no_run
@@ -154,12 +169,17 @@ impl Store {
             };
             if (mapping.transpose)(&theirs) {
                 if shape.len() != 2 {
-                    return Err(Error::shape(format!("{theirs:?} should be transposed, but is no matrix: {shape:?}")));
+                    return Err(Error::shape(format!(
+                        "{theirs:?} should be transposed, but is no matrix: {shape:?}"
+                    )));
                 }
                 shape.reverse();
             }
             if let Some(other) = found.insert(ours.clone(), sources.len()) {
-                return Err(Error::value(format!("{:?} and {theirs:?} would both be {ours:?}", sources[other].0)));
+                return Err(Error::value(format!(
+                    "{:?} and {theirs:?} would both be {ours:?}",
+                    sources[other].0
+                )));
             }
             sources.push((theirs, shape));
         }
@@ -174,7 +194,9 @@ impl Store {
                         misfits.missing(param.name(), &wanted);
                     }
                 }
-                Some((_, shape)) if shape[..] != wanted[..] => misfits.misshapen(param.name(), shape, &wanted),
+                Some((_, shape)) if shape[..] != wanted[..] => {
+                    misfits.misshapen(param.name(), shape, &wanted)
+                }
                 Some((theirs, _)) => fitting.push((param, theirs)),
             }
         }

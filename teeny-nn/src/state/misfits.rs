@@ -24,17 +24,22 @@ impl Misfits {
     /// `name` is there with shape `found`, but should be `wanted`.
     pub(crate) fn misshapen(&mut self, name: &str, found: &[usize], wanted: &Shape) {
         // a file may claim more axes than a shape has
-        let found = Shape::new(found).map_or_else(|_| format!("{found:?}"), |shape| shape.to_string());
+        let found =
+            Shape::new(found).map_or_else(|_| format!("{found:?}"), |shape| shape.to_string());
         self.misshapen.push(format!("{name} is {found}, but should be {wanted}"));
     }
 
-    /// An error that lists everything, if there is anything; `owner` is whom the tensors should fit.
+    /// An error that lists everything, if there is anything; `owner` is whom the tensors should
+    /// fit.
     pub(crate) fn check(self, owner: &str) -> Result<()> {
         let count = self.missing.len() + self.unknown.len() + self.misshapen.len();
         if count == 0 {
             return Ok(());
         }
-        let mut error = Error::shape(format!("{count} tensor{} not fit {owner}", if count == 1 { " does" } else { "s do" }));
+        let mut error = Error::shape(format!(
+            "{count} tensor{} not fit {owner}",
+            if count == 1 { " does" } else { "s do" }
+        ));
         for (what, names) in [("missing", &self.missing), ("unknown", &self.unknown)] {
             if !names.is_empty() {
                 error = error.note(format!("{what}: {}", names.join(", ")));
@@ -50,7 +55,8 @@ impl Misfits {
 
     /// What to do if names would fit but for a prefix that all of one side have.
     fn prefix(&self) -> Option<String> {
-        let missing: Vec<&str> = self.missing.iter().map(|name| name.split(' ').next().unwrap_or(name)).collect();
+        let missing: Vec<&str> =
+            self.missing.iter().map(|name| name.split(' ').next().unwrap_or(name)).collect();
         let found: Vec<&str> = self.unknown.iter().map(String::as_str).collect();
         if let Some(prefix) = common_prefix(&found, &missing) {
             return Some(format!(
@@ -69,6 +75,12 @@ impl Misfits {
 fn common_prefix<'a>(longer: &[&'a str], shorter: &[&str]) -> Option<&'a str> {
     let first = *longer.first()?;
     let ends = first.match_indices('.').map(|(i, _)| &first[..=i]);
-    let fitting = |prefix: &str| longer.iter().filter(|name| name.strip_prefix(prefix).is_some_and(|rest| shorter.contains(&rest))).count();
-    ends.filter(|prefix| longer.iter().all(|name| name.starts_with(prefix))).find(|prefix| 2 * fitting(prefix) > longer.len())
+    let fitting = |prefix: &str| {
+        longer
+            .iter()
+            .filter(|name| name.strip_prefix(prefix).is_some_and(|rest| shorter.contains(&rest)))
+            .count()
+    };
+    ends.filter(|prefix| longer.iter().all(|name| name.starts_with(prefix)))
+        .find(|prefix| 2 * fitting(prefix) > longer.len())
 }

@@ -8,8 +8,8 @@
 //! pt::read                         PyTorch's files, without running any  pt, pickle, zip
 //! ```
 //!
-//! [`teeny_core::file`] knows how to put a file in another's place without ever losing both. No reader believes a header before it has
-//! been held against the bytes that are there.
+//! [`teeny_core::file`] knows how to put a file in another's place without ever losing both. No
+//! reader believes a header before it has been held against the bytes that are there.
 
 mod archive;
 mod checkpoint;
@@ -47,18 +47,20 @@ impl Store {
     /// Writes all parameters and buffers to the safetensors file `path`, with PyTorch's names.
     ///
     /// # Errors
-    /// If the file cannot be written, for example on a full disk; the file that was at `path` before is then untouched.
+    /// If the file cannot be written, for example on a full disk; the file that was at `path`
+    /// before is then untouched.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let tensors: Vec<(String, Tensor)> = self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect();
+        let tensors: Vec<(String, Tensor)> =
+            self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect();
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &BTreeMap::new()))
     }
 
-    /// Replaces every parameter and buffer by the tensor of its name in the safetensors file `path`. See [`Store::load_from`] for files
-    /// with other names, or with a part of them.
+    /// Replaces every parameter and buffer by the tensor of its name in the safetensors file
+    /// `path`. See [`Store::load_from`] for files with other names, or with a part of them.
     ///
     /// # Errors
-    /// If the file is unsound, or names are missing, unknown or of another shape: all of them are listed. Nothing is changed unless
-    /// everything fits.
+    /// If the file is unsound, or names are missing, unknown or of another shape: all of them are
+    /// listed. Nothing is changed unless everything fits.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
         self.load_from(&Archive::open(path)?, &Mapping::new()).map(|_| ())
     }
@@ -66,7 +68,11 @@ impl Store {
 
 impl Stateful for Store {
     fn state(&self) -> Result<State> {
-        let tensors = self.all().into_iter().map(|p| Ok((p.name().to_string(), track::below(&p.value())?))).collect::<Result<_>>()?;
+        let tensors = self
+            .all()
+            .into_iter()
+            .map(|p| Ok((p.name().to_string(), track::below(&p.value())?)))
+            .collect::<Result<_>>()?;
         Ok(State { tensors, ..State::default() })
     }
 

@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
-/// Writes named tensors as an `.npz` file, deflated or not. The old file, if any, stays until the new one is safely on disk.
+/// Writes named tensors as an `.npz` file, deflated or not. The old file, if any, stays until the
+/// new one is safely on disk.
 ///
 /// Equivalent: `numpy.savez(path, **arrays)`, `numpy.savez_compressed`.
 ///
 /// # Errors
-/// If the file cannot be written, a name is taken twice, a tensor is `BF16`, or there are more than 4 GiB.
+/// If the file cannot be written, a name is taken twice, a tensor is `BF16`, or there are more than
+/// 4 GiB.
 ///
 /// # Example
 /// ```
@@ -29,7 +31,10 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(String, Tensor)], deflate: bool
     let names: Vec<String> = tensors.iter().map(|(name, _)| format!("{name}.npy")).collect();
     teeny_core::file::replace(path.as_ref(), |writer| {
         if let Some(i) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
-            return Err(Error::value(format!("two arrays cannot both be called {:?}", tensors[i].0)));
+            return Err(Error::value(format!(
+                "two arrays cannot both be called {:?}",
+                tensors[i].0
+            )));
         }
         zip::write(writer, &names, deflate, |i| {
             let mut content = Vec::new();
@@ -45,10 +50,14 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(String, Tensor)], deflate: bool
 ///
 /// # Errors
 /// If the file cannot be read, is damaged, or holds a type teeny does not have.
-pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<BTreeMap<String, Tensor>> {
+pub fn read(
+    path: impl AsRef<Path>,
+    device: &(impl ToDevice + ?Sized),
+) -> Result<BTreeMap<String, Tensor>> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
     foreign::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
-    let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
     from_bytes(&bytes, device).map_err(|e| e.named(name))
 }
 
@@ -56,16 +65,27 @@ pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result
 ///
 /// # Errors
 /// As [`read`].
-pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<BTreeMap<String, Tensor>> {
+pub fn from_bytes(
+    bytes: &[u8],
+    device: &(impl ToDevice + ?Sized),
+) -> Result<BTreeMap<String, Tensor>> {
     let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "an .npz archive"))?;
     let device = device.to_device();
     let array = |entry: &str| -> Result<(String, Tensor)> {
         let name = entry.strip_suffix(".npy").ok_or_else(|| {
             let error = Error::format(format!("entry {entry:?} is no .npy file"));
             let pytorch = archive.names().any(|name| name.ends_with("data.pkl"));
-            error.help(if pytorch { "this is a PyTorch file: state::pt::read" } else { "numpy.savez writes archives of .npy files only" })
+            error.help(if pytorch {
+                "this is a PyTorch file: state::pt::read"
+            } else {
+                "numpy.savez writes archives of .npy files only"
+            })
         })?;
-        Ok((name.to_string(), Tensor::from_npy(&archive.read(entry)?, &device).map_err(|e| e.note(format!("in entry {entry:?}")))?))
+        Ok((
+            name.to_string(),
+            Tensor::from_npy(&archive.read(entry)?, &device)
+                .map_err(|e| e.note(format!("in entry {entry:?}")))?,
+        ))
     };
     let mut arrays = BTreeMap::new();
     for entry in archive.names() {

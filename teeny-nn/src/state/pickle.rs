@@ -1,11 +1,13 @@
-//! Python's pickle format, restricted to data: an interpreter that knows no function but those that describe tensors, and calls none.
+//! Python's pickle format, restricted to data: an interpreter that knows no function but those that
+//! describe tensors, and calls none.
 //!
 //! ```text
 //! opcodes ──▶ stack of ids ──▶ nodes (an arena: no recursion, shared parts stay shared)
 //! ```
 //!
-//! A pickle is a program that may name any function of any Python module. This one makes nodes; a name outside the list below is an
-//! error that quotes it. Source: CPython's `pickletools.py`, whose opcodes of protocols 2 to 4 that `torch.save` writes are known here.
+//! A pickle is a program that may name any function of any Python module. This one makes nodes; a
+//! name outside the list below is an error that quotes it. Source: CPython's `pickletools.py`,
+//! whose opcodes of protocols 2 to 4 that `torch.save` writes are known here.
 
 use std::collections::HashMap;
 use teeny_core::{Error, Result};
@@ -41,10 +43,19 @@ const MOST_STACKED: usize = 1 << 20;
 
 /// Runs a pickle; the nodes, and which of them is the result.
 pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, Id)> {
-    let mut machine = Machine { bytes, at: 0, nodes: Vec::new(), stack: Vec::new(), marks: Vec::new(), memo: HashMap::new() };
+    let mut machine = Machine {
+        bytes,
+        at: 0,
+        nodes: Vec::new(),
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: HashMap::new(),
+    };
     loop {
         let at = machine.at;
-        if let Some(result) = machine.step().map_err(|e| e.note(format!("in the pickle at byte {at}")))? {
+        if let Some(result) =
+            machine.step().map_err(|e| e.note(format!("in the pickle at byte {at}")))?
+        {
             return Ok((machine.nodes, result));
         }
     }
@@ -153,7 +164,9 @@ impl<'a> Machine<'a> {
             }
             0x93 => {
                 let (name, module) = (self.pop()?, self.pop()?);
-                let (Node::Text(module), Node::Text(name)) = (self.nodes[module].clone(), self.nodes[name].clone()) else {
+                let (Node::Text(module), Node::Text(name)) =
+                    (self.nodes[module].clone(), self.nodes[name].clone())
+                else {
                     return Err(Error::format("a name that is no text"));
                 };
                 self.global(&module, &name)?;
@@ -171,7 +184,11 @@ impl<'a> Machine<'a> {
                     return Err(Error::format("attributes of something that is no dictionary"));
                 }
             }
-            other => return Err(Error::format(format!("opcode 0x{other:02x} is not among those that data needs"))),
+            other => {
+                return Err(Error::format(format!(
+                    "opcode 0x{other:02x} is not among those that data needs"
+                )));
+            }
         }
         Ok(None)
     }
@@ -189,13 +206,19 @@ impl<'a> Machine<'a> {
 
     fn line(&mut self) -> Result<String> {
         let rest = self.bytes.get(self.at..).unwrap_or(&[]);
-        let length = rest.iter().take(1000).position(|&b| b == b'\n').ok_or_else(|| Error::format("a name without an end"))?;
+        let length = rest
+            .iter()
+            .take(1000)
+            .position(|&b| b == b'\n')
+            .ok_or_else(|| Error::format("a name without an end"))?;
         self.at += length + 1;
-        String::from_utf8(rest[..length].to_vec()).map_err(|_| Error::format("a name that is no text"))
+        String::from_utf8(rest[..length].to_vec())
+            .map_err(|_| Error::format("a name that is no text"))
     }
 
     fn text(&mut self, length: usize) -> Result<()> {
-        let text = String::from_utf8(self.take(length)?.to_vec()).map_err(|_| Error::format("text that is not UTF-8"))?;
+        let text = String::from_utf8(self.take(length)?.to_vec())
+            .map_err(|_| Error::format("text that is not UTF-8"))?;
         self.push(Node::Text(text))
     }
 
@@ -232,20 +255,28 @@ impl<'a> Machine<'a> {
     }
 
     fn marked(&mut self) -> Result<Vec<Id>> {
-        let start = self.marks.pop().filter(|&m| m <= self.stack.len()).ok_or_else(|| Error::format("no mark on the stack"))?;
+        let start = self
+            .marks
+            .pop()
+            .filter(|&m| m <= self.stack.len())
+            .ok_or_else(|| Error::format("no mark on the stack"))?;
         Ok(self.stack.split_off(start))
     }
 
     fn extend(&mut self, items: Vec<Id>) -> Result<()> {
         let target = *self.stack.last().ok_or_else(empty)?;
-        let Node::List(list) = &mut self.nodes[target] else { return Err(Error::format("items for something that is no list")) };
+        let Node::List(list) = &mut self.nodes[target] else {
+            return Err(Error::format("items for something that is no list"));
+        };
         list.extend(items);
         Ok(())
     }
 
     fn insert(&mut self, items: &[Id]) -> Result<()> {
         let target = *self.stack.last().ok_or_else(empty)?;
-        let Node::Dict(dict) = &mut self.nodes[target] else { return Err(Error::format("items for something that is no dictionary")) };
+        let Node::Dict(dict) = &mut self.nodes[target] else {
+            return Err(Error::format("items for something that is no dictionary"));
+        };
         if !items.len().is_multiple_of(2) {
             return Err(Error::format("a key without a value"));
         }
@@ -260,13 +291,17 @@ impl<'a> Machine<'a> {
     }
 
     fn recall(&mut self, i: u32) -> Result<()> {
-        let id = *self.memo.get(&i).ok_or_else(|| Error::format(format!("nothing was noted as {i}")))?;
+        let id =
+            *self.memo.get(&i).ok_or_else(|| Error::format(format!("nothing was noted as {i}")))?;
         self.push_id(id)
     }
 
     fn global(&mut self, module: &str, name: &str) -> Result<()> {
         let full = format!("{module}.{name}");
-        let storage = module == "torch" && name.strip_suffix("Storage").is_some_and(|kind| kind.bytes().all(|b| b.is_ascii_alphanumeric()));
+        let storage = module == "torch"
+            && name
+                .strip_suffix("Storage")
+                .is_some_and(|kind| kind.bytes().all(|b| b.is_ascii_alphanumeric()));
         if !storage && full != "collections.OrderedDict" && !FUNCTIONS.contains(&full.as_str()) {
             return Err(Error::format(format!("the file asks for {full:?}; only tensors, numbers, text and containers of them are read"))
                 .help("save model.state_dict() instead of the model, or use the safetensors format"));
@@ -276,13 +311,22 @@ impl<'a> Machine<'a> {
 
     fn call(&mut self) -> Result<()> {
         let (arguments, function) = (self.pop()?, self.pop()?);
-        let (Node::Tuple(arguments), Node::Global(function)) = (&self.nodes[arguments], &self.nodes[function]) else {
+        let (Node::Tuple(arguments), Node::Global(function)) =
+            (&self.nodes[arguments], &self.nodes[function])
+        else {
             return Err(Error::format("a call of something that is no function"));
         };
         let node = match function.as_str() {
             "collections.OrderedDict" if arguments.is_empty() => Node::Dict(Vec::new()),
-            name if FUNCTIONS.contains(&name) && arguments.len() <= 16 => Node::Call(name.to_string(), arguments.clone()),
-            other => return Err(Error::format(format!("a call of {other:?} with {} arguments", arguments.len()))),
+            name if FUNCTIONS.contains(&name) && arguments.len() <= 16 => {
+                Node::Call(name.to_string(), arguments.clone())
+            }
+            other => {
+                return Err(Error::format(format!(
+                    "a call of {other:?} with {} arguments",
+                    arguments.len()
+                )));
+            }
         };
         self.push(node)
     }

@@ -6,9 +6,10 @@
 //!             ── archive/byteorder    "little"
 //! ```
 //!
-//! A state dictionary, or nested dictionaries and lists of them, become one flat [`State`]: `{"model": {"fc.weight": ..}}` has the tensor
-//! `model.fc.weight`, and numbers, text and truth values become values. Tensors share no memory here even where they did in the file;
-//! tied weights are two. Files of PyTorch before 1.6 are not zip archives and not read.
+//! A state dictionary, or nested dictionaries and lists of them, become one flat [`State`]:
+//! `{"model": {"fc.weight": ..}}` has the tensor `model.fc.weight`, and numbers, text and truth
+//! values become values. Tensors share no memory here even where they did in the file; tied weights
+//! are two. Files of PyTorch before 1.6 are not zip archives and not read.
 
 use super::State;
 use super::foreign;
@@ -27,8 +28,9 @@ const MOST_NESTED: usize = 32;
 /// Equivalent: `torch.load(path, weights_only=True)`.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or contains anything but tensors, numbers, text and containers of them: what it asks for is
-/// named. Sparse and quantized tensors are such things, and whole models.
+/// If the file cannot be read, is damaged, or contains anything but tensors, numbers, text and
+/// containers of them: what it asks for is named. Sparse and quantized tensors are such things, and
+/// whole models.
 ///
 /// # Example
 /// ```no_run
@@ -40,7 +42,8 @@ const MOST_NESTED: usize = 32;
 pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<State> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
     foreign::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
-    let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
+    let bytes = std::fs::read(path)
+        .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
     from_bytes(&bytes, device).map_err(|e| e.named(name))
 }
 
@@ -50,10 +53,13 @@ pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result
 /// As [`read`].
 pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<State> {
     if bytes.starts_with(&[0x80, 0x02]) {
-        return Err(Error::format("a file of PyTorch before 1.6, which is no zip archive").help("load and save it with a newer PyTorch"));
+        return Err(Error::format("a file of PyTorch before 1.6, which is no zip archive")
+            .help("load and save it with a newer PyTorch"));
     }
     let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "a .pt file"))?;
-    let folder = archive.names().find_map(|name| name.strip_suffix("data.pkl").filter(|f| f.matches('/').count() == 1).map(str::to_string));
+    let folder = archive.names().find_map(|name| {
+        name.strip_suffix("data.pkl").filter(|f| f.matches('/').count() == 1).map(str::to_string)
+    });
     let folder = folder.ok_or_else(|| {
         let arrays = archive.names().any(|name| name.ends_with(".npy"));
         Error::format("no data.pkl in the archive").help(if arrays {
@@ -75,7 +81,8 @@ pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Sta
         device: crate::track::device_below(&device.to_device()).clone(),
         storages: HashMap::new(),
         tensors: HashMap::new(),
-        // shared parts are met once for each way to them: real files have few such ways, and names shorter than what they name
+        // shared parts are met once for each way to them: real files have few such ways, and names
+        // shorter than what they name
         letters: (1 << 20) + 16 * pickle.len(),
         // tied weights are stored once and become two tensors
         room: (1 << 20) + 8 * bytes.len(),
@@ -103,7 +110,12 @@ impl Reader<'_> {
     /// Puts what node `id` holds into the state, under `name` and below.
     fn walk(&mut self, id: Id, name: &str, depth: usize) -> Result<()> {
         let left = self.letters.checked_sub(name.len() + 1).filter(|_| depth <= MOST_NESTED);
-        self.letters = left.ok_or_else(|| Error::format(format!("{:?}.. is nested too deeply", name.chars().take(60).collect::<String>())))?;
+        self.letters = left.ok_or_else(|| {
+            Error::format(format!(
+                "{:?}.. is nested too deeply",
+                name.chars().take(60).collect::<String>()
+            ))
+        })?;
         match self.nodes[id].clone() {
             Node::None => {}
             Node::Bool(v) => self.state.set(name, v),
@@ -115,7 +127,12 @@ impl Reader<'_> {
                     let key = match &self.nodes[key] {
                         Node::Text(key) => key.clone(),
                         Node::Int(key) => key.to_string(),
-                        other => return Err(Error::format(format!("a dictionary's key is neither text nor a number: {}", kind(other)))),
+                        other => {
+                            return Err(Error::format(format!(
+                                "a dictionary's key is neither text nor a number: {}",
+                                kind(other)
+                            )));
+                        }
                     };
                     self.walk(value, &below(name, &key), depth + 1)?;
                 }
@@ -127,9 +144,14 @@ impl Reader<'_> {
             }
             Node::Call(..) => {
                 let tensor = self.tensor(id, 0).map_err(|e| e.note(format!("tensor {name:?}")))?;
-                self.state.tensors.insert(if name.is_empty() { "tensor".to_string() } else { name.to_string() }, tensor);
+                self.state.tensors.insert(
+                    if name.is_empty() { "tensor".to_string() } else { name.to_string() },
+                    tensor,
+                );
             }
-            other @ (Node::Global(_) | Node::Persistent(_)) => return Err(Error::format(format!("{name:?} is {}", kind(&other)))),
+            other @ (Node::Global(_) | Node::Persistent(_)) => {
+                return Err(Error::format(format!("{name:?} is {}", kind(&other))));
+            }
         }
         Ok(())
     }
@@ -141,13 +163,18 @@ impl Reader<'_> {
         }
         let tensor = match self.nodes[id].clone() {
             // a parameter is (tensor, requires_grad, hooks)
-            Node::Call(function, arguments) if function.ends_with("_rebuild_parameter") && depth == 0 => {
+            Node::Call(function, arguments)
+                if function.ends_with("_rebuild_parameter") && depth == 0 =>
+            {
                 self.tensor(*arguments.first().ok_or_else(malformed)?, 1)?
             }
             Node::Call(function, arguments) if function.ends_with("_rebuild_tensor_v2") => {
-                let [storage, offset, sizes, strides, ..] = arguments[..] else { return Err(malformed()) };
+                let [storage, offset, sizes, strides, ..] = arguments[..] else {
+                    return Err(malformed());
+                };
                 let (dtype, key) = self.storage(storage)?;
-                let (offset, sizes, strides) = (self.size(offset)?, self.sizes(sizes)?, self.sizes(strides)?);
+                let (offset, sizes, strides) =
+                    (self.size(offset)?, self.sizes(sizes)?, self.sizes(strides)?);
                 self.view(dtype, &key, offset, &sizes, &strides)?
             }
             other => return Err(Error::format(format!("not a tensor but {}", kind(&other)))),
@@ -161,7 +188,9 @@ impl Reader<'_> {
         let Node::Persistent(id) = self.nodes[id] else { return Err(malformed()) };
         let Node::Tuple(parts) = &self.nodes[id] else { return Err(malformed()) };
         let [_, class, key, ..] = parts[..] else { return Err(malformed()) };
-        let (Node::Global(class), Node::Text(key)) = (&self.nodes[class], &self.nodes[key]) else { return Err(malformed()) };
+        let (Node::Global(class), Node::Text(key)) = (&self.nodes[class], &self.nodes[key]) else {
+            return Err(malformed());
+        };
         let dtype = match class.strip_prefix("torch.").unwrap_or(class) {
             "FloatStorage" => DType::F32,
             "DoubleStorage" => DType::F64,
@@ -173,7 +202,11 @@ impl Reader<'_> {
             "CharStorage" => DType::I8,
             "ByteStorage" => DType::U8,
             "BoolStorage" => DType::Bool,
-            other => return Err(Error::format(format!("elements of a {other} are not among teeny's types"))),
+            other => {
+                return Err(Error::format(format!(
+                    "elements of a {other} are not among teeny's types"
+                )));
+            }
         };
         Ok((dtype, key.clone()))
     }
@@ -191,7 +224,14 @@ impl Reader<'_> {
     }
 
     /// The elements of a strided view of storage `key`, in row-major order.
-    fn view(&mut self, dtype: DType, key: &str, offset: usize, sizes: &[usize], strides: &[usize]) -> Result<Tensor> {
+    fn view(
+        &mut self,
+        dtype: DType,
+        key: &str,
+        offset: usize,
+        sizes: &[usize],
+        strides: &[usize],
+    ) -> Result<Tensor> {
         let shape = teeny_core::Shape::new(sizes)?;
         if !self.storages.contains_key(key) {
             let content = self.archive.read(&format!("{}data/{key}", self.folder))?;
@@ -199,24 +239,39 @@ impl Reader<'_> {
         }
         let bytes = &self.storages[key];
         let width = dtype.size();
-        let outside = || Error::format(format!("sizes {sizes:?}, strides {strides:?} from {offset} lie outside {} elements", bytes.len() / width));
+        let outside = || {
+            Error::format(format!(
+                "sizes {sizes:?}, strides {strides:?} from {offset} lie outside {} elements",
+                bytes.len() / width
+            ))
+        };
         if sizes.len() != strides.len() {
             return Err(outside());
         }
         let numel = shape.numel();
-        let last = sizes.iter().zip(strides).try_fold(offset, |last, (&size, &stride)| last.checked_add(size.saturating_sub(1).checked_mul(stride)?));
+        let last = sizes.iter().zip(strides).try_fold(offset, |last, (&size, &stride)| {
+            last.checked_add(size.saturating_sub(1).checked_mul(stride)?)
+        });
         if numel > 0 && last.is_none_or(|last| last >= bytes.len() / width) {
             return Err(outside());
         }
         if numel > bytes.len() / width {
-            return Err(Error::format(format!("sizes {sizes:?} repeat the {} elements that are stored", bytes.len() / width))
-                .help("save x.contiguous() instead of an expanded tensor"));
+            return Err(Error::format(format!(
+                "sizes {sizes:?} repeat the {} elements that are stored",
+                bytes.len() / width
+            ))
+            .help("save x.contiguous() instead of an expanded tensor"));
         }
-        self.room = self.room.checked_sub(numel * width).ok_or_else(|| Error::format("its tensors show the same elements over and over"))?;
+        self.room = self
+            .room
+            .checked_sub(numel * width)
+            .ok_or_else(|| Error::format("its tensors show the same elements over and over"))?;
         let mut elements = Vec::with_capacity(numel * width);
         let mut index = vec![0usize; sizes.len()];
         for _ in 0..numel {
-            let at = (offset + index.iter().zip(strides).map(|(i, stride)| i * stride).sum::<usize>()) * width;
+            let at = (offset
+                + index.iter().zip(strides).map(|(i, stride)| i * stride).sum::<usize>())
+                * width;
             elements.extend_from_slice(&bytes[at..at + width]);
             for axis in (0..sizes.len()).rev() {
                 index[axis] += 1;

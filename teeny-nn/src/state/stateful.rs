@@ -5,7 +5,8 @@ use std::fmt::Display;
 use std::str::FromStr;
 use teeny_core::{Error, Key, Result, Tensor, random};
 
-/// The state of something: tensors and values by name. Values are kept as text, in which numbers survive exactly.
+/// The state of something: tensors and values by name. Values are kept as text, in which numbers
+/// survive exactly.
 ///
 /// # Example
 /// ```
@@ -51,12 +52,18 @@ impl State {
     /// # Errors
     /// If its text is no `T`.
     pub fn find<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
-        let wrong = |text: &String| Error::value(format!("the value {key:?} is {text:?}, which is no {}", std::any::type_name::<T>()));
+        let wrong = |text: &String| {
+            Error::value(format!(
+                "the value {key:?} is {text:?}, which is no {}",
+                std::any::type_name::<T>()
+            ))
+        };
         self.values.get(key).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
     }
 }
 
-/// Anything whose state a checkpoint holds: a [`crate::Store`], every optimizer, averages, schedules that remember, the random numbers.
+/// Anything whose state a checkpoint holds: a [`crate::Store`], every optimizer, averages,
+/// schedules that remember, the random numbers.
 pub trait Stateful {
     /// The present state. Tensors are shared, not copied; nothing changes them.
     ///
@@ -67,7 +74,8 @@ pub trait Stateful {
     /// Continues from `state`.
     ///
     /// # Errors
-    /// If it does not fit; all that is missing, unknown or misshapen is named, and nothing has changed.
+    /// If it does not fit; all that is missing, unknown or misshapen is named, and nothing has
+    /// changed.
     fn set_state(&mut self, state: &State) -> Result<()>;
 }
 
@@ -83,7 +91,8 @@ impl Stateful for State {
     }
 }
 
-/// The random numbers that dropout and first values are drawn from: seed and count of [`teeny_core::random`].
+/// The random numbers that dropout and first values are drawn from: seed and count of
+/// [`teeny_core::random`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Random;
 
@@ -99,8 +108,8 @@ impl Stateful for Random {
     }
 }
 
-/// How far a run has come: steps taken, and the batch that comes next. A schedule needs the step, a loader epoch and batch
-/// ([`crate::data::DataLoader::epoch_from`]).
+/// How far a run has come: steps taken, and the batch that comes next. A schedule needs the step, a
+/// loader epoch and batch ([`crate::data::DataLoader::epoch_from`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Steps taken.
@@ -113,11 +122,18 @@ pub struct Position {
 
 impl Stateful for Position {
     fn state(&self) -> Result<State> {
-        Ok(State::default().with("step", self.step).with("epoch", self.epoch).with("batch", self.batch))
+        Ok(State::default()
+            .with("step", self.step)
+            .with("epoch", self.epoch)
+            .with("batch", self.batch))
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
-        *self = Position { step: state.get("step")?, epoch: state.get("epoch")?, batch: state.get("batch")? };
+        *self = Position {
+            step: state.get("step")?,
+            epoch: state.get("epoch")?,
+            batch: state.get("batch")?,
+        };
         Ok(())
     }
 }

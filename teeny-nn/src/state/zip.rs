@@ -1,14 +1,17 @@
-//! Zip archives, as much of them as `.npz` and `.pt` files need: entries stored or deflated, 64-bit sizes when reading.
+//! Zip archives, as much of them as `.npz` and `.pt` files need: entries stored or deflated, 64-bit
+//! sizes when reading.
 //!
 //! ```text
 //! entry: "PK\3\4" header, name, data | .. | directory: "PK\1\2" name, sizes, where | .. | end: "PK\5\6" where the directory is
 //! ```
 //!
-//! Sizes are claims: an entry must lie inside the file, no byte may be claimed twice over all entries, inflating stops where the stated
-//! size ends, and the checksum must fit. Source: PKWARE's APPNOTE 6.3.10.
+//! Sizes are claims: an entry must lie inside the file, no byte may be claimed twice over all
+//! entries, inflating stops where the stated size ends, and the checksum must fit. Source: PKWARE's
+//! APPNOTE 6.3.10.
 //!
-//! Written here because the `zip` crate adds more code and crates than this page for features (encryption, dates, streams) that these
-//! files do not have; inflating is flate2's, which reads IDX files already.
+//! Written here because the `zip` crate adds more code and crates than this page for features
+//! (encryption, dates, streams) that these files do not have; inflating is flate2's, which reads
+//! IDX files already.
 
 use super::foreign;
 use flate2::{Compression, Crc};
@@ -24,7 +27,8 @@ const MOST_INFLATION: u64 = 1032;
 pub(super) struct Zip<'a> {
     bytes: &'a [u8],
     entries: Vec<Entry>,
-    /// Which entry has which name. By number, as other maps do: for each type of value a map is compiled anew.
+    /// Which entry has which name. By number, as other maps do: for each type of value a map is
+    /// compiled anew.
     places: BTreeMap<String, usize>,
 }
 
@@ -49,18 +53,25 @@ impl<'a> Zip<'a> {
                 return Err(Error::format(format!("no directory entry at byte {at}")));
             }
             let [flags, method] = [8, 10].map(|i| u16_at(head, i));
-            let [name_size, extra_size, comment_size] = [28, 30, 32].map(|i| u64::from(u16_at(head, i)));
+            let [name_size, extra_size, comment_size] =
+                [28, 30, 32].map(|i| u64::from(u16_at(head, i)));
             let name = String::from_utf8_lossy(slice(bytes, at + 46, name_size)?).into_owned();
             if flags & 1 != 0 || !matches!(method, 0 | 8) {
-                return Err(Error::format(format!("entry {name:?} is encrypted or packed by method {method}; stored and deflated ones are read")));
+                return Err(Error::format(format!(
+                    "entry {name:?} is encrypted or packed by method {method}; stored and deflated ones are read"
+                )));
             }
             let extra = slice(bytes, at + 46 + name_size, extra_size)?;
             let [size, packed, header] = wide([24, 20, 42].map(|i| u32_at(head, i)), extra)?;
-            let entry = Entry { deflated: method == 8, checksum: u32_at(head, 16), packed, size, header };
+            let entry =
+                Entry { deflated: method == 8, checksum: u32_at(head, 16), packed, size, header };
             let most = if entry.deflated { packed.saturating_mul(MOST_INFLATION) } else { packed };
             claimed = claimed.saturating_add(packed).saturating_add(46);
             if size > most || claimed > bytes.len() as u64 || (!entry.deflated && size != packed) {
-                return Err(Error::format(format!("entry {name:?} claims {packed} bytes that become {size}, in a file of {}", bytes.len())));
+                return Err(Error::format(format!(
+                    "entry {name:?} claims {packed} bytes that become {size}, in a file of {}",
+                    bytes.len()
+                )));
             }
             if places.insert(name.clone(), entries.len()).is_some() {
                 return Err(Error::format(format!("there are two entries {name:?}")));
@@ -85,14 +96,19 @@ impl<'a> Zip<'a> {
         let entry = self.entries[*place];
         let head = slice(self.bytes, entry.header, 30)?;
         if head[..4] != *b"PK\x03\x04" {
-            return Err(Error::format(format!("no header of entry {name:?} at byte {}", entry.header)));
+            return Err(Error::format(format!(
+                "no header of entry {name:?} at byte {}",
+                entry.header
+            )));
         }
         let start = entry.header + 30 + u64::from(u16_at(head, 26)) + u64::from(u16_at(head, 28));
         let packed = slice(self.bytes, start, entry.packed)?;
         let content = if entry.deflated {
             // grows with what arrives, not with what the directory claims
             let mut inflated = Vec::new();
-            let read = flate2::read::DeflateDecoder::new(packed).take(entry.size + 1).read_to_end(&mut inflated);
+            let read = flate2::read::DeflateDecoder::new(packed)
+                .take(entry.size + 1)
+                .read_to_end(&mut inflated);
             read.map_err(|e| Error::format(format!("entry {name:?} cannot be inflated: {e}")))?;
             Cow::Owned(inflated)
         } else {
@@ -101,19 +117,23 @@ impl<'a> Zip<'a> {
         let mut crc = Crc::new();
         crc.update(&content);
         if content.len() as u64 != entry.size || crc.sum() != entry.checksum {
-            return Err(Error::format(format!("entry {name:?} is damaged: its length or checksum is not what the directory says")));
+            return Err(Error::format(format!(
+                "entry {name:?} is damaged: its length or checksum is not what the directory says"
+            )));
         }
         Ok(content)
     }
 }
 
-/// The error for bytes that should be `wanted`, an archive: `error` of [`Zip::parse`], or what they are instead.
+/// The error for bytes that should be `wanted`, an archive: `error` of [`Zip::parse`], or what they
+/// are instead.
 pub(super) fn not_one(bytes: &[u8], error: Error, wanted: &str) -> Error {
     // an archive that is damaged is recognised as a zip archive, which says nothing new
     let zip = bytes.starts_with(b"PK");
     let safetensors = bytes.get(8) == Some(&b'{') && bytes.len() as u64 > u64_at(bytes, 0);
     if safetensors {
-        return Error::format(format!("this is a safetensors file, not {wanted}")).help("store.load(path), or state::Archive::open(path)");
+        return Error::format(format!("this is a safetensors file, not {wanted}"))
+            .help("store.load(path), or state::Archive::open(path)");
     }
     foreign::recognised(bytes, wanted).filter(|_| !zip).unwrap_or(error)
 }
@@ -123,7 +143,8 @@ fn directory(bytes: &[u8]) -> Result<(u64, u64)> {
     // the end record is the last thing in the file but for a comment of at most 65,535 bytes
     let first = bytes.len().saturating_sub(22 + 65_535);
     let end = bytes[first..].windows(22).rposition(|w| w.starts_with(b"PK\x05\x06"));
-    let end = first + end.ok_or_else(|| Error::format("no zip archive: it does not end with a directory"))?;
+    let end = first
+        + end.ok_or_else(|| Error::format("no zip archive: it does not end with a directory"))?;
     let (count, at) = (u16_at(bytes, end + 10), u32_at(bytes, end + 16));
     if count != u16::MAX && at != u32::MAX {
         return Ok((count.into(), at.into()));
@@ -143,11 +164,15 @@ fn wide(narrow: [u32; 3], extra: &[u8]) -> Result<[u64; 3]> {
     let mut rest = extra;
     while rest.len() >= 4 {
         let (kind, length) = (u16_at(rest, 0), u16_at(rest, 2) as usize);
-        let field = rest.get(4..4 + length).ok_or_else(|| Error::format("an entry's extra field ends early"))?;
+        let field = rest
+            .get(4..4 + length)
+            .ok_or_else(|| Error::format("an entry's extra field ends early"))?;
         if kind == 1 {
             let mut numbers = field.chunks_exact(8);
             for value in wide.iter_mut().filter(|v| **v == u64::from(u32::MAX)) {
-                let number = numbers.next().ok_or_else(|| Error::format("an entry's 64-bit sizes are missing"))?;
+                let number = numbers
+                    .next()
+                    .ok_or_else(|| Error::format("an entry's 64-bit sizes are missing"))?;
                 *value = u64_at(number, 0);
             }
         }
@@ -157,8 +182,15 @@ fn wide(narrow: [u32; 3], extra: &[u8]) -> Result<[u64; 3]> {
 }
 
 fn slice(bytes: &[u8], at: u64, length: u64) -> Result<&[u8]> {
-    let found = at.checked_add(length).and_then(|end| bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?));
-    found.ok_or_else(|| Error::format(format!("the archive has {} bytes, but refers to {length} at {at}", bytes.len())))
+    let found = at
+        .checked_add(length)
+        .and_then(|end| bytes.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?));
+    found.ok_or_else(|| {
+        Error::format(format!(
+            "the archive has {} bytes, but refers to {length} at {at}",
+            bytes.len()
+        ))
+    })
 }
 
 fn u16_at(bytes: &[u8], i: usize) -> u16 {
@@ -174,7 +206,12 @@ fn u64_at(bytes: &[u8], i: usize) -> u64 {
 }
 
 /// Writes an archive of entries made one at a time: `content(i)` is that of `names[i]`.
-pub(super) fn write(writer: &mut dyn Write, names: &[String], deflate: bool, content: impl Fn(usize) -> Result<Vec<u8>>) -> Result<()> {
+pub(super) fn write(
+    writer: &mut dyn Write,
+    names: &[String],
+    deflate: bool,
+    content: impl Fn(usize) -> Result<Vec<u8>>,
+) -> Result<()> {
     let io = |e: std::io::Error| Error::io(format!("cannot write: {e}"));
     let mut directory = Vec::new();
     let mut at = 0u64;
@@ -183,13 +220,15 @@ pub(super) fn write(writer: &mut dyn Write, names: &[String], deflate: bool, con
         let mut crc = Crc::new();
         crc.update(&content);
         let packed = if deflate {
-            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), Compression::default());
+            let mut encoder =
+                flate2::write::DeflateEncoder::new(Vec::new(), Compression::default());
             encoder.write_all(&content).and_then(|()| encoder.finish()).map_err(io)?
         } else {
             Vec::new()
         };
         let data = if deflate { &packed } else { &content };
-        // version 2.0, names in UTF-8, method; the first of January 1980, so that the same arrays give the same bytes
+        // version 2.0, names in UTF-8, method; the first of January 1980, so that the same arrays
+        // give the same bytes
         let mut common = Vec::new();
         for field in [20u16, 1 << 11, if deflate { 8 } else { 0 }, 0, 0x0021] {
             common.extend(field.to_le_bytes());
@@ -198,29 +237,40 @@ pub(super) fn write(writer: &mut dyn Write, names: &[String], deflate: bool, con
         for size in [data.len(), content.len()] {
             common.extend(narrow(size as u64)?.to_le_bytes());
         }
-        let name_size =
-            u16::try_from(name.len()).map_err(|_| Error::value(format!("a name of {} bytes is too long for a zip archive", name.len())))?;
+        let name_size = u16::try_from(name.len()).map_err(|_| {
+            Error::value(format!("a name of {} bytes is too long for a zip archive", name.len()))
+        })?;
         common.extend(name_size.to_le_bytes());
         common.extend([0, 0]); // no extra field
         let header = [b"PK\x03\x04", &common[..], name.as_bytes()].concat();
-        directory.extend([b"PK\x01\x02\x14\x00", &common[..], &[0; 10]].concat()); // made by 2.0; no comment, first disk, no attributes
+        // made by 2.0; no comment, first disk, no attributes
+        directory.extend([b"PK\x01\x02\x14\x00", &common[..], &[0; 10]].concat());
         directory.extend(narrow(at)?.to_le_bytes());
         directory.extend(name.as_bytes());
         writer.write_all(&header).and_then(|()| writer.write_all(data)).map_err(io)?;
         at += (header.len() + data.len()) as u64;
     }
     let count = u16::try_from(names.len()).ok().filter(|&n| n < u16::MAX);
-    let count = count.ok_or_else(|| Error::value(format!("{} entries are too many for this archive", names.len())))?;
+    let count = count.ok_or_else(|| {
+        Error::value(format!("{} entries are too many for this archive", names.len()))
+    })?;
     let mut end = b"PK\x05\x06\0\0\0\0".to_vec();
     end.extend([count.to_le_bytes(), count.to_le_bytes()].concat());
     end.extend(narrow(directory.len() as u64)?.to_le_bytes());
     end.extend(narrow(at)?.to_le_bytes());
     end.extend([0, 0]);
-    writer.write_all(&directory).and_then(|()| writer.write_all(&end)).and_then(|()| writer.flush()).map_err(io)
+    writer
+        .write_all(&directory)
+        .and_then(|()| writer.write_all(&end))
+        .and_then(|()| writer.flush())
+        .map_err(io)
 }
 
 /// A size that fits 32 bits.
 fn narrow(size: u64) -> Result<u32> {
     let fits = u32::try_from(size).ok().filter(|&n| n < u32::MAX);
-    fits.ok_or_else(|| Error::value(format!("{size} bytes are too many for this archive")).help("safetensors files have no such limit"))
+    fits.ok_or_else(|| {
+        Error::value(format!("{size} bytes are too many for this archive"))
+            .help("safetensors files have no such limit")
+    })
 }

@@ -6,7 +6,8 @@ use teeny_core::{Error, Result};
 
 /// What a `tokenizer.json` describes: WordPiece, Unigram, BPE with any regular expression.
 ///
-/// Encoding adds no special tokens at the ends (`[CLS]` and the like) but recognises them in the text; decoding shows them.
+/// Encoding adds no special tokens at the ends (`[CLS]` and the like) but recognises them in the
+/// text; decoding shows them.
 ///
 /// # Example
 /// ```no_run
@@ -27,7 +28,9 @@ impl HuggingFace {
     pub fn load(path: impl AsRef<Path>) -> Result<HuggingFace> {
         let path = path.as_ref();
         let tokenizer = tokenizers::Tokenizer::from_file(path);
-        tokenizer.map(HuggingFace).map_err(|e| Error::format(e.to_string()).named(format!("load {:?}", path.display().to_string())))
+        tokenizer.map(HuggingFace).map_err(|e| {
+            Error::format(e.to_string()).named(format!("load {:?}", path.display().to_string()))
+        })
     }
 
     /// The token that is spelled `name`, such as `[MASK]`, if there is one.
@@ -43,13 +46,18 @@ impl Tokenizer for HuggingFace {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
-        let encoding = self.0.encode_fast(text, false).map_err(|e| Error::value(e.to_string()).named("encode"))?;
+        let encoding = self
+            .0
+            .encode_fast(text, false)
+            .map_err(|e| Error::value(e.to_string()).named("encode"))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String> {
         // the crate leaves out what it does not know
-        if let Some((i, token)) = tokens.iter().enumerate().find(|(_, token)| self.0.id_to_token(**token).is_none()) {
+        if let Some((i, token)) =
+            tokens.iter().enumerate().find(|(_, token)| self.0.id_to_token(**token).is_none())
+        {
             return Err(super::tokenizer::no_such_token(i, *token, self.vocab_size()));
         }
         self.0.decode(tokens, false).map_err(|e| Error::value(e.to_string()).named("decode"))

@@ -4,9 +4,10 @@
 //! logits (B, V) ─ / temperature ─ top-k ─ top-p ─ min-p ─ what is left ─ + Gumbel noise ─ argmax ─ tokens (B)
 //! ```
 //!
-//! Everything happens on the logits' device, for all rows at once. `argmax(logits + Gumbel)` is a draw from `softmax(logits)` without
-//! computing it. Sources: Gumbel 1954; top-k: Fan et al. 2018, arXiv:1805.04833; top-p: Holtzman et al. 2019, arXiv:1904.09751;
-//! min-p: Nguyen et al. 2024, arXiv:2407.01082; repetition penalty: Keskar et al. 2019, arXiv:1909.05858.
+//! Everything happens on the logits' device, for all rows at once. `argmax(logits + Gumbel)` is a
+//! draw from `softmax(logits)` without computing it. Sources: Gumbel 1954; top-k: Fan et al. 2018,
+//! arXiv:1805.04833; top-p: Holtzman et al. 2019, arXiv:1904.09751; min-p: Nguyen et al. 2024,
+//! arXiv:2407.01082; repetition penalty: Keskar et al. 2019, arXiv:1909.05858.
 
 use crate::track;
 use teeny_core::context::enter;
@@ -19,7 +20,8 @@ const COLD: f64 = 1e-6;
 /// The spacing of 24-bit uniform numbers.
 const ULP: f64 = 1.0 / 16_777_216.0;
 
-/// How to choose the next token. The settings apply in the order in which they are listed here; without any it draws from the softmax.
+/// How to choose the next token. The settings apply in the order in which they are listed here;
+/// without any it draws from the softmax.
 ///
 /// # Example
 /// ```
@@ -58,19 +60,22 @@ impl Sampler {
         Sampler::new().temperature(0.0)
     }
 
-    /// Divides logits by this: below 1 the likely gets likelier, above 1 less so. Less than 1e-6 takes the likeliest.
+    /// Divides logits by this: below 1 the likely gets likelier, above 1 less so. Less than 1e-6
+    /// takes the likeliest.
     pub fn temperature(mut self, temperature: f64) -> Sampler {
         self.temperature = temperature;
         self
     }
 
-    /// Keeps the `k` largest logits, and those equal to the last of them; all, if there are fewer than `k`.
+    /// Keeps the `k` largest logits, and those equal to the last of them; all, if there are fewer
+    /// than `k`.
     pub fn top_k(mut self, k: usize) -> Sampler {
         self.top_k = Some(k);
         self
     }
 
-    /// Keeps the likeliest tokens that together have probability `p`, and those as likely as the last of them.
+    /// Keeps the likeliest tokens that together have probability `p`, and those as likely as the
+    /// last of them.
     pub fn top_p(mut self, p: f64) -> Sampler {
         self.top_p = p;
         self
@@ -82,7 +87,8 @@ impl Sampler {
         self
     }
 
-    /// The logits that [`Sampler::draw`] draws from: divided by the temperature, with `-inf` for what is left out.
+    /// The logits that [`Sampler::draw`] draws from: divided by the temperature, with `-inf` for
+    /// what is left out.
     ///
     /// Shapes: logits (.., V) → the same, `F32` or `F64`.
     ///
@@ -112,10 +118,12 @@ impl Sampler {
         Ok(x)
     }
 
-    /// One token per row, on the device: nothing is waited for. A row that cannot be drawn from (with NaN or +inf in it, or only -inf) gives
-    /// -1, which no embedding accepts; [`Sampler::tokens`] makes an error of it.
+    /// One token per row, on the device: nothing is waited for. A row that cannot be drawn from
+    /// (with NaN or +inf in it, or only -inf) gives -1, which no embedding accepts;
+    /// [`Sampler::tokens`] makes an error of it.
     ///
-    /// Shapes: logits (.., V) → (..) of `I32`. `key` decides the draw: `Key { seed, draw: position }` makes a text repeatable.
+    /// Shapes: logits (.., V) → (..) of `I32`. `key` decides the draw:
+    /// `Key { seed, draw: position }` makes a text repeatable.
     ///
     /// # Errors
     /// As [`Sampler::filter`].
@@ -123,7 +131,9 @@ impl Sampler {
     pub fn draw(&self, logits: &Tensor, key: Key) -> Result<Tensor> {
         let _op = enter("sample");
         let x = self.filter(logits)?; // (.., V)
-        let tokens = if self.temperature < COLD { x.argmax(-1)? } else { noisy(&x, key)?.argmax(-1)? }; // (..)
+        // (..)
+        let tokens =
+            if self.temperature < COLD { x.argmax(-1)? } else { noisy(&x, key)?.argmax(-1)? };
         // filters may have dropped a NaN: the logits as they were tell
         mark(&plain(logits)?, &tokens)
     }
@@ -138,11 +148,20 @@ impl Sampler {
         read(&self.draw(logits, key)?)
     }
 
-    /// The logits to work with, without history and in a type that is computed in, if everything makes sense.
+    /// The logits to work with, without history and in a type that is computed in, if everything
+    /// makes sense.
     fn check(&self, logits: &Tensor) -> Result<Tensor> {
         let settings = [
-            ("the temperature must be a finite number of at least 0", self.temperature, self.temperature.is_finite() && self.temperature >= 0.0),
-            ("top_p is a probability above 0, at most 1", self.top_p, self.top_p > 0.0 && self.top_p <= 1.0),
+            (
+                "the temperature must be a finite number of at least 0",
+                self.temperature,
+                self.temperature.is_finite() && self.temperature >= 0.0,
+            ),
+            (
+                "top_p is a probability above 0, at most 1",
+                self.top_p,
+                self.top_p > 0.0 && self.top_p <= 1.0,
+            ),
             ("min_p is a probability, at most 1", self.min_p, (0.0..=1.0).contains(&self.min_p)),
         ];
         if let Some((rule, value, _)) = settings.iter().find(|(_, _, fine)| !fine) {
@@ -155,14 +174,17 @@ impl Sampler {
     }
 }
 
-/// `n` tokens for each row, drawn from `softmax(logits)`: with replacement independent ones, without it different ones, in the order in
-/// which they were drawn. For probabilities take their logarithm.
+/// `n` tokens for each row, drawn from `softmax(logits)`: with replacement independent ones,
+/// without it different ones, in the order in which they were drawn. For probabilities take their
+/// logarithm.
 ///
-/// Shapes: logits (.., V) → (.., n) of `I32`. A draw with replacement takes memory for n x V numbers per row. What cannot be drawn is -1: rows
-/// as in [`Sampler::draw`], and without replacement more tokens than have a probability above 0.
+/// Shapes: logits (.., V) → (.., n) of `I32`. A draw with replacement takes memory for n x V
+/// numbers per row. What cannot be drawn is -1: rows as in [`Sampler::draw`], and without
+/// replacement more tokens than have a probability above 0.
 ///
 /// # Errors
-/// If logits are no floats or have no axis, or without replacement `n` is more than V. Equivalent: `torch.multinomial`.
+/// If logits are no floats or have no axis, or without replacement `n` is more than V. Equivalent:
+/// `torch.multinomial`.
 #[track_caller]
 pub fn multinomial(logits: &Tensor, n: usize, replacement: bool, key: Key) -> Result<Tensor> {
     let _op = enter("multinomial");
@@ -183,7 +205,8 @@ pub fn multinomial(logits: &Tensor, n: usize, replacement: bool, key: Key) -> Re
     mark(&row, &tokens)
 }
 
-/// Makes tokens that came before less likely: their logits are divided by `penalty` if positive, multiplied by it if negative.
+/// Makes tokens that came before less likely: their logits are divided by `penalty` if positive,
+/// multiplied by it if negative.
 ///
 /// Shapes: logits (B, V), previous (B, T) of integers → (B, V). 1 changes nothing, 1.2 is usual.
 ///
@@ -204,7 +227,11 @@ pub fn repetition_penalty(logits: &Tensor, previous: &Tensor, penalty: f64) -> R
 /// `logits` without history, as `F32` or `F64`.
 fn plain(logits: &Tensor) -> Result<Tensor> {
     if !logits.dtype().is_float() || logits.ndim() == 0 || logits.shape()[logits.ndim() - 1] == 0 {
-        return Err(Error::value(format!("logits are floats of shape (.., V) with V above 0, not {} {}", logits.dtype(), logits.shape())));
+        return Err(Error::value(format!(
+            "logits are floats of shape (.., V) with V above 0, not {} {}",
+            logits.dtype(),
+            logits.shape()
+        )));
     }
     track::below(logits)?.cast(logits.dtype().compute())
 }
@@ -216,13 +243,18 @@ fn keep_from(x: &Tensor, least: &Tensor) -> Result<Tensor> {
 
 /// `logits + Gumbel noise`, whose argmax is a draw from their softmax.
 ///
-/// The noise is `-ln E` with E exponentially distributed, and small E decide. Two uniform numbers make 48 bits of one, which is exact near 0,
-/// so that of a large vocabulary no two tokens get the same E. PyTorch's multinomial is the same race with 24 bits.
+/// The noise is `-ln E` with E exponentially distributed, and small E decide. Two uniform numbers
+/// make 48 bits of one, which is exact near 0, so that of a large vocabulary no two tokens get the
+/// same E. PyTorch's multinomial is the same race with 24 bits.
 fn noisy(logits: &Tensor, key: Key) -> Result<Tensor> {
     let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
-    // two draws per key, from a seed of their own ("gumbel") so that other draws under the same seed do not have the same numbers
+    // two draws per key, from a seed of their own ("gumbel") so that other draws under the same
+    // seed do not have the same numbers
     let draw = |half: u64| {
-        let key = Key { seed: key.seed ^ 0x6775_6d62_656c, draw: key.draw.wrapping_mul(2).wrapping_add(half) };
+        let key = Key {
+            seed: key.seed ^ 0x6775_6d62_656c,
+            draw: key.draw.wrapping_mul(2).wrapping_add(half),
+        };
         Tensor::random(uniform, *logits.shape(), DType::F32, key, logits.device()) // (.., V)
     };
     let (high, low) = (draw(0)?, draw(1)?);
@@ -244,8 +276,10 @@ fn read(tokens: &Tensor) -> Result<Vec<u32>> {
     let tokens: Vec<i32> = tokens.reshape(-1)?.to_vec()?;
     let token = |(row, &token): (usize, &i32)| {
         u32::try_from(token).map_err(|_| {
-            Error::value(format!("row {row} of the logits has NaN or +inf in it, or nothing above -inf"))
-                .help("a model that has diverged gives NaN; check its loss")
+            Error::value(format!(
+                "row {row} of the logits has NaN or +inf in it, or nothing above -inf"
+            ))
+            .help("a model that has diverged gives NaN; check its loss")
         })
     };
     tokens.iter().enumerate().map(token).collect()

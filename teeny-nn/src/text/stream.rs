@@ -7,14 +7,16 @@ use teeny_core::Result;
 /// How many tokens are decoded together before the older ones are let go.
 const WINDOW: usize = 32;
 
-/// How many of them stay, for tokenizers whose text depends on the tokens before (a space that is left out at the start, say).
+/// How many of them stay, for tokenizers whose text depends on the tokens before (a space that is
+/// left out at the start, say).
 const KEPT: usize = 8;
 
-/// What U+FFFD looks like at the end of a text: perhaps half a character whose other half is still to come.
+/// What U+FFFD looks like at the end of a text: perhaps half a character whose other half is still
+/// to come.
 const UNFINISHED: char = char::REPLACEMENT_CHARACTER;
 
-/// Decodes tokens as they come: each [`DecodeStream::push`] gives the text that is certain by now, and all the pieces together are what
-/// [`Tokenizer::decode`] gives for all the tokens.
+/// Decodes tokens as they come: each [`DecodeStream::push`] gives the text that is certain by now,
+/// and all the pieces together are what [`Tokenizer::decode`] gives for all the tokens.
 ///
 /// # Example
 /// ```
@@ -64,7 +66,8 @@ impl<'a> DecodeStream<'a> {
         Ok(piece)
     }
 
-    /// The text that was held back because its last character is not complete; the stream starts over.
+    /// The text that was held back because its last character is not complete; the stream starts
+    /// over.
     ///
     /// # Errors
     /// None for tokens that were accepted. The stream stays as it was.

@@ -25,7 +25,8 @@ pub trait Tokenizer: Send + Sync {
     /// If part of `text` has no token; the error says which and where.
     fn encode(&self, text: &str) -> Result<Vec<u32>>;
 
-    /// The text of `tokens`. Bytes that are no UTF-8 (half a character, say) become U+FFFD, so that whatever a model makes up can be shown.
+    /// The text of `tokens`. Bytes that are no UTF-8 (half a character, say) become U+FFFD, so that
+    /// whatever a model makes up can be shown.
     ///
     /// # Errors
     /// If a token is not below [`Tokenizer::vocab_size`].
@@ -35,9 +36,11 @@ pub trait Tokenizer: Send + Sync {
 /// The error of a token that is not in the vocabulary.
 pub(super) fn no_such_token(position: usize, token: u32, vocab_size: usize) -> Error {
     let last = vocab_size.saturating_sub(1);
-    Error::index(format!("tokens[{position}] is {token}, but there are {vocab_size} tokens (0..={last})"))
-        .named("decode")
-        .help("a model's output layer must be as wide as its tokenizer's vocabulary")
+    Error::index(format!(
+        "tokens[{position}] is {token}, but there are {vocab_size} tokens (0..={last})"
+    ))
+    .named("decode")
+    .help("a model's output layer must be as wide as its tokenizer's vocabulary")
 }
 
 /// One token per character, for the characters it was made of.
@@ -76,13 +79,18 @@ impl CharTokenizer {
     pub fn new(chars: impl IntoIterator<Item = char>) -> Result<CharTokenizer> {
         let _op = enter("CharTokenizer::new");
         let chars: Vec<char> = chars.into_iter().collect();
-        let tokens: HashMap<char, u32> = chars.iter().zip(0..).map(|(&c, token)| (c, token)).collect();
+        let tokens: HashMap<char, u32> =
+            chars.iter().zip(0..).map(|(&c, token)| (c, token)).collect();
         if chars.is_empty() {
-            return Err(Error::value("0 characters, but a vocabulary needs at least one").help("CharTokenizer::of(text) takes those of a text"));
+            return Err(Error::value("0 characters, but a vocabulary needs at least one")
+                .help("CharTokenizer::of(text) takes those of a text"));
         }
         if let Some((i, c)) = chars.iter().enumerate().find(|(i, c)| tokens[c] as usize != *i) {
-            return Err(Error::value(format!("character {i} of the vocabulary, {c:?}, is also character {}", tokens[c]))
-                .help("give each character once; CharTokenizer::of(text) does"));
+            return Err(Error::value(format!(
+                "character {i} of the vocabulary, {c:?}, is also character {}",
+                tokens[c]
+            ))
+            .help("give each character once; CharTokenizer::of(text) does"));
         }
         Ok(CharTokenizer { chars, tokens })
     }
@@ -117,7 +125,12 @@ impl Tokenizer for CharTokenizer {
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String> {
-        let char = |(i, &token): (usize, &u32)| self.chars.get(token as usize).copied().ok_or_else(|| no_such_token(i, token, self.chars.len()));
+        let char = |(i, &token): (usize, &u32)| {
+            self.chars
+                .get(token as usize)
+                .copied()
+                .ok_or_else(|| no_such_token(i, token, self.chars.len()))
+        };
         tokens.iter().enumerate().map(char).collect()
     }
 }
@@ -136,7 +149,9 @@ impl Tokenizer for ByteTokenizer {
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String> {
-        let byte = |(i, &token): (usize, &u32)| u8::try_from(token).map_err(|_| no_such_token(i, token, 256));
+        let byte = |(i, &token): (usize, &u32)| {
+            u8::try_from(token).map_err(|_| no_such_token(i, token, 256))
+        };
         let bytes: Vec<u8> = tokens.iter().enumerate().map(byte).collect::<Result<_>>()?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

@@ -6,10 +6,12 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use teeny_core::{Error, Result};
 
-/// One value of a line: a number or a text. Made by `into()` from `f64`, `f32`, integers and `&str`.
+/// One value of a line: a number or a text. Made by `into()` from `f64`, `f32`, integers and
+/// `&str`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field<'a> {
-    /// A number; NaN and infinities are `nan`, `inf`, `-inf` in CSV and `null` in JSON, which has no such numbers.
+    /// A number; NaN and infinities are `nan`, `inf`, `-inf` in CSV and `null` in JSON, which has
+    /// no such numbers.
     Number(f64),
     /// An integer.
     Integer(i64),
@@ -42,8 +44,8 @@ enum Format {
     JsonLines,
 }
 
-/// A file with one line per step, in named columns. Every line is handed to the system whole and at once, so a run that is killed leaves the lines
-/// it had written.
+/// A file with one line per step, in named columns. Every line is handed to the system whole and at
+/// once, so a run that is killed leaves the lines it had written.
 ///
 /// # Example
 /// ```
@@ -66,7 +68,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// A new file at `path`, in the place of one that was there: JSON lines if its name ends in `.jsonl`, CSV with a line of names otherwise.
+    /// A new file at `path`, in the place of one that was there: JSON lines if its name ends in
+    /// `.jsonl`, CSV with a line of names otherwise.
     ///
     /// # Errors
     /// If there are no columns, or the file cannot be made.
@@ -76,12 +79,14 @@ impl Log {
         Log::new(path, file, columns)?.begin()
     }
 
-    /// Goes on with the file at `path`, for a run that is resumed at step `step`; as [`Log::create`] if there is none or it is
-    /// empty. The first column must be the step: lines from `step` on, which the killed run logged after its checkpoint, are
-    /// removed, since the resumed run writes them again. So is a last line that was never finished.
+    /// Goes on with the file at `path`, for a run that is resumed at step `step`; as
+    /// [`Log::create`] if there is none or it is empty. The first column must be the step: lines
+    /// from `step` on, which the killed run logged after its checkpoint, are removed, since the
+    /// resumed run writes them again. So is a last line that was never finished.
     ///
     /// # Errors
-    /// If the file cannot be opened, is CSV with other columns, or has a line that does not begin with a step.
+    /// If the file cannot be opened, is CSV with other columns, or has a line that does not begin
+    /// with a step.
     pub fn resume(path: impl AsRef<Path>, columns: &[&str], step: u64) -> Result<Log> {
         let path = path.as_ref();
         let mut log = Log::append(path, columns)?;
@@ -94,35 +99,59 @@ impl Log {
                 continue;
             }
             let number = log.step_of(line).ok_or_else(|| {
-                let text = format!("line {} has no step in column {:?}: {}", i + 1, columns[0], String::from_utf8_lossy(line).trim_end());
-                failed(path, text).help("resume a log whose first column is the step, or log to another file")
+                let text = format!(
+                    "line {} has no step in column {:?}: {}",
+                    i + 1,
+                    columns[0],
+                    String::from_utf8_lossy(line).trim_end()
+                );
+                failed(path, text)
+                    .help("resume a log whose first column is the step, or log to another file")
             })?;
             if number >= step {
                 break;
             }
             kept += line.len();
         }
-        log.file.set_len(kept as u64).and_then(|()| log.file.seek(SeekFrom::End(0))).map_err(fail)?;
+        log.file
+            .set_len(kept as u64)
+            .and_then(|()| log.file.seek(SeekFrom::End(0)))
+            .map_err(fail)?;
         Ok(log)
     }
 
     /// The step of a line that was written by a log like this one.
     fn step_of(&self, line: &[u8]) -> Option<u64> {
         match self.format {
-            Format::Csv => std::str::from_utf8(line.split(|&byte| byte == b',' || byte == b'\n').next()?).ok()?.parse().ok(),
-            Format::JsonLines => serde_json::from_slice::<serde_json::Value>(line).ok()?.get(&self.columns[0])?.as_u64(),
+            Format::Csv => {
+                std::str::from_utf8(line.split(|&byte| byte == b',' || byte == b'\n').next()?)
+                    .ok()?
+                    .parse()
+                    .ok()
+            }
+            Format::JsonLines => serde_json::from_slice::<serde_json::Value>(line)
+                .ok()?
+                .get(&self.columns[0])?
+                .as_u64(),
         }
     }
 
-    /// Goes on with the file at `path` after its last whole line; as [`Log::create`] if there is none or it is empty. A run that is resumed
-    /// from a checkpoint uses [`Log::resume`], so that no step is there twice.
+    /// Goes on with the file at `path` after its last whole line; as [`Log::create`] if there is
+    /// none or it is empty. A run that is resumed from a checkpoint uses [`Log::resume`], so that
+    /// no step is there twice.
     ///
     /// # Errors
     /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
     pub fn append(path: impl AsRef<Path>, columns: &[&str]) -> Result<Log> {
         let path = path.as_ref();
         let fail = |e: std::io::Error| failed(path, format!("cannot continue: {e}"));
-        let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(fail)?;
         let mut content = Vec::new();
         file.read_to_end(&mut content).map_err(fail)?;
         let whole = content.iter().rposition(|&byte| byte == b'\n').map_or(0, |i| i + 1);
@@ -133,8 +162,15 @@ impl Log {
         }
         log.header();
         if log.format == Format::Csv && !content.starts_with(log.line.as_bytes()) {
-            let there = String::from_utf8_lossy(content.split(|&byte| byte == b'\n').next().unwrap_or_default()).into_owned();
-            return Err(failed(path, format!("its columns are {there}, not {}", log.line.trim_end())).help("another file, or the same program"));
+            let there = String::from_utf8_lossy(
+                content.split(|&byte| byte == b'\n').next().unwrap_or_default(),
+            )
+            .into_owned();
+            return Err(failed(
+                path,
+                format!("its columns are {there}, not {}", log.line.trim_end()),
+            )
+            .help("another file, or the same program"));
         }
         Ok(log)
     }
@@ -143,8 +179,18 @@ impl Log {
         if columns.is_empty() {
             return Err(failed(path, "a log needs a column".into()));
         }
-        let format = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("jsonl")) { Format::JsonLines } else { Format::Csv };
-        Ok(Log { path: path.into(), file, format, columns: columns.iter().map(|c| c.to_string()).collect(), line: String::new() })
+        let format = if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("jsonl")) {
+            Format::JsonLines
+        } else {
+            Format::Csv
+        };
+        Ok(Log {
+            path: path.into(),
+            file,
+            format,
+            columns: columns.iter().map(|c| c.to_string()).collect(),
+            line: String::new(),
+        })
     }
 
     /// The line of names in `self.line`.
@@ -165,12 +211,17 @@ impl Log {
         Ok(self)
     }
 
-    /// Hands the line over; a file without a buffer does so in one piece. If the disk is full, what was written of it is removed.
+    /// Hands the line over; a file without a buffer does so in one piece. If the disk is full, what
+    /// was written of it is removed.
     fn put(&mut self) -> Result<()> {
         let before = self.file.stream_position().ok(); // a pipe has none
         self.file.write_all(self.line.as_bytes()).map_err(|e| {
             if let Some(before) = before {
-                let _ = self.file.set_len(before).and_then(|()| self.file.seek(SeekFrom::Start(before))); // the first failure is reported
+                // the first failure is reported
+                let _ = self
+                    .file
+                    .set_len(before)
+                    .and_then(|()| self.file.seek(SeekFrom::Start(before)));
             }
             failed(&self.path, format!("cannot write: {e}"))
         })
@@ -179,10 +230,19 @@ impl Log {
     /// Writes a line: one field per column, in their order.
     ///
     /// # Errors
-    /// If the number of fields is another, or the file cannot be written. The file then ends with its last whole line.
+    /// If the number of fields is another, or the file cannot be written. The file then ends with
+    /// its last whole line.
     pub fn write(&mut self, fields: &[Field<'_>]) -> Result<()> {
         if fields.len() != self.columns.len() {
-            return Err(failed(&self.path, format!("{} fields for {} columns: {}", fields.len(), self.columns.len(), self.columns.join(", "))));
+            return Err(failed(
+                &self.path,
+                format!(
+                    "{} fields for {} columns: {}",
+                    fields.len(),
+                    self.columns.len(),
+                    self.columns.join(", ")
+                ),
+            ));
         }
         self.line.clear();
         match self.format {
@@ -209,7 +269,12 @@ impl Log {
                 };
                 for (i, (column, field)) in self.columns.iter().zip(fields).enumerate() {
                     let separator = if i > 0 { ", " } else { "{" };
-                    let _ = write!(self.line, "{separator}{}: {}", serde_json::Value::from(column.as_str()), value(field));
+                    let _ = write!(
+                        self.line,
+                        "{separator}{}: {}",
+                        serde_json::Value::from(column.as_str()),
+                        value(field)
+                    );
                 }
                 self.line.push('}');
             }
@@ -219,7 +284,8 @@ impl Log {
     }
 }
 
-/// `text` as a field of CSV (RFC 4180): quoted where it has to be. A text that a spreadsheet would take for a formula gets an apostrophe.
+/// `text` as a field of CSV (RFC 4180): quoted where it has to be. A text that a spreadsheet would
+/// take for a formula gets an apostrophe.
 fn csv(line: &mut String, text: &str) {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula || text.contains([',', '"', '\n', '\r']) {
@@ -272,8 +338,12 @@ mod tests {
         log.write(&[0.into(), f64::INFINITY.into(), "two\nlines \u{1}".into()]).unwrap();
         log.write(&[1.into(), 0.5.into(), "".into()]).unwrap();
         let lines = lines(&path);
-        let parsed: Vec<serde_json::Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!((parsed[0]["lo\"ss"].is_null(), parsed[0]["note"].as_str()), (true, Some("two\nlines \u{1}")));
+        let parsed: Vec<serde_json::Value> =
+            lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(
+            (parsed[0]["lo\"ss"].is_null(), parsed[0]["note"].as_str()),
+            (true, Some("two\nlines \u{1}"))
+        );
         assert_eq!(lines[1], "{\"step\": 1, \"lo\\\"ss\": 0.5, \"note\": \"\"}");
     }
 
@@ -303,7 +373,9 @@ mod tests {
     fn a_resumed_log_has_every_step_once() {
         for name in ["resumed.csv", "resumed.jsonl"] {
             let path = path(name);
-            let line = |log: &mut Log, step: u64| log.write(&[step.into(), (step as f64 / 8.0).into(), "a, b".into()]).unwrap();
+            let line = |log: &mut Log, step: u64| {
+                log.write(&[step.into(), (step as f64 / 8.0).into(), "a, b".into()]).unwrap()
+            };
             let columns = ["step", "loss", "note"];
             let mut log = Log::create(&path, &columns).unwrap();
             (0..12).for_each(|step| line(&mut log, step));
@@ -332,7 +404,11 @@ mod tests {
         let error = Log::create("/no/such/folder/x.csv", &["step"]).unwrap_err().to_string();
         assert!(error.starts_with("log \"/no/such/folder/x.csv\": cannot create: "), "{error}");
         let path = path("fields.csv");
-        let error = Log::create(&path, &["step", "loss"]).unwrap().write(&[1.into()]).unwrap_err().to_string();
+        let error = Log::create(&path, &["step", "loss"])
+            .unwrap()
+            .write(&[1.into()])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("1 fields for 2 columns: step, loss"), "{error}");
         assert!(Log::create(&path, &[]).is_err());
         fs::remove_file(path).unwrap();

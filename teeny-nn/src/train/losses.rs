@@ -1,5 +1,5 @@
-//! The losses of a run, read from the device several at a time: reading one waits for everything before it, and a device that works ahead should
-//! not be made to wait for its program.
+//! The losses of a run, read from the device several at a time: reading one waits for everything
+//! before it, and a device that works ahead should not be made to wait for its program.
 
 use super::require_finite;
 use teeny_autograd::Grad;
@@ -9,7 +9,8 @@ use teeny_core::{Result, Tensor};
 /// How many losses are read at a time unless one says otherwise.
 const EVERY: usize = 50;
 
-/// Losses by step. They stay on the device until there are enough of them to be worth reading; one that is NaN or infinite ends the training.
+/// Losses by step. They stay on the device until there are enough of them to be worth reading; one
+/// that is NaN or infinite ends the training.
 ///
 /// # Example
 /// ```
@@ -62,11 +63,13 @@ impl Losses {
         self
     }
 
-    /// The loss of the next step, a tensor of one element of any float type. Gives what has been read on this occasion, usually nothing: steps and losses.
+    /// The loss of the next step, a tensor of one element of any float type. Gives what has been
+    /// read on this occasion, usually nothing: steps and losses.
     ///
     /// # Errors
-    /// If a loss is NaN or infinite: the error names its step, the losses before it are kept, and every later call is the same
-    /// error. If the device fails, perhaps in an earlier step: then this loss is not taken, and nothing has changed.
+    /// If a loss is NaN or infinite: the error names its step, the losses before it are kept, and
+    /// every later call is the same error. If the device fails, perhaps in an earlier step: then
+    /// this loss is not taken, and nothing has changed.
     #[track_caller]
     pub fn push(&mut self, loss: &Tensor) -> Result<&[(u64, f64)]> {
         let _op = enter("losses.push");
@@ -97,11 +100,13 @@ impl Losses {
 
     /// The losses that are still on the device.
     fn fetch(&self) -> Result<Vec<f64>> {
-        let losses = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0)?.to_scalars()?; // (unread)
+        // (unread)
+        let losses = Tensor::stack(&self.unread.iter().collect::<Vec<_>>(), 0)?.to_scalars()?;
         Ok(losses.into_iter().map(|loss| loss.to_f64()).collect())
     }
 
-    /// Takes over what was read, up to the first that is not finite: that one and those after it stay unread.
+    /// Takes over what was read, up to the first that is not finite: that one and those after it
+    /// stay unread.
     fn keep(&mut self, read: Vec<f64>) -> Result<()> {
         let good = read.iter().take_while(|loss| loss.is_finite()).count();
         let first = self.first + self.values.len() as u64;
@@ -123,7 +128,8 @@ impl Losses {
         self.values.last().map_or(f64::NAN, |(_, loss)| *loss)
     }
 
-    /// The mean of the last `n` losses that have been read, of all if there are fewer; NaN if there are none.
+    /// The mean of the last `n` losses that have been read, of all if there are fewer; NaN if there
+    /// are none.
     pub fn mean(&self, n: usize) -> f64 {
         let last = &self.values[self.values.len().saturating_sub(n)..];
         last.iter().map(|(_, loss)| loss).sum::<f64>() / last.len() as f64
@@ -147,7 +153,8 @@ mod tests {
         let w = Tensor::new(2.0f64, &device).unwrap().requires_grad().unwrap();
         let mut losses = Losses::new().every(3).from_step(10);
         assert!(losses.last().is_nan() && losses.mean(5).is_nan());
-        let sizes: Vec<usize> = (0..7).map(|i| losses.push(&w.mul(i as f64).unwrap()).unwrap().len()).collect();
+        let sizes: Vec<usize> =
+            (0..7).map(|i| losses.push(&w.mul(i as f64).unwrap()).unwrap().len()).collect();
         assert_eq!(sizes, [0, 0, 3, 0, 0, 3, 0]);
         assert_eq!(losses.read().unwrap(), [(16, 12.0)]);
         assert!(losses.read().unwrap().is_empty());
@@ -165,8 +172,14 @@ mod tests {
         }
         assert_eq!(losses.read().unwrap(), [(0, 0.5), (1, 0.5)]);
         let mut losses = Losses::new().every(1);
-        assert_eq!(losses.push(&Tensor::full((), 0.5, DType::BF16, &device).unwrap()).unwrap(), [(0, 0.5)]);
-        assert!(losses.push(&Tensor::zeros((2,), DType::F32, &device).unwrap()).is_err(), "a loss has one element");
+        assert_eq!(
+            losses.push(&Tensor::full((), 0.5, DType::BF16, &device).unwrap()).unwrap(),
+            [(0, 0.5)]
+        );
+        assert!(
+            losses.push(&Tensor::zeros((2,), DType::F32, &device).unwrap()).is_err(),
+            "a loss has one element"
+        );
     }
 
     #[test]

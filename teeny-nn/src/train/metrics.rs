@@ -42,7 +42,8 @@ pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     count(&logits.argmax(-1)?.eq(targets)?)
 }
 
-/// How many rows of `logits` have their target among the `k` largest. Equivalent: `torchmetrics`' multiclass accuracy with `top_k`, as a count.
+/// How many rows of `logits` have their target among the `k` largest. Equivalent: `torchmetrics`'
+/// multiclass accuracy with `top_k`, as a count.
 ///
 /// Shapes: logits (N, C), targets (N) of integers.
 ///
@@ -59,7 +60,8 @@ pub fn top_k_accuracy(logits: &Tensor, targets: &Tensor, k: usize) -> Result<usi
     count(&best.eq(&targets.unsqueeze(1)?)?)
 }
 
-/// How uncertain a language model is, as if it chose among so many words: `exp` of its mean cross-entropy in nats.
+/// How uncertain a language model is, as if it chose among so many words: `exp` of its mean
+/// cross-entropy in nats.
 pub fn perplexity(loss: f64) -> f64 {
     loss.exp()
 }
@@ -73,10 +75,15 @@ fn require_fit(logits: &Tensor, targets: &Tensor) -> Result<()> {
     if logits.ndim() == 2 && *targets.shape() == [logits.shape()[0]] {
         return Ok(());
     }
-    Err(Error::shape(format!("logits must be (N, C) and targets (N), not {} and {}", logits.shape(), targets.shape())))
+    Err(Error::shape(format!(
+        "logits must be (N, C) and targets (N), not {} and {}",
+        logits.shape(),
+        targets.shape()
+    )))
 }
 
-/// How often each class was taken for each: rows are what things are, columns what they were taken for. Prints as a table.
+/// How often each class was taken for each: rows are what things are, columns what they were taken
+/// for. Prints as a table.
 ///
 /// # Example
 /// ```
@@ -112,11 +119,20 @@ impl Confusion {
         let _op = enter("confusion");
         require_fit(logits, targets)?;
         if logits.shape()[1] != self.classes {
-            return Err(Error::shape(format!("logits {} have {} classes, not {}", logits.shape(), logits.shape()[1], self.classes)));
+            return Err(Error::shape(format!(
+                "logits {} have {} classes, not {}",
+                logits.shape(),
+                logits.shape()[1],
+                self.classes
+            )));
         }
-        let (guessed, targets) = (logits.argmax(-1)?.to_vec::<i32>()?, targets.cast(DType::I64)?.to_vec::<i64>()?);
+        let (guessed, targets) =
+            (logits.argmax(-1)?.to_vec::<i32>()?, targets.cast(DType::I64)?.to_vec::<i64>()?);
         if let Some(i) = targets.iter().position(|t| *t < 0 || *t >= self.classes as i64) {
-            return Err(Error::index(format!("targets[{i}] is {}, but there are {} classes", targets[i], self.classes)));
+            return Err(Error::index(format!(
+                "targets[{i}] is {}, but there are {} classes",
+                targets[i], self.classes
+            )));
         }
         for (target, guess) in targets.iter().zip(guessed) {
             self.counts[*target as usize * self.classes + guess as usize] += 1;
@@ -137,25 +153,42 @@ impl Confusion {
 
     /// The share of `class` that was recognised; NaN if there was none of it.
     pub fn recall(&self, class: usize) -> f64 {
-        self.count(class, class) as f64 / (0..self.classes).map(|guess| self.count(class, guess)).sum::<u64>() as f64
+        self.count(class, class) as f64
+            / (0..self.classes).map(|guess| self.count(class, guess)).sum::<u64>() as f64
     }
 
     /// The share of answers `class` that were right; NaN if there were none.
     pub fn precision(&self, class: usize) -> f64 {
-        self.count(class, class) as f64 / (0..self.classes).map(|other| self.count(other, class)).sum::<u64>() as f64
+        self.count(class, class) as f64
+            / (0..self.classes).map(|other| self.count(other, class)).sum::<u64>() as f64
     }
 }
 
 impl fmt::Display for Confusion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let width = self.counts.iter().max().map_or(1, |most| most.to_string().len()).max(self.classes.to_string().len()) + 1;
-        let row = |head: &str, cells: Vec<u64>| cells.iter().fold(format!("{head:>6}"), |text, cell| text + &format!("{cell:>width$}"));
+        let width = self
+            .counts
+            .iter()
+            .max()
+            .map_or(1, |most| most.to_string().len())
+            .max(self.classes.to_string().len())
+            + 1;
+        let row = |head: &str, cells: Vec<u64>| {
+            cells.iter().fold(format!("{head:>6}"), |text, cell| text + &format!("{cell:>width$}"))
+        };
         writeln!(f, "{}", row("", (0..self.classes as u64).collect()))?;
-        (0..self.classes).try_for_each(|class| writeln!(f, "{}", row(&class.to_string(), (0..self.classes).map(|g| self.count(class, g)).collect())))
+        (0..self.classes).try_for_each(|class| {
+            writeln!(
+                f,
+                "{}",
+                row(&class.to_string(), (0..self.classes).map(|g| self.count(class, g)).collect())
+            )
+        })
     }
 }
 
-/// `value`, unless it is NaN or infinite: a loss that has stopped being a number does not come back, and training on is a waste.
+/// `value`, unless it is NaN or infinite: a loss that has stopped being a number does not come
+/// back, and training on is a waste.
 ///
 /// # Errors
 /// If `value` is not finite; `what` names it, `step` says when.
@@ -184,7 +217,12 @@ mod tests {
 
     fn logits() -> (Tensor, Tensor) {
         let device = Reference::new();
-        let logits = Tensor::new([[0.1f32, 0.9, 0.5], [3.0, 2.0, 1.0], [0.0, -1.0, 1.0], [5.0, 6.0, 7.0]], &device).unwrap(); // (4, 3)
+        // (4, 3)
+        let logits = Tensor::new(
+            [[0.1f32, 0.9, 0.5], [3.0, 2.0, 1.0], [0.0, -1.0, 1.0], [5.0, 6.0, 7.0]],
+            &device,
+        )
+        .unwrap();
         (logits, Tensor::new([1i64, 2, 0, 0], &device).unwrap())
     }
 
@@ -194,7 +232,12 @@ mod tests {
         assert_eq!([1, 2, 3].map(|k| top_k_accuracy(&logits, &targets, k).unwrap()), [1, 2, 4]);
         assert_eq!(accuracy(&logits, &targets).unwrap(), 1);
         for k in [0, 4] {
-            assert!(top_k_accuracy(&logits, &targets, k).unwrap_err().to_string().contains("largest of 3 classes"));
+            assert!(
+                top_k_accuracy(&logits, &targets, k)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("largest of 3 classes")
+            );
         }
         assert!(accuracy(&logits, &logits).is_err());
     }
@@ -204,8 +247,19 @@ mod tests {
         let (logits, targets) = logits();
         let mut confusion = Confusion::new(3);
         confusion.add(&logits, &targets).unwrap();
-        assert_eq!(confusion.to_string(), "       0 1 2\n     0 0 0 2\n     1 0 1 0\n     2 1 0 0\n");
-        assert_eq!((confusion.accuracy(), confusion.recall(1), confusion.precision(1), confusion.recall(0)), (0.25, 1.0, 1.0, 0.0));
+        assert_eq!(
+            confusion.to_string(),
+            "       0 1 2\n     0 0 0 2\n     1 0 1 0\n     2 1 0 0\n"
+        );
+        assert_eq!(
+            (
+                confusion.accuracy(),
+                confusion.recall(1),
+                confusion.precision(1),
+                confusion.recall(0)
+            ),
+            (0.25, 1.0, 1.0, 0.0)
+        );
         let error = confusion.add(&logits, &targets.add(1).unwrap()).unwrap_err().to_string();
         assert!(error.contains("targets[1] is 3, but there are 3 classes"), "{error}");
         assert!(Confusion::new(2).add(&logits, &targets).is_err());

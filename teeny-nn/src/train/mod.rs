@@ -1,4 +1,5 @@
-//! What a training loop wants besides the training: numbers that summarise it, a file of them, and a picture. Pieces to pick from, not a framework.
+//! What a training loop wants besides the training: numbers that summarise it, a file of them, and
+//! a picture. Pieces to pick from, not a framework.
 //!
 //! ```text
 //! Losses                     read from the device several at a time          losses

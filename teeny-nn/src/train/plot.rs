@@ -33,18 +33,27 @@ pub struct Plot {
 impl Plot {
     /// An empty plot.
     pub fn new(title: &str, x_label: &str, y_label: &str) -> Plot {
-        Plot { title: title.into(), x_label: x_label.into(), y_label: y_label.into(), logarithmic: false, curves: Vec::new() }
+        Plot {
+            title: title.into(),
+            x_label: x_label.into(),
+            y_label: y_label.into(),
+            logarithmic: false,
+            curves: Vec::new(),
+        }
     }
 
-    /// The plot with a logarithmic y axis, on which equal ratios are equal distances. Points that are not above 0 are left out.
+    /// The plot with a logarithmic y axis, on which equal ratios are equal distances. Points that
+    /// are not above 0 are left out.
     pub fn log_y(mut self) -> Plot {
         self.logarithmic = true;
         self
     }
 
-    /// The plot with one more curve through `points` (x, y). Points that are not finite are left out.
+    /// The plot with one more curve through `points` (x, y). Points that are not finite are left
+    /// out.
     pub fn curve(mut self, name: &str, points: &[(f64, f64)]) -> Plot {
-        let finite = points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+        let finite =
+            points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
         self.curves.push((name.into(), finite));
         self
     }
@@ -55,18 +64,27 @@ impl Plot {
     /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let svg = self.svg();
-        replace(path.as_ref(), |writer| writer.write_all(svg.as_bytes()).map_err(|e| teeny_core::Error::io(e.to_string())))
+        replace(path.as_ref(), |writer| {
+            writer.write_all(svg.as_bytes()).map_err(|e| teeny_core::Error::io(e.to_string()))
+        })
     }
 
     /// The picture as SVG.
     pub fn svg(&self) -> String {
-        let scaled: Vec<(&str, Vec<(f64, f64)>)> = self.curves.iter().map(|(name, points)| (name.as_str(), self.scaled(points))).collect();
+        let scaled: Vec<(&str, Vec<(f64, f64)>)> =
+            self.curves.iter().map(|(name, points)| (name.as_str(), self.scaled(points))).collect();
         let points = || scaled.iter().flat_map(|(_, points)| points.iter());
         let y_values = points().map(|p| p.1);
-        let (x_ticks, y_ticks) = (ticks(points().map(|p| p.0)), if self.logarithmic { decades(y_values) } else { ticks(y_values) });
-        let y_number = |tick: f64| if self.logarithmic { number(10f64.powf(tick)) } else { number(tick) };
+        let (x_ticks, y_ticks) = (
+            ticks(points().map(|p| p.0)),
+            if self.logarithmic { decades(y_values) } else { ticks(y_values) },
+        );
+        let y_number =
+            |tick: f64| if self.logarithmic { number(10f64.powf(tick)) } else { number(tick) };
         let [left, right, top, bottom] = MARGIN;
-        let place = |ticks: &[f64], value: f64, from: f64, to: f64| from + (value - ticks[0]) / (ticks[ticks.len() - 1] - ticks[0]) * (to - from);
+        let place = |ticks: &[f64], value: f64, from: f64, to: f64| {
+            from + (value - ticks[0]) / (ticks[ticks.len() - 1] - ticks[0]) * (to - from)
+        };
         let x = |value: f64| place(&x_ticks, value, left, WIDTH - right);
         let y = |value: f64| place(&y_ticks, value, HEIGHT - bottom, top);
         let mut svg = format!(
@@ -98,7 +116,13 @@ impl Plot {
                 y_number(tick)
             );
         }
-        let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", WIDTH / 2.0, HEIGHT - 12.0, escape(&self.x_label));
+        let _ = writeln!(
+            svg,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            WIDTH / 2.0,
+            HEIGHT - 12.0,
+            escape(&self.x_label)
+        );
         let middle = HEIGHT / 2.0;
         let _ = writeln!(
             svg,
@@ -111,7 +135,11 @@ impl Plot {
             for &(px, py) in points {
                 let _ = write!(line, "{:.1},{:.1} ", x(px), y(py));
             }
-            let _ = writeln!(svg, "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>", line.trim_end());
+            let _ = writeln!(
+                svg,
+                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
+                line.trim_end()
+            );
             let _ = writeln!(
                 svg,
                 "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"{colour}\">{}</text>",
@@ -134,21 +162,27 @@ impl Plot {
     }
 }
 
-/// Logarithms of round numbers that enclose the logarithms `values`: powers of ten if they span more than two, their doubles and fivefolds too if not.
+/// Logarithms of round numbers that enclose the logarithms `values`: powers of ten if they span
+/// more than two, their doubles and fivefolds too if not.
 fn decades(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
     let multiples: &[f64] = if high - low > 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let all: Vec<f64> =
-        (low.floor() as i32..=high.ceil() as i32 + 1).flat_map(|power| multiples.iter().map(move |m| f64::from(power) + m.log10())).collect();
+    let all: Vec<f64> = (low.floor() as i32..=high.ceil() as i32 + 1)
+        .flat_map(|power| multiples.iter().map(move |m| f64::from(power) + m.log10()))
+        .collect();
     let first = all.iter().rposition(|&tick| tick <= low).unwrap_or(0);
-    let last = all.iter().position(|&tick| tick >= high && tick > all[first]).unwrap_or(all.len() - 1);
+    let last =
+        all.iter().position(|&tick| tick >= high && tick > all[first]).unwrap_or(all.len() - 1);
     all[first..=last].to_vec()
 }
 
-/// Round numbers from below the smallest value to above the largest: steps of 1, 2 or 5 times a power of ten, about six of them.
+/// Round numbers from below the smallest value to above the largest: steps of 1, 2 or 5 times a
+/// power of ten, about six of them.
 fn ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let (low, high) = values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
     let (low, high) = if low < high {
         (low, high)
     } else if low == high {
@@ -158,7 +192,11 @@ fn ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
     };
     let rough = (high - low) / 6.0;
     let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|m| m * power).find(|step| *step >= rough).unwrap_or(10.0 * power);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|m| m * power)
+        .find(|step| *step >= rough)
+        .unwrap_or(10.0 * power);
     let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
     (first..=last).map(|i| i as f64 * step).collect()
 }
@@ -191,26 +229,45 @@ mod tests {
 
     #[test]
     fn a_logarithmic_axis_has_equal_ratios_at_equal_distances() {
-        let round = |ticks: Vec<f64>| ticks.into_iter().map(|t| number(10f64.powf(t))).collect::<Vec<_>>();
-        assert_eq!(round(decades([0.3f64, 4.0].map(f64::log10).into_iter())), ["0.2", "0.5", "1", "2", "5"]);
-        assert_eq!(round(decades([0.003f64, 40.0].map(f64::log10).into_iter())), ["0.001", "0.01", "0.1", "1", "10", "100"]);
+        let round =
+            |ticks: Vec<f64>| ticks.into_iter().map(|t| number(10f64.powf(t))).collect::<Vec<_>>();
+        assert_eq!(
+            round(decades([0.3f64, 4.0].map(f64::log10).into_iter())),
+            ["0.2", "0.5", "1", "2", "5"]
+        );
+        assert_eq!(
+            round(decades([0.003f64, 40.0].map(f64::log10).into_iter())),
+            ["0.001", "0.01", "0.1", "1", "10", "100"]
+        );
         assert_eq!(round(decades([1.0f64].map(f64::log10).into_iter())), ["1", "2"]);
         assert!(decades(std::iter::empty()).len() > 1);
-        let curves = [("a", [(0.0, 1.0), (1.0, 10.0), (2.0, 100.0)]), ("b", [(0.0, 0.0), (1.0, 2.0), (2.0, -1.0)])];
-        let svg = curves.iter().fold(Plot::new("t", "x", "y").log_y(), |plot, (name, points)| plot.curve(name, points)).svg();
+        let curves = [
+            ("a", [(0.0, 1.0), (1.0, 10.0), (2.0, 100.0)]),
+            ("b", [(0.0, 0.0), (1.0, 2.0), (2.0, -1.0)]),
+        ];
+        let svg = curves
+            .iter()
+            .fold(Plot::new("t", "x", "y").log_y(), |plot, (name, points)| plot.curve(name, points))
+            .svg();
         let lines: Vec<Vec<f64>> = svg
             .lines()
             .filter_map(|l| l.strip_prefix("<polyline points=\"")?.split('"').next())
             .map(|l| l.split(' ').map(|p| p.split(',').nth(1).unwrap().parse().unwrap()).collect())
             .collect();
-        assert_eq!((lines[0].len(), lines[1].len()), (3, 1), "points that are not above 0 are left out");
+        assert_eq!(
+            (lines[0].len(), lines[1].len()),
+            (3, 1),
+            "points that are not above 0 are left out"
+        );
         assert!((lines[0][0] - 2.0 * lines[0][1] + lines[0][2]).abs() < 0.2, "{lines:?}");
         assert!(svg.contains(">100</text>"));
     }
 
     #[test]
     fn a_plot_is_svg_with_every_finite_point() {
-        let svg = Plot::new("a < b", "step", "loss").curve("train", &[(0.0, 2.3), (1.0, f64::NAN), (2.0, 0.5)]).svg();
+        let svg = Plot::new("a < b", "step", "loss")
+            .curve("train", &[(0.0, 2.3), (1.0, f64::NAN), (2.0, 0.5)])
+            .svg();
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n") && svg.contains("a &lt; b"));
         let line = svg.lines().find(|l| l.starts_with("<polyline")).unwrap();
         assert_eq!(line.matches(',').count(), 2, "{line}");

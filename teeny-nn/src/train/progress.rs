@@ -9,7 +9,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Moments are remembered no closer together than this.
 const SPACING: Duration = Duration::from_millis(100);
 
-/// Counts steps, and what they work through: tokens, images. Prints as a line: `120/400 steps, 12.3 steps/s, 45.1k tokens/s, 0:23 left`.
+/// Counts steps, and what they work through: tokens, images. Prints as a line:
+/// `120/400 steps, 12.3 steps/s, 45.1k tokens/s, 0:23 left`.
 ///
 /// # Example
 /// ```
@@ -39,7 +40,14 @@ impl Progress {
     /// A run of `total` steps that begins now.
     pub fn new(total: u64) -> Progress {
         let now = Instant::now();
-        Progress { total, unit: "items", done: 0, items: 0, began: now, marks: VecDeque::from([(now, 0, 0)]) }
+        Progress {
+            total,
+            unit: "items",
+            done: 0,
+            items: 0,
+            began: now,
+            marks: VecDeque::from([(now, 0, 0)]),
+        }
     }
 
     /// What the steps work through is called `unit`.
@@ -56,7 +64,8 @@ impl Progress {
     fn advance_at(&mut self, now: Instant, steps: u64, items: u64) {
         self.done += steps;
         self.items += items;
-        // the newest mark moves on until it is far enough from the one before; the first stays where counting began
+        // the newest mark moves on until it is far enough from the one before; the first stays
+        // where counting began
         if self.marks.len() > 1 && now - self.marks[self.marks.len() - 2].0 < SPACING {
             self.marks.pop_back();
         }
@@ -101,7 +110,13 @@ impl Progress {
 
 impl fmt::Display for Progress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{} steps, {} steps/s", self.done, self.total, short(self.steps_per_second()))?;
+        write!(
+            f,
+            "{}/{} steps, {} steps/s",
+            self.done,
+            self.total,
+            short(self.steps_per_second())
+        )?;
         if self.items > 0 {
             write!(f, ", {} {}/s", short(self.items_per_second()), self.unit)?;
         }
@@ -136,9 +151,16 @@ mod tests {
         // a slow first step, then two steps a second
         progress.advance_at(began + Duration::from_secs(20), 1, 100);
         for i in 1..=100 {
-            progress.advance_at(began + Duration::from_secs(20) + Duration::from_millis(500 * i), 1, 100);
+            progress.advance_at(
+                began + Duration::from_secs(20) + Duration::from_millis(500 * i),
+                1,
+                100,
+            );
         }
-        assert!((progress.steps_per_second() - 2.0).abs() < 1e-9 && (progress.items_per_second() - 200.0).abs() < 1e-6);
+        assert!(
+            (progress.steps_per_second() - 2.0).abs() < 1e-9
+                && (progress.items_per_second() - 200.0).abs() < 1e-6
+        );
         assert!((progress.eta().as_secs_f64() - 899.0 / 2.0).abs() < 1e-6);
         assert_eq!(progress.to_string(), "101/1000 steps, 2.00 steps/s, 200 tokens/s, 7:29 left");
     }
@@ -147,7 +169,8 @@ mod tests {
     fn many_quick_steps_need_no_memory() {
         let mut progress = Progress::new(1_000_000);
         let began = progress.began;
-        (1..=100_000).for_each(|i| progress.advance_at(began + Duration::from_micros(100 * i), 1, 0));
+        (1..=100_000)
+            .for_each(|i| progress.advance_at(began + Duration::from_micros(100 * i), 1, 0));
         assert!(progress.marks.len() < 150, "{}", progress.marks.len());
         assert!((progress.steps_per_second() - 10_000.0).abs() < 100.0);
         assert_eq!(progress.to_string().split(',').next(), Some("100000/1000000 steps"));
@@ -156,6 +179,9 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.123, 12.34, 451.2, 45_123.0, 1.23e6].map(short), ["0.12", "12.3", "451", "45.1k", "1.2M"]);
+        assert_eq!(
+            [0.123, 12.34, 451.2, 45_123.0, 1.23e6].map(short),
+            ["0.12", "12.3", "451", "45.1k", "1.2M"]
+        );
     }
 }

@@ -3,9 +3,11 @@
 use crate::state::{State, Stateful};
 use teeny_core::Result;
 
-/// Watches a value, usually the loss on data that is not trained on, and says when it has stopped getting better.
+/// Watches a value, usually the loss on data that is not trained on, and says when it has stopped
+/// getting better.
 ///
-/// Equivalent: Keras' `EarlyStopping`, without its `restore_best_weights`: save where [`EarlyStopping::update`] says true.
+/// Equivalent: Keras' `EarlyStopping`, without its `restore_best_weights`: save where
+/// [`EarlyStopping::update`] says true.
 ///
 /// # Example
 /// ```
@@ -31,9 +33,16 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Stops after `patience` values in a row that are no better than the best one before. Smaller is better.
+    /// Stops after `patience` values in a row that are no better than the best one before. Smaller
+    /// is better.
     pub fn new(patience: u64) -> EarlyStopping {
-        EarlyStopping { patience: patience.max(1), min_delta: 0.0, largest: false, best: None, waited: 0 }
+        EarlyStopping {
+            patience: patience.max(1),
+            min_delta: 0.0,
+            largest: false,
+            best: None,
+            waited: 0,
+        }
     }
 
     /// Larger is better: for an accuracy.
@@ -51,7 +60,8 @@ impl EarlyStopping {
     /// The value at `step` (or epoch); true if it is the best so far. NaN never is.
     pub fn update(&mut self, step: u64, value: f64) -> bool {
         let gain = |best: f64| if self.largest { value - best } else { best - value };
-        let better = !value.is_nan() && self.best.is_none_or(|(_, best)| gain(best) > self.min_delta);
+        let better =
+            !value.is_nan() && self.best.is_none_or(|(_, best)| gain(best) > self.min_delta);
         if better {
             self.best = Some((step, value));
             self.waited = 0;
@@ -98,11 +108,18 @@ mod tests {
     #[test]
     fn patience_counts_values_without_enough_improvement() {
         let mut stopping = EarlyStopping::new(3).min_delta(0.1);
-        let better: Vec<bool> = [1.0, 0.95, 0.85, f64::NAN, 0.8, 0.76].into_iter().enumerate().map(|(i, v)| stopping.update(i as u64, v)).collect();
+        let better: Vec<bool> = [1.0, 0.95, 0.85, f64::NAN, 0.8, 0.76]
+            .into_iter()
+            .enumerate()
+            .map(|(i, v)| stopping.update(i as u64, v))
+            .collect();
         assert_eq!(better, [true, false, true, false, false, false]);
         assert!(stopping.should_stop());
         assert_eq!(stopping.best(), Some((2, 0.85)));
-        assert!(stopping.update(6, 0.5) && !stopping.should_stop(), "an improvement starts the waiting anew");
+        assert!(
+            stopping.update(6, 0.5) && !stopping.should_stop(),
+            "an improvement starts the waiting anew"
+        );
     }
 
     #[test]

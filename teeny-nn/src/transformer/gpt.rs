@@ -6,7 +6,8 @@
 //!                              x + attn(ln_1(x)),  x + mlp(ln_2(x))
 //! ```
 //!
-//! Names are those of Hugging Face's files, so [`crate::state::Mapping::gpt2`] loads them. Sampling is not its business: [`Gpt::generate`] is told how.
+//! Names are those of Hugging Face's files, so [`crate::state::Mapping::gpt2`] loads them. Sampling
+//! is not its business: [`Gpt::generate`] is told how.
 
 use crate::attention::{Attend, KvCache, Mark, MultiheadAttention};
 use crate::dropout::Dropout;
@@ -45,7 +46,13 @@ pub struct GptConfig {
 
 impl GptConfig {
     /// A model with biases and a tied head, without dropout.
-    pub fn new(vocab: usize, context: usize, n_layer: usize, n_head: usize, n_embd: usize) -> GptConfig {
+    pub fn new(
+        vocab: usize,
+        context: usize,
+        n_layer: usize,
+        n_head: usize,
+        n_embd: usize,
+    ) -> GptConfig {
         GptConfig { vocab, context, n_layer, n_head, n_embd, dropout: 0.0, bias: true, tied: true }
     }
 
@@ -54,9 +61,11 @@ impl GptConfig {
         GptConfig::new(50_257, 1024, 12, 12, 768)
     }
 
-    /// Floating-point operations of training on one sequence of `t` tokens: those of the matrix products, forward and, twice as many, backward.
+    /// Floating-point operations of training on one sequence of `t` tokens: those of the matrix
+    /// products, forward and, twice as many, backward.
     ///
-    /// Per layer and token `8 E² + 4 t E` for attention and `16 E²` for the perceptron, and `2 E V` for the head.
+    /// Per layer and token `8 E² + 4 t E` for attention and `16 E²` for the perceptron, and `2 E V`
+    /// for the head.
     pub fn flops(&self, t: usize) -> f64 {
         let (e, v, t) = (self.n_embd as f64, self.vocab as f64, t as f64);
         let layer = 8.0 * e * e + 4.0 * t * e + 16.0 * e * e;
@@ -81,7 +90,8 @@ impl GptConfig {
 /// assert_eq!(longer.shape()[..], [1, 5]);
 /// # Ok(()) }
 /// ```
-/// Source: Radford et al. 2019; the first values of residual projections, `0.02 / sqrt(2 n_layer)`, as there.
+/// Source: Radford et al. 2019; the first values of residual projections, `0.02 / sqrt(2 n_layer)`,
+/// as there.
 pub struct Gpt {
     config: GptConfig,
     wte: Embedding,
@@ -104,10 +114,30 @@ impl Gpt {
             let small = Init::Normal { mean: 0.0, std: STD };
             let wte = Embedding::with_init(&path.at("wte"), config.vocab, config.n_embd, small)?;
             let wpe = Embedding::with_init(&path.at("wpe"), config.context, config.n_embd, small)?;
-            let blocks = (0..config.n_layer).map(|i| Block::new(&path.at("h").at(i), &config)).collect::<Result<_>>()?;
+            let blocks = (0..config.n_layer)
+                .map(|i| Block::new(&path.at("h").at(i), &config))
+                .collect::<Result<_>>()?;
             let ln_f = norm(&path.at("ln_f"), &config)?;
-            let head = if config.tied { None } else { Some(Linear::with_init(&path.at("lm_head"), config.n_embd, config.vocab, small, None)?) };
-            Ok(Gpt { config, wte, wpe, dropout: Dropout::new(path, config.dropout)?, blocks, ln_f, head })
+            let head = if config.tied {
+                None
+            } else {
+                Some(Linear::with_init(
+                    &path.at("lm_head"),
+                    config.n_embd,
+                    config.vocab,
+                    small,
+                    None,
+                )?)
+            };
+            Ok(Gpt {
+                config,
+                wte,
+                wpe,
+                dropout: Dropout::new(path, config.dropout)?,
+                blocks,
+                ln_f,
+                head,
+            })
         })
     }
 
@@ -134,8 +164,8 @@ impl Gpt {
     /// The scores of the token after the last: `tokens` (B, T) continue those in `caches` → (B, V).
     ///
     /// # Errors
-    /// As [`Gpt::logits`]; also if there is not one cache per block. All caches are then what they were; see
-    /// [`KvCache::append`] for a device that fails.
+    /// As [`Gpt::logits`]; also if there is not one cache per block. All caches are then what they
+    /// were; see [`KvCache::append`] for a device that fails.
     #[track_caller]
     pub fn next(&self, tokens: &Tensor, caches: &mut [KvCache]) -> Result<Tensor> {
         let _op = enter("gpt");
@@ -144,18 +174,29 @@ impl Gpt {
             return Err(Error::value(text).help("gpt.caches() makes them"));
         }
         let marks: Vec<Mark> = caches.iter().map(KvCache::mark).collect();
-        let scores = self.hidden(tokens, Some(&mut *caches)).and_then(|x| self.score(&x.at(1, -1)?)); // (B, V) of (B, T, E)
-        scores.inspect_err(|_| caches.iter_mut().zip(marks).for_each(|(cache, mark)| cache.rewind(mark)))
+        // (B, V) of (B, T, E)
+        let scores =
+            self.hidden(tokens, Some(&mut *caches)).and_then(|x| self.score(&x.at(1, -1)?));
+        scores.inspect_err(|_| {
+            caches.iter_mut().zip(marks).for_each(|(cache, mark)| cache.rewind(mark))
+        })
     }
 
-    /// `tokens` (B, T) and `count` more (B, T + count), each chosen by `pick` from the scores (B, V) as class numbers (B).
+    /// `tokens` (B, T) and `count` more (B, T + count), each chosen by `pick` from the scores (B,
+    /// V) as class numbers (B).
     ///
-    /// Within the context every token is computed once. Beyond it the window moves and is computed anew at each step, since learned positions move too.
+    /// Within the context every token is computed once. Beyond it the window moves and is computed
+    /// anew at each step, since learned positions move too.
     ///
     /// # Errors
     /// As [`Gpt::logits`], and those of `pick`.
     #[track_caller]
-    pub fn generate(&self, tokens: &Tensor, count: usize, mut pick: impl FnMut(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    pub fn generate(
+        &self,
+        tokens: &Tensor,
+        count: usize,
+        mut pick: impl FnMut(&Tensor) -> Result<Tensor>,
+    ) -> Result<Tensor> {
         let _op = enter("generate");
         let dtype = tokens.dtype();
         let (mut all, mut caches) = (tokens.clone(), self.caches());
@@ -175,7 +216,11 @@ impl Gpt {
 
     fn hidden(&self, tokens: &Tensor, caches: Option<&mut [KvCache]>) -> Result<Tensor> {
         if tokens.ndim() != 2 || tokens.numel() == 0 {
-            return Err(Error::shape(format!("tokens are (B, T) with T > 0, not {}", tokens.shape())).help("tokens.unsqueeze(0)? is a batch of one"));
+            return Err(Error::shape(format!(
+                "tokens are (B, T) with T > 0, not {}",
+                tokens.shape()
+            ))
+            .help("tokens.unsqueeze(0)? is a batch of one"));
         }
         let past = caches.as_ref().map_or(0, |caches| caches.first().map_or(0, KvCache::len));
         let end = past + tokens.shape()[1];
@@ -223,16 +268,23 @@ impl Block {
     fn new(path: &Path, config: &GptConfig) -> Result<Block> {
         let n = config.n_embd;
         let bias = config.bias.then_some(Init::ZEROS);
-        let linear = |path: &Path, inputs, outputs, std| Linear::with_init(path, inputs, outputs, Init::Normal { mean: 0.0, std }, bias);
+        let linear = |path: &Path, inputs, outputs, std| {
+            Linear::with_init(path, inputs, outputs, Init::Normal { mean: 0.0, std }, bias)
+        };
         // two residual branches per layer add up their variances
         let residual = STD / (2.0 * config.n_layer as f64).sqrt();
         let ln_1 = norm(&path.at("ln_1"), config)?;
         let at = path.at("attn");
-        let (qkv, out) = (linear(&at.at("c_attn"), n, n.saturating_mul(3), STD)?, linear(&at.at("c_proj"), n, n, residual)?);
-        let attn = MultiheadAttention::from_parts(qkv, out, config.n_head, config.n_head)?.with_dropout(path, config.dropout)?;
+        let (qkv, out) = (
+            linear(&at.at("c_attn"), n, n.saturating_mul(3), STD)?,
+            linear(&at.at("c_proj"), n, n, residual)?,
+        );
+        let attn = MultiheadAttention::from_parts(qkv, out, config.n_head, config.n_head)?
+            .with_dropout(path, config.dropout)?;
         let ln_2 = norm(&path.at("ln_2"), config)?;
         let (mlp, wide) = (path.at("mlp"), n.saturating_mul(4));
-        let (c_fc, c_proj) = (linear(&mlp.at("c_fc"), n, wide, STD)?, linear(&mlp.at("c_proj"), wide, n, residual)?);
+        let (c_fc, c_proj) =
+            (linear(&mlp.at("c_fc"), n, wide, STD)?, linear(&mlp.at("c_proj"), wide, n, residual)?);
         Ok(Block { ln_1, attn, ln_2, c_fc, c_proj, dropout: Dropout::new(path, config.dropout)? })
     }
 
@@ -246,5 +298,9 @@ impl Block {
 }
 
 fn norm(path: &Path, config: &GptConfig) -> Result<LayerNorm> {
-    if config.bias { LayerNorm::new(path, config.n_embd) } else { LayerNorm::without_bias(path, config.n_embd) }
+    if config.bias {
+        LayerNorm::new(path, config.n_embd)
+    } else {
+        LayerNorm::without_bias(path, config.n_embd)
+    }
 }

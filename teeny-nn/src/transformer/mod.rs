@@ -26,21 +26,30 @@ pub struct TransformerConfig {
     pub activation: Activation,
     /// Probability of dropping, in training.
     pub dropout: f64,
-    /// Whether norms stand before attention and perceptron (which trains without warm-up) or after, as in the paper.
+    /// Whether norms stand before attention and perceptron (which trains without warm-up) or after,
+    /// as in the paper.
     pub norm_first: bool,
 }
 
 impl TransformerConfig {
     /// PyTorch's defaults but for dropout, which is 0: ReLU, norms last, `hidden` numbers inside.
     pub fn new(n_embd: usize, n_head: usize, hidden: usize) -> TransformerConfig {
-        TransformerConfig { n_embd, n_head, hidden, activation: Activation::Relu, dropout: 0.0, norm_first: false }
+        TransformerConfig {
+            n_embd,
+            n_head,
+            hidden,
+            activation: Activation::Relu,
+            dropout: 0.0,
+            norm_first: false,
+        }
     }
 }
 
 /// One layer of an encoder: self-attention and a perceptron.
 ///
-/// Shapes: x (B, T, E) → the same. Names and values as `torch.nn.TransformerEncoderLayer(batch_first=True)`: `self_attn`, `linear1`, `linear2`, `norm1`,
-/// `norm2`.
+/// Shapes: x (B, T, E) → the same. Names and values as
+/// `torch.nn.TransformerEncoderLayer(batch_first=True)`: `self_attn`, `linear1`, `linear2`,
+/// `norm1`, `norm2`.
 ///
 /// # Example
 /// ```
@@ -76,7 +85,8 @@ impl TransformerEncoderLayer {
         let TransformerConfig { n_embd, n_head, hidden, dropout, .. } = config;
         path.build("TransformerEncoderLayer::new", || {
             Ok(TransformerEncoderLayer {
-                self_attn: MultiheadAttention::new(&path.at("self_attn"), n_embd, n_head)?.with_dropout(path, dropout)?,
+                self_attn: MultiheadAttention::new(&path.at("self_attn"), n_embd, n_head)?
+                    .with_dropout(path, dropout)?,
                 linear1: Linear::new(&path.at("linear1"), n_embd, hidden)?,
                 linear2: Linear::new(&path.at("linear2"), hidden, n_embd)?,
                 norm1: LayerNorm::new(&path.at("norm1"), n_embd)?,
@@ -96,7 +106,9 @@ impl TransformerEncoderLayer {
         let _op = enter("transformer_encoder_layer");
         let first = self.config.norm_first;
         attend.undone_on_error(|attend| {
-            let x = residual(x, &self.norm1, first, &self.dropout, |x| self.self_attn.attend(x, attend))?;
+            let x = residual(x, &self.norm1, first, &self.dropout, |x| {
+                self.self_attn.attend(x, attend)
+            })?;
             residual(&x, &self.norm2, first, &self.dropout, |x| self.feed_forward(x))
         })
     }
@@ -116,7 +128,8 @@ impl Module for TransformerEncoderLayer {
 
 /// One layer of a decoder: causal self-attention, attention to a context, and a perceptron.
 ///
-/// Names and values as `torch.nn.TransformerDecoderLayer(batch_first=True)`: `self_attn`, `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`.
+/// Names and values as `torch.nn.TransformerDecoderLayer(batch_first=True)`: `self_attn`,
+/// `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`.
 pub struct TransformerDecoderLayer {
     encoder: TransformerEncoderLayer,
     multihead_attn: MultiheadAttention,
@@ -132,30 +145,56 @@ impl TransformerDecoderLayer {
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerDecoderLayer> {
         path.build("TransformerDecoderLayer::new", || {
             let encoder = TransformerEncoderLayer::new(path, config)?;
-            let multihead_attn = MultiheadAttention::new(&path.at("multihead_attn"), config.n_embd, config.n_head)?;
+            let multihead_attn =
+                MultiheadAttention::new(&path.at("multihead_attn"), config.n_embd, config.n_head)?;
             let norm3 = LayerNorm::new(&path.at("norm3"), config.n_embd)?;
-            Ok(TransformerDecoderLayer { encoder, multihead_attn: multihead_attn.with_dropout(path, config.dropout)?, norm3 })
+            Ok(TransformerDecoderLayer {
+                encoder,
+                multihead_attn: multihead_attn.with_dropout(path, config.dropout)?,
+                norm3,
+            })
         })
     }
 
-    /// The layer's output for `x` (B, T, E), which sees itself as `attend` says (usually [`Attend::causal`]) and `context` (B, S, E) as `to_context` says.
+    /// The layer's output for `x` (B, T, E), which sees itself as `attend` says (usually
+    /// [`Attend::causal`]) and `context` (B, S, E) as `to_context` says.
     ///
     /// # Errors
     /// If shapes do not fit. A cache is then what it was.
     #[track_caller]
-    pub fn attend(&self, x: &Tensor, context: &Tensor, attend: Attend<'_>, to_context: Attend<'_>) -> Result<Tensor> {
+    pub fn attend(
+        &self,
+        x: &Tensor,
+        context: &Tensor,
+        attend: Attend<'_>,
+        to_context: Attend<'_>,
+    ) -> Result<Tensor> {
         let _op = enter("transformer_decoder_layer");
         let layer = &self.encoder;
         let first = layer.config.norm_first;
         attend.undone_on_error(|attend| {
-            let x = residual(x, &layer.norm1, first, &layer.dropout, |x| layer.self_attn.attend(x, attend))?;
-            let x = residual(&x, &layer.norm2, first, &layer.dropout, |x| self.multihead_attn.attend_to(x, context, to_context))?;
+            let x = residual(x, &layer.norm1, first, &layer.dropout, |x| {
+                layer.self_attn.attend(x, attend)
+            })?;
+            let x = residual(&x, &layer.norm2, first, &layer.dropout, |x| {
+                self.multihead_attn.attend_to(x, context, to_context)
+            })?;
             residual(&x, &self.norm3, first, &layer.dropout, |x| layer.feed_forward(x))
         })
     }
 }
 
 /// `x + dropout(f(norm(x)))`, or `norm(x + dropout(f(x)))`.
-fn residual(x: &Tensor, norm: &LayerNorm, first: bool, dropout: &Dropout, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    if first { x.add(&dropout.forward(&f(&norm.forward(x)?)?)?) } else { norm.forward(&x.add(&dropout.forward(&f(x)?)?)?) }
+fn residual(
+    x: &Tensor,
+    norm: &LayerNorm,
+    first: bool,
+    dropout: &Dropout,
+    f: impl FnOnce(&Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    if first {
+        x.add(&dropout.forward(&f(&norm.forward(x)?)?)?)
+    } else {
+        norm.forward(&x.add(&dropout.forward(&f(x)?)?)?)
+    }
 }

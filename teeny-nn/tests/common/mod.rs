@@ -19,7 +19,10 @@ impl Folder {
     }
 
     pub fn files(&self) -> Vec<String> {
-        fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        fs::read_dir(&self.0)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
     }
 }
 
@@ -81,7 +84,8 @@ pub fn f64s(values: Vec<f64>, shape: &[usize], device: &DeviceRef) -> Tensor {
 }
 
 pub fn ints(v: &Value, shape: &[usize], device: &DeviceRef) -> Tensor {
-    let values: Vec<i64> = v.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an integer")).collect();
+    let values: Vec<i64> =
+        v.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an integer")).collect();
     Tensor::from_vec(values, shape, device).unwrap()
 }
 
@@ -89,15 +93,21 @@ pub fn values(x: &Tensor) -> Vec<f64> {
     x.to_scalars().unwrap().into_iter().map(|s| s.to_f64()).collect()
 }
 
-/// First and second derivatives of a layer by its input against central differences, and first derivatives by each of its parameters.
+/// First and second derivatives of a layer by its input against central differences, and first
+/// derivatives by each of its parameters.
 pub fn check_module(make: impl Fn(&Store) -> Result<Box<dyn Module>>, shape: &[usize]) {
     let distribution = Distribution::Uniform { low: -1.0, high: 1.0 };
-    let draw =
-        |shape: &[usize], draw: u64, device: &DeviceRef| Tensor::random(distribution, shape, DType::F64, Key { seed: 3, draw }, device).unwrap();
+    let draw = |shape: &[usize], draw: u64, device: &DeviceRef| {
+        Tensor::random(distribution, shape, DType::F64, Key { seed: 3, draw }, device).unwrap()
+    };
     let built = |device: &DeviceRef| -> Result<(Store, Box<dyn Module>)> {
         let store = Store::with_dtype(device, DType::F64);
         let layer = make(&store)?;
-        store.trainable().iter().zip(1..).try_for_each(|(p, i)| p.set(&draw(p.value().shape(), i, device)))?;
+        store
+            .trainable()
+            .iter()
+            .zip(1..)
+            .try_for_each(|(p, i)| p.set(&draw(p.value().shape(), i, device)))?;
         Ok((store, layer))
     };
     let x = draw(shape, 0, &device());
@@ -122,18 +132,24 @@ pub fn check_module(make: impl Fn(&Store) -> Result<Box<dyn Module>>, shape: &[u
                 loss().item::<f64>().unwrap()
             };
             let slope = (shifted(1e-5) - shifted(-1e-5)) / 2e-5;
-            assert!((slope - wanted).abs() < 1e-6 * wanted.abs().max(1.0), "{} {i}: {slope} {wanted}", param.name());
+            assert!(
+                (slope - wanted).abs() < 1e-6 * wanted.abs().max(1.0),
+                "{} {i}: {slope} {wanted}",
+                param.name()
+            );
         }
         param.set(&value).unwrap();
     }
 }
 
-/// Every element within `tolerance` of what is wanted, relative to the larger of 1 and its size; NaN meets NaN.
+/// Every element within `tolerance` of what is wanted, relative to the larger of 1 and its size;
+/// NaN meets NaN.
 #[track_caller]
 pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &dyn std::fmt::Display) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        let close = (g - w).abs() <= tolerance * w.abs().max(1.0) || g == w || (g.is_nan() && w.is_nan());
+        let close =
+            (g - w).abs() <= tolerance * w.abs().max(1.0) || g == w || (g.is_nan() && w.is_nan());
         assert!(close, "element {i} is {g}, wanted {w}: {what}");
     }
 }

@@ -1,4 +1,5 @@
-//! Convolution and its two gradients as matrix products whose operands are read straight out of the images: no patch is ever stored.
+//! Convolution and its two gradients as matrix products whose operands are read straight out of the
+//! images: no patch is ever stored.
 //!
 //! ```text
 //!                  rows        columns              k                      per group
@@ -7,9 +8,10 @@
 //! of the weight    C_out/G     C_in/G kernel        N places               g @ patches of x'
 //! ```
 //!
-//! The tile is that of `matmul`. A thread takes its four columns apart into image and place once; each k is taken apart by one thread for the whole tile,
-//! two steps ahead. Groups of fewer than eight
-//! rows (depthwise convolutions) get a thread per result instead. The weight's gradient, a small matrix with a long k, is cut along k.
+//! The tile is that of `matmul`. A thread takes its four columns apart into image and place once;
+//! each k is taken apart by one thread for the whole tile, two steps ahead. Groups of fewer than
+//! eight rows (depthwise convolutions) get a thread per result instead. The weight's gradient, a
+//! small matrix with a long k, is cut along k.
 
 mod shader;
 
@@ -66,10 +68,13 @@ impl Sizes<'_> {
         }
     }
 
-    /// True if shaders can count to k, and reach every pixel of the padded images by signed coordinates.
+    /// True if shaders can count to k, and reach every pixel of the padded images by signed
+    /// coordinates.
     fn are_countable(&self, k: usize) -> bool {
         let window = self.window;
-        k <= MAX_COUNT && (2..self.x.ndim()).all(|axis| countable(self.x[axis], self.weight[axis], window, axis - 2))
+        k <= MAX_COUNT
+            && (2..self.x.ndim())
+                .all(|axis| countable(self.x[axis], self.weight[axis], window, axis - 2))
     }
 
     fn result(&self) -> &Shape {
@@ -83,30 +88,78 @@ impl Sizes<'_> {
 
 impl Wgpu {
     /// The convolution of `x` by `weight`, or nothing if some tensor is too large for a kernel.
-    pub(crate) fn convolution(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<Option<StorageRef>> {
+    pub(crate) fn convolution(
+        &self,
+        x: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+    ) -> Result<Option<StorageRef>> {
         let y = validate::conv_shape(x.shape(), weight.shape(), window)?;
-        let sizes = Sizes { kind: Kind::Forward, dtype: x.dtype(), x: x.shape(), weight: weight.shape(), y: &y, window };
+        let sizes = Sizes {
+            kind: Kind::Forward,
+            dtype: x.dtype(),
+            x: x.shape(),
+            weight: weight.shape(),
+            y: &y,
+            window,
+        };
         self.convolve(&sizes, weight, x)
     }
 
     /// Its gradient for `x`.
-    pub(crate) fn convolution_input_grad(&self, g: &Tensor, weight: &Tensor, window: &Window, x: &Shape) -> Result<Option<StorageRef>> {
-        let sizes = Sizes { kind: Kind::InputGrad, dtype: g.dtype(), x, weight: weight.shape(), y: g.shape(), window };
+    pub(crate) fn convolution_input_grad(
+        &self,
+        g: &Tensor,
+        weight: &Tensor,
+        window: &Window,
+        x: &Shape,
+    ) -> Result<Option<StorageRef>> {
+        let sizes = Sizes {
+            kind: Kind::InputGrad,
+            dtype: g.dtype(),
+            x,
+            weight: weight.shape(),
+            y: g.shape(),
+            window,
+        };
         self.convolve(&sizes, weight, g)
     }
 
     /// Its gradient for the weight.
-    pub(crate) fn convolution_weight_grad(&self, g: &Tensor, x: &Tensor, window: &Window, weight: &Shape) -> Result<Option<StorageRef>> {
-        let sizes = Sizes { kind: Kind::WeightGrad, dtype: g.dtype(), x: x.shape(), weight, y: g.shape(), window };
+    pub(crate) fn convolution_weight_grad(
+        &self,
+        g: &Tensor,
+        x: &Tensor,
+        window: &Window,
+        weight: &Shape,
+    ) -> Result<Option<StorageRef>> {
+        let sizes = Sizes {
+            kind: Kind::WeightGrad,
+            dtype: g.dtype(),
+            x: x.shape(),
+            weight,
+            y: g.shape(),
+            window,
+        };
         self.convolve(&sizes, g, x)
     }
 
-    fn convolve(&self, sizes: &Sizes<'_>, left: &Tensor, right: &Tensor) -> Result<Option<StorageRef>> {
+    fn convolve(
+        &self,
+        sizes: &Sizes<'_>,
+        left: &Tensor,
+        right: &Tensor,
+    ) -> Result<Option<StorageRef>> {
         let dtype = sizes.dtype;
         self.require(dtype, "convolution")?;
         let (count, wide) = (sizes.result().numel(), wide::wide(dtype));
         let (rows, columns, k) = sizes.product();
-        let _work = self.describe(&[left, right], sizes.result(), dtype, profile::flops(&[sizes.window.groups, rows, columns, k]));
+        let _work = self.describe(
+            &[left, right],
+            sizes.result(),
+            dtype,
+            profile::flops(&[sizes.window.groups, rows, columns, k]),
+        );
         if count == 0 {
             return Ok(Some(self.allocate(0, dtype)?));
         }
@@ -128,7 +181,9 @@ impl Wgpu {
         let large = tiles(Tile::Large);
         let way = match () {
             () if rows < 8 => Way::Single,
-            () if wide.size() == 4 && rows > 64 && groups * large.0 * large.1 >= busy => Way::Tiled(Tile::Large),
+            () if wide.size() == 4 && rows > 64 && groups * large.0 * large.1 >= busy => {
+                Way::Tiled(Tile::Large)
+            }
             () if wide.size() == 4 && rows <= 32 && columns > 64 => Way::Tiled(Tile::Flat),
             () => Way::Tiled(Tile::Small),
         };
@@ -141,7 +196,22 @@ impl Wgpu {
         };
         let out = self.allocate(splits * count, wide)?;
         let mut slot = Params::new();
-        let head = [rows, k, columns, 0, 0, 0, 0, left.layout().offset(), right.layout().offset(), groups, down, across, splits, k.div_ceil(splits)];
+        let head = [
+            rows,
+            k,
+            columns,
+            0,
+            0,
+            0,
+            0,
+            left.layout().offset(),
+            right.layout().offset(),
+            groups,
+            down,
+            across,
+            splits,
+            k.div_ceil(splits),
+        ];
         slot.counts(&head);
         debug_assert_eq!(head.len(), HEAD);
         let geometry = Geometry::of(sizes.x.ndim() - 2);
@@ -160,7 +230,10 @@ impl Wgpu {
             Way::Tiled(_) => splits * groups * down * across,
         };
         self.dispatch(&Launch {
-            program: Program { key: Key::new("conv", [kind as u32, ndim as u32, dtype as u32, variant]), wgsl: &|| Ok(wgsl(kind, way, ndim, dtype)) },
+            program: Program {
+                key: Key::new("conv", [kind as u32, ndim as u32, dtype as u32, variant]),
+                wgsl: &|| Ok(wgsl(kind, way, ndim, dtype)),
+            },
             inputs: &[self.part(left)?, self.part(right)?],
             outputs: &[self.whole(&out)?],
             params: &slot,

@@ -1,4 +1,5 @@
-//! The text of the convolution kernels: how k, rows and columns turn into places in the images. Strides and geometry are words of the parameter slot.
+//! The text of the convolution kernels: how k, rows and columns turn into places in the images.
+//! Strides and geometry are words of the parameter slot.
 
 use super::{Kind, Way};
 use crate::generator::{self, types};
@@ -35,7 +36,8 @@ impl Geometry {
         self.word(2 + self.ndim + axis)
     }
 
-    /// List 0: sizes of x, 1: of the result, 2: of the kernel, 3: stride, 4: padding, 5: dilation; for a spatial axis.
+    /// List 0: sizes of x, 1: of the result, 2: of the kernel, 3: stride, 4: padding, 5: dilation;
+    /// for a spatial axis.
     fn list(self, list: usize, axis: usize) -> String {
         self.word(2 * (2 + self.ndim) + list * self.ndim + axis)
     }
@@ -45,7 +47,8 @@ impl Geometry {
         self.word(2 * (2 + self.ndim) + 6 * self.ndim + result as usize)
     }
 
-    /// Statements that take the number `rest` apart into indices `i0, i1, ..` over the sizes of `list`; `rest` keeps what is left in front.
+    /// Statements that take the number `rest` apart into indices `i0, i1, ..` over the sizes of
+    /// `list`; `rest` keeps what is left in front.
     fn apart(self, list: usize) -> String {
         (0..self.ndim).rev().fold(String::new(), |mut text, axis| {
             let size = self.list(list, axis);
@@ -56,7 +59,10 @@ impl Geometry {
 
     /// The sum over the spatial axes of index times stride.
     fn sum(self, strides: impl Fn(usize) -> String) -> String {
-        (0..self.ndim).map(|axis| format!("i{axis} * {}", strides(axis))).collect::<Vec<_>>().join(" + ")
+        (0..self.ndim)
+            .map(|axis| format!("i{axis} * {}", strides(axis)))
+            .collect::<Vec<_>>()
+            .join(" + ")
     }
 
     /// The product of the sizes of a list.
@@ -65,7 +71,8 @@ impl Geometry {
     }
 }
 
-/// The functions that know the images. A column and a k are taken apart once; together they name an element of the right operand.
+/// The functions that know the images. A column and a k are taken apart once; together they name an
+/// element of the right operand.
 fn operands(kind: Kind, ndim: usize, dtype: DType) -> String {
     let geometry = Geometry::of(ndim);
     let value = types::value(wide::wide(dtype));
@@ -80,14 +87,23 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> String {
     );
     let (inputs, outputs) = (geometry.channels(false), geometry.channels(true));
     let (left, right) = (|axis| geometry.left(axis), |axis| geometry.right(axis));
-    let each = |f: &dyn Fn(usize) -> String| (0..ndim).map(|axis| format!(", {}", f(axis))).collect::<String>();
-    let from_place = |axis: usize| format!("i32(i{axis} * {}) - i32({})", geometry.list(3, axis), geometry.list(4, axis));
+    let each = |f: &dyn Fn(usize) -> String| {
+        (0..ndim).map(|axis| format!(", {}", f(axis))).collect::<String>()
+    };
+    let from_place = |axis: usize| {
+        format!("i32(i{axis} * {}) - i32({})", geometry.list(3, axis), geometry.list(4, axis))
+    };
     let step = |axis: usize| format!("i32(i{axis} * {})", geometry.list(5, axis));
     let offset = generator::param(8);
     // What a column is, what a k is; rows of the left operand and of the result.
     let (column, inner, row, channels) = match kind {
         Kind::Forward => (
-            format!("{}    return Column({offset} + rest * {}{});", geometry.apart(1), right(0), each(&from_place)),
+            format!(
+                "{}    return Column({offset} + rest * {}{});",
+                geometry.apart(1),
+                right(0),
+                each(&from_place)
+            ),
             format!(
                 "{}    return Inner(rest * {} + {}, (unit_group * {inputs} + rest) * {}{});",
                 geometry.apart(2),
@@ -136,7 +152,10 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> String {
             outputs.clone(),
         ),
     };
-    let _ = writeln!(text, "fn column_of(column: u32) -> Column {{\n    var rest = column;\n{column}\n}}");
+    let _ = writeln!(
+        text,
+        "fn column_of(column: u32) -> Column {{\n    var rest = column;\n{column}\n}}"
+    );
     let _ = writeln!(text, "fn inner_of(k: u32) -> Inner {{\n    var rest = k;\n{inner}\n}}");
     let _ = writeln!(
         text,
@@ -144,12 +163,17 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> String {
         generator::param(7),
         types::load(dtype, "lhs", "p")
     );
-    let _ = writeln!(text, "fn right_at(k: Inner, column: Column) -> {value} {{\n    var p = column.base + k.right;");
+    let _ = writeln!(
+        text,
+        "fn right_at(k: Inner, column: Column) -> {value} {{\n    var p = column.base + k.right;"
+    );
     for axis in 0..ndim {
-        let (size, stride) = (geometry.list(if kind == Kind::InputGrad { 1 } else { 0 }, axis), right(2 + axis));
+        let (size, stride) =
+            (geometry.list(if kind == Kind::InputGrad { 1 } else { 0 }, axis), right(2 + axis));
         match kind {
             Kind::InputGrad => {
-                // A pixel meets a place only where the step between them is a whole number of strides.
+                // A pixel meets a place only where the step between them is a whole number of
+                // strides.
                 let step = geometry.list(3, axis);
                 let _ = writeln!(
                     text,
@@ -167,16 +191,24 @@ fn operands(kind: Kind, ndim: usize, dtype: DType) -> String {
         }
     }
     let _ = writeln!(text, "    return {};\n}}", types::load(dtype, "rhs", "p"));
-    // Where a result goes: the images of the result lie behind each other, its channels within them.
+    // Where a result goes: the images of the result lie behind each other, its channels within
+    // them.
     match kind {
         Kind::WeightGrad => {
             let columns = generator::param(2);
-            let _ = writeln!(text, "fn row_part(matrix: u32, row: u32) -> u32 {{ return (matrix * {channels} + row) * {columns}; }}");
+            let _ = writeln!(
+                text,
+                "fn row_part(matrix: u32, row: u32) -> u32 {{ return (matrix * {channels} + row) * {columns}; }}"
+            );
             text.push_str("fn column_part(column: u32) -> u32 { return column; }\n");
         }
         Kind::Forward | Kind::InputGrad => {
-            let (places, groups) = (geometry.product(if kind == Kind::Forward { 1 } else { 0 }), generator::param(9));
-            let _ = writeln!(text, "fn row_part(matrix: u32, row: u32) -> u32 {{ return (matrix * {channels} + row) * ({places}); }}");
+            let (places, groups) =
+                (geometry.product(if kind == Kind::Forward { 1 } else { 0 }), generator::param(9));
+            let _ = writeln!(
+                text,
+                "fn row_part(matrix: u32, row: u32) -> u32 {{ return (matrix * {channels} + row) * ({places}); }}"
+            );
             let _ = writeln!(
                 text,
                 "fn column_part(column: u32) -> u32 {{\n    let places = {places};\n    \
@@ -198,22 +230,45 @@ pub(crate) fn wgsl(kind: Kind, way: Way, ndim: usize, dtype: DType) -> String {
     let (rows, inner, columns) = (generator::param(0), generator::param(1), generator::param(2));
     match way {
         Way::Tiled(tile) => {
-            // Left: four rows at one k. Right: four columns, taken apart before the loop, at one k. What each k is lies in workgroup memory, for this
-            // step of the loop and the next.
+            // Left: four rows at one k. Right: four columns, taken apart before the loop, at one k.
+            // What each k is lies in workgroup memory, for this step of the loop and the next.
             let depth = tile.depth();
-            let _ = writeln!(operands, "var<workgroup> steps: array<Inner, {}>;\nvar<private> slice_low: u32;", 2 * depth);
-            let _ = writeln!(operands, "fn step_of(k: u32) -> u32 {{ return (k - slice_low) % {}u; }}", 2 * depth);
+            let _ = writeln!(
+                operands,
+                "var<workgroup> steps: array<Inner, {}>;\nvar<private> slice_low: u32;",
+                2 * depth
+            );
+            let _ = writeln!(
+                operands,
+                "fn step_of(k: u32) -> u32 {{ return (k - slice_low) % {}u; }}",
+                2 * depth
+            );
             for i in 0..4 {
                 let _ = writeln!(operands, "var<private> held{i}: Column;");
             }
             let (left_k, left_quad) = tile.left_slot(false);
             let (right_k, right_quad) = tile.right_slot(true);
             let lanes = ["x", "y", "z", "w"];
-            let left: Vec<String> = (0..4).map(|i| format!("    if at + {i}u < {rows} {{ v.{} = left_at(at + {i}u, k); }}\n", lanes[i])).collect();
-            let right: Vec<String> = (0..4).map(|i| format!("    if at + {i}u < {columns} {{ v.{} = right_at(k, held{i}); }}\n", lanes[i])).collect();
-            for (name, k, quad, most, body) in
-                [("left", left_k, left_quad, tile.tall() / 4, left.concat()), ("right", right_k, right_quad.clone(), tile.wide() / 4, right.concat())]
-            {
+            let left: Vec<String> = (0..4)
+                .map(|i| {
+                    format!(
+                        "    if at + {i}u < {rows} {{ v.{} = left_at(at + {i}u, k); }}\n",
+                        lanes[i]
+                    )
+                })
+                .collect();
+            let right: Vec<String> = (0..4)
+                .map(|i| {
+                    format!(
+                        "    if at + {i}u < {columns} {{ v.{} = right_at(k, held{i}); }}\n",
+                        lanes[i]
+                    )
+                })
+                .collect();
+            for (name, k, quad, most, body) in [
+                ("left", left_k, left_quad, tile.tall() / 4, left.concat()),
+                ("right", right_k, right_quad.clone(), tile.wide() / 4, right.concat()),
+            ] {
                 let _ = writeln!(
                     operands,
                     "fn fetch_{name}(start: u32, k0: u32, end: u32, thread: u32) -> vec4<{value}> {{\n    let number = k0 + {k};\n    \
@@ -223,11 +278,20 @@ pub(crate) fn wgsl(kind: Kind, way: Way, ndim: usize, dtype: DType) -> String {
             }
             let mut setup = "    unit_group = matrix;\n    slice_low = low;\n".to_string();
             for i in 0..4 {
-                let _ = writeln!(setup, "    held{i} = column_of(column0 + 4u * ({right_quad}) + {i}u);");
+                let _ = writeln!(
+                    setup,
+                    "    held{i} = column_of(column0 + 4u * ({right_quad}) + {i}u);"
+                );
             }
-            let _ = writeln!(setup, "    if thread < {0}u {{ steps[thread] = inner_of(low + thread); }}\n    workgroupBarrier();", 2 * depth);
-            let ahead =
-                format!("        if thread < {depth}u {{ let later = k0 + {}u + thread; steps[step_of(later)] = inner_of(later); }}", 2 * depth);
+            let _ = writeln!(
+                setup,
+                "    if thread < {0}u {{ steps[thread] = inner_of(low + thread); }}\n    workgroupBarrier();",
+                2 * depth
+            );
+            let ahead = format!(
+                "        if thread < {depth}u {{ let later = k0 + {}u + thread; steps[step_of(later)] = inner_of(later); }}",
+                2 * depth
+            );
             text.push_str(&template(tile, value, &operands, [&setup, &ahead], [false, true]));
         }
         Way::Single => {

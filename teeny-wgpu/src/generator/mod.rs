@@ -1,8 +1,10 @@
 //! From a [`Kernel`] to WGSL.
 //!
-//! [`Body`] is the scalar program as one function, `compute(x0, x1, …) -> Values`, that knows nothing of memory; the room that uses it (elementwise,
-//! reduce) writes the loads and stores around it. Numbers that change from launch to launch, and constants that WGSL has no literal for, are words of the
-//! parameter slot, declared here by [`params_declaration`] and read by [`param`].
+//! [`Body`] is the scalar program as one function, `compute(x0, x1, …) -> Values`, that knows
+//! nothing of memory; the room that uses it (elementwise, reduce) writes the loads and stores
+//! around it. Numbers that change from launch to launch, and constants that WGSL has no literal
+//! for, are words of the parameter slot, declared here by [`params_declaration`] and read by
+//! [`param`].
 
 pub(crate) mod ops;
 pub(crate) mod prelude;
@@ -41,17 +43,25 @@ pub(crate) const fn scalar_words(dtype: DType) -> usize {
     if dtype.size() == 8 { 2 } else { 1 }
 }
 
-/// The constants of a kernel that WGSL has no literal for, and zeros that something is divided by: Mesa's
-/// software driver folds `x / 0.0` to 0.
+/// The constants of a kernel that WGSL has no literal for, and zeros that something is divided by:
+/// Mesa's software driver folds `x / 0.0` to 0.
 fn odd_constants(kernel: &Kernel) -> impl Iterator<Item = (usize, Scalar, DType)> + '_ {
-    let divides = |id: usize| kernel.nodes().iter().any(|node| node.op == OpCode::Div && usize::from(node.src[1]) == id);
+    let divides = |id: usize| {
+        kernel.nodes().iter().any(|node| node.op == OpCode::Div && usize::from(node.src[1]) == id)
+    };
     kernel.nodes().iter().enumerate().filter_map(move |(id, node)| match node.op {
-        OpCode::Const(value) if ops::literal(value, node.dtype).is_none() || value.to_f64() == 0.0 && divides(id) => Some((id, value, node.dtype)),
+        OpCode::Const(value)
+            if ops::literal(value, node.dtype).is_none()
+                || value.to_f64() == 0.0 && divides(id) =>
+        {
+            Some((id, value, node.dtype))
+        }
         _ => None,
     })
 }
 
-/// Appends the kernel's parameters and odd constants to the slot, in the order in which [`Body`] expects them.
+/// Appends the kernel's parameters and odd constants to the slot, in the order in which [`Body`]
+/// expects them.
 pub(crate) fn push_scalars(slot: &mut Params, kernel: &Kernel, params: &[Scalar]) {
     for (&value, &dtype) in params.iter().zip(kernel.params()) {
         slot.scalar(value, dtype);
@@ -108,7 +118,8 @@ fn mark(kernel: &Kernel, needed: &mut [bool], from: usize) {
 }
 
 impl Body {
-    /// The part of `kernel` that computes the outputs in the bit set `outputs`; its scalars begin at word `scalars` of the slot.
+    /// The part of `kernel` that computes the outputs in the bit set `outputs`; its scalars begin
+    /// at word `scalars` of the slot.
     ///
     /// # Errors
     /// If an operation does not exist on the GPU for its type.
@@ -126,13 +137,15 @@ impl Body {
             constant_at[id] = Some(at);
             at += scalar_words(dtype);
         }
-        let chosen: Vec<usize> = (0..kernel.outputs().len()).filter(|i| outputs >> i & 1 == 1).collect();
+        let chosen: Vec<usize> =
+            (0..kernel.outputs().len()).filter(|i| outputs >> i & 1 == 1).collect();
         let inputs = inputs_of(kernel, outputs);
         let mut text = String::from("struct Values {");
         for &i in &chosen {
             let _ = write!(text, " y{i}: {},", types::value(kernel.output_dtype(i)));
         }
-        let arguments: Vec<String> = inputs.iter().map(|&i| format!("x{i}: {}", types::value(kernel.inputs()[i]))).collect();
+        let arguments: Vec<String> =
+            inputs.iter().map(|&i| format!("x{i}: {}", types::value(kernel.inputs()[i]))).collect();
         let _ = writeln!(text, " }}\nfn compute({}) -> Values {{", arguments.join(", "));
         for (id, node) in nodes.iter().enumerate().filter(|(id, _)| needed[*id]) {
             let name = |source: u16| format!("v{source}");
@@ -148,13 +161,21 @@ impl Body {
                     ops::cast(source.dtype, node.dtype, &name(node.src[0]))
                 }
                 op => {
-                    let dtype = node.sources().last().map_or(node.dtype, |&s| nodes[s as usize].dtype);
-                    ops::expression(op, dtype, &name(node.src[0]), &name(node.src[1]), &name(node.src[2]))
+                    let dtype =
+                        node.sources().last().map_or(node.dtype, |&s| nodes[s as usize].dtype);
+                    ops::expression(
+                        op,
+                        dtype,
+                        &name(node.src[0]),
+                        &name(node.src[1]),
+                        &name(node.src[2]),
+                    )
                 }
             };
             let _ = writeln!(text, "    let v{id} = {expression};");
         }
-        let results: Vec<String> = chosen.iter().map(|&i| format!("v{}", kernel.outputs()[i])).collect();
+        let results: Vec<String> =
+            chosen.iter().map(|&i| format!("v{}", kernel.outputs()[i])).collect();
         let _ = writeln!(text, "    return Values({});\n}}", results.join(", "));
         Ok(Body { text, inputs })
     }

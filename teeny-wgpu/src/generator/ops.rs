@@ -1,4 +1,5 @@
-//! One WGSL expression per operation and type. What they mean is said in `teeny_core::kernel::eval`; the functions they call are in the prelude.
+//! One WGSL expression per operation and type. What they mean is said in
+//! `teeny_core::kernel::eval`; the functions they call are in the prelude.
 
 use super::types;
 use teeny_core::{DType, OpCode, Scalar};
@@ -41,7 +42,8 @@ pub(crate) fn rounded(dtype: DType, e: &str) -> String {
     }
 }
 
-/// A literal of the computing type, or `None` for values that WGSL has no portable literal for: those become parameters.
+/// A literal of the computing type, or `None` for values that WGSL has no portable literal for:
+/// those become parameters.
 pub(crate) fn literal(value: Scalar, dtype: DType) -> Option<String> {
     Some(match types::value(dtype) {
         "bool" => value.to_bool().to_string(),
@@ -78,7 +80,9 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
         (Class::Bool, _) => format!("{t}({source})"),
         (Class::Float, Class::Float) if f == t => rounded(to, &source),
         (Class::Float, Class::Float) => rounded(to, &format!("{t}({source})")),
-        (Class::Signed | Class::Unsigned, Class::Float) if to.is_half() => rounded(to, &format!("odd_f32_of_{f}({source})")),
+        (Class::Signed | Class::Unsigned, Class::Float) if to.is_half() => {
+            rounded(to, &format!("odd_f32_of_{f}({source})"))
+        }
         (Class::Signed | Class::Unsigned, Class::Float) => format!("{t}({source})"),
         (Class::Float, Class::Signed | Class::Unsigned) => {
             let (low, high) = match to {
@@ -97,14 +101,18 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
         (Class::Signed | Class::Unsigned, Class::Signed | Class::Unsigned) => {
             let converted = match (f, t) {
                 (f, t) if f == t => source,
-                ("i32", "u32") | ("u32", "i32") | ("i64", "u64") | ("u64", "i64") => format!("bitcast<{t}>({source})"),
+                ("i32", "u32") | ("u32", "i32") | ("i64", "u64") | ("u64", "i64") => {
+                    format!("bitcast<{t}>({source})")
+                }
                 // Widening keeps the value; the sign is that of the source.
                 ("i32", "i64") => format!("i64_of_i32({source})"),
                 ("i32", "u64") => format!("bitcast<u64>(i64_of_i32({source}))"),
                 ("u32", "i64") => format!("bitcast<i64>(u64({source}))"),
                 ("i64", "u32") => format!("u32(bitcast<u64>({source}) & 0xfffffffflu)"),
                 ("u64", "u32") => format!("u32({source} & 0xfffffffflu)"),
-                ("i64", "i32") => format!("bitcast<i32>(u32(bitcast<u64>({source}) & 0xfffffffflu))"),
+                ("i64", "i32") => {
+                    format!("bitcast<i32>(u32(bitcast<u64>({source}) & 0xfffffffflu))")
+                }
                 ("u64", "i32") => format!("bitcast<i32>(u32({source} & 0xfffffffflu))"),
                 _ => format!("{t}({source})"),
             };
@@ -113,7 +121,8 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
     }
 }
 
-/// The expression of `op` on operands `a`, `b`, `c` (identifiers), whose type (that of the last operand) is `dtype`.
+/// The expression of `op` on operands `a`, `b`, `c` (identifiers), whose type (that of the last
+/// operand) is `dtype`.
 pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) -> String {
     use OpCode::*;
     let kind = class(dtype);
@@ -124,11 +133,15 @@ pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) ->
     let one = if ty == "f64" { "1.0lf" } else { "1.0f" };
     let float = kind == Class::Float;
     match op {
-        Input(_) | Param(_) | Const(_) | Cast => unreachable!("leaves and casts are written by the generator"),
+        Input(_) | Param(_) | Const(_) | Cast => {
+            unreachable!("leaves and casts are written by the generator")
+        }
         Neg if kind == Class::Unsigned => wrap(dtype, format!("{zero} - {a}")),
         Neg => wrap(dtype, format!("-{a}")),
         Abs if kind == Class::Unsigned => a.to_string(),
-        Abs if kind == Class::Signed => wrap(dtype, format!("select({a}, {zero} - {a}, {a} < {zero})")),
+        Abs if kind == Class::Signed => {
+            wrap(dtype, format!("select({a}, {zero} - {a}, {a} < {zero})"))
+        }
         Abs => format!("abs({a})"),
         Sign if float => format!("sign_{ty}({a})"),
         Sign if kind == Class::Unsigned => format!("select({zero}, {ty}(1), {a} > {zero})"),

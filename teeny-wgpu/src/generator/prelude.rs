@@ -1,7 +1,8 @@
 //! The functions that shaders may call, and how they get into a shader.
 //!
-//! `prelude/*.wgsl` hold functions and constants, each beginning at the start of a line. [`complete`] puts before a shader those that it names, and those
-//! that these name; a shader carries nothing that it does not use.
+//! `prelude/*.wgsl` hold functions and constants, each beginning at the start of a line.
+//! [`complete`] puts before a shader those that it names, and those that these name; a shader
+//! carries nothing that it does not use.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -32,7 +33,9 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
     let mut order = Vec::new();
     for source in SOURCES {
         let mut current: Option<(&'static str, String)> = None;
-        for line in source.lines().filter(|l| !l.trim_start().starts_with("//") && !l.trim().is_empty()) {
+        for line in
+            source.lines().filter(|l| !l.trim_start().starts_with("//") && !l.trim().is_empty())
+        {
             if let Some(name) = defined(line)
                 && let Some((name, text)) = current.replace((name, String::new()))
             {
@@ -53,7 +56,14 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
         .iter()
         .map(|&name| {
             let words: HashSet<&str> = words(&items[name].text).collect();
-            (name, order.iter().copied().filter(|&other| other != name && words.contains(other)).collect())
+            (
+                name,
+                order
+                    .iter()
+                    .copied()
+                    .filter(|&other| other != name && words.contains(other))
+                    .collect(),
+            )
         })
         .collect();
     for (name, uses) in uses {
@@ -66,7 +76,10 @@ static LIBRARY: LazyLock<Library> = LazyLock::new(|| {
 
 /// The name that a line at the left margin defines.
 fn defined(line: &'static str) -> Option<&'static str> {
-    let rest = line.strip_prefix("fn ").or_else(|| line.strip_prefix("const ")).or_else(|| line.strip_prefix("struct "))?;
+    let rest = line
+        .strip_prefix("fn ")
+        .or_else(|| line.strip_prefix("const "))
+        .or_else(|| line.strip_prefix("struct "))?;
     words(rest).next()
 }
 
@@ -78,7 +91,8 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 pub(crate) fn complete(source: &str) -> String {
     let library = &*LIBRARY;
     let mut needed: HashSet<&str> = HashSet::new();
-    let mut open: Vec<&'static str> = words(source).filter_map(|w| library.items.get_key_value(w).map(|(k, _)| *k)).collect();
+    let mut open: Vec<&'static str> =
+        words(source).filter_map(|w| library.items.get_key_value(w).map(|(k, _)| *k)).collect();
     while let Some(name) = open.pop() {
         if needed.insert(name) {
             open.extend(&library.items[name].uses);
@@ -99,6 +113,11 @@ mod tests {
     #[test]
     fn a_shader_gets_what_it_names_and_no_more() {
         let text = complete("fn main() { let y = tanh_f32(1.0); }");
-        assert!(text.contains("fn tanh_f32") && text.contains("fn exp_f32") && !text.contains("fn pow_f32"), "{text}");
+        assert!(
+            text.contains("fn tanh_f32")
+                && text.contains("fn exp_f32")
+                && !text.contains("fn pow_f32"),
+            "{text}"
+        );
     }
 }

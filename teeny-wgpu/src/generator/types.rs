@@ -1,7 +1,8 @@
-//! How element types look in WGSL: the type a value is computed in, the type an array of them is declared with, and how single elements and whole groups
-//! of four are read and written.
+//! How element types look in WGSL: the type a value is computed in, the type an array of them is
+//! declared with, and how single elements and whole groups of four are read and written.
 //!
-//! An invocation always writes four neighbouring elements, so it owns whole 32-bit words of its output whatever the type: no two threads write one word.
+//! An invocation always writes four neighbouring elements, so it owns whole 32-bit words of its
+//! output whatever the type: no two threads write one word.
 
 use teeny_core::DType;
 
@@ -29,7 +30,8 @@ pub(crate) const fn word(dtype: DType) -> &'static str {
     }
 }
 
-/// The element type of an array in memory whose entries hold four elements (one element for 64-bit types).
+/// The element type of an array in memory whose entries hold four elements (one element for 64-bit
+/// types).
 pub(crate) const fn quad(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool | DType::U8 | DType::I8 => "u32",
@@ -64,11 +66,14 @@ fn unpacked(dtype: DType, w: &str) -> String {
         DType::I16 => format!("i16_of({w})"),
         DType::F16 => format!("f16_of({w})"),
         DType::BF16 => format!("bf16_of({w})"),
-        DType::U32 | DType::I32 | DType::F32 | DType::U64 | DType::I64 | DType::F64 => w.to_string(),
+        DType::U32 | DType::I32 | DType::F32 | DType::U64 | DType::I64 | DType::F64 => {
+            w.to_string()
+        }
     }
 }
 
-/// The element number `i` (an identifier or literal) of `array`, which is declared as `array<word(dtype)>`.
+/// The element number `i` (an identifier or literal) of `array`, which is declared as
+/// `array<word(dtype)>`.
 pub(crate) fn load(dtype: DType, array: &str, i: &str) -> String {
     match dtype.size() {
         1 => unpacked(dtype, &format!("{array}[{i} >> 2u] >> (({i} & 3u) * 8u)")),
@@ -77,13 +82,33 @@ pub(crate) fn load(dtype: DType, array: &str, i: &str) -> String {
     }
 }
 
-/// Four elements of `array`, declared as `array<quad(dtype)>`, beginning at element `4 * q`: statements, and the four values.
-pub(crate) fn load_quad(dtype: DType, array: &str, q: &str, name: &str) -> (String, [String; LANES]) {
+/// Four elements of `array`, declared as `array<quad(dtype)>`, beginning at element `4 * q`:
+/// statements, and the four values.
+pub(crate) fn load_quad(
+    dtype: DType,
+    array: &str,
+    q: &str,
+    name: &str,
+) -> (String, [String; LANES]) {
     match dtype.size() {
-        1 => (format!("let {name} = {array}[{q}];"), ["", " >> 8u", " >> 16u", " >> 24u"].map(|shift| unpacked(dtype, &format!("{name}{shift}")))),
-        2 => (format!("let {name} = {array}[{q}];"), [".x", ".x >> 16u", ".y", ".y >> 16u"].map(|part| unpacked(dtype, &format!("{name}{part}")))),
-        4 => (format!("let {name} = {array}[{q}];"), ["x", "y", "z", "w"].map(|lane| format!("{name}.{lane}"))),
-        _ => (String::new(), ["0u", "1u", "2u", "3u"].map(|lane| format!("{array}[4u * ({q}) + {lane}]"))),
+        1 => (
+            format!("let {name} = {array}[{q}];"),
+            ["", " >> 8u", " >> 16u", " >> 24u"]
+                .map(|shift| unpacked(dtype, &format!("{name}{shift}"))),
+        ),
+        2 => (
+            format!("let {name} = {array}[{q}];"),
+            [".x", ".x >> 16u", ".y", ".y >> 16u"]
+                .map(|part| unpacked(dtype, &format!("{name}{part}"))),
+        ),
+        4 => (
+            format!("let {name} = {array}[{q}];"),
+            ["x", "y", "z", "w"].map(|lane| format!("{name}.{lane}")),
+        ),
+        _ => (
+            String::new(),
+            ["0u", "1u", "2u", "3u"].map(|lane| format!("{array}[4u * ({q}) + {lane}]")),
+        ),
     }
 }
 
@@ -103,13 +128,23 @@ pub(crate) fn bits(dtype: DType, v: &str) -> String {
     }
 }
 
-/// The statement that writes four values to `array`, declared as `array<quad(dtype)>`, from element `4 * q` on.
+/// The statement that writes four values to `array`, declared as `array<quad(dtype)>`, from element
+/// `4 * q` on.
 pub(crate) fn store_quad(dtype: DType, array: &str, q: &str, v: [&str; LANES]) -> String {
     let b = v.map(|v| bits(dtype, v));
     match dtype.size() {
-        1 => format!("{array}[{q}] = {} | ({} << 8u) | ({} << 16u) | ({} << 24u);", b[0], b[1], b[2], b[3]),
-        2 => format!("{array}[{q}] = vec2<u32>({} | ({} << 16u), {} | ({} << 16u));", b[0], b[1], b[2], b[3]),
+        1 => format!(
+            "{array}[{q}] = {} | ({} << 8u) | ({} << 16u) | ({} << 24u);",
+            b[0], b[1], b[2], b[3]
+        ),
+        2 => format!(
+            "{array}[{q}] = vec2<u32>({} | ({} << 16u), {} | ({} << 16u));",
+            b[0], b[1], b[2], b[3]
+        ),
         4 => format!("{array}[{q}] = {}({}, {}, {}, {});", quad(dtype), v[0], v[1], v[2], v[3]),
-        _ => (0..LANES).map(|i| format!("{array}[4u * ({q}) + {i}u] = {};", v[i])).collect::<Vec<_>>().join(" "),
+        _ => (0..LANES)
+            .map(|i| format!("{array}[4u * ({q}) + {i}u] = {};", v[i]))
+            .collect::<Vec<_>>()
+            .join(" "),
     }
 }

@@ -9,12 +9,14 @@
 //! | `Across` | 32 neighbouring results, threads across and along k | thin products whose rhs is contiguous across |
 //! | `Single` | 64 results, a thread each | short sums; [`crate::Products::Naive`] |
 //!
-//! All read the operands where they lie: a transposed view is another pair of strides. Few tiles with a long k are cut along k, and a second pass adds
-//! the slices. 16-bit floats are accumulated in f32, integers wrap; the order of additions follows from the sizes, so the same product gives the same
-//! bits. Operands larger than one binding are cut into blocks of rows and columns.
+//! All read the operands where they lie: a transposed view is another pair of strides. Few tiles
+//! with a long k are cut along k, and a second pass adds the slices. 16-bit floats are accumulated
+//! in f32, integers wrap; the order of additions follows from the sizes, so the same product gives
+//! the same bits. Operands larger than one binding are cut into blocks of rows and columns.
 //!
-//! On llvmpipe (Mesa 22.3.6, 2 threads) a product of 512 x 512 matrices in f32 runs at 0.9 GFLOP/s in `Single` and at 11.3 in the large tile
-//! (`cargo bench -p teeny-wgpu` prints both). Nothing was measured on hardware yet.
+//! On llvmpipe (Mesa 22.3.6, 2 threads) a product of 512 x 512 matrices in f32 runs at 0.9 GFLOP/s
+//! in `Single` and at 11.3 in the large tile (`cargo bench -p teeny-wgpu` prints both). Nothing was
+//! measured on hardware yet.
 
 mod shader;
 
@@ -28,7 +30,8 @@ use shader::{ACROSS, THREADS};
 pub(crate) use shader::{template, wgsl};
 use teeny_core::{DType, Error, Layout, ReduceOp, Result, Scalar, StorageRef, Tensor};
 
-/// Words 0..: m, k, n, strides of lhs (row, k) and rhs (k, column), their offsets, number of matrices, tiles down and across, slices of k, their length.
+/// Words 0..: m, k, n, strides of lhs (row, k) and rhs (k, column), their offsets, number of
+/// matrices, tiles down and across, slices of k, their length.
 pub(crate) const HEAD: usize = 14;
 /// Results of a thin product have at most this many rows or columns.
 const THIN: usize = 16;
@@ -122,7 +125,10 @@ impl Operand<'_> {
     fn fetch(&self, size: usize, dtype: DType) -> Fetch {
         let whole = |v: isize| v % 4 == 0;
         let batch = &self.layout.strides()[..self.layout.ndim() - 2];
-        let quads = self.across == 1 && whole(self.along) && size.is_multiple_of(4) && self.layout.offset().is_multiple_of(4);
+        let quads = self.across == 1
+            && whole(self.along)
+            && size.is_multiple_of(4)
+            && self.layout.offset().is_multiple_of(4);
         match () {
             () if quads && dtype.size() <= 4 && batch.iter().all(|&s| whole(s)) => Fetch::Quads,
             () if self.along.unsigned_abs() < self.across.unsigned_abs() => Fetch::AlongK,
@@ -148,7 +154,9 @@ impl<'a> Product<'a> {
         let strides = |x: &Tensor| [x.strides()[axes - 2], x.strides()[axes - 1]];
         let (a, b) = (strides(lhs), strides(rhs));
         Product {
-            batch: lhs.shape()[..axes - 2].iter().fold(1, |batch: usize, &n| batch.saturating_mul(n)),
+            batch: lhs.shape()[..axes - 2]
+                .iter()
+                .fold(1, |batch: usize, &n| batch.saturating_mul(n)),
             m: lhs.shape()[axes - 2],
             k: lhs.shape()[axes - 1],
             n: rhs.shape()[axes - 1],
@@ -164,7 +172,11 @@ impl<'a> Product<'a> {
     }
 
     fn tiled(&self, shape: Shape) -> Way {
-        Way::Tiled { shape, lhs: self.lhs.fetch(self.m, self.dtype), rhs: self.rhs.fetch(self.n, self.dtype) }
+        Way::Tiled {
+            shape,
+            lhs: self.lhs.fetch(self.m, self.dtype),
+            rhs: self.rhs.fetch(self.n, self.dtype),
+        }
     }
 
     /// The kernel for these sizes. `busy` is the number of workgroups that the GPU needs.
@@ -172,7 +184,8 @@ impl<'a> Product<'a> {
         let wide = wide::wide(self.dtype).size();
         if self.m >= THIN && self.n >= THIN {
             let (down, across) = self.tiles(Shape::Large);
-            let large = wide == 4 && self.m > 64 && self.n > 64 && self.batch * down * across >= busy;
+            let large =
+                wide == 4 && self.m > 64 && self.n > 64 && self.batch * down * across >= busy;
             return self.tiled(if large {
                 Shape::Large
             } else if self.m <= 32 && self.n > 64 && wide == 4 {
@@ -203,7 +216,8 @@ impl<'a> Product<'a> {
 }
 
 impl Wgpu {
-    /// Workgroups that keep this GPU busy. A software adapter has few cores, and its large tile is the fastest of all.
+    /// Workgroups that keep this GPU busy. A software adapter has few cores, and its large tile is
+    /// the fastest of all.
     pub(crate) fn busy(&self) -> usize {
         if self.capabilities.kind == AdapterKind::Cpu { 1 } else { BUSY }
     }
@@ -213,19 +227,25 @@ impl Wgpu {
         let product = Product::of(lhs, rhs);
         let dtype = product.dtype;
         self.require(dtype, "matmul")?;
-        let count = [product.batch, product.m, product.n].into_iter().fold(1, usize::saturating_mul);
+        let count =
+            [product.batch, product.m, product.n].into_iter().fold(1, usize::saturating_mul);
         self.room(count, dtype)?;
         if count == 0 {
             return self.allocate(0, dtype);
         }
         if product.k == 0 {
-            let zeros = Tensor::full(teeny_core::Shape::new(&[count])?, Scalar::Int(0), dtype, lhs)?;
+            let zeros =
+                Tensor::full(teeny_core::Shape::new(&[count])?, Scalar::Int(0), dtype, lhs)?;
             return Ok(zeros.storage().clone());
         }
         if self.hides(&[lhs, rhs]) {
             return self.product(&self.seen(lhs)?, &self.seen(rhs)?);
         }
-        if self.is_large(lhs) || self.is_large(rhs) || self.exceeds(count, wide::wide(dtype)) || product.k > self.max_count {
+        if self.is_large(lhs)
+            || self.is_large(rhs)
+            || self.exceeds(count, wide::wide(dtype))
+            || product.k > self.max_count
+        {
             return self.blocks(lhs, rhs);
         }
         let busy = self.busy();
@@ -238,7 +258,13 @@ impl Wgpu {
     }
 
     /// The product by a given kernel, in `splits` slices of k.
-    pub(crate) fn multiply(&self, lhs: &Tensor, rhs: &Tensor, way: Way, splits: usize) -> Result<StorageRef> {
+    pub(crate) fn multiply(
+        &self,
+        lhs: &Tensor,
+        rhs: &Tensor,
+        way: Way,
+        splits: usize,
+    ) -> Result<StorageRef> {
         let p = Product::of(lhs, rhs);
         let wide = wide::wide(p.dtype);
         let count = p.batch * p.m * p.n;
@@ -252,7 +278,15 @@ impl Wgpu {
         let mut slot = Params::new();
         slot.counts(&[p.m, p.k, p.n]);
         slot.strides(&[p.lhs.across, p.lhs.along, p.rhs.along, p.rhs.across]);
-        slot.counts(&[p.lhs.layout.offset(), p.rhs.layout.offset(), p.batch, down, across, splits, p.k.div_ceil(splits)]);
+        slot.counts(&[
+            p.lhs.layout.offset(),
+            p.rhs.layout.offset(),
+            p.batch,
+            down,
+            across,
+            splits,
+            p.k.div_ceil(splits),
+        ]);
         slot.counts(&walk.sizes);
         slot.strides(walk.strides.iter().flatten());
         let rank = walk.sizes.len();
@@ -263,7 +297,10 @@ impl Wgpu {
             Way::Single => count.div_ceil(THREADS),
         };
         self.dispatch(&Launch {
-            program: Program { key: Key::new("matmul", [rank as u32, p.dtype as u32, way.code()]), wgsl: &|| Ok(wgsl(way, rank, p.dtype)) },
+            program: Program {
+                key: Key::new("matmul", [rank as u32, p.dtype as u32, way.code()]),
+                wgsl: &|| Ok(wgsl(way, rank, p.dtype)),
+            },
             inputs: &[self.part(lhs)?, self.part(rhs)?],
             outputs: &[self.whole(&out)?],
             params: &slot,
@@ -277,21 +314,23 @@ impl Wgpu {
         self.narrow(sum, p.dtype, lhs)
     }
 
-    /// A product of which some operand or the result is larger than one binding: halves of a batch axis, of the rows, or, if only rhs is too large, of k,
-    /// whose products are added.
+    /// A product of which some operand or the result is larger than one binding: halves of a batch
+    /// axis, of the rows, or, if only rhs is too large, of k, whose products are added.
     fn blocks(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
         let p = Product::of(lhs, rhs);
         let rows = lhs.ndim() - 2;
-        let first = (0..rows)
-            .find(|&a| lhs.shape()[a] > 1 && p.k <= self.max_count)
-            .or((p.m > 1 && p.k <= self.max_count && (self.is_large(lhs) || self.exceeds(p.m * p.n, wide::wide(p.dtype)))).then_some(rows));
+        let first = (0..rows).find(|&a| lhs.shape()[a] > 1 && p.k <= self.max_count).or((p.m > 1
+            && p.k <= self.max_count
+            && (self.is_large(lhs) || self.exceeds(p.m * p.n, wide::wide(p.dtype))))
+        .then_some(rows));
         if let Some(axis) = first {
             let size = lhs.shape()[axis];
             let below = lhs.shape()[axis + 1..rows + 1].iter().product::<usize>() * p.n;
             let mid = Wgpu::cut(size, below, p.dtype);
             let mut halves = Vec::with_capacity(2);
             for (low, high) in [(0, mid), (mid, size)] {
-                let right = if axis < rows { self.piece(rhs, axis, low, high)? } else { rhs.clone() };
+                let right =
+                    if axis < rows { self.piece(rhs, axis, low, high)? } else { rhs.clone() };
                 halves.push(self.product(&self.piece(lhs, axis, low, high)?, &right)?);
             }
             return self.join(&halves, p.dtype, lhs);
@@ -310,7 +349,10 @@ impl Wgpu {
         let shape = lhs.shape().with_size(rows + 1, p.n);
         let mut sum: Option<Tensor> = None;
         for (low, high) in [(0, p.k / 2), (p.k / 2, p.k)] {
-            let part = self.product(&self.piece(&lhs, rows + 1, low, high)?, &self.piece(&rhs, rows, low, high)?)?;
+            let part = self.product(
+                &self.piece(&lhs, rows + 1, low, high)?,
+                &self.piece(&rhs, rows, low, high)?,
+            )?;
             let part = self.tensor(part, shape, wide, &lhs)?;
             sum = Some(match sum {
                 None => part,
@@ -328,9 +370,17 @@ mod tests {
     use crate::Options;
     use teeny_core::{Reference, random};
 
-    fn operands(m: usize, k: usize, n: usize, dtype: DType, device: &teeny_core::DeviceRef) -> Result<(Tensor, Tensor)> {
+    fn operands(
+        m: usize,
+        k: usize,
+        n: usize,
+        dtype: DType,
+        device: &teeny_core::DeviceRef,
+    ) -> Result<(Tensor, Tensor)> {
         random::with_seed((m * n + k) as u64, || {
-            let draw = |shape: (usize, usize, usize)| Tensor::randint(-4, 5, shape, DType::I32, device)?.cast(dtype);
+            let draw = |shape: (usize, usize, usize)| {
+                Tensor::randint(-4, 5, shape, DType::I32, device)?.cast(dtype)
+            };
             Ok((draw((2, k, m))?.t()?, draw((2, k, n + 4))?.slice(2, 4..)?))
         })
     }
@@ -338,27 +388,39 @@ mod tests {
     #[test]
     fn a46_every_kernel_makes_the_same_product() -> Result<()> {
         let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
-        let (device, oracle) = (gpu.clone() as teeny_core::DeviceRef, Reference::new() as teeny_core::DeviceRef);
+        let (device, oracle) =
+            (gpu.clone() as teeny_core::DeviceRef, Reference::new() as teeny_core::DeviceRef);
         for dtype in [DType::F32, DType::F16, DType::I32, DType::I8, DType::F64] {
             if !gpu.capabilities.supports(dtype) {
                 continue;
             }
-            for (m, k, n) in [(5, 300, 130), (64, 16, 64), (130, 33, 200), (129, 1, 3), (2, 700, 4)] {
+            for (m, k, n) in [(5, 300, 130), (64, 16, 64), (130, 33, 200), (129, 1, 3), (2, 700, 4)]
+            {
                 let (a, b) = operands(m, k, n, dtype, &oracle)?;
                 let want = a.matmul(&b)?.to_scalars()?;
                 let (a, b) = operands(m, k, n, dtype, &device)?;
-                let shapes: &[Shape] = if wide::wide(dtype).size() == 4 { &[Shape::Small, Shape::Large, Shape::Flat] } else { &[Shape::Small] };
+                let shapes: &[Shape] = if wide::wide(dtype).size() == 4 {
+                    &[Shape::Small, Shape::Large, Shape::Flat]
+                } else {
+                    &[Shape::Small]
+                };
                 let fetches = [Fetch::AlongK, Fetch::Across];
                 let mut ways = vec![(Way::Dot, 1), (Way::Across, 1), (Way::Single, 1)];
                 for &shape in shapes {
                     ways.push((Product::of(&a, &b).tiled(shape), 1));
                     let fetches = if dtype == DType::F32 { &fetches[..] } else { &fetches[..1] };
-                    ways.extend(fetches.iter().flat_map(|&lhs| fetches.iter().map(move |&rhs| (Way::Tiled { shape, lhs, rhs }, 3))));
+                    ways.extend(fetches.iter().flat_map(|&lhs| {
+                        fetches.iter().map(move |&rhs| (Way::Tiled { shape, lhs, rhs }, 3))
+                    }));
                 }
                 for (way, splits) in ways {
                     let product = gpu.multiply(&a, &b, way, splits)?;
-                    let product = gpu.tensor(product, teeny_core::Shape::new(&[2, m, n])?, dtype, &a)?;
-                    assert!(product.to_scalars()? == want, "{way:?} in {splits}: ({m}, {k}) @ ({k}, {n}) {dtype}");
+                    let product =
+                        gpu.tensor(product, teeny_core::Shape::new(&[2, m, n])?, dtype, &a)?;
+                    assert!(
+                        product.to_scalars()? == want,
+                        "{way:?} in {splits}: ({m}, {k}) @ ({k}, {n}) {dtype}"
+                    );
                 }
             }
         }
@@ -370,14 +432,22 @@ mod tests {
         let oracle = Reference::new() as teeny_core::DeviceRef;
         let zeros = |shape: (usize, usize)| Tensor::zeros(shape, DType::F32, &oracle);
         let way = |a: &Tensor, b: &Tensor| Product::of(a, b).way(4);
-        assert_eq!(way(&zeros((512, 64))?, &zeros((64, 512))?), Way::Tiled { shape: Shape::Large, lhs: Fetch::AlongK, rhs: Fetch::Quads });
-        assert_eq!(way(&zeros((64, 512))?.t()?, &zeros((63, 64))?.t()?), Way::Tiled { shape: Shape::Small, lhs: Fetch::Quads, rhs: Fetch::AlongK });
+        assert_eq!(
+            way(&zeros((512, 64))?, &zeros((64, 512))?),
+            Way::Tiled { shape: Shape::Large, lhs: Fetch::AlongK, rhs: Fetch::Quads }
+        );
+        assert_eq!(
+            way(&zeros((64, 512))?.t()?, &zeros((63, 64))?.t()?),
+            Way::Tiled { shape: Shape::Small, lhs: Fetch::Quads, rhs: Fetch::AlongK }
+        );
         assert_eq!(way(&zeros((1, 768))?, &zeros((768, 768))?), Way::Across);
         assert_eq!(way(&zeros((1, 768))?, &zeros((768, 768))?.t()?), Way::Dot);
         assert_eq!(way(&zeros((1, 8))?, &zeros((8, 768))?), Way::Single);
         assert_eq!(
-            Product::of(&zeros((64, 8192))?, &zeros((8192, 64))?)
-                .splits(Way::Tiled { shape: Shape::Small, lhs: Fetch::AlongK, rhs: Fetch::Quads }, 128),
+            Product::of(&zeros((64, 8192))?, &zeros((8192, 64))?).splits(
+                Way::Tiled { shape: Shape::Small, lhs: Fetch::AlongK, rhs: Fetch::Quads },
+                128
+            ),
             32
         );
         Ok(())

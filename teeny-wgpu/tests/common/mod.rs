@@ -7,7 +7,9 @@ use teeny_wgpu::Wgpu;
 pub fn gpu() -> Option<Arc<Wgpu>> {
     match Wgpu::new() {
         Ok(gpu) => Some(gpu),
-        Err(error) if std::env::var("TEENY_REQUIRE_GPU").is_ok_and(|v| v == "1") => panic!("{error}"),
+        Err(error) if std::env::var("TEENY_REQUIRE_GPU").is_ok_and(|v| v == "1") => {
+            panic!("{error}")
+        }
         Err(error) => {
             eprintln!("SKIPPED: no GPU: {error}");
             None

@@ -1,4 +1,5 @@
-//! How far a float lies from the truth, in units in the last place of its type; and the numbers that a sweep visits.
+//! How far a float lies from the truth, in units in the last place of its type; and the numbers
+//! that a sweep visits.
 
 use teeny_core::DType;
 
@@ -20,7 +21,8 @@ impl Format {
     /// The distance between neighbouring numbers at `y`, at least that at `floor`.
     pub fn unit(self, y: f64, floor: f64) -> f64 {
         let y = y.abs().max(floor);
-        let exponent = (((y.to_bits() >> 52) & 0x7ff) as i32 - 1023).clamp(self.lowest, self.highest);
+        let exponent =
+            (((y.to_bits() >> 52) & 0x7ff) as i32 - 1023).clamp(self.lowest, self.highest);
         // In two factors: the unit of small f64 is subnormal.
         2f64.powi(exponent) * 2f64.powi(-self.digits)
     }
@@ -29,9 +31,11 @@ impl Format {
         x != 0.0 && x.abs() < 2f64.powi(self.lowest)
     }
 
-    /// The error of `got` for the exact value `want`. Infinity stands for any disagreement about NaN.
+    /// The error of `got` for the exact value `want`. Infinity stands for any disagreement about
+    /// NaN.
     ///
-    /// An overflow is measured as if the next power of two were a number. A subnormal result may be flushed to zero.
+    /// An overflow is measured as if the next power of two were a number. A subnormal result may be
+    /// flushed to zero.
     fn distance(self, got: f64, want: f64, floor: f64) -> f64 {
         if got.is_nan() || want.is_nan() {
             return if got.is_nan() && want.is_nan() { 0.0 } else { f64::INFINITY };
@@ -39,18 +43,30 @@ impl Format {
         if got == want || (got == 0.0 && self.is_subnormal(want)) {
             return 0.0;
         }
-        // Near the largest numbers everything by a half, so that the next power of two is one of f64 too.
+        // Near the largest numbers everything by a half, so that the next power of two is one of
+        // f64 too.
         let half = if got.abs().max(want.abs()) >= 2f64.powi(self.highest) { 0.5 } else { 1.0 };
-        let scaled =
-            |y: f64| if y.is_infinite() || y.abs() * half > 2f64.powi(self.highest) { 2f64.powi(self.highest).copysign(y) } else { y * half };
-        (scaled(got) - scaled(want)).abs() / (self.unit(if want.is_infinite() { scaled(want) } else { want }, floor) * half)
+        let scaled = |y: f64| {
+            if y.is_infinite() || y.abs() * half > 2f64.powi(self.highest) {
+                2f64.powi(self.highest).copysign(y)
+            } else {
+                y * half
+            }
+        };
+        (scaled(got) - scaled(want)).abs()
+            / (self.unit(if want.is_infinite() { scaled(want) } else { want }, floor) * half)
     }
 
-    /// The error of `f` at `x`. Subnormal arguments may be taken for zeros, and zeros for those of the other sign, as WGSL permits.
+    /// The error of `f` at `x`. Subnormal arguments may be taken for zeros, and zeros for those of
+    /// the other sign, as WGSL permits.
     pub fn error(self, got: f64, x: f64, f: impl Fn(f64) -> f64, floor: f64) -> f64 {
         let error = self.distance(got, f(x), floor);
         if error > 0.5 && (x == 0.0 || self.is_subnormal(x)) {
-            return error.min(self.distance(got, f(0.0), floor)).min(self.distance(got, f(-0.0), floor));
+            return error.min(self.distance(got, f(0.0), floor)).min(self.distance(
+                got,
+                f(-0.0),
+                floor,
+            ));
         }
         error
     }
@@ -62,30 +78,41 @@ impl Format {
         if error <= 0.5 {
             return error;
         }
-        zeros(x[0]).into_iter().flat_map(|a| zeros(x[1]).map(|b| self.distance(got, f(a, b), 0.0))).fold(error, f64::min)
+        zeros(x[0])
+            .into_iter()
+            .flat_map(|a| zeros(x[1]).map(|b| self.distance(got, f(a, b), 0.0)))
+            .fold(error, f64::min)
     }
 
     /// The number with these bits; the upper 32 bits if the type has no more.
     pub fn number(self, bits: u64) -> f64 {
-        if self.digits == 23 { f32::from_bits((bits >> 32) as u32) as f64 } else { f64::from_bits(bits) }
+        if self.digits == 23 {
+            f32::from_bits((bits >> 32) as u32) as f64
+        } else {
+            f64::from_bits(bits)
+        }
     }
 
     /// About `count` numbers evenly spread over all bit patterns, and the special ones.
     pub fn sweep(self, count: u64) -> Vec<f64> {
         let step = u64::MAX / count;
-        let multiples = (0..64).flat_map(|i| [1.0, -1.0].map(|sign| sign * f64::from(i) * std::f64::consts::FRAC_PI_4));
+        let multiples = (0..64).flat_map(|i| {
+            [1.0, -1.0].map(|sign| sign * f64::from(i) * std::f64::consts::FRAC_PI_4)
+        });
         let powers = (self.lowest..=self.highest).map(|e| 2f64.powi(e));
         let near = multiples.chain(powers).chain(EDGES).flat_map(|x| [x, -x]).flat_map(|x| {
             let x = if self.digits == 23 { x as f32 as f64 } else { x };
             let unit = self.unit(x, 0.0);
             [x - unit, x, x + unit]
         });
-        let near: Vec<f64> = near.map(|x| if self.digits == 23 { x as f32 as f64 } else { x }).collect();
+        let near: Vec<f64> =
+            near.map(|x| if self.digits == 23 { x as f32 as f64 } else { x }).collect();
         near.into_iter().chain((0..count).map(|i| self.number(i * step))).collect()
     }
 }
 
-/// Where functions change their ways: zeros, infinities, bounds of exponentials, worst cases of the reduction by pi/2.
+/// Where functions change their ways: zeros, infinities, bounds of exponentials, worst cases of the
+/// reduction by pi/2.
 const EDGES: [f64; 24] = [
     0.0,
     f64::INFINITY,

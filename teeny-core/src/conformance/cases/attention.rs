@@ -1,4 +1,5 @@
-//! Attention and its gradients: sizes around tiles, layouts, masks, causal limits, a cache, grouped heads, queries that see nothing.
+//! Attention and its gradients: sizes around tiles, layouts, masks, causal limits, a cache, grouped
+//! heads, queries that see nothing.
 
 use super::{Arrangement, Case, Domain, Input, Sink, stepwise};
 use crate::attention::{Attention, AttentionInputs};
@@ -29,7 +30,14 @@ pub fn each(sink: Sink<'_>) {
             let other = Arrangement::ALL[(i + 3) % 7];
             case(sink, dtype, small, [arrangement, other, other], Mask::None, Attention::full());
             case(sink, dtype, small, [other, other, arrangement], Mask::Bool, Attention::causal(2));
-            case(sink, dtype, small, [other, arrangement, other], Mask::Bias, Attention::causal(3).window(3).scale(0.5));
+            case(
+                sink,
+                dtype,
+                small,
+                [other, arrangement, other],
+                Mask::Bias,
+                Attention::causal(3).window(3).scale(0.5),
+            );
         }
         let packed = [Arrangement::Packed; 3];
         let sizes: [Sizes; 11] = [
@@ -47,24 +55,59 @@ pub fn each(sink: Sink<'_>) {
         ];
         for (lead, [t, s, hs, hv]) in sizes {
             case(sink, dtype, (lead, [t, s, hs, hv]), packed, Mask::None, Attention::full());
-            case(sink, dtype, (lead, [t, s, hs, hv]), packed, Mask::None, Attention::causal(s.saturating_sub(t)));
+            case(
+                sink,
+                dtype,
+                (lead, [t, s, hs, hv]),
+                packed,
+                Mask::None,
+                Attention::causal(s.saturating_sub(t)),
+            );
         }
-        case(sink, dtype, (&[1], [70, 140, 8, 8]), packed, Mask::None, Attention::causal(70).window(40));
+        case(
+            sink,
+            dtype,
+            (&[1], [70, 140, 8, 8]),
+            packed,
+            Mask::None,
+            Attention::causal(70).window(40),
+        );
         case(sink, dtype, (&[1], [70, 100, 8, 8]), packed, Mask::Bool, Attention::full());
         case(sink, dtype, (&[1], [70, 100, 8, 8]), packed, Mask::Bias, Attention::causal(1));
         // No query sees a key: the window has passed the last one.
-        case(sink, dtype, (&[1], [4, 3, 8, 8]), packed, Mask::None, Attention::causal(20).window(5));
+        case(
+            sink,
+            dtype,
+            (&[1], [4, 3, 8, 8]),
+            packed,
+            Mask::None,
+            Attention::causal(20).window(5),
+        );
         // Queries in groups that share keys and values: stride 0 along the group.
         grouped(sink, dtype);
     }
 }
 
 /// Values of every layout around 0 and small enough that no score decides alone.
-fn operand(lead: &[usize], rows: usize, columns: usize, dtype: DType, arrangement: Arrangement, seed: u64) -> Input {
+fn operand(
+    lead: &[usize],
+    rows: usize,
+    columns: usize,
+    dtype: DType,
+    arrangement: Arrangement,
+    seed: u64,
+) -> Input {
     Input::new([lead, &[rows, columns]].concat(), dtype, arrangement, Domain::Small, seed)
 }
 
-fn case(sink: Sink<'_>, dtype: DType, (lead, [t, s, hs, hv]): Sizes, layouts: [Arrangement; 3], mask: Mask, options: Attention) {
+fn case(
+    sink: Sink<'_>,
+    dtype: DType,
+    (lead, [t, s, hs, hv]): Sizes,
+    layouts: [Arrangement; 3],
+    mask: Mask,
+    options: Attention,
+) {
     let inputs = || {
         vec![
             operand(lead, t, hs, dtype, layouts[0], 70),
@@ -74,8 +117,17 @@ fn case(sink: Sink<'_>, dtype: DType, (lead, [t, s, hs, hv]): Sizes, layouts: [A
         ]
     };
     // A quarter of the scale keeps scores within some units, whatever the head size.
-    let options = if options.scale.is_none() { options.scale(0.25 * options.factor(hs)) } else { options };
-    add(sink, dtype, inputs, mask, options, format!("{t} queries {s} keys {mask:?} {options:?}"), |x| Ok(x.to_vec()));
+    let options =
+        if options.scale.is_none() { options.scale(0.25 * options.factor(hs)) } else { options };
+    add(
+        sink,
+        dtype,
+        inputs,
+        mask,
+        options,
+        format!("{t} queries {s} keys {mask:?} {options:?}"),
+        |x| Ok(x.to_vec()),
+    );
 }
 
 fn grouped(sink: Sink<'_>, dtype: DType) {
@@ -117,25 +169,51 @@ fn add(
         let mut all = Vec::new();
         for needs in [[true; 3], [true, false, false], [false, true, false], [false, false, true]] {
             let gradients = x[0].device().attention_grad(&inputs, &y, &lse, &x[3], needs)?;
-            for (storage, x) in gradients.into_iter().zip(&x).filter_map(|(storage, x)| Some((storage?, x))) {
+            for (storage, x) in
+                gradients.into_iter().zip(&x).filter_map(|(storage, x)| Some((storage?, x)))
+            {
                 all.push(tensor(storage, *x.shape(), x.dtype(), x)?);
             }
         }
         Ok(all)
     };
-    // Means of numbers below 4; scores are sums of products with errors of some places, which the exponential passes on.
+    // Means of numbers below 4; scores are sums of products with errors of some places, which the
+    // exponential passes on.
     let tolerance = stepwise(dtype, 24.0, 4.0);
-    sink(Case { op: "attention", dtype, inputs: inputs(), tolerance, detail: detail.clone(), body: Box::new(forward) });
+    sink(Case {
+        op: "attention",
+        dtype,
+        inputs: inputs(),
+        tolerance,
+        detail: detail.clone(),
+        body: Box::new(forward),
+    });
     // Sums over up to 70 queries of products up to 4 · 4 · 4.
     let tolerance = stepwise(dtype, 24.0, 32.0);
-    sink(Case { op: "attention_grad", dtype, inputs: inputs(), tolerance, detail, body: Box::new(backward) });
+    sink(Case {
+        op: "attention_grad",
+        dtype,
+        inputs: inputs(),
+        tolerance,
+        detail,
+        body: Box::new(backward),
+    });
 }
 
-fn operands<'a>(x: &'a [Tensor], mask: Option<&'a Tensor>, options: Attention) -> AttentionInputs<'a> {
+fn operands<'a>(
+    x: &'a [Tensor],
+    mask: Option<&'a Tensor>,
+    options: Attention,
+) -> AttentionInputs<'a> {
     AttentionInputs { q: &x[0], k: &x[1], v: &x[2], mask, options }
 }
 
-fn tensor(storage: crate::storage::StorageRef, shape: Shape, dtype: DType, like: &Tensor) -> Result<Tensor> {
+fn tensor(
+    storage: crate::storage::StorageRef,
+    shape: Shape,
+    dtype: DType,
+    like: &Tensor,
+) -> Result<Tensor> {
     Tensor::from_result(storage, shape, dtype, like.device().clone())
 }
 
@@ -144,7 +222,10 @@ fn run(inputs: &AttentionInputs<'_>) -> Result<(Tensor, Tensor)> {
     let (q, n) = (inputs.q, inputs.q.ndim());
     let (y, lse) = q.device().attention(inputs)?;
     let shape = q.shape().with_size(n - 1, inputs.v.shape()[n - 1]);
-    Ok((tensor(y, shape, q.dtype(), q)?, tensor(lse, Shape::new(&q.shape()[..n - 1])?, q.dtype().compute(), q)?))
+    Ok((
+        tensor(y, shape, q.dtype(), q)?,
+        tensor(lse, Shape::new(&q.shape()[..n - 1])?, q.dtype().compute(), q)?,
+    ))
 }
 
 /// The mask stretched over the scores of q and k.
@@ -159,7 +240,9 @@ fn prepared(mask: Mask, x: &[Tensor]) -> Result<Option<Tensor>> {
             Some(Tensor::from_vec(seen, (t, s), &x[0])?.expand(scores)?)
         }
         Mask::Bias => {
-            let bias = (0..s).map(|j| if j + 1 == s { f32::NEG_INFINITY } else { j as f32 * 0.125 - 0.5 }).collect::<Vec<f32>>();
+            let bias = (0..s)
+                .map(|j| if j + 1 == s { f32::NEG_INFINITY } else { j as f32 * 0.125 - 0.5 })
+                .collect::<Vec<f32>>();
             Some(Tensor::from_vec(bias, s, &x[0])?.cast(x[0].dtype())?.expand(scores)?)
         }
     })

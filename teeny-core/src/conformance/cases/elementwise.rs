@@ -1,10 +1,14 @@
-//! Kernels: every function of one, two and three operands, casts, numbers as operands, and programs of several steps and outputs.
+//! Kernels: every function of one, two and three operands, casts, numbers as operands, and programs
+//! of several steps and outputs.
 //!
-//! Bounds: IEEE 754 fixes arithmetic, rounding and square roots; 2 ulp is what a good f32 library reaches for exp, log, sin, cos and tanh; composites
-//! may cancel, so theirs are measured against the size of their terms.
+//! Bounds: IEEE 754 fixes arithmetic, rounding and square roots; 2 ulp is what a good f32 library
+//! reaches for exp, log, sin, cos and tanh; composites may cancel, so theirs are measured against
+//! the size of their terms.
 
 use super::memory::SHAPES;
-use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, near, one, pairs, ulps};
+use super::{
+    Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, near, one, pairs, ulps,
+};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::kernel::Kernel;
@@ -16,7 +20,12 @@ type Unary = fn(&Tensor) -> Result<Tensor>;
 type Binary = fn(&Tensor, &Tensor) -> Result<Tensor>;
 type Numbered = fn(&Tensor, Scalar) -> Result<Tensor>;
 
-const fn row(name: &'static str, f: Unary, domain: Domain, tolerance: Tolerance) -> (&'static str, Unary, Domain, Tolerance) {
+const fn row(
+    name: &'static str,
+    f: Unary,
+    domain: Domain,
+    tolerance: Tolerance,
+) -> (&'static str, Unary, Domain, Tolerance) {
     (name, f, domain, tolerance)
 }
 
@@ -66,8 +75,18 @@ const UNARY: [(&str, Unary, Domain, Tolerance); 47] = [
     row("hardsigmoid", |x| x.hardsigmoid(), Domain::Any, near(2.0, 1.0)),
     row("hardswish", |x| x.hardswish(), Domain::Any, near(4.0, 1.0)),
     row("hardtanh", |x| x.hardtanh(), Domain::Any, EQUAL),
-    row("map of four steps", |x| map([x], |[x]| (x.tanh() * 2.0 + x).abs().sqrt()), Domain::Small, near(8.0, 4.0)),
-    row("kernel that casts", |x| map([x], |[x]| (x.cast(DType::I32) + 1).cast(DType::F32) * 0.5), Domain::Small, EQUAL),
+    row(
+        "map of four steps",
+        |x| map([x], |[x]| (x.tanh() * 2.0 + x).abs().sqrt()),
+        Domain::Small,
+        near(8.0, 4.0),
+    ),
+    row(
+        "kernel that casts",
+        |x| map([x], |[x]| (x.cast(DType::I32) + 1).cast(DType::F32) * 0.5),
+        Domain::Small,
+        EQUAL,
+    ),
 ];
 
 const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
@@ -93,14 +112,31 @@ const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
     ("shl", |a, b| a.shl(b), Domain::Any, Domain::Below(70), EQUAL),
     ("shr", |a, b| a.shr(b), Domain::Any, Domain::Below(70), EQUAL),
     ("select", |a, b| a.select(a, b), Domain::Any, Domain::Any, EQUAL),
-    ("sub over its left side", |a, b| over(a.sub(b), || a.abs(), |x| x - b), Domain::Any, Domain::Any, BITS),
-    ("sub over its right side", |a, b| over(a.sub(b), || b.abs(), |x| a - x), Domain::Any, Domain::Any, BITS),
+    (
+        "sub over its left side",
+        |a, b| over(a.sub(b), || a.abs(), |x| x - b),
+        Domain::Any,
+        Domain::Any,
+        BITS,
+    ),
+    (
+        "sub over its right side",
+        |a, b| over(a.sub(b), || b.abs(), |x| a - x),
+        Domain::Any,
+        Domain::Any,
+        BITS,
+    ),
     ("lerp", |a, b| a.lerp(b, 0.25), Domain::Small, Domain::Small, near(2.0, 8.0)),
 ];
 
-/// An operator on an operand that is given away, whose memory a device may take for the result. Operators panic: `like`, the same by methods, gives the error
-/// of a device that has no such operation.
-fn over(like: Result<Tensor>, make: impl Fn() -> Result<Tensor>, operator: impl Fn(Tensor) -> Tensor) -> Result<Tensor> {
+/// An operator on an operand that is given away, whose memory a device may take for the result.
+/// Operators panic: `like`, the same by methods, gives the error of a device that has no such
+/// operation.
+fn over(
+    like: Result<Tensor>,
+    make: impl Fn() -> Result<Tensor>,
+    operator: impl Fn(Tensor) -> Tensor,
+) -> Result<Tensor> {
     like?;
     Ok(operator(make()?))
 }
@@ -123,7 +159,9 @@ pub fn each(sink: Sink<'_>) {
             for number in [Scalar::Int(3), Scalar::Float(-0.5), Scalar::Bool(true)] {
                 for arrangement in [Arrangement::Packed, Arrangement::Stepped] {
                     let input = Input::new((4, 9), dtype, arrangement, Domain::Any, 11);
-                    sink(one(op, dtype, tolerance, vec![input], number.to_string(), move |x| f(&x[0], number)));
+                    sink(one(op, dtype, tolerance, vec![input], number.to_string(), move |x| {
+                        f(&x[0], number)
+                    }));
                 }
             }
         }
@@ -142,29 +180,50 @@ fn unary(sink: Sink<'_>, dtype: DType) {
 }
 
 /// Pairs of shapes that broadcast, aligned from the right.
-const BROADCAST: [(&[usize], &[usize]); 8] =
-    [(&[4, 5], &[5]), (&[3, 1], &[3]), (&[], &[2, 3]), (&[4, 1, 3], &[5, 1]), (&[1, 0], &[3, 1]), (&[1037], &[1]), (&[2, 65], &[2, 1]), (&[], &[])];
+const BROADCAST: [(&[usize], &[usize]); 8] = [
+    (&[4, 5], &[5]),
+    (&[3, 1], &[3]),
+    (&[], &[2, 3]),
+    (&[4, 1, 3], &[5, 1]),
+    (&[1, 0], &[3, 1]),
+    (&[1037], &[1]),
+    (&[2, 65], &[2, 1]),
+    (&[], &[]),
+];
 
 fn binary(sink: Sink<'_>, dtype: DType) {
     for (op, f, left, right, tolerance) in BINARY {
         for (a, b) in pairs() {
-            let inputs = vec![Input::new((5, 7), dtype, a, left, 7), Input::new((5, 7), dtype, b, right, 8)];
+            let inputs =
+                vec![Input::new((5, 7), dtype, a, left, 7), Input::new((5, 7), dtype, b, right, 8)];
             sink(one(op, dtype, tolerance, inputs, String::new(), move |x| f(&x[0], &x[1])));
         }
         for (a, b) in BROADCAST {
-            let inputs = vec![Input::new(a, dtype, Arrangement::Packed, left, 9), Input::new(b, dtype, Arrangement::Sliced, right, 10)];
+            let inputs = vec![
+                Input::new(a, dtype, Arrangement::Packed, left, 9),
+                Input::new(b, dtype, Arrangement::Sliced, right, 10),
+            ];
             sink(one(op, dtype, tolerance, inputs, String::new(), move |x| f(&x[0], &x[1])));
         }
         for other in [DType::Bool, DType::I16, DType::F32] {
-            let inputs = vec![Input::new((3, 4), dtype, Arrangement::Packed, left, 12), Input::new(4, other, Arrangement::Flipped, right, 13)];
-            sink(one(op, dtype, tolerance, inputs, format!("promoted with {other}"), move |x| f(&x[0], &x[1])));
+            let inputs = vec![
+                Input::new((3, 4), dtype, Arrangement::Packed, left, 12),
+                Input::new(4, other, Arrangement::Flipped, right, 13),
+            ];
+            sink(one(op, dtype, tolerance, inputs, format!("promoted with {other}"), move |x| {
+                f(&x[0], &x[1])
+            }));
         }
     }
 }
 
 fn casts(sink: Sink<'_>, from: DType) {
     for to in DType::ALL {
-        for (shape, arrangement) in [(vec![64], Arrangement::Packed), (vec![6, 7], Arrangement::Transposed), (vec![1037], Arrangement::Sliced)] {
+        for (shape, arrangement) in [
+            (vec![64], Arrangement::Packed),
+            (vec![6, 7], Arrangement::Transposed),
+            (vec![1037], Arrangement::Sliced),
+        ] {
             let input = Input::new(shape, from, arrangement, Domain::Any, 14);
             sink(one("cast", from, BITS, vec![input], format!("to {to}"), move |x| x[0].cast(to)));
         }
@@ -174,24 +233,52 @@ fn casts(sink: Sink<'_>, from: DType) {
 /// Kernels with several inputs and outputs, run-time parameters, and outputs that are inputs.
 fn programs(sink: Sink<'_>, dtype: DType) {
     for (a, b) in pairs() {
-        let inputs = vec![Input::new((4, 33), dtype, a, Domain::Small, 15), Input::new((4, 33), dtype, b, Domain::Small, 16)];
+        let inputs = vec![
+            Input::new((4, 33), dtype, a, Domain::Small, 15),
+            Input::new((4, 33), dtype, b, Domain::Small, 16),
+        ];
         let body = |_: &_, x: &[Tensor]| {
             let [sum, same, more] = map_n([&x[0], &x[1]], |[a, b]| [a + b, b, (a - b).gt(0)])?;
             Ok(vec![sum, same, more])
         };
-        sink(Case { op: "kernel of three outputs", dtype, inputs, tolerance: EQUAL, detail: String::new(), body: Box::new(body) });
+        sink(Case {
+            op: "kernel of three outputs",
+            dtype,
+            inputs,
+            tolerance: EQUAL,
+            detail: String::new(),
+            body: Box::new(body),
+        });
     }
-    let eight = || (0..8).map(|i| Input::new((3, 5), dtype, Arrangement::ALL[i % 7], Domain::Small, 20 + i as u64)).collect::<Vec<_>>();
+    let eight = || {
+        (0..8)
+            .map(|i| {
+                Input::new((3, 5), dtype, Arrangement::ALL[i % 7], Domain::Small, 20 + i as u64)
+            })
+            .collect::<Vec<_>>()
+    };
     let sum = |x: &[Tensor]| {
         let all: [&Tensor; 8] = std::array::from_fn(|i| &x[i]);
         map(all, |[a, b, c, d, e, f, g, h]| ((a + b) + (c + d)) + ((e + f) + (g + h)))
     };
     sink(one("kernel of eight inputs", dtype, near(4.0, 32.0), eight(), String::new(), sum));
     let body = move |_: &_, x: &[Tensor]| {
-        let kernel = Kernel::build([dtype, dtype], [DType::F32, DType::F32], |[w, g], [lr, decay]| [w - (g + w * decay) * lr])?;
+        let kernel =
+            Kernel::build([dtype, dtype], [DType::F32, DType::F32], |[w, g], [lr, decay]| {
+                [w - (g + w * decay) * lr]
+            })?;
         Arc::new(kernel).run(&[&x[0], &x[1]], &[Scalar::Float(0.1), Scalar::Float(0.01)])
     };
-    let inputs =
-        vec![Input::new((6, 9), dtype, Arrangement::Packed, Domain::Small, 17), Input::new(9, dtype, Arrangement::Flipped, Domain::Small, 18)];
-    sink(Case { op: "kernel with parameters", dtype, inputs, tolerance: near(4.0, 8.0), detail: String::new(), body: Box::new(body) });
+    let inputs = vec![
+        Input::new((6, 9), dtype, Arrangement::Packed, Domain::Small, 17),
+        Input::new(9, dtype, Arrangement::Flipped, Domain::Small, 18),
+    ];
+    sink(Case {
+        op: "kernel with parameters",
+        dtype,
+        inputs,
+        tolerance: near(4.0, 8.0),
+        detail: String::new(),
+        body: Box::new(body),
+    });
 }

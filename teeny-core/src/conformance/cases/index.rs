@@ -1,4 +1,5 @@
-//! Gathering, scattering, sorting and the structural operations made of them. All exact, but for sums of duplicates.
+//! Gathering, scattering, sorting and the structural operations made of them. All exact, but for
+//! sums of duplicates.
 
 use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one, stepwise};
 use crate::dtype::DType;
@@ -26,9 +27,18 @@ pub fn each(sink: Sink<'_>) {
 fn gather(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: DType) {
     for (axis, shape) in [(0isize, [7, 5]), (1, [4, 9]), (-2, [2, 3])] {
         let size = if axis == 1 { 5 } else { 4 };
-        let inputs = || vec![Input::new((4, 5), dtype, a, Domain::Any, 50), Input::new(shape, index, b, Domain::Below(size), 51)];
-        sink(one("gather", dtype, BITS, inputs(), format!("axis {axis}"), move |x| x[0].gather(axis, &x[1])));
-        sink(one("index_select", dtype, BITS, inputs(), format!("axis {axis}"), move |x| x[0].index_select(axis, &x[1])));
+        let inputs = || {
+            vec![
+                Input::new((4, 5), dtype, a, Domain::Any, 50),
+                Input::new(shape, index, b, Domain::Below(size), 51),
+            ]
+        };
+        sink(one("gather", dtype, BITS, inputs(), format!("axis {axis}"), move |x| {
+            x[0].gather(axis, &x[1])
+        }));
+        sink(one("index_select", dtype, BITS, inputs(), format!("axis {axis}"), move |x| {
+            x[0].index_select(axis, &x[1])
+        }));
     }
 }
 
@@ -74,34 +84,81 @@ fn scatter(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement, index: 
                 Input::new(shape, index, b, Domain::Below(4), 53),
                 Input::new(shape, dtype, a, domain, 54),
             ];
-            sink(one(op, dtype, tolerance, inputs, format!("axis {axis}"), move |x| f(&x[0], axis, &x[1], &x[2])));
+            sink(one(op, dtype, tolerance, inputs, format!("axis {axis}"), move |x| {
+                f(&x[0], axis, &x[1], &x[2])
+            }));
         }
     }
 }
 
 fn sort(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
-    for (shape, axis) in [(vec![4, 6], 0), (vec![4, 6], 1), (vec![2, 3, 40], 2), (vec![1], 0), (vec![0, 3], 0), (vec![3, 0], 0)] {
+    for (shape, axis) in [
+        (vec![4, 6], 0),
+        (vec![4, 6], 1),
+        (vec![2, 3, 40], 2),
+        (vec![1], 0),
+        (vec![0, 3], 0),
+        (vec![3, 0], 0),
+    ] {
         for descending in [false, true] {
             for domain in [Domain::Any, Domain::Below(4)] {
-                let body = move |_: &_, x: &[Tensor]| x[0].sort(axis, descending).map(|(values, places)| vec![values, places]);
+                let body = move |_: &_, x: &[Tensor]| {
+                    x[0].sort(axis, descending).map(|(values, places)| vec![values, places])
+                };
                 let inputs = vec![Input::new(shape.clone(), dtype, arrangement, domain, 55)];
-                let detail = format!("axis {axis}, {}", if descending { "descending" } else { "ascending" });
-                sink(Case { op: "sort", dtype, inputs, tolerance: EQUAL, detail, body: Box::new(body) });
+                let detail =
+                    format!("axis {axis}, {}", if descending { "descending" } else { "ascending" });
+                sink(Case {
+                    op: "sort",
+                    dtype,
+                    inputs,
+                    tolerance: EQUAL,
+                    detail,
+                    body: Box::new(body),
+                });
             }
         }
     }
     // Neighbours that are equal as f64, on both sides of the sign of 64 bits.
     if matches!(dtype, DType::I64 | DType::U64) {
-        let far = [(1u64 << 53) + 1, 1 << 53, (1 << 62) + 3, (1 << 62) + 1, (1 << 62) + 2, (1 << 63) + 1, 1 << 63, u64::MAX, 5].map(Scalar::UInt);
+        let far = [
+            (1u64 << 53) + 1,
+            1 << 53,
+            (1 << 62) + 3,
+            (1 << 62) + 1,
+            (1 << 62) + 2,
+            (1 << 63) + 1,
+            1 << 63,
+            u64::MAX,
+            5,
+        ]
+        .map(Scalar::UInt);
         for descending in [false, true] {
             let inputs = vec![Input::of(far.map(|x| x.cast(dtype)), 9, dtype, arrangement)];
-            let body = move |_: &_, x: &[Tensor]| x[0].sort(0, descending).map(|(values, places)| vec![values, places]);
-            sink(Case { op: "sort", dtype, inputs, tolerance: EQUAL, detail: "neighbours".to_string(), body: Box::new(body) });
+            let body = move |_: &_, x: &[Tensor]| {
+                x[0].sort(0, descending).map(|(values, places)| vec![values, places])
+            };
+            sink(Case {
+                op: "sort",
+                dtype,
+                inputs,
+                tolerance: EQUAL,
+                detail: "neighbours".to_string(),
+                body: Box::new(body),
+            });
         }
     }
     let inputs = vec![Input::new((3, 8), dtype, arrangement, Domain::Below(5), 56)];
-    let body = |_: &_, x: &[Tensor]| x[0].topk(3, 1, true).map(|(values, places)| vec![values, places]);
-    sink(Case { op: "topk", dtype, inputs, tolerance: EQUAL, detail: String::new(), body: Box::new(body) });
+    let body =
+        |_: &_, x: &[Tensor]| x[0].topk(3, 1, true).map(|(values, places)| vec![values, places]);
+    sink(Case {
+        op: "topk",
+        dtype,
+        inputs,
+        tolerance: EQUAL,
+        detail: String::new(),
+        body: Box::new(body),
+    });
 }
 
 type Structural = fn(&Tensor) -> Result<Tensor>;
@@ -127,21 +184,70 @@ fn structure(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
 /// Nothing to gather, no axes, and positions outside.
 fn edges(sink: Sink<'_>, dtype: DType) {
     let x = || Input::new((4, 5), dtype, Arrangement::Packed, Domain::Small, 58);
-    let places = |values: &[i64], shape: &[usize]| Input::of(values.iter().copied(), shape, DType::I64, Arrangement::Packed);
-    sink(one("gather", dtype, BITS, vec![x(), places(&[], &[0, 5])], "nothing".to_string(), |x| x[0].gather(0, &x[1])));
-    sink(one("index_select", dtype, BITS, vec![x(), places(&[2], &[])], "a scalar index".to_string(), |x| x[0].index_select(1, &x[1])));
-    sink(one("index_select", dtype, BITS, vec![x(), places(&[], &[0])], "nothing".to_string(), |x| x[0].index_select(1, &x[1])));
+    let places = |values: &[i64], shape: &[usize]| {
+        Input::of(values.iter().copied(), shape, DType::I64, Arrangement::Packed)
+    };
+    sink(one("gather", dtype, BITS, vec![x(), places(&[], &[0, 5])], "nothing".to_string(), |x| {
+        x[0].gather(0, &x[1])
+    }));
+    sink(one(
+        "index_select",
+        dtype,
+        BITS,
+        vec![x(), places(&[2], &[])],
+        "a scalar index".to_string(),
+        |x| x[0].index_select(1, &x[1]),
+    ));
+    sink(one(
+        "index_select",
+        dtype,
+        BITS,
+        vec![x(), places(&[], &[0])],
+        "nothing".to_string(),
+        |x| x[0].index_select(1, &x[1]),
+    ));
     let far = Input::of([200i64, 255, 0, 299 - 45, 128], 5, DType::U8, Arrangement::Packed);
     let long = || Input::new(300, dtype, Arrangement::Packed, Domain::Any, 59);
-    sink(one("gather", dtype, BITS, vec![long(), far.clone()], "positions above 127 as u8".to_string(), |x| x[0].gather(0, &x[1])));
-    sink(one("index_select", dtype, BITS, vec![long(), far], "positions above 127 as u8".to_string(), |x| x[0].index_select(0, &x[1])));
-    for (bad, kind) in [(u32::MAX as i64, DType::U32), (1 << 31, DType::U32), (-1, DType::I8), (-3, DType::I32), (254, DType::U8)] {
+    sink(one(
+        "gather",
+        dtype,
+        BITS,
+        vec![long(), far.clone()],
+        "positions above 127 as u8".to_string(),
+        |x| x[0].gather(0, &x[1]),
+    ));
+    sink(one(
+        "index_select",
+        dtype,
+        BITS,
+        vec![long(), far],
+        "positions above 127 as u8".to_string(),
+        |x| x[0].index_select(0, &x[1]),
+    ));
+    for (bad, kind) in [
+        (u32::MAX as i64, DType::U32),
+        (1 << 31, DType::U32),
+        (-1, DType::I8),
+        (-3, DType::I32),
+        (254, DType::U8),
+    ] {
         let index = Input::of([0, 1, bad], 3, kind, Arrangement::Packed);
-        sink(one("index outside", dtype, BITS, vec![x(), index], format!("{bad} as {kind}"), |x| x[0].index_select(0, &x[1])));
+        sink(one(
+            "index outside",
+            dtype,
+            BITS,
+            vec![x(), index],
+            format!("{bad} as {kind}"),
+            |x| x[0].index_select(0, &x[1]),
+        ));
     }
     for bad in [4, -1, 1 << 32, (1 << 32) + 1, -(1 << 32), i64::MAX] {
         let inputs = || vec![x(), places(&[0, 1, 3, bad, 2], &[1, 5])];
-        sink(one("index outside", dtype, BITS, inputs(), format!("gather at {bad}"), |x| x[0].gather(0, &x[1])));
-        sink(one("index outside", dtype, BITS, inputs(), format!("scatter at {bad}"), |x| x[0].scatter(0, &x[1], &x[0].slice(0, 0..1)?)));
+        sink(one("index outside", dtype, BITS, inputs(), format!("gather at {bad}"), |x| {
+            x[0].gather(0, &x[1])
+        }));
+        sink(one("index outside", dtype, BITS, inputs(), format!("scatter at {bad}"), |x| {
+            x[0].scatter(0, &x[1], &x[0].slice(0, 0..1)?)
+        }));
     }
 }

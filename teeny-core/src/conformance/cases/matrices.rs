@@ -18,7 +18,9 @@ const OPS: [(&str, Results); 11] = [
     ("det", |x| Ok(vec![x[0].det()?])),
     ("slogdet", |x| x[0].slogdet().map(|(sign, log)| vec![sign, log])),
     ("cholesky", |x| Ok(vec![gram(x)?.cholesky()?])),
-    ("qr", |x| x[1].qr().and_then(|(q, r)| Ok(vec![q.matmul(&r)?, q.transpose(-2, -1)?.matmul(&q)?]))),
+    ("qr", |x| {
+        x[1].qr().and_then(|(q, r)| Ok(vec![q.matmul(&r)?, q.transpose(-2, -1)?.matmul(&q)?]))
+    }),
     ("eigh", |x| gram(x)?.eigh().map(|(values, _)| vec![values])),
     ("svd", |x| x[1].svd().map(|(_, values, _)| vec![values])),
     ("pinv", |x| Ok(vec![x[1].pinv(None)?])),
@@ -36,8 +38,10 @@ pub fn each(sink: Sink<'_>) {
             // numbers plus 16 on the diagonal never are.
             for (op, f) in OPS {
                 let other = Arrangement::ALL[(i + 2) % 7];
-                let inputs =
-                    vec![Input::new((2, 4, 4), dtype, arrangement, Domain::Small, 80), Input::new((2, 4, 3), dtype, other, Domain::Small, 81)];
+                let inputs = vec![
+                    Input::new((2, 4, 4), dtype, arrangement, Domain::Small, 80),
+                    Input::new((2, 4, 3), dtype, other, Domain::Small, 81),
+                ];
                 let body = move |_: &_, x: &[Tensor]| {
                     let shift = Tensor::eye(4, dtype, &x[0])?.mul(16.0)?;
                     let tall = Tensor::eye(4, dtype, &x[1])?.slice(1, ..3)?.mul(16.0)?;

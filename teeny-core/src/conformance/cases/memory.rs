@@ -15,18 +15,26 @@ pub fn each(sink: Sink<'_>) {
     for dtype in DType::ALL {
         for arrangement in Arrangement::ALL {
             let input = || Input::new((5, 6), dtype, arrangement, Domain::Any, 1);
-            sink(one("upload, download", dtype, BITS, vec![input()], String::new(), |x| Ok(x[0].clone())));
+            sink(one("upload, download", dtype, BITS, vec![input()], String::new(), |x| {
+                Ok(x[0].clone())
+            }));
             sink(one("copy", dtype, BITS, vec![input()], String::new(), |x| x[0].copy()));
             for (name, view) in VIEWS {
-                sink(one("view", dtype, BITS, vec![input()], name.to_string(), move |x| view(&x[0])));
-                sink(one("view, copied", dtype, BITS, vec![input()], name.to_string(), move |x| view(&x[0])?.copy()));
+                sink(one("view", dtype, BITS, vec![input()], name.to_string(), move |x| {
+                    view(&x[0])
+                }));
+                sink(one("view, copied", dtype, BITS, vec![input()], name.to_string(), move |x| {
+                    view(&x[0])?.copy()
+                }));
             }
             assign(sink, dtype, arrangement);
         }
         for shape in SHAPES {
             for arrangement in [Arrangement::Packed, Arrangement::Sliced] {
                 let input = || Input::new(shape, dtype, arrangement, Domain::Any, 2);
-                sink(one("upload, download", dtype, BITS, vec![input()], String::new(), |x| Ok(x[0].clone())));
+                sink(one("upload, download", dtype, BITS, vec![input()], String::new(), |x| {
+                    Ok(x[0].clone())
+                }));
                 sink(one("copy", dtype, BITS, vec![input()], String::new(), |x| x[0].copy()));
             }
             fill(sink, dtype, shape);
@@ -62,9 +70,16 @@ fn assign(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
         ("nothing", |x| x.slice(1, 3..3), [5, 0]),
     ];
     for (name, part, shape) in parts {
-        let inputs = || vec![Input::new((5, 6), dtype, Arrangement::Packed, Domain::Any, 3), Input::new(shape, dtype, arrangement, Domain::Any, 4)];
+        let inputs = || {
+            vec![
+                Input::new((5, 6), dtype, Arrangement::Packed, Domain::Any, 3),
+                Input::new(shape, dtype, arrangement, Domain::Any, 4),
+            ]
+        };
         // In place: the handle given away is the only one of its storage.
-        sink(one("assign", dtype, BITS, inputs(), name.to_string(), move |x| x[0].copy()?.assign_view(part, &x[1])));
+        sink(one("assign", dtype, BITS, inputs(), name.to_string(), move |x| {
+            x[0].copy()?.assign_view(part, &x[1])
+        }));
         // On a copy: the other handle must not change.
         sink(Case {
             op: "assign, shared",
@@ -72,7 +87,9 @@ fn assign(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
             inputs: inputs(),
             tolerance: BITS,
             detail: name.to_string(),
-            body: Box::new(move |_, x| Ok(vec![x[0].clone().assign_view(part, &x[1])?, x[0].clone()])),
+            body: Box::new(move |_, x| {
+                Ok(vec![x[0].clone().assign_view(part, &x[1])?, x[0].clone()])
+            }),
         });
     }
     let inputs = vec![Input::new((5, 5), dtype, arrangement, Domain::Any, 5)];
@@ -83,14 +100,31 @@ fn assign(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
     }
 }
 
-fn made(op: &'static str, dtype: DType, body: impl Fn(&DeviceRef) -> Result<Tensor> + 'static, detail: String) -> Case {
+fn made(
+    op: &'static str,
+    dtype: DType,
+    body: impl Fn(&DeviceRef) -> Result<Tensor> + 'static,
+    detail: String,
+) -> Case {
     let body = move |device: &DeviceRef, _: &[Tensor]| Ok(vec![body(device)?]);
     Case { op, dtype, inputs: Vec::new(), tolerance: EQUAL, detail, body: Box::new(body) }
 }
 
 fn fill(sink: Sink<'_>, dtype: DType, shape: &'static [usize]) {
-    for value in [Scalar::Int(0), Scalar::Int(-3), Scalar::Float(2.75), Scalar::Float(f64::NAN), Scalar::Float(1e39), Scalar::Bool(true)] {
-        sink(made("full", dtype, move |device| Tensor::full(shape, value, dtype, device), format!("{shape:?} of {value}")));
+    for value in [
+        Scalar::Int(0),
+        Scalar::Int(-3),
+        Scalar::Float(2.75),
+        Scalar::Float(f64::NAN),
+        Scalar::Float(1e39),
+        Scalar::Bool(true),
+    ] {
+        sink(made(
+            "full",
+            dtype,
+            move |device| Tensor::full(shape, value, dtype, device),
+            format!("{shape:?} of {value}"),
+        ));
     }
 }
 
@@ -103,11 +137,18 @@ fn random(sink: Sink<'_>, dtype: DType) {
         ("bernoulli", Distribution::Bernoulli { p: 0.3 }),
     ];
     for (op, distribution) in draws {
-        for (shape, key) in
-            [(vec![3, 5], Key { seed: 7, draw: 0 }), (vec![], Key { seed: u64::MAX, draw: 1 << 40 }), (vec![0], Key { seed: 1, draw: 2 })]
-        {
+        for (shape, key) in [
+            (vec![3, 5], Key { seed: 7, draw: 0 }),
+            (vec![], Key { seed: u64::MAX, draw: 1 << 40 }),
+            (vec![0], Key { seed: 1, draw: 2 }),
+        ] {
             let detail = format!("{distribution:?} {shape:?} {key:?}");
-            let mut case = made(op, dtype, move |device| Tensor::random(distribution, &shape, dtype, key, device), detail);
+            let mut case = made(
+                op,
+                dtype,
+                move |device| Tensor::random(distribution, &shape, dtype, key, device),
+                detail,
+            );
             if op == "normal" {
                 case.tolerance = ulps(4.0);
             }
@@ -127,7 +168,12 @@ fn many_draws(sink: Sink<'_>) {
     ] {
         let key = Key { seed: 3, draw: 5 };
         let detail = format!("{len} of {distribution:?}");
-        let mut case = made(op, dtype, move |device| Tensor::random(distribution, [len], dtype, key, device), detail);
+        let mut case = made(
+            op,
+            dtype,
+            move |device| Tensor::random(distribution, [len], dtype, key, device),
+            detail,
+        );
         if op == "normal" {
             case.tolerance = near(4.0, 1.0);
         }
@@ -145,7 +191,9 @@ fn new_storage(sink: Sink<'_>, dtype: DType) {
             let none = Tensor::zeros((0, 6), DType::I64, x)?;
             x.scatter(0, &none, &x.slice(0, 0..0)?)
         }),
-        ("assignment to a shared tensor", |x| x.clone().assign_view(|x| x.slice(0, 0..1), &x.slice(0, 1..2)?)),
+        ("assignment to a shared tensor", |x| {
+            x.clone().assign_view(|x| x.slice(0, 0..1), &x.slice(0, 1..2)?)
+        }),
         ("gather of everything", |x| x.index_select(0, &Tensor::arange(0i64, 5, 1, x)?)),
     ];
     for (name, make) in makes {
@@ -155,6 +203,13 @@ fn new_storage(sink: Sink<'_>, dtype: DType) {
             let shared = Tensor::full((), made.same_storage(&x[0]), DType::Bool, device)?;
             Ok(vec![shared, made])
         };
-        sink(Case { op: "new storage", dtype, inputs, tolerance: BITS, detail: name.to_string(), body: Box::new(body) });
+        sink(Case {
+            op: "new storage",
+            dtype,
+            inputs,
+            tolerance: BITS,
+            detail: name.to_string(),
+            body: Box::new(body),
+        });
     }
 }

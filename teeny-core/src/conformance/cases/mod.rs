@@ -37,8 +37,10 @@ impl Case {
     /// The case in words, with what was expected and what came.
     pub fn counterexample(&self, expected: &str, got: &str) -> String {
         let inputs = self.inputs.iter().map(|i| i.to_string()).collect::<Vec<_>>().join(", ");
-        let detail = if self.detail.is_empty() { String::new() } else { format!(" [{}]", self.detail) };
-        let expected = if expected.is_empty() { String::new() } else { format!("expected {expected}, got ") };
+        let detail =
+            if self.detail.is_empty() { String::new() } else { format!(" [{}]", self.detail) };
+        let expected =
+            if expected.is_empty() { String::new() } else { format!("expected {expected}, got ") };
         format!("({inputs}){detail}: {expected}{got}")
     }
 }

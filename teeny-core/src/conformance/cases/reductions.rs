@@ -1,6 +1,7 @@
 //! Reductions over every set of axes, scans, and reductions of kernels.
 //!
-//! Bounds: sums of terms of size 4 may lose some units of the largest partial sum, whatever the order; extrema and positions are exact.
+//! Bounds: sums of terms of size 4 may lose some units of the largest partial sum, whatever the
+//! order; extrema and positions are exact.
 
 use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, Tolerance, axis_sets, near, one, ulps};
 use crate::dtype::DType;
@@ -39,7 +40,8 @@ const ALONG: [(&str, Along, Domain, Tolerance); 5] = [
     ("cumprod", |x, a| x.cumprod(a), Domain::Positive, ulps(64.0)),
 ];
 
-/// Shapes that find edges: nothing to reduce, nothing left, no axes, one axis longer than any block, many rows.
+/// Shapes that find edges: nothing to reduce, nothing left, no axes, one axis longer than any
+/// block, many rows.
 const SHAPES: [&[usize]; 7] = [&[], &[0], &[3, 0], &[1], &[2500], &[3, 700], &[300, 5]];
 
 pub fn each(sink: Sink<'_>) {
@@ -47,7 +49,9 @@ pub fn each(sink: Sink<'_>) {
         for (op, f, domain, tolerance) in REDUCTIONS {
             let mut add = |shape: &[usize], arrangement, axes: Vec<usize>| {
                 let input = Input::new(shape, dtype, arrangement, domain, 30);
-                sink(one(op, dtype, tolerance, vec![input], format!("axes {axes:?}"), move |x| f(&x[0], &axes)));
+                sink(one(op, dtype, tolerance, vec![input], format!("axes {axes:?}"), move |x| {
+                    f(&x[0], &axes)
+                }));
             };
             for arrangement in Arrangement::ALL {
                 axis_sets(3).for_each(|axes| add(&[3, 4, 5], arrangement, axes));
@@ -61,10 +65,19 @@ pub fn each(sink: Sink<'_>) {
         }
         for (op, f, domain, tolerance) in ALONG {
             let shapes = Arrangement::ALL.iter().map(|&a| (&[3usize, 4, 5] as &[usize], a));
-            for (shape, arrangement) in shapes.chain(SHAPES.iter().map(|&s| (s, Arrangement::Packed))) {
+            for (shape, arrangement) in
+                shapes.chain(SHAPES.iter().map(|&s| (s, Arrangement::Packed)))
+            {
                 for axis in 0..shape.len().max(1) as isize {
                     let input = Input::new(shape, dtype, arrangement, domain, 31);
-                    sink(one(op, dtype, tolerance, vec![input], format!("axis {axis}"), move |x| f(&x[0], axis)));
+                    sink(one(
+                        op,
+                        dtype,
+                        tolerance,
+                        vec![input],
+                        format!("axis {axis}"),
+                        move |x| f(&x[0], axis),
+                    ));
                 }
             }
         }
@@ -79,9 +92,18 @@ fn special(sink: Sink<'_>, dtype: DType) {
         return;
     }
     let (nan, inf) = (f64::NAN, f64::INFINITY);
-    let values = [1.0, nan, 2.0, 3.0, inf, 1.0, -inf, inf, 2.0, -inf, -inf, -inf].map(Scalar::Float);
-    let rows =
-        |op, f: Unary| one(op, dtype, near(8.0, 4.0), vec![Input::of(values, (4, 3), dtype, Arrangement::Packed)], "infinities".to_string(), f);
+    let values =
+        [1.0, nan, 2.0, 3.0, inf, 1.0, -inf, inf, 2.0, -inf, -inf, -inf].map(Scalar::Float);
+    let rows = |op, f: Unary| {
+        one(
+            op,
+            dtype,
+            near(8.0, 4.0),
+            vec![Input::of(values, (4, 3), dtype, Arrangement::Packed)],
+            "infinities".to_string(),
+            f,
+        )
+    };
     type Unary = fn(&[Tensor]) -> Result<Tensor>;
     sink(rows("sum", |x| x[0].sum(1)));
     sink(rows("mean", |x| x[0].mean(1)));
@@ -99,8 +121,16 @@ fn kernels(sink: Sink<'_>, dtype: DType) {
     use std::sync::Arc;
     for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
         let other = Arrangement::ALL[(i + 2) % 7];
-        let inputs = vec![Input::new((4, 5, 6), dtype, arrangement, Domain::Small, 32), Input::new((4, 5, 6), dtype, other, Domain::Small, 33)];
-        for (op, axes) in [(ReduceOp::Sum, vec![0]), (ReduceOp::Sum, vec![1, 2]), (ReduceOp::Max, vec![0, 2]), (ReduceOp::ArgMax, vec![1])] {
+        let inputs = vec![
+            Input::new((4, 5, 6), dtype, arrangement, Domain::Small, 32),
+            Input::new((4, 5, 6), dtype, other, Domain::Small, 33),
+        ];
+        for (op, axes) in [
+            (ReduceOp::Sum, vec![0]),
+            (ReduceOp::Sum, vec![1, 2]),
+            (ReduceOp::Max, vec![0, 2]),
+            (ReduceOp::ArgMax, vec![1]),
+        ] {
             let detail = format!("{op:?} {axes:?}");
             let body = move |device: &crate::DeviceRef, x: &[Tensor]| {
                 let kernel = Arc::new(Kernel::build([dtype, dtype], [], |[a, b], []| [a * b])?);
@@ -108,11 +138,19 @@ fn kernels(sink: Sink<'_>, dtype: DType) {
                 if product == DType::Bool {
                     return Err(crate::Error::dtype("bools are not summed"));
                 }
-                let storage = device.reduce_kernel(&kernel, &[&x[0], &x[1]], &[], x[0].shape(), op, &axes)?;
+                let storage =
+                    device.reduce_kernel(&kernel, &[&x[0], &x[1]], &[], x[0].shape(), op, &axes)?;
                 let shape = x[0].shape().reduced(&axes, false);
                 Ok(vec![Tensor::from_result(storage, shape, op.output(product), device.clone())?])
             };
-            sink(Case { op: "reduce of a kernel", dtype, inputs: inputs.clone(), tolerance: near(8.0, 128.0), detail, body: Box::new(body) });
+            sink(Case {
+                op: "reduce of a kernel",
+                dtype,
+                inputs: inputs.clone(),
+                tolerance: near(8.0, 128.0),
+                detail,
+                body: Box::new(body),
+            });
         }
     }
 }

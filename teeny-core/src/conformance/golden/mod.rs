@@ -1,7 +1,9 @@
-//! PyTorch's answers, for any device: the files of `tests/golden`, read and held against `Tensor` methods.
+//! PyTorch's answers, for any device: the files of `tests/golden`, read and held against `Tensor`
+//! methods.
 //!
-//! The suite compares devices with the oracle; these files keep the oracle honest. Each function runs one file in one float type (the files hold f64)
-//! and gives back how many cases agree. Where this library means something else than PyTorch, the runner says so beside the exception.
+//! The suite compares devices with the oracle; these files keep the oracle honest. Each function
+//! runs one file in one float type (the files hold f64) and gives back how many cases agree. Where
+//! this library means something else than PyTorch, the runner says so beside the exception.
 
 mod elementwise;
 mod structure;
@@ -78,11 +80,22 @@ fn dtype(v: &Value) -> DType {
 /// The tensor written as `{"dtype", "shape", "data"}`; floats as `float`, the type under test.
 fn tensor(v: &Value, float: DType, device: &DeviceRef) -> Result<Tensor> {
     let own = dtype(&v["dtype"]);
-    Tensor::from_scalars(&scalars(&v["data"]), sizes(&v["shape"]), if own.is_float() { float } else { own }, device)
+    Tensor::from_scalars(
+        &scalars(&v["data"]),
+        sizes(&v["shape"]),
+        if own.is_float() { float } else { own },
+        device,
+    )
 }
 
-/// Checks the values of `got`: exactly, or within `places` last places of the larger of the value and `floor`.
-fn agree(got: Result<Tensor>, want: &[Scalar], places: f64, floor: f64) -> std::result::Result<(), String> {
+/// Checks the values of `got`: exactly, or within `places` last places of the larger of the value
+/// and `floor`.
+fn agree(
+    got: Result<Tensor>,
+    want: &[Scalar],
+    places: f64,
+    floor: f64,
+) -> std::result::Result<(), String> {
     let got = got.map_err(|e| e.to_string())?;
     let place = match got.dtype() {
         DType::F16 => 2f64.powi(-10),
@@ -97,7 +110,12 @@ fn agree(got: Result<Tensor>, want: &[Scalar], places: f64, floor: f64) -> std::
     for (i, (&have, &want)) in values.iter().zip(want).enumerate() {
         let (h, w) = (have.to_f64(), want.cast(got.dtype()).to_f64());
         // The last term is a step between subnormal numbers.
-        let allowed = if places == 0.0 { 0.0 } else { places * place * w.abs().max(floor) + if got.dtype() == DType::F16 { 1.2e-7 } else { 3e-45 } };
+        let allowed = if places == 0.0 {
+            0.0
+        } else {
+            places * place * w.abs().max(floor)
+                + if got.dtype() == DType::F16 { 1.2e-7 } else { 3e-45 }
+        };
         if !(h == w || h.is_nan() && w.is_nan() || (h - w).abs() <= allowed) {
             return Err(format!("element {i} is {have}, not {want}"));
         }
@@ -106,7 +124,13 @@ fn agree(got: Result<Tensor>, want: &[Scalar], places: f64, floor: f64) -> std::
 }
 
 /// [`agree`], and the shape is `shape`.
-fn agree_in(got: Result<Tensor>, shape: &Value, want: &Value, places: f64, floor: f64) -> std::result::Result<(), String> {
+fn agree_in(
+    got: Result<Tensor>,
+    shape: &Value,
+    want: &Value,
+    places: f64,
+    floor: f64,
+) -> std::result::Result<(), String> {
     let got = got.map_err(|e| e.to_string())?;
     if **got.shape() != *sizes(shape) {
         return Err(format!("shape {}, not {shape}", got.shape()));

@@ -1,4 +1,5 @@
-//! Attention and its gradients: any sizes, masks, limits and groups of heads, against its definition in f64.
+//! Attention and its gradients: any sizes, masks, limits and groups of heads, against its
+//! definition in f64.
 
 use super::compare::coarseness;
 use super::dice::Dice;
@@ -15,7 +16,8 @@ pub const FAMILIES: &[Family] = &[Family { name: "attention", weight: 5, generat
 fn attention(dice: &mut Dice) -> Result<Case> {
     let work = 4 * dice.budget();
     let dtype = if dice.one_in(2) { DType::F32 } else { dice.pick(&FLOATS) };
-    let lead: Vec<usize> = (0..dice.below(3)).map(|_| if dice.one_in(30) { 0 } else { dice.between(1, 3) }).collect();
+    let lead: Vec<usize> =
+        (0..dice.below(3)).map(|_| if dice.one_in(30) { 0 } else { dice.between(1, 3) }).collect();
     let heads: usize = lead.iter().product();
     let mut rest = work / heads.max(1);
     let mut side = |dice: &mut Dice, least: usize| {
@@ -37,7 +39,13 @@ fn attention(dice: &mut Dice) -> Result<Case> {
         let (layout, len) = view(dice, shape(queries, keys)?);
         let bools = dice.one_in(2);
         let kind = if bools { DType::Bool } else { dtype };
-        operands.push(Operand::seen(dice, layout, len, kind, if bools { Values::Any } else { Values::Tame }));
+        operands.push(Operand::seen(
+            dice,
+            layout,
+            len,
+            kind,
+            if bools { Values::Any } else { Values::Tame },
+        ));
     }
     let mut options = Attention::full().scale(0.5 / (hs as f64).sqrt());
     if dice.one_in(2) {
@@ -46,11 +54,20 @@ fn attention(dice: &mut Dice) -> Result<Case> {
             options = options.window(dice.between(1, keys.max(1)));
         }
     }
-    let needs = dice.pick(&[[true; 3], [true, false, false], [false, true, false], [false, false, true], [true, true, false]]);
+    let needs = dice.pick(&[
+        [true; 3],
+        [true, false, false],
+        [false, true, false],
+        [false, false, true],
+        [true, true, false],
+    ]);
     let backward = dice.one_in(2);
     let out = shape(queries, hv)?;
     let rows = Shape::new(&[lead.as_slice(), &[queries]].concat())?;
-    let detail = format!("{options:?}, gradients {}", if backward { format!("{needs:?}") } else { String::from("none") });
+    let detail = format!(
+        "{options:?}, gradients {}",
+        if backward { format!("{needs:?}") } else { String::from("none") }
+    );
     let body = move |x: &[Tensor]| {
         let inputs = AttentionInputs { q: &x[0], k: &x[1], v: &x[2], mask: x.get(4), options };
         let (y, lse) = x[0].device().attention(&inputs)?;

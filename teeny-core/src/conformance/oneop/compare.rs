@@ -3,18 +3,19 @@
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
-/// How far a float may be from the expected one. Integers and bools must be equal; NaN must meet NaN.
+/// How far a float may be from the expected one. Integers and bools must be equal; NaN must meet
+/// NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// The same bits.
     Bits,
     /// Equal, zeros of either sign.
     Equal,
-    /// Within this number of units in the last place of the compute type, of the result or of a floor if that is
-    /// larger; for 16-bit floats one rounding more.
+    /// Within this number of units in the last place of the compute type, of the result or of a
+    /// floor if that is larger; for 16-bit floats one rounding more.
     Ulps(f64, f64),
-    /// Within this number of unit roundoffs of the compute type, times a scale that the case computes: the sum of the
-    /// magnitudes of the terms, for instance.
+    /// Within this number of unit roundoffs of the compute type, times a scale that the case
+    /// computes: the sum of the magnitudes of the terms, for instance.
     Scaled(f64),
 }
 
@@ -25,13 +26,14 @@ pub struct Rules {
     pub flushes_subnormals: bool,
     /// The sign of a zero may be lost.
     pub loses_zero_signs: bool,
-    /// Zeros beyond the edge of an image are multiplied where the oracle leaves them out: a weight that is infinite or NaN
-    /// makes NaN of them.
+    /// Zeros beyond the edge of an image are multiplied where the oracle leaves them out: a weight
+    /// that is infinite or NaN makes NaN of them.
     pub multiplies_padding: bool,
-    /// Results of 16-bit floats may be rounded after each step, as the definitions in primitives do.
+    /// Results of 16-bit floats may be rounded after each step, as the definitions in primitives
+    /// do.
     pub rounds_each_step: bool,
-    /// Programs of several operations may be simplified as if numbers were real: the product of a known zero is zero,
-    /// so that a NaN may be missing.
+    /// Programs of several operations may be simplified as if numbers were real: the product of a
+    /// known zero is zero, so that a NaN may be missing.
     pub simplifies_programs: bool,
     /// Tolerances are multiplied by this.
     pub factor: f64,
@@ -63,7 +65,8 @@ fn format(dtype: DType) -> (i32, i32, f64) {
 /// The distance between neighbouring numbers of `dtype` around `value`.
 fn unit(value: f64, dtype: DType) -> f64 {
     let (digits, lowest, _) = format(dtype);
-    let exponent = if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
+    let exponent =
+        if value == 0.0 { lowest } else { (value.abs().log2().floor() as i32).max(lowest) };
     2f64.powi(exponent - digits)
 }
 
@@ -74,7 +77,14 @@ pub fn coarseness(dtype: DType) -> f64 {
 
 impl Tolerance {
     /// Whether the float `got` of type `dtype` may stand for `want`.
-    pub fn float(self, want: f64, got: f64, dtype: DType, scale: Option<f64>, rules: Rules) -> bool {
+    pub fn float(
+        self,
+        want: f64,
+        got: f64,
+        dtype: DType,
+        scale: Option<f64>,
+        rules: Rules,
+    ) -> bool {
         if want.is_nan() || got.is_nan() {
             return want.is_nan() && got.is_nan() || overflows(scale, dtype);
         }
@@ -94,27 +104,39 @@ impl Tolerance {
         let rounding = if dtype == computed { 0.0 } else { unit(want, dtype) };
         let allowed = match self {
             Tolerance::Bits | Tolerance::Equal => return false,
-            Tolerance::Ulps(ulps, floor) => ulps * rules.factor * unit(want.abs().max(floor), computed) + rounding,
+            Tolerance::Ulps(ulps, floor) => {
+                ulps * rules.factor * unit(want.abs().max(floor), computed) + rounding
+            }
             Tolerance::Scaled(factor) => {
                 let scale = scale.filter(|s| s.is_finite()).unwrap_or(0.0).max(want.abs());
                 let scale = if scale.is_finite() { scale } else { 0.0 };
                 let floor = 2f64.powi(computed_lowest - digits);
                 let steps = if rules.rounds_each_step { coarseness(dtype) } else { 1.0 };
-                factor * steps * rules.factor * (scale * 2f64.powi(-1 - digits) + floor) + unit(want, dtype)
+                factor * steps * rules.factor * (scale * 2f64.powi(-1 - digits) + floor)
+                    + unit(want, dtype)
             }
         };
-        // A number next to the largest may be rounded to an infinity, or a partial result may have been.
+        // A number next to the largest may be rounded to an infinity, or a partial result may have
+        // been.
         if want.is_infinite() || got.is_infinite() {
             let finite = if want.is_infinite() { got } else { want };
             let infinite = if want.is_infinite() { want } else { got };
-            let near = finite.signum() == infinite.signum() && finite.abs() + allowed + unit(largest, dtype) >= largest;
+            let near = finite.signum() == infinite.signum()
+                && finite.abs() + allowed + unit(largest, dtype) >= largest;
             return near && finite.is_finite() || overflows(scale, dtype);
         }
         (want - got).abs() <= allowed
     }
 
     /// Whether `got` may stand for `want`; `want` may be of a wider float type than `dtype`.
-    pub fn agrees(self, want: Scalar, got: Scalar, dtype: DType, scale: Option<f64>, rules: Rules) -> bool {
+    pub fn agrees(
+        self,
+        want: Scalar,
+        got: Scalar,
+        dtype: DType,
+        scale: Option<f64>,
+        rules: Rules,
+    ) -> bool {
         match (want, got) {
             (Scalar::Float(want), Scalar::Float(got)) => {
                 // A wider oracle's result is rounded first, as storing it would.

@@ -1,4 +1,5 @@
-//! Random choices of one case: a stream that depends on the campaign's seed and the case's number only.
+//! Random choices of one case: a stream that depends on the campaign's seed and the case's number
+//! only.
 
 use crate::shape::{MAX_NDIM, Shape};
 
@@ -81,7 +82,8 @@ impl Dice {
         if size > most { self.between(most.min(1), most) } else { size }
     }
 
-    /// The number of elements that a case may have: small most of the time, so that large ones may be large.
+    /// The number of elements that a case may have: small most of the time, so that large ones may
+    /// be large.
     pub fn budget(&mut self) -> usize {
         match self.below(1000) {
             0..800 => 300,

@@ -1,7 +1,8 @@
-//! Elementwise work: single operations, functions, casts, operators on operands given away, and random programs.
+//! Elementwise work: single operations, functions, casts, operators on operands given away, and
+//! random programs.
 //!
-//! A random program is made of operations that IEEE 754 or the vocabulary fixes, so that any number of them in a row is exact, the signs of zeros
-//! included; what is not exact may only be an output.
+//! A random program is made of operations that IEEE 754 or the vocabulary fixes, so that any number
+//! of them in a row is exact, the signs of zeros included; what is not exact may only be an output.
 
 use super::compare::Tolerance;
 use super::dice::Dice;
@@ -30,8 +31,9 @@ pub const FAMILIES: &[Family] = &[
 fn tolerance(op: OpCode) -> Tolerance {
     use OpCode::*;
     match op {
-        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul
-        | Div | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => Tolerance::Bits,
+        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Floor | Ceil
+        | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Max | Min | Rem | FloorDiv
+        | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => Tolerance::Bits,
         Rsqrt | Exp | Exp2 | Log | Log2 | Sin | Cos | Atan | Tanh => Tolerance::Ulps(2.0, 0.0),
         Expm1 | Log1p | Tan | Pow => Tolerance::Ulps(4.0, 0.0),
         Erf => Tolerance::Ulps(8.0, 0.0),
@@ -45,7 +47,14 @@ fn dtype_for(dice: &mut Dice, op: OpCode) -> DType {
 }
 
 /// A case that runs `kernel` on operands that broadcast to `shape`.
-fn run(dice: &mut Dice, op: &'static str, kernel: Kernel, params: Vec<Scalar>, shape: Shape, values: &[Values]) -> Case {
+fn run(
+    dice: &mut Dice,
+    op: &'static str,
+    kernel: Kernel,
+    params: Vec<Scalar>,
+    shape: Shape,
+    values: &[Values],
+) -> Case {
     let kernel = Arc::new(kernel);
     let operands: Vec<Operand> = kernel
         .inputs()
@@ -98,7 +107,13 @@ fn binary(dice: &mut Dice) -> Result<Case> {
     let builder = Builder::new();
     let lhs = builder.input(dtype);
     let mut params = Vec::new();
-    let number = dice.pick(&[Scalar::Int(3), Scalar::Int(0), Scalar::Float(-0.5), Scalar::Float(2.0), Scalar::Int(-1)]);
+    let number = dice.pick(&[
+        Scalar::Int(3),
+        Scalar::Int(0),
+        Scalar::Float(-0.5),
+        Scalar::Float(2.0),
+        Scalar::Int(-1),
+    ]);
     let number = number.cast(dtype.compute());
     let rhs = match dice.below(5) {
         0 => {
@@ -124,7 +139,8 @@ fn binary(dice: &mut Dice) -> Result<Case> {
 fn select(dice: &mut Dice) -> Result<Case> {
     let dtype = dice.pick(&DType::ALL);
     let builder = Builder::new();
-    let (condition, a, b) = (builder.input(DType::Bool), builder.input(dtype), builder.input(dtype));
+    let (condition, a, b) =
+        (builder.input(DType::Bool), builder.input(dtype), builder.input(dtype));
     let kernel = builder.finish(&[condition.select(a, b)])?;
     let shape = shape(dice);
     Ok(run(dice, "where", kernel, Vec::new(), shape, &[Values::Any]).within(Tolerance::Bits))
@@ -141,7 +157,8 @@ fn cast(dice: &mut Dice) -> Result<Case> {
 
 type Function = for<'b> fn(Expr<'b>) -> Expr<'b>;
 
-/// The composite functions with their tolerances in units in the last place, of the result or of a floor.
+/// The composite functions with their tolerances in units in the last place, of the result or of a
+/// floor.
 const FUNCTIONS: [(&str, Function, f64, f64); 24] = [
     ("square", |x| x.square(), 0.0, 0.0),
     ("is_inf", |x| x.is_inf(), 0.0, 0.0),
@@ -177,7 +194,8 @@ fn function(dice: &mut Dice) -> Result<Case> {
     let kernel = builder.finish(&[function(x)])?;
     let values = dice.pick(&[Values::Any, Values::Tame, Values::Tame, Values::Sprinkled]);
     let shape = shape(dice);
-    // x times a factor that becomes subnormal, and so loses digits, before the product does; then |x| < 1024.
+    // x times a factor that becomes subnormal, and so loses digits, before the product does; then
+    // |x| < 1024.
     let floor = match (name, dtype.compute()) {
         ("mish" | "silu", DType::F64) => 1024.0 * f64::MIN_POSITIVE,
         ("mish" | "silu", _) => 1024.0 * f64::from(f32::MIN_POSITIVE),
@@ -224,7 +242,12 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
     let mut params = Vec::new();
     if matches!(mix, Mix::Full | Mix::Tame) {
         for _ in 0..dice.below(3) {
-            let number = dice.pick(&[Scalar::Float(0.75), Scalar::Int(-2), Scalar::Int(1), Scalar::Float(3.0)]);
+            let number = dice.pick(&[
+                Scalar::Float(0.75),
+                Scalar::Int(-2),
+                Scalar::Int(1),
+                Scalar::Float(3.0),
+            ]);
             if dice.one_in(2) {
                 params.push(number.cast(dtype.compute()));
                 nodes.push(builder.param(dtype));
@@ -242,16 +265,20 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
     let last = nodes[nodes.len() - 1];
     let (mut outputs, mut tolerances) = (Vec::new(), Vec::new());
     match mix {
-        Mix::Predicate => outputs.push(if last.dtype() == DType::Bool { last } else { last.truth() }),
+        Mix::Predicate => {
+            outputs.push(if last.dtype() == DType::Bool { last } else { last.truth() })
+        }
         Mix::Tame | Mix::Choice => {
-            let of_type: Vec<Expr<'_>> = nodes.iter().copied().filter(|n| n.dtype() == dtype).collect();
+            let of_type: Vec<Expr<'_>> =
+                nodes.iter().copied().filter(|n| n.dtype() == dtype).collect();
             outputs.push(of_type[of_type.len() - 1]);
         }
         Mix::Full => {
             for i in 0..dice.between(1, MAX_OUTPUTS) {
                 let node = if i == 0 { last } else { dice.pick(&nodes) };
                 let op = dice.pick(&OpCode::UNARY);
-                let smooth = matches!(tolerance(op), Tolerance::Ulps(..)) && !matches!(op, OpCode::Sin | OpCode::Cos | OpCode::Tan);
+                let smooth = matches!(tolerance(op), Tolerance::Ulps(..))
+                    && !matches!(op, OpCode::Sin | OpCode::Cos | OpCode::Tan);
                 if smooth && node.dtype().is_float() && dice.one_in(3) {
                     outputs.push(node.unary(op));
                     tolerances.push(tolerance(op));
@@ -273,7 +300,8 @@ fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
     let recent = &nodes[nodes.len().saturating_sub(4)..];
     let pick = |dice: &mut Dice| if dice.one_in(3) { dice.pick(nodes) } else { dice.pick(recent) };
     let a = pick(dice);
-    let full: &[OpCode] = &[Neg, Abs, Sign, Recip, Sqrt, Floor, Ceil, Round, Trunc, Not, IsNan, Cast, Cast];
+    let full: &[OpCode] =
+        &[Neg, Abs, Sign, Recip, Sqrt, Floor, Ceil, Round, Trunc, Not, IsNan, Cast, Cast];
     let one: &[OpCode] = match mix {
         Mix::Full => full,
         Mix::Tame => &[Neg, Abs, Sign, Floor, Trunc],
@@ -281,7 +309,10 @@ fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
         Mix::Predicate => &[Not, IsNan, Abs],
     };
     let two: &[OpCode] = match mix {
-        Mix::Full => &[Add, Add, Sub, Mul, Mul, Div, Max, Min, Rem, FloorDiv, CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor, Shl, Shr],
+        Mix::Full => &[
+            Add, Add, Sub, Mul, Mul, Div, Max, Min, Rem, FloorDiv, CmpLt, CmpLe, CmpEq, CmpNe, And,
+            Or, Xor, Shl, Shr,
+        ],
         Mix::Tame => &[Add, Sub, Mul, Max, Min, CmpLt],
         Mix::Choice => &[Max, Min, CmpLt, CmpNe],
         Mix::Predicate => &[CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor, Max],
@@ -301,7 +332,8 @@ fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
         }
         2 => {
             let b = pick(dice);
-            let conditions: Vec<Expr<'b>> = nodes.iter().copied().filter(|n| n.dtype() == DType::Bool).collect();
+            let conditions: Vec<Expr<'b>> =
+                nodes.iter().copied().filter(|n| n.dtype() == DType::Bool).collect();
             let same = mix == Mix::Full || a.dtype() == b.dtype();
             if conditions.is_empty() || !same {
                 return None;
@@ -332,7 +364,8 @@ fn program(dice: &mut Dice) -> Result<Case> {
 type Operator = fn(Tensor, &Tensor) -> Tensor;
 type Method = fn(&Tensor, &Tensor) -> Result<Tensor>;
 
-/// Operators on an operand that is given away, whose memory a device may take, and the methods that never do.
+/// Operators on an operand that is given away, whose memory a device may take, and the methods that
+/// never do.
 const OVER: [(&str, Operator, Method); 9] = [
     ("a + b over a", |a, b| a + b, |a, b| a.add(b)),
     ("a - b over a", |a, b| a - b, |a, b| a.sub(b)),
@@ -361,5 +394,6 @@ fn over(dice: &mut Dice) -> Result<Case> {
         results.extend(method(&x[0], &x[1]).ok());
         Ok(results)
     };
-    Ok(Case::new("over", vec![a, b], format!("{name}, packed {packed}"), body).within(Tolerance::Bits))
+    Ok(Case::new("over", vec![a, b], format!("{name}, packed {packed}"), body)
+        .within(Tolerance::Bits))
 }

@@ -1,7 +1,7 @@
 //! Softmax, cross-entropy and normalisation with their gradients, against their definitions in f64.
 //!
-//! Scales say what an f32 computation can lose: an exponential passes on the relative error of its argument times the
-//! argument, a difference keeps the absolute errors of its terms.
+//! Scales say what an f32 computation can lose: an exponential passes on the relative error of its
+//! argument times the argument, a difference keeps the absolute errors of its terms.
 
 use super::dice::Dice;
 use super::operand::{Operand, Values};
@@ -43,10 +43,21 @@ fn softmax_scale(x: &Tensor, axis: usize) -> Result<Tensor> {
 fn softmax(dice: &mut Dice) -> Result<Case> {
     let (shape, axis) = lined(dice);
     let (dtype, log) = (float(dice), dice.one_in(2));
-    let values = dice.pick(&[Values::Tame, Values::Tame, Values::Sprinkled, Values::Any, Values::Wide, Values::Same(0.1)]);
+    let values = dice.pick(&[
+        Values::Tame,
+        Values::Tame,
+        Values::Sprinkled,
+        Values::Any,
+        Values::Wide,
+        Values::Same(0.1),
+    ]);
     let x = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
-        let y = if log { x[0].device().log_softmax(&x[0], axis)? } else { x[0].device().softmax(&x[0], axis)? };
+        let y = if log {
+            x[0].device().log_softmax(&x[0], axis)?
+        } else {
+            x[0].device().softmax(&x[0], axis)?
+        };
         Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(shape[axis], dtype);
@@ -66,10 +77,15 @@ fn softmax_grad(dice: &mut Dice) -> Result<Case> {
     let (dtype, log) = (float(dice), dice.one_in(2));
     let values = Values::linear(dice);
     let y = if log { Values::Tame } else { Values::Positive };
-    let operands = vec![Operand::new(dice, shape, dtype, y), Operand::new(dice, shape, dtype, values)];
+    let operands =
+        vec![Operand::new(dice, shape, dtype, y), Operand::new(dice, shape, dtype, values)];
     let body = move |x: &[Tensor]| {
         let device = x[0].device();
-        let d = if log { device.log_softmax_grad(&x[0], &x[1], axis)? } else { device.softmax_grad(&x[0], &x[1], axis)? };
+        let d = if log {
+            device.log_softmax_grad(&x[0], &x[1], axis)?
+        } else {
+            device.softmax_grad(&x[0], &x[1], axis)?
+        };
         Ok(vec![result(d, shape, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(shape[axis], dtype);
@@ -95,9 +111,16 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
     let shape = shape.with_size(1, classes);
     let (dtype, grad) = (float(dice), dice.one_in(2));
     let fits = |most: usize| classes <= most;
-    let kinds =
-        [(DType::I64, usize::MAX), (DType::I32, usize::MAX), (DType::U32, usize::MAX), (DType::U8, 256), (DType::I8, 128), (DType::I16, 1 << 15)];
-    let kinds: Vec<DType> = kinds.into_iter().filter(|&(_, most)| fits(most)).map(|(t, _)| t).collect();
+    let kinds = [
+        (DType::I64, usize::MAX),
+        (DType::I32, usize::MAX),
+        (DType::U32, usize::MAX),
+        (DType::U8, 256),
+        (DType::I8, 128),
+        (DType::I16, 1 << 15),
+    ];
+    let kinds: Vec<DType> =
+        kinds.into_iter().filter(|&(_, most)| fits(most)).map(|(t, _)| t).collect();
     let kind = dice.pick(&kinds);
     let ignored = dice.pick(&[None, None, Some(-100), Some(0), Some(classes as i64 - 1)]);
     let outside = dice.one_in(10);
@@ -108,9 +131,11 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
             _ => Scalar::Int(dice.below(classes) as i64).cast(kind),
         })
         .collect();
-    let values = dice.pick(&[Values::Tame, Values::Tame, Values::Sprinkled, Values::Same(0.1), Values::Any]);
+    let values =
+        dice.pick(&[Values::Tame, Values::Tame, Values::Sprinkled, Values::Same(0.1), Values::Any]);
     let rows = Shape::new(&[n])?;
-    let mut operands = vec![Operand::new(dice, shape, dtype, values), Operand::of(dice, rows, kind, &targets)];
+    let mut operands =
+        vec![Operand::new(dice, shape, dtype, values), Operand::of(dice, rows, kind, &targets)];
     if grad {
         // Finite: p - 1 times an infinity is NaN or not by the last place of p.
         let values = dice.pick(&[Values::Tame, Values::Wide, Values::Whole, Values::Same(0.1)]);
@@ -126,7 +151,9 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
         Ok(vec![result(losses, rows, x[0].dtype(), &x[0])?])
     };
     let terms = roundings_of(classes, dtype);
-    let case = Case::new("cross_entropy", operands, format!("ignored {ignored:?}, gradient {grad}"), body).wide();
+    let case =
+        Case::new("cross_entropy", operands, format!("ignored {ignored:?}, gradient {grad}"), body)
+            .wide();
     Ok(case.scaled(1.0, move |x| {
         let device = x[0].device();
         if grad {
@@ -168,7 +195,14 @@ fn rows(dice: &mut Dice) -> Shape {
 }
 
 fn normal_values(dice: &mut Dice) -> Values {
-    dice.pick(&[Values::Tame, Values::Tame, Values::Sprinkled, Values::Same(0.1), Values::Positive, Values::Wide])
+    dice.pick(&[
+        Values::Tame,
+        Values::Tame,
+        Values::Sprinkled,
+        Values::Same(0.1),
+        Values::Positive,
+        Values::Wide,
+    ])
 }
 
 fn norm(dice: &mut Dice) -> Result<Case> {
@@ -207,7 +241,10 @@ fn norm_grad(dice: &mut Dice) -> Result<Case> {
     let (dtype, kind) = (float(dice), dice.pick(&[Norm::Layer, Norm::Rms]));
     let eps = dice.pick(&[1e-5, 1e-3, 1.0]);
     let values = dice.pick(&[Values::Tame, Values::Tame, Values::Same(0.1), Values::Positive]);
-    let mut operands = vec![Operand::new(dice, shape, dtype, values), Operand::new(dice, shape, dtype, Values::Tame)];
+    let mut operands = vec![
+        Operand::new(dice, shape, dtype, values),
+        Operand::new(dice, shape, dtype, Values::Tame),
+    ];
     if dice.one_in(2) {
         operands.push(Operand::new(dice, Shape::new(&[n])?, dtype, Values::Tame));
     }

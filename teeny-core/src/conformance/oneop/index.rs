@@ -18,13 +18,24 @@ pub const FAMILIES: &[Family] = &[
 
 /// Types of indices that can name every place of an axis of `size`.
 fn index_dtype(dice: &mut Dice, size: usize) -> DType {
-    let all = [DType::I64, DType::I32, DType::U32, DType::U64, DType::I16, DType::U16, DType::U8, DType::I8];
+    let all = [
+        DType::I64,
+        DType::I32,
+        DType::U32,
+        DType::U64,
+        DType::I16,
+        DType::U16,
+        DType::U8,
+        DType::I8,
+    ];
     let most = [usize::MAX, 1 << 31, 1 << 32, usize::MAX, 1 << 15, 1 << 16, 1 << 8, 1 << 7];
-    let fits: Vec<DType> = all.into_iter().zip(most).filter(|&(_, most)| size <= most).map(|(t, _)| t).collect();
+    let fits: Vec<DType> =
+        all.into_iter().zip(most).filter(|&(_, most)| size <= most).map(|(t, _)| t).collect();
     dice.pick(&fits)
 }
 
-/// A shape with at least one axis, an axis, and a shape of indices along it: as long or shorter on the other axes.
+/// A shape with at least one axis, an axis, and a shape of indices along it: as long or shorter on
+/// the other axes.
 fn places(dice: &mut Dice) -> (Shape, usize, Shape) {
     let budget = dice.budget();
     let ndim = dice.ndim().max(1);
@@ -66,21 +77,25 @@ fn index_select(dice: &mut Dice) -> Result<Case> {
     let shape = dice.shape_of(ndim, budget);
     let axis = dice.below(ndim);
     let (dtype, kind) = (dice.pick(&DType::ALL), index_dtype(dice, shape[axis]));
-    let rest: usize = shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &size)| size).product();
+    let rest: usize =
+        shape.iter().enumerate().filter(|&(a, _)| a != axis).map(|(_, &size)| size).product();
     let count = dice.size(budget / rest.max(1));
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
     let values = index_values(dice, shape[axis]);
     let index = Operand::new(dice, Shape::new(&[count])?, kind, values);
-    Ok(Case::new("index_select", vec![x, index], format!("along {axis}"), move |x| Ok(vec![x[0].index_select(axis as isize, &x[1])?]))
-        .within(super::Tolerance::Bits))
+    Ok(Case::new("index_select", vec![x, index], format!("along {axis}"), move |x| {
+        Ok(vec![x[0].index_select(axis as isize, &x[1])?])
+    })
+    .within(super::Tolerance::Bits))
 }
 
 fn scatter(dice: &mut Dice) -> Result<Case> {
     let modes = [ScatterMode::Set, ScatterMode::Add, ScatterMode::Max, ScatterMode::Min];
     let mode = dice.pick(&modes);
     let (shape, axis, arrivals) = places(dice);
-    let dtype = if mode == ScatterMode::Set { dice.pick(&DType::ALL) } else { dice.pick(&DType::ALL[1..]) };
+    let dtype =
+        if mode == ScatterMode::Set { dice.pick(&DType::ALL) } else { dice.pick(&DType::ALL[1..]) };
     let kind = index_dtype(dice, shape[axis]);
     let add = mode == ScatterMode::Add;
     let values = |dice: &mut Dice| if add { Values::linear(dice) } else { Values::exact(dice) };
@@ -90,16 +105,19 @@ fn scatter(dice: &mut Dice) -> Result<Case> {
     let src = Operand::new(dice, arrivals, dtype, drawn);
     let drawn = index_values(dice, shape[axis]);
     let index = Operand::new(dice, arrivals, kind, drawn);
-    let case = Case::new("scatter", vec![x, index, src], format!("{mode:?} along {axis}"), move |x| {
-        let y = x[0].device().scatter(mode, &x[0], axis, &x[1], &x[2])?;
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
-    });
+    let case =
+        Case::new("scatter", vec![x, index, src], format!("{mode:?} along {axis}"), move |x| {
+            let y = x[0].device().scatter(mode, &x[0], axis, &x[1], &x[2])?;
+            Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
+        });
     if !add || !dtype.is_float() {
         return Ok(case);
     }
-    // A place may receive every arrival of its line, one after another; 16-bit sums may be rounded at each.
-    Ok(case
-        .scaled((arrivals[axis] as f64 + 4.0) * coarseness(dtype), move |x| Ok(vec![x[0].abs()?.scatter_add(axis as isize, &x[1], &x[2].abs()?)?])))
+    // A place may receive every arrival of its line, one after another; 16-bit sums may be rounded
+    // at each.
+    Ok(case.scaled((arrivals[axis] as f64 + 4.0) * coarseness(dtype), move |x| {
+        Ok(vec![x[0].abs()?.scatter_add(axis as isize, &x[1], &x[2].abs()?)?])
+    }))
 }
 
 fn sort(dice: &mut Dice) -> Result<Case> {
@@ -112,7 +130,10 @@ fn sort(dice: &mut Dice) -> Result<Case> {
     let x = Operand::new(dice, shape, dtype, values);
     Ok(Case::new("sort", vec![x], format!("along {axis} descending {descending}"), move |x| {
         let (values, positions) = x[0].device().sort(&x[0], axis, descending)?;
-        Ok(vec![result(values, shape, x[0].dtype(), &x[0])?, result(positions, shape, DType::I32, &x[0])?])
+        Ok(vec![
+            result(values, shape, x[0].dtype(), &x[0])?,
+            result(positions, shape, DType::I32, &x[0])?,
+        ])
     })
     .within(super::Tolerance::Bits))
 }

@@ -28,7 +28,8 @@ fn any(dice: &mut Dice) -> Operand {
 }
 
 fn download(dice: &mut Dice) -> Result<Case> {
-    Ok(Case::new("download", vec![any(dice)], String::new(), |x| Ok(vec![x[0].clone()])).within(Tolerance::Bits))
+    Ok(Case::new("download", vec![any(dice)], String::new(), |x| Ok(vec![x[0].clone()]))
+        .within(Tolerance::Bits))
 }
 
 fn contiguous(dice: &mut Dice) -> Result<Case> {
@@ -81,8 +82,11 @@ fn slice_assign(dice: &mut Dice) -> Result<Case> {
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
     let src = Operand::new(dice, shape.with_size(axis, end - start), dtype, values);
-    let body = move |x: &[Tensor]| Ok(vec![x[0].clone().slice_assign(axis as isize, start..end, &x[1])?]);
-    Ok(Case::new("slice_assign", vec![x, src], format!("{start}..{end} of axis {axis}"), body).within(Tolerance::Bits))
+    let body = move |x: &[Tensor]| {
+        Ok(vec![x[0].clone().slice_assign(axis as isize, start..end, &x[1])?])
+    };
+    Ok(Case::new("slice_assign", vec![x, src], format!("{start}..{end} of axis {axis}"), body)
+        .within(Tolerance::Bits))
 }
 
 fn cat(dice: &mut Dice) -> Result<Case> {
@@ -95,7 +99,8 @@ fn cat(dice: &mut Dice) -> Result<Case> {
     let mut total = 0;
     let parts: Vec<Operand> = (0..dice.between(1, 5))
         .map(|_| {
-            let size = if dice.one_in(3) { shape[axis] } else { dice.below(shape[axis].min(80) + 1) };
+            let size =
+                if dice.one_in(3) { shape[axis] } else { dice.below(shape[axis].min(80) + 1) };
             total += size;
             Operand::new(dice, shape.with_size(axis, size), dtype, values)
         })
@@ -127,12 +132,17 @@ fn random(dice: &mut Dice) -> Result<Case> {
             let (low, high) = if dtype.is_unsigned_int() { (0, 100) } else { (-100, 27) };
             (Distribution::Integer { low, high }, dtype, Tolerance::Bits)
         }
-        _ => (Distribution::Bernoulli { p: dice.pick(&[0.0, 0.3, 1.0]) }, DType::Bool, Tolerance::Bits),
+        _ => (
+            Distribution::Bernoulli { p: dice.pick(&[0.0, 0.3, 1.0]) },
+            DType::Bool,
+            Tolerance::Bits,
+        ),
     };
     let like = Operand::packed(dice, Shape::SCALAR, DType::F32, Values::Tame);
     let body = move |x: &[Tensor]| {
         let y = x[0].device().random(distribution, &shape, dtype, key)?;
         Ok(vec![result(y, shape, dtype, &x[0])?])
     };
-    Ok(Case::new("random", vec![like], format!("{distribution:?} {dtype} {shape} {key:?}"), body).within(tolerance))
+    Ok(Case::new("random", vec![like], format!("{distribution:?} {dtype} {shape} {key:?}"), body)
+        .within(tolerance))
 }

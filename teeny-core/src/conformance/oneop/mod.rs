@@ -1,9 +1,11 @@
-//! One operation at a time on random operands, held against the oracle: the second fuzzer, beside [`super::fuzz`](mod@super::fuzz).
+//! One operation at a time on random operands, held against the oracle: the second fuzzer, beside
+//! [`super::fuzz`](mod@super::fuzz).
 //!
-//! A case is one call: an operation, sizes around vector widths and blocks, views of any strides, values at which
-//! floating-point code goes wrong. It depends on a seed and a number only. [`check`] runs it on the oracle and on the
-//! device, in every way that the device can run it ([`Site`]): all must agree with the oracle, and have the same bits
-//! among themselves. [`program`] is the command line around it, which runs batches in fresh processes.
+//! A case is one call: an operation, sizes around vector widths and blocks, views of any strides,
+//! values at which floating-point code goes wrong. It depends on a seed and a number only.
+//! [`check`] runs it on the oracle and on the device, in every way that the device can run it
+//! ([`Site`]): all must agree with the oracle, and have the same bits among themselves. [`program`]
+//! is the command line around it, which runs batches in fresh processes.
 //!
 //! ```text
 //! generate(seed, number) ──► Case { operands, body, tolerance }
@@ -50,7 +52,8 @@ type Body = Box<dyn Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync>;
 enum Truth {
     /// The oracle on the same operands: it accumulates in f64 and rounds once.
     Own,
-    /// The oracle on operands cast to f64: for operations of several steps, whose definition rounds after each.
+    /// The oracle on operands cast to f64: for operations of several steps, whose definition rounds
+    /// after each.
     Wide,
 }
 
@@ -63,7 +66,8 @@ pub struct Case {
     truth: Truth,
     /// Of each result; the last one holds for all further results.
     tolerances: Vec<Tolerance>,
-    /// For [`Tolerance::Scaled`]: what errors are relative to, one tensor per result, from operands cast to f64.
+    /// For [`Tolerance::Scaled`]: what errors are relative to, one tensor per result, from operands
+    /// cast to f64.
     scale: Option<Body>,
 }
 
@@ -76,7 +80,15 @@ impl Case {
         body: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
     ) -> Case {
         let tolerances = vec![Tolerance::Equal];
-        Case { op, operands, detail, body: Box::new(body), truth: Truth::Own, tolerances, scale: None }
+        Case {
+            op,
+            operands,
+            detail,
+            body: Box::new(body),
+            truth: Truth::Own,
+            tolerances,
+            scale: None,
+        }
     }
 
     /// The case with this tolerance.
@@ -91,8 +103,13 @@ impl Case {
         self
     }
 
-    /// The case with errors up to `factor` unit roundoffs of what `scale` gives for operands in f64.
-    fn scaled(mut self, factor: f64, scale: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static) -> Case {
+    /// The case with errors up to `factor` unit roundoffs of what `scale` gives for operands in
+    /// f64.
+    fn scaled(
+        mut self,
+        factor: f64,
+        scale: impl Fn(&[Tensor]) -> Result<Vec<Tensor>> + Send + Sync + 'static,
+    ) -> Case {
         self.tolerances = vec![Tolerance::Scaled(factor)];
         self.scale = Some(Box::new(scale));
         self
@@ -104,8 +121,8 @@ impl Case {
         self
     }
 
-    /// The case for a device under `rules`: one that flushes subnormal numbers gets no operands so small that comparisons
-    /// and quotients depend on it.
+    /// The case for a device under `rules`: one that flushes subnormal numbers gets no operands so
+    /// small that comparisons and quotients depend on it.
     fn under(mut self, rules: Rules) -> Case {
         if rules.flushes_subnormals {
             self.operands = self.operands.into_iter().map(Operand::without_tiny).collect();
@@ -169,11 +186,16 @@ pub fn names() -> Vec<&'static str> {
 /// If no group has such a name.
 pub fn generate(seed: u64, number: u64, only: Option<&str>) -> Result<Case> {
     let mut dice = Dice::new(seed, number);
-    let wanted: Vec<&Family> = families().filter(|f| only.is_none_or(|only| f.name.contains(only))).collect();
+    let wanted: Vec<&Family> =
+        families().filter(|f| only.is_none_or(|only| f.name.contains(only))).collect();
     let total: usize = wanted.iter().map(|f| f.weight).sum();
     if total == 0 {
         let known = names().join(" ");
-        return Err(Error::value(format!("no group of operations is called {}", only.unwrap_or(""))).note(known));
+        return Err(Error::value(format!(
+            "no group of operations is called {}",
+            only.unwrap_or("")
+        ))
+        .note(known));
     }
     let mut ticket = dice.below(total);
     for family in wanted {
@@ -211,14 +233,19 @@ pub enum Verdict {
 ///
 /// # Errors
 /// The first disagreement, in words.
-pub fn check(case: &Case, sites: &[&dyn Site], rules: Rules) -> std::result::Result<Verdict, String> {
+pub fn check(
+    case: &Case,
+    sites: &[&dyn Site],
+    rules: Rules,
+) -> std::result::Result<Verdict, String> {
     let reference: DeviceRef = Reference::new();
     let expected = outcome(case, &reference, matches!(case.truth, Truth::Wide));
     let mut first: Option<Vec<Vec<u8>>> = None;
     let mut verdict = Verdict::Agreed;
     for (number, site) in sites.iter().enumerate() {
         let mut got = Err(Error::internal("the site ran nothing"));
-        // Every site sees the case alone; only the first is compared with the oracle, as the others have its bits.
+        // Every site sees the case alone; only the first is compared with the oracle, as the others
+        // have its bits.
         let device = site.device();
         site.run(&mut || got = outcome(case, device, false));
         // A device that finds a wrong index late reports it when its results are read.
@@ -230,7 +257,9 @@ pub fn check(case: &Case, sites: &[&dyn Site], rules: Rules) -> std::result::Res
         verdict = match (&expected, got) {
             (_, Err(error)) if error.kind() == ErrorKind::Unsupported => Verdict::Unsupported,
             (Err(expected), Err(error)) if expected.kind() == error.kind() => Verdict::Refused,
-            (Err(expected), Ok(_)) => return Err(format!("expected the error {expected}, got a result")),
+            (Err(expected), Ok(_)) => {
+                return Err(format!("expected the error {expected}, got a result"));
+            }
             (Err(expected), Err(error)) => return Err(format!("expected {expected}, got {error}")),
             (Ok(_), Err(error)) => return Err(format!("expected a result, got {error}")),
             (Ok(expected), Ok((got, bytes))) => {
@@ -240,7 +269,9 @@ pub fn check(case: &Case, sites: &[&dyn Site], rules: Rules) -> std::result::Res
                         first = Some(bytes);
                     }
                     Some(first) if *first == bytes => {}
-                    Some(_) => return Err(format!("other bits at site {number} than at the first")),
+                    Some(_) => {
+                        return Err(format!("other bits at site {number} than at the first"));
+                    }
                 }
                 Verdict::Agreed
             }
@@ -257,7 +288,10 @@ fn outcome(case: &Case, device: &DeviceRef, wide: bool) -> Result<Vec<Tensor>> {
 /// What `f` gives. A panic is the device's failure, not the campaign's end.
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned().or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
+        let text = panic
+            .downcast_ref::<String>()
+            .cloned()
+            .or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
         Err(Error::internal(format!("a panic: {}", text.unwrap_or_default())))
     })
 }
@@ -271,19 +305,35 @@ fn operands(case: &Case, device: &DeviceRef, wide: bool) -> Result<Vec<Tensor>> 
     case.operands.iter().map(one).collect()
 }
 
-fn compare(case: &Case, expected: &[Tensor], got: &[Tensor], reference: &DeviceRef, rules: Rules) -> std::result::Result<(), String> {
+fn compare(
+    case: &Case,
+    expected: &[Tensor],
+    got: &[Tensor],
+    reference: &DeviceRef,
+    rules: Rules,
+) -> std::result::Result<(), String> {
     if expected.len() != got.len() {
         return Err(format!("{} results, expected {}", got.len(), expected.len()));
     }
     let mut scales: Option<Vec<Tensor>> = None;
     for (number, (want, have)) in expected.iter().zip(got).enumerate() {
-        let same_type = want.dtype() == have.dtype() || matches!(case.truth, Truth::Wide) && have.dtype().is_float();
+        let same_type = want.dtype() == have.dtype()
+            || matches!(case.truth, Truth::Wide) && have.dtype().is_float();
         if want.shape() != have.shape() || !same_type {
-            return Err(format!("result {number} is {} {}, expected {} {}", have.dtype(), have.shape(), want.dtype(), want.shape()));
+            return Err(format!(
+                "result {number} is {} {}, expected {} {}",
+                have.dtype(),
+                have.shape(),
+                want.dtype(),
+                want.shape()
+            ));
         }
         let last = case.tolerances.len() - 1;
         let tolerance = case.tolerances[number.min(last)];
-        let (wants, haves) = (want.to_scalars().map_err(|e| e.to_string())?, have.to_scalars().map_err(|e| e.to_string())?);
+        let (wants, haves) = (
+            want.to_scalars().map_err(|e| e.to_string())?,
+            have.to_scalars().map_err(|e| e.to_string())?,
+        );
         let mut scale: Option<Vec<f64>> = None;
         for (i, (&w, &h)) in wants.iter().zip(&haves).enumerate() {
             if tolerance.agrees(w, h, have.dtype(), None, rules) {
@@ -298,16 +348,25 @@ fn compare(case: &Case, expected: &[Tensor], got: &[Tensor], reference: &DeviceR
                     scales = Some(all.map_err(|e| format!("the scale of errors: {e}"))?);
                 }
                 let tensors = scales.as_deref().unwrap_or_default();
-                scale = tensors.get(number).and_then(|s| s.to_scalars().ok()).map(|s| s.into_iter().map(|v| v.to_f64()).collect());
+                scale = tensors
+                    .get(number)
+                    .and_then(|s| s.to_scalars().ok())
+                    .map(|s| s.into_iter().map(|v| v.to_f64()).collect());
             }
             let here = scale.as_ref().and_then(|s| s.get(i).copied());
-            let padding = rules.multiplies_padding && case.is_convolution_of_infinities() && h.to_f64().is_nan();
+            let padding = rules.multiplies_padding
+                && case.is_convolution_of_infinities()
+                && h.to_f64().is_nan();
             if padding || rules.simplifies_programs && case.is_program() && w.to_f64().is_nan() {
                 continue;
             }
             if !tolerance.agrees(w, h, have.dtype(), here, rules) {
-                let relative_to = here.map_or(String::new(), |s| format!(", errors relative to {s:e}"));
-                return Err(format!("result {number}, element {i} of {}: {h}, expected {w} ({tolerance:?}{relative_to})", have.shape()));
+                let relative_to =
+                    here.map_or(String::new(), |s| format!(", errors relative to {s:e}"));
+                return Err(format!(
+                    "result {number}, element {i} of {}: {h}, expected {w} ({tolerance:?}{relative_to})",
+                    have.shape()
+                ));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Operands of a case: random values in a storage, seen through a random view.
 //!
-//! The storage is filled whole, so elements that the view does not select hold other random values, and a
-//! device that reads them computes something else.
+//! The storage is filled whole, so elements that the view does not select hold other random values,
+//! and a device that reads them computes something else.
 
 use super::dice::Dice;
 use crate::device::DeviceRef;
@@ -18,7 +18,8 @@ use std::fmt;
 /// The values of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Values {
-    /// Everything: NaN, infinities, zeros of both signs, subnormals, the largest, random bits, ties.
+    /// Everything: NaN, infinities, zeros of both signs, subnormals, the largest, random bits,
+    /// ties.
     Any,
     /// Numbers in -4..4; integers -4..=4, or 0..=8.
     Tame,
@@ -88,7 +89,8 @@ fn random_float(bits: u64, dtype: DType) -> f64 {
 }
 
 impl Values {
-    /// Values for sums and products of floats, whose error bounds need terms that do not overflow together.
+    /// Values for sums and products of floats, whose error bounds need terms that do not overflow
+    /// together.
     pub fn linear(dice: &mut Dice) -> Values {
         match dice.below(20) {
             0..8 => Values::Tame,
@@ -123,7 +125,9 @@ impl Values {
                 _ => random_float(bits, dtype),
             },
             Values::Tame | Values::Sprinkled => 8.0 * unit - 4.0,
-            Values::Wide if dtype == DType::F16 => (4.0 + 4.0 * unit) * power(bits % 13, 6) * sign(bits >> 8),
+            Values::Wide if dtype == DType::F16 => {
+                (4.0 + 4.0 * unit) * power(bits % 13, 6) * sign(bits >> 8)
+            }
             Values::Wide => (1.0 + unit) * power(bits % 61, 30) * sign(bits >> 8),
             Values::Whole => (bits % 9) as f64 - 4.0,
             Values::Same(value) => value,
@@ -153,7 +157,9 @@ impl Values {
                 5 => Scalar::Int((bits % 9) as i64 - 4),
                 _ => Scalar::Int((bits % 80) as i64),
             },
-            Values::Tame | Values::Whole | Values::Angle if dtype.is_unsigned_int() => Scalar::UInt(bits % 9),
+            Values::Tame | Values::Whole | Values::Angle if dtype.is_unsigned_int() => {
+                Scalar::UInt(bits % 9)
+            }
             Values::Tame | Values::Whole | Values::Angle => Scalar::Int((bits % 9) as i64 - 4),
             Values::Same(value) => Scalar::Float(value * 10.0),
             Values::Positive | Values::Signs => Scalar::Int((bits % 3) as i64 + 1),
@@ -197,7 +203,13 @@ impl Operand {
     }
 
     /// The given view of a storage of `len` elements.
-    pub fn seen(dice: &mut Dice, layout: Layout, len: usize, dtype: DType, values: Values) -> Operand {
+    pub fn seen(
+        dice: &mut Dice,
+        layout: Layout,
+        len: usize,
+        dtype: DType,
+        values: Values,
+    ) -> Operand {
         let mut all: Vec<Scalar> = (0..len).map(|_| values.one(dice, dtype)).collect();
         if values == Values::Sprinkled && dtype.is_float() && len > 0 {
             for _ in 0..dice.between(1, 3) {
@@ -205,17 +217,30 @@ impl Operand {
                 all[place] = Scalar::Float(dice.pick(&STRONG));
             }
         }
-        Operand { bytes: encode(&all, dtype).expect("host memory for a small operand"), len, layout, dtype, values }
+        Operand {
+            bytes: encode(&all, dtype).expect("host memory for a small operand"),
+            len,
+            layout,
+            dtype,
+            values,
+        }
     }
 
     /// `shape` in a random view of a storage filled from `all`, over and over.
     pub fn of(dice: &mut Dice, shape: Shape, dtype: DType, all: &[Scalar]) -> Operand {
         let (layout, len) = view(dice, shape);
         let storage: Vec<Scalar> = all.iter().copied().cycle().take(len).collect();
-        Operand { bytes: encode(&storage, dtype).expect("host memory for a small operand"), len: storage.len(), layout, dtype, values: Values::Any }
+        Operand {
+            bytes: encode(&storage, dtype).expect("host memory for a small operand"),
+            len: storage.len(),
+            layout,
+            dtype,
+            values: Values::Any,
+        }
     }
 
-    /// The operand with zeros in place of floats below 2^-30, whose products and quotients leave subnormal numbers out.
+    /// The operand with zeros in place of floats below 2^-30, whose products and quotients leave
+    /// subnormal numbers out.
     pub fn without_tiny(mut self) -> Operand {
         fn flush<const N: usize>(bytes: &mut [u8], value: impl Fn([u8; N]) -> f64) {
             for number in bytes.as_chunks_mut::<N>().0 {
@@ -236,7 +261,8 @@ impl Operand {
 
     /// True if the values may be infinite or NaN.
     pub fn may_be_infinite(&self) -> bool {
-        self.dtype.is_float() && matches!(self.values, Values::Any | Values::Sprinkled | Values::Angle)
+        self.dtype.is_float()
+            && matches!(self.values, Values::Any | Values::Sprinkled | Values::Angle)
     }
 
     /// The tensor on `device`.
@@ -265,8 +291,8 @@ enum Step {
     Overlap,
 }
 
-/// A random view of `shape`, and the length of its storage: packed, with axes in any order, gaps, strides that are
-/// 0, negative, or smaller than what they step over, and room before and behind.
+/// A random view of `shape`, and the length of its storage: packed, with axes in any order, gaps,
+/// strides that are 0, negative, or smaller than what they step over, and room before and behind.
 pub fn view(dice: &mut Dice, shape: Shape) -> (Layout, usize) {
     if dice.below(100) < 30 || shape.numel() == 0 {
         return (Layout::contiguous(shape), shape.numel());
@@ -306,6 +332,7 @@ pub fn view(dice: &mut Dice, shape: Shape) -> (Layout, usize) {
     let before = if dice.one_in(2) { dice.below(9) } else { 0 };
     let behind = dice.below(3);
     let (offset, len) = (before + low, before + span + behind);
-    let layout = Layout::strided(shape, &strides, offset, len).expect("the storage was made for the view");
+    let layout =
+        Layout::strided(shape, &strides, offset, len).expect("the storage was made for the view");
     (layout, len)
 }

@@ -10,7 +10,8 @@ use crate::tensor::Tensor;
 
 pub const FAMILIES: &[Family] = &[Family { name: "matmul", weight: 10, generate: matmul }];
 
-/// Sizes of batch, m, k and n whose product is at most `work`: vectors and skinny matrices are frequent.
+/// Sizes of batch, m, k and n whose product is at most `work`: vectors and skinny matrices are
+/// frequent.
 fn sizes(dice: &mut Dice, work: usize) -> [usize; 4] {
     let mut sizes = [1; 4];
     let mut rest = work;

@@ -1,5 +1,5 @@
-//! The fuzzer's command line: batches of cases in fresh processes, so that memory that earlier work left behind hides
-//! no fault.
+//! The fuzzer's command line: batches of cases in fresh processes, so that memory that earlier work
+//! left behind hides no fault.
 //!
 //! ```text
 //! parent: for each batch ──► child --batch FROM COUNT      one line per case begun, per finding, and the totals
@@ -59,7 +59,8 @@ fn parse(args: impl Iterator<Item = String>) -> Result<Options> {
     let mut options = Options { seed, cases: 10_000, batch: BATCH, ..Options::default() };
     let mut args = args.peekable();
     while let Some(name) = args.next() {
-        let mut value = || args.next().ok_or_else(|| Error::value(format!("{name} needs a value")).note(HELP));
+        let mut value =
+            || args.next().ok_or_else(|| Error::value(format!("{name} needs a value")).note(HELP));
         match name.as_str() {
             "--seed" => options.seed = number(&value()?)?,
             "--cases" => options.cases = number(&value()?)?,
@@ -82,7 +83,8 @@ fn number(text: &str) -> Result<u64> {
 
 /// `S:N` or `S:A..B`.
 fn replay_range(text: &str) -> Result<(u64, Range<u64>)> {
-    let (seed, cases) = text.split_once(':').ok_or_else(|| Error::value(format!("{text:?} is not SEED:CASE")))?;
+    let (seed, cases) =
+        text.split_once(':').ok_or_else(|| Error::value(format!("{text:?} is not SEED:CASE")))?;
     let range = match cases.split_once("..") {
         Some((from, end)) => number(from)?..number(end)?,
         None => number(cases)?..number(cases)? + 1,
@@ -90,7 +92,8 @@ fn replay_range(text: &str) -> Result<(u64, Range<u64>)> {
     Ok((number(seed)?, range))
 }
 
-/// Runs the program for an engine: the process's arguments decide what it does. Fails if there are findings.
+/// Runs the program for an engine: the process's arguments decide what it does. Fails if there are
+/// findings.
 pub fn main(make: MakeSites, rules: Rules) -> ExitCode {
     let run = || -> Result<bool> {
         let options = parse(std::env::args().skip(1))?;
@@ -123,7 +126,8 @@ pub fn main(make: MakeSites, rules: Rules) -> ExitCode {
 fn guarded() -> Result<bool> {
     let failed = |e: std::io::Error| Error::io(format!("a process for the cases: {e}"));
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    let status = command.args(std::env::args_os().skip(1)).env(GUARD, "1").status().map_err(failed)?;
+    let status =
+        command.args(std::env::args_os().skip(1)).env(GUARD, "1").status().map_err(failed)?;
     if !status.success() {
         println!("{status}");
     }
@@ -131,7 +135,13 @@ fn guarded() -> Result<bool> {
 }
 
 /// Runs cases in this process and prints each.
-fn replay(options: &Options, seed: u64, range: Range<u64>, make: MakeSites, rules: Rules) -> Result<bool> {
+fn replay(
+    options: &Options,
+    seed: u64,
+    range: Range<u64>,
+    make: MakeSites,
+    rules: Rules,
+) -> Result<bool> {
     let sites = make(options.level.as_deref())?;
     let sites: Vec<&dyn Site> = sites.iter().map(|s| s.as_ref()).collect();
     let mut sound = true;
@@ -167,7 +177,9 @@ fn child(options: &Options, make: MakeSites, rules: Rules) -> Result<()> {
     let mut totals: BTreeMap<&'static str, Totals> = BTreeMap::new();
     let say = |line: String| {
         let mut out = std::io::stdout().lock();
-        out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).map_err(|e| Error::io(e.to_string()))
+        out.write_all(format!("{line}\n").as_bytes())
+            .and_then(|()| out.flush())
+            .map_err(|e| Error::io(e.to_string()))
     };
     for number in options.from..options.from + options.cases {
         let start = Instant::now();
@@ -175,7 +187,10 @@ fn child(options: &Options, make: MakeSites, rules: Rules) -> Result<()> {
         let case = match generate(options.seed, number, options.op.as_deref()) {
             Ok(case) => case.under(rules),
             Err(error) => {
-                say(format!("!{number} generator the case cannot be made: {}", escaped(&error.to_string())))?;
+                say(format!(
+                    "!{number} generator the case cannot be made: {}",
+                    escaped(&error.to_string())
+                ))?;
                 continue;
             }
         };
@@ -193,7 +208,10 @@ fn child(options: &Options, make: MakeSites, rules: Rules) -> Result<()> {
         total.micros += start.elapsed().as_micros() as u64;
     }
     for (op, t) in totals {
-        say(format!("={op} {} {} {} {} {}", t.agreed, t.refused, t.unsupported, t.findings, t.micros))?;
+        say(format!(
+            "={op} {} {} {} {} {}",
+            t.agreed, t.refused, t.unsupported, t.findings, t.micros
+        ))?;
     }
     say(".".to_string())
 }
@@ -229,7 +247,8 @@ impl Campaign {
 
     fn run(mut self) -> Result<bool> {
         let start = Instant::now();
-        let (seed, from, end) = (self.options.seed, self.options.from, self.options.from + self.options.cases);
+        let (seed, from, end) =
+            (self.options.seed, self.options.from, self.options.from + self.options.cases);
         println!("seed {seed}, cases {from}..{end}{}", self.flags());
         let mut next = from;
         let mut reported = Instant::now();
@@ -245,7 +264,12 @@ impl Campaign {
             };
             if reported.elapsed() > Duration::from_secs(30) {
                 reported = Instant::now();
-                println!("  {} cases, {} findings, {:.0} s", next - from, self.findings, start.elapsed().as_secs_f64());
+                println!(
+                    "  {} cases, {} findings, {:.0} s",
+                    next - from,
+                    self.findings,
+                    start.elapsed().as_secs_f64()
+                );
             }
         }
         self.print(start.elapsed());
@@ -267,7 +291,15 @@ impl Campaign {
     fn batch(&mut self, from: u64, count: u64, counted: bool) -> Result<End> {
         let failed = |e: std::io::Error| Error::io(format!("a process for the batch: {e}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.args(["--child", "--seed", &self.options.seed.to_string(), "--from", &from.to_string(), "--cases", &count.to_string()]);
+        command.args([
+            "--child",
+            "--seed",
+            &self.options.seed.to_string(),
+            "--from",
+            &from.to_string(),
+            "--cases",
+            &count.to_string(),
+        ]);
         for (name, value) in [("--level", &self.options.level), ("--op", &self.options.op)] {
             if let Some(value) = value {
                 command.args([name, value]);
@@ -278,7 +310,10 @@ impl Campaign {
         let out = process.stdout.take().ok_or_else(|| Error::internal("a child without a pipe"))?;
         let (sender, lines) = channel();
         let reader = std::thread::spawn(move || {
-            BufReader::new(out).lines().map_while(std::result::Result::ok).for_each(|line| _ = sender.send(line));
+            BufReader::new(out)
+                .lines()
+                .map_while(std::result::Result::ok)
+                .for_each(|line| _ = sender.send(line));
         });
         let (mut current, mut finished, mut hangs) = (from, false, false);
         loop {
@@ -307,14 +342,19 @@ impl Campaign {
         })
     }
 
-    /// The shortest run of cases up to `number`, in a batch that began at `first`, that still kills a fresh process.
+    /// The shortest run of cases up to `number`, in a batch that began at `first`, that still kills
+    /// a fresh process.
     fn locate(&mut self, first: u64, number: u64) -> Result<String> {
         let seed = self.options.seed;
         let mut before = 0;
         loop {
             let from = number.saturating_sub(before).max(first);
             if let End::Died(..) = self.batch(from, number + 1 - from, false)? {
-                let range = if before == 0 { number.to_string() } else { format!("{from}..{}", number + 1) };
+                let range = if before == 0 {
+                    number.to_string()
+                } else {
+                    format!("{from}..{}", number + 1)
+                };
                 return Ok(format!("{seed}:{range}"));
             }
             if from == first {
@@ -327,7 +367,8 @@ impl Campaign {
     /// A finding as a child writes it: number, operation, text.
     fn reported(&mut self, line: &str) {
         let mut parts = line.splitn(3, ' ');
-        let (number, op, text) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next().unwrap_or(""));
+        let (number, op, text) =
+            (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next().unwrap_or(""));
         let place = format!("{}:{number}", self.options.seed);
         self.finding(op, &unescaped(text), &place);
     }
@@ -354,10 +395,20 @@ impl Campaign {
     }
 
     fn print(&self, time: Duration) {
-        println!("{:<18}{:>10}{:>10}{:>12}{:>10}{:>10}", "operation", "agreed", "refused", "unsupported", "findings", "us/case");
+        println!(
+            "{:<18}{:>10}{:>10}{:>12}{:>10}{:>10}",
+            "operation", "agreed", "refused", "unsupported", "findings", "us/case"
+        );
         for (op, t) in &self.totals {
             let cases = t.agreed + t.refused + t.unsupported + t.findings;
-            println!("{op:<18}{:>10}{:>10}{:>12}{:>10}{:>10}", t.agreed, t.refused, t.unsupported, t.findings, t.micros / cases.max(1));
+            println!(
+                "{op:<18}{:>10}{:>10}{:>12}{:>10}{:>10}",
+                t.agreed,
+                t.refused,
+                t.unsupported,
+                t.findings,
+                t.micros / cases.max(1)
+            );
         }
         let rate = self.options.cases as f64 / time.as_secs_f64();
         println!(

@@ -46,12 +46,15 @@ fn axes_for(dice: &mut Dice, op: ReduceOp, ndim: usize) -> Vec<usize> {
 }
 
 fn out_shape(shape: &Shape, axes: &[usize]) -> Result<Shape> {
-    Shape::new(&(0..shape.ndim()).filter(|a| !axes.contains(a)).map(|a| shape[a]).collect::<Vec<_>>())
+    Shape::new(
+        &(0..shape.ndim()).filter(|a| !axes.contains(a)).map(|a| shape[a]).collect::<Vec<_>>(),
+    )
 }
 
 /// True if `op` has no result for this shape.
 fn undefined(op: ReduceOp, shape: &Shape, axes: &[usize]) -> bool {
-    matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin) && reduced(shape, axes) == 0
+    matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin)
+        && reduced(shape, axes) == 0
 }
 
 fn at_least_one_axis(dice: &mut Dice, budget: usize) -> Shape {
@@ -103,7 +106,8 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
         shape = Shape::new(&shape.iter().map(|&n| n.max(1)).collect::<Vec<_>>())?;
     }
     let n = reduced(&shape, &axes);
-    // The definition stores the kernel's values in their type; a kernel that rounds would show the difference.
+    // The definition stores the kernel's values in their type; a kernel that rounds would show the
+    // difference.
     let mix = match op {
         ReduceOp::Any | ReduceOp::All => Mix::Predicate,
         ReduceOp::Prod => Mix::Choice,
@@ -119,9 +123,11 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
         _ if mix == Mix::Choice || mix == Mix::Predicate => Values::exact(dice),
         _ => dice.pick(&[Values::Tame, Values::Whole, Values::Sprinkled]),
     };
-    let operands: Vec<Operand> = kernel.inputs().iter().map(|&t| Operand::new(dice, shape, t, values)).collect();
+    let operands: Vec<Operand> =
+        kernel.inputs().iter().map(|&t| Operand::new(dice, shape, t, values)).collect();
     let out = out_shape(&shape, &axes)?;
-    let detail = format!("{op:?} over {axes:?} of {kernel:?} with {:?}", made.params).replace('\n', " | ");
+    let detail =
+        format!("{op:?} over {axes:?} of {kernel:?} with {:?}", made.params).replace('\n', " | ");
     let (params, list, program) = (made.params, axes.clone(), kernel.clone());
     let numbers: Vec<Scalar> = params.clone();
     let body = move |x: &[Tensor]| {
@@ -134,7 +140,11 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
         ReduceOp::Sum if dtype.is_float() => {
             let signed: Vec<i64> = list.iter().map(|&a| a as i64).collect();
             let scale = move |x: &[Tensor]| {
-                let narrow = x.iter().zip(program.inputs()).map(|(x, &t)| x.cast(t)).collect::<Result<Vec<_>>>()?;
+                let narrow = x
+                    .iter()
+                    .zip(program.inputs())
+                    .map(|(x, &t)| x.cast(t))
+                    .collect::<Result<Vec<_>>>()?;
                 let values = program.run(&narrow.iter().collect::<Vec<_>>(), &numbers)?;
                 Ok(vec![values[0].cast(DType::F64)?.abs()?.sum(signed.clone())?])
             };
@@ -160,7 +170,9 @@ fn scan(dice: &mut Dice) -> Result<Case> {
     };
     let case = Case::new("scan", vec![operand], format!("{op:?} along {axis}"), body);
     Ok(match op {
-        ScanOp::Sum if dtype.is_float() => case.scaled(n as f64 + 8.0, move |x| Ok(vec![x[0].abs()?.cumsum(axis as isize)?])),
+        ScanOp::Sum if dtype.is_float() => {
+            case.scaled(n as f64 + 8.0, move |x| Ok(vec![x[0].abs()?.cumsum(axis as isize)?]))
+        }
         ScanOp::Prod if dtype.is_float() => case.within(Tolerance::Ulps(n as f64 + 2.0, 0.0)),
         _ => case,
     })

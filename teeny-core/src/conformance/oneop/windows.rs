@@ -17,11 +17,14 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "avg_pool", weight: 3, generate: avg_pool },
 ];
 
-/// A window's geometry: plain most of the time, with strides beyond the kernel and padding beyond it too.
+/// A window's geometry: plain most of the time, with strides beyond the kernel and padding beyond
+/// it too.
 fn window(dice: &mut Dice, ndim: usize) -> Window {
     let plain = dice.one_in(3);
     let mut each = |most: usize, least: usize| -> Vec<usize> {
-        (0..ndim).map(|_| if plain || dice.one_in(2) { least } else { dice.between(least, most) }).collect()
+        (0..ndim)
+            .map(|_| if plain || dice.one_in(2) { least } else { dice.between(least, most) })
+            .collect()
     };
     let (stride, dilation) = (each(5, 1), each(3, 1));
     let same = dice.one_in(3);
@@ -46,7 +49,8 @@ fn kernel(dice: &mut Dice, spatial: &[usize], window: &Window) -> Vec<usize> {
         .iter()
         .enumerate()
         .map(|(i, &n)| {
-            let most = ((n + 2 * window.padding[i]).saturating_sub(1) / window.dilation[i] + 1).max(1);
+            let most =
+                ((n + 2 * window.padding[i]).saturating_sub(1) / window.dilation[i] + 1).max(1);
             (if three { 3 } else { dice.between(1, 6) }).min(most)
         })
         .collect()
@@ -70,7 +74,8 @@ fn geometry(dice: &mut Dice, work: usize) -> Result<Geometry> {
         };
         let kernel = kernel(dice, &spatial, &window);
         let groups = dice.pick(&[1, 1, 1, 2, 3]);
-        let (each_in, each_out) = (dice.pick(&[1, 1, 2, 3, 4, 8, 17]), dice.pick(&[1, 1, 2, 3, 5, 8, 16, 33]));
+        let (each_in, each_out) =
+            (dice.pick(&[1, 1, 2, 3, 4, 8, 17]), dice.pick(&[1, 1, 2, 3, 5, 8, 16, 33]));
         window.groups = groups;
         let batch = if dice.one_in(40) { 0 } else { dice.between(1, 3) };
         let x = Shape::new(&[&[batch, groups * each_in], spatial.as_slice()].concat())?;
@@ -87,12 +92,14 @@ fn float(dice: &mut Dice) -> DType {
     if dice.one_in(2) { DType::F32 } else { dice.pick(&FLOATS) }
 }
 
-/// Further roundings of windows that Winograd's transforms apply to: they add and subtract neighbours before they multiply.
+/// Further roundings of windows that Winograd's transforms apply to: they add and subtract
+/// neighbours before they multiply.
 fn transforms(kernel: &[usize]) -> f64 {
     if kernel.iter().all(|&k| k == 3) { 300.0 } else { 0.0 }
 }
 
-/// Values that meet those of `x`. Of nothing but padding a device makes zeros, whatever the zeros are multiplied by.
+/// Values that meet those of `x`. Of nothing but padding a device makes zeros, whatever the zeros
+/// are multiplied by.
 fn beside(dice: &mut Dice, x: &Shape) -> Values {
     if x.numel() == 0 { Values::Tame } else { Values::linear(dice) }
 }
@@ -157,7 +164,8 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
     let scale = move |t: &[Tensor]| {
         let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
         let y = result(y, weight, DType::F64, &t[0])?; // (C_out, C_in, window..)
-        // Winograd's transforms mix the terms of all weights of a window: one may see only the small ones.
+        // Winograd's transforms mix the terms of all weights of a window: one may see only the
+        // small ones.
         if !mixed {
             return Ok(vec![y]);
         }
@@ -175,15 +183,18 @@ fn pooled(dice: &mut Dice) -> Result<(Shape, Vec<usize>, Window, Shape)> {
     loop {
         let ndim = dice.pick(&[1, 2, 2, 2, 3]);
         let window = window(dice, ndim);
-        let mut spatial: Vec<usize> = (0..ndim).map(|_| if dice.one_in(30) { 0 } else { dice.between(1, 40) }).collect();
+        let mut spatial: Vec<usize> =
+            (0..ndim).map(|_| if dice.one_in(30) { 0 } else { dice.between(1, 40) }).collect();
         if ndim == 1 {
             spatial = vec![dice.size(budget)];
         }
         let size = kernel(dice, &spatial, &window);
-        let lead: Vec<usize> = (0..dice.below(3)).map(|_| dice.pick(&[0, 1, 1, 1, 2, 2, 2, 3, 3, 4])).collect();
+        let lead: Vec<usize> =
+            (0..dice.below(3)).map(|_| dice.pick(&[0, 1, 1, 1, 2, 2, 2, 3, 3, 4])).collect();
         let shape = Shape::new(&[lead, spatial].concat())?;
         let Ok(out) = pool_shape(&shape, &size, &window) else { continue };
-        if out.numel() * size.iter().product::<usize>() <= 3 * budget && shape.numel() <= 3 * budget {
+        if out.numel() * size.iter().product::<usize>() <= 3 * budget && shape.numel() <= 3 * budget
+        {
             return Ok((shape, size, window, out));
         }
     }
@@ -195,7 +206,8 @@ fn max_pool(dice: &mut Dice) -> Result<Case> {
     let dtype = if dice.one_in(2) { float(dice) } else { dice.pick(&DType::ALL[1..]) };
     let values = Values::exact(dice);
     let g = Values::linear(dice);
-    let operands = vec![Operand::new(dice, shape, dtype, values), Operand::new(dice, out, dtype, g)];
+    let operands =
+        vec![Operand::new(dice, shape, dtype, values), Operand::new(dice, out, dtype, g)];
     let detail = format!("{size:?} {window:?}");
     let (terms, spatial) = (size.iter().product(), size.len());
     let exact = super::Tolerance::Equal;
@@ -242,5 +254,7 @@ fn avg_pool(dice: &mut Dice) -> Result<Case> {
         let y = x[0].device().avg_pool(&x[0].abs()?, &size_too, &window_too)?;
         Ok(vec![result(y, out, DType::F64, &x[0])?])
     };
-    Ok(Case::new("avg_pool", operands, detail, body).wide().scaled(roundings_of(terms, dtype), scale))
+    Ok(Case::new("avg_pool", operands, detail, body)
+        .wide()
+        .scaled(roundings_of(terms, dtype), scale))
 }

@@ -1,5 +1,5 @@
-//! Whether the elements under a band of tiles are of one size, so that Winograd's rounding errors, which
-//! are relative to the largest element of a tile, are small beside what each window sees.
+//! Whether the elements under a band of tiles are of one size, so that Winograd's rounding errors,
+//! which are relative to the largest element of a tile, are small beside what each window sees.
 //!
 //! ```text
 //!   p = Σ_c |x[c]|        6 rows of the band       (of infinities and NaN: infinity)
@@ -16,8 +16,8 @@ pub(super) const SPREAD: f32 = 32.0;
 /// Sizes of places whose products and interpolation stay far inside the range of f32.
 const RANGE: std::ops::RangeInclusive<f32> = 1e-25..=1e25;
 
-/// Rows of scratch memory for a band: 6 of places with padding, 6 of sums without it, 1 of the least window and 1
-/// of the largest place of each column.
+/// Rows of scratch memory for a band: 6 of places with padding, 6 of sums without it, 1 of the
+/// least window and 1 of the largest place of each column.
 pub(super) const ROWS: usize = 2 * IN + 2;
 
 /// One band of tiles.
@@ -31,8 +31,8 @@ pub(super) struct Band<'a> {
     pub padding: [usize; 2],
     /// Rows and columns of windows that exist.
     pub places: [usize; 2],
-    /// `ROWS` rows of memory, each of `row` elements: two columns more than those of whole tiles, and two
-    /// vectors more.
+    /// `ROWS` rows of memory, each of `row` elements: two columns more than those of whole tiles,
+    /// and two vectors more.
     pub rows: &'a mut [f32],
     pub row: usize,
 }
@@ -41,7 +41,8 @@ impl Work for Band<'_> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
-        let Band { x, size: [height, width], top, padding, places: [down, along], rows, row } = self;
+        let Band { x, size: [height, width], top, padding, places: [down, along], rows, row } =
+            self;
         let (places, rest) = rows.split_at_mut(IN * row);
         let (sums, rest) = rest.split_at_mut(IN * row);
         let (least, largest) = rest.split_at_mut(row);
@@ -51,13 +52,17 @@ impl Work for Band<'_> {
         let first = (top + above).saturating_sub(padding[0]).min(height);
         let sums = &mut sums[..(height - first).min(IN - above) * width];
         magnitudes::<V>(x, height * width, first * width, sums);
-        for (from, to) in sums.chunks_exact(width).zip(places[above * row..].chunks_exact_mut(row)) {
+        for (from, to) in sums.chunks_exact(width).zip(places[above * row..].chunks_exact_mut(row))
+        {
             to[padding[1]..][..width].copy_from_slice(from);
         }
         // Windows and columns by vectors: what is behind the last is read and not looked at.
         let tiles = along.div_ceil(OUT);
         let columns = OUT * tiles + 2;
-        assert!(columns + 2 + V::LANES <= row && largest.len() == row && down <= OUT, "{along} places");
+        assert!(
+            columns + 2 + V::LANES <= row && largest.len() == row && down <= OUT,
+            "{along} places"
+        );
         for x in (0..columns).step_by(V::LANES) {
             // SAFETY: x < columns, so a vector from x + 2 on ends inside the row of memory.
             let at = |r: usize, x: usize| unsafe { V::load(places[r * row + x..].as_ptr()) };
@@ -82,14 +87,16 @@ impl Work for Band<'_> {
             let from = OUT * tile;
             let larger = |a: f32, &b: &f32| if b > a { b } else { a };
             let most = largest[from..from + IN].iter().fold(0.0, larger);
-            let low = least[from..along.min(from + OUT)].iter().fold(f32::INFINITY, |a, &b| if b < a { b } else { a });
+            let low = least[from..along.min(from + OUT)]
+                .iter()
+                .fold(f32::INFINITY, |a, &b| if b < a { b } else { a });
             most == 0.0 || RANGE.contains(&most) && most <= SPREAD * low
         })
     }
 }
 
-/// `Σ_c |x[c]|` of the `to.len()` elements from `first` on of each plane; of infinities and NaN infinity.
-/// Channels outside, so that memory is read along the rows.
+/// `Σ_c |x[c]|` of the `to.len()` elements from `first` on of each plane; of infinities and NaN
+/// infinity. Channels outside, so that memory is read along the rows.
 #[inline(always)]
 fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
     const TOGETHER: usize = 4;

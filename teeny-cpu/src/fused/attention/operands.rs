@@ -1,4 +1,5 @@
-//! The operands of attention as tiles want them: heads by number, keys transposed tile by tile, rows of whole vectors, masks by position.
+//! The operands of attention as tiles want them: heads by number, keys transposed tile by tile,
+//! rows of whole vectors, masks by position.
 
 use super::tile::{PAD, Real};
 use crate::gemm::Matrix;
@@ -16,7 +17,8 @@ pub(super) const fn padded(n: usize) -> usize {
     n.next_multiple_of(PAD)
 }
 
-/// A tensor (.., rows, columns) as numbered matrices of the computing type; 16-bit floats are widened into a copy.
+/// A tensor (.., rows, columns) as numbered matrices of the computing type; 16-bit floats are
+/// widened into a copy.
 pub(super) struct Operand {
     view: View,
     _copy: Option<CpuStorage>,
@@ -46,7 +48,11 @@ impl Operand {
     pub fn head<T>(&self, head: usize) -> Matrix<T> {
         let n = self.view.shape.ndim();
         let offset = head_offset(&self.view, head);
-        Matrix { ptr: self.view.ptr.cast::<T>().wrapping_offset(offset), rows: self.view.strides[n - 2], cols: self.view.strides[n - 1] }
+        Matrix {
+            ptr: self.view.ptr.cast::<T>().wrapping_offset(offset),
+            rows: self.view.strides[n - 2],
+            cols: self.view.strides[n - 1],
+        }
     }
 }
 
@@ -60,7 +66,8 @@ fn head_offset(view: &View, mut head: usize) -> isize {
     offset
 }
 
-/// Every head transposed, [`KEYS`] rows at a time: (head, tile, column, row in the tile), zeros beyond the last row.
+/// Every head transposed, [`KEYS`] rows at a time: (head, tile, column, row in the tile), zeros
+/// beyond the last row.
 pub(super) struct Transposed {
     storage: CpuStorage,
     tiles: usize,
@@ -72,7 +79,14 @@ impl Transposed {
     pub fn of<T: Real>(cpu: &Cpu, x: &Operand, scale: T, dtype: DType) -> Result<Transposed> {
         let [heads, rows, columns] = x.sizes();
         let tiles = rows.div_ceil(KEYS);
-        let packed = Transposed { storage: cpu.alloc([tiles, columns, KEYS].into_iter().fold(heads, usize::saturating_mul), dtype)?, tiles, columns };
+        let packed = Transposed {
+            storage: cpu.alloc(
+                [tiles, columns, KEYS].into_iter().fold(heads, usize::saturating_mul),
+                dtype,
+            )?,
+            tiles,
+            columns,
+        };
         let to = Shared(packed.storage.ptr().cast::<T>());
         for_each_chunk(heads * tiles, |task| {
             let (from, start) = (x.head::<T>(task / tiles), task % tiles * KEYS);
@@ -81,7 +95,8 @@ impl Transposed {
                 let (to, count) = (to.get().add(task * columns * KEYS), (rows - start).min(KEYS));
                 T::turned(cpu.level, from.at(start, 0), [count, columns], scale, to, KEYS);
                 for c in 0..columns {
-                    std::slice::from_raw_parts_mut(to.add(c * KEYS + count), KEYS - count).fill(T::ZERO);
+                    std::slice::from_raw_parts_mut(to.add(c * KEYS + count), KEYS - count)
+                        .fill(T::ZERO);
                 }
             }
         });
@@ -90,11 +105,15 @@ impl Transposed {
 
     /// The matrix (columns, [`KEYS`]) of a tile.
     pub fn tile<T>(&self, head: usize, tile: usize) -> *const T {
-        self.storage.ptr().cast::<T>().wrapping_add((head * self.tiles + tile) * self.columns * KEYS)
+        self.storage
+            .ptr()
+            .cast::<T>()
+            .wrapping_add((head * self.tiles + tile) * self.columns * KEYS)
     }
 }
 
-/// Every head in rows of whole vectors: where they lie if that is how they lie, in a copy otherwise.
+/// Every head in rows of whole vectors: where they lie if that is how they lie, in a copy
+/// otherwise.
 pub(super) struct Rows<'a> {
     x: &'a Operand,
     copy: Option<CpuStorage>,
@@ -130,7 +149,13 @@ impl<'a> Rows<'a> {
     pub fn at<T>(&self, head: usize, row: usize) -> (*const T, isize) {
         let [_, rows, columns] = self.x.sizes();
         match &self.copy {
-            Some(copy) => (copy.ptr().cast::<T>().cast_const().wrapping_add((head * rows + row) * padded(columns)), padded(columns) as isize),
+            Some(copy) => (
+                copy.ptr()
+                    .cast::<T>()
+                    .cast_const()
+                    .wrapping_add((head * rows + row) * padded(columns)),
+                padded(columns) as isize,
+            ),
             None => {
                 let matrix = self.x.head::<T>(head);
                 let step = matrix.rows;
@@ -149,28 +174,48 @@ pub(super) struct Visible {
 
 impl Visible {
     pub fn of(inputs: &AttentionInputs<'_>) -> Result<Visible> {
-        Ok(Visible { inputs: inputs.options, keys: inputs.sizes()[1], mask: inputs.mask.map(View::of).transpose()? })
+        Ok(Visible {
+            inputs: inputs.options,
+            keys: inputs.sizes()[1],
+            mask: inputs.mask.map(View::of).transpose()?,
+        })
     }
 
     /// The keys that any of the queries may see.
     pub fn keys(&self, queries: &Range<usize>) -> Range<usize> {
-        let (first, last) = (self.inputs.keys(queries.start, self.keys), self.inputs.keys(queries.end - 1, self.keys));
+        let (first, last) = (
+            self.inputs.keys(queries.start, self.keys),
+            self.inputs.keys(queries.end - 1, self.keys),
+        );
         first.start..last.end
     }
 
-    /// Makes the scores of a tile the lowest where a query does not see a key, and adds an additive mask. The tile has rows of [`KEYS`], `n` columns in use,
-    /// and begins at key `start`.
+    /// Makes the scores of a tile the lowest where a query does not see a key, and adds an additive
+    /// mask. The tile has rows of [`KEYS`], `n` columns in use, and begins at key `start`.
     ///
     /// # Safety
     /// The tile is writable.
-    pub unsafe fn apply<T: Real>(&self, s: *mut T, head: usize, queries: &Range<usize>, start: usize, n: usize) {
+    pub unsafe fn apply<T: Real>(
+        &self,
+        s: *mut T,
+        head: usize,
+        queries: &Range<usize>,
+        start: usize,
+        n: usize,
+    ) {
         let inside = |keys: Range<usize>| keys.start <= start && keys.end >= start + n;
-        if self.mask.is_none() && inside(self.inputs.keys(queries.start, self.keys)) && inside(self.inputs.keys(queries.end - 1, self.keys)) {
+        if self.mask.is_none()
+            && inside(self.inputs.keys(queries.start, self.keys))
+            && inside(self.inputs.keys(queries.end - 1, self.keys))
+        {
             return;
         }
         for (r, i) in queries.clone().enumerate() {
             let keys = self.inputs.keys(i, self.keys);
-            let (from, to) = (keys.start.clamp(start, start + n) - start, keys.end.clamp(start, start + n) - start);
+            let (from, to) = (
+                keys.start.clamp(start, start + n) - start,
+                keys.end.clamp(start, start + n) - start,
+            );
             // SAFETY: r is a row of the tile.
             let row = unsafe { std::slice::from_raw_parts_mut(s.add(r * KEYS), n) };
             let from = from.min(to);
@@ -207,7 +252,15 @@ unsafe fn add_mask<T: Real>(mask: &View, head: usize, i: usize, j: usize, row: &
         DType::F64 => each!(f64, sum),
         DType::F16 => each!(f16, |s: T, m: f16| sum(s, m.into())),
         DType::BF16 => each!(bf16, |s: T, m: bf16| sum(s, m.into())),
-        DType::Bool | DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+        DType::Bool
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64 => {
             each!(u8, |s: T, m: u8| if m == 0 { T::LOWEST } else { s });
         }
     }

@@ -1,6 +1,8 @@
-//! The arithmetic of attention on tiles that stay in L1: what happens to rows of scores between the products of the `microkernel`.
+//! The arithmetic of attention on tiles that stay in L1: what happens to rows of scores between the
+//! products of the `microkernel`.
 //!
-//! f32 runs on vectors, f64 on plain loops. Tiles are padded to whole vectors of the widest level, so no product has a tail in its columns.
+//! f32 runs on vectors, f64 on plain loops. Tiles are padded to whole vectors of the widest level,
+//! so no product has a tail in its columns.
 
 use super::QUERIES;
 use crate::elementwise::float::binary_f32;
@@ -57,7 +59,14 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     ///
     /// # Safety
     /// `from` is readable, `to` writable for `columns` rows, and they do not overlap.
-    unsafe fn turned(level: Level, from: Matrix<Self>, sizes: [usize; 2], scale: Self, to: *mut Self, step: usize);
+    unsafe fn turned(
+        level: Level,
+        from: Matrix<Self>,
+        sizes: [usize; 2],
+        scale: Self,
+        to: *mut Self,
+        step: usize,
+    );
     /// `Σ a b` of rows.
     ///
     /// # Safety
@@ -77,7 +86,14 @@ impl Real for f32 {
     fn log(self) -> f32 {
         f64::from(self).ln() as f32
     }
-    unsafe fn turned(level: Level, from: Matrix<f32>, [rows, columns]: [usize; 2], scale: f32, to: *mut f32, step: usize) {
+    unsafe fn turned(
+        level: Level,
+        from: Matrix<f32>,
+        [rows, columns]: [usize; 2],
+        scale: f32,
+        to: *mut f32,
+        step: usize,
+    ) {
         // SAFETY: by contract.
         unsafe {
             if from.cols != 1 {
@@ -88,14 +104,28 @@ impl Real for f32 {
                 // whole tiles have no gaps between their lines
                 let (lines, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
                 for line in (0..lines).map(|line| to.add(line * step)) {
-                    binary_f32(level, OpCode::Mul, loops::Operand::Slice(line), loops::Operand::Splat(scale), line, len, false);
+                    binary_f32(
+                        level,
+                        OpCode::Mul,
+                        loops::Operand::Slice(line),
+                        loops::Operand::Splat(scale),
+                        line,
+                        len,
+                        false,
+                    );
                 }
             }
         }
     }
     unsafe fn inner(level: Level, a: Matrix<f32>, b: Matrix<f32>, n: usize) -> f32 {
         // SAFETY: by contract.
-        unsafe { if a.cols == 1 && b.cols == 1 { level.run(Inner { a: a.ptr, b: b.ptr, n }) } else { inner_singly(a, b, n) } }
+        unsafe {
+            if a.cols == 1 && b.cols == 1 {
+                level.run(Inner { a: a.ptr, b: b.ptr, n })
+            } else {
+                inner_singly(a, b, n)
+            }
+        }
     }
     unsafe fn soften(level: Level, rows: Soften<'_, f32>) {
         level.run(rows);
@@ -106,7 +136,13 @@ impl Real for f32 {
 }
 
 /// [`Real::turned`], element by element.
-unsafe fn turned_singly<T: Real>(from: Matrix<T>, [rows, columns]: [usize; 2], scale: T, to: *mut T, step: usize) {
+unsafe fn turned_singly<T: Real>(
+    from: Matrix<T>,
+    [rows, columns]: [usize; 2],
+    scale: T,
+    to: *mut T,
+    step: usize,
+) {
     for c in 0..columns {
         for r in 0..rows {
             // SAFETY: by contract of `turned`.
@@ -140,7 +176,8 @@ impl Work for Soften<'_, f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        // The maxima first, so that what the old ones have to be rescaled by takes one exponential for a vector of rows.
+        // The maxima first, so that what the old ones have to be rescaled by takes one exponential
+        // for a vector of rows.
         let (mut shifts, mut alphas) = ([0.0f32; QUERIES], [0.0f32; QUERIES]);
         for (r, max) in self.max.iter_mut().enumerate() {
             // SAFETY: n is a multiple of the lanes, and inside the row.
@@ -148,11 +185,13 @@ impl Work for Soften<'_, f32> {
                 let row = self.s.add(r * self.row);
                 let mut best = V::splat(*max);
                 for c in (0..self.n).step_by(V::LANES) {
-                    // The second operand wins over a NaN: NaN goes past the maximum and into the sum.
+                    // The second operand wins over a NaN: NaN goes past the maximum and into the
+                    // sum.
                     best = V::load(row.add(c)).max(best);
                 }
                 let best = best.largest();
-                // A row that has seen nothing is shifted by 0: its scores stay the lowest there are, and their exponentials 0.
+                // A row that has seen nothing is shifted by 0: its scores stay the lowest there
+                // are, and their exponentials 0.
                 shifts[r] = if best == f32::MIN { 0.0 } else { best };
                 alphas[r] = *max - shifts[r];
                 *max = best;
@@ -204,7 +243,8 @@ impl Work for Retrace<'_, f32> {
             // SAFETY: n is a multiple of the lanes, and inside the row.
             unsafe {
                 let (row, ds) = (self.s.add(r * self.row), self.ds.wrapping_add(r * self.row));
-                // Of a row that sees nothing every score is the lowest: shifted by 0, all probabilities are 0.
+                // Of a row that sees nothing every score is the lowest: shifted by 0, all
+                // probabilities are 0.
                 let shift = V::splat(if lse == f32::NEG_INFINITY { 0.0 } else { lse });
                 let inner = V::splat(self.inner.map_or(0.0, |inner| inner[r]));
                 let scale = V::splat(self.scale);
@@ -226,7 +266,14 @@ impl Real for f64 {
     fn log(self) -> f64 {
         self.ln()
     }
-    unsafe fn turned(_: Level, from: Matrix<f64>, sizes: [usize; 2], scale: f64, to: *mut f64, step: usize) {
+    unsafe fn turned(
+        _: Level,
+        from: Matrix<f64>,
+        sizes: [usize; 2],
+        scale: f64,
+        to: *mut f64,
+        step: usize,
+    ) {
         // SAFETY: by contract.
         unsafe { turned_singly(from, sizes, scale, to, step) };
     }
@@ -260,7 +307,8 @@ impl Real for f64 {
             for c in 0..rows.n {
                 // SAFETY: by contract.
                 unsafe {
-                    let (s, ds) = (rows.s.add(r * rows.row + c), rows.ds.wrapping_add(r * rows.row + c));
+                    let (s, ds) =
+                        (rows.s.add(r * rows.row + c), rows.ds.wrapping_add(r * rows.row + c));
                     *s = (*s - shift).exp();
                     if let Some(inner) = rows.inner {
                         *ds = *s * (*ds - inner[r]) * rows.scale;

@@ -4,8 +4,9 @@
 //! " lower" is cut out by words ─ bytes ␣ l o w e r ─ merges by rank: l o → lo, e r → er, lo w → low, ␣ low → ␣low ─ tokens ␣low er
 //! ```
 //!
-//! `words` cuts text, `train` finds merges, `files` keeps them; this file applies them. Sources: P. Gage 1994; Sennrich, Haddow & Birch 2016,
-//! arXiv:1508.07909; bytes instead of characters: Radford et al. 2019 (GPT-2).
+//! `words` cuts text, `train` finds merges, `files` keeps them; this file applies them. Sources: P.
+//! Gage 1994; Sennrich, Haddow & Birch 2016, arXiv:1508.07909; bytes instead of characters: Radford
+//! et al. 2019 (GPT-2).
 
 mod files;
 mod train;
@@ -49,8 +50,9 @@ pub struct Bpe {
 }
 
 impl Bpe {
-    /// The same tokenizer with `names` as further tokens that stand for themselves, such as `<|endoftext|>`. [`Tokenizer::encode`] never gives
-    /// them, so a text cannot pretend to contain them: ask [`Bpe::special`] for their number.
+    /// The same tokenizer with `names` as further tokens that stand for themselves, such as
+    /// `<|endoftext|>`. [`Tokenizer::encode`] never gives them, so a text cannot pretend to contain
+    /// them: ask [`Bpe::special`] for their number.
     ///
     /// # Errors
     /// If a name is empty or taken.
@@ -59,7 +61,8 @@ impl Bpe {
         let _op = enter("Bpe::with_specials");
         for name in names {
             if name.is_empty() || self.special(name).is_some() {
-                return Err(Error::value(format!("the special token {name:?} is empty or taken")).help("a name such as \"<|endoftext|>\", once"));
+                return Err(Error::value(format!("the special token {name:?} is empty or taken"))
+                    .help("a name such as \"<|endoftext|>\", once"));
             }
             self.specials.push((self.tokens.len() as u32, name.to_string()));
             self.tokens.push(name.as_bytes().to_vec());
@@ -82,8 +85,9 @@ impl Bpe {
         &self.merges
     }
 
-    /// Appends the tokens of one word to `out`: of all neighbours the pair of least rank is merged, the leftmost of several, until none has a
-    /// rank. A heap of candidates keeps this fast for words of any length.
+    /// Appends the tokens of one word to `out`: of all neighbours the pair of least rank is merged,
+    /// the leftmost of several, until none has a rank. A heap of candidates keeps this fast for
+    /// words of any length.
     fn encode_word(&self, word: &[u8], out: &mut Vec<u32>) {
         const GONE: u32 = u32::MAX;
         let mut tokens: Vec<u32> = word.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
@@ -92,7 +96,9 @@ impl Bpe {
         let mut next: Vec<usize> = (1..=n).collect();
         let mut before: Vec<usize> = (0..n).map(|i| i.wrapping_sub(1)).collect();
         let mut candidates = BinaryHeap::new();
-        let candidate = |tokens: &[u32], i: usize, j: usize| Some(Reverse((self.ranks.get(&(tokens[i], *tokens.get(j)?))?.0, i)));
+        let candidate = |tokens: &[u32], i: usize, j: usize| {
+            Some(Reverse((self.ranks.get(&(tokens[i], *tokens.get(j)?))?.0, i)))
+        };
         candidates.extend((0..n).filter_map(|i| candidate(&tokens, i, i + 1)));
         while let Some(Reverse((rank, i))) = candidates.pop() {
             let pair = self.merges[rank as usize];
@@ -140,13 +146,16 @@ impl Tokenizer for Bpe {
     fn decode(&self, tokens: &[u32]) -> Result<String> {
         let mut bytes = Vec::with_capacity(tokens.len() * 4);
         for (i, &token) in tokens.iter().enumerate() {
-            bytes.extend_from_slice(self.bytes_of(token).ok_or_else(|| no_such_token(i, token, self.tokens.len()))?);
+            bytes.extend_from_slice(
+                self.bytes_of(token).ok_or_else(|| no_such_token(i, token, self.tokens.len()))?,
+            );
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 }
 
-/// GPT-2's printable character for each byte: printable ones stand for themselves, the rest for U+0100 and up.
+/// GPT-2's printable character for each byte: printable ones stand for themselves, the rest for
+/// U+0100 and up.
 fn alphabet() -> [char; 256] {
     let mut others = (0x100..).filter_map(char::from_u32);
     std::array::from_fn(|byte| match byte {

@@ -8,9 +8,10 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 impl Bpe {
-    /// Learns a vocabulary of `vocab_size` tokens from `text`: the 256 bytes and a token per merge. It is smaller if no pair is left that
-    /// occurs twice. Of pairs that occur equally often the one of smaller tokens is merged, so the result depends on nothing but the text;
-    /// it is that of Hugging Face's trainer for byte-level BPE.
+    /// Learns a vocabulary of `vocab_size` tokens from `text`: the 256 bytes and a token per merge.
+    /// It is smaller if no pair is left that occurs twice. Of pairs that occur equally often the
+    /// one of smaller tokens is merged, so the result depends on nothing but the text; it is that
+    /// of Hugging Face's trainer for byte-level BPE.
     ///
     /// # Errors
     /// If `vocab_size` is less than 256.
@@ -18,8 +19,10 @@ impl Bpe {
     pub fn train(text: &str, vocab_size: usize) -> Result<Bpe> {
         let _op = enter("Bpe::train");
         if vocab_size < 256 {
-            return Err(Error::value(format!("a vocabulary has at least the 256 bytes, not {vocab_size} tokens"))
-                .help("256 and the number of merges to learn"));
+            return Err(Error::value(format!(
+                "a vocabulary has at least the 256 bytes, not {vocab_size} tokens"
+            ))
+            .help("256 and the number of merges to learn"));
         }
         let mut bpe = Bpe::of_bytes();
         let mut known: HashMap<Vec<u8>, u32> = bpe.tokens.iter().cloned().zip(0..).collect();
@@ -29,7 +32,8 @@ impl Bpe {
         for (word, count) in counted {
             corpus.add(word.bytes().map(|byte| bpe.bytes[usize::from(byte)]).collect(), count);
         }
-        let mut candidates: BinaryHeap<(u64, Reverse<Pair>)> = corpus.counts.iter().map(|(pair, count)| (*count, Reverse(*pair))).collect();
+        let mut candidates: BinaryHeap<(u64, Reverse<Pair>)> =
+            corpus.counts.iter().map(|(pair, count)| (*count, Reverse(*pair))).collect();
         while bpe.tokens.len() < vocab_size {
             let Some((count, Reverse(pair))) = candidates.pop() else { break };
             match corpus.counts.get(&pair) {
@@ -44,7 +48,8 @@ impl Bpe {
             if count < 2 {
                 break;
             }
-            let bytes = [bpe.tokens[pair.0 as usize].as_slice(), &bpe.tokens[pair.1 as usize]].concat();
+            let bytes =
+                [bpe.tokens[pair.0 as usize].as_slice(), &bpe.tokens[pair.1 as usize]].concat();
             // two ways to the same bytes are one token
             let token = *known.entry(bytes.clone()).or_insert(bpe.tokens.len() as u32);
             if token as usize == bpe.tokens.len() {
@@ -53,7 +58,10 @@ impl Bpe {
             bpe.ranks.insert(pair, (bpe.merges.len() as u32, token));
             bpe.merges.push(pair);
             let born = corpus.merge(pair, token);
-            candidates.extend(born.into_iter().filter_map(|pair| Some((*corpus.counts.get(&pair)?, Reverse(pair)))));
+            candidates.extend(
+                born.into_iter()
+                    .filter_map(|pair| Some((*corpus.counts.get(&pair)?, Reverse(pair)))),
+            );
         }
         Ok(bpe)
     }
@@ -65,7 +73,13 @@ impl Bpe {
         order.sort_unstable_by_key(|&byte| chars[usize::from(byte)]);
         let mut bytes = [0; 256];
         order.iter().zip(0..).for_each(|(&byte, token)| bytes[usize::from(byte)] = token);
-        Bpe { tokens: order.iter().map(|&byte| vec![byte]).collect(), bytes, merges: Vec::new(), ranks: HashMap::new(), specials: Vec::new() }
+        Bpe {
+            tokens: order.iter().map(|&byte| vec![byte]).collect(),
+            bytes,
+            merges: Vec::new(),
+            ranks: HashMap::new(),
+            specials: Vec::new(),
+        }
     }
 }
 
@@ -122,7 +136,9 @@ impl Corpus {
                 merged.push(if found { token } else { *first });
                 rest = &after[usize::from(found)..];
             }
-            born.extend(merged.windows(2).map(|p| (p[0], p[1])).filter(|p| p.0 == token || p.1 == token));
+            born.extend(
+                merged.windows(2).map(|p| (p[0], p[1])).filter(|p| p.0 == token || p.1 == token),
+            );
             *word = merged;
             self.count(place);
         }

@@ -1,7 +1,9 @@
 //! GPT-2's cut of text into words, which merges do not cross.
 //!
-//! The regular expression `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, written out: a space belongs to the word after
-//! it, and of several spaces the last does. Every byte of the text is in exactly one word.
+//! The regular expression
+//! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, written out: a space
+//! belongs to the word after it, and of several spaces the last does. Every byte of the text is in
+//! exactly one word.
 
 use std::iter;
 use unicode_general_category::{GeneralCategory as G, get_general_category};
@@ -26,7 +28,11 @@ fn class(c: char) -> Class {
     }
     match get_general_category(c) {
         _ if c.is_whitespace() => Class::Space,
-        G::UppercaseLetter | G::LowercaseLetter | G::TitlecaseLetter | G::ModifierLetter | G::OtherLetter => Class::Letter,
+        G::UppercaseLetter
+        | G::LowercaseLetter
+        | G::TitlecaseLetter
+        | G::ModifierLetter
+        | G::OtherLetter => Class::Letter,
         G::DecimalNumber | G::LetterNumber | G::OtherNumber => Class::Number,
         _ => Class::Other,
     }
@@ -53,7 +59,8 @@ fn first_word(text: &str) -> Option<usize> {
     }
     // a space and then something else: they are one word
     let space = usize::from(first == ' ');
-    if let Some(kind) = text[space..].chars().next().map(class).filter(|kind| *kind != Class::Space) {
+    if let Some(kind) = text[space..].chars().next().map(class).filter(|kind| *kind != Class::Space)
+    {
         return Some(space + run(&text[space..], kind));
     }
     let spaces = run(text, Class::Space);
@@ -73,13 +80,20 @@ mod tests {
 
     #[test]
     fn a56_text_is_cut_as_gpt_2_cuts_it() {
-        // by the regular expression above, in Python's module `regex`; see tests/golden/make_words.py
-        let golden: serde_json::Value = serde_json::from_str(include_str!("../../../tests/golden/words.json")).unwrap();
+        // by the regular expression above, in Python's module `regex`; see
+        // tests/golden/make_words.py
+        let golden: serde_json::Value =
+            serde_json::from_str(include_str!("../../../tests/golden/words.json")).unwrap();
         let cases = golden["cases"].as_array().unwrap();
         assert!(cases.len() > 20);
         for case in cases {
             let text = case["text"].as_str().unwrap();
-            let expected: Vec<&str> = case["words"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+            let expected: Vec<&str> = case["words"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|word| word.as_str().unwrap())
+                .collect();
             assert_eq!(words(text).collect::<Vec<_>>(), expected, "{text:?}");
         }
     }
