@@ -200,7 +200,7 @@ mod tests {
     use teeny_nn::device::device;
 
     #[test]
-    fn a61_the_networks_have_the_parameters_they_are_known_for() {
+    fn the_networks_have_the_parameters_they_are_known_for() {
         for (arch, parameters) in Arch::ALL.into_iter().zip([101_770, 87_850, 5_258, 5_306, 34_826])
         {
             let store = Store::new(&device("cpu").unwrap());

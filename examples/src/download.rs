@@ -233,7 +233,7 @@ mod tests {
         Wanted { remote: "letters.gz", local: "letters.gz", sha256: SHA256, length: 4 };
 
     #[test]
-    fn a55_mirrors_are_tried_until_one_has_the_right_content() {
+    fn mirrors_are_tried_until_one_has_the_right_content() {
         let dir = std::env::temp_dir().join(format!("teeny-download-{}", std::process::id()));
         let mirrors = [
             "http://127.0.0.1:9".to_string(),
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_a_text_comes_as_it_is_and_may_have_another_name() {
+    fn a_text_comes_as_it_is_and_may_have_another_name() {
         let dir = std::env::temp_dir().join(format!("teeny-download-text-{}", std::process::id()));
         let text = Wanted { remote: "input.txt", local: "letters.txt", sha256: SHA256, length: 4 };
         let mirrors = [serve("200 OK", gzipped(b"abcd")), serve("200 OK", b"abcd".to_vec())];
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_an_unreachable_mirror_fails_within_seconds() {
+    fn an_unreachable_mirror_fails_within_seconds() {
         let start = std::time::Instant::now();
         let dir = std::env::temp_dir().join(format!("teeny-unreachable-{}", std::process::id()));
         assert!(

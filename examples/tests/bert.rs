@@ -9,7 +9,7 @@ fn bert(args: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn a66_hidden_words_are_guessed_and_padding_changes_nothing() {
+fn hidden_words_are_guessed_and_padding_changes_nothing() {
     let text = succeed(bert(&["--device", "cpu"]));
     assert!(number_after(&text, "masked accuracy ") > 90.0, "{text}");
     assert!(number_after(&text, "by at most ") < 1e-6, "{text}");
@@ -18,7 +18,7 @@ fn a66_hidden_words_are_guessed_and_padding_changes_nothing() {
 }
 
 #[test]
-fn a66_an_option_that_makes_no_sense_is_refused() {
+fn an_option_that_makes_no_sense_is_refused() {
     assert!(refuse(bert(&["--width", "0"])).contains("at least one is needed"));
     assert!(refuse(bert(&["--width", "30"])).contains("30 numbers, 4 heads"));
 }

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 
 #[test]
-fn a59_moons_are_told_apart_from_every_start() {
+fn moons_are_told_apart_from_every_start() {
     let text = succeed(
         command(env!("CARGO_BIN_EXE_moons"), &["--runs", "20", "--device", "cpu"])
             .output()
@@ -20,7 +20,7 @@ fn a59_moons_are_told_apart_from_every_start() {
 }
 
 #[test]
-fn a59_xor_is_learned_from_every_start() {
+fn xor_is_learned_from_every_start() {
     let text = succeed(
         command(env!("CARGO_BIN_EXE_xor"), &["--runs", "20", "--device", "cpu"]).output().unwrap(),
     );
@@ -28,7 +28,7 @@ fn a59_xor_is_learned_from_every_start() {
 }
 
 #[test]
-fn a59_xor_needs_its_steps_and_moons_theirs() {
+fn xor_needs_its_steps_and_moons_theirs() {
     let text = succeed(
         command(env!("CARGO_BIN_EXE_xor"), &["--steps", "1", "--runs", "3"]).output().unwrap(),
     );
@@ -42,7 +42,7 @@ fn a59_xor_needs_its_steps_and_moons_theirs() {
 }
 
 #[test]
-fn a59_coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
+fn coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
     let mut program = command(env!("CARGO_BIN_EXE_glm"), &["--device", "cpu"]);
     let real = std::env::var_os("TEENY_DATA");
     match &real {
@@ -63,7 +63,7 @@ fn a59_coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
 }
 
 #[test]
-fn a65_single_words_tell_until_they_are_negated() {
+fn single_words_tell_until_they_are_negated() {
     let folder = Folder::new("sentiment");
     let plot = folder.at("loss.svg");
     let text = succeed(

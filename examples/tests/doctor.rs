@@ -66,7 +66,7 @@ fn the_doctor_fails_when_the_named_adapter_is_missing() {
 }
 
 #[test]
-fn a60_auto_falls_back_to_the_cpu_and_says_why() {
+fn auto_falls_back_to_the_cpu_and_says_why() {
     let args = ["--data", "builtin", "--epochs", "0", "--device", "auto"];
     let output = run(env!("CARGO_BIN_EXE_mnist"), &args, &[("TEENY_WGPU_ADAPTER", "no such card")]);
     let text = text(&output);

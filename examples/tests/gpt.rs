@@ -14,7 +14,7 @@ fn gpt2(args: &[&str]) -> Output {
 }
 
 #[test]
-fn a67_a_few_steps_lower_the_loss_and_the_model_writes() {
+fn a_few_steps_lower_the_loss_and_the_model_writes() {
     let text = succeed(gpt_char(&[
         "--device",
         "cpu",
@@ -45,7 +45,7 @@ fn a67_a_few_steps_lower_the_loss_and_the_model_writes() {
 /// One short run on each of two devices, step by step.
 #[cfg(feature = "wgpu")]
 #[test]
-fn a67_the_gpu_gives_the_losses_of_the_cpu() {
+fn the_gpu_gives_the_losses_of_the_cpu() {
     let folder = Folder::new("gpt-devices");
     let losses = |device: &str| -> Vec<f64> {
         let log = folder.at(&format!("{device}.csv"));
@@ -68,7 +68,7 @@ fn a67_the_gpu_gives_the_losses_of_the_cpu() {
 }
 
 #[test]
-fn a67_a_resumed_run_equals_the_unbroken_one() {
+fn a_resumed_run_equals_the_unbroken_one() {
     let folder = Folder::new("gpt-resume");
     let run = |name: &str, steps: &str, more: &[&str]| {
         let weights = folder.at(&format!("{name}.safetensors"));
@@ -109,7 +109,7 @@ fn a67_a_resumed_run_equals_the_unbroken_one() {
 }
 
 #[test]
-fn a67_text_that_is_too_short_and_unknown_characters_are_named() {
+fn text_that_is_too_short_and_unknown_characters_are_named() {
     let folder = Folder::new("gpt-errors");
     let file = folder.at("short.txt");
     std::fs::write(&file, "to be").unwrap();
@@ -121,7 +121,7 @@ fn a67_text_that_is_too_short_and_unknown_characters_are_named() {
 }
 
 #[test]
-fn a68_cached_and_uncached_tokens_are_the_same_in_the_program() {
+fn cached_and_uncached_tokens_are_the_same_in_the_program() {
     for sampling in
         [&["--temperature", "0"][..], &["--temperature", "0.9", "--top-k", "20"], &["--half"]]
     {

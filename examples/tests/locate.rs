@@ -4,7 +4,7 @@ use examples::locate::{BUILTIN, text};
 use std::path::Path;
 
 #[test]
-fn a55_a_text_is_found_in_the_folder_below_it_or_as_the_file_itself() {
+fn a_text_is_found_in_the_folder_below_it_or_as_the_file_itself() {
     let dir = std::env::temp_dir().join(format!("teeny-locate-{}", std::process::id()));
     std::fs::create_dir_all(dir.join("text")).unwrap();
     std::fs::write(dir.join("text/names.txt"), "below").unwrap();
@@ -30,7 +30,7 @@ fn a55_a_text_is_found_in_the_folder_below_it_or_as_the_file_itself() {
 }
 
 #[test]
-fn a55_the_built_in_texts_are_said_to_be_a_stand_in() {
+fn the_built_in_texts_are_said_to_be_a_stand_in() {
     let (names, note) = text(Some(Path::new(BUILTIN)), "names.txt").unwrap();
     assert_eq!(names.lines().count(), 748);
     assert!(note.contains("748 instead of 32,033, because --data builtin asks for them"), "{note}");

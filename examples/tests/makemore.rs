@@ -41,7 +41,7 @@ fn real_names() -> Option<Names> {
 }
 
 #[test]
-fn a62_counting_pairs_gives_the_known_likelihoods() {
+fn counting_pairs_gives_the_known_likelihoods() {
     let Some(names) = real_names() else { return };
     let pairs = Bigrams::of(&names, 27, &device("cpu").unwrap()).unwrap();
     assert_eq!((names.len(), names.longest(), pairs.total()), (32_033, 15, 228_146.0));
@@ -60,7 +60,7 @@ fn a62_counting_pairs_gives_the_known_likelihoods() {
 }
 
 #[test]
-fn a62_the_bigram_network_follows_the_known_curve() {
+fn the_bigram_network_follows_the_known_curve() {
     let Some(names) = real_names() else { return };
     let wanted = [
         (0, 3.295836866),
@@ -88,7 +88,7 @@ fn a62_the_bigram_network_follows_the_known_curve() {
 }
 
 #[test]
-fn a62_the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
+fn the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
     let names = Names::parse(names::BUILTIN).unwrap();
     let store = Store::with_dtype(&device("cpu").unwrap(), DType::F64);
     let model = Model::new(&store, Arch::Bigram, 27, 16).unwrap();
@@ -106,7 +106,7 @@ fn a62_the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
 }
 
 #[test]
-fn a62_ten_samples_end_in_a_point() {
+fn ten_samples_end_in_a_point() {
     for arch in ["count", "bigram"] {
         let text = succeed(makemore(&["--data", "builtin", "--arch", arch, "--samples", "10"]));
         let made: Vec<&str> = text
@@ -124,7 +124,7 @@ fn a62_ten_samples_end_in_a_point() {
 }
 
 #[test]
-fn a64_models_have_the_known_numbers_of_parameters() {
+fn models_have_the_known_numbers_of_parameters() {
     let counts = [
         (Arch::Bigram, 729),
         (Arch::Mlp, 11_897),
@@ -152,7 +152,7 @@ fn a64_models_have_the_known_numbers_of_parameters() {
 }
 
 #[test]
-fn a64_sequence_models_do_not_see_what_comes_later() {
+fn sequence_models_do_not_see_what_comes_later() {
     let store = Store::new(&device("cpu").unwrap());
     for (i, (name, arch)) in
         Arch::ALL.iter().filter(|(_, arch)| arch.window().is_none()).enumerate()
@@ -191,7 +191,7 @@ fn a64_sequence_models_do_not_see_what_comes_later() {
 }
 
 #[test]
-fn a63_manual_backprop_equals_autograd() -> Result<()> {
+fn manual_backprop_equals_autograd() -> Result<()> {
     let store = Store::with_dtype(&Autograd::new(Reference::new()), DType::F64);
     let model = random::with_seed(5, || Model::new(&store, Arch::MlpBn, 27, 16))?;
     let names = Names::parse(names::BUILTIN)?;
@@ -270,7 +270,7 @@ fn a63_manual_backprop_equals_autograd() -> Result<()> {
 }
 
 #[test]
-fn a63_the_plain_network_starts_certain_and_wrong_and_careful_first_values_cure_it() {
+fn the_plain_network_starts_certain_and_wrong_and_careful_first_values_cure_it() {
     let first = |arch: &str| {
         number_after(
             &succeed(makemore(&[
@@ -293,7 +293,7 @@ fn a63_the_plain_network_starts_certain_and_wrong_and_careful_first_values_cure_
 }
 
 #[test]
-fn a64_the_loss_of_every_model_falls() {
+fn the_loss_of_every_model_falls() {
     for (name, arch) in Arch::ALL {
         let steps = if arch == Arch::Transformer { "40" } else { "60" };
         let text = succeed(makemore(&[
@@ -314,7 +314,7 @@ fn a64_the_loss_of_every_model_falls() {
 }
 
 #[test]
-fn a64_every_model_beats_counted_pairs() {
+fn every_model_beats_counted_pairs() {
     let Some(data) = data() else { return };
     for (name, arch) in Arch::ALL.into_iter().filter(|(_, arch)| *arch != Arch::Bigram) {
         let steps = match arch {
@@ -340,7 +340,7 @@ fn a64_every_model_beats_counted_pairs() {
 }
 
 #[test]
-fn a64_weights_that_are_kept_make_up_the_same_names() {
+fn weights_that_are_kept_make_up_the_same_names() {
     let folder = Folder::new("makemore");
     let (weights, checkpoint) = (folder.at("gru.safetensors"), folder.at("gru.checkpoint"));
     let shared =
@@ -382,7 +382,7 @@ fn a64_weights_that_are_kept_make_up_the_same_names() {
 }
 
 #[test]
-fn a64_a_resumed_run_continues_where_it_was() {
+fn a_resumed_run_continues_where_it_was() {
     let folder = Folder::new("makemore-resume");
     let run = |name: &str, steps: &str, checkpoint: &[&str]| {
         let log = folder.at(&format!("{name}.csv"));
@@ -402,7 +402,7 @@ fn a64_a_resumed_run_continues_where_it_was() {
 }
 
 #[test]
-fn a64_mistakes_on_the_command_line_are_explained() {
+fn mistakes_on_the_command_line_are_explained() {
     let text = refuse(makemore(&["--arch", "resnet"]));
     assert!(
         text.contains("--arch is count or one of bigram mlp mlp_bn deep wavenet_small wavenet bow mlp16 rnn gru lstm transformer, not resnet"),
@@ -419,7 +419,7 @@ fn a64_mistakes_on_the_command_line_are_explained() {
 
 #[cfg(feature = "wgpu")]
 #[test]
-fn a64_the_losses_on_the_gpu_are_those_on_the_cpu() {
+fn the_losses_on_the_gpu_are_those_on_the_cpu() {
     let folder = Folder::new("makemore-wgpu");
     for arch in ["mlp", "mlp_bn", "wavenet", "bow", "gru", "lstm", "transformer"] {
         let losses = |device: &str| -> Vec<f64> {

@@ -21,7 +21,7 @@ fn accuracy(text: &str) -> f64 {
 }
 
 #[test]
-fn a60_the_program_trains_saves_plots_and_continues() {
+fn the_program_trains_saves_plots_and_continues() {
     let folder = Folder::new("run");
     let (weights, plot) = (folder.at("mlp.safetensors"), folder.at("loss.svg"));
     let first = succeed(mnist(&[
@@ -46,7 +46,7 @@ fn a60_the_program_trains_saves_plots_and_continues() {
 }
 
 #[test]
-fn a54_a_resumed_run_equals_the_unbroken_one() {
+fn a_resumed_run_equals_the_unbroken_one() {
     let folder = Folder::new("resume");
     let run = |name: &str, epochs: &str, more: &[&str]| {
         let (weights, log) =
@@ -91,7 +91,7 @@ fn watching_devices_change_nothing_and_report() {
 }
 
 #[test]
-fn a60_threads_and_repetition_change_nothing() {
+fn threads_and_repetition_change_nothing() {
     let run = |threads: &str| {
         let text = succeed(mnist(&[
             "--data",
@@ -116,7 +116,7 @@ fn a60_threads_and_repetition_change_nothing() {
 }
 
 #[test]
-fn a61_the_convolutional_networks_train() {
+fn the_convolutional_networks_train() {
     for (arch, more, parameters) in [
         ("cnn", ["--steps", "12", "--batch", "48"], "87850 parameters"),
         ("small", ["--steps", "40", "--batch", "64"], "5258 parameters"),
@@ -146,7 +146,7 @@ fn a61_the_convolutional_networks_train() {
 /// Runs that are killed at random moments and resumed end like one that was not: the same weights,
 /// the same log. `TEENY_KILLS` says how many.
 #[test]
-fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
+fn runs_that_are_killed_anywhere_resume_bit_for_bit() {
     let kills: u32 = std::env::var("TEENY_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(4);
     let folder = Folder::new("kills");
     let start = |name: &str| {
@@ -220,7 +220,7 @@ fn a54_runs_that_are_killed_anywhere_resume_bit_for_bit() {
 }
 
 #[test]
-fn a54_a_run_of_steps_continues_in_the_middle_of_an_epoch() {
+fn a_run_of_steps_continues_in_the_middle_of_an_epoch() {
     let folder = Folder::new("steps");
     let run = |steps: &str, weights: &str, more: &[&str]| {
         let weights = folder.at(weights);
@@ -243,7 +243,7 @@ fn a54_a_run_of_steps_continues_in_the_middle_of_an_epoch() {
 }
 
 #[test]
-fn a60_the_single_file_variant_trains_and_is_short() {
+fn the_single_file_variant_trains_and_is_short() {
     let text = succeed(command(env!("CARGO_BIN_EXE_mnist_tiny"), &[]).output().unwrap());
     assert!(accuracy(&text) > 85.0, "{text}");
     let source = include_str!("../src/bin/mnist_tiny.rs");
@@ -256,7 +256,7 @@ fn a60_the_single_file_variant_trains_and_is_short() {
 }
 
 #[test]
-fn a60_mistakes_on_the_command_line_are_explained() {
+fn mistakes_on_the_command_line_are_explained() {
     let text = refuse(mnist(&["--epoch", "3"]));
     assert!(text.contains("invalid option '--epoch'") && text.contains("--epochs N"), "{text}");
     assert!(
@@ -278,7 +278,7 @@ fn a60_mistakes_on_the_command_line_are_explained() {
 }
 
 #[test]
-fn a55_a_damaged_folder_of_data_is_not_replaced_by_something_else() {
+fn a_damaged_folder_of_data_is_not_replaced_by_something_else() {
     let folder = Folder::new("damaged");
     for name in teeny_nn::data::mnist::FILES {
         std::fs::write(Path::new(&folder.at(name)), b"<html>404</html>").unwrap();
@@ -297,7 +297,7 @@ fn a55_a_damaged_folder_of_data_is_not_replaced_by_something_else() {
 }
 
 #[test]
-fn a41_the_device_is_chosen_by_option_then_environment() {
+fn the_device_is_chosen_by_option_then_environment() {
     let run = |args: &[&str], variable: &str| {
         let all = [&["--data", "builtin", "--epochs", "0"], args].concat();
         command(env!("CARGO_BIN_EXE_mnist"), &all).env("TEENY_DEVICE", variable).output().unwrap()

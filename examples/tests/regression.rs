@@ -5,7 +5,7 @@ mod common;
 use common::*;
 
 #[test]
-fn a58_the_lines_the_priors_and_the_double_descent() {
+fn the_lines_the_priors_and_the_double_descent() {
     let text = succeed(
         command(env!("CARGO_BIN_EXE_regression"), &["--device", "cpu", "--draws", "8"])
             .output()

@@ -21,7 +21,7 @@ fn an_autograd_device_passes_the_suite_of_devices() {
 }
 
 #[test]
-fn a23_gradients_over_the_cpu_equal_those_over_the_oracle() {
+fn gradients_over_the_cpu_equal_those_over_the_oracle() {
     let (oracle, fast) = (device(), cpu());
     for case in all() {
         for transpose in [false, true] {
@@ -38,7 +38,7 @@ fn a23_gradients_over_the_cpu_equal_those_over_the_oracle() {
 }
 
 #[test]
-fn a29_a_chain_of_a_million_nodes_over_the_cpu() {
+fn a_chain_of_a_million_nodes_over_the_cpu() {
     let x = Tensor::new(2.0f32, &cpu()).unwrap().requires_grad().unwrap();
     let mut y = x.clone();
     for _ in 0..1_000_000 {
@@ -48,7 +48,7 @@ fn a29_a_chain_of_a_million_nodes_over_the_cpu() {
 }
 
 #[test]
-fn a29_a_deep_network_over_the_cpu_peaks_below_saved_activations_plus_a_fifth() {
+fn a_deep_network_over_the_cpu_peaks_below_saved_activations_plus_a_fifth() {
     let (layers, batch, width) = (100, 256, 64);
     let d = cpu();
     let weights: Vec<Tensor> = (0..layers)
@@ -78,7 +78,7 @@ fn a29_a_deep_network_over_the_cpu_peaks_below_saved_activations_plus_a_fifth() 
 }
 
 #[test]
-fn a21_untracked_work_on_an_autograd_device_matches_the_plain_device() {
+fn untracked_work_on_an_autograd_device_matches_the_plain_device() {
     let d = Cpu::new();
     let wrapped = Autograd::new(d.clone());
     let x = common::values((7, 5), &d);

@@ -63,13 +63,13 @@ fn compare(mask: Option<Tensor>, options: Attention, bias: impl Fn(usize, usize)
 }
 
 #[test]
-fn a47_attention_is_the_softmax_of_scaled_scores_times_the_values() {
+fn attention_is_the_softmax_of_scaled_scores_times_the_values() {
     compare(None, Attention::full(), |_, _| 0.0);
     compare(None, Attention::full().scale(2.0), |_, _| 0.0);
 }
 
 #[test]
-fn a47_a_causal_query_sees_the_keys_up_to_its_own_position() {
+fn a_causal_query_sees_the_keys_up_to_its_own_position() {
     compare(None, Attention::causal(0), |i, j| if j <= i { 0.0 } else { HIDDEN });
     compare(None, Attention::causal(2), |i, j| if j <= i + 2 { 0.0 } else { HIDDEN });
     compare(None, Attention::causal(2).window(2), |i, j| {
@@ -78,7 +78,7 @@ fn a47_a_causal_query_sees_the_keys_up_to_its_own_position() {
 }
 
 #[test]
-fn a47_masks_are_bool_or_added_and_join_the_limits() {
+fn masks_are_bool_or_added_and_join_the_limits() {
     let device = Reference::new();
     let seen: Vec<bool> = (0..24).map(|i| i % 5 != 1).collect();
     let mask = Tensor::from_slice(&seen, (4, 6), &device).unwrap();
@@ -95,7 +95,7 @@ fn a47_masks_are_bool_or_added_and_join_the_limits() {
 }
 
 #[test]
-fn a47_a_query_that_sees_no_key_gives_zeros() {
+fn a_query_that_sees_no_key_gives_zeros() {
     let device = Reference::new();
     let (q, k) = (values(&[2, 3], 1, &device), values(&[4, 3], 2, &device));
     let mask = Tensor::new([[false], [true]], &device).unwrap();
@@ -110,7 +110,7 @@ fn a47_a_query_that_sees_no_key_gives_zeros() {
 }
 
 #[test]
-fn a47_grouped_queries_share_keys_by_broadcasting() {
+fn grouped_queries_share_keys_by_broadcasting() {
     let device = Reference::new();
     let (q, k, v) = (
         values(&[2, 3, 4, 5], 1, &device),

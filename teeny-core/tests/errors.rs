@@ -98,7 +98,7 @@ fn every_kind_of_mistake_has_its_kind() {
 }
 
 #[test]
-fn a41_tensors_of_unrelated_devices_are_refused_by_name_and_moved_by_to() -> Result<()> {
+fn tensors_of_unrelated_devices_are_refused_by_name_and_moved_by_to() -> Result<()> {
     let (here, there) = (Reference::new(), Reference::new());
     let (x, y) = (Tensor::new([1.0f32, 2.0], &here)?, Tensor::new([3.0f32, 4.0], &there)?);
     let error = refused(x.add(&y));
@@ -117,7 +117,7 @@ fn a41_tensors_of_unrelated_devices_are_refused_by_name_and_moved_by_to() -> Res
 }
 
 #[test]
-fn a41_devices_are_found_by_name() -> Result<()> {
+fn devices_are_found_by_name() -> Result<()> {
     let found: DeviceRef = registry::device("reference")?;
     assert_eq!(found.info().name, "reference");
     registry::register("mine", || Ok(Reference::new()));

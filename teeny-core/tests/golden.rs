@@ -15,27 +15,27 @@ fn at_least(cases: usize, verdict: Verdict) {
 }
 
 #[test]
-fn a06_reshape_and_view_agree_with_torch_on_two_hundred_layouts() {
+fn reshape_and_view_agree_with_torch_on_two_hundred_layouts() {
     at_least(200, golden::views(&Reference::new()));
 }
 
 #[test]
-fn a10_promotion_is_that_of_torch_for_every_pair_of_types() {
+fn promotion_is_that_of_torch_for_every_pair_of_types() {
     at_least(13 * 13 + 13 * 4, golden::promotion());
 }
 
 #[test]
-fn a10_casts_between_all_types_agree_with_torch() {
+fn casts_between_all_types_agree_with_torch() {
     at_least(13 * 13, golden::cast(&Reference::new()));
 }
 
 #[test]
-fn a12_functions_of_one_operand_agree_with_torch() {
+fn functions_of_one_operand_agree_with_torch() {
     FLOATS.iter().for_each(|&t| at_least(45, golden::unary(&Reference::new(), t)));
 }
 
 #[test]
-fn a13_functions_of_two_operands_broadcast_and_agree_with_torch() {
+fn functions_of_two_operands_broadcast_and_agree_with_torch() {
     // The file's operands are f32: halves cannot hold them.
     [DType::F64, DType::F32]
         .iter()
@@ -43,27 +43,27 @@ fn a13_functions_of_two_operands_broadcast_and_agree_with_torch() {
 }
 
 #[test]
-fn a14_reductions_agree_with_torch() {
+fn reductions_agree_with_torch() {
     [DType::F64, DType::F32]
         .iter()
         .for_each(|&t| at_least(180, golden::reduce(&Reference::new(), t)));
 }
 
 #[test]
-fn a15_matrix_products_agree_with_torch() {
+fn matrix_products_agree_with_torch() {
     [DType::F64, DType::F32]
         .iter()
         .for_each(|&t| at_least(26, golden::matmul(&Reference::new(), t)));
 }
 
 #[test]
-fn a18_softmax_and_logsumexp_of_extreme_rows_agree_with_torch() {
+fn softmax_and_logsumexp_of_extreme_rows_agree_with_torch() {
     [DType::F64, DType::F32]
         .iter()
         .for_each(|&t| at_least(21, golden::softmax(&Reference::new(), t)));
 }
 
 #[test]
-fn a19_convolution_and_pooling_agree_with_torch() {
+fn convolution_and_pooling_agree_with_torch() {
     [DType::F64, DType::F32].iter().for_each(|&t| at_least(25, golden::conv(&Reference::new(), t)));
 }

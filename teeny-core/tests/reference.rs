@@ -103,7 +103,7 @@ fn softmax_of_large_logits_stays_finite() -> Result<()> {
 }
 
 #[test]
-fn a10_sixteen_bit_floats_are_rounded_once() {
+fn sixteen_bit_floats_are_rounded_once() {
     use teeny_core::{Element, Scalar, bf16, f16};
     let bf = |v: f64| bf16::from_scalar(Scalar::Float(v)).to_f64();
     let hf = |v: f64| f16::from_scalar(Scalar::Float(v)).to_f64();

@@ -100,7 +100,7 @@ fn wrappers_nest() -> Result<()> {
 // ------------------------------------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a34_a_trace_knows_operation_line_shapes_bytes_and_operations() -> Result<()> {
+fn a_trace_knows_operation_line_shapes_bytes_and_operations() -> Result<()> {
     let trace = Trace::new(Reference::new());
     // (8, 16), 8 elements in memory
     let x = Tensor::ones((8, 1), DType::F32, &trace)?.expand((8, 16))?;

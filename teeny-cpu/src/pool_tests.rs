@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier, mpsc};
 const MIB: usize = 1 << 20;
 
 #[test]
-fn a42_blocks_are_aligned_large_enough_and_waste_at_most_a_quarter() {
+fn blocks_are_aligned_large_enough_and_waste_at_most_a_quarter() {
     let pool = Pool::new(64 * MIB, None, false);
     for bytes in
         (0..5000).chain([MIB - 1, MIB, MIB + 1, 2 * MIB, 2 * MIB + 1, 5 * MIB - 3, 9 * MIB])
@@ -22,7 +22,7 @@ fn a42_blocks_are_aligned_large_enough_and_waste_at_most_a_quarter() {
 }
 
 #[test]
-fn a42_statistics_are_exact() {
+fn statistics_are_exact() {
     let pool = Pool::new(64 * MIB, None, false);
     let a = pool.alloc(1000, Use::Storage).unwrap(); // 1024
     let b = pool.alloc(3 * MIB, Use::Storage).unwrap();
@@ -41,7 +41,7 @@ fn a42_statistics_are_exact() {
 }
 
 #[test]
-fn a42_a_limit_is_respected_and_leaves_the_pool_usable() {
+fn a_limit_is_respected_and_leaves_the_pool_usable() {
     let pool = Pool::new(64 * MIB, Some(4 * MIB), false);
     let a = pool.alloc(3 * MIB, Use::Storage).unwrap();
     let error = pool.alloc(2 * MIB, Use::Storage).err().unwrap();
@@ -62,7 +62,7 @@ fn a42_a_limit_is_respected_and_leaves_the_pool_usable() {
 }
 
 #[test]
-fn a42_the_cache_stays_under_its_cap() {
+fn the_cache_stays_under_its_cap() {
     let pool = Pool::new(8 * MIB, None, false);
     let all: Vec<_> =
         (0..40).map(|i| pool.alloc(MIB / 2 + i * 40_000, Use::Storage).unwrap()).collect();
@@ -71,7 +71,7 @@ fn a42_the_cache_stays_under_its_cap() {
 }
 
 #[test]
-fn a42_eight_threads_allocate_here_and_free_there() {
+fn eight_threads_allocate_here_and_free_there() {
     let pool = Arc::new(Pool::new(16 * MIB, None, false));
     let barrier = Arc::new(Barrier::new(8));
     let (senders, receivers): (Vec<_>, Vec<_>) =
@@ -111,7 +111,7 @@ fn a42_eight_threads_allocate_here_and_free_there() {
 }
 
 #[test]
-fn a42_a_buffer_outlives_the_owner_of_its_pool() {
+fn a_buffer_outlives_the_owner_of_its_pool() {
     let pool = Pool::new(8 * MIB, None, false);
     let (small, large) =
         (pool.alloc(100, Use::Storage).unwrap(), pool.alloc(3 * MIB, Use::Storage).unwrap());

@@ -10,7 +10,7 @@ fn add(count: &AtomicUsize) {
 }
 
 #[test]
-fn a45_every_chunk_runs_once() {
+fn every_chunk_runs_once() {
     for chunks in [0, 1, 2, 3, 7, 64, 1000] {
         let counts: Vec<AtomicUsize> = (0..chunks).map(|_| AtomicUsize::new(0)).collect();
         for _ in 0..50 {
@@ -23,7 +23,7 @@ fn a45_every_chunk_runs_once() {
 }
 
 #[test]
-fn a45_nested_and_concurrent_calls_finish() {
+fn nested_and_concurrent_calls_finish() {
     let total = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -38,7 +38,7 @@ fn a45_nested_and_concurrent_calls_finish() {
 }
 
 #[test]
-fn a45_a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
+fn a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
     for _ in 0..20 {
         let caught =
             std::panic::catch_unwind(|| for_each_chunk(16, |i| assert!(i != 5, "chunk five")));
@@ -51,7 +51,7 @@ fn a45_a_panic_reaches_the_caller_and_leaves_the_crew_usable() {
 }
 
 #[test]
-fn a45_a_pool_of_n_threads_is_never_exceeded() {
+fn a_pool_of_n_threads_is_never_exceeded() {
     for n in 1..=4 {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap();
         for _ in 0..20 {
@@ -69,7 +69,7 @@ fn a45_a_pool_of_n_threads_is_never_exceeded() {
 }
 
 #[test]
-fn a45_callers_inside_a_parallel_iterator_do_not_deadlock() {
+fn callers_inside_a_parallel_iterator_do_not_deadlock() {
     use rayon::prelude::*;
     let count = AtomicUsize::new(0);
     (0..64).into_par_iter().for_each(|_| for_each_chunk(8, |_| add(&count)));

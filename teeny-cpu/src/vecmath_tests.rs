@@ -117,12 +117,12 @@ fn sweep(step: usize, bound: i64) {
 }
 
 #[test]
-fn a11_functions_are_within_two_ulp_on_a_sample_of_all_patterns() {
+fn functions_are_within_two_ulp_on_a_sample_of_all_patterns() {
     sweep(20_011, 2);
 }
 
 #[test]
 #[ignore = "a minute: every 101st of all bit patterns"]
-fn a11_functions_are_within_two_ulp_on_many_patterns() {
+fn functions_are_within_two_ulp_on_many_patterns() {
     sweep(101, 2);
 }

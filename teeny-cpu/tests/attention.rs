@@ -36,7 +36,7 @@ fn distance(a: &Tensor, b: &Tensor) -> f64 {
 }
 
 #[test]
-fn a47_tiles_agree_with_the_definition_at_every_level() {
+fn tiles_agree_with_the_definition_at_every_level() {
     for device in devices() {
         for dtype in [DType::F32, DType::F64, DType::F16] {
             for (heads, [t, s, hs, hv]) in
@@ -79,7 +79,7 @@ fn a47_tiles_agree_with_the_definition_at_every_level() {
 }
 
 #[test]
-fn a47_eight_thousand_positions_need_memory_for_rows_only() {
+fn eight_thousand_positions_need_memory_for_rows_only() {
     let (t, hs) = (8192, 16);
     for causal in [true, false] {
         let device = Cpu::new();
@@ -116,7 +116,7 @@ fn a47_eight_thousand_positions_need_memory_for_rows_only() {
 }
 
 #[test]
-fn a47_the_bits_do_not_depend_on_the_threads() {
+fn the_bits_do_not_depend_on_the_threads() {
     let device = Cpu::new();
     for heads in [3, 20] {
         let x = || randn(&[heads, 150, 24], DType::F32, &device);

@@ -104,17 +104,17 @@ fn check<T: BlasFloat + Copy + Into<f64>>(convert: fn(f64) -> T, tolerance: f64)
 }
 
 #[test]
-fn a17_gemm_and_gemv_in_f32() {
+fn gemm_and_gemv_in_f32() {
     check::<f32>(|v| v as f32, 1e-4);
 }
 
 #[test]
-fn a17_gemm_and_gemv_in_f64() {
+fn gemm_and_gemv_in_f64() {
     check::<f64>(|v| v, 1e-12);
 }
 
 #[test]
-fn a17_axpy_and_sizes_that_do_not_fit() {
+fn axpy_and_sizes_that_do_not_fit() {
     let mut y = vec![1.0f64; 101];
     axpy(0.5, &numbers(101, 4), &mut y).unwrap();
     assert!(y.iter().zip(numbers(101, 4)).all(|(y, x)| *y == 1.0 + 0.5 * x));

@@ -97,7 +97,7 @@ fn bound(dtype: DType) -> f64 {
 }
 
 #[test]
-fn a11_every_unary_operation_on_every_type() {
+fn every_unary_operation_on_every_type() {
     for device in devices() {
         for dtype in DType::ALL {
             let grid = values(dtype);
@@ -128,7 +128,7 @@ fn a11_every_unary_operation_on_every_type() {
 }
 
 #[test]
-fn a11_every_binary_operation_on_every_type() {
+fn every_binary_operation_on_every_type() {
     for device in devices() {
         for dtype in DType::ALL {
             let grid = values(dtype);
@@ -157,7 +157,7 @@ fn a11_every_binary_operation_on_every_type() {
 }
 
 #[test]
-fn a11_a_number_as_operand_on_either_side() {
+fn a_number_as_operand_on_either_side() {
     for device in devices() {
         for dtype in DType::ALL {
             let grid = values(dtype);
@@ -187,7 +187,7 @@ fn a11_a_number_as_operand_on_either_side() {
 }
 
 #[test]
-fn a43_every_size_offset_and_type() {
+fn every_size_offset_and_type() {
     for device in devices() {
         for dtype in DType::ALL {
             let source: Vec<_> = (0..280).map(|i| Scalar::Int(i % 11 + 1).cast(dtype)).collect();

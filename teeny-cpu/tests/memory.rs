@@ -15,7 +15,7 @@ fn step(x: &Tensor, w: &Tensor) -> Result<Tensor> {
 }
 
 #[test]
-fn a42_a_hundred_steps_ask_the_system_for_nothing() {
+fn a_hundred_steps_ask_the_system_for_nothing() {
     for threads in [1, 2] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| hundred_steps(threads));
@@ -49,7 +49,7 @@ fn hundred_steps(threads: usize) {
 }
 
 #[test]
-fn a42_the_limit_is_an_error_and_the_device_lives_on() {
+fn the_limit_is_an_error_and_the_device_lives_on() {
     let device = Cpu::with(CpuOptions { memory_limit: Some(1 << 20), ..CpuOptions::default() });
     let x = Tensor::zeros(100_000, DType::F32, &device).unwrap();
     let y = x.add(1.0f32).unwrap();
@@ -63,7 +63,7 @@ fn a42_the_limit_is_an_error_and_the_device_lives_on() {
 }
 
 #[test]
-fn a42_cleared_memory_goes_back() {
+fn cleared_memory_goes_back() {
     let device = Cpu::new();
     drop(Tensor::zeros(1 << 22, DType::F32, &device).unwrap());
     assert!(device.pool_stats().cached_bytes >= 16 << 20);
@@ -90,7 +90,7 @@ fn assigning_happens_in_place_only_for_the_only_owner() {
 }
 
 #[test]
-fn a42_an_operand_given_away_lends_its_memory() {
+fn an_operand_given_away_lends_its_memory() {
     let device = Cpu::new();
     for n in [1usize, 16, 1000, 300_000] {
         let a = Tensor::randn((1, n), DType::F32, &device).unwrap();
@@ -111,7 +111,7 @@ fn a42_an_operand_given_away_lends_its_memory() {
 }
 
 #[test]
-fn a42_an_operand_that_somebody_else_holds_keeps_its_values() {
+fn an_operand_that_somebody_else_holds_keeps_its_values() {
     let device = Cpu::new();
     let x = Tensor::arange(0.0f32, 6.0, 1.0, &device).unwrap();
     let view = x.reshape((2, 3)).unwrap();

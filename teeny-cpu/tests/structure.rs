@@ -27,7 +27,7 @@ fn same(got: &Tensor, want: &Tensor, bound: f64, what: &str) {
 }
 
 #[test]
-fn a14_every_reduction_over_every_set_of_axes() {
+fn every_reduction_over_every_set_of_axes() {
     let subsets: &[&[isize]] = &[&[0], &[1], &[2], &[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]];
     for device in devices() {
         for dtype in DType::ALL {
@@ -97,7 +97,7 @@ fn a14_every_reduction_over_every_set_of_axes() {
 }
 
 #[test]
-fn a11_nan_wins_and_the_first_one_is_found() {
+fn nan_wins_and_the_first_one_is_found() {
     for device in devices() {
         for n in [3usize, 40, 70, 1000, 70_000, 200_000] {
             for at in [0, n / 3, n - 1] {
@@ -127,7 +127,7 @@ fn a11_nan_wins_and_the_first_one_is_found() {
 }
 
 #[test]
-fn a14_long_sums_are_exact() {
+fn long_sums_are_exact() {
     for device in devices() {
         // 1e8 ones without 400 MB: a row of ones seen many times.
         let ones = Tensor::ones(100_000, DType::F32, &device)
@@ -149,7 +149,7 @@ fn a14_long_sums_are_exact() {
 }
 
 #[test]
-fn a15_products_of_every_type_and_layout() {
+fn products_of_every_type_and_layout() {
     for device in devices() {
         for dtype in DType::ALL.into_iter().filter(|&t| t != DType::Bool) {
             for (m, k, n) in
@@ -169,7 +169,7 @@ fn a15_products_of_every_type_and_layout() {
 }
 
 #[test]
-fn a15_a_transposed_operand_is_not_copied() {
+fn a_transposed_operand_is_not_copied() {
     let device = devices().pop().unwrap();
     let (a, b) = (
         sample(&[96, 80], DType::F32).to(&device).unwrap(),
@@ -183,7 +183,7 @@ fn a15_a_transposed_operand_is_not_copied() {
 }
 
 #[test]
-fn a15_large_products_are_right_in_every_tile() {
+fn large_products_are_right_in_every_tile() {
     for device in devices() {
         let sizes = [
             (250, 130, 700),
@@ -349,7 +349,7 @@ fn draws_have_the_reference_bits() {
 }
 
 #[test]
-fn a45_the_bits_do_not_depend_on_the_number_of_threads() {
+fn the_bits_do_not_depend_on_the_number_of_threads() {
     let device: Arc<_> = devices().pop().unwrap();
     let x = Tensor::randn((1000, 777), DType::F32, &device).unwrap();
     let run = || -> Vec<Vec<u8>> {
@@ -409,7 +409,7 @@ fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
 /// What decoding with a model of 16-bit weights does: rows are widened block by block, so sizes
 /// around a block and leading axes of 1 matter.
 #[test]
-fn a68_a_vector_times_16_bit_weights() {
+fn a_vector_times_16_bit_weights() {
     let oracle = Reference::new();
     for device in devices() {
         for dtype in [DType::BF16, DType::F16] {

@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a41_devices_are_found_by_name_and_missing_ones_explained() {
+    fn devices_are_found_by_name_and_missing_ones_explained() {
         assert_eq!(choose("reference").unwrap().device.info().name, "reference");
         assert!(choose("reference").unwrap().note.ends_with("(asked for by name)"));
         let error = device("quantum").unwrap_err().to_string();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a41_a_program_can_add_a_device() {
+    fn a_program_can_add_a_device() {
         registry::register("mine", || Ok(teeny_core::Reference::new()));
         assert_eq!(device("mine").unwrap().info().name, "reference");
     }

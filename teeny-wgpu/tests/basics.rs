@@ -50,7 +50,7 @@ fn a_kernel_runs_over_strided_views_of_packed_types() {
 }
 
 #[test]
-fn a35_one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
+fn one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
     let Some(gpu) = gpu() else { return };
     let x = Tensor::zeros((64, 32), DType::F32, &gpu).unwrap();
     let b = Tensor::zeros(32, DType::F32, &gpu).unwrap();
@@ -72,7 +72,7 @@ fn a35_one_compilation_for_a_hundred_calls_and_none_for_a_new_shape() {
 }
 
 #[test]
-fn a35_each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
+fn each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
     type Op = fn(&Tensor, &Tensor) -> teeny_core::Result<Tensor>;
     let families: [(&str, Op); 7] = [
         ("elementwise", |x, _| x.exp()),
@@ -114,7 +114,7 @@ fn a35_each_family_compiles_once_for_a_hundred_calls_and_not_for_a_new_shape() {
 }
 
 #[test]
-fn a42_memory_is_reused_and_counted_exactly() {
+fn memory_is_reused_and_counted_exactly() {
     let Some(gpu) = gpu() else { return };
     let step = || {
         let x = Tensor::full((100, 100), 1.5, DType::F32, &gpu).unwrap();

@@ -60,7 +60,7 @@ fn types_document(report: &Report) -> String {
 }
 
 #[test]
-fn a46_the_suite_passes_with_trusted_shaders_as_the_documentation_says() {
+fn the_suite_passes_with_trusted_shaders_as_the_documentation_says() {
     let Some(report) =
         run(Options { shaders: Shaders::Trusted, ..Options::default() }, &DType::ALL)
     else {
@@ -84,7 +84,7 @@ fn a46_the_suite_passes_with_trusted_shaders_as_the_documentation_says() {
 }
 
 #[test]
-fn a46_the_suite_passes_with_checked_shaders() {
+fn the_suite_passes_with_checked_shaders() {
     // These stand for their classes: packed, whole, wide, rounded. The others double the time where
     // the driver has not compiled their shaders before.
     let some = [DType::Bool, DType::I8, DType::U32, DType::I64, DType::F16, DType::F32];
@@ -96,7 +96,7 @@ fn a46_the_suite_passes_with_checked_shaders() {
 }
 
 #[test]
-fn a46_the_suite_passes_with_what_every_browser_has() {
+fn the_suite_passes_with_what_every_browser_has() {
     // One type of each size and kind. Sums and casts that give 64-bit integers are refused, the
     // rest is not.
     let types = [DType::Bool, DType::I8, DType::U32, DType::F16, DType::F32];

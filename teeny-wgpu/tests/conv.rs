@@ -46,7 +46,7 @@ fn results(case: &Case, dtype: DType, turned: bool, device: &DeviceRef) -> Resul
 }
 
 #[test]
-fn a46_convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
+fn convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     for (number, case) in cases().iter().enumerate() {
@@ -66,7 +66,7 @@ fn a46_convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
 }
 
 #[test]
-fn a35_a_convolution_of_another_size_compiles_nothing() -> Result<()> {
+fn a_convolution_of_another_size_compiles_nothing() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let conv = |n: usize, c: usize, size: usize, window: Window| -> Result<()> {
         let (x, w) = (
@@ -84,7 +84,7 @@ fn a35_a_convolution_of_another_size_compiles_nothing() -> Result<()> {
 }
 
 #[test]
-fn a19_pooling_finds_values_and_positions() -> Result<()> {
+fn pooling_finds_values_and_positions() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let oracle = Reference::new() as DeviceRef;
     let windows = [

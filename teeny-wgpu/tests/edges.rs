@@ -158,7 +158,7 @@ fn check(
 }
 
 #[test]
-fn a11_every_operation_agrees_with_the_oracle_on_special_values() {
+fn every_operation_agrees_with_the_oracle_on_special_values() {
     let Some(gpu) = common::gpu() else { return };
     let oracle = Reference::new();
     let mut wrong = Vec::new();
@@ -181,7 +181,7 @@ fn a11_every_operation_agrees_with_the_oracle_on_special_values() {
 }
 
 #[test]
-fn a11_every_cast_agrees_with_the_oracle_on_special_values() {
+fn every_cast_agrees_with_the_oracle_on_special_values() {
     let Some(gpu) = common::gpu() else { return };
     let oracle = Reference::new();
     let mut wrong = Vec::new();

@@ -17,11 +17,11 @@ fn half(seed: u64) {
 }
 
 #[test]
-fn a39_random_graphs_agree_with_the_oracle() {
+fn random_graphs_agree_with_the_oracle() {
     half(20);
 }
 
 #[test]
-fn a39_other_random_graphs_agree_with_the_oracle() {
+fn other_random_graphs_agree_with_the_oracle() {
     half(21);
 }

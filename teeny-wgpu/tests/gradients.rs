@@ -13,7 +13,7 @@ fn apart(a: &[f64], b: &[f64]) -> f64 {
 }
 
 #[test]
-fn a39_gradients_over_the_gpu_equal_those_over_the_oracle() {
+fn gradients_over_the_gpu_equal_those_over_the_oracle() {
     let Some(gpu) = common::gpu() else { return };
     let (gpu, oracle) = (Autograd::new(gpu), Autograd::new(Reference::new()));
     let (mut checked, mut failures) = (0, Vec::new());

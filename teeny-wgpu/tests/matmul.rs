@@ -30,7 +30,7 @@ fn matrix(
 }
 
 #[test]
-fn a46_products_larger_than_a_tile_agree_with_the_oracle() -> Result<()> {
+fn products_larger_than_a_tile_agree_with_the_oracle() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     let sizes = [
@@ -70,7 +70,7 @@ fn a46_products_larger_than_a_tile_agree_with_the_oracle() -> Result<()> {
 }
 
 #[test]
-fn a46_the_same_product_gives_the_same_bits() -> Result<()> {
+fn the_same_product_gives_the_same_bits() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (a, b) =
         (Tensor::randn((70, 90), DType::F32, &gpu)?, Tensor::randn((90, 80), DType::F32, &gpu)?);
@@ -79,7 +79,7 @@ fn a46_the_same_product_gives_the_same_bits() -> Result<()> {
 }
 
 #[test]
-fn a35_a_product_of_another_size_compiles_nothing() -> Result<()> {
+fn a_product_of_another_size_compiles_nothing() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let product = |m: usize, k: usize, n: usize| -> Result<()> {
         Tensor::ones((m, k), DType::F32, &gpu)?
@@ -102,7 +102,7 @@ fn a35_a_product_of_another_size_compiles_nothing() -> Result<()> {
 }
 
 #[test]
-fn a46_operands_larger_than_a_binding_are_multiplied_in_blocks() -> Result<()> {
+fn operands_larger_than_a_binding_are_multiplied_in_blocks() -> Result<()> {
     if common::gpu().is_none() {
         return Ok(());
     }

@@ -45,7 +45,7 @@ fn agree(
 }
 
 #[test]
-fn a46_rows_of_an_embedding_are_scattered_by_one_key_for_all_columns() -> Result<()> {
+fn rows_of_an_embedding_are_scattered_by_one_key_for_all_columns() -> Result<()> {
     agree(
         "embedding",
         &[DType::F32, DType::F16, DType::I8, DType::I64],

@@ -41,7 +41,7 @@ fn train(
 }
 
 #[test]
-fn a42_a_training_step_with_its_loss_costs_one_submission_and_keeps_nothing() {
+fn a_training_step_with_its_loss_costs_one_submission_and_keeps_nothing() {
     let Some(gpu) = common::gpu() else { return };
     let device: DeviceRef = gpu.clone();
     let mut marks = Vec::new();
@@ -79,7 +79,7 @@ fn a42_a_training_step_with_its_loss_costs_one_submission_and_keeps_nothing() {
 }
 
 #[test]
-fn a42_losses_that_are_read_late_cost_less_than_a_submission_a_step() {
+fn losses_that_are_read_late_cost_less_than_a_submission_a_step() {
     let Some(gpu) = common::gpu() else { return };
     let device: DeviceRef = gpu.clone();
     let mut losses = Vec::new();
@@ -101,7 +101,7 @@ fn a42_losses_that_are_read_late_cost_less_than_a_submission_a_step() {
 }
 
 #[test]
-fn a60_the_losses_of_three_epochs_are_those_of_the_cpu() {
+fn the_losses_of_three_epochs_are_those_of_the_cpu() {
     let Some(gpu) = common::gpu() else { return };
     let run = |device: &DeviceRef| {
         let mut losses = Vec::new();

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a55_built_in_digits_have_mnist_form() {
+    fn built_in_digits_have_mnist_form() {
         let digits = load().unwrap();
         assert_eq!((digits.train.len(), digits.test.len()), (1437, 360));
         assert_eq!((digits.train.height, digits.train.width), (28, 28));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_enlarging_keeps_flat_areas_flat() {
+    fn enlarging_keeps_flat_areas_flat() {
         let full = enlarge(&[16; 64]);
         assert_eq!(full.iter().filter(|&&p| p == 255).count(), 400);
         assert_eq!(full.iter().filter(|&&p| p == 0).count(), 784 - 400);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_idx_round_trip_plain_and_gzipped() {
+    fn idx_round_trip_plain_and_gzipped() {
         let bytes = plain(&[2, 3], &[1, 2, 3, 4, 5, 6]);
         let expected = Idx { sizes: vec![2, 3], values: vec![1, 2, 3, 4, 5, 6] };
         assert_eq!(from_bytes("a", &bytes).unwrap(), expected);
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_truncated_idx_is_an_error_at_every_length() {
+    fn truncated_idx_is_an_error_at_every_length() {
         let bytes = plain(&[2, 3], &[1, 2, 3, 4, 5, 6]);
         for n in 0..bytes.len() {
             assert!(refusal(&bytes[..n]).starts_with("read \"x.idx\": "), "{n} bytes");
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_lying_idx_header_is_an_error_without_allocating() {
+    fn lying_idx_header_is_an_error_without_allocating() {
         let lie = [0, 0, 8, 3, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 28, 0, 0, 0, 28, 1, 2, 3];
         assert!(refusal(&lie).contains("more than the 2147483648 elements"), "{}", refusal(&lie));
         let lie = [0, 0, 8, 1, 0x7f, 0xff, 0xff, 0xff, 1, 2, 3];
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_foreign_and_trailing_bytes_are_errors() {
+    fn foreign_and_trailing_bytes_are_errors() {
         assert!(
             refusal(b"<html><body>404").contains("begins with 00 00 08, this one with 3c 68 74")
         );
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_a_flipped_bit_in_a_gzip_stream_is_an_error() {
+    fn a_flipped_bit_in_a_gzip_stream_is_an_error() {
         let packed = gzipped(&plain(&[4], &[1, 2, 3, 4]));
         let mut damaged = packed.clone();
         let checksum = packed.len() - 8;
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_idx_writer_refuses_sizes_that_do_not_fit() {
+    fn idx_writer_refuses_sizes_that_do_not_fit() {
         let error = write(Vec::new(), &[2, 2], &[1, 2, 3]).unwrap_err().to_string();
         assert_eq!(error, "write idx: sizes [2, 2] do not describe 3 values");
         let full = std::io::Cursor::new([0u8; 5]);

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_an_epoch_visits_every_item_once() {
+    fn an_epoch_visits_every_item_once() {
         let loader = DataLoader::new(Numbers(103), 10).unwrap().shuffle(7);
         for n in 0..5 {
             let batches = epoch(&loader, n);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_the_same_seed_gives_the_same_order_and_epochs_differ() {
+    fn the_same_seed_gives_the_same_order_and_epochs_differ() {
         let loader = |seed| DataLoader::new(Numbers(50), 8).unwrap().shuffle(seed);
         assert_eq!(epoch(&loader(3), 4), epoch(&loader(3), 4));
         assert_ne!(epoch(&loader(3), 4), epoch(&loader(3), 5));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a54_an_epoch_continues_at_any_batch() {
+    fn an_epoch_continues_at_any_batch() {
         let loader = DataLoader::new(Numbers(50), 8).unwrap().shuffle(3);
         for batch in [0, 1, 6, 7, 100] {
             let rest: Vec<_> = loader.epoch_from(2, batch).collect::<Result<_>>().unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_threads_change_neither_the_batches_nor_their_order() {
+    fn threads_change_neither_the_batches_nor_their_order() {
         let loader = DataLoader::new(Numbers(103), 10).unwrap().shuffle(3);
         for threads in [0, 1, 2, 3, 20] {
             for from in [0, 4, 10, 11, usize::MAX] {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_threads_work_at_the_same_time_and_bring_errors_in_their_place() {
+    fn threads_work_at_the_same_time_and_bring_errors_in_their_place() {
         /// Batches that wait until another is being made too, and fail for item 7.
         struct Pairs(std::sync::Barrier);
         impl Dataset for Pairs {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_drop_last_leaves_out_the_short_batch_only() {
+    fn drop_last_leaves_out_the_short_batch_only() {
         let sizes = |n, batch| {
             epoch(&DataLoader::new(Numbers(n), batch).unwrap().drop_last(), 0)
                 .iter()

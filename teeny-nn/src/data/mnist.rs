@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a55_missing_files_are_named_with_a_way_out() {
+    fn missing_files_are_named_with_a_way_out() {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
         assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
         assert!(
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_a_folder_of_files_is_read_plain_or_gzipped_and_must_agree() {
+    fn a_folder_of_files_is_read_plain_or_gzipped_and_must_agree() {
         let dir = std::env::temp_dir().join(format!("teeny-folder-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let write = |name: &str, sizes: &[usize]| {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_the_folder_may_hold_other_data_sets_beside_mnist() {
+    fn the_folder_may_hold_other_data_sets_beside_mnist() {
         let dir = std::env::temp_dir().join(format!("teeny-datasets-{}", std::process::id()));
         std::fs::create_dir_all(dir.join("mnist")).unwrap();
         for (name, sizes) in FILES.iter().zip([&[4, 2, 3][..], &[4], &[2, 2, 3], &[2]]) {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a55_images_and_labels_must_pair() {
+    fn images_and_labels_must_pair() {
         let images = |n| idx::Idx { sizes: vec![n, 2, 2], values: vec![0; 4 * n] };
         let labels =
             |values: &[u8]| idx::Idx { sizes: vec![values.len()], values: values.to_vec() };
@@ -226,10 +226,10 @@ mod tests {
     }
 
     #[test]
-    fn a55_mnist_has_its_published_size_and_mean() {
+    fn mnist_has_its_published_size_and_mean() {
         let Some(dir) = std::env::var_os("TEENY_DATA") else {
             eprintln!(
-                "SKIPPED a55_mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files"
+                "SKIPPED mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files"
             );
             return;
         };

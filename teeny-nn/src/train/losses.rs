@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a60_a_loss_that_is_no_number_names_its_step() {
+    fn a_loss_that_is_no_number_names_its_step() {
         let device = Reference::new();
         let mut losses = Losses::new().every(3).from_step(100);
         losses.push(&Tensor::new(1.0f32, &device).unwrap()).unwrap();

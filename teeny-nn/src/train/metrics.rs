@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a60_a_loss_that_is_no_number_stops_training() {
+    fn a_loss_that_is_no_number_stops_training() {
         assert_eq!(require_finite("loss", 2.3, 0).unwrap(), 2.3);
         let error = require_finite("loss", f64::NAN, 7).unwrap_err().to_string();
         assert!(error.starts_with("training: loss is NaN at step 7\n  help:"), "{error}");

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a46_every_kernel_makes_the_same_product() -> Result<()> {
+    fn every_kernel_makes_the_same_product() -> Result<()> {
         let Ok(gpu) = Wgpu::with_options(&Options::default()) else { return Ok(()) };
         let (device, oracle) =
             (gpu.clone() as teeny_core::DeviceRef, Reference::new() as teeny_core::DeviceRef);

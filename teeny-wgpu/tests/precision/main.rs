@@ -151,7 +151,7 @@ fn promises(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn a11_functions_keep_the_bounds_that_the_documentation_states() {
+fn functions_keep_the_bounds_that_the_documentation_states() {
     let Some(gpu) = common::gpu() else { return };
     let single = measure(&gpu, F32, 1 << 20);
     let double = gpu.capabilities().supports(DType::F64).then(|| measure(&gpu, F64, 1 << 17));

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a56_text_is_cut_as_gpt_2_cuts_it() {
+    fn text_is_cut_as_gpt_2_cuts_it() {
         // by the regular expression above, in Python's module `regex`; see
         // tests/golden/make_words.py
         let golden: serde_json::Value =

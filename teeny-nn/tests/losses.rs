@@ -1,0 +1,233 @@
+//! Row A50: losses against PyTorch's answers (`golden/losses.json`), and what they refuse.
+
+mod common;
+
+use common::*;
+use serde_json::Value;
+use teeny_autograd::Grad;
+use teeny_core::{DType, Tensor};
+use teeny_nn::loss::{self, CrossEntropy, Reduction, cross_entropy};
+
+fn golden() -> Value {
+    parse(include_str!("golden/losses.json"))
+}
+
+fn reduction(case: &Value) -> Reduction {
+    match case["reduction"].as_str() {
+        Some("mean") => Reduction::Mean,
+        Some("sum") => Reduction::Sum,
+        _ => Reduction::None,
+    }
+}
+
+#[test]
+fn cross_entropy_in_every_variant() {
+    let device = autograd();
+    for case in golden()["cross_entropy"].as_array().unwrap() {
+        let logits = tensor(&case["x"], &device);
+        let targets = if case["targets"].is_array() {
+            let shape = match logits.shape()[..] {
+                [_] => vec![],
+                [n, _, ref rest @ ..] => [&[n], rest].concat(),
+                [] => unreachable!("logits have classes"),
+            };
+            ints(&case["targets"], &shape, &device)
+        } else {
+            f64s(numbers(&case["probabilities"]), logits.shape(), &device)
+        };
+        let options = CrossEntropy {
+            weight: case["weight"]
+                .as_array()
+                .map(|_| f64s(numbers(&case["weight"]), &[5], &device)),
+            // PyTorch ignores -100 unless told otherwise
+            ignore_index: case["targets"]
+                .is_array()
+                .then(|| case["ignore_index"].as_i64().unwrap_or(-100)),
+            label_smoothing: case["label_smoothing"].as_f64().unwrap_or(0.0),
+            reduction: reduction(case),
+        };
+        let logits = logits.requires_grad().unwrap();
+        let got = options.loss(&logits, &targets).unwrap();
+        assert_eq!(got.shape()[..], sizes(&case["result"]["shape"]), "{case}");
+        assert_close(&values(&got), &numbers(&case["result"]["data"]), 1e-12, case);
+        assert_close(
+            &values(backward(&got).get(&logits).unwrap()),
+            &numbers(&case["grad"]),
+            1e-12,
+            case,
+        );
+    }
+}
+
+#[test]
+fn nll_of_log_probabilities_is_cross_entropy_of_logits_in_every_variant() {
+    let device = autograd();
+    let logits = f64s((0..20).map(|i| (i * 7 % 11) as f64 / 3.0).collect(), &[4, 5], &device);
+    let targets = Tensor::new([1i64, 4, -1, 0], &device).unwrap();
+    let weight = f64s(vec![0.5, 1.0, 2.0, 0.25, 3.0], &[5], &device);
+    for reduction in [Reduction::Mean, Reduction::Sum, Reduction::None] {
+        for weight in [None, Some(weight.clone())] {
+            let variant =
+                CrossEntropy { weight, ignore_index: Some(-1), label_smoothing: 0.0, reduction };
+            let log_p = logits.log_softmax(1).unwrap(); // (4, 5)
+            let (a, b) =
+                (variant.nll(&log_p, &targets).unwrap(), variant.loss(&logits, &targets).unwrap());
+            assert_eq!(values(&a), values(&b), "{variant:?}");
+        }
+    }
+    let error = CrossEntropy::default().nll(&logits, &targets).unwrap_err().to_string();
+    assert!(error.starts_with("nll at ") && error.contains("targets[2] is -1"), "{error}");
+}
+
+#[test]
+fn simple_losses() {
+    let device = autograd();
+    for case in golden()["simple"].as_array().unwrap() {
+        let (x, target) = (tensor(&case["x"], &device), tensor(&case["target"], &device));
+        let x = x.requires_grad().unwrap();
+        let (x, t, r) = (&x, &target, reduction(case));
+        let got = match case["loss"].as_str().unwrap() {
+            "mse" => loss::mse(x, t, r),
+            "l1" => loss::l1(x, t, r),
+            "huber" | "smooth_l1" => loss::huber(x, t, 1.0, r),
+            "bce_with_logits" => loss::bce_with_logits(x, t, r),
+            "bce" => loss::bce(x, t, r),
+            "nll" => loss::nll(x, t, r),
+            "kl_div" => loss::kl_div(x, t, r),
+            other => panic!("no test for {other}"),
+        }
+        .unwrap();
+        assert_close(&values(&got), &numbers(&case["result"]["data"]), 1e-12, case);
+        assert_close(&values(backward(&got).get(x).unwrap()), &numbers(&case["grad"]), 1e-12, case);
+    }
+}
+
+#[test]
+fn cross_entropy_fixtures_and_extremes() {
+    let device = device();
+    let of = |logits: Tensor, targets: Vec<i32>| {
+        let n = targets.len();
+        cross_entropy(&logits, &Tensor::from_vec(targets, (n,), &device).unwrap())
+            .unwrap()
+            .item::<f64>()
+            .unwrap()
+    };
+    let fixture = Tensor::new([[-1.0, 2.0, -3.0], [1.0, -2.0, 3.0]], &device).unwrap();
+    assert!((of(fixture, vec![1, 2]) - 0.0939152346).abs() < 1e-10);
+    assert!(
+        (of(Tensor::zeros((1, 10), DType::F64, &device).unwrap(), vec![3]) - 10f64.ln()).abs()
+            < 1e-14
+    );
+    let large = Tensor::new([[1e4, 0.0, -1e4], [-1e4, 1e4, 0.0]], &device).unwrap();
+    assert_eq!(of(large.clone(), vec![0, 1]), 0.0);
+    assert_eq!(of(large, vec![2, 0]), 2e4);
+    let masked = Tensor::new([[0.0, f64::NEG_INFINITY, 0.0]], &device).unwrap();
+    assert!((of(masked, vec![0]) - 2f64.ln()).abs() < 1e-15);
+}
+
+#[test]
+fn a_target_that_is_no_class_is_named() {
+    let device = device();
+    let logits = Tensor::zeros((64, 10), DType::F32, &device).unwrap();
+    let with = |i: usize, target: i32| {
+        let mut targets = vec![0; 64];
+        targets[i] = target;
+        Tensor::from_vec(targets, (64,), &device).unwrap()
+    };
+    let error = cross_entropy(&logits, &with(17, 10)).unwrap_err().to_string();
+    assert!(error.starts_with("cross_entropy at ") && error.contains("losses.rs"), "{error}");
+    assert!(error.contains(": targets[17] is 10, but logits have 10 classes (0..=9)"), "{error}");
+    let error = cross_entropy(&logits, &with(3, -1)).unwrap_err().to_string();
+    assert!(error.contains("targets[3] is -1, but"), "{error}");
+    let ignoring = CrossEntropy { ignore_index: Some(-1), ..Default::default() };
+    assert!(ignoring.loss(&logits, &with(3, -1)).is_ok());
+    let error = ignoring.loss(&logits, &with(3, 12)).unwrap_err().to_string();
+    assert!(error.contains("targets[3] is 12, but"), "{error}");
+}
+
+#[test]
+fn losses_say_which_shapes_they_need() {
+    let device = device();
+    let logits = Tensor::zeros((64, 10), DType::F32, &device).unwrap();
+    let refusal = |shape: &[usize], dtype| {
+        cross_entropy(&logits, &Tensor::zeros(shape, dtype, &device).unwrap())
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(
+        refusal(&[63], DType::I32).contains("logits (64, 10) need targets (64,), not (63,)"),
+        "{}",
+        refusal(&[63], DType::I32)
+    );
+    assert!(
+        refusal(&[64], DType::F32).contains("target probabilities of that shape, not (64,)"),
+        "{}",
+        refusal(&[64], DType::F32)
+    );
+    assert!(refusal(&[64], DType::Bool).contains("not bool"), "{}", refusal(&[64], DType::Bool));
+    let x = Tensor::zeros((3, 1), DType::F32, &device).unwrap();
+    let error = loss::mse(&x, &x.t().unwrap(), Reduction::Mean).unwrap_err().to_string();
+    assert!(
+        error.contains("mse at ")
+            && error.contains("predictions (3, 1) and targets (1, 3) must have one shape"),
+        "{error}"
+    );
+}
+
+#[test]
+fn poisson_loss_is_least_where_the_mean_is_the_count() {
+    let device = autograd();
+    let x = f64s(vec![-1.0, 0.0, 0.5, 2.0], &[4], &device).requires_grad().unwrap();
+    let t = f64s(vec![0.0, 1.0, 3.0, 7.0], &[4], &device);
+    // torch 2.15: poisson_nll_loss(x, t, reduction='none'), and the gradient of its mean
+    let expected = [0.36787944117144233, 1.0, 0.1487212707001282, -6.61094390106935];
+    assert_close(
+        &values(&loss::poisson_nll(&x, &t, Reduction::None).unwrap()),
+        &expected,
+        1e-14,
+        &"losses",
+    );
+    let gradient = [0.09196986029286058, 0.0, -0.33781968232496795, 0.0972640247326626];
+    let mean = loss::poisson_nll(&x, &t, Reduction::Mean).unwrap();
+    assert_close(&values(backward(&mean).get(&x).unwrap()), &gradient, 1e-14, &"gradient");
+}
+
+#[test]
+fn binary_cross_entropy_has_a_slope_where_a_model_of_zeros_starts() {
+    let device = autograd();
+    let x = f64s(vec![0.0, 0.0, 0.0], &[3], &device).requires_grad().unwrap();
+    let t = f64s(vec![0.0, 1.0, 0.25], &[3], &device);
+    let sum = loss::bce_with_logits(&x, &t, Reduction::Sum).unwrap();
+    assert_close(&values(&sum), &[3.0 * 2f64.ln()], 1e-14, &"loss");
+    // sigmoid(0) - t
+    assert_close(&values(backward(&sum).get(&x).unwrap()), &[0.5, -0.5, 0.25], 1e-14, &"gradient");
+    // small losses keep their digits
+    let far = loss::bce_with_logits(
+        &f64s(vec![50.0, -50.0], &[2], &device),
+        &f64s(vec![1.0, 0.0], &[2], &device),
+        Reduction::None,
+    )
+    .unwrap();
+    assert_close(&values(&far), &[(-50f64).exp(); 2], 1e-30, &"far");
+}
+
+#[test]
+fn a_target_of_a_narrow_type_is_not_ignored_for_its_low_bits() {
+    let device = autograd();
+    let logits = Tensor::arange(0i32, 400, 1, &device)
+        .unwrap()
+        .cast(DType::F32)
+        .unwrap()
+        .mul(0.01)
+        .unwrap()
+        .reshape((2, 200))
+        .unwrap();
+    let wide = Tensor::new([156i64, 3], &device).unwrap();
+    for label_smoothing in [0.0, 0.1] {
+        let options =
+            CrossEntropy { label_smoothing, ignore_index: Some(-100), ..Default::default() };
+        let loss =
+            |targets: &Tensor| options.loss(&logits, targets).unwrap().item::<f32>().unwrap();
+        assert_eq!(loss(&wide.cast(DType::U8).unwrap()), loss(&wide), "{label_smoothing}");
+    }
+}

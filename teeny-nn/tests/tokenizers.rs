@@ -1,0 +1,267 @@
+//! Row A56, first half: decoding gives back what was encoded, merges are those of Hugging Face's
+//! trainer, files round-trip.
+
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Instant;
+use teeny_nn::data::corpus;
+use teeny_nn::text::{Bpe, ByteTokenizer, CharTokenizer, DecodeStream, Tokenizer};
+
+/// Text of many scripts, with controls, marks and emoji.
+const MIXED: &str =
+    "naïve café, 日本語 テキスト\n\n  नमस्ते 👩‍👩‍👧 \u{301}\u{fffd} \r\n\t x²½ don't \u{0}\u{7f} ''s";
+
+/// The real Shakespeare if it is at hand, else the built-in scenes.
+fn shakespeare() -> String {
+    let dir = std::env::var_os("TEENY_DATA").map(PathBuf::from);
+    dir.and_then(|dir| std::fs::read_to_string(dir.join("text/tinyshakespeare.txt")).ok())
+        .unwrap_or_else(|| corpus::BUILTIN.to_string())
+}
+
+/// What is done to a good file.
+type Change = dyn Fn(&mut Value);
+
+fn temporary(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("teeny-tokenizer-{name}-{}", std::process::id()))
+}
+
+#[test]
+fn decoding_gives_back_what_was_encoded() {
+    let text = shakespeare();
+    let start = Instant::now();
+    let bpe = Bpe::train(&text, 1000).unwrap();
+    println!("trained 744 merges on {} bytes in {:.2?}", text.len(), start.elapsed());
+    let start = Instant::now();
+    let tokens = bpe.encode(&text).unwrap();
+    println!("encoded to {} tokens in {:.2?}", tokens.len(), start.elapsed());
+    assert!(tokens.len() * 2 < text.len() && bpe.vocab_size() == 1000);
+    let tokenizers: [&dyn Tokenizer; 3] =
+        [&CharTokenizer::of(&text).unwrap(), &ByteTokenizer, &bpe];
+    for tokenizer in tokenizers {
+        let tokens = tokenizer.encode(&text).unwrap();
+        assert!(tokens.iter().all(|&token| (token as usize) < tokenizer.vocab_size()));
+        assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+    }
+    let others: [&dyn Tokenizer; 3] = [&CharTokenizer::of(MIXED).unwrap(), &ByteTokenizer, &bpe];
+    for tokenizer in others {
+        assert_eq!(tokenizer.decode(&tokenizer.encode(MIXED).unwrap()).unwrap(), MIXED);
+        assert!(tokenizer.encode("").unwrap().is_empty());
+    }
+}
+
+#[test]
+fn merges_and_tokens_are_those_of_hugging_face() {
+    // by tests/golden/make_words.py
+    let golden: Value = serde_json::from_str(include_str!("golden/bpe.json")).unwrap();
+    let bpe = Bpe::train(corpus::BUILTIN, 600).unwrap();
+    let merges = golden["merges"].as_array().unwrap();
+    assert_eq!(bpe.merges().len(), merges.len());
+    let path = temporary("golden");
+    bpe.save(&path).unwrap();
+    let saved: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(&saved["model"]["merges"], &golden["merges"]);
+    for case in golden["encoded"].as_array().unwrap() {
+        let tokens: Vec<u32> =
+            case["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect();
+        assert_eq!(bpe.encode(case["text"].as_str().unwrap()).unwrap(), tokens, "{}", case["text"]);
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn merging_is_deterministic_and_stops_when_nothing_repeats() {
+    let [a, b] = [(); 2].map(|()| Bpe::train(corpus::BUILTIN, 700).unwrap());
+    assert_eq!(a.merges(), b.merges());
+    let bpe = Bpe::train("ab ab ab cd", 1000).unwrap();
+    let spelled: Vec<&[u8]> =
+        (256..bpe.vocab_size() as u32).map(|token| bpe.bytes_of(token).unwrap()).collect();
+    assert_eq!(spelled, [&b"ab"[..], b" ab"]);
+    // of pairs that occur equally often the one of smaller tokens comes first, whatever the order
+    // of the text
+    for text in ["xy ba", "ba xy"] {
+        let bpe = Bpe::train(&[text; 4].join("\n"), 257).unwrap();
+        assert_eq!(bpe.bytes_of(256).unwrap(), b"ba", "b is smaller than x");
+    }
+    // overlapping pairs
+    let bpe = Bpe::train(&"aaaa\n".repeat(10), 258).unwrap();
+    assert_eq!(bpe.decode(&bpe.encode("aaaaaaa").unwrap()).unwrap(), "aaaaaaa");
+    assert_eq!(bpe.encode("aaaa").unwrap(), [257]);
+    assert!(Bpe::train("", 255).is_err() && Bpe::train("", 300).unwrap().vocab_size() == 256);
+}
+
+#[test]
+fn a_word_of_a_megabyte_is_encoded_in_no_time() {
+    let bpe = Bpe::train(&"abab ".repeat(100), 300).unwrap();
+    let text = "ab".repeat(500_000);
+    let start = Instant::now();
+    assert_eq!(bpe.decode(&bpe.encode(&text).unwrap()).unwrap(), text);
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_tokenizer_survives_its_file() {
+    let bpe = Bpe::train(corpus::BUILTIN, 400)
+        .unwrap()
+        .with_specials(&["<|endoftext|>", "<pad>"])
+        .unwrap();
+    assert_eq!(
+        (
+            bpe.vocab_size(),
+            bpe.special("<|endoftext|>"),
+            bpe.special("<pad>"),
+            bpe.special("<mask>")
+        ),
+        (402, Some(400), Some(401), None)
+    );
+    let path = temporary("file");
+    bpe.save(&path).unwrap();
+    let again = Bpe::load(&path).unwrap();
+    assert_eq!(
+        (again.merges(), again.vocab_size(), again.special("<pad>")),
+        (bpe.merges(), 402, Some(401))
+    );
+    assert_eq!(again.encode(MIXED).unwrap(), bpe.encode(MIXED).unwrap());
+    // a text cannot pretend to end
+    assert!(!bpe.encode("<|endoftext|>").unwrap().contains(&400));
+    assert_eq!(bpe.decode(&[400, 401]).unwrap(), "<|endoftext|><pad>");
+    assert!(bpe.clone().with_specials(&["<pad>"]).is_err());
+
+    // GPT-2's two files say the same
+    let file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let mut vocab = file["model"]["vocab"].clone();
+    vocab["<|endoftext|>"] = 400.into();
+    let spell = |v: &Value| v.as_str().unwrap().to_string();
+    let lines = file["model"]["merges"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|m| format!("{} {}\n", spell(&m[0]), spell(&m[1])));
+    let (vocab_path, merges_path) = (temporary("vocab.json"), temporary("merges.txt"));
+    std::fs::write(&vocab_path, vocab.to_string()).unwrap();
+    std::fs::write(&merges_path, format!("#version: 0.2\n{}", lines.collect::<String>())).unwrap();
+    let gpt2 = Bpe::load_gpt2(&vocab_path, &merges_path).unwrap();
+    assert_eq!((gpt2.special("<|endoftext|>"), gpt2.vocab_size()), (Some(400), 401));
+    assert_eq!(gpt2.encode(MIXED).unwrap(), bpe.encode(MIXED).unwrap());
+    assert_eq!(gpt2.decode(&[400]).unwrap(), "<|endoftext|>");
+    [path, vocab_path, merges_path].iter().for_each(|path| std::fs::remove_file(path).unwrap());
+}
+
+#[test]
+fn files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
+    let path = temporary("refused");
+    Bpe::train("", 256).unwrap().save(&path).unwrap();
+    let good: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let error = |change: &Change| {
+        let mut file = good.clone();
+        change(&mut file);
+        std::fs::write(&path, file.to_string()).unwrap();
+        let error = Bpe::load(&path).unwrap_err().to_string();
+        assert!(error.starts_with("load \""), "{error}");
+        error
+    };
+    let cases: [(&str, &Change); 9] = [
+        ("model.type is not BPE", &|f| f["model"]["type"] = "WordPiece".into()),
+        ("pre_tokenizer is not ByteLevel", &|f| f["pre_tokenizer"] = Value::Null),
+        ("normalizer is set", &|f| f["normalizer"] = serde_json::json!({"type": "NFC"})),
+        ("merge 0, \"a\" with \"b\", needs token \"ab\"", &|f| {
+            f["model"]["merges"] = serde_json::json!(["a b"])
+        }),
+        ("\"ab\" is no merge", &|f| f["model"]["merges"] = serde_json::json!(["ab"])),
+        ("byte 0x61 has no token", &|f| {
+            let vocab = f["model"]["vocab"].as_object_mut().unwrap();
+            let a = vocab.remove("a").unwrap();
+            vocab.insert("aa".into(), a);
+        }),
+        ("the number of token \"a\" is -1", &|f| f["model"]["vocab"]["a"] = (-1).into()),
+        ("must have the numbers 0..=255", &|f| f["model"]["vocab"]["a"] = 7_000.into()),
+        ("is not spelled in GPT-2's characters", &|f| f["model"]["vocab"]["日"] = 256.into()),
+    ];
+    for (expected, change) in cases {
+        let error = error(change);
+        assert!(error.contains(expected), "{expected}: {error}");
+    }
+    std::fs::write(&path, "{").unwrap();
+    assert!(Bpe::load(&path).unwrap_err().to_string().contains("no JSON"));
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn an_unknown_character_or_token_is_named_with_its_place_and_a_way_out() {
+    let tokenizer = CharTokenizer::of("abc\n").unwrap();
+    let error = tokenizer.encode("abc\ncaféb").unwrap_err().to_string();
+    assert!(
+        error.starts_with(
+            "encode: character 6 (line 2) is 'f', which is none of the 4 in the vocabulary"
+        ),
+        "{error}"
+    );
+    assert!(
+        error.contains(r#"vocabulary: "\nabc""#)
+            && error.contains("help: ")
+            && error.contains("ByteTokenizer"),
+        "{error}"
+    );
+    let error = tokenizer.decode(&[0, 4]).unwrap_err().to_string();
+    assert!(error.starts_with("decode: tokens[1] is 4, but there are 4 tokens (0..=3)"), "{error}");
+    assert!(
+        ByteTokenizer.decode(&[256]).is_err()
+            && Bpe::train("", 256).unwrap().decode(&[256]).is_err()
+    );
+    assert!(CharTokenizer::of("").is_err());
+    assert!(
+        CharTokenizer::new("aba".chars())
+            .unwrap_err()
+            .to_string()
+            .contains("character 0 of the vocabulary, 'a', is also character 2")
+    );
+}
+
+#[test]
+fn streamed_pieces_are_whole_characters_and_add_up() {
+    let bpe = Bpe::train(corpus::BUILTIN, 300).unwrap();
+    let chars = CharTokenizer::of(MIXED).unwrap();
+    let long = MIXED.repeat(5);
+    let mut cases: Vec<(&dyn Tokenizer, Vec<u32>)> = vec![
+        (&bpe, bpe.encode(&long).unwrap()),
+        (&ByteTokenizer, ByteTokenizer.encode(&long).unwrap()),
+        (&chars, chars.encode(&long).unwrap()),
+        // what a model may make up: no UTF-8 at all, and half a character at the end
+        (&ByteTokenizer, (0..1000).map(|i| (i * i * 31 + i * 7) % 256).collect()),
+        (&ByteTokenizer, vec![0xff; 100]),
+        (&ByteTokenizer, [&[0xe2; 70][..], &[0x82, 0xac, 0xf0, 0x9f]].concat()),
+    ];
+    cases.push((&ByteTokenizer, Vec::new()));
+    for (tokenizer, tokens) in cases {
+        let mut stream = DecodeStream::new(tokenizer);
+        let mut text: String = tokens.iter().map(|&token| stream.push(token).unwrap()).collect();
+        text += &stream.finish().unwrap();
+        assert_eq!(text, tokenizer.decode(&tokens).unwrap());
+    }
+    let mut stream = DecodeStream::new(&ByteTokenizer);
+    let pieces: Vec<String> = "a€b".bytes().map(|byte| stream.push(byte.into()).unwrap()).collect();
+    assert_eq!(pieces, ["a", "", "", "€", "b"]);
+    assert!(stream.push(256).is_err());
+    assert_eq!(stream.push(b'c'.into()).unwrap(), "c", "a token that was refused leaves no trace");
+}
+
+#[cfg(feature = "tokenizers")]
+#[test]
+fn hugging_faces_crate_reads_our_file_and_gives_the_same_tokens() {
+    use teeny_nn::text::HuggingFace;
+    let bpe = Bpe::train(corpus::BUILTIN, 500).unwrap().with_specials(&["<|endoftext|>"]).unwrap();
+    let path = temporary("bridge");
+    bpe.save(&path).unwrap();
+    let bridge = HuggingFace::load(&path).unwrap();
+    assert_eq!((bridge.vocab_size(), bridge.token("<|endoftext|>")), (501, Some(500)));
+    for text in [MIXED, &shakespeare()[..10_000], ""] {
+        let tokens = bridge.encode(text).unwrap();
+        assert_eq!(tokens, bpe.encode(text).unwrap());
+        assert_eq!(bridge.decode(&tokens).unwrap(), text);
+        let mut stream = DecodeStream::new(&bridge);
+        let streamed: String = tokens.iter().map(|&token| stream.push(token).unwrap()).collect();
+        assert_eq!(streamed + &stream.finish().unwrap(), text);
+    }
+    assert!(bridge.decode(&[501]).unwrap_err().to_string().starts_with("decode: tokens[0] is 501"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(HuggingFace::load(&path).unwrap_err().to_string().starts_with("load \""));
+}
