@@ -1,24 +1,43 @@
-//! Curves as an SVG file: the loss of a run, to be looked at in a browser.
+//! Curves as an SVG file, for a browser: the loss of a run, and a metric beside it.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_core::Result;
 use teeny_core::file::replace;
 
-/// Size of the picture, and of the margins left, right, top and bottom, in pixels.
+/// The size of the picture in pixels.
 const WIDTH: f64 = 720.0;
-const HEIGHT: f64 = 420.0;
-const MARGIN: [f64; 4] = [64.0, 20.0, 40.0, 48.0];
+const HEIGHT: f64 = 440.0;
+/// The margin beside an axis with numbers, and beside none.
+const AXIS_MARGIN: f64 = 64.0;
+const MARGIN: f64 = 20.0;
+/// The margin below the plot area.
+const BOTTOM: f64 = 48.0;
+/// The baselines of the title and of the first line of the legend, and the height of its lines.
+const TITLE: f64 = 24.0;
+const LEGEND: f64 = 46.0;
+const LEGEND_LINE: f64 = 17.0;
+/// The length of a sample of the curve in the legend, and the width of a character of font size 12,
+/// estimated: SVG alone cannot measure text.
+const SAMPLE: f64 = 22.0;
+const CHARACTER: f64 = 6.3;
 
 /// One colour per curve, told apart by most kinds of colour blindness. Source: Okabe & Ito 2008.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
-/// Curves over one pair of axes.
+/// A curve of more points than this has no dots on them.
+const MAX_DOTS: usize = 60;
+
+/// Curves over one pair of axes, or with a second vertical axis for a metric.
 ///
 /// # Example
 /// ```no_run
 /// # use teeny_nn::train::Plot;
-/// Plot::new("MNIST", "step", "loss").curve("training", &[(0.0, 2.3), (100.0, 0.4)]).save("loss.svg")?;
+/// let losses = [(0.0, 2.3), (100.0, 0.4), (200.0, 0.5)];
+/// Plot::new("MNIST", "step", "loss")
+///     .smoothed_curve("training", &losses, 10)
+///     .metric("test accuracy, %", &[(100.0, 91.0), (200.0, 94.0)])
+///     .save("loss.svg")?;
 /// # Ok::<(), teeny_core::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -26,8 +45,19 @@ pub struct Plot {
     title: String,
     x_label: String,
     y_label: String,
-    logarithmic: bool,
-    curves: Vec<(String, Vec<(f64, f64)>)>,
+    log_y: bool,
+    curves: Vec<Curve>,
+}
+
+#[derive(Clone, Debug)]
+struct Curve {
+    name: String,
+    points: Vec<(f64, f64)>,
+    /// Pale, below the other curves and not in the legend: the values behind a moving average.
+    raw: bool,
+    /// On the vertical axis to the right, with a dot on each point.
+    metric: bool,
+    colour: &'static str,
 }
 
 impl Plot {
@@ -37,25 +67,58 @@ impl Plot {
             title: title.into(),
             x_label: x_label.into(),
             y_label: y_label.into(),
-            logarithmic: false,
+            log_y: false,
             curves: Vec::new(),
         }
     }
 
     /// The plot with a logarithmic y axis, on which equal ratios are equal distances. Points that
-    /// are not above 0 are left out.
+    /// are not above 0 are left out. The axis of a metric stays linear.
     pub fn log_y(mut self) -> Plot {
-        self.logarithmic = true;
+        self.log_y = true;
         self
     }
 
     /// The plot with one more curve through `points` (x, y). Points that are not finite are left
     /// out.
-    pub fn curve(mut self, name: &str, points: &[(f64, f64)]) -> Plot {
-        let finite =
-            points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
-        self.curves.push((name.into(), finite));
+    pub fn curve(self, name: &str, points: &[(f64, f64)]) -> Plot {
+        let colour = self.next_colour();
+        self.with(Curve { colour, ..Curve::new(name, points) })
+    }
+
+    /// The plot with one more curve through `points` (x, y), drawn pale, and their exponential
+    /// moving average over `span` points, whose weights fall by the factor `1 - 2 / (span + 1)`
+    /// from a point to the one before. The average is corrected for its start at zero: the first
+    /// value is that of the first point.
+    ///
+    /// Equivalent: `pandas.Series.ewm(span=span).mean()`.
+    pub fn smoothed_curve(self, name: &str, points: &[(f64, f64)], span: usize) -> Plot {
+        let colour = self.next_colour();
+        let raw = Curve { raw: true, colour, ..Curve::new(name, points) };
+        let average = Curve {
+            name: format!("{name}, moving average over {span} points"),
+            points: moving_average(&raw.points, span),
+            colour,
+            ..Curve::new("", &[])
+        };
+        self.with(raw).with(average)
+    }
+
+    /// The plot with a curve on the vertical axis to the right, which has the label `name` too.
+    /// Several metrics share that axis and its first label.
+    pub fn metric(self, name: &str, points: &[(f64, f64)]) -> Plot {
+        let colour = self.next_colour();
+        self.with(Curve { metric: true, colour, ..Curve::new(name, points) })
+    }
+
+    fn with(mut self, curve: Curve) -> Plot {
+        self.curves.push(curve);
         self
+    }
+
+    /// The colour of the next curve; the values behind a moving average share the colour of it.
+    fn next_colour(&self) -> &'static str {
+        COLOURS[self.curves.iter().filter(|curve| !curve.raw).count() % COLOURS.len()]
     }
 
     /// Writes the picture to `path`.
@@ -71,95 +134,214 @@ impl Plot {
 
     /// The picture as SVG.
     pub fn svg(&self) -> String {
-        let scaled: Vec<(&str, Vec<(f64, f64)>)> =
-            self.curves.iter().map(|(name, points)| (name.as_str(), self.scaled(points))).collect();
-        let points = || scaled.iter().flat_map(|(_, points)| points.iter());
-        let y_values = points().map(|p| p.1);
-        let (x_ticks, y_ticks) = (
-            ticks(points().map(|p| p.0)),
-            if self.logarithmic { decades(y_values) } else { ticks(y_values) },
-        );
-        let y_number =
-            |tick: f64| if self.logarithmic { number(10f64.powf(tick)) } else { number(tick) };
-        let [left, right, top, bottom] = MARGIN;
-        let place = |ticks: &[f64], value: f64, from: f64, to: f64| {
-            from + (value - ticks[0]) / (ticks[ticks.len() - 1] - ticks[0]) * (to - from)
-        };
-        let x = |value: f64| place(&x_ticks, value, left, WIDTH - right);
-        let y = |value: f64| place(&y_ticks, value, HEIGHT - bottom, top);
+        let (legend, baseline) = self.legend();
+        let frame = Frame::new(self, baseline + 12.0);
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n\
              <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n\
-             <text x=\"{}\" y=\"22\" font-size=\"15\" text-anchor=\"middle\">{}</text>\n",
+             <text x=\"{}\" y=\"{TITLE}\" font-size=\"15\" text-anchor=\"middle\">{}</text>\n",
             WIDTH / 2.0,
             escape(&self.title)
         );
-        // writing to a String cannot fail
-        for &tick in &x_ticks {
+        svg += &legend;
+        svg += &self.axes(&frame);
+        // averages and metrics are drawn over the values behind them
+        let (raw, others): (Vec<&Curve>, Vec<&Curve>) = self.curves.iter().partition(|c| c.raw);
+        for curve in raw.into_iter().chain(others) {
+            svg += &self.polyline(curve, &frame);
+        }
+        svg + "</svg>\n"
+    }
+
+    /// A sample of each curve with its name, and the baseline of the last line of them.
+    fn legend(&self) -> (String, f64) {
+        let (mut svg, mut x, mut y) = (String::new(), MARGIN, LEGEND);
+        for curve in self.curves.iter().filter(|curve| !curve.raw) {
+            let width = SAMPLE + 6.0 + CHARACTER * curve.name.chars().count() as f64;
+            if x > MARGIN && x + width > WIDTH - MARGIN {
+                (x, y) = (MARGIN, y + LEGEND_LINE);
+            }
+            // writing to a String cannot fail, here and below
             let _ = writeln!(
                 svg,
-                "<path d=\"M{0:.1} {top}V{1}\" stroke=\"#ddd\"/><text x=\"{0:.1}\" y=\"{2}\" text-anchor=\"middle\">{3}</text>",
-                x(tick),
-                HEIGHT - bottom,
-                HEIGHT - bottom + 16.0,
+                "<path d=\"M{x:.1} {0:.1}h{SAMPLE}\" stroke=\"{2}\" stroke-width=\"2\"/>\
+                 <text x=\"{1:.1}\" y=\"{y:.1}\" fill=\"{2}\">{3}</text>",
+                y - 4.0,
+                x + SAMPLE + 6.0,
+                curve.colour,
+                escape(&curve.name)
+            );
+            x += width + 16.0;
+        }
+        (svg, y)
+    }
+
+    /// Grid, numbers and labels.
+    fn axes(&self, frame: &Frame) -> String {
+        let mut svg = String::new();
+        let Frame { left, right, top, bottom, .. } = *frame;
+        for &tick in &frame.x_ticks {
+            let _ = writeln!(
+                svg,
+                "<path d=\"M{0:.1} {top}V{bottom}\" stroke=\"#ddd\"/>\
+                 <text x=\"{0:.1}\" y=\"{1}\" text-anchor=\"middle\">{2}</text>",
+                frame.x(tick),
+                bottom + 16.0,
                 number(tick)
             );
         }
-        for &tick in &y_ticks {
+        for &tick in &frame.y_ticks {
+            let text = number(if self.log_y { 10f64.powf(tick) } else { tick });
             let _ = writeln!(
                 svg,
-                "<path d=\"M{left} {0:.1}H{1}\" stroke=\"#ddd\"/><text x=\"{2}\" y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
-                y(tick),
-                WIDTH - right,
+                "<path d=\"M{left} {0:.1}H{right}\" stroke=\"#ddd\"/>\
+                 <text x=\"{1}\" y=\"{2:.1}\" text-anchor=\"end\">{text}</text>",
+                frame.y(tick),
                 left - 6.0,
-                y(tick) + 4.0,
-                y_number(tick)
+                frame.y(tick) + 4.0,
             );
         }
         let _ = writeln!(
             svg,
             "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-            WIDTH / 2.0,
+            (left + right) / 2.0,
             HEIGHT - 12.0,
             escape(&self.x_label)
         );
-        let middle = HEIGHT / 2.0;
-        let _ = writeln!(
-            svg,
-            "<text x=\"16\" y=\"{middle}\" text-anchor=\"middle\" transform=\"rotate(-90 16 {middle})\">{}</text>",
-            escape(&self.y_label)
-        );
-        for (i, (name, points)) in scaled.iter().enumerate() {
-            let colour = COLOURS[i % COLOURS.len()];
-            let mut line = String::new();
-            for &(px, py) in points {
-                let _ = write!(line, "{:.1},{:.1} ", x(px), y(py));
-            }
+        let middle = (top + bottom) / 2.0;
+        let mut label = |x: f64, text: &str, colour: &str| {
             let _ = writeln!(
                 svg,
-                "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
-                line.trim_end()
+                "<text x=\"{x}\" y=\"{middle}\" text-anchor=\"middle\" fill=\"{colour}\" \
+                 transform=\"rotate(-90 {x} {middle})\">{}</text>",
+                escape(text)
             );
+        };
+        label(16.0, &self.y_label, "black");
+        let Some(metric) = self.curves.iter().find(|curve| curve.metric) else { return svg };
+        label(WIDTH - 8.0, &metric.name, metric.colour);
+        for &tick in &frame.metric_ticks {
             let _ = writeln!(
                 svg,
-                "<text x=\"{}\" y=\"{}\" text-anchor=\"end\" fill=\"{colour}\">{}</text>",
-                WIDTH - right - 6.0,
-                top + 16.0 * (i + 1) as f64,
-                escape(name)
+                "<path d=\"M{right} {0:.1}h4\" stroke=\"{1}\"/>\
+                 <text x=\"{2}\" y=\"{3:.1}\" fill=\"{1}\">{4}</text>",
+                frame.metric(tick),
+                metric.colour,
+                right + 7.0,
+                frame.metric(tick) + 4.0,
+                number(tick)
             );
         }
-        svg + "</svg>\n"
+        svg
+    }
+
+    fn polyline(&self, curve: &Curve, frame: &Frame) -> String {
+        let points: Vec<(f64, f64)> = self
+            .drawn(curve)
+            .into_iter()
+            .map(|(x, y)| (frame.x(x), if curve.metric { frame.metric(y) } else { frame.y(y) }))
+            .collect();
+        let mut line = String::new();
+        for (x, y) in &points {
+            let _ = write!(line, "{x:.1},{y:.1} ");
+        }
+        let mut svg = format!(
+            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" \
+             stroke-opacity=\"{}\" stroke-linejoin=\"round\"/>\n",
+            line.trim_end(),
+            curve.colour,
+            if curve.raw { 1.0 } else { 1.8 },
+            if curve.raw { 0.25 } else { 1.0 }
+        );
+        for (x, y) in points.iter().filter(|_| curve.metric && points.len() <= MAX_DOTS) {
+            let (x, y, colour) = (*x, *y, curve.colour);
+            let _ =
+                writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
+        }
+        svg
+    }
+
+    /// The points as they are drawn: with the logarithm of y if the curve's axis is logarithmic.
+    fn drawn(&self, curve: &Curve) -> Vec<(f64, f64)> {
+        if !self.log_y || curve.metric {
+            return curve.points.clone();
+        }
+        curve.points.iter().filter(|(_, y)| *y > 0.0).map(|&(x, y)| (x, y.log10())).collect()
     }
 }
 
-impl Plot {
-    /// The points as they are drawn: with the logarithm of y if the axis is logarithmic.
-    fn scaled(&self, points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-        if !self.logarithmic {
-            return points.to_vec();
-        }
-        points.iter().filter(|(_, y)| *y > 0.0).map(|&(x, y)| (x, y.log10())).collect()
+impl Curve {
+    fn new(name: &str, points: &[(f64, f64)]) -> Curve {
+        let finite =
+            points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite()).collect();
+        Curve { name: name.into(), points: finite, raw: false, metric: false, colour: "" }
     }
+}
+
+/// The plot area in pixels, and the numbers at its edges.
+struct Frame {
+    left: f64,
+    right: f64,
+    top: f64,
+    bottom: f64,
+    x_ticks: Vec<f64>,
+    y_ticks: Vec<f64>,
+    metric_ticks: Vec<f64>,
+}
+
+impl Frame {
+    fn new(plot: &Plot, top: f64) -> Frame {
+        let points = |metric: bool| {
+            plot.curves
+                .iter()
+                .filter(move |curve| curve.metric == metric)
+                .flat_map(|curve| plot.drawn(curve))
+        };
+        let y = points(false).map(|p| p.1);
+        let has_metric = plot.curves.iter().any(|curve| curve.metric);
+        Frame {
+            left: AXIS_MARGIN,
+            right: WIDTH - if has_metric { AXIS_MARGIN } else { MARGIN },
+            top,
+            bottom: HEIGHT - BOTTOM,
+            x_ticks: ticks(points(false).chain(points(true)).map(|p| p.0)),
+            y_ticks: if plot.log_y { decades(y) } else { ticks(y) },
+            metric_ticks: ticks(points(true).map(|p| p.1)),
+        }
+    }
+
+    fn x(&self, value: f64) -> f64 {
+        between(&self.x_ticks, value, self.left, self.right)
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        between(&self.y_ticks, value, self.bottom, self.top)
+    }
+
+    fn metric(&self, value: f64) -> f64 {
+        between(&self.metric_ticks, value, self.bottom, self.top)
+    }
+}
+
+/// The pixel of `value` on an axis whose first tick is at `from` and whose last is at `to`.
+fn between(ticks: &[f64], value: f64, from: f64, to: f64) -> f64 {
+    from + (value - ticks[0]) / (ticks[ticks.len() - 1] - ticks[0]) * (to - from)
+}
+
+/// The exponential moving average `m ← d m + (1 - d) y` with `d = 1 - 2 / (span + 1)`, divided by
+/// `1 - dᵗ` after t points, as `m` starts at 0. Source: Kingma & Ba 2014, arXiv:1412.6980.
+fn moving_average(points: &[(f64, f64)], span: usize) -> Vec<(f64, f64)> {
+    let decay = 1.0 - 2.0 / (span.max(1) as f64 + 1.0);
+    let (mut mean, mut weight) = (0.0, 1.0);
+    points
+        .iter()
+        .map(|&(x, y)| {
+            mean = decay * mean + (1.0 - decay) * y;
+            weight *= decay;
+            (x, mean / (1.0 - weight))
+        })
+        .collect()
 }
 
 /// Logarithms of round numbers that enclose the logarithms `values`: powers of ten if they span
@@ -261,6 +443,55 @@ mod tests {
         );
         assert!((lines[0][0] - 2.0 * lines[0][1] + lines[0][2]).abs() < 0.2, "{lines:?}");
         assert!(svg.contains(">100</text>"));
+    }
+
+    #[test]
+    fn a_moving_average_is_corrected_for_its_start() {
+        // pandas.Series([4, 1, 7]).ewm(span=3).mean()
+        let points = [(0.0, 4.0), (1.0, 1.0), (2.0, 7.0)];
+        let average: Vec<f64> = moving_average(&points, 3).into_iter().map(|p| p.1).collect();
+        let expected = [4.0, 2.0, 34.0 / 7.0];
+        average
+            .iter()
+            .zip(expected)
+            .for_each(|(a, e)| assert!((a - e).abs() < 1e-12, "{average:?}"));
+        assert_eq!(moving_average(&points, 1), points, "an average over one point is the point");
+    }
+
+    #[test]
+    fn a_smoothed_curve_and_a_metric_have_their_own_lines_labels_and_axis() {
+        let losses: Vec<(f64, f64)> =
+            (0..50).map(|i| (f64::from(i), 2.0 / f64::from(i + 1))).collect();
+        let svg = Plot::new("t", "step", "loss")
+            .smoothed_curve("training", &losses, 10)
+            .metric("test accuracy, %", &[(20.0, 91.0), (49.0, 97.0)])
+            .svg();
+        assert_eq!(svg.matches("<polyline").count(), 3);
+        assert_eq!(svg.matches("<circle").count(), 2);
+        assert_eq!(svg.matches(">test accuracy, %</text>").count(), 2, "legend and axis");
+        assert!(svg.contains(">training, moving average over 10 points</text>"));
+        assert!(!svg.contains(">training</text>"), "the values behind an average are not named");
+        assert!(svg.contains(">97</text>") && svg.contains(">0.5</text>"), "both axes: {svg}");
+        // the highest value of either axis is at the top, far from the lowest
+        let lines: Vec<&str> = svg.lines().filter(|l| l.starts_with("<polyline")).collect();
+        let heights = |line: &str| -> Vec<f64> {
+            let points = line.split('"').nth(1).unwrap().split(' ');
+            points.map(|p| p.split(',').nth(1).unwrap().parse().unwrap()).collect()
+        };
+        assert!(heights(lines[0])[49] - heights(lines[0])[0] > 200.0);
+        assert!(heights(lines[2])[0] - heights(lines[2])[1] > 200.0);
+    }
+
+    #[test]
+    fn a_long_legend_takes_several_lines() {
+        let name = "a name of forty characters, more or less";
+        let svg = (0..5).fold(Plot::new("t", "x", "y"), |plot, _| plot.curve(name, &[])).svg();
+        let heights: std::collections::BTreeSet<&str> = svg
+            .lines()
+            .filter(|l| l.contains(name))
+            .map(|l| l.split(" y=\"").nth(1).unwrap().split('"').next().unwrap())
+            .collect();
+        assert_eq!(heights.len(), 3, "two in a line");
     }
 
     #[test]
