@@ -30,6 +30,7 @@ mod module;
 mod norm;
 pub mod optim;
 mod pool;
+pub mod prelude;
 mod recurrent;
 mod schedule;
 pub mod state;
