@@ -1,41 +1,42 @@
-//! Fetches MNIST's four files, or a text, from public mirrors into a folder.
+//! Downloads MNIST's four files, or a text, from public mirrors into a folder.
 //!
-//! A file counts only once the SHA-256 of its (uncompressed) content is right, so it does not
-//! matter which mirror it came from; it is written under another name, synced and renamed, so a
-//! folder never holds half a file. Without a network this fails in seconds.
+//! A file is accepted only if the SHA-256 of its uncompressed content is right, so neither the
+//! mirror nor the connection has to be trusted. It is written under another name, synced and
+//! renamed, so a folder never holds a part of a file. Without a network this fails in seconds.
 
+use crate::http;
 use indicatif::{ProgressBar, ProgressStyle};
 use sha2::{Digest, Sha256};
 use std::fs;
 use std::io::Read;
 use std::path::Path;
-use std::time::Duration;
 use teeny_core::file::replace;
 use teeny_core::{Error, Result};
 
-/// Something that can be had: the folders it is in, one as good as the other, and its files.
+/// A data set: its files, and the folders that hold all of them.
 struct Source {
     mirrors: &'static [&'static str],
     files: &'static [Wanted],
 }
 
-/// A file to fetch.
+/// A file to download.
 struct Wanted {
-    /// What the mirrors call it.
+    /// Its name on the mirrors.
     remote: &'static str,
-    /// What it is called here.
+    /// Its name in the local folder.
     local: &'static str,
-    /// Of its content, inflated if it comes gzipped.
+    /// The SHA-256 of its content, after decompression if it is gzipped.
     sha256: &'static str,
-    /// Of the same content, in bytes.
+    /// The length of the same content in bytes.
     length: u64,
 }
 
-/// The folders that torchvision and tensorflow-datasets use, and a mirror on GitHub.
+/// The folders that torchvision and tensorflow-datasets use, and a mirror on GitHub. The first two
+/// answer plain HTTP; GitHub needs HTTPS.
 const MNIST: Source = Source {
     mirrors: &[
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        "https://storage.googleapis.com/cvdf-datasets/mnist",
+        "http://ossci-datasets.s3.amazonaws.com/mnist",
+        "http://storage.googleapis.com/cvdf-datasets/mnist",
         "https://raw.githubusercontent.com/fgnt/mnist/master",
     ],
     files: &[
@@ -69,8 +70,8 @@ const fn digits(name: &'static str, sha256: &'static str, length: u64) -> Wanted
 /// 32,033 names from the United States' register, as A. Karpathy's makemore has them.
 const NAMES: Source = Source {
     mirrors: &[
+        "http://cdn.jsdelivr.net/gh/karpathy/makemore@master",
         "https://raw.githubusercontent.com/karpathy/makemore/master",
-        "https://cdn.jsdelivr.net/gh/karpathy/makemore@master",
     ],
     files: &[Wanted {
         remote: "names.txt",
@@ -83,8 +84,8 @@ const NAMES: Source = Source {
 /// 40,000 lines of plays, as A. Karpathy's char-rnn has them.
 const SHAKESPEARE: Source = Source {
     mirrors: &[
+        "http://cdn.jsdelivr.net/gh/karpathy/char-rnn@master/data/tinyshakespeare",
         "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare",
-        "https://cdn.jsdelivr.net/gh/karpathy/char-rnn@master/data/tinyshakespeare",
     ],
     files: &[Wanted {
         remote: "input.txt",
@@ -94,14 +95,14 @@ const SHAKESPEARE: Source = Source {
     }],
 };
 
-/// No file is larger than 10 MB as it comes.
-const MOST_BYTES: u64 = 16 << 20;
+/// The limit for a file as it is transferred; the largest has 10 MB.
+const MAX_BYTES: u64 = 16 << 20;
 
-/// Fetches what is missing or wrong in `dir` of `what`: `mnist`, `names.txt` or
-/// `tinyshakespeare.txt`. Returns the mirror that served the last file.
+/// Downloads those files of `what` (`mnist`, `names.txt` or `tinyshakespeare.txt`) that are missing
+/// or wrong in `dir`. Returns the mirror that served the last file.
 ///
 /// # Errors
-/// If no mirror delivers a file with the right content; the error tells what each of them did. Or
+/// If no mirror delivers a file with the right content (the error tells why, mirror by mirror), or
 /// if `dir` cannot be written.
 pub fn fetch(what: &str, dir: &Path) -> Result<String> {
     match what {
@@ -114,13 +115,6 @@ pub fn fetch(what: &str, dir: &Path) -> Result<String> {
 
 fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> {
     fs::create_dir_all(dir).map_err(|e| Error::io(format!("cannot create {dir:?}: {e}")))?;
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_resolve(Some(Duration::from_secs(2)))
-        .timeout_connect(Some(Duration::from_secs(2)))
-        .timeout_recv_response(Some(Duration::from_secs(5)))
-        .timeout_recv_body(Some(Duration::from_secs(120)))
-        .build()
-        .into();
     let mut mirrors = mirrors.iter();
     let mut failures = Vec::new();
     let mut mirror = mirrors.next();
@@ -129,9 +123,9 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
         if fs::read(&path).is_ok_and(|bytes| check(&bytes, file).is_ok()) {
             continue;
         }
-        // a mirror that failed once is not asked again
+        // a mirror that failed once is not tried again
         while let Some(base) = mirror {
-            let bytes = get(&agent, &format!("{base}/{}", file.remote))
+            let bytes = get(&format!("{base}/{}", file.remote))
                 .and_then(|bytes| check(&bytes, file).map(|()| bytes));
             match bytes {
                 Ok(bytes) => {
@@ -152,25 +146,27 @@ fn fetch_from(mirrors: &[&str], files: &[Wanted], dir: &Path) -> Result<String> 
     Ok(mirror.copied().unwrap_or_default().to_string())
 }
 
-/// The body of `url`, with a progress bar where someone is watching.
-fn get(agent: &ureq::Agent, url: &str) -> Result<Vec<u8>> {
-    let mut response = agent.get(url).call().map_err(|e| Error::io(e.to_string()))?;
-    let body = response.body_mut();
-    let style = ProgressStyle::with_template("{msg} {bar:30} {bytes}/{total_bytes}")
-        .expect("a fixed template");
-    let bar = ProgressBar::new(body.content_length().unwrap_or(0)).with_style(style);
+/// The content of `url`, with a progress bar on a terminal.
+fn get(url: &str) -> Result<Vec<u8>> {
+    let body = http::get(url)?;
+    let template = match body.length {
+        Some(_) => "{msg} {bar:30} {bytes}/{total_bytes}",
+        None => "{msg} {bytes}",
+    };
+    let style = ProgressStyle::with_template(template).expect("a fixed template");
+    let bar = ProgressBar::new(body.length.unwrap_or(0)).with_style(style);
     bar.set_message(url.rsplit('/').next().unwrap_or(url).to_string());
     let mut bytes = Vec::new();
-    let read = bar.wrap_read(body.as_reader()).take(MOST_BYTES + 1).read_to_end(&mut bytes);
+    let read = bar.wrap_read(body.content).take(MAX_BYTES + 1).read_to_end(&mut bytes);
     bar.finish_and_clear();
     read.map_err(|e| Error::io(e.to_string()))?;
     match bytes.len() as u64 {
-        0..=MOST_BYTES => Ok(bytes),
-        _ => Err(Error::format(format!("more than {MOST_BYTES} bytes"))),
+        0..=MAX_BYTES => Ok(bytes),
+        _ => Err(Error::format(format!("more than {MAX_BYTES} bytes"))),
     }
 }
 
-/// Whether `bytes` are, or inflate to, the content we know.
+/// Checks that `bytes`, decompressed if they are gzipped, are the content of `file`.
 fn check(bytes: &[u8], file: &Wanted) -> Result<()> {
     let mut content = Vec::new();
     let inflated: &mut dyn Read = if file.local.ends_with(".gz") {
@@ -180,7 +176,7 @@ fn check(bytes: &[u8], file: &Wanted) -> Result<()> {
     };
     inflated
         .read_to_end(&mut content)
-        .map_err(|e| Error::format(format!("not the file we asked for: {e}")))?;
+        .map_err(|e| Error::format(format!("not a gzip file: {e}")))?;
     let found: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
     if found == file.sha256 {
         return Ok(());
@@ -196,8 +192,9 @@ fn check(bytes: &[u8], file: &Wanted) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader, Write};
-    use std::net::TcpListener;
+    use crate::http::server::{response, serve};
+    use std::io::Write;
+    use std::time::Duration;
 
     fn gzipped(content: &[u8]) -> Vec<u8> {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -205,26 +202,9 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    /// A web server on this machine that gives each request the same answer.
-    fn serve(status: &'static str, body: Vec<u8>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("http://{}", listener.local_addr().unwrap());
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                let mut stream = stream.unwrap();
-                let request = BufReader::new(stream.try_clone().unwrap());
-                request
-                    .lines()
-                    .take_while(|line| line.as_ref().is_ok_and(|l| !l.is_empty()))
-                    .for_each(drop);
-                let head = format!(
-                    "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-                    body.len()
-                );
-                stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body)).unwrap();
-            }
-        });
-        address
+    /// A mirror that answers every request alike.
+    fn mirror(status: &'static str, body: Vec<u8>) -> String {
+        serve(move |_| response(status, &body))
     }
 
     /// SHA-256 of the four bytes `abcd`.
@@ -237,10 +217,10 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("teeny-download-{}", std::process::id()));
         let mirrors = [
             "http://127.0.0.1:9".to_string(),
-            serve("404 Not Found", b"gone".to_vec()),
-            serve("200 OK", b"<html>please log in</html>".to_vec()),
-            serve("200 OK", gzipped(b"abce")),
-            serve("200 OK", gzipped(b"abcd")),
+            mirror("404 Not Found", b"gone".to_vec()),
+            mirror("200 OK", b"<html>please log in</html>".to_vec()),
+            mirror("200 OK", gzipped(b"abce")),
+            mirror("200 OK", gzipped(b"abcd")),
         ];
         let mirrors: Vec<&str> = mirrors.iter().map(String::as_str).collect();
         assert_eq!(fetch_from(&mirrors, &[ABCD], &dir).unwrap(), mirrors[4]);
@@ -254,7 +234,7 @@ mod tests {
             "{error}"
         );
         assert!(
-            error.contains("not the file we asked for") && error.contains("wrong content: 4 bytes"),
+            error.contains("not a gzip file") && error.contains("wrong content: 4 bytes"),
             "{error}"
         );
         assert_eq!(
@@ -266,12 +246,21 @@ mod tests {
     }
 
     #[test]
-    fn a_text_comes_as_it_is_and_may_have_another_name() {
+    fn a_text_is_not_decompressed_and_may_have_another_name() {
         let dir = std::env::temp_dir().join(format!("teeny-download-text-{}", std::process::id()));
         let text = Wanted { remote: "input.txt", local: "letters.txt", sha256: SHA256, length: 4 };
-        let mirrors = [serve("200 OK", gzipped(b"abcd")), serve("200 OK", b"abcd".to_vec())];
+        let mirrors = [mirror("200 OK", gzipped(b"abcd")), mirror("200 OK", b"abcd".to_vec())];
         assert_eq!(fetch_from(&[&mirrors[0], &mirrors[1]], &[text], &dir).unwrap(), mirrors[1]);
         assert_eq!(fs::read(dir.join("letters.txt")).unwrap(), b"abcd");
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn content_without_end_is_cut_off() {
+        let dir = std::env::temp_dir().join(format!("teeny-endless-{}", std::process::id()));
+        let endless = mirror("200 OK", vec![0; MAX_BYTES as usize + 1]);
+        let error = fetch_from(&[&endless], &[ABCD], &dir).unwrap_err().to_string();
+        assert!(error.contains("more than 16777216 bytes"), "{error}");
         fs::remove_dir_all(dir).unwrap();
     }
 
@@ -280,7 +269,12 @@ mod tests {
         let start = std::time::Instant::now();
         let dir = std::env::temp_dir().join(format!("teeny-unreachable-{}", std::process::id()));
         assert!(
-            fetch_from(&["https://127.0.0.1:9", "https://nowhere.invalid"], &[ABCD], &dir).is_err()
+            fetch_from(
+                &["http://127.0.0.1:9", "http://nowhere.invalid", "https://127.0.0.1:9"],
+                &[ABCD],
+                &dir
+            )
+            .is_err()
         );
         assert!(start.elapsed() < Duration::from_secs(10));
         fs::remove_dir_all(dir).unwrap();

@@ -9,6 +9,8 @@ pub mod digits;
 #[cfg(feature = "download")]
 mod download;
 mod files;
+#[cfg(feature = "download")]
+mod http;
 pub mod locate;
 pub mod makemore;
 pub mod options;
