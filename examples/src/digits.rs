@@ -1,52 +1,105 @@
-//! Networks for images of digits, and how each of them is trained.
+//! Networks for images of digits, how each of them is trained by default, and the options that
+//! change that.
 
+use crate::options::{Parsed, at_least_one, positive};
+use crate::training::Length;
+use lexopt::{Parser, ValueExt};
 use std::fmt;
 use teeny_autograd::no_grad;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
-use teeny_nn::data::DataLoader;
 use teeny_nn::data::mnist::Images;
+use teeny_nn::data::{DataLoader, Dataset, ImageBatches};
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
-use teeny_nn::train::accuracy;
+use teeny_nn::train;
 use teeny_nn::{
     Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential,
     Store,
 };
 
 /// A network for images of digits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arch {
-    /// 784-128-10.
+    /// A perceptron 784-128-10.
+    #[default]
     Mlp,
     /// Four convolutions with batch normalisation, 87,850 parameters: tinygrad's `beautiful_mnist`.
     Cnn,
     /// Two convolutions of 8 and 16 channels, 5,258 parameters.
     Small,
-    /// The same with batch normalisation after each convolution.
+    /// `Small` with batch normalisation after each convolution.
     SmallBn,
     /// Two convolutions of 32 and 64 channels and dropout, 34,826 parameters: the "simple MNIST
     /// convnet" of Keras' documentation.
     Keras,
 }
 
-/// How a network is trained unless the command line says otherwise.
+/// The default settings of a network's training.
 #[derive(Clone, Copy, Debug)]
-pub struct Recipe {
+struct Recipe {
     /// Images per step.
-    pub batch: usize,
-    /// Learning rate.
-    pub lr: f64,
-    /// Steps; passes over the data if there are none.
-    pub steps: Option<u64>,
+    batch: usize,
+    lr: f64,
+    /// The length of the run; without, it depends on the size of the data.
+    steps: Option<u64>,
+}
+
+/// The network and the settings of its training: `--arch`, and those of `--epochs`, `--steps`,
+/// `--batch` and `--lr` that differ from the network's defaults.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The network.
+    pub arch: Arch,
+    length: Length,
+    batch: Option<usize>,
+    lr: Option<f64>,
+}
+
+impl Options {
+    /// Takes the value of option `name` from `parser`; false if it is none of these.
+    ///
+    /// # Errors
+    /// If the value is missing or invalid, or both `--epochs` and `--steps` are given.
+    pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
+        match name {
+            "arch" => self.arch = parser.value()?.parse_with(Arch::named)?,
+            "batch" => self.batch = Some(parser.value()?.parse_with(at_least_one)?),
+            "lr" => self.lr = Some(parser.value()?.parse_with(positive)?),
+            _ => return self.length.take(name, parser),
+        }
+        Ok(true)
+    }
+
+    /// Images per step.
+    pub fn batch(&self) -> usize {
+        self.batch.unwrap_or(self.arch.recipe().batch)
+    }
+
+    /// The learning rate.
+    pub fn lr(&self) -> f64 {
+        self.lr.unwrap_or(self.arch.recipe().lr)
+    }
+
+    /// The length of the run in steps.
+    pub fn steps(&self, loader: &DataLoader<ImageBatches<'_>>) -> u64 {
+        // small data needs more epochs for as many steps
+        let epochs = if loader.dataset().len() < 10_000 { 40 } else { 5 };
+        let batches = loader.batches() as u64;
+        match (self.length, self.arch.recipe().steps) {
+            (Length::Steps(steps), _) | (Length::Default, Some(steps)) => steps,
+            (Length::Epochs(epochs), _) => epochs * batches,
+            (Length::Default, None) => epochs * batches,
+        }
+    }
 }
 
 impl Arch {
-    /// All of them.
+    /// All networks.
     pub const ALL: [Arch; 5] = [Arch::Mlp, Arch::Cnn, Arch::Small, Arch::SmallBn, Arch::Keras];
 
-    /// The one of that name.
+    /// The network called `name`.
     ///
     /// # Errors
-    /// If there is none; the error lists those there are.
+    /// If there is none; the error lists the names.
     pub fn named(name: &str) -> std::result::Result<Arch, String> {
         let known = || Arch::ALL.map(|arch| arch.to_string()).join(", ");
         Arch::ALL
@@ -55,8 +108,8 @@ impl Arch {
             .ok_or_else(|| format!("--arch is one of {}, not {name}", known()))
     }
 
-    /// How it is trained.
-    pub fn recipe(self) -> Recipe {
+    /// The default settings of its training.
+    fn recipe(self) -> Recipe {
         match self {
             Arch::Mlp => Recipe { batch: 64, lr: 0.4, steps: None },
             Arch::Cnn => Recipe { batch: 512, lr: 1e-3, steps: Some(70) },
@@ -75,8 +128,9 @@ impl Arch {
         }
     }
 
-    /// The network for images of (height, width), which it takes flattened: (N, height width) → (N,
-    /// 10).
+    /// The network for images of (height, width).
+    ///
+    /// Shapes: (N, height * width) → (N, 10).
     ///
     /// # Errors
     /// If the images are too small for it.
@@ -89,15 +143,15 @@ impl Arch {
         let norm = |name: &str, channels| BatchNorm::new(&store.at(name), channels);
         let relu = Activation::Relu;
         let pool = || MaxPool2d::new(2);
-        // what convolutions without padding (sizes of their kernels) and a pooling by 2 leave of an
-        // axis
+        // the size of an axis after convolutions with `kernels` without padding and a pooling by 2
         let after = |size: usize, kernels: &[usize]| {
             (size + kernels.len())
                 .checked_sub(kernels.iter().sum())
                 .map(|rest| rest / 2)
                 .unwrap_or(0)
         };
-        let left = |stages: [&[usize]; 2]| -> Result<usize> {
+        // the number of pixels after two such stages
+        let area_after = |stages: [&[usize]; 2]| -> Result<usize> {
             let area = [height, width]
                 .map(|size| stages.iter().fold(size, |size, kernels| after(size, kernels)))
                 .iter()
@@ -122,8 +176,8 @@ impl Arch {
                     zeros,
                 )?)
             }
-            // pixels as bytes, as the original has them: running variances that begin at 1 are then
-            // soon those of the data
+            // pixels from 0 to 255, as in the original: the running variances, which begin at 1,
+            // then soon reach those of the data
             Arch::Cnn => Sequential::new()
                 .then(move |x: &Tensor| image(&x.mul(255.0)?)) // (N, 1, 28, 28)
                 .then(conv("conv1", 1, 32, 5)?) // (N, 32, 24, 24)
@@ -139,7 +193,7 @@ impl Arch {
                 .then(norm("bn2", 64)?)
                 .then(pool()) // (N, 64, 3, 3)
                 .then(Flatten)
-                .then(head(64 * left([&[5, 5], &[3, 3]])?)?),
+                .then(head(64 * area_after([&[5, 5], &[3, 3]])?)?),
             Arch::Small | Arch::SmallBn => {
                 let mut net = Sequential::new().then(image);
                 for (i, (inputs, outputs)) in [(1, 8), (8, 16)].into_iter().enumerate() {
@@ -150,7 +204,7 @@ impl Arch {
                     }
                     net = net.then(relu).then(pool()); // (N, 8, 13, 13), then (N, 16, 5, 5)
                 }
-                net.then(Flatten).then(head(16 * left([&[3], &[3]])?)?)
+                net.then(Flatten).then(head(16 * area_after([&[3], &[3]])?)?)
             }
             Arch::Keras => Sequential::new()
                 .then(image)
@@ -162,23 +216,47 @@ impl Arch {
                 .then(pool()) // (N, 64, 5, 5)
                 .then(Flatten)
                 .then(Dropout::new(&store.root(), 0.5)?)
-                .then(head(64 * left([&[3], &[3]])?)?),
+                .then(head(64 * area_after([&[3], &[3]])?)?),
         })
     }
 }
 
-/// How many of `images` the model gets right.
-///
-/// # Errors
-/// If the model or the device fails.
-pub fn right(model: &impl Module, images: &Images, device: &DeviceRef) -> Result<usize> {
-    no_grad(|| {
-        let loader = DataLoader::new(images.on(device), 1000)?;
-        loader.epoch(0).try_fold(0, |right, batch| {
-            let (x, targets) = batch?; // (1000, 784), (1000)
-            Ok(right + accuracy(&model.forward(&x)?, &targets)?)
+/// The number of images that a model classifies correctly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accuracy {
+    /// The number of images whose largest logit is that of their digit.
+    pub correct: usize,
+    /// The number of images.
+    pub total: usize,
+}
+
+impl Accuracy {
+    /// Evaluates `model` on `images`.
+    ///
+    /// # Errors
+    /// If the model or the device fails.
+    pub fn of(model: &impl Module, images: &Images, device: &DeviceRef) -> Result<Accuracy> {
+        no_grad(|| {
+            let loader = DataLoader::new(images.on(device), 1000)?;
+            let correct = loader.epoch(0).try_fold(0, |correct, batch| {
+                let (x, targets) = batch?; // (1000, 784), (1000)
+                Ok(correct + train::accuracy(&model.forward(&x)?, &targets)?)
+            })?;
+            Ok(Accuracy { correct, total: images.len() })
         })
-    })
+    }
+
+    /// The share of correct answers in percent.
+    pub fn percent(&self) -> f64 {
+        100.0 * self.correct as f64 / self.total as f64
+    }
+}
+
+/// `97.61 % (9761 of 10000)`
+impl fmt::Display for Accuracy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} % ({} of {})", self.percent(), self.correct, self.total)
+    }
 }
 
 impl fmt::Display for Arch {

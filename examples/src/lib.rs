@@ -1,6 +1,6 @@
-//! What the example programs share: their surroundings ([`Program`]), the options all of them have
-//! ([`Common`]), finding their data, and the models that are too many for one file ([`digits`],
-//! [`makemore`], [`mod@bench`]).
+//! The library of the example programs: help and exit codes ([`Program`]), the options that all of
+//! them have ([`Common`]), the parts of a training program besides the training ([`Run`]), data
+//! ([`locate`]), and models and workloads ([`digits`], [`makemore`], [`mod@bench`]).
 #![forbid(unsafe_code)]
 
 mod bar;
@@ -8,15 +8,15 @@ pub mod bench;
 pub mod digits;
 #[cfg(feature = "download")]
 mod download;
-mod files;
 #[cfg(feature = "download")]
 mod http;
 pub mod locate;
 pub mod makemore;
 pub mod options;
 mod program;
+pub mod training;
 
 pub use bar::Bar;
-pub use files::Record;
 pub use options::{Common, Parsed};
 pub use program::Program;
+pub use training::Run;

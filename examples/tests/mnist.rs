@@ -34,7 +34,14 @@ fn the_program_trains_saves_plots_and_continues() {
     let loss: f64 =
         first.lines().find_map(|l| l.strip_prefix("first loss ")).unwrap().parse().unwrap();
     assert!((loss - 2.30).abs() < 0.02, "{loss}");
-    assert!(std::fs::read_to_string(plot).unwrap().contains("<polyline"));
+    let plot = std::fs::read_to_string(plot).unwrap();
+    assert_eq!(plot.matches("<polyline").count(), 3, "losses, their average, accuracies");
+    assert_eq!(plot.matches("<circle").count(), 8, "an accuracy per epoch");
+    assert!(
+        plot.contains(">cross-entropy of a batch, moving average over 5 points</text>")
+            && plot.contains(">test accuracy, %</text>"),
+        "{plot}"
+    );
 
     let second = succeed(mnist(&["--data", "builtin", "--epochs", "0", "--load", &weights]));
     assert_eq!(
@@ -253,6 +260,21 @@ fn the_single_file_variant_trains_and_is_short() {
         .skip_while(|l| !l.contains("for epoch in"))
         .take_while(|l| !l.contains("test accuracy"));
     assert!(training.count() < 40);
+}
+
+#[test]
+fn the_program_to_read_first_is_short() {
+    assert!(include_str!("../src/bin/mnist.rs").lines().count() < 80);
+}
+
+#[test]
+fn epochs_and_steps_together_are_an_error() {
+    let text = refuse(mnist(&["--steps", "70", "--epochs", "3"]));
+    assert!(
+        text.starts_with("--epochs 3 and --steps 70 both set the length of the run\n")
+            && text.contains("\n  help: leave one of them out"),
+        "{text}"
+    );
 }
 
 #[test]

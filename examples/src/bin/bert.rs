@@ -7,10 +7,9 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program};
+use examples::{Common, Parsed, Program, Run};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use std::time::Instant;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Distribution, Result, Tensor, permutation};
@@ -107,9 +106,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let loss = CrossEntropy { ignore_index: Some(IGNORED), ..CrossEntropy::default() };
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
     let mut adam = Adam::decoupled(store.trainable(), options.lr).weight_decay(0.01);
-    let mut record = common.record(0, schedule.clone())?;
-    let start = Instant::now();
-    for step in 0..options.steps {
+    let mut run =
+        Run::start(common, &store, &mut adam, options.steps)?.schedule(schedule).items("sentences");
+    while let Some(step) = run.next_step() {
         let chosen =
             draw(options.batch, training.len(), Key { seed: common.seed, draw: 1 + 4 * step })?;
         let batch = Batch::new(
@@ -121,20 +120,14 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let loss = loss.loss(&logits.flatten(0, 1)?, &batch.targets.flatten(0, 1)?)?; // ()
         let mut grads = loss.backward()?;
         clip_norm(&mut grads, &store.trainable(), 1.0)?;
-        adam.set_lr(schedule.at(step));
+        adam.set_lr(run.lr());
         adam.step(&grads)?;
-        record.push(&loss)?;
+        run.push(&loss, options.batch)?;
     }
-    record.flush()?;
-    let losses = record.losses();
-    println!(
-        "first loss {:.4}, last {:.4} after {:.1} s",
-        losses.values()[0].1,
-        losses.mean(20),
-        start.elapsed().as_secs_f64()
-    );
-    common.save(&store)?;
-    common.plot("A BERT on a toy language", "loss", &[("hidden words", &losses.curve())])?;
+    let (seconds, losses) = (run.seconds(), run.losses()?);
+    let (first, last) = (losses.values()[0].1, losses.mean(20));
+    println!("first loss {first:.4}, last {last:.4} after {seconds:.1} s");
+    run.finish("A BERT on a toy language", "cross-entropy of hidden words")?;
 
     store.set_training(false);
     let batch = Batch::new(

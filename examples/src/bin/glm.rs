@@ -6,9 +6,9 @@
 //! how exact the coefficients are. Source: McCullagh & Nelder, *Generalized linear models*, 1983.
 #![forbid(unsafe_code)]
 
-use examples::digits::right;
+use examples::digits::Accuracy;
 use examples::options::{at_least_one, positive};
-use examples::{Common, Parsed, Program, locate};
+use examples::{Common, Parsed, Program, Run, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
 use teeny_autograd::Grad;
@@ -17,7 +17,6 @@ use teeny_nn::data::DataLoader;
 use teeny_nn::data::generated::{self, Samples};
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, poisson_nll};
 use teeny_nn::optim::{Optimizer, Sgd};
-use teeny_nn::train::Losses;
 use teeny_nn::{Init, Linear, Module, Schedule, Store};
 
 const PROGRAM: Program = Program {
@@ -159,33 +158,26 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
         Linear::with_init(&store.at("fc"), data.train.area(), 10, Init::ZEROS, Some(Init::ZEROS))?;
     let loader = DataLoader::new(data.train.on(device), options.batch)?.shuffle(common.seed);
     let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 6 });
-    let schedule = Schedule::cosine(options.lr, 0.0, epochs * loader.batches() as u64);
+    let steps = epochs * loader.batches() as u64;
     let mut sgd = Sgd::new(store.trainable(), options.lr);
-    let mut losses = Losses::new();
-    let mut step = 0;
-    for epoch in 0..epochs {
-        for batch in loader.epoch(epoch) {
+    let mut run = Run::start(common, &store, &mut sgd, steps)?
+        .schedule(Schedule::cosine(options.lr, 0.0, steps))
+        .items("images");
+    let evaluate = || Accuracy::of(&model, &data.test, device);
+    while let Some(batches) = run.next_epoch(&loader) {
+        for batch in batches {
             let (x, targets) = batch?; // (B, 784), (B)
             let loss = cross_entropy(&model.forward(&x)?, &targets)?; // ()
-            sgd.set_lr(schedule.at(step));
+            sgd.set_lr(run.lr());
             sgd.step(&loss.backward()?)?;
-            losses.push(&loss)?;
-            step += 1;
+            run.push(&loss, targets.numel())?;
         }
-        losses.read()?;
-        println!("softmax epoch {:2}: loss {:.4}", epoch + 1, losses.mean(loader.batches()));
+        let accuracy = run.evaluate(evaluate)?;
+        run.record_accuracy(accuracy.percent());
+        let (epoch, loss) = (run.epoch(), run.losses()?.mean(loader.batches()));
+        run.report(&sgd, &format!("softmax epoch {epoch:2}: loss {loss:.4}"))?;
     }
-    common.save(&store)?;
-    common.plot(
-        "Softmax regression of digits",
-        "loss",
-        &[("cross-entropy of a batch", &losses.curve())],
-    )?;
-    let right = right(&model, &data.test, device)?;
-    println!(
-        "softmax test accuracy {:.2} % ({right} of {})",
-        100.0 * right as f64 / data.test.len() as f64,
-        data.test.len()
-    );
+    run.finish("Softmax regression of digits", "cross-entropy of a batch")?;
+    println!("softmax test accuracy {}", evaluate()?);
     Ok(())
 }

@@ -4,19 +4,16 @@
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
-use examples::{Bar, Common, Parsed, Program, locate};
+use examples::{Common, Parsed, Program, Run, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use std::time::Instant;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::random::Key;
 use teeny_core::{Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Adam, Group, Optimizer, clip_norm};
-use teeny_nn::state::{Position, Random};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
-use teeny_nn::train::Losses;
 use teeny_nn::{Gpt, GptConfig, Schedule, Store};
 
 const PROGRAM: Program = Program {
@@ -102,7 +99,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (text, note) = locate::text(common.data.as_deref(), "tinyshakespeare.txt")?;
     println!("data    {note}");
     let tokenizer = CharTokenizer::of(&text)?;
-    let (train, val) = Corpus::new(&tokenizer.encode(&text)?, &device)?.split(0.9)?;
+    let (train_text, validation) = Corpus::new(&tokenizer.encode(&text)?, &device)?.split(0.9)?;
 
     let store = Store::new(&device);
     let gpt =
@@ -116,125 +113,86 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         options.batch
     );
 
-    let mut run = Run { store, gpt, val_losses: Vec::new() };
-    let losses = run.train(options, common, &train, &val)?;
-    common.save(&run.store)?;
-    common.plot(
-        "A GPT on characters",
-        "loss",
-        &[("training", &losses.curve()), ("validation", &run.val_losses)],
-    )?;
-    run.write(options, common, &tokenizer)
+    let model = Model { store, gpt };
+    train(&model, options, common, &train_text, &validation)?;
+    model.write(options, common, &tokenizer)
 }
 
-/// What training changes and leaves behind.
-struct Run {
+/// Trains `model` on `train`, with reports of the loss on `validation`.
+fn train(
+    model: &Model,
+    options: &Options,
+    common: &Common,
+    train: &Corpus,
+    validation: &Corpus,
+) -> Result<()> {
+    let (lr, end) = (options.lr, options.decay_steps.unwrap_or(options.steps));
+    let params = model.store.trainable();
+    // weight decay for matrices, none for the vectors of the norms
+    let is_vector = |p: &teeny_nn::Param| p.value().ndim() < 2;
+    let mut adam = Adam::decoupled(params.clone(), lr)
+        .betas(0.9, 0.99)
+        .weight_decay(0.1)
+        .group(is_vector, Group::new().weight_decay(0.0));
+    let mut run = Run::start(common, &model.store, &mut adam, options.steps)?
+        .schedule(Schedule::warmup_cosine(lr, lr / 10.0, 100, end))
+        .items("tokens");
+    let (batch, context) = (options.batch, options.model.context);
+    let mut last = None;
+    while let Some(step) = run.next_step() {
+        adam.set_lr(run.lr());
+        // (B, T) both
+        let (x, y) = train.batch(batch, context, Key { seed: common.seed, draw: step })?;
+        let loss = model.loss(&x, &y)?; // ()
+        let mut grads = loss.backward()?;
+        clip_norm(&mut grads, &params, 1.0)?;
+        adam.step(&grads)?;
+        run.push(&loss, batch * context)?;
+        if run.is_due(options.eval_every) {
+            let val = *last.insert(run.evaluate(|| model.evaluate(options, validation))?);
+            run.record_validation_loss(val);
+            let loss = run.losses()?.mean(options.eval_every as usize);
+            let line = format!("step {:5}  loss {loss:.4}  val loss {val:.4}", step + 1);
+            run.report(&adam, &line)?;
+        }
+    }
+    let seconds = run.seconds();
+    if let ([(0, first), ..], Some(val)) = (run.losses()?.values(), last) {
+        let tokens = (options.steps as usize * batch * context) as f64;
+        println!(
+            "first loss {first:.4}, val loss {val:.4} after {seconds:.1} s of training, \
+             {:.0} tokens/s",
+            tokens / seconds
+        );
+    }
+    run.finish("A GPT on characters", "training loss")
+}
+
+/// The parameters and the network that they belong to.
+struct Model {
     store: Store,
     gpt: Gpt,
-    val_losses: Vec<(f64, f64)>,
 }
 
-impl Run {
-    fn train(
-        &mut self,
-        options: &Options,
-        common: &Common,
-        train: &Corpus,
-        val: &Corpus,
-    ) -> Result<Losses> {
-        let device = self.store.device().clone();
-        let schedule = Schedule::warmup_cosine(
-            options.lr,
-            options.lr / 10.0,
-            100,
-            options.decay_steps.unwrap_or(options.steps),
-        );
-        // matrices decay, norms do not
-        let is_line = |p: &teeny_nn::Param| p.value().ndim() < 2;
-        let adam =
-            Adam::decoupled(self.store.trainable(), options.lr).betas(0.9, 0.99).weight_decay(0.1);
-        let mut adam = adam.group(is_line, Group::new().weight_decay(0.0));
-        let mut position = Position::default();
-        common.restore(
-            &device,
-            &mut [
-                ("model", &mut self.store),
-                ("optimizer", &mut adam),
-                ("random", &mut Random),
-                ("position", &mut position),
-            ],
-        )?;
-        let mut record = common.record(position.step, schedule.clone())?;
-        let (batch, context) = (options.batch, options.model.context);
-        let start = Instant::now();
-        let mut evaluating = 0.0;
-        let mut bar = Bar::new(options.steps - position.step.min(options.steps), "tokens");
-        while position.step < options.steps {
-            adam.set_lr(schedule.at(position.step));
-            // (B, T) both
-            let (x, y) =
-                train.batch(batch, context, Key { seed: common.seed, draw: position.step })?;
-            let loss = self.loss(&x, &y)?; // ()
-            let mut grads = loss.backward()?;
-            clip_norm(&mut grads, &self.store.trainable(), 1.0)?;
-            adam.step(&grads)?;
-            record.push(&loss)?;
-            position.step += 1;
-            bar.step(batch * context, record.losses().last());
-            if position.step % options.eval_every == 0 || position.step == options.steps {
-                record.flush()?;
-                let before = Instant::now();
-                let val = self.evaluate(options, val)?;
-                evaluating += before.elapsed().as_secs_f64();
-                self.val_losses.push((position.step as f64, val));
-                let mean = record.losses().mean(options.eval_every as usize);
-                bar.suspend(|| {
-                    println!("step {:5}  loss {mean:.4}  val loss {val:.4}", position.step)
-                });
-                common.keep(&[
-                    ("model", &self.store),
-                    ("optimizer", &adam),
-                    ("random", &Random),
-                    ("position", &position),
-                ])?;
-            }
-        }
-        drop(bar);
-        let (seconds, steps) =
-            (start.elapsed().as_secs_f64() - evaluating, record.losses().values().len());
-        let tokens = (steps * batch * context) as f64;
-        if let ([(0, first), ..], Some((_, val))) =
-            (record.losses().values(), self.val_losses.last())
-        {
-            println!(
-                "first loss {first:.4}, val loss {val:.4} after {seconds:.1} s of training, {:.0} tokens/s",
-                tokens / seconds
-            );
-        }
-        Ok(record.into_losses())
-    }
-
+impl Model {
     fn loss(&self, x: &Tensor, y: &Tensor) -> Result<Tensor> {
         let logits = self.gpt.logits(x)?; // (B, T, V)
         cross_entropy(&logits.flatten(0, 1)?, &y.flatten(0, 1)?) // ()
     }
 
-    /// The mean loss of some batches, the same at each look.
-    fn evaluate(&self, options: &Options, val: &Corpus) -> Result<f64> {
-        self.store.set_training(false);
+    /// The mean loss of some batches of `validation`, the same batches in each evaluation.
+    fn evaluate(&self, options: &Options, validation: &Corpus) -> Result<f64> {
+        let (batch, context) = (options.batch, options.model.context);
         let losses = no_grad(|| {
-            let batch =
-                |i| val.batch(options.batch, options.model.context, Key { seed: 0, draw: i });
             (0..options.eval_batches)
-                .map(|i| batch(i).and_then(|(x, y)| self.loss(&x, &y)))
+                .map(|i| {
+                    let (x, y) = validation.batch(batch, context, Key { seed: 0, draw: i })?;
+                    self.loss(&x, &y)
+                })
                 .collect::<Result<Vec<_>>>()
-        });
-        self.store.set_training(true);
-        let losses = losses?;
-        Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?
-            .mean_all()?
-            .item::<f32>()
-            .map(f64::from)
+        })?;
+        let losses = Tensor::stack(&losses.iter().collect::<Vec<_>>(), 0)?; // (eval_batches)
+        losses.mean_all()?.item::<f32>().map(f64::from)
     }
 
     fn write(&self, options: &Options, common: &Common, tokenizer: &CharTokenizer) -> Result<()> {

@@ -5,17 +5,15 @@
 use examples::makemore::bigrams::Bigrams;
 use examples::makemore::{Arch, Examples, Model, sample};
 use examples::options::{at_least_one, positive};
-use examples::{Bar, Common, Parsed, Program, locate};
+use examples::{Common, Parsed, Program, Run, locate};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use std::time::Instant;
 use teeny_autograd::Grad;
 use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
 use teeny_nn::data::names::Names;
 use teeny_nn::loss::Reduction;
 use teeny_nn::optim::{Adam, Optimizer, Sgd};
-use teeny_nn::state::{Position, Random, Stateful};
 use teeny_nn::text::{Sampler, Tokenizer};
 
 const PROGRAM: Program = Program {
@@ -133,9 +131,8 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     println!("model   {arch:?}, {} parameters, sees {} characters", store.count(), model.context);
 
     let steps = if options.sample_only { 0 } else { options.steps.unwrap_or(arch.steps()) };
-    let run = Run {
+    let task = Task {
         arch,
-        steps,
         store: &store,
         batch: options.batch,
         examples: Examples::of(&train, &model, &device)?,
@@ -143,15 +140,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         model: &model,
     };
     if arch.window().is_some() {
-        run.train(options, common, Sgd::new(store.trainable(), 0.0))?;
+        task.train(options, common, steps, Sgd::new(store.trainable(), 0.0))?;
     } else {
-        run.train(
-            options,
-            common,
-            Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1),
-        )?;
+        let adam = Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1);
+        task.train(options, common, steps, adam)?;
     }
-    common.save(&store)?;
     store.set_training(false);
     let limit = if arch.window().is_some() { LONGEST } else { model.context };
     let made = sample(
@@ -188,10 +181,9 @@ fn show(made: &[String], limit: usize, train: &Names, names: &Names) {
     );
 }
 
-/// What is trained on what.
-struct Run<'a> {
+/// A model and its training data.
+struct Task<'a> {
     arch: Arch,
-    steps: u64,
     batch: usize,
     store: &'a Store,
     model: &'a Model,
@@ -200,69 +192,37 @@ struct Run<'a> {
     pairs: &'a Bigrams,
 }
 
-impl Run<'_> {
+impl Task<'_> {
     fn train(
         &self,
         options: &Options,
         common: &Common,
+        steps: u64,
         mut optimizer: impl Optimizer,
     ) -> Result<()> {
-        let (mut position, mut store) = (Position::default(), self.store.clone());
-        let parts: &mut [(&str, &mut dyn Stateful)] = &mut [
-            ("model", &mut store),
-            ("optimizer", &mut optimizer),
-            ("random", &mut Random),
-            ("position", &mut position),
-        ];
-        common.restore(self.store.device(), parts)?;
-        if position.step >= self.steps {
-            return Ok(());
-        }
-        let schedule = self.arch.schedule(options.lr, self.steps);
-        let mut record = common.record(position.step, schedule.clone())?;
-        let (start, first) = (Instant::now(), position.step);
-        let mut bar = Bar::new(self.steps - first, "examples");
-        // a tenth at a time: reported, and kept if the run may be continued
-        let part = (self.steps / 10).max(1);
-        while position.step < self.steps {
+        let mut run = Run::start(common, self.store, &mut optimizer, steps)?
+            .schedule(self.arch.schedule(options.lr, steps))
+            .items("examples");
+        let part = (steps / 10).max(1);
+        while let Some(step) = run.next_step() {
             let loss = self.loss()?; // ()
             let grads = loss.backward()?;
-            optimizer.set_lr(schedule.at(position.step));
+            optimizer.set_lr(run.lr());
             optimizer.step(&grads)?;
-            record.push(&loss)?;
-            bar.step(self.batch, record.losses().last());
-            position.step += 1;
-            if position.step.is_multiple_of(part) || position.step == self.steps {
-                record.flush()?;
-                let losses = record.losses();
-                bar.suspend(|| {
-                    println!(
-                        "step {:6}  loss {:.4}  (first {:.4})",
-                        position.step,
-                        losses.mean(part as usize),
-                        losses.values()[0].1
-                    )
-                });
-                common.keep(&[
-                    ("model", self.store),
-                    ("optimizer", &optimizer),
-                    ("random", &Random),
-                    ("position", &position),
-                ])?;
+            run.push(&loss, self.batch)?;
+            if run.is_due(part) {
+                let losses = run.losses()?;
+                let (loss, first) = (losses.mean(part as usize), losses.values()[0].1);
+                let line = format!("step {:6}  loss {loss:.4}  (first {first:.4})", step + 1);
+                run.report(&optimizer, &line)?;
             }
         }
-        drop(bar);
-        let seconds = start.elapsed().as_secs_f64();
-        println!(
-            "trained {} steps in {seconds:.2} s, {:.1} us a step",
-            self.steps - first,
-            1e6 * seconds / (self.steps - first) as f64
-        );
-        common.plot(
-            "Making up names",
-            "loss",
-            &[("cross-entropy of a batch", &record.losses().curve())],
-        )
+        let (seconds, trained) = (run.seconds(), run.losses()?.values().len());
+        if trained > 0 {
+            let microseconds = 1e6 * seconds / trained as f64;
+            println!("trained {trained} steps in {seconds:.2} s, {microseconds:.1} us a step");
+        }
+        run.finish("Making up names", "cross-entropy of a batch")
     }
 
     /// The loss of a batch; for the table of bigrams that of all pairs.
