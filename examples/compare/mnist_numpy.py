@@ -1,8 +1,11 @@
-"""The network of `mnist` (784-128-10, relu, cross-entropy, plain SGD) written by hand in NumPy, for timing side by side.
+"""The network of `mnist` (784-128-10, ReLU, cross-entropy, SGD) in NumPy, to compare its time.
 
-Usage: python3 mnist_numpy.py DIR [epochs] [learning rate]     DIR holds the four MNIST files, gzipped
+Usage: python3 mnist_numpy.py DIR [epochs] [learning rate]
+
+DIR has MNIST's four files, gzipped.
 Prints the seconds of the training loop alone and the accuracy on the test images.
 """
+
 import gzip
 import os
 import sys
@@ -58,7 +61,10 @@ def main():
             b2 -= lr * db2
     seconds = time.perf_counter() - start
     z = np.maximum(x_test @ w1 + b1, 0) @ w2 + b2
-    print(f"numpy {np.__version__}: {epochs} epochs in {seconds:.3f} s, test accuracy {100 * (z.argmax(1) == y_test).mean():.2f} %")
+    print(
+        f"numpy {np.__version__}: {epochs} epochs in {seconds:.3f} s, "
+        f"test accuracy {100 * (z.argmax(1) == y_test).mean():.2f} %"
+    )
 
 
 if __name__ == "__main__":

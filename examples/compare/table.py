@@ -1,16 +1,18 @@
-"""The tables of BENCHMARKS.md from the lines of JSON that `bench` and the same work of other libraries print.
+"""Prints the tables of BENCHMARKS.md from lines of JSON by `bench` and by other libraries.
 
     python3 table.py results.jsonl > table.md
 
-A line is {"peer": .., "device": "cpu", "threads": .., "name": .., "ms": .., "unit": .., "rate": ..}. Lines of peer "teeny" are ours, those of "limit" the
-machine's. Of several lines for one workload or limit the middle one counts. `peak_rss/..` lines carry MiB as their rate.
+A line is {"peer": .., "device": "cpu", "threads": .., "name": .., "ms": .., "unit": ..,
+"rate": ..}. Lines of peer "teeny" are ours, those of "limit" are the machine's. Of several lines for
+one workload or limit the median counts. `peak_rss/..` lines have MiB as their rate.
 """
+
 import json
 import statistics
 import sys
 from collections import defaultdict
 
-# What is compared: a column, and the peers whose best time it shows.
+# The columns, and the peers whose best time each of them shows.
 FAMILIES = {
     "PyTorch": ["torch", "torch-foreach"],
     "tuned": ["torch-tuned"],
@@ -21,21 +23,69 @@ FAMILIES = {
     "burn": ["burn", "burn-flex", "burn-avx512"],
 }
 
-# The ratio to PyTorch that was aimed at.
+# The goal for the ratio to PyTorch.
 GOALS = {
-    "matmul/64": 4, "matmul/mlp": 2.7, "matmul/batched": 2.7, "matmul": 2.2, "matvec": 2.2, "add/16M": 5, "add/bcast": 10, "add/1K": 10,
-    "add/transposed": 15, "copy/transposed": 10, "copy/permute": 4, "exp": 7, "tanh": 11, "gelu/16M": 15, "chain/16M": 15, "chain_bcast": 20, "sum/all": 1,
-    "sum/axis1": 1.1, "max/axis1": 1.1, "sum/axis0": 3.5, "argmax": 6, "softmax": 2.2, "layernorm": 1.9, "gather": 1.05, "maxpool": 40, "conv/first": 1.5,
-    "conv/mid_fwdbwd": 2.7, "conv/mid": 3.5, "attention": 4.5, "mnist_mlp/step512": 2.5, "mnist_mlp/step": 4, "mnist_cnn": 2.5, "makemore": 8,
-    "gpt_char": 2.5, "lstm": 3, "gpt2/prefill": 2.3, "gpt2/decode": 2, "dispatch": 25,
+    "matmul/64": 4,
+    "matmul/mlp": 2.7,
+    "matmul/batched": 2.7,
+    "matmul": 2.2,
+    "matvec": 2.2,
+    "add/16M": 5,
+    "add/bcast": 10,
+    "add/1K": 10,
+    "add/transposed": 15,
+    "copy/transposed": 10,
+    "copy/permute": 4,
+    "exp": 7,
+    "tanh": 11,
+    "gelu/16M": 15,
+    "chain/16M": 15,
+    "chain_bcast": 20,
+    "sum/all": 1,
+    "sum/axis1": 1.1,
+    "max/axis1": 1.1,
+    "sum/axis0": 3.5,
+    "argmax": 6,
+    "softmax": 2.2,
+    "layernorm": 1.9,
+    "gather": 1.05,
+    "maxpool": 40,
+    "conv/first": 1.5,
+    "conv/mid_fwdbwd": 2.7,
+    "conv/mid": 3.5,
+    "attention": 4.5,
+    "mnist_mlp/step512": 2.5,
+    "mnist_mlp/step": 4,
+    "mnist_cnn": 2.5,
+    "makemore": 8,
+    "gpt_char": 2.5,
+    "lstm": 3,
+    "gpt2/prefill": 2.3,
+    "gpt2/decode": 2,
+    "dispatch": 25,
 }
 
-# The limit that a workload's rate is a share of.
+# The limit that the rate of a workload is divided by.
 READ, COPY, ADD, FMA = "bw/read/16M", "bw/copy_nt/16M", "bw/add_nt/16M", "fma/avx512"
 LIMITS = [
-    ("matmul/64", (FMA, 1)), ("matmul", (FMA, 2)), ("conv", (FMA, 2)), ("attention", (FMA, 2)), ("matvec", (READ, 2)), ("sum", (READ, 2)), ("max/", (READ, 2)),
-    ("argmax", (READ, 2)), ("add/1K", None), ("add/16M", (ADD, 2)), ("add/transposed", (ADD, 2)), ("chain/", (ADD, 2)), ("add/bcast", (COPY, 2)),
-    ("copy", (COPY, 2)), ("exp", (COPY, 2)), ("tanh", (COPY, 2)), ("gelu", (COPY, 2)), ("chain_bcast", (COPY, 2)),
+    ("matmul/64", (FMA, 1)),
+    ("matmul", (FMA, 2)),
+    ("conv", (FMA, 2)),
+    ("attention", (FMA, 2)),
+    ("matvec", (READ, 2)),
+    ("sum", (READ, 2)),
+    ("max/", (READ, 2)),
+    ("argmax", (READ, 2)),
+    ("add/1K", None),
+    ("add/16M", (ADD, 2)),
+    ("add/transposed", (ADD, 2)),
+    ("chain/", (ADD, 2)),
+    ("add/bcast", (COPY, 2)),
+    ("copy", (COPY, 2)),
+    ("exp", (COPY, 2)),
+    ("tanh", (COPY, 2)),
+    ("gelu", (COPY, 2)),
+    ("chain_bcast", (COPY, 2)),
 ]
 
 
@@ -58,11 +108,17 @@ def main():
                 continue
             line = json.loads(line)
             if line.get("device", "cpu").startswith("cpu") and "rate" in line:
-                lines[line["peer"], line["name"], line["threads"]].append((line["ms"], line["rate"]))
+                lines[line["peer"], line["name"], line["threads"]].append(
+                    (line["ms"], line["rate"])
+                )
                 if line["peer"] == "teeny" and line["name"] not in order:
                     order.append(line["name"])
 
-    families = {family: peers for family, peers in FAMILIES.items() if any(peer in peers for peer, _, _ in lines)}
+    families = {
+        family: peers
+        for family, peers in FAMILIES.items()
+        if any(peer in peers for peer, _, _ in lines)
+    }
 
     def middle(peer, name, threads=2):
         found = lines.get((peer, name, threads))
@@ -70,8 +126,16 @@ def main():
 
     keys = [(FMA, 1), (FMA, 2), (READ, 2), (COPY, 2), (ADD, 2)]
     limits = {key: found[1] for key in keys if (found := middle("limit", *key))}
-    print("Limits:", "; ".join(f"{name} on {threads}: {rate:.0f}" for (name, threads), rate in limits.items()), "\n")
-    print("| workload | teeny, ms | of the limit |", " | ".join(families), "| PyTorch / teeny | goal | best peer / teeny |")
+    print(
+        "Limits:",
+        "; ".join(f"{name} on {threads}: {rate:.0f}" for (name, threads), rate in limits.items()),
+        "\n",
+    )
+    print(
+        "| workload | teeny, ms | of the limit |",
+        " | ".join(families),
+        "| PyTorch / teeny | goal | best peer / teeny |",
+    )
     print("|---|" + "---|" * (len(families) + 5))
     for name in order:
         if name.startswith("peak_rss"):
@@ -84,17 +148,29 @@ def main():
                 times[family] = min(found)
         limit = first(dict(LIMITS), name)
         share = f"{rate / limits[limit]:.2f}" if limit and limits.get(limit) else ""
-        columns = " | ".join(digits(times[family]) if family in times else "" for family in families)
+        columns = " | ".join(
+            digits(times[family]) if family in times else "" for family in families
+        )
         torch = f"{times['PyTorch'] / ms:.2f}" if "PyTorch" in times else ""
         best = min(times, key=times.get) if times else None
         ratio = f"{times[best] / ms:.2f} ({best})" if best else ""
-        print(f"| {name} | {digits(ms)} | {share} | {columns} | {torch} | {first(GOALS, name) or ''} | {ratio} |")
+        print(
+            f"| {name} | {digits(ms)} | {share} | {columns} | {torch} "
+            f"| {first(GOALS, name) or ''} | {ratio} |"
+        )
     print()
     print("| peak memory, MiB | teeny |", " | ".join(families), "|")
     print("|---|" + "---|" * (len(families) + 1))
     for name in ["peak_rss/gpt_char/step", "peak_rss/mnist_cnn/step"]:
-        cells = [[middle(peer, name)[1] for peer in peers if middle(peer, name)] for peers in [["teeny"], *families.values()]]
-        print(f"| {name.removeprefix('peak_rss/')} | " + " | ".join(f"{min(cell):.0f}" if cell else "" for cell in cells) + " |")
+        cells = [
+            [middle(peer, name)[1] for peer in peers if middle(peer, name)]
+            for peers in [["teeny"], *families.values()]
+        ]
+        print(
+            f"| {name.removeprefix('peak_rss/')} | "
+            + " | ".join(f"{min(cell):.0f}" if cell else "" for cell in cells)
+            + " |"
+        )
 
 
 main()

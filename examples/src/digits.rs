@@ -55,7 +55,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Takes the value of option `name` from `parser`; false if it is none of these.
+    /// Takes the value of option `name` from `parser`; false if it is not one of these options.
     ///
     /// # Errors
     /// If the value is missing or invalid, or both `--epochs` and `--steps` are given.

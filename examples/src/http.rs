@@ -288,7 +288,7 @@ fn curl(url: &str) -> Result<Body> {
     }
 }
 
-/// What a running `curl` prints; its failure is an error at the end.
+/// The output of a running `curl`; its failure is an error at the end.
 struct Curl(Child);
 
 impl Read for Curl {

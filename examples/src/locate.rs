@@ -1,38 +1,37 @@
-//! Where an example's data comes from, and saying so.
+//! Finds the data of an example and tells the user where they come from.
 //!
-//! In this order: what the user names (`--data`, else `TEENY_DATA`), a folder `../shared/datasets`,
-//! the folder of an earlier download, a download, and the small data built into teeny-nn. A folder
-//! that was named is never silently replaced by something else. One folder can serve all examples:
-//! MNIST's files and texts are looked for in it and in `mnist/` and `text/` below it.
+//! The order is: the path in `--data` or else `TEENY_DATA`, the folder `../shared/datasets`, the
+//! folder of an earlier download, a download, the small data built into teeny-nn. If a path is
+//! given, nothing else is used. One folder can serve all examples: MNIST's files and texts may be
+//! in it or in its subfolders `mnist/` and `text/`.
 
 use std::path::{Path, PathBuf};
 use teeny_core::{Error, Result};
 use teeny_nn::data::mnist::{FILES, Mnist};
 use teeny_nn::data::{corpus, digits, names};
 
-/// What `--data` accepts besides a path: the data that comes with teeny-nn, without looking for
-/// other.
+/// The value of `--data` that selects the data built into teeny-nn.
 pub const BUILTIN: &str = "builtin";
 
-/// The folder that is looked at when none is named, relative to where the program is started.
-const BESIDE: &str = "../shared/datasets";
+/// The folder that is searched if no path is given, relative to the working directory.
+const SHARED: &str = "../shared/datasets";
 
-/// MNIST or its stand-in, and one line that tells the user which and why.
+/// MNIST or the built-in digits, and a note for the user: which of them, and why.
 ///
-/// `named` is the value of `--data`, if given.
+/// `named` is the value of `--data`.
 ///
 /// # Errors
-/// If the folder that was named cannot be used. Without one there is always the built-in data.
+/// If a folder was given that does not have MNIST. Without one there are the built-in digits.
 pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
-    let instead =
+    let builtin =
         |why: &str| -> Result<(Mnist, String)> { Ok((digits::load()?, describe_digits(why))) };
     let dir = match place(named) {
-        Place::Builtin => return instead("--data builtin asks for them"),
+        Place::Builtin => return builtin("--data builtin asks for them"),
         Place::Named(dir, why) => {
             return Ok((Mnist::read(&dir)?, format!("MNIST from {} ({why})", dir.display())));
         }
-        Place::Free => {
-            let dir = Path::new(BESIDE).join("mnist");
+        Place::Any => {
+            let dir = Path::new(SHARED).join("mnist");
             if complete(&dir) {
                 return Ok((Mnist::read(&dir)?, format!("MNIST from {}", dir.display())));
             }
@@ -40,7 +39,7 @@ pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
         }
     };
     let Some(dir) = dir else {
-        return instead("there is no folder to keep a download in: HOME is not set");
+        return builtin("there is no folder for downloads: HOME is not set");
     };
     if complete(&dir) {
         match Mnist::read(&dir) {
@@ -56,26 +55,27 @@ pub fn mnist(named: Option<&Path>) -> Result<(Mnist, String)> {
         Ok((mnist, mirror)) => {
             Ok((mnist, format!("MNIST, downloaded from {mirror} to {}", dir.display())))
         }
-        Err(error) => instead(&format!("MNIST could not be had: {error}")),
+        Err(error) => builtin(&format!("MNIST cannot be downloaded: {error}")),
     }
 }
 
 fn describe_digits(why: &str) -> String {
     format!(
         "the 1,797 built-in digits instead of MNIST's 70,000, because {why}\n  \
-         (accuracy on them says little about MNIST; for the real thing put its four files in a folder and pass --data DIR)"
+         help: the accuracy on them says little about MNIST; put its four files in a folder and \
+         pass --data DIR"
     )
 }
 
-/// The text `names.txt` (32,033 names) or `tinyshakespeare.txt` (1.1 MB of plays), or the small one
-/// that stands in for it, and one line that tells the user which and why. `named`, the value of
-/// `--data`, may also be the text file itself, whatever its name.
+/// The text `names.txt` (32,033 names) or `tinyshakespeare.txt` (1.1 MB of plays) or the built-in
+/// text of its kind, and a note for the user: which of them, and why. `named`, the value of
+/// `--data`, may also be a text file of any name.
 ///
 /// # Errors
-/// If `file` is neither of the two, or the folder or file that was named cannot be used. Without
-/// one there is always the built-in text.
+/// If `file` is neither of the two, or a path was given that has no such text. Without one there is
+/// the built-in text.
 pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
-    let (builtin, of_how_much) = match file {
+    let (builtin, description) = match file {
         "names.txt" => (names::BUILTIN, "names, 748 instead of 32,033"),
         "tinyshakespeare.txt" => {
             (corpus::BUILTIN, "scenes of Shakespeare, 16 KB instead of 1.1 MB")
@@ -88,7 +88,8 @@ pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
     };
     let instead = |why: &str| {
         let note = format!(
-            "the built-in {of_how_much}, because {why}\n  (losses on them are another matter; for the real thing pass --data FILE or DIR with {file})"
+            "the built-in {description}, because {why}\n  \
+             help: losses on them cannot be compared; pass --data FILE, or DIR with {file}"
         );
         Ok((builtin.to_string(), note))
     };
@@ -98,17 +99,17 @@ pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
             let path = if path.is_file() { path } else { within(&path, file)? };
             return Ok((read(&path)?, format!("{} ({why})", path.display())));
         }
-        Place::Free => {
-            if let Ok(path) = within(Path::new(BESIDE), file) {
+        Place::Any => {
+            if let Ok(path) = within(Path::new(SHARED), file) {
                 return Ok((read(&path)?, path.display().to_string()));
             }
             cache_dir("text")
         }
     };
     let Some(dir) = dir else {
-        return instead("there is no folder to keep a download in: HOME is not set");
+        return instead("there is no folder for downloads: HOME is not set");
     };
-    // a download is renamed to its place when it is complete, so what is there is whole
+    // a download is renamed to its place when it is complete, so the file is never a part of it
     let path = dir.join(file);
     if path.is_file() {
         return Ok((read(&path)?, format!("{} (an earlier download)", path.display())));
@@ -117,25 +118,25 @@ pub fn text(named: Option<&Path>, file: &str) -> Result<(String, String)> {
         Ok((text, mirror)) => {
             Ok((text, format!("{file}, downloaded from {mirror} to {}", dir.display())))
         }
-        Err(error) => instead(&format!("{file} could not be had: {error}")),
+        Err(error) => instead(&format!("{file} cannot be downloaded: {error}")),
     }
 }
 
-/// Where the user wants data to come from.
+/// The place that the user chose for the data.
 enum Place {
-    /// From the program.
+    /// The built-in data.
     Builtin,
-    /// From this path and no other; which option or variable named it.
+    /// This path and no other, and the option or variable that it is from.
     Named(PathBuf, &'static str),
-    /// From wherever it can be had.
-    Free,
+    /// No choice: the first place that has the data.
+    Any,
 }
 
 fn place(named: Option<&Path>) -> Place {
     match named {
         Some(path) if path == Path::new(BUILTIN) => Place::Builtin,
         Some(path) => Place::Named(path.to_path_buf(), "--data"),
-        None => variable("TEENY_DATA").map_or(Place::Free, |path| Place::Named(path, "TEENY_DATA")),
+        None => variable("TEENY_DATA").map_or(Place::Any, |path| Place::Named(path, "TEENY_DATA")),
     }
 }
 
@@ -154,7 +155,7 @@ fn within(dir: &Path, file: &str) -> Result<PathBuf> {
             "there is no such file or folder"
         };
         Error::io(format!("no {file} or text/{file} in {dir:?}: {why}"))
-            .help("`--data builtin` takes the small text that comes with the program")
+            .help("`--data builtin` selects the small built-in text")
     })
 }
 
@@ -162,19 +163,18 @@ fn read(path: &Path) -> Result<String> {
     let bytes = std::fs::read(path).map_err(|e| Error::io(format!("cannot read {path:?}: {e}")))?;
     String::from_utf8(bytes).map_err(|e| {
         Error::format(format!(
-            "{path:?} is no text: byte {} is not UTF-8",
+            "{path:?} is not a text: byte {} is not UTF-8",
             e.utf8_error().valid_up_to()
         ))
     })
 }
 
-/// Whether all four files are there.
+/// Whether `dir` has all four files of MNIST.
 fn complete(dir: &Path) -> bool {
     FILES.iter().all(|name| dir.join(name).is_file() || dir.join(format!("{name}.gz")).is_file())
 }
 
-/// The user's folder for things that can be had again: `teeny/` and `name` under the platform's
-/// cache folder.
+/// The folder for downloads: `teeny/` and `name` in the user's cache folder.
 fn cache_dir(name: &str) -> Option<PathBuf> {
     let base = if cfg!(windows) {
         variable("LOCALAPPDATA")

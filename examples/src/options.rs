@@ -1,8 +1,8 @@
-//! The options that every example has: where to compute, on what, and what to keep.
+//! The common options of the examples: device, data, files to read and write, debugging.
 //!
-//! An example adds its own with a function that gets the name of an option the common ones do not
-//! know; see [`crate::Program`]. One that has no use for some of these says so: it then refuses
-//! them, and its help does not mention them.
+//! An example handles its other options with a function that gets their names; see
+//! [`crate::Program`]. Common options that it declares as unused are errors, and its help does not
+//! list them.
 
 use lexopt::{Parser, ValueExt};
 use std::path::PathBuf;
@@ -12,64 +12,79 @@ use teeny_core::wrappers::{Checked, Checks, Compare, Trace};
 use teeny_core::{DeviceRef, Error, Result, manual_seed};
 use teeny_nn::device::{Choice, choose};
 
-/// What taking an option gives.
+/// The result of parsing an option.
 pub type Parsed<T> = std::result::Result<T, lexopt::Error>;
 
-/// The common options in the order of the help text: the name without dashes, and what the help
-/// says.
+/// The common options in the order of the help text: the name without dashes, and its help lines.
 pub(crate) const HELP: [(&str, &str); 12] = [
-    ("device", "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that works [auto]\n"),
+    (
+        "device",
+        "  --device NAME    cpu, wgpu, reference, or auto: TEENY_DEVICE, else the first that
+                   works [auto]\n",
+    ),
     ("threads", "  --threads N      threads of the CPU [all; or RAYON_NUM_THREADS]\n"),
-    ("seed", "  --seed N         of everything random [1]\n"),
+    ("seed", "  --seed N         seed of all random numbers [1]\n"),
     (
         "data",
-        "  --data PATH      folder or file with the data; `builtin` for what the program brings along
+        "  --data PATH      folder or file with the data; `builtin` for the built-in data
                    [TEENY_DATA, else ../shared/datasets, else a download, else builtin]\n",
     ),
     ("load", "  --load FILE      start from these weights (safetensors)\n"),
-    ("save", "  --save FILE      keep the weights after training\n"),
-    ("resume", "  --resume FILE    continue the run in this checkpoint, which is made if it is not there and kept up to date\n"),
-    ("plot", "  --plot FILE      draw the loss curve (SVG)\n"),
-    ("log", "  --log FILE       write a line per step, by the file's ending as CSV or JSONL\n"),
-    ("trace", "  --trace FILE     write every operation with its time, for ui.perfetto.dev, and print a table of them\n"),
-    ("check", "  --check          stop at the first operation that makes NaN or an infinity\n"),
-    ("compare", "  --compare NAME   have this device carry out every operation too, and stop where it disagrees\n"),
+    ("save", "  --save FILE      write the weights after training\n"),
+    (
+        "resume",
+        "  --resume FILE    continue the run in this checkpoint; it is created if it does not exist,
+                   and updated at each report\n",
+    ),
+    ("plot", "  --plot FILE      draw the losses and the test metric (SVG)\n"),
+    ("log", "  --log FILE       write a line per step: CSV, or JSON for a FILE .jsonl\n"),
+    (
+        "trace",
+        "  --trace FILE     write all operations with their times, for ui.perfetto.dev, and print
+                   a table of them\n",
+    ),
+    ("check", "  --check          stop at the first operation that returns NaN or an infinity\n"),
+    (
+        "compare",
+        "  --compare NAME   run every operation on this device too, and stop at the first
+                   difference\n",
+    ),
 ];
 
 /// The values of the common options, defaults filled in.
 #[derive(Clone, Debug)]
 pub struct Common {
-    /// Device name.
+    /// The name of the device.
     pub device: String,
-    /// Threads of the CPU.
+    /// The number of threads of the CPU.
     pub threads: Option<usize>,
-    /// Seed of everything random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Where the data are.
+    /// The folder or file with the data.
     pub data: Option<PathBuf>,
-    /// Weights to start from.
+    /// The file with the weights to start from.
     pub load: Option<PathBuf>,
-    /// Where to keep the weights.
+    /// The file for the weights after training.
     pub save: Option<PathBuf>,
-    /// The checkpoint to continue from and to keep up to date.
+    /// The checkpoint to continue from and to update.
     pub resume: Option<PathBuf>,
-    /// Where to draw the loss.
+    /// The file for the plot of the losses.
     pub plot: Option<PathBuf>,
-    /// Where to write the numbers of every step.
+    /// The file for the losses of all steps.
     pub log: Option<PathBuf>,
-    /// Where to write the operations and their times.
+    /// The file for the operations and their times.
     pub trace: Option<PathBuf>,
-    /// Whether to look for NaN and infinities.
+    /// Whether to check all results for NaN and infinities.
     pub check: bool,
     /// The device to compare with.
     pub compare: Option<String>,
-    /// The devices that `trace` and `compare` ask for, once they are made.
-    watching: OnceLock<Watching>,
+    /// The wrappers for `trace` and `compare`, once [`Common::device`] has made them.
+    wrappers: OnceLock<Wrappers>,
 }
 
-/// What has something to say when the program ends.
+/// The device wrappers that report when the program ends.
 #[derive(Clone, Debug)]
-struct Watching {
+struct Wrappers {
     trace: Option<Arc<Trace>>,
     compare: Option<Arc<Compare>>,
 }
@@ -89,16 +104,16 @@ impl Default for Common {
             trace: None,
             check: false,
             compare: None,
-            watching: OnceLock::new(),
+            wrappers: OnceLock::new(),
         }
     }
 }
 
 impl Common {
-    /// Takes the value of option `name` from `parser`; false if that is none of the common options.
+    /// Takes the value of option `name` from `parser`; false if that is not a common option.
     ///
     /// # Errors
-    /// If the value is missing or no good.
+    /// If the value is missing or invalid.
     pub fn take(&mut self, name: &str, parser: &mut Parser) -> Parsed<bool> {
         match name {
             "device" => self.device = parser.value()?.string()?,
@@ -118,11 +133,11 @@ impl Common {
         Ok(true)
     }
 
-    /// Seeds the random numbers, sets the number of threads and chooses the engine. To be called
-    /// once, before any tensor is made.
+    /// Seeds the random numbers, sets the number of threads and chooses the engine. Call it once,
+    /// before any tensor is made.
     ///
     /// # Errors
-    /// If there is no such device or it does not work, or the threads cannot be had.
+    /// If there is no such device or it does not work, or the threads cannot be started.
     pub fn engine(&self) -> Result<Choice> {
         if let Some(n) = self.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build_global();
@@ -132,8 +147,8 @@ impl Common {
         choose(&self.device)
     }
 
-    /// [`Common::engine`], said out loud, with what is to watch it around it, and autograd around
-    /// that.
+    /// Prints which engine [`Common::engine`] chose and wraps it: in the devices of `--compare`,
+    /// `--check` and `--trace`, then in `Autograd`.
     ///
     /// # Errors
     /// As [`Common::engine`].
@@ -141,13 +156,13 @@ impl Common {
         let choice = self.engine()?;
         println!("device  {}", choice.note);
         let mut device = choice.device;
-        let mut watching = Watching { trace: None, compare: None };
+        let mut wrappers = Wrappers { trace: None, compare: None };
         if let Some(name) = &self.compare {
             let other = choose(name)?;
             println!("compare {}", other.note);
             let compare = Compare::new(device, other.device);
             device = compare.clone();
-            watching.compare = Some(compare);
+            wrappers.compare = Some(compare);
         }
         if self.check {
             device = Checked::with(device, Checks { inputs: true, ..Checks::default() });
@@ -155,18 +170,18 @@ impl Common {
         if self.trace.is_some() {
             let trace = Trace::new(device);
             device = trace.clone();
-            watching.trace = Some(trace);
+            wrappers.trace = Some(trace);
         }
-        self.watching.get_or_init(|| watching);
+        self.wrappers.get_or_init(|| wrappers);
         Ok(Autograd::new(device))
     }
 
-    /// What the devices that watched have to say at the end: `--trace` and `--compare`.
+    /// Prints and writes the reports of `--compare` and `--trace`.
     ///
     /// # Errors
     /// If the trace cannot be written.
     pub(crate) fn finish(&self) -> Result<()> {
-        let Some(Watching { trace, compare }) = self.watching.get() else { return Ok(()) };
+        let Some(Wrappers { trace, compare }) = self.wrappers.get() else { return Ok(()) };
         if let Some(compare) = compare {
             println!(
                 "compared {} operations; {} were skipped",
@@ -182,18 +197,18 @@ impl Common {
     }
 }
 
-/// A number of things that cannot be none; for `parse_with`.
+/// Parses a count of at least 1; for `parse_with`.
 ///
 /// # Errors
-/// If `text` is no such number.
+/// If `text` is not an integer above 0.
 pub fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     text.parse().ok().filter(|n| *n > 0).ok_or_else(|| "at least one is needed".into())
 }
 
-/// A learning rate, a temperature; for `parse_with`.
+/// Parses a positive number, such as a learning rate; for `parse_with`.
 ///
 /// # Errors
-/// If `text` is no finite number above 0.
+/// If `text` is not a finite number above 0.
 pub fn positive(text: &str) -> std::result::Result<f64, String> {
     text.parse()
         .ok()

@@ -1,11 +1,11 @@
-//! What surrounds an example: its help, its exit code, and printing what went wrong.
+//! The `main` function of an example: help, options, errors and exit codes.
 
 use crate::options::{Common, HELP, Parsed};
 use lexopt::{Arg, Parser};
 use std::process::ExitCode;
 use teeny_core::Result;
 
-/// An example program: what it is about, and which options it has.
+/// An example program: its description and its options.
 ///
 /// # Example
 /// ```no_run
@@ -13,7 +13,11 @@ use teeny_core::Result;
 /// use lexopt::{Parser, ValueExt};
 /// use teeny_core::{DType, Result, Tensor};
 ///
-/// const PROGRAM: Program = Program { about: "Draws numbers.", options: "  --count N        how many [3]\n", without: &["data", "load", "resume"] };
+/// const PROGRAM: Program = Program {
+///     about: "Draws random numbers.",
+///     options: "  --count N        how many [3]\n",
+///     without: &["data", "load", "resume"],
+/// };
 ///
 /// struct Options {
 ///     count: usize,
@@ -38,38 +42,38 @@ use teeny_core::Result;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Program {
-    /// One line: what the program does.
+    /// The purpose of the program in one line.
     pub about: &'static str,
-    /// The help lines of its own options, each of the form `  --name VALUE    text\n`. A line about
-    /// a common option is printed in the place of the common one.
+    /// The help lines of its options, each of the form `  --name VALUE    text\n`. A line about a
+    /// common option replaces the common line.
     pub options: &'static str,
-    /// The common options it has no use for.
+    /// The common options that it does not use.
     pub without: &'static [&'static str],
 }
 
 impl Program {
     /// The help text.
     pub fn usage(&self) -> String {
-        let own = |name: &str| {
+        let replaced = |name: &str| {
             self.options.lines().any(|line| {
                 line.trim_start().strip_prefix("--").and_then(|l| l.split(' ').next()) == Some(name)
             })
         };
         let mut text = format!("{}\n\n{}", self.about, self.options);
         HELP.iter()
-            .filter(|(name, _)| !self.without.contains(name) && !own(name))
+            .filter(|(name, _)| !self.without.contains(name) && !replaced(name))
             .for_each(|(_, line)| text += line);
         text
     }
 
-    /// The options in `parser`, those of the program put into `options` by `take`; `None` if help
-    /// is asked for.
+    /// Parses the command line in `parser`. `take` stores the program's options in `options`.
+    /// Returns `None` for `--help`.
     ///
-    /// `take` gets the name of an option (without the dashes) that is none of the common ones, and
-    /// gives false if it does not know it either.
+    /// `take` gets the name (without dashes) of an option that is not a common one, and returns
+    /// false if it does not know it.
     ///
     /// # Errors
-    /// If an option is unknown, or its value is missing or no good.
+    /// If an option is unknown, or its value is missing or invalid.
     pub fn parse<O>(
         &self,
         mut options: O,
@@ -92,9 +96,9 @@ impl Program {
         Ok(Some((options, common)))
     }
 
-    /// The whole `main` of the program: reads the command line, prints the help if it is asked for
-    /// or needed, and runs. The exit code is 0 after a success, 1 after an error, which is printed,
-    /// and 2 if the command line is no good.
+    /// The `main` function of the program: parses the command line, prints the help or an error, or
+    /// runs. The exit code is 0 after a success, 1 after an error and 2 if the command line is
+    /// invalid.
     pub fn main<O>(
         &self,
         options: O,
@@ -113,7 +117,7 @@ impl Program {
             }
         };
         let result = run(&options, &common);
-        // a trace is wanted all the more after an error
+        // a trace is useful after an error, too
         let finished = common.finish();
         match result.and(finished) {
             Ok(()) => ExitCode::SUCCESS,
@@ -134,15 +138,18 @@ mod tests {
 
     const PROGRAM: Program = Program {
         about: "Counts.",
-        options: "  --count N        how many\n  --rate X         how fast\n  --data FILE      what\n",
+        options: "  --count N        how many
+  --rate X         how fast
+  --data FILE      what
+",
         without: &["resume", "log"],
     };
 
     fn parse(args: &str) -> Parsed<Option<((usize, f64), Common)>> {
-        let take = |own: &mut (usize, f64), name: &str, parser: &mut Parser| {
+        let take = |options: &mut (usize, f64), name: &str, parser: &mut Parser| {
             match name {
-                "count" => own.0 = parser.value()?.parse_with(at_least_one)?,
-                "rate" => own.1 = parser.value()?.parse_with(positive)?,
+                "count" => options.0 = parser.value()?.parse_with(at_least_one)?,
+                "rate" => options.1 = parser.value()?.parse_with(positive)?,
                 _ => return Ok(false),
             }
             Ok(true)
@@ -151,23 +158,23 @@ mod tests {
     }
 
     #[test]
-    fn options_have_defaults_and_both_kinds_are_taken() {
-        let (own, common) = parse("").unwrap().unwrap();
+    fn options_have_defaults_and_values() {
+        let (options, common) = parse("").unwrap().unwrap();
         assert_eq!(
-            (own, common.device.as_str(), common.seed, common.threads),
+            (options, common.device.as_str(), common.seed, common.threads),
             ((3, 0.5), "auto", 1, None)
         );
-        let (own, common) =
+        let (options, common) =
             parse("--count=7 --seed 4 --data x --rate 2 --threads 2").unwrap().unwrap();
         assert_eq!(
-            (own, common.seed, common.data.as_deref(), common.threads),
+            (options, common.seed, common.data.as_deref(), common.threads),
             ((7, 2.0), 4, Some(Path::new("x")), Some(2))
         );
         assert!(parse("--seed 3 --help").unwrap().is_none() && parse("-h").unwrap().is_none());
     }
 
     #[test]
-    fn options_that_make_no_sense_are_refused() {
+    fn invalid_options_are_errors() {
         for args in [
             "--rate nan",
             "--rate -1",
@@ -185,7 +192,7 @@ mod tests {
         assert_eq!(
             parse("--resume x").unwrap_err().to_string(),
             "invalid option '--resume'",
-            "an option the program says it does not have"
+            "an option that the program does not use"
         );
     }
 
@@ -207,7 +214,7 @@ mod tests {
             assert!(line.starts_with(&format!("  --{name} ")) && line.ends_with('\n'), "{line}");
             assert!(
                 Common::default().take(name, &mut Parser::from_args(["1"])).is_ok(),
-                "{name} is in the help but not taken"
+                "{name} is in the help but not known"
             );
         }
     }

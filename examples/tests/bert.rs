@@ -1,4 +1,4 @@
-//! The BERT example from outside.
+//! Runs the BERT example.
 
 mod common;
 
@@ -9,16 +9,16 @@ fn bert(args: &[&str]) -> std::process::Output {
 }
 
 #[test]
-fn hidden_words_are_guessed_and_padding_changes_nothing() {
+fn masked_words_are_predicted_and_padding_changes_nothing() {
     let text = succeed(bert(&["--device", "cpu"]));
     assert!(number_after(&text, "masked accuracy ") > 90.0, "{text}");
     assert!(number_after(&text, "by at most ") < 1e-6, "{text}");
-    // guessing blindly among 55 words costs ln 55
+    // the loss of a uniform prediction of 55 words is ln 55
     assert!((number_after(&text, "first loss ") - 55f64.ln()).abs() < 0.3, "{text}");
 }
 
 #[test]
-fn an_option_that_makes_no_sense_is_refused() {
+fn invalid_options_are_errors() {
     assert!(refuse(bert(&["--width", "0"])).contains("at least one is needed"));
     assert!(refuse(bert(&["--width", "30"])).contains("30 numbers, 4 heads"));
 }

@@ -1,11 +1,11 @@
-//! The small models from outside: moons, xor, glm, sentiment.
+//! Runs the small models: moons, xor, glm, sentiment.
 
 mod common;
 
 use common::*;
 
 #[test]
-fn moons_are_told_apart_from_every_start() {
+fn moons_are_separated_with_every_seed() {
     let text = succeed(
         command(env!("CARGO_BIN_EXE_moons"), &["--runs", "20", "--device", "cpu"])
             .output()
@@ -20,7 +20,7 @@ fn moons_are_told_apart_from_every_start() {
 }
 
 #[test]
-fn xor_is_learned_from_every_start() {
+fn xor_is_learned_with_every_seed() {
     let text = succeed(
         command(env!("CARGO_BIN_EXE_xor"), &["--runs", "20", "--device", "cpu"]).output().unwrap(),
     );
@@ -42,7 +42,7 @@ fn xor_needs_its_steps_and_moons_theirs() {
 }
 
 #[test]
-fn coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
+fn coefficients_are_estimated_and_digits_classified_by_one_layer() {
     let mut program = command(env!("CARGO_BIN_EXE_glm"), &["--device", "cpu"]);
     let real = std::env::var_os("TEENY_DATA");
     match &real {
@@ -53,9 +53,9 @@ fn coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
     for model in ["logistic", "poisson"] {
         assert!(number_after(&text, &format!("{model} coefficients within ")) < 3.0, "{text}");
     }
-    // the built-in digits are others: 360 of them, by writers the model has not seen
-    let least = if real.is_some() { 91.5 } else { 85.0 };
-    assert!(number_after(&text, "softmax test accuracy ") >= least, "{text}");
+    // the test has 360 built-in digits, by writers that are not in the training data
+    let goal = if real.is_some() { 91.5 } else { 85.0 };
+    assert!(number_after(&text, "softmax test accuracy ") >= goal, "{text}");
     assert!(
         refuse(command(env!("CARGO_BIN_EXE_glm"), &["--rows", "3"]).output().unwrap())
             .contains("at least 100 rows")
@@ -63,7 +63,7 @@ fn coefficients_are_found_again_and_digits_told_apart_by_one_layer() {
 }
 
 #[test]
-fn single_words_tell_until_they_are_negated() {
+fn a_linear_model_is_enough_until_words_are_negated() {
     let folder = Folder::new("sentiment");
     let plot = folder.at("loss.svg");
     let text = succeed(

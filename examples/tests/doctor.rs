@@ -1,4 +1,4 @@
-//! The doctor, and `--device auto` where a GPU is wanted, from outside.
+//! Runs the doctor, and programs with `--device auto` and without a GPU.
 #![cfg(feature = "wgpu")]
 
 use std::process::{Command, Output};
@@ -76,7 +76,7 @@ fn auto_falls_back_to_the_cpu_and_says_why() {
             && line.contains("because wgpu does not work: no GPU adapter"),
         "{line}"
     );
-    // Asked for by name it is an error.
+    // Chosen by name, it is an error.
     let output = run(
         env!("CARGO_BIN_EXE_mnist"),
         &["--data", "builtin", "--epochs", "0", "--device", "wgpu"],

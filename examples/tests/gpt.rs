@@ -1,4 +1,4 @@
-//! The GPT examples from outside.
+//! Runs the GPT examples.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn gpt2(args: &[&str]) -> Output {
 }
 
 #[test]
-fn a_few_steps_lower_the_loss_and_the_model_writes() {
+fn a_few_steps_lower_the_loss_and_the_model_generates_text() {
     let text = succeed(gpt_char(&[
         "--device",
         "cpu",
@@ -30,11 +30,11 @@ fn a_few_steps_lower_the_loss_and_the_model_writes() {
         "ROMEO:",
     ]));
     let first = number_after(&text, "first loss ");
-    // a model that knows nothing yet spreads its guesses evenly
+    // the initial prediction is nearly uniform
     let chars = number_after(&text.replace(" characters,", ""), "for positions, ");
     assert!((first - chars.ln()).abs() < 0.1, "{text}");
     assert!(number_after(&text, "val loss ") < 3.0, "{text}");
-    let written = text.rsplit_once("ROMEO:").expect("what was to be continued").1;
+    let written = text.rsplit_once("ROMEO:").expect("the prompt").1;
     assert_eq!(
         written.trim_end_matches('\n').chars().count().max(35),
         written.trim_end_matches('\n').chars().count(),
@@ -42,7 +42,7 @@ fn a_few_steps_lower_the_loss_and_the_model_writes() {
     );
 }
 
-/// One short run on each of two devices, step by step.
+/// Compares the losses of a short run on two devices.
 #[cfg(feature = "wgpu")]
 #[test]
 fn the_gpu_gives_the_losses_of_the_cpu() {
@@ -137,7 +137,7 @@ fn cached_and_uncached_tokens_are_the_same_in_the_program() {
     }
     let text = refuse(gpt2(&["--size", "tiny", "--tokens", "250"]));
     assert!(
-        text.contains("16 tokens of prompt and 250 to write do not fit the context of 256"),
+        text.contains("16 tokens of prompt and 250 to generate do not fit the context of 256"),
         "{text}"
     );
 }

@@ -1,4 +1,4 @@
-//! Where the examples find their texts.
+//! The places where the examples find their texts.
 
 use examples::locate::{BUILTIN, text};
 use std::path::Path;
@@ -16,7 +16,7 @@ fn a_text_is_found_in_the_folder_below_it_or_as_the_file_itself() {
     std::fs::write(dir.join("mine"), "my own").unwrap();
     assert_eq!(text(Some(&dir.join("mine")), "names.txt").unwrap().0, "my own");
 
-    // what was named is not replaced
+    // a path that was given is not replaced by other data
     let error = text(Some(&dir), "tinyshakespeare.txt").unwrap_err().to_string();
     assert!(
         error.contains("no tinyshakespeare.txt or text/tinyshakespeare.txt in ")
@@ -30,7 +30,7 @@ fn a_text_is_found_in_the_folder_below_it_or_as_the_file_itself() {
 }
 
 #[test]
-fn the_built_in_texts_are_said_to_be_a_stand_in() {
+fn the_notes_name_built_in_texts() {
     let (names, note) = text(Some(Path::new(BUILTIN)), "names.txt").unwrap();
     assert_eq!(names.lines().count(), 748);
     assert!(note.contains("748 instead of 32,033, because --data builtin asks for them"), "{note}");

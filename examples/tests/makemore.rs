@@ -1,4 +1,4 @@
-//! Makemore: the fixtures of names.txt, the sizes of the models, and the program from outside.
+//! Makemore: known losses on names.txt, the sizes of the models, and runs of the program.
 
 mod common;
 
@@ -19,8 +19,8 @@ fn makemore(args: &[&str]) -> Output {
     command(env!("CARGO_BIN_EXE_makemore"), args).output().unwrap()
 }
 
-/// The folder with names.txt in `text/` or itself, or `None`, said out loud: `TEENY_DATA`, or
-/// `shared/datasets` beside the repository.
+/// The folder that has names.txt, itself or in `text/`: `TEENY_DATA`, or `shared/datasets` beside
+/// the repository. If there is none, prints that the test is skipped and returns `None`.
 fn data() -> Option<String> {
     let beside = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/datasets").to_string();
     let found = std::env::var("TEENY_DATA").into_iter().chain([beside]).find(|dir| {
@@ -28,7 +28,7 @@ fn data() -> Option<String> {
         dir.join("names.txt").is_file() || dir.join("text/names.txt").is_file()
     });
     if found.is_none() {
-        eprintln!("SKIPPED: names.txt is not at hand; set TEENY_DATA to the folder that has it");
+        eprintln!("SKIPPED: there is no names.txt; set TEENY_DATA to the folder that has it");
     }
     found
 }
@@ -106,20 +106,20 @@ fn the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
 }
 
 #[test]
-fn ten_samples_end_in_a_point() {
+fn ten_generated_names_have_an_end() {
     for arch in ["count", "bigram"] {
         let text = succeed(makemore(&["--data", "builtin", "--arch", arch, "--samples", "10"]));
-        let made: Vec<&str> = text
+        let names: Vec<&str> = text
             .lines()
             .filter_map(|line| line.strip_prefix("  "))
-            .filter(|line| !line.starts_with('('))
+            .filter(|line| !line.starts_with("help: "))
             .collect();
         assert!(
-            made.len() == 10
-                && made.iter().all(|name| name.ends_with('.') && !name.ends_with("..")),
+            names.len() == 10
+                && names.iter().all(|name| name.ends_with('.') && !name.ends_with("..")),
             "{text}"
         );
-        assert!(text.contains("10 made up: "), "{text}");
+        assert!(text.contains("10 generated: "), "{text}");
     }
 }
 
@@ -180,7 +180,7 @@ fn sequence_models_do_not_see_what_comes_later() {
                 .unwrap()
         };
         assert!((0..7).all(|t| difference(t) == 0.0) && difference(7) > 1e-4, "{name}");
-        // and what a name begins with is remembered to its end
+        // and the first character changes the prediction at the end
         let start = |first: i32| {
             // (1, 5)
             let x = Tensor::from_vec(vec![0, first, 13, 13, 1], (1, 5), store.device()).unwrap();
@@ -197,7 +197,7 @@ fn manual_backprop_equals_autograd() -> Result<()> {
     let names = Names::parse(names::BUILTIN)?;
     let examples = Examples::of(&names, &model, store.device())?;
     let (x, y) = random::with_seed(6, || examples.draw(32))?; // (32, 3), (32, 1)
-    // weights that are not small, so that no gradient is
+    // larger weights, so that no gradient is small
     let draw = |shape: &[usize], draw: u64| {
         Tensor::random(
             teeny_core::Distribution::Normal { mean: 0.0, std: 0.3 },
@@ -356,11 +356,11 @@ fn weights_that_are_kept_make_up_the_same_names() {
     let loaded = succeed(makemore(&[&shared[..], &["--load", &weights, "--sample-only"]].concat()));
     assert_eq!(made(&loaded), made(&trained));
     assert!(trained.contains("trained 30 steps") && !loaded.contains("trained"), "{loaded}");
-    // nothing is left to train
+    // no steps are left
     let resumed = succeed(makemore(&[&shared[..], &["--resume", &checkpoint]].concat()));
     assert_eq!(made(&resumed), made(&trained));
     assert!(resumed.contains("resumed") && !resumed.contains("trained"), "{resumed}");
-    // the likeliest name is the same whatever the seed
+    // the most likely name does not depend on the seed
     let best = |seed: &str| {
         made(&succeed(makemore(&[
             "--data",
@@ -405,7 +405,10 @@ fn a_resumed_run_continues_where_it_was() {
 fn mistakes_on_the_command_line_are_explained() {
     let text = refuse(makemore(&["--arch", "resnet"]));
     assert!(
-        text.contains("--arch is count or one of bigram mlp mlp_bn deep wavenet_small wavenet bow mlp16 rnn gru lstm transformer, not resnet"),
+        text.contains(
+            "--arch is count or one of bigram mlp mlp_bn deep wavenet_small wavenet \
+             bow mlp16 rnn gru lstm transformer, not resnet"
+        ),
         "{text}"
     );
     let folder = Folder::new("makemore-data");

@@ -1,4 +1,4 @@
-//! The regression example from outside.
+//! Runs the regression example.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn the_lines_the_priors_and_the_double_descent() {
             .output()
             .unwrap(),
     );
-    // exactly -12,850,000/127 and 53,500/127
+    // the exact coefficients are -12,850,000/127 and 53,500/127
     let house = text.lines().find(|line| line.starts_with("houses")).unwrap();
     assert!(
         (number_after(house, "price = ") / (-12_850_000.0 / 127.0) - 1.0).abs() < 1e-9,

@@ -1,7 +1,7 @@
 //! The `bench` program: the clock, and the workloads by family.
 //!
-//! A workload is a closure that does the work once and gives what it made. The clock runs it until
-//! the median is worth something and prints one JSON line.
+//! A workload is a closure that does the work once and returns its result. The clock repeats it
+//! until there are enough samples for a median, and prints a line of JSON.
 
 pub mod models;
 pub mod ops;
@@ -10,12 +10,12 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 use teeny_core::{DeviceRef, Result};
 
-/// What one run of a workload amounts to.
+/// The amount of work in one run of a workload. It decides the unit of the rate.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
     /// Floating-point operations.
     Flops(f64),
-    /// Bytes that must at least be read and written.
+    /// The least number of bytes that must be read and written.
     Bytes(f64),
     /// Operations.
     Ops(f64),
@@ -37,33 +37,38 @@ impl Work {
     }
 }
 
-/// Runs the workloads that are wanted and prints a line for each:
-/// `{"peer":"teeny","device":"cpu","threads":2,"name":"matmul/1024","ms":4.3,"unit":"GFLOP/s","rate":499}`.
+/// Times the selected workloads and prints a line of JSON for each:
+///
+/// ```text
+/// {"peer":"teeny","device":"cpu","threads":2,"name":"matmul/1024","ms":4.3,
+///  "unit":"GFLOP/s","rate":499}
+/// ```
 pub struct Bench {
-    /// Where the work is done.
+    /// The device that does the work.
     pub device: DeviceRef,
     /// Its name in the output.
     pub name: String,
     /// The number of threads in the output.
     pub threads: usize,
-    /// Beginnings of names; all workloads if empty.
+    /// Prefixes of the names of the workloads to time; all of them if empty.
     pub only: Vec<String>,
-    /// Whether a third of the time will do.
+    /// Whether to measure for 0.3 s instead of 1 s.
     pub quick: bool,
 }
 
 impl Bench {
-    /// Whether a workload of this name is to be run.
-    pub fn wants(&self, name: &str) -> bool {
+    /// Whether the workload `name` is selected.
+    pub fn selects(&self, name: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|start| name.starts_with(start.as_str()))
     }
 
-    /// Times workload `name` if it is wanted: `prepare` makes what the work needs, the work itself
-    /// is what it gives.
+    /// Times the workload `name` if it is selected. `prepare` makes the operands and returns the
+    /// work.
     ///
-    /// At least three runs and 0.3 s to warm up, then at least seven and one second. Each result is
-    /// complete before the next run begins, and dropped inside the time. Runs too short for the
-    /// clock are timed in groups of about 0.1 ms. `ms` is the median.
+    /// There are at least three runs in at least 0.3 s to warm up, then at least seven samples in
+    /// at least one second. Each result is complete before the next run begins; the time includes
+    /// dropping it. A sample of short runs is a group of them that takes about 0.1 ms. `ms` is the
+    /// median of the samples.
     ///
     /// # Errors
     /// Those of the work.
@@ -73,16 +78,16 @@ impl Bench {
         work: Work,
         prepare: impl FnOnce(&DeviceRef) -> Result<F>,
     ) -> Result<()> {
-        if !self.wants(name) {
+        if !self.selects(name) {
             return Ok(());
         }
         let mut run = prepare(&self.device)?;
         let mut group = |n: usize| -> Result<f64> {
             let start = Instant::now();
             for _ in 0..n {
-                let made = run()?;
+                let result = run()?;
                 self.device.synchronize()?;
-                drop(black_box(made));
+                drop(black_box(result));
             }
             Ok(start.elapsed().as_secs_f64() / n as f64)
         };
@@ -92,20 +97,19 @@ impl Bench {
             warm.push(group(1)?);
         }
         let n = ((1e-4 / median(&mut warm[1..])).ceil() as usize).clamp(1, 10_000);
-        let (least, enough) =
+        let (min_time, min_samples) =
             if self.quick { (Duration::from_millis(300), 5) } else { (Duration::from_secs(1), 7) };
         let mut samples = Vec::new();
         let start = Instant::now();
-        while samples.len() < enough || start.elapsed() < least {
+        while samples.len() < min_samples || start.elapsed() < min_time {
             samples.push(group(n)?);
         }
         let seconds = median(&mut samples);
         let (unit, rate) = work.rate(seconds);
         let (device, threads, ms, rate) =
             (&self.name, self.threads, digits(seconds * 1e3), digits(rate));
-        println!(
-            r#"{{"peer":"teeny","device":"{device}","threads":{threads},"name":"{name}","ms":{ms},"unit":"{unit}","rate":{rate}}}"#
-        );
+        print!(r#"{{"peer":"teeny","device":"{device}","threads":{threads},"name":"{name}","#);
+        println!(r#""ms":{ms},"unit":"{unit}","rate":{rate}}}"#);
         Ok(())
     }
 }
@@ -118,8 +122,8 @@ fn median(samples: &mut [f64]) -> f64 {
 
 /// Five significant digits.
 fn digits(x: f64) -> String {
-    let before = if x > 0.0 { x.log10().floor() as i32 + 1 } else { 1 };
-    format!("{x:.*}", (5 - before).clamp(0, 12) as usize)
+    let integer = if x > 0.0 { x.log10().floor() as i32 + 1 } else { 1 };
+    format!("{x:.*}", (5 - integer).clamp(0, 12) as usize)
 }
 
 #[cfg(test)]
@@ -127,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_keep_five_digits_and_medians_are_in_the_middle() {
+    fn numbers_have_five_significant_digits_and_medians_are_exact() {
         assert_eq!(
             [digits(123456.7), digits(12.345678), digits(0.00123456), digits(0.0)],
             ["123457", "12.346", "0.0012346", "0.0000"]

@@ -1,6 +1,6 @@
-//! Training steps of small models on a fixed batch, and GPT-2 reading and writing.
+//! Training steps of small models on a fixed batch; prefill and decode of GPT-2.
 
-use super::ops::numbers;
+use super::ops::integers;
 use super::{Bench, Work};
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DType, DeviceRef, Result, Tensor};
@@ -11,7 +11,7 @@ use teeny_nn::{
     Sequential, Store,
 };
 
-/// A model, what it learns from, and how.
+/// A model, its optimizer and its batch.
 struct Training<M, O> {
     net: M,
     optimizer: O,
@@ -22,8 +22,8 @@ struct Training<M, O> {
 impl<M: Module, O: Optimizer> Training<M, O> {
     /// Forward, backward, update.
     fn step(&mut self) -> Result<Tensor> {
-        let scores = self.net.forward(&self.x)?; // (B, C)
-        let loss = cross_entropy(&scores, &self.y)?; // ()
+        let logits = self.net.forward(&self.x)?; // (B, C)
+        let loss = cross_entropy(&logits, &self.y)?; // ()
         self.optimizer.step(&loss.backward()?)?;
         loss.detach()
     }
@@ -42,7 +42,7 @@ pub fn training(b: &Bench) -> Result<()> {
                 .then(Linear::new(&path.at("fc1"), 784, hidden)?)
                 .then(Activation::Relu)
                 .then(Linear::new(&path.at("fc2"), hidden, 10)?);
-            let mut run = on_normal(net, &store, Sgd::new(store.trainable(), 0.01), &[batch, 784])?;
+            let mut run = on_random(net, &store, Sgd::new(store.trainable(), 0.01), &[batch, 784])?;
             Ok(move || run.step())
         })?;
     }
@@ -60,7 +60,7 @@ pub fn training(b: &Bench) -> Result<()> {
             .then(Activation::Relu)
             .then(Linear::new(&path.at("fc2"), 128, 10)?);
         let mut run =
-            on_normal(net, &store, Adam::new(store.trainable(), 1e-3), &[128, 1, 28, 28])?;
+            on_random(net, &store, Adam::new(store.trainable(), 1e-3), &[128, 1, 28, 28])?;
         Ok(move || run.step())
     })?;
     b.time("makemore_mlp/step", Work::Step, |device| {
@@ -72,7 +72,8 @@ pub fn training(b: &Bench) -> Result<()> {
             .then(Linear::new(&path.at("fc1"), 30, 200)?)
             .then(Activation::Tanh)
             .then(Linear::new(&path.at("fc2"), 200, 27)?); // (32, 27)
-        let (x, y) = (numbers(&[32, 3], 27, store.device())?, numbers(&[32], 27, store.device())?);
+        let (x, y) =
+            (integers(&[32, 3], 27, store.device())?, integers(&[32], 27, store.device())?);
         let mut run = Training { net, optimizer: Sgd::new(store.trainable(), 0.1), x, y };
         Ok(move || run.step())
     })?;
@@ -84,7 +85,7 @@ pub fn training(b: &Bench) -> Result<()> {
         )?;
         let mut adam = Adam::decoupled(store.trainable(), 1e-3).betas(0.9, 0.99).weight_decay(0.1);
         let (x, y) =
-            (numbers(&[12, 64], 65, store.device())?, numbers(&[768], 65, store.device())?);
+            (integers(&[12, 64], 65, store.device())?, integers(&[768], 65, store.device())?);
         Ok(move || {
             let loss = cross_entropy(&gpt.logits(&x)?.flatten(0, 1)?, &y)?;
             adam.step(&loss.backward()?)?;
@@ -99,16 +100,16 @@ pub fn training(b: &Bench) -> Result<()> {
     })
 }
 
-/// A training on random images (or rows) of ten kinds.
-fn on_normal<M, O>(net: M, store: &Store, optimizer: O, shape: &[usize]) -> Result<Training<M, O>> {
+/// Training on random images or rows of ten classes.
+fn on_random<M, O>(net: M, store: &Store, optimizer: O, shape: &[usize]) -> Result<Training<M, O>> {
     let (x, y) = (
         Tensor::randn(shape, DType::F32, store.device())?,
-        numbers(&shape[..1], 10, store.device())?,
+        integers(&shape[..1], 10, store.device())?,
     );
     Ok(Training { net, optimizer, x, y })
 }
 
-/// GPT-2 of 124 million random weights: reading 128 tokens, and writing one more.
+/// GPT-2 with 124 million random weights: prefill of 128 tokens, and decode of one more.
 ///
 /// # Errors
 /// If the device fails.
@@ -117,7 +118,7 @@ pub fn gpt2(b: &Bench) -> Result<()> {
         let store = Store::new(device);
         let gpt = Gpt::new(&store.root(), GptConfig::gpt2())?;
         store.set_training(false);
-        Ok((gpt, numbers(&[1, 128], 50257, device)?, numbers(&[1, 1], 50257, device)?))
+        Ok((gpt, integers(&[1, 128], 50257, device)?, integers(&[1, 1], 50257, device)?))
     };
     b.time("gpt2/prefill128", Work::Tokens(128.0), |device| {
         let (gpt, prompt, _) = make(device)?;

@@ -1,5 +1,5 @@
-//! Single operations: products, elementwise kernels, reductions, views, convolution, attention, and
-//! how little a call costs.
+//! Single operations: products, elementwise kernels, reductions, copies, convolution, attention,
+//! and the overhead of a call.
 
 use super::{Bench, Work};
 use teeny_autograd::{Autograd, Grad};
@@ -7,20 +7,20 @@ use teeny_core::{Attention, DType, DeviceRef, Result, Shape, Tensor, Window, map
 
 /// Elements of the long tensors: 2^24.
 const LONG: usize = 1 << 24;
-/// Their bytes.
+/// The bytes of a long tensor of f32.
 const BYTES: f64 = 4.0 * LONG as f64;
-/// A square as large.
+/// A square matrix with as many elements.
 const SQUARE: [usize; 2] = [4096, 4096];
 
-/// A function of one tensor with its name.
+/// The name of a function of one tensor, and the function.
 type Unary = (&'static str, fn(&Tensor) -> Result<Tensor>);
 
 fn normal(shape: &[usize], device: &DeviceRef) -> Result<Tensor> {
     Tensor::randn(shape, DType::F32, device)
 }
 
-/// Whole numbers below `end`.
-pub(super) fn numbers(shape: &[usize], end: i64, device: &DeviceRef) -> Result<Tensor> {
+/// Random integers in `0..end`.
+pub(super) fn integers(shape: &[usize], end: i64, device: &DeviceRef) -> Result<Tensor> {
     Tensor::randint(0, end, shape, DType::I32, device)
 }
 
@@ -49,17 +49,17 @@ fn product(
     y: &[usize],
     f: fn(&Tensor, &Tensor) -> Result<Tensor>,
 ) -> Result<()> {
-    // every number of the result costs a multiplication and an addition per number of the axis that
-    // is summed away
-    let all: usize = x.iter().product();
+    // each element of the result takes a multiplication and an addition per element of the summed
+    // axis
+    let lhs: usize = x.iter().product();
     let columns = if name == "matmul/nt" { y[0] } else { y[y.len() - 1] };
-    b.time(name, Work::Flops(2.0 * (all * columns) as f64), |device| {
+    b.time(name, Work::Flops(2.0 * (lhs * columns) as f64), |device| {
         let (x, y) = (normal(x, device)?, normal(y, device)?);
         Ok(move || f(&x, &y))
     })
 }
 
-/// `add/..`, `copy/..`, functions of one number, and chains that a device may fuse.
+/// `add/..`, `copy/..`, unary functions, and chains that a device may fuse.
 ///
 /// # Errors
 /// If the device fails.
@@ -107,7 +107,7 @@ pub fn elementwise(b: &Bench) -> Result<()> {
     })
 }
 
-/// Sums, maxima, rows that are normalised, rows that are looked up.
+/// Reductions, normalisation of rows, gathered rows.
 ///
 /// # Errors
 /// If the device fails.
@@ -136,7 +136,7 @@ pub fn rows(b: &Bench) -> Result<()> {
         Ok(move || x.layer_norm(1, Some(&w), Some(&bias), 1e-5))
     })?;
     b.time("gather/emb", Work::Bytes(2.0 * 4.0 * (16 * 256 * 768) as f64), |device| {
-        let (weight, ids) = (normal(&[50257, 768], device)?, numbers(&[16, 256], 50257, device)?);
+        let (weight, ids) = (normal(&[50257, 768], device)?, integers(&[16, 256], 50257, device)?);
         Ok(move || weight.index_select(0, &ids))
     })
 }
@@ -175,7 +175,7 @@ pub fn windows(b: &Bench) -> Result<()> {
     })
 }
 
-/// A thousand tiny operations, one after another.
+/// A thousand operations on 16 elements, each on the result of the one before.
 ///
 /// # Errors
 /// If the device fails.

@@ -1,5 +1,5 @@
-//! Times single operations and whole models and prints a line of JSON for each, to be set beside
-//! the same work of another library.
+//! Times single operations and whole models and prints a line of JSON for each, for comparison with
+//! other libraries.
 #![forbid(unsafe_code)]
 
 use examples::bench::{Bench, models, ops};
@@ -11,8 +11,9 @@ use teeny_core::Result;
 const PROGRAM: Program = Program {
     about: "Times operations and models; prints one line of JSON for each.",
     options:
-        "  --only PREFIX    workloads whose names begin so; several with commas between them [all]
-  --quick          a third of a second for each instead of one
+        "  --only PREFIX    workloads whose names start with PREFIX, or with one of a comma-separated
+                   list [all]
+  --quick          0.3 s for each workload instead of 1 s
 ",
     without: &["data", "load", "save", "resume", "plot", "log", "trace", "check", "compare"],
 };

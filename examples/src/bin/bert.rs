@@ -1,9 +1,8 @@
-//! A small BERT: learns a toy language by guessing words that were hidden from it, looking at both
-//! sides of the gap.
+//! A small BERT that learns a toy language by predicting masked words from the words on both sides.
 //!
 //! Sentences join one to three clauses such as `rex the dog chews a bone`. Name, animal, verb and
-//! food of a clause belong together, so every hidden word follows from those left, if the model
-//! finds out which words are of the same clause.
+//! food of a clause belong together, so every masked word follows from the others, if the model
+//! learns which words are of the same clause.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -21,12 +20,12 @@ use teeny_nn::{
 };
 
 const PROGRAM: Program = Program {
-    about: "Trains a BERT on a toy language: it guesses words that are hidden from it.",
+    about: "Trains a BERT on a toy language: it predicts masked words.",
     options: "  --steps N        updates [400]
   --batch N        sentences per update [64]
   --layers N       encoder layers [2]
-  --width N        numbers per word [64]
-  --lr X           the highest learning rate [0.002]
+  --width N        size of the embeddings [64]
+  --lr X           highest learning rate, after the warm-up [0.002]
 ",
     without: &["data", "resume"],
 };
@@ -47,7 +46,7 @@ const CLAUSES: [[&str; 4]; 12] = [
     ["fritz", "panda", "shreds", "bamboo"],
 ];
 const SPECIAL: [&str; 7] = ["<pad>", "<mask>", "<start>", "<end>", "the", "a", "and"];
-/// Their tokens.
+/// The tokens of the special words.
 const PAD: i32 = 0;
 const MASK: i32 = 1;
 const START: i32 = 2;
@@ -57,8 +56,8 @@ const A: i32 = 5;
 const AND: i32 = 6;
 /// The longest sentence: three clauses of six words, two `and`, start and end.
 const LENGTH: usize = 22;
-/// Positions that count for nothing in the loss.
-const IGNORED: i64 = -100;
+/// The target at positions that the loss ignores.
+const IGNORE_INDEX: i64 = -100;
 
 struct Options {
     steps: u64,
@@ -88,12 +87,12 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
     let words: Vec<&str> =
         SPECIAL.into_iter().chain(CLAUSES.as_flattened().iter().copied()).collect();
-    // every ordered choice of up to three clauses once; a tenth is kept for the test
+    // each ordered choice of up to three clauses once, a tenth of them for the test
     let sentences = sentences();
     let order = permutation(sentences.len(), Key { seed: common.seed, draw: 0 });
     let (test, training) = order.split_at(sentences.len() / 10);
     println!(
-        "data    {} sentences to learn from and {} others, {} words",
+        "data    {} training and {} test sentences, {} words",
         training.len(),
         test.len(),
         words.len()
@@ -103,7 +102,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let bert = Bert::new(&store, options, words.len())?;
     common.load(&store)?;
     println!("model   {} parameters", store.count());
-    let loss = CrossEntropy { ignore_index: Some(IGNORED), ..CrossEntropy::default() };
+    let loss = CrossEntropy { ignore_index: Some(IGNORE_INDEX), ..CrossEntropy::default() };
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
     let mut adam = Adam::decoupled(store.trainable(), options.lr).weight_decay(0.01);
     let mut run =
@@ -127,7 +126,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (seconds, losses) = (run.seconds(), run.losses()?);
     let (first, last) = (losses.values()[0].1, losses.mean(20));
     println!("first loss {first:.4}, last {last:.4} after {seconds:.1} s");
-    run.finish("A BERT on a toy language", "cross-entropy of hidden words")?;
+    run.finish("A BERT on a toy language", "cross-entropy of masked words")?;
 
     store.set_training(false);
     let batch = Batch::new(
@@ -135,19 +134,19 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         Key { seed: common.seed, draw: 3 },
         &device,
     )?;
-    let (guessed, change) = no_grad(|| -> Result<_> {
+    let (predicted, change) = no_grad(|| -> Result<_> {
         Ok((
             bert.forward(&batch.tokens, &batch.real)?.argmax(-1)?,
             padding_effect(&bert, &sentences[test[0]], &device)?,
         ))
     })?;
-    show(&words, &batch, &guessed)?;
-    println!("padding changes the answers for real words by at most {change:.1e}");
-    let hidden = batch.targets.ne(IGNORED)?;
-    let right = guessed.eq(&batch.targets)?.and(&hidden)?.sum_all()?.item::<i64>()?;
-    let all = hidden.sum_all()?.item::<i64>()?;
+    show(&words, &batch, &predicted)?;
+    println!("padding changes the probabilities of real words by at most {change:.1e}");
+    let masked = batch.targets.ne(IGNORE_INDEX)?;
+    let right = predicted.eq(&batch.targets)?.and(&masked)?.sum_all()?.item::<i64>()?;
+    let all = masked.sum_all()?.item::<i64>()?;
     println!(
-        "masked accuracy {:.2} % ({right} of {all} hidden words)",
+        "masked accuracy {:.2} % ({right} of {all} masked words)",
         100.0 * right as f64 / all as f64
     );
     Ok(())
@@ -183,8 +182,9 @@ impl Bert {
         })
     }
 
-    /// Tokens (B, T) and which of them are real (B, T) → scores of every word at every place (B, T,
-    /// V).
+    /// The logits of every word at every position.
+    ///
+    /// Shapes: tokens (B, T), real (B, T), false at padding → (B, T, V).
     fn forward(&self, tokens: &Tensor, real: &Tensor) -> Result<Tensor> {
         // (T, E)
         let positions = self.positions.weight.value().slice(0, 0..tokens.shape()[1] as isize)?;
@@ -197,20 +197,20 @@ impl Bert {
     }
 }
 
-/// Sentences of equal length, filled up, with words hidden.
+/// Sentences padded to equal length, with masked words.
 struct Batch {
-    /// (B, T), some replaced by the mask.
+    /// (B, T), some of them replaced by the mask.
     tokens: Tensor,
-    /// (B, T): false where a sentence was filled up.
+    /// (B, T): false at padding.
     real: Tensor,
-    /// (B, T): the hidden words, [`IGNORED`] elsewhere.
+    /// (B, T): the masked words, [`IGNORE_INDEX`] elsewhere.
     targets: Tensor,
 }
 
 impl Batch {
-    /// Of every sentence 15 % of the words are to be guessed, at least one. Of these 8 in 10 become
-    /// the mask, 1 in 10 another word, 1 in 10 stays, so that the model cannot rely on the mask.
-    /// Source: Devlin et al. 2018, arXiv:1810.04805.
+    /// Selects 15 % of the words of each sentence, at least one, as targets. Of these, 8 in 10 are
+    /// replaced by the mask, 1 in 10 by a random word, and 1 in 10 stays, so that the model cannot
+    /// rely on the mask. Source: Devlin et al. 2018, arXiv:1810.04805.
     fn new<'a>(
         sentences: impl Iterator<Item = &'a Vec<i32>>,
         key: Key,
@@ -220,18 +220,18 @@ impl Batch {
         for (i, sentence) in sentences.enumerate() {
             let key = Key { seed: key.seed ^ (i as u64) << 32, ..key };
             let order = permutation(sentence.len() - 2, key);
-            let hidden = &order[..(sentence.len() * 15).div_ceil(100)];
+            let masked = &order[..(sentence.len() * 15).div_ceil(100)];
             let (chances, others) = (
-                draw(hidden.len(), 10, key)?,
-                draw(hidden.len(), 4 * CLAUSES.len(), Key { draw: key.draw + 1, ..key })?,
+                draw(masked.len(), 10, key)?,
+                draw(masked.len(), 4 * CLAUSES.len(), Key { draw: key.draw + 1, ..key })?,
             );
             let start = tokens.len();
-            let filled = LENGTH - sentence.len();
-            tokens.extend(sentence.iter().copied().chain(std::iter::repeat_n(PAD, filled)));
+            let padding = LENGTH - sentence.len();
+            tokens.extend(sentence.iter().copied().chain(std::iter::repeat_n(PAD, padding)));
             real.extend((0..LENGTH).map(|t| t < sentence.len()));
-            targets.extend(std::iter::repeat_n(IGNORED, LENGTH));
+            targets.extend(std::iter::repeat_n(IGNORE_INDEX, LENGTH));
             for ((place, chance), other) in
-                hidden.iter().map(|place| start + 1 + place).zip(chances).zip(others)
+                masked.iter().map(|place| start + 1 + place).zip(chances).zip(others)
             {
                 targets[place] = i64::from(tokens[place]);
                 tokens[place] = match chance {
@@ -275,7 +275,7 @@ fn sentences() -> Vec<Vec<i32>> {
     all
 }
 
-/// `count` numbers below `end`.
+/// `count` random integers in `0..end`.
 fn draw(count: usize, end: usize, key: Key) -> Result<Vec<usize>> {
     let cpu = teeny_core::Reference::new();
     let drawn = Tensor::random(
@@ -288,9 +288,9 @@ fn draw(count: usize, end: usize, key: Key) -> Result<Vec<usize>> {
     Ok(drawn.to_vec::<i64>()?.into_iter().map(|i| i as usize).collect())
 }
 
-/// The largest change of an answer for `sentence` when it is filled up with padding.
+/// The largest change of a probability when `sentence` is padded.
 fn padding_effect(bert: &Bert, sentence: &[i32], device: &DeviceRef) -> Result<f64> {
-    let answers = |length: usize| -> Result<Tensor> {
+    let probabilities = |length: usize| -> Result<Tensor> {
         let tokens: Vec<i32> =
             sentence.iter().copied().chain(std::iter::repeat(PAD)).take(length).collect();
         let real: Vec<bool> = (0..length).map(|t| t < sentence.len()).collect();
@@ -300,23 +300,24 @@ fn padding_effect(bert: &Bert, sentence: &[i32], device: &DeviceRef) -> Result<f
         )?
         .softmax(-1)
     };
-    let filled = answers(LENGTH)?.slice(1, 0..sentence.len() as isize)?;
-    Ok(filled.sub(&answers(sentence.len())?)?.abs()?.max_all()?.item::<f32>()?.into())
+    let padded = probabilities(LENGTH)?.slice(1, 0..sentence.len() as isize)?;
+    Ok(padded.sub(&probabilities(sentence.len())?)?.abs()?.max_all()?.item::<f32>()?.into())
 }
 
-/// Prints a few sentences with what was hidden and what was guessed.
-fn show(words: &[&str], batch: &Batch, guessed: &Tensor) -> Result<()> {
+/// Prints a few sentences, with predictions in place of the masked words.
+fn show(words: &[&str], batch: &Batch, predicted: &Tensor) -> Result<()> {
     let rows = |t: &Tensor| t.slice(0, 0..3)?.cast(DType::I64)?.to_vec::<i64>();
-    let (tokens, targets, guessed) = (rows(&batch.tokens)?, rows(&batch.targets)?, rows(guessed)?);
+    let (tokens, targets, predicted) =
+        (rows(&batch.tokens)?, rows(&batch.targets)?, rows(predicted)?);
     for row in 0..3 {
         let places = (row * LENGTH..(row + 1) * LENGTH).filter(|&i| tokens[i] != i64::from(PAD));
         let text: Vec<String> = places
             .filter(|&i| tokens[i] != i64::from(START) && tokens[i] != i64::from(END))
             .map(|i| {
-                if targets[i] == IGNORED {
+                if targets[i] == IGNORE_INDEX {
                     words[tokens[i] as usize].to_string()
                 } else {
-                    format!("[{}]", words[guessed[i] as usize])
+                    format!("[{}]", words[predicted[i] as usize])
                 }
             })
             .collect();

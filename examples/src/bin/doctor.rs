@@ -1,9 +1,8 @@
-//! What this machine can compute with, and whether it computes right: a report to paste into a bug
-//! report.
+//! Examines the machine and prints a report for bug reports.
 //!
-//! Lists the CPU and the GPU adapters, says which device `auto` takes and why, and holds the CPU
-//! and the GPU against the oracle for two seconds each, with a sample of the conformance suite.
-//! Ends with code 1 if something disagrees or cannot be opened.
+//! Lists the CPU and the GPU adapters, says which device `auto` takes and why, and compares the CPU
+//! and the GPU with the oracle for two seconds each, with a sample of the conformance suite. The
+//! exit code is 1 if something disagrees or cannot be opened.
 #![forbid(unsafe_code)]
 
 use lexopt::{Arg, Parser, ValueExt};
@@ -19,7 +18,7 @@ Examines this machine and prints a report for bug reports.
   --seconds X      how long each device is tested [2]
 ";
 
-/// Variables that change what is chosen or how it computes.
+/// Environment variables that change which device is chosen or how it computes.
 const VARIABLES: [&str; 14] = [
     "TEENY_DEVICE",
     "TEENY_WGPU_ADAPTER",
@@ -126,7 +125,7 @@ fn examine(seconds: f64) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The operating system, as exactly as it tells.
+/// The operating system, with its version where that is known.
 fn system() -> String {
     let mut text = format!("{} {}", std::env::consts::OS, std::env::consts::ARCH);
     let release = std::fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -156,7 +155,8 @@ fn describe(i: usize, adapter: &Capabilities) {
     println!("  {i}: {adapter}");
     println!("     has {}; lacks {}", or_nothing(named(true)), or_nothing(named(false)));
     println!(
-        "     buffers of {} MiB, seen {} MiB at a time from multiples of {} B; parameters from multiples of {} B",
+        "     buffers of {} MiB, bindings of {} MiB at multiples of {} B; \
+         parameters at multiples of {} B",
         adapter.max_buffer >> 20,
         adapter.max_binding >> 20,
         adapter.binding_alignment,
@@ -174,7 +174,7 @@ fn or_nothing(text: String) -> String {
     if text.is_empty() { "nothing".to_string() } else { text }
 }
 
-/// Runs a sample of the suite and prints a line; the counterexamples.
+/// Runs a sample of the suite, prints a summary and returns the failures.
 fn test(suite: Suite, seconds: f64) -> Vec<String> {
     let start = Instant::now();
     let report = suite.within(Duration::from_secs_f64(seconds)).run();

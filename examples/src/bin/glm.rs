@@ -1,9 +1,10 @@
-//! Generalised linear models: one layer, and the loss of what is predicted. Yes or no (logistic),
-//! how many (Poisson), which of ten digits (softmax).
+//! Generalised linear models: a linear layer and the loss of the distribution of the response. Here
+//! that is binary (logistic regression), a count (Poisson) and one of ten digits (softmax).
 //!
-//! The first two are fitted to data made with known coefficients, by Newton's steps: gradient from
-//! autograd, information matrix `xᵀ w x` with w the variance of each answer. Its inverse also says
-//! how exact the coefficients are. Source: McCullagh & Nelder, *Generalized linear models*, 1983.
+//! The first two are fitted to data with known coefficients by Newton's method: the gradient comes
+//! from autograd, the information matrix is `xᵀ w x` with w the variance of each response. Its
+//! inverse is the covariance of the coefficients. Source: McCullagh & Nelder, *Generalized linear
+//! models*, 1983.
 #![forbid(unsafe_code)]
 
 use examples::digits::Accuracy;
@@ -24,18 +25,18 @@ const PROGRAM: Program = Program {
     options: "  --rows N         rows of the logistic and the Poisson data [5000]
   --epochs N       passes over the digits [6; for the small built-in data 40]
   --batch N        digits per update [100]
-  --lr X           the highest learning rate for the digits [0.3]
+  --lr X           highest learning rate for the digits [0.3]
 ",
     without: &["load", "resume", "log"],
 };
 
-/// What the data are made with: three weights and the constant.
+/// The coefficients that the data are generated with: three weights and the intercept.
 const LOGISTIC: [f64; 4] = [1.0, -2.0, 0.5, 0.3];
 const POISSON: [f64; 4] = [0.4, -0.3, 0.6, 1.0];
 
 struct Options {
     rows: usize,
-    /// None if the data decides.
+    /// `None`: by the size of the data.
     epochs: Option<u64>,
     batch: usize,
     lr: f64,
@@ -65,17 +66,17 @@ fn enough(text: &str) -> std::result::Result<usize, String> {
 
 fn run(options: &Options, common: &Common) -> Result<()> {
     let device = common.device()?;
-    let yes_or_no = generated::logistic(options.rows, &LOGISTIC, common.seed)?;
+    let binary = generated::logistic(options.rows, &LOGISTIC, common.seed)?;
     let logistic = Family {
         loss: bce_with_logits,
-        score: |mean| (mean / (1.0 - mean)).ln(),
+        link: |mean| (mean / (1.0 - mean)).ln(),
         variance: |s| s.sigmoid()?.mul(s.neg()?.sigmoid()?),
     };
-    fit("logistic", &logistic, &LOGISTIC, &yes_or_no, &device)?;
+    fit("logistic", &logistic, &LOGISTIC, &binary, &device)?;
     let counts = generated::poisson(options.rows, &POISSON, common.seed)?;
     fit(
         "poisson",
-        &Family { loss: poisson_nll, score: f64::ln, variance: Tensor::exp },
+        &Family { loss: poisson_nll, link: f64::ln, variance: Tensor::exp },
         &POISSON,
         &counts,
         &device,
@@ -83,16 +84,16 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     digits(options, common, &device)
 }
 
-/// What answers are like.
+/// The distribution of the response.
 struct Family {
     loss: fn(&Tensor, &Tensor, Reduction) -> Result<Tensor>,
-    /// The score of answers whose mean is this: the link function.
-    score: fn(f64) -> f64,
-    /// The variance of an answer, by its score.
+    /// The link function: mean → linear predictor.
+    link: fn(f64) -> f64,
+    /// The variance of a response, by its linear predictor.
     variance: fn(&Tensor) -> Result<Tensor>,
 }
 
-/// Fits `samples` by Newton's steps and compares with the coefficients they were made with.
+/// Fits `samples` by Newton's method and compares the result with the true coefficients.
 fn fit(
     name: &str,
     family: &Family,
@@ -104,42 +105,42 @@ fn fit(
     let x = samples.x(DType::F32, device)?; // (N, 3)
     let x = Tensor::cat(&[&x, &Tensor::ones((n, 1), DType::F32, device)?], 1)?; // (N, 4)
     let y = samples.y(DType::F32, device)?; // (N)
-    // at first the constant alone, which answers everything with the mean: from 0 Newton's steps
-    // could go astray
+    // start from the intercept that predicts the mean: from 0 Newton's method may diverge
     let mut start = vec![0.0; truth.len()];
-    start[truth.len() - 1] = (family.score)(samples.targets.iter().sum::<f64>() / n as f64) as f32;
+    start[truth.len() - 1] = (family.link)(samples.targets.iter().sum::<f64>() / n as f64) as f32;
     let mut beta = Tensor::from_vec(start, truth.len(), device)?; // (4)
     let mut covariance = Tensor::eye(truth.len(), DType::F32, device)?; // (4, 4)
     for step in 0..8 {
         let leaf = beta.requires_grad()?;
-        let score = x.matmul(&leaf)?; // (N)
-        let nll = (family.loss)(&score, &y, Reduction::Sum)?; // ()
+        let predictor = x.matmul(&leaf)?; // (N)
+        let nll = (family.loss)(&predictor, &y, Reduction::Sum)?; // ()
         let gradient = nll.backward()?.get(&leaf)?.clone(); // (4)
-        let score = score.detach()?;
+        let predictor = predictor.detach()?;
         // (4, 4)
-        covariance = inverse(&x.t()?.matmul(&x.mul((family.variance)(&score)?.unsqueeze(1)?)?)?)?;
+        covariance =
+            inverse(&x.t()?.matmul(&x.mul((family.variance)(&predictor)?.unsqueeze(1)?)?)?)?;
         beta = beta.sub(&covariance.matmul(&gradient)?)?;
         println!("{name} step {step}: loss {:.6}", nll.item::<f32>()? / n as f32);
     }
     let errors: Vec<f64> =
         covariance.diagonal(0, 0, 1)?.sqrt()?.to_vec::<f32>()?.into_iter().map(f64::from).collect();
     let beta: Vec<f64> = beta.to_vec::<f32>()?.into_iter().map(f64::from).collect();
-    let distances: Vec<f64> =
+    let deviations: Vec<f64> =
         beta.iter().zip(truth).zip(&errors).map(|((b, t), e)| (b - t).abs() / e).collect();
     for i in 0..truth.len() {
-        println!("  {:7.4} +- {:.4}, made with {:4.1}", beta[i], errors[i], truth[i]);
+        println!("  {:7.4} +- {:.4}, true value {:4.1}", beta[i], errors[i], truth[i]);
     }
     println!(
         "{name} coefficients within {:.2} standard errors",
-        distances.iter().copied().fold(0.0, f64::max)
+        deviations.iter().copied().fold(0.0, f64::max)
     );
     Ok(())
 }
 
-/// The inverse of a positive definite matrix (k, k), by Newton and Schulz's iteration
-/// `z ← z (2 - a z)`, which doubles the right digits each time.
+/// The inverse of a positive definite matrix (k, k) by the Newton-Schulz iteration
+/// `z ← z (2 - a z)`, which doubles the number of correct digits in each step.
 fn inverse(a: &Tensor) -> Result<Tensor> {
-    let size = a.abs()?.sum(1)?.max_all()?; // () no eigenvalue is larger
+    let size = a.abs()?.sum(1)?.max_all()?; // () a bound of the eigenvalues
     let two = Tensor::eye(a.shape()[0], a.dtype(), a.device())?.mul(2.0)?; // (k, k)
     let mut z = two.div(&size)?.mul(0.5)?; // (k, k)
     for _ in 0..30 {

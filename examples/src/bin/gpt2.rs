@@ -1,5 +1,5 @@
-//! GPT-2 of 124 million parameters: reads a prompt at once, then writes token by token from a cache
-//! of keys and values.
+//! Continues a text with GPT-2 of 124 million parameters: one pass over the prompt, then token by
+//! token with a cache of keys and values.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -17,16 +17,16 @@ use teeny_nn::{Gpt, GptConfig, Store};
 
 const PROGRAM: Program = Program {
     about: "Continues a text with GPT-2.",
-    options: "  --load FILE      the weights: Hugging Face's model.safetensors [random ones]
-  --tokenizer FILE the matching tokenizer.json [bytes]
-  --prompt TEXT    what to continue
-  --tokens N       tokens to write [32]
-  --temperature X  how bold to write; 0 takes the most likely token [0]
-  --top-k N        choose among the N most likely tokens only
-  --top-p X        choose among the likeliest tokens that together have probability X
-  --half           keep the weights in bf16
+    options: "  --load FILE      weights: Hugging Face's model.safetensors [random]
+  --tokenizer FILE the tokenizer.json of the weights [bytes]
+  --prompt TEXT    text to continue [Once upon a time]
+  --tokens N       tokens to generate [32]
+  --temperature X  temperature of sampling; 0 takes the most likely token [0]
+  --top-k N        sample from the N most likely tokens only
+  --top-p X        sample from the most likely tokens that together have probability X
+  --half           weights in bf16
   --size SIZE      124m, or tiny, which has no published weights [124m]
-  --verify         write a second time without the cache, and compare
+  --verify         generate again without the cache, and compare
 ",
     without: &["data", "resume", "plot", "log", "save"],
 };
@@ -89,7 +89,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             println!("loaded  {} tensors from {}", report.loaded.len(), path.display());
         }
         None => println!(
-            "weights random: what it writes means nothing; --load model.safetensors for GPT-2's own"
+            "weights random, so the text is meaningless; --load model.safetensors loads GPT-2's"
         ),
     }
     let tokenizer: Box<dyn Tokenizer> = match &options.tokenizer {
@@ -100,12 +100,14 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let config = options.config;
     if prompt.is_empty() || prompt.len() + options.tokens > config.context {
         let text = format!(
-            "{} tokens of prompt and {} to write do not fit the context of {}",
+            "{} tokens of prompt and {} to generate do not fit the context of {}",
             prompt.len(),
             options.tokens,
             config.context
         );
-        return Err(Error::value(text).help("a prompt of at least one token, fewer --tokens"));
+        return Err(
+            Error::value(text).help("give a --prompt of at least one token, or fewer --tokens")
+        );
     }
     println!("model   {} parameters, {} tokens of prompt", store.count(), prompt.len());
     println!(
@@ -116,14 +118,14 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let choose = |logits: &Tensor, i: usize| {
         Ok(options.sampler.tokens(logits, Key { seed: common.seed, draw: i as u64 })?[0])
     };
-    no_grad(|| write(options, &gpt, &store, tokenizer.as_ref(), &prompt, &choose))
+    no_grad(|| generate(options, &gpt, &store, tokenizer.as_ref(), &prompt, &choose))
 }
 
-/// The token that comes at a place, from the scores (1, V).
+/// Samples token number `i` of the continuation from the logits (1, V).
 type Choose<'a> = &'a dyn Fn(&Tensor, usize) -> Result<u32>;
 
-/// Reads the prompt and writes; each token is shown as soon as there is one.
-fn write(
+/// Generates the continuation of the prompt and prints each token as soon as it is sampled.
+fn generate(
     options: &Options,
     gpt: &Gpt,
     store: &Store,
@@ -142,16 +144,16 @@ fn write(
     let mut caches = gpt.caches();
     let start = Instant::now();
     let mut logits = gpt.next(&row(prompt)?, &mut caches)?; // (1, V)
-    let mut written = Vec::with_capacity(options.tokens);
+    let mut generated = Vec::with_capacity(options.tokens);
     let (mut read, mut decoded) = (0.0, 0.0);
     let mut stream = DecodeStream::new(tokenizer);
     print!("{}", options.prompt);
-    while written.len() < options.tokens {
-        let token = choose(&logits, written.len())?;
-        if written.is_empty() {
+    while generated.len() < options.tokens {
+        let token = choose(&logits, generated.len())?;
+        if generated.is_empty() {
             read = start.elapsed().as_secs_f64();
         }
-        written.push(token);
+        generated.push(token);
         if (token as usize) < tokenizer.vocab_size() {
             print!("{}", stream.push(token)?);
         } else {
@@ -164,7 +166,7 @@ fn write(
     }
     println!("{}", stream.finish()?);
     if options.verify {
-        verify(gpt, &row, prompt, &written, choose)?;
+        verify(gpt, &row, prompt, &generated, choose)?;
     }
     let per_second = options.tokens as f64 / decoded;
     let bytes: usize =
@@ -177,16 +179,16 @@ fn write(
     Ok(())
 }
 
-/// The tokens once more, computing everything anew for each: they must be the same.
+/// Generates the tokens again without the cache, and fails if they differ.
 fn verify(
     gpt: &Gpt,
     row: &dyn Fn(&[u32]) -> Result<Tensor>,
     prompt: &[u32],
-    written: &[u32],
+    generated: &[u32],
     choose: Choose<'_>,
 ) -> Result<()> {
     let mut all = prompt.to_vec();
-    for (i, &token) in written.iter().enumerate() {
+    for (i, &token) in generated.iter().enumerate() {
         let again = choose(&gpt.logits(&row(&all)?)?.at(1, -1)?, i)?;
         if again != token {
             return Err(Error::value(format!(
@@ -196,6 +198,6 @@ fn verify(
         }
         all.push(token);
     }
-    println!("the same {} tokens without the cache", written.len());
+    println!("the same {} tokens without the cache", generated.len());
     Ok(())
 }

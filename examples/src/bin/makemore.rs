@@ -1,5 +1,5 @@
-//! Makes up names: trains one of a dozen models on a list of them, from counted pairs of characters
-//! to a transformer.
+//! Generates names with one of thirteen models that are trained on a list of names, from counts of
+//! character pairs to a transformer.
 #![forbid(unsafe_code)]
 
 use examples::makemore::bigrams::Bigrams;
@@ -17,29 +17,30 @@ use teeny_nn::optim::{Adam, Optimizer, Sgd};
 use teeny_nn::text::{Sampler, Tokenizer};
 
 const PROGRAM: Program = Program {
-    about: "Makes up names, after learning from a list of them.",
-    options: "  --arch NAME      count: pairs of characters are counted;
-                   bigram mlp mlp_bn deep wavenet_small wavenet: the next character from those in a window;
-                   bow mlp16 rnn gru lstm transformer: from the name so far [mlp]
-  --steps N        updates [bigram 500, windows 200000, names 20000]
+    about: "Trains a model on a list of names, then generates new ones.",
+    options: "  --arch NAME      count: counts of character pairs, without training;
+                   bigram mlp mlp_bn deep wavenet_small wavenet: the next character
+                   from a window of characters;
+                   bow mlp16 rnn gru lstm transformer: from all characters before it [mlp]
+  --steps N        updates [bigram 500, windows 200000, sequences 20000]
   --batch N        examples per update [32]
-  --lr X           the first learning rate [bigram 50, windows 0.1, names 0.002]
+  --lr X           initial learning rate [bigram 50, windows 0.1, sequences 0.002]
   --smooth X       added to every count [1]
-  --samples N      how many names to make up [20]
-  --top-k N        draw from the N likeliest characters only
-  --sample-only    no training: make up names with the weights of --load or --resume
-  --data FILE      a list of names, one per line, or the folder of names.txt; `builtin` for 748 names
+  --samples N      names to generate [20]
+  --top-k N        sample from the N most likely characters only
+  --sample-only    no training: generate names with the weights of --load or --resume
+  --data FILE      list of names, one per line, or folder of names.txt; `builtin` for 748 names
                    [TEENY_DATA, else ../shared/datasets, else a download, else builtin]
 ",
     without: &[],
 };
 
-/// The split into names to learn from and others is the same whatever the seed, so that losses can
-/// be compared.
+/// The seed of the split into training, validation and test names. It does not depend on `--seed`,
+/// so that losses can be compared.
 const SPLIT: u64 = 42;
 
-/// The longest name that a window model, which could go on for ever, may make up.
-const LONGEST: usize = 40;
+/// The limit for the characters of a name from a window model, which may never generate the end.
+const MAX_LENGTH: usize = 40;
 
 struct Options {
     /// `None` for counting.
@@ -104,11 +105,12 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let vocab = names.tokenizer().vocab_size();
     println!("data    {} names of {vocab} characters: {note}", names.len());
 
-    let [all, learnt, other] = [&names, &train, &dev].map(|part| Bigrams::of(part, vocab, &device));
-    let (all, counted) = (all?, learnt?.loss(&other?, options.smooth));
+    let [all, counts, validation] =
+        [&names, &train, &dev].map(|part| Bigrams::of(part, vocab, &device));
+    let (all, counted) = (all?, counts?.loss(&validation?, options.smooth));
     let Some(arch) = options.arch else {
-        let extent = (options.samples, LONGEST, common.seed);
-        let made = sample(
+        let extent = (options.samples, MAX_LENGTH, common.seed);
+        let generated = sample(
             |x| all.logits(x, options.smooth),
             Some(1),
             &names,
@@ -116,7 +118,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             extent,
             &device,
         )?;
-        show(&made, LONGEST, &train, &names);
+        show(&generated, MAX_LENGTH, &train, &names);
         println!(
             "loss {:.6} of {} pairs, counts + {}",
             all.loss(&all, options.smooth),
@@ -128,7 +130,11 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let store = Store::new(&device);
     let model = Model::new(&store, arch, vocab, names.longest() + 1)?;
     common.load(&store)?;
-    println!("model   {arch:?}, {} parameters, sees {} characters", store.count(), model.context);
+    println!(
+        "model   {arch:?}, {} parameters, context of {} characters",
+        store.count(),
+        model.context
+    );
 
     let steps = if options.sample_only { 0 } else { options.steps.unwrap_or(arch.steps()) };
     let task = Task {
@@ -146,8 +152,8 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         task.train(options, common, steps, adam)?;
     }
     store.set_training(false);
-    let limit = if arch.window().is_some() { LONGEST } else { model.context };
-    let made = sample(
+    let limit = if arch.window().is_some() { MAX_LENGTH } else { model.context };
+    let generated = sample(
         |x| model.logits(x),
         arch.window(),
         &names,
@@ -155,7 +161,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         (options.samples, limit, common.seed),
         &device,
     )?;
-    show(&made, limit, &train, &names);
+    show(&generated, limit, &train, &names);
     let [dev, test] =
         [&dev, &test].map(|part| Examples::of(part, &model, &device)?.loss(&model, &store));
     println!("dev loss {:.4}, test loss {:.4} (counting pairs: dev {counted:.4})", dev?, test?);
@@ -166,17 +172,17 @@ fn sampler(options: &Options) -> Sampler {
     options.top_k.map_or(Sampler::new(), |k| Sampler::new().top_k(k))
 }
 
-/// The names made up, and how many of them are more than memory. One that came to no end within
-/// `limit` characters has no `.`.
-fn show(made: &[String], limit: usize, train: &Names, names: &Names) {
-    made.iter().for_each(|name| {
+/// Prints the generated names, and how many of them are in the list. A name without its end within
+/// `limit` characters is printed with ` ..`.
+fn show(generated: &[String], limit: usize, train: &Names, names: &Names) {
+    generated.iter().for_each(|name| {
         println!("  {name}{}", if name.chars().count() < limit { "." } else { " .." })
     });
-    let (new, unseen) = (names.new_ones(made).len(), train.new_ones(made).len());
+    let (new, unseen) = (names.new_ones(generated).len(), train.new_ones(generated).len());
     println!(
-        "{} made up: {} stand in the list that was learnt from, {} in the rest of it, {new} are new",
-        made.len(),
-        made.len() - unseen,
+        "{} generated: {} are training names, {} validation or test names, {new} are new",
+        generated.len(),
+        generated.len() - unseen,
         unseen - new
     );
 }
@@ -188,7 +194,7 @@ struct Task<'a> {
     store: &'a Store,
     model: &'a Model,
     examples: Examples,
-    /// Of all names.
+    /// The counts of character pairs in all names.
     pairs: &'a Bigrams,
 }
 
@@ -222,10 +228,10 @@ impl Task<'_> {
             let microseconds = 1e6 * seconds / trained as f64;
             println!("trained {trained} steps in {seconds:.2} s, {microseconds:.1} us a step");
         }
-        run.finish("Making up names", "cross-entropy of a batch")
+        run.finish("Names", "cross-entropy of a batch")
     }
 
-    /// The loss of a batch; for the table of bigrams that of all pairs.
+    /// The loss of a batch; for the bigram network the loss of all pairs.
     fn loss(&self) -> Result<Tensor> {
         if self.arch == Arch::Bigram {
             return self.pairs.loss_of(&self.store.get("logits.weight")?.value());

@@ -2,8 +2,8 @@
 //! data library.
 //!
 //! `cargo run --release --bin mnist_tiny [FOLDER]`, where the folder has MNIST's four .gz files.
-//! Without one (or `TEENY_DATA`) it trains on 1,797 small digits that are part of the program.
-//! `mnist.rs` is the grown-up version.
+//! Without it and without `TEENY_DATA` it trains on 1,797 small digits, a part of the program.
+//! `mnist.rs` does the same with teeny-nn.
 #![forbid(unsafe_code)]
 
 use std::io::Read;
@@ -20,7 +20,7 @@ const LR: f64 = 0.4;
 fn main() -> Result<()> {
     let (train, test) = load()?;
     manual_seed(1);
-    let device = Autograd::new(Cpu::new()); // one line chooses the engine and training
+    let device = Autograd::new(Cpu::new()); // the CPU, with gradients
     let weight = |inputs, outputs| {
         Tensor::normal(0.0, 0.02, (inputs, outputs), DType::F32, &device)?.requires_grad()
     };
@@ -68,7 +68,7 @@ fn logits(x: &Tensor, [w1, b1, w2, b2]: &[Tensor; 4]) -> Result<Tensor> {
     h.matmul(w2)?.add(b2)
 }
 
-/// Images with pixels in 0..=1, row after row, and the digit in each.
+/// Images with pixels in 0..=1, row by row, and the digit in each.
 struct Images {
     pixels: Vec<f32>,
     labels: Vec<i32>,
@@ -76,13 +76,13 @@ struct Images {
 }
 
 impl Images {
-    /// From the contents of two IDX files; `white` is the largest pixel.
+    /// Parses the contents of two IDX files; `white` is the largest pixel.
     fn new(images: &[u8], labels: &[u8], white: f32) -> Result<Images> {
         let (sizes, pixels) = idx(images)?;
         let (count, labels) = idx(labels)?;
         if sizes.len() != 3 || count[..] != sizes[..1] || labels.iter().any(|l| *l > 9) {
             return Err(Error::format(format!(
-                "images {sizes:?} and labels {count:?} do not pair"
+                "images {sizes:?} and labels {count:?} do not match"
             )));
         }
         let pixels = pixels.iter().map(|p| f32::from(*p) / white).collect();
@@ -111,7 +111,7 @@ impl Images {
         ))
     }
 
-    /// Images and labels from number `at` on, taken out.
+    /// Removes the images and labels from index `at` on and returns them.
     fn split_off(&mut self, at: usize) -> Images {
         Images {
             pixels: self.pixels.split_off(at * self.area),
@@ -127,7 +127,7 @@ fn load() -> Result<(Images, Images)> {
         std::env::args_os().nth(1).or_else(|| std::env::var_os("TEENY_DATA")).map(PathBuf::from)
     else {
         println!(
-            "training on the built-in digits, 8x8 pixels; for MNIST name a folder that has it"
+            "training on the built-in digits, 8x8 pixels; for MNIST pass the folder that has it"
         );
         let images = inflate(include_bytes!("../../../teeny-nn/data/digits-images-idx3-ubyte.gz"))?;
         let labels = inflate(include_bytes!("../../../teeny-nn/data/digits-labels-idx1-ubyte.gz"))?;
@@ -153,7 +153,7 @@ fn load() -> Result<(Images, Images)> {
 
 /// The sizes and values of an IDX file of bytes.
 fn idx(file: &[u8]) -> Result<(Vec<usize>, &[u8])> {
-    let error = || Error::format("not an IDX file of bytes, or not all of it");
+    let error = || Error::format("not an IDX file of bytes, or truncated");
     let axes = match file {
         [0, 0, 8, axes, ..] => usize::from(*axes),
         _ => return Err(error()),
@@ -173,6 +173,6 @@ fn inflate(file: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     match flate2::read::GzDecoder::new(file).read_to_end(&mut bytes) {
         Ok(_) => Ok(bytes),
-        Err(error) => Err(Error::format(format!("not a gzip file, or not all of it: {error}"))),
+        Err(error) => Err(Error::format(format!("not a gzip file, or truncated: {error}"))),
     }
 }

@@ -1,9 +1,9 @@
-//! Tells two moons apart: micrograd's demonstration, a network of 337 parameters and the loss of a
-//! support vector machine.
+//! Classifies the points of two moons: micrograd's demonstration, a network of 337 parameters with
+//! the hinge loss of a support vector machine.
 //!
-//! Source: A. Karpathy, *micrograd*, 2020, whose run ends at loss 0.010978 after 100 steps of plain
-//! descent. Most of that is the pull on the weights. From some first weights plain descent does not
-//! get there; with momentum it does from all that were tried.
+//! Source: A. Karpathy, *micrograd*, 2020, whose run ends at loss 0.010978 after 100 steps of
+//! gradient descent. Most of that is the weight penalty. From some initial weights gradient descent
+//! does not reach it; with momentum it does from all seeds that were tried.
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
@@ -20,7 +20,7 @@ use teeny_nn::train::Losses;
 use teeny_nn::{Activation, Init, Linear, Module, Sequential, Store};
 
 const PROGRAM: Program = Program {
-    about: "Tells two moons apart.",
+    about: "Classifies the points of two moons.",
     options: "  --steps N        updates, each with all points [100]
   --points N       points [100]
   --runs N         trainings, with seeds from --seed upwards [1]
@@ -28,10 +28,10 @@ const PROGRAM: Program = Program {
     without: &["data", "load", "save", "resume", "log"],
 };
 
-/// Of the points, which are the same in every run.
+/// The seed of the points, which are the same in every run.
 const DATA_SEED: u64 = 1337;
 
-/// How strongly weights are pulled towards 0: the loss has this times the sum of their squares.
+/// The coefficient of the weight penalty, which is this times the sum of the squared weights.
 const ALPHA: f64 = 1e-4;
 
 struct Options {
@@ -85,9 +85,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 struct Trained {
     model: Sequential,
     losses: Losses,
-    /// Percent of the points.
+    /// The accuracy in percent.
     accuracy: f64,
-    /// Of the last network, with the pull on its weights.
+    /// The final loss with the weight penalty.
     loss: f64,
     time: Duration,
 }
@@ -115,7 +115,7 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
         .then(layer("fc3", 16, 1)?); // (N, 1)
     assert_eq!(store.count(), 337);
 
-    // the derivative of alpha w² is 2 alpha w: a decay of weights
+    // the gradient of alpha w² is 2 alpha w: weight decay
     let mut sgd =
         Sgd::new(store.trainable(), 0.15).momentum(0.9).nesterov(true).weight_decay(2.0 * ALPHA);
     let mut losses = Losses::new().every(options.steps);
@@ -130,13 +130,13 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     let time = start.elapsed();
     no_grad(|| {
         let scores = model.forward(&x)?; // (N, 1)
-        let pull = store
+        let penalty = store
             .trainable()
             .iter()
             .map(|p| p.value().square()?.sum_all()?.item::<f32>())
             .sum::<Result<f32>>()?;
         let loss = f64::from(hinge(&scores, &y, Reduction::Mean)?.item::<f32>()?)
-            + ALPHA * f64::from(pull);
+            + ALPHA * f64::from(penalty);
         let right = scores.mul(&y)?.gt(0.0)?.sum_all()?.item::<i64>()?;
         Ok(Trained {
             model,
@@ -148,15 +148,15 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     })
 }
 
-/// Prints what the network thinks of each place.
+/// Prints the predicted class on a grid of points.
 fn draw(model: &Sequential, device: &DeviceRef) -> Result<()> {
     let (rows, columns) = (15, 60);
     let across = Tensor::linspace(-1.5, 2.5, columns, DType::F32, device)?; // (columns)
     let down = Tensor::linspace(1.5, -1.0, rows, DType::F32, device)?; // (rows)
     let grid = Tensor::meshgrid(&[&down, &across])?; // (rows, columns) twice
     // (rows columns, 2)
-    let places = Tensor::stack(&[&grid[1], &grid[0]], -1)?.reshape((rows * columns, 2))?;
-    let scores = no_grad(|| model.forward(&places))?.to_vec::<f32>()?;
+    let points = Tensor::stack(&[&grid[1], &grid[0]], -1)?.reshape((rows * columns, 2))?;
+    let scores = no_grad(|| model.forward(&points))?.to_vec::<f32>()?;
     for row in scores.chunks(columns) {
         println!(
             "  {}",

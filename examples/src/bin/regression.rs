@@ -1,6 +1,5 @@
-//! Regression from both ends: the least-squares line by solving a system and by walking downhill,
-//! polynomials with and without a prior, and the double descent of models with more parameters than
-//! data.
+//! Linear regression: a line in closed form and by gradient descent, polynomials with and without a
+//! prior, and the double descent of models with more parameters than data.
 #![forbid(unsafe_code)]
 
 use examples::options::at_least_one;
@@ -13,7 +12,7 @@ use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::{Init, Store};
 
 const PROGRAM: Program = Program {
-    about: "Fits lines, polynomials and random features to data, in closed form and by gradient descent.",
+    about: "Fits lines, polynomials and random features, in closed form and by gradient descent.",
     options: "  --draws N        random problems that the double descent is averaged over [20]
 ",
     without: &["data", "load", "save", "resume", "log"],
@@ -41,21 +40,24 @@ fn run(draws: &usize, common: &Common) -> Result<()> {
     double_descent(*draws, common, &device)
 }
 
-/// `weights` that make `‖x w - y‖² + prior ‖w‖²` least, by the normal equations
-/// `(xᵀx + prior) w = xᵀy`: x (n, p), y (n) → (p). With `prior` 0 the likeliest weights under
-/// Gaussian noise; else the likeliest a posteriori, where `prior` is the variance of the noise by
-/// that of the weights.
+/// The weights that minimise `‖x w - y‖² + prior ‖w‖²`, by the normal equations
+/// `(xᵀx + prior) w = xᵀy`. With `prior` 0 they are the maximum likelihood estimate under Gaussian
+/// noise; otherwise the maximum a posteriori estimate, where `prior` is the variance of the noise
+/// divided by that of the weights.
+///
+/// Shapes: x (n, p), y (n) → (p).
 fn least_squares(x: &Tensor, y: &Tensor, prior: f64) -> Result<Tensor> {
     let p = x.shape()[1];
     let ridge = Tensor::eye(p, x.dtype(), x)?.mul(prior)?;
     x.t()?.matmul(x)?.add(&ridge)?.solve(&x.t()?.matmul(y)?)
 }
 
-/// The mean of the squared errors of `weights`.
+/// The mean squared error of `weights`.
 fn error(x: &Tensor, y: &Tensor, weights: &Tensor) -> Result<Tensor> {
     x.matmul(weights)?.sub(y)?.square()?.mean_all()
 }
 
+/// Fits a line to the houses in closed form and by gradient descent.
 fn houses(device: &DeviceRef) -> Result<()> {
     let column = |of: fn(&(f64, f64)) -> f64| {
         Tensor::from_vec(HOUSES.iter().map(of).collect::<Vec<f64>>(), (HOUSES.len(),), device)
@@ -68,8 +70,7 @@ fn houses(device: &DeviceRef) -> Result<()> {
     let closed = error(&x, &price, &line)?.item::<f64>()?;
     println!("houses  price = {b:.10} + {m:.10} size, mean squared error {closed:.6e}");
 
-    // downhill, in units of standard deviations: raw sizes would make a valley a million times
-    // longer than wide
+    // gradient descent on standardised sizes: raw sizes make the problem badly conditioned
     let (mean, std) = (size.mean_all()?, size.std(0, 0)?);
     let scaled = Tensor::stack(&[&size.ones_like()?, &size.sub(&mean)?.div(&std)?], 1)?; // (3, 2)
     let store = Store::with_dtype(device, DType::F64);
@@ -82,7 +83,7 @@ fn houses(device: &DeviceRef) -> Result<()> {
     let [b, m] = weights.value().to_vec::<f64>()?[..] else { unreachable!("two weights") };
     let (mean, std) = (mean.item::<f64>()?, std.item::<f64>()?);
     println!(
-        "        downhill price = {:.6} + {:.6} size, mean squared error {found:.6e}",
+        "        gradient descent: price = {:.6} + {:.6} size, mean squared error {found:.6e}",
         b - m * mean / std,
         m / std
     );
@@ -90,8 +91,8 @@ fn houses(device: &DeviceRef) -> Result<()> {
     Ok(())
 }
 
-/// Ten noisy points of a sine, polynomials of rising degree, and the same with a Gaussian prior on
-/// the weights.
+/// Fits polynomials of increasing degree to ten noisy points of a sine, with and without a Gaussian
+/// prior on the weights.
 fn polynomials(device: &DeviceRef) -> Result<()> {
     let truth = |x: &Tensor| x.mul(std::f64::consts::PI)?.sin();
     let powers = |x: &Tensor, degree: usize| {
@@ -103,32 +104,33 @@ fn polynomials(device: &DeviceRef) -> Result<()> {
     let y = truth(&x)?.add(&Tensor::randn((10,), DType::F64, device)?.mul(noise)?)?;
     let unseen = Tensor::linspace(-1.0, 1.0, 200, DType::F64, device)?; // (200)
     let target = truth(&unseen)?;
-    let (mut best, mut wild, mut tamed) = ((0, f64::INFINITY), 0.0, 0.0);
+    let (mut best, mut plain, mut regularised) = ((0, f64::INFINITY), 0.0, 0.0);
     for degree in 0..10 {
-        let (seen, other) = (powers(&x, degree)?, powers(&unseen, degree)?);
-        let likeliest = least_squares(&seen, &y, 0.0)?; // (degree + 1)
-        wild = error(&other, &target, &likeliest)?.item::<f64>()?;
-        tamed = error(&other, &target, &least_squares(&seen, &y, noise * noise / 4.0)?)?
-            .item::<f64>()?;
+        let (train, test) = (powers(&x, degree)?, powers(&unseen, degree)?);
+        let weights = least_squares(&train, &y, 0.0)?; // (degree + 1)
+        plain = error(&test, &target, &weights)?.item::<f64>()?;
+        let weights_with_prior = least_squares(&train, &y, noise * noise / 4.0)?;
+        regularised = error(&test, &target, &weights_with_prior)?.item::<f64>()?;
         println!(
-            "degree {degree}  error on the points {:.4}, between them {wild:.4}, with a prior {tamed:.4}",
-            error(&seen, &y, &likeliest)?.item::<f64>()?
+            "degree {degree}  error on the points {:.4}, between them {plain:.4}, \
+             with a prior {regularised:.4}",
+            error(&train, &y, &weights)?.item::<f64>()?
         );
-        if wild < best.1 {
-            best = (degree, wild);
+        if plain < best.1 {
+            best = (degree, plain);
         }
     }
     println!(
         "polynomials: degree {} is best; at degree 9 a prior divides the error by {:.1}",
         best.0,
-        wild / tamed
+        plain / regularised
     );
     Ok(())
 }
 
-/// Test error of least squares on `p` random features of 40 points. It rises as p nears 40, where
-/// the only fit goes through every point at any price, and falls again beyond, where the fit of
-/// least norm has many to choose from. Source: Belkin et al. 2019, arXiv:1812.11118.
+/// Prints the test error of least squares with p random features of 40 points. It rises as p
+/// approaches 40, where exactly one fit interpolates the points, and falls again beyond, where the
+/// fit of least norm is one of many. Source: Belkin et al. 2019, arXiv:1812.11118.
 fn double_descent(draws: usize, common: &Common, device: &DeviceRef) -> Result<()> {
     let (n, inputs) = (40, 20);
     let counts = [4, 8, 16, 24, 32, 36, 40, 44, 50, 60, 80, 120, 200, 400];
@@ -162,7 +164,8 @@ fn double_descent(draws: usize, common: &Common, device: &DeviceRef) -> Result<(
     )?;
     let peak = errors.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).map_or(0, |(i, _)| i);
     println!(
-        "double descent: the peak is at p/n = {:.2}; from there to p/n = 10 the error falls to 1/{:.0}",
+        "double descent: the peak is at p/n = {:.2}; \
+         from there to p/n = 10 the error falls to 1/{:.0}",
         counts[peak] as f64 / n as f64,
         errors[peak] / errors[13]
     );

@@ -1,9 +1,8 @@
-//! Judges made-up reviews by their words: where single words tell, and where "not" turns them
-//! round.
+//! Classifies generated reviews as positive or negative by their words.
 //!
-//! A linear model weighs single words; that is enough for the first set, and cannot be for the
-//! second, where a hidden layer sees which words come together. See [`teeny_nn::data::sentiment`]
-//! for the grammar of both.
+//! In the first set single words decide, and a linear model is enough. In the second set "not"
+//! negates them, and only a model with a hidden layer can combine words. See
+//! [`teeny_nn::data::sentiment`] for the grammar of both.
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -20,9 +19,9 @@ use teeny_nn::train::Losses;
 use teeny_nn::{Activation, Linear, Module, Sequential, Store};
 
 const PROGRAM: Program = Program {
-    about: "Judges reviews by their words, with a linear model and with a hidden layer.",
-    options: "  --reviews N      reviews per set; a fifth is for the test [2000]
-  --steps N        updates, each with all reviews [200]
+    about: "Classifies reviews by their words, with a linear model and with a hidden layer.",
+    options: "  --reviews N      reviews per set, a fifth of them for the test [2000]
+  --steps N        updates, each on all reviews [200]
   --hidden N       neurons of the hidden layer [32]
   --lr X           learning rate [0.02]
 ",
@@ -67,7 +66,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let bag = BagOfWords::of(training);
         let (training, test) = (bag.count(training), bag.count(test));
         println!(
-            "  {} to learn from, {} for the test, {} words",
+            "  {} training and {} test reviews, {} words",
             training.len(),
             test.len(),
             training.features
@@ -80,9 +79,10 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     }
     let curves: Vec<(&str, &[(f64, f64)])> =
         curves.iter().map(|(name, points)| (name.as_str(), points.as_slice())).collect();
-    common.plot("Judging reviews", "loss", &curves)
+    common.plot("Sentiment of reviews", "loss", &curves)
 }
 
+/// Prints the first reviews of a set.
 fn show(set: &str, reviews: &[Review]) {
     println!("{set} reviews, such as");
     reviews
@@ -91,8 +91,8 @@ fn show(set: &str, reviews: &[Review]) {
         .for_each(|r| println!("  {} {}", if r.positive { "(+)" } else { "(-)" }, r.text));
 }
 
-/// Trains on `training`, with a hidden layer of the size given or none; the percentage that is
-/// right in `test`, and the losses on the way.
+/// Trains on `training` a model with a hidden layer of `hidden` neurons, or without. Returns the
+/// accuracy on `test` in percent, and the losses.
 fn train(
     options: &Options,
     hidden: Option<usize>,

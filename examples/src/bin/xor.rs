@@ -1,5 +1,4 @@
-//! Learns exclusive or, which no single layer can: the smallest problem that needs a hidden one
-//! (Minsky & Papert 1969).
+//! Learns exclusive or, the smallest problem that needs a hidden layer (Minsky & Papert 1969).
 #![forbid(unsafe_code)]
 
 use examples::options::{at_least_one, positive};
@@ -72,7 +71,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
 const INPUTS: [[f32; 2]; 4] = [[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]];
 const TARGETS: [f32; 4] = [0.0, 1.0, 1.0, 0.0];
 
-/// The probability of 1 for each of the four inputs after training, and the losses on the way.
+/// Trains, and returns the probability of 1 for each of the four inputs, and the losses.
 fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<(Vec<f32>, Losses)> {
     manual_seed(seed);
     let x = Tensor::new(INPUTS, device)?; // (4, 2)

@@ -1,19 +1,19 @@
-//! Pairs of characters, counted: a model without training, and the exact loss of the network that
-//! learns the same.
+//! Counts of character pairs: a model without training, and the exact loss of the network that
+//! learns the same probabilities.
 
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::names::Names;
 
-/// How often each character follows each.
+/// The count of each pair of characters.
 pub struct Bigrams {
-    /// (V, V) of `F32`: a row for each first character.
+    /// (V, V) of `F32`: one row per first character.
     pub counts: Tensor,
     table: Vec<f64>,
     vocab: usize,
 }
 
 impl Bigrams {
-    /// Counts the pairs of all names, with the `.` before and after each.
+    /// Counts the pairs of all names, with a `.` before and after each name.
     ///
     /// # Errors
     /// If the device fails.
@@ -44,25 +44,25 @@ impl Bigrams {
     }
 
     /// The mean negative log-likelihood of the pairs in `other` by these counts with `smooth` added
-    /// to each; infinite if a pair was never seen and `smooth` is 0.
+    /// to each; infinite if `smooth` is 0 and the count of a pair is 0.
     pub fn loss(&self, other: &Bigrams, smooth: f64) -> f64 {
         let log_p = self.log_probabilities(smooth);
         let pairs = other.table.iter().zip(&log_p).filter(|(n, _)| **n > 0.0);
         -pairs.map(|(n, log_p)| n * log_p).sum::<f64>() / other.total()
     }
 
-    /// The scores of the next character for windows (B, 1) → (B, V).
+    /// The logits of the next character. Shapes: windows (B, 1) → (B, V).
     ///
     /// # Errors
     /// If the device fails.
     pub fn logits(&self, x: &Tensor, smooth: f64) -> Result<Tensor> {
-        let scores: Vec<f32> =
+        let logits: Vec<f32> =
             self.log_probabilities(smooth).into_iter().map(|v| v as f32).collect();
-        Tensor::from_vec(scores, (self.vocab, self.vocab), x)?.index_select(0, &x.reshape(-1)?)
+        Tensor::from_vec(logits, (self.vocab, self.vocab), x)?.index_select(0, &x.reshape(-1)?)
     }
 
-    /// The mean cross-entropy of the logits `w` (V, V) over all pairs: pairs that are alike have
-    /// one loss, so one row of each stands for all.
+    /// The mean cross-entropy of the logits `w` (V, V) over all pairs: the loss of each pair is
+    /// weighted with its count.
     ///
     /// # Errors
     /// If `w` has another shape.

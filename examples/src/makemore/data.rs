@@ -1,4 +1,4 @@
-//! Examples that lie on the device, drawn from there, and names drawn from a model.
+//! Training examples on the device, and names sampled from a model.
 
 use super::Model;
 use teeny_autograd::no_grad;
@@ -8,7 +8,7 @@ use teeny_nn::data::names::{Names, PADDING};
 use teeny_nn::loss::Reduction;
 use teeny_nn::text::Sampler;
 
-/// Inputs and targets side by side, so that a batch is one gather.
+/// Inputs and targets in one tensor, so that a batch is one gather.
 pub struct Examples {
     /// (N, inputs + targets) of `I32`.
     rows: Tensor,
@@ -16,8 +16,8 @@ pub struct Examples {
 }
 
 impl Examples {
-    /// What `model` learns from these names: a window and what follows, or a name and what follows
-    /// each of its characters.
+    /// The examples of `model` from `names`: a window and the character after it, or a name and the
+    /// character after each of its characters.
     ///
     /// # Errors
     /// If a name is longer than the model's context, or the device fails.
@@ -35,20 +35,21 @@ impl Examples {
         self.rows.shape()[0]
     }
 
-    /// Whether there are none.
+    /// Whether there are no examples.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    /// Inputs and targets of `rows`.
     fn parts(&self, rows: &Tensor) -> Result<(Tensor, Tensor)> {
         Ok((rows.slice(1, ..self.inputs)?, rows.slice(1, self.inputs..)?))
     }
 
-    /// `batch` examples drawn with replacement, by random numbers of the device: x (B, inputs), y
-    /// (B, targets). Nothing is waited for.
+    /// Samples `batch` examples with replacement: x (B, inputs), y (B, targets). The random numbers
+    /// are drawn on the device, so nothing waits for it.
     ///
     /// # Errors
-    /// If there are none to draw from.
+    /// If there are no examples.
     pub fn draw(&self, batch: usize) -> Result<(Tensor, Tensor)> {
         let index = Tensor::randint(0, self.len() as i64, (batch,), DType::I32, &self.rows)?; // (B)
         self.parts(&self.rows.index_select(0, &index)?)
@@ -61,7 +62,7 @@ impl Examples {
     pub fn loss(&self, model: &Model, store: &Store) -> Result<f64> {
         store.set_training(false);
         let loss = no_grad(|| {
-            // sequences are longer than windows, and their states are kept
+            // sequences take more memory than windows
             let step = if model.arch.window().is_some() { 8192 } else { 1024 };
             let (mut sum, mut count) = (0.0, 0);
             for from in (0..self.len()).step_by(step) {
@@ -77,11 +78,11 @@ impl Examples {
     }
 }
 
-/// `count` names made up one character at a time by `logits` (B, context) → (B, V) or (B, T, V),
-/// each at most `limit` characters long. A window model sees `window` characters at a time.
+/// Generates `count` names one character at a time from `logits`: (B, context) → (B, V) or
+/// (B, T, V). A name has at most `limit` characters; the context of a window model is `window`.
 ///
 /// # Errors
-/// If the device fails, or nothing can be drawn from the scores.
+/// If the device fails, or the logits are not finite.
 pub fn sample(
     logits: impl Fn(&Tensor) -> Result<Tensor>,
     window: Option<usize>,
@@ -96,14 +97,15 @@ pub fn sample(
         let mut tokens = Tensor::zeros((count, before), DType::I32, device)?;
         for i in 0..limit {
             // (B, context)
-            let seen = tokens.slice(1, -(window.unwrap_or(tokens.shape()[1]) as isize)..)?;
-            let scores = logits(&seen)?;
+            let x = tokens.slice(1, -(window.unwrap_or(tokens.shape()[1]) as isize)..)?;
+            let scores = logits(&x)?;
             let scores = if window.is_some() { scores } else { scores.at(1, -1)? }; // (B, V)
             let next = sampler.draw(&scores, Key { seed, draw: i as u64 })?; // (B)
             tokens = Tensor::cat(&[&tokens, &next.unsqueeze(1)?], 1)?;
         }
-        let made = tokens.slice(1, before..)?.to_vec::<i32>()?; // (B, limit)
-        made.chunks(limit.max(1))
+        let generated = tokens.slice(1, before..)?.to_vec::<i32>()?; // (B, limit)
+        generated
+            .chunks(limit.max(1))
             .map(|row| names.spell(&row.iter().map(|&token| token as u32).collect::<Vec<_>>()))
             .collect()
     })

@@ -1,14 +1,13 @@
-//! The models of the `makemore` example: from counting pairs of characters to a transformer, all of
-//! which make up names.
+//! The models of the `makemore` example, which generate names.
 //!
 //! ```text
-//! count      how often b follows a: nothing to train        (bigrams)
-//! window     the next character from a few before it         bigram mlp mlp_bn deep wavenet_small wavenet
-//! sequence   all next characters of a name at once           bow mlp16 rnn gru lstm transformer
+//! bigrams    counts of pairs, no training      count
+//! window     the character after a window      bigram mlp mlp_bn deep wavenet_small wavenet
+//! sequence   the character after each prefix   bow mlp16 rnn gru lstm transformer
 //! ```
 //!
-//! Sizes, first values and training follow A. Karpathy's *makemore* (2022): the window models his
-//! lectures, the sequence models his program.
+//! Sizes, initial weights and training follow A. Karpathy's *makemore* (2022): the window models
+//! his lectures, the sequence models his program.
 
 pub mod bigrams;
 mod data;
@@ -21,24 +20,24 @@ use teeny_core::{Result, Tensor};
 use teeny_nn::loss::{CrossEntropy, Reduction};
 use teeny_nn::{Module, Schedule, Store};
 
-/// A kind of model that is trained.
+/// An architecture of a model that is trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arch {
-    /// A table of logits, the network that learns what counting finds.
+    /// A table of logits: the network that learns the probabilities of `count`.
     Bigram,
-    /// Three characters through one hidden layer, with first values as they come.
+    /// A window of three characters and one hidden layer, with initial weights of deviation 1.
     Mlp,
-    /// The same with careful first values and batch normalisation.
+    /// `Mlp` with scaled initial weights and batch normalisation.
     MlpBn,
     /// Five hidden layers with batch normalisation.
     Deep,
-    /// Eight characters, joined two by two: WaveNet's tree, with narrow layers.
+    /// A window of eight characters, joined two by two as in WaveNet, with narrow layers.
     WavenetSmall,
-    /// The same with wide layers.
+    /// `WavenetSmall` with wide layers.
     Wavenet,
-    /// The mean of the characters so far, through a perceptron.
+    /// The mean of the embeddings up to each character, and a perceptron.
     Bow,
-    /// All characters so far, up to the context, through one hidden layer.
+    /// The last 16 characters and one hidden layer.
     Mlp16,
     /// Elman's recurrent network.
     Rnn,
@@ -51,7 +50,7 @@ pub enum Arch {
 }
 
 impl Arch {
-    /// All kinds with the names they have on the command line.
+    /// All architectures with their names on the command line.
     pub const ALL: [(&'static str, Arch); 12] = [
         ("bigram", Arch::Bigram),
         ("mlp", Arch::Mlp),
@@ -79,7 +78,7 @@ impl Arch {
         }
     }
 
-    /// How many steps it is trained if nothing else is said.
+    /// The default number of steps.
     pub fn steps(self) -> u64 {
         match self {
             Arch::Bigram => 500,
@@ -90,9 +89,9 @@ impl Arch {
         }
     }
 
-    /// The learning rate at every one of `steps` steps, a cosine from the first to almost none: for
-    /// plain gradient descent on windows, for AdamW, after a warm-up, on sequences. The table of
-    /// bigrams, whose loss has no noise, keeps its first rate.
+    /// The learning rates of `steps` steps, from `lr` along a cosine to nearly 0: for SGD on
+    /// windows; for AdamW on sequences, after a warm-up. The bigram network, whose loss has no
+    /// noise, has a constant rate.
     pub fn schedule(self, lr: Option<f64>, steps: u64) -> Schedule {
         match self {
             Arch::Bigram => Schedule::constant(lr.unwrap_or(50.0)),
@@ -108,17 +107,17 @@ impl Arch {
     }
 }
 
-/// A network that scores the next character.
+/// A network that predicts the next character.
 pub struct Model {
-    /// What it is.
+    /// The architecture.
     pub arch: Arch,
-    /// How many characters it sees at most.
+    /// The largest number of characters that a prediction depends on.
     pub context: usize,
     net: Box<dyn Module>,
 }
 
 impl Model {
-    /// A model of `arch` for `vocab` characters; one of sequences has rows of `length`.
+    /// A model of `arch` for `vocab` characters; `length` is the context of a sequence model.
     ///
     /// # Errors
     /// If its parameters cannot be made.
@@ -142,8 +141,8 @@ impl Model {
         Ok(Model { arch, context, net })
     }
 
-    /// The scores of what follows: windows (B, context) → (B, V); sequences (B, T) → (B, T, V),
-    /// after every character.
+    /// The logits of the next character. Shapes: windows (B, context) → (B, V); sequences (B, T) →
+    /// (B, T, V), after each character.
     ///
     /// # Errors
     /// If the shape does not fit.
@@ -151,8 +150,8 @@ impl Model {
         self.net.forward(x)
     }
 
-    /// The cross-entropy of the characters `y` that follow `x`, as [`Examples`] gives them; those
-    /// after the end of a name do not count.
+    /// The cross-entropy of the characters `y` after `x`, both from [`Examples`]. Padding after the
+    /// end of a name is ignored.
     ///
     /// # Errors
     /// If the shapes do not fit.

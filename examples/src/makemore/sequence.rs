@@ -1,4 +1,4 @@
-//! Models that read a name (B, T) and score what follows each of its characters (B, T, V).
+//! Models that predict the character after each character of a name: (B, T) → (B, T, V).
 
 use super::Arch;
 use teeny_core::{DType, Result, Tensor};
@@ -7,7 +7,7 @@ use teeny_nn::{Embedding, Gpt, GptConfig, Gru, Init, Linear, Lstm, Module, Param
 /// The width of embeddings and hidden layers.
 const WIDTH: usize = 64;
 
-/// The characters so far, averaged and added, then a perceptron: 12,827 parameters.
+/// Adds to each embedding the mean of those up to it, then a perceptron: 12,827 parameters.
 pub struct Bow {
     wte: Embedding,
     wpe: Embedding,
@@ -41,8 +41,8 @@ impl Module for Bow {
     }
 }
 
-/// Every character with the 15 before it through one hidden layer: 69,147 parameters. A symbol of
-/// its own stands where there is none.
+/// Each character with the 15 before it through one hidden layer: 69,147 parameters. An additional
+/// token pads the start.
 pub struct Mlp {
     wte: Embedding,
     fc1: Linear,
@@ -72,8 +72,8 @@ impl Module for Mlp {
     }
 }
 
-/// Rnn, Gru or Lstm from a first state that is learnt: 11,803, 28,315 and 36,571 parameters. One of
-/// each pair of biases is frozen at 0, because makemore's cells have one.
+/// Rnn, Gru or Lstm with a learned initial state: 11,803, 28,315 and 36,571 parameters. The second
+/// bias is frozen at 0, because makemore's cells have one bias.
 pub struct Recurrent {
     start: Param,
     wte: Embedding,
@@ -118,7 +118,7 @@ impl Module for Recurrent {
 }
 
 /// Four layers of four heads: 204,544 parameters, 1,728 of them in the head. Without dropout it
-/// learns the names by heart.
+/// overfits.
 pub fn transformer(path: &Path, vocab: usize, context: usize) -> Result<impl Module + use<>> {
     let gpt = Gpt::new(
         path,

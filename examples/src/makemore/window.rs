@@ -1,4 +1,4 @@
-//! Models that see a window of characters (B, context) and score the next one (B, V).
+//! Models that predict the character after a window of characters: (B, context) → (B, V).
 
 use teeny_core::{Result, Tensor};
 use teeny_nn::init::{After, gain};
@@ -6,12 +6,12 @@ use teeny_nn::{
     Activation, BatchNorm, Embedding, Flatten, Init, Linear, Module, NormOptions, Path, Sequential,
 };
 
-/// Deviation 1, as drawn by a beginner.
-const PLAIN: Init = Init::Normal { mean: 0.0, std: 1.0 };
+/// Deviation 1, which is too large: the first lecture starts with it.
+const UNSCALED: Init = Init::Normal { mean: 0.0, std: 1.0 };
 /// Deviation `1 / sqrt(inputs)`.
-const EVEN: Init = Init::KaimingNormal { gain: 1.0 };
+const SCALED: Init = Init::KaimingNormal { gain: 1.0 };
 
-/// 27 x 27 logits, all 0: 729 parameters.
+/// Logits (27, 27), initially 0: 729 parameters.
 pub fn bigram(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     let logits = Embedding::with_init(&path.at("logits"), vocab, vocab, Init::ZEROS)?;
     Ok(Box::new(Sequential::new().then(logits).then(Flatten)))
@@ -22,14 +22,14 @@ pub fn mlp(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     let net = Sequential::new()
         .then(Embedding::new(&path.at("wte"), vocab, 10)?) // (B, 3, 10)
         .then(Flatten) // (B, 30)
-        .then(Linear::with_init(&path.at("fc1"), 30, 200, PLAIN, Some(PLAIN))?) // (B, 200)
+        .then(Linear::with_init(&path.at("fc1"), 30, 200, UNSCALED, Some(UNSCALED))?) // (B, 200)
         .then(Activation::Tanh)
-        .then(Linear::with_init(&path.at("fc2"), 200, vocab, PLAIN, Some(PLAIN))?); // (B, 27)
+        .then(Linear::with_init(&path.at("fc2"), 200, vocab, UNSCALED, Some(UNSCALED))?); // (B, 27)
     Ok(Box::new(net))
 }
 
-/// The same with outputs that start small and hidden values that start with deviation 1 and are
-/// kept there: 12,097 parameters.
+/// The same with batch normalisation and with initial weights that make the logits small and the
+/// hidden values of deviation 1: 12,097 parameters.
 pub fn mlp_bn(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     let options = NormOptions { momentum: Some(0.001), ..NormOptions::default() };
     let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
@@ -61,13 +61,13 @@ pub fn deep(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     scale(path, "bn.5.weight", 0.1)?;
     // (B, 27)
     Ok(Box::new(
-        net.then(Linear::with_init(&path.at("fc").at(5), 100, vocab, EVEN, None)?).then(norm),
+        net.then(Linear::with_init(&path.at("fc").at(5), 100, vocab, SCALED, None)?).then(norm),
     ))
 }
 
-/// Eight characters of `n_embd` numbers joined two by two, three times, each time through `hidden`:
-/// 76,579 parameters with 24 and 128, 22,397 with 10 and 68. Statistics go over the batch and the
-/// places that are left.
+/// Embeddings of eight characters, three times joined two by two and passed through a layer of
+/// `hidden`: 76,579 parameters with `n_embd` 24 and `hidden` 128, 22,397 with 10 and 68. Batch
+/// statistics are over the batch and the remaining positions.
 ///
 /// Source: van den Oord et al. 2016, arXiv:1609.03499, figure 3, for the tree.
 pub fn wavenet(path: &Path, vocab: usize, n_embd: usize, hidden: usize) -> Result<Box<dyn Module>> {
@@ -77,11 +77,11 @@ pub fn wavenet(path: &Path, vocab: usize, n_embd: usize, hidden: usize) -> Resul
         net = net
             .then(join_neighbours) // (B, 4, 2 C), (B, 2, 2 H), (B, 1, 2 H)
             // (.., H)
-            .then(Linear::with_init(&path.at("fc").at(i), 2 * inputs, hidden, EVEN, None)?)
+            .then(Linear::with_init(&path.at("fc").at(i), 2 * inputs, hidden, SCALED, None)?)
             .then(BatchNorm::channels_last(&path.at("bn").at(i), hidden)?)
             .then(Activation::Tanh);
     }
-    let head = Linear::with_init(&path.at("head"), hidden, vocab, EVEN, Some(Init::ZEROS))?;
+    let head = Linear::with_init(&path.at("head"), hidden, vocab, SCALED, Some(Init::ZEROS))?;
     scale(path, "head.weight", 0.1)?;
     Ok(Box::new(net.then(Flatten).then(head))) // (B, 27)
 }
@@ -92,8 +92,8 @@ fn join_neighbours(x: &Tensor) -> Result<Tensor> {
     x.reshape((b, t / 2, 2 * c))
 }
 
-/// Makes the first values of the output layer small, so that no character is thought certain before
-/// anything is learnt.
+/// Scales the initial weights of the output layer, so that the initial probabilities are nearly
+/// uniform.
 fn scale(path: &Path, name: &str, factor: f64) -> Result<()> {
     let param = path.store().get(name)?;
     param.set(&param.value().mul(factor)?)

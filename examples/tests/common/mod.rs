@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// A folder that disappears with the test.
+/// A folder that is removed after the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -26,7 +26,7 @@ impl Drop for Folder {
     }
 }
 
-/// The program without what the surroundings say about data and devices.
+/// The program, without the variables that choose data and device.
 pub fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(args).env_remove("TEENY_DATA").env_remove("TEENY_DEVICE");
@@ -37,7 +37,7 @@ pub fn command(program: &str, args: &[&str]) -> Command {
     command
 }
 
-/// What the program prints; it must end well and be quiet on stderr.
+/// The output of a program that must succeed and print nothing on stderr.
 #[track_caller]
 pub fn succeed(output: Output) -> String {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -49,7 +49,7 @@ pub fn succeed(output: Output) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the program complains of; it must fail.
+/// The error output of a program that must fail.
 #[track_caller]
 pub fn refuse(output: Output) -> String {
     assert!(!output.status.success());
