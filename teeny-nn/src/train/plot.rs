@@ -25,8 +25,8 @@ const CHARACTER: f64 = 6.3;
 /// One colour per curve, told apart by most kinds of colour blindness. Source: Okabe & Ito 2008.
 const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
 
-/// A curve of more points than this has no dots on them.
-const MAX_DOTS: usize = 60;
+/// A curve of more points than this has no dots on them. A curve of one point is only a dot.
+const MAX_DOTS: usize = 40;
 
 /// Curves over one pair of axes, or with a second vertical axis for a metric.
 ///
@@ -55,7 +55,7 @@ struct Curve {
     points: Vec<(f64, f64)>,
     /// Pale, below the other curves and not in the legend: the values behind a moving average.
     raw: bool,
-    /// On the vertical axis to the right, with a dot on each point.
+    /// On the vertical axis to the right.
     metric: bool,
     colour: &'static str,
 }
@@ -254,7 +254,7 @@ impl Plot {
             if curve.raw { 1.0 } else { 1.8 },
             if curve.raw { 0.25 } else { 1.0 }
         );
-        for (x, y) in points.iter().filter(|_| curve.metric && points.len() <= MAX_DOTS) {
+        for (x, y) in points.iter().filter(|_| !curve.raw && points.len() <= MAX_DOTS) {
             let (x, y, colour) = (*x, *y, curve.colour);
             let _ =
                 writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
