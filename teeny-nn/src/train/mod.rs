@@ -6,7 +6,7 @@
 //! Progress                   steps and tokens per second, time left          progress
 //! Mean, accuracy, Confusion  what the model gets right                       metrics
 //! EarlyStopping              when it gets no better                          stopping
-//! Log, Plot                  CSV or JSON lines, SVG                          log, plot
+//! Log, Plot                  CSV or JSON lines, SVG                          log, plot, ticks
 //! ```
 
 mod log;
@@ -15,6 +15,7 @@ mod metrics;
 mod plot;
 mod progress;
 mod stopping;
+mod ticks;
 
 pub use log::{Field, Log};
 pub use losses::Losses;

@@ -1,5 +1,6 @@
 //! Curves as an SVG file, for a browser: the loss of a run, and a metric beside it.
 
+use super::ticks::{decades, number, ticks};
 use std::fmt::Write as _;
 use std::path::Path;
 use teeny_core::Result;
@@ -344,55 +345,6 @@ fn moving_average(points: &[(f64, f64)], span: usize) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Logarithms of round numbers that enclose the logarithms `values`: powers of ten if they span
-/// more than two, their doubles and fivefolds too if not.
-fn decades(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let (low, high) =
-        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-    let (low, high) = if low <= high { (low, high) } else { (0.0, 1.0) };
-    let multiples: &[f64] = if high - low > 2.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
-    let all: Vec<f64> = (low.floor() as i32..=high.ceil() as i32 + 1)
-        .flat_map(|power| multiples.iter().map(move |m| f64::from(power) + m.log10()))
-        .collect();
-    let first = all.iter().rposition(|&tick| tick <= low).unwrap_or(0);
-    let last =
-        all.iter().position(|&tick| tick >= high && tick > all[first]).unwrap_or(all.len() - 1);
-    all[first..=last].to_vec()
-}
-
-/// Round numbers from below the smallest value to above the largest: steps of 1, 2 or 5 times a
-/// power of ten, about six of them.
-fn ticks(values: impl Iterator<Item = f64>) -> Vec<f64> {
-    let (low, high) =
-        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
-    let (low, high) = if low < high {
-        (low, high)
-    } else if low == high {
-        (low - 1.0, high + 1.0)
-    } else {
-        (0.0, 1.0)
-    };
-    let rough = (high - low) / 6.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|m| m * power)
-        .find(|step| *step >= rough)
-        .unwrap_or(10.0 * power);
-    let (first, last) = ((low / step).floor() as i64, (high / step).ceil() as i64);
-    (first..=last).map(|i| i as f64 * step).collect()
-}
-
-/// A tick without the digits that binary fractions add.
-fn number(value: f64) -> String {
-    if value != 0.0 && value.abs() < 1e-5 {
-        return format!("{value:.0e}");
-    }
-    let text = format!("{value:.6}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text.is_empty() || text == "-0" { "0".into() } else { text.into() }
-}
-
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -402,27 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_enclose_the_values() {
-        assert_eq!(ticks([0.13, 2.31].into_iter()), [0.0, 0.5, 1.0, 1.5, 2.0, 2.5]);
-        assert_eq!(ticks([0.0, 4690.0].into_iter()), [0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0]);
-        assert!(ticks([3.0].into_iter()).len() > 1);
-        assert_eq!(ticks(std::iter::empty()).first(), Some(&0.0));
-    }
-
-    #[test]
     fn a_logarithmic_axis_has_equal_ratios_at_equal_distances() {
-        let round =
-            |ticks: Vec<f64>| ticks.into_iter().map(|t| number(10f64.powf(t))).collect::<Vec<_>>();
-        assert_eq!(
-            round(decades([0.3f64, 4.0].map(f64::log10).into_iter())),
-            ["0.2", "0.5", "1", "2", "5"]
-        );
-        assert_eq!(
-            round(decades([0.003f64, 40.0].map(f64::log10).into_iter())),
-            ["0.001", "0.01", "0.1", "1", "10", "100"]
-        );
-        assert_eq!(round(decades([1.0f64].map(f64::log10).into_iter())), ["1", "2"]);
-        assert!(decades(std::iter::empty()).len() > 1);
         let curves = [
             ("a", [(0.0, 1.0), (1.0, 10.0), (2.0, 100.0)]),
             ("b", [(0.0, 0.0), (1.0, 2.0), (2.0, -1.0)]),
