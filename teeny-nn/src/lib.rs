@@ -63,7 +63,7 @@ pub use transformer::{
     Gpt, GptConfig, TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer,
 };
 
-/// The README's program must compile and run.
+/// The README's programs must compile and run.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
