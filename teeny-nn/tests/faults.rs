@@ -13,12 +13,13 @@ use teeny_core::wrappers::{Faulty, Lasting, Request};
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Result, Tensor, random};
 use teeny_cpu::Cpu;
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Optimizer};
+use teeny_nn::optim::{Adam, AdamW, Optimizer};
+use teeny_nn::schedule::Plateau;
 use teeny_nn::state::{Checkpoint, Position, Random};
 use teeny_nn::train::Losses;
 use teeny_nn::{
     Activation, BatchNorm, Conv2d, Dropout, Flatten, Gpt, GptConfig, Linear, MaxPool2d, Module,
-    Plateau, Schedule, Sequential, Store,
+    Schedule, Sequential, Store,
 };
 
 /// Runs `work` with the k-th request of each of `kinds` failing, for all k, once and from then on;
@@ -110,7 +111,7 @@ fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<
         .then(Flatten)
         .then(Dropout::new(&store.root(), 0.3)?)
         .then(Linear::new(&store.at("fc"), 8, 3)?);
-    let mut adam = Adam::decoupled(store.trainable(), 0.01);
+    let mut adam = AdamW::new(store.trainable(), 0.01);
     let (schedule, mut plateau, mut position) =
         (Schedule::warmup_cosine(1e-2, 1e-3, 1, 3), Plateau::new(1.0, 0.5, 0), Position::default());
     let targets = Tensor::new([0i32, 2, 1, 0], device)?; // (4)
@@ -191,9 +192,8 @@ fn a_convolutional_network_with_checkpoints() {
 fn a_small_gpt_that_is_trained_and_generates() {
     let work = |device: &DeviceRef| {
         let store = Store::new(device);
-        let gpt =
-            Gpt::new(&store.root(), GptConfig { dropout: 0.1, ..GptConfig::new(7, 8, 2, 2, 8) })?;
-        let mut adam = Adam::decoupled(store.trainable(), 1e-3);
+        let gpt = Gpt::new(&store.root(), GptConfig::new(7, 8, 2, 2, 8).with_dropout(0.1))?;
+        let mut adam = AdamW::new(store.trainable(), 1e-3);
         let tokens = Tensor::new([[1i32, 2, 3, 4], [4, 3, 2, 1]], device)?; // (2, 4)
         // ()
         let loss = cross_entropy(&gpt.logits(&tokens)?.flatten(0, 1)?, &tokens.flatten(0, 1)?)?;

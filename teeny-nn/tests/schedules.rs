@@ -4,8 +4,9 @@
 mod common;
 
 use common::*;
+use teeny_nn::Schedule;
+use teeny_nn::schedule::Plateau;
 use teeny_nn::state::Stateful;
-use teeny_nn::{Plateau, Schedule};
 
 #[test]
 fn every_schedule_gives_the_rates_of_a_hundred_steps() {
@@ -23,7 +24,7 @@ fn every_schedule_gives_the_rates_of_a_hundred_steps() {
         ("one_cycle", Schedule::one_cycle(0.5, 100)),
         ("one_cycle_with", Schedule::one_cycle_with(0.5, 60, 0.5, 10.0, 100.0)),
         ("lambda", Schedule::new(|step| 0.5 / (1.0 + step as f64).sqrt())),
-        ("chained", Schedule::exponential(0.5, 0.95).warmed_up(0.1, 20)),
+        ("chained", Schedule::exponential(0.5, 0.95).with_warmup(0.1, 20)),
         ("sequential", sequential),
         ("nano_gpt", Schedule::warmup_cosine(0.5, 0.05, 10, 80)),
     ];

@@ -181,7 +181,7 @@ fn files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
         assert!(error.contains(expected), "{expected}: {error}");
     }
     std::fs::write(&path, "{").unwrap();
-    assert!(Bpe::load(&path).unwrap_err().to_string().contains("no JSON"));
+    assert!(Bpe::load(&path).unwrap_err().to_string().contains("not JSON"));
     std::fs::remove_file(path).unwrap();
 }
 

@@ -13,7 +13,7 @@ use teeny_core::random::Key;
 use teeny_core::{Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Group, Optimizer, clip_norm};
+use teeny_nn::optim::{AdamW, Optimizer, ParamGroup, clip_grad_norm};
 use teeny_nn::state::{Position, Random};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::train::Losses;
@@ -56,7 +56,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let model = GptConfig { bias: false, ..GptConfig::new(0, 64, 4, 4, 128) };
+    let model = GptConfig::new(0, 64, 4, 4, 128).with_bias(false);
     let options = Options {
         steps: 2000,
         batch: 12,
@@ -105,8 +105,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (train, val) = Corpus::new(&tokenizer.encode(&text)?, &device)?.split(0.9)?;
 
     let store = Store::new(&device);
-    let gpt =
-        Gpt::new(&store.root(), GptConfig { vocab: tokenizer.vocab_size(), ..options.model })?;
+    let gpt = Gpt::new(&store.root(), options.model.with_vocab(tokenizer.vocab_size()))?;
     common.load(&store)?;
     let positions = options.model.context * options.model.n_embd;
     println!(
@@ -152,8 +151,8 @@ impl Run {
         // matrices decay, norms do not
         let is_line = |p: &teeny_nn::Param| p.value().ndim() < 2;
         let adam =
-            Adam::decoupled(self.store.trainable(), options.lr).betas(0.9, 0.99).weight_decay(0.1);
-        let mut adam = adam.group(is_line, Group::new().weight_decay(0.0));
+            AdamW::new(self.store.trainable(), options.lr).betas(0.9, 0.99).weight_decay(0.1);
+        let mut adam = adam.group(is_line, ParamGroup::new().weight_decay(0.0));
         let mut position = Position::default();
         common.restore(
             &device,
@@ -176,7 +175,7 @@ impl Run {
                 train.batch(batch, context, Key { seed: common.seed, draw: position.step })?;
             let loss = self.loss(&x, &y)?; // ()
             let mut grads = loss.backward()?;
-            clip_norm(&mut grads, &self.store.trainable(), 1.0)?;
+            clip_grad_norm(&mut grads, &self.store.trainable(), 1.0)?;
             adam.step(&grads)?;
             record.push(&loss)?;
             position.step += 1;

@@ -14,7 +14,7 @@ use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
 use teeny_nn::data::names::Names;
 use teeny_nn::loss::Reduction;
-use teeny_nn::optim::{Adam, Optimizer, Sgd};
+use teeny_nn::optim::{AdamW, Optimizer, Sgd};
 use teeny_nn::state::{Position, Random, Stateful};
 use teeny_nn::text::{Sampler, Tokenizer};
 
@@ -148,7 +148,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         run.train(
             options,
             common,
-            Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1),
+            AdamW::new(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1),
         )?;
     }
     common.save(&store)?;

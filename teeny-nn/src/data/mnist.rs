@@ -1,8 +1,8 @@
 //! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX
 //! files.
 //!
-//! Pixels stay bytes in host memory; [`super::DataLoader`] makes tensors of a batch at a time.
-//! Where the files come from (a folder, a download) is the caller's business.
+//! Pixels are bytes in host memory; [`super::DataLoader`] makes the tensors of one batch at a time.
+//! The caller provides the files.
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
 
@@ -20,7 +20,7 @@ pub const FILES: [&str; 4] = [
     "t10k-labels-idx1-ubyte",
 ];
 
-/// Grey images of one size with a class for each.
+/// Grey images of one size, each with a class.
 ///
 /// Shapes: `pixels` (N, height, width) row-major, `labels` (N).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub struct Images {
 /// A training part and a test part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mnist {
-    /// What to learn from.
+    /// The training images.
     pub train: Images,
-    /// What to be judged by.
+    /// The test images.
     pub test: Images,
 }
 
@@ -57,7 +57,7 @@ impl Images {
                 "images must have sizes [count, height, width], found {:?}",
                 images.sizes
             ))
-            .help("the file whose name has images in it"));
+            .help("the name of a file with images contains \"images\""));
         };
         if labels.sizes != [n] {
             return Err(Error::format(format!(
@@ -96,12 +96,12 @@ impl Images {
 }
 
 impl Mnist {
-    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped; if it has none of
-    /// them, from the folder `mnist` in it.
+    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped, or else from the
+    /// folder `mnist` in it.
     ///
     /// # Errors
-    /// If a file is missing (the error says which names were tried), damaged (see [`idx::read`]),
-    /// or images and labels do not pair.
+    /// If a file is missing (the error lists the names it tried) or damaged (see [`idx::read`]), or
+    /// images and labels do not pair.
     ///
     /// # Example
     /// ```no_run
