@@ -11,7 +11,8 @@ use teeny_core::{DeviceRef, Error, Result, registry};
 /// before CPU. [`choose`] also returns the reason.
 ///
 /// # Errors
-/// If there is no such device (the error lists the known ones), or it does not work on this machine.
+/// If there is no such device (the error lists the known ones), or it does not work on this
+/// machine.
 ///
 /// # Example
 /// ```

@@ -36,7 +36,7 @@
 //! |---|---|
 //! | [`prelude`] | everything that a training program imports |
 //! | [`device`](mod@device) | opens a device by name |
-//! | crate root | [`Store`], [`Path`], [`Param`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], .. |
+//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], .. |
 //! | [`conv`] [`pool`] | convolution and pooling over one to three axes |
 //! | [`norm`] | batch, instance, group, layer and RMS normalisation |
 //! | [`recurrent`] | RNN, GRU, LSTM: layers and cells |

@@ -1,6 +1,6 @@
-//! What a failed request leaves behind: every method that changes something is run on a device that
-//! fails its k-th request, for every k. After the error the object is what it was, and a second
-//! call gives the bits of an undisturbed one.
+//! Every method that changes an object, run on a device that fails its k-th request, for every k.
+//! After the error the object is unchanged, and a second call returns the same bits as one without
+//! a failure.
 
 mod common;
 
@@ -26,13 +26,13 @@ use teeny_nn::{
     LinearOptions, Lstm, Module, MultiheadAttention, Param, Rnn, Store,
 };
 
-/// A device that fails on demand, and autograd around it.
+/// A device that fails chosen requests, and an autograd device over it.
 fn faulty() -> (Arc<Faulty>, DeviceRef) {
     let faulty = Faulty::new(device());
     (faulty.clone(), Autograd::new(faulty))
 }
 
-/// Fails every request of `act` in turn. `state` is everything of the object that can be observed.
+/// Fails every request of `act` in turn. `state` is the whole observable state of the object.
 #[track_caller]
 fn all_or_nothing<T, R>(
     what: &str,
@@ -40,7 +40,7 @@ fn all_or_nothing<T, R>(
     state: impl Fn(&T) -> Vec<u8>,
     act: impl Fn(&mut T) -> Result<R>,
 ) {
-    // every try draws the same random numbers
+    // every run draws the same random numbers
     let act = |object: &mut T| random::with_seed(5, || act(object).map(|_| ()));
     let fresh = || {
         let (faulty, device) = faulty();
@@ -90,8 +90,7 @@ fn normal(shape: &[usize], seed: u64, device: &impl ToDevice) -> Tensor {
     random::with_seed(seed, || Tensor::randn(shape, DType::F32, device)).unwrap()
 }
 
-// ---- optimizers
-// -------------------------------------------------------------------------------------------------------
+// optimizers
 
 fn optimizers(params: &[Param]) -> Vec<(&'static str, Box<dyn Optimizer>)> {
     let all = || params.to_vec();
@@ -238,8 +237,7 @@ fn clipping_scaling_and_averages() {
     });
 }
 
-// ---- stores and files
-// --------------------------------------------------------------------------------------------------
+// stores and files
 
 #[test]
 fn loading_restoring_and_setting() {
@@ -376,7 +374,7 @@ fn layers_that_cannot_be_made_leave_no_parameters() {
             name,
             |d| {
                 let store = Store::new(d);
-                // a neighbour whose name begins alike
+                // a parameter outside the path whose name has the same prefix
                 store.at("xx").param("weight", 2, Init::ONES).unwrap();
                 store
             },
@@ -394,8 +392,7 @@ fn layers_that_cannot_be_made_leave_no_parameters() {
     all_or_nothing("embedding with padding", make, |s| of(s), layer);
 }
 
-// ---- layers that remember
-// ----------------------------------------------------------------------------------------------
+// layers with a state
 
 #[test]
 fn running_statistics() {
@@ -462,7 +459,7 @@ fn a_cache_whose_rows_were_lost_says_so_until_it_is_emptied() {
         let (keys, _) = cache.append(&second, &first).unwrap();
         assert_eq!(keys.to_bytes().unwrap(), second.to_bytes().unwrap());
     }
-    // a first append has nothing to lose
+    // a first append has no kept rows to lose
     for k in 0.. {
         let mut cache = KvCache::new(16);
         faulty.fail(Request::Any, k, ErrorKind::OutOfMemory, Lasting::Once);
@@ -478,7 +475,7 @@ fn a_cache_whose_rows_were_lost_says_so_until_it_is_emptied() {
     }
 }
 
-/// The scores of the next token after `tokens`, from caches.
+/// The logits of the token after `tokens`, with caches.
 fn next(gpt: &Gpt, tokens: &[i32], caches: &mut [KvCache], device: &DeviceRef) -> Result<Tensor> {
     let tokens = Tensor::from_slice(tokens, (1, tokens.len()), device)?;
     teeny_autograd::no_grad(|| gpt.next(&tokens, caches))
@@ -505,7 +502,7 @@ fn caches_of_a_model_stay_in_step_with_one_another() {
         }
         assert!(caches.iter().all(|cache| cache.len() == 3), "request {k}");
         match next(&gpt, &[4, 5], &mut caches, &device) {
-            // one token at a time or all at once: the same products in another order
+            // one token at a time or all at once: the same products, summed in another order
             Ok(scores) => close(&scores.to_bytes().unwrap(), &wanted),
             Err(error) => {
                 assert!(error.to_string().contains("positions kept were lost"), "{error}");
@@ -531,8 +528,7 @@ fn close(a: &[u8], b: &[u8]) {
     );
 }
 
-// ---- counters
-// ----------------------------------------------------------------------------------------------------------
+// counters
 
 #[test]
 fn losses_and_metrics() {
@@ -584,7 +580,7 @@ fn a_loss_that_is_not_finite_stays_the_error_of_its_step() {
 
 #[test]
 fn a_stream_of_tokens_that_meets_an_error_goes_on() {
-    /// Fails for a while.
+    /// Fails the requests while it is set.
     struct Moody(ByteTokenizer, AtomicBool);
     impl Tokenizer for Moody {
         fn vocab_size(&self) -> usize {

@@ -1,5 +1,5 @@
-//! Row A49: attention, rotary embedding and transformer layers against PyTorch
-//! (`golden/attention.json`, `golden/gpt.json`), and the cache against doing without.
+//! Attention, rotary embedding and transformer layers against PyTorch (`golden/attention.json`,
+//! `golden/gpt.json`), and the cache against computation without a cache.
 
 mod common;
 
@@ -80,7 +80,7 @@ fn attention_forward_and_backward() {
                     .flatten(2, 3)?;
                 y.matmul(&x[2].t()?)
             });
-            // and so does the layer
+            // the layer agrees too
             store
                 .get("in_proj_weight")
                 .unwrap()
@@ -199,7 +199,7 @@ fn scores_under_rope_depend_on_the_distance_only() {
     assert!((score(3, 1) - score(50, 40)).abs() > 1e-3);
 }
 
-/// The logits of a model of PyTorch's weights, its loss and every gradient.
+/// The logits, the loss and every gradient of a model with PyTorch's weights.
 #[test]
 fn gpt_agrees_with_pytorch() {
     let golden = parse(include_str!("golden/gpt.json"));
@@ -277,7 +277,7 @@ fn a_cached_sequence_is_the_sequence() {
         });
         close(&Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 1).unwrap(), &whole, 1e-5);
         assert_eq!((cache.len(), cache.capacity()), (9, 9));
-        // another end of the same beginning
+        // another continuation of the same prefix
         cache.truncate(5);
         let again =
             no_grad(|| layer.attend(&x.slice(1, 5..9).unwrap(), options().with_cache(&mut cache)))
@@ -404,7 +404,7 @@ fn cached_and_uncached_tokens_are_the_same() {
     let prompt = Tensor::randint(0, 50, (2, 7), DType::I32, store.device()).unwrap();
     let greedy = |logits: &Tensor| logits.argmax(-1);
     no_grad(|| {
-        // 7 + 60 tokens: over the end of the context
+        // 7 + 60 tokens: more than the context
         let cached = gpt.generate(&prompt, 60, greedy).unwrap();
         let mut all = prompt.clone();
         for _ in 0..60 {

@@ -1,5 +1,5 @@
 //! Every constructor and every forward pass of a layer with bad arguments: the error names this
-//! file, the value, what is accepted, and what to do.
+//! file, the value, the accepted values, and a cure.
 
 mod common;
 
@@ -33,7 +33,7 @@ macro_rules! mistakes {
     };
 }
 
-/// What the text of each error must have: its place, the offending value, what is accepted, and a
+/// Checks that the text of each error has its file, the wrong value, the accepted values, and a
 /// line of help.
 fn check(
     all: impl IntoIterator<Item = (&'static str, String, teeny_core::Error, &'static str, &'static str)>,
@@ -41,7 +41,7 @@ fn check(
     let mut wrong = Vec::new();
     for (made, place, error, value, accepted) in all {
         let text = error.to_string();
-        // a macro's lines are all those of its first one, so the place is looked up by file
+        // all lines of a macro call are reported as its first one, so only the file is checked
         let here = place.rsplit_once(':').map_or(place.as_str(), |(file, _)| file);
         let missing: Vec<&str> = [
             (text.lines().next().unwrap_or_default().contains(here), "this file in the first line"),
@@ -121,8 +121,8 @@ fn constructors_of_layers() {
         RmsNorm::new(&taken, 2) => "\"taken.weight\"", "its own path";
         RmsNorm::new(&at("n"), ()) => "()", "at least one axis";
         MultiheadAttention::new(&at("m"), 10, 3) => "n_embd is 10, n_head 3", "multiple";
-        MultiheadAttention::with_options(&at("m"), 8, 4, MultiheadAttentionOptions::new().with_n_kv_head(3).with_bias(true)) => "n_kv_head 3", "multiple";
-        MultiheadAttention::with_options(&at("m"), 8, 0, MultiheadAttentionOptions::new().with_n_kv_head(1).with_bias(true)) => "n_head 0", "none is 0";
+        MultiheadAttention::with_options(&at("m"), 8, 4, heads().with_n_kv_head(3)) => "n_kv_head 3", "multiple";
+        MultiheadAttention::with_options(&at("m"), 8, 0, heads().with_n_kv_head(1)) => "n_head 0", "none is 0";
         MultiheadAttention::from_linear(&store.root(), qkv, out, 2, heads()) => "(11, 4)", "(12, 4)";
         MultiheadAttention::with_options(&at("m"), 4, 2, heads().with_dropout(-0.5)) => "-0.5", "0..=1";
         Rope::new(7, 16, store.device()) => "head size is 7", "even";
@@ -146,7 +146,7 @@ fn constructors_of_layers() {
         store.get("nobody") => "\"nobody\"", "store.all()";
         store.get("x.weight").and_then(|p| p.set(&Tensor::zeros(3, DType::F32, store.device())?)) => "(3,)", "(2,)";
     });
-    // what failed has left nothing behind
+    // failed constructors have left no parameters
     let left: Vec<String> = store
         .all()
         .iter()

@@ -1,5 +1,5 @@
 //! Whole runs on a device that fails its k-th request, for every k: the run ends in an error,
-//! nothing leaks, the device works on, and the checkpoint on disk is the last one that was saved.
+//! nothing leaks, the device still works, and the checkpoint on disk is the last one saved.
 
 #![cfg(feature = "cpu")] // whose memory is counted
 
@@ -23,7 +23,7 @@ use teeny_nn::{
 };
 
 /// Runs `work` with the k-th request of each of `kinds` failing, for all k, once and from then on;
-/// after each, the device holds no more than before.
+/// after each, the device has no more live memory than before.
 fn campaign(
     what: &str,
     kinds: &[Request],
@@ -100,7 +100,7 @@ fn a_perceptron() {
     }
 }
 
-/// A convolutional network with everything a run has beside it. Saves after each of three steps.
+/// A convolutional network with all parts of a run. Saves after each of three steps.
 fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<()> {
     let mut store = Store::new(device);
     let net = Sequential::new()
@@ -146,7 +146,7 @@ fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<
 fn a_convolutional_network_with_checkpoints() {
     let folder = Folder::new("faults-cnn");
     let path = folder.0.join("run");
-    // the bytes of the checkpoint after each step of a run that nothing disturbs
+    // the bytes of the checkpoint after each step of a run without failures
     let steps = std::cell::RefCell::new(Vec::new());
     let plain: DeviceRef = Autograd::new(Cpu::new());
     random::with_seed(7, || {
@@ -172,7 +172,7 @@ fn a_convolutional_network_with_checkpoints() {
                     std::fs::read(&path).unwrap() == steps[n - 1],
                     "the file is the checkpoint of step {n}"
                 );
-                // now and then, the rest of the run
+                // for some k, the rest of the run too
                 if n < 3 && resumed.replace(resumed.get() + 1) % 16 == 0 {
                     let device: DeviceRef = Autograd::new(Cpu::new());
                     random::with_seed(99, || convolutional(&device, &path, &|_| ())).unwrap();
@@ -199,7 +199,7 @@ fn a_small_gpt_that_is_trained_and_generates() {
         let loss = cross_entropy(&gpt.logits(&tokens)?.flatten(0, 1)?, &tokens.flatten(0, 1)?)?;
         adam.step(&loss.backward()?)?;
         store.set_training(false);
-        // past the context, where every step has caches of its own
+        // beyond the context, where every step makes new caches
         let longer = no_grad(|| gpt.generate(&tokens, 6, |logits| logits.argmax(-1)))?; // (2, 10)
         longer.to_vec::<i32>()?;
         device.synchronize()

@@ -1,4 +1,4 @@
-//! Files that are something else than their reader expects, and weights whose names have a prefix.
+//! Files of another kind than their reader expects, and weights whose names have a prefix.
 
 mod common;
 
@@ -131,7 +131,7 @@ fn names_that_all_have_one_prefix() {
             && said.contains("strip_prefix(\"transformer.\")"),
         "{said}"
     );
-    // what it says works
+    // the mapping of the help line works
     let strip = Mapping::new()
         .rename(|name| Some(name.strip_prefix("transformer.").unwrap_or(name).into()));
     assert_eq!(plain.load_from(&state(&prefixed), &strip).unwrap().loaded.len(), 56);
@@ -143,7 +143,7 @@ fn names_that_all_have_one_prefix() {
     );
     let add = Mapping::new().rename(|name| Some(format!("transformer.{name}")));
     assert_eq!(prefixed.load_from(&state(&plain), &add).unwrap().loaded.len(), 56);
-    // two parts, and a prefix that is common without being the cause
+    // a prefix with two parts, and a common prefix that is not the cause
     let said = text(&build("", 2), &state(&build("module.model.", 2)));
     assert!(said.contains("strip_prefix(\"module.model.\")"), "{said}");
     let said = text(&build("", 2), &state(&build("other.layers.", 3)));

@@ -1,5 +1,4 @@
-//! Row A54: files as PyTorch, NumPy and Hugging Face write them (`golden/*.pt`, `.npz`,
-//! `.safetensors`).
+//! Files written by PyTorch, NumPy and Hugging Face (`golden/*.pt`, `.npz`, `.safetensors`).
 
 mod common;
 
@@ -44,7 +43,7 @@ fn a_pt_file_loads_into_a_model_by_name() {
     Linear::new(&store.at(0), 4, 3).unwrap();
     Linear::new(&store.at(2), 3, 2).unwrap();
     let state = pt::read(golden("state_dict.pt"), store.device()).unwrap();
-    // the normalisation in between is not in this model
+    // this model does not have the normalisation of the file
     let error = store.load_from(&state, &Mapping::new()).unwrap_err().to_string();
     assert!(
         error.contains(

@@ -1,5 +1,5 @@
-//! Row A54: readers of files never trust what a file says of itself. Thousands of damaged files:
-//! none panics, none makes a reader set aside much more memory than the file has bytes.
+//! Readers of files check every size and position. Of thousands of damaged files, none makes a
+//! reader panic or allocate much more memory than the file has bytes.
 
 mod common;
 
@@ -11,14 +11,14 @@ use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::data::idx;
 use teeny_nn::state::{Archive, Checkpoint, npz, pt};
 
-/// The system's allocator, noting the largest request of each thread.
+/// The system's allocator, which records the largest request of each thread.
 struct Noting;
 
 thread_local! {
     static LARGEST: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: every call is passed on unchanged; the note is a plain cell without destructor.
+// SAFETY: every call is passed on unchanged; the record is a plain cell without a destructor.
 unsafe impl GlobalAlloc for Noting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         LARGEST.with(|largest| largest.set(largest.get().max(layout.size())));
@@ -47,7 +47,7 @@ impl Dice {
     }
 }
 
-/// Numbers that headers lie with.
+/// Extreme numbers for wrong headers.
 const LIES: [&[u8]; 8] = [
     &[0xff; 8],
     &[0xff, 0xff, 0xff, 0x7f],
@@ -91,7 +91,7 @@ fn damage(good: &[u8], dice: &mut Dice) -> Vec<u8> {
     bytes
 }
 
-/// Reads `count` damaged versions of a file; most must be refused, none may panic or ask for more
+/// Reads `count` damaged versions of a file; most must be errors, none may panic or allocate more
 /// than `most` bytes at once.
 fn fuzz(name: &str, good: &[u8], count: usize, most: usize, read: impl Fn(&[u8]) -> Result<()>) {
     read(good).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -115,7 +115,7 @@ fn fuzz(name: &str, good: &[u8], count: usize, most: usize, read: impl Fn(&[u8])
     assert!(refused > count / 4, "{name}: only {refused} of {count} damaged files were refused");
 }
 
-/// What is allocated by the way: hash tables, the JSON of a header, a device's smallest blocks.
+/// Allocations besides tensors: hash tables, the JSON of a header, a device's smallest blocks.
 const BY_THE_WAY: usize = 1 << 20;
 
 fn tensors(device: &DeviceRef) -> Vec<(String, Tensor)> {
@@ -189,8 +189,8 @@ fn damaged_pt_files_are_errors() {
     }
 }
 
-/// A stored zip archive of one pickle and one storage, with true checksums: damage reaches the
-/// pickle.
+/// A stored zip archive of one pickle and one storage, with correct checksums, so that damage
+/// reaches the pickle.
 fn archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in [("a/data.pkl", pickle), ("a/data/0", storage)] {
@@ -234,8 +234,8 @@ fn damaged_pickles_in_sound_archives_are_errors() {
     fuzz("pickle", PICKLE, 20_000, BY_THE_WAY, |bytes| read(bytes).map(|_| ()));
 }
 
-/// [`archive`] as it is for files beyond 4 GiB: sizes and positions are in extra fields, and the
-/// directory's place in a record of its own.
+/// [`archive`] in the form for files above 4 GiB: sizes and positions are in extra fields, and the
+/// position of the directory in a separate record.
 fn wide_archive(pickle: &[u8], storage: &[u8]) -> Vec<u8> {
     let (mut file, mut directory) = (Vec::new(), Vec::new());
     for (name, content) in [("a/data.pkl", pickle), ("a/data/0", storage)] {
@@ -306,7 +306,7 @@ fn pickles_made_to_harm_are_errors() {
     }
     laughs.push(b'.');
     assert!(refusal(&laughs).contains("nested too deeply"), "{}", refusal(&laughs));
-    // a list that contains itself, and lists in lists without end
+    // a list that contains itself
     assert!(refusal(b"\x80\x02]q\x00h\x00a.").contains("nested too deeply"));
     let deep = [&b"\x80\x02"[..], &[b']'; 500_000], &[b'a'; 499_999], b"."].concat();
     assert!(refusal(&deep).contains("nested too deeply"));
@@ -334,8 +334,8 @@ fn pickles_made_to_harm_are_errors() {
 
 #[test]
 fn archives_that_inflate_without_end_are_refused() {
-    // an .npy of a million zeros deflates a thousandfold; that is honest, and the file says so.
-    // Here the directory says ten times as much.
+    // an .npy of a million zeros deflates by a factor of a thousand, as the directory states; here
+    // the directory states ten times that size
     let folder = Folder::new("bomb");
     let path = folder.0.join("x.npz");
     npz::write(

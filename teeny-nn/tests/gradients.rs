@@ -1,4 +1,4 @@
-//! Row A52: parameter groups, clipping, accumulation, averages; and the loss scaling of row A48.
+//! Parameter groups, gradient clipping, accumulation, averages, and loss scaling.
 
 mod common;
 
@@ -12,14 +12,14 @@ use teeny_nn::optim::{
 use teeny_nn::state::Stateful;
 use teeny_nn::{Activation, Init, Linear, Module, Param, Sequential, Store};
 
-/// A parameter of these values, on an autograd device.
+/// A parameter with these values, on an autograd device.
 fn param(store: &Store, name: &str, values: &[f64]) -> Param {
     let param = store.root().param(name, (values.len(),), Init::ZEROS).unwrap();
     param.set(&f64s(values.to_vec(), &[values.len()], &device())).unwrap();
     param
 }
 
-/// A loss whose gradient of `p` is `g`.
+/// A loss whose gradient with respect to `p` is `g`.
 fn loss_with(terms: &[(&Param, &[f64])]) -> Tensor {
     let term = |(p, g): &(&Param, &[f64])| {
         let p = p.value().cast(DType::F32).unwrap();
@@ -167,8 +167,8 @@ fn four_micro_batches_are_one_batch() {
         for (p, q) in whole.all().iter().zip(parts.all()) {
             assert_close(&gradient(&at_once, p), &gradient(&sum, &q), 1e-6, &p.name());
         }
-        // both step by the same gradients, so that what is compared is accumulation and not Adam's
-        // amplification of rounding
+        // both step with the same gradients, so that the test compares accumulation and not Adam's
+        // amplification of rounding errors
         let given: Vec<Tensor> =
             whole.all().iter().map(|p| at_once.get(&p.value()).unwrap().clone()).collect();
         optimizers[0].step(&at_once).unwrap();
@@ -216,7 +216,7 @@ fn sixteen_bit_averages_are_kept_in_f32() {
     for _ in 0..100 {
         ema.update().unwrap();
     }
-    // in bf16 the first step, 0.001, would be lost, and so would every other
+    // in bf16 every step of 0.001 would be lost
     assert_close(&values(&ema.averages()[0]), &[2.0 - 0.999f64.powi(100)], 1e-5, &"");
 }
 

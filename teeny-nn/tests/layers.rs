@@ -1,5 +1,5 @@
-//! Row A49, as far as layers exist: forward and backward against PyTorch's answers
-//! (`golden/layers.json`), first values, dropout, chains.
+//! Layers: forward and backward against PyTorch (`golden/layers.json`), initial weights, dropout,
+//! chains.
 
 mod common;
 
@@ -89,7 +89,7 @@ fn initialisers_have_the_bounds_and_moments_they_promise() {
         let shape = sizes(&case["shape"]);
         let draw = |init: Init| {
             let shape = teeny_core::IntoShape::shape(&shape).unwrap();
-            // small weights are drawn until there are numbers enough for statistics
+            // small weights are drawn several times, to have enough numbers for statistics
             let times = 20_000usize.div_ceil(shape.numel());
             (0..times)
                 .flat_map(|_| values(&init.tensor(shape, DType::F64, &device).unwrap()))
@@ -147,7 +147,8 @@ fn initialisers_have_the_bounds_and_moments_they_promise() {
     );
 }
 
-/// First values of deviation 1 make a network certain and wrong, those of 0.02 make it undecided.
+/// Initial weights with standard deviation 1 make wrong predictions with high confidence, those with
+/// 0.02 almost uniform ones.
 #[test]
 fn std_1_mnist_watch_out_shows_first_loss_above_20() {
     let images = digits::load().unwrap().train;

@@ -1,4 +1,4 @@
-//! Row A50: losses against PyTorch's answers (`golden/losses.json`), and what they refuse.
+//! Losses against PyTorch (`golden/losses.json`), and their errors.
 
 mod common;
 
@@ -199,7 +199,7 @@ fn binary_cross_entropy_has_a_slope_where_a_model_of_zeros_starts() {
     assert_close(&values(&sum), &[3.0 * 2f64.ln()], 1e-14, &"loss");
     // sigmoid(0) - t
     assert_close(&values(backward(&sum).get(&x).unwrap()), &[0.5, -0.5, 0.25], 1e-14, &"gradient");
-    // small losses keep their digits
+    // small losses are exact too
     let far = loss::bce_with_logits(
         &f64s(vec![50.0, -50.0], &[2], &device),
         &f64s(vec![1.0, 0.0], &[2], &device),

@@ -1,5 +1,5 @@
-//! Row A49, normalisation and embedding: results, gradients and buffers against PyTorch's
-//! (`golden/norms.json`), differences, and mistakes.
+//! Normalisation and embedding: results, gradients and buffers against PyTorch
+//! (`golden/norms.json`), finite differences, and errors.
 
 mod common;
 
@@ -33,7 +33,7 @@ macro_rules! options {
     }};
 }
 
-/// The layer of a case with PyTorch's first values or those of the case.
+/// The layer of a case with PyTorch's initial weights or those of the case.
 fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
     let path = store.root();
     let size = |name: &str| case[name].as_u64().unwrap() as usize;
@@ -234,8 +234,7 @@ fn norms_pass_gradcheck_twice() {
     }
 }
 
-/// The mistake of a famous lecture, which averaged the batch only and so kept statistics for every
-/// step.
+/// A known mistake averages over the batch only and so has statistics for every step.
 #[test]
 fn batch_norm_on_b_t_c_averages_batch_and_time() {
     let store = Store::with_dtype(device(), DType::F64);

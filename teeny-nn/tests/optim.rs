@@ -1,4 +1,4 @@
-//! Row A51: a hundred steps of every optimizer against PyTorch's (`golden/optim.json`).
+//! A hundred steps of every optimizer against PyTorch's (`golden/optim.json`).
 
 mod common;
 
@@ -16,7 +16,7 @@ fn golden() -> Value {
     parse(include_str!("golden/optim.json"))
 }
 
-/// What the golden run used; for Muon also the AdamW that takes what is no matrix.
+/// The optimizers of a golden run; for Muon also the AdamW of the parameters that are no matrices.
 fn optimizers(run: &Value, params: Vec<Param>) -> Vec<Box<dyn Optimizer>> {
     let options = &run["options"];
     let or = |name: &str, default: f64| options[name].as_f64().unwrap_or(default);
@@ -102,7 +102,7 @@ fn params(store: &Store, values: &[Tensor]) -> Vec<Param> {
     values.iter().enumerate().map(make).collect()
 }
 
-/// Checks a trajectory: `step` takes one and gives the loss before it.
+/// Checks a trajectory: `step` takes a step and returns the loss before it.
 fn follow(
     what: &Value,
     wanted: &Value,
@@ -140,7 +140,7 @@ fn follow(
 #[test]
 fn a_hundred_steps_on_a_quadratic() {
     let golden = golden();
-    // f64 follows PyTorch to the last digits; f32 must stay within the acceptance's 1e-5
+    // f64 follows PyTorch to the last digits; f32 must stay within the acceptance threshold of 1e-5
     for (dtype, tolerance) in [(DType::F64, 1e-12), (DType::F32, 1e-5)] {
         for run in golden["runs"].as_array().unwrap() {
             let store = Store::with_dtype(device(), dtype);
@@ -174,8 +174,8 @@ fn a_hundred_steps_on_a_network() {
             let targets = ints(&golden["targets"], &[8], store.device());
             let params = params(&store, &["w1", "b1", "w2", "b2"].map(given));
             let mut optimizers = optimizers(run, params.clone());
-            // where Adam forgets fast, its divisor comes to be rounding noise, and f32 strays by
-            // thousandths, each order of summing to another place: PyTorch's own run in f32 ends
+            // with a small beta2 the divisor becomes rounding noise, and f32 deviates by
+            // thousandths, depending on the order of sums: PyTorch's own run in f32 ends
             // 1.8e-4 (loss) and 2.8e-3 (parameters) from its run in f64
             let forgets = dtype == DType::F32
                 && run["optimizer"].as_str().is_some_and(|o| o.starts_with("adam"))
@@ -337,7 +337,7 @@ fn master_weights_add_up_steps_that_16_bits_lose() {
         }
         // 0.001 is below half the distance of bf16 numbers under 1 (0.002)
         assert_close(&values(&params[0].value()), &[1.0 - moved; 3], 4e-3, &masters);
-        // a value put there by somebody else counts
+        // a value set from outside replaces the f32 copy
         params[0].set(&Tensor::full((3,), 5.0, DType::F32, store.device()).unwrap()).unwrap();
         sgd.set_lr(1.0);
         sgd.step_by(&mut |_| Ok(one.clone())).unwrap();

@@ -1,5 +1,5 @@
-//! Row A49, recurrent layers: states, last states and all gradients against PyTorch's
-//! (`golden/recurrent.json`), differences, and mistakes.
+//! Recurrent layers: states, final states and all gradients against PyTorch
+//! (`golden/recurrent.json`), finite differences, and errors.
 
 mod common;
 

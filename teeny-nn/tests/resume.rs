@@ -1,5 +1,5 @@
-//! Row A54: a run that is interrupted and resumed is the run that was not, bit for bit; and a
-//! process killed while saving loses nothing.
+//! A resumed run has the same bits as one without interruption, and a process killed while saving
+//! leaves a whole checkpoint.
 
 mod common;
 
@@ -17,7 +17,7 @@ use teeny_nn::schedule::Plateau;
 use teeny_nn::state::{Checkpoint, Position, Random, State, Stateful};
 use teeny_nn::{Activation, Dropout, Linear, Module, Param, Schedule, Sequential, Store};
 
-/// A network with dropout, trained on shuffled digits, with everything a run may have beside it.
+/// A network with dropout, trained on shuffled digits, with all parts that a run can have.
 struct Run<D: Dataset> {
     store: Store,
     model: Sequential,
@@ -52,7 +52,7 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
         })
     }
 
-    /// Trains up to step number `end`; the bits of each loss.
+    /// Trains up to step number `end`; returns the bits of each loss.
     fn until(&mut self, end: u64) -> Result<Vec<u32>> {
         let mut losses = Vec::new();
         while self.position.step < end {
@@ -115,8 +115,7 @@ fn a_resumed_run_equals_the_unbroken_one_bit_for_bit() {
     let path = folder.0.join("run.safetensors");
     let digits = digits::load().unwrap();
     let device = autograd();
-    // each in a scope of its own: the state of the random numbers is what the checkpoint has to
-    // bring back
+    // each in its own scope: the checkpoint must restore the state of the random numbers
     let unbroken = random::with_seed(0, || {
         let mut run = Run::new(1, &device, digits.train.on(&device)).unwrap();
         let losses = run.until(30).unwrap();
@@ -126,7 +125,7 @@ fn a_resumed_run_equals_the_unbroken_one_bit_for_bit() {
         let mut run = Run::new(1, &device, digits.train.on(&device)).unwrap();
         let losses = run.until(17).unwrap(); // in the middle of the second epoch
         run.save(&path).unwrap();
-        run.until(20).unwrap(); // what was saved does not change
+        run.until(20).unwrap(); // the saved state does not change
         losses
     });
     let (rest, weights, averages) = random::with_seed(0, || {
@@ -281,7 +280,7 @@ fn a_checkpoint_that_does_not_fit_lists_everything_and_changes_nothing() {
     assert!(Checkpoint::new().put("a/b", &Random).is_err());
 }
 
-/// Where the child process of the next test saves; without it, that test is the parent.
+/// The path at which the child process of the next test saves; unset in the parent.
 const CHILD: &str = "TEENY_TEST_SAVES_TO";
 
 /// A store of 4 MB whose values are all `value`.

@@ -1,5 +1,5 @@
-//! Row A56, second half: draws have the frequencies they should, settings keep what they say,
-//! nonsense is refused.
+//! Sampling: draws have the expected frequencies, options keep the documented tokens, invalid
+//! options are errors.
 
 use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Tensor};
@@ -40,7 +40,7 @@ fn standard_errors(counts: &[u64], p: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The tokens that `sampler` leaves of logits `x`.
+/// The tokens that `sampler` keeps of logits `x`.
 fn kept(sampler: Sampler, x: &[f32]) -> Vec<usize> {
     let filtered = sampler
         .filter(&Tensor::from_slice(x, (x.len(),), &cpu()).unwrap())
@@ -111,7 +111,7 @@ fn filters_keep_what_they_say() {
     assert_eq!(kept(Sampler::new().top_p(0.51), &p), [1, 3]);
     assert_eq!(kept(Sampler::new().top_p(0.81), &p), [1, 2, 3]);
     assert_eq!(kept(Sampler::new().min_p(0.2), &p), [1, 2, 3]);
-    // one after the other: of the two that top-k leaves, 0.5 / 0.8 is more than 0.6
+    // in sequence: of the two tokens that top-k keeps, the first has 0.5 / 0.8, more than 0.6
     assert_eq!(kept(Sampler::new().top_k(2).top_p(0.6), &p), [1]);
     assert_eq!(
         kept(Sampler::new().top_k(2), &[1.0, 2.0, 1.0, 0.0]),
@@ -119,7 +119,7 @@ fn filters_keep_what_they_say() {
         "equals of the last stay"
     );
     assert_eq!(kept(Sampler::new().top_p(0.9), &[f32::NEG_INFINITY, 0.0, 0.0]), [1, 2]);
-    // rows are filtered each for itself, views as well as copies
+    // each row is filtered separately, in views as well as copies
     // (2, 3)
     let x = Tensor::new([[1.0f32, 3.0], [2.0, 2.5], [3.0, 0.0]], &cpu()).unwrap().t().unwrap();
     assert_eq!(Sampler::new().top_k(1).tokens(&x, KEY).unwrap(), [2, 0]);
@@ -150,7 +150,7 @@ fn the_key_decides_and_every_device_draws_the_same() {
     assert_eq!(draw(&x, 1), draw(&x, 1));
     assert_ne!(draw(&x, 1), draw(&x, 2));
     assert_eq!(draw(&x.to(&device("reference").unwrap()).unwrap(), 1), draw(&x, 1));
-    // half precision is computed in single; shapes of any rank; a tracked tensor
+    // 16-bit logits are computed in f32; any number of axes; a tracked tensor
     assert_eq!(draw(&x.cast(DType::F16).unwrap(), 1).len(), 64);
     // (8, 8)
     let deep = sampler.draw(&x.reshape((8, 8, 30)).unwrap(), Key { seed: 5, draw: 1 }).unwrap();

@@ -1,4 +1,4 @@
-//! Row A53: the learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's
+//! The learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's
 //! formula (`golden/schedules.json`).
 
 mod common;
@@ -32,10 +32,10 @@ fn every_schedule_gives_the_rates_of_a_hundred_steps() {
         let want = numbers(&golden[name]);
         let got: Vec<f64> = (0..want.len() as u64).map(|step| schedule.at(step)).collect();
         assert_close(&got, &want, 1e-12, &name);
-        // relative too: rates near 0 matter
+        // relative errors too, for rates near 0
         let far = got.iter().zip(&want).position(|(g, w)| (g - w).abs() > 1e-9 * w.abs());
         assert_eq!(far, None, "{name}: {got:?}");
-        // a schedule is a function of the step: it can be asked in any order
+        // a schedule is a function of the step, in any order
         assert_eq!(schedule.clone().at(57 % got.len() as u64), got[57 % got.len()]);
     }
 }

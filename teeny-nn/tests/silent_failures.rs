@@ -1,4 +1,4 @@
-//! Trainings that would go on without learning, or with NaN for weights: the first step says so.
+//! Training that would continue without learning or with NaN weights is an error of the first step.
 
 mod common;
 
@@ -9,7 +9,7 @@ use teeny_core::{DType, ErrorKind, Result, Tensor};
 use teeny_nn::optim::{Adam, LossScale, Muon, Optimizer, ParamStates, Sgd};
 use teeny_nn::{Init, Linear, Module, Param, Store};
 
-/// The loss of two layers, of which the second one may be left out.
+/// The loss of one or two layers.
 fn loss(layers: &[&Linear], store: &Store) -> Result<Tensor> {
     let mut x = Tensor::ones((2, 3), DType::F32, store.device())?; // (2, 3)
     for layer in layers {
@@ -65,7 +65,7 @@ fn an_optimizer_that_was_made_before_the_last_layer() {
             && text.contains("set_trainable(false)"),
         "{text}"
     );
-    // every way out that the message names
+    // every cure that the message names
     let mut whole = Adam::new(store.trainable(), 0.1);
     whole.step(&gradients(&[&first, &last])).unwrap();
 
@@ -127,19 +127,19 @@ fn a_parameter_that_never_gets_a_gradient() {
         "{text}"
     );
     assert!(text.contains("parameter \"unused.weight\""), "{text}");
-    // PyTorch's way, on request
+    // PyTorch's behaviour, as an option
     let mut adam = adam.skip_missing(true);
     let before = unused.weight.value().to_bytes().unwrap();
     adam.step(&gradients).unwrap();
     assert_eq!(unused.weight.value().to_bytes().unwrap(), before);
-    // gradients of the values before that step are a mistake all the same
+    // gradients of the values before that step are an error too
     let text = refused(&store, || adam.step(&gradients));
     assert!(text.contains("an earlier value, which a step or `set` has replaced since"), "{text}");
     let mut scale = LossScale::new();
     let gradients = scale.apply(&loss(&[&used], &store).unwrap()).unwrap().backward().unwrap();
     assert!(scale.step(&mut adam, &gradients).unwrap());
     assert_eq!(unused.weight.value().to_bytes().unwrap(), before);
-    // a loss that depends on nothing the optimizer has
+    // a loss that depends on no parameter of the optimizer
     let elsewhere = Store::new(store.device());
     let other = layer(&elsewhere, "elsewhere");
     let gradients = loss(&[&other], &elsewhere).unwrap().backward().unwrap();

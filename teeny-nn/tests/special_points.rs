@@ -2,8 +2,7 @@
 //! against PyTorch's (`golden/special.json`): values, first and second derivatives in f64 and f32,
 //! on the naive device and the CPU, in reverse and in forward mode.
 //!
-//! [`ON_PURPOSE`] is the list of what differs, with the reasons; `SPECIAL_POINTS.md` is written
-//! from it.
+//! [`ON_PURPOSE`] lists the differences and their reasons; `SPECIAL_POINTS.md` is written from it.
 
 mod common;
 
@@ -41,8 +40,7 @@ enum Part {
 }
 use Part::{First, Forward, Second, Value as Y};
 
-/// One place where a result may differ: functions, parts, whether that is so for these operands,
-/// and why.
+/// A difference: functions, parts, a condition on the operands, and the reason.
 struct Difference {
     ops: &'static [&'static str],
     parts: &'static [Part],

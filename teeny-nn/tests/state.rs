@@ -1,4 +1,4 @@
-//! Row A54: saving and loading by name; what unsound files, full disks and other models' files do.
+//! Saving and loading by name; damaged files, full disks and files of other models.
 
 mod common;
 
@@ -111,14 +111,18 @@ fn what_does_not_fit_changes_nothing_and_is_named() {
     );
     assert_eq!(bits(&wider), before);
 
-    // everything that is wrong, at once
+    // all differences in one error
     let other = Store::new(device());
     Linear::new(&other.at("fc"), 4, 3).unwrap();
     Linear::new(&other.at("fc1"), 4, 7).unwrap();
     let error = other.load(&path).unwrap_err().to_string();
     assert!(
-        error.contains("does not match the model: 2 missing keys, 2 unexpected keys, 2 shape mismatches\n  \
-             missing keys: fc.weight (3, 4), fc.bias (3,)\n  unexpected keys: fc2.bias, fc2.weight\n"),
+        error.contains(
+            "does not match the model: \
+             2 missing keys, 2 unexpected keys, 2 shape mismatches\n  \
+             missing keys: fc.weight (3, 4), fc.bias (3,)\n  \
+             unexpected keys: fc2.bias, fc2.weight\n"
+        ),
         "{error}"
     );
     assert!(

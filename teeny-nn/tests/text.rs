@@ -1,4 +1,4 @@
-//! Row A55: names and long texts as training data.
+//! Names and long texts as training data.
 
 use std::path::PathBuf;
 use teeny_core::Tensor;

@@ -1,5 +1,5 @@
-//! Row A60 in small: a short training on the built-in digits reaches its accuracy, repeats itself,
-//! and notices when it fails.
+//! A short training on the built-in digits reaches its accuracy, is reproducible, and reports a
+//! failure.
 
 mod common;
 
@@ -30,8 +30,8 @@ fn mlp(store: &Store) -> Result<Sequential> {
         )?))
 }
 
-/// Trains 784-128-10 on the built-in digits; the losses of all steps and the number of right
-/// answers among the 360 test digits.
+/// Trains 784-128-10 on the built-in digits; returns the losses of all steps and the number of
+/// correct predictions for the 360 test digits.
 fn train(seed: u64, lr: f64, epochs: u64) -> Result<(Vec<f32>, usize)> {
     let data = digits::load()?;
     let store = Store::new(autograd());
@@ -55,8 +55,7 @@ fn train(seed: u64, lr: f64, epochs: u64) -> Result<(Vec<f32>, usize)> {
 
 #[test]
 fn forty_epochs_on_the_built_in_digits_reach_89_percent() {
-    // the test digits are by people who wrote none of the training digits; seeds end between 90.0
-    // and 91.7 %
+    // the writers of the test digits wrote no training digits; seeds end between 90.0 and 91.7 %
     for seed in [1, 2] {
         let (losses, right) = train(seed, 0.2, 40).unwrap();
         assert!((losses[0] - 10f32.ln()).abs() < 0.02, "first loss {}", losses[0]);

@@ -155,8 +155,8 @@ impl MultiheadAttentionOptions {
 ///
 /// Shapes: x (B, T, E) or (T, E) → the same. Parameters have the names and layout of
 /// `torch.nn.MultiheadAttention`: `in_proj_weight` (E + 2 KV, E) with the rows of queries, keys and
-/// values in this order, `in_proj_bias`, `out_proj.weight` (E, E), `out_proj.bias`. KV is E, or less
-/// if several query heads share a key head ([`MultiheadAttentionOptions::n_kv_head`]).
+/// values in this order, `in_proj_bias`, `out_proj.weight` (E, E), `out_proj.bias`. KV is E, or
+/// less if several query heads share a key head ([`MultiheadAttentionOptions::n_kv_head`]).
 ///
 /// # Example
 /// ```

@@ -1,14 +1,14 @@
 //! [`Rope`]: rotary position embedding.
 //!
-//! Pairs of elements of a query or key are rotated by an angle that grows with the position, so that
-//! a score depends on the distance of two tokens:
+//! Pairs of elements of a query or key are rotated by an angle that grows with the position, so
+//! that a score depends on the distance of two tokens:
 //!
 //! ```text
 //! (a, b) at position p  →  (a cos pθᵢ - b sin pθᵢ,  a sin pθᵢ + b cos pθᵢ),   θᵢ = base^(-2i / hs)
 //! ```
 //!
-//! With a view that swaps the elements of each pair, this is `x cos + swapped(x) (∓sin)`: one kernel
-//! over tables that are computed once.
+//! With a view that swaps the elements of each pair, this is `x cos + swapped(x) (∓sin)`: one
+//! kernel over tables that are computed once.
 
 use crate::options::options;
 use teeny_core::context::enter;

@@ -2,8 +2,8 @@
 //! a network.
 //!
 //! They are 8x8 with ink 0..=16, under CC BY 4.0; `data/ATTRIBUTION.md` in this crate names their
-//! source. [`load`] enlarges each to 20x20 and centres it in 28x28, as MNIST's digits are. There are
-//! far fewer than in MNIST, so accuracies are not comparable.
+//! source. [`load`] enlarges each to 20x20 and centres it in 28x28, as MNIST's digits are. There
+//! are far fewer than in MNIST, so accuracies are not comparable.
 //!
 //! Source: E. Alpaydin, C. Kaynak, *Cascading Classifiers*, Kybernetika 34(4), 1998.
 

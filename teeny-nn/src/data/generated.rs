@@ -129,7 +129,8 @@ impl Draws {
         (self.uniform() * n as f64) as usize
     }
 
-    /// A Poisson-distributed count with this mean (Knuth's algorithm, for means up to some hundreds).
+    /// A Poisson-distributed count with this mean, by Knuth's algorithm, for means up to some
+    /// hundreds.
     fn poisson(&mut self, mean: f64) -> f64 {
         let (mut product, mut count) = (self.uniform(), 0.0);
         while product > (-mean).exp() {

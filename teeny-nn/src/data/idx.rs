@@ -34,8 +34,8 @@ pub struct Idx {
 /// Reads the IDX file at `path`; a gzipped file is recognised by its first bytes, not by its name.
 ///
 /// # Errors
-/// If the file cannot be read, is not an IDX file of unsigned bytes, or has fewer or more bytes than
-/// its header states. The error names the file, the expected and the actual number of bytes.
+/// If the file cannot be read, is not an IDX file of unsigned bytes, or has fewer or more bytes
+/// than its header states. The error names the file and both numbers of bytes.
 pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
     let name = format!("read {:?}", path.display().to_string());
@@ -140,7 +140,8 @@ fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
         .filter(|&n| n <= MOST_ELEMENTS);
     let Some(numel) = numel else {
         return Err(Error::format(format!(
-            "the header states sizes {sizes:?}, more than the {MOST_ELEMENTS} elements this reader accepts"
+            "the header states sizes {sizes:?}, \
+             more than the {MOST_ELEMENTS} elements this reader accepts"
         )));
     };
     let header = 4 + 4 * u64::from(axes);

@@ -93,8 +93,8 @@ impl<D: Dataset> DataLoader<D> {
         self.epoch_from(epoch, 0)
     }
 
-    /// The batches of epoch number `epoch` from number `batch` on, for a resumed run. There are none
-    /// if `batch` is [`DataLoader::batches`] or more.
+    /// The batches of epoch number `epoch` from number `batch` on, for a resumed run. There are
+    /// none if `batch` is [`DataLoader::batches`] or more.
     pub fn epoch_from(
         &self,
         epoch: u64,
@@ -154,7 +154,7 @@ impl<D: Dataset> DataLoader<D> {
         let order = self.order(epoch);
         let (order, first) = (&order, batch.min(self.batches()));
         thread::scope(|scope| {
-            // thread i makes the batches i, i + threads, i + 2 threads, ..; they are received in turn
+            // thread i makes batches i, i + threads, i + 2 threads, ..; they are received in turn
             let made: Vec<Receiver<Result<D::Batch>>> = (0..threads)
                 .map(|i| {
                     let (sender, receiver) = sync_channel(1);

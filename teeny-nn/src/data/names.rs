@@ -99,8 +99,8 @@ impl Names {
         self.names.iter().map(|name| name.chars().count()).max().unwrap_or(0)
     }
 
-    /// Splits the names, in an order drawn from `seed`: 80 % for training, 10 % for validation, 10 %
-    /// for testing.
+    /// Splits the names, in an order drawn from `seed`: 80 % for training, 10 % for validation,
+    /// 10 % for testing.
     pub fn split(&self, seed: u64) -> (Names, Names, Names) {
         let n = self.len();
         let order = permutation(n, Key { seed, draw: 0 });

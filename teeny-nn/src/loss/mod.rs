@@ -1,7 +1,7 @@
 //! Losses: the distance of predictions from targets, as one number to minimise.
 //!
 //! Most losses are an elementwise function (one kernel) and a reduction;
-//! [`cross_entropy`](cross_entropy()) is in a module of its own file.
+//! [`cross_entropy`](cross_entropy()) has its own file.
 
 mod cross_entropy;
 
@@ -133,8 +133,8 @@ pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
 
 /// Kullback-Leibler divergence from `target` (probabilities) to `log_q` (log-probabilities):
 /// `t (log t - log q)`, 0 where t is 0. Shapes: both equal. [`Reduction::Mean`] averages over
-/// elements, as `torch.nn.functional.kl_div` does; the divergence per item is the sum divided by the
-/// batch size.
+/// elements, as `torch.nn.functional.kl_div` does; the divergence per item is the sum divided by
+/// the batch size.
 ///
 /// # Errors
 /// If the shapes differ.

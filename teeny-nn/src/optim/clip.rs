@@ -21,7 +21,8 @@ use teeny_core::{Error, Result, Tensor};
 ///
 /// # Example
 /// ```
-/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad; use teeny_nn::{Store, optim::{Optimizer, clip_grad_norm}};
+/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad;
+/// # use teeny_nn::{Store, optim::{Optimizer, clip_grad_norm}};
 /// # fn demo(store: &Store, loss: &Tensor, optimizer: &mut dyn Optimizer) -> Result<()> {
 /// let mut gradients = loss.backward()?;
 /// let norm = clip_grad_norm(&mut gradients, &store.trainable(), 1.0)?;
@@ -53,7 +54,7 @@ pub fn clip_grad_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64
             "the norm of the gradients is {norm}; the first that is not finite is that of {first:?}"
         );
         return Err(Error::value(text).help(
-            "the loss is not finite, or the learning rate too high; require_finite stops at the loss",
+            "is the learning rate too high, or the loss not finite? require_finite stops at it",
         ));
     }
     let factor = max_norm / (norm + 1e-6);

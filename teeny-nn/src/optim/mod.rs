@@ -253,8 +253,10 @@ fn require_finite(params: &[(usize, Param)], gradients: &[Tensor]) -> Result<()>
                 "the gradient of {name:?} has NaN or infinite elements; no parameter has changed"
             );
             Err(Error::value(text)
-                .note("gradients are checked in the first step and in every hundredth; check_finite(n) changes that")
-                .help("train::require_finite stops at the loss, the device wrapper Checked at the operation"))
+                .note("the first step and every hundredth check that; check_finite(n) changes it")
+                .help(
+                    "require_finite stops at the loss, the device wrapper Checked at the operation",
+                ))
         }
     }
 }

@@ -79,8 +79,8 @@ pub struct Muon {
 }
 
 impl Muon {
-    /// Muon with learning rate `lr` and PyTorch's defaults: Nesterov momentum 0.95, five iterations,
-    /// weight decay 0.1.
+    /// Muon with learning rate `lr` and PyTorch's defaults: Nesterov momentum 0.95, five
+    /// iterations, weight decay 0.1.
     ///
     /// # Errors
     /// If a parameter is not a matrix; the error names all of them.

@@ -292,7 +292,7 @@ impl ParamStates {
                         crate::state::listed(&names)
                     );
                     return Err(Error::value(text)
-                        .note("no step would change them; their layers may be newer than the optimizer")
+                        .note("no step changes them; are their layers newer than the optimizer?")
                         .help(format!(
                             "{REBUILD}; or freeze them with param.set_trainable(false)?, \
                              or call .partial(true) on the optimizer"

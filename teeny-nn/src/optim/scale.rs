@@ -19,7 +19,8 @@ use teeny_core::{Error, Result, Tensor};
 ///
 /// # Example
 /// ```
-/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad; use teeny_nn::optim::{LossScale, Optimizer};
+/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad;
+/// # use teeny_nn::optim::{LossScale, Optimizer};
 /// # fn demo(loss: &Tensor, optimizer: &mut dyn Optimizer) -> Result<()> {
 /// let mut scale = LossScale::new();
 /// let gradients = scale.apply(loss)?.backward()?;

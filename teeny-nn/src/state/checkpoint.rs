@@ -5,7 +5,7 @@
 //! model/fc1.weight             tensors, named part/name
 //! optimizer/fc1.weight.mean
 //! __metadata__                 format, and values as part/key:
-//!                              "optimizer/lr": "0.001", "random/draw": "812", "position/epoch": "3"
+//!                              "optimizer/lr": "0.001", "random/draw": "812", ..
 //! ```
 //!
 //! A part is anything [`Stateful`]. The program chooses the parts of a run and their names.

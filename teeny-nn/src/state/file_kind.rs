@@ -41,7 +41,8 @@ const KINDS: [(&[u8], &str, &str); 9] = [
     (
         b"{",
         "a JSON text",
-        "an index (model.safetensors.index.json) names the files that hold the tensors: load each with Mapping::new().strict(false)",
+        "an index (model.safetensors.index.json) names the files with the tensors: \
+         load each with Mapping::new().strict(false)",
     ),
 ];
 

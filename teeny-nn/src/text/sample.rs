@@ -60,8 +60,8 @@ impl Sampler {
         Sampler::new().temperature(0.0)
     }
 
-    /// Sets the divisor of the logits: below 1 the distribution gets sharper, above 1 flatter. Below
-    /// 1e-6 sampling is greedy.
+    /// Sets the divisor of the logits: below 1 the distribution gets sharper, above 1 flatter.
+    /// Below 1e-6 sampling is greedy.
     pub fn temperature(mut self, temperature: f64) -> Sampler {
         self.temperature = temperature;
         self
@@ -255,9 +255,9 @@ fn keep_from(x: &Tensor, least: &Tensor) -> Result<Tensor> {
 
 /// `logits + Gumbel noise`, whose argmax is a draw from their softmax.
 ///
-/// The noise is `-ln E` with E exponentially distributed; the smallest E decide. Two uniform numbers
-/// are combined to 48 bits, exact near 0, so that no two tokens of a large vocabulary get the same
-/// E. PyTorch's multinomial does the same with 24 bits.
+/// The noise is `-ln E` with E exponentially distributed; the smallest E decide. Two uniform
+/// numbers are combined to 48 bits, exact near 0, so that no two tokens of a large vocabulary get
+/// the same E. PyTorch's multinomial does the same with 24 bits.
 fn noisy(logits: &Tensor, key: Key) -> Result<Tensor> {
     let uniform = Distribution::Uniform { low: 0.0, high: 1.0 };
     // two draws per key, from a separate seed ("gumbel"), so that other draws with the same seed

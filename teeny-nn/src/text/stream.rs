@@ -22,7 +22,8 @@ const UNFINISHED: char = char::REPLACEMENT_CHARACTER;
 /// use teeny_nn::text::{ByteTokenizer, DecodeStream, Tokenizer};
 /// # fn main() -> teeny_core::Result<()> {
 /// let mut stream = DecodeStream::new(&ByteTokenizer);
-/// let pieces: Vec<String> = "né".bytes().map(|byte| stream.push(byte.into())).collect::<Result<_, _>>()?;
+/// let pieces = "né".bytes().map(|byte| stream.push(byte.into()));
+/// let pieces: Vec<String> = pieces.collect::<Result<_, _>>()?;
 /// assert_eq!(pieces, ["n", "", "é"]);                    // é is two bytes
 /// assert_eq!(stream.finish()?, "");
 /// # Ok(()) }

@@ -116,7 +116,8 @@ impl Tokenizer for CharTokenizer {
                 let line = 1 + text.chars().take(i).filter(|&c| c == '\n').count();
                 let n = self.chars.len();
                 let text = format!(
-                    "character {i} (line {line}) is {c:?}, which is none of the {n} in the vocabulary"
+                    "character {i} (line {line}) is {c:?}, \
+                     which is none of the {n} in the vocabulary"
                 );
                 Error::value(text)
                     .named("encode")

@@ -53,7 +53,8 @@ enum Format {
 /// # let path = std::env::temp_dir().join(format!("teeny-log-{}.csv", std::process::id()));
 /// let mut log = Log::create(&path, &["step", "loss", "note"])?;
 /// log.write(&[0.into(), 2.303.into(), "first, of many".into()])?;
-/// assert_eq!(std::fs::read_to_string(&path).unwrap(), "step,loss,note\n0,2.303,\"first, of many\"\n");
+/// let text = std::fs::read_to_string(&path).unwrap();
+/// assert_eq!(text, "step,loss,note\n0,2.303,\"first, of many\"\n");
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok(()) }
 /// ```
@@ -210,7 +211,8 @@ impl Log {
         Ok(self)
     }
 
-    /// Writes `self.line` to the file in one call. If the disk is full, the written part is removed.
+    /// Writes `self.line` to the file in one call. If the disk is full, the written part is
+    /// removed.
     fn put(&mut self) -> Result<()> {
         let before = self.file.stream_position().ok(); // a pipe has none
         self.file.write_all(self.line.as_bytes()).map_err(|e| {

@@ -64,7 +64,7 @@ impl Progress {
     fn advance_at(&mut self, now: Instant, steps: u64, items: u64) {
         self.done += steps;
         self.items += items;
-        // the newest mark is replaced until it is SPACING after the one before; the first mark stays
+        // the newest mark is replaced until it is SPACING after the one before
         if self.marks.len() > 1 && now - self.marks[self.marks.len() - 2].0 < SPACING {
             self.marks.pop_back();
         }

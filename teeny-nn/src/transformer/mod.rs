@@ -27,8 +27,8 @@ pub struct TransformerConfig {
     pub activation: Activation,
     /// The probability of dropping, in training; 0.1.
     pub dropout: f64,
-    /// Whether norms precede attention and perceptron, which trains without warm-up, or follow them,
-    /// as in the paper; false.
+    /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
+    /// them, as in the paper; false.
     pub norm_first: bool,
 }
 

@@ -235,7 +235,8 @@ fn assemble(
     for (rank, (a, b)) in merges.iter().enumerate() {
         let missing = |name: &str| {
             Error::format(format!(
-                "merge {rank}, {a:?} with {b:?}, needs token {name:?}, which is not in the vocabulary"
+                "merge {rank}, {a:?} with {b:?}, needs token {name:?}, \
+                 which is not in the vocabulary"
             ))
         };
         let whole = format!("{a}{b}");

@@ -2,8 +2,8 @@
 //!
 //! The regular expression
 //! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, written as code: a
-//! space, or the last of several, belongs to the word after it. Every byte of the text is in exactly
-//! one word.
+//! space, or the last of several, belongs to the word after it. Every byte of the text is in
+//! exactly one word.
 
 use std::iter;
 use unicode_general_category::{GeneralCategory as G, get_general_category};
