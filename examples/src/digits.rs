@@ -9,11 +9,11 @@ use teeny_autograd::no_grad;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 use teeny_nn::data::mnist::Images;
 use teeny_nn::data::{DataLoader, Dataset, ImageBatches};
-use teeny_nn::optim::{Adam, Optimizer, Sgd};
+use teeny_nn::optim::{Adam, AdamW, Optimizer, Sgd};
 use teeny_nn::train;
 use teeny_nn::{
-    Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential,
-    Store,
+    Activation, BatchNorm, Conv2d, Dropout, Flatten, Init, Linear, LinearOptions, MaxPool2d,
+    Module, Sequential, Store,
 };
 
 /// A network for images of digits.
@@ -124,7 +124,7 @@ impl Arch {
         match self {
             Arch::Mlp => Box::new(Sgd::new(store.trainable(), lr)),
             Arch::Cnn | Arch::Small | Arch::Keras => Box::new(Adam::new(store.trainable(), lr)),
-            Arch::SmallBn => Box::new(Adam::decoupled(store.trainable(), lr)),
+            Arch::SmallBn => Box::new(AdamW::new(store.trainable(), lr)),
         }
     }
 
@@ -166,15 +166,16 @@ impl Arch {
         let head = |features| Linear::new(&store.at("fc"), features, 10);
         Ok(match self {
             Arch::Mlp => {
-                let (small, zeros) = (Init::Normal { mean: 0.0, std: 0.02 }, Some(Init::ZEROS));
-                let fc1 = Linear::with_init(&store.at("fc1"), height * width, 128, small, zeros)?;
-                Sequential::new().then(fc1).then(relu).then(Linear::with_init(
-                    &store.at("fc2"),
-                    128,
-                    10,
-                    small,
-                    zeros,
-                )?)
+                let options = LinearOptions::new()
+                    .with_weight_init(Init::Normal { mean: 0.0, std: 0.02 })
+                    .with_bias_init(Init::ZEROS);
+                let linear = |name, inputs, outputs| {
+                    Linear::with_options(&store.at(name), inputs, outputs, options)
+                };
+                Sequential::new()
+                    .then(linear("fc1", height * width, 128)?)
+                    .then(relu)
+                    .then(linear("fc2", 128, 10)?)
             }
             // pixels from 0 to 255, as in the original: the running variances, which begin at 1,
             // then soon reach those of the data
@@ -281,7 +282,7 @@ mod tests {
     fn the_networks_have_the_parameters_they_are_known_for() {
         for (arch, parameters) in Arch::ALL.into_iter().zip([101_770, 87_850, 5_258, 5_306, 34_826])
         {
-            let store = Store::new(&device("cpu").unwrap());
+            let store = Store::new(device("cpu").unwrap());
             let model = arch.build(&store, (28, 28)).unwrap();
             assert_eq!(store.count(), parameters, "{arch}");
             let y = model
@@ -298,7 +299,7 @@ mod tests {
     #[test]
     fn images_that_are_too_small_are_refused() {
         let error = Arch::Cnn
-            .build(&Store::new(&device("cpu").unwrap()), (28, 12))
+            .build(&Store::new(device("cpu").unwrap()), (28, 12))
             .err()
             .expect("an error")
             .to_string();

@@ -72,7 +72,7 @@ fn the_bigram_network_follows_the_known_curve() {
         (499, 2.456810812),
     ];
     for (dtype, tolerance) in [(DType::F32, 1e-4), (DType::F64, 1e-9)] {
-        let store = Store::with_dtype(&Autograd::new(device("cpu").unwrap()), dtype);
+        let store = Store::with_dtype(Autograd::new(device("cpu").unwrap()), dtype);
         let _model = Model::new(&store, Arch::Bigram, 27, 16).unwrap();
         let pairs = Bigrams::of(&names, 27, store.device()).unwrap();
         let mut sgd = Sgd::new(store.trainable(), 50.0);
@@ -90,7 +90,7 @@ fn the_bigram_network_follows_the_known_curve() {
 #[test]
 fn the_loss_of_the_table_is_that_of_the_model_on_every_pair() {
     let names = Names::parse(names::BUILTIN).unwrap();
-    let store = Store::with_dtype(&device("cpu").unwrap(), DType::F64);
+    let store = Store::with_dtype(device("cpu").unwrap(), DType::F64);
     let model = Model::new(&store, Arch::Bigram, 27, 16).unwrap();
     let w = Tensor::randn((27, 27), DType::F64, store.device()).unwrap(); // (27, 27)
     store.get("logits.weight").unwrap().set(&w).unwrap();
@@ -141,7 +141,7 @@ fn models_have_the_known_numbers_of_parameters() {
     ];
     assert_eq!(counts.len(), Arch::ALL.len());
     for (arch, wanted) in counts {
-        let store = Store::new(&device("cpu").unwrap());
+        let store = Store::new(device("cpu").unwrap());
         let model = Model::new(&store, arch, 27, 16).unwrap();
         assert_eq!(store.count(), wanted, "{arch:?}");
         // (2, context)
@@ -153,7 +153,7 @@ fn models_have_the_known_numbers_of_parameters() {
 
 #[test]
 fn sequence_models_do_not_see_what_comes_later() {
-    let store = Store::new(&device("cpu").unwrap());
+    let store = Store::new(device("cpu").unwrap());
     for (i, (name, arch)) in
         Arch::ALL.iter().filter(|(_, arch)| arch.window().is_none()).enumerate()
     {
@@ -192,7 +192,7 @@ fn sequence_models_do_not_see_what_comes_later() {
 
 #[test]
 fn manual_backprop_equals_autograd() -> Result<()> {
-    let store = Store::with_dtype(&Autograd::new(Reference::new()), DType::F64);
+    let store = Store::with_dtype(Autograd::new(Reference::new()), DType::F64);
     let model = random::with_seed(5, || Model::new(&store, Arch::MlpBn, 27, 16))?;
     let names = Names::parse(names::BUILTIN)?;
     let examples = Examples::of(&names, &model, store.device())?;

@@ -1,14 +1,141 @@
-//! Convolution layers over one, two and three spatial axes, and the transposed ones, which go back
-//! from small to large.
+//! Convolution and transposed convolution over one, two and three spatial axes.
 
 use crate::init::Init;
-use crate::module::{Module, helped};
+use crate::module::{Module, with_help};
+use crate::options::PerAxis;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, Window};
 
-/// What to do about an input that does not fit.
+/// Help for an input that does not fit.
 const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller than the kernel";
+
+/// Options of a [`Conv`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConvOptions<const N: usize> {
+    /// Elements between neighbouring windows; 1.
+    pub stride: [usize; N],
+    /// Zeros added before and after each axis; 0.
+    pub padding: [usize; N],
+    /// Elements between neighbours inside a window; 1.
+    pub dilation: [usize; N],
+    /// Groups of channels that are convolved separately; 1.
+    pub groups: usize,
+    /// Whether there is a bias; true.
+    pub bias: bool,
+}
+
+/// Options of a [`Conv1d`].
+pub type Conv1dOptions = ConvOptions<1>;
+/// Options of a [`Conv2d`].
+pub type Conv2dOptions = ConvOptions<2>;
+/// Options of a [`Conv3d`].
+pub type Conv3dOptions = ConvOptions<3>;
+
+/// Options of a [`ConvTranspose`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ConvTransposeOptions<const N: usize> {
+    /// Elements between the windows of neighbouring input elements; 1.
+    pub stride: [usize; N],
+    /// Elements cut off at both ends of each axis of the output; 0.
+    pub padding: [usize; N],
+    /// Elements added at the end of each axis of the output, less than the stride; 0.
+    pub output_padding: [usize; N],
+    /// Elements between neighbours inside a window; 1.
+    pub dilation: [usize; N],
+    /// Groups of channels that are convolved separately; 1.
+    pub groups: usize,
+    /// Whether there is a bias; true.
+    pub bias: bool,
+}
+
+/// Options of a [`ConvTranspose1d`].
+pub type ConvTranspose1dOptions = ConvTransposeOptions<1>;
+/// Options of a [`ConvTranspose2d`].
+pub type ConvTranspose2dOptions = ConvTransposeOptions<2>;
+/// Options of a [`ConvTranspose3d`].
+pub type ConvTranspose3dOptions = ConvTransposeOptions<3>;
+
+macro_rules! methods {
+    ($name:ident) => {
+        impl<const N: usize> $name<N> {
+            /// The defaults.
+            pub fn new() -> $name<N> {
+                $name::default()
+            }
+
+            /// Sets the stride.
+            pub fn with_stride(mut self, stride: impl PerAxis<N>) -> $name<N> {
+                self.stride = stride.per_axis();
+                self
+            }
+
+            /// Sets the padding.
+            pub fn with_padding(mut self, padding: impl PerAxis<N>) -> $name<N> {
+                self.padding = padding.per_axis();
+                self
+            }
+
+            /// Sets the dilation.
+            pub fn with_dilation(mut self, dilation: impl PerAxis<N>) -> $name<N> {
+                self.dilation = dilation.per_axis();
+                self
+            }
+
+            /// Sets the number of groups.
+            pub fn with_groups(mut self, groups: usize) -> $name<N> {
+                self.groups = groups;
+                self
+            }
+
+            /// Sets whether there is a bias.
+            pub fn with_bias(mut self, bias: bool) -> $name<N> {
+                self.bias = bias;
+                self
+            }
+
+            fn window(&self) -> Window {
+                Window {
+                    stride: self.stride.to_vec(),
+                    padding: self.padding.to_vec(),
+                    dilation: self.dilation.to_vec(),
+                    groups: self.groups,
+                }
+            }
+        }
+    };
+}
+methods!(ConvOptions);
+methods!(ConvTransposeOptions);
+
+impl<const N: usize> Default for ConvOptions<N> {
+    fn default() -> ConvOptions<N> {
+        ConvOptions { stride: [1; N], padding: [0; N], dilation: [1; N], groups: 1, bias: true }
+    }
+}
+
+impl<const N: usize> Default for ConvTransposeOptions<N> {
+    fn default() -> ConvTransposeOptions<N> {
+        ConvTransposeOptions {
+            stride: [1; N],
+            padding: [0; N],
+            output_padding: [0; N],
+            dilation: [1; N],
+            groups: 1,
+            bias: true,
+        }
+    }
+}
+
+impl<const N: usize> ConvTransposeOptions<N> {
+    /// Sets the output padding.
+    pub fn with_output_padding(mut self, size: impl PerAxis<N>) -> ConvTransposeOptions<N> {
+        self.output_padding = size.per_axis();
+        self
+    }
+}
 
 /// Convolution (cross-correlation) over N spatial axes with a bias per output channel.
 ///
@@ -18,12 +145,13 @@ const HELP: &str = "x is (B, C_in, ..) with the layer's channels, and no smaller
 ///
 /// # Example
 /// ```
-/// use teeny_core::{DType, Tensor, Window};
-/// use teeny_nn::{Conv2d, Module, Store, device::device};
+/// use teeny_core::{DType, Tensor};
+/// use teeny_nn::conv::{Conv2d, Conv2dOptions};
+/// use teeny_nn::{Module, Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
-/// let store = Store::new(&device("cpu")?);
-/// let window = Window::new(2).stride(2).padding(1);
-/// let conv = Conv2d::with_window(&store.at("conv"), 3, 16, [3, 3], window, true)?;
+/// let store = Store::new(device("cpu")?);
+/// let options = Conv2dOptions::new().with_stride(2).with_padding(1);
+/// let conv = Conv2d::with_options(&store.at("conv"), 3, 16, 3, options)?;
 /// let x = Tensor::zeros((1, 3, 32, 32), DType::F32, store.device())?; // (1, 3, 32, 32)
 /// assert_eq!(conv.forward(&x)?.shape()[..], [1, 16, 16, 16]);
 /// # Ok(()) }
@@ -45,33 +173,39 @@ pub type Conv2d = Conv<2>;
 pub type Conv3d = Conv<3>;
 
 impl<const N: usize> Conv<N> {
-    /// A layer at `path` with a `kernel` of the same size along all axes, stride 1 and no padding,
-    /// and PyTorch's first values.
+    /// A layer at `path` with PyTorch's defaults and initial weights: stride 1, no padding, a bias.
     ///
     /// # Errors
-    /// If the names are taken.
+    /// If the kernel size is 0 or the names are taken.
     #[track_caller]
-    pub fn new(path: &Path, inputs: usize, outputs: usize, kernel: usize) -> Result<Conv<N>> {
-        let _op = enter("Conv::new");
-        Conv::with_window(path, inputs, outputs, [kernel; N], Window::new(N), true)
-    }
-
-    /// A layer with any kernel size, stride, padding, dilation and groups, with or without bias.
-    ///
-    /// # Errors
-    /// If `groups` does not divide both numbers of channels, or the names are taken.
-    #[track_caller]
-    pub fn with_window(
+    pub fn new(
         path: &Path,
         inputs: usize,
         outputs: usize,
-        kernel: [usize; N],
-        window: Window,
-        bias: bool,
+        kernel: impl PerAxis<N>,
     ) -> Result<Conv<N>> {
-        path.build("Conv::with_window", || {
+        let _op = enter("Conv::new");
+        Conv::with_options(path, inputs, outputs, kernel, ConvOptions::default())
+    }
+
+    /// A layer at `path` with `options`.
+    ///
+    /// # Errors
+    /// If `groups` does not divide both numbers of channels, the kernel size, stride or dilation is
+    /// 0, or the names are taken.
+    #[track_caller]
+    pub fn with_options(
+        path: &Path,
+        inputs: usize,
+        outputs: usize,
+        kernel: impl PerAxis<N>,
+        options: ConvOptions<N>,
+    ) -> Result<Conv<N>> {
+        path.build("Conv::with_options", || {
+            let (kernel, window) = (kernel.per_axis(), options.window());
+            check((inputs, outputs), &kernel, &window)?;
             let (weight, bias) =
-                parameters(path, (inputs, outputs), (outputs, inputs), &kernel, &window, bias)?;
+                params(path, (outputs, inputs), outputs, &kernel, &window, options.bias)?;
             Ok(Conv { weight, bias, window })
         })
     }
@@ -82,7 +216,7 @@ impl<const N: usize> Module for Conv<N> {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter(["conv1d", "conv2d", "conv3d"].get(N - 1).copied().unwrap_or("conv"));
         // (B, C_out, out..)
-        let y = x.conv(&self.weight.value(), &self.window).map_err(|e| helped(e, HELP))?;
+        let y = x.conv(&self.weight.value(), &self.window).map_err(|e| with_help(e, HELP))?;
         add_bias(y, self.bias.as_ref())
     }
 
@@ -92,19 +226,19 @@ impl<const N: usize> Module for Conv<N> {
             "Conv{N}d({} -> {}, {})",
             weight.shape()[1] * self.window.groups,
             weight.shape()[0],
-            by(&weight.shape()[2..])
+            joined_by_x(&weight.shape()[2..])
         )
     }
 }
 
-/// Transposed convolution over N spatial axes: every input element adds the kernel, scaled by it,
-/// to the output, `stride` apart. It undoes the sizes of a [`Conv`] with the same window, not its
-/// values.
+/// Transposed convolution over N spatial axes: every input element adds the kernel times its value
+/// to the output, at windows `stride` apart. Its output has the size that the input of a [`Conv`]
+/// with the same options has; it is not the inverse of its values.
 ///
 /// Shapes: x (B, C_in, in..), weight (C_in, C_out / groups, kernel..), bias (C_out) → (B, C_out,
 /// out..) with `out = (in - 1) stride - 2 padding + dilation (kernel - 1) + output_padding + 1`.
-/// Several sizes give a convolution with a stride the same output; `output_padding` says which of
-/// them is meant. Checkpoints of PyTorch's layers load.
+/// Inputs of several sizes give a convolution with a stride the same output size; `output_padding`
+/// selects one of them. Checkpoints of PyTorch's layers load.
 #[derive(Clone, Debug)]
 pub struct ConvTranspose<const N: usize> {
     /// (C_in, C_out / groups, kernel..).
@@ -123,53 +257,42 @@ pub type ConvTranspose2d = ConvTranspose<2>;
 pub type ConvTranspose3d = ConvTranspose<3>;
 
 impl<const N: usize> ConvTranspose<N> {
-    /// A layer at `path` with a `kernel` of the same size along all axes, side by side (stride =
-    /// kernel), and PyTorch's first values: every size becomes `kernel` times itself.
+    /// A layer at `path` with PyTorch's defaults and initial weights: stride 1, no padding, a bias.
     ///
     /// # Errors
-    /// If the names are taken.
+    /// If the kernel size is 0 or the names are taken.
     #[track_caller]
     pub fn new(
         path: &Path,
         inputs: usize,
         outputs: usize,
-        kernel: usize,
+        kernel: impl PerAxis<N>,
     ) -> Result<ConvTranspose<N>> {
         let _op = enter("ConvTranspose::new");
-        ConvTranspose::with_window(
-            path,
-            inputs,
-            outputs,
-            [kernel; N],
-            Window::new(N).stride(kernel),
-            true,
-        )
+        let options = ConvTransposeOptions::default();
+        ConvTranspose::with_options(path, inputs, outputs, kernel, options)
     }
 
-    /// A layer with any kernel size, stride, padding, dilation and groups, with or without bias.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// If `groups` does not divide both numbers of channels, or the names are taken.
+    /// If `groups` does not divide both numbers of channels, the kernel size, stride or dilation is
+    /// 0, or the names are taken.
     #[track_caller]
-    pub fn with_window(
+    pub fn with_options(
         path: &Path,
         inputs: usize,
         outputs: usize,
-        kernel: [usize; N],
-        window: Window,
-        bias: bool,
+        kernel: impl PerAxis<N>,
+        options: ConvTransposeOptions<N>,
     ) -> Result<ConvTranspose<N>> {
-        path.build("ConvTranspose::with_window", || {
+        path.build("ConvTranspose::with_options", || {
+            let (kernel, window) = (kernel.per_axis(), options.window());
+            check((inputs, outputs), &kernel, &window)?;
             let (weight, bias) =
-                parameters(path, (inputs, outputs), (inputs, outputs), &kernel, &window, bias)?;
-            Ok(ConvTranspose { weight, bias, window, output_padding: [0; N] })
+                params(path, (inputs, outputs), outputs, &kernel, &window, options.bias)?;
+            Ok(ConvTranspose { weight, bias, window, output_padding: options.output_padding })
         })
-    }
-
-    /// The same layer with outputs larger by `output_padding` at the end of every axis, less than
-    /// the stride.
-    pub fn output_padding(self, output_padding: [usize; N]) -> ConvTranspose<N> {
-        ConvTranspose { output_padding, ..self }
     }
 }
 
@@ -186,9 +309,9 @@ impl<const N: usize> Module for ConvTranspose<N> {
         let size = self
             .window
             .transposed_size(x.shape(), weight.shape(), &self.output_padding[..])
-            .map_err(|e| helped(e, HELP))?;
+            .map_err(|e| with_help(e, HELP))?;
         // (B, C_out, out..)
-        let y = x.conv_transpose(&weight, &self.window, &size).map_err(|e| helped(e, HELP))?;
+        let y = x.conv_transpose(&weight, &self.window, &size).map_err(|e| with_help(e, HELP))?;
         add_bias(y, self.bias.as_ref())
     }
 
@@ -198,21 +321,13 @@ impl<const N: usize> Module for ConvTranspose<N> {
             "ConvTranspose{N}d({} -> {}, {})",
             weight.shape()[0],
             weight.shape()[1] * self.window.groups,
-            by(&weight.shape()[2..])
+            joined_by_x(&weight.shape()[2..])
         )
     }
 }
 
-/// A weight (first, second / groups, kernel..) and a bias (outputs) with PyTorch's first values,
-/// whose fan-in is `second / groups * kernel` for both kinds.
-fn parameters(
-    path: &Path,
-    (inputs, outputs): (usize, usize),
-    (first, second): (usize, usize),
-    kernel: &[usize],
-    window: &Window,
-    bias: bool,
-) -> Result<(Param, Option<Param>)> {
+/// An error unless the groups divide the channels (inputs, outputs) and no size is 0.
+fn check((inputs, outputs): (usize, usize), kernel: &[usize], window: &Window) -> Result<()> {
     let groups = window.groups;
     if groups == 0 || !inputs.is_multiple_of(groups) || !outputs.is_multiple_of(groups) {
         return Err(Error::value(format!(
@@ -220,30 +335,28 @@ fn parameters(
         ))
         .help("groups must be at least 1 and divide both numbers of channels"));
     }
-    let axes = kernel.len();
-    for (what, sizes) in
-        [("stride", &window.stride), ("padding", &window.padding), ("dilation", &window.dilation)]
-    {
-        if sizes.len() != axes {
-            return Err(Error::shape(format!(
-                "the window's {what} {sizes:?} has {} entries for {axes} spatial axes",
-                sizes.len()
-            ))
-            .help(format!("Window::new({axes}) has an entry for each axis")));
-        }
+    let sizes = [("kernel", kernel), ("stride", &window.stride), ("dilation", &window.dilation)];
+    match sizes.iter().find(|(_, sizes)| sizes.contains(&0)) {
+        Some((name, sizes)) => Err(Error::value(format!("the {name} is {sizes:?}"))
+            .help("kernel, stride and dilation must be at least 1")),
+        None => Ok(()),
     }
-    if let Some(what) =
-        [("kernel", kernel), ("stride", &window.stride), ("dilation", &window.dilation)]
-            .iter()
-            .find(|(_, s)| s.contains(&0))
-    {
-        return Err(Error::value(format!("the {} is {:?}", what.0, what.1))
-            .help("kernel, stride and dilation must be at least 1"));
-    }
-    let sizes: Vec<usize> = [first, second / groups].iter().chain(kernel).copied().collect();
+}
+
+/// A weight (first, second / groups, kernel..) and a bias (outputs) with PyTorch's initial weights,
+/// whose fan-in is `second / groups * kernel` for both kinds of layer.
+fn params(
+    path: &Path,
+    (first, second): (usize, usize),
+    outputs: usize,
+    kernel: &[usize],
+    window: &Window,
+    bias: bool,
+) -> Result<(Param, Option<Param>)> {
+    let sizes: Vec<usize> = [first, second / window.groups].iter().chain(kernel).copied().collect();
     // (first, second / groups, kernel..)
     let weight = path.param("weight", &sizes[..], Init::TORCH)?;
-    let fan_in = sizes[1..].iter().product(); // fits, as the weight was made
+    let fan_in = sizes[1..].iter().product(); // no overflow: the weight was allocated
     // (outputs)
     let bias =
         if bias { Some(path.param("bias", (outputs,), Init::torch_bias(fan_in))?) } else { None };
@@ -258,6 +371,6 @@ fn add_bias(y: Tensor, bias: Option<&Param>) -> Result<Tensor> {
 }
 
 /// `3x3`.
-fn by(sizes: &[usize]) -> String {
+fn joined_by_x(sizes: &[usize]) -> String {
     sizes.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }

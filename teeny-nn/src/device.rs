@@ -1,17 +1,17 @@
-//! Choosing a device by name.
+//! Opens a device by name.
 //!
-//! Backends are compiled in by feature (`cpu`, `wgpu`) and known by name to
-//! [`teeny_core::registry`], where a program can add its own.
+//! The features `cpu` and `wgpu` compile the backends, which are registered by name in
+//! [`teeny_core::registry`]; a program can register its own.
 
 use teeny_core::{DeviceRef, Error, Result, registry};
 
-/// The device called `name`: `cpu`, `wgpu`, `reference`, one the program registered, or `auto`.
+/// Opens the device `name`: `cpu`, `wgpu`, `reference`, a registered one, or `auto`.
 ///
-/// `auto` takes what `TEENY_DEVICE` names, or else the first that works of those compiled in: a GPU
-/// before the CPU. To tell the user which that was, and why, use [`choose`].
+/// `auto` is the device that `TEENY_DEVICE` names, or the first compiled backend that works, GPU
+/// before CPU. [`choose`] also returns the reason.
 ///
 /// # Errors
-/// If there is no such device (the error lists those there are), or it does not work on this
+/// If there is no such device (the error lists the known ones), or it does not work on this
 /// machine.
 ///
 /// # Example
@@ -24,16 +24,17 @@ pub fn device(name: &str) -> Result<DeviceRef> {
     Ok(choose(name)?.device)
 }
 
-/// A device and the reason it was chosen.
+/// A device and the reason for its choice.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Choice {
     /// The device.
     pub device: DeviceRef,
-    /// One line for the user: which device, what does the work, and why this one.
+    /// One line for the user: the device, its hardware, and the reason.
     pub note: String,
 }
 
-/// [`device`] with its reason.
+/// [`device`] with the reason for the choice.
 ///
 /// # Errors
 /// As [`device`].
@@ -86,7 +87,7 @@ fn named(name: &str, why: &str) -> Result<Choice> {
     Ok(Choice { note: format!("{}: {} ({why})", info.name, info.description), device })
 }
 
-/// Makes the compiled-in backends known, unless the program has put its own under their names.
+/// Registers the compiled backends, unless the program has registered its own under their names.
 fn register_backends() {
     #[cfg(feature = "cpu")]
     if !registry::names().iter().any(|known| known == "cpu") {
@@ -98,8 +99,8 @@ fn register_backends() {
     }
 }
 
-/// Why `auto` would rather go on looking, if it would: a GPU engine whose only adapter is a program
-/// that emulates a GPU on the CPU.
+/// The reason for which `auto` prefers another device, if there is one: the only adapter of the GPU
+/// backend emulates a GPU on the CPU.
 fn drawback(device: &DeviceRef) -> Option<String> {
     #[cfg(feature = "wgpu")]
     if let Some(gpu) = device.as_any().downcast_ref::<teeny_wgpu::Wgpu>()

@@ -8,8 +8,8 @@ use teeny_core::{Error, Result, Tensor, map};
 /// In training, sets each element to 0 with probability `p` and scales the others by `1 / (1 - p)`;
 /// otherwise the identity.
 ///
-/// Shapes: any → the same. Which of the two it is, the store it was built from says:
-/// [`Store::set_training`].
+/// Shapes: any → the same. The store that the layer was built from knows whether it is in training
+/// mode: [`Store::set_training`].
 ///
 /// Source: Srivastava et al. 2014. Equivalent: `torch.nn.Dropout`.
 #[derive(Clone, Debug)]
@@ -19,7 +19,8 @@ pub struct Dropout {
 }
 
 impl Dropout {
-    /// A layer that drops with probability `p`. It has no parameters; the path tells it the store.
+    /// A layer that drops with probability `p`. It has no parameters; `path` is any path of the
+    /// store.
     ///
     /// # Errors
     /// If `p` is outside `0..=1`.
@@ -28,12 +29,12 @@ impl Dropout {
         let _op = enter("Dropout::new");
         if !(0.0..=1.0).contains(&p) {
             return Err(Error::value(format!("p is {p}, but a probability must be within 0..=1"))
-                .help("p is the share that is dropped: 0.1 drops a tenth"));
+                .help("p is the probability of dropping: 0.1 drops a tenth"));
         }
         Ok(Dropout { p, store: path.store().clone() })
     }
 
-    /// Whether it drops anything at present.
+    /// Whether the layer drops elements: `p` is above 0 and the store is in training mode.
     pub fn drops(&self) -> bool {
         self.p > 0.0 && self.store.is_training()
     }

@@ -1,12 +1,48 @@
-//! Vectors for numbered things.
+//! The embedding: a learnt vector per token.
 
 use crate::init::Init;
-use crate::module::{Module, helped};
+use crate::module::{Module, with_help};
 use crate::store::{Param, Path};
+use crate::track;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
 
-/// `y = weight[ids]`: a learnt vector for each of `count` symbols.
+/// Options of an [`Embedding`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EmbeddingOptions {
+    /// The initial weight; normal with standard deviation 1. GPT-2 has [`Init::GPT2`].
+    pub init: Init,
+    /// The id of padding: its vector starts as zeros and gets no gradient; none.
+    pub padding_idx: Option<usize>,
+}
+
+impl Default for EmbeddingOptions {
+    fn default() -> EmbeddingOptions {
+        EmbeddingOptions { init: Init::Normal { mean: 0.0, std: 1.0 }, padding_idx: None }
+    }
+}
+
+impl EmbeddingOptions {
+    /// The defaults.
+    pub fn new() -> EmbeddingOptions {
+        EmbeddingOptions::default()
+    }
+
+    /// Sets the initial weight.
+    pub fn with_init(mut self, init: Init) -> EmbeddingOptions {
+        self.init = init;
+        self
+    }
+
+    /// Sets the id of padding.
+    pub fn with_padding_idx(mut self, id: usize) -> EmbeddingOptions {
+        self.padding_idx = Some(id);
+        self
+    }
+}
+
+/// `y = weight[ids]`: a learnt vector for each of `count` ids.
 ///
 /// Shapes: ids (..) of integers → (.., size); weight (count, size). Equivalent:
 /// `torch.nn.Embedding`.
@@ -16,7 +52,7 @@ use teeny_core::{Error, Result, Tensor, map};
 /// use teeny_core::Tensor;
 /// use teeny_nn::{Embedding, Module, Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
-/// let store = Store::new(&device("cpu")?);
+/// let store = Store::new(device("cpu")?);
 /// let wte = Embedding::new(&store.at("wte"), 27, 10)?;
 /// let ids = Tensor::new([[0i32, 26, 3]], store.device())?; // (1, 3)
 /// assert_eq!(wte.forward(&ids)?.shape()[..], [1, 3, 10]);
@@ -26,55 +62,47 @@ use teeny_core::{Error, Result, Tensor, map};
 pub struct Embedding {
     /// (count, size).
     pub weight: Param,
-    padding: Option<usize>,
+    padding_idx: Option<usize>,
 }
 
 impl Embedding {
-    /// A layer at `path` with normal first values of deviation 1, as in PyTorch.
+    /// A layer at `path` with PyTorch's initial weight: normal with standard deviation 1.
     ///
     /// # Errors
     /// If the name is taken.
     #[track_caller]
     pub fn new(path: &Path, count: usize, size: usize) -> Result<Embedding> {
         let _op = enter("Embedding::new");
-        Embedding::with_init(path, count, size, Init::Normal { mean: 0.0, std: 1.0 })
+        Embedding::with_options(path, count, size, EmbeddingOptions::default())
     }
 
-    /// A layer with first values of your choice; GPT-2 draws with deviation 0.02.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// As [`Embedding::new`].
+    /// If the name is taken, or `padding_idx` is not below `count`.
     #[track_caller]
-    pub fn with_init(path: &Path, count: usize, size: usize, init: Init) -> Result<Embedding> {
-        let _op = enter("Embedding::with_init");
-        // (count, size)
-        Ok(Embedding { weight: path.param("weight", (count, size), init)?, padding: None })
-    }
-
-    /// The same layer with `id` for padding: its vector starts as zeros and gets no gradient, so it
-    /// stays what it is. As `padding_idx`.
-    ///
-    /// # Errors
-    /// If `id` is none of the symbols.
-    #[track_caller]
-    pub fn padding(self, id: usize) -> Result<Embedding> {
-        let _op = enter("Embedding::padding");
-        let weight = self.weight.value(); // (count, size)
-        let count = weight.shape()[0];
-        if id >= count {
-            return Err(Error::index(format!(
-                "padding is symbol {id}, but there are {count} (0..{count})"
-            ))
-            .help("an embedding of one symbol more has room for padding"));
-        }
-        let row = id as isize..id as isize + 1;
-        let zeros = Tensor::zeros((1, weight.shape()[1]), weight.dtype(), &weight)?; // (1, size)
-        self.weight.set(&crate::track::below(&weight)?.slice_assign(
-            0,
-            row,
-            &crate::track::below(&zeros)?,
-        )?)?;
-        Ok(Embedding { padding: Some(id), ..self })
+    pub fn with_options(
+        path: &Path,
+        count: usize,
+        size: usize,
+        options: EmbeddingOptions,
+    ) -> Result<Embedding> {
+        path.build("Embedding::with_options", || {
+            if let Some(id) = options.padding_idx.filter(|&id| id >= count) {
+                return Err(Error::index(format!(
+                    "padding_idx is {id}, but there are {count} ids (0..{count})"
+                ))
+                .help("an embedding with one more id has one for padding"));
+            }
+            let weight = path.param("weight", (count, size), options.init)?; // (count, size)
+            if let Some(id) = options.padding_idx {
+                let value = track::detached(&weight.value())?; // (count, size)
+                let zeros = Tensor::zeros((1, size), value.dtype(), &value)?; // (1, size)
+                let row = id as isize..id as isize + 1;
+                weight.set(&value.slice_assign(0, row, &zeros)?)?;
+            }
+            Ok(Embedding { weight, padding_idx: options.padding_idx })
+        })
     }
 }
 
@@ -85,11 +113,11 @@ impl Module for Embedding {
         let weight = self.weight.value(); // (count, size)
         let y = weight.index_select(0, ids).map_err(|e| {
             let error = e.note(format!("{} is {}", self.weight.name(), weight.shape()));
-            helped(error, "ids are integers below the number of symbols the layer was made for")
+            with_help(error, "ids are integers from 0 to one less than the number of rows")
         })?; // (.., size)
-        let Some(padding) = self.padding else { return Ok(y) };
-        // the same values, by a way that no gradient takes
-        let constant = crate::track::below(&y)?; // (.., size)
+        let Some(padding) = self.padding_idx else { return Ok(y) };
+        // the same values, detached: no gradient reaches the row of padding
+        let constant = track::detached(&y)?; // (.., size)
         map([&ids.unsqueeze(-1)?, &y, &constant], |[id, y, constant]| {
             id.eq(padding as i64).select(constant, y)
         })

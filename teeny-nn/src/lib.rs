@@ -1,24 +1,66 @@
 //! Layers, losses, optimizers, data and checkpoints on teeny tensors.
 //!
-//! ```text
-//! device("auto")   which engine                    device
-//! Store            parameters by name              store     init draws their first values
-//! Module           forward: Linear, Conv2d, ..     module linear conv pool dropout embedding norm/ recurrent/
-//! Gpt              whole transformers              transformer/  attention/: heads, rotary positions, a cache
-//! cross_entropy    what to make small              loss/
-//! Sgd, Adam, Muon  gradients → new parameters      optim/    one kernel per update; groups, clipping, averages
-//! Schedule         learning rates by step          schedule
-//! DataLoader       batches                         data/
-//! Tokenizer        text ↔ tokens                   text/
-//! Store::save      safetensors, .npz, .pt          state/    Checkpoint: a whole run in one file
+//! A program that trains a perceptron on handwritten digits:
+//!
+//! ```
+//! use teeny_nn::prelude::*;
+//!
+//! fn main() -> Result<()> {
+//!     let device = Autograd::new(device("auto")?); // the CPU or a GPU, with gradients
+//!     let store = Store::new(&device); // the parameters, by name
+//!     let model = Sequential::new()
+//!         .then(Linear::new(&store.at("fc1"), 784, 64)?)
+//!         .then(Activation::Relu)
+//!         .then(Linear::new(&store.at("fc2"), 64, 10)?);
+//!     let mut optimizer = AdamW::new(store.trainable(), 3e-3);
+//!     let digits = digits::load()?; // 1,797 digits that are part of the crate
+//!     let loader = DataLoader::new(digits.train.on(&device), 64)?.shuffle(1);
+//!     for batch in loader.epoch(0) {
+//!         let (x, targets) = batch?; // (B, 784), (B)
+//!         let loss = cross_entropy(&model.forward(&x)?, &targets)?; // ()
+//!         optimizer.step(&loss.backward()?)?;
+//!     }
+//! #   let mut losses = train::Losses::new();
+//! #   for batch in loader.epoch(1) {
+//! #       let (x, targets) = batch?;
+//! #       losses.push(&cross_entropy(&model.forward(&x)?, &targets)?)?;
+//! #   }
+//! #   losses.read()?;
+//! #   assert!(losses.mean(100) < 1.0, "{}", losses.mean(100));
+//!     Ok(())
+//! }
+//! # use teeny_nn::train;
 //! ```
 //!
-//! Everything is written with `teeny_core::Tensor` methods and knows no backend but by name. A
-//! parameter's value is immutable like any tensor; training puts a new value under its name.
+//! | module | contents |
+//! |---|---|
+//! | [`prelude`] | everything that a training program imports |
+//! | [`device`](mod@device) | opens a device by name |
+//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], .. |
+//! | [`conv`] [`pool`] | convolution and pooling over one to three axes |
+//! | [`norm`] | batch, instance, group, layer and RMS normalisation |
+//! | [`recurrent`] | RNN, GRU, LSTM: layers and cells |
+//! | [`attention`] | multi-head attention, rotary embedding, key-value cache |
+//! | [`transformer`] | encoder and decoder layers, GPT |
+//! | [`init`] | initial weights |
+//! | [`loss`] | cross-entropy, squared error and other losses |
+//! | [`optim`] | SGD, Adam, AdamW, Muon and other optimizers, gradient clipping, averages |
+//! | [`schedule`] | learning rates by step |
+//! | [`data`] | data sets, loaders, the IDX format |
+//! | [`text`] | tokenizers and sampling |
+//! | [`train`] | losses by step, metrics, logs, plots, early stopping |
+//! | [`state`] | checkpoints, safetensors, `.npz`, `.pt` |
+//!
+//! Layers have two constructors: `new` with PyTorch's defaults, and `with_options` with an options
+//! struct, such as [`conv::Conv2dOptions`]. Parameters have PyTorch's names and layout, so its
+//! checkpoints load.
+//!
+//! Everything is written with `teeny_core::Tensor` methods and runs on any device. Tensors are
+//! immutable: training replaces the value of a [`Param`].
 #![forbid(unsafe_code)]
 
-mod attention;
-mod conv;
+pub mod attention;
+pub mod conv;
 pub mod data;
 pub mod device;
 mod dropout;
@@ -27,41 +69,35 @@ pub mod init;
 mod linear;
 pub mod loss;
 mod module;
-mod norm;
+pub mod norm;
 pub mod optim;
-mod pool;
+mod options;
+pub mod pool;
 pub mod prelude;
-mod recurrent;
-mod schedule;
+pub mod recurrent;
+pub mod schedule;
 pub mod state;
 mod store;
 pub mod text;
 mod track;
 pub mod train;
-mod transformer;
+pub mod transformer;
 
-pub use attention::{Attend, KvCache, MultiheadAttention, Pairs, Rope};
-pub use conv::{
-    Conv, Conv1d, Conv2d, Conv3d, ConvTranspose, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d,
-};
+pub use attention::MultiheadAttention;
+pub use conv::{Conv1d, Conv2d, Conv3d};
 pub use device::device;
 pub use dropout::Dropout;
-pub use embedding::Embedding;
+pub use embedding::{Embedding, EmbeddingOptions};
 pub use init::Init;
-pub use linear::Linear;
+pub use linear::{Linear, LinearOptions};
 pub use module::{Activation, Flatten, Module, Sequential};
-pub use norm::{BatchNorm, GroupNorm, InstanceNorm, LayerNorm, NormOptions, RmsNorm};
-pub use pool::{AdaptiveAvgPool, AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d};
-pub use pool::{AdaptiveMaxPool, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d};
-pub use pool::{
-    AvgPool, AvgPool1d, AvgPool2d, AvgPool3d, MaxPool, MaxPool1d, MaxPool2d, MaxPool3d,
-};
-pub use recurrent::{Gru, GruCell, Lstm, LstmCell, RecurrentOptions, Rnn, RnnCell};
-pub use schedule::{Plateau, Schedule};
+pub use norm::{BatchNorm, LayerNorm};
+pub use options::PerAxis;
+pub use pool::{AvgPool2d, MaxPool2d};
+pub use recurrent::{Gru, Lstm, Rnn};
+pub use schedule::Schedule;
 pub use store::{Param, Path, Store};
-pub use transformer::{
-    Gpt, GptConfig, TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer,
-};
+pub use transformer::{Gpt, GptConfig};
 
 /// The README's programs must compile and run.
 #[cfg(doctest)]

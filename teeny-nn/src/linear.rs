@@ -6,10 +6,53 @@ use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
+/// Options of a [`Linear`] layer, with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct LinearOptions {
+    /// Whether there is a bias; true.
+    pub bias: bool,
+    /// The initial weight; uniform within `1 / sqrt(inputs)`.
+    pub weight_init: Init,
+    /// The initial bias; None is uniform within `1 / sqrt(inputs)`.
+    pub bias_init: Option<Init>,
+}
+
+impl Default for LinearOptions {
+    fn default() -> LinearOptions {
+        LinearOptions { bias: true, weight_init: Init::TORCH, bias_init: None }
+    }
+}
+
+impl LinearOptions {
+    /// The defaults.
+    pub fn new() -> LinearOptions {
+        LinearOptions::default()
+    }
+
+    /// Sets whether there is a bias.
+    pub fn with_bias(mut self, bias: bool) -> LinearOptions {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets the initial weight.
+    pub fn with_weight_init(mut self, init: Init) -> LinearOptions {
+        self.weight_init = init;
+        self
+    }
+
+    /// Sets the initial bias.
+    pub fn with_bias_init(mut self, init: Init) -> LinearOptions {
+        self.bias_init = Some(init);
+        self
+    }
+}
+
 /// `y = x @ weightᵀ + bias`.
 ///
 /// Shapes: x (.., in), weight (out, in), bias (out) → (.., out). Parameters are named `weight` and
-/// `bias`, as PyTorch's `nn.Linear` names and lays them out, so its checkpoints load.
+/// `bias` and laid out as in PyTorch's `nn.Linear`, whose checkpoints load.
 #[derive(Clone, Debug)]
 pub struct Linear {
     /// (out, in).
@@ -19,7 +62,7 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A layer at `path` with PyTorch's first values: weight and bias uniform within
+    /// A layer at `path` with PyTorch's initial weights: weight and bias uniform within
     /// `1 / sqrt(inputs)`.
     ///
     /// # Errors
@@ -27,34 +70,28 @@ impl Linear {
     #[track_caller]
     pub fn new(path: &Path, inputs: usize, outputs: usize) -> Result<Linear> {
         let _op = enter("Linear::new");
-        Linear::with_init(path, inputs, outputs, Init::TORCH, Some(Init::torch_bias(inputs)))
+        Linear::with_options(path, inputs, outputs, LinearOptions::default())
     }
 
-    /// A layer without bias.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
     /// As [`Linear::new`].
     #[track_caller]
-    pub fn without_bias(path: &Path, inputs: usize, outputs: usize) -> Result<Linear> {
-        let _op = enter("Linear::without_bias");
-        Linear::with_init(path, inputs, outputs, Init::TORCH, None)
-    }
-
-    /// A layer with first values of your choice; `None` for no bias.
-    ///
-    /// # Errors
-    /// As [`Linear::new`].
-    #[track_caller]
-    pub fn with_init(
+    pub fn with_options(
         path: &Path,
         inputs: usize,
         outputs: usize,
-        weight: Init,
-        bias: Option<Init>,
+        options: LinearOptions,
     ) -> Result<Linear> {
-        path.build("Linear::with_init", || {
-            let weight = path.param("weight", (outputs, inputs), weight)?; // (out, in)
-            let bias = bias.map(|init| path.param("bias", (outputs,), init)).transpose()?; // (out)
+        path.build("Linear::with_options", || {
+            let weight = path.param("weight", (outputs, inputs), options.weight_init)?; // (out, in)
+            let bias = if options.bias {
+                let init = options.bias_init.unwrap_or_else(|| Init::torch_bias(inputs));
+                Some(path.param("bias", (outputs,), init)?) // (out)
+            } else {
+                None
+            };
             Ok(Linear { weight, bias })
         })
     }

@@ -1,9 +1,8 @@
-//! [`Module`]: anything with a `forward`. And the simplest of them: chains, activations,
-//! flattening.
+//! The trait [`Module`], and the modules without parameters: chains, activations, flattening.
 //!
-//! A module keeps handles of its parameters ([`crate::Param`]); the [`crate::Store`] they were made
-//! in lists, counts, saves and loads them. So a module needs no way to be walked, and a closure is
-//! one.
+//! A module has handles of its parameters ([`crate::Param`]); the [`crate::Store`] that made them
+//! lists, counts, saves and loads them. So a module need not list its parameters, and a closure is
+//! a module too.
 
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -21,14 +20,14 @@ use teeny_core::{Error, Result, Tensor};
 /// # Ok(()) }
 /// ```
 pub trait Module: Send + Sync {
-    /// The output for `x`; shapes are in the implementor's documentation.
+    /// The output for `x`; each implementor documents its shapes.
     ///
     /// # Errors
-    /// If the shape or type of `x` does not fit.
+    /// If the shape or dtype of `x` does not fit.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor>;
 
-    /// What this module is, for error messages: `Linear(784 -> 128)`.
+    /// A short description for error messages: `Linear(784 -> 128)`.
     fn describe(&self) -> String {
         let name = std::any::type_name::<Self>();
         name.rsplit("::").next().unwrap_or(name).to_string()
@@ -45,12 +44,12 @@ impl<F: Fn(&Tensor) -> Result<Tensor> + Send + Sync> Module for F {
     }
 }
 
-/// `error` with this help, if it has none that knows more.
-pub(crate) fn helped(error: Error, help: &str) -> Error {
+/// `error` with this help, unless it has help already.
+pub(crate) fn with_help(error: Error, help: &str) -> Error {
     if error.has_help() { error } else { error.help(help) }
 }
 
-/// Modules one after another.
+/// A chain of modules: the output of each is the input of the next.
 ///
 /// # Example
 /// ```
@@ -69,12 +68,12 @@ pub struct Sequential {
 }
 
 impl Sequential {
-    /// No modules: the identity.
+    /// An empty chain: the identity.
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// The same chain with `module` at the end.
+    /// Appends `module`.
     pub fn then(mut self, module: impl Module + 'static) -> Sequential {
         self.modules.push(Box::new(module));
         self
@@ -105,16 +104,17 @@ impl Module for Sequential {
 
 /// An activation function as a module. Shapes: any → the same.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Activation {
     /// `max(x, 0)`.
     Relu,
-    /// x where positive, this slope times x elsewhere.
+    /// x where positive, the field (negative slope) times x elsewhere.
     LeakyRelu(f64),
-    /// x where positive, this times `exp(x) - 1` elsewhere.
+    /// x where positive, the field (alpha) times `exp(x) - 1` elsewhere.
     Elu(f64),
-    /// `x Φ(x)` by the error function.
+    /// `x Φ(x)`, exact.
     Gelu,
-    /// GELU by tanh, as GPT-2 has it.
+    /// GELU by the tanh approximation, as in GPT-2.
     GeluTanh,
     /// `x sigmoid(x)`.
     Silu,
@@ -152,7 +152,7 @@ impl Module for Activation {
     }
 }
 
-/// All axes but the first as one: (N, a, b, ..) → (N, a b ..). Equivalent: `torch.nn.Flatten`.
+/// Merges all axes except the first: (N, a, b, ..) → (N, a b ..). Equivalent: `torch.nn.Flatten`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flatten;
 

@@ -1,14 +1,15 @@
-//! Pooling layers over one, two and three spatial axes: one number for every window.
+//! Pooling over one, two and three spatial axes: one number per window.
 
-use crate::module::{Module, helped};
+use crate::module::{Module, with_help};
+use crate::options::PerAxis;
 use teeny_core::{Averaging, Result, Tensor, Window};
 
-/// What to do about an input that does not fit.
+/// Help for an input that does not fit.
 const HELP: &str = "windows must be at least 1 long, and fit the last axes of x with its padding";
 
-/// What to do about a size that an input cannot be pooled to.
-const ADAPTIVE: &str =
-    "output sizes must be at least 1, and x must have as many axes with elements";
+/// Help for an output size that does not fit.
+const ADAPTIVE_HELP: &str =
+    "output sizes must be at least 1, and x needs that many axes, none of size 0";
 
 macro_rules! aliases {
     ($name:ident $one:ident $two:ident $three:ident) => {
@@ -16,142 +17,285 @@ macro_rules! aliases {
         pub type $one = $name<1>;
         #[doc = concat!("Over images (B, C, H, W). Equivalent: `torch.nn.", stringify!($two), "`.")]
         pub type $two = $name<2>;
-        #[doc = concat!("Over volumes (B, C, D, H, W). Equivalent: `torch.nn.", stringify!($three), "`.")]
+        #[doc = concat!(
+                                            "Over volumes (B, C, D, H, W). Equivalent: `torch.nn.",
+                                            stringify!($three),
+                                            "`."
+                                        )]
         pub type $three = $name<3>;
     };
 }
 
+/// Options of a [`MaxPool`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MaxPoolOptions<const N: usize> {
+    /// Elements between neighbouring windows; None is the kernel size.
+    pub stride: Option<[usize; N]>,
+    /// Places added before and after each axis, which never win; 0.
+    pub padding: [usize; N],
+    /// Elements between neighbours inside a window; 1.
+    pub dilation: [usize; N],
+    /// Whether output sizes are rounded up instead of down, so that windows that begin inside x may
+    /// reach beyond its end; false.
+    pub ceil_mode: bool,
+}
+
+impl<const N: usize> Default for MaxPoolOptions<N> {
+    fn default() -> MaxPoolOptions<N> {
+        MaxPoolOptions { stride: None, padding: [0; N], dilation: [1; N], ceil_mode: false }
+    }
+}
+
+impl<const N: usize> MaxPoolOptions<N> {
+    /// The defaults.
+    pub fn new() -> MaxPoolOptions<N> {
+        MaxPoolOptions::default()
+    }
+
+    /// Sets the stride.
+    pub fn with_stride(mut self, stride: impl PerAxis<N>) -> MaxPoolOptions<N> {
+        self.stride = Some(stride.per_axis());
+        self
+    }
+
+    /// Sets the padding.
+    pub fn with_padding(mut self, padding: impl PerAxis<N>) -> MaxPoolOptions<N> {
+        self.padding = padding.per_axis();
+        self
+    }
+
+    /// Sets the dilation.
+    pub fn with_dilation(mut self, dilation: impl PerAxis<N>) -> MaxPoolOptions<N> {
+        self.dilation = dilation.per_axis();
+        self
+    }
+
+    /// Sets whether output sizes are rounded up.
+    pub fn with_ceil_mode(mut self, ceil_mode: bool) -> MaxPoolOptions<N> {
+        self.ceil_mode = ceil_mode;
+        self
+    }
+}
+
+/// Options of an [`AvgPool`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AvgPoolOptions<const N: usize> {
+    /// Elements between neighbouring windows; None is the kernel size.
+    pub stride: Option<[usize; N]>,
+    /// Zeros added before and after each axis; 0.
+    pub padding: [usize; N],
+    /// Whether output sizes are rounded up instead of down; false.
+    pub ceil_mode: bool,
+    /// Whether padding counts as elements of the mean; true.
+    pub count_include_pad: bool,
+    /// The divisor of the sums; None is the number of elements.
+    pub divisor_override: Option<usize>,
+}
+
+impl<const N: usize> Default for AvgPoolOptions<N> {
+    fn default() -> AvgPoolOptions<N> {
+        AvgPoolOptions {
+            stride: None,
+            padding: [0; N],
+            ceil_mode: false,
+            count_include_pad: true,
+            divisor_override: None,
+        }
+    }
+}
+
+impl<const N: usize> AvgPoolOptions<N> {
+    /// The defaults.
+    pub fn new() -> AvgPoolOptions<N> {
+        AvgPoolOptions::default()
+    }
+
+    /// Sets the stride.
+    pub fn with_stride(mut self, stride: impl PerAxis<N>) -> AvgPoolOptions<N> {
+        self.stride = Some(stride.per_axis());
+        self
+    }
+
+    /// Sets the padding.
+    pub fn with_padding(mut self, padding: impl PerAxis<N>) -> AvgPoolOptions<N> {
+        self.padding = padding.per_axis();
+        self
+    }
+
+    /// Sets whether output sizes are rounded up.
+    pub fn with_ceil_mode(mut self, ceil_mode: bool) -> AvgPoolOptions<N> {
+        self.ceil_mode = ceil_mode;
+        self
+    }
+
+    /// Sets whether padding counts as elements of the mean.
+    pub fn with_count_include_pad(mut self, count_include_pad: bool) -> AvgPoolOptions<N> {
+        self.count_include_pad = count_include_pad;
+        self
+    }
+
+    /// Sets the divisor of the sums.
+    pub fn with_divisor_override(mut self, divisor: usize) -> AvgPoolOptions<N> {
+        self.divisor_override = Some(divisor);
+        self
+    }
+}
+
+/// Options of a [`MaxPool1d`].
+pub type MaxPool1dOptions = MaxPoolOptions<1>;
+/// Options of a [`MaxPool2d`].
+pub type MaxPool2dOptions = MaxPoolOptions<2>;
+/// Options of a [`MaxPool3d`].
+pub type MaxPool3dOptions = MaxPoolOptions<3>;
+/// Options of an [`AvgPool1d`].
+pub type AvgPool1dOptions = AvgPoolOptions<1>;
+/// Options of an [`AvgPool2d`].
+pub type AvgPool2dOptions = AvgPoolOptions<2>;
+/// Options of an [`AvgPool3d`].
+pub type AvgPool3dOptions = AvgPoolOptions<3>;
+
 /// The largest element of every window. Shapes: (.., in..) → (.., out..) with
-/// `out = (in + 2 padding - dilation (size - 1) - 1) / stride + 1`.
+/// `out = (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1`.
 #[derive(Clone, Debug)]
 pub struct MaxPool<const N: usize> {
-    size: [usize; N],
+    kernel: [usize; N],
     window: Window,
-    ceil: bool,
+    ceil_mode: bool,
 }
 aliases!(MaxPool MaxPool1d MaxPool2d MaxPool3d);
 
 impl<const N: usize> MaxPool<N> {
-    /// Windows of `size` along all axes, side by side.
-    pub fn new(size: usize) -> MaxPool<N> {
-        MaxPool::with_window([size; N], Window::new(N).stride(size))
+    /// A layer with windows of size `kernel` and the same stride.
+    pub fn new(kernel: impl PerAxis<N>) -> MaxPool<N> {
+        MaxPool::with_options(kernel, MaxPoolOptions::default())
     }
 
-    /// Windows of any size, stride, padding and dilation.
-    pub fn with_window(size: [usize; N], window: Window) -> MaxPool<N> {
-        MaxPool { size, window, ceil: false }
-    }
-
-    /// The same with windows that begin inside but reach beyond the end: sizes are rounded up. As
-    /// `ceil_mode`.
-    pub fn ceil(self) -> MaxPool<N> {
-        MaxPool { ceil: true, ..self }
+    /// A layer with `options`.
+    pub fn with_options(kernel: impl PerAxis<N>, options: MaxPoolOptions<N>) -> MaxPool<N> {
+        let kernel = kernel.per_axis();
+        let window = Window {
+            stride: options.stride.unwrap_or(kernel).to_vec(),
+            padding: options.padding.to_vec(),
+            dilation: options.dilation.to_vec(),
+            groups: 1,
+        };
+        MaxPool { kernel, window, ceil_mode: options.ceil_mode }
     }
 }
 
 impl<const N: usize> Module for MaxPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = if self.ceil {
-            x.max_pool_ceil(&self.size, &self.window).map(|(y, _)| y)
+        let y = if self.ceil_mode {
+            x.max_pool_ceil(&self.kernel, &self.window).map(|(y, _)| y)
         } else {
-            x.max_pool(&self.size, &self.window)
+            x.max_pool(&self.kernel, &self.window)
         };
-        y.map_err(|e| helped(e, HELP))
+        y.map_err(|e| with_help(e, HELP))
     }
 
     fn describe(&self) -> String {
-        format!("MaxPool{N}d{:?}", self.size)
+        format!("MaxPool{N}d{:?}", self.kernel)
     }
 }
 
 /// The mean of every window. Shapes: (.., in..) → (.., out..) with
-/// `out = (in + 2 padding - size) / stride + 1`.
+/// `out = (in + 2 padding - kernel) / stride + 1`.
 #[derive(Clone, Debug)]
 pub struct AvgPool<const N: usize> {
-    size: [usize; N],
+    kernel: [usize; N],
     window: Window,
     averaging: Averaging,
 }
 aliases!(AvgPool AvgPool1d AvgPool2d AvgPool3d);
 
 impl<const N: usize> AvgPool<N> {
-    /// Windows of `size` along all axes, side by side.
-    pub fn new(size: usize) -> AvgPool<N> {
-        AvgPool::with_window([size; N], Window::new(N).stride(size))
+    /// A layer with windows of size `kernel` and the same stride.
+    pub fn new(kernel: impl PerAxis<N>) -> AvgPool<N> {
+        AvgPool::with_options(kernel, AvgPoolOptions::default())
     }
 
-    /// Windows of any size, stride and padding, which counts as zeros.
-    pub fn with_window(size: [usize; N], window: Window) -> AvgPool<N> {
-        AvgPool { size, window, averaging: Averaging::default() }
-    }
-
-    /// The same with a say in what is counted.
-    pub fn averaging(self, averaging: Averaging) -> AvgPool<N> {
-        AvgPool { averaging, ..self }
+    /// A layer with `options`.
+    pub fn with_options(kernel: impl PerAxis<N>, options: AvgPoolOptions<N>) -> AvgPool<N> {
+        let kernel = kernel.per_axis();
+        let window = Window {
+            stride: options.stride.unwrap_or(kernel).to_vec(),
+            padding: options.padding.to_vec(),
+            dilation: vec![1; N],
+            groups: 1,
+        };
+        let averaging = Averaging {
+            ceil: options.ceil_mode,
+            count_padding: options.count_include_pad,
+            divisor: options.divisor_override,
+        };
+        AvgPool { kernel, window, averaging }
     }
 }
 
 impl<const N: usize> Module for AvgPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.avg_pool_with(&self.size, &self.window, self.averaging).map_err(|e| helped(e, HELP))
+        let y = x.avg_pool_with(&self.kernel, &self.window, self.averaging);
+        y.map_err(|e| with_help(e, HELP))
     }
 
     fn describe(&self) -> String {
-        format!("AvgPool{N}d{:?}", self.size)
+        format!("AvgPool{N}d{:?}", self.kernel)
     }
 }
 
-/// The mean of as many windows as the output has elements, whatever the size of the input: window i
-/// of n goes from `i in / n`, rounded down, to `(i + 1) in / n`, rounded up. Shapes: (.., in..) →
-/// (.., out..). One window is the mean over all space.
+/// The means of as many windows as the output has elements, for inputs of any size: window i of n
+/// is `i in / n`, rounded down, up to `(i + 1) in / n`, rounded up. Shapes: (.., in..) → (..,
+/// out..). Output size 1 is global average pooling.
 #[derive(Clone, Debug)]
 pub struct AdaptiveAvgPool<const N: usize> {
-    size: [usize; N],
+    output: [usize; N],
 }
 aliases!(AdaptiveAvgPool AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d);
 
 impl<const N: usize> AdaptiveAvgPool<N> {
-    /// To this output.
-    pub fn new(size: [usize; N]) -> AdaptiveAvgPool<N> {
-        AdaptiveAvgPool { size }
+    /// A layer with this output size.
+    pub fn new(output: impl PerAxis<N>) -> AdaptiveAvgPool<N> {
+        AdaptiveAvgPool { output: output.per_axis() }
     }
 }
 
 impl<const N: usize> Module for AdaptiveAvgPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.adaptive_avg_pool(&self.size).map_err(|e| helped(e, ADAPTIVE))
+        x.adaptive_avg_pool(&self.output).map_err(|e| with_help(e, ADAPTIVE_HELP))
     }
 
     fn describe(&self) -> String {
-        format!("AdaptiveAvgPool{N}d{:?}", self.size)
+        format!("AdaptiveAvgPool{N}d{:?}", self.output)
     }
 }
 
-/// The largest element of windows chosen as by [`AdaptiveAvgPool`]. Shapes: (.., in..) → (..,
-/// out..).
+/// The largest elements of the windows of an [`AdaptiveAvgPool`]. Shapes: (.., in..) → (.., out..).
 #[derive(Clone, Debug)]
 pub struct AdaptiveMaxPool<const N: usize> {
-    size: [usize; N],
+    output: [usize; N],
 }
 aliases!(AdaptiveMaxPool AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d);
 
 impl<const N: usize> AdaptiveMaxPool<N> {
-    /// To this output.
-    pub fn new(size: [usize; N]) -> AdaptiveMaxPool<N> {
-        AdaptiveMaxPool { size }
+    /// A layer with this output size.
+    pub fn new(output: impl PerAxis<N>) -> AdaptiveMaxPool<N> {
+        AdaptiveMaxPool { output: output.per_axis() }
     }
 }
 
 impl<const N: usize> Module for AdaptiveMaxPool<N> {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        x.adaptive_max_pool(&self.size).map(|(y, _)| y).map_err(|e| helped(e, ADAPTIVE))
+        let y = x.adaptive_max_pool(&self.output).map(|(y, _)| y);
+        y.map_err(|e| with_help(e, ADAPTIVE_HELP))
     }
 
     fn describe(&self) -> String {
-        format!("AdaptiveMaxPool{N}d{:?}", self.size)
+        format!("AdaptiveMaxPool{N}d{:?}", self.output)
     }
 }

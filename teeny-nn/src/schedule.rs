@@ -1,21 +1,20 @@
 //! Learning rates by step.
 //!
-//! A [`Schedule`] is a function of the number of steps taken and remembers nothing: resuming a run
-//! is asking it for another step. `optimizer.set_lr(schedule.at(step))` comes before step number
-//! `step`, counted from 0. Only [`Plateau`], which watches a loss, has a state, and that can be
-//! saved.
+//! A [`Schedule`] is a function of the step and has no state, so a resumed run needs none. Call
+//! `optimizer.set_lr(schedule.at(step))` before step number `step`, counted from 0. Only
+//! [`Plateau`], which depends on a loss, has a state, which a checkpoint saves.
 
 use crate::state::{State, Stateful};
 use std::f64::consts::PI;
 use std::sync::Arc;
 use teeny_core::{Error, Result};
 
-/// A learning rate for each step. A cheap handle.
+/// A learning rate for each step. Clones share the function.
 ///
 /// # Example
-/// nanoGPT's schedule: up from 0 over 100 steps (not from 0 itself), then down a cosine to a tenth.
+/// nanoGPT's schedule: linear warm-up over 100 steps, then cosine decay to a tenth.
 /// ```
-/// use teeny_nn::Schedule;
+/// use teeny_nn::schedule::Schedule;
 /// let schedule = Schedule::warmup_cosine(1e-3, 1e-4, 100, 2000);
 /// assert!(schedule.at(0) > 0.0 && schedule.at(0) < 1.0e-5);
 /// assert!((schedule.at(100) - 1e-3).abs() < 1e-12);
@@ -25,8 +24,8 @@ use teeny_core::{Error, Result};
 pub struct Schedule(Arc<dyn Fn(u64) -> f64 + Send + Sync>);
 
 impl Schedule {
-    /// Any function of the step. Equivalent: `torch.optim.lr_scheduler.LambdaLR`, but that the
-    /// function gives the rate, not a factor.
+    /// Any function of the step. Equivalent: `torch.optim.lr_scheduler.LambdaLR`, but the function
+    /// returns the rate, not a factor.
     pub fn new(rate: impl Fn(u64) -> f64 + Send + Sync + 'static) -> Schedule {
         Schedule(Arc::new(rate))
     }
@@ -36,7 +35,7 @@ impl Schedule {
         (self.0)(step)
     }
 
-    /// Always `lr`. Equivalent: `ConstantLR` with a factor of 1.
+    /// The constant `lr`. Equivalent: `ConstantLR` with a factor of 1.
     pub fn constant(lr: f64) -> Schedule {
         Schedule::new(move |_| lr)
     }
@@ -46,7 +45,7 @@ impl Schedule {
         Schedule::new(move |step| lr * gamma.powf((step / every.max(1)) as f64))
     }
 
-    /// `lr` times gamma for each milestone that is reached. Equivalent: `MultiStepLR`.
+    /// `lr gamma^n`, where n is the number of milestones reached. Equivalent: `MultiStepLR`.
     pub fn multi_step(lr: f64, milestones: &[u64], gamma: f64) -> Schedule {
         let milestones = milestones.to_vec();
         Schedule::new(move |step| {
@@ -59,8 +58,8 @@ impl Schedule {
         Schedule::new(move |step| lr * gamma.powf(step as f64))
     }
 
-    /// In a straight line from `start` to `end` in `steps` steps, then `end`. Equivalent:
-    /// `LinearLR`, `PolynomialLR` of power 1.
+    /// Linear from `start` to `end` over `steps` steps, then `end`. Equivalent: `LinearLR`,
+    /// `PolynomialLR` with power 1.
     pub fn linear(start: f64, end: f64, steps: u64) -> Schedule {
         Schedule::new(move |step| {
             if step >= steps { end } else { start + (end - start) * step as f64 / steps as f64 }
@@ -75,16 +74,17 @@ impl Schedule {
     }
 
     /// `min + (lr - min) (1 + cos(π step / steps)) / 2`, then `min`. Equivalent:
-    /// `CosineAnnealingLR` up to `T_max`, after which PyTorch's rises again. Source: Loshchilov &
-    /// Hutter 2016, arXiv:1608.03983.
+    /// `CosineAnnealingLR` up to `T_max`, after which PyTorch's schedule rises again. Source:
+    /// Loshchilov & Hutter 2016, arXiv:1608.03983.
     pub fn cosine(lr: f64, min: f64, steps: u64) -> Schedule {
         Schedule::new(move |step| {
             if step >= steps { min } else { between(lr, min, step as f64 / steps as f64) }
         })
     }
 
-    /// [`Schedule::cosine`] from `lr` again after `period` steps, then after `period multiple`, and
-    /// so on. A `period` or `multiple` of 0 counts as 1. Equivalent: `CosineAnnealingWarmRestarts`.
+    /// [`Schedule::cosine`] with restarts: the first period has `period` steps, each further one
+    /// `multiple` times as many as the one before. A `period` or `multiple` of 0 counts as 1.
+    /// Equivalent: `CosineAnnealingWarmRestarts`.
     pub fn cosine_restarts(lr: f64, min: f64, period: u64, multiple: u64) -> Schedule {
         let (period, multiple) = (period.max(1), multiple.max(1));
         Schedule::new(move |step| {
@@ -100,8 +100,8 @@ impl Schedule {
         })
     }
 
-    /// Up a line over `warmup` steps, `lr (step + 1) / (warmup + 1)`; down a cosine to `min` at
-    /// step `end`; then `min`. As nanoGPT.
+    /// Linear warm-up over `warmup` steps, `lr (step + 1) / (warmup + 1)`; cosine decay to `min` at
+    /// step `end`; then `min`. Equivalent: nanoGPT's schedule.
     pub fn warmup_cosine(lr: f64, min: f64, warmup: u64, end: u64) -> Schedule {
         Schedule::new(move |step| match step {
             step if step < warmup => lr * (step + 1) as f64 / (warmup + 1) as f64,
@@ -110,8 +110,8 @@ impl Schedule {
         })
     }
 
-    /// Up a cosine from `max / 25` to `max` over the first 30 % of `steps`, and down another to
-    /// `max / 250,000`.
+    /// Half a cosine from `max / 25` up to `max` over the first 30 % of `steps`, then another down
+    /// to `max / 250,000`.
     ///
     /// Equivalent: `OneCycleLR(optimizer, max_lr, total_steps=steps)`. Source: Smith & Topin 2017,
     /// arXiv:1708.07120.
@@ -142,10 +142,10 @@ impl Schedule {
         Schedule::new(move |step| if step < at { self.at(step) } else { next.at(step - at) })
     }
 
-    /// This schedule times a factor that rises in a straight line from `start` at step 0 to 1 at
-    /// step `steps`. Equivalent: `LinearLR(start_factor=start, total_iters=steps)` chained with
-    /// this.
-    pub fn warmed_up(self, start: f64, steps: u64) -> Schedule {
+    /// This schedule times a factor that rises linearly from `start` at step 0 to 1 at step
+    /// `steps`. Equivalent: `LinearLR(start_factor=start, total_iters=steps)` chained with this
+    /// schedule.
+    pub fn with_warmup(self, start: f64, steps: u64) -> Schedule {
         let rise = Schedule::linear(start, 1.0, steps);
         self.times(rise)
     }
@@ -168,15 +168,15 @@ fn between(start: f64, end: f64, fraction: f64) -> f64 {
     end + (start - end) * (1.0 + (PI * fraction).cos()) / 2.0
 }
 
-/// A learning rate that falls when a loss stops falling.
+/// A learning rate that is reduced when a loss stops improving.
 ///
-/// A loss is better if it is below `best (1 - threshold)`. After more than `patience` losses in a
-/// row that are not, the rate is multiplied by `factor` and the count starts over. NaN is never
-/// better. Equivalent: `ReduceLROnPlateau` with its defaults.
+/// A loss is an improvement if it is below `best (1 - threshold)`; NaN never is. After more than
+/// `patience` losses in a row without improvement, the rate is multiplied by `factor` and the count
+/// restarts. Equivalent: `ReduceLROnPlateau` with its defaults.
 ///
 /// # Example
 /// ```
-/// use teeny_nn::Plateau;
+/// use teeny_nn::schedule::Plateau;
 /// let mut plateau = Plateau::new(0.1, 0.5, 1);
 /// let rates: Vec<f64> = [1.0, 1.0, 1.0, 1.0].map(|loss| plateau.observe(loss)).to_vec();
 /// assert_eq!(rates, [0.1, 0.1, 0.05, 0.05]);
@@ -193,26 +193,27 @@ pub struct Plateau {
 }
 
 impl Plateau {
-    /// Starts at `lr`; after more than `patience` losses without progress, times `factor`.
+    /// The rate `lr`, to be multiplied by `factor` after more than `patience` losses without
+    /// improvement.
     pub fn new(lr: f64, factor: f64, patience: u64) -> Plateau {
         Plateau { lr, factor, patience, threshold: 1e-4, min: 0.0, best: f64::INFINITY, bad: 0 }
     }
 
-    /// How much smaller than the best a loss must be, relative to it, to count as progress.
+    /// Sets the relative improvement that counts; 1e-4.
     pub fn threshold(mut self, threshold: f64) -> Plateau {
         self.threshold = threshold;
         self
     }
 
-    /// The smallest rate.
+    /// Sets the smallest rate; 0.
     pub fn min(mut self, min: f64) -> Plateau {
         self.min = min;
         self
     }
 
-    /// The rate after one more loss.
+    /// Adds a loss; returns the new rate.
     pub fn observe(&mut self, loss: f64) -> f64 {
-        // as PyTorch has it: for a negative best the bar lies above it
+        // as in PyTorch: for a negative best the threshold is above it
         if loss < self.best * (1.0 - self.threshold) {
             (self.best, self.bad) = (loss, 0);
         } else {
@@ -224,7 +225,7 @@ impl Plateau {
         self.lr
     }
 
-    /// The rate.
+    /// The current rate.
     pub fn lr(&self) -> f64 {
         self.lr
     }

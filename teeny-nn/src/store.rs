@@ -1,14 +1,14 @@
-//! Parameters by name, and whether they are being trained.
+//! Parameters by name, and the training mode.
 //!
 //! ```text
-//! Store ── "fc1.weight" → Param ── RwLock<Tensor>   the value an optimizer replaces
+//! Store ── "fc1.weight" → Param ── RwLock<Tensor>   the value, which an optimizer replaces
 //!   │      "fc1.bias"   → Param
-//!   └─ at("fc1") = Path: what a layer is built from; it prefixes names
+//!   └─ at("fc1") = Path                             the argument of layers, a prefix of names
 //! ```
 //!
-//! A tensor is an immutable value, so training means putting a new value under an old name. Layers
-//! hold [`Param`] handles; the store holds the same handles in the order they were made. It knows
-//! nothing of layers, optimizers or files.
+//! Tensors are immutable, so training replaces the value of a name. Layers hold [`Param`] handles;
+//! the store holds the same handles in creation order. It knows nothing of layers, optimizers or
+//! files.
 
 use crate::init::Init;
 use crate::track;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use teeny_core::context::enter;
 use teeny_core::{DType, DeviceRef, Error, ErrorKind, Result, Shape, Tensor, ToDevice};
 
-/// A named tensor that training replaces. A cheap handle: clones are the same parameter.
+/// A named tensor whose value training replaces. Clones are handles of the same parameter.
 #[derive(Clone)]
 pub struct Param(Arc<ParamInner>);
 
@@ -29,7 +29,7 @@ struct ParamInner {
     trainable: AtomicBool,
     /// True once an optimizer was made with it.
     claimed: AtomicBool,
-    /// The store it is in.
+    /// The store of the parameter.
     store: Weak<StoreInner>,
 }
 
@@ -39,7 +39,7 @@ impl Param {
         &self.0.name
     }
 
-    /// The present value. On an autograd device it is tracked while the parameter is trainable.
+    /// The current value. On an autograd device it is tracked while the parameter is trainable.
     pub fn value(&self) -> Tensor {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -49,10 +49,10 @@ impl Param {
         self.0.trainable.load(Ordering::Relaxed)
     }
 
-    /// Makes the parameter trainable, or a constant that no gradient is computed for.
+    /// Makes the parameter trainable, or freezes it: no gradient is then computed for it.
     ///
     /// # Errors
-    /// If the value cannot be tracked (its type is not a float). Nothing has changed then.
+    /// If the value cannot be tracked (its dtype is not a float). Nothing has changed then.
     #[track_caller]
     pub fn set_trainable(&self, trainable: bool) -> Result<()> {
         let _op = enter("set_trainable");
@@ -65,12 +65,12 @@ impl Param {
         Ok(())
     }
 
-    /// Replaces the value. `value` is brought to the parameter's device and type; no history comes
-    /// along.
+    /// Replaces the value. `value` is detached, cast to the parameter's dtype and moved to its
+    /// device.
     ///
     /// # Errors
-    /// If the shape differs: the error names the parameter and both shapes. The old value stays
-    /// then.
+    /// If the shape differs: the error names the parameter and both shapes. The value has not
+    /// changed then.
     #[track_caller]
     pub fn set(&self, value: &Tensor) -> Result<()> {
         let _op = enter("set");
@@ -78,7 +78,7 @@ impl Param {
         Ok(())
     }
 
-    /// What [`Param::set`] would put in the place of the value: everything that can fail.
+    /// The tensor that [`Param::set`] stores: the part of it that can fail.
     pub(crate) fn prepare(&self, value: &Tensor) -> Result<Tensor> {
         self.prepared(value, self.is_trainable())
     }
@@ -93,26 +93,26 @@ impl Param {
                 value.shape()
             );
             return Err(Error::shape(text).help(format!(
-                "a parameter keeps its shape: give it a tensor of {}",
+                "a parameter keeps its shape: set it to a tensor of {}",
                 old.shape()
             )));
         }
-        let value = track::below(value)?.cast(old.dtype())?.to(old.device())?;
+        let value = track::detached(value)?.cast(old.dtype())?.to(old.device())?;
         if trainable { track::leaf(&value, self.name()) } else { Ok(value) }
     }
 
-    /// Puts in place what [`Param::prepare`] or [`Param::value`] gave. Cannot fail, so that several
+    /// Stores a result of [`Param::prepare`] or [`Param::value`]. Cannot fail, so that several
     /// parameters change together or not at all.
     pub(crate) fn put(&self, prepared: Tensor) {
         *self.0.value.write().unwrap_or_else(PoisonError::into_inner) = prepared;
     }
 
-    /// The store the parameter is in, while somebody holds it.
+    /// The store of the parameter, if it still exists.
     pub(crate) fn store(&self) -> Option<Store> {
         self.0.store.upgrade().map(Store)
     }
 
-    /// Notes that an optimizer was made with this parameter.
+    /// Records that an optimizer was made with this parameter.
     pub(crate) fn claim(&self) {
         self.0.claimed.store(true, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl fmt::Debug for Param {
     }
 }
 
-/// The parameters and buffers of one model. A cheap handle: clones are the same store.
+/// The parameters and buffers of a model. Clones are handles of the same store.
 ///
 /// # Example
 /// ```
@@ -159,18 +159,18 @@ struct StoreInner {
     dtype: DType,
     training: AtomicBool,
     params: Mutex<Vec<Param>>,
-    /// Counts new parameters, and those frozen or made trainable.
+    /// Counts additions of parameters and calls of `set_trainable`.
     changes: AtomicU64,
 }
 
 impl Store {
     /// An empty store of `F32` parameters on `device`, in training mode.
-    pub fn new(device: &(impl ToDevice + ?Sized)) -> Store {
+    pub fn new(device: impl ToDevice) -> Store {
         Store::with_dtype(device, DType::F32)
     }
 
-    /// An empty store whose new parameters have type `dtype`.
-    pub fn with_dtype(device: &(impl ToDevice + ?Sized), dtype: DType) -> Store {
+    /// An empty store of `dtype` parameters on `device`, in training mode.
+    pub fn with_dtype(device: impl ToDevice, dtype: DType) -> Store {
         Store(Arc::new(StoreInner {
             device: device.to_device(),
             dtype,
@@ -180,43 +180,43 @@ impl Store {
         }))
     }
 
-    /// The device parameters are made on.
+    /// The device of the parameters.
     pub fn device(&self) -> &DeviceRef {
         &self.0.device
     }
 
-    /// Whether layers behave as in training (dropout drops) or as in use.
+    /// Whether layers are in training mode (dropout drops) or in evaluation mode.
     pub fn is_training(&self) -> bool {
         self.0.training.load(Ordering::Relaxed)
     }
 
-    /// Switches every layer built from this store to training (`true`) or use (`false`). As
-    /// `model.train()` and `model.eval()`.
+    /// Switches every layer of this store to training mode (`true`) or evaluation mode (`false`).
+    /// Equivalent: `model.train()` and `model.eval()`.
     pub fn set_training(&self, training: bool) {
         self.0.training.store(training, Ordering::Relaxed);
     }
 
-    /// The place called `name`, to build a layer at: `store.at("fc1")`.
+    /// The path `name`, for a layer: `store.at("fc1")`.
     pub fn at(&self, name: impl fmt::Display) -> Path {
         Path { store: self.clone(), prefix: name.to_string() }
     }
 
-    /// The place without a name, for a model whose parameters are at the top.
+    /// The empty path, for a model whose parameters have no prefix.
     pub fn root(&self) -> Path {
         self.at("")
     }
 
-    /// All parameters and buffers in the order they were made.
+    /// All parameters and buffers in creation order.
     pub fn all(&self) -> Vec<Param> {
         self.params().clone()
     }
 
-    /// The parameters optimizers change, in the order they were made.
+    /// The trainable parameters in creation order.
     pub fn trainable(&self) -> Vec<Param> {
         self.params().iter().filter(|p| p.is_trainable()).cloned().collect()
     }
 
-    /// The number of trainable values: the sum of the parameters' elements.
+    /// The number of elements of all trainable parameters.
     pub fn count(&self) -> usize {
         self.params().iter().filter(|p| p.is_trainable()).map(|p| p.value().numel()).sum()
     }
@@ -224,7 +224,7 @@ impl Store {
     /// The parameter or buffer called `name`.
     ///
     /// # Errors
-    /// If there is none; the error lists the names there are.
+    /// If there is none; the error lists the names.
     #[track_caller]
     pub fn get(&self, name: &str) -> Result<Param> {
         let _op = enter("store.get");
@@ -237,17 +237,17 @@ impl Store {
         })
     }
 
-    /// A number that is another one when a parameter was added, frozen or made trainable.
+    /// A version number that changes when a parameter is added, frozen or made trainable.
     pub(crate) fn changes(&self) -> u64 {
         self.0.changes.load(Ordering::Relaxed)
     }
 
-    /// Which store this is, as a number.
+    /// A number that identifies the store.
     pub(crate) fn id(&self) -> usize {
         Arc::as_ptr(&self.0) as usize
     }
 
-    /// The names of trainable parameters that no optimizer was made with.
+    /// The names of the trainable parameters without an optimizer.
     pub(crate) fn unclaimed(&self) -> Vec<String> {
         self.params()
             .iter()
@@ -257,7 +257,7 @@ impl Store {
     }
 
     fn params(&self) -> MutexGuard<'_, Vec<Param>> {
-        // a panic elsewhere cannot leave the list half-changed: it is only pushed to
+        // after a panic in another thread the list is still whole: threads only push to it
         self.0.params.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -268,7 +268,7 @@ impl fmt::Debug for Store {
     }
 }
 
-/// A place in a [`Store`]: the prefix of the names a layer gives its parameters.
+/// A path in a [`Store`]: the prefix of the names of a layer's parameters.
 #[derive(Clone)]
 pub struct Path {
     store: Store,
@@ -276,19 +276,18 @@ pub struct Path {
 }
 
 impl Path {
-    /// The place `name` below this one: `path.at(0)` of `layers` is `layers.0`.
+    /// The path `name` inside this one: `path.at(0)` of `layers` is `layers.0`.
     pub fn at(&self, name: impl fmt::Display) -> Path {
         Path { store: self.store.clone(), prefix: self.full(&name.to_string()) }
     }
 
-    /// The store this place is in.
+    /// The store of this path.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Runs the constructor `op` of a layer: its errors name `op` and the caller's line, and after
-    /// an error the parameters it has made are gone again, so that a second try finds its names
-    /// free.
+    /// Runs the constructor `op` of a layer: its errors name `op` and the caller's line, and an
+    /// error removes the parameters it has made, so that a second try can use their names.
     ///
     /// # Errors
     /// The error of `make`.
@@ -302,7 +301,8 @@ impl Path {
     ///     #[track_caller]
     ///     fn new(path: &Path, width: usize) -> Result<Pair> {
     ///         path.build("Pair::new", || {
-    ///             Ok(Pair(Linear::new(&path.at("a"), width, 2)?, Linear::new(&path.at("b"), 2, width)?))
+    ///             let a = Linear::new(&path.at("a"), width, 2)?;
+    ///             Ok(Pair(a, Linear::new(&path.at("b"), 2, width)?))
     ///         })
     ///     }
     /// }
@@ -310,7 +310,8 @@ impl Path {
     /// let store = Store::new(&device("cpu")?);
     /// store.at("b").param("bias", 3, teeny_nn::Init::ZEROS)?;
     /// let error = Pair::new(&store.root(), 3).err().unwrap().to_string();
-    /// assert!(error.starts_with("Pair::new at ") && error.contains("there is a parameter \"b.bias\" already"), "{error}");
+    /// assert!(error.starts_with("Pair::new at "), "{error}");
+    /// assert!(error.contains("there is a parameter \"b.bias\" already"), "{error}");
     /// assert_eq!(store.all().len(), 1);
     /// # Ok(()) }
     /// ```
@@ -319,8 +320,8 @@ impl Path {
         let _op = enter(op);
         let before = self.store.params().clone();
         make().inspect_err(|_| {
-            // another thread may build elsewhere in the same store: only what is below this place
-            // goes
+            // another thread may build elsewhere in the same store: remove only parameters inside
+            // this path
             let ours = |p: &Param| {
                 self.prefix.is_empty()
                     || p.name().strip_prefix(&self.prefix).is_some_and(|rest| rest.starts_with('.'))
@@ -330,10 +331,10 @@ impl Path {
         })
     }
 
-    /// Makes the parameter `name` here, with first values drawn as `init` says.
+    /// Makes the parameter `name` with initial values `init`.
     ///
     /// # Errors
-    /// If the full name is taken, or the values cannot be drawn.
+    /// If the full name is taken, or the values cannot be made.
     #[track_caller]
     pub fn param(
         &self,
@@ -342,11 +343,10 @@ impl Path {
         init: Init,
     ) -> Result<Param> {
         let _op = enter("new parameter");
-        self.add(name, sized(shape)?, init, true, self.store.0.dtype)
+        self.add(name, checked_shape(shape)?, init, true, self.store.0.dtype)
     }
 
-    /// Makes the buffer `name` here: state that is saved but not trained, such as running
-    /// statistics.
+    /// Makes the buffer `name`: state that is saved but not trained, such as running statistics.
     ///
     /// # Errors
     /// As [`Path::param`].
@@ -358,10 +358,10 @@ impl Path {
         init: Init,
     ) -> Result<Param> {
         let _op = enter("new buffer");
-        self.add(name, sized(shape)?, init, false, self.store.0.dtype)
+        self.add(name, checked_shape(shape)?, init, false, self.store.0.dtype)
     }
 
-    /// [`Path::buffer`] of another type than the store's, such as a count.
+    /// [`Path::buffer`] with another dtype than the store's, such as a count.
     ///
     /// # Errors
     /// As [`Path::param`].
@@ -374,7 +374,7 @@ impl Path {
         dtype: DType,
     ) -> Result<Param> {
         let _op = enter("new buffer");
-        self.add(name, sized(shape)?, init, false, dtype)
+        self.add(name, checked_shape(shape)?, init, false, dtype)
     }
 
     fn add(
@@ -388,9 +388,8 @@ impl Path {
         let name = self.full(name);
         let taken = |params: &[Param]| {
             let text = format!("there is a parameter {name:?} already");
-            let error = || {
-                Error::value(text).help("build each layer at a place of its own: store.at(\"fc2\")")
-            };
+            let error =
+                || Error::value(text).help("build each layer at its own path: store.at(\"fc2\")");
             if params.iter().any(|p| p.name() == name) { Err(error()) } else { Ok(()) }
         };
         taken(&self.store.params())?;
@@ -403,7 +402,7 @@ impl Path {
         })?;
         let value = if trainable { track::leaf(&value, &name)? } else { value };
         let mut params = self.store.params();
-        taken(&params)?; // by another thread, while the values were drawn
+        taken(&params)?; // by another thread, while the values were made
         let param = Param(Arc::new(ParamInner {
             name: name.clone(),
             value: RwLock::new(value),
@@ -422,7 +421,7 @@ impl Path {
     }
 }
 
-fn sized(shape: impl teeny_core::IntoShape) -> Result<Shape> {
+fn checked_shape(shape: impl teeny_core::IntoShape) -> Result<Shape> {
     shape.shape().map_err(|error| {
         error.help(
             "at most 8 axes, and sizes whose product is a number of elements that memory can hold",

@@ -1,11 +1,11 @@
-//! What the rest of the crate asks of automatic differentiation, in one place.
+//! The crate's use of automatic differentiation: tracked leaves and detached values.
 
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::context::enter;
 use teeny_core::{DeviceRef, Result, Tensor};
 
-/// `x` as a leaf that gradients are computed for and messages call `name`; `x` itself on a device
-/// that only computes.
+/// `x` as a leaf that requires a gradient and that messages call `name`; `x` itself on a device
+/// without autograd.
 pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
     if x.dtype().is_float() && x.device().as_any().is::<Autograd>() {
         x.requires_grad_named(name)
@@ -14,16 +14,17 @@ pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
     }
 }
 
-/// `x` without its history, on the device below autograd: nothing done with it is recorded.
-pub(crate) fn below(x: &Tensor) -> Result<Tensor> {
-    let _op = enter("untracked"); // nobody asked for this copy
+/// `x` detached from its graph, on the device inside autograd: operations on it are not recorded.
+pub(crate) fn detached(x: &Tensor) -> Result<Tensor> {
+    let _op = enter("untracked"); // the user did not call this copy
     match x.device().inner() {
         Some(inner) if x.device().as_any().is::<Autograd>() => x.to(inner),
         _ => Ok(x.clone()),
     }
 }
 
-/// The device below autograd, where values have no history; `device` itself if it only computes.
-pub(crate) fn device_below(device: &DeviceRef) -> &DeviceRef {
+/// The device inside autograd, whose values have no graph; `device` itself if it is no autograd
+/// device.
+pub(crate) fn inner_device(device: &DeviceRef) -> &DeviceRef {
     device.inner().filter(|_| device.as_any().is::<Autograd>()).unwrap_or(device)
 }

@@ -1,5 +1,5 @@
-//! Row A49: attention, rotary embedding and transformer layers against PyTorch
-//! (`golden/attention.json`, `golden/gpt.json`), and the cache against doing without.
+//! Attention, rotary embedding and transformer layers against PyTorch (`golden/attention.json`,
+//! `golden/gpt.json`), and the cache against computation without a cache.
 
 mod common;
 
@@ -7,19 +7,19 @@ use common::*;
 use serde_json::Value;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::{DType, Result, Tensor, manual_seed};
-use teeny_nn::loss::cross_entropy;
-use teeny_nn::{
-    Activation, Attend, Gpt, GptConfig, KvCache, MultiheadAttention, Pairs, Rope, Store,
-    TransformerConfig,
+use teeny_nn::attention::{
+    AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions, RopePairing,
 };
-use teeny_nn::{TransformerDecoderLayer, TransformerEncoderLayer};
+use teeny_nn::loss::cross_entropy;
+use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
+use teeny_nn::{Activation, Gpt, GptConfig, MultiheadAttention, Store};
 
 fn golden() -> Value {
     parse(include_str!("golden/attention.json"))
 }
 
 fn store() -> Store {
-    Store::with_dtype(&autograd(), DType::F64)
+    Store::with_dtype(autograd(), DType::F64)
 }
 
 fn fill(store: &Store, case: &Value) {
@@ -58,7 +58,13 @@ fn attention_forward_and_backward() {
         let real = Tensor::new([[true, true, true], [true, true, false]], store.device()).unwrap();
         let kind = case["kind"].as_str().unwrap();
         if kind == "grouped" {
-            let layer = MultiheadAttention::grouped(&store.root(), 4, 4, 2, false).unwrap();
+            let layer = MultiheadAttention::with_options(
+                &store.root(),
+                4,
+                4,
+                MultiheadAttentionOptions::new().with_n_kv_head(2).with_bias(false),
+            )
+            .unwrap();
             check(case, &store, |x| {
                 let qkv = x[0].matmul(&x[1].t()?)?.split_sizes(-1, &[4, 2, 2])?;
                 let heads = |x: &Tensor, n| x.unflatten(-1, (n, 1))?.transpose(1, 2);
@@ -74,7 +80,7 @@ fn attention_forward_and_backward() {
                     .flatten(2, 3)?;
                 y.matmul(&x[2].t()?)
             });
-            // and so does the layer
+            // the layer agrees too
             store
                 .get("in_proj_weight")
                 .unwrap()
@@ -86,14 +92,20 @@ fn attention_forward_and_backward() {
                 .set(&tensor(&case["inputs"][2], store.device()))
                 .unwrap();
             let y = layer
-                .attend(&tensor(&case["inputs"][0], store.device()), Attend::causal())
+                .attend(&tensor(&case["inputs"][0], store.device()), AttentionOptions::causal())
                 .unwrap();
             assert_close(&values(&y), &numbers(&case["result"]["data"]), 1e-12, case);
             continue;
         }
-        let layer =
-            MultiheadAttention::grouped(&store.root(), 4, 2, 2, case["bias"].as_bool().unwrap())
-                .unwrap();
+        let layer = MultiheadAttention::with_options(
+            &store.root(),
+            4,
+            2,
+            MultiheadAttentionOptions::new()
+                .with_n_kv_head(2)
+                .with_bias(case["bias"].as_bool().unwrap()),
+        )
+        .unwrap();
         fill(&store, case);
         // PyTorch's script adds this to the scores
         let added: Vec<f64> = (0..9)
@@ -102,12 +114,14 @@ fn attention_forward_and_backward() {
             .collect();
         let added = f64s(added, &[3, 3], store.device());
         check(case, &store, |x| match kind {
-            "self" => layer.attend(&x[0], Attend::default()),
-            "causal" => layer.attend(&x[0], Attend::causal()),
-            "padding" => layer.attend(&x[0], Attend::default().padding(&real)),
-            "added" => layer.attend(&x[0], Attend::default().mask(&added)),
-            "causal padding" => layer.attend(&x[0], Attend::causal().padding(&real)),
-            "cross" => layer.attend_to(&x[0], &x[1], Attend::default()),
+            "self" => layer.attend(&x[0], AttentionOptions::default()),
+            "causal" => layer.attend(&x[0], AttentionOptions::causal()),
+            "padding" => layer.attend(&x[0], AttentionOptions::default().with_key_mask(&real)),
+            "added" => layer.attend(&x[0], AttentionOptions::default().with_mask(&added)),
+            "causal padding" => {
+                layer.attend(&x[0], AttentionOptions::causal().with_key_mask(&real))
+            }
+            "cross" => layer.attend_to(&x[0], &x[1], AttentionOptions::default()),
             other => panic!("no such kind: {other}"),
         });
     }
@@ -117,25 +131,26 @@ fn attention_forward_and_backward() {
 fn transformer_layers_forward_and_backward() {
     for case in golden()["layers"].as_array().unwrap() {
         let store = store();
-        let config = TransformerConfig {
-            norm_first: case["norm_first"].as_bool().unwrap(),
-            ..TransformerConfig::new(4, 2, 6)
-        };
+        let config = TransformerConfig::new(4, 2, 6)
+            .with_norm_first(case["norm_first"].as_bool().unwrap())
+            .with_dropout(0.0);
         if case["kind"] == "encoder" {
             let layer = TransformerEncoderLayer::new(
                 &store.root(),
-                TransformerConfig { activation: Activation::Gelu, ..config },
+                config.with_activation(Activation::Gelu),
             )
             .unwrap();
             let real =
                 Tensor::new([[true, true, true], [true, true, false]], store.device()).unwrap();
             fill(&store, case);
-            check(case, &store, |x| layer.attend(&x[0], Attend::default().padding(&real)));
+            check(case, &store, |x| {
+                layer.attend(&x[0], AttentionOptions::default().with_key_mask(&real))
+            });
         } else {
             let layer = TransformerDecoderLayer::new(&store.root(), config).unwrap();
             fill(&store, case);
             check(case, &store, |x| {
-                layer.attend(&x[0], &x[1], Attend::causal(), Attend::default())
+                layer.attend(&x[0], &x[1], AttentionOptions::causal(), AttentionOptions::default())
             });
         }
     }
@@ -145,8 +160,10 @@ fn transformer_layers_forward_and_backward() {
 fn rope_turns_pairs_as_complex_numbers_do() {
     for case in golden()["ropes"].as_array().unwrap() {
         let store = store();
-        let pairs = if case["kind"] == "halves" { Pairs::Halves } else { Pairs::Neighbours };
-        let rope = Rope::with_base(6, 16, 10_000.0, pairs, store.device()).unwrap();
+        let pairing =
+            if case["kind"] == "halves" { RopePairing::Halves } else { RopePairing::Interleaved };
+        let options = RopeOptions::new().with_pairing(pairing);
+        let rope = Rope::with_options(6, 16, options, store.device()).unwrap();
         let start = case["start"].as_u64().unwrap() as usize;
         let x = tensor(&case["inputs"][0], store.device()).requires_grad().unwrap();
         let y = rope.apply(&x, start).unwrap();
@@ -182,7 +199,7 @@ fn scores_under_rope_depend_on_the_distance_only() {
     assert!((score(3, 1) - score(50, 40)).abs() > 1e-3);
 }
 
-/// The logits of a model of PyTorch's weights, its loss and every gradient.
+/// The logits, the loss and every gradient of a model with PyTorch's weights.
 #[test]
 fn gpt_agrees_with_pytorch() {
     let golden = parse(include_str!("golden/gpt.json"));
@@ -233,89 +250,115 @@ fn close(a: &Tensor, b: &Tensor, tolerance: f64) {
 #[test]
 fn a_cached_sequence_is_the_sequence() {
     manual_seed(2);
-    let store = Store::new(&autograd());
-    let layer = MultiheadAttention::grouped(&store.root(), 16, 4, 2, true).unwrap();
+    let store = Store::new(autograd());
+    let layer = MultiheadAttention::with_options(
+        &store.root(),
+        16,
+        4,
+        MultiheadAttentionOptions::new().with_n_kv_head(2).with_bias(true),
+    )
+    .unwrap();
     let rope = Rope::new(4, 32, store.device()).unwrap();
     let x = Tensor::randn((2, 9, 16), DType::F32, store.device()).unwrap();
     for window in [None, Some(3)] {
-        let options = || Attend { window, ..Attend::causal().rope(&rope) };
+        let options = || {
+            let options = AttentionOptions::causal().with_rope(&rope);
+            window.map_or(options, |window| {
+                AttentionOptions::causal().with_rope(&rope).with_window(window)
+            })
+        };
         let whole = layer.attend(&x, options()).unwrap();
         // in pieces of 4, 1, 1 and 3
         let mut cache = KvCache::new(9);
         let pieces = no_grad(|| {
             [0..4, 4..5, 5..6, 6..9].map(|range| {
-                layer.attend(&x.slice(1, range).unwrap(), options().cached(&mut cache)).unwrap()
+                layer.attend(&x.slice(1, range).unwrap(), options().with_cache(&mut cache)).unwrap()
             })
         });
         close(&Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 1).unwrap(), &whole, 1e-5);
         assert_eq!((cache.len(), cache.capacity()), (9, 9));
-        // another end of the same beginning
+        // another continuation of the same prefix
         cache.truncate(5);
         let again =
-            no_grad(|| layer.attend(&x.slice(1, 5..9).unwrap(), options().cached(&mut cache)))
+            no_grad(|| layer.attend(&x.slice(1, 5..9).unwrap(), options().with_cache(&mut cache)))
                 .unwrap();
         close(&again, &whole.slice(1, 5..9).unwrap(), 1e-5);
-        let error = layer.attend(&x, options().cached(&mut cache)).unwrap_err().to_string();
-        assert!(error.contains("9 more positions do not fit: 9 of 9 are taken"), "{error}");
+        let error = layer.attend(&x, options().with_cache(&mut cache)).unwrap_err().to_string();
+        assert!(error.contains("9 more positions do not fit: 9 of 9 are used"), "{error}");
     }
 }
 
 #[test]
 fn padding_changes_nothing_for_real_tokens() {
     manual_seed(3);
-    let store = Store::new(&device());
-    let layer =
-        TransformerEncoderLayer::new(&store.root(), TransformerConfig::new(16, 4, 32)).unwrap();
+    let store = Store::new(device());
+    let layer = TransformerEncoderLayer::new(
+        &store.root(),
+        TransformerConfig::new(16, 4, 32).with_dropout(0.0),
+    )
+    .unwrap();
     let short = Tensor::randn((1, 5, 16), DType::F32, store.device()).unwrap();
     let junk = Tensor::full((1, 3, 16), 1e3, DType::F32, store.device()).unwrap();
     let long = Tensor::cat(&[&short, &junk], 1).unwrap();
     // (1, 8)
     let real =
         Tensor::arange(0i32, 8, 1, store.device()).unwrap().lt(5).unwrap().unsqueeze(0).unwrap();
-    let y = layer.attend(&long, Attend::default().padding(&real)).unwrap();
-    close(&y.slice(1, 0..5).unwrap(), &layer.attend(&short, Attend::default()).unwrap(), 1e-6);
+    let y = layer.attend(&long, AttentionOptions::default().with_key_mask(&real)).unwrap();
+    close(
+        &y.slice(1, 0..5).unwrap(),
+        &layer.attend(&short, AttentionOptions::default()).unwrap(),
+        1e-6,
+    );
 }
 
 #[test]
 fn dropped_weights_keep_their_mean() {
     manual_seed(4);
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let layer = MultiheadAttention::new(&store.root(), 8, 2).unwrap();
-    let dropping = layer.clone().with_dropout(&store.root(), 0.5).unwrap();
+    let dropping = {
+        let options = MultiheadAttentionOptions::new().with_dropout(0.5);
+        let (qkv, out) = (layer.qkv.clone(), layer.out.clone());
+        MultiheadAttention::from_linear(&store.root(), qkv, out, 2, options).unwrap()
+    };
     let x = Tensor::randn((1, 6, 8), DType::F32, store.device()).unwrap();
-    let plain = layer.attend(&x, Attend::causal()).unwrap();
+    let plain = layer.attend(&x, AttentionOptions::causal()).unwrap();
     let mean = (0..2000)
-        .map(|_| dropping.attend(&x, Attend::causal()).unwrap())
+        .map(|_| dropping.attend(&x, AttentionOptions::causal()).unwrap())
         .reduce(|a, b| a.add(&b).unwrap())
         .unwrap()
         .div(2000.0)
         .unwrap();
-    assert_ne!(values(&dropping.attend(&x, Attend::causal()).unwrap()), values(&plain));
+    assert_ne!(values(&dropping.attend(&x, AttentionOptions::causal()).unwrap()), values(&plain));
     close(&mean, &plain, 0.1);
     store.set_training(false);
-    assert_eq!(values(&dropping.attend(&x, Attend::causal()).unwrap()), values(&plain));
+    assert_eq!(values(&dropping.attend(&x, AttentionOptions::causal()).unwrap()), values(&plain));
 }
 
 #[test]
 fn attention_says_what_does_not_fit() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let layer = MultiheadAttention::new(&store.at("attn"), 8, 2).unwrap();
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, store.device()).unwrap();
     let said = |result: Result<Tensor>, text: &str| {
         let error = result.unwrap_err().to_string();
         assert!(error.contains(text) && error.contains("attention.rs"), "{error}");
     };
-    said(layer.attend(&zeros(&[2, 3, 7]), Attend::default()), "x must be (B, T, 8), not (2, 3, 7)");
     said(
-        layer.attend_to(&zeros(&[2, 3, 8]), &zeros(&[2, 3, 9]), Attend::default()),
+        layer.attend(&zeros(&[2, 3, 7]), AttentionOptions::default()),
+        "x must be (B, T, 8), not (2, 3, 7)",
+    );
+    said(
+        layer.attend_to(&zeros(&[2, 3, 8]), &zeros(&[2, 3, 9]), AttentionOptions::default()),
         "context must be (B, T, 8), not (2, 3, 9)",
     );
     said(
-        layer.attend(&zeros(&[2, 3, 8]), Attend::default().padding(&zeros(&[2, 3]))),
-        "padding must be (B, S) of bool",
+        layer
+            .attend(&zeros(&[2, 3, 8]), AttentionOptions::default().with_key_mask(&zeros(&[2, 3]))),
+        "key_mask must be (B, S) of bool",
     );
     said(
-        layer.attend(&zeros(&[2, 3, 8]), Attend { window: Some(2), ..Attend::default() }),
+        layer.attend(&zeros(&[2, 3, 8]), AttentionOptions::default().with_window(2)),
         "this attention is not causal",
     );
     said(
@@ -332,19 +375,17 @@ fn attention_says_what_does_not_fit() {
         Rope::new(3, 8, store.device())
             .unwrap_err()
             .to_string()
-            .contains("heads of 3 numbers do not fall into pairs")
+            .contains("the head size is 3, but pairs need an even size")
     );
     let error = MultiheadAttention::new(&store.at("other"), 10, 4).unwrap_err().to_string();
     assert!(
-        error.contains(
-            "10 numbers, 4 heads and 4 heads of keys: each must be a multiple of the next"
-        ),
+        error.contains("n_embd is 10, n_head 4, n_kv_head 4: each must be a multiple of the next"),
         "{error}"
     );
     let mut cache = KvCache::new(8);
-    layer.attend(&zeros(&[2, 3, 8]), Attend::causal().cached(&mut cache)).unwrap();
+    layer.attend(&zeros(&[2, 3, 8]), AttentionOptions::causal().with_cache(&mut cache)).unwrap();
     said(
-        layer.attend(&zeros(&[1, 3, 8]), Attend::causal().cached(&mut cache)),
+        layer.attend(&zeros(&[1, 3, 8]), AttentionOptions::causal().with_cache(&mut cache)),
         "do not continue the (2, 2, 8, 4) kept",
     );
     let gpt = Gpt::new(&store.root(), GptConfig::new(7, 5, 1, 2, 8)).unwrap();
@@ -358,12 +399,12 @@ fn attention_says_what_does_not_fit() {
 #[test]
 fn cached_and_uncached_tokens_are_the_same() {
     manual_seed(5);
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let gpt = Gpt::new(&store.root(), GptConfig::new(50, 48, 3, 4, 32)).unwrap();
     let prompt = Tensor::randint(0, 50, (2, 7), DType::I32, store.device()).unwrap();
     let greedy = |logits: &Tensor| logits.argmax(-1);
     no_grad(|| {
-        // 7 + 60 tokens: over the end of the context
+        // 7 + 60 tokens: more than the context
         let cached = gpt.generate(&prompt, 60, greedy).unwrap();
         let mut all = prompt.clone();
         for _ in 0..60 {
@@ -383,14 +424,14 @@ fn cached_and_uncached_tokens_are_the_same() {
 #[test]
 fn counts_of_parameters_and_operations() {
     let count = |config: GptConfig| {
-        let store = Store::new(&teeny_core::Reference::new());
+        let store = Store::new(teeny_core::Reference::new());
         Gpt::new(&store.root(), config).unwrap();
         store.count()
     };
     assert_eq!(GptConfig::gpt2().flops(1024), 874_944_921_600.0);
-    let nano = GptConfig { bias: false, ..GptConfig::new(65, 64, 4, 4, 128) };
+    let nano = GptConfig::new(65, 64, 4, 4, 128).with_bias(false);
     assert_eq!(count(nano), 804_096);
     assert_eq!(804_096 - 64 * 128, 795_904); // without positions, as nanoGPT prints
-    assert_eq!(count(GptConfig { bias: false, ..GptConfig::new(65, 256, 6, 6, 384) }), 10_745_088);
-    assert_eq!(count(GptConfig { tied: false, ..GptConfig::new(27, 16, 4, 4, 64) }), 204_544);
+    assert_eq!(count(GptConfig::new(65, 256, 6, 6, 384).with_bias(false)), 10_745_088);
+    assert_eq!(count(GptConfig::new(27, 16, 4, 4, 64).with_tied(false)), 204_544);
 }

@@ -1,14 +1,26 @@
 //! Every constructor and every forward pass of a layer with bad arguments: the error names this
-//! file, the value, what is accepted, and what to do.
+//! file, the value, the accepted values, and a cure.
 
 mod common;
 
 use common::device;
-use teeny_core::{DType, Result, Tensor, Window};
+use teeny_core::{DType, Result, Tensor};
+use teeny_nn::attention::{
+    AttentionOptions, KvCache, MultiheadAttentionOptions, Rope, RopeOptions,
+};
+use teeny_nn::conv::{Conv2dOptions, ConvTranspose1d, ConvTranspose2d, ConvTranspose2dOptions};
 use teeny_nn::data::{Corpus, DataLoader, Names, digits, generated, idx, mnist};
-use teeny_nn::optim::{Ema, Muon, Sgd, clip_norm, clip_value};
+use teeny_nn::norm::{
+    BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm, InstanceNormOptions,
+    LayerNormOptions, RmsNorm,
+};
+use teeny_nn::optim::{Ema, Muon, Sgd, clip_grad_norm, clip_grad_value};
+use teeny_nn::pool::AdaptiveAvgPool2d;
+use teeny_nn::recurrent::{GruCell, LstmCell, RecurrentOptions, RnnCell};
 use teeny_nn::text::{Bpe, CharTokenizer};
+use teeny_nn::transformer::{TransformerConfig, TransformerDecoderLayer, TransformerEncoderLayer};
 use teeny_nn::*;
+use teeny_nn::{Conv1d, Conv2d, MaxPool2d};
 
 /// The error of an expression, which must name this line.
 macro_rules! mistakes {
@@ -21,7 +33,7 @@ macro_rules! mistakes {
     };
 }
 
-/// What the text of each error must have: its place, the offending value, what is accepted, and a
+/// Checks that the text of each error has its file, the wrong value, the accepted values, and a
 /// line of help.
 fn check(
     all: impl IntoIterator<Item = (&'static str, String, teeny_core::Error, &'static str, &'static str)>,
@@ -29,7 +41,7 @@ fn check(
     let mut wrong = Vec::new();
     for (made, place, error, value, accepted) in all {
         let text = error.to_string();
-        // a macro's lines are all those of its first one, so the place is looked up by file
+        // all lines of a macro call are reported as its first one, so only the file is checked
         let here = place.rsplit_once(':').map_or(place.as_str(), |(file, _)| file);
         let missing: Vec<&str> = [
             (text.lines().next().unwrap_or_default().contains(here), "this file in the first line"),
@@ -52,74 +64,69 @@ const MOST: usize = 1 << 62;
 
 #[test]
 fn constructors_of_layers() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let at = |name: &str| store.at(name);
     for name in ["taken", "x"] {
         store.at(name).param("weight", 2, Init::ZEROS).unwrap();
     }
     let taken = at("taken");
-    let window = |n| Window::new(n);
-    let options = |eps: f64, momentum: f64| NormOptions {
-        eps,
-        momentum: Some(momentum),
-        ..NormOptions::default()
-    };
-    let config = |n_embd, n_head, dropout: f64| TransformerConfig {
-        dropout,
-        ..TransformerConfig::new(n_embd, n_head, 4)
-    };
-    let gpt = |n_head, n_embd, dropout: f64| GptConfig {
-        dropout,
-        ..GptConfig::new(5, 4, 1, n_head, n_embd)
-    };
+    let conv = Conv2dOptions::new;
+    let batch = |eps, momentum| BatchNormOptions::new().with_eps(eps).with_momentum(Some(momentum));
+    let instance = InstanceNormOptions::new().with_affine(true);
+    let group = GroupNormOptions::new().with_affine(false);
+    let heads = MultiheadAttentionOptions::new;
+    let config =
+        |n_embd, n_head, dropout| TransformerConfig::new(n_embd, n_head, 4).with_dropout(dropout);
+    let gpt =
+        |n_head, n_embd, dropout| GptConfig::new(5, 4, 1, n_head, n_embd).with_dropout(dropout);
     let recurrent =
-        |layers, dropout: f64| RecurrentOptions { layers, dropout, ..Default::default() };
+        |layers, dropout| RecurrentOptions::new().with_num_layers(layers).with_dropout(dropout);
     let (qkv, out) =
         (Linear::new(&at("qkv"), 4, 11).unwrap(), Linear::new(&at("out"), 4, 4).unwrap());
-    let heads = MultiheadAttention::new(&at("heads"), 4, 2).unwrap();
     check(mistakes! {
-        Linear::new(&taken, 3, 2) => "\"taken.weight\"", "place of its own";
-        Linear::without_bias(&taken, 3, 2) => "\"taken.weight\"", "place of its own";
-        Linear::with_init(&taken, 3, 2, Init::ZEROS, None) => "\"taken.weight\"", "place of its own";
+        Linear::new(&taken, 3, 2) => "\"taken.weight\"", "its own path";
+        Linear::with_options(&taken, 3, 2, LinearOptions::new().with_bias(false)) => "\"taken.weight\"", "its own path";
+        Linear::with_options(&taken, 3, 2, LinearOptions::new().with_weight_init(Init::ZEROS).with_bias(false)) => "\"taken.weight\"", "its own path";
         Linear::new(&at("l"), MOST, 2) => "4611686018427387904", "memory can hold";
         Linear::new(&at("l"), HUGE, 2) => "1099511627776", "";
-        Conv1d::new(&taken, 3, 2, 3) => "\"taken.weight\"", "place of its own";
+        Conv1d::new(&taken, 3, 2, 3) => "\"taken.weight\"", "its own path";
         Conv2d::new(&at("c"), 3, 2, 0) => "[0, 0]", "at least 1";
-        Conv2d::with_window(&at("c"), 3, 2, [3, 3], window(2).groups(2), true) => "2 groups", "divide both";
-        Conv2d::with_window(&at("c"), 3, 2, [3, 3], window(2).groups(0), true) => "0 groups", "at least 1";
-        Conv2d::with_window(&at("c"), 3, 2, [3, 3], window(3), true) => "[1, 1, 1]", "2 spatial axes";
-        Conv2d::with_window(&at("c"), 3, 2, [3, 3], window(2).stride(0), true) => "[0, 0]", "at least 1";
-        Conv2d::with_window(&at("c"), HUGE, HUGE, [3, 3], window(2), true) => "1099511627776", "memory can hold";
-        ConvTranspose2d::new(&taken, 3, 2, 3) => "\"taken.weight\"", "place of its own";
+        Conv2d::with_options(&at("c"), 3, 2, 3, conv().with_groups(2)) => "2 groups", "divide both";
+        Conv2d::with_options(&at("c"), 3, 2, 3, conv().with_groups(0)) => "0 groups", "at least 1";
+        Conv2d::with_options(&at("c"), 3, 2, 3, conv().with_dilation([1, 0])) => "[1, 0]", "at least 1";
+        Conv2d::with_options(&at("c"), 3, 2, 3, conv().with_stride(0)) => "[0, 0]", "at least 1";
+        Conv2d::with_options(&at("c"), HUGE, HUGE, 3, conv()) => "1099511627776", "memory can hold";
+        ConvTranspose2d::new(&taken, 3, 2, 3) => "\"taken.weight\"", "its own path";
         ConvTranspose1d::new(&at("c"), 3, 2, 0) => "[0]", "at least 1";
-        ConvTranspose2d::with_window(&at("c"), 3, 2, [3, 3], window(2).groups(3), true) => "3 groups", "divide both";
+        ConvTranspose2d::with_options(&at("c"), 3, 2, 3, ConvTranspose2dOptions::new().with_groups(3)) => "3 groups", "divide both";
         Dropout::new(&store.root(), 1.5) => "1.5", "0..=1";
         Dropout::new(&store.root(), f64::NAN) => "NaN", "0..=1";
-        Embedding::new(&taken, 3, 2) => "\"taken.weight\"", "place of its own";
+        Embedding::new(&taken, 3, 2) => "\"taken.weight\"", "its own path";
         Embedding::new(&at("e"), HUGE, 1024) => "1099511627776", "";
-        Embedding::with_init(&at("e"), MOST, 2, Init::GPT2) => "4611686018427387904", "memory can hold";
-        Embedding::new(&at("p"), 3, 2).and_then(|e| e.padding(3)) => "symbol 3", "0..3";
-        BatchNorm::new(&taken, 2) => "\"taken.weight\"", "place of its own";
-        BatchNorm::channels_last(&taken, 2) => "\"taken.weight\"", "place of its own";
-        BatchNorm::with_options(&at("b"), 2, options(-1.0, 0.1)) => "-1", "0 or more";
-        BatchNorm::with_options(&at("b"), 2, options(1e-5, 2.0)) => "2", "0..=1";
-        InstanceNorm::with_options(&taken, 2, options(1e-5, 0.1)) => "\"taken.weight\"", "place of its own";
-        InstanceNorm::with_options(&at("i"), 2, options(f64::NAN, 0.1)) => "NaN", "0 or more";
+        Embedding::with_options(&at("e"), MOST, 2, EmbeddingOptions::new().with_init(Init::GPT2)) => "4611686018427387904", "memory can hold";
+        Embedding::with_options(&at("p"), 3, 2, EmbeddingOptions::new().with_padding_idx(3)) => "padding_idx is 3", "0..3";
+        BatchNorm::new(&taken, 2) => "\"taken.weight\"", "its own path";
+        BatchNorm::with_options(&taken, 2, BatchNormOptions::new().with_channels_last(true)) => "\"taken.weight\"", "its own path";
+        BatchNorm::with_options(&at("b"), 2, batch(-1.0, 0.1)) => "-1", "0 or more";
+        BatchNorm::with_options(&at("b"), 2, batch(1e-5, 2.0)) => "2", "0..=1";
+        InstanceNorm::with_options(&taken, 2, instance) => "\"taken.weight\"", "its own path";
+        InstanceNorm::with_options(&at("i"), 2, instance.with_eps(f64::NAN)) => "NaN", "0 or more";
         GroupNorm::new(&at("g"), 3, 8) => "3 groups", "divide the number of channels";
-        GroupNorm::without_affine(0, 8) => "0 groups", "at least 1";
-        GroupNorm::new(&taken, 2, 8) => "\"taken.weight\"", "place of its own";
-        LayerNorm::new(&taken, 2) => "\"taken.weight\"", "place of its own";
-        LayerNorm::without_bias(&taken, 2) => "\"taken.weight\"", "place of its own";
-        LayerNorm::without_affine(()) => "()", "at least one axis";
-        RmsNorm::new(&taken, 2) => "\"taken.weight\"", "place of its own";
-        RmsNorm::without_affine(()) => "()", "at least one axis";
-        MultiheadAttention::new(&at("m"), 10, 3) => "10 numbers, 3 heads", "multiple";
-        MultiheadAttention::grouped(&at("m"), 8, 4, 3, true) => "3 heads of keys", "multiple";
-        MultiheadAttention::grouped(&at("m"), 8, 0, 1, true) => "0 heads", "none is 0";
-        MultiheadAttention::from_parts(qkv, out, 2, 2) => "(11, 4)", "(12, 4)";
-        heads.with_dropout(&store.root(), -0.5) => "-0.5", "0..=1";
-        Rope::new(7, 16, store.device()) => "7 numbers", "even";
-        Rope::with_base(8, 16, 0.0, Pairs::Halves, store.device()) => "the base is 0", "positive";
+        GroupNorm::with_options(&at("g"), 0, 8, group) => "0 groups", "at least 1";
+        GroupNorm::new(&taken, 2, 8) => "\"taken.weight\"", "its own path";
+        LayerNorm::new(&taken, 2) => "\"taken.weight\"", "its own path";
+        LayerNorm::with_options(&taken, 2, LayerNormOptions::new().with_bias(false)) => "\"taken.weight\"", "its own path";
+        LayerNorm::with_options(&at("n"), 2, LayerNormOptions::new().with_eps(-1.0)) => "-1", "0 or more";
+        LayerNorm::new(&at("n"), ()) => "()", "at least one axis";
+        RmsNorm::new(&taken, 2) => "\"taken.weight\"", "its own path";
+        RmsNorm::new(&at("n"), ()) => "()", "at least one axis";
+        MultiheadAttention::new(&at("m"), 10, 3) => "n_embd is 10, n_head 3", "multiple";
+        MultiheadAttention::with_options(&at("m"), 8, 4, heads().with_n_kv_head(3)) => "n_kv_head 3", "multiple";
+        MultiheadAttention::with_options(&at("m"), 8, 0, heads().with_n_kv_head(1)) => "n_head 0", "none is 0";
+        MultiheadAttention::from_linear(&store.root(), qkv, out, 2, heads()) => "(11, 4)", "(12, 4)";
+        MultiheadAttention::with_options(&at("m"), 4, 2, heads().with_dropout(-0.5)) => "-0.5", "0..=1";
+        Rope::new(7, 16, store.device()) => "head size is 7", "even";
+        Rope::with_options(8, 16, RopeOptions::new().with_base(0.0), store.device()) => "the base is 0", "positive";
         Rnn::new(&at("r"), 3, 0) => "0 hidden", "at least 1";
         Gru::with_options(&at("r"), 3, 2, recurrent(0, 0.0)) => "0 layers", "at least 1";
         Lstm::with_options(&at("r"), 3, 2, recurrent(2, 7.0)) => "7", "0..=1";
@@ -127,19 +134,19 @@ fn constructors_of_layers() {
         RnnCell::new(&at("r"), 3, 0) => "hidden is 0", "at least 1";
         GruCell::new(&at("r"), 3, 0) => "hidden is 0", "at least 1";
         LstmCell::new(&at("r"), 3, 0) => "hidden is 0", "at least 1";
-        TransformerEncoderLayer::new(&at("t"), config(10, 3, 0.0)) => "10 numbers, 3 heads", "multiple";
+        TransformerEncoderLayer::new(&at("t"), config(10, 3, 0.0)) => "n_embd is 10, n_head 3", "multiple";
         TransformerEncoderLayer::new(&at("t"), config(4, 2, 1.1)) => "1.1", "0..=1";
-        TransformerDecoderLayer::new(&at("t"), config(10, 3, 0.0)) => "10 numbers, 3 heads", "multiple";
-        Gpt::new(&at("gpt"), gpt(3, 8, 0.0)) => "8 numbers, 3 heads", "multiple";
+        TransformerDecoderLayer::new(&at("t"), config(10, 3, 0.0)) => "n_embd is 10, n_head 3", "multiple";
+        Gpt::new(&at("gpt"), gpt(3, 8, 0.0)) => "n_embd is 8, n_head 3", "multiple";
         Gpt::new(&at("gpt"), gpt(2, 8, -1.0)) => "-1", "0..=1";
-        taken.param("weight", 2, Init::ZEROS) => "\"taken.weight\"", "place of its own";
-        taken.buffer("weight", 2, Init::ZEROS) => "\"taken.weight\"", "place of its own";
-        taken.buffer_as("weight", 2, Init::ZEROS, DType::I64) => "\"taken.weight\"", "place of its own";
+        taken.param("weight", 2, Init::ZEROS) => "\"taken.weight\"", "its own path";
+        taken.buffer("weight", 2, Init::ZEROS) => "\"taken.weight\"", "its own path";
+        taken.buffer_as("weight", 2, Init::ZEROS, DType::I64) => "\"taken.weight\"", "its own path";
         at("n").param("w", 2, Init::TORCH) => "(2,)", "(out, in, ..)";
         store.get("nobody") => "\"nobody\"", "store.all()";
         store.get("x.weight").and_then(|p| p.set(&Tensor::zeros(3, DType::F32, store.device())?)) => "(3,)", "(2,)";
     });
-    // what failed has left nothing behind
+    // failed constructors have left no parameters
     let left: Vec<String> = store
         .all()
         .iter()
@@ -155,7 +162,7 @@ fn constructors_of_layers() {
 
 #[test]
 fn constructors_of_everything_else() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let bias = store.root().param("bias", 3, Init::ZEROS).unwrap();
     let all = || store.trainable();
     let data = digits::load().unwrap();
@@ -163,7 +170,7 @@ fn constructors_of_everything_else() {
     let corpus = Corpus::new(&[1, 2, 3], store.device()).unwrap();
     let names = Names::parse("emma\nolivia").unwrap();
     let gradients = |f: &dyn Fn(&mut teeny_autograd::Gradients) -> Result<()>| {
-        let store = Store::new(&common::autograd());
+        let store = Store::new(common::autograd());
         let loss = store.root().param("w", 2, Init::ONES)?.value().sum_all()?;
         f(&mut teeny_autograd::Grad::backward(&loss)?)
     };
@@ -190,8 +197,8 @@ fn constructors_of_everything_else() {
         Bpe::train("text", 256).and_then(|b| b.with_specials(&[""])) => "\"\"", "once";
         Ema::new(all(), 1.5) => "1.5", "0..=1";
         Muon::new(vec![bias], 0.1) => "bias", "p.value().ndim() == 2";
-        gradients(&|g| clip_norm(g, &[], 0.0).map(|_| ())) => "0", "above 0";
-        gradients(&|g| clip_value(g, &[], -1.0)) => "-1", "0 or more";
+        gradients(&|g| clip_grad_norm(g, &[], 0.0).map(|_| ())) => "0", "above 0";
+        gradients(&|g| clip_grad_value(g, &[], -1.0)) => "-1", "0 or more";
         optim::Optimizer::step_by(&mut Sgd::new(all(), 0.1).nesterov(true), &mut |p| Ok(p.value())) => "0 and 0", ".momentum(0.9)";
         optim::Optimizer::step_by(&mut Sgd::new(all(), 0.1), &mut |p| p.value().reshape((1, 3))) => "(1, 3)", "(3,)";
     });
@@ -199,7 +206,7 @@ fn constructors_of_everything_else() {
 
 #[test]
 fn forward_passes() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let at = |name: &str| store.at(name);
     let x = |sizes: &[usize]| Tensor::ones(sizes, DType::F32, store.device()).unwrap();
     let ids = Tensor::new([[0i32, 5]], store.device()).unwrap(); // (1, 2)
@@ -232,8 +239,8 @@ fn forward_passes() {
         rms.forward(&x(&[2, 4])) => "(2, 4)", "(.., 3)";
         embedding.forward(&ids) => "5", "4";
         attention.forward(&x(&[1, 2, 5])) => "(1, 2, 5)", "(B, T, 4)";
-        attention.attend_to(&x(&[1, 2, 4]), &x(&[1, 2, 4]), Attend::default().cached(&mut cache)) => "", "Attend::cache";
-        rope.apply(&x(&[2, 6]), 0) => "6 numbers", "4";
+        attention.attend_to(&x(&[1, 2, 4]), &x(&[1, 2, 4]), AttentionOptions::default().with_cache(&mut cache)) => "", "AttentionOptions::cache";
+        rope.apply(&x(&[2, 6]), 0) => "head size is 6", "4";
         rope.apply(&x(&[2, 4]), 2) => "2..4", "larger capacity";
         rnn.forward(&x(&[2, 5, 4])) => "(2, 5, 4)", "3)";
         rnn.forward_with(&x(&[2, 5, 3]), Some(&x(&[1, 2, 9]))) => "(1, 2, 9)", "[1, 2, 2]";

@@ -1,5 +1,5 @@
 //! Whole runs on a device that fails its k-th request, for every k: the run ends in an error,
-//! nothing leaks, the device works on, and the checkpoint on disk is the last one that was saved.
+//! nothing leaks, the device still works, and the checkpoint on disk is the last one saved.
 
 #![cfg(feature = "cpu")] // whose memory is counted
 
@@ -13,16 +13,17 @@ use teeny_core::wrappers::{Faulty, Lasting, Request};
 use teeny_core::{DType, Device, DeviceRef, ErrorKind, Result, Tensor, random};
 use teeny_cpu::Cpu;
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Optimizer};
+use teeny_nn::optim::{Adam, AdamW, Optimizer};
+use teeny_nn::schedule::Plateau;
 use teeny_nn::state::{Checkpoint, Position, Random};
 use teeny_nn::train::Losses;
 use teeny_nn::{
     Activation, BatchNorm, Conv2d, Dropout, Flatten, Gpt, GptConfig, Linear, MaxPool2d, Module,
-    Plateau, Schedule, Sequential, Store,
+    Schedule, Sequential, Store,
 };
 
 /// Runs `work` with the k-th request of each of `kinds` failing, for all k, once and from then on;
-/// after each, the device holds no more than before.
+/// after each, the device has no more live memory than before.
 fn campaign(
     what: &str,
     kinds: &[Request],
@@ -99,7 +100,7 @@ fn a_perceptron() {
     }
 }
 
-/// A convolutional network with everything a run has beside it. Saves after each of three steps.
+/// A convolutional network with all parts of a run. Saves after each of three steps.
 fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<()> {
     let mut store = Store::new(device);
     let net = Sequential::new()
@@ -110,7 +111,7 @@ fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<
         .then(Flatten)
         .then(Dropout::new(&store.root(), 0.3)?)
         .then(Linear::new(&store.at("fc"), 8, 3)?);
-    let mut adam = Adam::decoupled(store.trainable(), 0.01);
+    let mut adam = AdamW::new(store.trainable(), 0.01);
     let (schedule, mut plateau, mut position) =
         (Schedule::warmup_cosine(1e-2, 1e-3, 1, 3), Plateau::new(1.0, 0.5, 0), Position::default());
     let targets = Tensor::new([0i32, 2, 1, 0], device)?; // (4)
@@ -145,7 +146,7 @@ fn convolutional(device: &DeviceRef, path: &Path, told: &dyn Fn(u64)) -> Result<
 fn a_convolutional_network_with_checkpoints() {
     let folder = Folder::new("faults-cnn");
     let path = folder.0.join("run");
-    // the bytes of the checkpoint after each step of a run that nothing disturbs
+    // the bytes of the checkpoint after each step of a run without failures
     let steps = std::cell::RefCell::new(Vec::new());
     let plain: DeviceRef = Autograd::new(Cpu::new());
     random::with_seed(7, || {
@@ -171,7 +172,7 @@ fn a_convolutional_network_with_checkpoints() {
                     std::fs::read(&path).unwrap() == steps[n - 1],
                     "the file is the checkpoint of step {n}"
                 );
-                // now and then, the rest of the run
+                // for some k, the rest of the run too
                 if n < 3 && resumed.replace(resumed.get() + 1) % 16 == 0 {
                     let device: DeviceRef = Autograd::new(Cpu::new());
                     random::with_seed(99, || convolutional(&device, &path, &|_| ())).unwrap();
@@ -191,15 +192,14 @@ fn a_convolutional_network_with_checkpoints() {
 fn a_small_gpt_that_is_trained_and_generates() {
     let work = |device: &DeviceRef| {
         let store = Store::new(device);
-        let gpt =
-            Gpt::new(&store.root(), GptConfig { dropout: 0.1, ..GptConfig::new(7, 8, 2, 2, 8) })?;
-        let mut adam = Adam::decoupled(store.trainable(), 1e-3);
+        let gpt = Gpt::new(&store.root(), GptConfig::new(7, 8, 2, 2, 8).with_dropout(0.1))?;
+        let mut adam = AdamW::new(store.trainable(), 1e-3);
         let tokens = Tensor::new([[1i32, 2, 3, 4], [4, 3, 2, 1]], device)?; // (2, 4)
         // ()
         let loss = cross_entropy(&gpt.logits(&tokens)?.flatten(0, 1)?, &tokens.flatten(0, 1)?)?;
         adam.step(&loss.backward()?)?;
         store.set_training(false);
-        // past the context, where every step has caches of its own
+        // beyond the context, where every step makes new caches
         let longer = no_grad(|| gpt.generate(&tokens, 6, |logits| logits.argmax(-1)))?; // (2, 10)
         longer.to_vec::<i32>()?;
         device.synchronize()

@@ -1,4 +1,4 @@
-//! Files that are something else than their reader expects, and weights whose names have a prefix.
+//! Files of another kind than their reader expects, and weights whose names have a prefix.
 
 mod common;
 
@@ -12,11 +12,11 @@ use teeny_nn::{Linear, Store};
 type Reader = fn(&Path) -> Result<()>;
 
 const READERS: [(&str, Reader); 5] = [
-    ("store.load", |path| Store::new(&device()).load(path)),
+    ("store.load", |path| Store::new(device()).load(path)),
     ("archive", |path| Archive::open(path).map(drop)),
-    ("checkpoint", |path| Checkpoint::load(path, &device()).map(drop)),
-    ("npz", |path| npz::read(path, &device()).map(drop)),
-    ("pt", |path| pt::read(path, &device()).map(drop)),
+    ("checkpoint", |path| Checkpoint::load(path, device()).map(drop)),
+    ("npz", |path| npz::read(path, device()).map(drop)),
+    ("pt", |path| pt::read(path, device()).map(drop)),
 ];
 
 #[track_caller]
@@ -56,10 +56,15 @@ fn every_reader_says_what_a_file_is_instead() {
 fn an_archive_opened_by_the_wrong_reader() {
     let folder = Folder::new("wrong-reader");
     let (arrays, weights) = (folder.0.join("arrays.npz"), folder.0.join("weights.safetensors"));
-    let store = Store::new(&device());
+    let store = Store::new(device());
     Linear::new(&store.at("fc"), 3, 2).unwrap();
     store.save(&weights).unwrap();
-    npz::write(&arrays, &[("x".into(), Tensor::new([1.0f32], &device()).unwrap())], false).unwrap();
+    npz::write(
+        &arrays,
+        &[("x".into(), Tensor::new([1.0f32], &device()).unwrap())],
+        npz::Compression::Stored,
+    )
+    .unwrap();
     for (name, read) in READERS {
         match name {
             "npz" => says(
@@ -110,7 +115,7 @@ fn a_folder() {
 #[test]
 fn names_that_all_have_one_prefix() {
     let build = |prefix: &str, layers: usize| {
-        let store = Store::new(&device());
+        let store = Store::new(device());
         (0..layers)
             .for_each(|i| drop(Linear::new(&store.at(format!("{prefix}h.{i}.fc")), 2, 2).unwrap()));
         store
@@ -122,23 +127,23 @@ fn names_that_all_have_one_prefix() {
     let (plain, prefixed) = (build("", 28), build("transformer.", 28));
     let said = text(&plain, &state(&prefixed));
     assert!(
-        said.contains("every name in the file begins with \"transformer.\"")
+        said.contains("every key of the file begins with \"transformer.\"")
             && said.contains("strip_prefix(\"transformer.\")"),
         "{said}"
     );
-    // what it says works
+    // the mapping of the help line works
     let strip = Mapping::new()
         .rename(|name| Some(name.strip_prefix("transformer.").unwrap_or(name).into()));
     assert_eq!(plain.load_from(&state(&prefixed), &strip).unwrap().loaded.len(), 56);
     let said = text(&prefixed, &state(&plain));
     assert!(
-        said.contains("every name of the model begins with \"transformer.\"")
+        said.contains("every key of the model begins with \"transformer.\"")
             && said.contains("format!(\"transformer.{name}\")"),
         "{said}"
     );
     let add = Mapping::new().rename(|name| Some(format!("transformer.{name}")));
     assert_eq!(prefixed.load_from(&state(&plain), &add).unwrap().loaded.len(), 56);
-    // two parts, and a prefix that is common without being the cause
+    // a prefix with two parts, and a common prefix that is not the cause
     let said = text(&build("", 2), &state(&build("module.model.", 2)));
     assert!(said.contains("strip_prefix(\"module.model.\")"), "{said}");
     let said = text(&build("", 2), &state(&build("other.layers.", 3)));

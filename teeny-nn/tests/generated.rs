@@ -1,4 +1,4 @@
-//! Row A55: data sets that are made up have the shapes, distances and coefficients they promise.
+//! Generated data sets have the documented shapes, distances and coefficients.
 
 use std::collections::BTreeSet;
 use teeny_core::DType;
@@ -107,7 +107,7 @@ fn houses_without_noise_cost_what_the_coefficients_say() {
 
 #[test]
 fn counts_and_classes_follow_their_models() {
-    // with no weights all rows have the same chance
+    // without weights all rows have the same probability
     let coins = generated::logistic(20_000, &[0.5], 1).unwrap();
     let p = 1.0 / (1.0 + (-0.5f64).exp());
     let share = coins.targets.iter().sum::<f64>() / 20_000.0;

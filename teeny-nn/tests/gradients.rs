@@ -1,4 +1,4 @@
-//! Row A52: parameter groups, clipping, accumulation, averages; and the loss scaling of row A48.
+//! Parameter groups, gradient clipping, accumulation, averages, and loss scaling.
 
 mod common;
 
@@ -6,18 +6,20 @@ use common::*;
 use teeny_autograd::{Grad, Gradients};
 use teeny_core::{DType, Error, Result, Tensor, random};
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Ema, Group, LossScale, Optimizer, Sgd, clip_norm, clip_value};
+use teeny_nn::optim::{
+    Adam, AdamW, Ema, LossScale, Optimizer, ParamGroup, Sgd, clip_grad_norm, clip_grad_value,
+};
 use teeny_nn::state::Stateful;
 use teeny_nn::{Activation, Init, Linear, Module, Param, Sequential, Store};
 
-/// A parameter of these values, on an autograd device.
+/// A parameter with these values, on an autograd device.
 fn param(store: &Store, name: &str, values: &[f64]) -> Param {
     let param = store.root().param(name, (values.len(),), Init::ZEROS).unwrap();
     param.set(&f64s(values.to_vec(), &[values.len()], &device())).unwrap();
     param
 }
 
-/// A loss whose gradient of `p` is `g`.
+/// A loss whose gradient with respect to `p` is `g`.
 fn loss_with(terms: &[(&Param, &[f64])]) -> Tensor {
     let term = |(p, g): &(&Param, &[f64])| {
         let p = p.value().cast(DType::F32).unwrap();
@@ -33,16 +35,15 @@ fn gradient(gradients: &Gradients, p: &Param) -> Vec<f64> {
 
 #[test]
 fn only_parameters_of_two_axes_decay_as_in_nano_gpt() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     Linear::new(&store.at("fc"), 3, 2).unwrap();
     store.at("ln").param("weight", (3,), Init::ONES).unwrap();
     store.all().iter().for_each(|p| {
         p.set(&Tensor::ones(*p.value().shape(), DType::F32, store.device()).unwrap()).unwrap()
     });
-    let none = Group::new().weight_decay(0.0);
-    let mut adam = Adam::decoupled(store.trainable(), 0.1)
-        .weight_decay(0.5)
-        .group(|p| p.value().ndim() < 2, none);
+    let none = ParamGroup::new().weight_decay(0.0);
+    let mut adam =
+        AdamW::new(store.trainable(), 0.1).weight_decay(0.5).group(|p| p.value().ndim() < 2, none);
     adam.step_by(&mut |p| Tensor::zeros(*p.value().shape(), DType::F32, &p.value())).unwrap();
     for p in store.all() {
         let want = if p.name() == "fc.weight" { 0.95f32 } else { 1.0 };
@@ -52,12 +53,12 @@ fn only_parameters_of_two_axes_decay_as_in_nano_gpt() {
 
 #[test]
 fn a_group_by_name_learns_at_its_own_rate_under_any_schedule() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let params = ["body.w", "head.w"].map(|name| param(&store, name, &[1.0]));
-    let scaled = Group::new().lr_scale(10.0);
+    let scaled = ParamGroup::new().lr_scale(10.0);
     let mut sgd = Sgd::new(params.to_vec(), 0.01)
         .group(|p| p.name().starts_with("head."), scaled)
-        .group(|_| true, Group::new().weight_decay(1.0));
+        .group(|_| true, ParamGroup::new().weight_decay(1.0));
     for lr in [0.01, 0.02] {
         sgd.set_lr(lr);
         sgd.step_by(&mut |p| Tensor::ones(*p.value().shape(), DType::F32, &p.value())).unwrap();
@@ -70,53 +71,54 @@ fn a_group_by_name_learns_at_its_own_rate_under_any_schedule() {
 
 #[test]
 fn clipping_by_norm_scales_all_gradients_and_reports_their_norm() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let (a, b) = (param(&store, "a", &[1.0, 1.0]), param(&store, "b", &[1.0]));
     let mut gradients = loss_with(&[(&a, &[3.0, 0.0]), (&b, &[-4.0])]).backward().unwrap();
-    assert_eq!(clip_norm(&mut gradients, &store.trainable(), 10.0).unwrap(), 5.0);
+    assert_eq!(clip_grad_norm(&mut gradients, &store.trainable(), 10.0).unwrap(), 5.0);
     assert_eq!(
         (gradient(&gradients, &a), gradient(&gradients, &b)),
         (vec![3.0, 0.0], vec![-4.0]),
         "short enough"
     );
-    assert_eq!(clip_norm(&mut gradients, &store.trainable(), 1.0).unwrap(), 5.0);
+    assert_eq!(clip_grad_norm(&mut gradients, &store.trainable(), 1.0).unwrap(), 5.0);
     // torch: max_norm / (norm + 1e-6)
     let factor = 1.0 / (5.0 + 1e-6);
     assert_close(&gradient(&gradients, &a), &[3.0 * factor, 0.0], 1e-6, &"a");
     assert_close(&gradient(&gradients, &b), &[-4.0 * factor], 1e-6, &"b");
-    let again = clip_norm(&mut gradients, &store.trainable(), 1.0).unwrap();
+    let again = clip_grad_norm(&mut gradients, &store.trainable(), 1.0).unwrap();
     assert!((again - 1.0).abs() < 1e-6);
     // frozen parameters do not count
     a.set_trainable(false).unwrap();
-    assert!((clip_norm(&mut gradients, &store.all(), 9.0).unwrap() - 0.8).abs() < 1e-6);
+    assert!((clip_grad_norm(&mut gradients, &store.all(), 9.0).unwrap() - 0.8).abs() < 1e-6);
     assert!(
-        clip_norm(&mut gradients, &[], 9.0).unwrap() == 0.0
-            && clip_norm(&mut gradients, &store.all(), 0.0).is_err()
+        clip_grad_norm(&mut gradients, &[], 9.0).unwrap() == 0.0
+            && clip_grad_norm(&mut gradients, &store.all(), 0.0).is_err()
     );
 }
 
 #[test]
 fn a_norm_that_is_not_finite_names_the_parameter_and_changes_nothing() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let (a, b) = (param(&store, "a", &[1.0]), param(&store, "b", &[1.0]));
     for bad in [f64::NAN, f64::INFINITY] {
         let mut gradients = loss_with(&[(&a, &[3.0]), (&b, &[bad])]).backward().unwrap();
-        let error = clip_norm(&mut gradients, &store.trainable(), 1.0).unwrap_err().to_string();
-        assert!(error.contains("that of \"b\" is the first that is not finite"), "{error}");
+        let error =
+            clip_grad_norm(&mut gradients, &store.trainable(), 1.0).unwrap_err().to_string();
+        assert!(error.contains("the first that is not finite is that of \"b\""), "{error}");
         assert_eq!(gradient(&gradients, &a), [3.0]);
     }
 }
 
 #[test]
 fn clipping_by_value_limits_each_element() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let a = param(&store, "a", &[1.0; 4]);
     let mut gradients =
         loss_with(&[(&a, &[3.0, -0.25, f64::NEG_INFINITY, f64::NAN])]).backward().unwrap();
-    clip_value(&mut gradients, &store.trainable(), 0.5).unwrap();
+    clip_grad_value(&mut gradients, &store.trainable(), 0.5).unwrap();
     let got = gradient(&gradients, &a);
     assert!(got[..3] == [0.5, -0.25, -0.5] && got[3].is_nan(), "{got:?}");
-    assert!(clip_value(&mut gradients, &store.trainable(), -1.0).is_err());
+    assert!(clip_grad_value(&mut gradients, &store.trainable(), -1.0).is_err());
 }
 
 fn network(store: &Store) -> Sequential {
@@ -138,7 +140,7 @@ fn points(store: &Store) -> (Tensor, Tensor) {
 
 #[test]
 fn four_micro_batches_are_one_batch() {
-    let (whole, parts) = (Store::new(&autograd()), Store::new(&autograd()));
+    let (whole, parts) = (Store::new(autograd()), Store::new(autograd()));
     let models = [network(&whole), network(&parts)];
     let mut optimizers = [Adam::new(whole.trainable(), 0.01), Adam::new(parts.trainable(), 0.01)];
     for _ in 0..5 {
@@ -165,8 +167,8 @@ fn four_micro_batches_are_one_batch() {
         for (p, q) in whole.all().iter().zip(parts.all()) {
             assert_close(&gradient(&at_once, p), &gradient(&sum, &q), 1e-6, &p.name());
         }
-        // both step by the same gradients, so that what is compared is accumulation and not Adam's
-        // amplification of rounding
+        // both step with the same gradients, so that the test compares accumulation and not Adam's
+        // amplification of rounding errors
         let given: Vec<Tensor> =
             whole.all().iter().map(|p| at_once.get(&p.value()).unwrap().clone()).collect();
         optimizers[0].step(&at_once).unwrap();
@@ -179,7 +181,7 @@ fn four_micro_batches_are_one_batch() {
 
 #[test]
 fn averages_follow_the_parameters_and_change_places_with_them() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let p = param(&store, "w", &[0.0, 8.0]);
     let mut ema = Ema::new(store.trainable(), 0.75).unwrap();
     for (value, average) in [(4.0, 1.0), (4.0, 1.75), (0.0, 1.3125)] {
@@ -207,22 +209,22 @@ fn averages_follow_the_parameters_and_change_places_with_them() {
 
 #[test]
 fn sixteen_bit_averages_are_kept_in_f32() {
-    let store = Store::with_dtype(&device(), DType::BF16);
+    let store = Store::with_dtype(device(), DType::BF16);
     let p = param(&store, "w", &[1.0]);
     let mut ema = Ema::new(store.trainable(), 0.999).unwrap();
     p.set(&f64s(vec![2.0], &[1], &device())).unwrap();
     for _ in 0..100 {
         ema.update().unwrap();
     }
-    // in bf16 the first step, 0.001, would be lost, and so would every other
+    // in bf16 every step of 0.001 would be lost
     assert_close(&values(&ema.averages()[0]), &[2.0 - 0.999f64.powi(100)], 1e-5, &"");
 }
 
 #[test]
 fn the_loss_scale_halves_on_overflow_skips_the_step_and_recovers() {
-    let store = Store::with_dtype(&autograd(), DType::F16);
+    let store = Store::with_dtype(autograd(), DType::F16);
     let p = param(&store, "w", &[1.0]);
-    let mut scale = LossScale::new().starting_at(131_072.0).interval(3);
+    let mut scale = LossScale::new().initial_factor(131_072.0).growth_interval(3);
     let mut sgd = Sgd::new(store.trainable(), 1.0);
     let mut history = Vec::new();
     for _ in 0..8 {
@@ -247,14 +249,14 @@ fn the_loss_scale_halves_on_overflow_skips_the_step_and_recovers() {
             (true, high)
         ]
     );
-    let mut resumed = LossScale::new().interval(3);
+    let mut resumed = LossScale::new().growth_interval(3);
     resumed.set_state(&scale.state().unwrap()).unwrap();
     assert_eq!(resumed, scale);
 }
 
 #[test]
 fn scaled_gradients_keep_what_f16_would_lose() {
-    let store = Store::with_dtype(&autograd(), DType::F16);
+    let store = Store::with_dtype(autograd(), DType::F16);
     let p = param(&store, "w", &[1.0]);
     let tiny = 2f64.powi(-30); // below the smallest f16, 2^-24
     let mut sgd = Sgd::new(store.trainable(), 2f64.powi(28));
@@ -271,7 +273,7 @@ fn scaled_gradients_keep_what_f16_would_lose() {
 
 #[test]
 fn a_loss_that_is_never_finite_becomes_an_error() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let p = param(&store, "w", &[1.0]);
     let mut scale = LossScale::new();
     let mut sgd = Sgd::new(store.trainable(), 1.0);

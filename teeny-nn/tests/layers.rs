@@ -1,17 +1,19 @@
-//! Row A49, as far as layers exist: forward and backward against PyTorch's answers
-//! (`golden/layers.json`), first values, dropout, chains.
+//! Layers: forward and backward against PyTorch (`golden/layers.json`), initial weights, dropout,
+//! chains.
 
 mod common;
 
 use common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
-use teeny_core::{DType, Tensor, Window, manual_seed, random};
+use teeny_core::{DType, Tensor, manual_seed, random};
+use teeny_nn::conv::Conv2dOptions;
 use teeny_nn::data::{Dataset, digits};
-use teeny_nn::init::{After, gain};
+use teeny_nn::init::{Nonlinearity, calculate_gain};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::{
-    Activation, Conv2d, Dropout, Flatten, Init, Linear, MaxPool2d, Module, Sequential, Store,
+    Activation, Conv2d, Dropout, Flatten, Init, Linear, LinearOptions, MaxPool2d, Module,
+    Sequential, Store,
 };
 
 fn golden() -> Value {
@@ -25,22 +27,32 @@ fn layer(case: &Value, store: &Store) -> Box<dyn Module> {
     let bias = case["bias"].as_array().map(|_| numbers(&case["bias"]));
     let (path, shape) = (store.root(), weight.shape());
     let layer: Box<dyn Module> = if case["layer"] == "linear" {
-        let init = bias.as_ref().map(|_| Init::ZEROS);
-        Box::new(Linear::with_init(&path, shape[1], shape[0], Init::ZEROS, init).unwrap())
+        Box::new(
+            Linear::with_options(
+                &path,
+                shape[1],
+                shape[0],
+                LinearOptions::new()
+                    .with_weight_init(Init::ZEROS)
+                    .with_bias(bias.is_some())
+                    .with_bias_init(Init::ZEROS),
+            )
+            .unwrap(),
+        )
     } else {
         let number = |name: &str| case[name].as_u64().unwrap() as usize;
-        let window = Window::new(2)
-            .stride(number("stride"))
-            .padding(number("padding"))
-            .groups(number("groups"));
+        let options = Conv2dOptions::new()
+            .with_stride(number("stride"))
+            .with_padding(number("padding"))
+            .with_groups(number("groups"))
+            .with_bias(bias.is_some());
         Box::new(
-            Conv2d::with_window(
+            Conv2d::with_options(
                 &path,
                 shape[1] * number("groups"),
                 shape[0],
                 [shape[2], shape[3]],
-                window,
-                bias.is_some(),
+                options,
             )
             .unwrap(),
         )
@@ -55,7 +67,7 @@ fn layer(case: &Value, store: &Store) -> Box<dyn Module> {
 #[test]
 fn linear_and_conv2d_forward_and_backward() {
     for case in golden()["cases"].as_array().unwrap() {
-        let store = Store::with_dtype(&autograd(), DType::F64);
+        let store = Store::with_dtype(autograd(), DType::F64);
         let x = tensor(&case["x"], store.device()).requires_grad().unwrap();
         let y = layer(case, &store).forward(&x).unwrap();
         assert_eq!(y.shape()[..], sizes(&case["result"]["shape"]), "{case}");
@@ -77,7 +89,7 @@ fn initialisers_have_the_bounds_and_moments_they_promise() {
         let shape = sizes(&case["shape"]);
         let draw = |init: Init| {
             let shape = teeny_core::IntoShape::shape(&shape).unwrap();
-            // small weights are drawn until there are numbers enough for statistics
+            // small weights are drawn several times, to have enough numbers for statistics
             let times = 20_000usize.div_ceil(shape.numel());
             (0..times)
                 .flat_map(|_| values(&init.tensor(shape, DType::F64, &device).unwrap()))
@@ -104,23 +116,29 @@ fn initialisers_have_the_bounds_and_moments_they_promise() {
             assert!(mean.abs() < 5.0 * std / n.sqrt(), "{init:?} has mean {mean}");
         };
         let of = |name: &str| number(&case[name]);
-        uniform(Init::KaimingUniform { gain: gain(After::Relu) }, of("kaiming_uniform_relu"));
+        uniform(
+            Init::KaimingUniform { gain: calculate_gain(Nonlinearity::Relu) },
+            of("kaiming_uniform_relu"),
+        );
         uniform(Init::TORCH, of("kaiming_uniform_sqrt5"));
         uniform(Init::torch_bias(case["fan_in"].as_u64().unwrap() as usize), of("bias"));
         uniform(Init::XavierUniform { gain: 1.0 }, of("xavier_uniform"));
-        normal(Init::KaimingNormal { gain: gain(After::Relu) }, of("kaiming_normal_relu_std"));
+        normal(
+            Init::KaimingNormal { gain: calculate_gain(Nonlinearity::Relu) },
+            of("kaiming_normal_relu_std"),
+        );
         normal(Init::XavierNormal { gain: 1.0 }, of("xavier_normal_std"));
         normal(Init::GPT2, 0.02);
         normal(Init::scaled_residual(24), 0.02 / 24f64.sqrt());
     }
     let gains = golden()["gains"].clone();
     for (name, after) in [
-        ("linear", After::Linear),
-        ("tanh", After::Tanh),
-        ("relu", After::Relu),
-        ("selu", After::Selu),
+        ("linear", Nonlinearity::Linear),
+        ("tanh", Nonlinearity::Tanh),
+        ("relu", Nonlinearity::Relu),
+        ("selu", Nonlinearity::Selu),
     ] {
-        assert_eq!(gain(after), number(&gains[name]), "{name}");
+        assert_eq!(calculate_gain(after), number(&gains[name]), "{name}");
     }
     assert!(
         Init::KaimingNormal { gain: 1.0 }
@@ -129,16 +147,23 @@ fn initialisers_have_the_bounds_and_moments_they_promise() {
     );
 }
 
-/// First values of deviation 1 make a network certain and wrong, those of 0.02 make it undecided.
+/// Initial weights with standard deviation 1 make wrong predictions with high confidence, those with
+/// 0.02 almost uniform ones.
 #[test]
 fn std_1_mnist_watch_out_shows_first_loss_above_20() {
     let images = digits::load().unwrap().train;
     let batch: Vec<usize> = (0..256).collect();
     let first_loss = |std: f64| {
-        let store = Store::new(&device());
+        let store = Store::new(device());
         let init = Init::Normal { mean: 0.0, std };
         let layer = |name: &str, inputs, outputs| {
-            Linear::with_init(&store.at(name), inputs, outputs, init, Some(Init::ZEROS)).unwrap()
+            Linear::with_options(
+                &store.at(name),
+                inputs,
+                outputs,
+                LinearOptions::new().with_weight_init(init).with_bias_init(Init::ZEROS),
+            )
+            .unwrap()
         };
         random::with_seed(1, || {
             let model = Sequential::new()
@@ -159,7 +184,7 @@ fn std_1_mnist_watch_out_shows_first_loss_above_20() {
 fn the_same_seed_gives_the_same_layer() {
     let layer = || {
         random::with_seed(5, || {
-            Linear::new(&Store::new(&device()).at("fc"), 7, 3)
+            Linear::new(&Store::new(device()).at("fc"), 7, 3)
                 .unwrap()
                 .weight
                 .value()
@@ -172,7 +197,7 @@ fn the_same_seed_gives_the_same_layer() {
 
 #[test]
 fn dropout_drops_in_training_and_not_in_use() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let drop = Dropout::new(&store.root(), 0.25).unwrap();
     let x = Tensor::ones((100, 1000), DType::F32, store.device()).unwrap();
     let y = random::with_seed(3, || drop.forward(&x)).unwrap().to_vec::<f32>().unwrap();
@@ -195,7 +220,7 @@ fn dropout_drops_in_training_and_not_in_use() {
 
 #[test]
 fn a_chain_says_where_a_shape_does_not_fit() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let model = Sequential::new()
         .then(Conv2d::new(&store.at("conv"), 1, 8, 3).unwrap())
         .then(Activation::Relu)
@@ -220,7 +245,7 @@ fn a_chain_says_where_a_shape_does_not_fit() {
 
 #[test]
 fn the_capstone_has_101_770_parameters() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     Linear::new(&store.at("fc1"), 784, 128).unwrap();
     Linear::new(&store.at("fc2"), 128, 10).unwrap();
     assert_eq!(store.count(), 101_770);

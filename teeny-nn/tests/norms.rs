@@ -1,5 +1,5 @@
-//! Row A49, normalisation and embedding: results, gradients and buffers against PyTorch's
-//! (`golden/norms.json`), differences, and mistakes.
+//! Normalisation and embedding: results, gradients and buffers against PyTorch
+//! (`golden/norms.json`), finite differences, and errors.
 
 mod common;
 
@@ -7,26 +7,33 @@ use common::*;
 use serde_json::Value;
 use teeny_autograd::Grad;
 use teeny_core::{DType, Result, Tensor};
-use teeny_nn::{
-    BatchNorm, Embedding, GroupNorm, InstanceNorm, LayerNorm, Module, NormOptions, RmsNorm, Store,
+use teeny_nn::norm::{
+    BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm, InstanceNormOptions,
+    LayerNormOptions, RmsNorm, RmsNormOptions,
 };
+use teeny_nn::{BatchNorm, Embedding, EmbeddingOptions, LayerNorm, Module, Store};
 
 fn golden() -> Vec<Value> {
     parse(include_str!("golden/norms.json"))["cases"].as_array().unwrap().clone()
 }
 
-fn options(case: &Value, defaults: NormOptions) -> NormOptions {
-    let flag = |name: &str, default: bool| case.get(name).map_or(default, |v| v.as_bool().unwrap());
-    NormOptions {
-        eps: case.get("eps").map_or(defaults.eps, number),
-        momentum: case.get("momentum").map_or(defaults.momentum, Value::as_f64),
-        affine: flag("affine", defaults.affine),
-        running: flag("track_running_stats", defaults.running),
-        channels_last: flag("channels_last", false),
-    }
+/// The options of a case; those it does not name are the defaults.
+macro_rules! options {
+    ($case:expr, $type:ident) => {{
+        let (case, mut options) = ($case, $type::new());
+        let flag = |name: &str, default: bool| {
+            case.get(name).map_or(default, |v: &Value| v.as_bool().unwrap())
+        };
+        options.eps = case.get("eps").map_or(options.eps, number);
+        options.momentum = case.get("momentum").map_or(options.momentum, Value::as_f64);
+        options.affine = flag("affine", options.affine);
+        options.track_running_stats = flag("track_running_stats", options.track_running_stats);
+        options.channels_last = flag("channels_last", false);
+        options
+    }};
 }
 
-/// The layer of a case with PyTorch's first values or those of the case.
+/// The layer of a case with PyTorch's initial weights or those of the case.
 fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
     let path = store.root();
     let size = |name: &str| case[name].as_u64().unwrap() as usize;
@@ -34,40 +41,37 @@ fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
         "batch" => Box::new(BatchNorm::with_options(
             &path,
             size("channels"),
-            options(case, NormOptions::default()),
+            options!(case, BatchNormOptions),
         )?),
-        "instance" => {
-            let plain = NormOptions { affine: false, running: false, ..NormOptions::default() };
-            Box::new(InstanceNorm::with_options(&path, size("channels"), options(case, plain))?)
+        "instance" => Box::new(InstanceNorm::with_options(
+            &path,
+            size("channels"),
+            options!(case, InstanceNormOptions),
+        )?),
+        "group" => {
+            let options = GroupNormOptions::new().with_affine(case["affine"] != false);
+            Box::new(GroupNorm::with_options(&path, size("groups"), size("channels"), options)?)
         }
-        "group" if case["affine"] == false => {
-            Box::new(GroupNorm::without_affine(size("groups"), size("channels"))?)
-        }
-        "group" => Box::new(GroupNorm::new(&path, size("groups"), size("channels"))?),
         "layer" => {
             let sizes = sizes(&case["sizes"]);
-            Box::new(match case["form"].as_str().unwrap() {
-                "full" => LayerNorm::new(&path, sizes)?,
-                "weight" => LayerNorm::without_bias(&path, sizes)?,
-                _ => LayerNorm::without_affine(sizes)?,
-            })
+            let options = LayerNormOptions::new();
+            let options = match case["form"].as_str().unwrap() {
+                "full" => options,
+                "weight" => options.with_bias(false),
+                _ => options.with_elementwise_affine(false),
+            };
+            Box::new(LayerNorm::with_options(&path, sizes, options)?)
         }
         "rms" => {
             let sizes = sizes(&case["sizes"]);
-            let layer = if case["form"] == "none" {
-                RmsNorm::without_affine(sizes)?
-            } else {
-                RmsNorm::new(&path, sizes)?
-            };
-            Box::new(if case["eps"].is_null() { layer } else { layer.eps(number(&case["eps"])) })
+            let mut options = RmsNormOptions::new().with_elementwise_affine(case["form"] != "none");
+            options.eps = case["eps"].as_f64();
+            Box::new(RmsNorm::with_options(&path, sizes, options)?)
         }
         "embedding" => {
-            let layer = Embedding::new(&path, 5, 3)?;
-            Box::new(if case["padding"].is_null() {
-                layer
-            } else {
-                layer.padding(size("padding"))?
-            })
+            let mut options = EmbeddingOptions::new();
+            options.padding_idx = case["padding"].as_u64().map(|id| id as usize);
+            Box::new(Embedding::with_options(&path, 5, 3, options)?)
         }
         other => panic!("{other}"),
     })
@@ -76,7 +80,7 @@ fn layer(case: &Value, store: &Store) -> Result<Box<dyn Module>> {
 #[test]
 fn norms_and_embedding_agree_with_pytorch_in_result_gradients_buffers_and_use() {
     for case in golden() {
-        let store = Store::with_dtype(&autograd(), DType::F64);
+        let store = Store::with_dtype(autograd(), DType::F64);
         let layer = layer(&case, &store).unwrap();
         let device = store.device();
         let names: Vec<String> = store.all().iter().map(|p| p.name().to_string()).collect();
@@ -132,12 +136,12 @@ fn an_empty_batch_has_gradients_of_zeros() {
         (&[0, 4], |s| Ok(Box::new(LayerNorm::new(&s.root(), 4)?))),
         (&[3, 0, 4], |s| Ok(Box::new(RmsNorm::new(&s.root(), 4)?))),
         (&[0, 4, 3], |s| {
-            let options = NormOptions { running: false, ..NormOptions::default() };
+            let options = InstanceNormOptions::new().with_affine(true);
             Ok(Box::new(InstanceNorm::with_options(&s.root(), 4, options)?))
         }),
     ];
     for (shape, make) in layers {
-        let store = Store::with_dtype(&autograd(), DType::F64);
+        let store = Store::with_dtype(autograd(), DType::F64);
         let layer = make(&store).unwrap();
         let x = Tensor::zeros(shape, DType::F64, store.device()).unwrap().requires_grad().unwrap();
         let grads = layer.forward(&x).unwrap().sum_all().unwrap().backward().unwrap();
@@ -151,7 +155,7 @@ fn an_empty_batch_has_gradients_of_zeros() {
 
 #[test]
 fn norms_of_views_are_those_of_their_copies() {
-    let store = Store::with_dtype(&autograd(), DType::F64);
+    let store = Store::with_dtype(autograd(), DType::F64);
     let path = store.root();
     let layers: [Box<dyn Module>; 5] = [
         Box::new(BatchNorm::new(&path.at("b"), 4).unwrap()),
@@ -181,32 +185,59 @@ fn norms_pass_gradcheck_twice() {
     let makes: [(Make, &[usize]); 8] = [
         (|s| Ok(Box::new(BatchNorm::new(&s.root(), 3)?)), &[4, 3]),
         (|s| Ok(Box::new(BatchNorm::new(&s.root(), 3)?)), &[2, 3, 2, 2]),
-        (|s| Ok(Box::new(BatchNorm::channels_last(&s.root(), 3)?)), &[2, 4, 3]),
+        (
+            |s| {
+                Ok(Box::new(BatchNorm::with_options(
+                    &s.root(),
+                    3,
+                    BatchNormOptions::new().with_channels_last(true),
+                )?))
+            },
+            &[2, 4, 3],
+        ),
         (
             |s| {
                 Ok(Box::new(InstanceNorm::with_options(
                     &s.root(),
                     3,
-                    NormOptions { running: false, ..NormOptions::default() },
+                    InstanceNormOptions::new().with_affine(true),
                 )?))
             },
             &[2, 3, 4],
         ),
         (|s| Ok(Box::new(GroupNorm::new(&s.root(), 2, 4)?)), &[2, 4, 3]),
-        (|_| Ok(Box::new(GroupNorm::without_affine(1, 4)?)), &[2, 4, 3]),
+        (
+            |s| {
+                Ok(Box::new(GroupNorm::with_options(
+                    &s.root(),
+                    1,
+                    4,
+                    GroupNormOptions::new().with_affine(false),
+                )?))
+            },
+            &[2, 4, 3],
+        ),
         (|s| Ok(Box::new(LayerNorm::new(&s.root(), [2, 3])?)), &[3, 2, 3]),
-        (|s| Ok(Box::new(RmsNorm::new(&s.root(), 3)?.eps(1e-3))), &[4, 3]),
+        (
+            |s| {
+                Ok(Box::new(RmsNorm::with_options(
+                    &s.root(),
+                    3,
+                    RmsNormOptions::new().with_eps(1e-3),
+                )?))
+            },
+            &[4, 3],
+        ),
     ];
     for (make, shape) in makes {
         check_module(make, shape);
     }
 }
 
-/// The mistake of a famous lecture, which averaged the batch only and so kept statistics for every
-/// step.
+/// A known mistake averages over the batch only and so has statistics for every step.
 #[test]
 fn batch_norm_on_b_t_c_averages_batch_and_time() {
-    let store = Store::with_dtype(&device(), DType::F64);
+    let store = Store::with_dtype(device(), DType::F64);
     // (4, 5, 3)
     let x = Tensor::randn((4, 5, 3), DType::F64, store.device())
         .unwrap()
@@ -214,7 +245,12 @@ fn batch_norm_on_b_t_c_averages_batch_and_time() {
         .unwrap()
         .add(1.0)
         .unwrap();
-    let last = BatchNorm::channels_last(&store.at("last"), 3).unwrap();
+    let last = BatchNorm::with_options(
+        &store.at("last"),
+        3,
+        BatchNormOptions::new().with_channels_last(true),
+    )
+    .unwrap();
     let y = last.forward(&x).unwrap(); // (4, 5, 3)
     // (20, 3)
     let flat = BatchNorm::new(&store.at("flat"), 3)
@@ -241,7 +277,7 @@ fn a_norm_in_use_passes_gradients_on() {
 
 #[test]
 fn half_precision_keeps_its_type_and_its_statistics() {
-    let store = Store::with_dtype(&autograd(), DType::BF16);
+    let store = Store::with_dtype(autograd(), DType::BF16);
     let norm = BatchNorm::new(&store.root(), 2).unwrap();
     // 4096 values of 100 and 102: a sum or a square in 16 bits would be far off
     let column = Tensor::full((2048, 1), 100.0, DType::BF16, store.device()).unwrap(); // (2048, 1)
@@ -260,8 +296,10 @@ fn half_precision_keeps_its_type_and_its_statistics() {
 
 #[test]
 fn a_padding_vector_starts_as_zeros_and_stays_so() {
-    let store = Store::new(&autograd());
-    let layer = Embedding::new(&store.root(), 4, 2).unwrap().padding(3).unwrap();
+    let store = Store::new(autograd());
+    let layer =
+        Embedding::with_options(&store.root(), 4, 2, EmbeddingOptions::new().with_padding_idx(3))
+            .unwrap();
     let ids = Tensor::new([3i64, 0, 3], store.device()).unwrap(); // (3)
     let y = layer.forward(&ids).unwrap(); // (3, 2)
     assert_eq!(values(&y)[..2], [0.0, 0.0]);
@@ -274,7 +312,7 @@ fn a_padding_vector_starts_as_zeros_and_stays_so() {
 
 #[test]
 fn norms_and_embedding_say_what_does_not_fit() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let (path, device) = (store.root(), store.device());
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, device).unwrap();
     let fails = |layer: &dyn Module, x: &Tensor, text: &str| {
@@ -290,7 +328,7 @@ fn norms_and_embedding_say_what_does_not_fit() {
     fails(
         &batch,
         &zeros(&[2, 5, 3]),
-        "for channels on the last axis set `channels_last` in NormOptions",
+        "BatchNormOptions::with_channels_last(true) has the channels on the last axis",
     );
     fails(
         &batch,
@@ -318,15 +356,16 @@ fn norms_and_embedding_say_what_does_not_fit() {
         &zeros(&[2, 3]),
         "the layer normalises (4,), so its input must be (.., 4), not (2, 3)",
     );
-    assert!(LayerNorm::without_affine(()).unwrap_err().to_string().contains("at least one axis"));
+    assert!(
+        LayerNorm::new(&path.at("l"), ()).unwrap_err().to_string().contains("at least one axis")
+    );
     let embedding = Embedding::new(&path.at("wte"), 3, 2).unwrap();
     fails(&embedding, &Tensor::new([0i32, 3], device).unwrap(), "wte.weight is (3, 2)");
     fails(&embedding, &zeros(&[1]), "embedding");
     assert!(
-        embedding
-            .padding(3)
+        Embedding::with_options(&path.at("p"), 3, 2, EmbeddingOptions::new().with_padding_idx(3))
             .unwrap_err()
             .to_string()
-            .contains("padding is symbol 3, but there are 3")
+            .contains("padding_idx is 3, but there are 3")
     );
 }

@@ -1,5 +1,5 @@
-//! Row A49, recurrent layers: states, last states and all gradients against PyTorch's
-//! (`golden/recurrent.json`), differences, and mistakes.
+//! Recurrent layers: states, final states and all gradients against PyTorch
+//! (`golden/recurrent.json`), finite differences, and errors.
 
 mod common;
 
@@ -7,7 +7,10 @@ use common::*;
 use serde_json::Value;
 use teeny_autograd::{Autograd, Check, Grad, gradcheck, gradgradcheck, no_grad};
 use teeny_core::{DType, DeviceRef, Reference, Tensor, random};
-use teeny_nn::{Gru, GruCell, Lstm, LstmCell, Module, RecurrentOptions, Rnn, RnnCell, Store};
+use teeny_nn::recurrent::{
+    GruCell, LstmCell, RecurrentOptions, RnnCell, RnnNonlinearity, SequenceLayout,
+};
+use teeny_nn::{Gru, Lstm, Module, Rnn, Store};
 
 fn golden() -> Value {
     parse(include_str!("golden/recurrent.json"))
@@ -41,17 +44,20 @@ fn check_params(store: &Store, grads: &teeny_autograd::Gradients, case: &Value) 
 #[test]
 fn recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
     for case in golden()["cases"].as_array().unwrap() {
-        let store = Store::with_dtype(&autograd(), DType::F64);
+        let store = Store::with_dtype(autograd(), DType::F64);
         let (path, device) = (store.root(), store.device());
         let size = |name: &str| case[name].as_u64().unwrap() as usize;
         let flag = |name: &str| case[name] == true;
-        let options = RecurrentOptions {
-            layers: size("layers"),
-            bias: flag("bias"),
-            batch_first: flag("batch_first"),
-            bidirectional: flag("bidirectional"),
-            ..RecurrentOptions::default()
+        let layout = if flag("batch_first") {
+            SequenceLayout::BatchFirst
+        } else {
+            SequenceLayout::TimeFirst
         };
+        let options = RecurrentOptions::new()
+            .with_num_layers(size("layers"))
+            .with_bias(flag("bias"))
+            .with_layout(layout)
+            .with_bidirectional(flag("bidirectional"));
         let (inputs, hidden) = (size("inputs"), size("hidden"));
         let leaf = |v: &Value| tensor(v, device).requires_grad().unwrap();
         let x = leaf(&case["x"]);
@@ -60,7 +66,8 @@ fn recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
         let (y, last) = match case["kind"].as_str().unwrap() {
             "rnn" => {
                 let rnn = Rnn::with_options(&path, inputs, hidden, options).unwrap();
-                let rnn = if flag("relu") { rnn.relu() } else { rnn };
+                let rnn =
+                    if flag("relu") { rnn.with_nonlinearity(RnnNonlinearity::Relu) } else { rnn };
                 fill(&store, &case["state"]);
                 let (y, h) = rnn.forward_with(&x, start.first()).unwrap();
                 (y, vec![h])
@@ -99,13 +106,17 @@ fn recurrent_stacks_agree_with_pytorch_in_states_and_gradients() {
 #[test]
 fn recurrent_cells_agree_with_pytorch() {
     for case in golden()["cells"].as_array().unwrap() {
-        let store = Store::with_dtype(&autograd(), DType::F64);
+        let store = Store::with_dtype(autograd(), DType::F64);
         let (path, device) = (store.root(), store.device());
         let [x, h, c] = ["x", "h", "c"].map(|name| tensor(&case[name], device));
         let rnn = |relu: bool| {
             let cell = RnnCell::new(&path, 2, 3).unwrap();
             fill(&store, &case["state"]);
-            vec![if relu { cell.relu() } else { cell }.step(&x, &h).unwrap()]
+            vec![
+                if relu { cell.with_nonlinearity(RnnNonlinearity::Relu) } else { cell }
+                    .step(&x, &h)
+                    .unwrap(),
+            ]
         };
         let result = match case["kind"].as_str().unwrap() {
             "rnn" => rnn(false),
@@ -133,19 +144,12 @@ fn recurrent_cells_agree_with_pytorch() {
 
 #[test]
 fn recurrent_layers_pass_gradcheck_twice() {
-    let both = RecurrentOptions { bidirectional: true, ..RecurrentOptions::default() };
+    let both = RecurrentOptions::new().with_bidirectional(true);
     check_module(|s| Ok(Box::new(Rnn::with_options(&s.root(), 2, 2, both)?)), &[2, 3, 2]);
     check_module(|s| Ok(Box::new(Gru::with_options(&s.root(), 2, 2, both)?)), &[2, 3, 2]);
     check_module(|s| Ok(Box::new(Lstm::with_options(&s.root(), 2, 2, both)?)), &[2, 3, 2]);
     check_module(
-        |s| {
-            Ok(Box::new(Lstm::with_options(
-                &s.root(),
-                2,
-                2,
-                RecurrentOptions { layers: 2, ..both },
-            )?))
-        },
+        |s| Ok(Box::new(Lstm::with_options(&s.root(), 2, 2, both.with_num_layers(2))?)),
         &[1, 1, 2],
     );
 }
@@ -174,7 +178,7 @@ fn shuffling_early_tokens_changes_an_rnn_output_and_the_gradient_reaches_step_1(
     let gru: Make = |s| Box::new(Gru::new(&s.root(), 3, 4).unwrap());
     let lstm: Make = |s| Box::new(Lstm::new(&s.root(), 3, 4).unwrap());
     for layer in [rnn, gru, lstm] {
-        let store = Store::new(&autograd());
+        let store = Store::new(autograd());
         // (1, 6, 3)
         let (layer, x) = random::with_seed(2, || {
             (layer(&store), Tensor::randn((1, 6, 3), DType::F32, store.device()).unwrap())
@@ -214,8 +218,8 @@ fn shuffling_early_tokens_changes_an_rnn_output_and_the_gradient_reaches_step_1(
 
 #[test]
 fn a_sequence_in_two_parts_is_the_sequence() {
-    let store = Store::with_dtype(&device(), DType::F64);
-    let options = RecurrentOptions { layers: 2, ..RecurrentOptions::default() };
+    let store = Store::with_dtype(device(), DType::F64);
+    let options = RecurrentOptions::new().with_num_layers(2);
     let x = Tensor::randn((2, 7, 3), DType::F64, store.device()).unwrap(); // (2, 7, 3)
     // (2, 4, 3), (2, 3, 3)
     let [early, late] = [x.slice(1, ..4).unwrap(), x.slice(1, 4..).unwrap()];
@@ -233,8 +237,8 @@ fn a_sequence_in_two_parts_is_the_sequence() {
 
 #[test]
 fn dropout_lies_between_recurrent_layers_in_training() {
-    let store = Store::new(&device());
-    let options = RecurrentOptions { layers: 2, dropout: 0.5, ..RecurrentOptions::default() };
+    let store = Store::new(device());
+    let options = RecurrentOptions::new().with_num_layers(2).with_dropout(0.5);
     let rnn = Rnn::with_options(&store.root(), 3, 8, options).unwrap();
     let x = Tensor::randn((2, 4, 3), DType::F32, store.device()).unwrap(); // (2, 4, 3)
     let twice = || [(); 2].map(|()| values(&rnn.forward(&x).unwrap()));
@@ -257,7 +261,7 @@ fn recurrent_layers_record_nothing_without_gradients() {
 
 #[test]
 fn recurrent_layers_say_what_does_not_fit() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     let path = store.root();
     let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, store.device()).unwrap();
     let lstm = Lstm::new(&path, 3, 4).unwrap();
@@ -275,10 +279,10 @@ fn recurrent_layers_say_what_does_not_fit() {
     fails(
         &zeros(&[2, 5, 3]),
         Some((&h, &zeros(&[1, 3, 4]))),
-        "a first state must be (layers directions, B, H) = [1, 2, 4], not (1, 3, 4)",
+        "an initial state must be (layers directions, B, H) = [1, 2, 4], not (1, 3, 4)",
     );
     assert_eq!(lstm.forward(&zeros(&[0, 5, 3])).unwrap().shape()[..], [0, 5, 4]);
-    let none = RecurrentOptions { layers: 0, ..RecurrentOptions::default() };
+    let none = RecurrentOptions::new().with_num_layers(0);
     assert!(
         Rnn::with_options(&path.at("r"), 3, 4, none)
             .unwrap_err()

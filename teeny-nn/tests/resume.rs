@@ -1,5 +1,5 @@
-//! Row A54: a run that is interrupted and resumed is the run that was not, bit for bit; and a
-//! process killed while saving loses nothing.
+//! A resumed run has the same bits as one without interruption, and a process killed while saving
+//! leaves a whole checkpoint.
 
 mod common;
 
@@ -11,16 +11,17 @@ use teeny_core::{DType, DeviceRef, Result, Tensor, random};
 use teeny_nn::data::{DataLoader, Dataset, digits};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{
-    Adagrad, Adam, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_norm,
+    Adagrad, Adam, AdamW, Ema, Lamb, Lars, LossScale, Muon, Optimizer, RmsProp, Sgd, clip_grad_norm,
 };
+use teeny_nn::schedule::Plateau;
 use teeny_nn::state::{Checkpoint, Position, Random, State, Stateful};
-use teeny_nn::{Activation, Dropout, Linear, Module, Param, Plateau, Schedule, Sequential, Store};
+use teeny_nn::{Activation, Dropout, Linear, Module, Param, Schedule, Sequential, Store};
 
-/// A network with dropout, trained on shuffled digits, with everything a run may have beside it.
+/// A network with dropout, trained on shuffled digits, with all parts that a run can have.
 struct Run<D: Dataset> {
     store: Store,
     model: Sequential,
-    optimizer: Adam,
+    optimizer: AdamW,
     ema: Ema,
     scale: LossScale,
     plateau: Plateau,
@@ -39,9 +40,9 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
             .then(Dropout::new(&store.root(), 0.25)?)
             .then(Linear::new(&store.at("fc2"), 16, 10)?);
         Ok(Run {
-            optimizer: Adam::decoupled(store.trainable(), 0.0).amsgrad(true),
+            optimizer: AdamW::new(store.trainable(), 0.0).amsgrad(true),
             ema: Ema::new(store.trainable(), 0.9)?,
-            scale: LossScale::new().interval(7),
+            scale: LossScale::new().growth_interval(7),
             plateau: Plateau::new(1.0, 0.5, 3),
             loader: DataLoader::new(data, 128)?.shuffle(5),
             schedule: Schedule::warmup_cosine(1e-2, 1e-3, 5, 40),
@@ -51,7 +52,7 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
         })
     }
 
-    /// Trains up to step number `end`; the bits of each loss.
+    /// Trains up to step number `end`; returns the bits of each loss.
     fn until(&mut self, end: u64) -> Result<Vec<u32>> {
         let mut losses = Vec::new();
         while self.position.step < end {
@@ -60,7 +61,7 @@ impl<D: Dataset<Batch = (Tensor, Tensor)>> Run<D> {
                 self.optimizer.set_lr(self.schedule.at(self.position.step) * self.plateau.lr());
                 let loss = cross_entropy(&self.model.forward(&x)?, &targets)?; // ()
                 let mut gradients = self.scale.apply(&loss)?.backward()?;
-                clip_norm(&mut gradients, &self.store.trainable(), self.scale.factor())?;
+                clip_grad_norm(&mut gradients, &self.store.trainable(), self.scale.factor())?;
                 self.scale.step(&mut self.optimizer, &gradients)?;
                 self.ema.update()?;
                 self.plateau.observe(loss.item::<f32>()?.into());
@@ -114,8 +115,7 @@ fn a_resumed_run_equals_the_unbroken_one_bit_for_bit() {
     let path = folder.0.join("run.safetensors");
     let digits = digits::load().unwrap();
     let device = autograd();
-    // each in a scope of its own: the state of the random numbers is what the checkpoint has to
-    // bring back
+    // each in its own scope: the checkpoint must restore the state of the random numbers
     let unbroken = random::with_seed(0, || {
         let mut run = Run::new(1, &device, digits.train.on(&device)).unwrap();
         let losses = run.until(30).unwrap();
@@ -125,7 +125,7 @@ fn a_resumed_run_equals_the_unbroken_one_bit_for_bit() {
         let mut run = Run::new(1, &device, digits.train.on(&device)).unwrap();
         let losses = run.until(17).unwrap(); // in the middle of the second epoch
         run.save(&path).unwrap();
-        run.until(20).unwrap(); // what was saved does not change
+        run.until(20).unwrap(); // the saved state does not change
         losses
     });
     let (rest, weights, averages) = random::with_seed(0, || {
@@ -160,12 +160,15 @@ fn every_optimizer(store: &Store) -> Vec<(&'static str, Box<dyn Optimizer>)> {
         ("sgd", Box::new(Sgd::new(all(), 0.1))),
         ("momentum", Box::new(Sgd::new(all(), 0.1).momentum(0.9).master_weights(true))),
         ("adam", Box::new(Adam::new(all(), 0.1).master_weights(true))),
-        ("amsgrad", Box::new(Adam::decoupled(all(), 0.1).amsgrad(true))),
+        ("amsgrad", Box::new(AdamW::new(all(), 0.1).amsgrad(true))),
         (
             "rmsprop",
             Box::new(RmsProp::new(all(), 0.1).centered(true).momentum(0.9).master_weights(true)),
         ),
-        ("adagrad", Box::new(Adagrad::new(all(), 0.1).initial(0.1).lr_decay(0.1))),
+        (
+            "adagrad",
+            Box::new(Adagrad::new(all(), 0.1).initial_accumulator_value(0.1).lr_decay(0.1)),
+        ),
         ("lamb", Box::new(Lamb::new(all(), 0.1))),
         ("lars", Box::new(Lars::new(all(), 0.1).master_weights(true))),
         (
@@ -182,9 +185,9 @@ fn every_optimizer(store: &Store) -> Vec<(&'static str, Box<dyn Optimizer>)> {
 fn every_optimizer_continues_where_it_was_saved() {
     let folder = Folder::new("optimizers");
     for dtype in [DType::F32, DType::BF16] {
-        let count = every_optimizer(&Store::with_dtype(&device(), dtype)).len();
+        let count = every_optimizer(&Store::with_dtype(device(), dtype)).len();
         for i in 0..count {
-            let stores = [Store::with_dtype(&device(), dtype), Store::with_dtype(&device(), dtype)];
+            let stores = [Store::with_dtype(device(), dtype), Store::with_dtype(device(), dtype)];
             stores.iter().for_each(|store| drop(params(store)));
             let [(name, mut saved), (_, mut resumed)] =
                 [0, 1].map(|k| every_optimizer(&stores[k]).swap_remove(i));
@@ -226,7 +229,7 @@ fn a_checkpoint_that_does_not_fit_lists_everything_and_changes_nothing() {
     let folder = Folder::new("misfit-run");
     let path = folder.0.join("run");
     let build = |names: [&str; 2], outputs: usize| {
-        let store = Store::new(&device());
+        let store = Store::new(device());
         names.iter().for_each(|name| drop(Linear::new(&store.at(name), 4, outputs).unwrap()));
         let adam = Adam::new(store.trainable(), 0.1);
         (store, adam)
@@ -243,16 +246,16 @@ fn a_checkpoint_that_does_not_fit_lists_everything_and_changes_nothing() {
     let error = checkpoint.restore("model", &mut other).unwrap_err().to_string();
     for part in [
         "part \"model\"",
-        "6 tensors",
-        "missing: proj.weight (5, 4), proj.bias (5,)",
-        "unknown: fc2.bias, fc2.weight",
+        "does not match the model: 2 missing keys, 2 unexpected keys, 2 shape mismatches",
+        "missing keys: proj.weight (5, 4), proj.bias (5,)",
+        "unexpected keys: fc2.bias, fc2.weight",
         "fc1.weight is (3, 4), but should be (5, 4)",
     ] {
         assert!(error.contains(part), "{error}");
     }
     let error = checkpoint.restore("optimizer", &mut other_adam).unwrap_err().to_string();
     for part in [
-        "unknown: fc2.bias.mean, fc2.bias.square, fc2.weight.mean",
+        "unexpected keys: fc2.bias.mean, fc2.bias.square, fc2.weight.mean",
         "fc1.weight.mean is (3, 4), but should be (5, 4)",
     ] {
         assert!(error.contains(part), "{error}");
@@ -260,8 +263,8 @@ fn a_checkpoint_that_does_not_fit_lists_everything_and_changes_nothing() {
     let mut sgd = Sgd::new(store.trainable(), 0.3).momentum(0.9);
     let error = checkpoint.restore("optimizer", &mut sgd).unwrap_err().to_string();
     assert!(
-        error.contains("missing: fc1.weight.velocity (3, 4)")
-            && error.contains("unknown: fc1.bias.mean"),
+        error.contains("missing keys: fc1.weight.velocity (3, 4)")
+            && error.contains("unexpected keys: fc1.bias.mean"),
         "{error}"
     );
     assert_eq!(
@@ -273,16 +276,16 @@ fn a_checkpoint_that_does_not_fit_lists_everything_and_changes_nothing() {
     assert!(error.contains("no part \"ema\"; there are model, optimizer"), "{error}");
     store.save(&path).unwrap();
     let error = Checkpoint::load(&path, store.device()).unwrap_err().to_string();
-    assert!(error.contains("no checkpoint") && error.contains("store.load(path)"), "{error}");
+    assert!(error.contains("not a checkpoint") && error.contains("store.load(path)"), "{error}");
     assert!(Checkpoint::new().put("a/b", &Random).is_err());
 }
 
-/// Where the child process of the next test saves; without it, that test is the parent.
+/// The path at which the child process of the next test saves; unset in the parent.
 const CHILD: &str = "TEENY_TEST_SAVES_TO";
 
 /// A store of 4 MB whose values are all `value`.
 fn large(value: f64) -> Store {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     for name in ["a", "b", "c", "d"] {
         store.root().param(name, (250_000,), teeny_nn::Init::Constant(value)).unwrap();
     }

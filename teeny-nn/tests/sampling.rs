@@ -1,10 +1,10 @@
-//! Row A56, second half: draws have the frequencies they should, settings keep what they say,
-//! nonsense is refused.
+//! Sampling: draws have the expected frequencies, options keep the documented tokens, invalid
+//! options are errors.
 
 use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Tensor};
 use teeny_nn::device::device;
-use teeny_nn::text::{Sampler, multinomial, repetition_penalty};
+use teeny_nn::text::{Replacement, Sampler, multinomial, repetition_penalty};
 
 const KEY: Key = Key { seed: 7, draw: 3 };
 
@@ -40,7 +40,7 @@ fn standard_errors(counts: &[u64], p: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-/// The tokens that `sampler` leaves of logits `x`.
+/// The tokens that `sampler` keeps of logits `x`.
 fn kept(sampler: Sampler, x: &[f32]) -> Vec<usize> {
     let filtered = sampler
         .filter(&Tensor::from_slice(x, (x.len(),), &cpu()).unwrap())
@@ -54,7 +54,8 @@ fn kept(sampler: Sampler, x: &[f32]) -> Vec<usize> {
 fn a_million_draws_have_the_right_frequencies() {
     let p = [0.5, 0.25, 0.125, 0.0, 0.1, 0.02, 0.004, 0.0009, 0.0001];
     // (1000000)
-    let many = multinomial(&logits(&p, 1).reshape(9).unwrap(), 1_000_000, true, KEY).unwrap();
+    let many =
+        multinomial(&logits(&p, 1).reshape(9).unwrap(), 1_000_000, Replacement::With, KEY).unwrap();
     let worst = standard_errors(&counts(&many.to_vec().unwrap(), 9), &p);
     assert!(worst < 4.0, "{worst}");
     let rows = Sampler::new().draw(&logits(&p, 1_000_000), KEY).unwrap(); // (1000000)
@@ -64,10 +65,15 @@ fn a_million_draws_have_the_right_frequencies() {
 
 #[test]
 fn draws_from_a_large_vocabulary_have_no_favourites() {
-    let tokens = multinomial(&Tensor::zeros(50_000, DType::F32, &cpu()).unwrap(), 400, true, KEY)
-        .unwrap()
-        .to_vec::<i32>()
-        .unwrap();
+    let tokens = multinomial(
+        &Tensor::zeros(50_000, DType::F32, &cpu()).unwrap(),
+        400,
+        Replacement::With,
+        KEY,
+    )
+    .unwrap()
+    .to_vec::<i32>()
+    .unwrap();
     let parts = counts(&tokens.iter().map(|t| t / 5000).collect::<Vec<_>>(), 10);
     assert!(standard_errors(&parts, &[0.1; 10]) < 4.0, "{parts:?}");
 }
@@ -105,7 +111,7 @@ fn filters_keep_what_they_say() {
     assert_eq!(kept(Sampler::new().top_p(0.51), &p), [1, 3]);
     assert_eq!(kept(Sampler::new().top_p(0.81), &p), [1, 2, 3]);
     assert_eq!(kept(Sampler::new().min_p(0.2), &p), [1, 2, 3]);
-    // one after the other: of the two that top-k leaves, 0.5 / 0.8 is more than 0.6
+    // in sequence: of the two tokens that top-k keeps, the first has 0.5 / 0.8, more than 0.6
     assert_eq!(kept(Sampler::new().top_k(2).top_p(0.6), &p), [1]);
     assert_eq!(
         kept(Sampler::new().top_k(2), &[1.0, 2.0, 1.0, 0.0]),
@@ -113,7 +119,7 @@ fn filters_keep_what_they_say() {
         "equals of the last stay"
     );
     assert_eq!(kept(Sampler::new().top_p(0.9), &[f32::NEG_INFINITY, 0.0, 0.0]), [1, 2]);
-    // rows are filtered each for itself, views as well as copies
+    // each row is filtered separately, in views as well as copies
     // (2, 3)
     let x = Tensor::new([[1.0f32, 3.0], [2.0, 2.5], [3.0, 0.0]], &cpu()).unwrap().t().unwrap();
     assert_eq!(Sampler::new().top_k(1).tokens(&x, KEY).unwrap(), [2, 0]);
@@ -122,7 +128,7 @@ fn filters_keep_what_they_say() {
 #[test]
 fn draws_without_replacement_differ_and_the_first_is_a_plain_draw() {
     let p = [0.4, 0.3, 0.2, 0.1];
-    let tokens = multinomial(&logits(&p, 50_000), 3, false, KEY).unwrap(); // (50000, 3)
+    let tokens = multinomial(&logits(&p, 50_000), 3, Replacement::Without, KEY).unwrap(); // (50000, 3)
     let rows = tokens.to_vec::<i32>().unwrap();
     assert!(rows.chunks(3).all(|row| row[0] != row[1] && row[1] != row[2] && row[0] != row[2]));
     let first: Vec<i32> = rows.chunks(3).map(|row| row[0]).collect();
@@ -130,9 +136,9 @@ fn draws_without_replacement_differ_and_the_first_is_a_plain_draw() {
     // the second given that the first was 0: 0.3, 0.2, 0.1 of 0.6
     let second: Vec<i32> = rows.chunks(3).filter(|row| row[0] == 0).map(|row| row[1] - 1).collect();
     assert!(standard_errors(&counts(&second, 3), &[0.5, 1.0 / 3.0, 1.0 / 6.0]) < 4.0);
-    let text = multinomial(&logits(&p, 1), 5, false, KEY).unwrap_err().to_string();
-    assert!(text.contains("5 different tokens cannot be drawn from 4"), "{text}");
-    let two = multinomial(&logits(&[0.0, 1.0, 0.0], 1), 2, false, KEY).unwrap();
+    let text = multinomial(&logits(&p, 1), 5, Replacement::Without, KEY).unwrap_err().to_string();
+    assert!(text.contains("cannot draw 5 distinct tokens from 4"), "{text}");
+    let two = multinomial(&logits(&[0.0, 1.0, 0.0], 1), 2, Replacement::Without, KEY).unwrap();
     assert_eq!(two.to_vec::<i32>().unwrap(), [1, -1], "what has no probability is not drawn");
 }
 
@@ -144,7 +150,7 @@ fn the_key_decides_and_every_device_draws_the_same() {
     assert_eq!(draw(&x, 1), draw(&x, 1));
     assert_ne!(draw(&x, 1), draw(&x, 2));
     assert_eq!(draw(&x.to(&device("reference").unwrap()).unwrap(), 1), draw(&x, 1));
-    // half precision is computed in single; shapes of any rank; a tracked tensor
+    // 16-bit logits are computed in f32; any number of axes; a tracked tensor
     assert_eq!(draw(&x.cast(DType::F16).unwrap(), 1).len(), 64);
     // (8, 8)
     let deep = sampler.draw(&x.reshape((8, 8, 30)).unwrap(), Key { seed: 5, draw: 1 }).unwrap();
@@ -179,7 +185,10 @@ fn rows_that_cannot_be_drawn_from_are_errors_that_name_them() {
             assert_eq!(sampler.draw(&x, KEY).unwrap().to_vec::<i32>().unwrap()[1], -1);
             assert!(sampler.tokens(&x.slice(0, ..1).unwrap(), KEY).is_ok());
         }
-        assert_eq!(multinomial(&x, 2, true, KEY).unwrap().to_vec::<i32>().unwrap()[2..], [-1, -1]);
+        assert_eq!(
+            multinomial(&x, 2, Replacement::With, KEY).unwrap().to_vec::<i32>().unwrap()[2..],
+            [-1, -1]
+        );
     }
 }
 
@@ -190,7 +199,7 @@ fn settings_that_make_no_sense_are_refused() {
         let text = sampler.draw(&x, KEY).unwrap_err().to_string();
         assert!(text.contains(expected) && text.contains("sampling.rs"), "{text}");
     };
-    refused(Sampler::new().top_k(0), "top_k is 0, which leaves no token to choose");
+    refused(Sampler::new().top_k(0), "top_k is 0, but must be at least 1");
     refused(Sampler::new().top_p(0.0), "top_p is a probability above 0, at most 1, not 0");
     refused(Sampler::new().top_p(1.5), "not 1.5");
     refused(Sampler::new().top_p(f64::NAN), "not NaN");

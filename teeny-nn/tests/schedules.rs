@@ -1,11 +1,12 @@
-//! Row A53: the learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's
+//! The learning rate of each of 100 steps against PyTorch's schedulers and nanoGPT's
 //! formula (`golden/schedules.json`).
 
 mod common;
 
 use common::*;
+use teeny_nn::Schedule;
+use teeny_nn::schedule::Plateau;
 use teeny_nn::state::Stateful;
-use teeny_nn::{Plateau, Schedule};
 
 #[test]
 fn every_schedule_gives_the_rates_of_a_hundred_steps() {
@@ -23,7 +24,7 @@ fn every_schedule_gives_the_rates_of_a_hundred_steps() {
         ("one_cycle", Schedule::one_cycle(0.5, 100)),
         ("one_cycle_with", Schedule::one_cycle_with(0.5, 60, 0.5, 10.0, 100.0)),
         ("lambda", Schedule::new(|step| 0.5 / (1.0 + step as f64).sqrt())),
-        ("chained", Schedule::exponential(0.5, 0.95).warmed_up(0.1, 20)),
+        ("chained", Schedule::exponential(0.5, 0.95).with_warmup(0.1, 20)),
         ("sequential", sequential),
         ("nano_gpt", Schedule::warmup_cosine(0.5, 0.05, 10, 80)),
     ];
@@ -31,10 +32,10 @@ fn every_schedule_gives_the_rates_of_a_hundred_steps() {
         let want = numbers(&golden[name]);
         let got: Vec<f64> = (0..want.len() as u64).map(|step| schedule.at(step)).collect();
         assert_close(&got, &want, 1e-12, &name);
-        // relative too: rates near 0 matter
+        // relative errors too, for rates near 0
         let far = got.iter().zip(&want).position(|(g, w)| (g - w).abs() > 1e-9 * w.abs());
         assert_eq!(far, None, "{name}: {got:?}");
-        // a schedule is a function of the step: it can be asked in any order
+        // a schedule is a function of the step, in any order
         assert_eq!(schedule.clone().at(57 % got.len() as u64), got[57 % got.len()]);
     }
 }

@@ -1,4 +1,4 @@
-//! Trainings that would go on without learning, or with NaN for weights: the first step says so.
+//! Training that would continue without learning or with NaN weights is an error of the first step.
 
 mod common;
 
@@ -6,10 +6,10 @@ use common::autograd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use teeny_autograd::Grad;
 use teeny_core::{DType, ErrorKind, Result, Tensor};
-use teeny_nn::optim::{Adam, Ledger, LossScale, Muon, Optimizer, Sgd};
+use teeny_nn::optim::{Adam, LossScale, Muon, Optimizer, ParamStates, Sgd};
 use teeny_nn::{Init, Linear, Module, Param, Store};
 
-/// The loss of two layers, of which the second one may be left out.
+/// The loss of one or two layers.
 fn loss(layers: &[&Linear], store: &Store) -> Result<Tensor> {
     let mut x = Tensor::ones((2, 3), DType::F32, store.device())?; // (2, 3)
     for layer in layers {
@@ -39,7 +39,7 @@ fn refused(store: &Store, step: impl FnOnce() -> Result<()>) -> String {
 
 #[test]
 fn an_optimizer_without_parameters() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let mut adam = Adam::new(store.trainable(), 0.1);
     let fc = layer(&store, "fc");
     let gradients = loss(&[&fc], &store).unwrap().backward().unwrap();
@@ -54,7 +54,7 @@ fn an_optimizer_without_parameters() {
 
 #[test]
 fn an_optimizer_that_was_made_before_the_last_layer() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let first = layer(&store, "first");
     let mut adam = Adam::new(store.trainable(), 0.1);
     let last = layer(&store, "last");
@@ -65,11 +65,11 @@ fn an_optimizer_that_was_made_before_the_last_layer() {
             && text.contains("set_trainable(false)"),
         "{text}"
     );
-    // every way out that the message names
+    // every cure that the message names
     let mut whole = Adam::new(store.trainable(), 0.1);
     whole.step(&gradients(&[&first, &last])).unwrap();
 
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let first = layer(&store, "first");
     let mut sgd = Sgd::new(store.trainable(), 0.1);
     let gradients = |layers: &[&Linear]| loss(layers, &store).unwrap().backward().unwrap();
@@ -90,7 +90,7 @@ fn an_optimizer_that_was_made_before_the_last_layer() {
 
 #[test]
 fn parameters_of_two_optimizers_are_nobodys_mistake() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let (first, last) = (layer(&store, "first"), layer(&store, "last"));
     let (matrices, rest): (Vec<Param>, Vec<Param>) =
         store.trainable().into_iter().partition(|p| p.value().ndim() == 2);
@@ -104,7 +104,7 @@ fn parameters_of_two_optimizers_are_nobodys_mistake() {
 
 #[test]
 fn frozen_parameters_only() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let fc = layer(&store, "fc");
     let mut adam = Adam::new(store.trainable(), 0.1);
     let other = store.at("other").param("w", 3, Init::ONES).unwrap();
@@ -117,7 +117,7 @@ fn frozen_parameters_only() {
 
 #[test]
 fn a_parameter_that_never_gets_a_gradient() {
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let (used, unused) = (layer(&store, "used"), layer(&store, "unused"));
     let mut adam = Adam::new(store.trainable(), 0.1);
     let gradients = loss(&[&used], &store).unwrap().backward().unwrap();
@@ -127,19 +127,19 @@ fn a_parameter_that_never_gets_a_gradient() {
         "{text}"
     );
     assert!(text.contains("parameter \"unused.weight\""), "{text}");
-    // PyTorch's way, on request
+    // PyTorch's behaviour, as an option
     let mut adam = adam.skip_missing(true);
     let before = unused.weight.value().to_bytes().unwrap();
     adam.step(&gradients).unwrap();
     assert_eq!(unused.weight.value().to_bytes().unwrap(), before);
-    // gradients of the values before that step are a mistake all the same
+    // gradients of the values before that step are an error too
     let text = refused(&store, || adam.step(&gradients));
     assert!(text.contains("an earlier value, which a step or `set` has replaced since"), "{text}");
     let mut scale = LossScale::new();
     let gradients = scale.apply(&loss(&[&used], &store).unwrap()).unwrap().backward().unwrap();
     assert!(scale.step(&mut adam, &gradients).unwrap());
     assert_eq!(unused.weight.value().to_bytes().unwrap(), before);
-    // a loss that depends on nothing the optimizer has
+    // a loss that depends on no parameter of the optimizer
     let elsewhere = Store::new(store.device());
     let other = layer(&elsewhere, "elsewhere");
     let gradients = loss(&[&other], &elsewhere).unwrap().backward().unwrap();
@@ -151,20 +151,20 @@ fn a_parameter_that_never_gets_a_gradient() {
 #[test]
 fn gradients_that_are_not_finite() {
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-        let store = Store::new(&autograd());
+        let store = Store::new(autograd());
         let fc = layer(&store, "fc");
         let gradients =
             |factor: f32| loss(&[&fc], &store).unwrap().mul(factor).unwrap().backward().unwrap();
         let mut adam = Adam::new(store.trainable(), 0.1);
         let text = refused(&store, || adam.step(&gradients(bad)));
-        assert!(text.contains("the gradient of \"fc.weight\" is NaN or infinite"), "{text}");
-        // in every step if asked for
+        assert!(text.contains("the gradient of \"fc.weight\" has NaN or infinite"), "{text}");
+        // in every step with check_finite(1)
         let mut adam = adam.check_finite(1);
         for _ in 0..3 {
             adam.step(&gradients(1.0)).unwrap();
             refused(&store, || adam.step(&gradients(bad)));
         }
-        // and unless one says otherwise, in the 101st
+        // by default in the first step and in the 101st
         let mut sgd = Sgd::new(store.trainable(), 1e-6);
         (0..100).for_each(|_| sgd.step(&gradients(1.0)).unwrap());
         refused(&store, || sgd.step(&gradients(bad)));
@@ -177,26 +177,26 @@ fn gradients_that_are_not_finite() {
 #[test]
 fn an_optimizer_of_ones_own_is_checked_too() {
     static UPDATES: AtomicUsize = AtomicUsize::new(0);
-    struct Own(Ledger);
+    struct Own(ParamStates);
     impl Optimizer for Own {
-        fn ledger(&self) -> &Ledger {
+        fn states(&self) -> &ParamStates {
             &self.0
         }
-        fn ledger_mut(&mut self) -> &mut Ledger {
+        fn states_mut(&mut self) -> &mut ParamStates {
             &mut self.0
         }
-        fn slots(&self) -> &'static [&'static str] {
+        fn state_names(&self) -> &'static [&'static str] {
             &[]
         }
         fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
             UPDATES.fetch_add(1, Ordering::Relaxed);
-            self.0.remember(i, []);
+            self.0.set_state(i, []);
             value.sub(gradient)
         }
     }
-    let store = Store::new(&autograd());
+    let store = Store::new(autograd());
     let first = layer(&store, "first");
-    let mut own = Own(Ledger::new(store.trainable(), 0.1));
+    let mut own = Own(ParamStates::new(store.trainable(), 0.1));
     layer(&store, "last");
     let gradients = loss(&[&first], &store).unwrap().backward().unwrap();
     refused(&store, || own.step(&gradients));

@@ -2,8 +2,7 @@
 //! against PyTorch's (`golden/special.json`): values, first and second derivatives in f64 and f32,
 //! on the naive device and the CPU, in reverse and in forward mode.
 //!
-//! [`ON_PURPOSE`] is the list of what differs, with the reasons; `SPECIAL_POINTS.md` is written
-//! from it.
+//! [`ON_PURPOSE`] lists the differences and their reasons; `SPECIAL_POINTS.md` is written from it.
 
 mod common;
 
@@ -14,7 +13,8 @@ use std::collections::BTreeSet;
 use teeny_autograd::{jvp, vjp};
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, ToDevice};
 use teeny_nn::loss::{self, CrossEntropy, Reduction};
-use teeny_nn::{BatchNorm, GroupNorm, InstanceNorm, Module, NormOptions, Store};
+use teeny_nn::norm::{BatchNormOptions, GroupNorm, GroupNormOptions, InstanceNorm};
+use teeny_nn::{BatchNorm, Module, Store};
 
 const HEAD: &str = "\
 # Special points of losses and normalisations
@@ -40,8 +40,7 @@ enum Part {
 }
 use Part::{First, Forward, Second, Value as Y};
 
-/// One place where a result may differ: functions, parts, whether that is so for these operands,
-/// and why.
+/// A difference: functions, parts, a condition on the operands, and the reason.
 struct Difference {
     ops: &'static [&'static str],
     parts: &'static [Part],
@@ -232,15 +231,12 @@ fn cross_entropies(device: &DeviceRef, findings: &Findings) {
     for case in parse(include_str!("golden/special.json"))["cross_entropy"].as_array().unwrap() {
         let op = case["op"].as_str().unwrap().to_string();
         let targets = Tensor::new([case["target"].as_i64().unwrap()], device).unwrap();
-        let plain = CrossEntropy { reduction: Reduction::None, ..CrossEntropy::default() };
+        let plain = CrossEntropy::new().with_reduction(Reduction::None);
         let f: Function = Box::new(move |x| match op.as_str() {
             "cross_entropy" => plain.loss(&x[0], &targets),
-            "smoothed" => {
-                CrossEntropy { label_smoothing: 0.25, ..plain.clone() }.loss(&x[0], &targets)
-            }
+            "smoothed" => plain.clone().with_label_smoothing(0.25).loss(&x[0], &targets),
             "nll" => plain.nll(&x[0], &targets),
-            _ => CrossEntropy { ignore_index: Some(0), ..CrossEntropy::default() }
-                .loss(&x[0], &targets),
+            _ => CrossEntropy::new().with_ignore_index(0).loss(&x[0], &targets),
         });
         let at = numbers(&case["x"]);
         let x = vec![f64s(at.clone(), &[1, at.len()], device).cast(dtype(case)).unwrap()];
@@ -260,12 +256,18 @@ fn norms(device: &DeviceRef, findings: &Findings) {
         let at = numbers(&case["x"]);
         let n = at.len();
         let store = Store::new(device);
-        let plain = NormOptions { affine: false, running: false, ..NormOptions::default() };
+        let plain = BatchNormOptions::new().with_affine(false).with_track_running_stats(false);
         let f: Function = match case["op"].as_str().unwrap() {
             "layer_norm" => Box::new(|x| x[0].layer_norm(1, Some(&x[1]), Some(&x[2]), 1e-5)),
             "rms_norm" => Box::new(|x| x[0].rms_norm(1, Some(&x[1]), 1e-5)),
             "group_norm" => {
-                let norm = GroupNorm::without_affine(2, n).unwrap();
+                let norm = GroupNorm::with_options(
+                    &store.root(),
+                    2,
+                    n,
+                    GroupNormOptions::new().with_affine(false),
+                )
+                .unwrap();
                 Box::new(move |x| norm.forward(&x[0]))
             }
             "batch_norm" => {

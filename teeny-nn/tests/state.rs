@@ -1,4 +1,4 @@
-//! Row A54: saving and loading by name; what unsound files, full disks and other models' files do.
+//! Saving and loading by name; damaged files, full disks and files of other models.
 
 mod common;
 
@@ -12,7 +12,7 @@ use teeny_nn::state::{Archive, write};
 use teeny_nn::{Init, Linear, Store};
 
 fn model(outputs: usize) -> Store {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     Linear::new(&store.at("fc1"), 4, 3).unwrap();
     Linear::new(&store.at("fc2"), 3, outputs).unwrap();
     store
@@ -87,7 +87,7 @@ fn a_file_of_the_reference_implementation_loads() {
     let view =
         safetensors::tensor::TensorView::new(safetensors::Dtype::F32, vec![3], &data).unwrap();
     fs::write(&path, safetensors::serialize([("w", view)], None).unwrap()).unwrap();
-    let w = Archive::open(&path).unwrap().tensor("w", &device()).unwrap();
+    let w = Archive::open(&path).unwrap().tensor("w", device()).unwrap();
     assert_eq!(w.to_vec::<f32>().unwrap(), [1.5, -2.0, 3.0]);
 }
 
@@ -100,7 +100,8 @@ fn what_does_not_fit_changes_nothing_and_is_named() {
     let before = bits(&wider);
     let error = wider.load(&path).unwrap_err().to_string();
     assert!(
-        error.starts_with("load \"") && error.contains("2 tensors do not fit the model\n"),
+        error.starts_with("load \"")
+            && error.contains("does not match the model: 2 shape mismatches\n"),
         "{error}"
     );
     assert!(
@@ -110,13 +111,18 @@ fn what_does_not_fit_changes_nothing_and_is_named() {
     );
     assert_eq!(bits(&wider), before);
 
-    // everything that is wrong, at once
-    let other = Store::new(&device());
+    // all differences in one error
+    let other = Store::new(device());
     Linear::new(&other.at("fc"), 4, 3).unwrap();
     Linear::new(&other.at("fc1"), 4, 7).unwrap();
     let error = other.load(&path).unwrap_err().to_string();
     assert!(
-        error.contains("6 tensors do not fit the model\n  missing: fc.weight (3, 4), fc.bias (3,)\n  unknown: fc2.bias, fc2.weight\n"),
+        error.contains(
+            "does not match the model: \
+             2 missing keys, 2 unexpected keys, 2 shape mismatches\n  \
+             missing keys: fc.weight (3, 4), fc.bias (3,)\n  \
+             unexpected keys: fc2.bias, fc2.weight\n"
+        ),
         "{error}"
     );
     assert!(
@@ -157,12 +163,12 @@ fn an_unsound_file_is_an_error_wherever_it_is_cut_or_changed() {
         let text = std::str::from_utf8(&good[8..8 + header]).unwrap().replace(from, to);
         [&good[..8], text.as_bytes(), &good[8 + header..]].concat()
     };
-    assert!(refuse(&swap("[3,4]", "[9,9]")).contains("which does not fill bytes"));
-    assert!(refuse(&swap("\"F32\"", "\"Q32\"")).contains("does not understand"));
+    assert!(refuse(&swap("[3,4]", "[9,9]")).contains("which is not the size of bytes"));
+    assert!(refuse(&swap("\"F32\"", "\"Q32\"")).contains("is not valid"));
     assert!(refuse(&swap("[0,48]", "[1,49]")).contains("overlap or leave a gap at byte 0"));
 }
 
-/// A disk with room for so many bytes.
+/// A disk with space for `room` bytes.
 struct Disk<'a> {
     inner: &'a mut dyn Write,
     room: usize,
@@ -223,7 +229,7 @@ fn devices_and_links_stay_what_they_are() {
 
 #[test]
 fn names_cannot_be_taken_twice() {
-    let store = Store::new(&device());
+    let store = Store::new(device());
     store.at("a").param("w", (2,), Init::ONES).unwrap();
     let error = store.at("a").param("w", (2,), Init::ONES).unwrap_err().to_string();
     assert!(error.contains("there is a parameter \"a.w\" already"), "{error}");

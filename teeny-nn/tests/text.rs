@@ -1,4 +1,4 @@
-//! Row A55: names and long texts as training data.
+//! Names and long texts as training data.
 
 use std::path::PathBuf;
 use teeny_core::Tensor;
@@ -30,7 +30,7 @@ fn real(name: &str) -> Option<String> {
 fn windows_of_names_are_every_character_after_those_before_it() {
     let names = Names::parse("ab\n\n  cab \r\n").unwrap();
     assert_eq!(names.tokenizer().chars(), ['.', 'a', 'b', 'c']);
-    let (x, y) = names.windows(3, &device("cpu").unwrap()).unwrap(); // (7, 3), (7)
+    let (x, y) = names.windows(3, device("cpu").unwrap()).unwrap(); // (7, 3), (7)
     assert_eq!((x.shape()[..].to_vec(), y.shape()[..].to_vec()), (vec![7, 3], vec![7]));
     assert_eq!(ints(&y), [1, 2, 0, 3, 1, 2, 0]);
     assert_eq!(ints(&x), [0, 0, 0, 0, 0, 1, 0, 1, 2, 0, 0, 0, 0, 0, 3, 0, 3, 1, 3, 1, 2]);
@@ -39,10 +39,10 @@ fn windows_of_names_are_every_character_after_those_before_it() {
 #[test]
 fn sequences_of_names_are_shifted_and_padded() {
     let names = Names::parse("ab\ncab").unwrap();
-    let (x, y) = names.sequences(5, &device("cpu").unwrap()).unwrap(); // (2, 5) both
+    let (x, y) = names.sequences(5, device("cpu").unwrap()).unwrap(); // (2, 5) both
     assert_eq!(ints(&x), [0, 1, 2, 0, 0, 0, 3, 1, 2, 0]);
     assert_eq!(ints(&y), [1, 2, 0, PADDING, PADDING, 3, 1, 2, 0, PADDING]);
-    let error = names.sequences(3, &device("cpu").unwrap()).unwrap_err().to_string();
+    let error = names.sequences(3, device("cpu").unwrap()).unwrap_err().to_string();
     assert!(error.contains("\"cab\" has 3 characters and needs a row of 4, not 3"), "{error}");
     assert_eq!(names.spell(&[3, 1, 0, 2]).unwrap(), "ca");
     assert_eq!(names.new_ones(&["cab".into(), "abc".into()]), ["abc"]);
@@ -73,7 +73,7 @@ fn lists_that_are_no_names_are_refused() {
             .contains("line 3 is \"j.r.\", but '.' marks where names begin and end")
     );
     assert!(error(" \n\n").contains("there are 0 names"));
-    assert!(Names::parse("anna").unwrap().windows(0, &device("cpu").unwrap()).is_err());
+    assert!(Names::parse("anna").unwrap().windows(0, device("cpu").unwrap()).is_err());
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn batches_of_a_corpus_are_pairs_of_neighbours_from_everywhere() {
 
 #[test]
 fn an_epoch_of_windows_covers_the_text_once() {
-    let corpus = Corpus::new(&(0..24).collect::<Vec<_>>(), &device("cpu").unwrap()).unwrap();
+    let corpus = Corpus::new(&(0..24).collect::<Vec<_>>(), device("cpu").unwrap()).unwrap();
     let loader = DataLoader::new(corpus.windows(5).unwrap(), 3).unwrap().shuffle(1);
     let mut targets: Vec<i32> = loader.epoch(0).flat_map(|batch| ints(&batch.unwrap().1)).collect();
     targets.sort_unstable();
@@ -108,7 +108,7 @@ fn an_epoch_of_windows_covers_the_text_once() {
 
 #[test]
 fn a_corpus_shorter_than_the_context_names_both() {
-    let corpus = Corpus::new(&[1, 2, 3, 4], &device("cpu").unwrap()).unwrap();
+    let corpus = Corpus::new(&[1, 2, 3, 4], device("cpu").unwrap()).unwrap();
     let error = corpus.batch(2, 4, Key { seed: 1, draw: 0 }).unwrap_err().to_string();
     assert!(error.starts_with("corpus.batch at "), "{error}");
     assert!(
@@ -130,7 +130,7 @@ fn names_txt_has_its_published_counts() {
     let Some(text) = real("names.txt") else { return };
     let names = Names::parse(&text).unwrap();
     assert_eq!((names.len(), names.longest(), names.tokenizer().vocab_size()), (32_033, 15, 27));
-    let (x, y) = names.windows(1, &device("cpu").unwrap()).unwrap(); // (N, 1), (N)
+    let (x, y) = names.windows(1, device("cpu").unwrap()).unwrap(); // (N, 1), (N)
     let mut counts = [[0; 27]; 27];
     ints(&x).iter().zip(ints(&y)).for_each(|(&a, b)| counts[a as usize][b as usize] += 1);
     // all, ".a", "n."
@@ -146,7 +146,7 @@ fn shakespeare_has_its_published_vocabulary() {
     assert_eq!((tokenizer.vocab_size(), text.len()), (65, 1_115_394));
     let tokens = tokenizer.encode(&text).unwrap();
     assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
-    let (train, val) = Corpus::new(&tokens, &device("cpu").unwrap()).unwrap().split(0.9).unwrap();
+    let (train, val) = Corpus::new(&tokens, device("cpu").unwrap()).unwrap().split(0.9).unwrap();
     assert_eq!((train.len(), val.len()), (1_003_854, 111_540));
     assert_eq!(ByteTokenizer.encode(&text).unwrap().len(), text.len());
 }

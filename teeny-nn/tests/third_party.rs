@@ -1,5 +1,5 @@
-//! Row A41: the capstone's network trains on a device that somebody else wrote, through the same
-//! autograd, layers and optimizer as on the CPU.
+//! A network trains on a third-party device, with the same autograd, layers and optimizer as on the
+//! CPU.
 
 #[path = "../../teeny-core/tests/third_party/device.rs"]
 mod device;

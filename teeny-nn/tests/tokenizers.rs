@@ -1,5 +1,5 @@
-//! Row A56, first half: decoding gives back what was encoded, merges are those of Hugging Face's
-//! trainer, files round-trip.
+//! Tokenizers: decoding restores the encoded text, merges are those of Hugging Face's trainer, files
+//! round-trip.
 
 use serde_json::Value;
 use std::path::PathBuf;
@@ -11,14 +11,14 @@ use teeny_nn::text::{Bpe, ByteTokenizer, CharTokenizer, DecodeStream, Tokenizer}
 const MIXED: &str =
     "naïve café, 日本語 テキスト\n\n  नमस्ते 👩‍👩‍👧 \u{301}\u{fffd} \r\n\t x²½ don't \u{0}\u{7f} ''s";
 
-/// The real Shakespeare if it is at hand, else the built-in scenes.
+/// Shakespeare from TEENY_DATA if it is set, otherwise the built-in scenes.
 fn shakespeare() -> String {
     let dir = std::env::var_os("TEENY_DATA").map(PathBuf::from);
     dir.and_then(|dir| std::fs::read_to_string(dir.join("text/tinyshakespeare.txt")).ok())
         .unwrap_or_else(|| corpus::BUILTIN.to_string())
 }
 
-/// What is done to a good file.
+/// A change of a valid file.
 type Change = dyn Fn(&mut Value);
 
 fn temporary(name: &str) -> PathBuf {
@@ -76,8 +76,8 @@ fn merging_is_deterministic_and_stops_when_nothing_repeats() {
     let spelled: Vec<&[u8]> =
         (256..bpe.vocab_size() as u32).map(|token| bpe.bytes_of(token).unwrap()).collect();
     assert_eq!(spelled, [&b"ab"[..], b" ab"]);
-    // of pairs that occur equally often the one of smaller tokens comes first, whatever the order
-    // of the text
+    // of equally frequent pairs the one with the smaller tokens comes first, in any order of the
+    // text
     for text in ["xy ba", "ba xy"] {
         let bpe = Bpe::train(&[text; 4].join("\n"), 257).unwrap();
         assert_eq!(bpe.bytes_of(256).unwrap(), b"ba", "b is smaller than x");
@@ -121,12 +121,12 @@ fn a_tokenizer_survives_its_file() {
         (bpe.merges(), 402, Some(401))
     );
     assert_eq!(again.encode(MIXED).unwrap(), bpe.encode(MIXED).unwrap());
-    // a text cannot pretend to end
+    // a text cannot contain the special token
     assert!(!bpe.encode("<|endoftext|>").unwrap().contains(&400));
     assert_eq!(bpe.decode(&[400, 401]).unwrap(), "<|endoftext|><pad>");
     assert!(bpe.clone().with_specials(&["<pad>"]).is_err());
 
-    // GPT-2's two files say the same
+    // GPT-2's two files are the same tokenizer
     let file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let mut vocab = file["model"]["vocab"].clone();
     vocab["<|endoftext|>"] = 400.into();
@@ -181,7 +181,7 @@ fn files_of_other_tokenizers_and_damaged_ones_are_refused_by_name() {
         assert!(error.contains(expected), "{expected}: {error}");
     }
     std::fs::write(&path, "{").unwrap();
-    assert!(Bpe::load(&path).unwrap_err().to_string().contains("no JSON"));
+    assert!(Bpe::load(&path).unwrap_err().to_string().contains("not JSON"));
     std::fs::remove_file(path).unwrap();
 }
 
@@ -225,7 +225,7 @@ fn streamed_pieces_are_whole_characters_and_add_up() {
         (&bpe, bpe.encode(&long).unwrap()),
         (&ByteTokenizer, ByteTokenizer.encode(&long).unwrap()),
         (&chars, chars.encode(&long).unwrap()),
-        // what a model may make up: no UTF-8 at all, and half a character at the end
+        // sequences that a model may generate: invalid UTF-8, and half a character at the end
         (&ByteTokenizer, (0..1000).map(|i| (i * i * 31 + i * 7) % 256).collect()),
         (&ByteTokenizer, vec![0xff; 100]),
         (&ByteTokenizer, [&[0xe2; 70][..], &[0x82, 0xac, 0xf0, 0x9f]].concat()),

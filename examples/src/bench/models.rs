@@ -5,9 +5,9 @@ use super::{Bench, Work};
 use teeny_autograd::{Autograd, Grad};
 use teeny_core::{DType, DeviceRef, Result, Tensor};
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Optimizer, Sgd};
+use teeny_nn::optim::{Adam, AdamW, Optimizer, Sgd};
 use teeny_nn::{
-    Activation, Conv, Embedding, Flatten, Gpt, GptConfig, Linear, Lstm, MaxPool, Module,
+    Activation, Conv2d, Embedding, Flatten, Gpt, GptConfig, Linear, Lstm, MaxPool2d, Module,
     Sequential, Store,
 };
 
@@ -36,7 +36,7 @@ impl<M: Module, O: Optimizer> Training<M, O> {
 pub fn training(b: &Bench) -> Result<()> {
     for (name, batch, hidden) in [("mnist_mlp/step", 64, 128), ("mnist_mlp/step512", 512, 512)] {
         b.time(name, Work::Step, |device| {
-            let store = Store::new(&Autograd::new(device.clone()));
+            let store = Store::new(Autograd::new(device.clone()));
             let path = store.root();
             let net = Sequential::new()
                 .then(Linear::new(&path.at("fc1"), 784, hidden)?)
@@ -47,14 +47,14 @@ pub fn training(b: &Bench) -> Result<()> {
         })?;
     }
     b.time("mnist_cnn/step", Work::Step, |device| {
-        let store = Store::new(&Autograd::new(device.clone()));
+        let store = Store::new(Autograd::new(device.clone()));
         let path = store.root();
         let net = Sequential::new()
-            .then(Conv::<2>::new(&path.at("conv1"), 1, 32, 3)?) // (128, 32, 26, 26)
+            .then(Conv2d::new(&path.at("conv1"), 1, 32, 3)?) // (128, 32, 26, 26)
             .then(Activation::Relu)
-            .then(Conv::<2>::new(&path.at("conv2"), 32, 64, 3)?) // (128, 64, 24, 24)
+            .then(Conv2d::new(&path.at("conv2"), 32, 64, 3)?) // (128, 64, 24, 24)
             .then(Activation::Relu)
-            .then(MaxPool::<2>::new(2)) // (128, 64, 12, 12)
+            .then(MaxPool2d::new(2)) // (128, 64, 12, 12)
             .then(Flatten) // (128, 9216)
             .then(Linear::new(&path.at("fc1"), 9216, 128)?)
             .then(Activation::Relu)
@@ -64,7 +64,7 @@ pub fn training(b: &Bench) -> Result<()> {
         Ok(move || run.step())
     })?;
     b.time("makemore_mlp/step", Work::Step, |device| {
-        let store = Store::new(&Autograd::new(device.clone()));
+        let store = Store::new(Autograd::new(device.clone()));
         let path = store.root();
         let net = Sequential::new()
             .then(Embedding::new(&path.at("wte"), 27, 10)?) // (32, 3, 10)
@@ -78,12 +78,9 @@ pub fn training(b: &Bench) -> Result<()> {
         Ok(move || run.step())
     })?;
     b.time("gpt_char/step", Work::Tokens(768.0), |device| {
-        let store = Store::new(&Autograd::new(device.clone()));
-        let gpt = Gpt::new(
-            &store.root(),
-            GptConfig { bias: false, ..GptConfig::new(65, 64, 4, 4, 128) },
-        )?;
-        let mut adam = Adam::decoupled(store.trainable(), 1e-3).betas(0.9, 0.99).weight_decay(0.1);
+        let store = Store::new(Autograd::new(device.clone()));
+        let gpt = Gpt::new(&store.root(), GptConfig::new(65, 64, 4, 4, 128).with_bias(false))?;
+        let mut adam = AdamW::new(store.trainable(), 1e-3).betas(0.9, 0.99).weight_decay(0.1);
         let (x, y) =
             (integers(&[12, 64], 65, store.device())?, integers(&[768], 65, store.device())?);
         Ok(move || {
@@ -93,7 +90,7 @@ pub fn training(b: &Bench) -> Result<()> {
         })
     })?;
     b.time("lstm/step", Work::Step, |device| {
-        let store = Store::new(&Autograd::new(device.clone()));
+        let store = Store::new(Autograd::new(device.clone()));
         let lstm = Lstm::new(&store.root(), 64, 256)?;
         let x = Tensor::randn((32, 64, 64), DType::F32, store.device())?; // (B, T, C)
         Ok(move || lstm.forward(&x)?.square()?.sum_all()?.mul(0.5)?.backward())

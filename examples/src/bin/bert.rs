@@ -12,11 +12,12 @@ use std::process::ExitCode;
 use teeny_autograd::{Grad, no_grad};
 use teeny_core::random::Key;
 use teeny_core::{DType, DeviceRef, Distribution, Result, Tensor, permutation};
+use teeny_nn::attention::AttentionOptions;
 use teeny_nn::loss::CrossEntropy;
-use teeny_nn::optim::{Adam, Optimizer, clip_norm};
+use teeny_nn::optim::{AdamW, Optimizer, clip_grad_norm};
+use teeny_nn::transformer::{TransformerConfig, TransformerEncoderLayer};
 use teeny_nn::{
-    Activation, Attend, Embedding, Init, LayerNorm, Linear, Module, Schedule, Store,
-    TransformerConfig, TransformerEncoderLayer,
+    Activation, Embedding, EmbeddingOptions, Init, LayerNorm, Linear, Module, Schedule, Store,
 };
 
 const PROGRAM: Program = Program {
@@ -102,9 +103,9 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let bert = Bert::new(&store, options, words.len())?;
     common.load(&store)?;
     println!("model   {} parameters", store.count());
-    let loss = CrossEntropy { ignore_index: Some(IGNORE_INDEX), ..CrossEntropy::default() };
+    let loss = CrossEntropy::new().with_ignore_index(IGNORE_INDEX);
     let schedule = Schedule::warmup_cosine(options.lr, 0.0, options.steps / 10, options.steps);
-    let mut adam = Adam::decoupled(store.trainable(), options.lr).weight_decay(0.01);
+    let mut adam = AdamW::new(store.trainable(), options.lr).weight_decay(0.01);
     let mut run =
         Run::start(common, &store, &mut adam, options.steps)?.schedule(schedule).items("sentences");
     while let Some(step) = run.next_step() {
@@ -118,7 +119,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
         let logits = bert.forward(&batch.tokens, &batch.real)?; // (B, T, V)
         let loss = loss.loss(&logits.flatten(0, 1)?, &batch.targets.flatten(0, 1)?)?; // ()
         let mut grads = loss.backward()?;
-        clip_norm(&mut grads, &store.trainable(), 1.0)?;
+        clip_grad_norm(&mut grads, &store.trainable(), 1.0)?;
         adam.set_lr(run.lr());
         adam.step(&grads)?;
         run.push(&loss, options.batch)?;
@@ -166,13 +167,21 @@ impl Bert {
     fn new(store: &Store, options: &Options, vocab: usize) -> Result<Bert> {
         let n = options.width;
         let small = Init::Normal { mean: 0.0, std: 0.02 };
-        let config = TransformerConfig {
-            activation: Activation::Gelu,
-            ..TransformerConfig::new(n, 4, 4 * n)
-        };
+        let config =
+            TransformerConfig::new(n, 4, 4 * n).with_activation(Activation::Gelu).with_dropout(0.0);
         Ok(Bert {
-            words: Embedding::with_init(&store.at("words"), vocab, n, small)?,
-            positions: Embedding::with_init(&store.at("positions"), LENGTH, n, small)?,
+            words: Embedding::with_options(
+                &store.at("words"),
+                vocab,
+                n,
+                EmbeddingOptions::new().with_init(small),
+            )?,
+            positions: Embedding::with_options(
+                &store.at("positions"),
+                LENGTH,
+                n,
+                EmbeddingOptions::new().with_init(small),
+            )?,
             norm: LayerNorm::new(&store.at("norm"), n)?,
             layers: (0..options.layers)
                 .map(|i| TransformerEncoderLayer::new(&store.at("layers").at(i), config))
@@ -190,7 +199,7 @@ impl Bert {
         let positions = self.positions.weight.value().slice(0, 0..tokens.shape()[1] as isize)?;
         let mut x = self.norm.forward(&self.words.forward(tokens)?.add(&positions)?)?; // (B, T, E)
         for layer in &self.layers {
-            x = layer.attend(&x, Attend::default().padding(real))?;
+            x = layer.attend(&x, AttentionOptions::default().with_key_mask(real))?;
         }
         let x = self.head_norm.forward(&self.head.forward(&x)?.gelu()?)?;
         x.matmul(&self.words.weight.value().t()?) // (B, T, V)

@@ -18,7 +18,7 @@ use teeny_nn::data::DataLoader;
 use teeny_nn::data::generated::{self, Samples};
 use teeny_nn::loss::{Reduction, bce_with_logits, cross_entropy, poisson_nll};
 use teeny_nn::optim::{Optimizer, Sgd};
-use teeny_nn::{Init, Linear, Module, Schedule, Store};
+use teeny_nn::{Init, Linear, LinearOptions, Module, Schedule, Store};
 
 const PROGRAM: Program = Program {
     about: "Fits generalised linear models: logistic, Poisson, softmax on digits.",
@@ -155,8 +155,12 @@ fn digits(options: &Options, common: &Common, device: &DeviceRef) -> Result<()> 
     println!("data    {note}");
     let store = Store::new(device);
     // (N, 784) → (N, 10)
-    let model =
-        Linear::with_init(&store.at("fc"), data.train.area(), 10, Init::ZEROS, Some(Init::ZEROS))?;
+    let model = Linear::with_options(
+        &store.at("fc"),
+        data.train.area(),
+        10,
+        LinearOptions::new().with_weight_init(Init::ZEROS).with_bias_init(Init::ZEROS),
+    )?;
     let loader = DataLoader::new(data.train.on(device), options.batch)?.shuffle(common.seed);
     let epochs = options.epochs.unwrap_or(if data.train.len() < 10_000 { 40 } else { 6 });
     let steps = epochs * loader.batches() as u64;

@@ -12,7 +12,7 @@ use teeny_core::random::Key;
 use teeny_core::{Result, Tensor};
 use teeny_nn::data::Corpus;
 use teeny_nn::loss::cross_entropy;
-use teeny_nn::optim::{Adam, Group, Optimizer, clip_norm};
+use teeny_nn::optim::{AdamW, Optimizer, ParamGroup, clip_grad_norm};
 use teeny_nn::text::{CharTokenizer, Sampler, Tokenizer};
 use teeny_nn::{Gpt, GptConfig, Schedule, Store};
 
@@ -53,7 +53,7 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    let model = GptConfig { bias: false, ..GptConfig::new(0, 64, 4, 4, 128) };
+    let model = GptConfig::new(0, 64, 4, 4, 128).with_bias(false);
     let options = Options {
         steps: 2000,
         batch: 12,
@@ -102,8 +102,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     let (training, validation) = Corpus::new(&tokenizer.encode(&text)?, &device)?.split(0.9)?;
 
     let store = Store::new(&device);
-    let gpt =
-        Gpt::new(&store.root(), GptConfig { vocab: tokenizer.vocab_size(), ..options.model })?;
+    let gpt = Gpt::new(&store.root(), options.model.with_vocab(tokenizer.vocab_size()))?;
     common.load(&store)?;
     let positions = options.model.context * options.model.n_embd;
     println!(
@@ -130,10 +129,10 @@ fn train(
     let params = model.store.trainable();
     // weight decay for matrices, none for the vectors of the norms
     let is_vector = |p: &teeny_nn::Param| p.value().ndim() < 2;
-    let mut adam = Adam::decoupled(params.clone(), lr)
+    let mut adam = AdamW::new(params.clone(), lr)
         .betas(0.9, 0.99)
         .weight_decay(0.1)
-        .group(is_vector, Group::new().weight_decay(0.0));
+        .group(is_vector, ParamGroup::new().weight_decay(0.0));
     let mut run = Run::start(common, &model.store, &mut adam, options.steps)?
         .schedule(Schedule::warmup_cosine(lr, lr / 10.0, 100, end))
         .items("tokens");
@@ -145,7 +144,7 @@ fn train(
         let (x, y) = training.batch(batch, context, Key { seed: common.seed, draw: step })?;
         let loss = model.loss(&x, &y)?; // ()
         let mut grads = loss.backward()?;
-        clip_norm(&mut grads, &params, 1.0)?;
+        clip_grad_norm(&mut grads, &params, 1.0)?;
         adam.step(&grads)?;
         run.push(&loss, batch * context)?;
         if run.is_due(options.eval_every) {

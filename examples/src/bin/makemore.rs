@@ -13,7 +13,7 @@ use teeny_core::{Result, Tensor};
 use teeny_nn::Store;
 use teeny_nn::data::names::Names;
 use teeny_nn::loss::Reduction;
-use teeny_nn::optim::{Adam, Optimizer, Sgd};
+use teeny_nn::optim::{AdamW, Optimizer, Sgd};
 use teeny_nn::text::{Sampler, Tokenizer};
 
 const PROGRAM: Program = Program {
@@ -148,7 +148,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
     if arch.window().is_some() {
         task.train(options, common, steps, Sgd::new(store.trainable(), 0.0))?;
     } else {
-        let adam = Adam::decoupled(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1);
+        let adam = AdamW::new(store.trainable(), 0.0).betas(0.9, 0.99).weight_decay(0.1);
         task.train(options, common, steps, adam)?;
     }
     store.set_training(false);

@@ -17,7 +17,7 @@ use teeny_nn::data::generated;
 use teeny_nn::loss::{Reduction, hinge};
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::train::Losses;
-use teeny_nn::{Activation, Init, Linear, Module, Sequential, Store};
+use teeny_nn::{Activation, Init, Linear, LinearOptions, Module, Sequential, Store};
 
 const PROGRAM: Program = Program {
     about: "Classifies the points of two moons.",
@@ -99,12 +99,13 @@ fn train(options: &Options, seed: u64, device: &DeviceRef) -> Result<Trained> {
     let y = moons.y(DType::F32, device)?.mul(2.0)?.sub(1.0)?.unsqueeze(1)?; // (N, 1) of -1 and 1
     let store = Store::new(device);
     let layer = |name, inputs, outputs| {
-        Linear::with_init(
+        Linear::with_options(
             &store.at(name),
             inputs,
             outputs,
-            Init::Uniform { low: -1.0, high: 1.0 },
-            Some(Init::ZEROS),
+            LinearOptions::new()
+                .with_weight_init(Init::Uniform { low: -1.0, high: 1.0 })
+                .with_bias_init(Init::ZEROS),
         )
     };
     let model = Sequential::new()

@@ -162,7 +162,7 @@ impl Model {
         } else {
             None
         };
-        let loss = CrossEntropy { reduction, ignore_index, ..CrossEntropy::default() };
+        let loss = CrossEntropy::new().with_reduction(reduction).with_ignore_index(ignore_index);
         loss.loss(&logits.reshape([-1, logits.size(-1)? as isize])?, &y.reshape(-1)?)
     }
 }

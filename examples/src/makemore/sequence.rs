@@ -122,7 +122,7 @@ impl Module for Recurrent {
 pub fn transformer(path: &Path, vocab: usize, context: usize) -> Result<impl Module + use<>> {
     let gpt = Gpt::new(
         path,
-        GptConfig { tied: false, dropout: 0.1, ..GptConfig::new(vocab, context, 4, 4, WIDTH) },
+        GptConfig::new(vocab, context, 4, 4, WIDTH).with_tied(false).with_dropout(0.1),
     )?;
     Ok(move |x: &Tensor| gpt.logits(x))
 }

@@ -1,9 +1,11 @@
 //! Models that predict the character after a window of characters: (B, context) → (B, V).
 
 use teeny_core::{Result, Tensor};
-use teeny_nn::init::{After, gain};
+use teeny_nn::init::{Nonlinearity, calculate_gain};
+use teeny_nn::norm::BatchNormOptions;
 use teeny_nn::{
-    Activation, BatchNorm, Embedding, Flatten, Init, Linear, Module, NormOptions, Path, Sequential,
+    Activation, BatchNorm, Embedding, EmbeddingOptions, Flatten, Init, Linear, LinearOptions,
+    Module, Path, Sequential,
 };
 
 /// Deviation 1, which is too large: the first lecture starts with it.
@@ -13,7 +15,12 @@ const SCALED: Init = Init::KaimingNormal { gain: 1.0 };
 
 /// Logits (27, 27), initially 0: 729 parameters.
 pub fn bigram(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
-    let logits = Embedding::with_init(&path.at("logits"), vocab, vocab, Init::ZEROS)?;
+    let logits = Embedding::with_options(
+        &path.at("logits"),
+        vocab,
+        vocab,
+        EmbeddingOptions::new().with_init(Init::ZEROS),
+    )?;
     Ok(Box::new(Sequential::new().then(logits).then(Flatten)))
 }
 
@@ -22,38 +29,63 @@ pub fn mlp(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     let net = Sequential::new()
         .then(Embedding::new(&path.at("wte"), vocab, 10)?) // (B, 3, 10)
         .then(Flatten) // (B, 30)
-        .then(Linear::with_init(&path.at("fc1"), 30, 200, UNSCALED, Some(UNSCALED))?) // (B, 200)
+        .then(Linear::with_options(
+            &path.at("fc1"),
+            30,
+            200,
+            LinearOptions::new().with_weight_init(UNSCALED).with_bias_init(UNSCALED),
+        )?) // (B, 200)
         .then(Activation::Tanh)
-        .then(Linear::with_init(&path.at("fc2"), 200, vocab, UNSCALED, Some(UNSCALED))?); // (B, 27)
+        .then(Linear::with_options(
+            &path.at("fc2"),
+            200,
+            vocab,
+            LinearOptions::new().with_weight_init(UNSCALED).with_bias_init(UNSCALED),
+        )?); // (B, 27)
     Ok(Box::new(net))
 }
 
 /// The same with batch normalisation and with initial weights that make the logits small and the
 /// hidden values of deviation 1: 12,097 parameters.
 pub fn mlp_bn(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
-    let options = NormOptions { momentum: Some(0.001), ..NormOptions::default() };
-    let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
+    let options = BatchNormOptions::new().with_momentum(Some(0.001));
+    let hidden = Init::KaimingNormal { gain: calculate_gain(Nonlinearity::Tanh) };
     let small = Init::Normal { mean: 0.0, std: 0.01 };
     let net = Sequential::new()
         .then(Embedding::new(&path.at("wte"), vocab, 10)?) // (B, 3, 10)
         .then(Flatten) // (B, 30)
-        .then(Linear::with_init(&path.at("fc1"), 30, 200, hidden, None)?) // (B, 200)
+        .then(Linear::with_options(
+            &path.at("fc1"),
+            30,
+            200,
+            LinearOptions::new().with_weight_init(hidden).with_bias(false),
+        )?) // (B, 200)
         .then(BatchNorm::with_options(&path.at("bn1"), 200, options)?)
         .then(Activation::Tanh)
-        .then(Linear::with_init(&path.at("fc2"), 200, vocab, small, Some(Init::ZEROS))?); // (B, 27)
+        .then(Linear::with_options(
+            &path.at("fc2"),
+            200,
+            vocab,
+            LinearOptions::new().with_weight_init(small).with_bias_init(Init::ZEROS),
+        )?); // (B, 27)
     Ok(Box::new(net))
 }
 
 /// Five hidden layers of 100, batch normalisation after every linear layer, the last one too:
 /// 47,024 parameters.
 pub fn deep(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
-    let hidden = Init::KaimingNormal { gain: gain(After::Tanh) };
+    let hidden = Init::KaimingNormal { gain: calculate_gain(Nonlinearity::Tanh) };
     // (B, 30)
     let mut net = Sequential::new().then(Embedding::new(&path.at("wte"), vocab, 10)?).then(Flatten);
     for i in 0..5 {
         let inputs = if i == 0 { 30 } else { 100 };
         net = net
-            .then(Linear::with_init(&path.at("fc").at(i), inputs, 100, hidden, None)?) // (B, 100)
+            .then(Linear::with_options(
+                &path.at("fc").at(i),
+                inputs,
+                100,
+                LinearOptions::new().with_weight_init(hidden).with_bias(false),
+            )?) // (B, 100)
             .then(BatchNorm::new(&path.at("bn").at(i), 100)?)
             .then(Activation::Tanh);
     }
@@ -61,7 +93,13 @@ pub fn deep(path: &Path, vocab: usize) -> Result<Box<dyn Module>> {
     scale(path, "bn.5.weight", 0.1)?;
     // (B, 27)
     Ok(Box::new(
-        net.then(Linear::with_init(&path.at("fc").at(5), 100, vocab, SCALED, None)?).then(norm),
+        net.then(Linear::with_options(
+            &path.at("fc").at(5),
+            100,
+            vocab,
+            LinearOptions::new().with_weight_init(SCALED).with_bias(false),
+        )?)
+        .then(norm),
     ))
 }
 
@@ -77,11 +115,25 @@ pub fn wavenet(path: &Path, vocab: usize, n_embd: usize, hidden: usize) -> Resul
         net = net
             .then(join_neighbours) // (B, 4, 2 C), (B, 2, 2 H), (B, 1, 2 H)
             // (.., H)
-            .then(Linear::with_init(&path.at("fc").at(i), 2 * inputs, hidden, SCALED, None)?)
-            .then(BatchNorm::channels_last(&path.at("bn").at(i), hidden)?)
+            .then(Linear::with_options(
+                &path.at("fc").at(i),
+                2 * inputs,
+                hidden,
+                LinearOptions::new().with_weight_init(SCALED).with_bias(false),
+            )?)
+            .then(BatchNorm::with_options(
+                &path.at("bn").at(i),
+                hidden,
+                BatchNormOptions::new().with_channels_last(true),
+            )?)
             .then(Activation::Tanh);
     }
-    let head = Linear::with_init(&path.at("head"), hidden, vocab, SCALED, Some(Init::ZEROS))?;
+    let head = Linear::with_options(
+        &path.at("head"),
+        hidden,
+        vocab,
+        LinearOptions::new().with_weight_init(SCALED).with_bias_init(Init::ZEROS),
+    )?;
     scale(path, "head.weight", 0.1)?;
     Ok(Box::new(net.then(Flatten).then(head))) // (B, 27)
 }

@@ -1,25 +1,25 @@
-//! [`KvCache`]: the keys and values of the tokens so far, so that each new token is computed once.
+//! [`KvCache`]: the keys and values of earlier tokens, so that each new token is computed once.
 //!
 //! ```text
-//! keys (B, n_kv_head, capacity, hs)   | seen ........ | new | free ........ |
+//! keys (B, n_kv_head, capacity, hs)   | kept ........ | new | free ........ |
 //!                                     0              len               capacity
 //! ```
 //!
-//! A tensor is a value, but assigning to a slice works in place when the tensor has one owner, and
-//! the cache is that owner: appending costs the new rows only, as long as the views that an earlier
-//! call handed out are gone.
+//! Assigning to a slice of a tensor works in place if the tensor has one owner, and the cache is
+//! that owner: appending writes only the new rows, provided that the views returned by an earlier
+//! call have been dropped.
 
 use teeny_core::context::enter;
 use teeny_core::device::common;
 use teeny_core::{Error, Result, Tensor};
 
-/// Keys and values of one attention layer. Memory is taken at the first append, which decides
-/// batch, heads, type and device.
+/// Keys and values of one attention layer. The first append allocates the memory; it determines
+/// batch, heads, dtype and device.
 ///
 /// # Example
 /// ```
 /// use teeny_core::{DType, Tensor};
-/// use teeny_nn::{KvCache, device::device};
+/// use teeny_nn::{attention::KvCache, device::device};
 /// # fn main() -> teeny_core::Result<()> {
 /// let mut cache = KvCache::new(128);
 /// let k = Tensor::ones((1, 4, 3, 8), DType::F32, &device("cpu")?)?; // (B, n_kv_head, T, hs)
@@ -34,11 +34,11 @@ pub struct KvCache {
     len: usize,
     /// Keys (B, n_kv_head, capacity, hs) and values (B, n_kv_head, capacity, hv).
     rows: Option<[Tensor; 2]>,
-    /// True after the device failed while it wrote: the rows are gone.
+    /// True after the device failed during a write, which loses the rows.
     lost: bool,
 }
 
-/// How full a [`KvCache`] is, to go back to.
+/// A length of a [`KvCache`] to rewind to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mark {
     len: usize,
@@ -56,7 +56,7 @@ impl KvCache {
         self.len
     }
 
-    /// Whether nothing is kept.
+    /// Whether no positions are kept.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -66,39 +66,39 @@ impl KvCache {
         self.capacity
     }
 
-    /// Forgets all positions from `len` on: another continuation of the same beginning. The memory
-    /// stays. `truncate(0)` also makes a cache usable again whose rows were lost.
+    /// Drops all positions from `len` on, for another continuation of the same prefix. The memory
+    /// stays allocated. `truncate(0)` also resets a cache whose rows were lost.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
         self.lost &= self.len > 0;
     }
 
-    /// How full the cache is.
+    /// The current length, for [`KvCache::rewind`].
     pub(crate) fn mark(&self) -> Mark {
         Mark { len: self.len, allocated: self.rows.is_some() }
     }
 
-    /// As it was at `mark`, after appends that are not to count.
+    /// Reverts the cache to `mark`.
     pub(crate) fn rewind(&mut self, mark: Mark) {
         self.len = mark.len;
         if !mark.allocated {
-            self.rows = None; // the first append decided batch, type and device
+            self.rows = None; // the next append determines batch, dtype and device again
         }
-        // rows that were kept and are not there any more were lost in between
+        // kept rows that are missing now were lost since the mark
         self.lost = mark.len > 0 && self.rows.is_none();
     }
 
-    /// Adds `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv), and gives back everything
-    /// kept: views of (B, n_kv_head, len, hs) and (.., hv). Let go of them before the next append,
-    /// or that one copies.
+    /// Appends `k` (B, n_kv_head, T, hs) and `v` (B, n_kv_head, T, hv); returns all kept keys and
+    /// values, views of (B, n_kv_head, len, hs) and (.., hv). Drop them before the next append, or
+    /// that one copies.
     ///
     /// # Errors
     /// If the cache is full, or shapes or devices differ from those kept. The cache has not changed
     /// then.
     ///
-    /// If the device itself fails while it writes the new rows (no memory, a lost GPU), the rows
-    /// before them are lost too, as they are changed in place. Every later append is an error that
-    /// says so, until [`KvCache::truncate`] to 0.
+    /// If the device fails while it writes the new rows (out of memory, a lost GPU), the kept rows
+    /// are lost too, because the write is in place. Every later append is then an error until
+    /// `truncate(0)`.
     #[track_caller]
     pub fn append(&mut self, k: &Tensor, v: &Tensor) -> Result<(Tensor, Tensor)> {
         let _op = enter("kv_cache");
@@ -124,7 +124,7 @@ impl KvCache {
         let end = self.len.saturating_add(t);
         if end > self.capacity {
             let text = format!(
-                "{t} more positions do not fit: {} of {} are taken",
+                "{t} more positions do not fit: {} of {} are used",
                 self.len, self.capacity
             );
             return Err(Error::value(text)
@@ -136,8 +136,9 @@ impl KvCache {
                     format!("rows of {} do not continue the {} kept", new.shape(), kept.shape());
                 return Err(Error::shape(text).help("one cache per attention layer and per batch"));
             }
-            common(new.device(), kept.device())
-                .map_err(|e| e.help("k.to(&device)?: a cache is on the device of its first append; one cache for each device"))?;
+            common(new.device(), kept.device()).map_err(|e| {
+                e.help("k.to(&device)?: a cache stays on the device of its first append")
+            })?;
         }
         let [k, v] = match &self.rows {
             Some([keys, values]) => [k.cast(keys.dtype())?, v.cast(values.dtype())?],
@@ -146,12 +147,12 @@ impl KvCache {
         let range = self.len as isize..end as isize;
         let [keys, values] = match self.rows.take() {
             Some(rows) => rows,
-            None => [self.room(&k)?, self.room(&v)?],
+            None => [self.allocate(&k)?, self.allocate(&v)?],
         };
         self.write([keys, values], range, &k, &v)
     }
 
-    /// Writes the new rows into `rows`, which are kept if that works.
+    /// Writes the new rows into the kept ones, which are lost if that fails.
     fn write(
         &mut self,
         [keys, values]: [Tensor; 2],
@@ -169,7 +170,7 @@ impl KvCache {
         Ok(views)
     }
 
-    fn room(&self, like: &Tensor) -> Result<Tensor> {
+    fn allocate(&self, like: &Tensor) -> Result<Tensor> {
         let shape = like.shape().with_size(like.ndim() - 2, self.capacity);
         Tensor::zeros(shape, like.dtype(), like)
     }

@@ -1,20 +1,21 @@
-//! Attention as a layer: projections to heads, the device's attention, the projection back.
+//! Attention as a layer: projections to heads, the fused attention of the device, the projection
+//! back.
 //!
 //! ```text
-//! x (B, T, E) ── qkv ──┬─ q (B, n_head,    T, hs) ─ rope ─┐
-//!                      ├─ k (B, n_kv_head, T, hs) ─ rope ─┤ cache ─ Tensor::attention ─ (B, T, E) ── out
-//!                      └─ v (B, n_kv_head, T, hs) ────────┘
+//! x (B, T, E) ─ qkv ─┬─ q (B, n_head,    T, hs) ─ rope ─┐
+//!                    ├─ k (B, n_kv_head, T, hs) ─ rope ─┤ cache ─ attention ─ (B, T, E) ─ out
+//!                    └─ v (B, n_kv_head, T, hs) ────────┘
 //! ```
 //!
-//! Heads are views of the projections; what a query may see is said by [`Attend`] at each call. The
-//! mathematics is `Tensor::attention`.
+//! Heads are views of the projections. [`AttentionOptions`] says for each call which keys a query
+//! sees. The computation is `Tensor::attention`.
 
 mod cache;
 mod rope;
 
 pub use cache::KvCache;
 pub(crate) use cache::Mark;
-pub use rope::{Pairs, Rope};
+pub use rope::{Rope, RopeOptions, RopePairing};
 
 use crate::dropout::Dropout;
 use crate::init::Init;
@@ -24,85 +25,149 @@ use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Attention, DType, Error, Result, Tensor};
 
-/// What a call of attention may see, and what it uses besides its input. The default: everything
-/// sees everything.
+/// Options of one call of attention, with PyTorch's defaults: every query sees every key.
 #[derive(Debug, Default)]
-pub struct Attend<'a> {
-    /// Query i sees keys up to its own position.
+#[non_exhaustive]
+pub struct AttentionOptions<'a> {
+    /// Whether query i sees only the keys up to its own position; false.
     pub causal: bool,
-    /// Of those, the last `window` only.
+    /// With `causal`, the number of keys that a query sees at most; all.
     pub window: Option<usize>,
-    /// The factor of the scores instead of `1 / sqrt(hs)`.
+    /// The factor of the scores; `1 / sqrt(hs)`.
     pub scale: Option<f64>,
-    /// Broadcasts to (B, n_head, T, S): bool (true: may attend) or a float that is added to the
-    /// scores.
+    /// A mask that broadcasts to (B, n_head, T, S): bool (true: may attend), or a float that is
+    /// added to the scores.
     pub mask: Option<&'a Tensor>,
-    /// (B, S) of bool: true where there is a token, false where the batch was filled up. PyTorch's
-    /// `key_padding_mask` is the negation.
-    pub padding: Option<&'a Tensor>,
-    /// Turns queries and keys by their positions, which go on from those in the cache.
+    /// (B, S) of bool: true for a token, false for padding. PyTorch's `key_padding_mask` is the
+    /// negation.
+    pub key_mask: Option<&'a Tensor>,
+    /// Rotates queries and keys by their positions, counted from the first position in the cache.
     pub rope: Option<&'a Rope>,
     /// Keys and values of earlier calls: the input continues them.
     pub cache: Option<&'a mut KvCache>,
 }
 
-impl<'a> Attend<'a> {
-    /// Every position sees those before it and itself.
-    pub fn causal() -> Attend<'a> {
-        Attend { causal: true, ..Attend::default() }
+impl<'a> AttentionOptions<'a> {
+    /// The defaults.
+    pub fn new() -> AttentionOptions<'a> {
+        AttentionOptions::default()
     }
 
-    /// The same with a cache.
-    pub fn cached(mut self, cache: &'a mut KvCache) -> Attend<'a> {
-        self.cache = Some(cache);
+    /// Causal attention: every position sees itself and those before it.
+    pub fn causal() -> AttentionOptions<'a> {
+        AttentionOptions { causal: true, ..AttentionOptions::default() }
+    }
+
+    /// Sets the number of keys that a query of causal attention sees at most.
+    pub fn with_window(mut self, window: usize) -> AttentionOptions<'a> {
+        self.window = Some(window);
         self
     }
 
-    /// The same with rotary embedding.
-    pub fn rope(mut self, rope: &'a Rope) -> Attend<'a> {
-        self.rope = Some(rope);
+    /// Sets the factor of the scores.
+    pub fn with_scale(mut self, scale: f64) -> AttentionOptions<'a> {
+        self.scale = Some(scale);
         self
     }
 
-    /// The same with padding.
-    pub fn padding(mut self, padding: &'a Tensor) -> Attend<'a> {
-        self.padding = Some(padding);
-        self
-    }
-
-    /// The same with a mask.
-    pub fn mask(mut self, mask: &'a Tensor) -> Attend<'a> {
+    /// Sets the mask.
+    pub fn with_mask(mut self, mask: &'a Tensor) -> AttentionOptions<'a> {
         self.mask = Some(mask);
         self
     }
 
-    /// Runs `body` with this; after an error the cache is what it was.
-    pub(crate) fn undone_on_error<T>(
+    /// Sets the mask of the keys.
+    pub fn with_key_mask(mut self, key_mask: &'a Tensor) -> AttentionOptions<'a> {
+        self.key_mask = Some(key_mask);
+        self
+    }
+
+    /// Sets the rotary embedding.
+    pub fn with_rope(mut self, rope: &'a Rope) -> AttentionOptions<'a> {
+        self.rope = Some(rope);
+        self
+    }
+
+    /// Sets the cache.
+    pub fn with_cache(mut self, cache: &'a mut KvCache) -> AttentionOptions<'a> {
+        self.cache = Some(cache);
+        self
+    }
+
+    /// Runs `body` with these options; an error reverts the cache.
+    pub(crate) fn revert_on_error<T>(
         mut self,
-        body: impl FnOnce(Attend<'_>) -> Result<T>,
+        body: impl FnOnce(AttentionOptions<'_>) -> Result<T>,
     ) -> Result<T> {
         let Some(cache) = self.cache.take() else { return body(self) };
         let mark = cache.mark();
-        body(Attend { cache: Some(&mut *cache), ..self }).inspect_err(|_| cache.rewind(mark))
+        body(AttentionOptions { cache: Some(&mut *cache), ..self })
+            .inspect_err(|_| cache.rewind(mark))
     }
 }
 
-/// Multi-head attention, of a sequence on itself or on another.
+/// Options of a [`MultiheadAttention`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct MultiheadAttentionOptions {
+    /// The number of key heads, each shared by `n_head / n_kv_head` query heads (grouped queries);
+    /// `n_head`.
+    pub n_kv_head: Option<usize>,
+    /// Whether there are biases; true.
+    pub bias: bool,
+    /// The probability of dropping an attention weight, in training; 0. The weights, (B, n_head, T,
+    /// S), are then stored.
+    pub dropout: f64,
+}
+
+impl Default for MultiheadAttentionOptions {
+    fn default() -> MultiheadAttentionOptions {
+        MultiheadAttentionOptions { n_kv_head: None, bias: true, dropout: 0.0 }
+    }
+}
+
+impl MultiheadAttentionOptions {
+    /// The defaults.
+    pub fn new() -> MultiheadAttentionOptions {
+        MultiheadAttentionOptions::default()
+    }
+
+    /// Sets the number of key heads.
+    pub fn with_n_kv_head(mut self, n_kv_head: usize) -> MultiheadAttentionOptions {
+        self.n_kv_head = Some(n_kv_head);
+        self
+    }
+
+    /// Sets whether there are biases.
+    pub fn with_bias(mut self, bias: bool) -> MultiheadAttentionOptions {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets the probability of dropping an attention weight.
+    pub fn with_dropout(mut self, p: f64) -> MultiheadAttentionOptions {
+        self.dropout = p;
+        self
+    }
+}
+
+/// Multi-head attention of a sequence to itself or to another.
 ///
-/// Shapes: x (B, T, E) or (T, E) → the same. Parameters as `torch.nn.MultiheadAttention` names and
-/// lays them out: `in_proj_weight` (E + 2 KV, E) with the rows of queries, keys and values below
-/// each other, `in_proj_bias`, `out_proj.weight` (E, E), `out_proj.bias`; KV is E unless several
-/// query heads share a key head (grouped queries, [`MultiheadAttention::grouped`]).
+/// Shapes: x (B, T, E) or (T, E) → the same. Parameters have the names and layout of
+/// `torch.nn.MultiheadAttention`: `in_proj_weight` (E + 2 KV, E) with the rows of queries, keys and
+/// values in this order, `in_proj_bias`, `out_proj.weight` (E, E), `out_proj.bias`. KV is E, or
+/// less if several query heads share a key head ([`MultiheadAttentionOptions::n_kv_head`]).
 ///
 /// # Example
 /// ```
 /// use teeny_core::{DType, Tensor};
-/// use teeny_nn::{Attend, MultiheadAttention, Store, device::device};
+/// use teeny_nn::attention::{AttentionOptions, MultiheadAttention};
+/// use teeny_nn::{Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
 /// let store = Store::new(&device("cpu")?);
 /// let attention = MultiheadAttention::new(&store.at("attn"), 32, 4)?;
 /// let x = Tensor::randn((2, 5, 32), DType::F32, store.device())?; // (B, T, E)
-/// let y = attention.attend(&x, Attend::causal())?; // (2, 5, 32)
+/// let y = attention.attend(&x, AttentionOptions::causal())?; // (2, 5, 32)
 /// assert_eq!(y.shape(), x.shape());
 /// # Ok(()) }
 /// ```
@@ -116,66 +181,69 @@ pub struct MultiheadAttention {
     pub out: Linear,
     n_head: usize,
     n_kv_head: usize,
-    dropout: Option<Dropout>,
+    dropout: Dropout,
 }
 
 impl MultiheadAttention {
-    /// A layer at `path` with `n_head` heads of `n_embd / n_head` numbers, biases, and PyTorch's
-    /// first values.
+    /// A layer at `path` with `n_head` heads of size `n_embd / n_head`, and PyTorch's defaults and
+    /// initial weights.
     ///
     /// # Errors
     /// If `n_head` does not divide `n_embd`, or the names are taken.
     #[track_caller]
     pub fn new(path: &Path, n_embd: usize, n_head: usize) -> Result<MultiheadAttention> {
         let _op = enter("MultiheadAttention::new");
-        MultiheadAttention::grouped(path, n_embd, n_head, n_head, true)
+        MultiheadAttention::with_options(path, n_embd, n_head, MultiheadAttentionOptions::default())
     }
 
-    /// A layer whose `n_head` query heads share `n_kv_head` heads of keys and values, with or
-    /// without biases.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// If `n_head` does not divide `n_embd` or `n_kv_head` does not divide `n_head`, or the names
-    /// are taken.
+    /// If `n_head` does not divide `n_embd`, `n_kv_head` does not divide `n_head`, `dropout` is
+    /// outside `0..=1`, or the names are taken.
     #[track_caller]
-    pub fn grouped(
+    pub fn with_options(
         path: &Path,
         n_embd: usize,
         n_head: usize,
-        n_kv_head: usize,
-        bias: bool,
+        options: MultiheadAttentionOptions,
     ) -> Result<MultiheadAttention> {
-        path.build("MultiheadAttention::grouped", || {
+        path.build("MultiheadAttention::with_options", || {
+            let n_kv_head = options.n_kv_head.unwrap_or(n_head);
             check_heads(n_embd, n_head, n_kv_head)?;
             let rows = rows(n_embd, n_head, n_kv_head);
             let bias_of = |path: &Path, name: &str, size: usize| {
-                if bias { path.param(name, (size,), Init::ZEROS).map(Some) } else { Ok(None) }
+                let bias = options.bias.then(|| path.param(name, (size,), Init::ZEROS));
+                bias.transpose()
             };
             let weight =
                 path.param("in_proj_weight", (rows, n_embd), Init::XavierUniform { gain: 1.0 })?;
             let qkv = Linear { weight, bias: bias_of(path, "in_proj_bias", rows)? };
-            let below = path.at("out_proj");
+            let out_proj = path.at("out_proj");
             let out = Linear {
-                weight: below.param("weight", (n_embd, n_embd), Init::TORCH)?,
-                bias: bias_of(&below, "bias", n_embd)?,
+                weight: out_proj.param("weight", (n_embd, n_embd), Init::TORCH)?,
+                bias: bias_of(&out_proj, "bias", n_embd)?,
             };
-            MultiheadAttention::from_parts(qkv, out, n_head, n_kv_head)
+            MultiheadAttention::from_linear(path, qkv, out, n_head, options)
         })
     }
 
-    /// A layer of projections made elsewhere, for models whose names differ: `qkv` (E + 2 KV, E)
-    /// and `out` (E, E).
+    /// A layer with the given projections, for models with other names: `qkv` (E + 2 KV, E) and
+    /// `out` (E, E). `options.bias` is not used: the projections have biases or not. `path` is any
+    /// path of the store.
     ///
     /// # Errors
-    /// If the numbers of heads do not fit the weights.
+    /// If the numbers of heads do not fit the weights, or `dropout` is outside `0..=1`.
     #[track_caller]
-    pub fn from_parts(
+    pub fn from_linear(
+        path: &Path,
         qkv: Linear,
         out: Linear,
         n_head: usize,
-        n_kv_head: usize,
+        options: MultiheadAttentionOptions,
     ) -> Result<MultiheadAttention> {
-        let _op = enter("MultiheadAttention::from_parts");
+        let _op = enter("MultiheadAttention::from_linear");
+        let n_kv_head = options.n_kv_head.unwrap_or(n_head);
         let (weight, out_weight) = (qkv.weight.value(), out.weight.value());
         let n_embd = weight.shape()[1];
         check_heads(n_embd, n_head, n_kv_head)?;
@@ -192,19 +260,8 @@ impl MultiheadAttention {
                 "{n_head} heads over {n_kv_head} need ({rows}, {n_embd}) and ({n_embd}, {n_embd})"
             )));
         }
-        Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout: None })
-    }
-
-    /// The same layer, dropping attention weights with probability `p` in training. The weights
-    /// must then be stored: (B, n_head, T, S) numbers.
-    ///
-    /// # Errors
-    /// If `p` is outside `0..=1`.
-    #[track_caller]
-    pub fn with_dropout(mut self, path: &Path, p: f64) -> Result<MultiheadAttention> {
-        let _op = enter("MultiheadAttention::with_dropout");
-        self.dropout = Some(Dropout::new(path, p)?);
-        Ok(self)
+        let dropout = Dropout::new(path, options.dropout)?;
+        Ok(MultiheadAttention { qkv, out, n_head, n_kv_head, dropout })
     }
 
     /// The width E.
@@ -226,44 +283,48 @@ impl MultiheadAttention {
     /// cache before them.
     ///
     /// # Errors
-    /// If a shape does not fit, or the cache is full. The cache is then what it was; see
+    /// If a shape does not fit, or the cache is full. The cache has not changed then; see
     /// [`KvCache::append`] for a device that fails.
     #[track_caller]
-    pub fn attend(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+    pub fn attend(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
         let _op = enter("multihead_attention");
-        attend.undone_on_error(|attend| self.attend_with(x, attend))
+        options.revert_on_error(|options| self.attend_with(x, options))
     }
 
-    fn attend_with(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+    fn attend_with(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
         if x.ndim() == 2 {
-            return self.attend_with(&x.unsqueeze(0)?, attend)?.squeeze(0);
+            return self.attend_with(&x.unsqueeze(0)?, options)?.squeeze(0);
         }
         self.check(x, "x")?;
         let kv = self.n_kv_head * (self.n_embd() / self.n_head);
         let projected = self.qkv.forward(x)?; // (B, T, E + 2 KV)
         let parts = projected.split_sizes(-1, &[self.n_embd(), kv, kv])?;
-        self.over(&parts[0], &parts[1], &parts[2], attend)
+        self.attend_heads(&parts[0], &parts[1], &parts[2], options)
     }
 
-    /// Cross-attention: queries of `x` (B, T, E), keys and values of `context` (B, S, E). A cache
-    /// keeps nothing here: the context does not grow.
+    /// Cross-attention: queries of `x` (B, T, E), keys and values of `context` (B, S, E).
     ///
     /// # Errors
-    /// If a shape does not fit, or `attend` brings a cache.
+    /// If a shape does not fit, or `options` has a cache.
     #[track_caller]
-    pub fn attend_to(&self, x: &Tensor, context: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+    pub fn attend_to(
+        &self,
+        x: &Tensor,
+        context: &Tensor,
+        options: AttentionOptions<'_>,
+    ) -> Result<Tensor> {
         let _op = enter("multihead_attention");
-        if attend.cache.is_some() {
+        if options.cache.is_some() {
             return Err(Error::value("a cache continues a sequence, and a context does not grow")
-                .help("leave Attend::cache empty"));
+                .help("call attend_to without AttentionOptions::cache"));
         }
         if x.ndim() == 2 && context.ndim() == 2 {
-            return self.attend_to(&x.unsqueeze(0)?, &context.unsqueeze(0)?, attend)?.squeeze(0);
+            return self.attend_to(&x.unsqueeze(0)?, &context.unsqueeze(0)?, options)?.squeeze(0);
         }
         self.check(x, "x")?;
         self.check(context, "context")?;
         let n_embd = self.n_embd() as isize;
-        let half = |x: &Tensor, from: isize, to: Option<isize>| -> Result<Tensor> {
+        let project = |x: &Tensor, from: isize, to: Option<isize>| -> Result<Tensor> {
             let (weight, bias) =
                 (self.qkv.weight.value(), self.qkv.bias.as_ref().map(|bias| bias.value()));
             let rows = |t: &Tensor| match to {
@@ -276,9 +337,9 @@ impl MultiheadAttention {
                 None => Ok(y),
             }
         };
-        let q = half(x, 0, Some(n_embd))?; // (B, T, E)
-        let kv = half(context, n_embd, None)?.chunk(-1, 2)?; // (B, S, KV) twice
-        self.over(&q, &kv[0], &kv[1], attend)
+        let q = project(x, 0, Some(n_embd))?; // (B, T, E)
+        let kv = project(context, n_embd, None)?.chunk(-1, 2)?; // (B, S, KV) twice
+        self.attend_heads(&q, &kv[0], &kv[1], options)
     }
 
     fn check(&self, x: &Tensor, what: &str) -> Result<()> {
@@ -286,35 +347,41 @@ impl MultiheadAttention {
             return Ok(());
         }
         Err(Error::shape(format!("{what} must be (B, T, {}), not {}", self.n_embd(), x.shape()))
-            .help("the last axis holds n_embd numbers"))
+            .help("the last axis has size n_embd"))
     }
 
-    /// Projected q (B, T, E), k and v (B, S, KV) to the layer's output.
-    fn over(&self, q: &Tensor, k: &Tensor, v: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+    /// The layer's output for projected q (B, T, E), k and v (B, S, KV).
+    fn attend_heads(
+        &self,
+        q: &Tensor,
+        k: &Tensor,
+        v: &Tensor,
+        options: AttentionOptions<'_>,
+    ) -> Result<Tensor> {
         // (B, n, T, hs)
         let heads = |x: &Tensor, n: usize| x.unflatten(-1, (n, x.shape()[2] / n))?.transpose(1, 2);
         let (mut q, mut k, mut v) =
             (heads(q, self.n_head)?, heads(k, self.n_kv_head)?, heads(v, self.n_kv_head)?);
-        let past = attend.cache.as_ref().map_or(0, |cache| cache.len());
-        if let Some(rope) = attend.rope {
+        let past = options.cache.as_ref().map_or(0, |cache| cache.len());
+        if let Some(rope) = options.rope {
             (q, k) = (rope.apply(&q, past)?, rope.apply(&k, past)?);
         }
-        if let Some(cache) = attend.cache {
+        if let Some(cache) = options.cache {
             (k, v) = cache.append(&k, &v)?; // (B, n_kv_head, S, hs)
         }
-        let mask = joined(attend.mask, attend.padding)?;
-        let options = Attention {
-            scale: attend.scale,
-            causal: attend.causal.then_some(past),
-            window: attend.window,
+        let mask = combined_mask(options.mask, options.key_mask)?;
+        let attention = Attention {
+            scale: options.scale,
+            causal: options.causal.then_some(past),
+            window: options.window,
         };
         let group = self.n_head / self.n_kv_head;
         let y = if group == 1 {
-            self.scored(&q, &k, &v, mask.as_ref(), &options)? // (B, n_head, T, hs)
+            self.scored(&q, &k, &v, mask.as_ref(), &attention)? // (B, n_head, T, hs)
         } else {
             let mask = mask.map(|mask| grouped_mask(mask, self.n_kv_head, group)).transpose()?;
             let q = q.unflatten(1, (self.n_kv_head, group))?; // (B, n_kv_head, G, T, hs)
-            self.scored(&q, &k.unsqueeze(2)?, &v.unsqueeze(2)?, mask.as_ref(), &options)?
+            self.scored(&q, &k.unsqueeze(2)?, &v.unsqueeze(2)?, mask.as_ref(), &attention)?
                 .flatten(1, 2)?
         };
         self.out.forward(&y.transpose(1, 2)?.flatten(2, 3)?) // (B, T, E)
@@ -328,23 +395,25 @@ impl MultiheadAttention {
         mask: Option<&Tensor>,
         options: &Attention,
     ) -> Result<Tensor> {
-        match self.dropout.as_ref().filter(|dropout| dropout.drops()) {
-            Some(dropout) => dropout.forward(&q.attention_weights(k, mask, options)?)?.matmul(v),
-            None => q.attention(k, v, mask, options),
+        if self.dropout.drops() {
+            let weights = q.attention_weights(k, mask, options)?; // (B, n_head, T, S)
+            self.dropout.forward(&weights)?.matmul(v)
+        } else {
+            q.attention(k, v, mask, options)
         }
     }
 }
 
 impl Module for MultiheadAttention {
-    /// Self-attention in which everything sees everything.
+    /// Self-attention without a mask.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.attend(x, Attend::default())
+        self.attend(x, AttentionOptions::default())
     }
 
     fn describe(&self) -> String {
         format!(
-            "MultiheadAttention({} numbers, {} heads over {})",
+            "MultiheadAttention({}, {} heads over {})",
             self.n_embd(),
             self.n_head,
             self.n_kv_head
@@ -358,21 +427,22 @@ fn check_heads(n_embd: usize, n_head: usize, n_kv_head: usize) -> Result<()> {
         return Ok(());
     }
     let text = format!(
-        "{n_embd} numbers, {n_head} heads and {n_kv_head} heads of keys: each must be a multiple of the next"
+        "n_embd is {n_embd}, n_head {n_head}, n_kv_head {n_kv_head}: \
+         each must be a multiple of the next"
     );
     Err(Error::value(text).help(
-        "n_embd = n_head * head size, and n_head = n_kv_head * queries per key head; none is 0",
+        "n_embd = n_head * head size, and n_head = n_kv_head * query heads per key head; none is 0",
     ))
 }
 
-/// How many rows queries, keys and values take together. Sizes that memory cannot hold are refused
-/// where they are allocated.
+/// The rows of queries, keys and values together. Sizes that memory cannot hold are an error of the
+/// allocation.
 fn rows(n_embd: usize, n_head: usize, n_kv_head: usize) -> usize {
     (n_embd / n_head).saturating_mul(n_kv_head).saturating_mul(2).saturating_add(n_embd)
 }
 
-/// A mask and the padding (B, S) as one mask of four axes.
-fn joined(mask: Option<&Tensor>, padding: Option<&Tensor>) -> Result<Option<Tensor>> {
+/// A mask and a key mask (B, S) as one mask with four axes.
+fn combined_mask(mask: Option<&Tensor>, key_mask: Option<&Tensor>) -> Result<Option<Tensor>> {
     let mask = match mask {
         Some(mask) if mask.ndim() > 4 => {
             return Err(Error::shape(format!(
@@ -382,29 +452,29 @@ fn joined(mask: Option<&Tensor>, padding: Option<&Tensor>) -> Result<Option<Tens
         }
         Some(mask) => {
             let missing = 4 - mask.ndim();
-            // (B, n_head, T, S), mostly of ones
+            // (B, n_head, T, S), with 1 for missing axes
             Some((0..missing).try_fold(mask.clone(), |mask, _| mask.unsqueeze(0))?)
         }
         None => None,
     };
-    let Some(padding) = padding else { return Ok(mask) };
-    if padding.ndim() != 2 || padding.dtype() != DType::Bool {
+    let Some(key_mask) = key_mask else { return Ok(mask) };
+    if key_mask.ndim() != 2 || key_mask.dtype() != DType::Bool {
         let text = format!(
-            "padding must be (B, S) of bool, true for tokens, not {} of {}",
-            padding.shape(),
-            padding.dtype()
+            "key_mask must be (B, S) of bool, true for tokens, not {} of {}",
+            key_mask.shape(),
+            key_mask.dtype()
         );
         return Err(Error::shape(text));
     }
-    let padding = padding.unsqueeze(1)?.unsqueeze(1)?; // (B, 1, 1, S)
+    let key_mask = key_mask.unsqueeze(1)?.unsqueeze(1)?; // (B, 1, 1, S)
     match mask {
-        None => Ok(Some(padding)),
-        Some(mask) if mask.dtype() == DType::Bool => mask.and(&padding).map(Some),
-        Some(mask) => padding.select(&mask, f64::NEG_INFINITY).map(Some),
+        None => Ok(Some(key_mask)),
+        Some(mask) if mask.dtype() == DType::Bool => mask.and(&key_mask).map(Some),
+        Some(mask) => key_mask.select(&mask, f64::NEG_INFINITY).map(Some),
     }
 }
 
-/// A mask of (B, n_head, T, S) for queries in groups: (B, n_kv_head, G, T, S).
+/// A mask (B, n_head, T, S) reshaped for grouped queries: (B, n_kv_head, G, T, S).
 fn grouped_mask(mask: Tensor, n_kv_head: usize, group: usize) -> Result<Tensor> {
     if mask.shape()[1] == 1 { mask.unsqueeze(1) } else { mask.unflatten(1, (n_kv_head, group)) }
 }

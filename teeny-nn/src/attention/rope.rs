@@ -1,26 +1,37 @@
 //! [`Rope`]: rotary position embedding.
 //!
-//! Pairs of numbers of a query or key turn by an angle that grows with the position, so that a
-//! score depends on how far apart two tokens are:
+//! Pairs of elements of a query or key are rotated by an angle that grows with the position, so
+//! that a score depends on the distance of two tokens:
 //!
 //! ```text
 //! (a, b) at position p  →  (a cos pθᵢ - b sin pθᵢ,  a sin pθᵢ + b cos pθᵢ),   θᵢ = base^(-2i / hs)
 //! ```
 //!
-//! Seen through a view in which the partners of each pair change places, this is
-//! `x cos + swapped(x) (∓sin)`: one kernel over tables computed once.
+//! With a view that swaps the elements of each pair, this is `x cos + swapped(x) (∓sin)`: one
+//! kernel over tables that are computed once.
 
+use crate::options::options;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor, ToDevice, map, memory};
 
-/// Which numbers of a head turn together.
+/// The pairs of elements of a head that are rotated together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pairs {
-    /// `(x[2i], x[2i + 1])`, as in the paper and in Llama's own code.
-    Neighbours,
+pub enum RopePairing {
+    /// `(x[2i], x[2i + 1])`, as in the paper and in Meta's Llama.
+    Interleaved,
     /// `(x[i], x[i + hs/2])`, as in GPT-NeoX and Hugging Face's Llama.
     #[default]
     Halves,
+}
+
+options! {
+    /// Options of a [`Rope`].
+    pub struct RopeOptions {
+        /// The base of the angles' wavelengths; 10,000.
+        base: f64 = 10_000.0, with_base;
+        /// The pairs of elements that are rotated together; halves.
+        pairing: RopePairing = RopePairing::Halves, with_pairing;
+    }
 }
 
 /// Tables of cosines and sines for heads of one size.
@@ -28,53 +39,54 @@ pub enum Pairs {
 /// # Example
 /// ```
 /// use teeny_core::{DType, Tensor};
-/// use teeny_nn::{Rope, device::device};
+/// use teeny_nn::{attention::Rope, device::device};
 /// # fn main() -> teeny_core::Result<()> {
 /// let device = device("cpu")?;
 /// let rope = Rope::new(8, 1024, &device)?;
 /// let q = Tensor::randn((1, 4, 3, 8), DType::F32, &device)?; // (B, n_head, T, hs)
-/// let turned = rope.apply(&q, 0)?; // position 0 stays as it is
-/// assert_eq!(turned.at(2, 0)?.to_vec::<f32>()?, q.at(2, 0)?.to_vec::<f32>()?);
+/// let rotated = rope.apply(&q, 0)?; // position 0 is unchanged
+/// assert_eq!(rotated.at(2, 0)?.to_vec::<f32>()?, q.at(2, 0)?.to_vec::<f32>()?);
 /// # Ok(()) }
 /// ```
 /// Source: Su et al. 2021, arXiv:2104.09864.
 #[derive(Clone, Debug)]
 pub struct Rope {
-    /// (capacity, 2, hs/2) or (capacity, hs/2, 2): each angle's cosine at both partners.
+    /// (capacity, 2, hs/2) or (capacity, hs/2, 2): the cosine of each angle, for both elements.
     cos: Tensor,
-    /// As `cos`: minus the sine at the first partner, the sine at the second.
+    /// As `cos`: minus the sine for the first element, the sine for the second.
     sin: Tensor,
-    pairs: Pairs,
+    pairing: RopePairing,
 }
 
 impl Rope {
-    /// Tables for heads of `hs` numbers and positions below `capacity`, with base 10,000 and halves
-    /// as pairs.
+    /// Tables for heads of size `hs` and positions below `capacity`, with the default options.
     ///
     /// # Errors
     /// If `hs` is odd or 0.
     #[track_caller]
-    pub fn new(hs: usize, capacity: usize, device: &(impl ToDevice + ?Sized)) -> Result<Rope> {
+    pub fn new(hs: usize, capacity: usize, device: impl ToDevice) -> Result<Rope> {
         let _op = enter("Rope::new");
-        Rope::with_base(hs, capacity, 10_000.0, Pairs::default(), device)
+        Rope::with_options(hs, capacity, RopeOptions::default(), device)
     }
 
-    /// Tables with another base or pairing.
+    /// Tables with `options`.
     ///
     /// # Errors
     /// If `hs` is odd or 0, or the base is not positive.
     #[track_caller]
-    pub fn with_base(
+    pub fn with_options(
         hs: usize,
         capacity: usize,
-        base: f64,
-        pairs: Pairs,
-        device: &(impl ToDevice + ?Sized),
+        options: RopeOptions,
+        device: impl ToDevice,
     ) -> Result<Rope> {
-        let _op = enter("Rope::with_base");
+        let _op = enter("Rope::with_options");
+        let (RopeOptions { base, pairing }, device) = (options, device.to_device());
         if hs == 0 || !hs.is_multiple_of(2) {
-            return Err(Error::value(format!("heads of {hs} numbers do not fall into pairs"))
-                .help("hs must be even and at least 2"));
+            return Err(Error::value(format!(
+                "the head size is {hs}, but pairs need an even size"
+            ))
+            .help("hs must be even and at least 2"));
         }
         if !(base > 0.0 && base.is_finite()) {
             return Err(Error::value(format!(
@@ -83,21 +95,23 @@ impl Rope {
             .help("10,000 is usual"));
         }
         let half = hs / 2;
-        let shape = match pairs {
-            Pairs::Neighbours => (capacity, half, 2),
-            Pairs::Halves => (capacity, 2, half),
+        let shape = match pairing {
+            RopePairing::Interleaved => (capacity, half, 2),
+            RopePairing::Halves => (capacity, 2, half),
         };
-        // The device says whether it has room before the host makes the values.
-        let tables =
-            [Tensor::zeros(shape, DType::F32, device)?, Tensor::zeros(shape, DType::F32, device)?];
+        // a device that is out of memory fails here, before the host computes the values
+        let tables = [
+            Tensor::zeros(shape, DType::F32, &device)?,
+            Tensor::zeros(shape, DType::F32, &device)?,
+        ];
         let mut cos = memory::filled(0f32, capacity * hs)?;
         let mut sin = memory::filled(0f32, capacity * hs)?;
         for position in 0..capacity {
             for i in 0..half {
                 let angle = position as f64 * base.powf(-2.0 * i as f64 / hs as f64);
-                let (first, second) = match pairs {
-                    Pairs::Neighbours => (2 * i, 2 * i + 1),
-                    Pairs::Halves => (i, i + half),
+                let (first, second) = match pairing {
+                    RopePairing::Interleaved => (2 * i, 2 * i + 1),
+                    RopePairing::Halves => (i, i + half),
                 };
                 let row = position * hs;
                 (cos[row + first], cos[row + second]) = (angle.cos() as f32, angle.cos() as f32);
@@ -105,15 +119,15 @@ impl Rope {
             }
         }
         drop(tables);
-        let table = |values: Vec<f32>| Tensor::from_vec(values, shape, device);
-        Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairs })
+        let table = |values: Vec<f32>| Tensor::from_vec(values, shape, &device);
+        Ok(Rope { cos: table(cos)?, sin: table(sin)?, pairing })
     }
 
-    /// `x` (.., T, hs), whose rows are the positions `start..start + T`, turned. Computed in f32 at
-    /// least, in the type of `x`.
+    /// Rotates `x` (.., T, hs), whose rows are the positions `start..start + T`. Computes in f32 or
+    /// f64; the result has the dtype of `x`.
     ///
     /// # Errors
-    /// If the head size is another than the tables', or they have too few positions.
+    /// If the head size differs from that of the tables, or they have too few positions.
     #[track_caller]
     pub fn apply(&self, x: &Tensor, start: usize) -> Result<Tensor> {
         let _op = enter("rope");
@@ -124,7 +138,7 @@ impl Rope {
         };
         if size != hs {
             return Err(Error::shape(format!(
-                "heads are of {size} numbers in {}, the tables for {hs}",
+                "the head size is {size} in {}, but {hs} in the tables",
                 x.shape()
             ))
             .help("Rope::new with this head size, which is n_embd / n_head"));
@@ -139,16 +153,17 @@ impl Rope {
         let rows = |table: &Tensor| table.slice(0, start..end);
         let pair = self.cos.shape();
         let split = x.unflatten(-1, (pair[1], pair[2]))?; // (.., T, 2, hs/2) or (.., T, hs/2, 2)
-        let swapped = split.flip(match self.pairs {
-            Pairs::Neighbours => -1,
-            Pairs::Halves => -2,
+        let swapped = split.flip(match self.pairing {
+            RopePairing::Interleaved => -1,
+            RopePairing::Halves => -2,
         })?;
         let dtype = x.dtype();
-        let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-        let turned =
+        let compute = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+        let rotated =
             map([&split, &swapped, &rows(&self.cos)?, &rows(&self.sin)?], |[x, y, cos, sin]| {
-                (x.cast(wide) * cos.cast(wide) + y.cast(wide) * sin.cast(wide)).cast(dtype)
+                (x.cast(compute) * cos.cast(compute) + y.cast(compute) * sin.cast(compute))
+                    .cast(dtype)
             })?;
-        turned.flatten(-2, -1) // (.., T, hs)
+        rotated.flatten(-2, -1) // (.., T, hs)
     }
 }

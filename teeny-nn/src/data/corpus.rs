@@ -1,9 +1,9 @@
-//! A long sequence of tokens, and examples of what comes next in it.
+//! A long sequence of tokens, and examples for next-token prediction from it.
 //!
 //! ```text
 //! tokens  F i r s t   C i t i z e n
-//!             └── x ──┘              x is T tokens from some position, y the T tokens one further:
-//!               └── y ──┘            each token of y is to be predicted from those of x before it
+//!             └── x ──┘              x is T tokens, y the T tokens one position further: each
+//!               └── y ──┘            token of y is the target of the tokens of x before it
 //! ```
 
 use super::loader::Dataset;
@@ -11,12 +11,10 @@ use teeny_core::context::enter;
 use teeny_core::random::Key;
 use teeny_core::{DType, Distribution, Error, Result, Tensor, ToDevice};
 
-/// Some scenes and sonnets of Shakespeare: something to learn from where there is neither file nor
-/// network.
+/// Scenes and sonnets of Shakespeare, for training without a file or a network.
 pub const BUILTIN: &str = include_str!("../../data/shakespeare.txt");
 
-/// Tokens on a device, from which batches are cut there. A cheap handle: clones and parts share
-/// memory.
+/// Tokens on a device, which makes batches of them. Clones and parts share memory.
 ///
 /// # Example
 /// ```
@@ -38,12 +36,12 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// `tokens` on `device`.
+    /// A corpus of `tokens` on `device`.
     ///
     /// # Errors
     /// If a token does not fit `I32`.
     #[track_caller]
-    pub fn new(tokens: &[u32], device: &(impl ToDevice + ?Sized)) -> Result<Corpus> {
+    pub fn new(tokens: &[u32], device: impl ToDevice) -> Result<Corpus> {
         let _op = enter("Corpus::new");
         let wrong = |token: u32| {
             Error::value(format!("token {token} does not fit i32, whose largest is {}", i32::MAX))
@@ -53,7 +51,7 @@ impl Corpus {
                 .map_err(|_| wrong(token).help("tokens are numbers of a vocabulary, from 0 on"))
         };
         let values: Vec<i32> = tokens.iter().map(fit).collect::<Result<_>>()?;
-        Ok(Corpus { tokens: Tensor::from_vec(values, (tokens.len(),), device)? }) // (N)
+        Ok(Corpus { tokens: Tensor::from_vec(values, (tokens.len(),), &device)? }) // (N)
     }
 
     /// The tokens, (N) of `I32`.
@@ -71,16 +69,16 @@ impl Corpus {
         self.len() == 0
     }
 
-    /// The first part of the text, `fraction` of it, to learn from, and the rest to be judged by.
+    /// Splits the text into the first `fraction`, for training, and the rest, for validation.
     ///
     /// # Errors
-    /// If `fraction` is not within 0..=1.
+    /// If `fraction` is outside `0..=1`.
     #[track_caller]
     pub fn split(&self, fraction: f64) -> Result<(Corpus, Corpus)> {
         let _op = enter("corpus.split");
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Error::value(format!("a part is a fraction within 0..=1, not {fraction}"))
-                .help("0.9 keeps a tenth to be judged by"));
+            return Err(Error::value(format!("fraction is {fraction}, but must be within 0..=1"))
+                .help("0.9 keeps a tenth for validation"));
         }
         let n = (self.len() as f64 * fraction) as usize;
         Ok((
@@ -89,10 +87,10 @@ impl Corpus {
         ))
     }
 
-    /// `batch` examples of `context` tokens from positions that `key` draws, all equally likely: x
-    /// and y, both (batch, context) of `I32`. Positions are drawn and tokens gathered on the
-    /// device, so nothing is waited for. `Key { seed, draw: step }` makes a run repeatable and lets
-    /// it continue at any step.
+    /// `batch` examples of `context` tokens from uniformly drawn positions: x and y, both (batch,
+    /// context) of `I32`. The device draws the positions and gathers the tokens, so the call does
+    /// not wait for it. `Key { seed, draw: step }` makes a run reproducible and resumable at any
+    /// step.
     ///
     /// # Errors
     /// If the corpus is too short for one example, which takes `context + 1` tokens.
@@ -109,12 +107,11 @@ impl Corpus {
             key,
             device,
         )?;
-        self.cut(&from, context)
+        self.gather(&from, context)
     }
 
-    /// The same text as examples of `context` tokens one after another, for a
-    /// [`super::DataLoader`]: an epoch sees every token once as a target, but the first and what is
-    /// left over at the end.
+    /// Consecutive examples of `context` tokens, for a [`super::DataLoader`]: in an epoch every
+    /// token is a target once, except the first one and an incomplete example at the end.
     ///
     /// # Errors
     /// As [`Corpus::batch`].
@@ -125,13 +122,13 @@ impl Corpus {
         Ok(Windows { corpus: self.clone(), context })
     }
 
-    /// How many positions an example can begin at.
+    /// The number of positions at which an example can begin.
     fn starts(&self, context: usize) -> Result<usize> {
         let n = self.len();
         match n.checked_sub(context) {
             _ if context == 0 => {
                 Err(Error::value("a context of 0, but examples need at least one token")
-                    .help("a context of 64 or 256, say"))
+                    .help("a context of 64 or 256, for example"))
             }
             None | Some(0) => Err(Error::value(format!(
                 "the corpus has {n} tokens, but one example with a context of {context} takes {}",
@@ -142,15 +139,15 @@ impl Corpus {
         }
     }
 
-    /// Examples that begin at `from` (B, 1).
-    fn cut(&self, from: &Tensor, context: usize) -> Result<(Tensor, Tensor)> {
+    /// Examples that begin at the positions `from` (B, 1).
+    fn gather(&self, from: &Tensor, context: usize) -> Result<(Tensor, Tensor)> {
         let steps = Tensor::arange(0i32, context as i32 + 1, 1, self.tokens.device())?; // (T + 1)
         let tokens = self.tokens.index_select(0, &from.add(&steps)?)?; // (B, T + 1)
         Ok((tokens.slice(1, ..context as isize)?, tokens.slice(1, 1..)?)) // (B, T) both
     }
 }
 
-/// A [`Corpus`] as examples one after another; see [`Corpus::windows`].
+/// Consecutive examples of a [`Corpus`]; see [`Corpus::windows`].
 pub struct Windows {
     corpus: Corpus,
     context: usize,
@@ -171,7 +168,7 @@ impl Dataset for Windows {
             );
         }
         let from: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
-        self.corpus.cut(
+        self.corpus.gather(
             &Tensor::from_vec(from, (indices.len(), 1), self.corpus.tokens.device())?,
             self.context,
         )

@@ -1,9 +1,9 @@
-//! 1,797 small digits that come with the crate, in MNIST's form: something to train on where there
-//! is neither file nor network.
+//! 1,797 small digits that are part of the crate, in MNIST's format, for training without a file or
+//! a network.
 //!
-//! They are 8x8 with ink 0..=16, by CC BY 4.0; `data/ATTRIBUTION.md` in this crate says where they
-//! come from. [`load`] enlarges each to 20x20 and centres it in 28x28, the box MNIST's own digits
-//! were put in. There are far fewer of them than in MNIST, so accuracies are not comparable.
+//! They are 8x8 with ink 0..=16, under CC BY 4.0; `data/ATTRIBUTION.md` in this crate names their
+//! source. [`load`] enlarges each to 20x20 and centres it in 28x28, as MNIST's digits are. There
+//! are far fewer than in MNIST, so accuracies are not comparable.
 //!
 //! Source: E. Alpaydin, C. Kaynak, *Cascading Classifiers*, Kybernetika 34(4), 1998.
 
@@ -14,12 +14,11 @@ use teeny_core::Result;
 const IMAGES: &[u8] = include_bytes!("../../data/digits-images-idx3-ubyte.gz");
 const LABELS: &[u8] = include_bytes!("../../data/digits-labels-idx1-ubyte.gz");
 
-/// The first 1,437 images are for training, the last 360 for testing. The file is ordered by
-/// writer, so the test part is mostly by people the model has not seen, as it is in MNIST.
+/// The number of training images; the last 360 images are for testing. The file is ordered by
+/// writer, so most writers of the test images are not in the training images, as in MNIST.
 pub const TRAIN: usize = 1437;
 
-// sides of an image as stored, of the box it is enlarged to, and of the image that box is centred
-// in
+// sides of a stored image, of the enlarged image, and of the image that it is centred in
 const SMALL: usize = 8;
 const BOX: usize = 20;
 const SIDE: usize = 28;
@@ -45,8 +44,8 @@ pub fn load() -> Result<Mnist> {
 fn enlarge(image: &[u8]) -> [u8; SIDE * SIDE] {
     let margin = (SIDE - BOX) / 2;
     let scale = SMALL as f32 / BOX as f32;
-    // for each row or column of the box: the two small ones it lies between, and how far it is
-    // towards the second
+    // for each row or column of the enlarged image: the two stored ones around it, and the weight
+    // of the second
     let between: [(usize, usize, f32); BOX] = std::array::from_fn(|i| {
         let at = ((i as f32 + 0.5) * scale - 0.5).clamp(0.0, (SMALL - 1) as f32);
         let low = at as usize;

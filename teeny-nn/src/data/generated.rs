@@ -1,14 +1,14 @@
-//! Data sets made up on the spot: the same seed makes the same set, on every device.
+//! Generated data sets: the same seed makes the same set on every device.
 //!
-//! Points in the plane to classify (moons, circles, blobs) are those of scikit-learn's `make_moons`
-//! and so on; tables for regression are drawn from a model whose coefficients are known, so that a
-//! fit can be judged.
+//! Classes of points in the plane (moons, circles, blobs) are those of scikit-learn's `make_moons`,
+//! `make_circles` and `make_blobs`; tables for regression are drawn from a model with known
+//! coefficients, to which a fit can be compared.
 
 use teeny_core::context::enter;
 use teeny_core::random::{Key, normal_pair_f32, philox, unit_f64};
 use teeny_core::{DType, Error, Result, Scalar, Tensor, ToDevice, permutation};
 
-/// Rows of numbers and what belongs to each: a class (0, 1, ..) or a quantity.
+/// Rows of features, each with a target: a class (0, 1, ..) or a quantity.
 ///
 /// # Example
 /// ```
@@ -27,7 +27,7 @@ pub struct Samples {
     pub inputs: Vec<f64>,
     /// (N).
     pub targets: Vec<f64>,
-    /// The numbers in a row.
+    /// The number of features of a row.
     pub features: usize,
 }
 
@@ -45,21 +45,21 @@ impl Samples {
     /// The inputs (N, features).
     ///
     /// # Errors
-    /// If the device has no room or not this type.
-    pub fn x(&self, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    /// If the device is out of memory or does not have this dtype.
+    pub fn x(&self, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         upload(&self.inputs, &[self.len(), self.features], dtype, device)
     }
 
-    /// The targets (N); classes are usually wanted as `I32`.
+    /// The targets (N); for classes the usual dtype is `I32`.
     ///
     /// # Errors
-    /// If the device has no room or not this type.
-    pub fn y(&self, dtype: DType, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
+    /// If the device is out of memory or does not have this dtype.
+    pub fn y(&self, dtype: DType, device: impl ToDevice) -> Result<Tensor> {
         upload(&self.targets, &[self.len()], dtype, device)
     }
 
-    /// The first `n` rows and the others: a part to learn from and one to be judged by, as rows are
-    /// in random order.
+    /// Splits into the first `n` rows and the others, for training and testing: the rows are in
+    /// random order.
     ///
     /// # Errors
     /// If there are fewer than `n`.
@@ -67,7 +67,7 @@ impl Samples {
     pub fn split(&self, n: usize) -> Result<(Samples, Samples)> {
         let _op = enter("samples.split");
         if n > self.len() {
-            return Err(Error::value(format!("the first {n} of {} rows", self.len()))
+            return Err(Error::value(format!("cannot take {n} of {} rows", self.len()))
                 .help(format!("a number within 0..={}", self.len())));
         }
         let ((a, b), (c, d)) = (self.inputs.split_at(n * self.features), self.targets.split_at(n));
@@ -90,18 +90,13 @@ impl Samples {
     }
 }
 
-/// `values` rounded to `dtype` on the host, so that a device without f64 can have them.
-fn upload(
-    values: &[f64],
-    shape: &[usize],
-    dtype: DType,
-    device: &(impl ToDevice + ?Sized),
-) -> Result<Tensor> {
+/// `values` rounded to `dtype` on the host, for devices without f64.
+fn upload(values: &[f64], shape: &[usize], dtype: DType, device: impl ToDevice) -> Result<Tensor> {
     let values: Vec<Scalar> = values.iter().map(|&value| Scalar::Float(value)).collect();
-    Tensor::from_scalars(&values, shape, dtype, device)
+    Tensor::from_scalars(&values, shape, dtype, &device)
 }
 
-/// Random numbers one after another.
+/// A sequence of random numbers.
 pub(super) struct Draws {
     key: Key,
     counter: u64,
@@ -123,7 +118,7 @@ impl Draws {
         unit_f64(a, b)
     }
 
-    /// With mean 0 and deviation 1.
+    /// With mean 0 and standard deviation 1.
     fn normal(&mut self) -> f64 {
         let [a, b, ..] = self.words();
         normal_pair_f32(a, b)[0].into()
@@ -134,8 +129,8 @@ impl Draws {
         (self.uniform() * n as f64) as usize
     }
 
-    /// How many events there are where `mean` are expected (Knuth's way, for means up to some
-    /// hundreds).
+    /// A Poisson-distributed count with this mean, by Knuth's algorithm, for means up to some
+    /// hundreds.
     fn poisson(&mut self, mean: f64) -> f64 {
         let (mut product, mut count) = (self.uniform(), 0.0);
         while product > (-mean).exp() {
@@ -146,8 +141,8 @@ impl Draws {
     }
 }
 
-/// Two half circles that reach into each other: class 0 above, class 1 below, `n / 2` points each,
-/// moved by normal `noise`.
+/// Two interleaved half circles: class 0 above, class 1 below, `n / 2` points each, with normal
+/// `noise` added.
 ///
 /// Equivalent: `sklearn.datasets.make_moons`.
 pub fn moons(n: usize, noise: f64, seed: u64) -> Samples {
@@ -167,8 +162,8 @@ pub fn moons(n: usize, noise: f64, seed: u64) -> Samples {
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 2, seed)
 }
 
-/// A circle of radius 1 (class 0) and one of radius `factor` in it (class 1), `n / 2` points each,
-/// moved by normal `noise`.
+/// A circle of radius 1 (class 0) and one of radius `factor` inside it (class 1), `n / 2` points
+/// each, with normal `noise` added.
 ///
 /// Equivalent: `sklearn.datasets.make_circles`.
 pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Samples {
@@ -183,8 +178,8 @@ pub fn circles(n: usize, noise: f64, factor: f64, seed: u64) -> Samples {
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 2, seed)
 }
 
-/// `classes` clouds (at least one) in the plane with deviation `std` around centres within -10..10,
-/// as many points (or one more) in each.
+/// `classes` clusters (at least one) in the plane with standard deviation `std` around centres
+/// within -10..10; their numbers of points differ by at most one.
 ///
 /// Equivalent: `sklearn.datasets.make_blobs`.
 pub fn blobs(n: usize, classes: usize, std: f64, seed: u64) -> Samples {
@@ -198,13 +193,13 @@ pub fn blobs(n: usize, classes: usize, std: f64, seed: u64) -> Samples {
     Samples::shuffled(&(0..n).map(row).collect::<Vec<_>>(), 2, seed)
 }
 
-/// What [`housing`] makes prices of: thousands per square metre, per room, per year of age, per
-/// kilometre from the centre, and the base.
+/// The coefficients of [`housing`]: thousands per square metre, per room, per year of age, per
+/// kilometre from the centre, and the constant.
 pub const HOUSING: [f64; 5] = [3.2, 12.0, -0.8, -6.5, 40.0];
 
 /// Houses: living area (40..240 square metres), rooms (1..8, more in larger houses), age (0..80
-/// years) and distance from the centre (0..25 km); the price in thousands is [`HOUSING`] applied to
-/// them and normal `noise`.
+/// years) and distance from the centre (0..25 km). The price in thousands is the linear model of
+/// [`HOUSING`] with normal `noise` added.
 pub fn housing(n: usize, noise: f64, seed: u64) -> Samples {
     let mut draws = Draws::new(seed);
     let row = |_| {

@@ -5,20 +5,19 @@
 //! zero   type u8 axes = 3   60,000        28            28            row-major
 //! ```
 //!
-//! A header is a claim: the sizes it states are compared with what is really there before memory is
-//! set aside for them. What the numbers mean is not known here; [`super::mnist`] pairs images with
-//! labels.
+//! The sizes in a header are compared with the length of the file before memory is allocated. The
+//! meaning of the numbers is not known here; [`super::mnist`] pairs images with labels.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use teeny_core::{Error, Result};
 
-/// The element type this reader knows: unsigned bytes, the only one the MNIST family uses.
+/// The element type of this reader: unsigned bytes, the only one in the MNIST family.
 const UNSIGNED_BYTE: u8 = 0x08;
 
-/// The most elements a file may hold: 2³¹, forty times MNIST. A gzip stream can claim and inflate
-/// to anything, so there must be an end.
+/// The limit of the number of elements, 2³¹, forty times MNIST: a gzip stream can inflate to any
+/// size.
 const MOST_ELEMENTS: u64 = 1 << 31;
 
 /// An array of bytes with its sizes, as stored in an IDX file.
@@ -32,11 +31,11 @@ pub struct Idx {
     pub values: Vec<u8>,
 }
 
-/// Reads the IDX file at `path`; a gzipped one is recognised by its first bytes, whatever its name.
+/// Reads the IDX file at `path`; a gzipped file is recognised by its first bytes, not by its name.
 ///
 /// # Errors
-/// If the file cannot be read, is no IDX file of unsigned bytes, or holds fewer or more bytes than
-/// its header states. The error names the file, what was expected and what was found.
+/// If the file cannot be read, is not an IDX file of unsigned bytes, or has fewer or more bytes
+/// than its header states. The error names the file and both numbers of bytes.
 pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
     let path = path.as_ref();
     let name = format!("read {:?}", path.display().to_string());
@@ -45,7 +44,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Idx> {
     parse(BufReader::new(file), length).map_err(|e| e.named(&name))
 }
 
-/// Reads an IDX file that is in memory, plain or gzipped; `name` is what errors call it.
+/// Reads an IDX file in memory, plain or gzipped; errors call it `name`.
 ///
 /// # Errors
 /// As [`read`].
@@ -68,8 +67,7 @@ pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<(
         .named("write idx"));
     }
     let axes = u8::try_from(sizes.len()).map_err(|_| {
-        Error::value(format!("{} axes; the format has room for 255", sizes.len()))
-            .named("write idx")
+        Error::value(format!("{} axes, but the format allows 255", sizes.len())).named("write idx")
     })?;
     let mut header = vec![0, 0, UNSIGNED_BYTE, axes];
     for &size in sizes {
@@ -85,7 +83,8 @@ pub fn write(mut writer: impl Write, sizes: &[usize], values: &[u8]) -> Result<(
         .map_err(|e| Error::io(e.to_string()).named("write idx"))
 }
 
-/// Tells gzipped from plain by the first two bytes. `length` is the number of bytes `source` holds.
+/// Parses a plain or gzipped file, told apart by the first two bytes. `length` is the number of
+/// bytes of `source`.
 fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
     let gzipped =
         source.fill_buf().map_err(|e| Error::io(e.to_string()))?.starts_with(&[0x1f, 0x8b]);
@@ -104,8 +103,8 @@ fn parse(mut source: impl BufRead, length: u64) -> Result<Idx> {
     }
 }
 
-/// Header, elements, end. `length` is the number of bytes where that is known beforehand, as it is
-/// for a plain file.
+/// Parses header, elements and end. `length` is the number of bytes, which is known for a plain
+/// file.
 fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
     let mut magic = [0; 4];
     let found = fill(&mut source, &mut magic)?;
@@ -141,14 +140,15 @@ fn parse_plain(mut source: impl Read, length: Option<u64>) -> Result<Idx> {
         .filter(|&n| n <= MOST_ELEMENTS);
     let Some(numel) = numel else {
         return Err(Error::format(format!(
-            "the header states sizes {sizes:?}, more than the {MOST_ELEMENTS} elements this reader accepts"
+            "the header states sizes {sizes:?}, \
+             more than the {MOST_ELEMENTS} elements this reader accepts"
         )));
     };
     let header = 4 + 4 * u64::from(axes);
     if let Some(length) = length.filter(|&length| length != header + numel) {
         return Err(wrong_length(&sizes, numel, length.saturating_sub(header).to_string()));
     }
-    // grows with what arrives, not with what the header claims
+    // grows with the bytes read, not with the sizes in the header
     let mut values = Vec::new();
     source.by_ref().take(numel).read_to_end(&mut values).map_err(|e| damaged(&e))?;
     if values.len() as u64 != numel {
@@ -171,7 +171,7 @@ fn damaged(error: &std::io::Error) -> Error {
     Error::format(format!("the data cannot be read to its end: {error}"))
 }
 
-/// Fills as much of `buffer` as there is; returns how much.
+/// Reads until `buffer` is full or the source ends; returns the number of bytes.
 fn fill(source: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,7 +1,7 @@
-//! From a data set to batches: an order, cut into pieces.
+//! Makes batches of a data set, in order or shuffled.
 //!
-//! The order of an epoch depends on the seed and the epoch's number alone, so a run can be
-//! repeated, and resumed in any epoch.
+//! The order of an epoch depends only on the seed and the number of the epoch, so a run can be
+//! repeated and resumed in any epoch.
 
 use super::mnist::Images;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -11,7 +11,7 @@ use teeny_core::{DType, DeviceRef, Error, Key, Result, Tensor, ToDevice, permuta
 
 /// Items that can be gathered into batches.
 pub trait Dataset {
-    /// What a batch is: usually inputs and targets.
+    /// The type of a batch: usually inputs and targets.
     type Batch;
 
     /// The number of items.
@@ -29,7 +29,7 @@ pub trait Dataset {
     fn batch(&self, indices: &[usize]) -> Result<Self::Batch>;
 }
 
-/// Cuts a data set into batches, in the same order every epoch or a new one each.
+/// Makes batches of a data set, in the data set's order or shuffled in each epoch.
 ///
 /// # Example
 /// ```
@@ -60,18 +60,18 @@ impl<D: Dataset> DataLoader<D> {
                 "cannot make batches of {batch} from {} items: both must be at least 1",
                 dataset.len()
             ))
-            .help("a batch is some of the items, 32 or 64 often"));
+            .help("a batch of 32 or 64 items is usual"));
         }
         Ok(DataLoader { dataset, batch, seed: None, drop_last: false })
     }
 
-    /// A new order each epoch, drawn from `seed`.
+    /// Shuffles each epoch, with an order drawn from `seed`.
     pub fn shuffle(mut self, seed: u64) -> DataLoader<D> {
         self.seed = Some(seed);
         self
     }
 
-    /// Leaves out the last batch if it is smaller than the others.
+    /// Skips the last batch if it is smaller than the others.
     pub fn drop_last(mut self) -> DataLoader<D> {
         self.drop_last = true;
         self
@@ -93,8 +93,8 @@ impl<D: Dataset> DataLoader<D> {
         self.epoch_from(epoch, 0)
     }
 
-    /// The batches of epoch number `epoch` from number `batch` on: where a run that was interrupted
-    /// continues. None are left if `batch` is [`DataLoader::batches`] or more.
+    /// The batches of epoch number `epoch` from number `batch` on, for a resumed run. There are
+    /// none if `batch` is [`DataLoader::batches`] or more.
     pub fn epoch_from(
         &self,
         epoch: u64,
@@ -110,14 +110,13 @@ impl<D: Dataset> DataLoader<D> {
         self.dataset.batch(&order[from..from.saturating_add(self.batch).min(order.len())])
     }
 
-    /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make
-    /// ahead of it: for data sets whose batches take time (decoding, augmentation). The batches and
-    /// their order are the same; each thread is at most two batches ahead. With 0 threads they are
-    /// made when they are asked for. When `body` returns, the threads end.
+    /// Calls `body` with the batches of [`DataLoader::epoch_from`], which `threads` threads make in
+    /// advance: for data sets whose batches take time (decoding, augmentation). The batches and
+    /// their order are the same; each thread is at most two batches ahead. With 0 threads the
+    /// calling thread makes them. When `body` returns, the threads end.
     ///
-    /// A [`Dataset::batch`] that draws random numbers should draw them under a key made of the
-    /// items' indices: the generator of the process would give them to whichever thread comes
-    /// first.
+    /// A [`Dataset::batch`] that draws random numbers should use a key made of the items' indices:
+    /// numbers from the generator of the process would depend on the order of the threads.
     ///
     /// Equivalent: `num_workers` of `torch.utils.data.DataLoader`.
     ///
@@ -155,17 +154,16 @@ impl<D: Dataset> DataLoader<D> {
         let order = self.order(epoch);
         let (order, first) = (&order, batch.min(self.batches()));
         thread::scope(|scope| {
-            // thread i makes every batch whose number is i more than a multiple of `threads`, so
-            // that they can be taken in turn
+            // thread i makes batches i, i + threads, i + 2 threads, ..; they are received in turn
             let made: Vec<Receiver<Result<D::Batch>>> = (0..threads)
                 .map(|i| {
-                    let (give, take) = sync_channel(1);
+                    let (sender, receiver) = sync_channel(1);
                     scope.spawn(move || {
                         let mut numbers = (first + i..self.batches()).step_by(threads);
-                        // giving fails when nobody takes any more: the body has returned
-                        numbers.try_for_each(|number| give.send(self.make(order, number)).ok())
+                        // sending fails after `body` has returned and dropped the receiver
+                        numbers.try_for_each(|number| sender.send(self.make(order, number)).ok())
                     });
-                    take
+                    receiver
                 })
                 .collect();
             body(&mut (0..).map_while(|i: usize| made[i % threads].recv().ok()))
@@ -181,7 +179,7 @@ impl<D: Dataset> DataLoader<D> {
     }
 }
 
-/// [`Images`] whose batches are made on a device: pixels / 255 as `F32`, labels as `I32`.
+/// [`Images`] with batches on a device: pixels / 255 as `F32`, labels as `I32`.
 pub struct ImageBatches<'a> {
     images: &'a Images,
     device: DeviceRef,
@@ -189,7 +187,7 @@ pub struct ImageBatches<'a> {
 
 impl Images {
     /// This data set with batches on `device`: pixels (B, height x width) in 0..=1, labels (B).
-    pub fn on(&self, device: &(impl ToDevice + ?Sized)) -> ImageBatches<'_> {
+    pub fn on(&self, device: impl ToDevice) -> ImageBatches<'_> {
         ImageBatches { images: self, device: device.to_device() }
     }
 }
@@ -207,7 +205,7 @@ impl Dataset for ImageBatches<'_> {
             return Err(Error::index(format!("no image {i}; there are {}", self.images.len()))
                 .named("batch"));
         }
-        // bytes go to the device, a quarter of what floats would be; the division is one pass there
+        // uploads bytes, a quarter of the size of floats; the division is one pass on the device
         let mut pixels = Vec::with_capacity(indices.len() * area);
         indices
             .iter()

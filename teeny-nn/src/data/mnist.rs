@@ -1,8 +1,8 @@
 //! MNIST: 60,000 + 10,000 images of handwritten digits, 28x28, and their labels, from the four IDX
 //! files.
 //!
-//! Pixels stay bytes in host memory; [`super::DataLoader`] makes tensors of a batch at a time.
-//! Where the files come from (a folder, a download) is the caller's business.
+//! Pixels are bytes in host memory; [`super::DataLoader`] makes the tensors of one batch at a time.
+//! The caller provides the files.
 //!
 //! Source: Y. LeCun, C. Cortes, C. Burges, *The MNIST database of handwritten digits*, 1998.
 
@@ -20,7 +20,7 @@ pub const FILES: [&str; 4] = [
     "t10k-labels-idx1-ubyte",
 ];
 
-/// Grey images of one size with a class for each.
+/// Grey images of one size, each with a class.
 ///
 /// Shapes: `pixels` (N, height, width) row-major, `labels` (N).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +38,9 @@ pub struct Images {
 /// A training part and a test part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mnist {
-    /// What to learn from.
+    /// The training images.
     pub train: Images,
-    /// What to be judged by.
+    /// The test images.
     pub test: Images,
 }
 
@@ -57,7 +57,7 @@ impl Images {
                 "images must have sizes [count, height, width], found {:?}",
                 images.sizes
             ))
-            .help("the file whose name has images in it"));
+            .help("the name of a file with images contains \"images\""));
         };
         if labels.sizes != [n] {
             return Err(Error::format(format!(
@@ -96,12 +96,12 @@ impl Images {
 }
 
 impl Mnist {
-    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped; if it has none of
-    /// them, from the folder `mnist` in it.
+    /// Reads the four files of [`FILES`] from folder `dir`, plain or gzipped, or else from the
+    /// folder `mnist` in it.
     ///
     /// # Errors
-    /// If a file is missing (the error says which names were tried), damaged (see [`idx::read`]),
-    /// or images and labels do not pair.
+    /// If a file is missing (the error lists the names it tried) or damaged (see [`idx::read`]), or
+    /// images and labels do not pair.
     ///
     /// # Example
     /// ```no_run
@@ -138,11 +138,12 @@ impl Mnist {
 fn find(dir: &Path, name: &str) -> Result<PathBuf> {
     let candidates = [dir.join(name), dir.join(format!("{name}.gz"))];
     candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
-        let why = if dir.is_dir() { "the folder has neither of them" } else { "there is no such folder" };
+        let why =
+            if dir.is_dir() { "the folder has neither of them" } else { "there is no such folder" };
         Error::io(format!("no {name} or {name}.gz in {dir:?}: {why}"))
             .named("read MNIST")
             .note(format!("needed: {}, each plain or .gz", FILES.join(", ")))
-            .help("the example `mnist` downloads them, or uses small built-in digits, when --data is not given")
+            .help("without --data the example `mnist` downloads them, or uses built-in digits")
     })
 }
 
@@ -153,7 +154,8 @@ mod tests {
     #[test]
     fn missing_files_are_named_with_a_way_out() {
         let error = Mnist::read("/nowhere/at/all").unwrap_err().to_string();
-        assert!(error.starts_with("read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in \"/nowhere/at/all\""), "{error}");
+        let start = "read MNIST: no train-images-idx3-ubyte or train-images-idx3-ubyte.gz in ";
+        assert!(error.starts_with(&format!("{start}\"/nowhere/at/all\"")), "{error}");
         assert!(
             error.contains("there is no such folder")
                 && error.contains("t10k-labels-idx1-ubyte")
@@ -229,7 +231,7 @@ mod tests {
     fn mnist_has_its_published_size_and_mean() {
         let Some(dir) = std::env::var_os("TEENY_DATA") else {
             eprintln!(
-                "SKIPPED mnist_has_its_published_size_and_mean: set TEENY_DATA to a folder with the MNIST files"
+                "SKIPPED mnist_has_its_published_size_and_mean: TEENY_DATA names no MNIST folder"
             );
             return;
         };

@@ -1,5 +1,13 @@
-//! Data sets and how they become batches: the IDX format, MNIST, the built-in digits, names, long
-//! texts, made-up data, the loader.
+//! Data sets and loaders.
+//!
+//! | module | contents |
+//! |---|---|
+//! | here | [`DataLoader`], which makes batches of a [`Dataset`] |
+//! | [`mnist`] [`idx`] | MNIST, and the format of its files |
+//! | [`digits`] | 1,797 digits that are part of the crate |
+//! | [`corpus`] | long texts for language models |
+//! | [`names`] | lists of names |
+//! | [`generated`] [`sentiment`] | generated data sets |
 
 pub mod corpus;
 pub mod digits;

@@ -1,12 +1,12 @@
-//! A list of names, for models that make up new ones.
+//! A list of names, for models that generate new names.
 //!
 //! ```text
 //! emma   windows of 3, a character at a time            sequences, a name at a time
 //!        . . . → e    . . e → m    . e m → m  ..        x  . e m m a . .     y  e m m a . -1 -1
 //! ```
 //!
-//! `.` is token 0 and stands before and after every name. Source of the task: A. Karpathy,
-//! *makemore*, 2022.
+//! `.` is token 0 and marks the beginning and the end of every name. Source of the task: A.
+//! Karpathy, *makemore*, 2022.
 
 use crate::text::{CharTokenizer, Tokenizer, in_order};
 use std::collections::HashSet;
@@ -14,15 +14,14 @@ use teeny_core::context::enter;
 use teeny_core::random::Key;
 use teeny_core::{Error, Result, Tensor, ToDevice, permutation};
 
-/// Some hundreds of common first names: something to learn from where there is neither file nor
-/// network.
+/// Some hundreds of common first names, for training without a file or a network.
 pub const BUILTIN: &str = include_str!("../../data/names.txt");
 
-/// What stands before and after every name.
+/// The character before and after every name.
 pub const BOUNDARY: char = '.';
 
-/// A target that counts for nothing: the `ignore_index` to give to [`crate::loss::CrossEntropy`]
-/// with [`Names::sequences`].
+/// The target that fills up rows of [`Names::sequences`]: the `ignore_index` for
+/// [`crate::loss::CrossEntropy`].
 pub const PADDING: i32 = -1;
 
 /// Names, and the vocabulary of their characters.
@@ -46,7 +45,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The names in `text`, one per line; empty lines and spaces around names are left out.
+    /// The names in `text`, one per line; empty lines and spaces around names are ignored.
     ///
     /// # Errors
     /// If there are none, or a name contains `.`.
@@ -90,18 +89,18 @@ impl Names {
         self.names.len()
     }
 
-    /// Whether there are no names, which only a part of a split can be.
+    /// Whether there are no names, as in a part of a split of few names.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The characters of the longest name.
+    /// The number of characters of the longest name.
     pub fn longest(&self) -> usize {
         self.names.iter().map(|name| name.chars().count()).max().unwrap_or(0)
     }
 
-    /// In an order drawn from `seed`: the first 80 % to learn from, the next 10 % to choose
-    /// settings by, the last 10 % to be judged by.
+    /// Splits the names, in an order drawn from `seed`: 80 % for training, 10 % for validation,
+    /// 10 % for testing.
     pub fn split(&self, seed: u64) -> (Names, Names, Names) {
         let n = self.len();
         let order = permutation(n, Key { seed, draw: 0 });
@@ -113,21 +112,17 @@ impl Names {
         (part(0..a), part(a..b), part(b..n))
     }
 
-    /// Every character of every name, and the `.` after it, with the `context` characters before
-    /// it: x (N, context), y (N), `I32`.
+    /// Every character of every name, and the `.` after the name, as a target with the `context`
+    /// characters before it as input: x (N, context), y (N), `I32`.
     ///
     /// # Errors
     /// If `context` is 0.
     #[track_caller]
-    pub fn windows(
-        &self,
-        context: usize,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<(Tensor, Tensor)> {
+    pub fn windows(&self, context: usize, device: impl ToDevice) -> Result<(Tensor, Tensor)> {
         let _op = enter("names.windows");
         if context == 0 {
             return Err(Error::value("a context of 0, but a window needs at least one character")
-                .help("a context of 3, say"));
+                .help("a context of 3, for example"));
         }
         let (mut x, mut y) = (Vec::new(), Vec::new());
         for name in &self.names {
@@ -141,21 +136,17 @@ impl Names {
         }
         let n = y.len();
         // (N, context), (N)
-        Ok((Tensor::from_vec(x, (n, context), device)?, Tensor::from_vec(y, (n,), device)?))
+        Ok((Tensor::from_vec(x, (n, context), &device)?, Tensor::from_vec(y, (n,), &device)?))
     }
 
-    /// Every name as one row: x begins with `.` and is filled up with it, y is x moved one to the
-    /// left and ends with [`PADDING`] after the name's own `.`. x (N, length), y (N, length),
-    /// `I32`; `length` is at least [`Names::longest`] of the whole list + 1.
+    /// Every name as one row: x is `.`, the name, and `.` up to `length`; y is x shifted left by
+    /// one, with [`PADDING`] after the end of the name. x (N, length), y (N, length), `I32`;
+    /// `length` is at least [`Names::longest`] of the whole list + 1.
     ///
     /// # Errors
     /// If a name is longer than `length - 1`.
     #[track_caller]
-    pub fn sequences(
-        &self,
-        length: usize,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<(Tensor, Tensor)> {
+    pub fn sequences(&self, length: usize, device: impl ToDevice) -> Result<(Tensor, Tensor)> {
         let _op = enter("names.sequences");
         let (mut x, mut y) =
             (Vec::with_capacity(self.len() * length), Vec::with_capacity(self.len() * length));
@@ -179,7 +170,7 @@ impl Names {
         }
         let shape = (self.len(), length);
         // (N, length) both
-        Ok((Tensor::from_vec(x, shape, device)?, Tensor::from_vec(y, shape, device)?))
+        Ok((Tensor::from_vec(x, shape, &device)?, Tensor::from_vec(y, shape, &device)?))
     }
 
     fn tokens<'a>(&'a self, name: &'a str) -> impl Iterator<Item = i32> + 'a {
@@ -187,7 +178,7 @@ impl Names {
             .map(|c| self.tokenizer.token(c).expect("the vocabulary was made of the names") as i32)
     }
 
-    /// The names among `made` that are not in this list: what a model did not just learn by heart.
+    /// The names among `made` that are not in this list: those a model did not memorise.
     pub fn new_ones<'a>(&self, made: &'a [String]) -> Vec<&'a str> {
         let known: HashSet<&str> = self.names.iter().map(String::as_str).collect();
         made.iter().map(String::as_str).filter(|name| !known.contains(name)).collect()

@@ -1,13 +1,13 @@
-//! Made-up opinions, in two degrees of difficulty.
+//! Generated reviews for sentiment classification, in two degrees of difficulty.
 //!
 //! ```text
 //! review  = [ opener ] clause [ "and" clause ] [ closer ]
 //! clause  = "the" subject verb [ "not" ] [ degree ] adjective         "not" only in negated()
 //! ```
 //!
-//! Without "not" the adjectives alone tell whether a review is positive, and counting words is
-//! enough. With it the same adjective stands for both, so that what matters is which words come
-//! together: no weighing of single words can tell.
+//! Without "not" the adjectives alone decide whether a review is positive, and a linear model of
+//! word counts is enough. With "not" each adjective occurs in both classes: no linear model of word
+//! counts can separate them.
 
 use super::generated::{Draws, Samples};
 use std::collections::BTreeMap;
@@ -78,41 +78,42 @@ fn one_of<'a>(draws: &mut Draws, words: &[&'a str]) -> &'a str {
     words[draws.below(words.len())]
 }
 
-/// Which words texts consist of, in alphabetical order; a text becomes how often it has each.
+/// A vocabulary in alphabetical order; a text becomes its counts of each word.
 #[derive(Clone, Debug)]
 pub struct BagOfWords {
-    places: BTreeMap<String, usize>,
+    /// The index of each word.
+    columns: BTreeMap<String, usize>,
 }
 
 impl BagOfWords {
     /// The words of `reviews`.
     pub fn of(reviews: &[Review]) -> BagOfWords {
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
+        let mut columns: BTreeMap<String, usize> = BTreeMap::new();
         for word in reviews.iter().flat_map(|r| r.text.split_whitespace()) {
-            if !places.contains_key(word) {
-                places.insert(word.to_string(), 0);
+            if !columns.contains_key(word) {
+                columns.insert(word.to_string(), 0);
             }
         }
-        places.values_mut().zip(0..).for_each(|(place, i)| *place = i);
-        BagOfWords { places }
+        columns.values_mut().zip(0..).for_each(|(column, i)| *column = i);
+        BagOfWords { columns }
     }
 
     /// The words in the order of their columns.
     pub fn words(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+        self.columns.keys().map(String::as_str)
     }
 
     /// The count of each word in each of `reviews` (N, words), and 1 for positive, 0 for negative;
-    /// words that are not known are left out.
+    /// unknown words are ignored.
     pub fn count(&self, reviews: &[Review]) -> Samples {
-        let features = self.places.len();
+        let features = self.columns.len();
         let mut inputs = vec![0.0; reviews.len() * features];
         for (row, review) in inputs.chunks_mut(features.max(1)).zip(reviews) {
             review
                 .text
                 .split_whitespace()
-                .filter_map(|word| self.places.get(word))
-                .for_each(|&place| row[place] += 1.0);
+                .filter_map(|word| self.columns.get(word))
+                .for_each(|&column| row[column] += 1.0);
         }
         Samples {
             inputs,

@@ -1,22 +1,22 @@
 //! Cross-entropy, in all of PyTorch's variants.
 //!
-//! Class numbers of a batch (N, C), neither weighted nor smoothed, are one operation of the device;
-//! everything else starts from `log_softmax`, which is as exact for logits of any size. Targets are
-//! class numbers (an integer tensor) or probabilities (a float tensor): their type decides.
+//! Class indices for logits (N, C), neither weighted nor smoothed, are one fused operation of the
+//! device; all other variants start from `log_softmax`. Targets are class indices (an integer
+//! tensor) or probabilities (a float tensor): their dtype decides.
 
 use super::Reduction;
 use teeny_core::context::enter;
 use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 
-/// `-log softmax(logits)[target]`, averaged over the batch: what a classifier minimises.
+/// The loss of classifiers: `-log softmax(logits)[target]`, averaged over the batch.
 ///
 /// Shapes: logits (N, C), targets (N) of integers → scalar. With further axes: logits (N, C, d..),
 /// targets (N, d..); without a batch: logits (C), targets (). Float targets in the shape of the
 /// logits are probabilities. Variants: [`CrossEntropy`].
 ///
 /// # Errors
-/// If shapes do not fit, logits are no floats, or a target is no class: the first offender is
-/// named.
+/// If shapes do not fit, logits are not floats, or a target is not a class: the error names the
+/// first such target.
 ///
 /// # Example
 /// ```no_run
@@ -39,34 +39,64 @@ pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
 /// As [`cross_entropy()`].
 #[track_caller]
 pub fn nll(log_probabilities: &Tensor, targets: &Tensor, reduction: Reduction) -> Result<Tensor> {
-    CrossEntropy { reduction, ..CrossEntropy::default() }.nll(log_probabilities, targets)
+    CrossEntropy::new().with_reduction(reduction).nll(log_probabilities, targets)
 }
 
-/// Cross-entropy with options; the default has none and takes the mean.
+/// Cross-entropy with options.
 ///
 /// # Example
 /// ```
 /// # use teeny_core::{Tensor, Result}; use teeny_nn::loss::CrossEntropy;
 /// # fn step(logits: Tensor, targets: Tensor) -> Result<Tensor> {
-/// CrossEntropy { label_smoothing: 0.1, ignore_index: Some(-1), ..Default::default() }.loss(&logits, &targets)
+/// CrossEntropy::new().with_label_smoothing(0.1).with_ignore_index(-1).loss(&logits, &targets)
 /// # }
 /// ```
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct CrossEntropy {
     /// A factor per class (C). The mean is then weighted: divided by the sum of the targets'
-    /// factors.
+    /// factors. Default: none.
     pub weight: Option<Tensor>,
-    /// Targets of this value count for nothing, neither in the loss nor in the mean. A mean of
-    /// nothing is NaN, as in PyTorch.
+    /// Targets with this value are ignored, in the loss and in the mean; the mean of no targets is
+    /// NaN, as in PyTorch. Default: none.
     pub ignore_index: Option<i64>,
-    /// This much of each target is spread evenly over the classes. Source: Szegedy et al. 2015,
-    /// arXiv:1512.00567.
+    /// The fraction of each target that is distributed evenly over the classes. Default: 0. Source:
+    /// Szegedy et al. 2015, arXiv:1512.00567.
     pub label_smoothing: f64,
-    /// Mean, sum, or none.
+    /// Mean, sum, or none. Default: mean.
     pub reduction: Reduction,
 }
 
 impl CrossEntropy {
+    /// The defaults.
+    pub fn new() -> CrossEntropy {
+        CrossEntropy::default()
+    }
+
+    /// Sets the factors of the classes.
+    pub fn with_weight(mut self, weight: Tensor) -> CrossEntropy {
+        self.weight = Some(weight);
+        self
+    }
+
+    /// Sets the value of ignored targets: a number, or an option of one.
+    pub fn with_ignore_index(mut self, ignore_index: impl Into<Option<i64>>) -> CrossEntropy {
+        self.ignore_index = ignore_index.into();
+        self
+    }
+
+    /// Sets the label smoothing.
+    pub fn with_label_smoothing(mut self, label_smoothing: f64) -> CrossEntropy {
+        self.label_smoothing = label_smoothing;
+        self
+    }
+
+    /// Sets the reduction.
+    pub fn with_reduction(mut self, reduction: Reduction) -> CrossEntropy {
+        self.reduction = reduction;
+        self
+    }
+
     /// The loss; shapes and errors as [`cross_entropy()`].
     ///
     /// # Errors
@@ -80,7 +110,7 @@ impl CrossEntropy {
         if plain && logits.ndim() == 2 && targets.dtype().is_int() {
             let losses = logits.cross_entropy(targets, self.ignore_index); // (N)
             let losses = losses
-                .map_err(|e| name_offender(e, targets, logits.shape()[1], self.ignore_index))?;
+                .map_err(|e| name_target(e, targets, logits.shape()[1], self.ignore_index))?;
             return self.reduce(losses, self.kept(targets)?.as_ref(), None);
         }
         self.of(&logits.log_softmax(axis as isize)?, targets, axis)
@@ -100,11 +130,11 @@ impl CrossEntropy {
         self.of(log_probabilities, targets, axis)
     }
 
-    /// Which axis is that of the classes, if everything fits.
+    /// The axis of the classes, if all shapes and options fit.
     fn check(&self, logits: &Tensor, targets: &Tensor) -> Result<usize> {
         if !(0.0..=1.0).contains(&self.label_smoothing) {
             return Err(Error::value(format!(
-                "label_smoothing is {}, but must lie in 0..=1",
+                "label_smoothing is {}, but must be within 0..=1",
                 self.label_smoothing
             )));
         }
@@ -130,7 +160,7 @@ impl CrossEntropy {
         }
     }
 
-    /// The weights with axes that broadcast against log-probabilities.
+    /// The weights, reshaped to broadcast against log-probabilities.
     fn class_weights(&self, log_p: &Tensor, axis: usize) -> Result<Option<Tensor>> {
         let Some(weight) = &self.weight else { return Ok(None) };
         let mut sizes = vec![1; log_p.ndim()];
@@ -150,7 +180,7 @@ impl CrossEntropy {
         let index = index.unsqueeze(axis as isize)?; // (N, 1, d..)
         let picked = log_p
             .gather(axis as isize, &index)
-            .map_err(|e| name_offender(e, targets, classes, self.ignore_index))?;
+            .map_err(|e| name_target(e, targets, classes, self.ignore_index))?;
         let mut losses = picked.squeeze(axis as isize)?.neg()?; // (N, d..)
         let weights = match self.class_weights(log_p, axis)? {
             // (N, d..)
@@ -181,17 +211,16 @@ impl CrossEntropy {
         self.reduce(losses, kept.as_ref(), weights.as_ref())
     }
 
-    /// Which targets (N, d..) are not ignored, if some may be.
+    /// The mask (N, d..) of targets that are not ignored; None if no target can be ignored.
     fn kept(&self, targets: &Tensor) -> Result<Option<Tensor>> {
-        // A number that the targets' type does not hold is no target: as that type, -100 would be
-        // class 156.
-        let ignored =
-            self.ignore_index.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype()));
-        ignored.map(|ignored| targets.ne(ignored)).transpose()
+        // no target has an index outside its dtype: cast to u8, -100 would be class 156
+        let ignore_index =
+            self.ignore_index.filter(|&index| Scalar::Int(index).fits(targets.dtype()));
+        ignore_index.map(|index| targets.ne(index)).transpose()
     }
 
-    /// The reduction of losses (N, d..), where the targets that are not kept have none. A mean is
-    /// weighted: each kept target counts for its weight.
+    /// Reduces losses (N, d..), which are 0 for ignored targets. A mean is weighted by the weights
+    /// of the kept targets.
     fn reduce(
         &self,
         losses: Tensor,
@@ -216,7 +245,7 @@ impl CrossEntropy {
     fn of_probabilities(&self, log_p: &Tensor, targets: &Tensor, axis: usize) -> Result<Tensor> {
         if self.ignore_index.is_some() {
             return Err(Error::value(
-                "ignore_index needs class numbers as targets, not probabilities",
+                "ignore_index needs class indices as targets, not probabilities",
             ));
         }
         let classes = log_p.shape()[axis];
@@ -235,7 +264,7 @@ impl CrossEntropy {
 /// The axis of the classes: 1 of (N, C, d..), 0 of (C).
 fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     if logits.ndim() == 0 {
-        return Err(Error::shape("logits need an axis of classes, they are a scalar"));
+        return Err(Error::shape("logits need an axis of classes, but are a scalar"));
     }
     let axis = usize::from(logits.ndim() > 1);
     if targets.dtype().is_float() {
@@ -246,7 +275,7 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
                 targets.shape()
             );
             return Err(Error::shape(text)
-                .help("class numbers must be integers: targets.cast(DType::I32)?"));
+                .help("class indices must be integers: targets.cast(DType::I32)?"));
         }
     } else if *targets.shape() != logits.shape().without(axis) {
         let text = format!(
@@ -258,21 +287,22 @@ fn class_axis(logits: &Tensor, targets: &Tensor) -> Result<usize> {
         return Err(Error::shape(text));
     } else if !targets.dtype().is_int() {
         return Err(Error::dtype(format!(
-            "targets are class numbers (integers) or probabilities (floats), not {}",
+            "targets are class indices (integers) or probabilities (floats), not {}",
             targets.dtype()
         )));
     }
     Ok(axis)
 }
 
-/// The error of `gather` in the words of this loss: which target is no class.
+/// Replaces the index error of `gather` by one that names the first target that is not a class.
 #[cold]
-fn name_offender(error: Error, targets: &Tensor, classes: usize, ignored: Option<i64>) -> Error {
+fn name_target(error: Error, targets: &Tensor, classes: usize, ignore_index: Option<i64>) -> Error {
     if error.kind() != ErrorKind::Index {
         return error;
     }
     let Ok(values) = targets.to_scalars() else { return error };
-    let is_class = |v: i64| usize::try_from(v).is_ok_and(|v| v < classes) || Some(v) == ignored;
+    let is_class =
+        |v: i64| usize::try_from(v).is_ok_and(|v| v < classes) || Some(v) == ignore_index;
     let Some((i, value)) =
         values.iter().map(|v| v.to_i64_wrapping()).enumerate().find(|(_, v)| !is_class(*v))
     else {
@@ -285,7 +315,7 @@ fn name_offender(error: Error, targets: &Tensor, classes: usize, ignored: Option
     ))
 }
 
-/// Element `i` of a row-major tensor as a position: `17` of a vector, `3, 2` of a matrix.
+/// The indices of element `i` of a row-major tensor: `17` for a vector, `3, 2` for a matrix.
 fn position(mut i: usize, shape: &[usize]) -> String {
     let mut parts = Vec::new();
     for &size in shape.iter().rev() {

@@ -1,7 +1,7 @@
-//! Losses: how far predictions are from targets, as one number to go down.
+//! Losses: the distance of predictions from targets, as one number to minimise.
 //!
-//! The simple ones are an elementwise function (one kernel) and a reduction.
-//! [`cross_entropy`](cross_entropy()) has a room of its own.
+//! Most losses are an elementwise function (one kernel) and a reduction;
+//! [`cross_entropy`](cross_entropy()) has its own file.
 
 mod cross_entropy;
 
@@ -10,7 +10,7 @@ pub use cross_entropy::{CrossEntropy, cross_entropy, nll};
 use teeny_core::context::enter;
 use teeny_core::{Error, Expr, Result, Tensor, map};
 
-/// What becomes of the losses of single elements.
+/// The reduction of the losses of single elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reduction {
     /// Their mean, a scalar.
@@ -18,7 +18,7 @@ pub enum Reduction {
     Mean,
     /// Their sum, a scalar.
     Sum,
-    /// They stay as they are.
+    /// No reduction.
     None,
 }
 
@@ -32,8 +32,8 @@ impl Reduction {
     }
 }
 
-/// `f(x, target)` element by element, reduced. Broadcasting here is nearly always a mistake, so
-/// shapes must agree.
+/// `f(x, target)` element by element, reduced. The shapes must be equal: broadcasting a loss is
+/// nearly always a mistake.
 fn elementwise(
     x: &Tensor,
     target: &Tensor,
@@ -42,7 +42,7 @@ fn elementwise(
 ) -> Result<Tensor> {
     if x.shape() != target.shape() {
         return Err(Error::shape(format!(
-            "predictions {} and targets {} must have one shape",
+            "predictions {} and targets {} must have the same shape",
             x.shape(),
             target.shape()
         )));
@@ -71,9 +71,8 @@ pub fn l1(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     elementwise(x, target, reduction, |x, t| (x - t).abs())
 }
 
-/// `d²/2` where `d = |x - t|` is less than `delta`, `delta (d - delta/2)` beyond: square near 0,
-/// straight far away.
-/// Shapes: x and target equal. Equivalent: `torch.nn.functional.huber_loss`.
+/// `d²/2` where `d = |x - t|` is less than `delta`, `delta (d - delta/2)` elsewhere: quadratic near
+/// 0, linear beyond. Shapes: x and target equal. Equivalent: `torch.nn.functional.huber_loss`.
 ///
 /// # Errors
 /// If the shapes differ, or `delta` is not positive.
@@ -84,21 +83,21 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
         return Err(Error::value(format!("delta must be positive, not {delta}")));
     }
     elementwise(x, target, reduction, |x, t| {
-        // The square of the difference, not of its absolute value, whose slope at 0 would make the
-        // second derivative 0.
+        // the square of the difference, not of its absolute value, whose derivative at 0 would make
+        // the second derivative 0
         let difference = x - t;
         let d = difference.abs();
         let inside = d.lt(delta);
-        // outside, the square is that of 0: one of infinity would add 0 * inf to the gradient
+        // outside, the square of 0: that of infinity would add 0 * inf to the gradient
         let near = inside.select(difference, difference.like(0.0));
         inside.select(near.square() * 0.5, (d - 0.5 * delta) * delta)
     })
 }
 
-/// Binary cross-entropy of logits: `-t log σ(x) - (1 - t) log(1 - σ(x))`, as `(1 - t) x +
-/// log1p(exp(-x))` where x is positive and
-/// `-t x + log1p(exp(x))` elsewhere, which is finite for all finite x. Shapes: x and target equal.
-/// Equivalent: `torch.nn.functional.binary_cross_entropy_with_logits`.
+/// Binary cross-entropy of logits: `-t log σ(x) - (1 - t) log(1 - σ(x))`, computed as
+/// `(1 - t) x + log1p(exp(-x))` where x is positive and as `-t x + log1p(exp(x))` elsewhere, which
+/// is finite for all finite x. Shapes: x and target equal. Equivalent:
+/// `torch.nn.functional.binary_cross_entropy_with_logits`.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -106,37 +105,36 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
 pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce_with_logits");
     elementwise(x, target, reduction, |x, t| {
-        // NOTE: not relu and abs, whose slopes at 0 are 0 each: one condition for both terms makes
-        // them add up to 1/2 there
+        // NOTE: not relu and abs, whose derivatives at 0 are 0: with one condition for both terms
+        // the derivative at 0 is 1/2 - t
         let positive = x.gt(0.0);
         (positive.select(t.like(1.0), 0.0) - t) * x + positive.select(-x, x).exp().log1p()
     })
 }
 
-/// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms no less
-/// than -100, as in PyTorch. [`bce_with_logits`] is more exact. Shapes: p and target equal.
-/// Equivalent: `torch.nn.functional.binary_cross_entropy`.
+/// Binary cross-entropy of probabilities: `-t log p - (1 - t) log(1 - p)`, with logarithms clamped
+/// to at least -100, as in PyTorch. [`bce_with_logits`] is more accurate. Shapes: p and target
+/// equal. Equivalent: `torch.nn.functional.binary_cross_entropy`.
 ///
-/// The slope of a logarithm is at most 1e12, where that is cut off, too: a certain mistake has a
-/// gradient of 1e12, as in PyTorch. At p = target = 0 the gradient is 1, where PyTorch has 0; see
-/// `SPECIAL_POINTS.md` of teeny-autograd.
+/// The derivative of a logarithm is clamped to at most 1e12: a wrong prediction with probability 1
+/// has a gradient of 1e12, as in PyTorch. At p = target = 0 the gradient is 1, where PyTorch has 0;
+/// see `SPECIAL_POINTS.md` of teeny-autograd.
 ///
 /// # Errors
 /// If the shapes differ.
 #[track_caller]
 pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
     let _op = enter("bce");
-    // NOTE: `log().max(-100.0)` and `log1p().max(-100.0)` are what automatic differentiation
-    // recognises
+    // NOTE: automatic differentiation recognises `log().max(-100.0)` and `log1p().max(-100.0)`
     elementwise(p, target, reduction, |p, t| {
         -(t * p.log().max(-100.0) + (1.0 - t) * (-p).log1p().max(-100.0))
     })
 }
 
-/// Kullback and Leibler's divergence from `target` (probabilities) to `log_q` (log-probabilities):
+/// Kullback-Leibler divergence from `target` (probabilities) to `log_q` (log-probabilities):
 /// `t (log t - log q)`, 0 where t is 0. Shapes: both equal. [`Reduction::Mean`] averages over
-/// elements, as `torch.nn.functional.kl_div` does; divide the sum by the batch for the quantity of
-/// the books.
+/// elements, as `torch.nn.functional.kl_div` does; the divergence per item is the sum divided by
+/// the batch size.
 ///
 /// # Errors
 /// If the shapes differ.
@@ -145,13 +143,13 @@ pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<T
     let _op = enter("kl_div");
     elementwise(log_q, target, reduction, |q, t| {
         let positive = t.gt(0.0);
-        // the logarithm is taken of 1 where t is 0, so that neither value nor gradient is NaN there
+        // log 1 in place of log 0, so that neither value nor gradient is NaN where t is 0
         t * (positive.select(t, 1.0).log() - q)
     })
 }
 
-/// Poisson's negative log-likelihood of counts, but for the part that is constant: `exp(x) - t x`,
-/// where x is the logarithm of the expected count. Shapes: x and target equal. Equivalent:
+/// Poisson negative log-likelihood of counts without its constant term: `exp(x) - t x`, where x is
+/// the logarithm of the expected count. Shapes: x and target equal. Equivalent:
 /// `torch.nn.functional.poisson_nll_loss`.
 ///
 /// # Errors

@@ -2,31 +2,49 @@
 
 use super::running::Running;
 use super::standardise::standardise;
-use super::{Affine, NormOptions, beside, channel_axis, require_several};
+use super::{Affine, channel_axis, check_options, per_channel, require_several};
 use crate::module::Module;
+use crate::options::options;
 use crate::store::{Path, Store};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor, map};
 
+options! {
+    /// Options of a [`BatchNorm`], with PyTorch's defaults.
+    pub struct BatchNormOptions {
+        /// Added to the variance, so that constant channels do not divide by 0; 1e-5.
+        eps: f64 = 1e-5, with_eps;
+        /// The weight of each batch in the running statistics, or None for the plain average over
+        /// all batches; 0.1.
+        momentum: Option<f64> = Some(0.1), with_momentum;
+        /// Whether there are `weight` and `bias`; true.
+        affine: bool = true, with_affine;
+        /// Whether there are running statistics, which normalise outside training; true.
+        track_running_stats: bool = true, with_track_running_stats;
+        /// Whether the channels are the last axis, (B, T, C), instead of axis 1; false.
+        channels_last: bool = false, with_channels_last;
+    }
+}
+
 /// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each channel.
 ///
-/// Shapes: x (N, C) or (N, C, ..) → the same; with [`NormOptions::channels_last`] (.., C), such as
-/// (B, T, C). Parameters `weight` and `bias` (C), buffers `running_mean`, `running_var` (C) and
-/// `num_batches_tracked` (): PyTorch's `BatchNorm1d`, `2d` and `3d`, whose checkpoints load.
+/// Shapes: x (N, C) or (N, C, ..) → the same; with [`BatchNormOptions::channels_last`] (.., C),
+/// such as (B, T, C). Parameters `weight` and `bias` (C), buffers `running_mean`, `running_var` (C)
+/// and `num_batches_tracked` (): checkpoints of PyTorch's `BatchNorm1d`, `2d` and `3d` load.
 ///
-/// A forward pass that fails, in this layer or for want of memory, leaves the running statistics
-/// what they were; one that fails in a later layer of the model has moved them, as in PyTorch.
+/// In training the statistics are those of the batch, over all axes except the channels, and the
+/// running statistics move towards them. Otherwise ([`Store::set_training`]) the running statistics
+/// normalise, so that an item's output does not depend on the other items.
 ///
-/// In training the statistics are those of the batch, over all axes but the channels', and the
-/// running statistics move towards them; in use ([`Store::set_training`]) they are the running
-/// ones, so that an item's output does not depend on its company.
+/// A forward pass that fails inside this layer leaves the running statistics unchanged; one that
+/// fails in a later layer of the model has moved them, as in PyTorch.
 ///
 /// # Example
 /// ```
 /// use teeny_core::{DType, Tensor};
 /// use teeny_nn::{BatchNorm, Module, Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
-/// let store = Store::new(&device("cpu")?);
+/// let store = Store::new(device("cpu")?);
 /// let norm = BatchNorm::new(&store.at("bn"), 8)?;
 /// let x = Tensor::randn((4, 8, 5, 5), DType::F32, store.device())?; // (4, 8, 5, 5)
 /// let y = norm.forward(&x)?; // (4, 8, 5, 5), each channel with mean 0 and variance 1
@@ -40,46 +58,35 @@ pub struct BatchNorm {
     channels: usize,
     affine: Option<Affine>,
     running: Option<Running>,
-    options: NormOptions,
+    options: BatchNormOptions,
     store: Store,
 }
 
 impl BatchNorm {
-    /// A layer at `path` with PyTorch's options.
+    /// A layer at `path` with PyTorch's defaults.
     ///
     /// # Errors
     /// If the names are taken.
     #[track_caller]
     pub fn new(path: &Path, channels: usize) -> Result<BatchNorm> {
         let _op = enter("BatchNorm::new");
-        BatchNorm::with_options(path, channels, NormOptions::default())
+        BatchNorm::with_options(path, channels, BatchNormOptions::default())
     }
 
-    /// A layer for (.., C), such as (B, T, C): channels are the last axis, and the statistics go
-    /// over all others.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// As [`BatchNorm::new`].
+    /// If an option is out of range, or the names are taken.
     #[track_caller]
-    pub fn channels_last(path: &Path, channels: usize) -> Result<BatchNorm> {
-        let _op = enter("BatchNorm::channels_last");
-        BatchNorm::with_options(
-            path,
-            channels,
-            NormOptions { channels_last: true, ..NormOptions::default() },
-        )
-    }
-
-    /// A layer with options of your choice.
-    ///
-    /// # Errors
-    /// As [`BatchNorm::new`].
-    #[track_caller]
-    pub fn with_options(path: &Path, channels: usize, options: NormOptions) -> Result<BatchNorm> {
+    pub fn with_options(
+        path: &Path,
+        channels: usize,
+        options: BatchNormOptions,
+    ) -> Result<BatchNorm> {
         path.build("BatchNorm::with_options", || {
-            options.check()?;
+            check_options(options.eps, options.momentum)?;
             let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-            let running = if options.running {
+            let running = if options.track_running_stats {
                 Some(Running::new(path, channels, options.momentum)?)
             } else {
                 None
@@ -88,7 +95,7 @@ impl BatchNorm {
         })
     }
 
-    /// By the running statistics: `x scale + shift` with both computed once per channel.
+    /// By the running statistics: `x scale + shift`, with scale and shift computed per channel.
     fn by_running(&self, x: &Tensor, running: &Running, shape: &[usize]) -> Result<Tensor> {
         let (eps, mean) = (self.options.eps, running.mean.value().reshape(shape)?); // (1, C, 1, 1)
         // (1, C, 1, 1)
@@ -112,7 +119,7 @@ impl Module for BatchNorm {
             return Err(Error::dtype(format!("needs floats, not {}", x.dtype()))
                 .help("x.cast(DType::F32)? converts"));
         }
-        let shape = beside(x, axis, self.channels);
+        let shape = per_channel(x, axis, self.channels);
         let training = self.store.is_training();
         if let Some(running) = self.running.as_ref().filter(|_| !training) {
             return self.by_running(x, running, &shape);

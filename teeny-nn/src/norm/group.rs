@@ -1,18 +1,29 @@
 //! Group normalisation.
 
 use super::standardise::standardise;
-use super::{Affine, channel_axis};
+use super::{Affine, channel_axis, check_options};
 use crate::module::Module;
+use crate::options::options;
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
+options! {
+    /// Options of a [`GroupNorm`], with PyTorch's defaults.
+    pub struct GroupNormOptions {
+        /// Added to the variance, so that constant groups do not divide by 0; 1e-5.
+        eps: f64 = 1e-5, with_eps;
+        /// Whether there are `weight` and `bias`; true.
+        affine: bool = true, with_affine;
+    }
+}
+
 /// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each group of
 /// neighbouring channels of each item.
 ///
-/// Shapes: x (N, C) or (N, C, ..) → the same; `weight` and `bias` (C). Training and use are the
-/// same. One group is layer normalisation over all but the batch; as many as channels is instance
-/// normalisation.
+/// Shapes: x (N, C) or (N, C, ..) → the same; `weight` and `bias` (C). Training changes nothing.
+/// One group is layer normalisation over all axes except the batch; one group per channel is
+/// instance normalisation.
 ///
 /// Source: Wu & He 2018, arXiv:1803.08494. Equivalent: `torch.nn.GroupNorm`.
 #[derive(Clone, Debug)]
@@ -24,35 +35,37 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// A layer at `path` with weight 1, bias 0 and eps 1e-5.
+    /// A layer at `path` with PyTorch's defaults.
     ///
     /// # Errors
     /// If `groups` does not divide `channels`, or the names are taken.
     #[track_caller]
     pub fn new(path: &Path, groups: usize, channels: usize) -> Result<GroupNorm> {
-        path.build("GroupNorm::new", || {
-            let layer = GroupNorm::without_affine(groups, channels)?;
-            Ok(GroupNorm { affine: Some(Affine::new(path, channels)?), ..layer })
-        })
+        let _op = enter("GroupNorm::new");
+        GroupNorm::with_options(path, groups, channels, GroupNormOptions::default())
     }
 
-    /// A layer without parameters.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// If `groups` does not divide `channels`.
+    /// If `groups` does not divide `channels`, an option is out of range, or the names are taken.
     #[track_caller]
-    pub fn without_affine(groups: usize, channels: usize) -> Result<GroupNorm> {
-        let _op = enter("GroupNorm::without_affine");
-        if groups == 0 || !channels.is_multiple_of(groups) {
-            return Err(Error::value(format!("{groups} groups do not divide {channels} channels"))
-                .help("groups must be at least 1 and divide the number of channels"));
-        }
-        Ok(GroupNorm { groups, channels, affine: None, eps: 1e-5 })
-    }
-
-    /// The same layer with another `eps`.
-    pub fn eps(self, eps: f64) -> GroupNorm {
-        GroupNorm { eps, ..self }
+    pub fn with_options(
+        path: &Path,
+        groups: usize,
+        channels: usize,
+        options: GroupNormOptions,
+    ) -> Result<GroupNorm> {
+        path.build("GroupNorm::with_options", || {
+            if groups == 0 || !channels.is_multiple_of(groups) {
+                let text = format!("{groups} groups do not divide {channels} channels");
+                return Err(Error::value(text)
+                    .help("groups must be at least 1 and divide the number of channels"));
+            }
+            check_options(options.eps, None)?;
+            let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
+            Ok(GroupNorm { groups, channels, affine, eps: options.eps })
+        })
     }
 }
 

@@ -2,59 +2,73 @@
 
 use super::running::Running;
 use super::standardise::standardise;
-use super::{Affine, NormOptions, beside, channel_axis, require_several};
+use super::{Affine, channel_axis, check_options, per_channel, require_several};
 use crate::module::Module;
+use crate::options::options;
 use crate::store::{Path, Store};
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor, map};
 
-/// `y = (x - mean) / sqrt(variance + eps)` with mean and variance of each channel of each item,
-/// over space.
+options! {
+    /// Options of an [`InstanceNorm`], with PyTorch's defaults.
+    pub struct InstanceNormOptions {
+        /// Added to the variance, so that constant channels do not divide by 0; 1e-5.
+        eps: f64 = 1e-5, with_eps;
+        /// The weight of each batch in the running statistics, or None for the plain average over
+        /// all batches; 0.1.
+        momentum: Option<f64> = Some(0.1), with_momentum;
+        /// Whether there are `weight` and `bias`; false.
+        affine: bool = false, with_affine;
+        /// Whether there are running statistics, which normalise outside training; false. They are
+        /// averages over the items of each batch; batches are counted, other than in PyTorch.
+        track_running_stats: bool = false, with_track_running_stats;
+        /// Whether the channels are the last axis, (B, T, C), instead of axis 1; false.
+        channels_last: bool = false, with_channels_last;
+    }
+}
+
+/// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance of each channel
+/// of each item, over space.
 ///
 /// Shapes: x (N, C, ..) → the same. By default there are neither parameters nor running statistics,
-/// and training and use are the same, as with `torch.nn.InstanceNorm1d`, `2d` and `3d`; both can be
-/// had by [`InstanceNorm::with_options`].
+/// and training changes nothing.
 ///
-/// Source: Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022.
+/// Source: Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022. Equivalent:
+/// `torch.nn.InstanceNorm1d`, `InstanceNorm2d`, `InstanceNorm3d`.
 #[derive(Clone, Debug)]
 pub struct InstanceNorm {
     channels: usize,
     affine: Option<Affine>,
     running: Option<Running>,
-    options: NormOptions,
+    options: InstanceNormOptions,
     store: Store,
 }
 
 impl InstanceNorm {
-    /// A layer at `path` with PyTorch's options: no parameters, no running statistics.
+    /// A layer at `path` with PyTorch's defaults: no parameters, no running statistics.
     ///
     /// # Errors
-    /// None that this form can have.
+    /// None with these options.
     #[track_caller]
     pub fn new(path: &Path, channels: usize) -> Result<InstanceNorm> {
         let _op = enter("InstanceNorm::new");
-        InstanceNorm::with_options(
-            path,
-            channels,
-            NormOptions { affine: false, running: false, ..NormOptions::default() },
-        )
+        InstanceNorm::with_options(path, channels, InstanceNormOptions::default())
     }
 
-    /// A layer with options of your choice. Running statistics are averages over the items of each
-    /// batch; batches are counted, which PyTorch forgets here.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// If the names are taken.
+    /// If an option is out of range, or the names are taken.
     #[track_caller]
     pub fn with_options(
         path: &Path,
         channels: usize,
-        options: NormOptions,
+        options: InstanceNormOptions,
     ) -> Result<InstanceNorm> {
         path.build("InstanceNorm::with_options", || {
-            options.check()?;
+            check_options(options.eps, options.momentum)?;
             let affine = if options.affine { Some(Affine::new(path, channels)?) } else { None };
-            let running = if options.running {
+            let running = if options.track_running_stats {
                 Some(Running::new(path, channels, options.momentum)?)
             } else {
                 None
@@ -69,7 +83,7 @@ impl Module for InstanceNorm {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("instance_norm");
         let axis = channel_axis(x, self.channels, self.options.channels_last, 3)?;
-        let shape = beside(x, axis, self.channels);
+        let shape = per_channel(x, axis, self.channels);
         // (1, C, 1, 1) both
         let affine = self.affine.as_ref().map(|a| a.values(&shape)).transpose()?;
         if let Some(running) = self.running.as_ref().filter(|_| !self.store.is_training()) {

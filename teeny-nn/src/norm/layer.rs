@@ -1,24 +1,76 @@
-//! Layer normalisation and its form without the mean.
+//! Layer normalisation and root mean square normalisation.
 
+use super::check_options;
 use crate::init::Init;
 use crate::module::Module;
+use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, IntoShape, Result, Shape, Tensor};
 
+options! {
+    /// Options of a [`LayerNorm`], with PyTorch's defaults.
+    pub struct LayerNormOptions {
+        /// Added to the variance; 1e-5.
+        eps: f64 = 1e-5, with_eps;
+        /// Whether there is a `weight`, and a `bias` if that is on too; true.
+        elementwise_affine: bool = true, with_elementwise_affine;
+        /// Whether there is a `bias`; true. nanoGPT has none.
+        bias: bool = true, with_bias;
+    }
+}
+
+/// Options of an [`RmsNorm`], with PyTorch's defaults.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RmsNormOptions {
+    /// Added to the mean of squares; None is the machine epsilon of the dtype of x (1.19e-7 for
+    /// `F32`).
+    pub eps: Option<f64>,
+    /// Whether there is a `weight`; true.
+    pub elementwise_affine: bool,
+}
+
+impl Default for RmsNormOptions {
+    fn default() -> RmsNormOptions {
+        RmsNormOptions { eps: None, elementwise_affine: true }
+    }
+}
+
+impl RmsNormOptions {
+    /// The defaults.
+    pub fn new() -> RmsNormOptions {
+        RmsNormOptions::default()
+    }
+
+    /// Sets [`RmsNormOptions::eps`].
+    pub fn with_eps(mut self, eps: f64) -> RmsNormOptions {
+        self.eps = Some(eps);
+        self
+    }
+
+    /// Sets [`RmsNormOptions::elementwise_affine`].
+    pub fn with_elementwise_affine(mut self, elementwise_affine: bool) -> RmsNormOptions {
+        self.elementwise_affine = elementwise_affine;
+        self
+    }
+}
+
 /// `y = (x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance over the last
 /// axes, for each position.
 ///
-/// Shapes: x (.., sizes..) → the same; `weight` and `bias` (sizes..), usually one size, as in (B,
-/// T, C) and C.
+/// Shapes: x (.., sizes..) → the same; `weight` and `bias` (sizes..), usually one size: C of (B, T,
+/// C).
 ///
 /// # Example
 /// ```
-/// use teeny_nn::{LayerNorm, Module, Store, device::device};
+/// use teeny_nn::norm::{LayerNorm, LayerNormOptions};
+/// use teeny_nn::{Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
-/// let store = Store::new(&device("cpu")?);
+/// let store = Store::new(device("cpu")?);
 /// let norm = LayerNorm::new(&store.at("ln_1"), 128)?; // ln_1.weight (128), ln_1.bias (128)
-/// let nanogpt = LayerNorm::without_bias(&store.at("ln_2"), 128)?;
+/// let no_bias = LayerNormOptions::new().with_bias(false);
+/// let nanogpt = LayerNorm::with_options(&store.at("ln_2"), 128, no_bias)?;
 /// # let _ = (norm, nanogpt); Ok(()) }
 /// ```
 /// Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450. Equivalent: `torch.nn.LayerNorm`.
@@ -33,46 +85,45 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// A layer at `path` over the last axes, which have these `sizes`: weight 1, bias 0, eps 1e-5.
+    /// A layer at `path` over the last axes, of sizes `sizes`, with PyTorch's defaults: weight 1,
+    /// bias 0, eps 1e-5.
     ///
     /// # Errors
     /// If there are no sizes, or the names are taken.
     #[track_caller]
     pub fn new(path: &Path, sizes: impl IntoShape) -> Result<LayerNorm> {
-        path.build("LayerNorm::new", || {
-            let layer = LayerNorm::without_bias(path, sizes)?;
-            Ok(LayerNorm { bias: Some(path.param("bias", layer.sizes, Init::ZEROS)?), ..layer })
+        let _op = enter("LayerNorm::new");
+        LayerNorm::with_options(path, sizes, LayerNormOptions::default())
+    }
+
+    /// A layer at `path` with `options`.
+    ///
+    /// # Errors
+    /// As [`LayerNorm::new`]; also if an option is out of range.
+    #[track_caller]
+    pub fn with_options(
+        path: &Path,
+        sizes: impl IntoShape,
+        options: LayerNormOptions,
+    ) -> Result<LayerNorm> {
+        path.build("LayerNorm::with_options", || {
+            let sizes = checked_sizes(sizes)?;
+            check_options(options.eps, None)?;
+            let param = |name: &str, init: Init, present: bool| {
+                if present { path.param(name, sizes, init).map(Some) } else { Ok(None) }
+            };
+            let affine = options.elementwise_affine;
+            Ok(LayerNorm {
+                weight: param("weight", Init::ONES, affine)?,
+                bias: param("bias", Init::ZEROS, affine && options.bias)?,
+                sizes,
+                eps: options.eps,
+            })
         })
-    }
-
-    /// A layer with a weight only, as in nanoGPT.
-    ///
-    /// # Errors
-    /// As [`LayerNorm::new`].
-    #[track_caller]
-    pub fn without_bias(path: &Path, sizes: impl IntoShape) -> Result<LayerNorm> {
-        let _op = enter("LayerNorm::without_bias");
-        let layer = LayerNorm::without_affine(sizes)?;
-        Ok(LayerNorm { weight: Some(path.param("weight", layer.sizes, Init::ONES)?), ..layer })
-    }
-
-    /// A layer without parameters.
-    ///
-    /// # Errors
-    /// If there are no sizes.
-    #[track_caller]
-    pub fn without_affine(sizes: impl IntoShape) -> Result<LayerNorm> {
-        let _op = enter("LayerNorm::without_affine");
-        Ok(LayerNorm { weight: None, bias: None, sizes: some_sizes(sizes)?, eps: 1e-5 })
-    }
-
-    /// The same layer with another `eps`.
-    pub fn eps(self, eps: f64) -> LayerNorm {
-        LayerNorm { eps, ..self }
     }
 }
 
-fn some_sizes(sizes: impl IntoShape) -> Result<Shape> {
+fn checked_sizes(sizes: impl IntoShape) -> Result<Shape> {
     let sizes = sizes
         .shape()
         .map_err(|e| e.help("the sizes of the last axes of the input, usually one"))?;
@@ -85,15 +136,15 @@ fn some_sizes(sizes: impl IntoShape) -> Result<Shape> {
     .help("LayerNorm::new(path, n_embd) normalises the last axis"))
 }
 
-/// An error unless x ends in `sizes`.
-fn require_end(x: &Tensor, sizes: &Shape) -> Result<()> {
+/// An error unless the shape of x ends in `sizes`.
+fn require_last_sizes(x: &Tensor, sizes: &Shape) -> Result<()> {
     if x.shape().ends_with(sizes) {
         return Ok(());
     }
-    let wanted: Vec<String> = sizes.iter().map(usize::to_string).collect();
+    let expected: Vec<String> = sizes.iter().map(usize::to_string).collect();
     Err(Error::shape(format!(
         "the layer normalises {sizes}, so its input must be (.., {}), not {}",
-        wanted.join(", "),
+        expected.join(", "),
         x.shape()
     ))
     .help("build the layer for the last axes of its input"))
@@ -103,7 +154,7 @@ impl Module for LayerNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("layer_norm");
-        require_end(x, &self.sizes)?;
+        require_last_sizes(x, &self.sizes)?;
         let value = |p: &Option<Param>| p.as_ref().map(Param::value);
         x.layer_norm(
             self.sizes.ndim(),
@@ -120,8 +171,7 @@ impl Module for LayerNorm {
 
 /// `y = x / sqrt(mean(x²) + eps) * weight` over the last axes, for each position.
 ///
-/// Shapes: x (.., sizes..) → the same; `weight` (sizes..). Without [`RmsNorm::eps`] it is the
-/// rounding step of x's type (1.19e-7 for `F32`), as in PyTorch.
+/// Shapes: x (.., sizes..) → the same; `weight` (sizes..).
 ///
 /// Source: Zhang & Sennrich 2019, arXiv:1910.07467. Equivalent: `torch.nn.RMSNorm`.
 #[derive(Clone, Debug)]
@@ -133,30 +183,36 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// A layer at `path` over the last axes, which have these `sizes`, with weight 1.
+    /// A layer at `path` over the last axes, of sizes `sizes`, with PyTorch's defaults: weight 1.
     ///
     /// # Errors
     /// If there are no sizes, or the name is taken.
     #[track_caller]
     pub fn new(path: &Path, sizes: impl IntoShape) -> Result<RmsNorm> {
         let _op = enter("RmsNorm::new");
-        let layer = RmsNorm::without_affine(sizes)?;
-        Ok(RmsNorm { weight: Some(path.param("weight", layer.sizes, Init::ONES)?), ..layer })
+        RmsNorm::with_options(path, sizes, RmsNormOptions::default())
     }
 
-    /// A layer without parameters.
+    /// A layer at `path` with `options`.
     ///
     /// # Errors
-    /// If there are no sizes.
+    /// As [`RmsNorm::new`]; also if an option is out of range.
     #[track_caller]
-    pub fn without_affine(sizes: impl IntoShape) -> Result<RmsNorm> {
-        let _op = enter("RmsNorm::without_affine");
-        Ok(RmsNorm { weight: None, sizes: some_sizes(sizes)?, eps: None })
-    }
-
-    /// The same layer with another `eps`.
-    pub fn eps(self, eps: f64) -> RmsNorm {
-        RmsNorm { eps: Some(eps), ..self }
+    pub fn with_options(
+        path: &Path,
+        sizes: impl IntoShape,
+        options: RmsNormOptions,
+    ) -> Result<RmsNorm> {
+        path.build("RmsNorm::with_options", || {
+            let sizes = checked_sizes(sizes)?;
+            check_options(options.eps.unwrap_or(0.0), None)?;
+            let weight = if options.elementwise_affine {
+                Some(path.param("weight", sizes, Init::ONES)?)
+            } else {
+                None
+            };
+            Ok(RmsNorm { weight, sizes, eps: options.eps })
+        })
     }
 }
 
@@ -164,12 +220,12 @@ impl Module for RmsNorm {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("rms_norm");
-        require_end(x, &self.sizes)?;
-        let step = if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
+        require_last_sizes(x, &self.sizes)?;
+        let epsilon = if x.dtype() == DType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
         x.rms_norm(
             self.sizes.ndim(),
             self.weight.as_ref().map(Param::value).as_ref(),
-            self.eps.unwrap_or(step),
+            self.eps.unwrap_or(epsilon),
         )
     }
 

@@ -1,12 +1,12 @@
-//! Running statistics: what batches were like, kept for when there is no batch.
+//! Running statistics: averages of the batches' means and variances, for use outside training.
 
 use crate::init::Init;
 use crate::store::{Param, Path, set_all};
 use crate::track;
 use teeny_core::{DType, Result, Tensor, map_n};
 
-/// The buffers `running_mean` (C), `running_var` (C) and `num_batches_tracked` (), named as PyTorch
-/// names them.
+/// The buffers `running_mean` (C), `running_var` (C) and `num_batches_tracked` (), with PyTorch's
+/// names.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub mean: Param,
@@ -25,19 +25,19 @@ impl Running {
         })
     }
 
-    /// Takes in a batch of this mean and biased variance (C), of `count` values each. What is kept
-    /// is the unbiased variance, as in PyTorch.
+    /// Adds a batch with this mean and biased variance (C), of `count` values each. The running
+    /// variance is unbiased, as in PyTorch.
     pub fn update(&self, mean: &Tensor, var: &Tensor, count: usize) -> Result<()> {
-        let below = |p: &Param| track::below(&p.value());
-        let batches = below(&self.batches)?.add(1)?; // ()
+        let detached = |p: &Param| track::detached(&p.value());
+        let batches = detached(&self.batches)?.add(1)?; // ()
         let (unbias, momentum) = (count as f64 / (count as f64 - 1.0), self.momentum);
-        let inputs = [&below(&self.mean)?, mean, &below(&self.var)?, var, &batches];
+        let inputs = [&detached(&self.mean)?, mean, &detached(&self.var)?, var, &batches];
         let [mean, var] = map_n(inputs, |[old_mean, mean, old_var, var, batches]| {
-            let share =
+            let weight =
                 momentum.map_or_else(|| batches.cast(mean.dtype()).recip(), |m| mean.like(m));
-            [old_mean + (mean - old_mean) * share, old_var + (var * unbias - old_var) * share]
+            [old_mean + (mean - old_mean) * weight, old_var + (var * unbias - old_var) * weight]
         })?; // (C), (C)
-        // all three or none: a batch that is counted has moved mean and variance
+        // all three or none: a counted batch has moved mean and variance
         set_all([(&self.mean, &mean), (&self.var, &var), (&self.batches, &batches)].into_iter())
     }
 }

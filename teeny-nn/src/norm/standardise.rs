@@ -1,9 +1,9 @@
-//! `(x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance over chosen axes: one
-//! operation with a gradient of its own.
+//! `(x - mean) / sqrt(variance + eps) * weight + bias` with mean and variance over chosen axes, as
+//! one [`Function`] with a hand-written backward pass.
 //!
-//! Left to the rules of its parts, the backward pass would store a tensor of x's size for every
-//! operand that broadcasts. By hand it reads x and the gradient three times and stores the result
-//! only. With `h = (x - mean) r` and `r = 1 / sqrt(variance + eps)`, over n elements:
+//! Automatic differentiation of its parts would store a tensor of x's size for every operand that
+//! broadcasts. The hand-written pass reads x and the gradient three times and stores only the
+//! result. With `h = (x - mean) r` and `r = 1 / sqrt(variance + eps)`, over n elements:
 //!
 //! ```text
 //! d_bias = Σ g      d_weight = Σ g h      d_x = r (g w - (Σ g w + h Σ g w h) / n)
@@ -15,11 +15,11 @@ use std::sync::{Arc, OnceLock};
 use teeny_autograd::{Function, Saved, apply};
 use teeny_core::{DType, Error, Result, Shape, Tensor, map, map_sum};
 
-/// Mean and biased variance, with the averaged axes as 1, on the device below autograd.
+/// Mean and biased variance, with size 1 on the averaged axes, on the device inside autograd.
 pub(super) type Statistics = (Tensor, Tensor);
 
-/// Standardises over `axes`; `affine` is weight and bias in a shape that broadcasts against x axis
-/// by axis.
+/// Standardises over `axes`; `affine` is weight and bias, both with as many axes as x and
+/// broadcasting against it.
 #[track_caller]
 pub(super) fn standardise(
     x: &Tensor,
@@ -36,7 +36,7 @@ pub(super) fn standardise(
     let statistics = statistics
         .get()
         .cloned()
-        .ok_or_else(|| Error::internal("standardising left no statistics"))?;
+        .ok_or_else(|| Error::internal("standardise set no statistics"))?;
     Ok((y, statistics))
 }
 
@@ -46,13 +46,13 @@ struct Standardise {
     statistics: Arc<OnceLock<Statistics>>,
 }
 
-/// How many elements of `shape` share an element of what is left after reducing `axes`.
+/// The number of elements that reducing `axes` of `shape` combines into one.
 fn count(shape: &Shape, axes: &[usize]) -> usize {
     axes.iter().map(|&a| shape[a]).product()
 }
 
-/// The sum over `axes`, which stay with size 1.
-fn sum_rest(x: &Tensor, axes: impl Iterator<Item = usize>) -> Result<Tensor> {
+/// The sum over `axes`, kept with size 1; axes of size 1 are skipped.
+fn sum_axes(x: &Tensor, axes: impl Iterator<Item = usize>) -> Result<Tensor> {
     let axes: Vec<usize> = axes.filter(|&a| x.shape()[a] != 1).collect();
     if axes.is_empty() { Ok(x.clone()) } else { x.sum_keepdim(axes) }
 }
@@ -68,8 +68,8 @@ impl Function for Standardise {
             return Err(Error::dtype(format!("needs floats, not {dtype}"))
                 .help("x.cast(DType::F32)? converts"));
         }
-        let x = inputs[0].cast(dtype.compute())?; // 16-bit statistics would be too coarse
-        let mean = x.mean_keepdim(&self.axes[..])?; // (1, C, 1, 1), say
+        let x = inputs[0].cast(dtype.compute())?; // 16-bit statistics would be too inexact
+        let mean = x.mean_keepdim(&self.axes[..])?; // for example (1, C, 1, 1)
         let squares = map_sum([&x, &mean], &self.axes[..], |[x, m]| (x - m).square())?;
         // as the mean
         let variance = squares.div(count(x.shape(), &self.axes) as f64)?.reshape(*mean.shape())?;
@@ -91,24 +91,24 @@ impl Function for Standardise {
 
     fn backward(&self, saved: &Saved, g: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let [x, mean, scale, affine @ ..] = saved.tensors() else {
-            return Err(Error::internal("norm saved too little"));
+            return Err(Error::internal("norm saves at least three tensors"));
         };
         let n = count(x.shape(), &self.axes) as f64;
         let weight = affine.first();
-        // summed first over what both the statistics and the parameters are shared by: the rest is
-        // small
+        // first over the axes that both the statistics and the parameters reduce; the sums over the
+        // other axes are then small
         let shared = |a: usize| weight.is_none_or(|w| w.shape()[a] == 1);
         let both: Vec<usize> = self.axes.iter().copied().filter(|&a| shared(a)).collect();
         let kept = x.shape().reduced(&both, true);
-        let wide = |x: &Tensor| x.cast(x.dtype().compute());
-        let sum = wide(g)?.sum_keepdim(&both[..])?; // kept
+        let cast_to_compute = |x: &Tensor| x.cast(x.dtype().compute());
+        let sum = cast_to_compute(g)?.sum_keepdim(&both[..])?; // kept
         // kept
         let product = map_sum([g, x, mean, scale], &both[..], |[g, x, m, r]| g * (x - m) * r)?
             .reshape(kept)?;
         let scaled = |t: &Tensor| weight.map_or(Ok(t.clone()), |w| t.mul(w)); // kept
         let (sum_h, product_h) = (
-            sum_rest(&scaled(&sum)?, self.axes.iter().copied())?,
-            sum_rest(&scaled(&product)?, self.axes.iter().copied())?,
+            sum_axes(&scaled(&sum)?, self.axes.iter().copied())?,
+            sum_axes(&scaled(&product)?, self.axes.iter().copied())?,
         );
         let back = |dtype: DType| match weight {
             Some(w) => map([g, x, mean, scale, w, &sum_h, &product_h], |[g, x, m, r, w, s, p]| {
@@ -121,7 +121,7 @@ impl Function for Standardise {
         let mut grads = vec![Some(back(x.dtype())?)];
         if let Some(w) = weight {
             let to_weight =
-                |t: &Tensor| sum_rest(t, (0..w.ndim()).filter(|&a| shared(a)))?.cast(w.dtype());
+                |t: &Tensor| sum_axes(t, (0..w.ndim()).filter(|&a| shared(a)))?.cast(w.dtype());
             grads.extend([Some(to_weight(&product)?), Some(to_weight(&sum)?)]);
         }
         Ok(grads)

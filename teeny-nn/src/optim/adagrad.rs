@@ -1,46 +1,51 @@
 //! Adagrad.
 
-use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
-/// Steps divided by the root of the sum of all squared gradients so far.
+/// Adagrad: steps divided by the root of the sum of all squared gradients.
 ///
 /// ```text
 /// g ← g + weight_decay w
-/// s ← s + g²                       s starts at initial
+/// s ← s + g²                       s starts at initial_accumulator_value
 /// w ← w - lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)
 /// ```
 ///
 /// Equivalent: `torch.optim.Adagrad`. Source: Duchi, Hazan & Singer 2011.
 pub struct Adagrad {
-    ledger: Ledger,
+    states: ParamStates,
     lr_decay: f64,
-    initial: f64,
+    initial_accumulator_value: f64,
     eps: f64,
 }
 
 impl Adagrad {
-    /// Adagrad at learning rate `lr`, with eps 1e-10 and everything else 0.
+    /// Adagrad with learning rate `lr` and PyTorch's defaults: eps 1e-10, all other options 0.
     pub fn new(params: Vec<Param>, lr: f64) -> Adagrad {
-        Adagrad { ledger: Ledger::new(params, lr), lr_decay: 0.0, initial: 0.0, eps: 1e-10 }
+        Adagrad {
+            states: ParamStates::new(params, lr),
+            lr_decay: 0.0,
+            initial_accumulator_value: 0.0,
+            eps: 1e-10,
+        }
     }
 
-    settings!();
+    common_options!();
 
-    /// How fast the learning rate falls with the steps.
+    /// Sets the decay of the learning rate with the steps.
     pub fn lr_decay(mut self, lr_decay: f64) -> Adagrad {
         self.lr_decay = lr_decay;
         self
     }
 
-    /// What the sums start at.
-    pub fn initial(mut self, initial: f64) -> Adagrad {
-        self.initial = initial;
+    /// Sets the initial value of the sums.
+    pub fn initial_accumulator_value(mut self, value: f64) -> Adagrad {
+        self.initial_accumulator_value = value;
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> Adagrad {
         self.eps = eps;
         self
@@ -48,26 +53,26 @@ impl Adagrad {
 }
 
 impl Optimizer for Adagrad {
-    its_ledger!();
+    states_methods!();
 
-    fn slots(&self) -> &'static [&'static str] {
+    fn state_names(&self) -> &'static [&'static str] {
         &["sum"]
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let types = (value.dtype(), gradient.dtype());
-        let kernel = self.ledger.kernel(value, gradient, 0, || program(types))?;
-        let ([sum], steps) = self.ledger.recall(i, value)?;
-        let lr = self.ledger.lr_of(i) / (1.0 + steps as f64 * self.lr_decay);
-        let initial = if steps == 0 { self.initial } else { 0.0 };
-        let numbers = [self.ledger.weight_decay_of(i), initial, self.eps, lr].map(Scalar::Float);
+        let kernel = self.states.kernel(value, gradient, 0, || program(types))?;
+        let ([sum], steps) = self.states.state(i, value)?;
+        let lr = self.states.lr_of(i) / (1.0 + steps as f64 * self.lr_decay);
+        let initial = if steps == 0 { self.initial_accumulator_value } else { 0.0 };
+        let numbers = [self.states.weight_decay_of(i), initial, self.eps, lr].map(Scalar::Float);
         let [value, sum] = outputs(kernel.run(&[value, gradient, &sum], &numbers)?)?;
-        self.ledger.remember(i, [sum]);
+        self.states.set_state(i, [sum]);
         Ok(value)
     }
 }
 
-/// Inputs w, g, s; parameters decay, what to add to s, eps, lr; outputs w, s.
+/// Inputs w, g, s; parameters decay, initial value of s, eps, lr; outputs w, s.
 fn program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let b = Builder::new();
     let compute = dtype.compute();

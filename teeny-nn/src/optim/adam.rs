@@ -1,128 +1,199 @@
-//! Adam and AdamW.
+//! Adam and AdamW: one update program, which differs in where weight decay enters.
 
-use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use super::{
+    Optimizer, ParamGroup, ParamStates, common_options, param_states::outputs, states_methods,
+};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
-/// Steps scaled by running estimates of each gradient's mean and size.
+/// Adam: steps scaled by running estimates of each gradient's first and second moment.
 ///
 /// ```text
+/// g ← g + weight_decay w
 /// m ← m + (1 - beta1) (g - m)            step = lr / (1 - beta1^t)
 /// v ← beta2 v + (1 - beta2) g²           w ← w - step m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
 ///
-/// With [`Adam::amsgrad`], the divisor is the largest `sqrt(v)` so far. Weight decay is added to
-/// the gradient by [`Adam::new`], and taken from the parameter (`w ← w (1 - lr weight_decay)`) by
-/// [`Adam::decoupled`], which is AdamW. Equivalent: `torch.optim.Adam`, `torch.optim.AdamW`.
+/// Weight decay is an L2 penalty, part of the gradient and therefore of both moments; [`AdamW`]
+/// takes it from the parameter instead. With [`Adam::amsgrad`] the divisor is the largest `sqrt(v)`
+/// of all steps.
 ///
-/// Source: Kingma & Ba 2014, arXiv:1412.6980; Loshchilov & Hutter 2017, arXiv:1711.05101.
+/// Source: Kingma & Ba 2014, arXiv:1412.6980. Equivalent: `torch.optim.Adam`.
 ///
 /// # Example
 /// ```
 /// # use teeny_nn::{Store, optim::Adam};
 /// # fn demo(store: &Store) -> Adam {
-/// Adam::decoupled(store.trainable(), 3e-4).betas(0.9, 0.95).weight_decay(0.1)
+/// Adam::new(store.trainable(), 1e-3).betas(0.9, 0.95)
 /// # }
 /// ```
 pub struct Adam {
-    ledger: Ledger,
+    states: ParamStates,
+    rule: Rule,
+}
+
+/// Adam with decoupled weight decay: the decay shrinks the parameter and does not enter the
+/// moments.
+///
+/// ```text
+/// w ← w (1 - lr weight_decay)
+/// m ← m + (1 - beta1) (g - m)            step = lr / (1 - beta1^t)
+/// v ← beta2 v + (1 - beta2) g²           w ← w - step m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+/// ```
+///
+/// Source: Loshchilov & Hutter 2017, arXiv:1711.05101. Equivalent: `torch.optim.AdamW`.
+///
+/// # Example
+/// ```
+/// # use teeny_nn::{Store, optim::AdamW};
+/// # fn demo(store: &Store) -> AdamW {
+/// AdamW::new(store.trainable(), 3e-4).betas(0.9, 0.95).weight_decay(0.1)
+/// # }
+/// ```
+pub struct AdamW {
+    states: ParamStates,
+    rule: Rule,
+}
+
+/// Where weight decay enters.
+#[derive(Clone, Copy, PartialEq)]
+enum Decay {
+    /// `g + weight_decay w`.
+    Gradient,
+    /// `w (1 - lr weight_decay)`.
+    Parameter,
+}
+
+/// The update rule of both optimizers.
+#[derive(Clone, Copy)]
+struct Rule {
     beta1: f64,
     beta2: f64,
     eps: f64,
-    decoupled: bool,
+    decay: Decay,
     amsgrad: bool,
 }
 
 impl Adam {
-    /// Adam at learning rate `lr`, with betas 0.9 and 0.999, eps 1e-8, and no weight decay.
+    /// Adam with learning rate `lr` and PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, no
+    /// weight decay.
     pub fn new(params: Vec<Param>, lr: f64) -> Adam {
-        Adam {
-            ledger: Ledger::new(params, lr),
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-            decoupled: false,
-            amsgrad: false,
-        }
-    }
-
-    /// AdamW at learning rate `lr`, with PyTorch's weight decay of 0.01.
-    pub fn decoupled(params: Vec<Param>, lr: f64) -> Adam {
-        Adam { decoupled: true, ..Adam::new(params, lr) }.weight_decay(0.01)
-    }
-
-    settings!();
-
-    /// How slowly the estimates of mean and size forget.
-    pub fn betas(mut self, beta1: f64, beta2: f64) -> Adam {
-        (self.beta1, self.beta2) = (beta1, beta2);
-        self
-    }
-
-    /// What keeps the division finite.
-    pub fn eps(mut self, eps: f64) -> Adam {
-        self.eps = eps;
-        self
-    }
-
-    /// Whether to divide by the largest estimate of the size so far. Source: Reddi et al. 2018,
-    /// arXiv:1904.09237.
-    pub fn amsgrad(mut self, amsgrad: bool) -> Adam {
-        self.amsgrad = amsgrad;
-        self
+        Adam { states: ParamStates::new(params, lr), rule: Rule::new(Decay::Gradient) }
     }
 }
 
-impl Optimizer for Adam {
-    its_ledger!();
+impl AdamW {
+    /// AdamW with learning rate `lr` and PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, weight
+    /// decay 0.01.
+    pub fn new(params: Vec<Param>, lr: f64) -> AdamW {
+        AdamW { states: ParamStates::new(params, lr), rule: Rule::new(Decay::Parameter) }
+            .weight_decay(0.01)
+    }
+}
 
-    fn slots(&self) -> &'static [&'static str] {
+macro_rules! adam {
+    ($name:ident) => {
+        impl $name {
+            common_options!();
+
+            /// Sets the decay rates of both moment estimates.
+            pub fn betas(mut self, beta1: f64, beta2: f64) -> $name {
+                (self.rule.beta1, self.rule.beta2) = (beta1, beta2);
+                self
+            }
+
+            /// Sets the term added to the denominator.
+            pub fn eps(mut self, eps: f64) -> $name {
+                self.rule.eps = eps;
+                self
+            }
+
+            /// Sets whether the divisor is the largest second moment of all steps. Source: Reddi et
+            /// al. 2018, arXiv:1904.09237.
+            pub fn amsgrad(mut self, amsgrad: bool) -> $name {
+                self.rule.amsgrad = amsgrad;
+                self
+            }
+        }
+
+        impl Optimizer for $name {
+            states_methods!();
+
+            fn state_names(&self) -> &'static [&'static str] {
+                self.rule.state_names()
+            }
+
+            fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
+                self.rule.update(&mut self.states, i, value, gradient)
+            }
+        }
+    };
+}
+adam!(Adam);
+adam!(AdamW);
+
+impl Rule {
+    fn new(decay: Decay) -> Rule {
+        Rule { beta1: 0.9, beta2: 0.999, eps: 1e-8, decay, amsgrad: false }
+    }
+
+    fn state_names(self) -> &'static [&'static str] {
         if self.amsgrad { &["mean", "square", "largest"] } else { &["mean", "square"] }
     }
 
-    fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-        let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
-        let (decoupled, amsgrad) = (self.decoupled, self.amsgrad);
+    fn update(
+        self,
+        states: &mut ParamStates,
+        i: usize,
+        value: &Tensor,
+        gradient: &Tensor,
+    ) -> Result<Tensor> {
+        let (lr, weight_decay) = (states.lr_of(i), states.weight_decay_of(i));
         let types = (value.dtype(), gradient.dtype());
-        let kernel =
-            self.ledger.kernel(value, gradient, 0, || program(types, decoupled, amsgrad))?;
+        let kernel = states.kernel(value, gradient, 0, || self.program(types))?;
         let numbers = |steps: u64| {
             let t = steps as f64 + 1.0;
             let step = lr / (1.0 - self.beta1.powf(t));
             let root = (1.0 - self.beta2.powf(t)).sqrt();
-            let decay = if decoupled { 1.0 - lr * decay } else { decay };
+            let decay = match self.decay {
+                Decay::Gradient => weight_decay,
+                Decay::Parameter => 1.0 - lr * weight_decay,
+            };
             [decay, 1.0 - self.beta1, self.beta2, 1.0 - self.beta2, root, self.eps, step]
                 .map(Scalar::Float)
         };
-        if amsgrad {
-            let ([mean, square, largest], steps) = self.ledger.recall(i, value)?;
+        if self.amsgrad {
+            let ([mean, square, largest], steps) = states.state(i, value)?;
             let [value, mean, square, largest] = outputs(
                 kernel.run(&[value, gradient, &mean, &square, &largest], &numbers(steps))?,
             )?;
-            self.ledger.remember(i, [mean, square, largest]);
+            states.set_state(i, [mean, square, largest]);
             return Ok(value);
         }
-        let ([mean, square], steps) = self.ledger.recall(i, value)?;
+        let ([mean, square], steps) = states.state(i, value)?;
         let [value, mean, square] =
             outputs(kernel.run(&[value, gradient, &mean, &square], &numbers(steps))?)?;
-        self.ledger.remember(i, [mean, square]);
+        states.set_state(i, [mean, square]);
         Ok(value)
     }
-}
 
-/// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2, sqrt(1 -
-/// beta2^t), eps, step; outputs w, m, v (and the largest).
-fn program((dtype, gradient): (DType, DType), decoupled: bool, amsgrad: bool) -> Result<Kernel> {
-    let b = Builder::new();
-    let compute = dtype.compute();
-    let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
-    let (m, v) = (b.input(compute), b.input(compute));
-    let decay = b.param(compute);
-    let (w, g) = if decoupled { (w * decay, g) } else { (w, g + w * decay) };
-    let m = m + (g - m) * b.param(compute);
-    let v = v * b.param(compute) + g * g * b.param(compute);
-    let largest = if amsgrad { v.max(b.input(compute)) } else { v };
-    let size = largest.sqrt() / b.param(compute) + b.param(compute);
-    let w = (w - (m / size) * b.param(compute)).cast(dtype);
-    if amsgrad { b.finish(&[w, m, v, largest]) } else { b.finish(&[w, m, v]) }
+    /// Inputs w, g, m, v (and the largest v); parameters decay, 1 - beta1, beta2, 1 - beta2,
+    /// sqrt(1 - beta2^t), eps, step; outputs w, m, v (and the largest v).
+    fn program(self, (dtype, gradient): (DType, DType)) -> Result<Kernel> {
+        let b = Builder::new();
+        let compute = dtype.compute();
+        let (w, g) = (b.input(dtype).cast(compute), b.input(gradient).cast(compute));
+        let (m, v) = (b.input(compute), b.input(compute));
+        let decay = b.param(compute);
+        let (w, g) = match self.decay {
+            Decay::Gradient => (w, g + w * decay),
+            Decay::Parameter => (w * decay, g),
+        };
+        let m = m + (g - m) * b.param(compute);
+        let v = v * b.param(compute) + g * g * b.param(compute);
+        let largest = if self.amsgrad { v.max(b.input(compute)) } else { v };
+        let size = largest.sqrt() / b.param(compute) + b.param(compute);
+        let w = (w - (m / size) * b.param(compute)).cast(dtype);
+        if self.amsgrad { b.finish(&[w, m, v, largest]) } else { b.finish(&[w, m, v]) }
+    }
 }

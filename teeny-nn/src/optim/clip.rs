@@ -1,36 +1,37 @@
-//! Gradients made smaller between the backward pass and the step.
+//! Gradient clipping, between the backward pass and the step.
 
 use crate::store::Param;
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// Scales the gradients of `params` so that all of them together are no longer than `max_norm`;
-/// returns how long they were.
+/// Scales the gradients of `params` so that their total norm is at most `max_norm`; returns the
+/// norm before that.
 ///
 /// `norm = sqrt(Σ g²)` over all elements; each g is multiplied by `max_norm / (norm + 1e-6)` if
-/// that is below 1. Reading the norm waits for the device. Frozen parameters are passed over. With
-/// a [`super::LossScale`], clip to `max_norm * scale.factor()`.
+/// that is below 1. Reading the norm waits for the device. Frozen parameters are skipped. With a
+/// [`super::LossScale`], clip to `max_norm * scale.factor()`.
 ///
 /// Equivalent: `torch.nn.utils.clip_grad_norm_(.., error_if_nonfinite=True)`. Source: Pascanu,
 /// Mikolov & Bengio 2012, arXiv:1211.5063.
 ///
 /// # Errors
-/// If a parameter has no gradient, or the norm is not finite: the first parameter whose gradient is
-/// not is named, and nothing has changed.
+/// If a parameter has no gradient, or the norm is not finite: the error names the first parameter
+/// whose gradient is not finite. Nothing has changed then.
 ///
 /// # Example
 /// ```
-/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad; use teeny_nn::{Store, optim::{Optimizer, clip_norm}};
+/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad;
+/// # use teeny_nn::{Store, optim::{Optimizer, clip_grad_norm}};
 /// # fn demo(store: &Store, loss: &Tensor, optimizer: &mut dyn Optimizer) -> Result<()> {
 /// let mut gradients = loss.backward()?;
-/// let norm = clip_norm(&mut gradients, &store.trainable(), 1.0)?;
+/// let norm = clip_grad_norm(&mut gradients, &store.trainable(), 1.0)?;
 /// optimizer.step(&gradients)?;
 /// # let _ = norm; Ok(()) }
 /// ```
 #[track_caller]
-pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
-    let _op = enter("clip_norm");
+pub fn clip_grad_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> Result<f64> {
+    let _op = enter("clip_grad_norm");
     if max_norm.is_nan() || max_norm <= 0.0 {
         return Err(Error::value(format!("gradients cannot be clipped to a norm of {max_norm}"))
             .help("a number above 0, often 1.0"));
@@ -49,8 +50,12 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
     if !norm.is_finite() {
         let first =
             squares.iter().position(|s| !s.is_finite()).map_or("the sum", |i| params[i].name());
-        return Err(Error::value(format!("the gradients' norm is {norm}: that of {first:?} is the first that is not finite"))
-            .help("a loss that is not finite, or a learning rate too high; require_finite stops at the loss"));
+        let text = format!(
+            "the norm of the gradients is {norm}; the first that is not finite is that of {first:?}"
+        );
+        return Err(Error::value(text).help(
+            "is the learning rate too high, or the loss not finite? require_finite stops at it",
+        ));
     }
     let factor = max_norm / (norm + 1e-6);
     if factor < 1.0 {
@@ -59,16 +64,16 @@ pub fn clip_norm(gradients: &mut Gradients, params: &[Param], max_norm: f64) -> 
     Ok(norm)
 }
 
-/// Limits every element of the gradients of `params` to `-limit..=limit`. Frozen parameters are
-/// passed over; NaN stays NaN.
+/// Clamps every element of the gradients of `params` to `-limit..=limit`. Frozen parameters are
+/// skipped; NaN stays NaN.
 ///
 /// Equivalent: `torch.nn.utils.clip_grad_value_`.
 ///
 /// # Errors
 /// If a parameter has no gradient, or the limit is negative or NaN. Nothing has changed then.
 #[track_caller]
-pub fn clip_value(gradients: &mut Gradients, params: &[Param], limit: f64) -> Result<()> {
-    let _op = enter("clip_value");
+pub fn clip_grad_value(gradients: &mut Gradients, params: &[Param], limit: f64) -> Result<()> {
+    let _op = enter("clip_grad_value");
     if limit.is_nan() || limit < 0.0 {
         return Err(Error::value(format!("gradients cannot be clipped to {limit}"))
             .help("a limit of 0 or more"));
@@ -76,7 +81,7 @@ pub fn clip_value(gradients: &mut Gradients, params: &[Param], limit: f64) -> Re
     replace(gradients, params.iter().filter(|p| p.is_trainable()), |g| g.clamp(-limit, limit))
 }
 
-/// Replaces the gradients of `params` by `f` of them: all, or none after an error.
+/// Replaces the gradients of `params` by `f(gradient)`: all of them, or none after an error.
 fn replace<'a>(
     gradients: &mut Gradients,
     params: impl IntoIterator<Item = &'a Param>,
@@ -92,8 +97,7 @@ fn replace<'a>(
     Ok(())
 }
 
-/// The elements of small tensors (1) of possibly different types, read at once where the types
-/// agree.
+/// The values of tensors (1), in one transfer if their dtypes agree.
 pub(super) fn read(tensors: &[Tensor]) -> Result<Vec<f64>> {
     let dtype = tensors[0].dtype();
     let parts = if tensors.iter().all(|t| t.dtype() == dtype) {

@@ -1,17 +1,17 @@
 //! An exponential moving average of the parameters.
 
-use crate::state::{Misfits, State, Stateful};
+use crate::state::{KeyMismatch, State, Stateful};
 use crate::store::{Param, set_all};
 use crate::track;
 use std::sync::Arc;
 use teeny_core::context::enter;
 use teeny_core::{Builder, Error, Kernel, Result, Scalar, Tensor};
 
-/// Averages beside the parameters: `a ← a + (1 - decay) (w - a)` after each step. They are usually
-/// better than the last values.
+/// Exponential moving averages of parameters: `a ← a + (1 - decay) (w - a)` after each step. They
+/// usually generalise better than the last values.
 ///
-/// Averages of 16-bit parameters are kept in f32. Equivalent: `torch.optim.swa_utils.AveragedModel`
-/// with `get_ema_multi_avg_fn(decay)`.
+/// Averages of 16-bit parameters are f32. Equivalent: `torch.optim.swa_utils.AveragedModel` with
+/// `get_ema_multi_avg_fn(decay)`.
 ///
 /// # Example
 /// ```
@@ -19,7 +19,7 @@ use teeny_core::{Builder, Error, Kernel, Result, Scalar, Tensor};
 /// # fn demo(store: &Store, evaluate: impl Fn() -> Result<f64>) -> Result<()> {
 /// let mut ema = Ema::new(store.trainable(), 0.999)?;
 /// ema.update()?;                              // after each step of the optimizer
-/// let loss = ema.applied(|| evaluate())?;     // with the averages in the parameters' places
+/// let loss = ema.applied(|| evaluate())?;     // with the averages as parameters
 /// # let _ = loss; Ok(()) }
 /// ```
 pub struct Ema {
@@ -30,7 +30,7 @@ pub struct Ema {
 }
 
 impl Ema {
-    /// Averages that start at the present values.
+    /// Averages that start at the current values.
     ///
     /// # Errors
     /// If `decay` is outside `0..=1`, or the device fails.
@@ -41,11 +41,11 @@ impl Ema {
             let error = Error::value(format!("decay is {decay}, but must be within 0..=1"));
             return Err(error.help("0.999 averages over about the last thousand steps"));
         }
-        let averages = params.iter().map(|p| wide(&p.value())).collect::<Result<_>>()?;
+        let averages = params.iter().map(|p| cast_to_compute(&p.value())).collect::<Result<_>>()?;
         Ok(Ema { params, averages, decay, kernels: Vec::new() })
     }
 
-    /// Moves the averages towards the present values: all of them, or none after an error.
+    /// Moves the averages towards the current values: all of them, or none after an error.
     ///
     /// # Errors
     /// If the device fails.
@@ -54,7 +54,7 @@ impl Ema {
         let _op = enter("ema.update");
         let mut averages = Vec::with_capacity(self.averages.len());
         for (param, average) in self.params.iter().zip(&self.averages) {
-            let value = track::below(&param.value())?;
+            let value = track::detached(&param.value())?;
             let kernel = match self.kernels.iter().find(|(dtype, _)| *dtype == value.dtype()) {
                 Some((_, kernel)) => kernel.clone(),
                 None => {
@@ -75,22 +75,23 @@ impl Ema {
         Ok(())
     }
 
-    /// Exchanges parameters and averages. Twice is as if not done, but that averages of 16-bit
-    /// parameters are then rounded.
+    /// Exchanges parameters and averages. A second call restores both; averages of 16-bit
+    /// parameters have then been rounded.
     ///
     /// # Errors
     /// If the device fails. Nothing has changed then.
     #[track_caller]
     pub fn swap(&mut self) -> Result<()> {
         let _op = enter("ema.swap");
-        let averages = self.params.iter().map(|p| wide(&p.value())).collect::<Result<_>>()?;
+        let averages =
+            self.params.iter().map(|p| cast_to_compute(&p.value())).collect::<Result<_>>()?;
         set_all(self.params.iter().zip(&self.averages))?;
         self.averages = averages;
         Ok(())
     }
 
-    /// Runs `body` with the averages in the parameters' places, and puts the parameters back
-    /// whatever comes of it.
+    /// Runs `body` with the averages as parameters, then restores the parameters, also after an
+    /// error.
     ///
     /// # Errors
     /// The error of `body`, or of the device.
@@ -105,15 +106,15 @@ impl Ema {
         let result = body();
         for (param, (value, trainable)) in self.params.iter().zip(values) {
             if param.is_trainable() == trainable {
-                param.put(value); // the very tensor, so that gradients of it are still found
+                param.put(value); // the same tensor, so that its gradients are still found
             } else {
-                param.set(&value)?; // the body froze it, or made it trainable
+                param.set(&value)?; // `body` froze it or made it trainable
             }
         }
         result
     }
 
-    /// The average of each parameter, in their order; untracked.
+    /// The average of each parameter, in the parameters' order; untracked.
     pub fn averages(&self) -> &[Tensor] {
         &self.averages
     }
@@ -128,29 +129,29 @@ impl Stateful for Ema {
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
-        let mut misfits = Misfits::default();
+        let mut mismatch = KeyMismatch::default();
         let mut averages = Vec::new();
         for (param, old) in self.params.iter().zip(&self.averages) {
             match state.tensors.get(param.name()) {
-                None => misfits.missing(param.name(), old.shape()),
+                None => mismatch.missing(param.name(), old.shape()),
                 Some(found) if found.shape() != old.shape() => {
-                    misfits.misshapen(param.name(), &found.shape()[..], old.shape())
+                    mismatch.shape(param.name(), &found.shape()[..], old.shape())
                 }
                 Some(found) => {
-                    averages.push(track::below(found)?.cast(old.dtype())?.to(old.device())?)
+                    averages.push(track::detached(found)?.cast(old.dtype())?.to(old.device())?)
                 }
             }
         }
-        let known = |name: &str| self.params.iter().any(|p| p.name() == name);
-        state.tensors.keys().filter(|name| !known(name)).for_each(|name| misfits.unknown(name));
-        misfits.check("the average")?;
+        let known = |key: &str| self.params.iter().any(|p| p.name() == key);
+        state.tensors.keys().filter(|key| !known(key)).for_each(|key| mismatch.unexpected(key));
+        mismatch.check("the averages")?;
         self.averages = averages;
         Ok(())
     }
 }
 
-/// The untracked value in the type averages are kept in.
-fn wide(value: &Tensor) -> Result<Tensor> {
-    let value = track::below(value)?;
+/// The untracked value, cast to the dtype of the averages.
+fn cast_to_compute(value: &Tensor) -> Result<Tensor> {
+    let value = track::detached(value)?;
     value.cast(value.dtype().compute())
 }

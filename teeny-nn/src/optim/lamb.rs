@@ -1,12 +1,12 @@
-//! LAMB and LARS: steps whose length is a fraction of the parameter's own, for large batches.
+//! LAMB and LARS: steps whose norm is a fraction of the parameter's norm, for large batches.
 //!
-//! The two norms stay on the device: a step waits for nothing.
+//! Both norms stay on the device: a step does not wait for it.
 
-use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor, map};
 
-/// Adam's direction, scaled to the length of the parameter.
+/// LAMB: Adam's direction, scaled by the norm of the parameter.
 ///
 /// ```text
 /// m ← m + (1 - beta1) (g - m)            v ← beta2 v + (1 - beta2) g²
@@ -17,29 +17,29 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor, map};
 /// Source: You et al. 2019, arXiv:1904.00962, algorithm 2 with φ the identity. PyTorch has no
 /// equivalent.
 pub struct Lamb {
-    ledger: Ledger,
+    states: ParamStates,
     beta1: f64,
     beta2: f64,
     eps: f64,
 }
 
 impl Lamb {
-    /// LAMB at learning rate `lr`, with betas 0.9 and 0.999, eps 1e-6, and the paper's weight decay
-    /// of 0.01.
+    /// LAMB with learning rate `lr`, betas 0.9 and 0.999, eps 1e-6, and the paper's weight decay of
+    /// 0.01.
     pub fn new(params: Vec<Param>, lr: f64) -> Lamb {
-        Lamb { ledger: Ledger::new(params, lr), beta1: 0.9, beta2: 0.999, eps: 1e-6 }
+        Lamb { states: ParamStates::new(params, lr), beta1: 0.9, beta2: 0.999, eps: 1e-6 }
             .weight_decay(0.01)
     }
 
-    settings!();
+    common_options!();
 
-    /// How slowly the estimates of mean and size forget.
+    /// Sets the decay rates of both moment estimates.
     pub fn betas(mut self, beta1: f64, beta2: f64) -> Lamb {
         (self.beta1, self.beta2) = (beta1, beta2);
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> Lamb {
         self.eps = eps;
         self
@@ -47,16 +47,16 @@ impl Lamb {
 }
 
 impl Optimizer for Lamb {
-    its_ledger!();
+    states_methods!();
 
-    fn slots(&self) -> &'static [&'static str] {
+    fn state_names(&self) -> &'static [&'static str] {
         &["mean", "square"]
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let types = (value.dtype(), gradient.dtype());
-        let kernel = self.ledger.kernel(value, gradient, 0, || program(types))?;
-        let ([mean, square], steps) = self.ledger.recall(i, value)?;
+        let kernel = self.states.kernel(value, gradient, 0, || program(types))?;
+        let ([mean, square], steps) = self.states.state(i, value)?;
         let t = steps as f64 + 1.0;
         let corrections = [1.0 - self.beta1.powf(t), 1.0 - self.beta2.powf(t)];
         let [c1, c2] = corrections;
@@ -67,7 +67,7 @@ impl Optimizer for Lamb {
             c1,
             c2,
             self.eps,
-            self.ledger.weight_decay_of(i),
+            self.states.weight_decay_of(i),
         ]
         .map(Scalar::Float);
         let [direction, mean, square] =
@@ -77,16 +77,16 @@ impl Optimizer for Lamb {
             let both = own.gt(0.0).and(step.gt(0.0));
             both.select((own / step).sqrt(), 1.0)
         })?; // ()
-        let kernel = self.ledger.kernel(value, &direction, 1, || move_by(types.0))?;
+        let kernel = self.states.kernel(value, &direction, 1, || move_by(types.0))?;
         let [value] = outputs(
-            kernel.run(&[value, &direction, &trust], &[Scalar::Float(self.ledger.lr_of(i))])?,
+            kernel.run(&[value, &direction, &trust], &[Scalar::Float(self.states.lr_of(i))])?,
         )?;
-        self.ledger.remember(i, [mean, square]);
+        self.states.set_state(i, [mean, square]);
         Ok(value)
     }
 }
 
-/// Gradient descent with momentum, each step scaled to the length of the parameter.
+/// LARS: gradient descent with momentum, each step scaled by the norm of the parameter.
 ///
 /// ```text
 /// u = g + weight_decay w
@@ -96,34 +96,40 @@ impl Optimizer for Lamb {
 ///
 /// Source: You, Gitman & Ginsburg 2017, arXiv:1708.03888, algorithm 1. PyTorch has no equivalent.
 pub struct Lars {
-    ledger: Ledger,
+    states: ParamStates,
     momentum: f64,
-    coefficient: f64,
+    trust_coefficient: f64,
     eps: f64,
 }
 
 impl Lars {
-    /// LARS at learning rate `lr`, with momentum 0.9, the paper's trust coefficient of 0.001, eps
-    /// 1e-8 and no weight decay.
+    /// LARS with learning rate `lr`, momentum 0.9, the paper's trust coefficient of 0.001, eps 1e-8
+    /// and no weight decay.
     pub fn new(params: Vec<Param>, lr: f64) -> Lars {
-        Lars { ledger: Ledger::new(params, lr), momentum: 0.9, coefficient: 0.001, eps: 1e-8 }
+        Lars {
+            states: ParamStates::new(params, lr),
+            momentum: 0.9,
+            trust_coefficient: 0.001,
+            eps: 1e-8,
+        }
     }
 
-    settings!();
+    common_options!();
 
-    /// How much of the last step is kept.
+    /// Sets the momentum.
     pub fn momentum(mut self, momentum: f64) -> Lars {
         self.momentum = momentum;
         self
     }
 
-    /// The fraction of its own length that a parameter moves at a learning rate of 1.
-    pub fn coefficient(mut self, coefficient: f64) -> Lars {
-        self.coefficient = coefficient;
+    /// Sets the trust coefficient: the norm of a step at a learning rate of 1, as a fraction of the
+    /// parameter's norm.
+    pub fn trust_coefficient(mut self, coefficient: f64) -> Lars {
+        self.trust_coefficient = coefficient;
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> Lars {
         self.eps = eps;
         self
@@ -131,28 +137,29 @@ impl Lars {
 }
 
 impl Optimizer for Lars {
-    its_ledger!();
+    states_methods!();
 
-    fn slots(&self) -> &'static [&'static str] {
+    fn state_names(&self) -> &'static [&'static str] {
         &["velocity"]
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let types = (value.dtype(), gradient.dtype());
-        let kernel = self.ledger.kernel(value, gradient, 0, || lars_program(types))?;
+        let kernel = self.states.kernel(value, gradient, 0, || lars_program(types))?;
         let (own, slope) = (square_sum(value)?, square_sum(gradient)?); // (), ()
-        let ([velocity], _) = self.ledger.recall(i, value)?;
-        let decay = self.ledger.weight_decay_of(i);
-        let numbers = [self.coefficient, decay, self.eps, self.momentum, self.ledger.lr_of(i)]
-            .map(Scalar::Float);
+        let ([velocity], _) = self.states.state(i, value)?;
+        let decay = self.states.weight_decay_of(i);
+        let numbers =
+            [self.trust_coefficient, decay, self.eps, self.momentum, self.states.lr_of(i)]
+                .map(Scalar::Float);
         let [value, velocity] =
             outputs(kernel.run(&[value, gradient, &velocity, &own, &slope], &numbers)?)?;
-        self.ledger.remember(i, [velocity]);
+        self.states.set_state(i, [velocity]);
         Ok(value)
     }
 }
 
-/// Σ x² in the type that state is kept in: () on the device.
+/// Σ x² in the compute dtype: () on the device.
 fn square_sum(x: &Tensor) -> Result<Tensor> {
     x.cast(x.dtype().compute())?.square()?.sum_all()
 }

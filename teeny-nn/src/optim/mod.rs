@@ -1,72 +1,75 @@
-//! Optimizers: how gradients become new parameters.
+//! Optimizers: update rules from gradients to new parameters.
 //!
 //! ```text
-//! Optimizer      the trait: step                       mod      Ledger, Group: what is kept per parameter    ledger
-//! Sgd Adam RMSprop Adagrad Lamb Lars Muon              sgd adam rmsprop adagrad lamb muon
-//! clip_norm ..   between backward and step             clip     LossScale for 16-bit gradients               scale
-//! Ema            an average beside the parameters      ema      learning rates by step                       crate::schedule
+//! Optimizer                                  the trait: step                     mod
+//! Sgd Adam AdamW RmsProp Adagrad             PyTorch's optimizers                sgd adam ..
+//! Lamb Lars Muon                             for large batches, for matrices     lamb muon
+//! ParamStates, ParamGroup                    state and options per parameter     param_states
+//! clip_grad_norm, clip_grad_value            between backward and step           clip
+//! LossScale                                  for 16-bit gradients                scale
+//! Ema                                        averages of the parameters          ema
 //! ```
 //!
 //! An update is one scalar program with several outputs (new parameter, new state): one pass over
-//! memory per parameter. Learning rate and the like are run-time parameters of that program, so
-//! changing them, or counting steps, builds nothing anew.
+//! memory per parameter. The learning rate and other numbers are run-time parameters of that
+//! program: a new value compiles nothing. [`crate::schedule`] has learning rates by step.
 
 mod adagrad;
 mod adam;
 mod clip;
 mod ema;
 mod lamb;
-mod ledger;
 mod muon;
+mod param_states;
 mod rmsprop;
 mod scale;
 mod sgd;
 
 pub use adagrad::Adagrad;
-pub use adam::Adam;
-pub use clip::{clip_norm, clip_value};
+pub use adam::{Adam, AdamW};
+pub use clip::{clip_grad_norm, clip_grad_value};
 pub use ema::Ema;
 pub use lamb::{Lamb, Lars};
-pub use ledger::{Group, Ledger};
 pub use muon::{Muon, newton_schulz};
+pub use param_states::{ParamGroup, ParamStates};
 pub use rmsprop::RmsProp;
 pub use scale::LossScale;
 pub use sgd::Sgd;
 
 use crate::state::{State, Stateful};
 use crate::store::Param;
-use ledger::{Row, outputs};
+use param_states::{ParamEntry, outputs};
 use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// A rule that turns a parameter and its gradient into the next parameter. What it keeps is in its
-/// [`Ledger`]; [`Stateful`] saves that.
+/// An update rule: a parameter and its gradient become the next parameter. The state is in a
+/// [`ParamStates`], which [`Stateful`] saves.
 ///
 /// # Example
-/// An optimizer of your own: steps of equal size in the direction of a velocity (signSGD with
+/// A user's own optimizer: steps of equal size in the direction of a velocity (signSGD with
 /// momentum, Bernstein et al. 2018).
 /// ```
 /// use teeny_core::{Result, Tensor};
-/// use teeny_nn::optim::{Ledger, Optimizer};
+/// use teeny_nn::optim::{ParamStates, Optimizer};
 ///
-/// struct SignSgd(Ledger);
+/// struct SignSgd(ParamStates);
 ///
 /// impl Optimizer for SignSgd {
-///     fn ledger(&self) -> &Ledger {
+///     fn states(&self) -> &ParamStates {
 ///         &self.0
 ///     }
-///     fn ledger_mut(&mut self) -> &mut Ledger {
+///     fn states_mut(&mut self) -> &mut ParamStates {
 ///         &mut self.0
 ///     }
-///     fn slots(&self) -> &'static [&'static str] {
+///     fn state_names(&self) -> &'static [&'static str] {
 ///         &["velocity"]
 ///     }
 ///     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
-///         let ([velocity], _steps) = self.0.recall(i, value)?;
+///         let ([velocity], _steps) = self.0.state(i, value)?;
 ///         let velocity = velocity.mul(0.9)?.add(&gradient.mul(0.1)?)?;
 ///         let value = value.sub(&velocity.sign()?.mul(self.0.lr_of(i))?)?;
-///         self.0.remember(i, [velocity]);
+///         self.0.set_state(i, [velocity]);
 ///         Ok(value)
 ///     }
 /// }
@@ -74,24 +77,24 @@ use teeny_core::{Error, Result, Tensor};
 /// # fn main() -> Result<()> {
 /// # let store = Store::new(&teeny_nn::device("cpu")?);
 /// # store.root().param("w", (2,), Init::ZEROS)?;
-/// let mut optimizer = SignSgd(Ledger::new(store.trainable(), 0.5));
+/// let mut optimizer = SignSgd(ParamStates::new(store.trainable(), 0.5));
 /// optimizer.step_by(&mut |param| Tensor::new([3.0f32, -7.0], &param.value()))?;
 /// assert_eq!(store.get("w")?.value().to_vec::<f32>()?, [-0.5, 0.5]);
 /// assert!(optimizer.state()?.tensors.contains_key("w.velocity"));
 /// # Ok(()) }
 /// ```
 pub trait Optimizer {
-    /// What is kept of each parameter.
-    fn ledger(&self) -> &Ledger;
+    /// The state of every parameter.
+    fn states(&self) -> &ParamStates;
 
-    /// The same, to change.
-    fn ledger_mut(&mut self) -> &mut Ledger;
+    /// The state of every parameter, mutable.
+    fn states_mut(&mut self) -> &mut ParamStates;
 
-    /// The names of the tensors that [`Ledger::remember`] gets, each of the parameter's shape.
-    fn slots(&self) -> &'static [&'static str];
+    /// The names of the tensors in [`ParamStates::set_state`], each of the parameter's shape.
+    fn state_names(&self) -> &'static [&'static str];
 
-    /// The next value of parameter `i` of [`Optimizer::params`], and new state for it. No tensor is
-    /// tracked; the gradient has the value's type, or f32 where the value has 16 bits.
+    /// Returns the next value of parameter `i` of [`Optimizer::params`] and sets its new state. No
+    /// tensor is tracked; the gradient has the value's type, or f32 where the value has 16 bits.
     ///
     /// # Errors
     /// If the device fails.
@@ -99,39 +102,39 @@ pub trait Optimizer {
 
     /// The parameters, in a fixed order.
     fn params(&self) -> &[Param] {
-        self.ledger().params()
+        self.states().params()
     }
 
     /// The learning rate.
     fn lr(&self) -> f64 {
-        self.ledger().lr
+        self.states().lr
     }
 
-    /// Changes the learning rate from the next step on: `optimizer.set_lr(schedule.at(step))`.
+    /// Sets the learning rate of the next steps: `optimizer.set_lr(schedule.at(step))`.
     fn set_lr(&mut self, lr: f64) {
-        self.ledger_mut().lr = lr;
+        self.states_mut().lr = lr;
     }
 
     /// Updates every trainable parameter with its gradient: all of them, or none after an error.
     ///
     /// # Errors
-    /// - If the optimizer has no trainable parameters, or the store has some that no optimizer was
-    ///   made with (a layer made after the optimizer); `partial(true)` allows the latter.
-    /// - If a parameter has no gradient: what stopped it is named. A parameter that is not meant to
-    ///   have one is frozen with [`Param::set_trainable`]; `skip_missing(true)` leaves parameters
-    ///   that the loss does not depend on as they are, as PyTorch does.
-    /// - If a gradient is NaN or infinite. That is looked for in the first step and in every
-    ///   hundredth after it; `check_finite(1)` does so in every step, as [`clip_norm`] and
-    ///   [`LossScale`] do.
+    /// - If the optimizer has no trainable parameters, or the store has trainable parameters
+    ///   without an optimizer (a layer made after the optimizer); `partial(true)` allows the
+    ///   latter.
+    /// - If a parameter has no gradient; the error names the operation that stopped it. Freeze such
+    ///   a parameter with [`Param::set_trainable`], or skip parameters that the loss does not
+    ///   depend on with `skip_missing(true)`, as PyTorch does.
+    /// - If a gradient is NaN or infinite. The first step and every hundredth after it check that;
+    ///   `check_finite(1)` checks every step, as [`clip_grad_norm`] and [`LossScale`] do.
     /// - If the device fails.
     #[track_caller]
     fn step(&mut self, gradients: &Gradients) -> Result<()> {
         let _op = enter("step");
         let mut find = |param: &Param| gradient_of(gradients, param);
-        if !self.ledger().skip_missing {
+        if !self.states().skip_missing {
             return self.step_by(&mut find);
         }
-        self.ledger_mut().check()?;
+        self.states_mut().check()?;
         let chosen: Vec<bool> =
             self.params().iter().map(|param| !can_skip(gradients, param)).collect();
         if !self.params().iter().zip(&chosen).any(|(param, chosen)| param.is_trainable() && *chosen)
@@ -141,26 +144,26 @@ pub trait Optimizer {
         step_where(self, &|i| chosen[i], &mut find)
     }
 
-    /// [`Optimizer::step`] with gradients from elsewhere: `gradient` finds that of a parameter.
+    /// [`Optimizer::step`] with the gradients that `gradient` returns for each parameter.
     ///
     /// # Errors
-    /// As [`Optimizer::step`], or if a gradient has another shape than its parameter.
+    /// As [`Optimizer::step`]; also if a gradient has another shape than its parameter.
     #[track_caller]
     fn step_by(&mut self, gradient: &mut dyn FnMut(&Param) -> Result<Tensor>) -> Result<()> {
         let _op = enter("step");
-        self.ledger_mut().check()?;
+        self.states_mut().check()?;
         step_where(self, &|_| true, gradient)
     }
 }
 
-/// Whether `param` has no gradient because the loss does not depend on it. Gradients of another
-/// value of it are a mistake.
+/// Whether `param` has no gradient because the loss does not depend on it. Gradients of an older
+/// value of the parameter are a mistake, not a reason to skip it.
 fn can_skip(gradients: &Gradients, param: &Param) -> bool {
     let value = param.value();
     !gradients.contains(&value) && !gradients.is_stale(&value)
 }
 
-/// The gradient of `param`; the error says what to do if it is not meant to have one.
+/// The gradient of `param`; the error has a help line for parameters that need none.
 fn gradient_of(gradients: &Gradients, param: &Param) -> Result<Tensor> {
     let value = param.value();
     gradients
@@ -169,17 +172,18 @@ fn gradient_of(gradients: &Gradients, param: &Param) -> Result<Tensor> {
         .map_err(|e| if gradients.is_stale(&value) { e } else { e.help(NO_GRADIENT) })
 }
 
-const NO_GRADIENT: &str = "was its layer called? if it is not meant to be trained: param.set_trainable(false)?, or .skip_missing(true) on the optimizer";
+const NO_GRADIENT: &str = "was its layer called? if it should not be trained: \
+    param.set_trainable(false)?, or .skip_missing(true) on the optimizer";
 
 fn no_gradient_at_all() -> Error {
     Error::gradient("the loss depends on no parameter of the optimizer, so a step changes nothing")
         .help("compute the loss with the layers whose parameters the optimizer has")
 }
 
-/// A step of the trainable parameters whose number `chosen` picks.
+/// A step of the trainable parameters for whose index `chosen` returns true.
 ///
-/// Every new value is computed before the first parameter changes, so both are in memory until the
-/// last one is known. That is the price for a step that can be repeated after it ran out of memory.
+/// All new values are computed before the first parameter changes, so old and new values are in
+/// memory together. In return a step that ran out of memory can be repeated.
 fn step_where<O: Optimizer + ?Sized>(
     optimizer: &mut O,
     chosen: &dyn Fn(usize) -> bool,
@@ -209,35 +213,34 @@ fn step_where<O: Optimizer + ?Sized>(
         }
         gradients.push(g);
     }
-    let ledger = optimizer.ledger();
-    if ledger.finite_every > 0 && ledger.taken.is_multiple_of(ledger.finite_every) {
+    let states = optimizer.states();
+    if states.finite_every > 0 && states.taken.is_multiple_of(states.finite_every) {
         require_finite(&params, &gradients)?;
     }
-    let mut rows: Vec<(usize, Row)> = Vec::with_capacity(params.len());
+    let mut entries: Vec<(usize, ParamEntry)> = Vec::with_capacity(params.len());
     let mut next = Vec::with_capacity(params.len());
     let updated = params.iter().zip(gradients).try_for_each(|((i, _), g)| -> Result<()> {
-        rows.push((*i, optimizer.ledger().row(*i)));
-        let value = optimizer.ledger().value(*i)?;
-        // f32 gradients of 16-bit parameters keep their digits: unscaled ones may be too small for
-        // 16 bits
+        entries.push((*i, optimizer.states().entry(*i)));
+        let value = optimizer.states().value(*i)?;
+        // gradients of 16-bit parameters stay f32: unscaled ones may be too small for 16 bits
         let g = if g.dtype() == value.dtype().compute() { g } else { g.cast(value.dtype())? };
-        let g = if optimizer.ledger().maximize { g.neg()? } else { g };
+        let g = if optimizer.states().maximize { g.neg()? } else { g };
         // the gradient of a transposed weight is a transposed view: a copy is faster than an update
-        // that reads across memory
+        // with strided reads
         let value = optimizer.update(*i, &value, &g.contiguous()?)?;
-        next.push(optimizer.ledger_mut().prepare(*i, value)?);
+        next.push(optimizer.states_mut().prepare(*i, value)?);
         Ok(())
     });
     if let Err(error) = updated {
-        rows.into_iter().for_each(|(i, row)| optimizer.ledger_mut().restore(i, row));
+        entries.into_iter().for_each(|(i, entry)| optimizer.states_mut().restore(i, entry));
         return Err(error);
     }
     params.into_iter().zip(next).for_each(|((_, param), value)| param.put(value));
-    optimizer.ledger_mut().taken += 1;
+    optimizer.states_mut().taken += 1;
     Ok(())
 }
 
-/// An error that names the first parameter whose gradient is NaN or infinite somewhere.
+/// An error that names the first parameter whose gradient has a NaN or an infinity.
 fn require_finite(params: &[(usize, Param)], gradients: &[Tensor]) -> Result<()> {
     // 0 g is 0 where g is finite, and NaN elsewhere
     let zeros = |g: &Tensor| g.cast(g.dtype().compute())?.mul(0.0)?.sum_all()?.reshape((1,)); // (1)
@@ -245,25 +248,31 @@ fn require_finite(params: &[(usize, Param)], gradients: &[Tensor]) -> Result<()>
     match clip::read(&zeros)?.iter().position(|zero| *zero != 0.0) {
         None => Ok(()),
         Some(first) => {
-            Err(Error::value(format!("the gradient of {:?} is NaN or infinite somewhere; no parameter has changed", params[first].1.name()))
-                .note("gradients are checked in the first step and in every hundredth, or as check_finite says")
-                .help("train::require_finite stops at the loss, and the device wrapper Checked at the operation that made it"))
+            let name = params[first].1.name();
+            let text = format!(
+                "the gradient of {name:?} has NaN or infinite elements; no parameter has changed"
+            );
+            Err(Error::value(text)
+                .note("the first step and every hundredth check that; check_finite(n) changes it")
+                .help(
+                    "require_finite stops at the loss, the device wrapper Checked at the operation",
+                ))
         }
     }
 }
 
 /// An optimizer chosen while the program runs.
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
-    fn ledger(&self) -> &Ledger {
-        (**self).ledger()
+    fn states(&self) -> &ParamStates {
+        (**self).states()
     }
 
-    fn ledger_mut(&mut self) -> &mut Ledger {
-        (**self).ledger_mut()
+    fn states_mut(&mut self) -> &mut ParamStates {
+        (**self).states_mut()
     }
 
-    fn slots(&self) -> &'static [&'static str] {
-        (**self).slots()
+    fn state_names(&self) -> &'static [&'static str] {
+        (**self).state_names()
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
@@ -273,86 +282,84 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 
 impl<O: Optimizer + ?Sized> Stateful for O {
     fn state(&self) -> Result<State> {
-        Ok(self.ledger().state(self.slots()))
+        Ok(self.states().state_dict(self.state_names()))
     }
 
     fn set_state(&mut self, state: &State) -> Result<()> {
-        let slots = self.slots();
-        self.ledger_mut().set_state(slots, state)
+        let names = self.state_names();
+        self.states_mut().load_state_dict(names, state)
     }
 }
 
-/// The settings that all optimizers have, for the `impl` block of each.
-macro_rules! settings {
+/// The options that all optimizers have, for the `impl` block of each.
+macro_rules! common_options {
     () => {
-        /// How strongly parameters are pulled towards 0.
+        /// Sets the weight decay.
         pub fn weight_decay(mut self, weight_decay: f64) -> Self {
-            self.ledger.set_weight_decay(weight_decay);
+            self.states.set_weight_decay(weight_decay);
             self
         }
 
-        /// Treats the parameters that `chosen` picks (by name, by shape) as `group` says; what a
-        /// later group says counts.
-        pub fn group(mut self, chosen: impl Fn(&Param) -> bool, group: Group) -> Self {
-            self.ledger.group(chosen, group);
+        /// Applies `group` to the parameters for which `chosen` returns true (by name, by shape).
+        /// Of two groups the later one wins.
+        pub fn group(mut self, chosen: impl Fn(&Param) -> bool, group: ParamGroup) -> Self {
+            self.states.group(chosen, group);
             self
         }
 
-        /// Whether to climb instead of to descend: gradients are negated first, as PyTorch's
-        /// `maximize`.
+        /// Sets whether to maximize the objective: gradients are negated first.
         pub fn maximize(mut self, maximize: bool) -> Self {
-            self.ledger.maximize = maximize;
+            self.states.maximize = maximize;
             self
         }
 
-        /// Whether the store may have trainable parameters that no optimizer was made with.
-        /// Otherwise the first step is an error that names them, as a layer that was made after the
-        /// optimizer would never be trained.
+        /// Sets whether the store may have trainable parameters without an optimizer. By default
+        /// the first step is an error that names them: a layer made after the optimizer would never
+        /// be trained.
         pub fn partial(mut self, partial: bool) -> Self {
-            self.ledger.set_partial(partial);
+            self.states.set_partial(partial);
             self
         }
 
-        /// Whether parameters that the loss does not depend on are left as they are, as PyTorch
-        /// does. Otherwise they are an error.
+        /// Sets whether parameters that the loss does not depend on are skipped, as PyTorch does.
+        /// By default they are an error.
         pub fn skip_missing(mut self, skip_missing: bool) -> Self {
-            self.ledger.set_skip_missing(skip_missing);
+            self.states.set_skip_missing(skip_missing);
             self
         }
 
-        /// Looks gradients through for NaN and infinities once in so many steps: 1 for every step,
-        /// 0 for never, 100 unless one says otherwise.
+        /// Sets the number of steps between two checks of the gradients for NaN and infinities: 1
+        /// checks every step, 0 none; the default is 100.
         ///
-        /// A look is one more pass over the gradients and waits for the device, so the default
-        /// costs a hundredth of that. NaN in a gradient is nearly always NaN in the next loss too,
-        /// which [`crate::train::Losses`] notices.
+        /// A check is one more pass over the gradients and waits for the device. NaN in a gradient
+        /// is nearly always NaN in the next loss too, which [`crate::train::Losses`] reports.
         pub fn check_finite(mut self, every: u64) -> Self {
-            self.ledger.set_finite_every(every);
+            self.states.set_finite_every(every);
             self
         }
 
-        /// Whether 16-bit parameters have an f32 copy that steps add up in, so that steps too small
-        /// for 16 bits are not lost.
+        /// Sets whether 16-bit parameters have an f32 copy that sums the steps, so that steps too
+        /// small for 16 bits are not lost.
         ///
         /// Source: Micikevicius et al. 2017, arXiv:1710.03740.
         pub fn master_weights(mut self, master_weights: bool) -> Self {
-            self.ledger.master_weights = master_weights;
+            self.states.master_weights = master_weights;
             self
         }
     };
 }
 
-/// The methods of [`Optimizer`] that say where the ledger is.
-macro_rules! its_ledger {
+/// The methods of [`Optimizer`] that return the field `states`.
+macro_rules! states_methods {
     () => {
-        fn ledger(&self) -> &Ledger {
-            &self.ledger
+        fn states(&self) -> &ParamStates {
+            &self.states
         }
 
-        fn ledger_mut(&mut self) -> &mut Ledger {
-            &mut self.ledger
+        fn states_mut(&mut self) -> &mut ParamStates {
+            &mut self.states
         }
     };
 }
 
-use {its_ledger, settings};
+use {common_options, states_methods};

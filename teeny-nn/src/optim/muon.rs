@@ -1,23 +1,23 @@
-//! Muon: momentum made orthogonal, for the matrices inside a network.
+//! Muon: orthogonalised momentum, for the weight matrices of hidden layers.
 
-use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
 use crate::store::Param;
 use teeny_core::context::enter;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor, map};
 
-/// The quintic's coefficients: the slope at 0 is as steep as convergence allows. Source: Jordan
-/// 2024.
+/// Coefficients of the quintic polynomial, with the largest slope at 0 that converges. Source:
+/// Jordan 2024.
 const COEFFICIENTS: [f64; 3] = [3.4445, -4.7750, 2.0315];
 
-/// As PyTorch: what the norm is at least.
+/// The lower bound of the norm, as in PyTorch.
 const EPS: f64 = 1e-7;
 
-/// A matrix with the singular vectors of `x` and singular values near 1 (within 0.7..1.2 after five
-/// steps), by Newton and Schulz's iteration: `X ← a X + (b A + c A²) X` with `A = X Xᵀ`, from
-/// `x / |x|`.
+/// Orthogonalises `x`: the result has the singular vectors of `x` and singular values near 1
+/// (within 0.7..1.2 after five steps). Newton-Schulz iteration `X ← a X + (b A + c A²) X` with
+/// `A = X Xᵀ`, from `x / |x|`.
 ///
 /// Shapes: `x` (m, n) → (m, n). Equivalent: the orthogonalisation inside `torch.optim.Muon`, which
-/// rounds to bf16; this keeps the type.
+/// rounds to bf16; this keeps the dtype.
 ///
 /// # Errors
 /// If `x` is not a matrix of floats.
@@ -37,17 +37,14 @@ const EPS: f64 = 1e-7;
 pub fn newton_schulz(x: &Tensor, steps: usize) -> Result<Tensor> {
     let _op = enter("newton_schulz");
     let &[rows, columns] = &x.shape()[..] else {
-        return Err(Error::shape(format!(
-            "only a matrix can be made orthogonal, not a tensor of shape {}",
-            x.shape()
-        )));
+        return Err(Error::shape(format!("needs a matrix, not {}", x.shape())));
     };
     if !x.dtype().is_float() {
-        return Err(Error::dtype(format!("{} has no orthogonal matrices", x.dtype()))
-            .help("x.cast(DType::F32)?"));
+        return Err(Error::dtype(format!("needs floats, not {}", x.dtype()))
+            .help("x.cast(DType::F32)? converts"));
     }
     let [a, b, c] = COEFFICIENTS;
-    // the product with its own transpose is the smaller of the two
+    // of both products with the transpose, X Xᵀ is then the smaller
     let mut y = if rows > columns { x.t()? } else { x.clone() }; // (s, l) with s <= l
     let norm = y.square()?.sum_all()?.sqrt()?; // ()
     y = map([&y, &norm], |[y, norm]| y / norm.max(EPS))?;
@@ -55,38 +52,38 @@ pub fn newton_schulz(x: &Tensor, steps: usize) -> Result<Tensor> {
         let gram = y.matmul(&y.t()?)?; // (s, s)
         let square = gram.matmul(&gram)?; // (s, s)
         let poly = map([&gram, &square], |[g, s]| g * b + s * c)?;
-        let turned = poly.matmul(&y)?; // (s, l)
-        y = map([&y, &turned], |[y, t]| y * a + t)?;
+        let product = poly.matmul(&y)?; // (s, l)
+        y = map([&y, &product], |[y, p]| y * a + p)?;
     }
     if rows > columns { y.t()?.contiguous() } else { Ok(y) }
 }
 
-/// Gradient descent with momentum whose direction is made orthogonal, so that it moves a matrix
-/// alike in all its directions.
+/// Muon: gradient descent with momentum whose direction is orthogonalised, so that all singular
+/// directions of a matrix move equally.
 ///
 /// ```text
 /// v ← v + (1 - momentum) (g - v)         u = g + momentum (v - g) if nesterov, else v
 /// w ← w (1 - lr weight_decay) - lr sqrt(max(1, m / n)) newton_schulz(u)
 /// ```
 ///
-/// For the weight matrices (m, n) of hidden layers. Embeddings, biases and the last layer belong to
-/// an [`super::Adam`] beside it; both step with the same gradients. Equivalent: `torch.optim.Muon`,
-/// except that nothing is rounded to bf16.
+/// For the weight matrices (m, n) of hidden layers. An [`super::AdamW`] trains embeddings, biases
+/// and the last layer; both step with the same gradients. Equivalent: `torch.optim.Muon`, but
+/// nothing is rounded to bf16.
 ///
 /// Source: Jordan 2024, <https://kellerjordan.github.io/posts/muon/>.
 pub struct Muon {
-    ledger: Ledger,
+    states: ParamStates,
     momentum: f64,
     nesterov: bool,
-    steps: usize,
+    ns_steps: usize,
 }
 
 impl Muon {
-    /// Muon at learning rate `lr`, with momentum 0.95 in Nesterov's form, five iterations, and
-    /// PyTorch's weight decay of 0.1.
+    /// Muon with learning rate `lr` and PyTorch's defaults: Nesterov momentum 0.95, five
+    /// iterations, weight decay 0.1.
     ///
     /// # Errors
-    /// If a parameter is not a matrix; all such are named.
+    /// If a parameter is not a matrix; the error names all of them.
     #[track_caller]
     pub fn new(params: Vec<Param>, lr: f64) -> Result<Muon> {
         let _op = enter("Muon::new");
@@ -94,65 +91,70 @@ impl Muon {
             params.iter().filter(|p| p.value().ndim() != 2).map(Param::name).collect();
         if !others.is_empty() {
             let error = Error::shape(format!(
-                "Muon moves matrices; these are none: {}",
+                "Muon needs matrices; these parameters are none: {}",
                 crate::state::listed(&others)
             ));
             return Err(error.help(
-                "give it the parameters with p.value().ndim() == 2, and the others to an Adam",
+                "pass it the parameters with p.value().ndim() == 2, and the others to an AdamW",
             ));
         }
-        Ok(Muon { ledger: Ledger::new(params, lr), momentum: 0.95, nesterov: true, steps: 5 }
-            .weight_decay(0.1))
+        Ok(Muon {
+            states: ParamStates::new(params, lr),
+            momentum: 0.95,
+            nesterov: true,
+            ns_steps: 5,
+        }
+        .weight_decay(0.1))
     }
 
-    settings!();
+    common_options!();
 
-    /// How much of the last direction is kept.
+    /// Sets the momentum.
     pub fn momentum(mut self, momentum: f64) -> Muon {
         self.momentum = momentum;
         self
     }
 
-    /// Whether to look one step of momentum ahead.
+    /// Sets whether to use Nesterov momentum.
     pub fn nesterov(mut self, nesterov: bool) -> Muon {
         self.nesterov = nesterov;
         self
     }
 
-    /// How many iterations make the direction orthogonal.
-    pub fn steps(mut self, steps: usize) -> Muon {
-        self.steps = steps;
+    /// Sets the number of Newton-Schulz iterations.
+    pub fn ns_steps(mut self, steps: usize) -> Muon {
+        self.ns_steps = steps;
         self
     }
 }
 
 impl Optimizer for Muon {
-    its_ledger!();
+    states_methods!();
 
-    fn slots(&self) -> &'static [&'static str] {
+    fn state_names(&self) -> &'static [&'static str] {
         &["velocity"]
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let (lr, decay, nesterov) =
-            (self.ledger.lr_of(i), self.ledger.weight_decay_of(i), self.nesterov);
+            (self.states.lr_of(i), self.states.weight_decay_of(i), self.nesterov);
         let types = (value.dtype(), gradient.dtype());
         let kernel =
-            self.ledger.kernel(value, gradient, 0, || momentum_program(types, nesterov))?;
-        let ([velocity], _) = self.ledger.recall(i, value)?;
+            self.states.kernel(value, gradient, 0, || momentum_program(types, nesterov))?;
+        let ([velocity], _) = self.states.state(i, value)?;
         let mut numbers = vec![Scalar::Float(1.0 - self.momentum)];
         if nesterov {
             numbers.push(Scalar::Float(self.momentum));
         }
         let [direction, velocity] = outputs(kernel.run(&[gradient, &velocity], &numbers)?)?;
-        let turned = newton_schulz(&direction, self.steps)?; // (m, n)
+        let direction = newton_schulz(&direction, self.ns_steps)?; // (m, n)
         let (rows, columns) = (value.shape()[0] as f64, value.shape()[1] as f64);
-        let length = (rows / columns).max(1.0).sqrt();
-        let kernel = self.ledger.kernel(value, &turned, 1, || move_by(types.0))?;
+        let scale = (rows / columns).max(1.0).sqrt();
+        let kernel = self.states.kernel(value, &direction, 1, || move_by(types.0))?;
         let [value] = outputs(
-            kernel.run(&[value, &turned], &[1.0 - lr * decay, lr * length].map(Scalar::Float))?,
+            kernel.run(&[value, &direction], &[1.0 - lr * decay, lr * scale].map(Scalar::Float))?,
         )?;
-        self.ledger.remember(i, [velocity]);
+        self.states.set_state(i, [velocity]);
         Ok(value)
     }
 }

@@ -1,10 +1,10 @@
 //! RMSprop.
 
-use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 
-/// Steps divided by a running root mean square of the gradients.
+/// RMSprop: steps divided by a running root mean square of the gradients.
 ///
 /// ```text
 /// g ← g + weight_decay w
@@ -16,7 +16,7 @@ use teeny_core::{Builder, DType, Kernel, Result, Scalar, Tensor};
 /// Equivalent: `torch.optim.RMSprop`. Source: Hinton, lecture 6e of "Neural networks for machine
 /// learning", 2012; centered: Graves 2013, arXiv:1308.0850.
 pub struct RmsProp {
-    ledger: Ledger,
+    states: ParamStates,
     alpha: f64,
     eps: f64,
     momentum: f64,
@@ -24,10 +24,11 @@ pub struct RmsProp {
 }
 
 impl RmsProp {
-    /// RMSprop at learning rate `lr`, with alpha 0.99, eps 1e-8, no momentum, not centered.
+    /// RMSprop with learning rate `lr` and PyTorch's defaults: alpha 0.99, eps 1e-8, no momentum,
+    /// not centered.
     pub fn new(params: Vec<Param>, lr: f64) -> RmsProp {
         RmsProp {
-            ledger: Ledger::new(params, lr),
+            states: ParamStates::new(params, lr),
             alpha: 0.99,
             eps: 1e-8,
             momentum: 0.0,
@@ -35,27 +36,28 @@ impl RmsProp {
         }
     }
 
-    settings!();
+    common_options!();
 
-    /// How slowly the mean square forgets.
+    /// Sets the decay rate of the mean square.
     pub fn alpha(mut self, alpha: f64) -> RmsProp {
         self.alpha = alpha;
         self
     }
 
-    /// What keeps the division finite.
+    /// Sets the term added to the denominator.
     pub fn eps(mut self, eps: f64) -> RmsProp {
         self.eps = eps;
         self
     }
 
-    /// How much of the last step's direction is kept.
+    /// Sets the momentum.
     pub fn momentum(mut self, momentum: f64) -> RmsProp {
         self.momentum = momentum;
         self
     }
 
-    /// Whether to divide by the gradients' deviation instead of their size.
+    /// Sets whether to divide by the standard deviation of the gradients instead of their root mean
+    /// square.
     pub fn centered(mut self, centered: bool) -> RmsProp {
         self.centered = centered;
         self
@@ -63,9 +65,9 @@ impl RmsProp {
 }
 
 impl Optimizer for RmsProp {
-    its_ledger!();
+    states_methods!();
 
-    fn slots(&self) -> &'static [&'static str] {
+    fn state_names(&self) -> &'static [&'static str] {
         match (self.centered, self.momentum != 0.0) {
             (false, false) => &["square"],
             (false, true) => &["square", "velocity"],
@@ -77,13 +79,13 @@ impl Optimizer for RmsProp {
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let (centered, moves, types) =
             (self.centered, self.momentum != 0.0, (value.dtype(), gradient.dtype()));
-        let kernel = self.ledger.kernel(value, gradient, 0, || program(types, centered, moves))?;
+        let kernel = self.states.kernel(value, gradient, 0, || program(types, centered, moves))?;
         let mut numbers = vec![
-            self.ledger.weight_decay_of(i),
+            self.states.weight_decay_of(i),
             self.alpha,
             1.0 - self.alpha,
             self.eps,
-            self.ledger.lr_of(i),
+            self.states.lr_of(i),
         ];
         if moves {
             numbers.push(self.momentum);
@@ -95,23 +97,23 @@ impl Optimizer for RmsProp {
                 &numbers,
             )
         };
-        match self.slots().len() {
+        match self.state_names().len() {
             1 => {
-                let (state, _) = self.ledger.recall::<1>(i, value)?;
+                let (state, _) = self.states.state::<1>(i, value)?;
                 let [value, square] = outputs(run(&state)?)?;
-                self.ledger.remember(i, [square]);
+                self.states.set_state(i, [square]);
                 Ok(value)
             }
             2 => {
-                let (state, _) = self.ledger.recall::<2>(i, value)?;
+                let (state, _) = self.states.state::<2>(i, value)?;
                 let [value, square, other] = outputs(run(&state)?)?;
-                self.ledger.remember(i, [square, other]);
+                self.states.set_state(i, [square, other]);
                 Ok(value)
             }
             _ => {
-                let (state, _) = self.ledger.recall::<3>(i, value)?;
+                let (state, _) = self.states.state::<3>(i, value)?;
                 let [value, square, mean, velocity] = outputs(run(&state)?)?;
-                self.ledger.remember(i, [square, mean, velocity]);
+                self.states.set_state(i, [square, mean, velocity]);
                 Ok(value)
             }
         }

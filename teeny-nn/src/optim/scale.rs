@@ -1,4 +1,4 @@
-//! Loss scaling, so that gradients in `F16` do not vanish.
+//! Loss scaling, so that gradients in `F16` do not underflow.
 
 use super::{Optimizer, can_skip, gradient_of, no_gradient_at_all, step_where};
 use crate::state::{State, Stateful};
@@ -8,17 +8,19 @@ use teeny_autograd::Gradients;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// A factor on the loss, and so on every gradient, that keeps small gradients above what `F16` can
-/// hold. It is halved, and the step left out, when a gradient is not finite; it is doubled after
-/// `interval` good steps in a row.
+/// A factor of the loss, and so of every gradient, that keeps small gradients in the range of
+/// `F16`. If a gradient is not finite, the factor is halved and the step is skipped; after
+/// `growth_interval` successful steps in a row it is doubled.
 ///
-/// Gradients are divided by the factor in f32. `BF16` has the range of f32 and needs none of this.
+/// Gradients are divided by the factor in f32. `BF16` has the range of f32 and needs no loss
+/// scaling.
 ///
 /// Equivalent: `torch.amp.GradScaler`. Source: Micikevicius et al. 2017, arXiv:1710.03740.
 ///
 /// # Example
 /// ```
-/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad; use teeny_nn::optim::{LossScale, Optimizer};
+/// # use teeny_core::{Result, Tensor}; use teeny_autograd::Grad;
+/// # use teeny_nn::optim::{LossScale, Optimizer};
 /// # fn demo(loss: &Tensor, optimizer: &mut dyn Optimizer) -> Result<()> {
 /// let mut scale = LossScale::new();
 /// let gradients = scale.apply(loss)?.backward()?;
@@ -28,7 +30,7 @@ use teeny_core::{Error, Result, Tensor};
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossScale {
     factor: f64,
-    interval: u64,
+    growth_interval: u64,
     good_steps: u64,
 }
 
@@ -39,29 +41,29 @@ impl Default for LossScale {
 }
 
 impl LossScale {
-    /// PyTorch's settings: a factor of 65,536, doubled after 2,000 good steps.
+    /// PyTorch's defaults: a factor of 65,536, doubled after 2,000 successful steps.
     pub fn new() -> LossScale {
-        LossScale { factor: 65_536.0, interval: 2000, good_steps: 0 }
+        LossScale { factor: 65_536.0, growth_interval: 2000, good_steps: 0 }
     }
 
-    /// Starts at this factor; a power of 2 loses no digits.
-    pub fn starting_at(mut self, factor: f64) -> LossScale {
+    /// Sets the initial factor; scaling by a power of 2 is exact.
+    pub fn initial_factor(mut self, factor: f64) -> LossScale {
         self.factor = factor;
         self
     }
 
-    /// Doubles the factor after this many good steps in a row.
-    pub fn interval(mut self, interval: u64) -> LossScale {
-        self.interval = interval;
+    /// Sets the number of successful steps in a row after which the factor is doubled.
+    pub fn growth_interval(mut self, steps: u64) -> LossScale {
+        self.growth_interval = steps;
         self
     }
 
-    /// The factor.
+    /// The current factor.
     pub fn factor(&self) -> f64 {
         self.factor
     }
 
-    /// The loss times the factor; its backward pass gives scaled gradients.
+    /// The loss times the factor; its backward pass returns scaled gradients.
     ///
     /// # Errors
     /// If the device fails.
@@ -71,19 +73,19 @@ impl LossScale {
         loss.cast(loss.dtype().compute())?.mul(self.factor)
     }
 
-    /// A step with gradients of a scaled loss; false, and nothing stepped, if one is not finite.
-    /// Waits for the device.
+    /// A step with the gradients of a scaled loss. Returns false if a gradient is not finite; the
+    /// step is then skipped. Waits for the device.
     ///
     /// # Errors
-    /// As [`Optimizer::step`], or if the factor would fall below 2⁻²⁴: then it is not the factor
-    /// that makes gradients overflow. Factor and parameters are then what they were.
+    /// As [`Optimizer::step`]; also if the factor would fall below 2⁻²⁴: then the factor is not the
+    /// cause of the overflow. Factor and parameters have not changed then.
     #[track_caller]
     pub fn step(&mut self, optimizer: &mut dyn Optimizer, gradients: &Gradients) -> Result<bool> {
         let _op = enter("loss_scale");
-        optimizer.ledger_mut().check()?;
+        optimizer.states_mut().check()?;
         let mut unscaled = HashMap::new();
         let mut finite = Vec::new();
-        let skip = optimizer.ledger().skip_missing;
+        let skip = optimizer.states().skip_missing;
         for param in optimizer
             .params()
             .iter()
@@ -110,7 +112,7 @@ impl LossScale {
                     "gradients are not finite even where the loss is multiplied by {}",
                     self.factor
                 );
-                return Err(Error::value(text).help("the loss itself is probably not finite"));
+                return Err(Error::value(text).help("check that the loss itself is finite"));
             }
             (self.factor, self.good_steps) = (factor, 0);
             return Ok(false);
@@ -123,7 +125,7 @@ impl LossScale {
             })
         })?;
         self.good_steps += 1;
-        if self.good_steps == self.interval {
+        if self.good_steps == self.growth_interval {
             (self.factor, self.good_steps) = (self.factor * 2.0, 0);
         }
         Ok(true)

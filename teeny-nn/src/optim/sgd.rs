@@ -1,10 +1,10 @@
 //! Stochastic gradient descent.
 
-use super::{Group, Ledger, Optimizer, its_ledger, outputs, settings};
+use super::{Optimizer, ParamGroup, ParamStates, common_options, outputs, states_methods};
 use crate::store::Param;
 use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 
-/// Gradient descent, plain or with momentum.
+/// Stochastic gradient descent, plain or with momentum.
 ///
 /// ```text
 /// g ← g + weight_decay w
@@ -22,33 +22,33 @@ use teeny_core::{Builder, DType, Error, Kernel, Result, Scalar, Tensor};
 /// # }
 /// ```
 pub struct Sgd {
-    ledger: Ledger,
+    states: ParamStates,
     momentum: f64,
     dampening: f64,
     nesterov: bool,
 }
 
 impl Sgd {
-    /// Plain gradient descent at learning rate `lr`.
+    /// Plain gradient descent with learning rate `lr`.
     pub fn new(params: Vec<Param>, lr: f64) -> Sgd {
-        Sgd { ledger: Ledger::new(params, lr), momentum: 0.0, dampening: 0.0, nesterov: false }
+        Sgd { states: ParamStates::new(params, lr), momentum: 0.0, dampening: 0.0, nesterov: false }
     }
 
-    settings!();
+    common_options!();
 
-    /// How much of the last step's direction is kept; 0 for plain descent.
+    /// Sets the momentum; 0 is plain descent.
     pub fn momentum(mut self, momentum: f64) -> Sgd {
         self.momentum = momentum;
         self
     }
 
-    /// How much of a new gradient is left out of the direction.
+    /// Sets the dampening: the fraction of a new gradient that momentum leaves out.
     pub fn dampening(mut self, dampening: f64) -> Sgd {
         self.dampening = dampening;
         self
     }
 
-    /// Whether to look one step of momentum ahead.
+    /// Sets whether to use Nesterov momentum.
     pub fn nesterov(mut self, nesterov: bool) -> Sgd {
         self.nesterov = nesterov;
         self
@@ -56,19 +56,19 @@ impl Sgd {
 }
 
 impl Optimizer for Sgd {
-    its_ledger!();
+    states_methods!();
 
-    fn slots(&self) -> &'static [&'static str] {
+    fn state_names(&self) -> &'static [&'static str] {
         if self.momentum == 0.0 { &[] } else { &["velocity"] }
     }
 
     fn update(&mut self, i: usize, value: &Tensor, gradient: &Tensor) -> Result<Tensor> {
         let (moves, nesterov) = (self.momentum != 0.0, self.nesterov);
-        let (lr, decay) = (self.ledger.lr_of(i), self.ledger.weight_decay_of(i));
+        let (lr, decay) = (self.states.lr_of(i), self.states.weight_decay_of(i));
         let decays = decay != 0.0;
         if nesterov && (!moves || self.dampening != 0.0) {
             let text = format!(
-                "Nesterov's form needs momentum and no dampening, not {} and {}",
+                "Nesterov momentum needs momentum above 0 and no dampening, not {} and {}",
                 self.momentum, self.dampening
             );
             return Err(
@@ -77,7 +77,7 @@ impl Optimizer for Sgd {
         }
         let types = (value.dtype(), gradient.dtype());
         let kernel = self
-            .ledger
+            .states
             .kernel(value, gradient, decays.into(), || program(types, decays, moves, nesterov))?;
         let mut numbers = vec![Scalar::Float(lr)];
         if decays {
@@ -85,11 +85,11 @@ impl Optimizer for Sgd {
         }
         if !moves {
             let [value] = outputs(kernel.run(&[value, gradient], &numbers)?)?;
-            self.ledger.remember(i, []);
+            self.states.set_state(i, []);
             return Ok(value);
         }
-        let ([velocity], steps) = self.ledger.recall(i, value)?;
-        // at first there is no direction to keep: 0 v + 1 g is exactly g
+        let ([velocity], steps) = self.states.state(i, value)?;
+        // the first step has no direction yet: 0 v + 1 g is exactly g
         let (keep, take) =
             if steps == 0 { (0.0, 1.0) } else { (self.momentum, 1.0 - self.dampening) };
         numbers.extend([keep, take].map(Scalar::Float));
@@ -97,13 +97,13 @@ impl Optimizer for Sgd {
             numbers.push(Scalar::Float(self.momentum));
         }
         let [value, velocity] = outputs(kernel.run(&[value, gradient, &velocity], &numbers)?)?;
-        self.ledger.remember(i, [velocity]);
+        self.states.set_state(i, [velocity]);
         Ok(value)
     }
 }
 
-/// Inputs w, g and, with momentum, v; parameters lr, (decay), (keep, take), (momentum again, if
-/// nesterov); outputs w and, with momentum, v.
+/// Inputs w, g and, with momentum, v; parameters lr, (decay), (keep, take), (momentum once more
+/// with nesterov); outputs w and, with momentum, v.
 fn program(
     (dtype, gradient): (DType, DType),
     decays: bool,

@@ -1,7 +1,7 @@
-//! One step of a recurrent network, for loops of one's own.
+//! Recurrent cells: one step of a recurrent network, for loops written by the user.
 
 use super::layers::Params;
-use super::{Kind, State, run};
+use super::{Kind, RnnNonlinearity, State, run};
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
@@ -35,7 +35,7 @@ impl Cell {
                 self.inputs,
                 x.shape()
             ))
-            .help("one step of the sequence: x.at(1, t)? of (B, T, C)"));
+            .help("x.at(1, t)? is step t of a sequence (B, T, C)"));
         }
         if let Some(bad) = [Some(h), c]
             .into_iter()
@@ -48,7 +48,7 @@ impl Cell {
                 self.hidden,
                 bad.shape()
             ))
-            .help("begin with zeros of that shape"));
+            .help("the usual initial state is zeros of that shape"));
         }
         Ok(run(
             self.kind,
@@ -68,8 +68,8 @@ macro_rules! cell {
         pub struct $name(Cell);
 
         impl $name {
-            /// A cell at `path` with PyTorch's first values: `weight_ih`, `weight_hh`, `bias_ih`,
-            /// `bias_hh`.
+            /// A cell at `path` with PyTorch's initial weights: `weight_ih`, `weight_hh`,
+            /// `bias_ih`, `bias_hh`.
             ///
             /// # Errors
             /// If the names are taken or `hidden` is 0.
@@ -85,7 +85,7 @@ macro_rules! cell {
 macro_rules! step_of_h {
     ($name:ident) => {
         impl $name {
-            /// The state after x (B, C), from the state `h` (B, H).
+            /// Returns the state after x (B, C), given the state `h` (B, H).
             ///
             /// # Errors
             /// If a shape does not fit.
@@ -105,9 +105,9 @@ cell! {
 step_of_h!(RnnCell);
 
 impl RnnCell {
-    /// The same cell with ReLU for tanh.
-    pub fn relu(mut self) -> RnnCell {
-        self.0.kind = Kind::Relu;
+    /// The same cell with this nonlinearity.
+    pub fn with_nonlinearity(mut self, nonlinearity: RnnNonlinearity) -> RnnCell {
+        self.0.kind = nonlinearity.kind();
         self
     }
 }
@@ -124,7 +124,8 @@ cell! {
 }
 
 impl LstmCell {
-    /// The state and the cell after x (B, C), from the state `h` and the cell `c`, all (B, H).
+    /// Returns the state and the cell after x (B, C), given the state `h` and the cell `c`, all (B,
+    /// H).
     ///
     /// # Errors
     /// If a shape does not fit.
@@ -132,6 +133,6 @@ impl LstmCell {
     pub fn step(&self, x: &Tensor, h: &Tensor, c: &Tensor) -> Result<(Tensor, Tensor)> {
         let _op = enter("lstm");
         let (h, c) = self.0.step(x, h, Some(c))?;
-        Ok((h, c.ok_or_else(|| Error::internal("an lstm without a cell"))?))
+        Ok((h, c.ok_or_else(|| Error::internal("an lstm has no cell"))?))
     }
 }

@@ -1,5 +1,5 @@
-//! Elman's network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`, or ReLU for tanh. Source: Elman
-//! 1990, "Finding structure in time".
+//! Elman's network: `h' = tanh(x W_ihᵀ + b_ih + h W_hhᵀ + b_hh)`, or with ReLU in place of tanh.
+//! Source: Elman 1990, "Finding structure in time".
 
 use super::{at, kernel, order, weight_grad};
 use teeny_autograd::{Function, Saved};
@@ -25,7 +25,7 @@ impl Function for Elman {
             let sum = h + x + b;
             [if self.relu { sum.relu() } else { sum.tanh() }]
         })?;
-        let wt = w.t()?.contiguous()?; // (H, H): turned once, not by every product
+        let wt = w.t()?.contiguous()?; // (H, H): transposed once, not in every product
         let mut h = start.clone(); // (B, H)
         let mut states = vec![None; gx.shape()[0]];
         for t in order(states.len(), self.backwards) {

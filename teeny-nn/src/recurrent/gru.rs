@@ -1,5 +1,5 @@
-//! Gated recurrent unit: with gates r, z, n in this order, as PyTorch lays them out, and x and h
-//! for their products with biases,
+//! Gated recurrent unit, with gates r, z, n in PyTorch's order; `x_r` and `h_r` are the products of
+//! x and h with the weights of gate r, plus its bias:
 //!
 //! ```text
 //! r = σ(x_r + h_r)      z = σ(x_z + h_z)      n = tanh(x_n + r h_n)      h' = (1 - z) n + z h
@@ -34,13 +34,13 @@ impl Function for Steps {
             let n = (x_n + r * h_n).tanh();
             [n + z * (h - n), r, z, n]
         })?;
-        let wt = w.t()?.contiguous()?; // (H, 3H): turned once, not by every product
+        let wt = w.t()?.contiguous()?; // (H, 3H): transposed once, not in every product
         let mut h = start.clone(); // (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; 4 * steps]);
         for t in order(steps, self.backwards) {
             let sums = sums.run(&[&at(gx, t)?, b_ih, &h.matmul(&wt)?, b_hh], &[])?; // (B, 3H) both
             let [x, s] = &sums[..] else {
-                return Err(Error::internal("a kernel gave too few outputs"));
+                return Err(Error::internal("a kernel has too few outputs"));
             };
             let h_n = gate(s, 2, hidden)?; // (B, H)
             let x = [gate(x, 0, hidden)?, gate(x, 1, hidden)?, gate(x, 2, hidden)?];
@@ -49,7 +49,7 @@ impl Function for Steps {
                 &[&x[0], &x[1], &x[2], &gate(s, 0, hidden)?, &gate(s, 1, hidden)?, &h_n, &h],
                 &[],
             )?;
-            h = results.swap_remove(0); // the last takes its place: n r z
+            h = results.swap_remove(0); // the last output moves to the front: n r z
             states[t] = Some(h.clone());
             for (k, x) in results.into_iter().chain([h_n]).enumerate() {
                 kept[4 * t + k] = Some(x);
@@ -68,7 +68,8 @@ impl Function for Steps {
             return Err(Error::internal("a gru saves more tensors"));
         };
         let (steps, hidden, dtype) = (y.shape()[0], w.shape()[1], y.dtype());
-        // the gradients of the gates, and what of the state's goes straight to the state before
+        // the gradients of the gates, and the part of the state's gradient that goes to the
+        // previous state directly
         let back = kernel(dtype, |[later, direct, g, n, r, z, h_n, h]| {
             let d_h = later + direct + g;
             let d_n = d_h * (1.0 - z) * (1.0 - n * n);

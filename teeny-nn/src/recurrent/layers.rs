@@ -1,40 +1,38 @@
 //! Stacks of recurrent layers.
 
-use super::{Kind, State, Weights, run};
+use super::{Kind, RnnNonlinearity, State, Weights, run};
 use crate::dropout::Dropout;
 use crate::init::Init;
 use crate::module::Module;
+use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// What [`Rnn`], [`Gru`] and [`Lstm`] can be told.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RecurrentOptions {
-    /// How many layers lie on one another, each fed the states of the one below.
-    pub layers: usize,
-    /// Whether there are biases.
-    pub bias: bool,
-    /// Whether x is (B, T, C), as everywhere in this library, or (T, B, C), which PyTorch has by
-    /// default.
-    pub batch_first: bool,
-    /// The probability of dropping a value between layers.
-    pub dropout: f64,
-    /// Whether there are two networks a layer, one of which reads backwards; their states lie side
-    /// by side.
-    pub bidirectional: bool,
+/// The order of the axes of a sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SequenceLayout {
+    /// (B, T, C), as everywhere in this library: PyTorch's `batch_first=True`.
+    #[default]
+    BatchFirst,
+    /// (T, B, C): PyTorch's `batch_first=False`.
+    TimeFirst,
 }
 
-impl Default for RecurrentOptions {
-    /// One layer with biases in one direction on (B, T, C).
-    fn default() -> RecurrentOptions {
-        RecurrentOptions {
-            layers: 1,
-            bias: true,
-            batch_first: true,
-            dropout: 0.0,
-            bidirectional: false,
-        }
+options! {
+    /// Options of [`Rnn`], [`Gru`] and [`Lstm`]; the defaults are PyTorch's, except for the layout.
+    pub struct RecurrentOptions {
+        /// The number of stacked layers; the states of each are the input of the next; 1.
+        num_layers: usize = 1, with_num_layers;
+        /// Whether there are biases; true.
+        bias: bool = true, with_bias;
+        /// The order of the axes of x and y; (B, T, C).
+        layout: SequenceLayout = SequenceLayout::BatchFirst, with_layout;
+        /// The probability of dropping a value between layers, in training; 0.
+        dropout: f64 = 0.0, with_dropout;
+        /// Whether each layer also has a network that reads backwards; the states of both are
+        /// concatenated; false.
+        bidirectional: bool = false, with_bidirectional;
     }
 }
 
@@ -47,7 +45,7 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// Those whose names end in `suffix`, uniform within `1 / sqrt(hidden)` as PyTorch's.
+    /// Parameters with names that end in `suffix`, uniform within `1 / sqrt(hidden)` as in PyTorch.
     pub fn new(
         path: &Path,
         suffix: &str,
@@ -59,7 +57,7 @@ impl Params {
         let init = Init::torch_bias(hidden);
         let param =
             |name: &str, sizes: &[usize]| path.param(&format!("{name}{suffix}"), sizes, init);
-        // what memory cannot hold is refused where it is allocated
+        // sizes that memory cannot hold are an error of the allocation
         let rows = gates.saturating_mul(hidden);
         let w_ih = param("weight_ih", &[rows, inputs])?; // (G, C)
         let w_hh = param("weight_hh", &[rows, hidden])?; // (G, H)
@@ -87,7 +85,7 @@ struct Stack {
     kind: Kind,
     inputs: usize,
     hidden: usize,
-    /// Layer by layer, within a layer forwards before backwards.
+    /// By layer, and within a layer forwards before backwards.
     params: Vec<Params>,
     dropout: Dropout,
     options: RecurrentOptions,
@@ -101,17 +99,18 @@ impl Stack {
         hidden: usize,
         options: RecurrentOptions,
     ) -> Result<Stack> {
-        if options.layers == 0 || hidden == 0 {
+        if options.num_layers == 0 || hidden == 0 {
             let text = format!(
                 "{} layers of {hidden} hidden values: both must be at least 1",
-                options.layers
+                options.num_layers
             );
-            return Err(Error::value(text)
-                .help("RecurrentOptions { layers: 1, .. } and the size of the state"));
+            return Err(
+                Error::value(text).help("num_layers is often 1; hidden is the state's size")
+            );
         }
         let directions = 1 + options.bidirectional as usize;
         let mut params = Vec::new();
-        for layer in 0..options.layers {
+        for layer in 0..options.num_layers {
             let inputs = if layer == 0 { inputs } else { hidden.saturating_mul(directions) };
             for suffix in ["", "_reverse"].iter().take(directions) {
                 params.push(Params::new(
@@ -134,15 +133,18 @@ impl Stack {
         })
     }
 
-    /// x (B, T, C) and the first states (layers directions, B, H) → (B, T, directions H) and the
-    /// last states.
+    /// x (B, T, C) and the initial states (layers directions, B, H) → (B, T, directions H) and the
+    /// final states.
     fn forward(
         &self,
         x: &Tensor,
         start: Option<(&Tensor, Option<&Tensor>)>,
     ) -> Result<(Tensor, State)> {
         if x.ndim() != 3 || x.shape()[2] != self.inputs {
-            let order = if self.options.batch_first { "(B, T" } else { "(T, B" };
+            let order = match self.options.layout {
+                SequenceLayout::BatchFirst => "(B, T",
+                SequenceLayout::TimeFirst => "(T, B",
+            };
             let error = Error::shape(format!(
                 "the input must be {order}, {}), not {}",
                 self.inputs,
@@ -155,20 +157,21 @@ impl Stack {
             }));
         }
         // (T, B, C)
-        let mut x = if self.options.batch_first { x.transpose(0, 1)? } else { x.clone() };
+        let batch_first = self.options.layout == SequenceLayout::BatchFirst;
+        let mut x = if batch_first { x.transpose(0, 1)? } else { x.clone() };
         let batch = x.shape()[1];
-        let wanted = [self.params.len(), batch, self.hidden];
+        let expected = [self.params.len(), batch, self.hidden];
         if let Some(bad) = start
             .iter()
             .flat_map(|(h, c)| [Some(*h), *c])
             .flatten()
-            .find(|s| s.shape()[..] != wanted)
+            .find(|s| s.shape()[..] != expected)
         {
             return Err(Error::shape(format!(
-                "a first state must be (layers directions, B, H) = {wanted:?}, not {}",
+                "an initial state must be (layers directions, B, H) = {expected:?}, not {}",
                 bad.shape()
             ))
-            .help("None begins with zeros"));
+            .help("None is zeros"));
         }
         let directions = 1 + self.options.bidirectional as usize;
         let mut last: Vec<State> = Vec::new();
@@ -176,7 +179,7 @@ impl Stack {
             if layer > 0 {
                 x = self.dropout.forward(&x)?; // (T, B, directions H)
             }
-            let mut ways = Vec::new();
+            let mut outputs = Vec::new();
             for (backwards, params) in [false, true].into_iter().zip(params) {
                 let i = last.len() as isize;
                 // (B, H) each
@@ -185,10 +188,10 @@ impl Stack {
                     .transpose()?;
                 // (T, B, H)
                 let (y, state) = run(self.kind, backwards, &x, &params.values(), state)?;
-                ways.push(y);
+                outputs.push(y);
                 last.push(state);
             }
-            x = match &ways[..] {
+            x = match &outputs[..] {
                 [y] => y.clone(),
                 all => Tensor::cat(&all.iter().collect::<Vec<_>>(), -1)?, // (T, B, 2H)
             };
@@ -198,7 +201,7 @@ impl Stack {
         let cells: Vec<&Tensor> = last.iter().filter_map(|(_, c)| c.as_ref()).collect();
         // (layers directions, B, H)
         let c = if cells.is_empty() { None } else { Some(Tensor::stack(&cells, 0)?) };
-        Ok((if self.options.batch_first { x.transpose(0, 1)? } else { x }, (h, c)))
+        Ok((if batch_first { x.transpose(0, 1)? } else { x }, (h, c)))
     }
 
     fn describe(&self, name: &str) -> String {
@@ -213,7 +216,7 @@ macro_rules! layer {
         pub struct $name(Stack);
 
         impl $name {
-            /// One layer at `path` with PyTorch's first values.
+            /// One layer at `path` with PyTorch's initial weights.
             ///
             /// # Errors
             /// If the names are taken or `hidden` is 0.
@@ -223,20 +226,25 @@ macro_rules! layer {
                 $name::with_options(path, inputs, hidden, RecurrentOptions::default())
             }
 
-            /// Layers with options of your choice.
+            /// Layers at `path` with `options`.
             ///
             /// # Errors
-            /// If the names are taken, there are no layers or hidden values, or dropout is no
-            /// probability.
+            /// If the names are taken, there are no layers or hidden values, or dropout is outside
+            /// `0..=1`.
             #[track_caller]
-            pub fn with_options(path: &Path, inputs: usize, hidden: usize, options: RecurrentOptions) -> Result<$name> {
+            pub fn with_options(
+                path: &Path,
+                inputs: usize,
+                hidden: usize,
+                options: RecurrentOptions,
+            ) -> Result<$name> {
                 let make = || Ok($name(Stack::new(Kind::$kind, path, inputs, hidden, options)?));
                 path.build(concat!(stringify!($name), "::with_options"), make)
             }
         }
 
         impl Module for $name {
-            /// The states of the last layer after every step, starting from zeros.
+            /// The states of the last layer after every step; the initial states are zeros.
             #[track_caller]
             fn forward(&self, x: &Tensor) -> Result<Tensor> {
                 let _op = enter(self.0.kind.op());
@@ -253,9 +261,9 @@ macro_rules! layer {
 macro_rules! forward_with_h {
     ($name:ident) => {
         impl $name {
-            /// The states of the last layer after every step (B, T, directions H), and those of all
-            /// layers after the last step (layers directions, B, H), starting from `h` of the
-            /// latter shape or from zeros.
+            /// Returns the states of the last layer after every step (B, T, directions H) and the
+            /// states of all layers after the last step (layers directions, B, H). The initial
+            /// states `h` have the latter shape; None is zeros.
             ///
             /// # Errors
             /// If a shape does not fit.
@@ -279,7 +287,7 @@ layer! {
     /// # Example
     /// ```
     /// use teeny_core::{DType, Tensor};
-    /// use teeny_nn::{Rnn, Store, device::device};
+    /// use teeny_nn::{Store, device::device, recurrent::Rnn};
     /// # fn main() -> teeny_core::Result<()> {
     /// let store = Store::new(&device("cpu")?);
     /// let rnn = Rnn::new(&store.at("rnn"), 10, 20)?;
@@ -294,9 +302,9 @@ layer! {
 forward_with_h!(Rnn);
 
 impl Rnn {
-    /// The same layers with ReLU for tanh.
-    pub fn relu(mut self) -> Rnn {
-        self.0.kind = Kind::Relu;
+    /// The same layers with this nonlinearity.
+    pub fn with_nonlinearity(mut self, nonlinearity: RnnNonlinearity) -> Rnn {
+        self.0.kind = nonlinearity.kind();
         self
     }
 }
@@ -320,14 +328,15 @@ layer! {
     /// # Example
     /// ```
     /// use teeny_core::{DType, Tensor};
-    /// use teeny_nn::{Lstm, RecurrentOptions, Store, device::device};
+    /// use teeny_nn::recurrent::{Lstm, RecurrentOptions};
+    /// use teeny_nn::{Store, device::device};
     /// # fn main() -> teeny_core::Result<()> {
     /// let store = Store::new(&device("cpu")?);
-    /// let options = RecurrentOptions { layers: 2, bidirectional: true, ..Default::default() };
+    /// let options = RecurrentOptions::new().with_num_layers(2).with_bidirectional(true);
     /// let lstm = Lstm::with_options(&store.at("lstm"), 10, 20, options)?;
     /// let x = Tensor::randn((2, 5, 10), DType::F32, store.device())?; // (2, 5, 10)
     /// let (y, state) = lstm.forward_with(&x, None)?; // (2, 5, 40), twice (4, 2, 20)
-    /// let (y, _) = lstm.forward_with(&x, Some((&state.0, &state.1)))?; // (2, 5, 40), going on from there
+    /// let (y, _) = lstm.forward_with(&x, Some((&state.0, &state.1)))?; // (2, 5, 40), continued
     /// # let _ = y; Ok(()) }
     /// ```
     /// Source: Hochreiter & Schmidhuber 1997; Gers, Schmidhuber & Cummins 2000. Equivalent:
@@ -336,9 +345,9 @@ layer! {
 }
 
 impl Lstm {
-    /// The states of the last layer after every step (B, T, directions H), and (h, c) of all layers
-    /// after the last step, each (layers directions, B, H), starting from `state` in the latter
-    /// shapes or from zeros.
+    /// Returns the states of the last layer after every step (B, T, directions H) and (h, c) of all
+    /// layers after the last step, each (layers directions, B, H). The initial (h, c) have the
+    /// latter shape; None is zeros.
     ///
     /// # Errors
     /// If a shape does not fit.
@@ -350,6 +359,6 @@ impl Lstm {
     ) -> Result<(Tensor, (Tensor, Tensor))> {
         let _op = enter("lstm");
         let (y, (h, c)) = self.0.forward(x, state.map(|(h, c)| (h, Some(c))))?;
-        Ok((y, (h, c.ok_or_else(|| Error::internal("an lstm without cells"))?)))
+        Ok((y, (h, c.ok_or_else(|| Error::internal("an lstm has no cells"))?)))
     }
 }

@@ -1,18 +1,18 @@
-//! Long short-term memory: with gates i, f, g, o in this order, as PyTorch lays them out,
+//! Long short-term memory, with gates i, f, g, o in PyTorch's order:
 //!
 //! ```text
 //! [i f g o] = x W_ihᵀ + b_ih + h W_hhᵀ + b_hh
 //! c' = σ(f) c + σ(i) tanh(g)      h' = σ(o) tanh(c')
 //! ```
 //!
-//! Kept for the backward pass are i, f, g, o, tanh(c') and c', so that it computes no function
-//! again. Source: Hochreiter & Schmidhuber 1997; Gers et al. 2000.
+//! The forward pass saves i, f, g, o, tanh(c') and c', so that the backward pass evaluates no
+//! sigmoid or tanh again. Source: Hochreiter & Schmidhuber 1997; Gers et al. 2000.
 
 use super::{at, gate, kernel, order, put, weight_grad};
 use teeny_autograd::{Function, Saved};
 use teeny_core::{Error, Result, Tensor};
 
-/// Tensors kept of a step: c' i f g o tanh(c'), (B, H) each.
+/// Tensors saved per step: c' i f g o tanh(c'), (B, H) each.
 const KEPT: usize = 6;
 
 /// All steps. Inputs: the input's products (T, B, 4H), w_hh (4H, H), the sum of both biases (4H), h
@@ -31,7 +31,7 @@ impl Function for Steps {
             return Err(Error::internal("an lstm takes five tensors"));
         };
         let (steps, hidden, dtype) = (gx.shape()[0], w.shape()[1], gx.dtype());
-        // Each gate comes in two parts: from the input with the bias, and from the state.
+        // each gate has two parts: from the input with the bias, and from the state
         let cell = kernel(dtype, |[x_i, x_f, x_g, h_i, h_f, h_g, c]| {
             let (i, f, g) = ((x_i + h_i).sigmoid(), (x_f + h_f).sigmoid(), (x_g + h_g).tanh());
             [f * c + i * g, i, f, g]
@@ -41,7 +41,7 @@ impl Function for Steps {
             [o * c, o, c]
         })?;
         let gx = gx.add(b)?; // (T, B, 4H)
-        let wt = w.t()?.contiguous()?; // (H, 4H): turned once, not by every product
+        let wt = w.t()?.contiguous()?; // (H, 4H): transposed once, not in every product
         let (mut h, mut c) = (h0.clone(), c0.clone()); // (B, H), (B, H)
         let (mut states, mut kept) = (vec![None; steps], vec![None; KEPT * steps]);
         for t in order(steps, self.backwards) {
@@ -81,8 +81,7 @@ impl Function for Steps {
             return Err(Error::internal("an lstm saves more tensors"));
         };
         let (steps, hidden, dtype) = (kept.len() / KEPT, w.shape()[1], y.dtype());
-        // what goes through the new cell: its gradient, that of o, and that of the old cell; `tc`
-        // is tanh(c')
+        // gradients of the new cell, of o, and of the previous cell; `tc` is tanh(c')
         let outer = kernel(dtype, |[later, g, d_c, f, o, tc]| {
             let d_h = later + g;
             let d_c = d_c + d_h * o * (1.0 - tc * tc);
@@ -101,7 +100,7 @@ impl Function for Steps {
             };
             let through = outer.run(&[&d_h, &at(g, t)?, &d_c, f, o, tc], &[])?; // 3 x (B, H)
             let [d_cell, d_o, d_before] = &through[..] else {
-                return Err(Error::internal("a kernel gave too few outputs"));
+                return Err(Error::internal("a kernel has too few outputs"));
             };
             let inside = inner.run(&[d_cell, i, f, c, before], &[])?; // 3 x (B, H)
             for (k, part) in inside.iter().chain([d_o]).enumerate() {

@@ -1,16 +1,17 @@
-//! Recurrent layers: a state that goes along a sequence.
+//! Recurrent layers: a state that is updated along a sequence.
 //!
 //! ```text
 //! Rnn Gru Lstm               stacks of layers, one or two directions    layers
 //! RnnCell GruCell LstmCell   one step                                   cells
-//!   └─ run                   one layer in one direction: the input's products for all steps are one matmul, then
-//!      elman gru lstm        the steps, forward and back through time: each one operation with a gradient of its own
+//!   └─ run                   one layer in one direction: one matmul of the input for all steps,
+//!      elman gru lstm        then the steps: one Function each, with backpropagation through time
 //! ```
 //!
-//! Recording a step at a time would add the recurrent weight's gradient once per step, a tensor as
-//! large as the weight; by hand the gradients of all steps lie in one tensor and the weight's
-//! gradient is one matmul. Shapes: B sequences of T steps, C inputs, H hidden values; G is H times
-//! the number of gates. Parameters are named and laid out as PyTorch's.
+//! Recorded step by step, the graph would add the gradient of the recurrent weight once per step, a
+//! tensor as large as the weight. The hand-written backward passes collect the gradients of all
+//! steps in one tensor, and the gradient of the weight is one matmul. Shapes: B sequences of T
+//! steps, C inputs, H hidden values; G is H times the number of gates. Parameters have PyTorch's
+//! names and layout.
 
 mod cells;
 mod elman;
@@ -19,13 +20,32 @@ mod layers;
 mod lstm;
 
 pub use cells::{GruCell, LstmCell, RnnCell};
-pub use layers::{Gru, Lstm, RecurrentOptions, Rnn};
+pub use layers::{Gru, Lstm, RecurrentOptions, Rnn, SequenceLayout};
 
 use std::sync::Arc;
 use teeny_autograd::apply;
 use teeny_core::{DType, Error, Expr, Kernel, Result, Tensor};
 
-/// What happens in a step.
+/// The nonlinearity of [`Rnn`] and [`RnnCell`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RnnNonlinearity {
+    /// Hyperbolic tangent.
+    #[default]
+    Tanh,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+impl RnnNonlinearity {
+    fn kind(self) -> Kind {
+        match self {
+            RnnNonlinearity::Tanh => Kind::Tanh,
+            RnnNonlinearity::Relu => Kind::Relu,
+        }
+    }
+}
+
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tanh,
@@ -35,7 +55,7 @@ enum Kind {
 }
 
 impl Kind {
-    /// How many times H a row of gates is long.
+    /// The number of gates.
     fn gates(self) -> usize {
         match self {
             Kind::Tanh | Kind::Relu => 1,
@@ -53,7 +73,7 @@ impl Kind {
     }
 }
 
-/// The parameters of one layer in one direction: `ih` is what x meets, `hh` what the state meets.
+/// The parameters of one layer in one direction: `w_ih` multiplies x, `w_hh` the state.
 struct Weights {
     w_ih: Tensor,
     w_hh: Tensor,
@@ -63,8 +83,8 @@ struct Weights {
 /// A state: h (B, H), and c (B, H) for an LSTM.
 type State = (Tensor, Option<Tensor>);
 
-/// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the last one.
-/// `state` is where it starts, zeros if none.
+/// One layer in one direction: x (T, B, C) → the states of all steps (T, B, H) and the final one.
+/// `state` is the initial state; None is zeros.
 fn run(
     kind: Kind,
     backwards: bool,
@@ -118,7 +138,7 @@ fn run(
     })
 }
 
-/// The steps in the order in which they are taken.
+/// The indices of the steps in the order of the direction.
 fn order(steps: usize, backwards: bool) -> Vec<usize> {
     if backwards { (0..steps).rev().collect() } else { (0..steps).collect() }
 }
@@ -139,7 +159,7 @@ fn put(all: Tensor, t: usize, k: usize, part: &Tensor) -> Result<Tensor> {
     all.assign_view(|all| gate(&at(all, t)?, k, hidden), part)
 }
 
-/// A kernel for a whole sequence, built once.
+/// A kernel that all steps of a sequence use.
 fn kernel<const I: usize, const O: usize>(
     dtype: DType,
     body: impl for<'b> FnOnce([Expr<'b>; I]) -> [Expr<'b>; O],
@@ -147,9 +167,8 @@ fn kernel<const I: usize, const O: usize>(
     Ok(Arc::new(Kernel::build([dtype; I], [], |inputs, []| body(inputs))?))
 }
 
-/// What the states before each step contribute to the gradient of the recurrent weight: `Σ gᵀ h`
-/// over steps, with g the gradients of all rows of gates (T, B, G), y the states after each step
-/// (T, B, H) and h the state before the first. In the shape (G, H).
+/// The gradient (G, H) of the recurrent weight: `Σ gᵀ h` over the steps, with the gradients of the
+/// gates `g` (T, B, G), the states `y` after each step (T, B, H) and the initial state `h`.
 fn weight_grad(g: &Tensor, y: &Tensor, h: &Tensor, backwards: bool) -> Result<Tensor> {
     let steps = y.shape()[0];
     let rows = |x: Tensor| x.reshape([-1, x.shape()[2] as isize]); // (T B, ..)

@@ -6,26 +6,25 @@
 //!                            |   "data_offsets": [0, 401408]}, "__metadata__": {..}} |
 //! ```
 //!
-//! An [`Archive`] reads the header when it is opened and a tensor's bytes when it is asked for. A
-//! header is a claim: it must describe all of the data, each byte once, before any of it is
-//! believed.
+//! [`Archive::open`] reads the header, [`Archive::tensor`] the bytes of one tensor. The header must
+//! describe all of the data, each byte once, before any of it is used.
 //!
-//! Source: <https://github.com/huggingface/safetensors>, whose limits (100 MB of header) are kept.
-//! Written here because reading and writing take a page, and the crate with its dependencies would
-//! add a third to the crates a program builds.
+//! Source: <https://github.com/huggingface/safetensors>, with the same limit of the header (100
+//! MB). The crate `safetensors` and its dependencies would add a third to the crates of a build;
+//! reading and writing take a page.
 
-use super::{foreign, listed};
+use super::{file_kind, listed};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use teeny_core::{DType, DeviceRef, Error, Result, Tensor};
+use teeny_core::{DType, Error, Result, Tensor, ToDevice};
 
-/// As in the reference implementation: a longer header is taken for damage.
+/// The limit of the reference implementation: a file with a longer header is damaged.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
 
-/// Where one tensor lies in the data part, and what it is.
+/// Dtype, shape and position of one tensor of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// The element type.
@@ -50,20 +49,20 @@ impl Archive {
     /// Opens the file at `path` and checks its header against its length.
     ///
     /// # Errors
-    /// If it cannot be read or is no sound safetensors file: truncated, with trailing bytes, or
+    /// If it cannot be read or is not a valid safetensors file: truncated, with trailing bytes, or
     /// with a header whose shapes, types and offsets do not describe the data exactly.
     pub fn open(path: impl AsRef<Path>) -> Result<Archive> {
         let path = path.as_ref().to_path_buf();
         let name = label(&path);
         let io = |e: std::io::Error| Error::io(e.to_string()).named(&name);
-        foreign::require_file(&path).map_err(|e| e.named(&name))?;
+        file_kind::require_file(&path).map_err(|e| e.named(&name))?;
         let file = File::open(&path).map_err(io)?;
         let length = file.metadata().map_err(io)?.len();
-        // a header this long says that the first bytes are no length
+        // for a file of another kind, whose first bytes are no length
         let other = |error: Error| match (&file)
             .rewind()
             .ok()
-            .and_then(|()| foreign::recognised_file(&file, "a safetensors file"))
+            .and_then(|()| file_kind::other_kind_of_file(&file, "a safetensors file"))
         {
             Some(recognised) => recognised.named(&name),
             None => error.named(&name),
@@ -71,7 +70,7 @@ impl Archive {
         if length < 8 {
             return Err(other(
                 Error::format(format!("{length} bytes are too few for a safetensors file"))
-                    .help("was it saved completely?"),
+                    .help("the file is truncated; save or download it again"),
             ));
         }
         let mut size = [0; 8];
@@ -97,7 +96,7 @@ impl Archive {
         Ok(Archive { path, file, entries, metadata, data_start })
     }
 
-    /// What the file holds, by name.
+    /// The tensors of the file, by name.
     pub fn entries(&self) -> &BTreeMap<String, Entry> {
         &self.entries
     }
@@ -110,23 +109,24 @@ impl Archive {
     /// Reads tensor `name` onto `device`.
     ///
     /// # Errors
-    /// If there is no such tensor (the error lists those there are), or the file cannot be read.
+    /// If there is no such tensor (the error lists the names), or the file cannot be read.
     ///
     /// # Example
     /// ```no_run
     /// # fn main() -> teeny_core::Result<()> {
     /// # let device = teeny_nn::device::device("cpu")?;
-    /// let weight = teeny_nn::state::Archive::open("mlp.safetensors")?.tensor("fc1.weight", &device)?; // (128, 784)
+    /// let file = teeny_nn::state::Archive::open("mlp.safetensors")?;
+    /// let weight = file.tensor("fc1.weight", &device)?; // (128, 784)
     /// # Ok(()) }
     /// ```
-    pub fn tensor(&self, name: &str, device: &DeviceRef) -> Result<Tensor> {
+    pub fn tensor(&self, name: &str, device: impl ToDevice) -> Result<Tensor> {
         let entry = self.entry(name)?;
         let mut bytes = vec![0; (entry.end - entry.begin) as usize];
         let mut file = &self.file;
         file.seek(SeekFrom::Start(self.data_start + entry.begin))
             .and_then(|_| file.read_exact(&mut bytes))
             .map_err(|e| Error::io(format!("tensor {name:?}: {e}")).named(self.label()))?;
-        Tensor::from_bytes(&bytes, entry.shape.as_slice(), entry.dtype, device)
+        Tensor::from_bytes(&bytes, entry.shape.as_slice(), entry.dtype, &device.to_device())
             .map_err(|e| e.named(self.label()))
     }
 
@@ -142,7 +142,7 @@ impl Archive {
         })
     }
 
-    /// How errors call this file: `load "mlp.safetensors"`.
+    /// The name of this file in errors: `load "mlp.safetensors"`.
     pub fn label(&self) -> String {
         label(&self.path)
     }
@@ -161,8 +161,8 @@ pub fn write(
     tensors: &[(String, Tensor)],
     metadata: &BTreeMap<String, String>,
 ) -> Result<()> {
-    // wide types first, as the reference implementation does, so that every tensor begins at a
-    // multiple of its element size
+    // the largest dtypes first, as in the reference implementation, so that every tensor begins at
+    // a multiple of its element size
     let of_size = |size| tensors.iter().filter(move |(_, tensor)| tensor.dtype().size() == size);
     let order: Vec<&(String, Tensor)> = [8, 4, 2, 1].into_iter().flat_map(of_size).collect();
     let mut header = Map::new();
@@ -172,7 +172,11 @@ pub fn write(
     let mut offset = 0;
     for (name, tensor) in &order {
         let end = offset + tensor.numel() * tensor.dtype().size();
-        let entry = json!({"dtype": tensor.dtype().name().to_uppercase(), "shape": &tensor.shape()[..], "data_offsets": [offset, end]});
+        let entry = json!({
+            "dtype": tensor.dtype().name().to_uppercase(),
+            "shape": &tensor.shape()[..],
+            "data_offsets": [offset, end],
+        });
         if name == "__metadata__" || header.insert(name.clone(), entry).is_some() {
             return Err(Error::value(format!("two tensors cannot both be called {name:?}")));
         }
@@ -208,12 +212,13 @@ fn parse(header: &[u8]) -> Result<Header> {
                 .extend(strings.filter_map(|(k, v)| Some((k.clone(), v.as_str()?.to_string()))));
             continue;
         }
-        let entry = entry(&value)
-            .ok_or_else(|| Error::format(format!("the header describes tensor {name:?} in a way this reader does not understand: {value}")))?;
+        let entry = entry(&value).ok_or_else(|| {
+            Error::format(format!("the header entry of tensor {name:?} is not valid: {value}"))
+        })?;
         let bytes = entry.shape.iter().try_fold(entry.dtype.size(), |n, &size| n.checked_mul(size));
         if bytes.map(|b| b as u64) != entry.end.checked_sub(entry.begin) {
             return Err(Error::format(format!(
-                "tensor {name:?} is {:?} of {}, which does not fill bytes {}..{}",
+                "tensor {name:?} is {:?} of {}, which is not the size of bytes {}..{}",
                 entry.shape, entry.dtype, entry.begin, entry.end
             )));
         }

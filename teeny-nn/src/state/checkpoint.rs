@@ -1,20 +1,21 @@
 //! One file to resume a run from.
 //!
 //! ```text
-//! model/fc1.weight               tensors, named part/name              a safetensors file
+//! a safetensors file:
+//! model/fc1.weight             tensors, named part/name
 //! optimizer/fc1.weight.mean
-//! __metadata__: format, and values as part/key: "optimizer/lr": "0.001", "random/draw": "812", "position/epoch": "3"
+//! __metadata__                 format, and values as part/key:
+//!                              "optimizer/lr": "0.001", "random/draw": "812", ..
 //! ```
 //!
-//! A part is anything [`Stateful`]. Which parts a run has is the program's business; it puts them
-//! in and takes them out by name.
+//! A part is anything [`Stateful`]. The program chooses the parts of a run and their names.
 
 use super::{Archive, State, Stateful, write};
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
-/// What the metadata entry `format` says.
+/// The value of the metadata entry `format`.
 const FORMAT: &str = "teeny checkpoint 1";
 
 /// The state of a run, by part.
@@ -31,7 +32,8 @@ const FORMAT: &str = "teeny checkpoint 1";
 /// let mut position = Position { step: 100, epoch: 3, batch: 10 };
 ///
 /// let mut checkpoint = Checkpoint::new();
-/// checkpoint.put("model", &store)?.put("optimizer", &adam)?.put("random", &Random)?.put("position", &position)?;
+/// checkpoint.put("model", &store)?.put("optimizer", &adam)?;
+/// checkpoint.put("random", &Random)?.put("position", &position)?;
 /// checkpoint.save(&path)?;
 ///
 /// let checkpoint = Checkpoint::load(&path, store.device())?;
@@ -42,7 +44,7 @@ const FORMAT: &str = "teeny checkpoint 1";
 /// ```
 #[derive(Clone, Debug)]
 pub struct Checkpoint {
-    /// In the order of their names.
+    /// Sorted by name.
     parts: Vec<(String, State)>,
     label: String,
 }
@@ -59,16 +61,16 @@ impl Checkpoint {
         Checkpoint { parts: Vec::new(), label: "checkpoint".to_string() }
     }
 
-    /// Puts the present state of `part` in as `name`, in the place of one of that name. Later steps
+    /// Adds the current state of `part` as `name`, or replaces the part of that name. Later steps
     /// do not change it.
     ///
     /// # Errors
-    /// If the state cannot be had, or the name is empty or contains `/`.
+    /// If [`Stateful::state`] fails, or the name is empty or contains `/`.
     pub fn put(&mut self, name: &str, part: &dyn Stateful) -> Result<&mut Checkpoint> {
         if name.is_empty() || name.contains('/') {
-            return Err(
-                Error::value(format!("a part cannot be called {name:?}")).named("checkpoint")
-            );
+            return Err(Error::value(format!("a part cannot be called {name:?}"))
+                .named("checkpoint")
+                .help("a name without '/', such as \"model\""));
         }
         *self.part_mut(name) = part.state()?;
         Ok(self)
@@ -76,12 +78,12 @@ impl Checkpoint {
 
     /// Sets `part` to the state called `name`.
     ///
-    /// Restore the model before the optimizer: copies of 16-bit parameters belong to the values
-    /// that are there.
+    /// Restore the model before the optimizer: the optimizer's f32 copies of 16-bit parameters
+    /// belong to the restored values.
     ///
     /// # Errors
-    /// If there is no such part, or it does not fit: all that is missing, unknown or misshapen is
-    /// listed, and `part` has not changed.
+    /// If there is no such part, or there are missing keys, unexpected keys or shape mismatches:
+    /// the error lists all of them, and `part` has not changed.
     pub fn restore(&self, name: &str, part: &mut dyn Stateful) -> Result<&Checkpoint> {
         part.set_state(self.part(name)?)
             .map_err(|e| e.named(format!("{}, part {name:?}", self.label)))?;
@@ -91,7 +93,7 @@ impl Checkpoint {
     /// The state called `name`.
     ///
     /// # Errors
-    /// If there is none; the error lists those there are.
+    /// If there is none; the error lists the parts.
     pub fn part(&self, name: &str) -> Result<&State> {
         self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
             let names: Vec<&str> = self.parts().collect();
@@ -105,7 +107,7 @@ impl Checkpoint {
         self.parts.iter().map(|(name, _)| name.as_str())
     }
 
-    /// The state called `name`, an empty one if there was none.
+    /// The state called `name`; an empty state is inserted if there is none.
     fn part_mut(&mut self, name: &str) -> &mut State {
         let place = self.parts.partition_point(|(own, _)| own.as_str() < name);
         if self.parts.get(place).is_none_or(|(own, _)| own != name) {
@@ -114,8 +116,8 @@ impl Checkpoint {
         &mut self.parts[place].1
     }
 
-    /// Writes everything to `path`. The file that was there stays until the new one is safely on
-    /// disk, even if the process is killed.
+    /// Writes all parts to `path`, atomically: the old file stays until the new one is on disk,
+    /// even if the process is killed.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -123,7 +125,7 @@ impl Checkpoint {
         let mut tensors: Vec<(String, Tensor)> = Vec::new();
         let mut metadata = BTreeMap::from([("format".to_string(), FORMAT.to_string())]);
         for (part, state) in &self.parts {
-            // a part without tensors and values is a part still
+            // keeps parts without tensors and values
             metadata.insert(format!("{part}/"), String::new());
             metadata.extend(
                 state.values.iter().map(|(key, value)| (format!("{part}/{key}"), value.clone())),
@@ -138,22 +140,22 @@ impl Checkpoint {
         teeny_core::file::replace(path.as_ref(), |writer| write(writer, &tensors, &metadata))
     }
 
-    /// Reads the checkpoint at `path`, its tensors onto `device` (if that is an autograd device,
-    /// onto the one below).
+    /// Reads the checkpoint at `path` with its tensors on `device` (on the inner device of an
+    /// autograd device).
     ///
     /// # Errors
-    /// If the file cannot be read, is unsound, or is no checkpoint.
-    pub fn load(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<Checkpoint> {
+    /// If the file cannot be read, is damaged, or is no checkpoint.
+    pub fn load(path: impl AsRef<Path>, device: impl ToDevice) -> Result<Checkpoint> {
         let archive = Archive::open(path)?;
         let label = archive.label();
         if archive.metadata().get("format").is_none_or(|format| format != FORMAT) {
             let error =
-                Error::format(format!("no checkpoint: its metadata have no format {FORMAT:?}"))
+                Error::format(format!("not a checkpoint: the metadata lack format {FORMAT:?}"))
                     .named(&label);
-            return Err(error.help("a file of weights alone is loaded by store.load(path)"));
+            return Err(error.help("store.load(path) loads a file with weights only"));
         }
         let device = device.to_device();
-        let device = crate::track::device_below(&device);
+        let device = crate::track::inner_device(&device);
         let mut checkpoint = Checkpoint { parts: Vec::new(), label };
         for (name, value) in archive.metadata() {
             let Some((part, key)) = name.split_once('/') else { continue };

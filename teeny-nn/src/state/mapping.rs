@@ -1,22 +1,22 @@
-//! Loading tensors whose names and layout are another library's.
+//! Loading tensors with the names and layout of another library.
 
-use super::{Archive, Misfits, State};
+use super::{Archive, KeyMismatch, State};
 use crate::store::{Store, set_all};
 use std::collections::BTreeMap;
 use teeny_core::{DeviceRef, Error, Result, Tensor};
 
-/// Where tensors come from: a safetensors file, or a [`State`] read from another format.
+/// A source of named tensors: a safetensors file, or a [`State`] read from another format.
 pub trait TensorSource {
-    /// How errors call it.
+    /// The name of the source in errors.
     fn label(&self) -> String;
 
     /// The names and shapes of the tensors, each name once.
     fn shapes(&self) -> Vec<(String, Vec<usize>)>;
 
-    /// Tensor `name` on `device`.
+    /// Reads tensor `name` onto `device`.
     ///
     /// # Errors
-    /// If there is none, or it cannot be read.
+    /// If there is no such tensor, or it cannot be read.
     fn read(&self, name: &str, device: &DeviceRef) -> Result<Tensor>;
 }
 
@@ -53,7 +53,7 @@ impl TensorSource for State {
 
 type Rename = Box<dyn Fn(&str) -> Option<String>>;
 
-/// How a file's names and matrices become the model's.
+/// Maps the names and matrices of a file to those of the model.
 ///
 /// # Example
 /// ```
@@ -67,7 +67,7 @@ type Rename = Box<dyn Fn(&str) -> Option<String>>;
 pub struct Mapping {
     rename: Rename,
     transpose: Box<dyn Fn(&str) -> bool>,
-    partial: bool,
+    strict: bool,
 }
 
 impl Default for Mapping {
@@ -77,39 +77,40 @@ impl Default for Mapping {
 }
 
 impl Mapping {
-    /// Every name as it is, and all of them.
+    /// The identity: all names are unchanged, and every key must match.
     pub fn new() -> Mapping {
         Mapping {
             rename: Box::new(|name| Some(name.to_string())),
             transpose: Box::new(|_| false),
-            partial: false,
+            strict: true,
         }
     }
 
-    /// Calls the file's tensor `name` by what `rename` says; `None` leaves it out on purpose.
+    /// Renames the file's tensor `name` to `rename(name)`; `None` skips the tensor.
     pub fn rename(mut self, rename: impl Fn(&str) -> Option<String> + 'static) -> Mapping {
         self.rename = Box::new(rename);
         self
     }
 
-    /// Transposes the matrices whose names in the file `transpose` picks.
+    /// Transposes the matrices for whose names in the file `transpose` returns true.
     pub fn transpose(mut self, transpose: impl Fn(&str) -> bool + 'static) -> Mapping {
         self.transpose = Box::new(transpose);
         self
     }
 
-    /// Whether missing and unknown names are reported instead of refused, as PyTorch's
-    /// `strict=False`. Wrong shapes stay errors.
-    pub fn partial(mut self, partial: bool) -> Mapping {
-        self.partial = partial;
+    /// Sets whether missing and unexpected keys are errors, the default; otherwise they are only
+    /// reported. Shape mismatches are always errors. Equivalent: `strict` of PyTorch's
+    /// `load_state_dict`.
+    pub fn strict(mut self, strict: bool) -> Mapping {
+        self.strict = strict;
         self
     }
 
-    /// The GPT-2 files of Hugging Face: no leading `transformer.`, no stored masks, no second copy
-    /// of the embedding as the head, and the weights of `Conv1D` (in, out) become those of linear
-    /// layers (out, in).
+    /// The mapping for Hugging Face's GPT-2 files: removes the prefix `transformer.`, skips the
+    /// stored masks and the copy of the embedding (`lm_head.weight`), and transposes the weights of
+    /// `Conv1D` (in, out) to those of linear layers (out, in).
     pub fn gpt2() -> Mapping {
-        let left_out = [".attn.bias", ".attn.masked_bias", "lm_head.weight"];
+        let skipped = [".attn.bias", ".attn.masked_bias", "lm_head.weight"];
         let conv1d = [
             ".attn.c_attn.weight",
             ".attn.c_proj.weight",
@@ -118,104 +119,107 @@ impl Mapping {
         ];
         Mapping::new()
             .rename(move |name| {
-                let kept = !left_out.iter().any(|end| name.ends_with(end));
+                let kept = !skipped.iter().any(|end| name.ends_with(end));
                 kept.then(|| name.strip_prefix("transformer.").unwrap_or(name).to_string())
             })
             .transpose(move |name| conv1d.iter().any(|end| name.ends_with(end)))
     }
 }
 
-/// What a load did.
+/// The result of [`Store::load_from`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Loaded {
-    /// Parameters and buffers that have new values.
+#[non_exhaustive]
+pub struct LoadReport {
+    /// Parameters and buffers with a new value.
     pub loaded: Vec<String>,
-    /// Parameters and buffers the file has nothing for.
-    pub missing: Vec<String>,
+    /// Parameters and buffers that are not in the file.
+    pub missing_keys: Vec<String>,
     /// Names in the file that the model does not have.
-    pub unknown: Vec<String>,
-    /// Names in the file that the mapping leaves out.
-    pub left_out: Vec<String>,
+    pub unexpected_keys: Vec<String>,
+    /// Names in the file that the mapping skips.
+    pub skipped: Vec<String>,
 }
 
 impl Store {
-    /// Replaces parameters and buffers by the tensors that `mapping` gives their names.
+    /// Replaces parameters and buffers by the tensors of `source`, renamed by `mapping`.
     ///
     /// # Errors
-    /// If names or shapes do not fit: all are listed, and nothing has changed. With
-    /// [`Mapping::partial`], only shapes must.
+    /// If there are missing keys, unexpected keys or shape mismatches: the error lists all of them,
+    /// and nothing has changed. With `Mapping::strict(false)` only shape mismatches are errors.
     ///
     /// # Example
     /// ```no_run
     /// use teeny_nn::{Store, state::{Archive, Mapping}};
     /// # fn demo(store: &Store) -> teeny_core::Result<()> {
-    /// let report = store.load_from(&Archive::open("gpt2.safetensors")?, &Mapping::gpt2().partial(true))?;
-    /// println!("not in the file: {:?}", report.missing);
+    /// let file = Archive::open("gpt2.safetensors")?;
+    /// let report = store.load_from(&file, &Mapping::gpt2().strict(false))?;
+    /// println!("not in the file: {:?}", report.missing_keys);
     /// # Ok(()) }
     /// ```
-    pub fn load_from(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<Loaded> {
+    pub fn load_from(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<LoadReport> {
         self.load_mapped(source, mapping).map_err(|e| e.named(source.label()))
     }
 
-    fn load_mapped(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<Loaded> {
-        let mut report = Loaded::default();
+    fn load_mapped(&self, source: &dyn TensorSource, mapping: &Mapping) -> Result<LoadReport> {
+        let mut report = LoadReport::default();
         let mut sources: Vec<(String, Vec<usize>)> = Vec::new();
-        // which of them has which name here
+        // the index in `sources` of each of the model's names
         let mut found: BTreeMap<String, usize> = BTreeMap::new();
         for (theirs, mut shape) in source.shapes() {
             let Some(ours) = (mapping.rename)(&theirs) else {
-                report.left_out.push(theirs);
+                report.skipped.push(theirs);
                 continue;
             };
             if (mapping.transpose)(&theirs) {
                 if shape.len() != 2 {
                     return Err(Error::shape(format!(
-                        "{theirs:?} should be transposed, but is no matrix: {shape:?}"
+                        "cannot transpose {theirs:?}: {shape:?} is not a matrix"
                     )));
                 }
                 shape.reverse();
             }
             if let Some(other) = found.insert(ours.clone(), sources.len()) {
                 return Err(Error::value(format!(
-                    "{:?} and {theirs:?} would both be {ours:?}",
+                    "{:?} and {theirs:?} are both renamed to {ours:?}",
                     sources[other].0
                 )));
             }
             sources.push((theirs, shape));
         }
-        let mut misfits = Misfits::default();
-        let mut fitting = Vec::new();
+        let mut mismatch = KeyMismatch::default();
+        let mut matching = Vec::new();
         for param in self.all() {
-            let wanted = *param.value().shape();
+            let expected = *param.value().shape();
             match found.remove(param.name()).map(|place| &sources[place]) {
                 None => {
-                    report.missing.push(param.name().to_string());
-                    if !mapping.partial {
-                        misfits.missing(param.name(), &wanted);
+                    report.missing_keys.push(param.name().to_string());
+                    if mapping.strict {
+                        mismatch.missing(param.name(), &expected);
                     }
                 }
-                Some((_, shape)) if shape[..] != wanted[..] => {
-                    misfits.misshapen(param.name(), shape, &wanted)
+                Some((_, shape)) if shape[..] != expected[..] => {
+                    mismatch.shape(param.name(), shape, &expected)
                 }
-                Some((theirs, _)) => fitting.push((param, theirs)),
+                Some((theirs, _)) => matching.push((param, theirs)),
             }
         }
         for place in found.into_values() {
             let name = &sources[place].0;
-            if !mapping.partial {
-                misfits.unknown(name);
+            if mapping.strict {
+                mismatch.unexpected(name);
             }
-            report.unknown.push(name.clone());
+            report.unexpected_keys.push(name.clone());
         }
-        misfits.check("the model")?;
+        mismatch.check("the model")?;
         let device = self.device();
         let read = |theirs: &str| {
             let tensor = source.read(theirs, device)?;
             if (mapping.transpose)(theirs) { tensor.t()?.contiguous() } else { Ok(tensor) }
         };
-        let tensors = fitting.iter().map(|(_, theirs)| read(theirs)).collect::<Result<Vec<_>>>()?;
-        set_all(fitting.iter().map(|(param, _)| param).zip(&tensors))?;
-        report.loaded.extend(fitting.iter().map(|(param, _)| param.name().to_string()));
+        let tensors =
+            matching.iter().map(|(_, theirs)| read(theirs)).collect::<Result<Vec<_>>>()?;
+        set_all(matching.iter().map(|(param, _)| param).zip(&tensors))?;
+        report.loaded.extend(matching.iter().map(|(param, _)| param.name().to_string()));
         Ok(report)
     }
 }

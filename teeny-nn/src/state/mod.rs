@@ -1,21 +1,21 @@
-//! Saving and loading: parameters by name, whole runs, and other libraries' files.
+//! Saving and loading: parameters by name, whole runs, and files of other libraries.
 //!
 //! ```text
-//! Store::save, load, load_from     weights by name                       here, mapping
-//! Checkpoint                       everything a run is resumed from      checkpoint    parts: stateful
-//! Archive, write                   safetensors                           archive
-//! npz::read, write                 NumPy's archives                      npz, zip
-//! pt::read                         PyTorch's files, without running any  pt, pickle, zip
+//! Store::save, load, load_from   weights by name                          here, mapping
+//! Checkpoint, Stateful           a whole run in one file                  checkpoint, stateful
+//! Archive, write                 safetensors files                        archive
+//! npz::read, write               NumPy's .npz archives                    npz, zip
+//! pt::read                       PyTorch's .pt files, read as data only   pt, pickle, zip
 //! ```
 //!
-//! [`teeny_core::file`] knows how to put a file in another's place without ever losing both. No
-//! reader believes a header before it has been held against the bytes that are there.
+//! Files are replaced atomically ([`teeny_core::file`]). Every reader checks a header against the
+//! bytes of the file before it uses it.
 
 mod archive;
 mod checkpoint;
-mod foreign;
+mod file_kind;
+mod key_mismatch;
 mod mapping;
-mod misfits;
 pub mod npz;
 mod pickle;
 pub mod pt;
@@ -24,8 +24,8 @@ mod zip;
 
 pub use archive::{Archive, Entry, write};
 pub use checkpoint::Checkpoint;
-pub use mapping::{Loaded, Mapping, TensorSource};
-pub(crate) use misfits::Misfits;
+pub(crate) use key_mismatch::KeyMismatch;
+pub use mapping::{LoadReport, Mapping, TensorSource};
 pub use stateful::{Position, Random, State, Stateful};
 
 use crate::store::Store;
@@ -34,7 +34,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Result, Tensor};
 
-/// The first names, and how many more there are; for errors.
+/// The first names and the number of the others, for errors.
 pub(crate) fn listed(names: &[&str]) -> String {
     match names {
         [] => "none".to_string(),
@@ -47,8 +47,8 @@ impl Store {
     /// Writes all parameters and buffers to the safetensors file `path`, with PyTorch's names.
     ///
     /// # Errors
-    /// If the file cannot be written, for example on a full disk; the file that was at `path`
-    /// before is then untouched.
+    /// If the file cannot be written, for example on a full disk; the old file at `path` is then
+    /// unchanged.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let tensors: Vec<(String, Tensor)> =
             self.all().into_iter().map(|p| (p.name().to_string(), p.value())).collect();
@@ -56,11 +56,11 @@ impl Store {
     }
 
     /// Replaces every parameter and buffer by the tensor of its name in the safetensors file
-    /// `path`. See [`Store::load_from`] for files with other names, or with a part of them.
+    /// `path`. [`Store::load_from`] reads files with other names or with only some of them.
     ///
     /// # Errors
-    /// If the file is unsound, or names are missing, unknown or of another shape: all of them are
-    /// listed. Nothing is changed unless everything fits.
+    /// If the file is damaged, or there are missing keys, unexpected keys or shape mismatches: the
+    /// error lists all of them. Nothing has changed then.
     pub fn load(&self, path: impl AsRef<Path>) -> Result<()> {
         self.load_from(&Archive::open(path)?, &Mapping::new()).map(|_| ())
     }
@@ -71,7 +71,7 @@ impl Stateful for Store {
         let tensors = self
             .all()
             .into_iter()
-            .map(|p| Ok((p.name().to_string(), track::below(&p.value())?)))
+            .map(|p| Ok((p.name().to_string(), track::detached(&p.value())?)))
             .collect::<Result<_>>()?;
         Ok(State { tensors, ..State::default() })
     }

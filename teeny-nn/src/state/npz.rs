@@ -1,13 +1,22 @@
 //! NumPy's `.npz` archives: named arrays, each a `.npy` file inside a zip archive.
 
-use super::foreign;
+use super::file_kind;
 use super::zip::{self, Zip};
 use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Error, Result, Tensor, ToDevice};
 
-/// Writes named tensors as an `.npz` file, deflated or not. The old file, if any, stays until the
-/// new one is safely on disk.
+/// How the entries of an archive are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// As they are: `numpy.savez`.
+    Stored,
+    /// Deflated: `numpy.savez_compressed`.
+    Deflated,
+}
+
+/// Writes named tensors as an `.npz` file, atomically: the old file stays until the new one is on
+/// disk.
 ///
 /// Equivalent: `numpy.savez(path, **arrays)`, `numpy.savez_compressed`.
 ///
@@ -18,16 +27,20 @@ use teeny_core::{Error, Result, Tensor, ToDevice};
 /// # Example
 /// ```
 /// use teeny_core::Tensor;
-/// use teeny_nn::{device, state::npz};
+/// use teeny_nn::{device, state::npz::{self, Compression}};
 /// # fn main() -> teeny_core::Result<()> {
 /// # let path = std::env::temp_dir().join(format!("teeny-doc-{}.npz", std::process::id()));
 /// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device("cpu")?)?; // (2, 2)
-/// npz::write(&path, &[("x".to_string(), x)], true)?;
+/// npz::write(&path, &[("x".to_string(), x)], Compression::Deflated)?;
 /// assert_eq!(npz::read(&path, &device("cpu")?)?["x"].to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok(()) }
 /// ```
-pub fn write(path: impl AsRef<Path>, tensors: &[(String, Tensor)], deflate: bool) -> Result<()> {
+pub fn write(
+    path: impl AsRef<Path>,
+    tensors: &[(String, Tensor)],
+    compression: Compression,
+) -> Result<()> {
     let names: Vec<String> = tensors.iter().map(|(name, _)| format!("{name}.npy")).collect();
     teeny_core::file::replace(path.as_ref(), |writer| {
         if let Some(i) = (1..names.len()).find(|&i| names[..i].contains(&names[i])) {
@@ -36,7 +49,7 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(String, Tensor)], deflate: bool
                 tensors[i].0
             )));
         }
-        zip::write(writer, &names, deflate, |i| {
+        zip::write(writer, &names, compression == Compression::Deflated, |i| {
             let mut content = Vec::new();
             tensors[i].1.write_npy(&mut content)?;
             Ok(content)
@@ -49,31 +62,26 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(String, Tensor)], deflate: bool
 /// Equivalent: `numpy.load(path)`.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or holds a type teeny does not have.
-pub fn read(
-    path: impl AsRef<Path>,
-    device: &(impl ToDevice + ?Sized),
-) -> Result<BTreeMap<String, Tensor>> {
+/// If the file cannot be read, is damaged, or has a dtype that teeny does not have.
+pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<BTreeMap<String, Tensor>> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
-    foreign::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
+    file_kind::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
     let bytes = std::fs::read(path)
         .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
     from_bytes(&bytes, device).map_err(|e| e.named(name))
 }
 
-/// The arrays of an `.npz` file that is in memory.
+/// The arrays of an `.npz` file in memory, on `device`.
 ///
 /// # Errors
 /// As [`read`].
-pub fn from_bytes(
-    bytes: &[u8],
-    device: &(impl ToDevice + ?Sized),
-) -> Result<BTreeMap<String, Tensor>> {
-    let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "an .npz archive"))?;
+pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<BTreeMap<String, Tensor>> {
+    let archive =
+        Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "an .npz archive"))?;
     let device = device.to_device();
     let array = |entry: &str| -> Result<(String, Tensor)> {
         let name = entry.strip_suffix(".npy").ok_or_else(|| {
-            let error = Error::format(format!("entry {entry:?} is no .npy file"));
+            let error = Error::format(format!("entry {entry:?} is not an .npy file"));
             let pytorch = archive.names().any(|name| name.ends_with("data.pkl"));
             error.help(if pytorch {
                 "this is a PyTorch file: state::pt::read"

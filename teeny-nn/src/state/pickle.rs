@@ -1,13 +1,13 @@
-//! Python's pickle format, restricted to data: an interpreter that knows no function but those that
-//! describe tensors, and calls none.
+//! Python's pickle format, restricted to data: an interpreter that calls no function and accepts
+//! only the names of functions that describe tensors.
 //!
 //! ```text
 //! opcodes ──▶ stack of ids ──▶ nodes (an arena: no recursion, shared parts stay shared)
 //! ```
 //!
-//! A pickle is a program that may name any function of any Python module. This one makes nodes; a
-//! name outside the list below is an error that quotes it. Source: CPython's `pickletools.py`,
-//! whose opcodes of protocols 2 to 4 that `torch.save` writes are known here.
+//! A pickle is a program that may call any function of any Python module. This interpreter only
+//! builds nodes; a function outside the list below is an error that names it. It knows the opcodes
+//! of protocols 2 to 4 that `torch.save` writes. Source: CPython's `pickletools.py`.
 
 use std::collections::HashMap;
 use teeny_core::{Error, Result};
@@ -23,25 +23,25 @@ pub(super) enum Node {
     Int(i64),
     Float(f64),
     Text(String),
-    /// A class or function of the list.
+    /// A storage class, `OrderedDict` or a function of [`FUNCTIONS`].
     Global(String),
     /// Also the arguments of a call.
     Tuple(Vec<Id>),
     List(Vec<Id>),
     Dict(Vec<(Id, Id)>),
-    /// What a file-specific reference stands for: its argument.
+    /// A persistent id: its argument.
     Persistent(Id),
-    /// A listed function and its arguments: not called, only noted.
+    /// A function of [`FUNCTIONS`] and its arguments; it is not called.
     Call(String, Vec<Id>),
 }
 
-/// Calls that only describe. Everything else is refused by name.
+/// Functions that describe a tensor. All others are errors.
 const FUNCTIONS: [&str; 2] = ["torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"];
 
-/// A list nested in a list is a Python value without meaning here beyond this depth of the stack.
+/// The limit of the stack; files of tensors stay far below it.
 const MOST_STACKED: usize = 1 << 20;
 
-/// Runs a pickle; the nodes, and which of them is the result.
+/// Runs a pickle; returns the nodes and the id of the result.
 pub(super) fn run(bytes: &[u8]) -> Result<(Vec<Node>, Id)> {
     let mut machine = Machine {
         bytes,
@@ -66,13 +66,13 @@ struct Machine<'a> {
     at: usize,
     nodes: Vec<Node>,
     stack: Vec<Id>,
-    /// Where in the stack each mark is.
+    /// The stack length at each mark.
     marks: Vec<usize>,
     memo: HashMap<u32, Id>,
 }
 
 impl<'a> Machine<'a> {
-    /// One opcode; the result at the last.
+    /// Runs one opcode; returns the result at the last.
     fn step(&mut self) -> Result<Option<Id>> {
         let op = self.take(1)?[0];
         match op {
@@ -152,11 +152,11 @@ impl<'a> Machine<'a> {
             0x94 => self.memoize(self.memo.len() as u32)?,
             b'h' => {
                 let i = self.take(1)?[0];
-                self.recall(i.into())?;
+                self.push_memo(i.into())?;
             }
             b'j' => {
                 let i = u32::from_le_bytes(self.array()?);
-                self.recall(i)?;
+                self.push_memo(i)?;
             }
             b'c' => {
                 let (module, name) = (self.line()?, self.line()?);
@@ -167,7 +167,7 @@ impl<'a> Machine<'a> {
                 let (Node::Text(module), Node::Text(name)) =
                     (self.nodes[module].clone(), self.nodes[name].clone())
                 else {
-                    return Err(Error::format("a name that is no text"));
+                    return Err(Error::format("a name is not text"));
                 };
                 self.global(&module, &name)?;
             }
@@ -177,16 +177,16 @@ impl<'a> Machine<'a> {
             }
             b'R' => self.call()?,
             b'b' => {
-                // attributes of an ordered dictionary: the versions of its modules
+                // attributes of an ordered dictionary: the versions of its modules, not needed
                 self.pop()?;
                 let target = *self.stack.last().ok_or_else(empty)?;
                 if !matches!(self.nodes[target], Node::Dict(_)) {
-                    return Err(Error::format("attributes of something that is no dictionary"));
+                    return Err(Error::format("attributes of a value that is not a dictionary"));
                 }
             }
             other => {
                 return Err(Error::format(format!(
-                    "opcode 0x{other:02x} is not among those that data needs"
+                    "opcode 0x{other:02x} is not one that files of tensors use"
                 )));
             }
         }
@@ -210,24 +210,23 @@ impl<'a> Machine<'a> {
             .iter()
             .take(1000)
             .position(|&b| b == b'\n')
-            .ok_or_else(|| Error::format("a name without an end"))?;
+            .ok_or_else(|| Error::format("a name has no end"))?;
         self.at += length + 1;
-        String::from_utf8(rest[..length].to_vec())
-            .map_err(|_| Error::format("a name that is no text"))
+        String::from_utf8(rest[..length].to_vec()).map_err(|_| Error::format("a name is not UTF-8"))
     }
 
     fn text(&mut self, length: usize) -> Result<()> {
         let text = String::from_utf8(self.take(length)?.to_vec())
-            .map_err(|_| Error::format("text that is not UTF-8"))?;
+            .map_err(|_| Error::format("a text is not UTF-8"))?;
         self.push(Node::Text(text))
     }
 
-    /// An integer of up to 255 bytes; those that fit 64 bits are known.
+    /// LONG1: an integer of up to 255 bytes, of which up to 8 are supported.
     fn long(&mut self) -> Result<()> {
         let length = self.take(1)?[0] as usize;
         let bytes = self.take(length)?;
         if length > 8 {
-            return Err(Error::format(format!("an integer of {length} bytes")));
+            return Err(Error::format(format!("an integer has {length} bytes, more than 8")));
         }
         let fill = if bytes.last().is_some_and(|b| b & 0x80 != 0) { 0xff } else { 0 };
         let all = std::array::from_fn(|i| bytes.get(i).copied().unwrap_or(fill));
@@ -241,7 +240,7 @@ impl<'a> Machine<'a> {
 
     fn push_id(&mut self, id: Id) -> Result<()> {
         if self.stack.len() >= MOST_STACKED {
-            return Err(Error::format(format!("more than {MOST_STACKED} values are stacked")));
+            return Err(Error::format(format!("the stack has more than {MOST_STACKED} values")));
         }
         self.stack.push(id);
         Ok(())
@@ -266,7 +265,7 @@ impl<'a> Machine<'a> {
     fn extend(&mut self, items: Vec<Id>) -> Result<()> {
         let target = *self.stack.last().ok_or_else(empty)?;
         let Node::List(list) = &mut self.nodes[target] else {
-            return Err(Error::format("items for something that is no list"));
+            return Err(Error::format("items are appended to a value that is not a list"));
         };
         list.extend(items);
         Ok(())
@@ -275,10 +274,10 @@ impl<'a> Machine<'a> {
     fn insert(&mut self, items: &[Id]) -> Result<()> {
         let target = *self.stack.last().ok_or_else(empty)?;
         let Node::Dict(dict) = &mut self.nodes[target] else {
-            return Err(Error::format("items for something that is no dictionary"));
+            return Err(Error::format("items are set in a value that is not a dictionary"));
         };
         if !items.len().is_multiple_of(2) {
-            return Err(Error::format("a key without a value"));
+            return Err(Error::format("a key has no value"));
         }
         dict.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
         Ok(())
@@ -290,9 +289,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn recall(&mut self, i: u32) -> Result<()> {
-        let id =
-            *self.memo.get(&i).ok_or_else(|| Error::format(format!("nothing was noted as {i}")))?;
+    fn push_memo(&mut self, i: u32) -> Result<()> {
+        let id = *self.memo.get(&i).ok_or_else(|| Error::format(format!("memo {i} is not set")))?;
         self.push_id(id)
     }
 
@@ -303,8 +301,13 @@ impl<'a> Machine<'a> {
                 .strip_suffix("Storage")
                 .is_some_and(|kind| kind.bytes().all(|b| b.is_ascii_alphanumeric()));
         if !storage && full != "collections.OrderedDict" && !FUNCTIONS.contains(&full.as_str()) {
-            return Err(Error::format(format!("the file asks for {full:?}; only tensors, numbers, text and containers of them are read"))
-                .help("save model.state_dict() instead of the model, or use the safetensors format"));
+            let text = format!(
+                "the file calls {full:?}; \
+                 only tensors, numbers, text and containers of them are read"
+            );
+            return Err(Error::format(text).help(
+                "save model.state_dict() instead of the model, or use the safetensors format",
+            ));
         }
         self.push(Node::Global(full))
     }
@@ -314,7 +317,7 @@ impl<'a> Machine<'a> {
         let (Node::Tuple(arguments), Node::Global(function)) =
             (&self.nodes[arguments], &self.nodes[function])
         else {
-            return Err(Error::format("a call of something that is no function"));
+            return Err(Error::format("a call of a value that is not a function"));
         };
         let node = match function.as_str() {
             "collections.OrderedDict" if arguments.is_empty() => Node::Dict(Vec::new()),

@@ -1,18 +1,19 @@
-//! PyTorch's `.pt` and `.pth` files, read without running what is in them.
+//! PyTorch's `.pt` and `.pth` files, read without running the code in them.
 //!
 //! ```text
-//! zip archive ── archive/data.pkl     a pickle: dictionaries, numbers, and tensors as (storage key, offset, sizes, strides)
+//! zip archive ── archive/data.pkl     a pickle: dictionaries, numbers, and tensors as
+//!                                     (storage key, offset, sizes, strides)
 //!             ── archive/data/0       the bytes of storage 0
 //!             ── archive/byteorder    "little"
 //! ```
 //!
 //! A state dictionary, or nested dictionaries and lists of them, become one flat [`State`]:
-//! `{"model": {"fc.weight": ..}}` has the tensor `model.fc.weight`, and numbers, text and truth
-//! values become values. Tensors share no memory here even where they did in the file; tied weights
-//! are two. Files of PyTorch before 1.6 are not zip archives and not read.
+//! `{"model": {"fc.weight": ..}}` becomes the tensor `model.fc.weight`; numbers, text and booleans
+//! become values. Tensors share no memory even if they did in the file: tied weights are two
+//! tensors. Files of PyTorch before 1.6 are not zip archives and are not supported.
 
 use super::State;
-use super::foreign;
+use super::file_kind;
 use super::pickle::{self, Id, Node};
 use super::zip::{self, Zip};
 use std::borrow::Cow;
@@ -20,17 +21,17 @@ use std::collections::HashMap;
 use std::path::Path;
 use teeny_core::{DType, DeviceRef, Error, Result, Tensor, ToDevice};
 
-/// Nested deeper than any real file; a dictionary may contain itself.
+/// The limit of nesting, deeper than real files; a dictionary may contain itself.
 const MOST_NESTED: usize = 32;
 
-/// Reads the file at `path`, its tensors onto `device`.
+/// Reads the file at `path` with its tensors on `device`.
 ///
 /// Equivalent: `torch.load(path, weights_only=True)`.
 ///
 /// # Errors
-/// If the file cannot be read, is damaged, or contains anything but tensors, numbers, text and
-/// containers of them: what it asks for is named. Sparse and quantized tensors are such things, and
-/// whole models.
+/// If the file cannot be read, is damaged, or has values other than tensors, numbers, text and
+/// containers of them, such as sparse or quantized tensors or whole models: the error names the
+/// function that the file calls.
 ///
 /// # Example
 /// ```no_run
@@ -39,24 +40,24 @@ const MOST_NESTED: usize = 32;
 /// store.load_from(&pt::read("model.pt", store.device())?, &Mapping::new())?;
 /// # Ok(()) }
 /// ```
-pub fn read(path: impl AsRef<Path>, device: &(impl ToDevice + ?Sized)) -> Result<State> {
+pub fn read(path: impl AsRef<Path>, device: impl ToDevice) -> Result<State> {
     let name = format!("load {:?}", path.as_ref().display().to_string());
-    foreign::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
+    file_kind::require_file(path.as_ref()).map_err(|e| e.named(&name))?;
     let bytes = std::fs::read(path)
         .map_err(|e| Error::io(format!("cannot read the file: {e}")).named(&name))?;
     from_bytes(&bytes, device).map_err(|e| e.named(name))
 }
 
-/// What is in a `.pt` file that is in memory.
+/// The state in a `.pt` file in memory, with its tensors on `device`.
 ///
 /// # Errors
 /// As [`read`].
-pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<State> {
+pub fn from_bytes(bytes: &[u8], device: impl ToDevice) -> Result<State> {
     if bytes.starts_with(&[0x80, 0x02]) {
-        return Err(Error::format("a file of PyTorch before 1.6, which is no zip archive")
+        return Err(Error::format("a file of PyTorch before 1.6, which is not a zip archive")
             .help("load and save it with a newer PyTorch"));
     }
-    let archive = Zip::parse(bytes).map_err(|e| zip::not_one(bytes, e, "a .pt file"))?;
+    let archive = Zip::parse(bytes).map_err(|e| zip::not_an_archive(bytes, e, "a .pt file"))?;
     let folder = archive.names().find_map(|name| {
         name.strip_suffix("data.pkl").filter(|f| f.matches('/').count() == 1).map(str::to_string)
     });
@@ -70,7 +71,7 @@ pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Sta
     })?;
     let order = format!("{folder}byteorder");
     if archive.names().any(|name| name == order) && *archive.read(&order)? != *b"little" {
-        return Err(Error::format("its numbers are not in little-endian order"));
+        return Err(Error::format("the numbers of the file are not little-endian"));
     }
     let pickle = archive.read(&format!("{folder}data.pkl"))?;
     let (nodes, root) = pickle::run(&pickle)?;
@@ -78,14 +79,13 @@ pub fn from_bytes(bytes: &[u8], device: &(impl ToDevice + ?Sized)) -> Result<Sta
         archive,
         folder,
         nodes,
-        device: crate::track::device_below(&device.to_device()).clone(),
+        device: crate::track::inner_device(&device.to_device()).clone(),
         storages: HashMap::new(),
         tensors: HashMap::new(),
-        // shared parts are met once for each way to them: real files have few such ways, and names
-        // shorter than what they name
-        letters: (1 << 20) + 16 * pickle.len(),
+        // a shared node is visited once per path to it; real files have few such paths
+        name_budget: (1 << 20) + 16 * pickle.len(),
         // tied weights are stored once and become two tensors
-        room: (1 << 20) + 8 * bytes.len(),
+        tensor_budget: (1 << 20) + 8 * bytes.len(),
         state: State::default(),
     };
     reader.walk(root, "", 0)?;
@@ -99,18 +99,18 @@ struct Reader<'a> {
     device: DeviceRef,
     storages: HashMap<String, Cow<'a, [u8]>>,
     tensors: HashMap<Id, Tensor>,
-    /// How many letters of names may still be made.
-    letters: usize,
-    /// How many bytes of tensors may still be made.
-    room: usize,
+    /// Bytes of names that may still be made.
+    name_budget: usize,
+    /// Bytes of tensors that may still be made.
+    tensor_budget: usize,
     state: State,
 }
 
 impl Reader<'_> {
-    /// Puts what node `id` holds into the state, under `name` and below.
+    /// Adds node `id` to the state as `name`, its children as `name.key`.
     fn walk(&mut self, id: Id, name: &str, depth: usize) -> Result<()> {
-        let left = self.letters.checked_sub(name.len() + 1).filter(|_| depth <= MOST_NESTED);
-        self.letters = left.ok_or_else(|| {
+        let left = self.name_budget.checked_sub(name.len() + 1).filter(|_| depth <= MOST_NESTED);
+        self.name_budget = left.ok_or_else(|| {
             Error::format(format!(
                 "{:?}.. is nested too deeply",
                 name.chars().take(60).collect::<String>()
@@ -129,17 +129,17 @@ impl Reader<'_> {
                         Node::Int(key) => key.to_string(),
                         other => {
                             return Err(Error::format(format!(
-                                "a dictionary's key is neither text nor a number: {}",
+                                "a dictionary key is neither text nor a number: {}",
                                 kind(other)
                             )));
                         }
                     };
-                    self.walk(value, &below(name, &key), depth + 1)?;
+                    self.walk(value, &joined(name, &key), depth + 1)?;
                 }
             }
             Node::List(items) | Node::Tuple(items) => {
                 for (i, item) in items.into_iter().enumerate() {
-                    self.walk(item, &below(name, &i.to_string()), depth + 1)?;
+                    self.walk(item, &joined(name, &i.to_string()), depth + 1)?;
                 }
             }
             Node::Call(..) => {
@@ -156,7 +156,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The tensor that a noted call describes.
+    /// The tensor that a [`Node::Call`] describes.
     fn tensor(&mut self, id: Id, depth: usize) -> Result<Tensor> {
         if let Some(tensor) = self.tensors.get(&id) {
             return Ok(tensor.clone());
@@ -183,7 +183,7 @@ impl Reader<'_> {
         Ok(tensor)
     }
 
-    /// Element type and key of a storage: ("storage", torch.FloatStorage, "0", "cpu", 12).
+    /// Dtype and key of a storage: ("storage", torch.FloatStorage, "0", "cpu", 12).
     fn storage(&self, id: Id) -> Result<(DType, String)> {
         let Node::Persistent(id) = self.nodes[id] else { return Err(malformed()) };
         let Node::Tuple(parts) = &self.nodes[id] else { return Err(malformed()) };
@@ -203,9 +203,7 @@ impl Reader<'_> {
             "ByteStorage" => DType::U8,
             "BoolStorage" => DType::Bool,
             other => {
-                return Err(Error::format(format!(
-                    "elements of a {other} are not among teeny's types"
-                )));
+                return Err(Error::format(format!("the dtype of a {other} is not supported")));
             }
         };
         Ok((dtype, key.clone()))
@@ -213,7 +211,7 @@ impl Reader<'_> {
 
     fn size(&self, id: Id) -> Result<usize> {
         match self.nodes[id] {
-            Node::Int(v) => usize::try_from(v).map_err(|_| Error::format(format!("a size of {v}"))),
+            Node::Int(v) => usize::try_from(v).map_err(|_| Error::format(format!("a size is {v}"))),
             _ => Err(malformed()),
         }
     }
@@ -241,7 +239,7 @@ impl Reader<'_> {
         let width = dtype.size();
         let outside = || {
             Error::format(format!(
-                "sizes {sizes:?}, strides {strides:?} from {offset} lie outside {} elements",
+                "sizes {sizes:?}, strides {strides:?}, offset {offset} exceed {} elements",
                 bytes.len() / width
             ))
         };
@@ -262,10 +260,10 @@ impl Reader<'_> {
             ))
             .help("save x.contiguous() instead of an expanded tensor"));
         }
-        self.room = self
-            .room
+        self.tensor_budget = self
+            .tensor_budget
             .checked_sub(numel * width)
-            .ok_or_else(|| Error::format("its tensors show the same elements over and over"))?;
+            .ok_or_else(|| Error::format("the tensors repeat the stored elements too often"))?;
         let mut elements = Vec::with_capacity(numel * width);
         let mut index = vec![0usize; sizes.len()];
         for _ in 0..numel {
@@ -285,15 +283,15 @@ impl Reader<'_> {
     }
 }
 
-fn below(name: &str, key: &str) -> String {
+fn joined(name: &str, key: &str) -> String {
     if name.is_empty() { key.to_string() } else { format!("{name}.{key}") }
 }
 
-/// What a node is, for errors.
+/// The kind of a node, for errors.
 fn kind(node: &Node) -> &'static str {
     match node {
-        Node::None => "nothing",
-        Node::Bool(_) => "a truth value",
+        Node::None => "None",
+        Node::Bool(_) => "a boolean",
         Node::Int(_) | Node::Float(_) => "a number",
         Node::Text(_) => "text",
         Node::Global(_) => "a class",
@@ -306,5 +304,5 @@ fn kind(node: &Node) -> &'static str {
 }
 
 fn malformed() -> Error {
-    Error::format("its description is not what PyTorch writes")
+    Error::format("the description of a tensor is not in PyTorch's format")
 }

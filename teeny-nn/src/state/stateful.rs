@@ -1,12 +1,11 @@
-//! What can be saved and continued from: named tensors and named values.
+//! [`Stateful`]: types whose state can be saved and restored, as named tensors and values.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 use teeny_core::{Error, Key, Result, Tensor, random};
 
-/// The state of something: tensors and values by name. Values are kept as text, in which numbers
-/// survive exactly.
+/// A state: tensors and values by name. Values are text, in which numbers round-trip exactly.
 ///
 /// # Example
 /// ```
@@ -20,7 +19,7 @@ use teeny_core::{Error, Key, Result, Tensor, random};
 pub struct State {
     /// The tensors, untracked.
     pub tensors: BTreeMap<String, Tensor>,
-    /// Everything else.
+    /// The values as text.
     pub values: BTreeMap<String, String>,
 }
 
@@ -30,7 +29,7 @@ impl State {
         self.values.insert(key.to_string(), value.to_string());
     }
 
-    /// The same state with the value `key`.
+    /// The state with the value `key` added.
     pub fn with(mut self, key: &str, value: impl Display) -> State {
         self.set(key, value);
         self
@@ -39,7 +38,7 @@ impl State {
     /// The value `key`.
     ///
     /// # Errors
-    /// If there is none, or its text is no `T`.
+    /// If there is none, or its text does not parse as `T`.
     pub fn get<T: FromStr>(&self, key: &str) -> Result<T> {
         self.find(key)?.ok_or_else(|| {
             let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
@@ -50,11 +49,11 @@ impl State {
     /// The value `key`, if there is one.
     ///
     /// # Errors
-    /// If its text is no `T`.
+    /// If its text does not parse as `T`.
     pub fn find<T: FromStr>(&self, key: &str) -> Result<Option<T>> {
         let wrong = |text: &String| {
             Error::value(format!(
-                "the value {key:?} is {text:?}, which is no {}",
+                "the value {key:?} is {text:?}, which is not a {}",
                 std::any::type_name::<T>()
             ))
         };
@@ -62,24 +61,24 @@ impl State {
     }
 }
 
-/// Anything whose state a checkpoint holds: a [`crate::Store`], every optimizer, averages,
-/// schedules that remember, the random numbers.
+/// Anything with a state for a checkpoint: a [`crate::Store`], optimizers, averages, schedules with
+/// a memory, the random number generator.
 pub trait Stateful {
-    /// The present state. Tensors are shared, not copied; nothing changes them.
+    /// The current state. Tensors are shared, not copied; they are immutable.
     ///
     /// # Errors
     /// If the device fails.
     fn state(&self) -> Result<State>;
 
-    /// Continues from `state`.
+    /// Restores `state`.
     ///
     /// # Errors
-    /// If it does not fit; all that is missing, unknown or misshapen is named, and nothing has
-    /// changed.
+    /// If there are missing keys, unexpected keys or shape mismatches: the error lists all of them,
+    /// and nothing has changed.
     fn set_state(&mut self, state: &State) -> Result<()>;
 }
 
-/// Values of your own.
+/// For values of the program itself.
 impl Stateful for State {
     fn state(&self) -> Result<State> {
         Ok(self.clone())
@@ -91,7 +90,7 @@ impl Stateful for State {
     }
 }
 
-/// The random numbers that dropout and first values are drawn from: seed and count of
+/// The random number generator of dropout and initial weights: seed and draw counter of
 /// [`teeny_core::random`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Random;
@@ -108,15 +107,15 @@ impl Stateful for Random {
     }
 }
 
-/// How far a run has come: steps taken, and the batch that comes next. A schedule needs the step, a
-/// loader epoch and batch ([`crate::data::DataLoader::epoch_from`]).
+/// The position of a run: steps taken, and the next batch. A schedule needs the step, a loader
+/// needs epoch and batch ([`crate::data::DataLoader::epoch_from`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Steps taken.
     pub step: u64,
-    /// The present epoch.
+    /// The current epoch.
     pub epoch: u64,
-    /// The batch of it that comes next.
+    /// The next batch of the epoch.
     pub batch: usize,
 }
 

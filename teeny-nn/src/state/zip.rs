@@ -1,19 +1,21 @@
-//! Zip archives, as much of them as `.npz` and `.pt` files need: entries stored or deflated, 64-bit
-//! sizes when reading.
+//! Zip archives, to the extent of `.npz` and `.pt` files: entries stored or deflated, 64-bit sizes
+//! when reading.
 //!
 //! ```text
-//! entry: "PK\3\4" header, name, data | .. | directory: "PK\1\2" name, sizes, where | .. | end: "PK\5\6" where the directory is
+//! entry       "PK\3\4" header, name, data
+//! ..
+//! directory   "PK\1\2" name, sizes, position of the entry
+//! ..
+//! end         "PK\5\6" position of the directory
 //! ```
 //!
-//! Sizes are claims: an entry must lie inside the file, no byte may be claimed twice over all
-//! entries, inflating stops where the stated size ends, and the checksum must fit. Source: PKWARE's
-//! APPNOTE 6.3.10.
+//! An entry must be inside the file, the entries together must not exceed the file, inflating stops
+//! at the stated size, and the checksum must match. Source: PKWARE's APPNOTE 6.3.10.
 //!
-//! Written here because the `zip` crate adds more code and crates than this page for features
-//! (encryption, dates, streams) that these files do not have; inflating is flate2's, which reads
-//! IDX files already.
+//! The crate `zip` has more code and dependencies than this page, for features (encryption, dates,
+//! streams) that these files do not have; flate2 inflates, as for IDX files.
 
-use super::foreign;
+use super::file_kind;
 use flate2::{Compression, Crc};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,9 +29,9 @@ const MOST_INFLATION: u64 = 1032;
 pub(super) struct Zip<'a> {
     bytes: &'a [u8],
     entries: Vec<Entry>,
-    /// Which entry has which name. By number, as other maps do: for each type of value a map is
-    /// compiled anew.
-    places: BTreeMap<String, usize>,
+    /// Index in `entries` by name; the value type is that of other maps, which saves compiling one
+    /// more map.
+    indices: BTreeMap<String, usize>,
 }
 
 #[derive(Clone, Copy)]
@@ -45,7 +47,7 @@ impl<'a> Zip<'a> {
     /// Reads the directory.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Zip<'a>> {
         let (count, mut at) = directory(bytes)?;
-        let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
+        let (mut entries, mut indices) = (Vec::new(), BTreeMap::new());
         let mut claimed = 0u64;
         for _ in 0..count {
             let head = slice(bytes, at, 46)?;
@@ -58,11 +60,12 @@ impl<'a> Zip<'a> {
             let name = String::from_utf8_lossy(slice(bytes, at + 46, name_size)?).into_owned();
             if flags & 1 != 0 || !matches!(method, 0 | 8) {
                 return Err(Error::format(format!(
-                    "entry {name:?} is encrypted or packed by method {method}; stored and deflated ones are read"
+                    "entry {name:?} is encrypted or uses method {method}; \
+                     only stored and deflated entries are supported"
                 )));
             }
             let extra = slice(bytes, at + 46 + name_size, extra_size)?;
-            let [size, packed, header] = wide([24, 20, 42].map(|i| u32_at(head, i)), extra)?;
+            let [size, packed, header] = sizes_u64([24, 20, 42].map(|i| u32_at(head, i)), extra)?;
             let entry =
                 Entry { deflated: method == 8, checksum: u32_at(head, 16), packed, size, header };
             let most = if entry.deflated { packed.saturating_mul(MOST_INFLATION) } else { packed };
@@ -73,27 +76,27 @@ impl<'a> Zip<'a> {
                     bytes.len()
                 )));
             }
-            if places.insert(name.clone(), entries.len()).is_some() {
+            if indices.insert(name.clone(), entries.len()).is_some() {
                 return Err(Error::format(format!("there are two entries {name:?}")));
             }
             entries.push(entry);
             at += 46 + name_size + extra_size + comment_size;
         }
-        Ok(Zip { bytes, entries, places })
+        Ok(Zip { bytes, entries, indices })
     }
 
     /// The entries' names.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+        self.indices.keys().map(String::as_str)
     }
 
     /// The content of entry `name`.
     pub(super) fn read(&self, name: &str) -> Result<Cow<'a, [u8]>> {
-        let place = self.places.get(name).ok_or_else(|| {
+        let index = self.indices.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.names().collect();
             Error::format(format!("no entry {name:?}; there are {}", super::listed(&names)))
         })?;
-        let entry = self.entries[*place];
+        let entry = self.entries[*index];
         let head = slice(self.bytes, entry.header, 30)?;
         if head[..4] != *b"PK\x03\x04" {
             return Err(Error::format(format!(
@@ -104,7 +107,7 @@ impl<'a> Zip<'a> {
         let start = entry.header + 30 + u64::from(u16_at(head, 26)) + u64::from(u16_at(head, 28));
         let packed = slice(self.bytes, start, entry.packed)?;
         let content = if entry.deflated {
-            // grows with what arrives, not with what the directory claims
+            // grows with the inflated bytes, not with the size in the directory
             let mut inflated = Vec::new();
             let read = flate2::read::DeflateDecoder::new(packed)
                 .take(entry.size + 1)
@@ -118,33 +121,33 @@ impl<'a> Zip<'a> {
         crc.update(&content);
         if content.len() as u64 != entry.size || crc.sum() != entry.checksum {
             return Err(Error::format(format!(
-                "entry {name:?} is damaged: its length or checksum is not what the directory says"
+                "entry {name:?} is damaged: its length or checksum is not that of the directory"
             )));
         }
         Ok(content)
     }
 }
 
-/// The error for bytes that should be `wanted`, an archive: `error` of [`Zip::parse`], or what they
-/// are instead.
-pub(super) fn not_one(bytes: &[u8], error: Error, wanted: &str) -> Error {
-    // an archive that is damaged is recognised as a zip archive, which says nothing new
+/// The error for bytes that are no archive of the kind `wanted`: `error` of [`Zip::parse`], or one
+/// that names the kind of file.
+pub(super) fn not_an_archive(bytes: &[u8], error: Error, wanted: &str) -> Error {
+    // a damaged archive has the signature of a zip archive: keep `error`
     let zip = bytes.starts_with(b"PK");
     let safetensors = bytes.get(8) == Some(&b'{') && bytes.len() as u64 > u64_at(bytes, 0);
     if safetensors {
         return Error::format(format!("this is a safetensors file, not {wanted}"))
             .help("store.load(path), or state::Archive::open(path)");
     }
-    foreign::recognised(bytes, wanted).filter(|_| !zip).unwrap_or(error)
+    file_kind::other_kind(bytes, wanted).filter(|_| !zip).unwrap_or(error)
 }
 
-/// The number of entries, and where the directory begins.
+/// The number of entries and the position of the directory.
 fn directory(bytes: &[u8]) -> Result<(u64, u64)> {
-    // the end record is the last thing in the file but for a comment of at most 65,535 bytes
+    // only a comment of at most 65,535 bytes may follow the end record
     let first = bytes.len().saturating_sub(22 + 65_535);
     let end = bytes[first..].windows(22).rposition(|w| w.starts_with(b"PK\x05\x06"));
-    let end = first
-        + end.ok_or_else(|| Error::format("no zip archive: it does not end with a directory"))?;
+    let end =
+        first + end.ok_or_else(|| Error::format("not a zip archive: the directory is missing"))?;
     let (count, at) = (u16_at(bytes, end + 10), u32_at(bytes, end + 16));
     if count != u16::MAX && at != u32::MAX {
         return Ok((count.into(), at.into()));
@@ -153,32 +156,32 @@ fn directory(bytes: &[u8]) -> Result<(u64, u64)> {
     let Some(locator) = locator else { return Ok((count.into(), at.into())) };
     let record = slice(bytes, u64_at(bytes, locator + 8), 56)?;
     if !record.starts_with(b"PK\x06\x06") {
-        return Err(Error::format("the directory's 64-bit record is not where it should be"));
+        return Err(Error::format("the 64-bit record of the directory is missing"));
     }
     Ok((u64_at(record, 32), u64_at(record, 48)))
 }
 
-/// Size, packed size and position, from the extra field where 32 bits are too few.
-fn wide(narrow: [u32; 3], extra: &[u8]) -> Result<[u64; 3]> {
-    let mut wide = narrow.map(u64::from);
+/// Size, packed size and position, from the extra field where they exceed 32 bits.
+fn sizes_u64(sizes: [u32; 3], extra: &[u8]) -> Result<[u64; 3]> {
+    let mut sizes = sizes.map(u64::from);
     let mut rest = extra;
     while rest.len() >= 4 {
         let (kind, length) = (u16_at(rest, 0), u16_at(rest, 2) as usize);
         let field = rest
             .get(4..4 + length)
-            .ok_or_else(|| Error::format("an entry's extra field ends early"))?;
+            .ok_or_else(|| Error::format("the extra field of an entry ends early"))?;
         if kind == 1 {
             let mut numbers = field.chunks_exact(8);
-            for value in wide.iter_mut().filter(|v| **v == u64::from(u32::MAX)) {
+            for value in sizes.iter_mut().filter(|v| **v == u64::from(u32::MAX)) {
                 let number = numbers
                     .next()
-                    .ok_or_else(|| Error::format("an entry's 64-bit sizes are missing"))?;
+                    .ok_or_else(|| Error::format("the 64-bit sizes of an entry are missing"))?;
                 *value = u64_at(number, 0);
             }
         }
         rest = &rest[4 + length..];
     }
-    Ok(wide)
+    Ok(sizes)
 }
 
 fn slice(bytes: &[u8], at: u64, length: u64) -> Result<&[u8]> {
@@ -205,7 +208,7 @@ fn u64_at(bytes: &[u8], i: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|k| bytes[i + k]))
 }
 
-/// Writes an archive of entries made one at a time: `content(i)` is that of `names[i]`.
+/// Writes an archive of entries made one at a time: `content(i)` is the content of `names[i]`.
 pub(super) fn write(
     writer: &mut dyn Write,
     names: &[String],
@@ -227,15 +230,15 @@ pub(super) fn write(
             Vec::new()
         };
         let data = if deflate { &packed } else { &content };
-        // version 2.0, names in UTF-8, method; the first of January 1980, so that the same arrays
-        // give the same bytes
+        // version 2.0, names in UTF-8, method; the date is always 1980-01-01, so that equal arrays
+        // make equal files
         let mut common = Vec::new();
         for field in [20u16, 1 << 11, if deflate { 8 } else { 0 }, 0, 0x0021] {
             common.extend(field.to_le_bytes());
         }
         common.extend(crc.sum().to_le_bytes());
         for size in [data.len(), content.len()] {
-            common.extend(narrow(size as u64)?.to_le_bytes());
+            common.extend(size_u32(size as u64)?.to_le_bytes());
         }
         let name_size = u16::try_from(name.len()).map_err(|_| {
             Error::value(format!("a name of {} bytes is too long for a zip archive", name.len()))
@@ -245,7 +248,7 @@ pub(super) fn write(
         let header = [b"PK\x03\x04", &common[..], name.as_bytes()].concat();
         // made by 2.0; no comment, first disk, no attributes
         directory.extend([b"PK\x01\x02\x14\x00", &common[..], &[0; 10]].concat());
-        directory.extend(narrow(at)?.to_le_bytes());
+        directory.extend(size_u32(at)?.to_le_bytes());
         directory.extend(name.as_bytes());
         writer.write_all(&header).and_then(|()| writer.write_all(data)).map_err(io)?;
         at += (header.len() + data.len()) as u64;
@@ -256,8 +259,8 @@ pub(super) fn write(
     })?;
     let mut end = b"PK\x05\x06\0\0\0\0".to_vec();
     end.extend([count.to_le_bytes(), count.to_le_bytes()].concat());
-    end.extend(narrow(directory.len() as u64)?.to_le_bytes());
-    end.extend(narrow(at)?.to_le_bytes());
+    end.extend(size_u32(directory.len() as u64)?.to_le_bytes());
+    end.extend(size_u32(at)?.to_le_bytes());
     end.extend([0, 0]);
     writer
         .write_all(&directory)
@@ -266,8 +269,8 @@ pub(super) fn write(
         .map_err(io)
 }
 
-/// A size that fits 32 bits.
-fn narrow(size: u64) -> Result<u32> {
+/// A size in 32 bits.
+fn size_u32(size: u64) -> Result<u32> {
     let fits = u32::try_from(size).ok().filter(|&n| n < u32::MAX);
     fits.ok_or_else(|| {
         Error::value(format!("{size} bytes are too many for this archive"))

@@ -4,10 +4,10 @@ use super::Tokenizer;
 use std::path::Path;
 use teeny_core::{Error, Result};
 
-/// What a `tokenizer.json` describes: WordPiece, Unigram, BPE with any regular expression.
+/// The tokenizer of a `tokenizer.json`: WordPiece, Unigram, BPE with any regular expression.
 ///
-/// Encoding adds no special tokens at the ends (`[CLS]` and the like) but recognises them in the
-/// text; decoding shows them.
+/// Encoding adds no special tokens at the ends (such as `[CLS]`) but recognises them in the text;
+/// decoding keeps them.
 ///
 /// # Example
 /// ```no_run
@@ -33,7 +33,7 @@ impl HuggingFace {
         })
     }
 
-    /// The token that is spelled `name`, such as `[MASK]`, if there is one.
+    /// The token with the text `name`, such as `[MASK]`, if there is one.
     pub fn token(&self, name: &str) -> Option<u32> {
         self.0.token_to_id(name)
     }
@@ -41,7 +41,7 @@ impl HuggingFace {
 
 impl Tokenizer for HuggingFace {
     fn vocab_size(&self) -> usize {
-        // numbers may have gaps: the largest counts
+        // the ids may have gaps, so the largest one decides
         self.0.get_vocab(true).values().max().map_or(0, |&last| last as usize + 1)
     }
 
@@ -54,7 +54,7 @@ impl Tokenizer for HuggingFace {
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String> {
-        // the crate leaves out what it does not know
+        // the crate skips unknown tokens without an error
         if let Some((i, token)) =
             tokens.iter().enumerate().find(|(_, token)| self.0.id_to_token(**token).is_none())
         {

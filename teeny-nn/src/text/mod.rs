@@ -1,12 +1,13 @@
-//! Text to tokens and back, and the next token from a model's answer.
+//! Tokenizers, and sampling of tokens from logits.
 //!
 //! ```text
-//! Tokenizer        text ↔ tokens      CharTokenizer, ByteTokenizer, Bpe; HuggingFace (feature `tokenizers`)
-//! DecodeStream     tokens → text      whole characters as tokens come
-//! Sampler          logits → tokens    greedy, or drawn: temperature, top-k, top-p, min-p
+//! Tokenizer      text ↔ tokens     CharTokenizer, ByteTokenizer, Bpe;
+//!                                  HuggingFace (feature `tokenizers`)
+//! DecodeStream   tokens → text     one token at a time, whole characters
+//! Sampler        logits → tokens   greedy, or drawn: temperature, top-k, top-p, min-p
 //! ```
 //!
-//! A token is a `u32`, its place in the vocabulary; in tensors it is an `I32`, like every index.
+//! A token is a `u32`, its index in the vocabulary; in tensors it is an `I32`, like every index.
 
 mod bpe;
 #[cfg(feature = "tokenizers")]
@@ -18,7 +19,7 @@ mod tokenizer;
 pub use bpe::Bpe;
 #[cfg(feature = "tokenizers")]
 pub use hugging_face::HuggingFace;
-pub use sample::{Sampler, multinomial, repetition_penalty};
+pub use sample::{Replacement, Sampler, multinomial, repetition_penalty};
 pub use stream::DecodeStream;
 pub(crate) use tokenizer::in_order;
 pub use tokenizer::{ByteTokenizer, CharTokenizer, Tokenizer};

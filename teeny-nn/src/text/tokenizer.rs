@@ -1,10 +1,10 @@
-//! The trait of tokenizers, and the two that need no training: characters and bytes.
+//! The trait [`Tokenizer`], and the two tokenizers without training: characters and bytes.
 
 use std::collections::HashMap;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
-/// A way to write text as numbers below [`Tokenizer::vocab_size`], and to read them back.
+/// Encodes text as numbers below [`Tokenizer::vocab_size`], and decodes them.
 ///
 /// # Example
 /// ```
@@ -16,17 +16,17 @@ use teeny_core::{Error, Result};
 /// # Ok(()) }
 /// ```
 pub trait Tokenizer: Send + Sync {
-    /// The number of tokens there are.
+    /// The number of tokens in the vocabulary.
     fn vocab_size(&self) -> usize;
 
     /// The tokens of `text`.
     ///
     /// # Errors
-    /// If part of `text` has no token; the error says which and where.
+    /// If part of `text` has no token; the error names the part and its position.
     fn encode(&self, text: &str) -> Result<Vec<u32>>;
 
-    /// The text of `tokens`. Bytes that are no UTF-8 (half a character, say) become U+FFFD, so that
-    /// whatever a model makes up can be shown.
+    /// The text of `tokens`. Bytes that are not UTF-8 (part of a character, for example) become
+    /// U+FFFD, so that any sequence of tokens can be decoded.
     ///
     /// # Errors
     /// If a token is not below [`Tokenizer::vocab_size`].
@@ -43,16 +43,15 @@ pub(super) fn no_such_token(position: usize, token: u32, vocab_size: usize) -> E
     .help("a model's output layer must be as wide as its tokenizer's vocabulary")
 }
 
-/// One token per character, for the characters it was made of.
-///
-/// What nanoGPT's character models and makemore use.
+/// One token per character, for a given set of characters; as in nanoGPT's character models and in
+/// makemore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CharTokenizer {
     chars: Vec<char>,
     tokens: HashMap<char, u32>,
 }
 
-/// Each of `chars` once, in the order of their code points.
+/// The distinct characters of `chars`, in the order of their code points.
 pub(crate) fn in_order(chars: impl Iterator<Item = char>) -> Vec<char> {
     let mut chars: Vec<char> = chars.collect();
     chars.sort_unstable();
@@ -115,10 +114,18 @@ impl Tokenizer for CharTokenizer {
         let token = |(i, c): (usize, char)| {
             self.token(c).ok_or_else(|| {
                 let line = 1 + text.chars().take(i).filter(|&c| c == '\n').count();
-                Error::value(format!("character {i} (line {line}) is {c:?}, which is none of the {} in the vocabulary", self.chars.len()))
+                let n = self.chars.len();
+                let text = format!(
+                    "character {i} (line {line}) is {c:?}, \
+                     which is none of the {n} in the vocabulary"
+                );
+                Error::value(text)
                     .named("encode")
                     .note(format!("vocabulary: {:?}", self.chars.iter().collect::<String>()))
-                    .help("make the vocabulary of text that has every character (CharTokenizer::of), or use ByteTokenizer, which knows all")
+                    .help(
+                        "make the vocabulary of a text with every character (CharTokenizer::of), \
+                         or use ByteTokenizer, which encodes any text",
+                    )
             })
         };
         text.chars().enumerate().map(token).collect()

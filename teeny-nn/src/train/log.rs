@@ -1,4 +1,4 @@
-//! The numbers of every step in a file: CSV for spreadsheets, JSON lines for programs.
+//! Writes the numbers of every step to a file: CSV for spreadsheets, JSON lines for programs.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -6,16 +6,15 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use teeny_core::{Error, Result};
 
-/// One value of a line: a number or a text. Made by `into()` from `f64`, `f32`, integers and
-/// `&str`.
+/// A value of a line: a number or a text. `into()` converts from `f64`, `f32`, integers and `&str`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Field<'a> {
-    /// A number; NaN and infinities are `nan`, `inf`, `-inf` in CSV and `null` in JSON, which has
-    /// no such numbers.
+    /// A number; NaN and infinities are `nan`, `inf`, `-inf` in CSV and `null` in JSON, which does
+    /// not have them.
     Number(f64),
     /// An integer.
     Integer(i64),
-    /// A text, quoted as the format wants it.
+    /// A text, quoted as the format requires.
     Text(&'a str),
 }
 
@@ -44,8 +43,8 @@ enum Format {
     JsonLines,
 }
 
-/// A file with one line per step, in named columns. Every line is handed to the system whole and at
-/// once, so a run that is killed leaves the lines it had written.
+/// A file with one line per step, in named columns. Every line is written in one system call, so
+/// the lines of a killed run are whole.
 ///
 /// # Example
 /// ```
@@ -54,7 +53,8 @@ enum Format {
 /// # let path = std::env::temp_dir().join(format!("teeny-log-{}.csv", std::process::id()));
 /// let mut log = Log::create(&path, &["step", "loss", "note"])?;
 /// log.write(&[0.into(), 2.303.into(), "first, of many".into()])?;
-/// assert_eq!(std::fs::read_to_string(&path).unwrap(), "step,loss,note\n0,2.303,\"first, of many\"\n");
+/// let text = std::fs::read_to_string(&path).unwrap();
+/// assert_eq!(text, "step,loss,note\n0,2.303,\"first, of many\"\n");
 /// # std::fs::remove_file(&path).unwrap();
 /// # Ok(()) }
 /// ```
@@ -68,8 +68,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// A new file at `path`, in the place of one that was there: JSON lines if its name ends in
-    /// `.jsonl`, CSV with a line of names otherwise.
+    /// Creates or truncates the file at `path`: JSON lines if its name ends in `.jsonl`, otherwise
+    /// CSV with a line of column names.
     ///
     /// # Errors
     /// If there are no columns, or the file cannot be made.
@@ -79,10 +79,10 @@ impl Log {
         Log::new(path, file, columns)?.begin()
     }
 
-    /// Goes on with the file at `path`, for a run that is resumed at step `step`; as
-    /// [`Log::create`] if there is none or it is empty. The first column must be the step: lines
-    /// from `step` on, which the killed run logged after its checkpoint, are removed, since the
-    /// resumed run writes them again. So is a last line that was never finished.
+    /// Continues the file at `path` for a run that is resumed at step `step`; as [`Log::create`] if
+    /// there is none or it is empty. The first column must be the step: lines from `step` on, which
+    /// the killed run logged after its checkpoint, are removed, because the resumed run writes them
+    /// again. An incomplete last line is removed too.
     ///
     /// # Errors
     /// If the file cannot be opened, is CSV with other columns, or has a line that does not begin
@@ -120,7 +120,7 @@ impl Log {
         Ok(log)
     }
 
-    /// The step of a line that was written by a log like this one.
+    /// The step of a line, the value of its first column.
     fn step_of(&self, line: &[u8]) -> Option<u64> {
         match self.format {
             Format::Csv => {
@@ -136,9 +136,9 @@ impl Log {
         }
     }
 
-    /// Goes on with the file at `path` after its last whole line; as [`Log::create`] if there is
-    /// none or it is empty. A run that is resumed from a checkpoint uses [`Log::resume`], so that
-    /// no step is there twice.
+    /// Continues the file at `path` after its last whole line; as [`Log::create`] if there is none
+    /// or it is empty. A run that is resumed from a checkpoint uses [`Log::resume`], which does not
+    /// repeat steps.
     ///
     /// # Errors
     /// If there are no columns, the file cannot be opened, or it is CSV with other columns.
@@ -170,7 +170,7 @@ impl Log {
                 path,
                 format!("its columns are {there}, not {}", log.line.trim_end()),
             )
-            .help("another file, or the same program"));
+            .help("use another file, or the same columns"));
         }
         Ok(log)
     }
@@ -193,7 +193,7 @@ impl Log {
         })
     }
 
-    /// The line of names in `self.line`.
+    /// Writes the line of column names to `self.line`.
     fn header(&mut self) {
         self.line.clear();
         for (i, column) in self.columns.iter().enumerate() {
@@ -211,13 +211,13 @@ impl Log {
         Ok(self)
     }
 
-    /// Hands the line over; a file without a buffer does so in one piece. If the disk is full, what
-    /// was written of it is removed.
+    /// Writes `self.line` to the file in one call. If the disk is full, the written part is
+    /// removed.
     fn put(&mut self) -> Result<()> {
         let before = self.file.stream_position().ok(); // a pipe has none
         self.file.write_all(self.line.as_bytes()).map_err(|e| {
             if let Some(before) = before {
-                // the first failure is reported
+                // the error of the write is reported, not that of the removal
                 let _ = self
                     .file
                     .set_len(before)
@@ -230,8 +230,8 @@ impl Log {
     /// Writes a line: one field per column, in their order.
     ///
     /// # Errors
-    /// If the number of fields is another, or the file cannot be written. The file then ends with
-    /// its last whole line.
+    /// If the number of fields differs from that of the columns, or the file cannot be written. The
+    /// file then ends with its last whole line.
     pub fn write(&mut self, fields: &[Field<'_>]) -> Result<()> {
         if fields.len() != self.columns.len() {
             return Err(failed(
@@ -284,8 +284,8 @@ impl Log {
     }
 }
 
-/// `text` as a field of CSV (RFC 4180): quoted where it has to be. A text that a spreadsheet would
-/// take for a formula gets an apostrophe.
+/// `text` as a field of CSV (RFC 4180), quoted where necessary. A text that a spreadsheet would
+/// evaluate as a formula gets an apostrophe.
 fn csv(line: &mut String, text: &str) {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula || text.contains([',', '"', '\n', '\r']) {

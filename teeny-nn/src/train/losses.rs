@@ -1,16 +1,16 @@
-//! The losses of a run, read from the device several at a time: reading one waits for everything
-//! before it, and a device that works ahead should not be made to wait for its program.
+//! The losses of a run, read from the device several at a time: a read waits for all earlier
+//! operations, after which an asynchronous device would be idle.
 
 use super::require_finite;
 use teeny_autograd::Grad;
 use teeny_core::context::enter;
 use teeny_core::{Result, Tensor};
 
-/// How many losses are read at a time unless one says otherwise.
+/// The default number of losses per read.
 const EVERY: usize = 50;
 
-/// Losses by step. They stay on the device until there are enough of them to be worth reading; one
-/// that is NaN or infinite ends the training.
+/// Losses by step. They stay on the device until there are enough for one read; a loss that is NaN
+/// or infinite is an error.
 ///
 /// # Example
 /// ```
@@ -25,7 +25,7 @@ const EVERY: usize = 50;
 ///         println!("step {step}: loss {loss:.3}");
 ///     }
 /// }
-/// losses.read()?; // those that are left
+/// losses.read()?; // the remaining ones
 /// assert_eq!(losses.values().len(), 5);
 /// assert_eq!(losses.values()[3], (3, 0.25));
 /// # Ok(()) }
@@ -46,30 +46,30 @@ impl Default for Losses {
 }
 
 impl Losses {
-    /// No losses yet; they are read 50 at a time, and the first belongs to step 0.
+    /// An empty list; losses are read 50 at a time, and the first is that of step 0.
     pub fn new() -> Losses {
         Losses { every: EVERY, first: 0, unread: Vec::new(), values: Vec::new() }
     }
 
-    /// Reads `n` at a time; 1 reads every loss at once.
+    /// Sets the number of losses per read; 1 reads every loss at once.
     pub fn every(mut self, n: usize) -> Losses {
         self.every = n.max(1);
         self
     }
 
-    /// The first loss is that of step `step`: for a run that is resumed.
+    /// Sets the step of the first loss, for a resumed run.
     pub fn from_step(mut self, step: u64) -> Losses {
         self.first = step;
         self
     }
 
-    /// The loss of the next step, a tensor of one element of any float type. Gives what has been
-    /// read on this occasion, usually nothing: steps and losses.
+    /// Adds the loss of the next step, a tensor with one element of any float dtype. Returns the
+    /// steps and losses that this call has read, usually none.
     ///
     /// # Errors
     /// If a loss is NaN or infinite: the error names its step, the losses before it are kept, and
-    /// every later call is the same error. If the device fails, perhaps in an earlier step: then
-    /// this loss is not taken, and nothing has changed.
+    /// every later call is the same error. If the device fails, perhaps in an earlier step: this
+    /// loss is then not added.
     #[track_caller]
     pub fn push(&mut self, loss: &Tensor) -> Result<&[(u64, f64)]> {
         let _op = enter("losses.push");
@@ -83,7 +83,7 @@ impl Losses {
         Ok(&self.values[known..])
     }
 
-    /// Reads the losses that are still on the device, in one transfer, and gives them.
+    /// Reads the losses that are still on the device, in one transfer, and returns them.
     ///
     /// # Errors
     /// As [`Losses::push`].
@@ -105,8 +105,8 @@ impl Losses {
         Ok(losses.into_iter().map(|loss| loss.to_f64()).collect())
     }
 
-    /// Takes over what was read, up to the first that is not finite: that one and those after it
-    /// stay unread.
+    /// Stores the losses up to the first that is not finite; that one and those after it stay
+    /// unread.
     fn keep(&mut self, read: Vec<f64>) -> Result<()> {
         let good = read.iter().take_while(|loss| loss.is_finite()).count();
         let first = self.first + self.values.len() as u64;
@@ -118,7 +118,7 @@ impl Losses {
         }
     }
 
-    /// The losses read so far, by step.
+    /// The losses that have been read, by step.
     pub fn values(&self) -> &[(u64, f64)] {
         &self.values
     }
@@ -128,14 +128,14 @@ impl Losses {
         self.values.last().map_or(f64::NAN, |(_, loss)| *loss)
     }
 
-    /// The mean of the last `n` losses that have been read, of all if there are fewer; NaN if there
-    /// are none.
+    /// The mean of the last `n` losses that have been read, or of all if there are fewer; NaN if
+    /// there are none.
     pub fn mean(&self, n: usize) -> f64 {
         let last = &self.values[self.values.len().saturating_sub(n)..];
         last.iter().map(|(_, loss)| loss).sum::<f64>() / last.len() as f64
     }
 
-    /// The losses read so far as points of a [`super::Plot`].
+    /// The losses that have been read, as points of a [`super::Plot`].
     pub fn curve(&self) -> Vec<(f64, f64)> {
         self.values.iter().map(|&(step, loss)| (step as f64, loss)).collect()
     }

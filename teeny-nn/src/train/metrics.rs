@@ -1,10 +1,10 @@
-//! Running means, accuracy by several measures, and noticing that training has gone wrong.
+//! Weighted means, metrics of classifiers and language models, and a check for finite losses.
 
 use std::fmt;
 use teeny_core::context::enter;
 use teeny_core::{DType, Error, Result, Tensor};
 
-/// The mean of values that arrive with a weight, e.g. the losses of batches of unequal size.
+/// A weighted mean, for example of the losses of batches of unequal size.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mean {
     sum: f64,
@@ -12,24 +12,24 @@ pub struct Mean {
 }
 
 impl Mean {
-    /// Nothing yet.
+    /// A mean without values.
     pub fn new() -> Mean {
         Mean::default()
     }
 
-    /// One more value, which counts `weight` times.
+    /// Adds a value with this weight.
     pub fn add(&mut self, value: f64, weight: f64) {
         self.sum += value * weight;
         self.weight += weight;
     }
 
-    /// The mean so far; NaN of nothing.
+    /// The mean; NaN without values.
     pub fn value(&self) -> f64 {
         self.sum / self.weight
     }
 }
 
-/// How many rows of `logits` are largest at their target: the correct answers of a classifier.
+/// The number of correct predictions: rows of `logits` whose largest element is at the target.
 ///
 /// Shapes: logits (N, C), targets (N) of integers.
 ///
@@ -42,8 +42,8 @@ pub fn accuracy(logits: &Tensor, targets: &Tensor) -> Result<usize> {
     count(&logits.argmax(-1)?.eq(targets)?)
 }
 
-/// How many rows of `logits` have their target among the `k` largest. Equivalent: `torchmetrics`'
-/// multiclass accuracy with `top_k`, as a count.
+/// The number of rows of `logits` whose target is among the `k` largest elements. Equivalent:
+/// `torchmetrics`' multiclass accuracy with `top_k`, as a count.
 ///
 /// Shapes: logits (N, C), targets (N) of integers.
 ///
@@ -54,19 +54,19 @@ pub fn top_k_accuracy(logits: &Tensor, targets: &Tensor, k: usize) -> Result<usi
     let _op = enter("top_k_accuracy");
     require_fit(logits, targets)?;
     if k == 0 || k > logits.shape()[1] {
-        return Err(Error::value(format!("the {k} largest of {} classes", logits.shape()[1])));
+        let classes = logits.shape()[1];
+        return Err(Error::value(format!("k is {k}, but must be within 1..={classes} classes")));
     }
     let (_, best) = logits.topk(k, -1, true)?; // (N, k)
     count(&best.eq(&targets.unsqueeze(1)?)?)
 }
 
-/// How uncertain a language model is, as if it chose among so many words: `exp` of its mean
-/// cross-entropy in nats.
+/// The perplexity of a language model: `exp` of its mean cross-entropy in nats.
 pub fn perplexity(loss: f64) -> f64 {
     loss.exp()
 }
 
-/// How many elements of a mask are true.
+/// The number of true elements of a mask.
 fn count(mask: &Tensor) -> Result<usize> {
     Ok(mask.sum_all()?.cast(DType::I64)?.item::<i64>()? as usize) // ()
 }
@@ -82,8 +82,7 @@ fn require_fit(logits: &Tensor, targets: &Tensor) -> Result<()> {
     )))
 }
 
-/// How often each class was taken for each: rows are what things are, columns what they were taken
-/// for. Prints as a table.
+/// A confusion matrix: rows are targets, columns are predictions. Prints as a table.
 ///
 /// # Example
 /// ```
@@ -105,15 +104,15 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Nothing counted yet, of `classes` classes.
+    /// An empty matrix of `classes` classes.
     pub fn new(classes: usize) -> Confusion {
         Confusion { classes, counts: vec![0; classes * classes] }
     }
 
-    /// Counts the answers of a batch: logits (N, C), targets (N) of integers.
+    /// Adds the predictions of a batch: logits (N, C), targets (N) of integers.
     ///
     /// # Errors
-    /// If the shapes do not fit, or a target is no class (the error names the first).
+    /// If the shapes do not fit, or a target is not a class (the error names the first).
     #[track_caller]
     pub fn add(&mut self, logits: &Tensor, targets: &Tensor) -> Result<()> {
         let _op = enter("confusion");
@@ -126,7 +125,7 @@ impl Confusion {
                 self.classes
             )));
         }
-        let (guessed, targets) =
+        let (predictions, targets) =
             (logits.argmax(-1)?.to_vec::<i32>()?, targets.cast(DType::I64)?.to_vec::<i64>()?);
         if let Some(i) = targets.iter().position(|t| *t < 0 || *t >= self.classes as i64) {
             return Err(Error::index(format!(
@@ -134,30 +133,30 @@ impl Confusion {
                 targets[i], self.classes
             )));
         }
-        for (target, guess) in targets.iter().zip(guessed) {
-            self.counts[*target as usize * self.classes + guess as usize] += 1;
+        for (target, prediction) in targets.iter().zip(predictions) {
+            self.counts[*target as usize * self.classes + prediction as usize] += 1;
         }
         Ok(())
     }
 
-    /// How often `class` was taken for `guess`.
-    pub fn count(&self, class: usize, guess: usize) -> u64 {
-        self.counts[class * self.classes + guess]
+    /// The number of items of class `target` with this prediction.
+    pub fn count(&self, target: usize, prediction: usize) -> u64 {
+        self.counts[target * self.classes + prediction]
     }
 
-    /// The share of right answers; NaN of none.
+    /// The fraction of correct predictions; NaN without any.
     pub fn accuracy(&self) -> f64 {
         let right: u64 = (0..self.classes).map(|c| self.count(c, c)).sum();
         right as f64 / self.counts.iter().sum::<u64>() as f64
     }
 
-    /// The share of `class` that was recognised; NaN if there was none of it.
+    /// The fraction of the items of `class` that were predicted correctly; NaN without any.
     pub fn recall(&self, class: usize) -> f64 {
         self.count(class, class) as f64
             / (0..self.classes).map(|guess| self.count(class, guess)).sum::<u64>() as f64
     }
 
-    /// The share of answers `class` that were right; NaN if there were none.
+    /// The fraction of the predictions of `class` that were correct; NaN without any.
     pub fn precision(&self, class: usize) -> f64 {
         self.count(class, class) as f64
             / (0..self.classes).map(|other| self.count(other, class)).sum::<u64>() as f64
@@ -187,8 +186,7 @@ impl fmt::Display for Confusion {
     }
 }
 
-/// `value`, unless it is NaN or infinite: a loss that has stopped being a number does not come
-/// back, and training on is a waste.
+/// Returns `value`, or an error if it is NaN or infinite: a loss does not recover from that.
 ///
 /// # Errors
 /// If `value` is not finite; `what` names it, `step` says when.
@@ -236,7 +234,7 @@ mod tests {
                 top_k_accuracy(&logits, &targets, k)
                     .unwrap_err()
                     .to_string()
-                    .contains("largest of 3 classes")
+                    .contains("within 1..=3 classes")
             );
         }
         assert!(accuracy(&logits, &logits).is_err());

@@ -1,11 +1,11 @@
-//! What a training loop wants besides the training: numbers that summarise it, a file of them, and
-//! a picture. Pieces to pick from, not a framework.
+//! Tools for training loops: losses by step, metrics, logs and plots. They are independent of each
+//! other.
 //!
 //! ```text
 //! Losses                     read from the device several at a time          losses
 //! Progress                   steps and tokens per second, time left          progress
-//! Mean, accuracy, Confusion  what the model gets right                       metrics
-//! EarlyStopping              when it gets no better                          stopping
+//! Mean, accuracy, Confusion  metrics of classifiers                          metrics
+//! EarlyStopping              stops when a value no longer improves           stopping
 //! Log, Plot                  CSV or JSON lines, SVG                          log, plot, ticks
 //! ```
 

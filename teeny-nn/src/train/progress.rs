@@ -1,15 +1,15 @@
-//! How far a run is, how fast it goes, and how long it will take.
+//! The progress of a run: steps done, speed, time left.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Speeds are those of this last stretch of time, so that a slow start is soon forgotten.
+/// Speeds are averages over this last period, so that a slow start does not count for long.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Moments are remembered no closer together than this.
+/// The smallest time between two stored marks.
 const SPACING: Duration = Duration::from_millis(100);
 
-/// Counts steps, and what they work through: tokens, images. Prints as a line:
+/// Counts steps and items, such as tokens or images. Prints as a line:
 /// `120/400 steps, 12.3 steps/s, 45.1k tokens/s, 0:23 left`.
 ///
 /// # Example
@@ -32,12 +32,12 @@ pub struct Progress {
     done: u64,
     items: u64,
     began: Instant,
-    /// Moments with the steps and items done by then, the oldest just outside the window.
+    /// Times with the steps and items done by then; the oldest is just outside the window.
     marks: VecDeque<(Instant, u64, u64)>,
 }
 
 impl Progress {
-    /// A run of `total` steps that begins now.
+    /// The progress of a run of `total` steps that begins now.
     pub fn new(total: u64) -> Progress {
         let now = Instant::now();
         Progress {
@@ -50,13 +50,13 @@ impl Progress {
         }
     }
 
-    /// What the steps work through is called `unit`.
+    /// Sets the name of the items.
     pub fn items(mut self, unit: &'static str) -> Progress {
         self.unit = unit;
         self
     }
 
-    /// `steps` more are done, on `items` in all.
+    /// Adds `steps` steps with `items` items in total.
     pub fn advance(&mut self, steps: u64, items: u64) {
         self.advance_at(Instant::now(), steps, items);
     }
@@ -64,8 +64,7 @@ impl Progress {
     fn advance_at(&mut self, now: Instant, steps: u64, items: u64) {
         self.done += steps;
         self.items += items;
-        // the newest mark moves on until it is far enough from the one before; the first stays
-        // where counting began
+        // the newest mark is replaced until it is SPACING after the one before
         if self.marks.len() > 1 && now - self.marks[self.marks.len() - 2].0 < SPACING {
             self.marks.pop_back();
         }
@@ -75,22 +74,22 @@ impl Progress {
         }
     }
 
-    /// Steps done.
+    /// The number of steps done.
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Time since the run began.
+    /// The time since the run began.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// Steps per second, lately; 0 before the first.
+    /// The recent speed in steps per second; 0 before the first step.
     pub fn steps_per_second(&self) -> f64 {
         self.rate(|mark| mark.1)
     }
 
-    /// Items per second, lately; 0 before the first.
+    /// The recent speed in items per second; 0 before the first step.
     pub fn items_per_second(&self) -> f64 {
         self.rate(|mark| mark.2)
     }
@@ -101,7 +100,7 @@ impl Progress {
         if seconds > 0.0 { (count(last) - count(first)) as f64 / seconds } else { 0.0 }
     }
 
-    /// How long the rest will take at this speed; no time if nothing is known yet, or nothing left.
+    /// The time that the remaining steps take at this speed; 0 before the first step.
     pub fn eta(&self) -> Duration {
         let seconds = self.total.saturating_sub(self.done) as f64 / self.steps_per_second();
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
@@ -128,7 +127,7 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Three digits: `0.52`, `12.3`, `451`, `45.1k`, `1.2M`.
+/// A number with about three digits: `0.52`, `12.3`, `451`, `45.1k`, `1.2M`.
 fn short(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{:.1}M", v / 1e6),

@@ -1,13 +1,12 @@
-//! When to stop: a value that should get better has not done so for a while.
+//! Early stopping: ends a run whose validation loss no longer improves.
 
 use crate::state::{State, Stateful};
 use teeny_core::Result;
 
-/// Watches a value, usually the loss on data that is not trained on, and says when it has stopped
-/// getting better.
+/// Decides when to stop by a value, usually the validation loss, that no longer improves.
 ///
-/// Equivalent: Keras' `EarlyStopping`, without its `restore_best_weights`: save where
-/// [`EarlyStopping::update`] says true.
+/// Equivalent: Keras' `EarlyStopping` without `restore_best_weights`: save the weights when
+/// [`EarlyStopping::update`] returns true.
 ///
 /// # Example
 /// ```
@@ -15,7 +14,7 @@ use teeny_core::Result;
 /// let mut stopping = EarlyStopping::new(2);
 /// for (epoch, loss) in [2.3, 1.1, 0.9, 0.95, 0.92, 0.91].into_iter().enumerate() {
 ///     if stopping.update(epoch as u64, loss) {
-///         // the best so far: keep the weights
+///         // the best value: save the weights
 ///     }
 ///     if stopping.should_stop() {
 ///         break;
@@ -33,8 +32,7 @@ pub struct EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// Stops after `patience` values in a row that are no better than the best one before. Smaller
-    /// is better.
+    /// Stops after `patience` values in a row without improvement. Smaller values are better.
     pub fn new(patience: u64) -> EarlyStopping {
         EarlyStopping {
             patience: patience.max(1),
@@ -45,19 +43,19 @@ impl EarlyStopping {
         }
     }
 
-    /// Larger is better: for an accuracy.
+    /// Makes larger values better, as for an accuracy.
     pub fn maximize(mut self) -> EarlyStopping {
         self.largest = true;
         self
     }
 
-    /// A value counts as better only if it is so by more than `delta`.
+    /// Sets the difference by which a value must be better to count as an improvement; 0.
     pub fn min_delta(mut self, delta: f64) -> EarlyStopping {
         self.min_delta = delta.abs();
         self
     }
 
-    /// The value at `step` (or epoch); true if it is the best so far. NaN never is.
+    /// Adds the value at `step` (or epoch); returns true if it is the best one. NaN never is.
     pub fn update(&mut self, step: u64, value: f64) -> bool {
         let gain = |best: f64| if self.largest { value - best } else { best - value };
         let better =
@@ -71,7 +69,7 @@ impl EarlyStopping {
         better
     }
 
-    /// True once patience has run out.
+    /// Whether `patience` values in a row were no improvement.
     pub fn should_stop(&self) -> bool {
         self.waited >= self.patience
     }

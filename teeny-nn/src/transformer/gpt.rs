@@ -6,41 +6,44 @@
 //!                              x + attn(ln_1(x)),  x + mlp(ln_2(x))
 //! ```
 //!
-//! Names are those of Hugging Face's files, so [`crate::state::Mapping::gpt2`] loads them. Sampling
-//! is not its business: [`Gpt::generate`] is told how.
+//! Parameter names are those of Hugging Face's files, which [`crate::state::Mapping::gpt2`] loads.
+//! The caller of [`Gpt::generate`] passes the function that picks tokens.
 
-use crate::attention::{Attend, KvCache, Mark, MultiheadAttention};
+use crate::attention::{
+    AttentionOptions, KvCache, Mark, MultiheadAttention, MultiheadAttentionOptions,
+};
 use crate::dropout::Dropout;
-use crate::embedding::Embedding;
+use crate::embedding::{Embedding, EmbeddingOptions};
 use crate::init::Init;
-use crate::linear::Linear;
+use crate::linear::{Linear, LinearOptions};
 use crate::module::Module;
-use crate::norm::LayerNorm;
+use crate::norm::{LayerNorm, LayerNormOptions};
 use crate::store::Path;
 use teeny_core::context::enter;
 use teeny_core::{Error, Result, Tensor};
 
-/// The standard deviation of all first weights, GPT-2's.
+/// The standard deviation of the initial weights, as in GPT-2.
 const STD: f64 = 0.02;
 
 /// Sizes and options of a [`Gpt`].
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GptConfig {
-    /// V, the number of tokens there are.
+    /// V, the size of the vocabulary.
     pub vocab: usize,
-    /// The largest T.
+    /// The largest number of tokens T.
     pub context: usize,
-    /// Blocks.
+    /// The number of blocks.
     pub n_layer: usize,
-    /// Heads per block.
+    /// The number of heads per block.
     pub n_head: usize,
     /// E, the width.
     pub n_embd: usize,
-    /// Probability of dropping, in training.
+    /// The probability of dropping, in training; 0.
     pub dropout: f64,
-    /// Whether linear layers and norms have biases.
+    /// Whether linear layers and norms have biases; true.
     pub bias: bool,
-    /// Whether the head is the token embedding; otherwise it is `lm_head.weight` (V, E).
+    /// Whether the head is the token embedding, or a weight `lm_head.weight` (V, E); true.
     pub tied: bool,
 }
 
@@ -56,13 +59,37 @@ impl GptConfig {
         GptConfig { vocab, context, n_layer, n_head, n_embd, dropout: 0.0, bias: true, tied: true }
     }
 
-    /// GPT-2 of 124 million parameters.
+    /// Sets the size of the vocabulary.
+    pub fn with_vocab(mut self, vocab: usize) -> GptConfig {
+        self.vocab = vocab;
+        self
+    }
+
+    /// Sets the probability of dropping.
+    pub fn with_dropout(mut self, p: f64) -> GptConfig {
+        self.dropout = p;
+        self
+    }
+
+    /// Sets whether linear layers and norms have biases.
+    pub fn with_bias(mut self, bias: bool) -> GptConfig {
+        self.bias = bias;
+        self
+    }
+
+    /// Sets whether the head is the token embedding.
+    pub fn with_tied(mut self, tied: bool) -> GptConfig {
+        self.tied = tied;
+        self
+    }
+
+    /// GPT-2 with 124 million parameters.
     pub fn gpt2() -> GptConfig {
         GptConfig::new(50_257, 1024, 12, 12, 768)
     }
 
-    /// Floating-point operations of training on one sequence of `t` tokens: those of the matrix
-    /// products, forward and, twice as many, backward.
+    /// The floating-point operations of the matrix products in training on one sequence of `t`
+    /// tokens: the forward pass, and the backward pass with twice as many.
     ///
     /// Per layer and token `8 E² + 4 t E` for attention and `16 E²` for the perceptron, and `2 E V`
     /// for the head.
@@ -73,12 +100,13 @@ impl GptConfig {
     }
 }
 
-/// A GPT-2.
+/// The decoder-only transformer of GPT-2.
 ///
 /// # Example
 /// ```
 /// use teeny_core::Tensor;
-/// use teeny_nn::{Gpt, GptConfig, Store, device::device};
+/// use teeny_nn::transformer::{Gpt, GptConfig};
+/// use teeny_nn::{Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
 /// let store = Store::new(&device("cpu")?);
 /// let gpt = Gpt::new(&store.root(), GptConfig::new(65, 32, 2, 4, 16))?;
@@ -90,8 +118,8 @@ impl GptConfig {
 /// assert_eq!(longer.shape()[..], [1, 5]);
 /// # Ok(()) }
 /// ```
-/// Source: Radford et al. 2019; the first values of residual projections, `0.02 / sqrt(2 n_layer)`,
-/// as there.
+/// Source: Radford et al. 2019, also for the initial weights of the residual projections, with
+/// standard deviation `0.02 / sqrt(2 n_layer)`.
 pub struct Gpt {
     config: GptConfig,
     wte: Embedding,
@@ -99,7 +127,7 @@ pub struct Gpt {
     dropout: Dropout,
     blocks: Vec<Block>,
     ln_f: LayerNorm,
-    /// (V, E), if the head is not the embedding.
+    /// (V, E), unless the head is the embedding.
     head: Option<Linear>,
 }
 
@@ -107,13 +135,16 @@ impl Gpt {
     /// A model at `path`.
     ///
     /// # Errors
-    /// If `n_head` does not divide `n_embd`, `dropout` is no probability, or names are taken.
+    /// If `n_head` does not divide `n_embd`, `dropout` is outside `0..=1`, or names are taken.
     #[track_caller]
     pub fn new(path: &Path, config: GptConfig) -> Result<Gpt> {
         path.build("Gpt::new", || {
-            let small = Init::Normal { mean: 0.0, std: STD };
-            let wte = Embedding::with_init(&path.at("wte"), config.vocab, config.n_embd, small)?;
-            let wpe = Embedding::with_init(&path.at("wpe"), config.context, config.n_embd, small)?;
+            let init = Init::Normal { mean: 0.0, std: STD };
+            let embedding = |name: &str, count: usize| {
+                let options = EmbeddingOptions::new().with_init(init);
+                Embedding::with_options(&path.at(name), count, config.n_embd, options)
+            };
+            let (wte, wpe) = (embedding("wte", config.vocab)?, embedding("wpe", config.context)?);
             let blocks = (0..config.n_layer)
                 .map(|i| Block::new(&path.at("h").at(i), &config))
                 .collect::<Result<_>>()?;
@@ -121,13 +152,9 @@ impl Gpt {
             let head = if config.tied {
                 None
             } else {
-                Some(Linear::with_init(
-                    &path.at("lm_head"),
-                    config.n_embd,
-                    config.vocab,
-                    small,
-                    None,
-                )?)
+                let options = LinearOptions::new().with_weight_init(init).with_bias(false);
+                let path = path.at("lm_head");
+                Some(Linear::with_options(&path, config.n_embd, config.vocab, options)?)
             };
             Ok(Gpt {
                 config,
@@ -146,14 +173,14 @@ impl Gpt {
         &self.config
     }
 
-    /// The scores of every next token: tokens (B, T) of integers → (B, T, V).
+    /// The logits of every next token: tokens (B, T) of integers → (B, T, V).
     ///
     /// # Errors
     /// If there are more tokens than the context holds, or one is not in the vocabulary.
     #[track_caller]
     pub fn logits(&self, tokens: &Tensor) -> Result<Tensor> {
         let _op = enter("gpt");
-        self.score(&self.hidden(tokens, None)?)
+        self.head(&self.hidden(tokens, None)?)
     }
 
     /// Empty caches for [`Gpt::next`], one per block.
@@ -161,11 +188,11 @@ impl Gpt {
         (0..self.config.n_layer).map(|_| KvCache::new(self.config.context)).collect()
     }
 
-    /// The scores of the token after the last: `tokens` (B, T) continue those in `caches` → (B, V).
+    /// The logits of the next token: `tokens` (B, T) continue those in `caches` → (B, V).
     ///
     /// # Errors
-    /// As [`Gpt::logits`]; also if there is not one cache per block. All caches are then what they
-    /// were; see [`KvCache::append`] for a device that fails.
+    /// As [`Gpt::logits`]; also if there is not one cache per block. No cache has changed then; see
+    /// [`KvCache::append`] for a device that fails.
     #[track_caller]
     pub fn next(&self, tokens: &Tensor, caches: &mut [KvCache]) -> Result<Tensor> {
         let _op = enter("gpt");
@@ -175,18 +202,17 @@ impl Gpt {
         }
         let marks: Vec<Mark> = caches.iter().map(KvCache::mark).collect();
         // (B, V) of (B, T, E)
-        let scores =
-            self.hidden(tokens, Some(&mut *caches)).and_then(|x| self.score(&x.at(1, -1)?));
-        scores.inspect_err(|_| {
+        let logits = self.hidden(tokens, Some(&mut *caches)).and_then(|x| self.head(&x.at(1, -1)?));
+        logits.inspect_err(|_| {
             caches.iter_mut().zip(marks).for_each(|(cache, mark)| cache.rewind(mark))
         })
     }
 
-    /// `tokens` (B, T) and `count` more (B, T + count), each chosen by `pick` from the scores (B,
-    /// V) as class numbers (B).
+    /// Appends `count` tokens to `tokens` (B, T) → (B, T + count); `pick` chooses each from the
+    /// logits (B, V), as tokens (B).
     ///
-    /// Within the context every token is computed once. Beyond it the window moves and is computed
-    /// anew at each step, since learned positions move too.
+    /// Within the context every token is computed once. Beyond it the window moves, and is computed
+    /// again at each step, because the learned positions move too.
     ///
     /// # Errors
     /// As [`Gpt::logits`], and those of `pick`.
@@ -233,12 +259,12 @@ impl Gpt {
         match caches {
             None => {
                 for block in &self.blocks {
-                    x = block.forward(&x, Attend::causal())?;
+                    x = block.forward(&x, AttentionOptions::causal())?;
                 }
             }
             Some(caches) => {
                 for (block, cache) in self.blocks.iter().zip(caches) {
-                    x = block.forward(&x, Attend::causal().cached(cache))?;
+                    x = block.forward(&x, AttentionOptions::causal().with_cache(cache))?;
                 }
             }
         }
@@ -246,7 +272,7 @@ impl Gpt {
     }
 
     /// (.., E) → (.., V).
-    fn score(&self, x: &Tensor) -> Result<Tensor> {
+    fn head(&self, x: &Tensor) -> Result<Tensor> {
         match &self.head {
             Some(head) => head.forward(x),
             None => x.matmul(&self.wte.weight.value().t()?),
@@ -254,7 +280,7 @@ impl Gpt {
     }
 }
 
-/// One layer: attention and a perceptron, each behind a norm and around it a residual path.
+/// One block: attention and a perceptron, each with a norm before it and a residual connection.
 struct Block {
     ln_1: LayerNorm,
     attn: MultiheadAttention,
@@ -267,11 +293,14 @@ struct Block {
 impl Block {
     fn new(path: &Path, config: &GptConfig) -> Result<Block> {
         let n = config.n_embd;
-        let bias = config.bias.then_some(Init::ZEROS);
         let linear = |path: &Path, inputs, outputs, std| {
-            Linear::with_init(path, inputs, outputs, Init::Normal { mean: 0.0, std }, bias)
+            let options = LinearOptions::new()
+                .with_weight_init(Init::Normal { mean: 0.0, std })
+                .with_bias_init(Init::ZEROS)
+                .with_bias(config.bias);
+            Linear::with_options(path, inputs, outputs, options)
         };
-        // two residual branches per layer add up their variances
+        // the variances of two residual branches per block add up
         let residual = STD / (2.0 * config.n_layer as f64).sqrt();
         let ln_1 = norm(&path.at("ln_1"), config)?;
         let at = path.at("attn");
@@ -279,28 +308,26 @@ impl Block {
             linear(&at.at("c_attn"), n, n.saturating_mul(3), STD)?,
             linear(&at.at("c_proj"), n, n, residual)?,
         );
-        let attn = MultiheadAttention::from_parts(qkv, out, config.n_head, config.n_head)?
-            .with_dropout(path, config.dropout)?;
+        let options = MultiheadAttentionOptions::new().with_dropout(config.dropout);
+        let attn = MultiheadAttention::from_linear(path, qkv, out, config.n_head, options)?;
         let ln_2 = norm(&path.at("ln_2"), config)?;
-        let (mlp, wide) = (path.at("mlp"), n.saturating_mul(4));
-        let (c_fc, c_proj) =
-            (linear(&mlp.at("c_fc"), n, wide, STD)?, linear(&mlp.at("c_proj"), wide, n, residual)?);
+        let (mlp, hidden) = (path.at("mlp"), n.saturating_mul(4));
+        let (c_fc, c_proj) = (
+            linear(&mlp.at("c_fc"), n, hidden, STD)?,
+            linear(&mlp.at("c_proj"), hidden, n, residual)?,
+        );
         Ok(Block { ln_1, attn, ln_2, c_fc, c_proj, dropout: Dropout::new(path, config.dropout)? })
     }
 
     /// (B, T, E) → the same.
-    fn forward(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
-        let seen = self.attn.attend(&self.ln_1.forward(x)?, attend)?;
-        let x = x.add(&self.dropout.forward(&seen)?)?;
+    fn forward(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
+        let attended = self.attn.attend(&self.ln_1.forward(x)?, options)?;
+        let x = x.add(&self.dropout.forward(&attended)?)?;
         let h = self.c_fc.forward(&self.ln_2.forward(&x)?)?.gelu_tanh()?; // (B, T, 4 E)
         x.add(&self.dropout.forward(&self.c_proj.forward(&h)?)?)
     }
 }
 
 fn norm(path: &Path, config: &GptConfig) -> Result<LayerNorm> {
-    if config.bias {
-        LayerNorm::new(path, config.n_embd)
-    } else {
-        LayerNorm::without_bias(path, config.n_embd)
-    }
+    LayerNorm::with_options(path, config.n_embd, LayerNormOptions::new().with_bias(config.bias))
 }

@@ -1,10 +1,10 @@
-//! Transformers: PyTorch's encoder and decoder layers here, GPT-2's decoder in [`gpt`](self::gpt).
+//! Transformers: PyTorch's encoder and decoder layers, and [`Gpt`], the decoder of GPT-2.
 
 mod gpt;
 
 pub use gpt::{Gpt, GptConfig};
 
-use crate::attention::{Attend, MultiheadAttention};
+use crate::attention::{AttentionOptions, MultiheadAttention, MultiheadAttentionOptions};
 use crate::dropout::Dropout;
 use crate::linear::Linear;
 use crate::module::{Activation, Module};
@@ -15,52 +15,75 @@ use teeny_core::{Result, Tensor};
 
 /// Sizes and options of transformer layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct TransformerConfig {
     /// E, the width.
     pub n_embd: usize,
-    /// Heads.
+    /// The number of heads.
     pub n_head: usize,
     /// The width between the two linear layers.
     pub hidden: usize,
-    /// Between them.
+    /// The activation between them; ReLU.
     pub activation: Activation,
-    /// Probability of dropping, in training.
+    /// The probability of dropping, in training; 0.1.
     pub dropout: f64,
-    /// Whether norms stand before attention and perceptron (which trains without warm-up) or after,
-    /// as in the paper.
+    /// Whether norms precede attention and perceptron, which trains without warm-up, or follow
+    /// them, as in the paper; false.
     pub norm_first: bool,
 }
 
 impl TransformerConfig {
-    /// PyTorch's defaults but for dropout, which is 0: ReLU, norms last, `hidden` numbers inside.
+    /// These sizes with PyTorch's defaults: ReLU, dropout 0.1, norms last.
     pub fn new(n_embd: usize, n_head: usize, hidden: usize) -> TransformerConfig {
         TransformerConfig {
             n_embd,
             n_head,
             hidden,
             activation: Activation::Relu,
-            dropout: 0.0,
+            dropout: 0.1,
             norm_first: false,
         }
     }
+
+    /// Sets the activation.
+    pub fn with_activation(mut self, activation: Activation) -> TransformerConfig {
+        self.activation = activation;
+        self
+    }
+
+    /// Sets the probability of dropping.
+    pub fn with_dropout(mut self, p: f64) -> TransformerConfig {
+        self.dropout = p;
+        self
+    }
+
+    /// Sets whether norms precede attention and perceptron.
+    pub fn with_norm_first(mut self, norm_first: bool) -> TransformerConfig {
+        self.norm_first = norm_first;
+        self
+    }
 }
 
-/// One layer of an encoder: self-attention and a perceptron.
+/// A layer of an encoder: self-attention and a perceptron.
 ///
-/// Shapes: x (B, T, E) → the same. Names and values as
+/// Shapes: x (B, T, E) → the same. Names and values are those of
 /// `torch.nn.TransformerEncoderLayer(batch_first=True)`: `self_attn`, `linear1`, `linear2`,
 /// `norm1`, `norm2`.
 ///
 /// # Example
 /// ```
 /// use teeny_core::{DType, Tensor};
-/// use teeny_nn::{Attend, Store, TransformerConfig, TransformerEncoderLayer, device::device};
+/// use teeny_nn::attention::AttentionOptions;
+/// use teeny_nn::transformer::{TransformerConfig, TransformerEncoderLayer};
+/// use teeny_nn::{Store, device::device};
 /// # fn main() -> teeny_core::Result<()> {
 /// let store = Store::new(&device("cpu")?);
-/// let layer = TransformerEncoderLayer::new(&store.at("layers.0"), TransformerConfig::new(32, 4, 64))?;
+/// let config = TransformerConfig::new(32, 4, 64);
+/// let layer = TransformerEncoderLayer::new(&store.at("layers.0"), config)?;
 /// let x = Tensor::randn((2, 3, 32), DType::F32, store.device())?; // (B, T, E)
-/// let real = Tensor::new([[true, true, true], [true, true, false]], store.device())?; // (B, T): the second sequence is shorter
-/// let y = layer.attend(&x, Attend::default().padding(&real))?; // (2, 3, 32)
+/// // (B, T): the second sequence is shorter
+/// let real = Tensor::new([[true, true, true], [true, true, false]], store.device())?;
+/// let y = layer.attend(&x, AttentionOptions::new().with_key_mask(&real))?; // (2, 3, 32)
 /// assert_eq!(y.shape(), x.shape());
 /// # Ok(()) }
 /// ```
@@ -79,14 +102,13 @@ impl TransformerEncoderLayer {
     /// A layer at `path`.
     ///
     /// # Errors
-    /// If `n_head` does not divide `n_embd`, `dropout` is no probability, or names are taken.
+    /// If `n_head` does not divide `n_embd`, `dropout` is outside `0..=1`, or names are taken.
     #[track_caller]
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerEncoderLayer> {
-        let TransformerConfig { n_embd, n_head, hidden, dropout, .. } = config;
+        let TransformerConfig { n_embd, hidden, dropout, .. } = config;
         path.build("TransformerEncoderLayer::new", || {
             Ok(TransformerEncoderLayer {
-                self_attn: MultiheadAttention::new(&path.at("self_attn"), n_embd, n_head)?
-                    .with_dropout(path, dropout)?,
+                self_attn: attention(&path.at("self_attn"), &config)?,
                 linear1: Linear::new(&path.at("linear1"), n_embd, hidden)?,
                 linear2: Linear::new(&path.at("linear2"), hidden, n_embd)?,
                 norm1: LayerNorm::new(&path.at("norm1"), n_embd)?,
@@ -97,17 +119,17 @@ impl TransformerEncoderLayer {
         })
     }
 
-    /// The layer's output for `x` (B, T, E), where attention sees what `attend` says.
+    /// The layer's output for `x` (B, T, E), with these options of its attention.
     ///
     /// # Errors
-    /// If shapes do not fit. A cache is then what it was.
+    /// If shapes do not fit. A cache has not changed then.
     #[track_caller]
-    pub fn attend(&self, x: &Tensor, attend: Attend<'_>) -> Result<Tensor> {
+    pub fn attend(&self, x: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
         let _op = enter("transformer_encoder_layer");
         let first = self.config.norm_first;
-        attend.undone_on_error(|attend| {
+        options.revert_on_error(|options| {
             let x = residual(x, &self.norm1, first, &self.dropout, |x| {
-                self.self_attn.attend(x, attend)
+                self.self_attn.attend(x, options)
             })?;
             residual(&x, &self.norm2, first, &self.dropout, |x| self.feed_forward(x))
         })
@@ -122,13 +144,13 @@ impl TransformerEncoderLayer {
 impl Module for TransformerEncoderLayer {
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.attend(x, Attend::default())
+        self.attend(x, AttentionOptions::default())
     }
 }
 
-/// One layer of a decoder: causal self-attention, attention to a context, and a perceptron.
+/// A layer of a decoder: self-attention, attention to a context, and a perceptron.
 ///
-/// Names and values as `torch.nn.TransformerDecoderLayer(batch_first=True)`: `self_attn`,
+/// Names and values are those of `torch.nn.TransformerDecoderLayer(batch_first=True)`: `self_attn`,
 /// `multihead_attn`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`.
 pub struct TransformerDecoderLayer {
     encoder: TransformerEncoderLayer,
@@ -145,46 +167,47 @@ impl TransformerDecoderLayer {
     pub fn new(path: &Path, config: TransformerConfig) -> Result<TransformerDecoderLayer> {
         path.build("TransformerDecoderLayer::new", || {
             let encoder = TransformerEncoderLayer::new(path, config)?;
-            let multihead_attn =
-                MultiheadAttention::new(&path.at("multihead_attn"), config.n_embd, config.n_head)?;
+            let multihead_attn = attention(&path.at("multihead_attn"), &config)?;
             let norm3 = LayerNorm::new(&path.at("norm3"), config.n_embd)?;
-            Ok(TransformerDecoderLayer {
-                encoder,
-                multihead_attn: multihead_attn.with_dropout(path, config.dropout)?,
-                norm3,
-            })
+            Ok(TransformerDecoderLayer { encoder, multihead_attn, norm3 })
         })
     }
 
-    /// The layer's output for `x` (B, T, E), which sees itself as `attend` says (usually
-    /// [`Attend::causal`]) and `context` (B, S, E) as `to_context` says.
+    /// The layer's output for `x` (B, T, E), with the options of its self-attention (usually
+    /// [`AttentionOptions::causal`]) and of its attention to `context` (B, S, E).
     ///
     /// # Errors
-    /// If shapes do not fit. A cache is then what it was.
+    /// If shapes do not fit. A cache has not changed then.
     #[track_caller]
     pub fn attend(
         &self,
         x: &Tensor,
         context: &Tensor,
-        attend: Attend<'_>,
-        to_context: Attend<'_>,
+        options: AttentionOptions<'_>,
+        context_options: AttentionOptions<'_>,
     ) -> Result<Tensor> {
         let _op = enter("transformer_decoder_layer");
         let layer = &self.encoder;
         let first = layer.config.norm_first;
-        attend.undone_on_error(|attend| {
+        options.revert_on_error(|options| {
             let x = residual(x, &layer.norm1, first, &layer.dropout, |x| {
-                layer.self_attn.attend(x, attend)
+                layer.self_attn.attend(x, options)
             })?;
             let x = residual(&x, &layer.norm2, first, &layer.dropout, |x| {
-                self.multihead_attn.attend_to(x, context, to_context)
+                self.multihead_attn.attend_to(x, context, context_options)
             })?;
             residual(&x, &self.norm3, first, &layer.dropout, |x| layer.feed_forward(x))
         })
     }
 }
 
-/// `x + dropout(f(norm(x)))`, or `norm(x + dropout(f(x)))`.
+/// Attention with the sizes and dropout of `config`.
+fn attention(path: &Path, config: &TransformerConfig) -> Result<MultiheadAttention> {
+    let options = MultiheadAttentionOptions::new().with_dropout(config.dropout);
+    MultiheadAttention::with_options(path, config.n_embd, config.n_head, options)
+}
+
+/// `x + dropout(f(norm(x)))` with the norm first, otherwise `norm(x + dropout(f(x)))`.
 fn residual(
     x: &Tensor,
     norm: &LayerNorm,

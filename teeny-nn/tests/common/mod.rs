@@ -1,4 +1,4 @@
-//! Reading golden files, and comparing with them.
+//! Reads golden files and compares results with them.
 #![allow(dead_code)] // each test file uses a part
 
 use serde_json::Value;
@@ -8,7 +8,7 @@ use teeny_autograd::{Autograd, Check, Grad, Gradients, gradcheck, gradgradcheck}
 use teeny_core::{DType, DeviceRef, Distribution, Key, Result, Tensor};
 use teeny_nn::{Module, Store};
 
-/// A folder that disappears with the test.
+/// A folder that is removed at the end of the test.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -32,17 +32,17 @@ impl Drop for Folder {
     }
 }
 
-/// The device the tests run on: the CPU, or what TEENY_DEVICE names.
+/// The device of the tests: the CPU, or the one that TEENY_DEVICE names.
 pub fn device() -> DeviceRef {
     teeny_nn::device("auto").expect("a device")
 }
 
-/// The same device with automatic differentiation around it.
+/// An autograd device over [`device`].
 pub fn autograd() -> DeviceRef {
     Autograd::new(device())
 }
 
-/// The gradients of `Σ y w` with `w = 1, 2, 3, .. / numel`, as the golden scripts take them.
+/// The gradients of `Σ y w` with `w = 1, 2, 3, .. / numel`, as in the golden scripts.
 pub fn backward(y: &Tensor) -> Gradients {
     let n = y.numel();
     let w: Vec<f64> = (1..=n).map(|i| i as f64 / n as f64).collect();
@@ -93,8 +93,8 @@ pub fn values(x: &Tensor) -> Vec<f64> {
     x.to_scalars().unwrap().into_iter().map(|s| s.to_f64()).collect()
 }
 
-/// First and second derivatives of a layer by its input against central differences, and first
-/// derivatives by each of its parameters.
+/// Checks first and second derivatives of a layer with respect to its input, and first derivatives
+/// with respect to its parameters, by central differences.
 pub fn check_module(make: impl Fn(&Store) -> Result<Box<dyn Module>>, shape: &[usize]) {
     let distribution = Distribution::Uniform { low: -1.0, high: 1.0 };
     let draw = |shape: &[usize], draw: u64, device: &DeviceRef| {
@@ -142,8 +142,8 @@ pub fn check_module(make: impl Fn(&Store) -> Result<Box<dyn Module>>, shape: &[u
     }
 }
 
-/// Every element within `tolerance` of what is wanted, relative to the larger of 1 and its size;
-/// NaN meets NaN.
+/// Every element is within `tolerance` of the expected one, relative to the larger of 1 and its
+/// magnitude; NaN equals NaN.
 #[track_caller]
 pub fn assert_close(got: &[f64], want: &[f64], tolerance: f64, what: &dyn std::fmt::Display) {
     assert_eq!(got.len(), want.len(), "{what}");

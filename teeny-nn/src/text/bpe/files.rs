@@ -1,9 +1,9 @@
 //! A [`Bpe`] as a file: Hugging Face's `tokenizer.json`, read and written, and GPT-2's `vocab.json`
 //! with `merges.txt`, read.
 //!
-//! Tokens are spelled with GPT-2's printable characters for bytes. A file may ask for more than
-//! this tokenizer does (normalisers, other regular expressions); then it is refused by name, not
-//! read as something else.
+//! Tokens are spelled with GPT-2's printable characters for bytes. A file with options that this
+//! tokenizer does not have (normalisers, other regular expressions) is an error that names the
+//! option.
 
 use super::{Bpe, Pair, alphabet};
 use serde_json::{Map, Value, json};
@@ -14,8 +14,8 @@ use teeny_core::file::replace;
 use teeny_core::{Error, Result};
 
 impl Bpe {
-    /// Writes `tokenizer.json`, which Hugging Face's `tokenizers` reads too. The old file stays
-    /// until the new one is complete.
+    /// Writes `tokenizer.json`, which Hugging Face's `tokenizers` reads too, atomically: the old
+    /// file stays until the new one is complete.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -31,8 +31,18 @@ impl Bpe {
             .collect();
         let merges: Vec<[String; 2]> =
             self.merges.iter().map(|&(a, b)| [spell(a), spell(b)]).collect();
-        let added = |(id, content): &(u32, String)| json!({"id": id, "content": content, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true});
-        let bytes = |prefix: bool| json!({"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true, "use_regex": true});
+        let added = |(id, content): &(u32, String)| {
+            json!({
+                "id": id, "content": content, "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true,
+            })
+        };
+        let bytes = |prefix: bool| {
+            json!({
+                "type": "ByteLevel", "add_prefix_space": prefix,
+                "trim_offsets": true, "use_regex": true,
+            })
+        };
         let content = json!({
             "version": "1.0",
             "truncation": null,
@@ -43,8 +53,10 @@ impl Bpe {
             "post_processor": null,
             "decoder": bytes(true),
             "model": {
-                "type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": null, "end_of_word_suffix": null,
-                "fuse_unk": false, "byte_fallback": false, "ignore_merges": false, "vocab": vocab, "merges": merges,
+                "type": "BPE", "dropout": null, "unk_token": null,
+                "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+                "vocab": vocab, "merges": merges,
             },
         });
         replace(path.as_ref(), |file| {
@@ -57,7 +69,7 @@ impl Bpe {
     ///
     /// # Errors
     /// If the file cannot be read, is damaged, or describes another kind of tokenizer: the error
-    /// names the setting.
+    /// names the option.
     pub fn load(path: impl AsRef<Path>) -> Result<Bpe> {
         let path = path.as_ref();
         read(path)
@@ -73,7 +85,7 @@ impl Bpe {
         let (vocab, merges) = (vocab.as_ref(), merges.as_ref());
         let parse = || {
             let tokens: Value = serde_json::from_slice(&read(vocab)?)
-                .map_err(|e| Error::format(format!("{vocab:?} is no JSON: {e}")))?;
+                .map_err(|e| Error::format(format!("{vocab:?} is not JSON: {e}")))?;
             let text = String::from_utf8(read(merges)?)
                 .map_err(|_| Error::format(format!("{merges:?} is not UTF-8")))?;
             let lines =
@@ -91,18 +103,18 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 fn parse(bytes: &[u8]) -> Result<Bpe> {
     let file: Value =
-        serde_json::from_slice(bytes).map_err(|e| Error::format(format!("no JSON: {e}")))?;
+        serde_json::from_slice(bytes).map_err(|e| Error::format(format!("not JSON: {e}")))?;
     let model = &file["model"];
-    // what this tokenizer does, and nothing else
+    // the options that differ from this tokenizer
     let off = |value: &Value| {
         matches!(value, Value::Null | Value::Bool(false)) || value == "" || value == 0.0
     };
-    let cuts = &file["pre_tokenizer"];
+    let pre_tokenizer = &file["pre_tokenizer"];
     let settings = [
         ("model.type is not BPE", model["type"] != "BPE" && !model["type"].is_null()),
-        ("pre_tokenizer is not ByteLevel", cuts["type"] != "ByteLevel"),
-        ("pre_tokenizer.add_prefix_space is on", !off(&cuts["add_prefix_space"])),
-        ("pre_tokenizer.use_regex is off", cuts["use_regex"] == false),
+        ("pre_tokenizer is not ByteLevel", pre_tokenizer["type"] != "ByteLevel"),
+        ("pre_tokenizer.add_prefix_space is on", !off(&pre_tokenizer["add_prefix_space"])),
+        ("pre_tokenizer.use_regex is off", pre_tokenizer["use_regex"] == false),
         ("decoder is not ByteLevel", file["decoder"]["type"] != "ByteLevel"),
         ("normalizer is set", !off(&file["normalizer"])),
         ("model.dropout is set", !off(&model["dropout"])),
@@ -163,14 +175,14 @@ fn pair_of_line(line: &str) -> Result<(String, String)> {
     Ok((a.to_string(), b.to_string()))
 }
 
-/// Puts the parts together and checks that they fit.
+/// Makes a tokenizer of the parts of a file, and checks that they are consistent.
 fn assemble(
     vocab: &Map<String, Value>,
     merges: &[(String, String)],
     specials: &[(u32, String)],
 ) -> Result<Bpe> {
     let bytes_of: HashMap<char, u8> = alphabet().into_iter().zip(0..=255).collect();
-    // what stands for itself is no spelling of bytes
+    // special tokens are spelled as they are, not in characters for bytes
     let named: HashMap<&str, u32> =
         specials.iter().map(|(id, name)| (name.as_str(), *id)).collect();
     let mut entries: Vec<(u32, Vec<u8>)> =
@@ -223,7 +235,8 @@ fn assemble(
     for (rank, (a, b)) in merges.iter().enumerate() {
         let missing = |name: &str| {
             Error::format(format!(
-                "merge {rank}, {a:?} with {b:?}, needs token {name:?}, which is not in the vocabulary"
+                "merge {rank}, {a:?} with {b:?}, needs token {name:?}, \
+                 which is not in the vocabulary"
             ))
         };
         let whole = format!("{a}{b}");
@@ -241,5 +254,5 @@ fn assemble(
     Ok(Bpe { tokens, bytes, merges: pairs, ranks, specials })
 }
 
-/// What GPT-2 puts between documents.
+/// GPT-2's token between documents.
 const END_OF_TEXT: &str = "<|endoftext|>";

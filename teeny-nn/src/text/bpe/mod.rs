@@ -1,12 +1,15 @@
 //! Byte-pair encoding: the tokenizer of GPT-2.
 //!
 //! ```text
-//! " lower" is cut out by words ─ bytes ␣ l o w e r ─ merges by rank: l o → lo, e r → er, lo w → low, ␣ low → ␣low ─ tokens ␣low er
+//! one word of the text   " lower"
+//! bytes                  ␣ l o w e r
+//! merges by rank         l o → lo, e r → er, lo w → low, ␣ low → ␣low
+//! tokens                 ␣low er
 //! ```
 //!
-//! `words` cuts text, `train` finds merges, `files` keeps them; this file applies them. Sources: P.
-//! Gage 1994; Sennrich, Haddow & Birch 2016, arXiv:1508.07909; bytes instead of characters: Radford
-//! et al. 2019 (GPT-2).
+//! `words` splits text, `train` finds merges, `files` stores them; this file applies them. Sources:
+//! P. Gage 1994; Sennrich, Haddow & Birch 2016, arXiv:1508.07909; bytes instead of characters:
+//! Radford et al. 2019 (GPT-2).
 
 mod files;
 mod train;
@@ -22,7 +25,7 @@ use teeny_core::{Error, Result};
 /// Two neighbouring tokens.
 type Pair = (u32, u32);
 
-/// Byte-pair encoding over bytes: every text has its tokens, and decoding gives it back exactly.
+/// Byte-pair encoding over bytes: every text can be encoded, and decoding restores it exactly.
 ///
 /// # Example
 /// ```
@@ -41,18 +44,17 @@ pub struct Bpe {
     tokens: Vec<Vec<u8>>,
     /// The token of each single byte.
     bytes: [u32; 256],
-    /// What is merged, most urgent first.
+    /// The merged pairs by rank, lowest first.
     merges: Vec<Pair>,
-    /// Place in `merges`, and the token that a pair becomes.
+    /// The rank (index in `merges`) of each pair, and the token that it becomes.
     ranks: HashMap<Pair, (u32, u32)>,
-    /// Tokens that no text is encoded as.
+    /// Special tokens, which encoding never returns.
     specials: Vec<(u32, String)>,
 }
 
 impl Bpe {
-    /// The same tokenizer with `names` as further tokens that stand for themselves, such as
-    /// `<|endoftext|>`. [`Tokenizer::encode`] never gives them, so a text cannot pretend to contain
-    /// them: ask [`Bpe::special`] for their number.
+    /// Adds `names` as special tokens, such as `<|endoftext|>`. [`Tokenizer::encode`] never returns
+    /// them, so a text cannot contain them by accident; [`Bpe::special`] returns their numbers.
     ///
     /// # Errors
     /// If a name is empty or taken.
@@ -75,24 +77,23 @@ impl Bpe {
         self.specials.iter().find(|(_, n)| n == name).map(|(token, _)| *token)
     }
 
-    /// The bytes that `token` stands for.
+    /// The bytes of `token`.
     pub fn bytes_of(&self, token: u32) -> Option<&[u8]> {
         self.tokens.get(token as usize).map(Vec::as_slice)
     }
 
-    /// The pairs of tokens that are merged, most urgent first.
+    /// The pairs of tokens that are merged, by rank, lowest first.
     pub fn merges(&self) -> &[(u32, u32)] {
         &self.merges
     }
 
-    /// Appends the tokens of one word to `out`: of all neighbours the pair of least rank is merged,
-    /// the leftmost of several, until none has a rank. A heap of candidates keeps this fast for
-    /// words of any length.
+    /// Appends the tokens of one word to `out`: merges the neighbouring pair of lowest rank, the
+    /// leftmost of equals, until no pair has a rank. A heap of candidates makes this O(n log n).
     fn encode_word(&self, word: &[u8], out: &mut Vec<u32>) {
-        const GONE: u32 = u32::MAX;
+        const MERGED: u32 = u32::MAX;
         let mut tokens: Vec<u32> = word.iter().map(|&byte| self.bytes[usize::from(byte)]).collect();
         let n = tokens.len();
-        // neighbours that are still there
+        // indices of the neighbours that are not merged
         let mut next: Vec<usize> = (1..=n).collect();
         let mut before: Vec<usize> = (0..n).map(|i| i.wrapping_sub(1)).collect();
         let mut candidates = BinaryHeap::new();
@@ -103,12 +104,12 @@ impl Bpe {
         while let Some(Reverse((rank, i))) = candidates.pop() {
             let pair = self.merges[rank as usize];
             let j = next[i];
-            // a merge nearby may have taken one of the two
+            // an earlier merge may have consumed one of the two
             if j >= n || (tokens[i], tokens[j]) != pair {
                 continue;
             }
             tokens[i] = self.ranks[&pair].1;
-            tokens[j] = GONE;
+            tokens[j] = MERGED;
             next[i] = next[j];
             if next[i] < n {
                 before[next[i]] = i;
@@ -118,7 +119,7 @@ impl Bpe {
                 candidates.extend(candidate(&tokens, before[i], i));
             }
         }
-        out.extend(tokens.into_iter().filter(|token| *token != GONE));
+        out.extend(tokens.into_iter().filter(|token| *token != MERGED));
     }
 }
 
@@ -129,7 +130,7 @@ impl Tokenizer for Bpe {
 
     fn encode(&self, text: &str) -> Result<Vec<u32>> {
         let mut out = Vec::with_capacity(text.len() / 3);
-        // texts repeat their words: where in `out` each was seen first
+        // texts repeat their words: the range in `out` of each word's first occurrence
         let mut seen: HashMap<&str, Range<usize>> = HashMap::new();
         for word in words::words(text) {
             if let Some(range) = seen.get(word) {
@@ -154,8 +155,8 @@ impl Tokenizer for Bpe {
     }
 }
 
-/// GPT-2's printable character for each byte: printable ones stand for themselves, the rest for
-/// U+0100 and up.
+/// GPT-2's printable character for each byte: the byte itself if it is printable, otherwise one
+/// from U+0100 on.
 fn alphabet() -> [char; 256] {
     let mut others = (0x100..).filter_map(char::from_u32);
     std::array::from_fn(|byte| match byte {

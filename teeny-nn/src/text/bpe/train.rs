@@ -1,4 +1,4 @@
-//! Finding merges: again and again, the pair of neighbours that occurs most often becomes a token.
+//! BPE training: repeatedly, the most frequent pair of neighbours becomes a token.
 
 use super::words::words;
 use super::{Bpe, Pair, alphabet};
@@ -8,10 +8,10 @@ use teeny_core::context::enter;
 use teeny_core::{Error, Result};
 
 impl Bpe {
-    /// Learns a vocabulary of `vocab_size` tokens from `text`: the 256 bytes and a token per merge.
-    /// It is smaller if no pair is left that occurs twice. Of pairs that occur equally often the
-    /// one of smaller tokens is merged, so the result depends on nothing but the text; it is that
-    /// of Hugging Face's trainer for byte-level BPE.
+    /// Learns a vocabulary of `vocab_size` tokens from `text`: the 256 bytes and one token per
+    /// merge, or fewer if no pair is left that occurs twice. Of equally frequent pairs the one with
+    /// the smaller tokens is merged, so the result is deterministic and equal to that of Hugging
+    /// Face's trainer for byte-level BPE.
     ///
     /// # Errors
     /// If `vocab_size` is less than 256.
@@ -38,7 +38,7 @@ impl Bpe {
             let Some((count, Reverse(pair))) = candidates.pop() else { break };
             match corpus.counts.get(&pair) {
                 Some(&now) if now == count => {}
-                // merges since then have changed it
+                // a merge has changed the count
                 Some(&now) => {
                     candidates.push((now, Reverse(pair)));
                     continue;
@@ -50,16 +50,17 @@ impl Bpe {
             }
             let bytes =
                 [bpe.tokens[pair.0 as usize].as_slice(), &bpe.tokens[pair.1 as usize]].concat();
-            // two ways to the same bytes are one token
+            // two merges with the same bytes are one token
             let token = *known.entry(bytes.clone()).or_insert(bpe.tokens.len() as u32);
             if token as usize == bpe.tokens.len() {
                 bpe.tokens.push(bytes);
             }
             bpe.ranks.insert(pair, (bpe.merges.len() as u32, token));
             bpe.merges.push(pair);
-            let born = corpus.merge(pair, token);
+            let new_pairs = corpus.merge(pair, token);
             candidates.extend(
-                born.into_iter()
+                new_pairs
+                    .into_iter()
                     .filter_map(|pair| Some((*corpus.counts.get(&pair)?, Reverse(pair)))),
             );
         }
@@ -83,13 +84,13 @@ impl Bpe {
     }
 }
 
-/// The different words of a text as tokens, and which pairs are in them.
+/// The distinct words of a text as tokens, and the pairs in them.
 #[derive(Default)]
 struct Corpus {
     words: Vec<(Vec<u32>, u64)>,
-    /// How often each pair occurs; no entry for never.
+    /// The number of occurrences of each pair, if above 0.
     counts: HashMap<Pair, u64>,
-    /// The words that have each pair, and perhaps some that had it.
+    /// The words that contain each pair, or did before a merge.
     places: HashMap<Pair, HashSet<usize>>,
 }
 
@@ -109,7 +110,7 @@ impl Corpus {
         }
     }
 
-    /// Takes back what [`Corpus::count`] did.
+    /// Reverts [`Corpus::count`].
     fn discount(&mut self, place: usize) {
         let (word, count) = &self.words[place];
         for pair in word.windows(2) {
@@ -123,9 +124,9 @@ impl Corpus {
         }
     }
 
-    /// Replaces `pair` by `token` everywhere; gives the pairs that `token` is now part of.
+    /// Replaces `pair` by `token` everywhere; returns the new pairs that contain `token`.
     fn merge(&mut self, pair: Pair, token: u32) -> BTreeSet<Pair> {
-        let mut born = BTreeSet::new();
+        let mut new_pairs = BTreeSet::new();
         for place in self.places.remove(&pair).unwrap_or_default() {
             self.discount(place);
             let word = &mut self.words[place].0;
@@ -136,12 +137,12 @@ impl Corpus {
                 merged.push(if found { token } else { *first });
                 rest = &after[usize::from(found)..];
             }
-            born.extend(
+            new_pairs.extend(
                 merged.windows(2).map(|p| (p[0], p[1])).filter(|p| p.0 == token || p.1 == token),
             );
             *word = merged;
             self.count(place);
         }
-        born
+        new_pairs
     }
 }

@@ -1,14 +1,14 @@
-//! GPT-2's cut of text into words, which merges do not cross.
+//! GPT-2's splitting of text into words, which merges do not cross.
 //!
 //! The regular expression
-//! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, written out: a space
-//! belongs to the word after it, and of several spaces the last does. Every byte of the text is in
+//! `'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, written as code: a
+//! space, or the last of several, belongs to the word after it. Every byte of the text is in
 //! exactly one word.
 
 use std::iter;
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
-/// What GPT-2 holds together.
+/// The character classes of GPT-2's regular expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Space,
@@ -41,7 +41,7 @@ fn class(c: char) -> Class {
 /// English endings that are words of their own.
 const CONTRACTIONS: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
 
-/// The words of `text` one after another.
+/// The words of `text` in order.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     iter::from_fn(move || {
@@ -51,13 +51,13 @@ pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The length in bytes of the first word; none of no text.
+/// The length in bytes of the first word; None for an empty text.
 fn first_word(text: &str) -> Option<usize> {
     let first = text.chars().next()?;
     if let Some(ending) = CONTRACTIONS.iter().find(|ending| text.starts_with(**ending)) {
         return Some(ending.len());
     }
-    // a space and then something else: they are one word
+    // a single space belongs to the next word
     let space = usize::from(first == ' ');
     if let Some(kind) = text[space..].chars().next().map(class).filter(|kind| *kind != Class::Space)
     {
@@ -65,11 +65,11 @@ fn first_word(text: &str) -> Option<usize> {
     }
     let spaces = run(text, Class::Space);
     let last = text[..spaces].chars().next_back().map_or(0, char::len_utf8);
-    // what follows takes the last one along, unless it is the only one
+    // the last of several spaces belongs to the next word
     Some(if spaces == text.len() || spaces == last { spaces } else { spaces - last })
 }
 
-/// How many bytes at the start of `text` are of class `kind`.
+/// The number of bytes at the start of `text` in characters of class `kind`.
 fn run(text: &str, kind: Class) -> usize {
     text.char_indices().find(|(_, c)| class(*c) != kind).map_or(text.len(), |(i, _)| i)
 }

@@ -1,18 +1,18 @@
-//! Files that are not what a reader expects: what they are instead, and what reads them.
+//! Recognises files of another kind than a reader expects, for its errors.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use teeny_core::{Error, Result};
 
-/// As many first bytes as the longest of the marks below.
+/// Bytes to read: at least as many as the longest signature below.
 const FIRST: usize = 48;
 
-/// What a file is by its first bytes, and what to do with it.
+/// Signature (the first bytes of a file), the kind of file, and a help line.
 const KINDS: [(&[u8], &str, &str); 9] = [
     (
         b"version https://git-lfs.github.com/spec/",
-        "a Git LFS pointer, a few lines in the place of the file itself",
+        "a Git LFS pointer, a few lines instead of the file",
         "fetch the file: git lfs pull, or download it from where the repository keeps it",
     ),
     (
@@ -36,24 +36,24 @@ const KINDS: [(&[u8], &str, &str); 9] = [
     (
         b"<",
         "a web page or XML",
-        "the download gave a page instead of the file: is the address right?",
+        "the download returned a page instead of the file: is the address right?",
     ),
     (
         b"{",
         "a JSON text",
-        "an index (model.safetensors.index.json) names the files that hold the tensors: load each with Mapping::new().partial(true)",
+        "an index (model.safetensors.index.json) names the files with the tensors: \
+         load each with Mapping::new().strict(false)",
     ),
 ];
 
-/// The error for a file that should be `wanted` and is not, by its first bytes; `None` if they say
-/// nothing.
-pub(super) fn recognised(first: &[u8], wanted: &str) -> Option<Error> {
-    // a safetensors file begins with a length, whose first byte may be any
-    let (_, what, help) = KINDS.iter().find(|(mark, ..)| first.starts_with(mark))?;
+/// The error for a file of another kind than `wanted`, by its first bytes; `None` if they match no
+/// signature.
+pub(super) fn other_kind(first: &[u8], wanted: &str) -> Option<Error> {
+    let (_, what, help) = KINDS.iter().find(|(signature, ..)| first.starts_with(signature))?;
     Some(Error::format(format!("this is {what}, not {wanted}")).help(*help))
 }
 
-/// An error if `path` is a folder: it names the files in it that could be meant.
+/// An error if `path` is a folder; it lists the files of weights in it.
 pub(super) fn require_file(path: &Path) -> Result<()> {
     if !path.is_dir() {
         return Ok(());
@@ -73,10 +73,10 @@ pub(super) fn require_file(path: &Path) -> Result<()> {
     names.sort();
     let help = match names.first() {
         Some(first) => format!(
-            "give the path of a file in it, such as {:?}",
+            "use the path of a file in it, such as {:?}",
             path.join(first).display().to_string()
         ),
-        None => "give the path of a file".to_string(),
+        None => "use the path of a file".to_string(),
     };
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Err(Error::io(format!(
@@ -86,9 +86,9 @@ pub(super) fn require_file(path: &Path) -> Result<()> {
     .help(help))
 }
 
-/// [`recognised`] of a file that is open, from where it stands.
-pub(super) fn recognised_file(mut file: &File, wanted: &str) -> Option<Error> {
+/// [`other_kind`] of an open file, from its current position.
+pub(super) fn other_kind_of_file(mut file: &File, wanted: &str) -> Option<Error> {
     let mut first = Vec::new();
     (&mut file).take(FIRST as u64).read_to_end(&mut first).ok()?;
-    recognised(&first, wanted)
+    other_kind(&first, wanted)
 }

@@ -1,0 +1,102 @@
+//! All differences between the keys of a file or state and those of its owner, in one error.
+
+use teeny_core::{Error, Result, Shape};
+
+/// Missing keys, unexpected keys and shape mismatches, collected while a state is loaded.
+#[derive(Debug, Default)]
+pub(crate) struct KeyMismatch {
+    /// Keys with their shapes.
+    missing: Vec<(String, Shape)>,
+    unexpected: Vec<String>,
+    /// Whole sentences.
+    shapes: Vec<String>,
+}
+
+impl KeyMismatch {
+    /// The owner needs `key`, the state has none.
+    pub(crate) fn missing(&mut self, key: &str, shape: &Shape) {
+        self.missing.push((key.to_string(), *shape));
+    }
+
+    /// The state has `key`, the owner has none.
+    pub(crate) fn unexpected(&mut self, key: &str) {
+        self.unexpected.push(key.to_string());
+    }
+
+    /// `key` has shape `found` in the state and `expected` in the owner.
+    pub(crate) fn shape(&mut self, key: &str, found: &[usize], expected: &Shape) {
+        // a file may claim more axes than a shape has
+        let found =
+            Shape::new(found).map_or_else(|_| format!("{found:?}"), |shape| shape.to_string());
+        self.shapes.push(format!("{key} is {found}, but should be {expected}"));
+    }
+
+    /// An error that lists all differences, if there are any; `owner` is the model or optimizer
+    /// that the state is loaded into.
+    pub(crate) fn check(self, owner: &str) -> Result<()> {
+        let count = |n: usize, one: &str, many: &str| match n {
+            0 => None,
+            1 => Some(format!("1 {one}")),
+            n => Some(format!("{n} {many}")),
+        };
+        let counts: Vec<String> = [
+            count(self.missing.len(), "missing key", "missing keys"),
+            count(self.unexpected.len(), "unexpected key", "unexpected keys"),
+            count(self.shapes.len(), "shape mismatch", "shape mismatches"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if counts.is_empty() {
+            return Ok(());
+        }
+        let mut error = Error::shape(format!("does not match {owner}: {}", counts.join(", ")));
+        if !self.missing.is_empty() {
+            let missing: Vec<String> =
+                self.missing.iter().map(|(key, shape)| format!("{key} {shape}")).collect();
+            error = error.note(format!("missing keys: {}", missing.join(", ")));
+        }
+        if !self.unexpected.is_empty() {
+            error = error.note(format!("unexpected keys: {}", self.unexpected.join(", ")));
+        }
+        let help = self.prefix_help();
+        let error = self.shapes.into_iter().fold(error, Error::note);
+        Err(match help {
+            Some(help) => error.help(help),
+            None => error,
+        })
+    }
+
+    /// Help for keys that differ only by a prefix that all keys of one side have.
+    fn prefix_help(&self) -> Option<String> {
+        let missing: Vec<&str> = self.missing.iter().map(|(key, _)| key.as_str()).collect();
+        let unexpected: Vec<&str> = self.unexpected.iter().map(String::as_str).collect();
+        if let Some(prefix) = common_prefix(&unexpected, &missing) {
+            return Some(format!(
+                "every key of the file begins with {prefix:?}: Mapping::new()\
+                 .rename(|name| Some(name.strip_prefix({prefix:?}).unwrap_or(name).into())) \
+                 removes it, for store.load_from"
+            ));
+        }
+        let prefix = common_prefix(&missing, &unexpected)?;
+        Some(format!(
+            "every key of the model begins with {prefix:?}: Mapping::new()\
+             .rename(|name| Some(format!(\"{prefix}{{name}}\"))) adds it, for store.load_from"
+        ))
+    }
+}
+
+/// The prefix, parts that end in a full stop, without which most of `longer` are in `shorter`.
+fn common_prefix<'a>(longer: &[&'a str], shorter: &[&str]) -> Option<&'a str> {
+    let first = *longer.first()?;
+    let prefixes = first.match_indices('.').map(|(i, _)| &first[..=i]);
+    let matches = |prefix: &str| {
+        longer
+            .iter()
+            .filter(|key| key.strip_prefix(prefix).is_some_and(|rest| shorter.contains(&rest)))
+            .count()
+    };
+    prefixes
+        .filter(|prefix| longer.iter().all(|key| key.starts_with(prefix)))
+        .find(|prefix| 2 * matches(prefix) > longer.len())
+}
