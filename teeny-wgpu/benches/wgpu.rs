@@ -1,8 +1,8 @@
-//! The yardstick of the GPU device: what a launch costs, products, streams, reductions, rows,
+//! Benchmarks of the GPU device: the cost of a launch, products, streams, reductions, rows,
 //! windows, and a training step.
 //!
 //! Every iteration ends in `synchronize`, so the times are those of finished work. Sizes are
-//! smaller on a software adapter. After the groups a few lines say what criterion has no words for:
+//! smaller on a software adapter. After the groups a few lines print what criterion cannot:
 //! host time of a launch, tiled against naive products, the first training step.
 
 use criterion::{
@@ -16,7 +16,7 @@ use teeny_core::{DType, Device, Result, Tensor, Window};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Optimizer, Sgd};
 use teeny_nn::{Activation, Linear, Module, Sequential, Store};
-use teeny_wgpu::{AdapterKind, Options, Products, Wgpu};
+use teeny_wgpu::{AdapterKind, MatmulKernels, Options, Wgpu};
 
 /// Runs `f` until its work is done on the GPU.
 fn row(
@@ -132,7 +132,7 @@ fn kernels(c: &mut Criterion, gpu: &Arc<Wgpu>, software: bool) {
     group.finish();
 }
 
-/// One training step of 784-128-10 on a batch of 64; gives back the loss.
+/// One training step of 784-128-10 on a batch of 64; returns the loss.
 fn trainer(gpu: &Arc<Wgpu>) -> Result<impl FnMut() -> Result<Tensor> + use<>> {
     let store = Store::new(&Autograd::new(gpu.clone()));
     let model = Sequential::new()
@@ -179,7 +179,8 @@ fn all(c: &mut Criterion) {
     (0..50).for_each(|_| _ = step().and_then(|loss| loss.item::<f32>()).expect("a step"));
     let after = gpu.counters();
     println!(
-        "\nmnist mlp: first step {first:.0} ms (shaders compiled), then {:.1} launches and {:.2} submissions a step",
+        "\nmnist mlp: first step {first:.0} ms (shaders compiled), \
+         then {:.1} launches and {:.2} submissions a step",
         (after.dispatches - before.dispatches) as f64 / 50.0,
         (after.submissions - before.submissions) as f64 / 50.0
     );
@@ -199,8 +200,9 @@ fn all(c: &mut Criterion) {
     times.sort_by(f64::total_cmp);
     println!("a launch costs the host {:.2} us", times[25]);
 
-    let naive = Wgpu::with_options(&Options { products: Products::Naive, ..Options::default() })
-        .expect("a second device");
+    let naive =
+        Wgpu::with_options(&Options { matmul_kernels: MatmulKernels::Naive, ..Options::default() })
+            .expect("a second device");
     let n = if software { 512 } else { 2048 };
     let time = |gpu: &Arc<Wgpu>| {
         let a = Tensor::ones((n, n), DType::F32, gpu).expect("a tensor that fits");
@@ -218,7 +220,10 @@ fn all(c: &mut Criterion) {
 
 criterion_group! {
     name = benches;
-    config = Criterion::default().sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(800));
+    config = Criterion::default()
+        .sample_size(10)
+        .warm_up_time(Duration::from_millis(200))
+        .measurement_time(Duration::from_millis(800));
     targets = all
 }
 criterion_main!(benches);

@@ -1,9 +1,9 @@
 //! Random single operations on the GPU engine against the oracle:
 //! `cargo run --release -p teeny-wgpu --example fuzz_wgpu`.
 //!
-//! `--level` chooses how shaders run: `trusted` (the default), `checked`, `portable` (what every
-//! browser has), or `narrow`, a device that binds 8 KiB and launches 64 workgroups a row, so that
-//! small cases take the ways of large tensors. See `teeny_core::conformance::oneop`.
+//! `--level` chooses how shaders run: `trusted` (the default), `checked`, `portable` (the limits of
+//! every browser), or `narrow`, a device that binds 8 KiB and launches 64 workgroups a row, so that
+//! small cases take the code paths of large tensors. See `teeny_core::conformance::oneop`.
 
 use std::process::ExitCode;
 use teeny_core::conformance::oneop::{Rules, Site, program};

@@ -1,8 +1,8 @@
-//! `impl Device for Wgpu`: the list of what this engine does and which room does it.
+//! `impl Device for Wgpu`: checks a request, describes it to the profile, and calls the operation.
 
-use crate::device::Wgpu;
-use crate::profile;
-use crate::softmax::Rows;
+use crate::device::{Wgpu, profile};
+use crate::ops;
+use crate::ops::softmax::{SoftmaxKind, softmax};
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::{
@@ -22,11 +22,11 @@ impl Device for Wgpu {
 
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         validate::upload(bytes, dtype)?;
-        self.upload_bytes(bytes, dtype)
+        ops::transfer::upload(self, bytes, dtype)
     }
 
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
-        self.download_bytes(x)
+        ops::transfer::download(self, x)
     }
 
     fn elementwise(
@@ -38,19 +38,19 @@ impl Device for Wgpu {
     ) -> Result<Outputs> {
         validate::elementwise(kernel, inputs, params, shape)?;
         let _work = self.describe(inputs, shape, kernel.output_dtype(0), 0);
-        self.map(kernel, inputs, params, shape)
+        ops::elementwise::elementwise(self, kernel, inputs, params, shape)
     }
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
         validate::reduce(op, x, axes)?;
         let _work = self.describe(&[x], &x.shape().reduced(axes, false), op.output(x.dtype()), 0);
-        self.fold_axes(op, x, axes)
+        ops::reduce::reduce(self, op, x, axes)
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
         validate::scan(op, x, axis)?;
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
-        self.scan_along(op, x, axis)
+        ops::scan::scan(self, op, x, axis)
     }
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
@@ -62,13 +62,13 @@ impl Device for Wgpu {
             lhs.dtype(),
             profile::flops(&[shape.numel(), lhs.shape()[lhs.ndim() - 1]]),
         );
-        self.product(lhs, rhs)
+        ops::matmul::matmul(self, lhs, rhs)
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
         validate::gather(x, axis, index)?;
         let _work = self.describe(&[x, index], index.shape(), x.dtype(), 0);
-        self.gather_along(x, axis, index)
+        ops::gather::gather(self, x, axis, index)
     }
 
     fn scatter(
@@ -81,19 +81,19 @@ impl Device for Wgpu {
     ) -> Result<StorageRef> {
         validate::scatter(mode, x, axis, index, src)?;
         let _work = self.describe(&[x, index, src], x.shape(), x.dtype(), 0);
-        self.scatter_along(mode, x, axis, index, src)
+        ops::scatter::scatter(self, mode, x, axis, index, src)
     }
 
     fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
         validate::copy_into(&dst, view, src)?;
         let _work = self.describe(&[src], src.shape(), src.dtype(), 0);
-        self.overwrite(dst, view, src)
+        ops::copy::copy_into(self, dst, view, src)
     }
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
         validate::sort(x, axis)?;
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
-        self.sort_along(x, axis, descending)
+        ops::sort::sort(self, x, axis, descending)
     }
 
     fn random(
@@ -105,13 +105,13 @@ impl Device for Wgpu {
     ) -> Result<StorageRef> {
         validate::random(distribution, shape, dtype)?;
         let _work = self.describe(&[], shape, dtype, 0);
-        self.draw(distribution, shape, dtype, key)
+        ops::random::random(self, distribution, shape, dtype, key)
     }
 
     fn synchronize(&self) -> Result<()> {
         self.stream.wait().map_err(|e| self.caused(e))?;
         self.check()?;
-        self.check_fault()
+        self.check_index_errors()
     }
 
     fn stats(&self) -> Stats {
@@ -138,36 +138,36 @@ impl Device for Wgpu {
             op.output(kernel.output_dtype(0)),
             0,
         );
-        self.fold_kernel(kernel, inputs, params, shape, op, axes)
+        ops::reduce::reduce_kernel(self, kernel, inputs, params, shape, op, axes)
     }
 
     fn contiguous(&self, x: &Tensor) -> Result<StorageRef> {
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
-        self.packed(x)
+        ops::copy::contiguous(self, x)
     }
 
     fn softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
         validate::softmax(x, axis)?;
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
-        self.along_rows(Rows::Softmax, &[x], axis)
+        softmax(self, SoftmaxKind::Softmax, &[x], axis)
     }
 
     fn log_softmax(&self, x: &Tensor, axis: usize) -> Result<StorageRef> {
         validate::softmax(x, axis)?;
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
-        self.along_rows(Rows::LogSoftmax, &[x], axis)
+        softmax(self, SoftmaxKind::LogSoftmax, &[x], axis)
     }
 
     fn softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         validate::softmax_grad(y, g, axis)?;
         let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
-        self.along_rows(Rows::SoftmaxGrad, &[y, g], axis)
+        softmax(self, SoftmaxKind::SoftmaxGrad, &[y, g], axis)
     }
 
     fn log_softmax_grad(&self, y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
         validate::softmax_grad(y, g, axis)?;
         let _work = self.describe(&[y, g], y.shape(), y.dtype(), 0);
-        self.along_rows(Rows::LogSoftmaxGrad, &[y, g], axis)
+        softmax(self, SoftmaxKind::LogSoftmaxGrad, &[y, g], axis)
     }
 
     fn norm(
@@ -180,7 +180,7 @@ impl Device for Wgpu {
     ) -> Result<StorageRef> {
         validate::norm(x, weight, bias)?;
         let _work = self.describe(&[x], x.shape(), x.dtype(), 0);
-        self.normalise(norm, x, None, weight, bias, eps)
+        ops::norm::norm(self, norm, x, None, weight, bias, eps)
     }
 
     fn norm_grad(
@@ -193,7 +193,7 @@ impl Device for Wgpu {
     ) -> Result<StorageRef> {
         validate::norm_grad(x, weight, g)?;
         let _work = self.describe(&[x, g], x.shape(), x.dtype(), 0);
-        self.normalise(norm, x, Some(g), weight, None, eps)
+        ops::norm::norm(self, norm, x, Some(g), weight, None, eps)
     }
 
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
@@ -202,11 +202,11 @@ impl Device for Wgpu {
         let shape = inputs.q.shape().with_size(inputs.q.ndim() - 1, hv);
         let flops = profile::flops(&[shape.numel() / hv.max(1), keys, hs + hv]);
         let _work = self.describe(&[inputs.q, inputs.k, inputs.v], &shape, inputs.q.dtype(), flops);
-        if let Some(results) = self.attention_forward(inputs)? {
+        if let Some(results) = ops::attention::attention(self, inputs)? {
             return Ok(results);
         }
         let (y, lse) = inputs.composed()?;
-        Ok((self.packed(&y)?, self.packed(&lse)?))
+        Ok((ops::copy::contiguous(self, &y)?, ops::copy::contiguous(self, &lse)?))
     }
 
     fn attention_grad(
@@ -224,17 +224,17 @@ impl Device for Wgpu {
             inputs.q.dtype(),
             0,
         );
-        if let Some(grads) = self.attention_backward(inputs, y, lse, g, needs)? {
+        if let Some(grads) = ops::attention::attention_grad(self, inputs, y, lse, g, needs)? {
             return Ok(grads);
         }
         let [q, k, v] = inputs.composed_grad(Some((y, lse)), g, needs)?;
-        let finish = |x: Option<Tensor>| x.map(|x| self.packed(&x)).transpose();
+        let finish = |x: Option<Tensor>| x.map(|x| ops::copy::contiguous(self, &x)).transpose();
         Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 
     fn conv(&self, x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
         validate::conv(x, weight, window)?;
-        match self.convolution(x, weight, window)? {
+        match ops::conv::conv(self, x, weight, window)? {
             Some(y) => Ok(y),
             None => definition::conv(x, weight, window),
         }
@@ -248,7 +248,7 @@ impl Device for Wgpu {
         x_shape: &Shape,
     ) -> Result<StorageRef> {
         validate::conv_input_grad(g, weight, window, x_shape)?;
-        match self.convolution_input_grad(g, weight, window, x_shape)? {
+        match ops::conv::conv_input_grad(self, g, weight, window, x_shape)? {
             Some(x) => Ok(x),
             None => definition::conv_input_grad(g, weight, window, x_shape),
         }
@@ -262,7 +262,7 @@ impl Device for Wgpu {
         weight_shape: &Shape,
     ) -> Result<StorageRef> {
         validate::conv_weight_grad(g, x, window, weight_shape)?;
-        match self.convolution_weight_grad(g, x, window, weight_shape)? {
+        match ops::conv::conv_weight_grad(self, g, x, window, weight_shape)? {
             Some(weight) => Ok(weight),
             None => definition::conv_weight_grad(g, x, window, weight_shape),
         }
@@ -275,7 +275,7 @@ impl Device for Wgpu {
         window: &Window,
     ) -> Result<(StorageRef, StorageRef)> {
         validate::max_pool(x, size, window)?;
-        match self.largest(x, size, window)? {
+        match ops::pooling::max_pool(self, x, size, window)? {
             Some(results) => Ok(results),
             None => definition::max_pool(x, size, window),
         }

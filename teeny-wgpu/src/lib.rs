@@ -2,51 +2,61 @@
 //! kernel a compute shader.
 //!
 //! ```text
-//! engine        impl Device: which room does what
-//! elementwise reduce scan matmul index scatter sort softmax    one family of kernels each, and copy random transfer
-//! walk wide     merged axes; results one element at a time
-//! large order   tensors beyond one binding; the stable order of small keys
-//! generator/    Kernel → WGSL; prelude/*.wgsl   the functions that shaders call
-//! device        Wgpu: allocate, dispatch        the two calls that all kernels go through
-//! pipeline      WGSL → pipelines, cached by key
-//! stream params one open pass, one ring of parameters, batches
-//! pool storage  buffers by size class, a budget, a cap on what is cached, exact statistics
-//! profile       what each launch was and how long it took
-//! adapter error which GPU, what it can do, what went wrong; fault   indices outside their axis
+//! engine        impl Device: one line for each operation
+//! ops/          the operations, one module for each family, named as on the CPU
+//! codegen/      WGSL from templates and scalar programs
+//! shaders/      the kernels as .wgsl files; prelude/: the functions that they call
+//! device/       Wgpu: allocate and dispatch; adapters, buffers, pipelines, the command stream
 //! ```
 //!
-//! # How a kernel is made
-//! A room (one file) checks the types with `Wgpu::require`, makes its outputs with
-//! `Wgpu::allocate`, describes the launch and records it:
+//! Modules import those below them in this list alone: `device` contains no WGSL, `codegen` no
+//! tensor.
+//!
+//! # How an operation is written
+//! A function of the device and the operands checks the types with `Wgpu::require`, makes its
+//! outputs with `Wgpu::allocate`, fills the parameters and records a launch:
 //!
 //! ```text
-//! let y = self.allocate(numel, dtype)?;
-//! let mut params = Params::new();                      // u32 words: sizes, strides, offsets, scalars; at most 256
-//! params.count(rows); params.int(stride); params.scalar(value, dtype);
-//! self.dispatch(&Launch {
-//!     program: Program { key: Key::new("family", [variant, …]), wgsl: &|| Ok(text) },   // the text depends on the key alone
-//!     inputs: &[self.part(x)?],                        // @group(0) @binding(0..)  var<storage, read>
-//!     outputs: &[self.whole(&y)?],                     // @group(0) @binding(n..)  var<storage, read_write>
-//!     params: &params,                                 // @group(1) @binding(0)    var<uniform>, a struct or generator::params_declaration()
-//!     groups: self.fold(workgroups)?,                  // number them by group.y * groups.x + group.x
+//! shader_params! {
+//!     struct RowParams(axes: usize) {
+//!         rows: usize,
+//!         x_step: isize,
+//!         sizes: Sizes[axes],
+//!         x: View[axes],
+//!     }
+//! }
+//!
+//! let y = gpu.allocate(numel, dtype)?;
+//! let params = RowParams { rows, x_step, sizes, x };  // at most 256 words
+//! gpu.dispatch(&Launch {
+//!     program: Program {
+//!         key: Key::new("family", [variant, …]),      // the text depends on the key alone
+//!         wgsl: &|| wgsl(axes, dtype),
+//!     },
+//!     inputs: &[gpu.bind_tensor(x)?],                 // @group(0) @binding(0..), storage, read
+//!     outputs: &[gpu.bind(&y)?],                      // @group(0) @binding(n..), read_write
+//!     params: &params.words(),                        // @group(1) @binding(0), uniform
+//!     grid: gpu.dispatch_grid(workgroups)?,           // workgroup group.y * groups.x + group.x
 //! })?;
 //! ```
 //!
-//! The entry point is `main`. Functions of the prelude are added where the text names them. At most
-//! 8 buffers are bound; an output is never an input too. Buffers are multiples of 32 bytes, so a
-//! kernel may always read and write whole groups of four elements; `generator::types` knows how
-//! each type lies in memory. Shaders must stay inside their buffers without help: they run
-//! unchecked unless [`Shaders::Checked`] is chosen.
+//! `wgsl` fills a template of `shaders/`: the struct `Params` is made of `RowParams`, so that
+//! shader and operation read the same names; `load_x(i)` and the addresses of strided views are
+//! generated; a hole without a value and a value without a hole are errors. The entry point is
+//! `main`. Functions of the prelude are added where the text names them. At most 8 buffers are
+//! bound; an output is never an input too. Buffers are multiples of 32 bytes, so a kernel may
+//! always read and write whole groups of four elements. Shaders must stay inside their buffers
+//! without help: they run unchecked unless [`Shaders::Checked`] is chosen.
 //!
-//! # What costs what
+//! # Cost
 //! Work is recorded and submitted in batches of 64 launches; only reading and
 //! [`teeny_core::Device::synchronize`] wait. Mistakes that wgpu reports late are returned by the
 //! next fallible call.
 //!
 //! Indices of gather and scatter are only seen by the GPU. One outside its axis is never followed:
-//! gather gives 0 there and scatter drops it. It is noted, and the next read or `synchronize`
+//! gather writes 0 there and scatter drops it. It is recorded, and the next read or `synchronize`
 //! returns the [`teeny_core::ErrorKind::Index`] error with the operation, the user's line, the
-//! place and the size; every read brings the notes along, which costs it no further wait. With
+//! place and the size; every read brings the records along, which costs it no further wait. With
 //! [`Shaders::Checked`] each call waits and returns the error itself.
 //!
 //! `TEENY_DEBUG=1` prints a line per launch (operation, shapes, microseconds, GB/s, GFLOP/s) and a
@@ -66,23 +76,24 @@
 //! floats are stored packed and computed in f32 everywhere.
 //!
 //! # Bounds
-//! Tensors larger than one binding (128 MiB is the least that WebGPU promises) are covered by
-//! windows in elementwise kernels and by pieces elsewhere; only a single line to be sorted or
-//! normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] make any GPU as
-//! narrow as that. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does.
-//! Where a driver sees that an operand is zero, it may take the product for zero, whatever the
-//! other operand is. Convolutions multiply the zeros of padding, and their gradients those of
-//! places that a stride skips: a weight that is infinite or NaN makes NaN of them.
+//! Tensors larger than one binding (WebGPU guarantees 128 MiB) are covered window by window in
+//! elementwise kernels and piece by piece elsewhere; only a single line that is sorted or
+//! normalised must fit. [`Options::max_binding`] and [`Options::max_workgroups`] give any GPU such
+//! limits. Subnormal numbers may be flushed and signs of zeros lost, as the hardware does. Where a
+//! driver sees that an operand is zero, it may take the product for zero, whatever the other
+//! operand is. Convolutions multiply the zeros of padding, and their gradients those of places that
+//! a stride skips: a weight that is infinite or NaN makes NaN of them.
 //!
 //! A small part of a larger storage is copied for the kernel. Shaders count with 32 bits:
 //! reductions and products over more elements (views with stride 0 have as many as they like) are
-//! made in halves, whose results are reduced in the type that they are computed in; every other
-//! size beyond that is an error, as are positions beyond those of an `i32`.
+//! computed in halves, whose results are reduced in the accumulation type; every other size beyond
+//! that is an error, as are positions beyond those of an `i32`.
 //!
 //! # Memory
 //! [`Options::memory_budget`] bounds the bytes of all buffers, [`Options::cache_bytes`] those of
-//! free ones. What does not fit is [`teeny_core::ErrorKind::OutOfMemory`] after the free buffers
-//! were dropped, and the device goes on. A lost device says so at every call.
+//! free ones. An allocation beyond that is an error of kind
+//! [`teeny_core::ErrorKind::OutOfMemory`] after the free buffers were dropped, and the device stays
+//! usable. A lost device says so at every call.
 //!
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds
@@ -92,47 +103,21 @@
 #![doc = include_str!("../PRECISION.md")]
 #![deny(unsafe_code)] // one gate in `pipeline` allows it
 
-mod adapter;
-mod attention;
-mod conv;
-mod copy;
+mod codegen;
 mod device;
-mod elementwise;
 mod engine;
-mod error;
 #[cfg(test)]
-mod failures;
-mod fault;
-mod generator;
-mod index;
-mod large;
-mod matmul;
-mod norm;
-mod order;
-mod params;
-mod pipeline;
-mod pool;
-mod pooling;
-mod profile;
-mod random;
-mod reduce;
-mod scan;
-mod scatter;
+mod failure_tests;
+mod ops;
 #[cfg(test)]
-mod shaders;
-mod softmax;
-mod sort;
-mod storage;
-mod stream;
-mod transfer;
-mod walk;
-mod wide;
+mod shader_tests;
 
-pub use adapter::{AdapterKind, Capabilities, Choice, Options, Products, Shaders};
+pub use device::adapter::Capabilities;
+pub use device::options::{AdapterKind, Choice, MatmulKernels, Options, Shaders};
+pub use device::profile::{Family, Profile};
 pub use device::{Counters, Wgpu};
-pub use profile::{Family, Profile};
 
-/// Makes this engine known as `wgpu` to [`teeny_core::registry`], for programs that choose a device
+/// Registers this engine as `wgpu` with [`teeny_core::registry`], for programs that choose a device
 /// by name.
 pub fn register() {
     teeny_core::registry::register("wgpu", || Ok(Wgpu::new()? as teeny_core::DeviceRef));

@@ -131,10 +131,7 @@ fn memory_is_reused_and_counted_exactly() {
     let after = gpu.stats();
     assert_eq!(before.live_bytes, 0);
     assert_eq!(after.live_bytes, 0);
-    assert_eq!(
-        after.os_allocations, before.os_allocations,
-        "a repeated step asks the driver for nothing"
-    );
+    assert_eq!(after.os_allocations, before.os_allocations, "a repeated step allocates nothing");
     assert!(after.peak_bytes >= 80_000 && after.cached_bytes > 0);
     gpu.clear_cache();
     assert_eq!(gpu.stats().cached_bytes, 0);
@@ -164,7 +161,7 @@ fn a_budget_is_kept_and_the_device_stays_usable() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
     assert!(error.to_string().contains("budget 1048576"), "{error}");
     drop(x);
-    // What was freed is found again, in another size class too: the free buffers are given up
+    // Freed memory is used again, in another size class too: the free buffers are dropped
     // first.
     let small = Tensor::full(1000, 2.0, DType::F32, &gpu).unwrap();
     assert_eq!(small.add(1.0).unwrap().to_vec::<f32>().unwrap()[999], 3.0);

@@ -8,7 +8,7 @@ use teeny_core::DType;
 use teeny_core::conformance::{Cell, Report, Suite};
 use teeny_wgpu::{Options, Shaders, Wgpu};
 
-/// What GPUs are forgiven, with reasons.
+/// The deviations that GPUs are allowed.
 fn suite(gpu: &Arc<Wgpu>) -> Suite {
     Suite::new(gpu).flushes_subnormals().loses_zero_signs()
 }
@@ -75,11 +75,7 @@ fn the_suite_passes_with_trusted_shaders_as_the_documentation_says() {
         if std::env::var("TEENY_BLESS").is_ok_and(|v| v == "1") {
             std::fs::write(path, &text).unwrap();
         }
-        assert_eq!(
-            std::fs::read_to_string(path).unwrap(),
-            text,
-            "TEENY_BLESS=1 writes TYPES.md anew"
-        );
+        assert_eq!(std::fs::read_to_string(path).unwrap(), text, "TEENY_BLESS=1 updates TYPES.md");
     }
 }
 

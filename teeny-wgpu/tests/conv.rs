@@ -28,12 +28,17 @@ fn numbers(shape: &[usize], dtype: DType, device: &DeviceRef) -> Result<Tensor> 
     Tensor::randint(-3, 4, shape, DType::I32, device)?.cast(dtype)
 }
 
-/// Result and both gradients on `device`; operands transposed in memory if `turned`.
-fn results(case: &Case, dtype: DType, turned: bool, device: &DeviceRef) -> Result<[Vec<f64>; 3]> {
+/// Result and both gradients on `device`; operands transposed in memory if `transposed`.
+fn results(
+    case: &Case,
+    dtype: DType,
+    transposed: bool,
+    device: &DeviceRef,
+) -> Result<[Vec<f64>; 3]> {
     random::with_seed(11, || {
         let make = |shape: &[usize]| {
             let x = numbers(shape, dtype, device)?;
-            if turned { x.transpose(1, -1)?.contiguous()?.transpose(1, -1) } else { Ok(x) }
+            if transposed { x.transpose(1, -1)?.contiguous()?.transpose(1, -1) } else { Ok(x) }
         };
         let (x, w) = (make(case.x)?, make(case.weight)?);
         let y = x.conv(&w, &case.window)?;
@@ -50,15 +55,17 @@ fn convolutions_and_their_gradients_agree_with_the_oracle() -> Result<()> {
     let Some(gpu) = common::gpu() else { return Ok(()) };
     let (gpu, oracle) = (gpu as DeviceRef, Reference::new() as DeviceRef);
     for (number, case) in cases().iter().enumerate() {
-        for (dtype, turned) in [(DType::F32, false), (DType::F32, true), (DType::BF16, false)] {
+        for (dtype, transposed) in [(DType::F32, false), (DType::F32, true), (DType::BF16, false)] {
             // Whole numbers: sums are exact in f32, and rounded once to 16 bits.
-            let (got, expected) =
-                (results(case, dtype, turned, &gpu)?, results(case, dtype, turned, &oracle)?);
+            let (got, expected) = (
+                results(case, dtype, transposed, &gpu)?,
+                results(case, dtype, transposed, &oracle)?,
+            );
             for (name, (g, e)) in ["result", "gradient of x", "gradient of the weight"]
                 .iter()
                 .zip(got.iter().zip(&expected))
             {
-                assert!(g == e, "{name} of case {number} in {dtype}, turned {turned}");
+                assert!(g == e, "{name} of case {number} in {dtype}, transposed {transposed}");
             }
         }
     }

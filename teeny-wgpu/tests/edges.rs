@@ -102,8 +102,8 @@ fn agree(got: f64, want: f64, dtype: DType, ulps: f64) -> bool {
     if got == want || flushed || (got.is_nan() && want.is_nan()) {
         return true;
     }
-    let room = ulps * 2f64.powi(-digits) + if ulps > 0.0 { rounding } else { 0.0 };
-    (got - want).abs() <= room * want.abs().max(2f64.powi(lowest)) && want.is_finite()
+    let tolerance = ulps * 2f64.powi(-digits) + if ulps > 0.0 { rounding } else { 0.0 };
+    (got - want).abs() <= tolerance * want.abs().max(2f64.powi(lowest)) && want.is_finite()
 }
 
 /// A check of one kernel: the first argument for which no reading of the inputs gives the oracle's

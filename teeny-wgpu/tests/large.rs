@@ -87,7 +87,7 @@ fn gather_and_scatter() -> Result<()> {
     let index = |x: &Tensor, size: i64| {
         numbers(x.shape(), DType::I32, 9, x.device())?.abs()?.mul(7)?.rem(size as i32)
     };
-    // One line has to fit: it is what a gather chooses from.
+    // One line has to fit: a gather selects from it.
     let matrices: &[&[usize]] = &[&[100, 200], &[12, 900], &[900, 12], &[6, 50, 70]];
     agree("gather", matrices, TYPES, |x| x.gather(0, &index(x, x.shape()[0] as i64)?))?;
     agree("gather of part", matrices, TYPES, |x| x.gather(-1, &index(x, 8)?.slice(0, 0..5)?))?;

@@ -1,4 +1,4 @@
-//! Row A46: products larger than a tile, in every way a matrix can lie in memory, against the
+//! Products larger than a tile, in every memory layout of a matrix, against the
 //! oracle.
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use teeny_core::{DType, DeviceRef, Reference, Result, Tensor, random};
 use teeny_wgpu::{Options, Wgpu};
 
-/// A (batch, rows, columns) view of small numbers; `layout` says how it lies.
+/// A (batch, rows, columns) view of small numbers; `layout` says how it is stored.
 fn matrix(
     batch: usize,
     rows: usize,

@@ -1,5 +1,5 @@
 //! Scatter by sorting, which the conformance suite's small tensors never reach, against the oracle;
-//! and what becomes of positions outside their axis.
+//! and indices outside their axis.
 
 mod common;
 
@@ -121,7 +121,7 @@ fn single_lines_larger_than_a_binding_are_gathered_and_scattered() -> Result<()>
     let device = Wgpu::with_options(&Options { max_binding: Some(8192), ..Options::default() })?
         as DeviceRef;
     let oracle = Reference::new() as DeviceRef;
-    // Which of the two is large: what is chosen from, the indices, both.
+    // Which of the two is large: x, the index, both.
     for (size, arrivals) in [(10_000, 500), (500, 10_000), (9_000, 9_000)] {
         for dtype in [DType::F32, DType::U8] {
             let run = |device: &DeviceRef| {
@@ -176,8 +176,8 @@ fn the_next_read_reports_an_index_outside_its_axis_with_the_line_that_used_it() 
     assert_eq!(other.to_vec::<f32>()?[0], 2.0, "an error is reported once");
     gpu.synchronize()?;
 
-    // Of several the first place is named, and how far they reach; scatter by either way notes them
-    // too.
+    // Of several the first place is named, and their range; scatter by either algorithm records
+    // them too.
     for arrivals in [4usize, 30_000] {
         let index = Tensor::full(arrivals, 2, DType::I64, &gpu)?.slice_assign(
             0,

@@ -1,4 +1,4 @@
-//! The spans that a program with `tracing` hears of. A process of its own, since a listener for all
+//! The spans that a program with `tracing` receives. A separate process, since a listener for all
 //! threads can be set only once.
 
 mod common;
@@ -8,7 +8,7 @@ use teeny_core::Tensor;
 use tracing::field::{Field, Visit};
 use tracing::{Metadata, span};
 
-/// Keeps the spans it hears of as text.
+/// Keeps the spans it receives as text.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<Vec<String>>>);
 

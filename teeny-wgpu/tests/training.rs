@@ -1,6 +1,5 @@
-//! Row A60 on this engine: the 784-128-10 network on the built-in digits. What a training step
-//! costs, that memory stays level, that nothing is compiled after the first steps, and that the
-//! losses are the CPU's.
+//! Training the 784-128-10 network on the built-in digits: the launches of a step, level memory, no
+//! compilation after the first steps, and the losses of the CPU.
 
 mod common;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use teeny_wgpu::Wgpu;
 
-/// A device of its own for each test, so that its counters are the test's.
+/// A new device for each test, so that its counters are the test's.
 pub fn gpu() -> Option<Arc<Wgpu>> {
     match Wgpu::new() {
         Ok(gpu) => Some(gpu),

@@ -95,7 +95,7 @@ fn pairs(format: Format, count: u64) -> (Vec<f64>, Vec<f64>) {
     };
     for i in 0..count {
         let (a, b) = (next(), next());
-        // Exponents of moderate pairs lie within 16 of that of one.
+        // Exponents of moderate pairs are within 16 of that of one.
         let moderate = |bits: u64| {
             f64::from_bits((bits & 0x800f_ffff_ffff_ffff) | (1007 + (bits >> 52) % 32) << 52)
         };
@@ -112,7 +112,8 @@ fn pairs(format: Format, count: u64) -> (Vec<f64>, Vec<f64>) {
 /// wrote it.
 fn document(gpu: &Wgpu, single: &[Worst], double: Option<&[Worst]>) -> String {
     let mut text = String::from(
-        "| function | f32: ulp at most | found | f64: ulp at most | found | |\n|---|---|---|---|---|---|\n",
+        "| function | f32: ulp at most | found | f64: ulp at most | found | |\n\
+         |---|---|---|---|---|---|\n",
     );
     for (i, (name, bounds, floor, reach)) in rows().enumerate() {
         let mut notes = Vec::new();
@@ -141,7 +142,7 @@ fn rows() -> impl Iterator<Item = (&'static str, [f64; 2], f64, f64)> {
     unary.chain(BINARY.iter().map(|row| (row.name, row.bounds, 0.0, f64::INFINITY)))
 }
 
-/// A document without what depends on the adapter.
+/// A document without the numbers that depend on the adapter.
 fn promises(document: &str) -> Vec<String> {
     let rows = document
         .lines()
@@ -175,7 +176,7 @@ fn functions_keep_the_bounds_that_the_documentation_states() {
     assert_eq!(
         promises(&std::fs::read_to_string(path).unwrap()),
         promises(&text),
-        "TEENY_BLESS=1 writes PRECISION.md anew"
+        "TEENY_BLESS=1 updates PRECISION.md"
     );
 }
 

@@ -1,5 +1,5 @@
-//! The functions, what they are in f64, and the bounds that the engine promises. The only place
-//! where the bounds are written.
+//! The functions, their definitions in f64, and the bounds that the engine guarantees. The only
+//! place where the bounds are written.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use teeny_core::Expr;

@@ -1,9 +1,9 @@
-//! How far a float lies from the truth, in units in the last place of its type; and the numbers
+//! The error of a float in units in the last place of its type; and the numbers
 //! that a sweep visits.
 
 use teeny_core::DType;
 
-/// What the precision of a float type means in numbers.
+/// The precision of a float type in numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     pub dtype: DType,
@@ -111,8 +111,8 @@ impl Format {
     }
 }
 
-/// Where functions change their ways: zeros, infinities, bounds of exponentials, worst cases of the
-/// reduction by pi/2.
+/// Where the algorithms of functions change: zeros, infinities, bounds of exponentials, worst cases
+/// of the reduction by pi/2.
 const EDGES: [f64; 24] = [
     0.0,
     f64::INFINITY,

@@ -1,0 +1,158 @@
+//! Elementwise shaders: a [`Kernel`] with the loads and stores for the layout of its operands.
+//!
+//! | access  | when                                 | the shader reads                        |
+//! |---------|--------------------------------------|-----------------------------------------|
+//! | scalar  | all strides 0                        | one element                             |
+//! | quad    | row-major, begins at a multiple of 4 | four elements at once, as a vector      |
+//! | strided | otherwise                            | by index arithmetic over the joint axes |
+
+use crate::codegen::generator::Generator;
+use crate::codegen::params::Declaration;
+use crate::codegen::shader::shader;
+use crate::codegen::types::{self, LANES};
+use std::fmt::Write;
+use teeny_core::{Kernel, Result};
+
+/// Threads of a workgroup.
+pub(crate) const THREADS: usize = 128;
+
+/// How a shader finds the elements of an input; see the table above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Scalar = 0,
+    Quad = 1,
+    Strided = 2,
+}
+
+/// Everything that the text of a shader depends on, apart from the kernel.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The outputs that are computed, as a bit set.
+    pub outputs: u32,
+    /// The joint axes, if any input is strided.
+    pub axes: usize,
+    /// Of the inputs that these outputs need: access, and the binding that holds it.
+    pub inputs: Vec<(Access, usize)>,
+}
+
+impl Plan {
+    /// The plan as the variant of a [`crate::device::launch::Key`].
+    pub fn variant(&self) -> Vec<u32> {
+        let inputs =
+            self.inputs.iter().map(|&(access, binding)| (binding as u32) << 8 | access as u32);
+        [self.outputs, self.axes as u32].into_iter().chain(inputs).collect()
+    }
+
+    fn bindings(&self) -> usize {
+        self.inputs.iter().map(|i| i.1 + 1).max().unwrap_or(0)
+    }
+
+    /// The parameters except the kernel's scalars: end and start of the range, all but the first
+    /// size, and of each input offset and strides.
+    fn declaration(&self) -> Declaration {
+        let mut params = Declaration::default();
+        params.member("end", "u32");
+        params.member("start", "u32");
+        (1..self.axes).for_each(|axis| params.member(&format!("sizes_{axis}"), "u32"));
+        for (k, (access, _)) in self.inputs.iter().enumerate() {
+            params.member(&format!("offset_{k}"), "u32");
+            if *access == Access::Strided {
+                (0..self.axes)
+                    .for_each(|axis| params.member(&format!("strides_{k}_{axis}"), "u32"));
+            }
+        }
+        params
+    }
+
+    /// The shader.
+    ///
+    /// # Errors
+    /// If an operation does not exist on the GPU for its type.
+    pub fn wgsl(&self, kernel: &Kernel) -> Result<String> {
+        let mut params = self.declaration();
+        let compute = Generator::new(kernel, self.outputs, &mut params)?;
+        let mut bindings = String::new();
+        for binding in 0..self.bindings() {
+            // A binding shared by several inputs is read by elements; they have one type.
+            let owner = self.inputs.iter().position(|i| i.1 == binding).unwrap_or_default();
+            let dtype = kernel.inputs()[compute.inputs[owner]];
+            let ty = match self.inputs[owner].0 {
+                Access::Quad => types::quad(dtype),
+                Access::Scalar | Access::Strided => types::word(dtype),
+            };
+            let _ = writeln!(
+                bindings,
+                "@group(0) @binding({binding}) var<storage, read> in{binding}: array<{ty}>;"
+            );
+        }
+        let outputs: Vec<usize> =
+            (0..kernel.outputs().len()).filter(|i| self.outputs >> i & 1 == 1).collect();
+        let mut stores = String::new();
+        for (k, &i) in outputs.iter().enumerate() {
+            let (binding, dtype) = (self.bindings() + k, kernel.output_dtype(i));
+            let ty = types::quad(dtype);
+            let _ = writeln!(
+                bindings,
+                "@group(0) @binding({binding}) var<storage, read_write> out{i}: array<{ty}>;"
+            );
+            let y: [String; LANES] = std::array::from_fn(|lane| format!("y{lane}.y{i}"));
+            let store =
+                types::store_quad(dtype, &format!("out{i}"), "t", y.each_ref().map(String::as_str));
+            let _ = writeln!(stores, "    {store}");
+        }
+        let (loads, values) = self.loads(kernel, &compute.inputs);
+        let arguments = (0..LANES)
+            .map(|lane| values.iter().map(|v| v[lane].as_str()).collect::<Vec<_>>().join(", "));
+        shader!("elementwise")
+            .params(&params)
+            .text("bindings", bindings)
+            .text("compute", compute.text)
+            .text("loads", loads)
+            .text("stores", stores)
+            .list("arguments", arguments)
+            .number("threads", THREADS)
+            .number("axes", self.axes)
+            .flag("strided", self.axes > 0)
+            .render()
+    }
+
+    /// The loads of all inputs, and the names of their values, per lane.
+    fn loads(&self, kernel: &Kernel, inputs: &[usize]) -> (String, Vec<[String; LANES]>) {
+        let mut text = String::new();
+        let mut values = Vec::new();
+        for (k, (&(access, binding), &input)) in self.inputs.iter().zip(inputs).enumerate() {
+            let (dtype, array) = (kernel.inputs()[input], format!("in{binding}"));
+            let offset = format!("params.offset_{k}");
+            let names: [String; LANES] = std::array::from_fn(|lane| format!("a{input}_{lane}"));
+            match access {
+                Access::Scalar => {
+                    let load = types::load(dtype, &array, &format!("o{input}"));
+                    let _ = writeln!(text, "    let o{input} = {offset};");
+                    let _ = writeln!(text, "    let a{input} = {load};");
+                    values.push(std::array::from_fn(|_| format!("a{input}")));
+                    continue;
+                }
+                Access::Quad => {
+                    let (load, lanes) =
+                        types::load_quad(dtype, &array, &format!("q{input}"), &format!("w{input}"));
+                    let _ = writeln!(text, "    let q{input} = i0 / 4u + {offset};\n    {load}");
+                    for (name, lane) in names.iter().zip(&lanes) {
+                        let _ = writeln!(text, "    let {name} = {lane};");
+                    }
+                }
+                Access::Strided => {
+                    for (lane, name) in names.iter().enumerate() {
+                        let address = (0..self.axes).fold(offset.clone(), |sum, axis| {
+                            format!("{sum} + c{axis}_{lane} * params.strides_{k}_{axis}")
+                        });
+                        let load = types::load(dtype, &array, &format!("p{input}_{lane}"));
+                        let _ = writeln!(text, "    let p{input}_{lane} = {address};");
+                        let _ = writeln!(text, "    let {name} = {load};");
+                    }
+                }
+            }
+            values.push(names);
+        }
+        (text, values)
+    }
+}

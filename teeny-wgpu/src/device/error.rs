@@ -1,0 +1,137 @@
+//! Errors of a GPU as errors of teeny, and the place where late errors wait.
+//!
+//! wgpu reports some mistakes long after the call that made them. [`Sticky`] keeps the first one;
+//! the next fallible call of the device returns it. The loss of the device takes precedence over
+//! errors that follow from it, and lasts.
+
+use crate::device::limits::MAX_COUNT;
+use crate::device::lock::lock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use teeny_core::{DType, Error, ErrorKind, Result};
+
+/// The first error that wgpu reported outside a call, until a call returns it.
+#[derive(Default)]
+pub(crate) struct Sticky {
+    raised: AtomicBool,
+    state: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Why the device was lost. Everything that goes wrong afterwards follows from it.
+    lost: Option<String>,
+    error: Option<(ErrorKind, String)>,
+}
+
+impl Sticky {
+    /// Listens to everything that `device` reports.
+    pub fn watch(device: &wgpu::Device) -> Arc<Sticky> {
+        let sticky = Arc::new(Sticky::default());
+        let listener = sticky.clone();
+        device.on_uncaptured_error(Arc::new(move |error| match error {
+            wgpu::Error::OutOfMemory { .. } => {
+                listener.raise(ErrorKind::OutOfMemory, "the driver has no memory left".to_string())
+            }
+            wgpu::Error::Validation { description, .. } => listener
+                .raise(ErrorKind::Internal, format!("wgpu refused a command: {description}")),
+            wgpu::Error::Internal { description, .. } => {
+                listener.raise(ErrorKind::Device, format!("wgpu failed: {description}"))
+            }
+        }));
+        let listener = sticky.clone();
+        device.set_device_lost_callback(move |reason, message| {
+            listener.lose(format!("the GPU was lost ({reason:?}): {message}"))
+        });
+        sticky
+    }
+
+    /// Keeps an error, unless one waits already.
+    pub fn raise(&self, kind: ErrorKind, message: String) {
+        lock(&self.state).error.get_or_insert((kind, message));
+        self.raised.store(true, Ordering::Release);
+    }
+
+    /// Notes that the device is lost, for good.
+    pub fn lose(&self, message: String) {
+        lock(&self.state).lost.get_or_insert(message);
+        self.raised.store(true, Ordering::Release);
+    }
+
+    /// True if the device is lost.
+    pub fn is_lost(&self) -> bool {
+        lock(&self.state).lost.is_some()
+    }
+
+    /// True if nothing waits.
+    pub fn is_quiet(&self) -> bool {
+        !self.raised.load(Ordering::Acquire)
+    }
+
+    /// The loss of the device, every time; else the waiting error, once.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<()> {
+        if self.is_quiet() {
+            return Ok(());
+        }
+        let mut state = lock(&self.state);
+        if let Some(message) = &state.lost {
+            return Err(Error::device(message.clone())
+                .help("make a new Wgpu; tensors on this one cannot be read any more"));
+        }
+        let waiting = state.error.take();
+        self.raised.store(false, Ordering::Release);
+        waiting.map_or(Ok(()), |(kind, message)| Err(Error::new(kind, message)))
+    }
+}
+
+/// A tensor larger than a buffer.
+pub(crate) fn too_large(bytes: u64, limit: u64) -> Error {
+    Error::out_of_memory(format!(
+        "a tensor of {bytes} bytes is larger than the largest buffer of this GPU, {limit} bytes"
+    ))
+}
+
+/// A tensor whose bytes 64 bits do not count.
+pub(crate) fn uncountable(len: usize, dtype: DType) -> Error {
+    Error::out_of_memory(format!(
+        "a tensor of {len} {dtype} elements is larger than the largest buffer of this GPU"
+    ))
+}
+
+/// More elements than a shader counts.
+pub(crate) fn beyond(count: usize) -> Error {
+    let message = format!(
+        "a size or a number of elements is {count}; shaders count with 32 bits, to {MAX_COUNT}"
+    );
+    Error::unsupported(message).help("split the tensor along an axis, or use the CPU device")
+}
+
+/// The budget is used up.
+pub(crate) fn out_of_memory(bytes: u64, in_use: u64, budget: Option<u64>) -> Error {
+    let error = Error::out_of_memory(format!("cannot allocate {bytes} more bytes on the GPU"));
+    match budget {
+        Some(budget) => error.note(format!("{in_use} bytes in use, budget {budget}")),
+        None => error.note(format!("{in_use} bytes in use; the driver refused more")),
+    }
+}
+
+/// Runs `body` and returns the error that wgpu found in it.
+pub(crate) fn scoped<T>(
+    device: &wgpu::Device,
+    filter: wgpu::ErrorFilter,
+    body: impl FnOnce() -> T,
+) -> std::result::Result<T, wgpu::Error> {
+    // In a browser no thread may wait; errors arrive at the device's sticky error instead.
+    if cfg!(target_arch = "wasm32") {
+        return Ok(body());
+    }
+    let scope = device.push_error_scope(filter);
+    let value = body();
+    match pollster::block_on(scope.pop()) {
+        None => Ok(value),
+        Some(error) => Err(error),
+    }
+}

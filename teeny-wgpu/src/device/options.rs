@@ -1,0 +1,167 @@
+//! How to make a [`crate::Wgpu`]: which adapter, which limits, which shaders.
+
+use std::fmt;
+
+/// The kind of hardware of an adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AdapterKind {
+    /// A graphics card with its own memory.
+    Discrete,
+    /// A GPU that shares the processor's memory.
+    Integrated,
+    /// A GPU seen through a virtual machine.
+    Virtual,
+    /// Software on the processor, such as Mesa's llvmpipe.
+    Cpu,
+    /// The driver does not say.
+    Other,
+}
+
+impl AdapterKind {
+    pub(crate) fn of(kind: wgpu::DeviceType) -> AdapterKind {
+        match kind {
+            wgpu::DeviceType::DiscreteGpu => AdapterKind::Discrete,
+            wgpu::DeviceType::IntegratedGpu => AdapterKind::Integrated,
+            wgpu::DeviceType::VirtualGpu => AdapterKind::Virtual,
+            wgpu::DeviceType::Cpu => AdapterKind::Cpu,
+            wgpu::DeviceType::Other => AdapterKind::Other,
+        }
+    }
+
+    /// The name that `TEENY_WGPU_ADAPTER` understands.
+    pub const fn name(self) -> &'static str {
+        match self {
+            AdapterKind::Discrete => "discrete",
+            AdapterKind::Integrated => "integrated",
+            AdapterKind::Virtual => "virtual",
+            AdapterKind::Cpu => "cpu",
+            AdapterKind::Other => "other",
+        }
+    }
+
+    /// Fast hardware first.
+    pub(crate) const fn rank(self) -> u8 {
+        match self {
+            AdapterKind::Discrete => 0,
+            AdapterKind::Integrated => 1,
+            AdapterKind::Virtual => 2,
+            AdapterKind::Other => 3,
+            AdapterKind::Cpu => 4,
+        }
+    }
+}
+
+impl fmt::Display for AdapterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// Which adapter to use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The one that `TEENY_WGPU_ADAPTER` names (a number, a kind, or part of a name); without it
+    /// the fastest kind there is.
+    #[default]
+    Auto,
+    /// The adapter of this number in [`crate::Wgpu::adapters`].
+    Index(usize),
+    /// The first adapter whose name contains this text, case ignored.
+    Name(String),
+    /// The first adapter of this kind.
+    Kind(AdapterKind),
+}
+
+impl Choice {
+    /// The choice that a text such as `1`, `discrete` or `radeon` describes.
+    pub(crate) fn parse(text: &str) -> Choice {
+        const KINDS: [AdapterKind; 5] = [
+            AdapterKind::Discrete,
+            AdapterKind::Integrated,
+            AdapterKind::Virtual,
+            AdapterKind::Cpu,
+            AdapterKind::Other,
+        ];
+        let text = text.trim();
+        match (text.parse(), KINDS.into_iter().find(|k| k.name() == text.to_lowercase())) {
+            (Ok(index), _) => Choice::Index(index),
+            (_, Some(kind)) => Choice::Kind(kind),
+            _ => Choice::Name(text.to_string()),
+        }
+    }
+}
+
+/// Whether shaders keep the checks that wgpu inserts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Shaders {
+    /// Every access, loop and division is checked: for tests, and for finding out whether a kernel
+    /// reaches outside.
+    Checked,
+    /// No checks: the kernels of this crate stay inside by construction. Several times faster in
+    /// tight loops.
+    Trusted,
+}
+
+/// Which kernels compute matrix products.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum MatmulKernels {
+    /// The best kernel for the sizes.
+    #[default]
+    Auto,
+    /// Always one thread per result: the baseline that the others are measured against.
+    Naive,
+}
+
+/// How to make a [`crate::Wgpu`].
+///
+/// # Example
+/// ```
+/// use teeny_wgpu::{AdapterKind, Choice, Options, Shaders};
+/// let adapter = Choice::Kind(AdapterKind::Cpu);
+/// let options = Options { adapter, shaders: Shaders::Checked, ..Options::default() };
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Which adapter.
+    pub adapter: Choice,
+    /// The most bytes of buffers, free ones kept for reuse included; those for reading back come on
+    /// top, 64 MiB for each thread that reads. `None`: 4 GiB on a software adapter, the driver's
+    /// limit elsewhere.
+    pub memory_budget: Option<u64>,
+    /// The most bytes of free buffers kept for reuse; 0 keeps none. `None`: 1 GiB, or as much as
+    /// was in use at once if that was more, so that a repeated step allocates nothing.
+    pub cache_bytes: Option<u64>,
+    /// Whether shaders are checked; trusted unless `TEENY_WGPU_CHECKED=1`.
+    pub shaders: Shaders,
+    /// Measures every launch for [`crate::Wgpu::profile`], which slows the program down;
+    /// `TEENY_DEBUG=1` does the same and prints each.
+    pub profile: bool,
+    /// Uses only what every WebGPU implementation has: default limits, no 64-bit types. For testing
+    /// a browser's kernels natively.
+    pub portable: bool,
+    /// Which kernels compute matrix products.
+    pub matmul_kernels: MatmulKernels,
+    /// The most bytes of a tensor that a kernel sees at once, if less than the adapter's; for
+    /// testing the behaviour of smaller GPUs.
+    pub max_binding: Option<u64>,
+    /// The most workgroups along one axis of a launch, if less than the adapter's (65,535 is
+    /// usual); likewise.
+    pub max_workgroups: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let checked = std::env::var("TEENY_WGPU_CHECKED").is_ok_and(|v| v == "1");
+        Options {
+            adapter: Choice::Auto,
+            memory_budget: None,
+            cache_bytes: None,
+            shaders: if checked { Shaders::Checked } else { Shaders::Trusted },
+            profile: false,
+            portable: false,
+            matmul_kernels: MatmulKernels::Auto,
+            max_binding: None,
+            max_workgroups: None,
+        }
+    }
+}

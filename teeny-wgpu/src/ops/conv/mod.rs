@@ -1,0 +1,235 @@
+//! Convolution and its two gradients as matrix products whose operands are read straight out of the
+//! images: no patch is stored.
+//!
+//! ```text
+//!                  rows      columns         k                per group
+//! forward          C_out/G   N places        C_in/G kernel    weight @ patches of x
+//! gradient of x    C_in/G    N pixels        C_out/G kernel   weight' @ patches of g
+//! of the weight    C_out/G   C_in/G kernel   N places         g @ patches of x'
+//! ```
+//!
+//! The tile is that of `matmul`. Groups of fewer than eight rows (depthwise convolutions) get a
+//! thread per result instead. The weight's gradient, a small matrix with a long k, is split along
+//! k.
+
+mod shader;
+
+use crate::codegen::types::accumulation;
+use crate::device::launch::{Key, Launch, Program};
+use crate::device::limits::MAX_COUNT;
+use crate::device::{Wgpu, profile};
+use crate::ops::accumulation::cast_to_storage;
+pub(crate) use crate::ops::conv::shader::{ConvKernel, Kind, wgsl};
+use crate::ops::conv::shader::{ConvParams, DIRECT_THREADS};
+use crate::ops::copy::{can_compact, compact};
+use crate::ops::matmul::select::{SLICE, Tile};
+use crate::ops::matmul::target_workgroups;
+use crate::ops::reduce::reduce;
+use crate::ops::window::countable;
+use teeny_core::{DType, ReduceOp, Result, Shape, StorageRef, Tensor, Window, validate};
+
+/// The sizes of one convolution.
+struct ConvSizes<'a> {
+    kind: Kind,
+    dtype: DType,
+    /// (N, C_in, spatial..), (C_out, C_in / G, kernel..), (N, C_out, places..).
+    x: &'a Shape,
+    weight: &'a Shape,
+    y: &'a Shape,
+    window: &'a Window,
+}
+
+impl ConvSizes<'_> {
+    fn spatial(shape: &Shape) -> usize {
+        shape[2..].iter().product()
+    }
+
+    /// Rows, columns and k of each group's product.
+    fn product(&self) -> (usize, usize, usize) {
+        let (inputs, outputs) = (self.weight[1], self.weight[0] / self.window.groups);
+        let (kernel, n) = (Self::spatial(self.weight), self.x[0]);
+        match self.kind {
+            Kind::Forward => (outputs, n * Self::spatial(self.y), inputs * kernel),
+            Kind::InputGrad => (inputs, n * Self::spatial(self.x), outputs * kernel),
+            Kind::WeightGrad => (outputs, inputs * kernel, n * Self::spatial(self.y)),
+        }
+    }
+
+    /// True if shaders can count to k, and reach every pixel of the padded images by signed
+    /// coordinates.
+    fn are_countable(&self, k: usize) -> bool {
+        let window = self.window;
+        k <= MAX_COUNT
+            && (2..self.x.ndim())
+                .all(|axis| countable(self.x[axis], self.weight[axis], window, axis - 2))
+    }
+
+    fn result(&self) -> &Shape {
+        match self.kind {
+            Kind::Forward => self.y,
+            Kind::InputGrad => self.x,
+            Kind::WeightGrad => self.weight,
+        }
+    }
+}
+
+/// The convolution of `x` by `weight`, or nothing if some tensor is larger than a binding.
+pub(crate) fn conv(
+    gpu: &Wgpu,
+    x: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+) -> Result<Option<StorageRef>> {
+    let y = validate::conv_shape(x.shape(), weight.shape(), window)?;
+    let sizes = ConvSizes {
+        kind: Kind::Forward,
+        dtype: x.dtype(),
+        x: x.shape(),
+        weight: weight.shape(),
+        y: &y,
+        window,
+    };
+    launch_conv(gpu, &sizes, weight, x)
+}
+
+/// Its gradient for `x`.
+pub(crate) fn conv_input_grad(
+    gpu: &Wgpu,
+    g: &Tensor,
+    weight: &Tensor,
+    window: &Window,
+    x: &Shape,
+) -> Result<Option<StorageRef>> {
+    let sizes = ConvSizes {
+        kind: Kind::InputGrad,
+        dtype: g.dtype(),
+        x,
+        weight: weight.shape(),
+        y: g.shape(),
+        window,
+    };
+    launch_conv(gpu, &sizes, weight, g)
+}
+
+/// Its gradient for the weight.
+pub(crate) fn conv_weight_grad(
+    gpu: &Wgpu,
+    g: &Tensor,
+    x: &Tensor,
+    window: &Window,
+    weight: &Shape,
+) -> Result<Option<StorageRef>> {
+    let sizes = ConvSizes {
+        kind: Kind::WeightGrad,
+        dtype: g.dtype(),
+        x: x.shape(),
+        weight,
+        y: g.shape(),
+        window,
+    };
+    launch_conv(gpu, &sizes, g, x)
+}
+
+fn launch_conv(
+    gpu: &Wgpu,
+    sizes: &ConvSizes<'_>,
+    left: &Tensor,
+    right: &Tensor,
+) -> Result<Option<StorageRef>> {
+    let dtype = sizes.dtype;
+    gpu.require(dtype, "convolution")?;
+    let (count, accumulator) = (sizes.result().numel(), accumulation(dtype));
+    let (rows, columns, k) = sizes.product();
+    let _work = gpu.describe(
+        &[left, right],
+        sizes.result(),
+        dtype,
+        profile::flops(&[sizes.window.groups, rows, columns, k]),
+    );
+    if count == 0 {
+        return Ok(Some(gpu.allocate(0, dtype)?));
+    }
+    if can_compact(gpu, &[left, right]) {
+        return launch_conv(gpu, sizes, &compact(gpu, left)?, &compact(gpu, right)?);
+    }
+    if k == 0
+        || left.numel() == 0
+        || right.numel() == 0
+        || gpu.exceeds_binding(left)
+        || gpu.exceeds_binding(right)
+        || gpu.len_exceeds_binding(count, accumulator)
+        || !sizes.are_countable(k)
+    {
+        return Ok(None);
+    }
+    let (groups, busy) = (sizes.window.groups, target_workgroups(gpu));
+    let tiles = |tile: Tile| (rows.div_ceil(tile.rows()), columns.div_ceil(tile.columns()));
+    let large = tiles(Tile::Large);
+    let kernel = match () {
+        () if rows < 8 => ConvKernel::Direct,
+        () if accumulator.size() == 4 && rows > 64 && groups * large.0 * large.1 >= busy => {
+            ConvKernel::Tiled(Tile::Large)
+        }
+        () if accumulator.size() == 4 && rows <= 32 && columns > 64 => {
+            ConvKernel::Tiled(Tile::Flat)
+        }
+        () => ConvKernel::Tiled(Tile::Small),
+    };
+    let ((down, across), splits) = match kernel {
+        ConvKernel::Direct => ((0, 0), 1),
+        ConvKernel::Tiled(tile) => {
+            let (down, across) = tiles(tile);
+            ((down, across), (busy / (groups * down * across)).min(k / SLICE).clamp(1, 64))
+        }
+    };
+    let out = gpu.allocate(splits * count, accumulator)?;
+    let (x, y, window) = (&sizes.x[2..], &sizes.y[2..], sizes.window);
+    let params = ConvParams {
+        m: rows,
+        k,
+        n: columns,
+        matrices: groups,
+        tiles_down: down,
+        tiles_across: across,
+        splits,
+        split_length: k.div_ceil(splits),
+        lhs_offset: left.layout().offset(),
+        rhs_offset: right.layout().offset(),
+        lhs_strides: left.strides().into(),
+        rhs_strides: right.strides().into(),
+        x_sizes: x.into(),
+        y_sizes: y.into(),
+        kernel_sizes: sizes.weight[2..].into(),
+        stride: window.stride[..].into(),
+        padding: window.padding[..].into(),
+        dilation: window.dilation[..].into(),
+        in_channels: sizes.weight[1],
+        out_channels: sizes.weight[0] / groups,
+    };
+    let (kind, ndim) = (sizes.kind, sizes.x.ndim() - 2);
+    let variant = match kernel {
+        ConvKernel::Direct => 0,
+        ConvKernel::Tiled(tile) => 1 + tile as u32,
+    };
+    let workgroups = match kernel {
+        ConvKernel::Direct => count.div_ceil(DIRECT_THREADS),
+        ConvKernel::Tiled(_) => splits * groups * down * across,
+    };
+    gpu.dispatch(&Launch {
+        program: Program {
+            key: Key::new("conv", [kind as u32, ndim as u32, dtype as u32, variant]),
+            wgsl: &|| wgsl(kind, kernel, ndim, dtype),
+        },
+        inputs: &[gpu.bind_tensor(left)?, gpu.bind_tensor(right)?],
+        outputs: &[gpu.bind(&out)?],
+        params: &params.words(),
+        grid: gpu.dispatch_grid(workgroups as u64)?,
+    })?;
+    let sum = if splits == 1 {
+        out
+    } else {
+        let slices = gpu.tensor(out, Shape::new(&[splits, count])?, accumulator, left)?;
+        reduce(gpu, ReduceOp::Sum, &slices, &[0])?
+    };
+    Ok(Some(cast_to_storage(gpu, sum, dtype, left)?))
+}

@@ -1,0 +1,36 @@
+//! The operations of the engine, one module for each family, named as on the CPU. Each is a
+//! function of the device and plain arguments that core has checked.
+//!
+//! ```text
+//! transfer                                    upload, download
+//! elementwise/ copy                           kernels at every index; row-major copies, copy_into
+//! reduce scan sort gather scatter random      one family each
+//! matmul/ conv/ pooling                       products, convolutions, windows
+//! softmax norm attention                      fused operations along rows
+//! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than
+//!                                             a binding, results below 32 bits
+//! radix_sort window                           steps that operations share
+//! ```
+
+pub(crate) mod accumulation;
+pub(crate) mod attention;
+pub(crate) mod binding;
+pub(crate) mod coalesce;
+pub(crate) mod conv;
+pub(crate) mod copy;
+pub(crate) mod elementwise;
+pub(crate) mod gather;
+pub(crate) mod indexing;
+pub(crate) mod matmul;
+pub(crate) mod norm;
+pub(crate) mod pieces;
+pub(crate) mod pooling;
+pub(crate) mod radix_sort;
+pub(crate) mod random;
+pub(crate) mod reduce;
+pub(crate) mod scan;
+pub(crate) mod scatter;
+pub(crate) mod softmax;
+pub(crate) mod sort;
+pub(crate) mod transfer;
+pub(crate) mod window;

@@ -1,0 +1,161 @@
+//! Normalisation along the last axis and its gradient for the input: one workgroup per row, one
+//! launch. `shaders/norm.wgsl` and `norm_grad.wgsl` say how.
+
+use crate::codegen::params::{Number, Sizes, View, shader_params};
+use crate::codegen::shader::{Start, shader};
+use crate::codegen::types::{accumulation, accumulator, zero};
+use crate::device::Wgpu;
+use crate::device::launch::{Key, Launch, Program};
+use crate::ops::accumulation::cast_to_storage;
+use crate::ops::coalesce::Coalesced;
+use crate::ops::copy::{can_compact, compact};
+use crate::ops::pieces::by_halves;
+use teeny_core::{DType, Layout, Norm, Result, Scalar, StorageRef, Tensor};
+
+const THREADS: usize = 64;
+
+shader_params! {
+    /// Parameters of `norm.wgsl` and `norm_grad.wgsl`.
+    struct NormParams(axes: usize, dtype: DType) {
+        rows: usize,
+        /// Elements of a row.
+        length: usize,
+        inverse_length: Number[dtype],
+        eps: Number[dtype],
+        x_step: isize,
+        g_step: isize,
+        weight_step: isize,
+        weight_offset: usize,
+        bias_step: isize,
+        bias_offset: usize,
+        sizes: Sizes[axes],
+        x: View[axes],
+        g: View[axes],
+    }
+}
+
+/// The operands beside x; with g it is the gradient.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands {
+    pub g: bool,
+    pub weight: bool,
+    pub bias: bool,
+}
+
+impl Operands {
+    fn bits(self) -> u32 {
+        self.g as u32 | (self.weight as u32) << 1 | (self.bias as u32) << 2
+    }
+}
+
+/// The shader for rows that are counted along `axes` joint axes.
+///
+/// # Errors
+/// As [`crate::codegen::shader::Shader::render`].
+pub(crate) fn wgsl(axes: usize, dtype: DType, norm: Norm, operands: Operands) -> Result<String> {
+    let value = accumulator(dtype);
+    let Operands { g, weight, bias } = operands;
+    let (x, g_view) = (("x", Start::Offset), ("g", Start::Offset));
+    let mut shader = match g {
+        false => shader!("norm").addresses("row", "", axes, &[x]),
+        true => shader!("norm_grad").input("g", dtype).addresses("row", "", axes, &[x, g_view]),
+    };
+    shader = shader.input("x", dtype).flag("has_weight", weight);
+    if weight {
+        shader = shader.input("weight", dtype);
+    }
+    if !g {
+        if bias {
+            shader = shader.input("bias", dtype);
+        }
+        shader = shader
+            .flag("has_bias", bias)
+            .number("weight_binding", 1)
+            .number("bias_binding", 1 + weight as usize)
+            .number("y_binding", 1 + weight as usize + bias as usize);
+    }
+    shader
+        .params(&NormParams::declaration(axes, accumulation(dtype)))
+        .workgroup_reduce("workgroup_sum", value, THREADS, "add", true)
+        .text("value", value)
+        .text("zero", zero(accumulation(dtype)))
+        .number("threads", THREADS)
+        .flag("layer", norm == Norm::Layer)
+        .render()
+}
+
+/// The normalised `x`, or with `g` the gradient for `x`.
+pub(crate) fn norm(
+    gpu: &Wgpu,
+    kind: Norm,
+    x: &Tensor,
+    g: Option<&Tensor>,
+    weight: Option<&Tensor>,
+    bias: Option<&Tensor>,
+    eps: f64,
+) -> Result<StorageRef> {
+    let dtype = x.dtype();
+    gpu.require(dtype, "normalisation")?;
+    let axis = x.ndim() - 1;
+    let length = x.shape()[axis];
+    if x.numel() == 0 {
+        return gpu.allocate(0, dtype);
+    }
+    if gpu.exceeds_binding(x)
+        || g.is_some_and(|g| gpu.exceeds_binding(g))
+        || gpu.len_exceeds_binding(x.numel(), accumulation(dtype))
+    {
+        let inputs: Vec<&Tensor> = [Some(x), g].into_iter().flatten().collect();
+        let run = |parts: &[&Tensor], _| {
+            Ok([norm(gpu, kind, parts[0], parts.get(1).copied(), weight, bias, eps)?])
+        };
+        let [y] = by_halves(gpu, &inputs, axis, [dtype], length, run)?;
+        return Ok(y);
+    }
+    let vectors: Vec<&Tensor> = [weight, bias].into_iter().flatten().collect();
+    if can_compact(gpu, &vectors) {
+        let [weight, bias] = [weight, bias].map(|x| x.map(|x| compact(gpu, x)).transpose());
+        return norm(gpu, kind, x, g, weight?.as_ref(), bias?.as_ref(), eps);
+    }
+    let out = gpu.allocate(x.numel(), accumulation(dtype))?;
+    let others: Vec<usize> = (0..axis).collect();
+    let empty = Layout::contiguous(*x.shape());
+    let layouts = [x.layout(), g.map_or(&empty, |g| g.layout())];
+    let joint = Coalesced::over(x.shape(), &layouts, &others)?.padded();
+    let (axes, rows) = (joint.sizes.len(), x.numel() / length);
+    let step = |t: Option<&Tensor>| t.map_or(0, |t| t.strides()[t.ndim() - 1]);
+    let offset = |t: Option<&Tensor>| t.map_or(0, |t| t.layout().offset());
+    let number = |value: f64| Number { value: Scalar::Float(value), dtype };
+    let params = NormParams {
+        rows,
+        length,
+        inverse_length: number(1.0 / length as f64),
+        eps: number(eps),
+        x_step: step(Some(x)),
+        g_step: step(g),
+        weight_step: step(weight),
+        weight_offset: offset(weight),
+        bias_step: step(bias),
+        bias_offset: offset(bias),
+        sizes: (&joint.sizes).into(),
+        x: View::new(x.layout().offset(), &joint.strides[0]),
+        g: View::new(offset(g), &joint.strides[1]),
+    };
+    let operands = Operands { g: g.is_some(), weight: weight.is_some(), bias: bias.is_some() };
+    let bindings = [Some(x), g, weight, bias]
+        .into_iter()
+        .flatten()
+        .map(|t| gpu.bind_tensor(t))
+        .collect::<Result<Vec<_>>>()?;
+    gpu.dispatch(&Launch {
+        program: Program {
+            key: Key::new("norm", [axes as u32, dtype as u32, kind as u32, operands.bits()]),
+            wgsl: &|| wgsl(axes, dtype, kind, operands),
+        },
+        inputs: &bindings,
+        outputs: &[gpu.bind(&out)?],
+        params: &params.words(),
+        grid: gpu.dispatch_grid(rows as u64)?,
+    })?;
+    cast_to_storage(gpu, out, dtype, x)
+}

@@ -1,0 +1,160 @@
+//! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
+//! `shaders/softmax.wgsl` and `softmax_grad.wgsl` say how.
+
+use crate::codegen::params::{Sizes, Strides, View, shader_params};
+use crate::codegen::shader::{Start, shader};
+use crate::codegen::types;
+use crate::device::Wgpu;
+use crate::device::launch::{Key, Launch, Program};
+use crate::ops::accumulation::cast_to_storage;
+use crate::ops::coalesce::Coalesced;
+use crate::ops::pieces::by_halves;
+use teeny_core::{DType, Layout, Result, StorageRef, Tensor};
+
+const THREADS: usize = 64;
+
+/// The result along each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SoftmaxKind {
+    /// `exp(x - max) / sum`.
+    Softmax = 0,
+    /// `x - max - log(sum)`.
+    LogSoftmax = 1,
+    /// `y (g - sum(g y))` of y and g.
+    SoftmaxGrad = 2,
+    /// `g - exp(y) sum(g)` of y and g.
+    LogSoftmaxGrad = 3,
+}
+
+shader_params! {
+    /// Parameters of `softmax.wgsl`.
+    struct SoftmaxParams(axes: usize) {
+        rows: usize,
+        /// Elements of a row.
+        length: usize,
+        x_step: isize,
+        y_step: isize,
+        sizes: Sizes[axes],
+        x: View[axes],
+        y_strides: Strides[axes],
+    }
+}
+
+shader_params! {
+    /// Parameters of `softmax_grad.wgsl`.
+    struct SoftmaxGradParams(axes: usize) {
+        rows: usize,
+        /// Elements of a row.
+        length: usize,
+        y_step: isize,
+        g_step: isize,
+        x_grad_step: isize,
+        sizes: Sizes[axes],
+        y: View[axes],
+        g: View[axes],
+        x_grad_strides: Strides[axes],
+    }
+}
+
+/// The shader for rows that are counted along `axes` joint axes.
+///
+/// # Errors
+/// As [`crate::codegen::shader::Shader::render`].
+pub(crate) fn wgsl(axes: usize, dtype: DType, kind: SoftmaxKind) -> Result<String> {
+    let value = types::value(dtype);
+    let log = matches!(kind, SoftmaxKind::LogSoftmax | SoftmaxKind::LogSoftmaxGrad);
+    let shader = match kind {
+        SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax => shader!("softmax")
+            .params(&SoftmaxParams::declaration(axes))
+            .input("x", dtype)
+            .addresses("row", "", axes, &[("x", Start::Offset), ("y", Start::Zero)])
+            .workgroup_reduce("workgroup_max", value, THREADS, &format!("max_{value}"), false)
+            .workgroup_reduce("workgroup_sum", value, THREADS, "add", true),
+        SoftmaxKind::SoftmaxGrad | SoftmaxKind::LogSoftmaxGrad => shader!("softmax_grad")
+            .params(&SoftmaxGradParams::declaration(axes))
+            .input("y", dtype)
+            .input("g", dtype)
+            .addresses(
+                "row",
+                "",
+                axes,
+                &[("y", Start::Offset), ("g", Start::Offset), ("x_grad", Start::Zero)],
+            )
+            .workgroup_reduce("workgroup_sum", value, THREADS, "add", false),
+    };
+    shader
+        .text("value", value)
+        .text("zero", types::zero(dtype))
+        .number("threads", THREADS)
+        .flag("log", log)
+        .render()
+}
+
+/// Softmax along `axis` of the input, or its gradient from result and gradient of the result.
+pub(crate) fn softmax(
+    gpu: &Wgpu,
+    kind: SoftmaxKind,
+    inputs: &[&Tensor],
+    axis: usize,
+) -> Result<StorageRef> {
+    let x = inputs[0];
+    let dtype = x.dtype();
+    gpu.require(dtype, "softmax")?;
+    if x.numel() == 0 {
+        return gpu.allocate(0, dtype);
+    }
+    if inputs.iter().any(|x| gpu.exceeds_binding(x))
+        || gpu.len_exceeds_binding(x.numel(), types::accumulation(dtype))
+    {
+        let length = x.shape()[axis];
+        let [y] = by_halves(gpu, inputs, axis, [dtype], length, |parts, axis| {
+            Ok([softmax(gpu, kind, parts, axis)?])
+        })?;
+        return Ok(y);
+    }
+    let out = gpu.allocate(x.numel(), types::accumulation(dtype))?;
+    let target = Layout::contiguous(*x.shape());
+    let others: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
+    let layouts: Vec<&Layout> = inputs.iter().map(|x| x.layout()).chain([&target]).collect();
+    let joint = Coalesced::over(x.shape(), &layouts, &others)?.padded();
+    let (axes, rows) = (joint.sizes.len(), x.numel() / x.shape()[axis]);
+    let view = |i: usize| View::new(inputs[i].layout().offset(), &joint.strides[i]);
+    let step = |i: usize| inputs[i].strides()[axis];
+    let sizes = (&joint.sizes).into();
+    let params = match kind {
+        SoftmaxKind::Softmax | SoftmaxKind::LogSoftmax => SoftmaxParams {
+            rows,
+            length: x.shape()[axis],
+            x_step: step(0),
+            y_step: target.strides()[axis],
+            sizes,
+            x: view(0),
+            y_strides: (&joint.strides[1]).into(),
+        }
+        .words(),
+        SoftmaxKind::SoftmaxGrad | SoftmaxKind::LogSoftmaxGrad => SoftmaxGradParams {
+            rows,
+            length: x.shape()[axis],
+            y_step: step(0),
+            g_step: step(1),
+            x_grad_step: target.strides()[axis],
+            sizes,
+            y: view(0),
+            g: view(1),
+            x_grad_strides: (&joint.strides[2]).into(),
+        }
+        .words(),
+    };
+    let bindings = inputs.iter().map(|x| gpu.bind_tensor(x)).collect::<Result<Vec<_>>>()?;
+    gpu.dispatch(&Launch {
+        program: Program {
+            key: Key::new("softmax", [axes as u32, dtype as u32, kind as u32]),
+            wgsl: &|| wgsl(axes, dtype, kind),
+        },
+        inputs: &bindings,
+        outputs: &[gpu.bind(&out)?],
+        params: &params,
+        grid: gpu.dispatch_grid(rows as u64)?,
+    })?;
+    cast_to_storage(gpu, out, dtype, x)
+}

@@ -1,0 +1,266 @@
+//! Every kind of shader that this crate writes, validated by naga and translated to SPIR-V, MSL and
+//! HLSL: plain unit tests, no adapter needed.
+
+use crate::codegen::elementwise::{self, Access};
+use crate::ops::matmul::select::{Fetch, MatmulKernel, Tile};
+use crate::ops::norm::Operands;
+use crate::ops::radix_sort::Step;
+use crate::ops::random::Kind;
+use crate::ops::scan::Pass;
+use crate::ops::softmax::SoftmaxKind;
+use crate::ops::{
+    attention, conv, copy, gather, matmul, norm, pooling, radix_sort, random, reduce, scan,
+    scatter, softmax, sort,
+};
+use teeny_core::{Builder, DType, Expr, Kernel, Norm, OpCode, ReduceOp, ScanOp, ScatterMode};
+
+/// Validates the text and translates it for all platforms that have its types.
+fn accept(label: &str, source: &str, types: &[DType]) {
+    let module = naga::front::wgsl::parse_str(source)
+        .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(source)));
+    let capabilities = naga::valid::Capabilities::FLOAT64 | naga::valid::Capabilities::SHADER_INT64;
+    let mut validator =
+        naga::valid::Validator::new(naga::valid::ValidationFlags::all(), capabilities);
+    let info = validator
+        .validate(&module)
+        .unwrap_or_else(|e| panic!("{label}: {}\n{source}", e.emit_to_string(source)));
+    let spirv = naga::back::spv::Options { lang_version: (1, 3), ..Default::default() };
+    naga::back::spv::write_vec(&module, &info, &spirv, None)
+        .unwrap_or_else(|e| panic!("{label} to SPIR-V: {e}"));
+    let hlsl = naga::back::hlsl::Options {
+        shader_model: naga::back::hlsl::ShaderModel::V6_0,
+        ..Default::default()
+    };
+    let stage = naga::back::hlsl::PipelineOptions::default();
+    let mut text = String::new();
+    naga::back::hlsl::Writer::new(&mut text, &hlsl, &stage)
+        .write(&module, &info, None)
+        .unwrap_or_else(|e| panic!("{label} to HLSL: {e}"));
+    if !types.contains(&DType::F64) {
+        let msl = naga::back::msl::Options { lang_version: (2, 4), ..Default::default() };
+        naga::back::msl::write_string(&module, &info, &msl, &Default::default())
+            .unwrap_or_else(|e| panic!("{label} to MSL: {e}"));
+    }
+}
+
+/// A kernel of `op` on operands of type `dtype`.
+fn kernel(op: OpCode, dtype: DType) -> Kernel {
+    let builder = Builder::new();
+    let inputs: Vec<Expr<'_>> = (0..op.arity()).map(|_| builder.input(dtype)).collect();
+    let y = if op.arity() == 1 { inputs[0].unary(op) } else { inputs[0].binary(op, inputs[1]) };
+    builder.finish(&[y]).unwrap()
+}
+
+#[test]
+fn every_operation_in_every_type() {
+    for dtype in DType::ALL {
+        for op in OpCode::UNARY.into_iter().chain(OpCode::BINARY).filter(|op| op.accepts(dtype)) {
+            let kernel = kernel(op, dtype);
+            let inputs = (0..op.arity())
+                .map(|i| (if i == 0 { Access::Quad } else { Access::Strided }, i))
+                .collect();
+            let plan = elementwise::Plan { outputs: 1, axes: 2, inputs };
+            accept(&format!("{} {dtype}", op.name()), &plan.wgsl(&kernel).unwrap(), &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn every_cast_and_every_access() {
+    for from in DType::ALL {
+        for to in DType::ALL {
+            let kernel =
+                Kernel::build([from], [to], |[x], [p]| [x.cast(to), x.cast(to).eq(p)]).unwrap();
+            for access in [Access::Scalar, Access::Quad, Access::Strided] {
+                let plan = elementwise::Plan {
+                    outputs: 3,
+                    axes: if access == Access::Strided { 3 } else { 0 },
+                    inputs: vec![(access, 0)],
+                };
+                accept(
+                    &format!("{from} to {to} {access:?}"),
+                    &plan.wgsl(&kernel).unwrap(),
+                    &[from, to],
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn reductions_scans_sorts_and_positions() {
+    for dtype in DType::ALL {
+        let identity = Kernel::build([dtype], [], |[x], []| [x]).unwrap();
+        for op in ReduceOp::ALL
+            .into_iter()
+            .filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool))
+        {
+            for (team, kept, reduced) in [(reduce::THREADS, 0, 1), (1, 2, 0), (reduce::TEAM, 3, 2)]
+            {
+                let plan = reduce::Plan { op, kept, reduced, team };
+                accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
+            }
+        }
+        accept(&format!("sort {dtype}"), &sort::block_wgsl(2, dtype, true).unwrap(), &[dtype]);
+        accept(&format!("merge {dtype}"), &sort::merge_wgsl(dtype, false).unwrap(), &[dtype]);
+        for index in [DType::U8, DType::I32, DType::U32, DType::I64] {
+            accept(
+                &format!("gather {dtype} {index}"),
+                &gather::wgsl(2, dtype, index).unwrap(),
+                &[dtype],
+            );
+        }
+        if dtype != DType::Bool {
+            for op in [ScanOp::Sum, ScanOp::Prod] {
+                for pass in [Pass::Lines, Pass::Chunks, Pass::Totals, Pass::CarriedChunks] {
+                    accept(
+                        &format!("scan {pass:?} {dtype}"),
+                        &scan::wgsl(pass, 2, dtype, op).unwrap(),
+                        &[dtype],
+                    );
+                }
+            }
+            for mode in [ScatterMode::Set, ScatterMode::Add, ScatterMode::Max, ScatterMode::Min] {
+                accept(
+                    &format!("pull {mode:?} {dtype}"),
+                    &scatter::wgsl(2, dtype, DType::I64, mode).unwrap(),
+                    &[dtype],
+                );
+                accept(
+                    &format!("join {mode:?} {dtype}"),
+                    &scatter::runs_wgsl(1, 2, dtype, mode).unwrap(),
+                    &[dtype],
+                );
+                for long in [false, true] {
+                    accept(
+                        &format!("collect {mode:?} {dtype}"),
+                        &scatter::collect_wgsl(2, dtype, mode, long).unwrap(),
+                        &[dtype],
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_steps_of_a_sorted_scatter() {
+    for index in [DType::U8, DType::I8, DType::U32, DType::I32, DType::U64, DType::I64] {
+        accept(&format!("keys {index}"), &scatter::keys_wgsl(2, index).unwrap(), &[index]);
+    }
+    for step in
+        [Step::Count, Step::Offsets, Step::Place { first: true }, Step::Place { first: false }]
+    {
+        accept(&format!("order {step:?}"), &radix_sort::wgsl(step).unwrap(), &[]);
+    }
+    accept("bounds", &scatter::bounds_wgsl().unwrap(), &[]);
+}
+
+#[test]
+fn copies_random_numbers_and_softmax() {
+    for (unit, words) in [(DType::U8, 1), (DType::U16, 1), (DType::U32, 1), (DType::U32, 2)] {
+        accept("copy", &copy::wgsl(2, unit, words).unwrap(), &[]);
+    }
+    for dtype in DType::ALL {
+        let kinds: &[Kind] = match dtype {
+            t if t.is_float() => &[Kind::Uniform, Kind::Normal],
+            DType::Bool => &[Kind::Bernoulli],
+            _ => &[Kind::Integer],
+        };
+        for &kind in kinds {
+            accept(&format!("{kind:?} {dtype}"), &random::wgsl(kind, dtype).unwrap(), &[dtype]);
+        }
+    }
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for kind in [
+            SoftmaxKind::Softmax,
+            SoftmaxKind::LogSoftmax,
+            SoftmaxKind::SoftmaxGrad,
+            SoftmaxKind::LogSoftmaxGrad,
+        ] {
+            accept(&format!("{kind:?} {dtype}"), &softmax::wgsl(2, dtype, kind).unwrap(), &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn every_normalisation() {
+    for dtype in [DType::BF16, DType::F32, DType::F64] {
+        for norm in [Norm::Layer, Norm::Rms] {
+            for given in [0, 1, 2, 3, 6] {
+                let (g, weight, bias) = (given & 1 != 0, given & 2 != 0, given & 4 != 0);
+                let operands = Operands { g, weight, bias };
+                accept(
+                    &format!("{norm:?} {given} {dtype}"),
+                    &norm::wgsl(2, dtype, norm, operands).unwrap(),
+                    &[dtype],
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_attention() {
+    for dtype in [DType::F16, DType::F32] {
+        for kind in [attention::Kind::Forward, attention::Kind::Queries, attention::Kind::Keys] {
+            let plan = attention::Plan { kind, dtype, axes: 4, column_groups: 2 };
+            accept(&format!("{plan:?}"), &plan.wgsl().unwrap(), &[dtype]);
+        }
+    }
+}
+
+#[test]
+fn every_kernel_of_a_product() {
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
+        let tiled = |tile, lhs, rhs| MatmulKernel::Tiled { tile, lhs, rhs };
+        let mut kernels = vec![
+            tiled(Tile::Small, Fetch::AlongK, Fetch::Across),
+            MatmulKernel::GemvAlongK,
+            MatmulKernel::GemvAcrossK,
+            MatmulKernel::Naive,
+        ];
+        if dtype.size() <= 4 {
+            kernels.extend([
+                tiled(Tile::Large, Fetch::AlongK, Fetch::Quads),
+                tiled(Tile::Small, Fetch::Quads, Fetch::AlongK),
+                tiled(Tile::Flat, Fetch::Across, Fetch::Quads),
+            ]);
+        }
+        for kernel in kernels {
+            accept(
+                &format!("{kernel:?} {dtype}"),
+                &matmul::wgsl(kernel, 2, dtype).unwrap(),
+                &[dtype],
+            );
+        }
+    }
+}
+
+#[test]
+fn every_convolution_and_pooling() {
+    for dtype in [DType::F16, DType::F32, DType::F64] {
+        for kind in [conv::Kind::Forward, conv::Kind::InputGrad, conv::Kind::WeightGrad] {
+            for ndim in 1..=3 {
+                let mut kernels =
+                    vec![conv::ConvKernel::Direct, conv::ConvKernel::Tiled(Tile::Small)];
+                if dtype != DType::F64 {
+                    kernels.extend([
+                        conv::ConvKernel::Tiled(Tile::Large),
+                        conv::ConvKernel::Tiled(Tile::Flat),
+                    ]);
+                }
+                for kernel in kernels {
+                    accept(
+                        &format!("{kind:?} {kernel:?} {ndim} {dtype}"),
+                        &conv::wgsl(kind, kernel, ndim, dtype).unwrap(),
+                        &[dtype],
+                    );
+                }
+            }
+        }
+    }
+    for dtype in DType::ALL.into_iter().filter(|t| *t != DType::Bool) {
+        accept(&format!("max_pool {dtype}"), &pooling::wgsl(2, 2, dtype).unwrap(), &[dtype]);
+    }
+}

@@ -1,0 +1,93 @@
+// The gradient of a normalisation for its input. With u = g weight, h = (x - mean) scale (layer) or
+// x scale (RMS), and scale = 1 / sqrt(variance + eps):
+//     layer  x_grad = scale (u - mean(u) - h mean(u h))
+//     RMS    x_grad = scale (u - h mean(u h))
+// Mean and variance are computed again from the row, as in norm.wgsl.
+{{params}}
+@group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
+@group(0) @binding(1) var<storage, read> g: array<{{g_word}}>;
+#if has_weight
+@group(0) @binding(2) var<storage, read> weight: array<{{weight_word}}>;
+@group(0) @binding(3) var<storage, read_write> x_grad: array<Value>;
+#else
+@group(0) @binding(2) var<storage, read_write> x_grad: array<Value>;
+#endif
+
+alias Value = {{value}};
+const THREADS = {{threads}}u;
+
+{{accessors}}
+
+fn add(a: Value, b: Value) -> Value { return a + b; }
+
+var<workgroup> parts: array<Value, THREADS>;
+{{workgroup_sum}}
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let row = group.y * groups.x + group.x;
+    if row >= params.rows { return; }
+    let base = row_addresses(row);
+    var mean: Value = {{zero}};
+    var squares: Value = {{zero}};
+    var rest: Value = {{zero}};
+#if layer
+    for (var r = thread; r < params.length; r += THREADS) {
+        mean += load_x(base.x + r * params.x_step);
+    }
+    mean = workgroup_sum(thread, mean) * inverse_length();
+    for (var r = thread; r < params.length; r += THREADS) {
+        let d = load_x(base.x + r * params.x_step) - mean;
+        rest += d;
+        squares += d * d;
+    }
+    rest = workgroup_sum(thread, rest) * inverse_length();
+    mean += rest;
+#else
+    for (var r = thread; r < params.length; r += THREADS) {
+        let v = load_x(base.x + r * params.x_step);
+        squares += v * v;
+    }
+#endif
+    let variance = max(workgroup_sum(thread, squares) * inverse_length() - rest * rest, {{zero}});
+    let scale = Value(1) / sqrt(variance + eps());
+    var mean_u: Value = {{zero}};
+    var mean_uh: Value = {{zero}};
+    for (var r = thread; r < params.length; r += THREADS) {
+        let u = gradient(base.g, r);
+        mean_u += u;
+        mean_uh += u * centred(base.x, r, mean) * scale;
+    }
+    mean_uh = workgroup_sum(thread, mean_uh) * inverse_length();
+#if layer
+    mean_u = workgroup_sum(thread, mean_u) * inverse_length();
+#else
+    mean_u = {{zero}};
+#endif
+    for (var r = thread; r < params.length; r += THREADS) {
+        let u = gradient(base.g, r);
+        let h = centred(base.x, r, mean) * scale;
+        x_grad[row * params.length + r] = scale * (u - mean_u - h * mean_uh);
+    }
+}
+
+fn gradient(base: u32, r: u32) -> Value {
+    let g = load_g(base + r * params.g_step);
+#if has_weight
+    return g * load_weight(params.weight_offset + r * params.weight_step);
+#else
+    return g;
+#endif
+}
+
+fn centred(base: u32, r: u32, mean: Value) -> Value {
+#if layer
+    return load_x(base + r * params.x_step) - mean;
+#else
+    return load_x(base + r * params.x_step);
+#endif
+}

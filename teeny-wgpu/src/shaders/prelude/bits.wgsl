@@ -1,0 +1,87 @@
+// Floats by their bits, and the storage formats below 32 bits.
+//
+// NaN is tested by bits: naga writes `x != x` as an ordered comparison, which is false for NaN, and
+// Metal may assume that there is none. Infinity and NaN come from variables, since WGSL forbids
+// constants that are not finite.
+
+fn is_nan_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u;
+}
+fn is_finite_f32(x: f32) -> bool {
+    return (bitcast<u32>(x) & 0x7f800000u) != 0x7f800000u;
+}
+fn inf_f32() -> f32 {
+    var bits = 0x7f800000u;
+    return bitcast<f32>(bits);
+}
+fn nan_f32() -> f32 {
+    var bits = 0x7fc00000u;
+    return bitcast<f32>(bits);
+}
+fn copysign_f32(magnitude: f32, sign: f32) -> f32 {
+    let bits = bitcast<u32>(magnitude) & 0x7fffffffu;
+    return bitcast<f32>(bits | (bitcast<u32>(sign) & 0x80000000u));
+}
+// The lower part of the word, sign-extended. Not by two shifts: Mesa 22.3 loses the sign of `i64((x
+// << 16) >> 16)` in comparisons.
+fn i8_of(word: u32) -> i32 {
+    return bitcast<i32>((word & 0xffu) ^ 0x80u) - 0x80;
+}
+fn i16_of(word: u32) -> i32 {
+    return bitcast<i32>((word & 0xffffu) ^ 0x8000u) - 0x8000;
+}
+// IEEE half to float: subnormals too, which the hardware's conversion may flush.
+fn f16_of(word: u32) -> f32 {
+    let sign = (word & 0x8000u) << 16u;
+    let rest = word & 0x7fffu;
+    if rest >= 0x7c00u {
+        return bitcast<f32>(sign | 0x7f800000u | ((rest & 0x3ffu) << 13u));
+    }
+    if rest < 0x400u {
+        return bitcast<f32>(sign | bitcast<u32>(f32(rest) * 5.9604644775390625e-8f));
+    }
+    return bitcast<f32>(sign | ((rest << 13u) + 0x38000000u));
+}
+// Float to half, to nearest even.
+fn f16_bits(x: f32) -> u32 {
+    let bits = bitcast<u32>(x);
+    let sign = (bits >> 16u) & 0x8000u;
+    let rest = bits & 0x7fffffffu;
+    if rest > 0x7f800000u {
+        return sign | 0x7e00u;
+    }
+    if rest >= 0x477ff000u {
+        return sign | 0x7c00u;
+    }
+    if rest >= 0x38800000u {
+        let even = (rest >> 13u) & 1u;
+        return sign | ((rest - 0x38000000u + 0xfffu + even) >> 13u);
+    }
+    if rest < 0x33000000u {
+        return sign;
+    }
+    // A subnormal half: the mantissa shifted into place, rounded to nearest even.
+    let shift = 126u - (rest >> 23u);
+    let mantissa = (rest & 0x7fffffu) | 0x800000u;
+    let kept = mantissa >> shift;
+    let lost = mantissa & ((1u << shift) - 1u);
+    let tie = 1u << (shift - 1u);
+    let up = u32(lost > tie || (lost == tie && (kept & 1u) == 1u));
+    return sign | (kept + up);
+}
+fn round_f16(x: f32) -> f32 {
+    return f16_of(f16_bits(x));
+}
+fn bf16_of(word: u32) -> f32 {
+    return bitcast<f32>(word << 16u);
+}
+fn bf16_bits(x: f32) -> u32 {
+    let bits = bitcast<u32>(x);
+    if (bits & 0x7fffffffu) > 0x7f800000u {
+        return (bits >> 16u) | 0x40u;
+    }
+    return (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
+}
+fn round_bf16(x: f32) -> f32 {
+    return bitcast<f32>(bf16_bits(x) << 16u);
+}

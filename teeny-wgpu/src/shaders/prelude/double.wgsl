@@ -1,0 +1,57 @@
+// Functions of f64, for adapters that have it, and 64-bit integers for its bits. The transcendental
+// ones are in `double_math.wgsl`.
+
+fn is_nan_f64(x: f64) -> bool {
+    return (bitcast<u64>(x) & 0x7ffffffffffffffflu) > 0x7ff0000000000000lu;
+}
+fn is_finite_f64(x: f64) -> bool {
+    return (bitcast<u64>(x) & 0x7ff0000000000000lu) != 0x7ff0000000000000lu;
+}
+fn nan_f64() -> f64 {
+    var bits = 0x7ff8000000000000lu;
+    return bitcast<f64>(bits);
+}
+fn max_f64(a: f64, b: f64) -> f64 {
+    if is_nan_f64(a) { return a; }
+    if is_nan_f64(b) { return b; }
+    return select(b, a, a > b);
+}
+fn min_f64(a: f64, b: f64) -> f64 {
+    if is_nan_f64(a) { return a; }
+    if is_nan_f64(b) { return b; }
+    return select(b, a, a < b);
+}
+fn sign_f64(x: f64) -> f64 {
+    if is_nan_f64(x) { return x; }
+    return select(select(x, -1.0lf, x < 0.0lf), 1.0lf, x > 0.0lf);
+}
+fn sub_self_f64(x: f64) -> f64 {
+    if is_finite_f64(x) { return 0.0lf; }
+    return nan_f64();
+}
+fn f64_to_i32(x: f64) -> i32 {
+    if is_nan_f64(x) { return 0; }
+    if x >= 2147483647.0lf { return 2147483647; }
+    if x <= -2147483648.0lf { return bitcast<i32>(0x80000000u); }
+    return i32(x);
+}
+fn f64_to_u32(x: f64) -> u32 {
+    if is_nan_f64(x) || x <= 0.0lf { return 0u; }
+    if x >= 4294967295.0lf { return 0xffffffffu; }
+    return u32(x);
+}
+fn f64_to_i64(x: f64) -> i64 {
+    if is_nan_f64(x) { return 0li; }
+    if x >= 9223372036854775808.0lf { return 9223372036854775807li; }
+    if x <= -9223372036854775808.0lf { return -9223372036854775807li - 1li; }
+    return i64(x);
+}
+fn f64_to_u64(x: f64) -> u64 {
+    if is_nan_f64(x) || x <= 0.0lf { return 0lu; }
+    if x >= 18446744073709551616.0lf { return 18446744073709551615lu; }
+    return u64(x);
+}
+fn inf_f64() -> f64 {
+    var bits = 0x7ff0000000000000lu;
+    return bitcast<f64>(bits);
+}

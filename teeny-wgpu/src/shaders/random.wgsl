@@ -1,0 +1,81 @@
+// Random numbers of types up to 32 bits: a thread computes four neighbouring elements from the four
+// words of one Philox block.
+//     uniform    low + unit (high - low), below high
+//     normal     mean + deviation sqrt(-2 log(1 - u)) (cos, sin)(2 pi v), two from two words
+//                (Box and Muller 1958)
+//     integer    low + the upper word of word * range
+//     Bernoulli  unit < p
+// Products whose rounding matters pass through an exclusive-or with a zero parameter, so that no
+// compiler fuses them into the addition that follows.
+{{params}}
+@group(0) @binding(0) var<storage, read_write> out: array<{{quad}}>;
+
+const THREADS = {{threads}}u;
+
+{{accessors}}
+
+fn unit(word: u32) -> f32 { return f32(word >> 8u) * 5.9604644775390625e-8f; } // 2^-24
+
+fn rounded(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) ^ params.zero); }
+
+#if uniform
+fn draw(word: u32) -> f32 {
+    let value = low() + rounded(unit(word) * (high() - low()));
+    if value >= high() && low() < high() {
+        // The next number below: one unit of the bits, toward zero for positive numbers.
+        let bits = bitcast<u32>(high());
+        if (bits & 0x7fffffffu) == 0u { return bitcast<f32>(0x80000001u + params.zero); }
+        return bitcast<f32>(select(bits - 1u, bits + 1u, (bits >> 31u) == 1u));
+    }
+    return value;
+}
+#endif
+#if normal
+fn draw_pair(a: u32, b: u32) -> vec2<f32> {
+    let radius = sqrt(-2.0f * log_f32(1.0f - unit(a)));
+    // The angle in quarters of a turn: whole ones choose the quadrant, the rest, in -1/2..1/2, is
+    // exact.
+    let quarters = unit(b) * 4.0f;
+    let whole = round(quarters);
+    let rest = (quarters - whole) * 1.57079632679f;
+    return vec2<f32>(
+        mean() + rounded(deviation() * (radius * sin_quadrant_f32(rest, i32(whole) + 1))),
+        mean() + rounded(deviation() * (radius * sin_quadrant_f32(rest, i32(whole)))),
+    );
+}
+#endif
+#if integer
+fn draw(word: u32) -> {{value}} {
+    // A range of 2^32 has no lower word: every word is its own number.
+    let offset = select(mul_high_u32(word, params.range_low), word, params.range_high != 0u);
+    return bitcast<{{value}}>(params.low_low + offset);
+}
+#endif
+#if bernoulli
+fn draw(word: u32) -> bool { return unit(word) < p(); }
+#endif
+
+@compute @workgroup_size(THREADS)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) thread: u32,
+) {
+    let t = (group.y * groups.x + group.x) * THREADS + thread;
+    if t >= params.quads { return; }
+    let w = philox(t + params.first_quad);
+#if normal
+    let ab = draw_pair(w.x, w.y);
+    let cd = draw_pair(w.z, w.w);
+    let y0 = ab.x;
+    let y1 = ab.y;
+    let y2 = cd.x;
+    let y3 = cd.y;
+#else
+    let y0 = draw(w.x);
+    let y1 = draw(w.y);
+    let y2 = draw(w.z);
+    let y3 = draw(w.w);
+#endif
+    {{store}}
+}
