@@ -10,7 +10,7 @@ use teeny_cpu::Cpu;
 use teeny_nn::data::{DataLoader, digits};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::optim::{Optimizer, Sgd};
-use teeny_nn::{Activation, Init, Linear, Module, Sequential, Store};
+use teeny_nn::{Activation, Init, Linear, LinearOptions, Module, Sequential, Store};
 
 /// Trains `steps` steps with batches of 64 and calls `after` with each step's number, from 1, and
 /// its loss, which is not read yet.
@@ -22,11 +22,12 @@ fn train(
     let data = digits::load()?;
     let store = Store::new(&(Autograd::new(device.clone()) as DeviceRef));
     let small = Init::Normal { mean: 0.0, std: 0.02 };
+    let options = LinearOptions::new().with_weight_init(small).with_bias_init(Init::ZEROS);
     let model = random::with_seed(1, || -> Result<_> {
         Ok(Sequential::new()
-            .then(Linear::with_init(&store.at("fc1"), 784, 128, small, Some(Init::ZEROS))?)
+            .then(Linear::with_options(&store.at("fc1"), 784, 128, options)?)
             .then(Activation::Relu)
-            .then(Linear::with_init(&store.at("fc2"), 128, 10, small, Some(Init::ZEROS))?))
+            .then(Linear::with_options(&store.at("fc2"), 128, 10, options)?))
     })?;
     let loader = DataLoader::new(data.train.on(store.device()), 64)?.shuffle(1).drop_last();
     let mut sgd = Sgd::new(store.trainable(), 0.2);
