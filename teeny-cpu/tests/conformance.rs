@@ -51,3 +51,26 @@ fn the_gemm_crate_gets_the_products_of_matmul_conv_and_attention() {
         }
     }
 }
+
+/// The crate would add all terms of a row or a column in one chain.
+#[test]
+fn long_rows_and_columns_by_the_gemm_crate_are_as_accurate_as_matrices() {
+    for device in common::devices_of_both_matmuls() {
+        for dtype in [DType::F32, DType::F64] {
+            let randn = |shape: &[usize]| {
+                Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
+            };
+            let (row, matrix, column) = (randn(&[1, 1500]), randn(&[1500, 70]), randn(&[1500, 1]));
+            let transposed = matrix.t().unwrap();
+            for (lhs, rhs) in [(&row, &matrix), (&transposed, &column), (&row, &column)] {
+                let exact = |x: &Tensor| x.cast(DType::F64).unwrap();
+                let got = exact(&lhs.matmul(rhs).unwrap()).to_vec::<f64>().unwrap();
+                let want = exact(lhs).matmul(&exact(rhs)).unwrap().to_vec::<f64>().unwrap();
+                let unit = if dtype == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
+                for (got, want) in got.iter().zip(&want) {
+                    assert!((got - want).abs() <= 1000.0 * unit, "{got} {want} {dtype} {device:?}");
+                }
+            }
+        }
+    }
+}

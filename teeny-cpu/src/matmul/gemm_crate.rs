@@ -6,8 +6,10 @@
 use super::gemm::Tile;
 use super::matrix::{Float, Matrix};
 use super::microkernel::{MAX_CHAIN, Product};
+use super::select::FloatMatmul;
 use crate::Cpu;
 use crate::pool::Buffer;
+use crate::scratch::with_scratch;
 use teeny_core::{Result, memory};
 
 /// Bytes of the buffer that gemm keeps for each thread: the size of the L2 cache, at most this on
@@ -43,6 +45,11 @@ pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
     if m == 0 || n == 0 {
         return Ok(());
     }
+    let is_vector = (m == 1 || n == 1) && k > MAX_CHAIN;
+    if is_vector && cpu.float_matmul == FloatMatmul::GemmCrate {
+        // SAFETY: by contract.
+        return unsafe { vector(cpu, tile) };
+    }
     // SAFETY: by contract; blocks of k are parts of both operands.
     unsafe {
         if m == 1 && k > MAX_CHAIN {
@@ -54,32 +61,83 @@ pub(super) unsafe fn run<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
             return Ok(());
         }
         for from in (0..k).step_by(MAX_CHAIN) {
-            let (depth, lhs, rhs) = (MAX_CHAIN.min(k - from), lhs.at(0, from), rhs.at(from, 0));
             let beta = if from == 0 { beta } else { T::ONE };
-            gemm::gemm(
-                m,
-                n,
-                depth,
-                c.ptr.cast_mut(),
-                c.col_stride,
-                c.row_stride,
-                beta != T::ZERO,
-                lhs.ptr,
-                lhs.col_stride,
-                lhs.row_stride,
-                rhs.ptr,
-                rhs.col_stride,
-                rhs.row_stride,
-                beta,
-                alpha,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
+            call([m, n, MAX_CHAIN.min(k - from)], lhs.at(0, from), rhs.at(from, 0), c, beta, alpha);
         }
     }
     Ok(())
+}
+
+/// One call of gemm: `c = beta c + alpha lhs @ rhs`.
+///
+/// # Safety
+/// As [`Tile::run`].
+unsafe fn call<T: Float>(
+    [m, n, k]: [usize; 3],
+    lhs: Matrix<T>,
+    rhs: Matrix<T>,
+    c: Matrix<T>,
+    beta: T,
+    alpha: T,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            c.ptr.cast_mut(),
+            c.col_stride,
+            c.row_stride,
+            beta != T::ZERO,
+            lhs.ptr,
+            lhs.col_stride,
+            lhs.row_stride,
+            rhs.ptr,
+            rhs.col_stride,
+            rhs.row_stride,
+            beta,
+            alpha,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
+        );
+    }
+}
+
+/// One row or one column by gemm, which would add all of its terms to `c` in one chain: each part of
+/// [`MAX_CHAIN`] terms goes to scratch memory, which is added to `c`.
+///
+/// # Safety
+/// As [`Tile::run`], for m = 1 or n = 1.
+///
+/// # Errors
+/// If there is no scratch memory.
+unsafe fn vector<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
+    let Tile { mnk: [m, n, k], lhs, rhs, c, beta, alpha, .. } = tile;
+    with_scratch(cpu, [m * n], |[part]: [&mut [T]; 1]| {
+        let ptr = part.as_mut_ptr();
+        // m or n is 1, so rows follow one another.
+        let sums = Matrix { ptr: ptr.cast_const(), row_stride: n as isize, col_stride: 1 };
+        for from in (0..k).step_by(MAX_CHAIN) {
+            let size = [m, n, MAX_CHAIN.min(k - from)];
+            let (lhs, rhs) = (lhs.at(0, from), rhs.at(from, 0));
+            // SAFETY: by contract; `part` has m * n elements.
+            unsafe {
+                if from == 0 {
+                    call(size, lhs, rhs, c, beta, alpha);
+                    continue;
+                }
+                call(size, lhs, rhs, sums, T::ZERO, alpha);
+                for i in 0..m {
+                    for j in 0..n {
+                        *c.at(i, j).ptr.cast_mut() += *sums.at(i, j).ptr;
+                    }
+                }
+            }
+        }
+    })
 }
 
 /// A product as the microkernel takes it.
@@ -98,8 +156,7 @@ pub(super) unsafe fn run_product<T: Float>(cpu: &Cpu, product: Product<T>) -> Re
     unsafe { tile.run(cpu) }
 }
 
-/// One row: gemm would add a vector's terms to `c` one by one, in a chain as long as k. Here each
-/// part of `MAX_CHAIN` terms is summed by itself.
+/// One row whose operands have gaps, without gemm: each part of `MAX_CHAIN` terms is summed by itself.
 ///
 /// # Safety
 /// As [`Tile::run`], for m = 1.
