@@ -1,6 +1,6 @@
-//! The yardstick of the CPU device: products, streams, reductions, rows, convolutions, and what one
-//! small operation costs. What the machine can do at most is measured first, and each kernel's
-//! share of it is printed beside its time.
+//! Benchmarks of the CPU device: products, streams, reductions, rows, convolutions, and the cost of
+//! one small operation. The machine's limits are measured first, and each kernel's share of its
+//! limit is printed beside its time.
 
 mod limits;
 

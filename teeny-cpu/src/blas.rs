@@ -1,15 +1,15 @@
 //! BLAS-style entry points on plain slices, row-major: [`axpy`], [`gemv`] and [`gemm()`] for f32
 //! and f64. No tensors, no device.
 //!
-//! As in BLAS, `beta = 0` means that the old contents are not read: NaN in them does not survive.
+//! As in BLAS, `beta = 0` means that the result is not read: NaN in it does not survive.
 
 use crate::Cpu;
-use crate::gemm::{self as product, Float, Matrix};
+use crate::matmul::{self, Float, Matrix};
 use std::sync::{Arc, OnceLock};
 use teeny_core::{Error, Result};
 
 mod sealed {
-    pub trait Sealed: crate::gemm::Float {}
+    pub trait Sealed: crate::matmul::Float {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }
@@ -52,8 +52,8 @@ pub fn axpy<T: BlasFloat>(alpha: T, x: &[T], y: &mut [T]) -> Result<()> {
     Ok(())
 }
 
-/// `y = alpha op(a) x + beta y` for `a` of `m` rows and `n` columns, `lda` elements apart from row
-/// to row.
+/// `y = alpha op(a) x + beta y` for `a` of `m` rows and `n` columns; from a row to the next are
+/// `lda` elements.
 ///
 /// # Errors
 /// If `lda < n`, or a slice is too short: x needs the columns of `op(a)`, y its rows; out of memory
@@ -83,18 +83,18 @@ pub fn gemv<T: BlasFloat>(
         );
         return Err(Error::shape(text).named("gemv"));
     }
-    let x = Matrix { ptr: x.as_ptr(), rows: 1, cols: 1 };
-    let y = Matrix { ptr: y.as_mut_ptr().cast_const(), rows: 1, cols: 1 };
+    let x = Matrix { ptr: x.as_ptr(), row_stride: 1, col_stride: 1 };
+    let y = Matrix { ptr: y.as_mut_ptr().cast_const(), row_stride: 1, col_stride: 1 };
     // SAFETY: the sizes were checked; y is borrowed mutably, so it overlaps nothing.
-    unsafe { product::batched(cpu(), [rows, 1, columns], 1, [beta, alpha], |_| (y, a, x)) }
+    unsafe { matmul::batched(cpu(), [rows, 1, columns], 1, [beta, alpha], |_| (y, a, x)) }
 }
 
-/// `c = alpha op(a) op(b) + beta c`, where `op(a)` is (m, k), `op(b)` (k, n) and `c` (m, n); rows
-/// lie `lda`, `ldb`, `ldc` elements apart.
+/// `c = alpha op(a) op(b) + beta c`, where `op(a)` is (m, k), `op(b)` (k, n) and `c` (m, n). From a
+/// row to the next are `lda`, `ldb`, `ldc` elements.
 ///
 /// # Errors
 /// If a leading dimension is shorter than a stored row, or a slice is too short; if there is no
-/// memory to lay operands out in, in which case `c` may be half done.
+/// memory to pack operands into, in which case `c` may be half done.
 ///
 /// # Example
 /// ```
@@ -133,16 +133,16 @@ pub fn gemm<T: BlasFloat>(
         return Ok(());
     }
     // SAFETY: the sizes were checked; c is borrowed mutably, so it overlaps nothing.
-    unsafe { product::batched(cpu(), [m, n, k], 1, [beta, alpha], |_| (c, a, b)) }
+    unsafe { matmul::batched(cpu(), [m, n, k], 1, [beta, alpha], |_| (c, a, b)) }
 }
 
-/// The device whose pool lends the memory that operands are laid out in.
+/// The device whose pool provides the memory that operands are packed into.
 fn cpu() -> &'static Cpu {
     static CPU: OnceLock<Arc<Cpu>> = OnceLock::new();
     CPU.get_or_init(Cpu::new)
 }
 
-/// A stored matrix, if the slice holds it.
+/// A stored matrix, if the slice has all of it.
 fn matrix<T: Float>(
     op: &str,
     name: &str,
@@ -168,5 +168,5 @@ fn matrix<T: Float>(
     }
     // A stride that is never used may be larger than any slice.
     let stride = if rows > 1 && columns > 0 { ld } else { columns };
-    Ok(Matrix { ptr: data.as_ptr(), rows: stride as isize, cols: 1 })
+    Ok(Matrix { ptr: data.as_ptr(), row_stride: stride as isize, col_stride: 1 })
 }

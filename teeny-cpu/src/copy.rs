@@ -1,19 +1,23 @@
-//! Moving elements: row-major copies of views, writes into views, download. Transposes go block by
-//! block, so that both sides use whole cache lines.
+//! Copies: row-major copies of views, writes into views, download, and conversions of whole
+//! operands between a dtype and its compute dtype.
+//!
+//! The naive form is one loop per axis around `to[Σ i * to_stride] = from[Σ i * from_stride]`. Axes
+//! that both sides traverse evenly are merged, so that most copies are rows of contiguous elements.
+//! Transposes go block by block (`transpose`), so that both sides use whole cache lines.
 
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
-use crate::transpose::turn;
+use crate::transpose::transpose;
 use crate::{Cpu, elementwise};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
 use teeny_core::{DType, Error, Layout, Result, Tensor};
 
-/// Rows of a strip of a transpose: the source's lines are read four at a time, and the rows' pages
-/// stay in the TLB.
-const STRIP: usize = 64;
-/// Elements below which one thread moves them.
+/// Rows of a band of a transpose: the source's cache lines are read four at a time, and the rows'
+/// pages stay in the TLB.
+const BAND_ROWS: usize = 64;
+/// Elements below which one thread copies them.
 const THREAD: usize = 32 << 10;
 
 /// A row-major copy.
@@ -22,7 +26,7 @@ pub(crate) fn contiguous(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     let to = Layout::contiguous(x.shape);
     let mut strides = [0; 8];
     strides[..to.ndim()].copy_from_slice(to.strides());
-    // SAFETY: the new storage has room for the view's elements and no other owner.
+    // SAFETY: the new storage has the view's number of elements and no other owner.
     unsafe { copy_view(cpu.level, x, storage.ptr(), &strides) };
     Ok(storage)
 }
@@ -46,7 +50,8 @@ pub(crate) fn download(cpu: &Cpu, x: &View) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Overwrites what `view` selects in `dst` by `src`: in place if nobody else holds it.
+/// Overwrites the elements of `dst` that `view` selects with `src`: in place if `dst` has one
+/// owner.
 pub(crate) fn copy_into(
     cpu: &Cpu,
     mut dst: StorageRef,
@@ -55,14 +60,14 @@ pub(crate) fn copy_into(
 ) -> Result<StorageRef> {
     let from = View::of(src)?;
     if Arc::get_mut(&mut dst).is_none() {
-        let old = downcast::<CpuStorage>(&dst)?;
-        let len = teeny_core::Storage::len(old);
+        let shared = downcast::<CpuStorage>(&dst)?;
+        let len = teeny_core::Storage::len(shared);
         let copy = cpu.alloc(len, from.dtype)?;
         // SAFETY: both have `len` elements.
-        unsafe { std::ptr::copy_nonoverlapping(old.ptr(), copy.ptr(), len * from.dtype.size()) };
+        unsafe { std::ptr::copy_nonoverlapping(shared.ptr(), copy.ptr(), len * from.dtype.size()) };
         dst = Arc::new(copy);
     }
-    // `src` holds its own storage, so a storage that we hold alone is another one: no overlap.
+    // `src` holds its own storage, so a storage with one owner is another one: no overlap.
     let Some(storage) =
         Arc::get_mut(&mut dst).and_then(|s| s.as_any_mut().downcast_mut::<CpuStorage>())
     else {
@@ -71,7 +76,7 @@ pub(crate) fn copy_into(
     let mut strides = [0; 8];
     strides[..view.ndim()].copy_from_slice(view.strides());
     let to = storage.ptr().wrapping_add(view.offset() * from.dtype.size());
-    // SAFETY: `validate::copy_into`, which `Cpu::copy_into` calls, has checked that the view lies
+    // SAFETY: `validate::copy_into`, which `Cpu::copy_into` calls, has checked that the view is
     // inside the storage and names no element twice; `View::of` has checked the source.
     unsafe { copy_view(cpu.level, &from, to, &strides) };
     Ok(dst)
@@ -136,8 +141,8 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
         .unwrap_or(inner);
     let transposed = near != inner && axes[inner].from.abs() > 1 && axes[near].from.abs() == 1;
     let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
-    // What is read takes as much room in the caches as what is written.
-    let stream = 2 * n * size_of::<T>() >= elementwise::STREAM;
+    // The elements that are read take as much of the caches as those that are written.
+    let stream = 2 * n * size_of::<T>() >= elementwise::MIN_STREAMED_BYTES;
     let (rows, row) = if transposed {
         axes[..inner].rotate_left(near + 1); // near becomes the last but one
         (n / (axes[inner].size * axes[inner - 1].size), axes[inner - 1].size * axes[inner].size)
@@ -157,11 +162,11 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
         }
         (a, b)
     };
-    // Chunks are ranges of rows, or of strips of transposes.
-    let strip = if before.size >= 4 * STRIP { STRIP } else { STRIP / 4 };
-    let strips = if transposed { before.size.div_ceil(strip) } else { 1 };
-    let pieces = if rows == 1 && !transposed { n.div_ceil(THREAD) } else { rows * strips };
-    let least = if rows == 1 && !transposed { 1 } else { THREAD / 2 / (row / strips).max(1) };
+    // Chunks are ranges of rows, or of bands of transposes.
+    let band = if before.size >= 4 * BAND_ROWS { BAND_ROWS } else { BAND_ROWS / 4 };
+    let bands = if transposed { before.size.div_ceil(band) } else { 1 };
+    let pieces = if rows == 1 && !transposed { n.div_ceil(THREAD) } else { rows * bands };
+    let least = if rows == 1 && !transposed { 1 } else { THREAD / 2 / (row / bands).max(1) };
     let piece = |p: usize| {
         // SAFETY: indices stay inside the merged sizes of views that were checked; destinations are
         // distinct per piece.
@@ -169,23 +174,29 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
             if rows == 1 && !transposed {
                 let (begin, end) = (p * THREAD, ((p + 1) * THREAD).min(n));
                 let a = from.get().offset(begin as isize * last.from);
-                line(a, last.from, to.get().offset(begin as isize * last.to), last.to, end - begin);
+                copy_row(
+                    a,
+                    last.from,
+                    to.get().offset(begin as isize * last.to),
+                    last.to,
+                    end - begin,
+                );
                 return;
             }
-            let (a, b) = start(p / strips);
+            let (a, b) = start(p / bands);
             let (a, b) = (from.get().offset(a), to.get().offset(b));
             if !transposed {
-                return line(a, last.from, b, last.to, last.size);
+                return copy_row(a, last.from, b, last.to, last.size);
             }
-            let first = p % strips * strip;
-            let height = strip.min(before.size - first);
+            let first = p % bands * band;
+            let height = band.min(before.size - first);
             let (a, b) =
                 (a.offset(first as isize * before.from), b.offset(first as isize * before.to));
             if plain {
-                return turn(level, a, last.from, b, before.to, (height, last.size), stream);
+                return transpose(level, a, last.from, b, before.to, (height, last.size), stream);
             }
             for r in 0..height as isize {
-                line(
+                copy_row(
                     a.offset(r * before.from),
                     last.from,
                     b.offset(r * before.to),
@@ -207,8 +218,8 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     }
 }
 
-/// One line of elements.
-unsafe fn line<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: isize, n: usize) {
+/// One row of elements.
+unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: isize, n: usize) {
     // SAFETY: by contract of `copy_view`.
     unsafe {
         match (step, to_step) {
@@ -223,26 +234,32 @@ unsafe fn line<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: isize,
     }
 }
 
-/// A contiguous copy of `x` in the type that it is computed in: 16-bit floats widened.
-pub(crate) fn computed(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
+/// A contiguous copy of `x` in its compute dtype: 16-bit floats as f32.
+pub(crate) fn to_compute_dtype(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     let copy = contiguous(cpu, x)?;
     if !x.dtype.is_half() {
         return Ok(copy);
     }
     let n = x.shape.numel();
-    let wide = cpu.alloc(n, DType::F32)?;
+    let converted = cpu.alloc(n, DType::F32)?;
     // SAFETY: both have n elements of their types.
-    unsafe { crate::elementwise::cast::widen(x.dtype, copy.ptr(), wide.ptr(), n) };
-    Ok(wide)
+    unsafe { crate::elementwise::loops::cast::to_f32(x.dtype, copy.ptr(), converted.ptr(), n) };
+    Ok(converted)
 }
 
-/// Rounds `n` computed values to `dtype` if that is a 16-bit float; otherwise gives them back.
-pub(crate) fn stored(cpu: &Cpu, x: CpuStorage, n: usize, dtype: DType) -> Result<CpuStorage> {
+/// Rounds `n` values of the compute dtype to `dtype` if that is a 16-bit float; otherwise returns
+/// them as they are.
+pub(crate) fn cast_to_storage(
+    cpu: &Cpu,
+    x: CpuStorage,
+    n: usize,
+    dtype: DType,
+) -> Result<CpuStorage> {
     if !dtype.is_half() {
         return Ok(x);
     }
     let out = cpu.alloc(n, dtype)?;
     // SAFETY: both have n elements of their types.
-    unsafe { crate::elementwise::cast::narrow(dtype, x.ptr(), out.ptr(), n) };
+    unsafe { crate::elementwise::loops::cast::from_f32(dtype, x.ptr(), out.ptr(), n) };
     Ok(out)
 }

@@ -4,10 +4,11 @@
 use crate::fused::softmax::{self, Row};
 use crate::fused::{attention, cross_entropy, norm};
 use crate::guard::Operation;
+use crate::matmul::FloatMatmul;
 use crate::pool::{OutOfMemory, Pool, PoolStats, Use};
 use crate::simd::Level;
 use crate::storage::{CpuStorage, View};
-use crate::{conv, copy, elementwise, index, matmul, pool2d, random, reduce, scan, sort};
+use crate::{conv, copy, elementwise, index, matmul, pooling, random, reduce, scan, sort};
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
@@ -38,6 +39,8 @@ pub struct CpuOptions {
     /// three times as fast, with errors of 1e-5 instead of 1e-6 of a result's size. True by
     /// default.
     pub winograd: bool,
+    /// How floats are multiplied. [`FloatMatmul::Own`] by default.
+    pub float_matmul: FloatMatmul,
 }
 
 impl Default for CpuOptions {
@@ -47,6 +50,7 @@ impl Default for CpuOptions {
             cache_bytes: 1 << 30,
             level: Level::best(),
             winograd: true,
+            float_matmul: FloatMatmul::default(),
         }
     }
 }
@@ -68,6 +72,7 @@ pub struct Cpu {
     pub(crate) pool: Pool,
     pub(crate) level: Level,
     pub(crate) winograd: bool,
+    pub(crate) float_matmul: FloatMatmul,
 }
 
 impl Cpu {
@@ -82,7 +87,12 @@ impl Cpu {
         let guarded = std::env::var_os("TEENY_POOL_GUARD")
             .map_or(cfg!(debug_assertions), |value| value == "1");
         let pool = Pool::new(options.cache_bytes, options.memory_limit, guarded);
-        Arc::new(Cpu { pool, level: options.level.supported(), winograd: options.winograd })
+        Arc::new(Cpu {
+            pool,
+            level: options.level.supported(),
+            winograd: options.winograd,
+            float_matmul: options.float_matmul,
+        })
     }
 
     /// The counters of the memory pool.
@@ -185,7 +195,11 @@ fn too_large(len: usize, dtype: DType) -> Error {
 
 impl std::fmt::Debug for Cpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cpu").field("level", &self.level).field("pool", &self.pool.stats()).finish()
+        f.debug_struct("Cpu")
+            .field("level", &self.level)
+            .field("float_matmul", &self.float_matmul)
+            .field("pool", &self.pool.stats())
+            .finish()
     }
 }
 
@@ -460,7 +474,7 @@ impl Device for Cpu {
     ) -> Result<(StorageRef, StorageRef)> {
         let [(shape, _), _] = validate::max_pool(x, size, window)?;
         let _operation = self.begin("max_pool");
-        pool2d::max_pool(self, x, size, window, &shape)
+        pooling::max_pool(self, x, size, window, &shape)
     }
 
     fn max_pool_grad(
@@ -472,13 +486,13 @@ impl Device for Cpu {
     ) -> Result<StorageRef> {
         validate::max_pool_grad(g, positions, x_shape, spatial)?;
         let _operation = self.begin("max_pool_grad");
-        pool2d::max_pool_grad(self, g, positions, x_shape, spatial)
+        pooling::max_pool_grad(self, g, positions, x_shape, spatial)
     }
 
     fn avg_pool(&self, x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
         let (shape, _) = validate::avg_pool(x, size, window)?;
         let _operation = self.begin("avg_pool");
-        pool2d::avg_pool(self, x, size, window, &shape)
+        pooling::avg_pool(self, x, size, window, &shape)
     }
 
     fn attention(&self, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {

@@ -1,8 +1,8 @@
-//! Which process this is: a fork copies memory, but only the thread that called it.
+//! Detection of forks: a fork copies memory, but only the thread that called it.
 //!
-//! A lock that another thread held at that moment stays held in the child, where that thread does
-//! not exist. Locks of this crate therefore hold the number of their process: see `pool`. `threads`
-//! runs everything on the calling thread in a child.
+//! A lock that another thread held at that moment stays locked in the child, where that thread does
+//! not exist. Locks of this crate therefore store the number of their process (`pool`). In a child,
+//! `threads` runs everything on the calling thread.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};

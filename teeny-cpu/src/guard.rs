@@ -1,13 +1,13 @@
-//! Bytes around the blocks of a pool that nobody may change: an operation that writes beyond its
-//! memory is named when it ends.
+//! Guard bytes around the blocks of a pool: an operation that writes beyond its memory is named
+//! when it ends.
 //!
 //! ```text
-//!   64 bytes of pattern │ what was asked for, filled with another pattern │ 64 to 320 bytes of pattern
+//!   64 bytes of pattern │ the requested bytes, filled with ones │ 64 to 320 bytes of pattern
 //! ```
-//! For debug builds, fuzzing and `TEENY_POOL_GUARD=1`. All blocks in use are looked at when an
-//! operation ends, so that the one in progress is the one that wrote, or one of those in progress
-//! on other threads. A new block is filled with ones, which are NaN as floats: reading what was
-//! never written shows as well.
+//! For debug builds, fuzzing and `TEENY_POOL_GUARD=1`. The guard bytes of all blocks in use are
+//! checked when an operation ends, so that the operation that wrote is this one, or one in progress
+//! on another thread. A new block is filled with ones, which are NaN as floats, so that reading
+//! memory that was never written shows too.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes before a block and, at least, behind it. A multiple of a block's alignment.
 pub(crate) const MARGIN: usize = 64;
-/// The most bytes behind a block that are looked at.
+/// The most bytes behind a block that are checked.
 const BEHIND: usize = 320;
 /// A byte of a margin.
 const PATTERN: u8 = 0xa7;
@@ -24,16 +24,16 @@ const NEW: u8 = 0xff;
 
 /// A block in use.
 struct Enclosed {
-    /// Bytes asked for, and bytes of pattern behind them.
+    /// Bytes requested, and bytes of pattern behind them.
     bytes: usize,
     behind: usize,
 }
 
 #[derive(Default)]
 struct State {
-    /// Blocks in use, by the address of the first byte that was asked for.
+    /// Blocks in use, by the address of their first requested byte.
     blocks: BTreeMap<usize, Enclosed>,
-    /// The operations in progress, the last one begun last.
+    /// The operations in progress, in the order in which they began.
     operations: Vec<String>,
     /// The first overwritten margin of a block that was returned before an operation ended.
     found: Option<String>,
@@ -53,10 +53,10 @@ impl Guard {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fills a block of `size` bytes; what was asked for begins where the result says.
+    /// Fills a block of `size` bytes and returns the first requested byte.
     ///
     /// # Safety
-    /// The block is the caller's alone and has `bytes` and two margins.
+    /// The block has no other user, and has `bytes` and two margins.
     pub(crate) unsafe fn enclose(
         &self,
         block: NonNull<u8>,
@@ -80,7 +80,7 @@ impl Guard {
         inner
     }
 
-    /// Looks at a block that is returned. Gives its first byte.
+    /// Checks a block that is returned to the pool, and returns its first byte.
     ///
     /// # Safety
     /// It came from `enclose`.
@@ -120,8 +120,8 @@ impl Drop for Operation<'_> {
         }
         let mut found = state.found.take();
         for (&inner, enclosed) in &state.blocks {
-            // SAFETY: the block is in use: it leaves this map, whose lock is held, before it leaves
-            // its owner.
+            // SAFETY: the block is in use: it is removed from this map, whose lock is held, before
+            // its owner drops it.
             found = found.or_else(|| unsafe {
                 overwritten(std::ptr::with_exposed_provenance_mut(inner), enclosed)
             });
@@ -141,8 +141,8 @@ impl Drop for Operation<'_> {
 /// The block came from `enclose` and is still in use.
 unsafe fn overwritten(inner: *mut u8, &Enclosed { bytes, behind }: &Enclosed) -> Option<String> {
     let changed = |start: *mut u8, n: usize| {
-        // SAFETY: the margins belong to the block. Somebody may write to them, which is what is
-        // looked for: each is read alone.
+        // SAFETY: the margins belong to the block. A faulty operation may be writing to them, so
+        // each byte is read by itself.
         (0..n)
             .filter(|&i| unsafe { start.add(i).read_volatile() } != PATTERN)
             .map(|i| i + 1)
@@ -153,7 +153,7 @@ unsafe fn overwritten(inner: *mut u8, &Enclosed { bytes, behind }: &Enclosed) ->
     if before + after == 0 {
         return None;
     }
-    // Once reported, whole again: the next report is of the next fault.
+    // Restored after the report, so that the next report is of another fault.
     // SAFETY: as above.
     unsafe {
         inner.wrapping_sub(MARGIN).write_bytes(PATTERN, MARGIN);

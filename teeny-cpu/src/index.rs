@@ -1,8 +1,12 @@
-//! Gather and scatter along one axis. Indices are all checked before anything is written; scatter
-//! runs in row-major order of the source within every column, so that adding is deterministic.
+//! Gather and scatter along one axis.
+//!
+//! The naive form is `out[i][j] = x[index[i][j]][j]` (and its reverse), one element at a time.
+//! Whole rows under one index are copied as rows, and an index that is the same for every row is
+//! read once. All indices are checked before anything is written. Scatter runs on one thread in
+//! row-major order of the source, so that adding is deterministic.
 
-use crate::elementwise::cast::{self, slice, with_bits, with_compute};
-use crate::elementwise::int::Int;
+use crate::elementwise::loops::cast::{self, slice, with_bits, with_compute};
+use crate::elementwise::loops::int::Int;
 use crate::scratch::Array;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};
@@ -12,7 +16,7 @@ use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Error, Layout, Result, ScatterMode, Shape, Tensor, bf16, f16};
 
-/// Elements below which one thread moves them.
+/// Elements below which one thread copies them.
 const THREAD: usize = 16 << 10;
 
 /// Integers of any type row-major as i64. An unsigned one beyond i64 becomes negative.
@@ -54,8 +58,7 @@ fn outside(shape: &Shape, at: usize, index: i64, axis: usize, size: usize) -> Er
     Error::index(format!("index{place} is {index}, but axis {axis} {range}"))
 }
 
-/// Offsets in `view`, axis `axis` left out, of consecutive rows of `shape`; the last axis is left
-/// to the caller.
+/// The offset in a view with strides `view` of element `i` of `shape`, without axis `axis`.
 fn offset(view: &[isize], shape: &[usize], axis: usize, mut i: usize) -> isize {
     let mut offset = 0;
     for a in (0..shape.len()).rev() {
@@ -103,7 +106,7 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
             };
             for r in rows {
                 let from = row(r);
-                // Rows lie anywhere: the next one is asked for while this one is copied.
+                // Rows are far apart: the next one is prefetched while this one is copied.
                 if r + 1 < indices.len() {
                     let next = row(r + 1);
                     (0..bytes)
@@ -116,8 +119,8 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         });
         return Ok(Arc::new(out));
     }
-    // One list of positions for every row (a resampled image, a selection of columns): looked at
-    // once, not once per row.
+    // One list of indices for every row (a resampled image, a selection of columns): checked once,
+    // not once per row.
     let shared = (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
     if shared && n > shape[axis] {
         let first = index.with_layout(
@@ -177,7 +180,7 @@ unsafe fn gather_as<T: Copy>(
     });
 }
 
-/// [`gather_as`] where the positions are the same in every row.
+/// [`gather_as`] where the indices are the same in every row.
 unsafe fn select_as<T: Copy>(
     view: &View,
     shape: &Shape,
@@ -216,7 +219,7 @@ unsafe fn select_as<T: Copy>(
     });
 }
 
-/// A copy of `x` with `src` put in.
+/// A copy of `x` with `src` set, added or compared at the indices.
 pub(crate) fn scatter(
     cpu: &Cpu,
     mode: ScatterMode,
@@ -277,12 +280,12 @@ struct Scatter<'a> {
     out: Shared<u8>,
 }
 
-/// What is done with a row: its first position in the source, its indices, where it goes but for
-/// the indices, and the step there.
+/// The function that is called with a row: its first position in the source, its indices, the
+/// offset of its destination without the indices, and the stride there.
 type Row<'f> = dyn FnMut(usize, &[i64], isize, isize) + 'f;
 
 impl Scatter<'_> {
-    /// Puts `f(old value, source)` into each destination, in row-major order of the source.
+    /// Writes `f(destination, source)` to each destination, in row-major order of the source.
     fn each<T: Copy>(&self, f: impl Fn(T, T) -> T) {
         let (src, out) = (self.src.cast::<T>(), self.out.get().cast::<T>());
         let along = self.strides.strides().get(self.axis).copied().unwrap_or(0);
@@ -306,20 +309,20 @@ impl Scatter<'_> {
         self.each::<T>(|a, b| if is_nan(a) || if largest { a > b } else { a < b } { a } else { b });
     }
 
-    /// 16-bit floats add up in f32 and are rounded once at the end.
+    /// 16-bit floats accumulate in f32 and are rounded once at the end.
     fn add_halves(&self, cpu: &Cpu, x: &Tensor) -> Result<()> {
-        let (sums, n) = (copy::computed(cpu, &View::of(x)?)?, self.shape.numel());
+        let (sums, n) = (copy::to_compute_dtype(cpu, &View::of(x)?)?, self.shape.numel());
         let src = cpu.alloc(n, DType::F32)?;
-        // SAFETY: all have their elements, widened ones those of f32.
+        // SAFETY: all have their elements, of f32 after the conversion.
         unsafe {
-            cast::widen(x.dtype(), self.src, src.ptr(), n);
+            cast::to_f32(x.dtype(), self.src, src.ptr(), n);
             Scatter { src: src.ptr(), out: Shared(sums.ptr()), ..*self }.each::<f32>(|a, b| a + b);
-            cast::narrow(x.dtype(), sums.ptr(), self.out.get(), x.numel());
+            cast::from_f32(x.dtype(), sums.ptr(), self.out.get(), x.numel());
         }
         Ok(())
     }
 
-    /// Calls `f` for each row of the source. Compiled once and not with each `f`.
+    /// Calls `f` for each row of the source. Compiled once, not for each `f`.
     #[inline(never)]
     fn rows(&self, f: &mut Row<'_>) {
         let row = self.shape.last().copied().unwrap_or(1);

@@ -1,11 +1,13 @@
 //! The CPU engine of teeny: [`Cpu`], a `teeny_core::Device`.
 //!
 //! ```text
-//!   device ──► elementwise  reduce  scan  matmul  index  sort  random  copy        one room per kind of work
-//!                  │           │              │
-//!                walk: views to tiles       gemm, microkernel: tiles of a product
-//!                  │                          │
-//!                simd, vecmath              threads: chunks on rayon's threads       pool, os_memory: where storages live
+//!   device ─► elementwise  reduce  scan  matmul  conv  pooling  index  sort  random  copy  fused
+//!                │           │            │
+//!              walk: strided views      threads: chunks on rayon's threads
+//!                │                        │
+//!              simd, vecmath: vectors   transpose: blocks in registers
+//!
+//!   pool, scratch, storage, os_memory: memory of tensors and of tasks
 //! ```
 //! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of
 //! threads. [`blas`] works on plain slices, without tensors.
@@ -17,15 +19,12 @@ mod device;
 mod elementwise;
 mod fork;
 mod fused;
-mod gemm;
 mod guard;
-mod half;
 mod index;
 mod matmul;
-mod microkernel;
 mod os_memory;
 mod pool;
-mod pool2d;
+mod pooling;
 mod random;
 mod reduce;
 mod scan;
@@ -33,7 +32,6 @@ mod scratch;
 mod simd;
 mod sort;
 mod storage;
-mod thin;
 mod threads;
 mod transpose;
 mod vecmath;
@@ -50,5 +48,6 @@ mod threads_tests;
 mod vecmath_tests;
 
 pub use device::{Cpu, CpuOptions};
+pub use matmul::FloatMatmul;
 pub use pool::PoolStats;
 pub use simd::Level;

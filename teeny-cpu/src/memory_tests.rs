@@ -1,8 +1,8 @@
-//! Memory that runs out, at every request of every operation; and bytes that nobody may write.
+//! Memory that runs out, at every request of every operation; and guard bytes that are overwritten.
 
-use crate::Cpu;
 use crate::pool::{Pool, Use};
 use crate::simd::Level;
+use crate::{Cpu, FloatMatmul};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -10,7 +10,12 @@ use teeny_core::conformance;
 use teeny_core::{DType, Error, ErrorKind, Result, Tensor};
 
 fn device(level: Level, guarded: bool) -> Arc<Cpu> {
-    Arc::new(Cpu { pool: Pool::new(64 << 20, None, guarded), level, winograd: true })
+    device_with(level, guarded, FloatMatmul::Own)
+}
+
+fn device_with(level: Level, guarded: bool, float_matmul: FloatMatmul) -> Arc<Cpu> {
+    let pool = Pool::new(64 << 20, None, guarded);
+    Arc::new(Cpu { pool, level, winograd: true, float_matmul })
 }
 
 fn text(panic: Box<dyn std::any::Any + Send>) -> String {
@@ -73,7 +78,25 @@ fn every_request_of_every_case_may_fail() {
     }
 }
 
-/// Operations of sizes that are shared by threads and laid out in pieces.
+#[test]
+fn every_request_of_products_by_the_gemm_crate_may_fail() {
+    let cpu = device_with(Level::best(), false, FloatMatmul::GemmCrate);
+    let (mut cases, mut requests) = (0, 0);
+    conformance::each(|trial| {
+        let products = ["matmul", "conv", "attention"];
+        if trial.dtype() != DType::F32 || !products.iter().any(|name| trial.op().contains(name)) {
+            return;
+        }
+        cases += 1;
+        requests += campaign(&cpu, &format!("{} by the gemm crate", trial.op()), || {
+            trial.run(&cpu, Ok)?.iter().map(|y| y.to_bytes()).collect()
+        });
+    });
+    println!("{cases} cases, {requests} requests failed");
+    assert!(cases > 0 && requests > cases);
+}
+
+/// Operations of sizes that are shared by threads and packed in parts.
 #[test]
 fn every_request_of_large_operations_may_fail() {
     let cpu = device(Level::best(), false);
@@ -131,9 +154,9 @@ fn the_limit_bounds_storages_cache_and_scratch() {
         stats
     };
     drop(Tensor::zeros(3 * MIB, DType::U8, &cpu).unwrap());
-    assert!(within("cached").cached_bytes > 3 * MIB, "a storage, and what the task worked in");
+    assert!(within("cached").cached_bytes > 3 * MIB, "a storage, and the task's scratch memory");
     let large = Tensor::zeros(6 * MIB, DType::U8, &cpu).unwrap();
-    assert_eq!(within("the cache makes room").live_bytes, 6 * MIB);
+    assert_eq!(within("cached blocks are returned").live_bytes, 6 * MIB);
     drop(large);
     // 2^18 elements of four bytes and their positions fit, 16 bytes for each key do not fit beside
     // them.
@@ -147,7 +170,7 @@ fn the_limit_bounds_storages_cache_and_scratch() {
     );
     let error = x.sort(0, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    assert!(error.to_string().contains("4194304 bytes to work in"), "{error}");
+    assert!(error.to_string().contains("4194304 bytes of scratch memory"), "{error}");
     assert_eq!(
         Tensor::ones(100, DType::F32, &cpu).unwrap().sum_all().unwrap().item::<f32>().unwrap(),
         100.0
@@ -155,7 +178,7 @@ fn the_limit_bounds_storages_cache_and_scratch() {
     drop(x);
     teeny_core::Device::clear_cache(&*cpu);
     let stats = cpu.pool_stats();
-    assert_eq!((stats.live_bytes, stats.cached_bytes), (0, 0), "no thread keeps memory of its own");
+    assert_eq!((stats.live_bytes, stats.cached_bytes), (0, 0), "no thread keeps memory");
     assert_eq!(stats.os_allocations, stats.os_frees);
     assert!(stats.scratch_requests > 0);
 }
@@ -202,7 +225,7 @@ fn an_overwritten_guard_names_the_operation() {
         );
         assert!(run().is_ok(), "reported once");
     }
-    // Before a block, by somebody who is no operation: the next one that ends reports it.
+    // Before a block, outside of any operation: the next operation that ends reports it.
     let buffer = cpu.pool.alloc(40, Use::Storage).unwrap();
     // SAFETY: the margin before the buffer belongs to its block.
     unsafe { buffer.ptr().sub(1).write(1) };
@@ -221,7 +244,7 @@ fn guarded_blocks_are_new_and_aligned() {
             // SAFETY: the buffer has these bytes.
             let all = unsafe { std::slice::from_raw_parts(buffer.ptr(), bytes) };
             assert!(all.iter().all(|&byte| byte == 0xff), "{bytes} bytes are not new");
-            // SAFETY: as above, and nobody else looks at them.
+            // SAFETY: as above, and no other thread reads them.
             unsafe { buffer.ptr().write_bytes(3, bytes) };
         }
     }

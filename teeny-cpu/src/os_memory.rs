@@ -1,5 +1,5 @@
-//! Where blocks come from: malloc for small ones, huge-page-friendly mmap from 2 MiB on. Always
-//! zeroed, aligned to 64 bytes.
+//! Memory from the operating system: malloc for small blocks, mmap with huge pages from 2 MiB on.
+//! Always zeroed, aligned to 64 bytes.
 //!
 //! Page faults cost 0.6 us per 4 KiB page; with transparent huge pages a fresh 64 MB output costs a
 //! third of that of malloc.
@@ -7,7 +7,7 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-/// From this size on blocks are mapped, and huge pages asked for.
+/// The size from which blocks are mapped, with huge pages.
 const MAPPED: usize = 2 << 20;
 
 fn layout(size: usize) -> Option<Layout> {
@@ -24,7 +24,7 @@ pub(crate) fn alloc(size: usize) -> Option<NonNull<u8>> {
     NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(size)?) })
 }
 
-/// Gives a block back.
+/// Returns a block to the operating system.
 ///
 /// # Safety
 /// `block` came from `alloc(size)` and is not used again.
@@ -41,12 +41,13 @@ pub(crate) unsafe fn free(block: NonNull<u8>, size: usize) {
     }
 }
 
-/// Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB: maps more, then cuts off
-/// both ends.
+/// Maps `size` bytes (a multiple of the page size) at a multiple of 2 MiB: maps more, then
+/// unmaps both ends.
 #[cfg(unix)]
 fn map(size: usize) -> Option<NonNull<u8>> {
     let total = size.checked_add(MAPPED)?;
-    // SAFETY: an anonymous private mapping touches no existing memory; the cuts lie inside it.
+    // SAFETY: an anonymous private mapping touches no existing memory; the unmapped parts are
+    // inside it.
     unsafe {
         let (read_write, private) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

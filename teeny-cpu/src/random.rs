@@ -1,5 +1,5 @@
-//! Random numbers: core's Philox blocks, chunk by chunk on all threads. The bits are core's,
-//! whatever the partition.
+//! Random numbers: core's Philox blocks, chunk by chunk on all threads. A block depends on its
+//! number alone, so the bits are core's for any partition.
 
 use crate::Cpu;
 use crate::storage::Shared;

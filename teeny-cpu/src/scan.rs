@@ -1,7 +1,11 @@
-//! Running sums and products along one axis. Floats carry f64, so that a long sum does not drift.
+//! Running sums and products along one axis.
+//!
+//! The naive form is `acc += x[i]; y[i] = acc` along the axis. Where the axis is not the last, a
+//! row of accumulators goes over rows of elements, so that memory is read in order. Floats
+//! accumulate in f64, so that rounding errors do not grow with the length.
 
-use crate::elementwise::cast::{slice, slice_mut, with_wrapping};
-use crate::elementwise::int::Int;
+use crate::elementwise::loops::cast::{slice, slice_mut, with_wrapping};
+use crate::elementwise::loops::int::Int;
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
 use crate::threads::try_for_each_range;
@@ -47,14 +51,14 @@ macro_rules! running {
         }
     )*};
 }
-// For the signed ones too, which have the same bits.
+// For the signed types too, whose results have the same bits.
 running! { ints u8 u16 u32 u64 }
 running! { floats f32 f64 }
 
 /// Running `op` along `axis`.
 pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
     let n = x.numel();
-    let input = copy::computed(cpu, &View::of(x)?)?;
+    let input = copy::to_compute_dtype(cpu, &View::of(x)?)?;
     let out = cpu.alloc(n, x.dtype().compute())?;
     let (length, inner) = (x.shape()[axis], x.shape()[axis + 1..].iter().product::<usize>());
     if n > 0 {
@@ -64,7 +68,7 @@ pub(crate) fn scan(cpu: &Cpu, op: ScanOp, x: &Tensor, axis: usize) -> Result<Sto
             run(cpu, op, input, out, length, inner)
         })?;
     }
-    Ok(Arc::new(copy::stored(cpu, out, n, x.dtype())?))
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, x.dtype())?))
 }
 
 /// Scans `(outer, length, inner)` along the middle axis: planes of an outer index each.
@@ -81,7 +85,7 @@ fn run<T: Running>(
     try_for_each_range(x.len() / plane, 16 * 1024 / plane, |planes| {
         let range = planes.start * plane..planes.end * plane;
         let mut accs = Array::filled(cpu, if inner == 1 { 0 } else { inner }, T::start(op))?;
-        // SAFETY: these planes, which no other range has.
+        // SAFETY: no other range has these planes.
         let y = unsafe { std::slice::from_raw_parts_mut(out.get().add(range.start), range.len()) };
         for (x, y) in x[range].chunks_exact(plane).zip(y.chunks_exact_mut(plane)) {
             if inner == 1 {

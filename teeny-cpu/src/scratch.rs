@@ -1,11 +1,11 @@
-//! Memory that a task works in: a block of the device's pool until the task ends. The limit counts
-//! it, the cache keeps it for the next task, and a task that gets none is an error of its
-//! operation.
+//! Scratch memory of a task: a block of the device's pool until the task ends. The memory limit
+//! counts it, the cache keeps it for the next task, and without it the operation fails with an
+//! error.
 
 use crate::Cpu;
 use crate::device::out_of_memory;
-use crate::elementwise::cast::slice_mut;
-use crate::gemm::Float;
+use crate::elementwise::loops::cast::slice_mut;
+use crate::matmul::Float;
 use crate::pool::{Buffer, OutOfMemory, Use};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -16,26 +16,26 @@ use teeny_core::{Error, Result};
 pub(crate) const LINE: usize = 64;
 
 impl Cpu {
-    /// `bytes` bytes to work in, on a cache line, with any content.
+    /// `bytes` bytes of scratch memory, aligned to a cache line, with any content.
     #[inline]
     pub(crate) fn scratch(&self, bytes: usize) -> Result<Buffer> {
-        self.pool.alloc(bytes, Use::Scratch).map_err(none_left)
+        self.pool.alloc(bytes, Use::Scratch).map_err(no_scratch)
     }
 }
 
 #[cold]
-fn none_left(error: OutOfMemory) -> Error {
-    out_of_memory(error, &format!("{} bytes to work in", error.wanted))
+fn no_scratch(error: OutOfMemory) -> Error {
+    out_of_memory(error, &format!("{} bytes of scratch memory", error.wanted))
 }
 
 /// The bytes of `len` elements of type `T`.
 ///
 /// # Errors
-/// If there is no such number.
+/// If the number overflows.
 fn bytes_of<T>(len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).ok_or_else(|| {
         Error::out_of_memory(format!(
-            "no memory for {len} elements of {} bytes to work in",
+            "no memory for {len} elements of {} bytes of scratch memory",
             size_of::<T>()
         ))
     })
@@ -54,7 +54,7 @@ pub(crate) fn with_scratch<T: Float, R, const N: usize>(
     let total =
         sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size)).unwrap_or(usize::MAX);
     let buffer = cpu.scratch(bytes_of::<T>(total)?)?;
-    // SAFETY: the block has so many elements on a cache line and is this function's alone; any bits
+    // SAFETY: the block has `total` elements, aligned to a cache line, and no other user; any bits
     // are an element, as T is f32 or f64.
     let mut rest = unsafe { slice_mut::<T>(buffer.ptr(), total) };
     Ok(f(sizes.map(|size| {
@@ -64,7 +64,7 @@ pub(crate) fn with_scratch<T: Float, R, const N: usize>(
     })))
 }
 
-/// A slice in the device's memory, for what would be a `Vec` if that could fail.
+/// A slice in the device's memory: a `Vec` whose allocation can fail.
 pub(crate) struct Array<T> {
     /// None if there are no elements.
     buffer: Option<Buffer>,

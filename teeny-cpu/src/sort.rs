@@ -1,11 +1,12 @@
 //! Stable sorting along one axis; NaN counts as the largest.
 //!
 //! ```text
-//!   values ─► keys, u64 in the same order ─► sorted with their positions ─► values of these positions
+//!   values ─► keys, u64 in the same order ─► sorted with positions ─► values at these positions
 //! ```
-//! So there is one sort for all types. A descending order is the ascending one of the keys'
-//! complements. Equal keys are ordered by their positions, so that equal values keep their order in
-//! both and the sort itself needs no memory.
+//! The naive form sorts the values by a comparison that knows NaN. With keys there is one sort for
+//! all types. A descending order is the ascending order of the keys' complements. Equal keys are
+//! ordered by their positions, so that equal values keep their order in both directions and the
+//! sort itself allocates nothing.
 
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Tensor, bf16, f16};
 
-/// A value with a place in the order.
+/// A value that can be sorted.
 trait Key: Copy {
     /// Compares as the values do.
     fn key(self) -> u64;
@@ -61,7 +62,7 @@ impl Key for bf16 {
     }
 }
 
-/// Values and former positions.
+/// Sorted values and their positions before.
 pub(crate) fn sort(
     cpu: &Cpu,
     x: &Tensor,
@@ -104,7 +105,7 @@ pub(crate) fn sort(
     Ok((Arc::new(values), Arc::new(positions)))
 }
 
-/// The keys of `row.len()` elements that lie `step` apart, with their positions.
+/// The keys of `row.len()` elements that are `step` apart, with their positions.
 unsafe fn keys<T: Key>(x: *const u8, step: usize, row: &mut [(u64, i32)]) {
     for (i, to) in row.iter_mut().enumerate() {
         // SAFETY: the caller's.
@@ -112,7 +113,7 @@ unsafe fn keys<T: Key>(x: *const u8, step: usize, row: &mut [(u64, i32)]) {
     }
 }
 
-/// `y[i] = x[positions[i]]`, as bits, for elements that lie `step` apart in both.
+/// `y[i] = x[positions[i]]`, as bits, for elements that are `step` apart in both.
 unsafe fn pick<T: Copy>(x: *const u8, y: *mut u8, step: usize, row: &[(u64, i32)]) {
     for (i, &(_, from)) in row.iter().enumerate() {
         // SAFETY: the caller's.
@@ -120,7 +121,7 @@ unsafe fn pick<T: Copy>(x: *const u8, y: *mut u8, step: usize, row: &[(u64, i32)
     }
 }
 
-/// Lanes of `length` elements that lie `inner` apart.
+/// Lanes of `length` elements that are `inner` apart.
 struct Sort<'a> {
     cpu: &'a Cpu,
     x: Shared<u8>,

@@ -1,8 +1,8 @@
 //! Storage of the CPU device: a pooled buffer of elements, and raw views of it.
 //!
 //! A [`View`] is a pointer with sizes and strides, made from a `Tensor` whose layout is checked
-//! against its storage: the one gate between tensors and raw pointers. It lives only inside one
-//! device call, during which the tensors that it looks into are borrowed. Knows nothing of ops.
+//! against its storage: the one gate between tensors and raw pointers. It exists only inside one
+//! device call, during which the tensors that it reads are borrowed. Knows nothing of ops.
 
 use crate::pool::Buffer;
 use std::any::Any;
@@ -63,8 +63,7 @@ unsafe impl Send for View {}
 unsafe impl Sync for View {}
 
 impl View {
-    /// The view that a tensor of this device is. Every element that it names is inside the tensor's
-    /// storage.
+    /// The view of a tensor of this device. All of its elements are inside the tensor's storage.
     ///
     /// # Errors
     /// If the storage is another device's, holds another type, or the layout reaches outside it.
@@ -86,17 +85,17 @@ impl View {
             sizes[to] = self.shape[from];
             out.strides[to] = self.strides[from];
         }
-        // Not one axis after the other: a shape on the way could have more elements than either.
+        // Made at once: a shape with some axes exchanged could have more elements than either.
         out.shape = Shape::new(&sizes[..order.len()]).unwrap_or(self.shape);
         out
     }
 
-    /// The strides that exist.
+    /// The strides of the axes that exist.
     pub(crate) fn strides(&self) -> &[isize] {
         &self.strides[..self.shape.ndim()]
     }
 
-    /// Whether the elements lie in row-major order without gaps.
+    /// Whether the elements are in row-major order without gaps.
     pub(crate) fn is_contiguous(&self) -> bool {
         let mut step = 1;
         for axis in (0..self.shape.ndim()).rev() {
@@ -115,13 +114,13 @@ impl View {
 pub(crate) fn storage_of(x: &Tensor) -> Result<&CpuStorage> {
     let storage = downcast::<CpuStorage>(x.storage())?;
     if storage.dtype != x.dtype() || !x.layout().fits(storage.len) {
-        return Err(lies(x, storage));
+        return Err(does_not_fit(x, storage));
     }
     Ok(storage)
 }
 
 #[cold]
-fn lies(x: &Tensor, storage: &CpuStorage) -> Error {
+fn does_not_fit(x: &Tensor, storage: &CpuStorage) -> Error {
     let (layout, dtype) = (x.layout(), x.dtype());
     Error::internal(format!(
         "{layout:?} of {dtype} is not inside a storage of {} elements of {}",
@@ -129,11 +128,11 @@ fn lies(x: &Tensor, storage: &CpuStorage) -> Error {
     ))
 }
 
-/// A pointer that chunks of a job may share; each writes to elements of its own.
+/// A pointer that chunks of a job share; no two write to the same element.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<T>(pub *mut T);
 
-// SAFETY: only hands the address to the workers; every use states which elements it touches.
+// SAFETY: only passes the address to the workers; every use states which elements it touches.
 unsafe impl<T> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Shared<T> {}

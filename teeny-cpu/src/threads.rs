@@ -1,17 +1,17 @@
 //! Fork-join over numbered chunks, with workers borrowed from rayon.
 //!
-//! A rayon fork-join costs 5 to 12 us, which is what a whole small op costs. Here a call publishes
-//! a job in one place and starts on it itself; a *crew* of rayon threads, recruited by
-//! `rayon::spawn` from the pool that the caller is in, claims chunks too and lingers after the last
-//! job, so that a burst of ops pays for recruiting once and then 0.2 to 0.5 us per call. Nobody
-//! waits for a worker that has not claimed a chunk. `RAYON_NUM_THREADS` and `ThreadPool::install`
-//! hold: a job admits one helper fewer than the caller's pool has threads. A call inside a chunk,
-//! or while another thread's job is published, runs inline. Chunks are the caller's choice, so
-//! results can not depend on threads.
+//! The naive form is a parallel iterator of rayon, whose fork-join costs 5 to 12 us: as much as a
+//! whole small operation. Here a call publishes a job in one place and starts on it itself. A
+//! *crew* of rayon threads, recruited by `rayon::spawn` from the caller's pool, claims chunks too
+//! and spins after the last job, so that a burst of operations pays for recruiting once and then
+//! 0.2 to 0.5 us per call. A caller never waits for a worker that has not claimed a chunk.
+//! `RAYON_NUM_THREADS` and `ThreadPool::install` hold: a job admits one helper fewer than the
+//! caller's pool has threads. A call inside a chunk, or while another thread's job is published,
+//! runs inline. Chunks are the caller's choice, so results do not depend on threads.
 //!
-//! How long a worker lingers follows from the pauses that there were between jobs ([`Patience`]): a
-//! worker that no job came for halves it, and a job that came within it, or soon after it, sets it
-//! to four times the pause. With one processor, and in the child of a fork, everything runs on the
+//! The time that an idle worker spins follows the pauses between jobs ([`Patience`]): a worker that
+//! waited in vain halves it, and a job that came within it, or soon after it, sets it to four times
+//! the pause. With one processor, and in the child of a fork, everything runs on the
 //! calling thread.
 
 use std::any::Any;
@@ -25,15 +25,15 @@ use teeny_core::{Error, Result};
 
 use crate::fork;
 
-/// The longest and the shortest time that an idle worker looks for a job, in nanoseconds: longer
-/// than the pauses between the products of a training step, and as long as recruiting takes. A
-/// worker that sleeps has to be woken, perhaps on the processor of its caller.
+/// The longest and the shortest time that an idle worker spins, in nanoseconds: longer than the
+/// pauses between the products of a training step, and as long as recruiting takes. A worker that
+/// sleeps has to be woken, perhaps on the processor of its caller.
 pub(crate) const LONGEST: u64 = 250_000;
 pub(crate) const SHORTEST: u64 = 10_000;
-/// How many times a worker looks for a job between two looks at the clock.
-const LOOKS: u32 = 64;
-/// How many times the owner of a job looks for the end of its last chunks before it yields.
-const WAIT: u32 = 12_000;
+/// How many times a worker polls for a job between two reads of the clock.
+const POLLS: u32 = 64;
+/// How many times the owner of a job polls for the end of its last chunks before it yields.
+const POLLS_BEFORE_YIELD: u32 = 12_000;
 /// Generations are numbers of 32 bits.
 const GENERATION: u64 = u32::MAX as u64;
 
@@ -52,8 +52,8 @@ pub(crate) fn threads() -> usize {
     }
 }
 
-/// Starts rayon's threads. False if the operating system gives none: to ask rayon for their number
-/// would then be a panic.
+/// Starts rayon's threads. False if the operating system refuses: rayon would then panic when it is
+/// asked for their number.
 #[cold]
 fn start() -> bool {
     if cfg!(target_family = "wasm") {
@@ -66,14 +66,14 @@ fn start() -> bool {
     }
 }
 
-/// Whether a second thread would only take the processor away from the first, or does not exist.
+/// Whether a second thread would only take the processor from the first, or does not exist.
 fn alone() -> bool {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     let count = || std::thread::available_parallelism().map_or(1, usize::from);
     *PROCESSORS.get_or_init(count) == 1 || fork::is_child()
 }
 
-/// How long an idle worker looks for a job, in nanoseconds.
+/// The time that an idle worker spins before it leaves, in nanoseconds.
 pub(crate) struct Patience(AtomicU64);
 
 impl Patience {
@@ -85,8 +85,7 @@ impl Patience {
         self.0.load(Relaxed)
     }
 
-    /// A job came after this pause: waiting for it pays, or would have paid, unless that is too
-    /// long.
+    /// A job came after this pause. Spinning that long pays, up to [`LONGEST`].
     pub(crate) fn came_after(&self, pause: u64) {
         if pause <= LONGEST {
             self.0.fetch_max((4 * pause).min(LONGEST), Relaxed);
@@ -99,25 +98,25 @@ impl Patience {
     }
 }
 
-/// The one published job and the crew's book-keeping.
+/// The published job and the state of the crew.
 struct Crew {
     /// Held by the thread whose job is published.
     busy: AtomicBool,
     /// generation << 32 | chunks not yet claimed. A claim is a decrement of exactly the value seen,
-    /// so a worker that slept through the end of a job can not claim from the next one by mistake.
+    /// so a worker that was suspended at the end of a job cannot claim from the next one.
     state: AtomicU64,
     /// Chunks finished.
     done: AtomicUsize,
     /// Helpers that the job still admits.
     seats: AtomicUsize,
-    /// Workers that have begun and not yet gone.
+    /// Workers that have begun and not left yet.
     members: AtomicUsize,
     patience: Patience,
     /// When the idle time began of the worker that left last, in nanoseconds of `now`; 0 if none
     /// has left.
     idle: AtomicU64,
-    /// The job: where the owner keeps its reference to the closure. Valid while `state` has chunks
-    /// or `done` is short of them.
+    /// The address of the owner's reference to the closure. Valid while `state` has chunks or
+    /// `done` is less than their number.
     job: AtomicPtr<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -137,9 +136,9 @@ static CREW: Crew = Crew {
 thread_local! {
     /// Whether this thread is inside a chunk.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// Workers that this thread has asked for and that have not begun. A pool whose threads are all
-    /// at other work begins none; counted for each caller, they keep nobody else from recruiting.
-    static ASKED: Arc<AtomicUsize> = Arc::new(AtomicUsize::new(0));
+    /// Workers that this thread has recruited and that have not begun. A pool whose threads are all
+    /// busy begins none; they are counted per caller, so that other callers can still recruit.
+    static RECRUITED: Arc<AtomicUsize> = Arc::new(AtomicUsize::new(0));
 }
 
 /// Nanoseconds since the first call, from 1 on.
@@ -153,24 +152,24 @@ fn now() -> u64 {
 ///
 /// If chunks panic, one of the panics is raised here after the others have finished.
 ///
-/// The closure comes as a trait object: this function is compiled once, not once for each of its
-/// hundreds of callers.
+/// The closure becomes a trait object, so that the work is compiled once, not for each of hundreds
+/// of callers.
 pub(crate) fn for_each_chunk(chunks: usize, f: impl Fn(usize) + Sync) {
     each_chunk(chunks, &f);
 }
 
-/// Calls `f` with ranges that together are `0..n`, each of `least` at least, or of all there are.
+/// Calls `f` with ranges that together are `0..n`, each of at least `least` elements, or all.
 ///
-/// There are no more than sixteen ranges for each thread: neighbours fall to different threads, so
-/// that memory which is asked for beyond the end of a range is read twice. The ranges depend on the
+/// There are at most sixteen ranges for each thread: neighbours are claimed by different threads,
+/// and memory that is prefetched beyond the end of a range is read twice. The ranges depend on the
 /// number of threads: no result may depend on them.
 pub(crate) fn for_each_range(n: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
     let len = (n / (16 * threads())).max(least).max(1);
     each_chunk(n.div_ceil(len), &|c| f(c * len..((c + 1) * len).min(n)));
 }
 
-/// [`for_each_chunk`] for chunks that can fail. After an error, chunks that have not begun are left
-/// out.
+/// [`for_each_chunk`] for chunks that can fail. After an error, chunks that have not begun are
+/// skipped.
 ///
 /// # Errors
 /// That of a chunk.
@@ -226,11 +225,11 @@ fn each_chunk(chunks: usize, f: &(dyn Fn(usize) + Sync)) {
     INSIDE.set(true);
     work(generation);
     INSIDE.set(false);
-    // What remains has been claimed and is being run by a worker.
-    let mut looks = 0u32;
+    // Workers have claimed the remaining chunks and are running them.
+    let mut polls = 0u32;
     while CREW.done.load(Acquire) < chunks {
-        looks += 1;
-        if looks < WAIT { std::hint::spin_loop() } else { std::thread::yield_now() }
+        polls += 1;
+        if polls < POLLS_BEFORE_YIELD { std::hint::spin_loop() } else { std::thread::yield_now() }
     }
     let panic = CREW.panic.lock().ok().and_then(|mut panic| panic.take());
     CREW.busy.store(false, Release);
@@ -245,31 +244,32 @@ fn recruit(wanted: usize) {
     if members >= wanted {
         return;
     }
-    // At the end of a thread there is nobody to count for, and the caller works by itself.
-    _ = ASKED.try_with(|asked| {
-        for _ in members + asked.load(Relaxed)..wanted {
-            if asked.fetch_add(1, Relaxed) == 0 {
-                regret();
+    // While a thread ends its counter is gone, and the caller works by itself.
+    _ = RECRUITED.try_with(|recruited| {
+        for _ in members + recruited.load(Relaxed)..wanted {
+            if recruited.fetch_add(1, Relaxed) == 0 {
+                lengthen_patience();
             }
-            let asked = asked.clone();
+            let recruited = recruited.clone();
             rayon::spawn(move || {
-                asked.fetch_sub(1, Relaxed);
-                linger();
+                recruited.fetch_sub(1, Relaxed);
+                serve();
             });
         }
     });
 }
 
-/// A job has come after workers had left. If it came soon, others linger long enough for the next.
-fn regret() {
+/// A job has come after workers had left. If it came soon, workers spin longer from now on.
+fn lengthen_patience() {
     let idle = CREW.idle.swap(0, Relaxed);
     if idle > 0 {
         CREW.patience.came_after(now().saturating_sub(idle));
     }
 }
 
-/// A worker's life: look for jobs, take a seat, work, and leave when none has come for a while.
-fn linger() {
+/// The loop of a worker: polls for jobs, takes a seat, works, and leaves when no job has come for a
+/// while.
+fn serve() {
     if CREW.members.fetch_add(1, Relaxed) < rayon::current_num_threads() {
         let mut served = u64::MAX;
         while let Some(generation) = next_job(served) {
@@ -285,7 +285,7 @@ fn linger() {
 /// A seat at a job other than `served`, or none after a while.
 fn next_job(served: u64) -> Option<u64> {
     let patience = CREW.patience.now();
-    let (mut looks, mut since) = (0u32, 0);
+    let (mut polls, mut since) = (0u32, 0);
     loop {
         let state = CREW.state.load(Acquire);
         let generation = state >> 32;
@@ -296,8 +296,8 @@ fn next_job(served: u64) -> Option<u64> {
             }
             return Some(generation);
         }
-        looks += 1;
-        if looks.is_multiple_of(LOOKS) {
+        polls += 1;
+        if polls.is_multiple_of(POLLS) {
             let now = now();
             if since == 0 {
                 since = now;
@@ -311,8 +311,8 @@ fn next_job(served: u64) -> Option<u64> {
     }
 }
 
-/// Claims and runs chunks of one generation until none is left. Chunks are numbered by what
-/// remained at the claim.
+/// Claims and runs chunks of one generation until none is left. The number of a chunk is how many
+/// remained at the claim, less one.
 fn work(generation: u64) {
     loop {
         let state = CREW.state.load(Acquire);
@@ -339,7 +339,7 @@ fn work(generation: u64) {
     }
 }
 
-/// As if this many jobs had been run.
+/// Sets the state as if this many jobs had run.
 #[cfg(test)]
 pub(crate) fn set_generation(generation: u32) {
     while CREW.busy.swap(true, Acquire) {

@@ -131,13 +131,13 @@ fn an_error_of_a_chunk_reaches_the_caller() {
 }
 
 #[test]
-fn workers_wait_as_long_as_it_paid() {
+fn workers_spin_as_long_as_it_paid() {
     let patience = Patience::new();
     assert_eq!(patience.now(), LONGEST);
     for _ in 0..10 {
         patience.missed(patience.now());
     }
-    assert_eq!(patience.now(), SHORTEST, "nobody waits for jobs that never come in time");
+    assert_eq!(patience.now(), SHORTEST, "no worker waits for jobs that never come in time");
     patience.came_after(LONGEST + 1);
     assert_eq!(patience.now(), SHORTEST, "a job that came too late is no reason to wait");
     patience.came_after(20_000);

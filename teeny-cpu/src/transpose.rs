@@ -1,10 +1,12 @@
-//! Turning a matrix over: 16 x 16 (or 8 x 8) blocks of 32-bit elements go through registers, so
-//! that both sides are touched by whole cache lines. Other sizes go element by element, in blocks
-//! that stay in L1.
+//! Transposes of matrices.
+//!
+//! The naive form, `to[r * to_stride + c] = from[c * from_stride + r]`, touches one side by single
+//! elements of different cache lines. Blocks of 16 x 16 (or 8 x 8) elements of 32 bits go through
+//! registers instead, so that both sides are touched by whole cache lines. Other sizes go element
+//! by element, in blocks that stay in L1.
 //!
 //! ```text
-//!   from: columns runs of elements, from_step apart        to: rows runs of elements, to_step apart
-//!         to[r * to_step + c] = from[c * from_step + r]
+//!   from: `columns` rows of contiguous elements        to: `rows` rows of contiguous elements
 //! ```
 
 use crate::simd::Level;
@@ -12,17 +14,17 @@ use crate::simd::Level;
 /// Rows and columns of a block that goes element by element: both sides within L1.
 const BLOCK: usize = 32;
 
-/// Writes `to[r * to_step + c] = from[c * from_step + r]` for `r < rows`, `c < columns`. With
-/// `stream`, whole lines bypass the caches where they can.
+/// Writes `to[r * to_stride + c] = from[c * from_stride + r]` for `r < rows`, `c < columns`. With
+/// `stream`, whole cache lines bypass the caches where they can.
 ///
 /// # Safety
 /// All these elements of `from` are readable and those of `to` writable; the two do not overlap.
-pub(crate) unsafe fn turn<T: Copy>(
+pub(crate) unsafe fn transpose<T: Copy>(
     level: Level,
     from: *const T,
-    from_step: isize,
+    from_stride: isize,
     to: *mut T,
-    to_step: isize,
+    to_stride: isize,
     (rows, columns): (usize, usize),
     stream: bool,
 ) {
@@ -34,24 +36,26 @@ pub(crate) unsafe fn turn<T: Copy>(
             let (from, to) = (from.cast::<f32>(), to.cast::<f32>());
             match level {
                 Level::Avx512 => {
-                    lines::blocks16(from, from_step, to, to_step, (rows, columns), stream)
+                    registers::blocks16(from, from_stride, to, to_stride, (rows, columns), stream)
                 }
-                Level::Avx2 => lines::blocks8(from, from_step, to, to_step, (rows, columns)),
-                Level::Portable => each(from, from_step, to, to_step, rows, columns),
+                Level::Avx2 => {
+                    registers::blocks8(from, from_stride, to, to_stride, (rows, columns))
+                }
+                Level::Portable => elementwise(from, from_stride, to, to_stride, rows, columns),
             }
             return;
         }
         let _ = (level, stream);
-        each(from, from_step, to, to_step, rows, columns);
+        elementwise(from, from_stride, to, to_stride, rows, columns);
     }
 }
 
 /// Element by element.
-unsafe fn each<T: Copy>(
+unsafe fn elementwise<T: Copy>(
     from: *const T,
-    from_step: isize,
+    from_stride: isize,
     to: *mut T,
-    to_step: isize,
+    to_stride: isize,
     rows: usize,
     columns: usize,
 ) {
@@ -61,8 +65,8 @@ unsafe fn each<T: Copy>(
             let r1 = (r0 + BLOCK).min(rows) as isize;
             for r in r0 as isize..r1 {
                 for c in c0 as isize..c1 {
-                    // SAFETY: by contract of `turn`.
-                    unsafe { *to.offset(r * to_step + c) = *from.offset(c * from_step + r) };
+                    // SAFETY: by contract of `transpose`.
+                    unsafe { *to.offset(r * to_stride + c) = *from.offset(c * from_stride + r) };
                 }
             }
         }
@@ -70,74 +74,73 @@ unsafe fn each<T: Copy>(
 }
 
 #[cfg(target_arch = "x86_64")]
-mod lines {
-    //! The blocks in registers. A block's lines are read along the source, interleaved in pairs of
+mod registers {
+    //! Blocks in registers: the rows of a block are read along the source, interleaved in pairs of
     //! growing width, and written along the destination.
 
     use crate::simd::prefetch;
     use std::arch::x86_64::*;
 
-    /// Runs of a large source that are so few that the rows below are needed before the processor
-    /// asks for them by itself.
-    const FEW: usize = 256;
+    /// Source rows up to which the next block's elements are needed before the processor's own
+    /// prefetching has reached them.
+    const MAX_PREFETCHED_COLUMNS: usize = 256;
 
-    /// Blocks of 16 x 16; those at the edges read and write what there is of them.
+    /// Blocks of 16 x 16; those at the edges read and write only the elements that exist.
     ///
     /// # Safety
-    /// As `turn`; the processor has AVX-512 F.
+    /// As `transpose`; the processor has AVX-512 F.
     #[target_feature(enable = "avx512f")]
     pub(super) unsafe fn blocks16(
         from: *const f32,
-        from_step: isize,
+        from_stride: isize,
         to: *mut f32,
-        to_step: isize,
+        to_stride: isize,
         (rows, columns): (usize, usize),
         stream: bool,
     ) {
-        let ahead = stream && columns <= FEW;
-        let stream = stream && (to as usize).is_multiple_of(64) && to_step % 16 == 0;
+        let prefetches = stream && columns <= MAX_PREFETCHED_COLUMNS;
+        let stream = stream && (to as usize).is_multiple_of(64) && to_stride % 16 == 0;
         for c in (0..columns).step_by(16) {
             for r in (0..rows).step_by(16) {
-                let (high, wide) = ((rows - r).min(16), (columns - c).min(16));
-                // SAFETY: blocks lie inside rows and columns, and masked elements are not touched.
+                let (height, width) = ((rows - r).min(16), (columns - c).min(16));
+                // SAFETY: blocks are inside rows and columns, and masked elements are not touched.
                 unsafe {
                     let (from, to) = (
-                        from.offset(c as isize * from_step + r as isize),
-                        to.offset(r as isize * to_step + c as isize),
+                        from.offset(c as isize * from_stride + r as isize),
+                        to.offset(r as isize * to_stride + c as isize),
                     );
-                    if high == 16 && wide == 16 {
-                        if ahead {
-                            // the same runs' elements below the last row, which are next to be
-                            // turned over
+                    if height == 16 && width == 16 {
+                        if prefetches {
+                            // The elements of the next block of rows.
                             for i in 0..16 {
-                                prefetch(from.wrapping_offset(i * from_step + rows as isize));
+                                prefetch(from.wrapping_offset(i * from_stride + rows as isize));
                             }
                         }
                         let mut v = [_mm512_setzero_ps(); 16];
                         for (i, v) in v.iter_mut().enumerate() {
-                            *v = _mm512_loadu_ps(from.offset(i as isize * from_step));
+                            *v = _mm512_loadu_ps(from.offset(i as isize * from_stride));
                         }
-                        for (i, v) in turned16(v).into_iter().enumerate() {
-                            let line = to.offset(i as isize * to_step);
-                            if stream {
-                                _mm512_stream_ps(line, v)
-                            } else {
-                                _mm512_storeu_ps(line, v)
-                            }
+                        for (i, v) in transposed16(v).into_iter().enumerate() {
+                            let row = to.offset(i as isize * to_stride);
+                            if stream { _mm512_stream_ps(row, v) } else { _mm512_storeu_ps(row, v) }
                         }
                     } else {
                         let first = |n: usize| ((1u32 << n) - 1) as u16;
-                        // Lines that are not there are read as the last one: where nothing is
-                        // mapped, even a load without lanes takes a microsecond.
+                        // Rows beyond the last are read as the last one: a load from an unmapped
+                        // page takes a microsecond even if no lane is read.
                         let mut v = [_mm512_setzero_ps(); 16];
                         for (i, v) in v.iter_mut().enumerate() {
                             *v = _mm512_maskz_loadu_ps(
-                                first(high),
-                                from.offset(i.min(wide - 1) as isize * from_step),
+                                first(height),
+                                from.offset(i.min(width - 1) as isize * from_stride),
                             );
                         }
-                        for (i, v) in turned16(v).into_iter().enumerate().take(high) {
-                            _mm512_mask_storeu_ps(to.offset(i as isize * to_step), first(wide), v);
+                        for (i, v) in transposed16(v).into_iter().enumerate().take(height) {
+                            _mm512_mask_storeu_ps(
+                                to.offset(i as isize * to_stride),
+                                first(width),
+                                v,
+                            );
                         }
                     }
                 }
@@ -145,11 +148,11 @@ mod lines {
         }
     }
 
-    /// Line `i` of the result is element `i` of each line.
+    /// Row `i` of the result is element `i` of each row.
     #[target_feature(enable = "avx512f")]
     #[inline]
-    fn turned16(v: [__m512; 16]) -> [__m512; 16] {
-        // Within quarters of a register, four lines at a time: pairs of 32 bits, then pairs of 64.
+    fn transposed16(v: [__m512; 16]) -> [__m512; 16] {
+        // Within quarters of a register, four rows at a time: pairs of 32 bits, then pairs of 64.
         let mut fours = [_mm512_setzero_ps(); 16];
         for i in (0..16).step_by(4) {
             let (a, b) = (
@@ -165,7 +168,7 @@ mod lines {
             fours[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
             fours[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
         }
-        // Now the quarters themselves: quarter q of fours[4 k + i] holds elements 4 q + i of lines
+        // Now the quarters themselves: quarter q of fours[4 k + i] holds elements 4 q + i of rows
         // 4 k .. 4 k + 4.
         let mut out = [_mm512_setzero_ps(); 16];
         for i in 0..4 {
@@ -182,60 +185,62 @@ mod lines {
         out
     }
 
-    /// Blocks of 8 x 8, and what is left beside and below them element by element.
+    /// Blocks of 8 x 8, and the elements beside and below them one by one.
     ///
     /// # Safety
-    /// As `turn`; the processor has AVX.
+    /// As `transpose`; the processor has AVX.
     #[target_feature(enable = "avx")]
     pub(super) unsafe fn blocks8(
         from: *const f32,
-        from_step: isize,
+        from_stride: isize,
         to: *mut f32,
-        to_step: isize,
+        to_stride: isize,
         (rows, columns): (usize, usize),
     ) {
         let (whole_rows, whole_columns) = (rows / 8 * 8, columns / 8 * 8);
         for c in (0..whole_columns as isize).step_by(8) {
             for r in (0..whole_rows as isize).step_by(8) {
-                // SAFETY: blocks lie inside rows and columns.
+                // SAFETY: blocks are inside rows and columns.
                 unsafe {
-                    let (from, to) = (from.offset(c * from_step + r), to.offset(r * to_step + c));
+                    let (from, to) =
+                        (from.offset(c * from_stride + r), to.offset(r * to_stride + c));
                     let mut v = [_mm256_setzero_ps(); 8];
                     for (i, v) in v.iter_mut().enumerate() {
-                        *v = _mm256_loadu_ps(from.offset(i as isize * from_step));
+                        *v = _mm256_loadu_ps(from.offset(i as isize * from_stride));
                     }
-                    for (i, v) in turned8(v).into_iter().enumerate() {
-                        _mm256_storeu_ps(to.offset(i as isize * to_step), v);
+                    for (i, v) in transposed8(v).into_iter().enumerate() {
+                        _mm256_storeu_ps(to.offset(i as isize * to_stride), v);
                     }
                 }
             }
         }
         // SAFETY: as above.
         unsafe {
-            let (below, beside) = (to.offset(whole_rows as isize * to_step), to.add(whole_columns));
-            super::each(
+            let (below, beside) =
+                (to.offset(whole_rows as isize * to_stride), to.add(whole_columns));
+            super::elementwise(
                 from.add(whole_rows),
-                from_step,
+                from_stride,
                 below,
-                to_step,
+                to_stride,
                 rows - whole_rows,
                 columns,
             );
-            super::each(
-                from.offset(whole_columns as isize * from_step),
-                from_step,
+            super::elementwise(
+                from.offset(whole_columns as isize * from_stride),
+                from_stride,
                 beside,
-                to_step,
+                to_stride,
                 whole_rows,
                 columns - whole_columns,
             );
         }
     }
 
-    /// Line `i` of the result is element `i` of each line.
+    /// Row `i` of the result is element `i` of each row.
     #[target_feature(enable = "avx")]
     #[inline]
-    fn turned8(v: [__m256; 8]) -> [__m256; 8] {
+    fn transposed8(v: [__m256; 8]) -> [__m256; 8] {
         let mut fours = [_mm256_setzero_ps(); 8];
         for i in [0, 4] {
             let (a, b) = (
@@ -270,25 +275,25 @@ mod tests {
                 [(1usize, 1usize), (3, 40), (40, 3), (8, 8), (16, 16), (17, 33), (64, 48), (65, 31)]
             {
                 for stream in [false, true] {
-                    let (from_step, to_step) = (rows + 5, columns.next_multiple_of(16));
-                    let from: Vec<T> = (0..columns * from_step).map(&make).collect();
-                    let mut to: Vec<T> = vec![make(9999); rows * to_step];
+                    let (from_stride, to_stride) = (rows + 5, columns.next_multiple_of(16));
+                    let from: Vec<T> = (0..columns * from_stride).map(&make).collect();
+                    let mut to: Vec<T> = vec![make(9999); rows * to_stride];
                     // SAFETY: the vectors hold all rows and columns.
                     unsafe {
-                        turn(
+                        transpose(
                             level,
                             from.as_ptr(),
-                            from_step as isize,
+                            from_stride as isize,
                             to.as_mut_ptr(),
-                            to_step as isize,
+                            to_stride as isize,
                             (rows, columns),
                             stream,
                         )
                     };
                     for (i, &value) in to.iter().enumerate() {
-                        let (r, c) = (i / to_step, i % to_step);
+                        let (r, c) = (i / to_stride, i % to_stride);
                         let expected =
-                            if c < columns { make(c * from_step + r) } else { make(9999) };
+                            if c < columns { make(c * from_stride + r) } else { make(9999) };
                         assert_eq!(value, expected, "{level:?} ({rows}, {columns}) at ({r}, {c})");
                     }
                 }
@@ -297,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn every_element_arrives_and_nothing_else_is_written() {
+    fn every_element_is_moved_and_no_other_is_written() {
         check(|i| i as u32);
         check(|i| i as u64);
         check(|i| i as u16);

@@ -1,12 +1,17 @@
 //! Elementary functions of f32 over vectors, branch-free, each within 2 ulp of the correctly
 //! rounded value at every level.
 //!
+//! The naive form calls the C library for each lane. Here an argument is reduced to a small
+//! interval (`x = n ln 2 + r` for exp, `2^e m` for log, multiples of π/2 for sin), a polynomial is
+//! evaluated there by Horner's rule, and the result is scaled back; the formula stands at each
+//! function.
+//!
 //! Coefficients are minimax fits of our own (Remez exchange in 200-bit arithmetic on the interval
 //! stated, then rounded to f32); each set names its error before rounding. Specials follow IEEE 754
 //! and C99: NaN gives NaN, infinities and signed zeros are kept. Measured on every 101st bit
 //! pattern, distance to the rounded f64 value: exp, exp2, log, tanh and erf at most 1 ulp, sin and
-//! cos at most 2 (`vecmath_tests`). What is missing here (pow, tan, atan …) goes through f64 per
-//! element in `elementwise::float`.
+//! cos at most 2 (`vecmath_tests`). Functions that are missing here
+//! (pow, tan, atan …) go through f64 per element in `elementwise::loops::float`.
 
 use crate::simd::loops::{Unary, map1};
 use crate::simd::{F32s, Level, Work};
@@ -47,8 +52,8 @@ fn exp_core<V: F32s>(r: V) -> V {
 /// `e^x`.
 #[inline(always)]
 pub(crate) fn exp<V: F32s>(x: V) -> V {
-    // Beyond these bounds the answer is 0 or inf; a NaN passes both because the second operand
-    // wins.
+    // Beyond these bounds the result is 0 or inf; a NaN passes both because max and min return the
+    // second operand.
     let x = V::splat(-105.0).max(V::splat(89.0).min(x));
     let n = x.mul(V::splat(LOG2_E)).round();
     let r = n.fma(V::splat(-LN2_HI), x);
@@ -115,7 +120,7 @@ pub(crate) fn tanh<V: F32s>(x: V) -> V {
 }
 
 /// `erf x`: `x + x q(x²)` below 0.9 (relative error 6.0e-10), `1 - e^-p(x)` above with
-/// `p = -ln erfc` on [0.9, 4] (relative error of erf 6.0e-11); beyond 4 the answer rounds to one.
+/// `p = -ln erfc` on [0.9, 4] (relative error of erf 6.0e-11); beyond 4 the result rounds to one.
 #[inline(always)]
 pub(crate) fn erf<V: F32s>(x: V) -> V {
     let a = x.abs();
@@ -155,7 +160,7 @@ const PI_2: [f32; 3] = [1.570_796_4, -4.371_139e-8, -1.715_124_5e-15];
 /// < 2^13.
 pub(crate) const TRIG_LIMIT: f32 = 8192.0;
 
-/// `sin(x + quarter * π/2)` for |x| <= `TRIG_LIMIT`; above it some number.
+/// `sin(x + quarter * π/2)` for |x| <= `TRIG_LIMIT`; unspecified above.
 ///
 /// On [-π/4, π/4]: `sin r = r + r³ q(r²)`, relative error 3.7e-9; `cos r = 1 - r²/2 + r⁴ q(r²)`,
 /// error 9.8e-11.
@@ -205,7 +210,7 @@ macro_rules! functions {
 
 functions! { Exp => exp, Exp2 => exp2, Log => log, Tanh => tanh, Erf => erf, SinSmall => sin, CosSmall => cos }
 
-/// `y[i] = sin x[i]` or `cos x[i]`: the vector loop, then std in f64 for what lies beyond
+/// `y[i] = sin x[i]` or `cos x[i]`: the vector loop, then std in f64 for arguments beyond
 /// `TRIG_LIMIT`.
 ///
 /// # Safety

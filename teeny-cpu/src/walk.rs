@@ -4,10 +4,11 @@
 //!   (2, 3, 4) strides (12, 4, 1)  ─ merge ─►  (24) step 1          one long row
 //!   (2, 3, 4) strides (0, 4, 1)   ─ merge ─►  (2, 12) steps 0, 1   rows of 12
 //! ```
-//! A [`Walk`] merges neighbouring axes that *all* operands traverse evenly; then a tile is a run of
+//! The naive form is one loop per axis around an offset that is the sum of index times stride. A
+//! [`Walk`] merges neighbouring axes that *all* operands traverse evenly. Then a tile is a run of
 //! consecutive output elements, and each operand is a slice there, one repeated value, or is
-//! gathered into scratch. Kernels therefore only exist in contiguous form. Knows nothing of what is
-//! computed.
+//! gathered into scratch memory. Kernels therefore only exist in contiguous form. Knows nothing of
+//! the values.
 
 use crate::storage::View;
 use teeny_core::DType;
@@ -15,10 +16,10 @@ use teeny_core::DType;
 /// The most operands a walk has: the inputs of a kernel.
 pub(crate) const MAX_OPERANDS: usize = teeny_core::kernel::MAX_INPUTS;
 
-/// Rows from which a loop over each costs less than to gather several.
-const LONG: usize = 128;
+/// Elements of a row from which a loop over each row costs less than gathering several rows.
+const LONG_ROW: usize = 128;
 /// Loops over a tile from which it pays to gather rows four times as long.
-const MANY: usize = 6;
+const MANY_LOOPS: usize = 6;
 
 /// The merged axes of some views of one shape.
 #[derive(Clone)]
@@ -27,25 +28,26 @@ pub(crate) struct Walk {
     sizes: [usize; 8],
     strides: [[isize; 8]; MAX_OPERANDS],
     operands: usize,
-    /// Which operands lie row-major without gaps, as slices over any number of rows.
+    /// Which operands are row-major without gaps: slices over any number of rows.
     packed: [bool; MAX_OPERANDS],
     /// Rows shorter than this share a tile: gathering them costs less than starting every loop
-    /// anew.
+    /// again.
     short: usize,
 }
 
-/// How transposed operands lie: consecutive along `axis`, across which the walk's rows lie `below`
-/// elements apart.
+/// Operands that are contiguous along `axis` instead of the innermost axis: transposed ones.
 #[derive(Clone, Copy)]
-pub(crate) struct Crossing {
+pub(crate) struct TransposedInputs {
     pub axis: usize,
+    /// The size of the axis.
     pub size: usize,
-    pub below: usize,
-    /// Which operands are turned.
+    /// Elements of the output from one index of the axis to the next.
+    pub row_step: usize,
+    /// Which operands are transposed.
     pub operands: [bool; MAX_OPERANDS],
 }
 
-/// What an operand looks like over one tile.
+/// An operand over one tile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Piece {
     /// Consecutive elements from here.
@@ -56,10 +58,17 @@ pub(crate) enum Piece {
     Scattered,
 }
 
+impl TransposedInputs {
+    /// How many operands are transposed.
+    pub(crate) fn count(&self) -> usize {
+        self.operands.iter().filter(|&&transposed| transposed).count()
+    }
+}
+
 impl Walk {
-    /// The walk of `views`, which all have the sizes `shape`, for so many `loops` over each tile.
+    /// The walk of `views`, which all have the sizes `shape`, for `loops` loops over each tile.
     pub(crate) fn new(shape: &[usize], views: &[View], loops: usize) -> Walk {
-        let short = if loops < MANY { LONG } else { 4 * LONG };
+        let short = if loops < MANY_LOOPS { LONG_ROW } else { 4 * LONG_ROW };
         let (strides, operands) = ([[0; 8]; MAX_OPERANDS], views.len());
         let mut walk = Walk {
             ndim: 0,
@@ -105,7 +114,7 @@ impl Walk {
         self.sizes[self.ndim - 1]
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(crate) fn rows(&self) -> usize {
         self.sizes[..self.ndim - 1].iter().product()
     }
@@ -113,7 +122,7 @@ impl Walk {
     /// Whether operand `i` is a slice along each row, and rows are long enough to be read one by
     /// one.
     pub(crate) fn is_consecutive(&self, i: usize) -> bool {
-        self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= LONG)
+        self.strides[i][self.ndim - 1] == 1 && (self.ndim == 1 || self.row() >= LONG_ROW)
     }
 
     /// Whether operand `i` is a slice or a repeated value along each row.
@@ -121,45 +130,44 @@ impl Walk {
         matches!(self.strides[i][self.ndim - 1], 0 | 1) || self.row() == 1
     }
 
-    /// The axis, other than the innermost, along which an operand that strides across the rows is
-    /// consecutive: what a transposed operand looks like. Only where blocks of both axes are worth
-    /// turning over.
-    pub(crate) fn crossing(&self) -> Option<Crossing> {
+    /// The operands that are strided along the rows and contiguous along another axis, if both axes
+    /// are long enough to be transposed by blocks.
+    pub(crate) fn transposed_inputs(&self) -> Option<TransposedInputs> {
         let last = self.ndim - 1;
-        let turned = |i: usize, axis: usize| {
+        let transposed = |i: usize, axis: usize| {
             self.strides[i][axis] == 1 && !matches!(self.strides[i][last], 0 | 1)
         };
         if self.row() < 16 {
             return None;
         }
-        let axis = (0..last)
-            .rev()
-            .find(|&axis| self.sizes[axis] >= 8 && (0..self.operands).any(|i| turned(i, axis)))?;
-        let below = self.sizes[axis + 1..self.ndim].iter().product();
-        Some(Crossing {
+        let axis = (0..last).rev().find(|&axis| {
+            self.sizes[axis] >= 8 && (0..self.operands).any(|i| transposed(i, axis))
+        })?;
+        let row_step = self.sizes[axis + 1..self.ndim].iter().product();
+        Some(TransposedInputs {
             axis,
             size: self.sizes[axis],
-            below,
-            operands: std::array::from_fn(|i| i < self.operands && turned(i, axis)),
+            row_step,
+            operands: std::array::from_fn(|i| i < self.operands && transposed(i, axis)),
         })
     }
 
-    /// The first element of line `number`: lines run along the innermost axis, and are numbered
-    /// row-major over all axes but that and `skipped`.
-    pub(crate) fn line(&self, skipped: usize, number: usize) -> usize {
-        let (mut rest, mut start, mut below) = (number, 0, self.row());
+    /// The first element of row `number`, where rows are numbered row-major over all axes except
+    /// the innermost one and `skipped`.
+    pub(crate) fn row_start(&self, skipped: usize, number: usize) -> usize {
+        let (mut rest, mut start, mut step) = (number, 0, self.row());
         for axis in (0..self.ndim - 1).rev() {
             if axis != skipped {
-                start += rest % self.sizes[axis] * below;
+                start += rest % self.sizes[axis] * step;
                 rest /= self.sizes[axis];
             }
-            below *= self.sizes[axis];
+            step *= self.sizes[axis];
         }
         start
     }
 
-    /// Where operand `i` has element `start`, and its step from there along the innermost axis.
-    pub(crate) fn turned(
+    /// The address of element `start` of operand `i`, and its stride along the innermost axis.
+    pub(crate) fn strided_from(
         &self,
         i: usize,
         base: *const u8,
@@ -172,25 +180,25 @@ impl Walk {
         )
     }
 
-    /// How far a tile from element `start` may reach, given that tiles are at most `tile` long: to
-    /// the end of the row if rows are long, over several rows if they are short.
+    /// The length of a tile from element `start` on, at most `tile`: to the end of the row if rows
+    /// are long, over several rows if they are short.
     pub(crate) fn tile_len(&self, start: usize, end: usize, tile: usize) -> usize {
         let row = self.row();
         let most = tile.min(end - start);
         if row < self.short.min(tile) { most } else { most.min(row - start % row) }
     }
 
-    /// Whether all operands are slices along each row, at even distances from row to row: bands of
-    /// rows can be read where they lie.
-    pub(crate) fn has_bands(&self) -> bool {
+    /// Whether all operands are slices along each row, with one distance from row to row: several
+    /// rows can be read where they are.
+    pub(crate) fn has_even_rows(&self) -> bool {
         self.ndim > 1
-            && self.row() >= LONG
+            && self.row() >= LONG_ROW
             && self.strides[..self.operands].iter().all(|strides| strides[self.ndim - 1] == 1)
     }
 
-    /// How far the band from element `start` reaches: over the rest of a row, or over the rest of
-    /// the whole rows of one axis.
-    pub(crate) fn band_len(&self, start: usize, end: usize) -> usize {
+    /// The elements from `start` on that are read as rows: the rest of a row, or the rest of the
+    /// whole rows of one axis.
+    pub(crate) fn rows_len(&self, start: usize, end: usize) -> usize {
         let (row, most) = (self.row(), end - start);
         if !start.is_multiple_of(row) || most < row {
             return most.min(row - start % row);
@@ -199,9 +207,9 @@ impl Walk {
         (rows - start / row % rows).min(most / row) * row
     }
 
-    /// Where operand `i`, the view at `base`, has the band from element `start` on, and how far its
-    /// rows lie apart.
-    pub(crate) fn band(
+    /// The address of element `start` of operand `i`, the view at `base`, and the distance from its
+    /// row to the next.
+    pub(crate) fn rows_from(
         &self,
         i: usize,
         base: *const u8,
@@ -214,12 +222,12 @@ impl Walk {
         )
     }
 
-    /// Whether rows are so short that some share a tile.
+    /// Whether rows are so short that several share a tile.
     pub(crate) fn shares_tiles(&self) -> bool {
         self.row() < self.short
     }
 
-    /// The offset in elements of operand `i` at element `start`, and the index of `start`.
+    /// The offset, in elements, of operand `i` at element `start`, and the index of `start`.
     fn locate(&self, i: usize, start: usize) -> (isize, [usize; 8]) {
         let (mut rest, mut offset, mut index) = (start, 0, [0; 8]);
         for axis in (0..self.ndim).rev() {
@@ -271,7 +279,8 @@ impl Walk {
     /// Copies operand `i` over elements `start .. start + len` to `out`.
     ///
     /// # Safety
-    /// `base` is the view that the walk was made of, with elements of type `dtype`; `out` has room.
+    /// `base` is the view that the walk was made of, with elements of type `dtype`; `out` has `len`
+    /// elements.
     pub(crate) unsafe fn gather(
         &self,
         i: usize,
@@ -309,7 +318,7 @@ impl Walk {
             let count = (row - index[last]).min(len - done);
             let (from, to) = (base.wrapping_offset(offset), out.wrapping_add(done));
             // SAFETY: the index stays inside the sizes, for which `View::of` has checked the view;
-            // `out` has room for `len`.
+            // `out` has `len` elements.
             unsafe {
                 match step {
                     1 => std::ptr::copy_nonoverlapping(from, to, count),

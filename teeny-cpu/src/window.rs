@@ -1,9 +1,11 @@
-//! Which elements a sliding window meets: the geometry shared by convolution and pooling, for any
-//! number of spatial axes.
+//! The geometry of sliding windows that convolution and pooling share, for any number of spatial
+//! axes.
 //!
-//! Along the last axis neighbouring windows meet neighbouring elements, so everything is expressed
-//! in *strips*: a run of output places, and for one position in the window the run of input
-//! elements they meet, clipped where it leaves the input.
+//! The naive form computes, for each output pixel and each tap of the window, the input element
+//! `pixel * stride + tap * dilation - padding` of every axis, and tests whether it exists. Along
+//! the last axis neighbouring pixels read neighbouring elements, so all of this is done once for a
+//! *span*: a run of output pixels, and for one tap the run of input elements that they read,
+//! clipped to the input.
 
 use crate::Cpu;
 use crate::scratch::Array;
@@ -18,23 +20,23 @@ pub(crate) struct Geometry {
     window: Window,
 }
 
-/// A run of output places seen from one position of the window.
+/// A run of output pixels and the input elements that one tap of the window reads for them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Strip {
-    /// The first place, counted from the beginning of the tile.
+pub(crate) struct Span {
+    /// The first pixel, counted from the beginning of the tile.
     pub at: usize,
-    /// Places before, in and after the input.
+    /// Pixels whose element is before, inside and after the input.
     pub before: usize,
     pub inside: usize,
     pub after: usize,
-    /// The input element that the first place inside meets.
+    /// The input element of the first pixel inside.
     pub from: usize,
 }
 
 impl Geometry {
     /// The geometry of windows of sizes `kernel` over `input`, of which there are `output`, as
-    /// core's `validate` counts them: it has found that stride and dilation are not 0, and that no
-    /// size of the padded input overflows.
+    /// core's `validate` counts them: it has checked that stride and dilation are not 0, and that
+    /// no size of the padded input overflows.
     pub(crate) fn new(
         input: &[usize],
         kernel: &[usize],
@@ -54,62 +56,59 @@ impl Geometry {
         self.input.iter().product()
     }
 
-    /// Positions in a window.
-    pub(crate) fn positions(&self) -> usize {
+    /// Elements of a window.
+    pub(crate) fn taps(&self) -> usize {
         self.kernel.iter().product()
     }
 
-    /// Output places.
-    pub(crate) fn places(&self) -> usize {
+    /// Output pixels.
+    pub(crate) fn pixels(&self) -> usize {
         self.output.iter().product()
     }
 
-    /// The distance in the input between neighbouring places along the last axis.
+    /// The distance in the input between neighbouring pixels along the last axis.
     pub(crate) fn step(&self) -> usize {
         self.window.stride.last().copied().unwrap_or(1)
     }
 
-    /// How many rows of the output the places `first .. end` touch: the strips of each window
-    /// position.
+    /// The number of output rows that the pixels `first .. end` are in: the spans of each tap.
     pub(crate) fn rows(&self, first: usize, end: usize) -> usize {
-        let wide = self.output.last().copied().unwrap_or(1);
-        if first < end { (end - 1) / wide - first / wide + 1 } else { 0 }
+        let width = self.output.last().copied().unwrap_or(1);
+        if first < end { (end - 1) / width - first / width + 1 } else { 0 }
     }
 
-    /// The strips of places `first .. end`: [`rows`](Geometry::rows) for each window position.
+    /// The spans of pixels `first .. end`: [`rows`](Geometry::rows) for each tap.
     ///
     /// # Errors
     /// If there is no memory for them.
-    pub(crate) fn all_strips(&self, cpu: &Cpu, first: usize, end: usize) -> Result<Array<Strip>> {
-        let (rows, positions) = (self.rows(first, end), self.positions());
-        let Some(n) = rows.checked_mul(positions) else {
-            return Err(Error::out_of_memory(format!(
-                "no memory for {rows} strips of {positions} window positions"
-            )));
+    pub(crate) fn all_spans(&self, cpu: &Cpu, first: usize, end: usize) -> Result<Array<Span>> {
+        let (rows, taps) = (self.rows(first, end), self.taps());
+        let Some(n) = rows.checked_mul(taps) else {
+            return Err(Error::out_of_memory(format!("no memory for {rows} spans of {taps} taps")));
         };
-        let mut strips =
-            Array::filled(cpu, n, Strip { at: 0, before: 0, inside: 0, after: 0, from: 0 })?;
-        for (position, strips) in strips.chunks_exact_mut(rows.max(1)).enumerate() {
-            self.strips(first, end, position, strips);
+        let mut spans =
+            Array::filled(cpu, n, Span { at: 0, before: 0, inside: 0, after: 0, from: 0 })?;
+        for (tap, spans) in spans.chunks_exact_mut(rows.max(1)).enumerate() {
+            self.spans(first, end, tap, spans);
         }
-        Ok(strips)
+        Ok(spans)
     }
 
-    /// The strips of places `first .. end` at window position `position`.
-    fn strips(&self, first: usize, end: usize, position: usize, strips: &mut [Strip]) {
+    /// The spans of pixels `first .. end` at tap `tap`.
+    fn spans(&self, first: usize, end: usize, tap: usize, spans: &mut [Span]) {
         let last = self.input.len() - 1;
-        let (wide, size) = (self.output[last], self.input[last]);
+        let (width, size) = (self.output[last], self.input[last]);
         let shift = |axis: usize, k: usize| {
             (k * self.window.dilation[axis]) as isize - self.window.padding[axis] as isize
         };
         let step = self.window.stride[last];
-        let mut place = first;
-        for strip in strips {
-            let x0 = place % wide;
-            let count = (wide - x0).min(end - place);
+        let mut pixel = first;
+        for span in spans {
+            let x0 = pixel % width;
+            let count = (width - x0).min(end - pixel);
             // The row of the input, if it exists.
             let (mut row, mut scale, mut exists) = (0usize, 1usize, true);
-            let (mut p, mut k) = (place / wide, position / self.kernel[last]);
+            let (mut p, mut k) = (pixel / width, tap / self.kernel[last]);
             for axis in (0..last).rev() {
                 let i = (p % self.output[axis] * self.window.stride[axis]) as isize
                     + shift(axis, k % self.kernel[axis]);
@@ -119,8 +118,8 @@ impl Geometry {
                 row += i.max(0) as usize * scale;
                 scale *= self.input[axis];
             }
-            let x_shift = shift(last, position % self.kernel[last]);
-            // Places x with 0 <= x * step + x_shift < size.
+            let x_shift = shift(last, tap % self.kernel[last]);
+            // Pixels x with 0 <= x * step + x_shift < size.
             let low = if x_shift < 0 { (-x_shift) as usize } else { 0 }.div_ceil(step);
             let high = (size as isize - x_shift).max(0) as usize;
             let (low, high) =
@@ -132,9 +131,9 @@ impl Geometry {
             } else {
                 row * size + ((low * step) as isize + x_shift) as usize
             };
-            *strip =
-                Strip { at: place - first, before, inside, after: count - before - inside, from };
-            place += count;
+            *span =
+                Span { at: pixel - first, before, inside, after: count - before - inside, from };
+            pixel += count;
         }
     }
 }

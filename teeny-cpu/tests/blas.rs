@@ -129,9 +129,9 @@ fn axpy_and_sizes_that_do_not_fit() {
         short.contains("a is (2, 2) with leading dimension 2, but has only 3 elements"),
         "{short}"
     );
-    let narrow =
+    let message =
         gemm(Trans::No, Trans::No, 2, 2, 2, 1.0, &[0.0; 4], 1, &[0.0; 4], 2, 0.0, &mut c, 2)
             .unwrap_err()
             .to_string();
-    assert!(narrow.contains("leading dimension is 1"), "{narrow}");
+    assert!(message.contains("leading dimension is 1"), "{message}");
 }

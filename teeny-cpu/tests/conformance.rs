@@ -1,19 +1,76 @@
-//! Core's conformance suite and its random graphs, at every instruction level.
+//! Core's conformance suite and its random graphs, at every instruction level and with both
+//! implementations of float products.
 
 mod common;
-use teeny_core::conformance;
+use teeny_core::{Attention, DType, Result, Tensor, Window, conformance};
+use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 
 #[test]
-fn the_suite_passes_at_every_level() {
-    for device in common::devices() {
+fn the_suite_passes_at_every_level_with_both_matmuls() {
+    for device in common::devices_of_both_matmuls() {
         conformance::run(&device).unwrap_or_else(|report| panic!("{device:?}\n{report}"));
     }
 }
 
 #[test]
-fn random_graphs_agree_with_the_oracle_at_every_level() {
-    for (seed, device) in common::devices().into_iter().enumerate() {
+fn random_graphs_agree_with_the_oracle_at_every_level_with_both_matmuls() {
+    for (seed, device) in common::devices_of_both_matmuls().into_iter().enumerate() {
         conformance::fuzz(&device, 2000, seed as u64)
             .unwrap_or_else(|failure| panic!("{device:?}\n{failure}"));
+    }
+}
+
+/// Requests for scratch memory by `run` on a device with this option.
+fn scratch_requests(
+    level: Level,
+    float_matmul: FloatMatmul,
+    run: fn(&Tensor) -> Result<Tensor>,
+) -> usize {
+    let cpu = Cpu::with(CpuOptions { level, float_matmul, ..CpuOptions::default() });
+    let x = Tensor::randn((1, 16, 24, 24), DType::F32, &cpu).unwrap();
+    let before = cpu.pool_stats().scratch_requests;
+    run(&x).unwrap();
+    cpu.pool_stats().scratch_requests - before
+}
+
+#[test]
+fn the_gemm_crate_gets_the_products_of_matmul_conv_and_attention() {
+    let products: [fn(&Tensor) -> Result<Tensor>; 4] = [
+        |x| x.matmul(x),
+        |x| x.matmul(&x.slice(-1, 0..1)?),
+        |x| x.conv(&x.slice(2, 0..3)?.slice(3, 0..3)?, &Window::new(2)),
+        |x| x.attention(x, x, None, &Attention::full()),
+    ];
+    // The lowest level has no kernel but the crate's for most of them.
+    for level in Level::available().into_iter().filter(|&level| level > Level::Portable) {
+        for (i, run) in products.into_iter().enumerate() {
+            // Each product counts the memory that the gemm crate packs into.
+            let own = scratch_requests(level, FloatMatmul::Own, run);
+            let gemm_crate = scratch_requests(level, FloatMatmul::GemmCrate, run);
+            assert!(gemm_crate > own, "product {i}, {level:?}: {gemm_crate} requests and {own}");
+        }
+    }
+}
+
+/// The crate would add all terms of a row or a column in one chain.
+#[test]
+fn long_rows_and_columns_by_the_gemm_crate_are_as_accurate_as_matrices() {
+    for device in common::devices_of_both_matmuls() {
+        for dtype in [DType::F32, DType::F64] {
+            let randn = |shape: &[usize]| {
+                Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
+            };
+            let (row, matrix, column) = (randn(&[1, 1500]), randn(&[1500, 70]), randn(&[1500, 1]));
+            let transposed = matrix.t().unwrap();
+            for (lhs, rhs) in [(&row, &matrix), (&transposed, &column), (&row, &column)] {
+                let exact = |x: &Tensor| x.cast(DType::F64).unwrap();
+                let got = exact(&lhs.matmul(rhs).unwrap()).to_vec::<f64>().unwrap();
+                let want = exact(lhs).matmul(&exact(rhs)).unwrap().to_vec::<f64>().unwrap();
+                let unit = if dtype == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
+                for (got, want) in got.iter().zip(&want) {
+                    assert!((got - want).abs() <= 1000.0 * unit, "{got} {want} {dtype} {device:?}");
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The door of the device: whoever calls a method of `Device` directly, with whatever, gets an
-//! error or a result of the right size, and no access outside memory. In a test binary of its own,
-//! and so in a process of its own.
+//! error or a result of the right size, and no access outside memory. In a separate test binary,
+//! and so in a separate process.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -19,9 +19,9 @@ fn shape(sizes: &[usize]) -> Shape {
 /// These sizes, or as much of them as a shape can have: far more elements than there is memory.
 fn lying(sizes: &[usize]) -> Shape {
     let most = isize::MAX as usize / 8;
-    let room = |shape: &Shape| most / shape.iter().filter(|&&n| n != 0).product::<usize>();
+    let limit = |shape: &Shape| most / shape.iter().filter(|&&n| n != 0).product::<usize>();
     sizes.iter().enumerate().fold(shape(&vec![1; sizes.len()]), |shape, (axis, &n)| {
-        shape.with_size(axis, n.min(room(&shape)))
+        shape.with_size(axis, n.min(limit(&shape)))
     })
 }
 
@@ -483,7 +483,7 @@ fn operand(
     [make(devices.0.clone()), make(devices.1.clone())]
 }
 
-/// What a method made: its storages, or none, as lengths and types.
+/// The results of a method: its storages, or none, as lengths and types.
 type Outcome = Result<Vec<(usize, DType)>>;
 
 fn forms(storages: impl IntoIterator<Item = StorageRef>) -> Vec<(usize, DType)> {

@@ -111,7 +111,7 @@ fn an_operand_given_away_lends_its_memory() {
 }
 
 #[test]
-fn an_operand_that_somebody_else_holds_keeps_its_values() {
+fn an_operand_with_another_owner_keeps_its_values() {
     let device = Cpu::new();
     let x = Tensor::arange(0.0f32, 6.0, 1.0, &device).unwrap();
     let view = x.reshape((2, 3)).unwrap();

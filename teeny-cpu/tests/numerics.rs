@@ -54,7 +54,7 @@ fn f64s(x: &Tensor) -> Vec<f64> {
     x.cast(DType::F64).unwrap().to_vec::<f64>().unwrap()
 }
 
-fn wide(x: &Tensor) -> Tensor {
+fn to_f64(x: &Tensor) -> Tensor {
     x.cast(DType::F64).unwrap()
 }
 
@@ -101,8 +101,8 @@ fn vectors_without_runs() {
             let b = random.tensor(&[k, 2], &device).slice(1, 1..2).unwrap();
             let many = random.tensor(&[k, 6], &device).slice_step(1, .., 2).unwrap();
             for (lhs, rhs) in [(&a, &b), (&a, &many), (&many.t().unwrap(), &b)] {
-                let want = wide(lhs).matmul(&wide(rhs)).unwrap();
-                let scale = wide(lhs).abs().unwrap().matmul(&wide(rhs).abs().unwrap()).unwrap();
+                let want = to_f64(lhs).matmul(&to_f64(rhs)).unwrap();
+                let scale = to_f64(lhs).abs().unwrap().matmul(&to_f64(rhs).abs().unwrap()).unwrap();
                 let what = format!("{} @ {} {device:?}", lhs.shape(), rhs.shape());
                 within(&lhs.matmul(rhs).unwrap(), &want, product_bound(k), &scale, &what);
             }
@@ -143,19 +143,19 @@ fn products_of_any_size() {
             } else {
                 b.t().unwrap().copy().unwrap().t().unwrap()
             };
-            let want = wide(&a).matmul(&wide(&b)).unwrap();
-            let scale = wide(&a).abs().unwrap().matmul(&wide(&b).abs().unwrap()).unwrap();
+            let want = to_f64(&a).matmul(&to_f64(&b)).unwrap();
+            let scale = to_f64(&a).abs().unwrap().matmul(&to_f64(&b).abs().unwrap()).unwrap();
             let what = format!("case {case} ({m}, {k}) @ ({k}, {n}) {device:?}");
             within(&a.matmul(&b).unwrap(), &want, product_bound(k), &scale, &what);
             if case % 4 == 0 {
                 let (a, b) = (a.cast(DType::BF16).unwrap(), b.cast(DType::BF16).unwrap());
-                let want = wide(&a).matmul(&wide(&b)).unwrap();
+                let want = to_f64(&a).matmul(&to_f64(&b)).unwrap();
                 let rounded =
                     want.abs().unwrap().mul(1.0 / 256.0 / (product_bound(k) + 1e-30)).unwrap();
-                let scale = wide(&a)
+                let scale = to_f64(&a)
                     .abs()
                     .unwrap()
-                    .matmul(&wide(&b).abs().unwrap())
+                    .matmul(&to_f64(&b).abs().unwrap())
                     .unwrap()
                     .add(&rounded)
                     .unwrap();
@@ -178,7 +178,7 @@ fn reductions_of_any_size() {
                 (x, axis) = (x.t().unwrap().copy().unwrap(), 0);
             }
             let what = format!("case {case} ({m}, {n}) axis {axis} {device:?}");
-            let (y, size) = (wide(&x), wide(&x).abs().unwrap());
+            let (y, size) = (to_f64(&x), to_f64(&x).abs().unwrap());
             let sizes = size.sum(axis).unwrap();
             within(
                 &x.sum(axis).unwrap(),
@@ -226,7 +226,7 @@ fn reductions_of_any_size() {
                 .add(1.0)
                 .unwrap();
             let near_one = near_one.cast(DType::F32).unwrap();
-            let product = wide(&near_one).prod(axis).unwrap();
+            let product = to_f64(&near_one).prod(axis).unwrap();
             within(
                 &near_one.prod(axis).unwrap(),
                 &product,
@@ -292,13 +292,13 @@ fn rows_of_softmax_sum_to_one() {
                         .unwrap(),
                 };
                 let what = format!("{n} of kind {kind} on {device:?}");
-                let total = |x: &Tensor| wide(x).sum_all().unwrap().item::<f64>().unwrap();
+                let total = |x: &Tensor| to_f64(x).sum_all().unwrap().item::<f64>().unwrap();
                 let y = x.softmax(1).unwrap();
                 assert!((total(&y) - 1.0).abs() <= 1e-6, "softmax {what}: {}", total(&y));
                 let log = x.log_softmax(1).unwrap();
-                let off = total(&wide(&log).exp().unwrap()) - 1.0;
+                let off = total(&to_f64(&log).exp().unwrap()) - 1.0;
                 assert!(off.abs() <= 1.2e-6, "log_softmax {what}: {off}");
-                let want = wide(&x).softmax(1).unwrap();
+                let want = to_f64(&x).softmax(1).unwrap();
                 let scale = want
                     .add(
                         x.abs()
@@ -328,8 +328,8 @@ fn rows_of_softmax_sum_to_one() {
                 let slope = like(x.device().log_softmax_grad(&log, &g, 1).unwrap());
                 assert!(total(&slope).abs() <= 2e-6 * n as f64, "log_softmax_grad {what}");
                 let target = Tensor::new([n as i64 / 2], &device).unwrap();
-                let loss = wide(&x.cross_entropy(&target, None).unwrap());
-                let want = wide(&x).cross_entropy(&target, None).unwrap();
+                let loss = to_f64(&x.cross_entropy(&target, None).unwrap());
+                let want = to_f64(&x).cross_entropy(&target, None).unwrap();
                 within(
                     &loss,
                     &want,
@@ -379,7 +379,8 @@ fn norms_of_large_and_small_numbers() {
                 let b = Tensor::randn(n, DType::F32, &device).unwrap();
                 let what = format!("{n} of {power:e}, eps {eps:e}, {device:?}");
                 let one = Tensor::full(1, 1.0, DType::F64, &device).unwrap();
-                let want = wide(&x).layer_norm(1, Some(&wide(&w)), Some(&wide(&b)), eps).unwrap();
+                let want =
+                    to_f64(&x).layer_norm(1, Some(&to_f64(&w)), Some(&to_f64(&b)), eps).unwrap();
                 let scale = want.abs().unwrap().max_all().unwrap().add(&one).unwrap();
                 within(
                     &x.layer_norm(1, Some(&w), Some(&b), eps).unwrap(),
@@ -388,7 +389,7 @@ fn norms_of_large_and_small_numbers() {
                     &scale,
                     &format!("layer_norm {what}"),
                 );
-                let want = wide(&x).rms_norm(1, Some(&wide(&w)), eps).unwrap();
+                let want = to_f64(&x).rms_norm(1, Some(&to_f64(&w)), eps).unwrap();
                 let scale = want.abs().unwrap().max_all().unwrap().add(&one).unwrap();
                 within(
                     &x.rms_norm(1, Some(&w), eps).unwrap(),
@@ -409,9 +410,11 @@ fn norms_of_large_and_small_numbers() {
                         .unwrap()
                     };
                     let got = like(x.device().norm_grad(norm, &x, Some(&w), &g, eps).unwrap(), &x);
-                    let y = wide(&x);
+                    let y = to_f64(&x);
                     let want = like(
-                        x.device().norm_grad(norm, &y, Some(&wide(&w)), &wide(&g), eps).unwrap(),
+                        x.device()
+                            .norm_grad(norm, &y, Some(&to_f64(&w)), &to_f64(&g), eps)
+                            .unwrap(),
                         &y,
                     );
                     // In units of what the gradient is divided by.
@@ -444,10 +447,10 @@ fn three_by_three(x: &Tensor, w: &Tensor) -> [Tensor; 2] {
 
 /// `Σ |w|` of an output's windows times the largest `Σ_c |x|` that each window sees.
 fn seen(x: &Tensor, w: &Tensor) -> Tensor {
-    let sizes = wide(x).abs().unwrap().sum_keepdim(1).unwrap();
+    let sizes = to_f64(x).abs().unwrap().sum_keepdim(1).unwrap();
     let seen = sizes.max_pool(&[3, 3], &Window::new(2).padding(1)).unwrap();
     let weights =
-        wide(w).abs().unwrap().max([1, 2, 3]).unwrap().reshape((1, w.shape()[0], 1, 1)).unwrap();
+        to_f64(w).abs().unwrap().max([1, 2, 3]).unwrap().reshape((1, w.shape()[0], 1, 1)).unwrap();
     seen.mul(&weights).unwrap()
 }
 
@@ -515,7 +518,8 @@ fn three_by_three_convolutions_within_what_their_windows_see() {
             }
             let w = Tensor::randn((outputs, inputs, 3, 3), DType::F32, &device).unwrap();
             let bound = seen(&x, &w);
-            let want = three_by_three(&wide(&x).to(&exact).unwrap(), &wide(&w).to(&exact).unwrap());
+            let want =
+                three_by_three(&to_f64(&x).to(&exact).unwrap(), &to_f64(&w).to(&exact).unwrap());
             for (direction, (got, want)) in three_by_three(&x, &w).iter().zip(&want).enumerate() {
                 let what = format!("case {case}.{direction} {shape:?} to {outputs} {device:?}");
                 // conv_transpose uses the windows rotated, whose largest tap is the same.
@@ -539,17 +543,17 @@ fn convolutions_by_columns_and_gradients_of_windows() {
             let w = random.tensor(&[outputs, inputs, side, side], &device);
             let what = format!("case {case} {:?} {:?} {device:?}", x.shape(), w.shape());
             let (y, want) =
-                (x.conv(&w, &window).unwrap(), wide(&x).conv(&wide(&w), &window).unwrap());
-            let sizes = [&x, &w].map(|t| wide(t).abs().unwrap());
+                (x.conv(&w, &window).unwrap(), to_f64(&x).conv(&to_f64(&w), &window).unwrap());
+            let sizes = [&x, &w].map(|t| to_f64(t).abs().unwrap());
             let scale = sizes[0].conv(&sizes[1], &window).unwrap();
             if side != 3 || case % 2 == 1 {
                 within(&y, &want, product_bound(inputs * side * side), &scale, &what);
             }
             let g = random.tensor(y.shape(), &device);
             let got = g.conv_weight_grad(&x, &window, w.shape()).unwrap();
-            let want = wide(&g).conv_weight_grad(&wide(&x), &window, w.shape()).unwrap();
+            let want = to_f64(&g).conv_weight_grad(&to_f64(&x), &window, w.shape()).unwrap();
             let scale =
-                wide(&g).abs().unwrap().conv_weight_grad(&sizes[0], &window, w.shape()).unwrap();
+                to_f64(&g).abs().unwrap().conv_weight_grad(&sizes[0], &window, w.shape()).unwrap();
             // Winograd's is relative to the largest of a window's taps.
             let scale = if side == 3 { scale.max_keepdim([2, 3]).unwrap() } else { scale };
             let terms = images * y.shape()[2] * y.shape()[3];
@@ -605,13 +609,14 @@ fn attention_over_many_keys() {
             let v = random.tensor(&[1, s, hv], &device);
             let options = Attention::full();
             let got = q.attention(&k, &v, None, &options).unwrap();
-            let want = wide(&q).attention(&wide(&k), &wide(&v), None, &options).unwrap();
-            let scale =
-                wide(&q).attention(&wide(&k), &wide(&v).abs().unwrap(), None, &options).unwrap();
-            let sizes = wide(&q)
+            let want = to_f64(&q).attention(&to_f64(&k), &to_f64(&v), None, &options).unwrap();
+            let scale = to_f64(&q)
+                .attention(&to_f64(&k), &to_f64(&v).abs().unwrap(), None, &options)
+                .unwrap();
+            let sizes = to_f64(&q)
                 .abs()
                 .unwrap()
-                .matmul(&wide(&k).abs().unwrap().transpose(1, 2).unwrap())
+                .matmul(&to_f64(&k).abs().unwrap().transpose(1, 2).unwrap())
                 .unwrap();
             let largest = sizes.max_all().unwrap().item::<f64>().unwrap() / (hs as f64).sqrt();
             let bound = (2.0 * (hs as f64 + 8.0) * largest + 600.0 + s as f64 / 192.0) * U;

@@ -1,5 +1,5 @@
 //! An address space that is nearly full: operations fail with an error and the next small one
-//! works. Each case is a process of its own, as the limit is that of a process.
+//! works. Each case is a separate process, because the limit is that of a process.
 #![cfg(target_os = "linux")]
 
 mod common;
@@ -34,8 +34,8 @@ fn limit(bytes: Option<u64>) {
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
 }
 
-/// Runs `run` with more and more room, 2 MiB at first, until it succeeds: before that it fails with
-/// the right error each time, and a small operation works.
+/// Runs `run` under larger and larger limits, 2 MiB at first, until it succeeds: before that it
+/// fails with the right error each time, and a small operation works.
 fn starve(cpu: &Arc<Cpu>, run: &dyn Fn() -> Result<()>) {
     rayon::current_num_threads(); // starts the threads, but nothing that would leave memory behind
     let small = Tensor::full(16, 2.0, DType::F32, cpu).unwrap();
@@ -54,7 +54,7 @@ fn starve(cpu: &Arc<Cpu>, run: &dyn Fn() -> Result<()>) {
             Err(error) => assert_eq!(error.kind(), ErrorKind::OutOfMemory, "step {step}: {error}"),
         }
         failures += 1;
-        assert!(step < 1000, "no room is enough");
+        assert!(step < 1000, "no limit is enough");
     }
     assert!(failures > 0, "the operation is too small for this test");
 }

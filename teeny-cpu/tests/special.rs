@@ -1,5 +1,5 @@
 //! Zeros of either sign, NaN, infinities and subnormals have one meaning on every path: a loop over
-//! slices, strips, tiles, numbers that are folded while a kernel is built, at every level, in core.
+//! slices, blocks, tiles, numbers that are folded while a kernel is built, at every level, in core.
 
 mod common;
 

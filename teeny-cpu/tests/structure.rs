@@ -389,24 +389,24 @@ fn transposed_operands_larger_than_a_panel_meet_straight_ones() {
                 for (a, b) in [(0, shape.len() - 1), (shape.len() - 2, shape.len() - 1)] {
                     // The content of x, its axes a and b swapped in memory.
                     let swapped = x.transpose(a as isize, b as isize).unwrap().copy().unwrap();
-                    let turned =
+                    let transposed =
                         swapped.to(&device).unwrap().transpose(a as isize, b as isize).unwrap();
                     let what = format!("{dtype} {shape:?} axes {a} and {b}");
                     same(
-                        &turned.add(straight.to(&device).unwrap()).unwrap(),
+                        &transposed.add(straight.to(&device).unwrap()).unwrap(),
                         &x.add(&straight).unwrap(),
                         0.0,
                         &what,
                     );
-                    same(&turned.mul(&turned).unwrap(), &x.mul(&x).unwrap(), 0.0, &what);
-                    same(&turned.copy().unwrap(), &x, 0.0, &what);
+                    same(&transposed.mul(&transposed).unwrap(), &x.mul(&x).unwrap(), 0.0, &what);
+                    same(&transposed.copy().unwrap(), &x, 0.0, &what);
                 }
             }
         }
     }
 }
 
-/// What decoding with a model of 16-bit weights does: rows are widened block by block, so sizes
+/// Decoding with a model of 16-bit weights: rows are converted block by block, so sizes
 /// around a block and leading axes of 1 matter.
 #[test]
 fn a_vector_times_16_bit_weights() {
@@ -418,9 +418,9 @@ fn a_vector_times_16_bit_weights() {
                     Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
                 };
                 let (x, weight) = (make(&[1, 1, k]), make(&[37, k]));
-                let wide = |t: &Tensor| t.to(&oracle).unwrap().cast(DType::F64).unwrap();
-                let want = wide(&x)
-                    .matmul(&wide(&weight).t().unwrap())
+                let to_f64 = |t: &Tensor| t.to(&oracle).unwrap().cast(DType::F64).unwrap();
+                let want = to_f64(&x)
+                    .matmul(&to_f64(&weight).t().unwrap())
                     .unwrap()
                     .cast(dtype)
                     .unwrap()

@@ -1,5 +1,5 @@
 //! Windows that see only padding: the maximum of nothing is what no element is below, at position
-//! -1; sums and means of nothing are 0. No memory that somebody else left is ever part of a result.
+//! -1; sums and means of nothing are 0. Stale memory is never part of a result.
 
 use teeny_core::{DType, DeviceRef, Reference, Result, Scalar, Tensor, Window, definition};
 use teeny_cpu::Cpu;

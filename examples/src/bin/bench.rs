@@ -6,7 +6,8 @@ use examples::bench::{Bench, models, ops};
 use examples::{Common, Parsed, Program};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_core::Result;
+use teeny_core::{Error, Result};
+use teeny_cpu::{Cpu, CpuOptions, FloatMatmul};
 
 const PROGRAM: Program = Program {
     about: "Times operations and models; prints one line of JSON for each.",
@@ -14,6 +15,7 @@ const PROGRAM: Program = Program {
         "  --only PREFIX    workloads whose names start with PREFIX, or with one of a comma-separated
                    list [all]
   --quick          0.3 s for each workload instead of 1 s
+  --matmul PATH    products of floats on the CPU: own, or gemm for the gemm crate [own]
 ",
     without: &["data", "load", "save", "resume", "plot", "log", "trace", "check", "compare"],
 };
@@ -22,6 +24,7 @@ const PROGRAM: Program = Program {
 struct Options {
     only: Vec<String>,
     quick: bool,
+    matmul: FloatMatmul,
 }
 
 fn main() -> ExitCode {
@@ -32,13 +35,27 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
     match name {
         "only" => options.only.extend(parser.value()?.string()?.split(',').map(str::to_string)),
         "quick" => options.quick = true,
+        "matmul" => {
+            options.matmul = match parser.value()?.string()?.as_str() {
+                "own" => FloatMatmul::Own,
+                "gemm" => FloatMatmul::GemmCrate,
+                other => return Err(format!("--matmul {other}: own or gemm").into()),
+            }
+        }
         _ => return Ok(false),
     }
     Ok(true)
 }
 
 fn run(options: &Options, common: &Common) -> Result<()> {
-    let choice = common.engine()?;
+    let mut choice = common.engine()?;
+    if options.matmul != FloatMatmul::Own {
+        if !choice.device.as_any().is::<Cpu>() {
+            return Err(Error::value("--matmul is an option of the device cpu"));
+        }
+        choice.device =
+            Cpu::with(CpuOptions { float_matmul: options.matmul, ..CpuOptions::default() });
+    }
     eprintln!("# {}", choice.note);
     let threads = rayon::current_num_threads();
     let name = choice.device.info().name.to_string();

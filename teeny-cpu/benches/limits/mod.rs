@@ -1,4 +1,4 @@
-//! What the machine can do at most, measured beside the kernels: multiply-adds, and bytes from and
+//! The machine's limits, measured beside the kernels: multiply-adds, and bytes from and
 //! to memory.
 
 use std::hint::black_box;

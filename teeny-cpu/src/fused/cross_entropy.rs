@@ -1,9 +1,12 @@
-//! Cross-entropy of rows of scores and its gradient. Both go over a row while it is in the cache:
-//! nothing as large as the scores is kept in between.
+//! Cross-entropy of rows of scores and its gradient.
+//!
+//! The naive form is `log_softmax` of all scores and a gather of the targets. Here a row is read
+//! three times while it is cached: its maximum, its sum of exponentials, and the target. Nothing as
+//! large as the scores is kept for the backward pass, which computes the exponentials again.
 
 use super::Packed;
 use super::softmax::{ExpBelow, largest, largest_f64, pass};
-use crate::elementwise::cast::{slice, slice_mut};
+use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::index::integers;
 use crate::scratch::Array;
 use crate::simd::{F32s, Work};
@@ -22,10 +25,10 @@ pub(crate) fn losses(
     cpu: &Cpu,
     x: &Tensor,
     targets: &Tensor,
-    ignored: Option<i64>,
+    ignore_index: Option<i64>,
 ) -> Result<StorageRef> {
     let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
-    let targets = checked(cpu, targets, classes, ignored)?;
+    let targets = checked(cpu, targets, classes, ignore_index)?;
     let xs = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(n, dtype.compute())?;
     let to = Shared(out.ptr());
@@ -45,7 +48,7 @@ pub(crate) fn losses(
         }
     });
     drop(xs);
-    Ok(Arc::new(copy::stored(cpu, out, n, dtype)?))
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?))
 }
 
 /// `(softmax(x) - one_hot(target)) g` of every row of `x` (n, classes), with `g` (n): (n, classes).
@@ -53,11 +56,11 @@ pub(crate) fn gradient(
     cpu: &Cpu,
     x: &Tensor,
     targets: &Tensor,
-    ignored: Option<i64>,
+    ignore_index: Option<i64>,
     g: &Tensor,
 ) -> Result<StorageRef> {
     let (dtype, n, classes) = (x.dtype(), x.shape()[0], x.shape()[1]);
-    let targets = checked(cpu, targets, classes, ignored)?;
+    let targets = checked(cpu, targets, classes, ignore_index)?;
     let (xs, gs) = (Packed::of(cpu, &View::of(x)?)?, Packed::of(cpu, &View::of(g)?)?);
     let out = cpu.alloc(n * classes, dtype.compute())?;
     let to = Shared(out.ptr());
@@ -73,7 +76,7 @@ pub(crate) fn gradient(
                 );
                 let g = *gs.ptr().cast::<f64>().add(r);
                 match targets[r] {
-                    Some(target) => slope_f64(x, target, g, y),
+                    Some(target) => grad_f64(x, target, g, y),
                     None => y.fill(0.0),
                 }
             } else {
@@ -83,33 +86,34 @@ pub(crate) fn gradient(
                 );
                 let g = *gs.ptr().cast::<f32>().add(r);
                 match targets[r] {
-                    Some(target) => cpu.level.run(Slope { x, target, g, y }),
+                    Some(target) => cpu.level.run(Grad { x, target, g, y }),
                     None => y.fill(0.0),
                 }
             }
         }
     });
     drop((xs, gs));
-    Ok(Arc::new(copy::stored(cpu, out, n * classes, dtype)?))
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, n * classes, dtype)?))
 }
 
 fn each_row(n: usize, classes: usize, f: impl Fn(usize) + Sync) {
     for_each_range(n, CHUNK / classes.max(1), |rows| rows.for_each(&f));
 }
 
-/// The targets, `None` where one is ignored.
+/// The targets, `None` where one is `ignore_index`.
 fn checked(
     cpu: &Cpu,
     targets: &Tensor,
     classes: usize,
-    ignored: Option<i64>,
+    ignore_index: Option<i64>,
 ) -> Result<Array<Option<usize>>> {
     let targets = integers(cpu, targets)?;
     let class = |target: i64| usize::try_from(target).ok().filter(|&class| class < classes);
-    match targets.iter().position(|&target| Some(target) != ignored && class(target).is_none()) {
+    match targets.iter().position(|&target| Some(target) != ignore_index && class(target).is_none())
+    {
         Some(i) => Err(outside(i, targets[i], classes)),
         None => Array::from_fn(cpu, targets.len(), |i| {
-            class(targets[i]).filter(|_| Some(targets[i]) != ignored)
+            class(targets[i]).filter(|_| Some(targets[i]) != ignore_index)
         }),
     }
 }
@@ -126,7 +130,7 @@ fn loss_f64(x: &[f64], target: usize) -> f64 {
     sum.ln() - (x[target] - max)
 }
 
-fn slope_f64(x: &[f64], target: usize, g: f64, y: &mut [f64]) {
+fn grad_f64(x: &[f64], target: usize, g: f64, y: &mut [f64]) {
     let max = largest_f64(x);
     let sum: f64 = x.iter().map(|x| (x - max).exp()).sum();
     y.iter_mut().zip(x).for_each(|(y, x)| *y = (x - max).exp() / sum * g);
@@ -144,23 +148,23 @@ impl Work for Loss<'_> {
     fn run<V: F32s>(self) -> f32 {
         let max = largest::<V>(self.x);
         let sum = pass::<V>(self.x, self.x, None, ExpBelow(V::splat(max), V::splat(max)));
-        // the difference of the scores first: exact where both are large
+        // The difference of the scores first: exact where both are large.
         (sum.ln() - f64::from(self.x[self.target] - max)) as f32
     }
 }
 
-struct Slope<'a> {
+struct Grad<'a> {
     x: &'a [f32],
     target: usize,
     g: f32,
     y: &'a mut [f32],
 }
 
-impl Work for Slope<'_> {
+impl Work for Grad<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Slope { x, target, g, y } = self;
+        let Grad { x, target, g, y } = self;
         let max = V::splat(largest::<V>(x));
         let sum = pass::<V>(x, x, Some(y), ExpBelow(max, max));
         let factor = (f64::from(g) / sum) as f32;

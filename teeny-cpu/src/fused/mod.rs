@@ -1,5 +1,4 @@
-//! Composite operations that gain from one pass over a row in L1. Core defines what they mean in
-//! primitives.
+//! Operations that core defines in primitives and that are faster in one pass over a row in L1.
 
 pub(crate) mod attention;
 pub(crate) mod cross_entropy;
@@ -10,7 +9,7 @@ use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};
 use teeny_core::Result;
 
-/// An operand row-major and in the type it is computed in: itself, or a copy.
+/// An operand that is row-major and in its compute dtype: itself, or a copy.
 pub(crate) struct Packed {
     ptr: Shared<u8>,
     /// Keeps a copy alive.
@@ -23,11 +22,11 @@ impl Packed {
         if view.is_contiguous() && !view.dtype.is_half() {
             return Ok(Packed { ptr: Shared(view.ptr.cast_mut()), _copy: None });
         }
-        let copy = copy::computed(cpu, view)?;
+        let copy = copy::to_compute_dtype(cpu, view)?;
         Ok(Packed { ptr: Shared(copy.ptr()), _copy: Some(copy) })
     }
 
-    /// The first byte; only to be read.
+    /// The first byte. It is only read.
     pub(crate) fn ptr(&self) -> *const u8 {
         self.ptr.get()
     }

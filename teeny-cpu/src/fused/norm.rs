@@ -1,14 +1,16 @@
-//! Layer and root mean square normalisation, and the gradient for their input: a row at a time, all
-//! passes but the first in L1.
+//! Layer and root mean square normalisation, and the gradient for their input, a row at a time.
+//!
+//! The naive form is `(x - mean(x)) / sqrt(var(x) + eps) * weight + bias` with a kernel for each
+//! operation. Here all passes over a row follow one another, and all except the first read L1.
 //!
 //! Mean and variance are two passes, not one: the difference of two large sums would lose the
 //! variance of rows far from zero.
 
 use crate::Cpu;
 use crate::copy;
-use crate::elementwise::cast::{slice, slice_mut};
+use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::fused::Packed;
-use crate::gemm::Float;
+use crate::matmul::Float;
 use crate::simd::{F32s, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -19,16 +21,16 @@ use teeny_core::{DType, Norm, Result, Tensor};
 /// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
 
-/// Accumulators of a sum: enough to hide the latency of an addition.
+/// Accumulators of a sum: as many as hide the latency of an addition.
 const CHAINS: usize = 4;
-/// Terms that a lane of an accumulator takes in before the sum goes on in f64. Sums are within 22
+/// Terms that a lane of an accumulator adds before the sum goes on in f64. Sums are within 22
 /// units of roundoff of the sum of magnitudes, whatever the length of the row.
 const TERMS: usize = 16;
-/// Variances with eps below this may have lost squares that are too small for f32.
+/// Variances with eps below this may miss squares that are too small for f32.
 const LEAST: f64 = 1e-30;
 
-/// What is computed of a row x with weight w: the normalised row, plus a bias, or the gradient for
-/// x from that of the result.
+/// The function of a row x with weight w: the normalised row plus a bias, or the gradient for x
+/// from that of the result.
 #[derive(Clone, Copy)]
 enum Pass {
     Forward,
@@ -59,7 +61,7 @@ pub(crate) fn gradient(
     rows(cpu, Pass::Gradient, norm, x, weight, Some(g), eps)
 }
 
-/// `second` is the bias, a line, or the gradient, of x's shape.
+/// `second` is the bias, of one row, or the gradient, of x's shape.
 fn rows(
     cpu: &Cpu,
     pass: Pass,
@@ -122,7 +124,7 @@ fn rows(
             }
         });
     }
-    Ok(Arc::new(copy::stored(cpu, out, n, dtype)?))
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?))
 }
 
 /// One row: of f32 for vectors, of f64 for plain loops.
@@ -139,7 +141,7 @@ struct Row<'a, T> {
 }
 
 impl<T: Float + Into<f64>> Row<'_, T> {
-    /// In f64: of f32 whose squares or sums do not fit into f32, too.
+    /// In f64; also for rows of f32 whose squares or sums are outside the range of f32.
     #[inline(never)]
     fn plain(self) {
         let Row { pass, norm, x, w, b, y, eps } = self;
@@ -171,8 +173,8 @@ impl<T: Float + Into<f64>> Row<'_, T> {
     }
 }
 
-/// What one vector of the operands x, w and b becomes; see `lanes!` of softmax for why this is no
-/// closure.
+/// A function of one vector each of x, w and b; not a closure for the reason given at `Lanes` of
+/// softmax.
 trait Lanes<V: F32s>: Copy {
     fn eval(self, x: V, w: V, b: V) -> V;
 }
@@ -239,7 +241,7 @@ impl<V: F32s> Lanes<V> for Gradient<V> {
 /// The vector of `x` at `i`, or the first `len` lanes of it.
 ///
 /// # Safety
-/// So many must be readable.
+/// `len` values must be readable.
 #[inline(always)]
 unsafe fn load<V: F32s>(x: Option<&[f32]>, i: usize, len: usize, missing: f32) -> V {
     let Some(x) = x else { return V::splat(missing) };
@@ -356,8 +358,8 @@ impl Work for Row<'_, f32> {
         let (mut mean, mut variance);
         if layer {
             mean = (self.sum::<V>(Plain) / n) as f32;
-            // What the mean is still off by is added to it, so that a row of equal numbers leaves
-            // no remainder, which a small eps would blow up.
+            // The mean's rounding error is added to it, so that a row of equal numbers leaves no
+            // remainder, which a small eps would magnify.
             let [off, squares] = self.deviations(V::splat(mean));
             let (off, squares) = (off / n, squares / n);
             mean += off as f32;

@@ -1,7 +1,10 @@
-//! Softmax, log-softmax and their gradients: a row at a time, three passes over L1 instead of four
-//! over memory.
+//! Softmax, log-softmax and their gradients, a row at a time.
+//!
+//! The naive form is a kernel each for the maximum, the exponentials, their sum and the quotient:
+//! four passes over memory. Here all passes over a row follow one another while it is in L1: its
+//! maximum, `exp(x - max)` with the sum, and the quotient.
 
-use crate::elementwise::cast::{slice, slice_mut};
+use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
 use crate::storage::{Shared, View};
@@ -74,11 +77,11 @@ pub(crate) fn rows(
         });
     }
     drop((xs, gs));
-    let out = copy::stored(cpu, out, n, dtype)?;
+    let out = copy::cast_to_storage(cpu, out, n, dtype)?;
     if order[axis] == axis {
         return Ok(Arc::new(out));
     }
-    // The rows were gathered from another order; put them back.
+    // The rows were gathered from another order of axes; restore it.
     let back = cpu.alloc(n, dtype)?;
     let whole = View { ptr: back.ptr(), shape: *x.shape(), strides: [0; 8], dtype };
     let mut target = whole;
@@ -134,9 +137,8 @@ struct RowF32<'a> {
     y: &'a mut [f32],
 }
 
-/// A function of two lanes that carries the row's constants. A trait and not a closure: closures
-/// are not inlined for certain, and outside the level's entry function every intrinsic would be a
-/// call.
+/// A function of two lanes with the row's constants. A trait and not a closure: a closure may not
+/// be inlined, and outside the level's entry function every intrinsic would be a call.
 pub(super) trait Lanes<V: F32s>: Copy {
     fn eval(self, a: V, b: V) -> V;
 }
@@ -159,8 +161,8 @@ macro_rules! lanes {
 lanes! {
     /// `exp(x - max)`
     ExpBelow |max, _c; x, _b| vecmath::exp(x.sub(max));
-    /// `x / sum`, rounded as a division, by the inverse of the sum and what the product with it
-    /// misses (Markstein 1990): a third of a division's time.
+    /// `x / sum`, rounded as a division, by the inverse of the sum and a correction by the
+    /// remainder (Markstein 1990): a third of a division's time.
     Share |sum, inverse; x, _b| if V::NATIVE {
         let y = x.mul(inverse);
         y.xor_sign(V::splat(-0.0)).fma(sum, x).fma(inverse, y)
@@ -192,7 +194,8 @@ impl<V: F32s> Lanes<V> for Below<V> {
     }
 }
 
-/// Terms that a lane adds up in one chain, and such sums that it adds up before they go on as f64.
+/// Terms that a lane adds in one chain, and sums of such chains that it adds before they go on in
+/// f64.
 const TERMS: usize = 8;
 const CHAINS: usize = 4;
 
@@ -241,8 +244,8 @@ pub(super) fn pass<V: F32s>(a: &[f32], b: &[f32], y: Option<&mut [f32]>, f: impl
     total
 }
 
-/// The largest element that is not NaN: one that is makes every sum of exponentials NaN by itself.
-/// Four vectors, so that comparing is not one chain of latencies.
+/// The largest element that is not NaN: a NaN makes every sum of exponentials NaN anyway. Four
+/// vectors, so that comparing is not one chain of latencies.
 #[inline(always)]
 pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
     const VECTORS: usize = 4;
@@ -254,7 +257,7 @@ pub(super) fn largest<V: F32s>(x: &[f32]) -> f32 {
         while i + VECTORS * V::LANES <= n {
             prefetch_ahead(&x[i..i + VECTORS * V::LANES]);
             for (j, best) in best.iter_mut().enumerate() {
-                // The second operand wins over a NaN.
+                // max returns the second operand if either is NaN.
                 *best = V::load(x.as_ptr().add(i + j * V::LANES)).max(*best);
             }
             i += VECTORS * V::LANES;

@@ -1,19 +1,24 @@
-//! Reductions, with or without a kernel in front: the tiles of the program are folded while they
-//! are in L1.
+//! Reductions, with or without a kernel in front.
+//!
+//! The naive form stores the kernel's result and then goes over the elements of each output, which
+//! are far apart if the reduced axes are not the last. Here the tiles of the kernel are accumulated
+//! while they are in L1, and the loops follow the order of memory:
 //!
 //! ```text
-//!   rows      (kept.., reduced..)   the reduced axes move fastest in memory: each output folds runs of elements
-//!   columns   (reduced.., kept..)   the kept axes move fastest: a strip of accumulators takes in row after row
+//!   rows      (kept.., reduced..)   reduced axes contiguous: an output accumulates a row
+//!   columns   (reduced.., kept..)   kept axes contiguous: a row of accumulators adds row after row
 //! ```
-//! The reduced elements are cut into blocks whose size depends on the sizes alone, and block
-//! results are joined in order, so a result has the same bits for any number of threads. What is
-//! accumulated: `reducers`. What the traversal knows of it: `table`.
+//! The reduced elements are split into blocks whose size depends on the sizes alone, and the
+//! results of blocks are joined in order, so a result has the same bits for any number of threads.
+//! The operations are in `reducers`; the traversal calls them by a `table`.
 
 mod reducers;
+mod sums;
 mod table;
 
-use crate::elementwise::cast::with_wrapping;
-use crate::elementwise::program::{Plan, Program, Scratch, TILE};
+use crate::elementwise::loops::cast::with_wrapping;
+use crate::elementwise::plan::Plan;
+use crate::elementwise::program::{Program, Scratch, TILE};
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
 use crate::{Cpu, copy, threads};
@@ -25,15 +30,13 @@ use teeny_core::kernel::table::UnaryTable;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Kernel, ReduceOp, Result, Scalar, Shape, Tensor};
 
-/// Elements per block of a long row: few enough that two threads share a row of 256 K, many enough
-/// that joining costs nothing.
+/// Elements per block of a long row: two threads share a row of 256 K, and joining costs nothing.
 const BLOCK: usize = 64 << 10;
 /// Rows per block of columns are chosen so that a block has at least this many elements.
 const COLUMN_BLOCK: usize = 128 << 10;
-/// Columns of a strip that lies in memory as it is: so few that their accumulators stay in L1 while
-/// eight rows go by.
+/// Columns of contiguous rows that are added together: their accumulators stay in L1.
 const PACKED_WIDTH: usize = 1024;
-/// Rows that lie in memory as they are and go in one call.
+/// Contiguous rows that are reduced in one call.
 const ROWS: usize = 64;
 /// Elements below which one thread reduces.
 const THREAD: usize = 16 << 10;
@@ -62,7 +65,7 @@ pub(crate) fn reduce_kernel(
     let dtype = kernel.output_dtype(0);
     let out = cpu.alloc(outer, op.output(dtype).compute())?;
 
-    // Which axis moves least in memory, over all inputs? Ties go to the last axis.
+    // The axis with the smallest stride over all inputs; the last one of equals.
     let step = |a: usize| {
         views
             .iter()
@@ -71,9 +74,9 @@ pub(crate) fn reduce_kernel(
             .min()
             .unwrap_or(usize::MAX)
     };
-    let fastest =
+    let innermost =
         (0..shape.ndim()).filter(|&a| shape[a] > 1).min_by_key(|&a| (step(a), usize::MAX - a));
-    let columns = fastest.is_some_and(|a| !axes.contains(&a)) && length > 1;
+    let columns = innermost.is_some_and(|a| !axes.contains(&a)) && length > 1;
     let mut order = if columns { axes.to_vec() } else { kept.clone() };
     order.extend(if columns { &kept } else { axes });
     let views: Vec<View> = views.iter().map(|v| v.permuted(&order)).collect();
@@ -96,7 +99,7 @@ pub(crate) fn reduce_kernel(
             false => job.rows(),
         }
     })?;
-    let out = copy::stored(cpu, out, outer, op.output(dtype))?;
+    let out = copy::cast_to_storage(cpu, out, outer, op.output(dtype))?;
     Ok(Arc::new(out))
 }
 
@@ -123,10 +126,10 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Memory for `n` accumulators that have taken in nothing.
+    /// `n` accumulators without elements.
     fn accumulators(&self, n: usize) -> Result<Array<u64>> {
         let mut memory = Array::filled(self.cpu, (n * self.table.acc).div_ceil(8), 0u64)?;
-        // SAFETY: there is room for n.
+        // SAFETY: the memory has n accumulators.
         unsafe { (self.table.start)(memory.as_mut_ptr().cast(), n) };
         Ok(memory)
     }
@@ -134,13 +137,13 @@ impl Job<'_> {
     /// Joins the accumulators of `blocks` blocks for results `first .. first + n`.
     ///
     /// # Safety
-    /// They are accumulators of the table, and nobody else writes these results.
+    /// They are accumulators of the table, and no other task writes these results.
     unsafe fn finish(&self, accs: *mut u8, blocks: usize, first: usize, n: usize) {
         // SAFETY: the output has all results.
         unsafe { (self.table.finish)(self.flip, accs, blocks, n, self.result(first)) }
     }
 
-    /// Where result `i` is.
+    /// The address of result `i`.
     fn result(&self, i: usize) -> *mut u8 {
         self.out.get().wrapping_add(i * self.table.result)
     }
@@ -158,7 +161,7 @@ impl Job<'_> {
         while at < end {
             let len = self.program.tile_len(at, end);
             // SAFETY: the plan keeps all values in slots.
-            f(at, unsafe { self.program.look(scratch, at, len) }, len);
+            f(at, unsafe { self.program.evaluate(scratch, at, len) }, len);
             at += len;
         }
     }
@@ -202,8 +205,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Rows of one block each that lie in memory as they are: many at a time, as what comes before
-    /// and after a row takes as long as a thousand elements.
+    /// Contiguous rows of one block each: many at a time, because starting and ending a row takes
+    /// as long as a thousand elements.
     fn whole_rows(&self, scratch: &mut Scratch, rows: Range<usize>) {
         let mut memory = [0u64; 2 * ROWS];
         let accs = memory.as_mut_ptr().cast::<u8>();
@@ -213,14 +216,14 @@ impl Job<'_> {
             // whose rows follow each other; each row is in one range.
             unsafe {
                 (self.table.start)(accs, n);
-                let x = self.program.look(scratch, first * self.length, 1);
+                let x = self.program.evaluate(scratch, first * self.length, 1);
                 (self.table.run)(self.cpu.level, self.flip, accs, x, self.length, n, 0);
                 self.finish(accs, 1, first, n);
             }
         }
     }
 
-    /// A whole row, of `blocks` blocks; `more` has two words for each if it is not one.
+    /// A whole row of `blocks` blocks; `more` has two words for each if there are several.
     fn row(&self, scratch: &mut Scratch, row: usize, blocks: usize, more: &mut [u64]) {
         let mut one = [0u64; 2];
         let parts = if blocks == 1 { one.as_mut_ptr() } else { more.as_mut_ptr() };
@@ -250,7 +253,7 @@ impl Job<'_> {
     fn short_rows(&self) -> Result<()> {
         let (outer, length) = (self.outer, self.length);
         if length == 0 {
-            // SAFETY: results of nothing, of which no accumulator is read.
+            // SAFETY: results without elements read no accumulator.
             unsafe { self.finish([0u64; 2].as_mut_ptr().cast(), 0, 0, outer) };
             return Ok(());
         }
@@ -283,21 +286,21 @@ impl Job<'_> {
 
     fn columns(&self) -> Result<()> {
         let (outer, length, size) = (self.outer, self.length, self.table.acc);
-        // Few columns: several rows share a tile. Many: a strip of columns at a time.
+        // Few columns: several rows share a tile. Many: some columns at a time.
         let width = outer.min(if self.program.is_packed() { PACKED_WIDTH } else { TILE });
-        let strips = outer.div_ceil(width);
+        let column_groups = outer.div_ceil(width);
         let rows_per_block = (COLUMN_BLOCK / width).max(length.div_ceil(64)).max(1);
         let blocks = length.div_ceil(rows_per_block);
         let mut parts = self.accumulators(blocks * outer)?;
         let shared = Shared(parts.as_mut_ptr().cast::<u8>());
         let task = |t: usize| {
-            let (b, strip) = (t / strips, t % strips);
+            let (b, column_group) = (t / column_groups, t % column_groups);
             let rows = b * rows_per_block..((b + 1) * rows_per_block).min(length);
-            let columns = strip * width..((strip + 1) * width).min(outer);
+            let columns = column_group * width..((column_group + 1) * width).min(outer);
             self.program.with_scratch(self.cpu, None, &mut |scratch| {
-                // SAFETY: each pair of block and strip has accumulators of its own.
+                // SAFETY: no two tasks have the same block and columns, so none share accumulators.
                 unsafe {
-                    self.strip(
+                    self.column_group(
                         scratch,
                         shared.get().add((b * outer + columns.start) * size),
                         &rows,
@@ -307,20 +310,20 @@ impl Job<'_> {
             })
         };
         if outer * length < THREAD {
-            (0..blocks * strips).try_for_each(task)?;
+            (0..blocks * column_groups).try_for_each(task)?;
         } else {
-            threads::try_for_each_chunk(blocks * strips, task)?;
+            threads::try_for_each_chunk(blocks * column_groups, task)?;
         }
         // SAFETY: all accumulators, all chunks being done.
         unsafe { self.finish(shared.get(), blocks, 0, outer) };
         Ok(())
     }
 
-    /// Some rows of some columns into their accumulators.
+    /// Adds some rows of some columns to their accumulators.
     ///
     /// # Safety
     /// The accumulators of these columns belong to the caller.
-    unsafe fn strip(
+    unsafe fn column_group(
         &self,
         scratch: &mut Scratch,
         accs: *mut u8,
@@ -332,11 +335,11 @@ impl Job<'_> {
         // one place is that of the input, whose rows follow each other.
         unsafe {
             if self.program.is_packed() {
-                let x = self.program.look(scratch, rows.start * outer + columns.start, 1);
+                let x = self.program.evaluate(scratch, rows.start * outer + columns.start, 1);
                 (self.table.packed)(level, self.flip, accs, width, x, outer, rows.clone());
             } else if width == outer {
                 self.tiles(scratch, rows.start * outer, rows.end * outer, |at, x, n| {
-                    self.fold(accs, x, n, at)
+                    self.add_elements(accs, x, n, at)
                 });
             } else {
                 for row in rows.clone() {
@@ -362,17 +365,17 @@ impl Job<'_> {
         }
     }
 
-    /// `n` consecutive elements from number `at` on, parts of rows and whole ones, into the
+    /// Adds `n` consecutive elements from number `at` on, whole rows and parts of rows, to the
     /// accumulators of all columns.
     ///
     /// # Safety
-    /// As `strip`.
-    unsafe fn fold(&self, accs: *mut u8, mut x: *const u8, n: usize, mut at: usize) {
+    /// As `column_group`.
+    unsafe fn add_elements(&self, accs: *mut u8, mut x: *const u8, n: usize, mut at: usize) {
         let end = at + n;
         while at < end {
             let (row, column) = (at / self.outer, at % self.outer);
-            // The rest of a row that a tile has begun, all whole rows at once, or the beginning of
-            // the last one.
+            // The rest of a row that the tile before has begun, all whole rows at once, or the
+            // first part of the last row.
             let (rows, width) = match (end - at) / self.outer {
                 whole @ 1.. if column == 0 => (whole, self.outer),
                 _ => (1, (self.outer - column).min(end - at)),

@@ -1,13 +1,13 @@
-//! A reduction of one type as a table: what depends on the element and the operation, as functions
-//! on bytes. The traversal that calls them, `reduce`, is compiled once and not for each pair.
+//! A reduction of one dtype as a table of functions on bytes. The traversal that calls them,
+//! `reduce`, is compiled once and not for each pair of dtype and operation.
 
 use super::reducers::Reducer;
-use crate::elementwise::cast::{slice, slice_mut};
+use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::simd::{F32s, Level, Work, for_pairs};
 use std::ops::Range;
 
-/// Takes in rows of `n` elements that begin `step` elements apart at `x`, the first of them number
-/// `rows.start`: element j of each into accumulator j.
+/// Adds rows of `n` elements that begin `step` elements apart at `x`, the first of them number
+/// `rows.start`: element j of each to accumulator j.
 pub(crate) type Rows = unsafe fn(
     Level,
     flip: u64,
@@ -30,20 +30,20 @@ pub(crate) struct Table {
     pub acc: usize,
     /// Bytes of a result.
     pub result: usize,
-    /// Makes `n` accumulators that have taken in nothing.
+    /// Makes `n` accumulators without elements.
     pub start: unsafe fn(accs: *mut u8, n: usize),
-    /// Takes in `runs` runs of `n` elements each that lie one behind the other, and joins each to
-    /// its accumulator. Their first elements have position `i`.
+    /// Adds `runs` runs of `n` elements each that follow one another, each to its accumulator.
+    /// Their first elements have position `i`.
     pub run:
         unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize),
-    /// Takes in rows.
+    /// Adds rows.
     pub rows: Rows,
-    /// Takes in rows that lie in memory as they are, into accumulators that have taken in nothing:
-    /// for f32 sums in another order, which is faster.
+    /// Adds contiguous rows to accumulators without elements: for f32 sums in another order, which
+    /// is faster.
     pub packed: Rows,
-    /// Takes in `n` elements of short rows, each of `length`, the first of them at `at` of a row
-    /// that the accumulator has begun with; writes the results of rows that end and leaves the
-    /// accumulator of the one that does not.
+    /// Adds `n` elements of short rows, each of `length`, the first of them at `at` of the row of
+    /// the accumulator; writes the results of rows that end and leaves the accumulator of the last
+    /// row if it does not end.
     pub short: unsafe fn(
         flip: u64,
         acc: *mut u8,
@@ -105,11 +105,11 @@ struct Runs<'a, T: Copy, R: Reducer<T>> {
 
 impl<T: Copy, R: Reducer<T>> Work for Runs<'_, T, R> {
     type Out = ();
-    const WIDE: bool = R::WIDE;
+    const FOR_AVX512: bool = R::FOR_AVX512;
     #[inline(always)]
     fn run<V: F32s>(self) {
         for (run, acc) in self.accs.iter_mut().enumerate() {
-            // SAFETY: whoever made this had the runs.
+            // SAFETY: the caller of `run` promises the runs.
             let xs = unsafe { std::slice::from_raw_parts(self.x.add(run * self.n), self.n) };
             *acc = R::join(*acc, R::run_on::<V>(xs, self.i, self.flip));
         }
@@ -133,7 +133,7 @@ pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(
     level.run(Fold::<T, R> { accs: unsafe { slice_mut(accs, n) }, x: x.cast(), step, rows, flip });
 }
 
-/// Rows into the accumulators of their columns, compiled for a level.
+/// Adds rows to the accumulators of their columns, compiled for a level.
 struct Fold<'a, T: Copy, R: Reducer<T>> {
     accs: &'a mut [R::Acc],
     x: *const T,
@@ -144,12 +144,12 @@ struct Fold<'a, T: Copy, R: Reducer<T>> {
 
 impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
     type Out = ();
-    const WIDE: bool = R::WIDE;
+    const FOR_AVX512: bool = R::FOR_AVX512;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let flip = self.flip;
         for (i, row) in self.rows.enumerate() {
-            // SAFETY: whoever made this had the rows.
+            // SAFETY: the caller of `rows` promises the rows.
             let xs =
                 unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
             for_pairs(self.accs, xs, |acc, x| *acc = R::add(*acc, x, row, flip));

@@ -1,6 +1,8 @@
-//! The two loops that every f32 kernel is made of: `y = f(x)` and `y = f(a, b)`, over slices, with
-//! whole vectors, a masked tail and optional non-temporal stores. Which `f` is a type, so that it
-//! inlines. Next: `vecmath`, `elementwise`.
+//! The two loops of f32 kernels, `y = f(x)` and `y = f(a, b)`, over slices.
+//!
+//! The naive form is `for i in 0..n { y[i] = f(a[i], b[i]) }`. Here two vectors are computed per
+//! iteration, the tail is masked, and stores may bypass the caches. `f` is a type, so that it is
+//! inlined. Next: `vecmath`, `elementwise`.
 
 use super::{F32s, Level, Work};
 use std::marker::PhantomData;
@@ -32,18 +34,18 @@ unsafe impl Sync for Operand {}
 /// The widest vector.
 const WIDEST: usize = 16;
 
-/// One value as often as the widest vector has lanes, on a line of its own.
+/// One value for each lane of the widest vector, aligned to a cache line.
 #[repr(align(64))]
 pub(crate) struct Spread([f32; WIDEST]);
 
 impl Spread {
-    /// Before a value is written there.
-    pub(crate) const ROOM: Spread = Spread([0.0; WIDEST]);
+    /// All lanes zero, before a value is written.
+    pub(crate) const EMPTY: Spread = Spread([0.0; WIDEST]);
 }
 
 impl Operand {
-    /// Where a loop reads it, and how far it moves for each element: one value is spread over
-    /// `lanes`, from where the loop does not move.
+    /// The address that a loop reads, and the step for each element: one value is repeated in
+    /// `lanes`, with a step of 0.
     #[inline(always)]
     pub(crate) fn place(self, lanes: &mut Spread) -> (*const f32, usize) {
         match self {
@@ -87,8 +89,8 @@ impl<F: Unary> Work for Map1<F> {
         // apart; every access below is inside them. Streamed stores start at a 64-byte boundary and
         // advance by whole vectors.
         unsafe {
-            // First what lies before the first line that is streamed, then the rest. Each place
-            // that names `F` compiles it once more.
+            // First the elements before the first cache line that is streamed, then the rest. Each
+            // place that names `F` compiles it once more.
             for end in [ahead, n] {
                 while stream && end == n && i + V::LANES <= n {
                     F::eval(V::load(x.add(i))).stream(y.add(i));
@@ -115,8 +117,8 @@ impl<F: Unary> Work for Map1<F> {
     }
 }
 
-/// Whether `n` values at `y` are stored past the caches, and how many lie before the first line
-/// that is.
+/// Whether `n` values at `y` are stored past the caches, and how many are before the first cache
+/// line that is.
 #[inline(always)]
 fn streamed<V: F32s>(y: *mut f32, n: usize, wished: bool) -> (bool, usize) {
     let stream = V::NATIVE && wished && n >= 2 * WIDEST;
@@ -176,7 +178,7 @@ impl<F: Binary> Work for Map2<F> {
         let mut i = 0;
         // SAFETY: as in `Map1`; a repeated value is one widest vector.
         unsafe {
-            // What a strip of a program mostly is, without multiplications on the way.
+            // The most frequent operands of a block, without multiplications of the index.
             match (a, b) {
                 (Operand::Slice(a), Operand::Slice(b)) if V::NATIVE && !stream => {
                     while i + 2 * V::LANES <= n {
@@ -204,9 +206,9 @@ impl<F: Binary> Work for Map2<F> {
             if i == n {
                 return;
             }
-            // One loop for all kinds of operands: a repeated value is a vector in L1 from where the
-            // pointer does not move.
-            let (mut a_lanes, mut b_lanes) = (Spread::ROOM, Spread::ROOM);
+            // One loop for all kinds of operands: a repeated value is a vector in L1 whose pointer
+            // does not move.
+            let (mut a_lanes, mut b_lanes) = (Spread::EMPTY, Spread::EMPTY);
             let ((a, a_step), (b, b_step)) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
             for end in [ahead, n] {
                 while stream && end == n && i + V::LANES <= n {

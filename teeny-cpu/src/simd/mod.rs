@@ -1,75 +1,15 @@
-//! Vectors of f32, and what products need of f64, at three instruction levels, and the one place
+//! Vectors of f32, and of f64 for matrix products, at three instruction levels, and the one place
 //! where a level is chosen.
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
 //! inside a `Work` are vectorised at the same level, so integer and f64 kernels need no vectors of
-//! their own; they are left out of AVX-512 ([`Work::WIDE`]), because each copy of a loop is
+//! their own; they are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
 //! compiled in every user's build. Knows nothing of tensors. Next: `vecmath` for the functions.
 
-/// Wraps one intrinsic.
 #[cfg(target_arch = "x86_64")]
-macro_rules! op {
-    ($e:expr) => {
-        // SAFETY: SSE2 is in every x86-64, and a larger register's type only exists under `enter`,
-        // whose caller has checked the features. What is read or written is promised by the caller,
-        // and masked lanes are neither.
-        unsafe { $e }
-    };
-}
-
-/// [`Lanes`] of one register by its intrinsics. Those for parts differ in their arguments, and are
-/// written out.
-#[cfg(target_arch = "x86_64")]
-macro_rules! register {
-    ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident, $fma:ident,
-     |$p:ident, $n:ident| $load_part:expr, |$q:ident, $m:ident, $v:ident| $store_part:expr,
-     |$t:ident| $total:expr, $native:literal) => {
-        impl crate::simd::Lanes<$T> for $V {
-            const LANES: usize = $lanes;
-            const NATIVE: bool = $native;
-            #[inline(always)]
-            fn splat(x: $T) -> Self {
-                $V(op!($splat(x)))
-            }
-            #[inline(always)]
-            unsafe fn load(p: *const $T) -> Self {
-                $V(op!($load(p)))
-            }
-            #[inline(always)]
-            unsafe fn store(self, p: *mut $T) {
-                op!($store(p, self.0))
-            }
-            #[inline(always)]
-            unsafe fn load_part($p: *const $T, $n: usize) -> Self {
-                $V(op!($load_part))
-            }
-            #[inline(always)]
-            unsafe fn store_part(self, $q: *mut $T, $m: usize) {
-                let $v = self.0;
-                op!($store_part)
-            }
-            #[inline(always)]
-            fn add(self, o: Self) -> Self {
-                $V(op!($add(self.0, o.0)))
-            }
-            #[inline(always)]
-            fn mul(self, o: Self) -> Self {
-                $V(op!($mul(self.0, o.0)))
-            }
-            #[inline(always)]
-            fn fma(self, a: Self, b: Self) -> Self {
-                $V(op!($fma(self.0, a.0, b.0)))
-            }
-            #[inline(always)]
-            fn total(self) -> $T {
-                let $t = self.0;
-                op!($total)
-            }
-        }
-    };
-}
-
+#[macro_use]
+mod register;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -119,14 +59,14 @@ impl Level {
         })
     }
 
-    /// Runs `work` compiled for this level.
+    /// Runs `work`, compiled for this level.
     #[inline]
     pub(crate) fn run<W: Work>(self, work: W) -> W::Out {
         match self {
             // SAFETY: a level above Portable is only ever made by `detect`, or is lowered from what
             // it returned.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx512 if W::WIDE => unsafe { avx512::enter(work) },
+            Level::Avx512 if W::FOR_AVX512 => unsafe { avx512::enter(work) },
             // SAFETY: as above; AVX-512 is only detected together with AVX2 and FMA.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 | Level::Avx2 => unsafe { avx2::enter(work) },
@@ -161,27 +101,27 @@ fn detect() -> Level {
     Level::Portable
 }
 
-/// A loop that can be compiled for any vector. Implementations mark `run`, and all that it calls,
-/// `#[inline(always)]`: only code that is inlined into the level's entry function gets the level's
-/// instructions.
+/// A loop that can be compiled for any vector. Implementations mark `run`, and every function that
+/// it calls, `#[inline(always)]`: only code that is inlined into the level's entry function gets
+/// the level's instructions.
 pub(crate) trait Work {
-    /// What the loop returns.
+    /// The type of the loop's result.
     type Out;
-    /// Whether the loop is compiled for AVX-512 too. Not so for plain loops of integers, bools and
-    /// f64: AVX2 is as good as the memory that they read.
-    const WIDE: bool = true;
+    /// Whether the loop is compiled for AVX-512 too. Plain loops of integers, bools and f64 are
+    /// not: with AVX2 they are as fast as the memory that they read.
+    const FOR_AVX512: bool = true;
     /// The loop.
     fn run<V: F32s>(self) -> Self::Out;
 }
 
-/// A vector of lanes that are multiplied and added: all that a product of matrices needs. Methods
+/// A vector of lanes that are multiplied and added: the operations of a matrix product. Methods
 /// are safe to call because a vector type is only named by the entry function of its level. Public,
 /// as [`F32s`] is, only because the public `Float` names it; this module is private.
 pub trait Lanes<T>: Copy {
     /// Number of lanes.
     const LANES: usize;
-    /// Whether loops are unrolled by hand for it, and stream. Not so on the baseline: few machines
-    /// run what would take longer to compile there.
+    /// Whether loops are unrolled by hand for it, and stream. Not on the baseline: few machines run
+    /// it, and the loops would take longer to compile.
     const NATIVE: bool;
 
     /// All lanes `x`.
@@ -204,7 +144,7 @@ pub trait Lanes<T>: Copy {
     /// Writes the first `n <= LANES` lanes at `p`.
     ///
     /// # Safety
-    /// So many values must be writable.
+    /// `n` values must be writable.
     unsafe fn store_part(self, p: *mut T, n: usize);
     /// `self + o`
     fn add(self, o: Self) -> Self;
@@ -283,7 +223,7 @@ pub trait F32s: Lanes<f32> {
     #[inline(always)]
     fn largest(self) -> f32 {
         let mut lanes = [f32::NEG_INFINITY; 16];
-        // SAFETY: room for the widest vector.
+        // SAFETY: the array has the lanes of the widest vector.
         unsafe { self.store(lanes.as_mut_ptr()) };
         for width in [8, 4, 2, 1] {
             for i in 0..width {
@@ -307,22 +247,22 @@ pub trait F32s: Lanes<f32> {
     }
 }
 
-/// Calls `f` with each element of `xs` and its partner in `ys`, as far as both go: `zip` for the
-/// loops that levels compile. Whether the standard library's is inlined is the optimiser's choice,
-/// and a part of a loop that is not stays a call with the baseline's instructions.
+/// Calls `f` with each element of `xs` and the element of `ys` at the same place, up to the shorter
+/// length: `zip` for loops that are compiled per level. The optimiser may choose not to inline the
+/// standard library's, which would leave a call with the baseline's instructions in the loop.
 #[inline(always)]
 pub(crate) fn for_pairs<X, Y: Copy>(xs: &mut [X], ys: &[Y], mut f: impl FnMut(&mut X, Y)) {
     let n = xs.len().min(ys.len());
     let (xs, ys) = (xs.as_mut_ptr(), ys.as_ptr());
     let mut i = 0;
     while i < n {
-        // SAFETY: i lies in both.
+        // SAFETY: i is inside both.
         unsafe { f(&mut *xs.add(i), *ys.add(i)) };
         i += 1;
     }
 }
 
-/// Makes streamed stores of this thread visible to the others before what it writes next.
+/// Makes streamed stores of this thread visible to other threads before its next stores.
 pub(crate) fn fence() {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has SSE2.
@@ -331,7 +271,7 @@ pub(crate) fn fence() {
     }
 }
 
-/// Asks for the cache line at `p`, which will be used soon.
+/// Prefetches the cache line at `p`, which will be used soon.
 #[inline(always)]
 pub(crate) fn prefetch(p: *const f32) {
     #[cfg(target_arch = "x86_64")]
@@ -344,103 +284,17 @@ pub(crate) fn prefetch(p: *const f32) {
     let _ = p;
 }
 
-/// How far ahead a long run of memory is asked for: the processor's own prefetching stays within a
-/// page and does not fill all of the bandwidth.
-const AHEAD: usize = 16 << 10;
+/// The distance at which contiguous memory is prefetched: the processor's own prefetching stays
+/// within a page and does not use all of the bandwidth.
+const PREFETCH_DISTANCE: usize = 16 << 10;
 
-/// Asks for what lies 16 KiB behind the lines of `data`, the next stretch of a run that is being
-/// read.
+/// Prefetches the memory 16 KiB behind the cache lines of `data`, which is part of a longer run.
 #[inline(always)]
 pub(crate) fn prefetch_ahead<T>(data: &[T]) {
     for line in (0..size_of_val(data)).step_by(64) {
-        prefetch(data.as_ptr().cast::<u8>().wrapping_add(AHEAD + line).cast());
+        prefetch(data.as_ptr().cast::<u8>().wrapping_add(PREFETCH_DISTANCE + line).cast());
     }
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
-mod tests {
-    use super::*;
-
-    /// Everything a vector does, on 8 numbers each, one result after the other.
-    fn all<V: F32s>(a: &[f32; 8], b: &[f32; 8], c: &[f32; 8]) -> Vec<f32> {
-        let ops: [fn(V, V, V) -> V; 18] = [
-            |a, b, _| a.add(b),
-            |a, b, _| a.sub(b),
-            |a, b, _| a.mul(b),
-            |a, b, _| a.div(b),
-            |a, b, c| a.fma(b, c),
-            |a, b, _| a.min(b),
-            |a, b, _| a.max(b),
-            |a, _, _| a.sqrt(),
-            |a, _, _| a.round(),
-            |a, _, _| a.floor(),
-            |a, _, _| a.abs(),
-            |a, b, _| a.xor_sign(b),
-            |a, b, c| V::select(a.lt(b), b, c),
-            |a, b, c| V::select(a.eq(b), b, c),
-            |a, _, _| {
-                V::from_i32(V::i_add(
-                    a.min(V::splat(1e9)).max(V::splat(-1e9)).round().to_i32(),
-                    V::i_splat(3),
-                ))
-            },
-            |a, b, _| V::from_bits(V::i_sub(a.bits(), V::i_sra::<3>(b.bits()))),
-            |a, b, _| V::from_bits(V::i_xor(V::i_shl::<2>(a.bits()), b.bits())),
-            |a, _, c| V::splat(a.part(1).total()).add(c.part(2)),
-        ];
-        let mut results = Vec::new();
-        for op in ops {
-            let mut out = [0.0f32; 8];
-            for i in (0..8).step_by(V::LANES) {
-                // SAFETY: all have eight numbers, of which LANES is a divisor.
-                unsafe {
-                    let [a, b, c] = [a, b, c].map(|x| V::load(x.as_ptr().add(i)));
-                    op(a, b, c).store(out.as_mut_ptr().add(i));
-                }
-            }
-            // Sums of lanes are of whole vectors, so that the second four may differ; every number
-            // comes first in turn.
-            results.extend(out.iter().take(4));
-        }
-        for n in 0..=4 {
-            let mut out = [7.0f32; 4];
-            // SAFETY: n of four.
-            unsafe { V::load_part(a.as_ptr(), n).store_part(out.as_mut_ptr(), n) };
-            results.extend(out);
-        }
-        results
-    }
-
-    #[test]
-    fn arrays_and_registers_of_the_baseline_agree() {
-        let special = [
-            0.0,
-            -0.0,
-            0.5,
-            -0.5,
-            1.5,
-            2.5,
-            -3.7,
-            f32::NAN,
-            f32::INFINITY,
-            f32::NEG_INFINITY,
-            8_388_607.5,
-            -4_194_304.5,
-            1e30,
-            1e-40,
-            0.3,
-            16_777_216.0,
-        ];
-        for shift in 0..special.len() {
-            let at = |k: usize| std::array::from_fn(|i| special[(i * k + shift) % special.len()]);
-            let (a, b, c) = (at(1), at(3), at(5));
-            let (arrays, registers) = (all::<portable::V>(&a, &b, &c), all::<sse2::V>(&a, &b, &c));
-            for (i, (x, y)) in arrays.iter().zip(&registers).enumerate() {
-                assert!(
-                    x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(),
-                    "result {i} of {a:?} {b:?} {c:?}: {x} and {y}"
-                );
-            }
-        }
-    }
-}
+mod tests;

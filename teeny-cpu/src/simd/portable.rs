@@ -11,8 +11,7 @@ const N: usize = 8;
 #[repr(align(16))]
 pub struct V([f32; N]);
 
-/// All lanes, spelled out: nothing is left for the compiler to unroll, of which there is much in
-/// every loop.
+/// All lanes, written out: unrolling loops over lanes would take the compiler long.
 #[inline(always)]
 fn lanes<T>(f: impl Fn(usize) -> T) -> [T; N] {
     [f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)]

@@ -1,11 +1,11 @@
-//! What the tests of this crate share: devices at every level, views of one content in every
+//! Shared by the tests of this crate: devices at every level, views of one content in every
 //! layout, distances, and processes for one case each.
 #![allow(dead_code)]
 
 use std::process::Command;
 use std::sync::Arc;
 use teeny_core::{DType, Scalar, Tensor};
-use teeny_cpu::{Cpu, CpuOptions, Level};
+use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 
 /// A device per instruction level that this machine has.
 pub fn devices() -> Vec<Arc<Cpu>> {
@@ -13,6 +13,15 @@ pub fn devices() -> Vec<Arc<Cpu>> {
         .into_iter()
         .map(|level| Cpu::with(CpuOptions { level, ..CpuOptions::default() }))
         .collect()
+}
+
+/// [`devices`], and as many whose products of floats are the `gemm` crate's.
+pub fn devices_of_both_matmuls() -> Vec<Arc<Cpu>> {
+    let gemm_crate = Level::available().into_iter().map(|level| {
+        let float_matmul = FloatMatmul::GemmCrate;
+        Cpu::with(CpuOptions { level, float_matmul, ..CpuOptions::default() })
+    });
+    devices().into_iter().chain(gemm_crate).collect()
 }
 
 /// The same content under other strides: packed, transposed storage, offset, stepped, flipped.
@@ -65,7 +74,7 @@ pub fn close(got: &[Scalar], want: &[Scalar], dtype: DType, bound: f64, what: &s
     }
 }
 
-/// Runs `case` in a process of its own, which the test of this `name` starts.
+/// Runs `case` in a separate process, which the test of this `name` starts.
 pub fn alone(name: &str, case: impl FnOnce()) {
     const INSIDE: &str = "TEENY_TEST_INSIDE";
     if std::env::var_os(INSIDE).is_some() {

@@ -1,9 +1,10 @@
-//! Whether the elements under a band of tiles are of one size, so that Winograd's rounding errors,
-//! which are relative to the largest element of a tile, are small beside what each window sees.
+//! Whether the elements under a band of tiles are of similar size, so that Winograd's rounding
+//! errors, which are relative to the largest element of a tile, are small relative to the elements
+//! that each window sees.
 //!
 //! ```text
 //!   p = Σ_c |x[c]|        6 rows of the band       (of infinities and NaN: infinity)
-//!   window = max p        3 x 3 of them, for each of the 4 x 4 places of a tile
+//!   window = max p        3 x 3 of them, for each of the 4 x 4 pixels of a tile
 //!   tile   = max p        6 x 6
 //!   even:  tile <= SPREAD * window for every window of every tile
 //! ```
@@ -11,13 +12,13 @@
 use super::{IN, OUT};
 use crate::simd::{F32s, Work, prefetch};
 
-/// How much larger than what a window sees the largest place of its tile may be.
+/// The largest allowed ratio of a tile's largest pixel to the largest pixel of each window.
 pub(super) const SPREAD: f32 = 32.0;
-/// Sizes of places whose products and interpolation stay far inside the range of f32.
+/// Sizes of pixels whose products and interpolation stay far inside the range of f32.
 const RANGE: std::ops::RangeInclusive<f32> = 1e-25..=1e25;
 
-/// Rows of scratch memory for a band: 6 of places with padding, 6 of sums without it, 1 of the
-/// least window and 1 of the largest place of each column.
+/// Rows of scratch memory for a band: 6 of pixels with padding, 6 of sums without it, 1 of the
+/// least window and 1 of the largest pixel of each column.
 pub(super) const ROWS: usize = 2 * IN + 2;
 
 /// One band of tiles.
@@ -30,7 +31,7 @@ pub(super) struct Band<'a> {
     pub top: usize,
     pub padding: [usize; 2],
     /// Rows and columns of windows that exist.
-    pub places: [usize; 2],
+    pub pixels: [usize; 2],
     /// `ROWS` rows of memory, each of `row` elements: two columns more than those of whole tiles,
     /// and two vectors more.
     pub rows: &'a mut [f32],
@@ -41,31 +42,31 @@ impl Work for Band<'_> {
     type Out = bool;
     #[inline(always)]
     fn run<V: F32s>(self) -> bool {
-        let Band { x, size: [height, width], top, padding, places: [down, along], rows, row } =
+        let Band { x, size: [height, width], top, padding, pixels: [down, along], rows, row } =
             self;
-        let (places, rest) = rows.split_at_mut(IN * row);
+        let (pixels, rest) = rows.split_at_mut(IN * row);
         let (sums, rest) = rest.split_at_mut(IN * row);
         let (least, largest) = rest.split_at_mut(row);
         // Rows and columns of padding keep their zeros.
-        places.fill(0.0);
+        pixels.fill(0.0);
         let above = padding[0].saturating_sub(top).min(IN);
         let first = (top + above).saturating_sub(padding[0]).min(height);
         let sums = &mut sums[..(height - first).min(IN - above) * width];
         magnitudes::<V>(x, height * width, first * width, sums);
-        for (from, to) in sums.chunks_exact(width).zip(places[above * row..].chunks_exact_mut(row))
+        for (from, to) in sums.chunks_exact(width).zip(pixels[above * row..].chunks_exact_mut(row))
         {
             to[padding[1]..][..width].copy_from_slice(from);
         }
-        // Windows and columns by vectors: what is behind the last is read and not looked at.
+        // Windows and columns by vectors: elements behind the last column are read and not used.
         let tiles = along.div_ceil(OUT);
         let columns = OUT * tiles + 2;
         assert!(
             columns + 2 + V::LANES <= row && largest.len() == row && down <= OUT,
-            "{along} places"
+            "{along} pixels"
         );
         for x in (0..columns).step_by(V::LANES) {
             // SAFETY: x < columns, so a vector from x + 2 on ends inside the row of memory.
-            let at = |r: usize, x: usize| unsafe { V::load(places[r * row + x..].as_ptr()) };
+            let at = |r: usize, x: usize| unsafe { V::load(pixels[r * row + x..].as_ptr()) };
             let mut across = [V::splat(0.0); IN];
             let mut most = V::splat(0.0);
             for (r, across) in across.iter_mut().enumerate() {
@@ -133,10 +134,10 @@ fn magnitudes<V: F32s>(x: &[f32], plane: usize, first: usize, to: &mut [f32]) {
     to.iter_mut().for_each(|p| *p = if *p < f32::INFINITY { *p } else { f32::INFINITY });
 }
 
-/// What windows are smaller than, so that products with places in [`RANGE`] are finite.
+/// Bound of the weights, so that products with pixels in [`RANGE`] are finite.
 const LARGEST: f32 = 1e10;
 
-/// Whether all are smaller in magnitude than [`LARGEST`], which infinities and NaN are not.
+/// Whether all magnitudes are less than [`LARGEST`], which those of infinities and NaN are not.
 pub(crate) struct Moderate<'a>(pub &'a [f32]);
 
 impl Work for Moderate<'_> {

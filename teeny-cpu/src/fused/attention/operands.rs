@@ -1,8 +1,8 @@
-//! The operands of attention as tiles want them: heads by number, keys transposed tile by tile,
-//! rows of whole vectors, masks by position.
+//! The operands of attention in the layouts of the tiles: matrices by head, keys transposed tile by
+//! tile, rows of whole vectors, masks by position.
 
 use super::tile::{PAD, Real};
-use crate::gemm::Matrix;
+use crate::matmul::Matrix;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::{for_each_chunk, for_each_range};
 use crate::{Cpu, copy};
@@ -17,8 +17,8 @@ pub(super) const fn padded(n: usize) -> usize {
     n.next_multiple_of(PAD)
 }
 
-/// A tensor (.., rows, columns) as numbered matrices of the computing type; 16-bit floats are
-/// widened into a copy.
+/// A tensor (.., rows, columns) as numbered matrices in its compute dtype; 16-bit floats are
+/// converted to f32 in a copy.
 pub(super) struct Operand {
     view: View,
     _copy: Option<CpuStorage>,
@@ -30,7 +30,7 @@ impl Operand {
         if !view.dtype.is_half() {
             return Ok(Operand { view, _copy: None });
         }
-        let copy = copy::computed(cpu, &view)?;
+        let copy = copy::to_compute_dtype(cpu, &view)?;
         let layout = Layout::contiguous(view.shape);
         view.strides[..layout.ndim()].copy_from_slice(layout.strides());
         view.ptr = copy.ptr();
@@ -50,8 +50,8 @@ impl Operand {
         let offset = head_offset(&self.view, head);
         Matrix {
             ptr: self.view.ptr.cast::<T>().wrapping_offset(offset),
-            rows: self.view.strides[n - 2],
-            cols: self.view.strides[n - 1],
+            row_stride: self.view.strides[n - 2],
+            col_stride: self.view.strides[n - 1],
         }
     }
 }
@@ -93,7 +93,7 @@ impl Transposed {
             // SAFETY: each task writes its own tile, and reads rows and columns that the view has.
             unsafe {
                 let (to, count) = (to.get().add(task * columns * KEYS), (rows - start).min(KEYS));
-                T::turned(cpu.level, from.at(start, 0), [count, columns], scale, to, KEYS);
+                T::transposed(cpu.level, from.at(start, 0), [count, columns], scale, to, KEYS);
                 for c in 0..columns {
                     std::slice::from_raw_parts_mut(to.add(c * KEYS + count), KEYS - count)
                         .fill(T::ZERO);
@@ -112,8 +112,8 @@ impl Transposed {
     }
 }
 
-/// Every head in rows of whole vectors: where they lie if that is how they lie, in a copy
-/// otherwise.
+/// Every head in contiguous rows of whole vectors: the operand itself if its rows are so, otherwise
+/// a copy.
 pub(super) struct Rows<'a> {
     x: &'a Operand,
     copy: Option<CpuStorage>,
@@ -123,7 +123,7 @@ impl<'a> Rows<'a> {
     pub fn of<T: Real>(cpu: &Cpu, x: &'a Operand, dtype: DType) -> Result<Rows<'a>> {
         let [heads, rows, columns] = x.sizes();
         let head = x.head::<T>(0);
-        if columns == padded(columns) && head.cols == 1 && head.rows >= 0 {
+        if columns == padded(columns) && head.col_stride == 1 && head.row_stride >= 0 {
             return Ok(Rows { x, copy: None });
         }
         let width = padded(columns);
@@ -158,14 +158,14 @@ impl<'a> Rows<'a> {
             ),
             None => {
                 let matrix = self.x.head::<T>(head);
-                let step = matrix.rows;
+                let step = matrix.row_stride;
                 (matrix.at(row, 0).ptr, step)
             }
         }
     }
 }
 
-/// Which keys count for which queries.
+/// Which keys each query sees.
 pub(super) struct Visible {
     inputs: teeny_core::Attention,
     keys: usize,
@@ -181,7 +181,7 @@ impl Visible {
         })
     }
 
-    /// The keys that any of the queries may see.
+    /// The range of keys that the queries see.
     pub fn keys(&self, queries: &Range<usize>) -> Range<usize> {
         let (first, last) = (
             self.inputs.keys(queries.start, self.keys),
@@ -190,8 +190,8 @@ impl Visible {
         first.start..last.end
     }
 
-    /// Makes the scores of a tile the lowest where a query does not see a key, and adds an additive
-    /// mask. The tile has rows of [`KEYS`], `n` columns in use, and begins at key `start`.
+    /// Sets the scores of a tile to the lowest number where a query does not see a key, and adds an
+    /// additive mask. The tile has rows of [`KEYS`], `n` columns in use, and begins at key `start`.
     ///
     /// # Safety
     /// The tile is writable.

@@ -1,24 +1,26 @@
-//! The arithmetic of attention on tiles that stay in L1: what happens to rows of scores between the
-//! products of the `microkernel`.
+//! The arithmetic of attention on tiles that stay in L1: the softmax of rows of scores between the
+//! matrix products.
 //!
-//! f32 runs on vectors, f64 on plain loops. Tiles are padded to whole vectors of the widest level,
-//! so no product has a tail in its columns.
+//! The naive form takes the maximum of a whole row, then `exp(s - max)` and their sum. The online
+//! form takes a row in parts: a part with a larger maximum scales the sum of the parts before by `α
+//! = exp(old max - new max)`. f32 runs on vectors, f64 on plain loops. Tiles are padded to whole
+//! vectors of the widest level, so no product has a tail in its columns.
 
 use super::QUERIES;
-use crate::elementwise::float::binary_f32;
-use crate::gemm::{Float, Matrix};
+use crate::elementwise::loops::float::binary_f32;
+use crate::matmul::dot;
+use crate::matmul::{Float, Matrix};
 use crate::simd::{F32s, Level, Work, loops};
-use crate::thin::dot;
-use crate::transpose::turn;
+use crate::transpose::transpose;
 use crate::vecmath;
 use teeny_core::kernel::OpCode;
 
-/// What all widths of tiles are multiples of: the lanes of the widest vector.
+/// All widths of tiles are multiples of this: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;
 
-/// Rows of scores on their way through the forward pass.
-pub(super) struct Soften<'a, T> {
-    /// Scores in, `exp(s - max)` out; rows [`Soften::row`] apart, `n` columns in use.
+/// An update of the online softmax by a tile of scores.
+pub(super) struct OnlineSoftmax<'a, T> {
+    /// Scores in, `exp(s - max)` out; rows [`OnlineSoftmax::row`] apart, `n` columns in use.
     pub s: *mut T,
     pub row: usize,
     pub n: usize,
@@ -26,13 +28,13 @@ pub(super) struct Soften<'a, T> {
     pub max: &'a mut [T],
     /// The running sum of each row, in [`PAD`] parts.
     pub sum: *mut T,
-    /// What has been summed with the old maximum, to be rescaled: rows of `width`.
+    /// The sum of `P V` over earlier tiles, which is rescaled: rows of `width`.
     pub acc: *mut T,
     pub width: usize,
 }
 
-/// Rows of scores on their way through the backward pass.
-pub(super) struct Retrace<'a, T> {
+/// Probabilities and gradients of a tile of scores.
+pub(super) struct SoftmaxBackward<'a, T> {
     /// Scores in, probabilities out.
     pub s: *mut T,
     /// Gradients of the probabilities in, of the scores out; not touched without `inner`.
@@ -43,7 +45,7 @@ pub(super) struct Retrace<'a, T> {
     pub lse: &'a [T],
     /// `Σ g y` of each row.
     pub inner: Option<&'a [T]>,
-    /// What scores were multiplied by, and so are their gradients.
+    /// The factor of the scores, and so of their gradients.
     pub scale: T,
 }
 
@@ -59,7 +61,7 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     ///
     /// # Safety
     /// `from` is readable, `to` writable for `columns` rows, and they do not overlap.
-    unsafe fn turned(
+    unsafe fn transposed(
         level: Level,
         from: Matrix<Self>,
         sizes: [usize; 2],
@@ -74,10 +76,10 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     unsafe fn inner(level: Level, a: Matrix<Self>, b: Matrix<Self>, n: usize) -> Self;
     /// # Safety
     /// The rows are writable.
-    unsafe fn soften(level: Level, rows: Soften<'_, Self>);
+    unsafe fn online_softmax(level: Level, rows: OnlineSoftmax<'_, Self>);
     /// # Safety
     /// The rows are writable.
-    unsafe fn retrace(level: Level, rows: Retrace<'_, Self>);
+    unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, Self>);
 }
 
 impl Real for f32 {
@@ -86,7 +88,7 @@ impl Real for f32 {
     fn log(self) -> f32 {
         f64::from(self).ln() as f32
     }
-    unsafe fn turned(
+    unsafe fn transposed(
         level: Level,
         from: Matrix<f32>,
         [rows, columns]: [usize; 2],
@@ -96,14 +98,14 @@ impl Real for f32 {
     ) {
         // SAFETY: by contract.
         unsafe {
-            if from.cols != 1 {
-                return turned_singly(from, [rows, columns], scale, to, step);
+            if from.col_stride != 1 {
+                return transposed_elementwise(from, [rows, columns], scale, to, step);
             }
-            turn(level, from.ptr, from.rows, to, step as isize, (columns, rows), false);
+            transpose(level, from.ptr, from.row_stride, to, step as isize, (columns, rows), false);
             if scale != 1.0 {
-                // whole tiles have no gaps between their lines
-                let (lines, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
-                for line in (0..lines).map(|line| to.add(line * step)) {
+                // Whole tiles have no gaps between their rows.
+                let (count, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
+                for line in (0..count).map(|i| to.add(i * step)) {
                     binary_f32(
                         level,
                         OpCode::Mul,
@@ -120,23 +122,23 @@ impl Real for f32 {
     unsafe fn inner(level: Level, a: Matrix<f32>, b: Matrix<f32>, n: usize) -> f32 {
         // SAFETY: by contract.
         unsafe {
-            if a.cols == 1 && b.cols == 1 {
+            if a.col_stride == 1 && b.col_stride == 1 {
                 level.run(Inner { a: a.ptr, b: b.ptr, n })
             } else {
-                inner_singly(a, b, n)
+                inner_elementwise(a, b, n)
             }
         }
     }
-    unsafe fn soften(level: Level, rows: Soften<'_, f32>) {
+    unsafe fn online_softmax(level: Level, rows: OnlineSoftmax<'_, f32>) {
         level.run(rows);
     }
-    unsafe fn retrace(level: Level, rows: Retrace<'_, f32>) {
+    unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, f32>) {
         level.run(rows);
     }
 }
 
-/// [`Real::turned`], element by element.
-unsafe fn turned_singly<T: Real>(
+/// [`Real::transposed`], element by element.
+unsafe fn transposed_elementwise<T: Real>(
     from: Matrix<T>,
     [rows, columns]: [usize; 2],
     scale: T,
@@ -145,14 +147,14 @@ unsafe fn turned_singly<T: Real>(
 ) {
     for c in 0..columns {
         for r in 0..rows {
-            // SAFETY: by contract of `turned`.
+            // SAFETY: by contract of `transposed`.
             unsafe { *to.add(c * step + r) = *from.at(r, c).ptr * scale };
         }
     }
 }
 
 /// [`Real::inner`], element by element.
-unsafe fn inner_singly<T: Real>(a: Matrix<T>, b: Matrix<T>, n: usize) -> T {
+unsafe fn inner_elementwise<T: Real>(a: Matrix<T>, b: Matrix<T>, n: usize) -> T {
     // SAFETY: by contract of `inner`.
     (0..n).fold(T::ZERO, |sum, c| sum + unsafe { *a.at(0, c).ptr * *b.at(0, c).ptr })
 }
@@ -172,12 +174,11 @@ impl Work for Inner {
     }
 }
 
-impl Work for Soften<'_, f32> {
+impl Work for OnlineSoftmax<'_, f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        // The maxima first, so that what the old ones have to be rescaled by takes one exponential
-        // for a vector of rows.
+        // The maxima first, so that the factors α of a whole vector of rows take one exponential.
         let (mut shifts, mut alphas) = ([0.0f32; QUERIES], [0.0f32; QUERIES]);
         for (r, max) in self.max.iter_mut().enumerate() {
             // SAFETY: n is a multiple of the lanes, and inside the row.
@@ -185,13 +186,13 @@ impl Work for Soften<'_, f32> {
                 let row = self.s.add(r * self.row);
                 let mut best = V::splat(*max);
                 for c in (0..self.n).step_by(V::LANES) {
-                    // The second operand wins over a NaN: NaN goes past the maximum and into the
-                    // sum.
+                    // max returns its second operand if either is NaN: a NaN does not reach the
+                    // maximum, but it does reach the sum.
                     best = V::load(row.add(c)).max(best);
                 }
                 let best = best.largest();
-                // A row that has seen nothing is shifted by 0: its scores stay the lowest there
-                // are, and their exponentials 0.
+                // A row that sees no key is shifted by 0: its scores stay the lowest numbers, and
+                // their exponentials are 0.
                 shifts[r] = if best == f32::MIN { 0.0 } else { best };
                 alphas[r] = *max - shifts[r];
                 *max = best;
@@ -235,7 +236,7 @@ impl Work for Soften<'_, f32> {
     }
 }
 
-impl Work for Retrace<'_, f32> {
+impl Work for SoftmaxBackward<'_, f32> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
@@ -243,7 +244,7 @@ impl Work for Retrace<'_, f32> {
             // SAFETY: n is a multiple of the lanes, and inside the row.
             unsafe {
                 let (row, ds) = (self.s.add(r * self.row), self.ds.wrapping_add(r * self.row));
-                // Of a row that sees nothing every score is the lowest: shifted by 0, all
+                // All scores of a row that sees no key are the lowest number: shifted by 0, all
                 // probabilities are 0.
                 let shift = V::splat(if lse == f32::NEG_INFINITY { 0.0 } else { lse });
                 let inner = V::splat(self.inner.map_or(0.0, |inner| inner[r]));
@@ -266,7 +267,7 @@ impl Real for f64 {
     fn log(self) -> f64 {
         self.ln()
     }
-    unsafe fn turned(
+    unsafe fn transposed(
         _: Level,
         from: Matrix<f64>,
         sizes: [usize; 2],
@@ -275,13 +276,13 @@ impl Real for f64 {
         step: usize,
     ) {
         // SAFETY: by contract.
-        unsafe { turned_singly(from, sizes, scale, to, step) };
+        unsafe { transposed_elementwise(from, sizes, scale, to, step) };
     }
     unsafe fn inner(_: Level, a: Matrix<f64>, b: Matrix<f64>, n: usize) -> f64 {
         // SAFETY: by contract.
-        unsafe { inner_singly(a, b, n) }
+        unsafe { inner_elementwise(a, b, n) }
     }
-    unsafe fn soften(_: Level, rows: Soften<'_, f64>) {
+    unsafe fn online_softmax(_: Level, rows: OnlineSoftmax<'_, f64>) {
         for (r, max) in rows.max.iter_mut().enumerate() {
             // SAFETY: by contract.
             let (s, sum, acc) = unsafe {
@@ -301,7 +302,7 @@ impl Real for f64 {
             acc.iter_mut().for_each(|v| *v *= alpha);
         }
     }
-    unsafe fn retrace(_: Level, rows: Retrace<'_, f64>) {
+    unsafe fn softmax_backward(_: Level, rows: SoftmaxBackward<'_, f64>) {
         for (r, &lse) in rows.lse.iter().enumerate() {
             let shift = if lse == f64::NEG_INFINITY { 0.0 } else { lse };
             for c in 0..rows.n {

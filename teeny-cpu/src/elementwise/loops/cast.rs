@@ -1,11 +1,11 @@
-//! Conversions between the types that are computed in, and between the 16-bit floats and f32. The
-//! rules are `Scalar::cast`'s.
+//! Conversions between compute dtypes, and between the 16-bit floats and f32. The naive form is
+//! `y[i] = x[i] as T`, vectorised by the compiler; the rules are those of `Scalar::cast`.
 
 use super::int::each;
 use half::slice::HalfFloatSliceExt;
 use teeny_core::{DType, Scalar, bf16, f16};
 
-/// Runs `$body` with `$t` the type that stands beside the name of `$dtype`.
+/// Runs `$body` with `$t` the type that is listed for `$dtype`.
 macro_rules! with_type {
     ($dtype:expr, $t:ident => $body:expr; $($($name:ident)|+ => $type:ty),*; $($rest:pat => $other:expr)?) => {
         match $dtype {
@@ -19,40 +19,40 @@ macro_rules! with_type {
 }
 pub(crate) use with_type;
 
-/// Runs `$body` with `$t` the type that values of `$dtype` are computed in; bool counts as u8.
+/// Runs `$body` with `$t` the compute type of `$dtype`; bool counts as u8.
 macro_rules! with_compute {
     ($dtype:expr, $t:ident => $body:expr) => {
-        crate::elementwise::cast::with_type!($dtype, $t => $body;
+        crate::elementwise::loops::cast::with_type!($dtype, $t => $body;
             Bool | U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64,
             F16 | BF16 | F32 => f32, F64 => f64;)
     };
 }
 pub(crate) use with_compute;
 
-/// As `with_compute` for what has the same bits for signed and unsigned integers, as sums and
-/// products that wrap: both are compiled as unsigned ones.
+/// As `with_compute` for operations with the same bits for signed and unsigned integers, such as
+/// sums and products that wrap: both are compiled as unsigned.
 macro_rules! with_wrapping {
     ($dtype:expr, $t:ident => $body:expr) => {
-        crate::elementwise::cast::with_type!($dtype, $t => $body;
+        crate::elementwise::loops::cast::with_type!($dtype, $t => $body;
             Bool | U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32, U64 | I64 => u64, F16 | BF16 | F32 => f32, F64 => f64;)
     };
 }
 pub(crate) use with_wrapping;
 
-/// As `with_compute` where `$dtype` is no float.
+/// As `with_compute` where `$dtype` is not a float.
 macro_rules! with_int {
     ($dtype:expr, $t:ident => $body:expr) => {
-        crate::elementwise::cast::with_type!($dtype, $t => $body;
+        crate::elementwise::loops::cast::with_type!($dtype, $t => $body;
             Bool | U8 => u8, U16 => u16, U32 => u32, U64 => u64, I8 => i8, I16 => i16, I32 => i32, I64 => i64;
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => unreachable!("a loop of integers over floats"))
     };
 }
 pub(crate) use with_int;
 
-/// As `with_wrapping` where `$dtype` is no float.
+/// As `with_wrapping` where `$dtype` is not a float.
 macro_rules! with_bits {
     ($dtype:expr, $t:ident => $body:expr) => {
-        crate::elementwise::cast::with_type!($dtype, $t => $body;
+        crate::elementwise::loops::cast::with_type!($dtype, $t => $body;
             Bool | U8 | I8 => u8, U16 | I16 => u16, U32 | I32 => u32, U64 | I64 => u64;
             DType::F16 | DType::BF16 | DType::F32 | DType::F64 => unreachable!("a loop of integers over floats"))
     };
@@ -78,16 +78,16 @@ pub(crate) unsafe fn slice_mut<'a, T>(p: *mut u8, n: usize) -> &'a mut [T] {
     unsafe { std::slice::from_raw_parts_mut(p.cast(), n) }
 }
 
-/// `n` values of the type that `from` is computed in, converted to the type that `to` is computed
-/// in, with the rounding that a stored value of either type would have had.
+/// Converts `n` values from the compute dtype of `from` to that of `to`, with the rounding that a
+/// stored value of either dtype has.
 ///
 /// # Safety
-/// `x` has `n` values and `y` room for `n`; they do not overlap.
+/// `x` and `y` have `n` values and do not overlap.
 pub(crate) unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: by contract.
     unsafe {
         if from.is_half() && from != to {
-            // The node was computed in f32 and not rounded yet.
+            // The value is an f32 that was not rounded yet.
             let mut rounded = [0.0f32; PIECE];
             for (i, x) in slice::<f32>(x, n).chunks(PIECE).enumerate() {
                 rounded
@@ -129,7 +129,7 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
                     each(&exact[..y.len()], y, |x| round_to(to, x) as f32);
                 }
             }
-            // Through f64, as core defines it: only 64-bit integers do not fit there.
+            // Through f64, as core defines it; only 64-bit integers are rounded there.
             (DType::F32, DType::U64 | DType::I64) => {
                 with_int!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
             }
@@ -139,8 +139,7 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
             (DType::F64, _) => {
                 with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
             }
-            // Integers keep their low bits, whether the new type has a sign or not; floats stop at
-            // its limits.
+            // Integers keep their low bits, signed or not; floats saturate at the limits.
             (_, DType::F16 | DType::BF16 | DType::F32) => {
                 with_int!(to, T => each(slice::<f32>(x, n), slice_mut(y, n), |x| x as T))
             }
@@ -157,17 +156,17 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
 /// Elements that are rounded at a time.
 const PIECE: usize = 512;
 
-/// The nearest value of a 16-bit float type, as core rounds it (`half` itself looks at the upper 32
-/// bits of `x` only).
+/// The nearest value of a 16-bit float type, as core rounds it (`half` itself reads only the upper
+/// 32 bits of `x`).
 pub(crate) fn round_to(half: DType, x: f64) -> f64 {
     Scalar::Float(x).cast(half).to_f64()
 }
 
-/// Widens `n` stored 16-bit floats to f32.
+/// Converts `n` stored 16-bit floats to f32.
 ///
 /// # Safety
 /// As `cast`.
-pub(crate) unsafe fn widen(half: DType, x: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn to_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: by contract.
     unsafe {
         let y = slice_mut::<f32>(y, n);
@@ -183,7 +182,7 @@ pub(crate) unsafe fn widen(half: DType, x: *const u8, y: *mut u8, n: usize) {
 ///
 /// # Safety
 /// As `cast`.
-pub(crate) unsafe fn narrow(half: DType, x: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn from_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: by contract.
     unsafe {
         let x = slice::<f32>(x, n);

@@ -1,8 +1,12 @@
-//! Pooling over sliding windows: maxima with their positions, means, and the gradient of the
-//! maximum.
+//! Pooling over sliding windows (`max_pool`, `avg_pool`): maxima with their positions, means, and
+//! the gradient of the maximum. The memory pool is `pool`.
+//!
+//! The naive form goes over all pixels, and over the taps of the window of each. Here taps are the
+//! outer loop and spans of pixels (`window`) the inner one, so that elements are read in order.
+//! Windows of 2 x 2 that do not overlap have a loop of their rows, which is vectorised.
 
 use crate::conv::with_float;
-use crate::elementwise::cast::{slice, slice_mut, with_compute};
+use crate::elementwise::loops::cast::{slice, slice_mut, with_compute};
 use crate::fused::Packed;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
@@ -27,8 +31,8 @@ fn plan(x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> (Geometry
 }
 
 /// Calls `f` with each plane's number, spread over threads; planes are independent.
-fn for_each_plane(planes: usize, places: usize, f: impl Fn(usize) + Sync) {
-    for_each_range(planes, CHUNK / places.max(1), |planes| planes.for_each(&f));
+fn for_each_plane(planes: usize, pixels: usize, f: impl Fn(usize) + Sync) {
+    for_each_range(planes, CHUNK / pixels.max(1), |planes| planes.for_each(&f));
 }
 
 /// Values and positions of the maxima.
@@ -43,56 +47,56 @@ pub(crate) fn max_pool(
     let values = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let positions = cpu.alloc(shape.numel(), DType::I32)?;
     let (geometry, planes) = plan(x, size, window, shape);
-    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
+    let (plane, pixels, step) = (geometry.plane(), geometry.pixels(), geometry.step());
     let at = Shared(positions.ptr().cast::<i32>());
-    let halves =
+    let is_2x2 =
         x.dtype().compute() == DType::F32 && *size == [2, 2] && *window == Window::new(2).stride(2);
-    if halves {
-        let (wide, row) = (geometry.output[1], geometry.input[1]);
+    if is_2x2 {
+        let (width, row) = (geometry.output[1], geometry.input[1]);
         let to = Shared(values.ptr().cast::<f32>());
-        for_each_plane(planes, places, |p| {
+        for_each_plane(planes, pixels, |p| {
             for y in 0..geometry.output[0] {
-                let (from, place) = (p * plane + 2 * y * row, p * places + y * wide);
+                let (from, pixel) = (p * plane + 2 * y * row, p * pixels + y * width);
                 // SAFETY: two rows of the input; a row of the outputs, each plane of which is
                 // written by one range.
                 unsafe {
                     let x = input.ptr().cast::<f32>().add(from);
-                    cpu.level.run(Halves {
-                        upper: std::slice::from_raw_parts(x, 2 * wide),
-                        lower: std::slice::from_raw_parts(x.add(row), 2 * wide),
+                    cpu.level.run(Pairs2x2 {
+                        upper: std::slice::from_raw_parts(x, 2 * width),
+                        lower: std::slice::from_raw_parts(x.add(row), 2 * width),
                         from: (2 * y * row) as i32,
                         row: row as i32,
-                        best: std::slice::from_raw_parts_mut(to.get().add(place), wide),
-                        at: std::slice::from_raw_parts_mut(at.get().add(place), wide),
+                        best: std::slice::from_raw_parts_mut(to.get().add(pixel), width),
+                        at: std::slice::from_raw_parts_mut(at.get().add(pixel), width),
                     });
                 }
             }
         });
-        let values = copy::stored(cpu, values, planes * places, x.dtype())?;
+        let values = copy::cast_to_storage(cpu, values, planes * pixels, x.dtype())?;
         return Ok((Arc::new(values), Arc::new(positions)));
     }
-    let strips = geometry.all_strips(cpu, 0, places)?;
+    let spans = geometry.all_spans(cpu, 0, pixels)?;
     with_compute!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the outputs is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(values.ptr().cast::<T>());
         let nothing = T::from_scalar(lowest(x.dtype()));
-        for_each_plane(planes, places, |p| {
+        for_each_plane(planes, pixels, |p| {
             // SAFETY: as above.
             let (best, at) = unsafe {
-                (std::slice::from_raw_parts_mut(to.get().add(p * places), places), std::slice::from_raw_parts_mut(at.get().add(p * places), places))
+                (std::slice::from_raw_parts_mut(to.get().add(p * pixels), pixels), std::slice::from_raw_parts_mut(at.get().add(p * pixels), pixels))
             };
-            // What a window that sees only padding keeps.
+            // The result of a window that sees only padding.
             best.fill(nothing);
             at.fill(-1);
             let input = &input[p * plane..(p + 1) * plane];
-            for strip in strips.iter() {
-                let range = strip.at + strip.before..strip.at + strip.before + strip.inside;
+            for span in spans.iter() {
+                let range = span.at + span.before..span.at + span.before + span.inside;
                 for (i, (best, at)) in best[range.clone()].iter_mut().zip(&mut at[range]).enumerate() {
-                    let from = strip.from + i * step;
+                    let from = span.from + i * step;
                     let v = input[from];
-                    // Window positions come in order, so a later one must be strictly better; NaN
-                    // beats all but NaN.
+                    // Taps come in order, so a later one must be strictly larger; NaN is larger
+                    // than everything except NaN.
                     #[allow(clippy::eq_op)]
                     let better = *at < 0 || v > *best || (v != v && *best == *best);
                     if better {
@@ -102,27 +106,27 @@ pub(crate) fn max_pool(
             }
         });
     });
-    let values = copy::stored(cpu, values, planes * places, x.dtype())?;
+    let values = copy::cast_to_storage(cpu, values, planes * pixels, x.dtype())?;
     Ok((Arc::new(values), Arc::new(positions)))
 }
 
-/// A row of maxima of 2 x 2 elements that do not overlap, the commonest windows by far.
-struct Halves<'a> {
+/// A row of maxima over 2 x 2 elements that do not overlap, the most frequent windows.
+struct Pairs2x2<'a> {
     upper: &'a [f32],
     lower: &'a [f32],
-    /// The position of the first element of `upper`, and how much further that of `lower` is.
+    /// The position of the first element of `upper`, and the distance to that of `lower`.
     from: i32,
     row: i32,
     best: &'a mut [f32],
     at: &'a mut [i32],
 }
 
-impl Work for Halves<'_> {
+impl Work for Pairs2x2<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Halves { upper, lower, from, row, best, at } = self;
-        // the first largest wins, and the first NaN
+        let Pairs2x2 { upper, lower, from, row, best, at } = self;
+        // The first largest is kept, and the first NaN.
         let better = |(v, i): (f32, i32), (w, j): (f32, i32)| {
             if (w > v) | (w.is_nan() & !v.is_nan()) { (w, j) } else { (v, i) }
         };
@@ -139,7 +143,7 @@ impl Work for Halves<'_> {
     }
 }
 
-/// `g` added at `positions`; -1 is nowhere.
+/// `g` added at `positions`; at -1 it is dropped.
 pub(crate) fn max_pool_grad(
     cpu: &Cpu,
     g: &Tensor,
@@ -149,37 +153,37 @@ pub(crate) fn max_pool_grad(
 ) -> Result<StorageRef> {
     let lead = x_shape.ndim() - spatial;
     let planes: usize = x_shape[..lead].iter().product();
-    let (plane, places) =
+    let (plane, pixels) =
         (x_shape[lead..].iter().product::<usize>(), g.shape()[lead..].iter().product::<usize>());
     let gs = Packed::of(cpu, &View::of(g)?)?;
     let at = Packed::of(cpu, &View::of(positions)?)?;
     let out = cpu.zeros(x_shape.numel(), g.dtype().compute())?;
     if x_shape.numel() == 0 || g.numel() == 0 {
-        return Ok(Arc::new(copy::stored(cpu, out, x_shape.numel(), g.dtype())?));
+        return Ok(Arc::new(copy::cast_to_storage(cpu, out, x_shape.numel(), g.dtype())?));
     }
     // SAFETY: the copies have these elements.
-    let at = unsafe { slice::<i32>(at.ptr(), planes * places) };
+    let at = unsafe { slice::<i32>(at.ptr(), planes * pixels) };
     if let Some(i) = at.iter().position(|&p| p < -1 || i64::from(p) >= plane as i64) {
         return Err(Error::index(format!(
-            "position {i} is {}, but the pooled axes have {plane} places",
+            "position {i} is {}, but the pooled axes have {plane} elements",
             at[i]
         )));
     }
     with_float!(g.dtype(), T => {
         // SAFETY: as above; each plane of the output is written by one range.
-        let gs = unsafe { slice::<T>(gs.ptr(), planes * places) };
+        let gs = unsafe { slice::<T>(gs.ptr(), planes * pixels) };
         let to = Shared(out.ptr().cast::<T>());
-        for_each_plane(planes, places, |p| {
+        for_each_plane(planes, pixels, |p| {
             // SAFETY: as above.
             let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(p * plane), plane) };
-            for (&g, &at) in gs[p * places..][..places].iter().zip(&at[p * places..][..places]) {
+            for (&g, &at) in gs[p * pixels..][..pixels].iter().zip(&at[p * pixels..][..pixels]) {
                 if at >= 0 {
                     to[at as usize] += g;
                 }
             }
         });
     });
-    Ok(Arc::new(copy::stored(cpu, out, x_shape.numel(), g.dtype())?))
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, x_shape.numel(), g.dtype())?))
 }
 
 /// The means, padding counted as zeros.
@@ -193,28 +197,28 @@ pub(crate) fn avg_pool(
     let input = Packed::of(cpu, &View::of(x)?)?;
     let out = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let (geometry, planes) = plan(x, size, window, shape);
-    let strips = geometry.all_strips(cpu, 0, geometry.places())?;
-    let (plane, places, step) = (geometry.plane(), geometry.places(), geometry.step());
+    let spans = geometry.all_spans(cpu, 0, geometry.pixels())?;
+    let (plane, pixels, step) = (geometry.plane(), geometry.pixels(), geometry.step());
     with_float!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the output is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(out.ptr());
-        for_each_plane(planes, places, |p| {
+        for_each_plane(planes, pixels, |p| {
             // SAFETY: as above.
-            let sums = unsafe { slice_mut::<T>(to.get().add(p * places * size_of::<T>()), places) };
+            let sums = unsafe { slice_mut::<T>(to.get().add(p * pixels * size_of::<T>()), pixels) };
             sums.fill(0.0);
             let input = &input[p * plane..(p + 1) * plane];
-            for strip in strips.iter().filter(|s| s.inside > 0) {
-                let sums = &mut sums[strip.at + strip.before..][..strip.inside];
-                for (sum, &v) in sums.iter_mut().zip(input[strip.from..].iter().step_by(step)) {
+            for span in spans.iter().filter(|s| s.inside > 0) {
+                let sums = &mut sums[span.at + span.before..][..span.inside];
+                for (sum, &v) in sums.iter_mut().zip(input[span.from..].iter().step_by(step)) {
                     *sum += v;
                 }
             }
-            let count = geometry.positions() as T;
+            let count = geometry.taps() as T;
             for sum in sums {
                 *sum /= count;
             }
         });
     });
-    Ok(Arc::new(copy::stored(cpu, out, planes * places, x.dtype())?))
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, planes * pixels, x.dtype())?))
 }

@@ -1,10 +1,13 @@
-//! Loops of float nodes: f32 in vectors where that pays, otherwise through f64 element by element;
-//! f64 by std.
+//! Loops of f32 nodes: in vectors where there is a vector function, otherwise through f64, element
+//! by element.
+//!
+//! The naive form is `y[i] = f(x[i])`. `simd::loops` runs it over vectors; here is the `f` of each
+//! node.
 
-use super::int::{each, pairs, unexpected};
-use super::strips::{self, Loop, Place, Step};
-use crate::simd::loops::{Binary, Map2, Operand, Spread, Unary};
-use crate::simd::{F32s, Level, Work};
+use super::{Loop, unexpected};
+use crate::elementwise::blocks::{self, Place, Step};
+use crate::simd::loops::{Binary, Map2, Operand, Unary};
+use crate::simd::{F32s, Level};
 use crate::vecmath;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use teeny_core::kernel::OpCode;
@@ -13,7 +16,7 @@ use teeny_core::kernel::eval::{erf, floor_div, remainder};
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
         $(#[$doc])*
-        pub(super) struct $name;
+        pub(in crate::elementwise) struct $name;
         impl Unary for $name {
             #[inline(always)]
             fn eval<V: F32s>($x: V) -> V { $body }
@@ -40,7 +43,8 @@ unary! {
     };
 }
 
-// Word for word the operations of core's definitions.
+// The operations of core's definitions in their order, so that no bit of a result depends on
+// whether a kernel's pattern was found.
 unary! {
     /// `x / 2 (erf(x / √2) + 1)`
     Gelu |x| x.mul(V::splat(0.5)).mul(vecmath::erf(x.mul(V::splat(FRAC_1_SQRT_2 as f32))).add(V::splat(1.0)));
@@ -57,7 +61,7 @@ unary! {
 
 macro_rules! binary {
     ($($name:ident |$a:ident, $b:ident| $body:expr;)*) => {$(
-        pub(super) struct $name;
+        pub(in crate::elementwise) struct $name;
         impl Binary for $name {
             #[inline(always)]
             fn eval<V: F32s>($a: V, $b: V) -> V { $body }
@@ -70,8 +74,8 @@ binary! {
     Sub |a, b| a.sub(b);
     Mul |a, b| a.mul(b);
     Div |a, b| a.div(b);
-    // The vector's max gives the second operand if either is NaN; a NaN in the first has to be put
-    // back.
+    // The vector's max returns the second operand if either is NaN; a NaN in the first has to be
+    // put back.
     Max |a, b| V::select(a.eq(a), a.max(b), a);
     Min |a, b| V::select(a.eq(a), a.min(b), a);
 }
@@ -94,15 +98,15 @@ pub(crate) unsafe fn unary_f32(
             (OpCode::Sin | OpCode::Cos, _) => {
                 vecmath::map_trig(level, op == OpCode::Cos, x, y, n, stream)
             }
-            (_, Some(f)) if Loop::of(op).is_none() => by_f64(x, y, n, f),
-            _ => one(level, op, &[Operand::Slice(x)], y, n, stream),
+            (_, Some(f)) if Loop::of_op(op).is_none() => by_f64(x, y, n, f),
+            _ => by_vectors(level, op, &[Operand::Slice(x)], y, n, stream),
         }
     }
 }
 
-/// What is computed in f64, one number at a time, of one operand: by nodes of f64, and by those of
-/// f32 that have no loop over vectors.
-fn function(op: OpCode) -> Option<fn(f64) -> f64> {
+/// The function of f64 of a unary node, for nodes of f64 and for those of f32 without a loop over
+/// vectors.
+pub(super) fn function(op: OpCode) -> Option<fn(f64) -> f64> {
     use OpCode as O;
     Some(match op {
         O::Exp => f64::exp,
@@ -140,7 +144,7 @@ fn function(op: OpCode) -> Option<fn(f64) -> f64> {
 }
 
 /// [`function`] of two operands.
-fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
+pub(super) fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
     use OpCode as O;
     Some(match op {
         O::Pow => f64::powf,
@@ -178,23 +182,32 @@ fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
     })
 }
 
-/// One node of those that have a loop over vectors of so many operands, four at most.
+/// A node that has a loop over vectors of this number of operands, four at most.
 ///
 /// # Safety
 /// As `binary_f32`; an operation of one operand has no splat.
-unsafe fn one(level: Level, op: OpCode, operands: &[Operand], y: *mut f32, n: usize, stream: bool) {
-    let Some(what) = Loop::of(op).filter(|what| what.operands() == operands.len()) else {
+unsafe fn by_vectors(
+    level: Level,
+    op: OpCode,
+    operands: &[Operand],
+    y: *mut f32,
+    n: usize,
+    stream: bool,
+) {
+    let Some(body) = Loop::of_op(op).filter(|body| body.operands() == operands.len()) else {
         unexpected(op, "vectors of f32")
     };
     let mut from = [Place::Splat(0.0); 4];
     for (place, &operand) in from.iter_mut().zip(operands) {
         *place = match operand {
-            Operand::Slice(p) => Place::Run(p.cast_mut(), 0),
+            Operand::Slice(p) => Place::Rows(p.cast_mut(), 0),
             Operand::Splat(x) => Place::Splat(x),
         };
     }
     // SAFETY: passed on.
-    unsafe { strips::run(level, &[Step { what, from, to: Place::Run(y, 0), stream }], 1, n, false) }
+    unsafe {
+        blocks::run(level, &[Step { body, from, to: Place::Rows(y, 0), stream }], 1, n, false)
+    }
 }
 
 /// `y = f(x)` in f64, rounded to f32.
@@ -229,134 +242,13 @@ pub(crate) unsafe fn binary_f32(
             Operand::Splat(v) => f64::from(v),
         };
         match (op, function_of_two(op)) {
-            // What small tensors are mostly asked for: in the function of all loops, what comes
-            // before the loop takes longer than sixteen elements.
+            // The most frequent operations of small tensors: in the function of all loops, the
+            // instructions before the loop take longer than sixteen elements.
             (OpCode::Add, _) => level.run(Map2::<Add>::new(a, b, y, n, stream)),
             (OpCode::Sub, _) => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
             (OpCode::Mul, _) => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
             (_, Some(f)) => (0..n).for_each(|i| *y.add(i) = f(get(a, i), get(b, i)) as f32),
-            (_, None) => one(level, op, &[a, b], y, n, stream),
+            (_, None) => by_vectors(level, op, &[a, b], y, n, stream),
         }
     }
-}
-
-/// A unary node of f64. Only arithmetic is compiled for several levels: a function is called for
-/// each element anyway.
-pub(crate) fn unary_f64(level: Level, op: OpCode, x: &[f64], y: &mut [f64]) {
-    match function(op) {
-        Some(f) => each(x, y, f),
-        None => level.run(Unary64 { op, x, y }),
-    }
-}
-
-struct Unary64<'a> {
-    op: OpCode,
-    x: &'a [f64],
-    y: &'a mut [f64],
-}
-
-impl Work for Unary64<'_> {
-    type Out = ();
-    const WIDE: bool = false;
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        use OpCode as O;
-        let Self { op, x, y } = self;
-        match op {
-            O::Neg => each(x, y, |x| -x),
-            O::Abs => each(x, y, f64::abs),
-            O::Sign => each(x, y, |x| if x == 0.0 || x.is_nan() { x } else { x.signum() }),
-            O::Recip => each(x, y, |x| 1.0 / x),
-            O::Sqrt => each(x, y, f64::sqrt),
-            O::Rsqrt => each(x, y, |x| 1.0 / x.sqrt()),
-            O::Floor => each(x, y, f64::floor),
-            O::Ceil => each(x, y, f64::ceil),
-            O::Round => each(x, y, f64::round_ties_even),
-            O::Trunc => each(x, y, f64::trunc),
-            op => unexpected(op, "arithmetic of f64"),
-        }
-    }
-}
-
-/// A binary node of f64 that is not a comparison.
-pub(crate) fn binary_f64(level: Level, op: OpCode, a: &[f64], b: &[f64], y: &mut [f64]) {
-    match function_of_two(op) {
-        Some(f) => pairs(a, b, y, f),
-        None => level.run(Binary64 { op, a, b, y }),
-    }
-}
-
-struct Binary64<'a> {
-    op: OpCode,
-    a: &'a [f64],
-    b: &'a [f64],
-    y: &'a mut [f64],
-}
-
-impl Work for Binary64<'_> {
-    type Out = ();
-    const WIDE: bool = false;
-    #[inline(always)]
-    fn run<V: F32s>(self) {
-        use OpCode as O;
-        let Self { op, a, b, y } = self;
-        match op {
-            O::Add => pairs(a, b, y, |a, b| a + b),
-            O::Sub => pairs(a, b, y, |a, b| a - b),
-            O::Mul => pairs(a, b, y, |a, b| a * b),
-            O::Div => pairs(a, b, y, |a, b| a / b),
-            O::Max => pairs(a, b, y, |a, b| if a.is_nan() || a > b { a } else { b }),
-            O::Min => pairs(a, b, y, |a, b| if a.is_nan() || a < b { a } else { b }),
-            op => unexpected(op, "arithmetic of f64"),
-        }
-    }
-}
-
-/// `y[i]` as `choose` makes it of four operands.
-#[inline(always)]
-pub(super) fn choose<V: F32s, C: Choice>(choose: C, from: [Operand; 4], y: *mut f32, n: usize) {
-    let [u, v, a, b] = from;
-    let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) =
-        (Spread::ROOM, Spread::ROOM, Spread::ROOM, Spread::ROOM);
-    let (u, v) = (u.place(&mut u_lanes), v.place(&mut v_lanes));
-    let (a, b) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
-    // SAFETY: who runs this promises n elements of slices and of `y`; where nothing moves there is
-    // one widest vector.
-    unsafe {
-        for i in (0..n).step_by(V::LANES) {
-            let count = n - i;
-            let get = |(p, step): (*const f32, usize)| {
-                let p = p.add(i * step);
-                if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
-            };
-            let chosen = choose.of(get(u), get(v), get(a), get(b));
-            if count < V::LANES {
-                chosen.store_part(y.add(i), count)
-            } else {
-                chosen.store(y.add(i))
-            }
-        }
-    }
-}
-
-/// One comparison with the choice by it.
-pub(super) trait Choice {
-    /// `if u op v { a } else { b }`.
-    fn of<V: F32s>(&self, u: V, v: V, a: V, b: V) -> V;
-}
-
-macro_rules! choices {
-    ($($name:ident |$u:ident, $v:ident, $a:ident, $b:ident| $value:expr;)*) => {$(
-        pub(super) struct $name;
-        impl Choice for $name {
-            #[inline(always)]
-            fn of<V: F32s>(&self, $u: V, $v: V, $a: V, $b: V) -> V { $value }
-        }
-    )*};
-}
-choices! {
-    Less |u, v, a, b| V::select(u.lt(v), a, b);
-    LessOrEqual |u, v, a, b| V::select(u.lt(v), a, V::select(u.eq(v), a, b));
-    Equal |u, v, a, b| V::select(u.eq(v), a, b);
-    Unequal |u, v, a, b| V::select(u.eq(v), b, a);
 }

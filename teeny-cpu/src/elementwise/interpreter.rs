@@ -1,0 +1,389 @@
+//! The tile interpreter: evaluates a kernel that is bound to its inputs, tile by tile.
+//!
+//! The naive form is one loop over all elements that evaluates every node for one element, with a
+//! branch on the operation of each. The steps from there:
+//!
+//! 1. Node after node over a tile of 4096 elements, one loop per node: the branch is taken once per
+//!    tile, the loop is vectorised, and values stay in L1.
+//! 2. Inputs that are contiguous along a tile are read where they are, and outputs are written
+//!    where they belong; others are gathered or converted into a slot.
+//! 3. Neighbouring nodes of f32 take turns over blocks of 512 elements (`blocks`).
+//! 4. Inputs that are transposed are copied by slabs first (`slabs`).
+//!
+//! ```text
+//!   input 0 ──► slice of memory ─┐
+//!   input 1 ──► gathered in slot ┴─ mul ─► slot ─ exp ─► straight into the output
+//! ```
+//! Values of 16-bit nodes are computed in f32 and rounded only when they are stored. Next:
+//! `plan`, which decides where values are kept.
+
+use super::blocks::{self, BLOCK, Place, Step};
+use super::loops::cast::{self, slice, slice_mut};
+use super::loops::float::{binary_f32, unary_f32};
+use super::loops::float64::{binary_f64, unary_f64};
+use super::loops::{int, select};
+use super::plan::Location;
+use super::program::{Program, SPARE, Scratch, TILE};
+use super::value::{Value, fill, scalar_bytes};
+use crate::simd::loops::Operand;
+use crate::storage::View;
+use crate::walk::Piece;
+use teeny_core::DType;
+use teeny_core::kernel::{Id, MAX_OUTPUTS, OpCode, OpNode};
+
+impl Program<'_> {
+    /// Evaluates elements `start .. start + len` and writes outputs to `outs`.
+    ///
+    /// # Safety
+    /// `outs` have memory for `len` elements that no other thread touches, unless the plan has no
+    /// outputs in memory; the views are readable; the scratch is that of `with_scratch`.
+    pub(crate) unsafe fn tile(
+        &self,
+        scratch: &mut Scratch,
+        start: usize,
+        len: usize,
+        outs: &[*mut u8; MAX_OUTPUTS],
+        stream: bool,
+    ) {
+        // SAFETY: passed on; outputs are written at most `len` long.
+        unsafe {
+            self.values(scratch, start, len, outs, stream);
+            for (i, &output) in self.kernel.outputs().iter().enumerate() {
+                let dtype = self.kernel.output_dtype(i);
+                let value = scratch.values[output as usize];
+                match (self.plan.locations[output as usize], value) {
+                    (Location::Output(location), Value::Slice(_)) if usize::from(location) == i => {
+                    }
+                    _ => self.store_output(value, dtype, outs[i], len),
+                }
+            }
+        }
+    }
+
+    /// As `tile`, but only returns the value of the first output, in its compute dtype. Valid until
+    /// the next tile.
+    ///
+    /// # Safety
+    /// The views are readable; the scratch is that of `with_scratch`.
+    pub(crate) unsafe fn evaluate(
+        &self,
+        scratch: &mut Scratch,
+        start: usize,
+        len: usize,
+    ) -> *const u8 {
+        // The value may be written into slots, which have `TILE` elements.
+        assert!(len <= TILE || self.reads_through(), "a tile of {len} elements");
+        assert!(!self.plan.to_memory, "no value is kept of a kernel that writes its outputs");
+        let output = self.kernel.outputs()[0];
+        let stored = self.kernel.output_dtype(0);
+        let dtype = stored.compute();
+        // SAFETY: the plan has all locations in slots, which `values` has pointed into this
+        // scratch.
+        unsafe {
+            self.values(scratch, start, len, &[std::ptr::null_mut(); MAX_OUTPUTS], false);
+            let spare = self.slot(scratch, self.plan.slots + SPARE - 1);
+            let value = self.as_slice(scratch.values[output as usize], dtype, spare, len);
+            if stored.is_half() && self.kernel.passes_through(0).is_none() {
+                // A kernel in front of a reduction means: as if the value had been stored and read
+                // again.
+                let bits = self.slot(scratch, self.plan.slots);
+                cast::from_f32(stored, value, bits, len);
+                cast::to_f32(stored, bits, spare, len);
+                return spare;
+            }
+            value
+        }
+    }
+
+    /// The slot of this number: memory for `TILE` elements of any type of the kernel.
+    fn slot(&self, scratch: &Scratch, slot: usize) -> *mut u8 {
+        assert!(slot < self.plan.slots + SPARE, "slot {slot}");
+        scratch.base.wrapping_add(slot * self.slot_bytes)
+    }
+
+    /// Evaluates all nodes over elements `start .. start + len`.
+    ///
+    /// # Safety
+    /// The views are readable; `outs` have `len` elements each if the plan writes to memory.
+    unsafe fn values(
+        &self,
+        scratch: &mut Scratch,
+        start: usize,
+        len: usize,
+        outs: &[*mut u8; MAX_OUTPUTS],
+        stream: bool,
+    ) {
+        scratch.values.clear();
+        scratch.steps.clear();
+        let row = if self.rows_in_place { len.min(self.walk.row()) } else { len };
+        let nodes = self.kernel.nodes();
+        for (id, (node, location)) in nodes.iter().zip(&self.plan.locations).enumerate() {
+            let to = match *location {
+                Location::Slot(slot) => Value::Slice(self.slot(scratch, usize::from(slot))),
+                Location::Block(slot) => {
+                    Value::Block(scratch.blocks.wrapping_add(usize::from(slot) * BLOCK))
+                }
+                Location::Output(i) => Value::Slice(outs[usize::from(i)]),
+                Location::Inlined => {
+                    scratch.values.push(Value::Splat([0; 8]));
+                    continue;
+                }
+            };
+            // SAFETY: `to` has `len` elements and overlaps no operand, by the plan.
+            let value = unsafe {
+                match (node.op, to) {
+                    (OpCode::Param(i), _) => {
+                        Value::Splat(scalar_bytes(self.params[usize::from(i)], node.dtype))
+                    }
+                    (OpCode::Const(value), _) => Value::Splat(scalar_bytes(value, node.dtype)),
+                    _ if self.plan.groups[id] > 0 => self.add_step(
+                        scratch,
+                        id,
+                        to,
+                        row,
+                        stream && matches!(location, Location::Output(_)),
+                    ),
+                    (op, Value::Slice(to)) => {
+                        self.run_group(scratch, len, row);
+                        match op {
+                            OpCode::Input(i) => {
+                                self.load_input(scratch, usize::from(i), start, len, to.cast_mut())
+                            }
+                            _ => {
+                                self.run_node(scratch, node, to.cast_mut(), len);
+                                Value::Slice(to)
+                            }
+                        }
+                    }
+                    (_, Value::Block(_) | Value::Rows(..) | Value::Splat(_)) => {
+                        unreachable!("only nodes of a group are kept in blocks")
+                    }
+                }
+            };
+            scratch.values.push(value);
+        }
+        // SAFETY: as above.
+        unsafe { self.run_group(scratch, len, row) };
+    }
+
+    /// Adds the loop of node `id` to its group, or computes it at once if all its operands are
+    /// numbers.
+    ///
+    /// # Safety
+    /// As `values`.
+    unsafe fn add_step(
+        &self,
+        scratch: &mut Scratch,
+        id: usize,
+        to: Value,
+        row: usize,
+        stream: bool,
+    ) -> Value {
+        let nodes = self.kernel.nodes();
+        let Some(body) = self.plan.body(nodes, id) else {
+            unreachable!("a node of a group has a loop")
+        };
+        let place = |value: Value| match value {
+            Value::Slice(p) => Place::Rows(p.cast_mut().cast(), row as isize),
+            Value::Rows(p, pitch) => Place::Rows(p.cast_mut().cast(), pitch),
+            Value::Block(p) => Place::Block(p),
+            Value::Splat([a, b, c, d, ..]) => Place::Splat(f32::from_ne_bytes([a, b, c, d])),
+        };
+        let place_of = |id: Id| place(scratch.values[id as usize]);
+        let src = &nodes[id].src;
+        let mut from = [Place::Splat(0.0); 4];
+        match self.plan.pattern(id) {
+            Some(found) => from[0] = place_of(found.input),
+            None if body.operands() == 4 => {
+                let compared = &nodes[src[0] as usize].src;
+                from = [
+                    place_of(compared[0]),
+                    place_of(compared[1]),
+                    place_of(src[1]),
+                    place_of(src[2]),
+                ];
+            }
+            None => (0..body.operands()).for_each(|i| from[i] = place_of(src[i])),
+        }
+        if from.iter().all(|place| matches!(place, Place::Splat(_))) {
+            let (mut numbers, mut y) =
+                (from.map(|place| if let Place::Splat(x) = place { x } else { 0.0 }), 0.0);
+            let from = numbers.each_mut().map(|x| Place::Rows(x, 0));
+            // SAFETY: one element each.
+            unsafe {
+                blocks::run(
+                    self.level,
+                    &[Step { body, from, to: Place::Rows(&mut y, 0), stream: false }],
+                    1,
+                    1,
+                    false,
+                )
+            };
+            let [a, b, c, d] = y.to_ne_bytes();
+            return Value::Splat([a, b, c, d, 0, 0, 0, 0]);
+        }
+        scratch.steps.push(Step { body, from, to: place(to), stream });
+        to
+    }
+
+    /// Runs the loops of the group that ends with the node before.
+    ///
+    /// # Safety
+    /// As `values`.
+    unsafe fn run_group(&self, scratch: &mut Scratch, len: usize, row: usize) {
+        if !scratch.steps.is_empty() {
+            // SAFETY: slots, outputs and consecutive inputs have `len` elements, blocks have
+            // theirs.
+            unsafe { blocks::run(self.level, &scratch.steps, len / row, row, self.prefetch) };
+            scratch.steps.clear();
+        }
+    }
+
+    /// Input `i` over the tile, in its compute dtype.
+    unsafe fn load_input(
+        &self,
+        scratch: &Scratch,
+        i: usize,
+        start: usize,
+        len: usize,
+        to: *mut u8,
+    ) -> Value {
+        let View { ptr, dtype, .. } = self.views[i];
+        let spare = self.slot(scratch, self.plan.slots);
+        if self.rows_in_place {
+            let (from, pitch) = self.walk.rows_from(i, ptr, dtype.size(), start);
+            return Value::Rows(from, pitch);
+        }
+        // SAFETY: the walk was made of these views; `to` and the spare slot have a whole tile.
+        unsafe {
+            let piece = match scratch.transposed[i] {
+                Some(row) => Piece::Slice(row),
+                None => self.walk.piece(i, ptr, dtype.size(), start, len),
+            };
+            if dtype.is_half() {
+                assert!(len <= TILE, "{len} elements in a slot");
+                let from = match piece {
+                    Piece::Slice(from) => from,
+                    Piece::Splat(_) | Piece::Scattered => {
+                        self.walk.gather(i, ptr, dtype, start, len, spare);
+                        spare
+                    }
+                };
+                cast::to_f32(dtype, from, to, len);
+                return Value::Slice(to);
+            }
+            match piece {
+                Piece::Slice(from) => Value::Slice(from),
+                Piece::Splat(from) => {
+                    let mut bytes = [0; 8];
+                    std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), dtype.size());
+                    Value::Splat(bytes)
+                }
+                Piece::Scattered => {
+                    assert!(len <= TILE, "{len} elements in a slot");
+                    self.walk.gather(i, ptr, dtype, start, len, to);
+                    Value::Slice(to)
+                }
+            }
+        }
+    }
+
+    /// The value as memory, repeated in `spare` if it is one element of compute dtype `dtype`.
+    unsafe fn as_slice(&self, value: Value, dtype: DType, spare: *mut u8, len: usize) -> *const u8 {
+        match value {
+            Value::Slice(p) => p,
+            Value::Block(_) | Value::Rows(..) => {
+                unreachable!("only nodes of its group read a block or rows")
+            }
+            Value::Splat(bytes) => {
+                assert!(len <= TILE, "{len} elements in a slot");
+                // SAFETY: a spare slot has a whole tile of any type of this kernel.
+                unsafe { fill(bytes, dtype.compute().size(), spare, len) };
+                spare
+            }
+        }
+    }
+
+    /// Writes a value to an output.
+    unsafe fn store_output(&self, value: Value, dtype: DType, out: *mut u8, len: usize) {
+        // SAFETY: the output has `len` elements.
+        unsafe {
+            match value {
+                Value::Slice(p) if dtype.is_half() => cast::from_f32(dtype, p, out, len),
+                Value::Slice(p) => std::ptr::copy_nonoverlapping(p, out, len * dtype.size()),
+                Value::Block(_) | Value::Rows(..) => {
+                    unreachable!("an output is a slice or a number")
+                }
+                Value::Splat(bytes) => {
+                    let mut stored = bytes;
+                    if dtype.is_half() {
+                        cast::from_f32(dtype, bytes.as_ptr(), stored.as_mut_ptr(), 1);
+                    }
+                    fill(stored, dtype.size(), out, len);
+                }
+            }
+        }
+    }
+
+    /// One node over the whole tile.
+    unsafe fn run_node(&self, scratch: &Scratch, node: &OpNode, to: *mut u8, n: usize) {
+        assert!(n <= TILE, "{n} elements in a slot");
+        let level = self.level;
+        let dtype_of = |id: Id| self.kernel.nodes()[id as usize].dtype;
+        let value = |i: usize| scratch.values[node.src[i] as usize];
+        // SAFETY: sources are slices of at least n elements of their node's compute dtype;
+        // `to` overlaps none.
+        unsafe {
+            let arg = |i: usize| {
+                let spare = self.slot(scratch, self.plan.slots + i);
+                self.as_slice(value(i), dtype_of(node.src[i]), spare, n)
+            };
+            let source = dtype_of(node.src[0]);
+            match node.op {
+                OpCode::Cast => cast::cast(source, node.dtype, arg(0), to, n),
+                OpCode::Where => select::select(
+                    level,
+                    node.dtype.compute().size(),
+                    [arg(0), arg(1), arg(2)],
+                    to,
+                    n,
+                ),
+                OpCode::IsNan => match source {
+                    DType::F64 => int::each(slice::<f64>(arg(0), n), slice_mut(to, n), |x| {
+                        u8::from(x.is_nan())
+                    }),
+                    _ => int::each(slice::<f32>(arg(0), n), slice_mut(to, n), |x| {
+                        u8::from(x.is_nan())
+                    }),
+                },
+                op @ (OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe) => {
+                    int::compare(level, op, source, arg(0), arg(1), to, n)
+                }
+                op if op.arity() == 1 => match source {
+                    DType::F16 | DType::BF16 | DType::F32 => {
+                        unary_f32(level, op, arg(0).cast(), to.cast(), n, false)
+                    }
+                    DType::F64 => unary_f64(level, op, slice(arg(0), n), slice_mut(to, n)),
+                    _ => int::unary(op, source, arg(0), to, n),
+                },
+                op => match source {
+                    DType::F16 | DType::BF16 | DType::F32 => {
+                        binary_f32(
+                            level,
+                            op,
+                            Operand::Slice(arg(0).cast()),
+                            Operand::Slice(arg(1).cast()),
+                            to.cast(),
+                            n,
+                            false,
+                        );
+                    }
+                    DType::F64 => {
+                        binary_f64(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n))
+                    }
+                    _ => int::binary(level, op, source, arg(0), arg(1), to, n),
+                },
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Loops of `where`: a choice by a bool, or by a comparison that is made in the same loop.
+//!
+//! The naive form is `y[i] = if c[i] { a[i] } else { b[i] }`. Values of any dtype are moved as
+//! bits. A comparison of f32 that only the `where` reads is computed in the same loop, so that no
+//! bools are stored.
+
+use super::cast::{slice, slice_mut};
+use crate::simd::loops::{Operand, Spread};
+use crate::simd::{F32s, Level, Work};
+
+/// `y[i] = if c[i] { a[i] } else { b[i] }` for values of `size` bytes, moved as bits.
+///
+/// # Safety
+/// `a`, `b` and `y` have n values and `c` has n bools; `y` overlaps none of them.
+pub(crate) unsafe fn select(
+    level: Level,
+    size: usize,
+    [c, a, b]: [*const u8; 3],
+    y: *mut u8,
+    n: usize,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        let c = slice(c, n);
+        match size {
+            1 => level.run(Select { c, a: slice::<u8>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+            2 => level.run(Select { c, a: slice::<u16>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+            4 => level.run(Select { c, a: slice::<u32>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+            _ => level.run(Select { c, a: slice::<u64>(a, n), b: slice(b, n), y: slice_mut(y, n) }),
+        }
+    }
+}
+
+/// See [`select`].
+struct Select<'a, T> {
+    c: &'a [u8],
+    a: &'a [T],
+    b: &'a [T],
+    y: &'a mut [T],
+}
+
+impl<T: Copy> Work for Select<'_, T> {
+    type Out = ();
+    const FOR_AVX512: bool = false;
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Select { c, a, b, y } = self;
+        let n = y.len();
+        let (c, a, b) = (&c[..n], &a[..n], &b[..n]);
+        for i in 0..n {
+            y[i] = if c[i] != 0 { a[i] } else { b[i] };
+        }
+    }
+}
+
+/// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` of f32, where `condition` is the comparison.
+#[inline(always)]
+pub(in crate::elementwise) fn select_by<V: F32s, C: Condition>(
+    condition: C,
+    from: [Operand; 4],
+    y: *mut f32,
+    n: usize,
+) {
+    let [u, v, a, b] = from;
+    let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) =
+        (Spread::EMPTY, Spread::EMPTY, Spread::EMPTY, Spread::EMPTY);
+    let (u, v) = (u.place(&mut u_lanes), v.place(&mut v_lanes));
+    let (a, b) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
+    // SAFETY: the caller promises n elements of slices and of `y`; a number is repeated in one
+    // widest vector, which is read without moving.
+    unsafe {
+        for i in (0..n).step_by(V::LANES) {
+            let count = n - i;
+            let get = |(p, step): (*const f32, usize)| {
+                let p = p.add(i * step);
+                if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
+            };
+            let chosen = condition.select(get(u), get(v), get(a), get(b));
+            if count < V::LANES {
+                chosen.store_part(y.add(i), count)
+            } else {
+                chosen.store(y.add(i))
+            }
+        }
+    }
+}
+
+/// A comparison of `u` and `v` that selects `a` or `b`.
+pub(in crate::elementwise) trait Condition {
+    /// `if u op v { a } else { b }`.
+    fn select<V: F32s>(&self, u: V, v: V, a: V, b: V) -> V;
+}
+
+macro_rules! conditions {
+    ($($name:ident |$u:ident, $v:ident, $a:ident, $b:ident| $value:expr;)*) => {$(
+        pub(in crate::elementwise) struct $name;
+        impl Condition for $name {
+            #[inline(always)]
+            fn select<V: F32s>(&self, $u: V, $v: V, $a: V, $b: V) -> V { $value }
+        }
+    )*};
+}
+
+conditions! {
+    Lt |u, v, a, b| V::select(u.lt(v), a, b);
+    Le |u, v, a, b| V::select(u.lt(v), a, V::select(u.eq(v), a, b));
+    Eq |u, v, a, b| V::select(u.eq(v), a, b);
+    Ne |u, v, a, b| V::select(u.eq(v), b, a);
+}

@@ -1,0 +1,169 @@
+//! Peephole fusion: functions that are several nodes of a kernel and one loop here: gelu, its tanh
+//! form, sigmoid and silu.
+//!
+//! ```text
+//!   neg ─► exp ─► add 1 ─► recip     four loops over a tile     becomes     sigmoid: one loop
+//! ```
+//! The loop (in `loops::float`) computes the operations of the nodes in their order, so that no bit
+//! of a result depends on whether the pattern was found.
+
+use super::loops::Loop;
+use std::sync::OnceLock;
+use teeny_core::DType;
+use teeny_core::kernel::build::{Builder, Expr};
+use teeny_core::kernel::{Id, Kernel, OpCode, OpNode};
+
+/// A function as a kernel of one input.
+struct Pattern {
+    function: Loop,
+    kernel: Kernel,
+    /// How many nodes and outputs of this kernel read each node.
+    readers: Vec<u32>,
+}
+
+/// The function as core's expressions define it.
+type Definition = fn(Expr<'_>) -> Expr<'_>;
+
+/// The most nodes of a pattern.
+const MAX_NODES: usize = 16;
+
+fn patterns() -> &'static [Pattern] {
+    static PATTERNS: OnceLock<Vec<Pattern>> = OnceLock::new();
+    PATTERNS.get_or_init(|| {
+        let compile = |(function, definition): (Loop, Definition)| {
+            let builder = Builder::new();
+            let kernel = builder.finish(&[definition(builder.input(DType::F32))]).ok()?;
+            let mut readers = Vec::new();
+            count_readers(&kernel, &mut readers);
+            (kernel.nodes().len() <= MAX_NODES).then_some(Pattern { function, kernel, readers })
+        };
+        let all: [(Loop, Definition); 4] = [
+            (Loop::Gelu, |x| x.gelu()),
+            (Loop::GeluTanh, |x| x.gelu_tanh()),
+            (Loop::Sigmoid, |x| x.sigmoid()),
+            (Loop::Silu, |x| x.silu()),
+        ];
+        all.into_iter().filter_map(compile).collect()
+    })
+}
+
+/// Counts how many nodes and outputs of a kernel read each node.
+pub(super) fn count_readers(kernel: &Kernel, readers: &mut Vec<u32>) {
+    readers.clear();
+    readers.resize(kernel.nodes().len(), 0);
+    let sources = kernel.nodes().iter().flat_map(|node| node.sources());
+    sources.chain(kernel.outputs()).for_each(|&source| readers[source as usize] += 1);
+}
+
+/// A pattern found in a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Match {
+    pub pattern: Loop,
+    /// The node whose value is that of the function.
+    pub root: Id,
+    /// The node that the function is applied to.
+    pub input: Id,
+}
+
+/// The node of the kernel that corresponds to each node of a pattern.
+type Map = [Option<Id>; MAX_NODES];
+
+/// Finds the patterns of a kernel whose nodes are read by `readers` others each. `inlined` becomes
+/// true for the nodes that only their pattern needs.
+pub(super) fn find(
+    nodes: &[OpNode],
+    readers: &[u32],
+    found: &mut Vec<Match>,
+    inlined: &mut [bool],
+) {
+    let may_match = |node: &OpNode| {
+        matches!(node.op, OpCode::Tanh | OpCode::Erf | OpCode::Exp) && node.dtype == DType::F32
+    };
+    if !nodes.iter().any(may_match) {
+        return;
+    }
+    for root in (0..nodes.len()).rev() {
+        if inlined[root] {
+            continue;
+        }
+        for Pattern { function, kernel, readers: expected } in patterns() {
+            let (pattern, last) = (kernel.nodes(), kernel.outputs()[0]);
+            let mut map = [None; MAX_NODES];
+            if !matches(nodes, root as Id, pattern, last, &mut map) {
+                continue;
+            }
+            let inner =
+                || (0..pattern.len()).filter(|&i| pattern[i].op.arity() > 0 && i != last as usize);
+            let input = (0..pattern.len())
+                .find(|&i| matches!(pattern[i].op, OpCode::Input(_)))
+                .and_then(|i| map[i]);
+            let unshared =
+                inner().all(|i| map[i].is_some_and(|id| readers[id as usize] == expected[i]));
+            if let (true, Some(input)) = (unshared, input) {
+                inner().filter_map(|i| map[i]).for_each(|id| inlined[id as usize] = true);
+                found.push(Match { pattern: *function, root: root as Id, input });
+                break;
+            }
+        }
+    }
+}
+
+/// Whether node `id` corresponds to node `like` of a pattern; the operands of commutative
+/// operations may be exchanged.
+fn matches(nodes: &[OpNode], id: Id, pattern: &[OpNode], like: Id, map: &mut Map) -> bool {
+    if let Some(known) = map[like as usize] {
+        return known == id;
+    }
+    let (node, model) = (&nodes[id as usize], &pattern[like as usize]);
+    map[like as usize] = Some(id);
+    let same = match model.op {
+        OpCode::Input(_) => true,
+        op => node.op == op,
+    };
+    if !same || node.dtype != DType::F32 {
+        return false;
+    }
+    let sources = model.sources();
+    let before = *map;
+    if sources.iter().zip(node.sources()).all(|(&like, &id)| matches(nodes, id, pattern, like, map))
+    {
+        return true;
+    }
+    *map = before;
+    model.op.is_commutative()
+        && sources
+            .iter()
+            .zip(node.sources().iter().rev())
+            .all(|(&like, &id)| matches(nodes, id, pattern, like, map))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(build: impl for<'b> Fn(Expr<'b>) -> Vec<Expr<'b>>) -> Vec<Loop> {
+        let builder = Builder::new();
+        let kernel = builder.finish(&build(builder.input(DType::F32))).unwrap();
+        let (mut readers, mut found, mut inlined) =
+            (Vec::new(), Vec::new(), vec![false; kernel.nodes().len()]);
+        count_readers(&kernel, &mut readers);
+        find(kernel.nodes(), &readers, &mut found, &mut inlined);
+        assert!(found.iter().all(|f| !inlined[f.root as usize] && !inlined[f.input as usize]));
+        found.iter().map(|found| found.pattern).collect()
+    }
+
+    #[test]
+    fn patterns_are_found_anywhere_and_only_whole() {
+        assert_eq!(found(|x| vec![x.gelu()]), [Loop::Gelu]);
+        assert_eq!(found(|x| vec![(x + 1.5).gelu_tanh() * 0.25]), [Loop::GeluTanh]);
+        assert_eq!(found(|x| vec![(x + 1.0).sigmoid() * x.silu()]), [Loop::Silu, Loop::Sigmoid]);
+        assert_eq!(found(|x| vec![x.sigmoid().gelu()]), [Loop::Gelu, Loop::Sigmoid]);
+        // a part that is read by another node too
+        fn shared(x: Expr<'_>) -> Expr<'_> {
+            (-x).exp() + 1.0
+        }
+        assert_eq!(found(|x| vec![shared(x).recip(), shared(x)]), []);
+        assert_eq!(found(|x| vec![x.sigmoid() * x.silu()]), []);
+        assert_eq!(found(|x| vec![((-x).exp() + 2.0).recip()]), []);
+    }
+}

@@ -1,0 +1,136 @@
+//! Kernels with transposed inputs: inputs whose elements are contiguous along another axis than the
+//! innermost one of the walk.
+//!
+//! The naive form gathers each tile of such an input element by element, each from a cache line of
+//! its own. Here a slab of 64 rows by 1024 columns is transposed into scratch memory by blocks in
+//! registers, which reads and writes whole cache lines. Then the rows of the slab are the input's
+//! tiles.
+
+use super::program::{Program, Scratch};
+use crate::storage::View;
+use crate::transpose::transpose;
+use crate::walk::{MAX_OPERANDS, TransposedInputs};
+use teeny_core::kernel::MAX_OUTPUTS;
+
+/// Rows and columns of a slab, 128 KiB of f32 in half of an L2: its source is read in groups of
+/// four neighbouring cache lines.
+const SLAB_ROWS: usize = 64;
+const SLAB_COLUMNS: usize = 1024;
+/// Elements of a whole slab.
+pub(super) const SLAB_ELEMENTS: usize = SLAB_ROWS * SLAB_COLUMNS;
+/// Elements from one row of a slab to the next: not a power of two, so that a column of cache lines
+/// spreads over the sets of the cache.
+const SLAB_PITCH: usize = SLAB_COLUMNS + 16;
+/// Bytes of the slab of one operand, of elements of any size.
+pub(super) const SLAB_BYTES: usize = SLAB_ROWS * SLAB_PITCH * 8;
+
+/// Some rows of the output along the transposed inputs' contiguous axis.
+pub(super) struct Slab {
+    /// The first element of the output.
+    start: usize,
+    rows: usize,
+    /// Elements of each row.
+    len: usize,
+}
+
+impl Program<'_> {
+    /// The transposed inputs, if there are any.
+    pub(super) fn transposed_inputs(&self) -> Option<TransposedInputs> {
+        self.walk.transposed_inputs()
+    }
+
+    /// How many slabs cover the output.
+    pub(super) fn slab_count(&self, inputs: &TransposedInputs) -> usize {
+        let rest: usize = self.walk.rows() / inputs.size;
+        rest * inputs.size.div_ceil(SLAB_ROWS) * self.walk.row().div_ceil(SLAB_COLUMNS)
+    }
+
+    /// Slab `number`, counted along the rows first, then along the inputs' contiguous axis, then
+    /// along the other axes.
+    pub(super) fn slab(&self, inputs: &TransposedInputs, number: usize) -> Slab {
+        let (down, across) =
+            (inputs.size.div_ceil(SLAB_ROWS), self.walk.row().div_ceil(SLAB_COLUMNS));
+        let (first, column) = (number / across % down * SLAB_ROWS, number % across * SLAB_COLUMNS);
+        let start = self.walk.row_start(inputs.axis, number / across / down)
+            + first * inputs.row_step
+            + column;
+        Slab {
+            start,
+            rows: SLAB_ROWS.min(inputs.size - first),
+            len: SLAB_COLUMNS.min(self.walk.row() - column),
+        }
+    }
+
+    /// Evaluates a slab: transposes its inputs for all rows, then runs the kernel row by row.
+    ///
+    /// # Safety
+    /// As `tile`, but `outs` are the outputs' first elements, and the scratch was made for these
+    /// inputs.
+    pub(super) unsafe fn run_slab(
+        &self,
+        scratch: &mut Scratch,
+        inputs: &TransposedInputs,
+        slab: &Slab,
+        outs: &[*mut u8; MAX_OUTPUTS],
+        stream: bool,
+    ) {
+        let Slab { start, rows, len } = *slab;
+        let first = scratch.slabs;
+        let mut count = 0;
+        let slabs: [Option<*mut u8>; MAX_OPERANDS] = inputs.operands.map(|transposed| {
+            transposed.then(|| {
+                count += 1;
+                first.wrapping_add((count - 1) * SLAB_BYTES)
+            })
+        });
+        // SAFETY: rows and columns are the walk's; there is a slab for each input; outputs as
+        // promised.
+        unsafe {
+            for (i, slab) in slabs.iter().enumerate() {
+                if let Some(slab) = *slab {
+                    let View { ptr, dtype, .. } = self.views[i];
+                    let (from, step) = self.walk.strided_from(i, ptr, dtype.size(), start);
+                    let (shape, pitch, level) = ((rows, len), SLAB_PITCH as isize, self.level);
+                    macro_rules! as_bits {
+                        ($t:ty) => {
+                            transpose::<$t>(
+                                level,
+                                from.cast(),
+                                step,
+                                slab.cast(),
+                                pitch,
+                                shape,
+                                false,
+                            )
+                        };
+                    }
+                    match dtype.size() {
+                        1 => as_bits!(u8),
+                        2 => as_bits!(u16),
+                        4 => as_bits!(u32),
+                        _ => as_bits!(u64),
+                    }
+                }
+            }
+            for row in 0..rows {
+                let at = start + row * inputs.row_step;
+                for (i, slab) in slabs.iter().enumerate() {
+                    scratch.transposed[i] = slab.map(|slab| {
+                        slab.wrapping_add(row * SLAB_PITCH * self.views[i].dtype.size())
+                            .cast_const()
+                    });
+                }
+                let outs = std::array::from_fn(|i| {
+                    let size = if i < self.kernel.outputs().len() {
+                        self.kernel.output_dtype(i).size()
+                    } else {
+                        0
+                    };
+                    outs[i].wrapping_add(at * size)
+                });
+                self.tile(scratch, at, len, &outs, stream);
+            }
+        }
+        scratch.transposed = [None; MAX_OPERANDS];
+    }
+}

@@ -1,0 +1,113 @@
+//! The forward pass: one task per head and [`QUERIES`] queries.
+
+use super::QUERIES;
+use super::operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
+use super::tile::{OnlineSoftmax, PAD, Real};
+use crate::matmul::{Matrix, Product};
+use crate::scratch::with_scratch;
+use crate::storage::Shared;
+use crate::threads::try_for_each_chunk;
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{AttentionInputs, DType, Result};
+
+/// The results, computed in `T`, which is `compute`.
+pub(super) fn run<T: Real>(
+    cpu: &Cpu,
+    inputs: &AttentionInputs<'_>,
+    compute: DType,
+) -> Result<(StorageRef, StorageRef)> {
+    let [queries, _, hs, hv] = inputs.sizes();
+    let (q, k, v) =
+        (Operand::of(cpu, inputs.q)?, Operand::of(cpu, inputs.k)?, Operand::of(cpu, inputs.v)?);
+    let heads = q.sizes()[0];
+    let keys = Transposed::of(cpu, &k, T::from_f64(inputs.options.factor(hs)), compute)?;
+    let values = Rows::of::<T>(cpu, &v, compute)?;
+    let visible = Visible::of(inputs)?;
+    let (y, lse) =
+        (cpu.alloc(heads * queries * hv, compute)?, cpu.alloc(heads * queries, compute)?);
+    let (y_to, lse_to) = (Shared(y.ptr().cast::<T>()), Shared(lse.ptr().cast::<T>()));
+    let (per_head, width) = (queries.div_ceil(QUERIES), padded(hv));
+    try_for_each_chunk(heads * per_head, |task| {
+        let (head, start) = (task / per_head, task % per_head * QUERIES);
+        let rows = start..(start + QUERIES).min(queries);
+        with_scratch(
+            cpu,
+            [QUERIES * KEYS, QUERIES * width, QUERIES * PAD, QUERIES],
+            |[s, acc, sum, max]: [&mut [T]; 4]| {
+                let max = &mut max[..rows.len()];
+                max.fill(T::LOWEST);
+                acc.fill(T::ZERO);
+                sum.fill(T::ZERO);
+                let seen = visible.keys(&rows);
+                for tile in seen.start / KEYS..seen.end.div_ceil(KEYS) {
+                    let first = tile * KEYS;
+                    let count = seen.end.min(first + KEYS) - first;
+                    let n = padded(count);
+                    let scores = Product {
+                        mnk: [rows.len(), n, hs],
+                        a: q.head::<T>(head).at(start, 0),
+                        b: keys.tile(head, tile),
+                        b_row_stride: KEYS as isize,
+                        c: s.as_mut_ptr(),
+                        c_row_stride: KEYS as isize,
+                        beta: T::ZERO,
+                        alpha: T::ONE,
+                    };
+                    let (b, b_row_stride) = values.at(head, first);
+                    // SAFETY: tiles of this task alone; operands inside their heads, keys padded to
+                    // whole tiles and values to whole vectors.
+                    unsafe {
+                        scores.run_on(cpu)?;
+                        visible.apply(s.as_mut_ptr(), head, &rows, first, n);
+                        let softmax = OnlineSoftmax {
+                            s: s.as_mut_ptr(),
+                            row: KEYS,
+                            n,
+                            max,
+                            sum: sum.as_mut_ptr(),
+                            acc: acc.as_mut_ptr(),
+                            width,
+                        };
+                        T::online_softmax(cpu.level, softmax);
+                        let a = Matrix::row_major(s, KEYS);
+                        let mnk = [rows.len(), width, count];
+                        Product {
+                            mnk,
+                            a,
+                            b,
+                            b_row_stride,
+                            c: acc.as_mut_ptr(),
+                            c_row_stride: width as isize,
+                            beta: T::ONE,
+                            alpha: T::ONE,
+                        }
+                        .run_on(cpu)?;
+                    }
+                }
+                for (r, i) in rows.clone().enumerate() {
+                    let total = sum[r * PAD..(r + 1) * PAD].iter().fold(T::ZERO, |a, &b| a + b);
+                    let nothing = max[r] == T::LOWEST && total == T::ZERO;
+                    // SAFETY: every row of the results belongs to one task.
+                    unsafe {
+                        *lse_to.get().add(head * queries + i) =
+                            if nothing { T::NOTHING } else { max[r] + total.log() };
+                        let to = std::slice::from_raw_parts_mut(
+                            y_to.get().add((head * queries + i) * hv),
+                            hv,
+                        );
+                        for (to, &from) in to.iter_mut().zip(&acc[r * width..]) {
+                            *to = if nothing { T::ZERO } else { from / total };
+                        }
+                    }
+                }
+                Ok(())
+            },
+        )?
+    })?;
+    Ok((
+        Arc::new(copy::cast_to_storage(cpu, y, heads * queries * hv, inputs.q.dtype())?),
+        Arc::new(lse),
+    ))
+}

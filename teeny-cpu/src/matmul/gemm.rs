@@ -1,0 +1,264 @@
+//! `c = beta c + alpha lhs @ rhs` on raw strided matrices: tiles of the result are shared by
+//! threads, and each tile is computed on one thread by the kernel that `select` names for it.
+//!
+//! The naive form is three nested loops, `c[i][j] += lhs[i][p] * rhs[p][j]`. The steps from there:
+//!
+//! 1. c is split into tiles of up to 512 x 512, which threads claim one by one. The tiles depend on
+//!    the sizes alone, so the bits do not depend on the threads.
+//! 2. Of each tile, k is split into blocks, so that the part of rhs in use stays in a cache.
+//! 3. A rhs that is large, or whose rows are not contiguous, is copied into panels of contiguous
+//!    rows first (`pack`).
+//! 4. Six rows by four vectors of c stay in registers while p runs (`microkernel`).
+//!
+//! The `gemm` crate's own threads cost several fork-joins per call and are slower than one thread
+//! at 128³; tiles claimed by our threads run at nine tenths of two cores. gemm packs both sides of
+//! every tile, which a small or middle-sized product never earns back, and a transposed rhs element
+//! by element, which takes longer than multiplying by it. It computes what the kernels of this
+//! crate do not: processors other than x86, operands whose rows and columns both have gaps, and all
+//! products of floats if [`FloatMatmul::GemmCrate`](super::FloatMatmul) is set.
+
+use super::gemm_crate;
+use super::gemv::{Dot, Gemv};
+use super::matrix::{Float, Matrix};
+use super::microkernel::Product;
+use super::pack::pack_rhs;
+use super::select::{
+    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Problem, Strides, packs_rhs, panel_columns,
+    select_kernel, tile_size,
+};
+use crate::Cpu;
+use crate::scratch::with_scratch;
+use crate::simd::Level;
+use crate::threads::try_for_each_chunk;
+use crate::transpose::transpose;
+use teeny_core::Result;
+
+/// One tile: `c (m, n) = beta c + alpha lhs (m, k) @ rhs (k, n)`; with `beta` zero, `c` is not
+/// read.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile<T> {
+    pub mnk: [usize; 3],
+    pub lhs: Matrix<T>,
+    pub rhs: Matrix<T>,
+    /// Written to, although a matrix is a read-only view in itself.
+    pub c: Matrix<T>,
+    pub beta: T,
+    pub alpha: T,
+    /// Elements of the whole right operand, of which this tile reads some columns.
+    pub rhs_numel: usize,
+}
+
+impl<T: Float> Tile<T> {
+    fn problem(&self) -> Problem {
+        let [m, n, k] = self.mnk;
+        Problem {
+            m,
+            n,
+            k: if self.alpha == T::ZERO { 0 } else { k },
+            lhs: Strides::of(self.lhs),
+            rhs: Strides::of(self.rhs),
+            c: Strides::of(self.c),
+            element: size_of::<T>(),
+            rhs_numel: self.rhs_numel,
+            beta_is_zero: self.beta == T::ZERO,
+        }
+    }
+
+    /// Computes the tile on this thread.
+    ///
+    /// # Safety
+    /// `lhs` and `rhs` are readable and `c` is writable over (m, k), (k, n) and (m, n), and `c`
+    /// overlaps neither operand.
+    ///
+    /// # Errors
+    /// If there is no memory to pack operands into; `c` may be half done then.
+    pub(crate) unsafe fn run(self, cpu: &Cpu) -> Result<()> {
+        let level = cpu.level;
+        let Tile { mnk, lhs, rhs, c, beta, alpha, .. } = self;
+        // SAFETY: by contract, here and in the functions that are called.
+        unsafe {
+            match select_kernel(&self.problem(), level, cpu.float_matmul) {
+                MatmulKernel::Scale => self.scale(),
+                MatmulKernel::Transposed => return self.transposed().run(cpu),
+                MatmulKernel::Dot => level.run(Dot { mnk, a: lhs, b: rhs, c, beta, alpha }),
+                MatmulKernel::Gemv => level.run(Gemv {
+                    nk: [mnk[1], mnk[2]],
+                    a: lhs.ptr,
+                    a_stride: lhs.col_stride,
+                    b: rhs.ptr,
+                    b_row_stride: rhs.row_stride,
+                    c: c.ptr.cast_mut(),
+                    beta,
+                    alpha,
+                }),
+                MatmulKernel::GemmCrate => return gemm_crate::run(cpu, self),
+                MatmulKernel::InPlace { k_block } => self.run_in_place(level, k_block),
+                MatmulKernel::PackedLhs => return self.run_packed_lhs(cpu),
+                MatmulKernel::PackedRhs { k_block } => return self.run_packed_rhs(cpu, k_block),
+            }
+        }
+        Ok(())
+    }
+
+    /// `c = beta c`.
+    ///
+    /// # Safety
+    /// As `run`.
+    unsafe fn scale(&self) {
+        let [m, n, _] = self.mnk;
+        for i in 0..m {
+            for j in 0..n {
+                let to = self.c.at(i, j).ptr.cast_mut();
+                // SAFETY: an element of `c`.
+                unsafe { *to = if self.beta == T::ZERO { T::ZERO } else { *to * self.beta } };
+            }
+        }
+    }
+
+    /// `cᵀ = beta cᵀ + alpha rhsᵀ @ lhsᵀ`: the same elements.
+    fn transposed(self) -> Tile<T> {
+        let [m, n, k] = self.mnk;
+        let (lhs, rhs, c) = (self.rhs.t(), self.lhs.t(), self.c.t());
+        Tile { mnk: [n, m, k], lhs, rhs, c, ..self }
+    }
+
+    /// [`MatmulKernel::InPlace`]: block after block of k.
+    ///
+    /// # Safety
+    /// As `run`.
+    unsafe fn run_in_place(self, level: Level, k_block: usize) {
+        let [m, n, k] = self.mnk;
+        for from in (0..k).step_by(k_block) {
+            let product = Product {
+                mnk: [m, n, k_block.min(k - from)],
+                a: self.lhs.at(0, from),
+                b: self.rhs.at(from, 0).ptr,
+                b_row_stride: self.rhs.row_stride,
+                c: self.c.ptr.cast_mut(),
+                c_row_stride: self.c.row_stride,
+                beta: if from == 0 { self.beta } else { T::ONE },
+                alpha: self.alpha,
+            };
+            // SAFETY: by contract.
+            unsafe { product.run(level) };
+        }
+    }
+
+    /// [`MatmulKernel::PackedLhs`]: `lhsᵀ` is packed, `rhsᵀ @ lhsᵀ` goes to scratch memory, and its
+    /// transpose to `c`.
+    ///
+    /// # Safety
+    /// As `run`; m is at most the columns of a panel, and `beta` is zero.
+    unsafe fn run_packed_lhs(self, cpu: &Cpu) -> Result<()> {
+        let ([m, n, k], level) = (self.mnk, cpu.level);
+        let width = panel_columns(size_of::<T>());
+        let stride = width as isize;
+        with_scratch(cpu, [K_BLOCK * width, n * width], |[panel, product]: [&mut [T]; 2]| {
+            let (panel, product) = (panel.as_mut_ptr(), product.as_mut_ptr());
+            for from in (0..k).step_by(K_BLOCK) {
+                let depth = K_BLOCK.min(k - from);
+                let lhs = self.lhs.at(0, from);
+                // SAFETY: by contract; the panel has `depth` rows of `width` columns, the product
+                // n.
+                unsafe {
+                    transpose(level, lhs.ptr, lhs.row_stride, panel, stride, (depth, m), false);
+                    Product {
+                        mnk: [n, m, depth],
+                        a: self.rhs.at(from, 0).t(),
+                        b: panel.cast_const(),
+                        b_row_stride: stride,
+                        c: product,
+                        c_row_stride: stride,
+                        beta: if from == 0 { self.beta } else { T::ONE },
+                        alpha: self.alpha,
+                    }
+                    .run(level);
+                }
+            }
+            let (from, to) = (product.cast_const(), self.c.ptr.cast_mut());
+            // SAFETY: as above.
+            unsafe { transpose(level, from, stride, to, self.c.row_stride, (m, n), false) };
+        })
+    }
+
+    /// [`MatmulKernel::PackedRhs`]: panel after panel of rhs, block after block of its rows.
+    ///
+    /// # Safety
+    /// As `run`.
+    unsafe fn run_packed_rhs(self, cpu: &Cpu, k_block: usize) -> Result<()> {
+        let ([m, n, k], level) = (self.mnk, cpu.level);
+        let width = panel_columns(size_of::<T>());
+        with_scratch(cpu, [K_BLOCK * width], |[panel]: [&mut [T]; 1]| {
+            let panel = panel.as_mut_ptr();
+            for j in (0..n).step_by(width) {
+                let columns = width.min(n - j);
+                for from in (0..k).step_by(k_block) {
+                    let depth = k_block.min(k - from);
+                    // SAFETY: by contract; the panel has `depth` rows of `width` columns.
+                    unsafe {
+                        pack_rhs(level, self.rhs.at(from, j), [depth, columns], panel, width);
+                        Product {
+                            mnk: [m, columns, depth],
+                            a: self.lhs.at(0, from),
+                            b: panel.cast_const(),
+                            b_row_stride: width as isize,
+                            c: self.c.ptr.cast_mut().add(j),
+                            c_row_stride: self.c.row_stride,
+                            beta: if from == 0 { self.beta } else { T::ONE },
+                            alpha: self.alpha,
+                        }
+                        .run(level);
+                    }
+                }
+            }
+        })
+    }
+}
+
+/// `batch` products of one size, `c = beta c + alpha lhs @ rhs`; `at(b)` returns result, left and
+/// right matrix of product b.
+///
+/// # Safety
+/// As [`Tile::run`], for every product; the results do not overlap.
+///
+/// # Errors
+/// As [`Tile::run`].
+pub(crate) unsafe fn batched<T: Float>(
+    cpu: &Cpu,
+    [m, n, k]: [usize; 3],
+    batch: usize,
+    [beta, alpha]: [T; 2],
+    at: impl Fn(usize) -> (Matrix<T>, Matrix<T>, Matrix<T>) + Sync,
+) -> Result<()> {
+    if m * n * batch == 0 {
+        return Ok(());
+    }
+    let packed = batch == 1 && packs_rhs([n, k], Strides::of(at(0).2), size_of::<T>());
+    let (tm, tn) = tile_size([m, n, k], batch, packed);
+    let (rows, columns) = (m.div_ceil(tm), n.div_ceil(tn));
+    let tasks = batch * rows * columns;
+    let work = |t: usize| {
+        let (b, t) = (t / (rows * columns), t % (rows * columns));
+        let (i, j) = (t / columns * tm, t % columns * tn);
+        let (c, lhs, rhs) = at(b);
+        let tile = Tile {
+            mnk: [tm.min(m - i), tn.min(n - j), k],
+            lhs: lhs.at(i, 0),
+            rhs: rhs.at(0, j),
+            c: c.at(i, j),
+            beta,
+            alpha,
+            rhs_numel: n * k,
+        };
+        // SAFETY: tiles of one result do not overlap.
+        unsafe { tile.run(cpu) }
+    };
+    let per_chunk = (MIN_PARALLEL_MULS / 4 / (tm * tn * k).max(1)).max(1);
+    if m * n * k * batch < MIN_PARALLEL_MULS {
+        (0..tasks).try_for_each(work)
+    } else {
+        try_for_each_chunk(tasks.div_ceil(per_chunk), |c| {
+            (c * per_chunk..((c + 1) * per_chunk).min(tasks)).try_for_each(&work)
+        })
+    }
+}

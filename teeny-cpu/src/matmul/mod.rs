@@ -1,0 +1,138 @@
+//! `(.., m, k) @ (.., k, n)` on views.
+//!
+//! ```text
+//!   mod      views to matrices; 16-bit floats to f32; integers to `integer`
+//!   gemm     a batch of products as tiles, shared by threads
+//!   select   the kernel of a tile and the size of tiles: pure functions of sizes and strides
+//!   gemv  microkernel (+ pack)  gemm_crate  gemv_half  integer        the kernels
+//! ```
+//! Strides go straight to the kernels: no operand is copied as a whole, except 16-bit floats that
+//! are not multiplied by a vector.
+
+pub(crate) mod gemm;
+mod gemm_crate;
+mod gemv;
+mod gemv_half;
+mod integer;
+mod matrix;
+mod microkernel;
+mod pack;
+mod select;
+
+pub(crate) use gemm::{Tile, batched};
+pub(crate) use gemv::dot;
+pub(crate) use matrix::{Float, Matrix};
+pub(crate) use microkernel::Product;
+pub use select::FloatMatmul;
+pub(crate) use select::has_microkernel;
+
+use crate::elementwise::loops::cast::with_bits;
+use crate::storage::{CpuStorage, Shared, View};
+use crate::{Cpu, copy};
+use std::sync::Arc;
+use teeny_core::storage::StorageRef;
+use teeny_core::{DType, Layout, Result, Tensor};
+
+/// The product.
+pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
+    let dtype = lhs.dtype();
+    let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
+    merge_batch_into_rows(&mut a, &mut b);
+    let mut converted: [Option<CpuStorage>; 2] = [None, None];
+    if dtype.is_half() {
+        if cpu.float_matmul == FloatMatmul::Own
+            && let Some(out) = gemv_half::gemv_half(cpu, &a, &b)?
+        {
+            let n = lhs.numel() / lhs.shape()[lhs.ndim() - 1] * rhs.shape()[rhs.ndim() - 1];
+            return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?));
+        }
+        for (view, converted) in [&mut a, &mut b].into_iter().zip(&mut converted) {
+            let storage = copy::to_compute_dtype(cpu, view)?;
+            let strides = Layout::contiguous(view.shape);
+            view.strides[..strides.ndim()].copy_from_slice(strides.strides());
+            view.ptr = storage.ptr();
+            view.dtype = DType::F32;
+            *converted = Some(storage);
+        }
+    }
+    let axes = a.shape.ndim();
+    let (m, k, n) = (a.shape[axes - 2], a.shape[axes - 1], b.shape[axes - 1]);
+    let batch: usize = a.shape[..axes - 2].iter().product();
+    let out = cpu.alloc(batch * m * n, dtype.compute())?;
+    let request = Request { cpu, a: &a, b: &b, mnk: [m, n, k], batch, out: &out };
+    match dtype {
+        DType::F16 | DType::BF16 | DType::F32 => request.run_float::<f32>()?,
+        DType::F64 => request.run_float::<f64>()?,
+        DType::Bool
+        | DType::U8
+        | DType::U16
+        | DType::U32
+        | DType::U64
+        | DType::I8
+        | DType::I16
+        | DType::I32
+        | DType::I64 => {
+            with_bits!(dtype, T => integer::run::<T>(&request))
+        }
+    }
+    drop(converted);
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, batch * m * n, dtype)?))
+}
+
+/// Left matrices that follow one another in memory and meet the same right matrix become one: its
+/// right operand is packed once, for all their rows.
+fn merge_batch_into_rows(a: &mut View, b: &mut View) {
+    let rows = a.shape.ndim() - 2;
+    for axis in (0..rows).rev() {
+        let (size, m) = (a.shape[axis], a.shape[rows]);
+        if size == 1 {
+            continue;
+        }
+        if b.strides[axis] != 0 || (m > 1 && a.strides[axis] != a.strides[rows] * m as isize) {
+            return;
+        }
+        if m == 1 {
+            a.strides[rows] = a.strides[axis];
+        }
+        a.shape = a.shape.with_size(axis, 1).with_size(rows, m * size);
+        b.shape = b.shape.with_size(axis, 1);
+    }
+}
+
+/// A batch of products with its operands.
+struct Request<'a> {
+    cpu: &'a Cpu,
+    a: &'a View,
+    b: &'a View,
+    mnk: [usize; 3],
+    batch: usize,
+    out: &'a CpuStorage,
+}
+
+impl Request<'_> {
+    /// Matrix number `i` of `view`.
+    fn matrix<T>(view: &View, mut i: usize) -> Matrix<T> {
+        let axes = view.shape.ndim();
+        let mut offset = 0;
+        for axis in (0..axes - 2).rev() {
+            offset += (i % view.shape[axis]) as isize * view.strides[axis];
+            i /= view.shape[axis];
+        }
+        let ptr = view.ptr.cast::<T>().wrapping_offset(offset);
+        Matrix { ptr, row_stride: view.strides[axes - 2], col_stride: view.strides[axes - 1] }
+    }
+
+    fn run_float<T: Float>(&self) -> Result<()> {
+        let [m, n, _] = self.mnk;
+        let out = Shared(self.out.ptr().cast::<T>());
+        // SAFETY: `View::of` has checked the operands; the results are consecutive (m, n) blocks of
+        // the new storage.
+        unsafe {
+            batched(self.cpu, self.mnk, self.batch, [T::ZERO, T::ONE], |i| {
+                let ptr = out.get().add(i * m * n).cast_const();
+                let c = Matrix { ptr, row_stride: n as isize, col_stride: 1 };
+                (c, Self::matrix(self.a, i), Self::matrix(self.b, i))
+            })
+        }
+    }
+}

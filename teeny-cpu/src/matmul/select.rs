@@ -1,0 +1,341 @@
+//! Which kernel computes a product, and how a product is split into tiles: pure functions of sizes
+//! and strides.
+//!
+//! ```text
+//!   k = 0 ─────────────────────────────► Scale          nothing to add to beta c
+//!   gemm crate by option ──────────────► GemmCrate
+//!   one column, lhs a run per column ──► Transposed     cᵀ = rhsᵀ lhsᵀ, one row
+//!   few rows or columns, runs along k ─► Dot            inner products
+//!   one row, rhs and c runs ───────────► Gemv           rows of rhs added up
+//!   no vectors, or no runs ────────────► GemmCrate
+//!   small rhs, or skinny lhs ──────────► InPlace        microkernel, rhs where it is
+//!   rhs transposed and lhs the smaller ► PackedLhs      microkernel, cᵀ = rhsᵀ lhsᵀ, lhs packed
+//!   otherwise ─────────────────────────► PackedRhs      microkernel, rhs packed panel by panel
+//! ```
+//! Neither function looks at the number of threads, so the bits of a result do not depend on it.
+
+use super::matrix::Matrix;
+use super::microkernel::MAX_CHAIN;
+use crate::scratch::LINE;
+use crate::simd::Level;
+
+/// How a [`Cpu`](crate::Cpu) multiplies matrices of floats: in `matmul`, convolutions and
+/// attention.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FloatMatmul {
+    /// The kernels of this crate where they are faster, the `gemm` crate elsewhere. The default.
+    #[default]
+    Own,
+    /// The `gemm` crate, for every product of floats. It chooses its instruction set by itself,
+    /// whatever the device's [`Level`]; the cargo feature `gemm-avx512` adds its kernels for
+    /// AVX-512.
+    GemmCrate,
+}
+
+/// The kernels that compute one tile of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MatmulKernel {
+    /// `c = beta c`: there is nothing to add.
+    Scale,
+    /// The transposed product, for which a kernel is selected again.
+    Transposed,
+    /// Inner products of rows of lhs and columns of rhs, both contiguous along k.
+    Dot,
+    /// One row of lhs times a rhs with contiguous rows.
+    Gemv,
+    /// The `gemm` crate on one thread.
+    GemmCrate,
+    /// The microkernel; rhs is read where it is.
+    InPlace {
+        /// Columns of lhs that are multiplied at a time.
+        k_block: usize,
+    },
+    /// The microkernel on the transposed product: lhs is packed, and the result transposed back.
+    PackedLhs,
+    /// The microkernel; rhs is packed panel by panel.
+    PackedRhs {
+        /// Rows of rhs that are packed at a time.
+        k_block: usize,
+    },
+}
+
+/// The strides of one matrix, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strides {
+    pub row: isize,
+    pub col: isize,
+}
+
+impl Strides {
+    pub(crate) fn of<T>(matrix: Matrix<T>) -> Strides {
+        Strides { row: matrix.row_stride, col: matrix.col_stride }
+    }
+}
+
+/// `c (m, n) = beta c + alpha lhs (m, k) @ rhs (k, n)`: all that the choice of a kernel depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Problem {
+    pub m: usize,
+    pub n: usize,
+    /// 0 if alpha is 0.
+    pub k: usize,
+    pub lhs: Strides,
+    pub rhs: Strides,
+    pub c: Strides,
+    /// Bytes of an element: 4 or 8.
+    pub element: usize,
+    /// Elements of the whole right operand, of which a tile reads some columns.
+    pub rhs_numel: usize,
+    pub beta_is_zero: bool,
+}
+
+/// Bytes of a row of a packed panel: four vectors of the widest level.
+const PANEL_ROW_BYTES: usize = 4 * LINE;
+/// Rows of a packed panel: a panel takes a tenth of a second-level cache.
+pub(super) const K_BLOCK: usize = 384;
+/// The same for a transposed lhs: its cache lines hold elements of several rows, and must still be
+/// cached when the next rows are multiplied.
+pub(super) const K_BLOCK_TRANSPOSED_LHS: usize = 192;
+/// Bytes of a right operand that is not worth packing.
+const SMALL_RHS_BYTES: usize = 1 << 20;
+/// Rows of lhs for which a large right operand is not worth packing.
+const SKINNY_ROWS: usize = 64;
+/// Rows or columns up to which a product is computed by inner products: more of them share their
+/// operands in registers.
+const MAX_DOTS: usize = 8;
+/// Bytes of a row along k from which adding up the lanes of an inner product pays.
+const MIN_DOT_BYTES: usize = 256;
+
+/// Multiplications from which a second thread pays.
+pub(crate) const MIN_PARALLEL_MULS: usize = 1 << 19;
+
+/// Columns of a packed panel.
+pub(super) fn panel_columns(element: usize) -> usize {
+    PANEL_ROW_BYTES / element
+}
+
+/// The kernel for one tile.
+pub(crate) fn select_kernel(p: &Problem, level: Level, path: FloatMatmul) -> MatmulKernel {
+    if p.k == 0 {
+        return MatmulKernel::Scale;
+    }
+    if path == FloatMatmul::GemmCrate {
+        return MatmulKernel::GemmCrate;
+    }
+    if p.n == 1 && p.m > 1 && p.lhs.row == 1 {
+        return MatmulKernel::Transposed;
+    }
+    let microkernel = has_microkernel(level);
+    let few = p.m == 1
+        || p.n == 1
+        || microkernel && p.m.min(p.n) <= MAX_DOTS && p.k * p.element >= MIN_DOT_BYTES;
+    if few && p.lhs.col == 1 && p.rhs.row == 1 {
+        return MatmulKernel::Dot;
+    }
+    if p.m == 1 && p.rhs.col == 1 && p.c.col == 1 {
+        return MatmulKernel::Gemv;
+    }
+    if !microkernel || p.c.col != 1 || (p.rhs.col != 1 && p.rhs.row != 1) {
+        return MatmulKernel::GemmCrate;
+    }
+    let lhs_rows_contiguous = p.lhs.col == 1;
+    if p.rhs.col == 1 && (p.m <= SKINNY_ROWS || is_small_rhs(p.rhs_numel, p.element)) {
+        let k_block = if lhs_rows_contiguous { MAX_CHAIN } else { K_BLOCK_TRANSPOSED_LHS };
+        return MatmulKernel::InPlace { k_block };
+    }
+    if p.rhs.col != 1
+        && lhs_rows_contiguous
+        && p.m <= panel_columns(p.element)
+        && 2 * p.m <= p.n
+        && p.beta_is_zero
+    {
+        return MatmulKernel::PackedLhs;
+    }
+    let k_block = if lhs_rows_contiguous { K_BLOCK } else { K_BLOCK_TRANSPOSED_LHS };
+    MatmulKernel::PackedRhs { k_block }
+}
+
+/// Whether the microkernel is fast at this level: without vectors of its own `gemm` is faster.
+pub(crate) fn has_microkernel(level: Level) -> bool {
+    level > Level::Portable
+}
+
+fn is_small_rhs(numel: usize, element: usize) -> bool {
+    numel * element <= SMALL_RHS_BYTES
+}
+
+/// Whether tiles of one product pack their right operand, whatever the number of their rows.
+pub(super) fn packs_rhs([n, k]: [usize; 2], rhs: Strides, element: usize) -> bool {
+    rhs.col != 1 || !is_small_rhs(n * k, element)
+}
+
+/// Rows and columns of a tile of a product of this size: as many rows as profit from one packed
+/// panel, and at least a dozen tiles to share among threads.
+pub(super) fn tile_size([m, n, k]: [usize; 3], batch: usize, packed: bool) -> (usize, usize) {
+    if m * n * k * batch < MIN_PARALLEL_MULS {
+        return (m.max(1), n.max(1));
+    }
+    // Elements of f32 in a panel's row and in a cache line; those of f64 take two of each.
+    const COLUMNS: usize = PANEL_ROW_BYTES / size_of::<f32>();
+    const PER_LINE: usize = LINE / size_of::<f32>();
+    let (mut tm, mut tn) = (m.clamp(1, 512), n.clamp(1, 512));
+    let tiles = |tm: usize, tn: usize| m.div_ceil(tm) * n.div_ceil(tn) * batch;
+    // A panel that has to be packed should serve many rows, so that columns are split first. Few
+    // rows become the columns of a transposed product, which are best whole vectors.
+    let (enough, min_columns) = if packed { (6, COLUMNS) } else { (12, 2 * COLUMNS) };
+    while tiles(tm, tn) < enough && tm * tn * k > MIN_PARALLEL_MULS / 4 {
+        if tn > min_columns {
+            tn = (tn / 2).next_multiple_of(COLUMNS);
+        } else if tm > 48 {
+            tm = (tm / 2).next_multiple_of(if packed { PER_LINE } else { 12 });
+        } else if tn > COLUMNS {
+            tn = COLUMNS;
+        } else if tm > if packed { 32 } else { 24 } {
+            tm = (tm / 2).next_multiple_of(if packed { PER_LINE } else { 4 });
+        } else {
+            break;
+        }
+    }
+    (tm, tn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use MatmulKernel::*;
+
+    /// A product of contiguous f32 matrices.
+    fn problem(m: usize, n: usize, k: usize) -> Problem {
+        Problem {
+            m,
+            n,
+            k,
+            lhs: Strides { row: k as isize, col: 1 },
+            rhs: Strides { row: n as isize, col: 1 },
+            c: Strides { row: n as isize, col: 1 },
+            element: 4,
+            rhs_numel: n * k,
+            beta_is_zero: true,
+        }
+    }
+
+    /// [`problem`] with the right operand stored transposed.
+    fn nt(m: usize, n: usize, k: usize) -> Problem {
+        Problem { rhs: Strides { row: 1, col: k as isize }, ..problem(m, n, k) }
+    }
+
+    /// [`problem`] with the left operand stored transposed.
+    fn tn(m: usize, n: usize, k: usize) -> Problem {
+        Problem { lhs: Strides { row: 1, col: m as isize }, ..problem(m, n, k) }
+    }
+
+    /// [`problem`] with every second column of the right operand.
+    fn stepped(m: usize, n: usize, k: usize) -> Problem {
+        Problem { rhs: Strides { row: 2 * n as isize, col: 2 }, ..problem(m, n, k) }
+    }
+
+    fn f64s(p: Problem) -> Problem {
+        Problem { element: 8, ..p }
+    }
+
+    fn with_beta(p: Problem) -> Problem {
+        Problem { beta_is_zero: false, ..p }
+    }
+
+    #[test]
+    fn every_kernel_is_selected_on_its_side_of_each_boundary() {
+        let table = [
+            // Nothing to add.
+            (problem(64, 64, 0), Scale),
+            (nt(1, 1, 0), Scale),
+            // One column of a transposed lhs becomes one row.
+            (tn(2, 1, 100), Transposed),
+            (tn(1, 1, 100), Dot),
+            // Runs along k, few rows or columns: inner products.
+            (nt(1, 1000, 100), Dot),
+            (problem(1000, 1, 100), Dot),
+            (nt(8, 1000, 64), Dot),
+            (nt(1000, 8, 64), Dot),
+            (nt(9, 1000, 64), PackedLhs),
+            (nt(8, 1000, 63), PackedLhs),
+            (f64s(nt(8, 1000, 32)), Dot),
+            (f64s(nt(8, 1000, 31)), PackedLhs),
+            // One row by rows.
+            (problem(1, 1000, 1000), Gemv),
+            (stepped(1, 1000, 1000), GemmCrate),
+            // No runs.
+            (stepped(64, 64, 64), GemmCrate),
+            (Problem { c: Strides { row: 1, col: 64 }, ..problem(64, 64, 64) }, GemmCrate),
+            // The right operand is small, or few rows read it.
+            (problem(512, 512, 512), InPlace { k_block: 512 }),
+            (problem(512, 513, 512), PackedRhs { k_block: 384 }),
+            (f64s(problem(512, 256, 512)), InPlace { k_block: 512 }),
+            (f64s(problem(512, 257, 512)), PackedRhs { k_block: 384 }),
+            (problem(64, 1024, 1024), InPlace { k_block: 512 }),
+            (problem(65, 1024, 1024), PackedRhs { k_block: 384 }),
+            (tn(512, 512, 512), InPlace { k_block: 192 }),
+            (tn(512, 513, 512), PackedRhs { k_block: 192 }),
+            // A transposed right operand: the smaller side is packed.
+            (nt(64, 128, 512), PackedLhs),
+            (nt(64, 127, 512), PackedRhs { k_block: 384 }),
+            (nt(65, 1024, 512), PackedRhs { k_block: 384 }),
+            (f64s(nt(32, 1024, 512)), PackedLhs),
+            (f64s(nt(33, 1024, 512)), PackedRhs { k_block: 384 }),
+            (with_beta(nt(64, 128, 512)), PackedRhs { k_block: 384 }),
+        ];
+        for (p, want) in table {
+            for level in [Level::Avx2, Level::Avx512] {
+                assert_eq!(select_kernel(&p, level, FloatMatmul::Own), want, "{p:?} {level:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tile_of_a_large_rhs_is_packed_although_the_tile_is_small() {
+        let p = Problem { rhs_numel: 1 << 20, ..problem(512, 64, 512) };
+        let kernel = select_kernel(&p, Level::Avx2, FloatMatmul::Own);
+        assert_eq!(kernel, PackedRhs { k_block: 384 });
+    }
+
+    #[test]
+    fn without_vectors_only_single_rows_and_columns_have_kernels_here() {
+        let table = [
+            (problem(64, 64, 0), Scale),
+            (tn(2, 1, 100), Transposed),
+            (nt(1, 1000, 100), Dot),
+            (nt(1000, 1, 100), Dot),
+            (problem(1, 1000, 100), Gemv),
+            (nt(2, 1000, 100), GemmCrate),
+            (problem(64, 64, 64), GemmCrate),
+        ];
+        for (p, want) in table {
+            assert_eq!(select_kernel(&p, Level::Portable, FloatMatmul::Own), want, "{p:?}");
+        }
+    }
+
+    #[test]
+    fn the_gemm_crate_computes_every_product_if_the_option_says_so() {
+        for p in [problem(1, 1000, 100), nt(8, 1000, 64), tn(2, 1, 100), problem(512, 512, 512)] {
+            for level in [Level::Portable, Level::Avx2, Level::Avx512] {
+                assert_eq!(select_kernel(&p, level, FloatMatmul::GemmCrate), GemmCrate, "{p:?}");
+            }
+        }
+        let nothing = problem(8, 8, 0);
+        assert_eq!(select_kernel(&nothing, Level::Avx2, FloatMatmul::GemmCrate), Scale);
+    }
+
+    #[test]
+    fn small_products_are_one_tile_and_large_ones_many() {
+        for (mnk, batch, packed, want) in [
+            ([64, 64, 64], 1, false, (64, 64)),
+            ([79, 79, 84], 1, false, (79, 79)),
+            ([128, 128, 128], 1, false, (20, 64)),
+            ([1024, 1024, 1024], 1, true, (512, 256)),
+            ([64, 128, 784], 1, false, (20, 64)),
+            ([256, 256, 64], 96, false, (256, 256)),
+        ] {
+            assert_eq!(tile_size(mnk, batch, packed), want, "{mnk:?} {batch} {packed}");
+        }
+    }
+}

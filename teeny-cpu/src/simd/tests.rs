@@ -1,0 +1,86 @@
+//! The vectors of the baseline agree: arrays and registers.
+
+use super::*;
+
+/// The results of all operations of a vector on 8 numbers each.
+fn all<V: F32s>(a: &[f32; 8], b: &[f32; 8], c: &[f32; 8]) -> Vec<f32> {
+    let ops: [fn(V, V, V) -> V; 18] = [
+        |a, b, _| a.add(b),
+        |a, b, _| a.sub(b),
+        |a, b, _| a.mul(b),
+        |a, b, _| a.div(b),
+        |a, b, c| a.fma(b, c),
+        |a, b, _| a.min(b),
+        |a, b, _| a.max(b),
+        |a, _, _| a.sqrt(),
+        |a, _, _| a.round(),
+        |a, _, _| a.floor(),
+        |a, _, _| a.abs(),
+        |a, b, _| a.xor_sign(b),
+        |a, b, c| V::select(a.lt(b), b, c),
+        |a, b, c| V::select(a.eq(b), b, c),
+        |a, _, _| {
+            V::from_i32(V::i_add(
+                a.min(V::splat(1e9)).max(V::splat(-1e9)).round().to_i32(),
+                V::i_splat(3),
+            ))
+        },
+        |a, b, _| V::from_bits(V::i_sub(a.bits(), V::i_sra::<3>(b.bits()))),
+        |a, b, _| V::from_bits(V::i_xor(V::i_shl::<2>(a.bits()), b.bits())),
+        |a, _, c| V::splat(a.part(1).total()).add(c.part(2)),
+    ];
+    let mut results = Vec::new();
+    for op in ops {
+        let mut out = [0.0f32; 8];
+        for i in (0..8).step_by(V::LANES) {
+            // SAFETY: all have eight numbers, of which LANES is a divisor.
+            unsafe {
+                let [a, b, c] = [a, b, c].map(|x| V::load(x.as_ptr().add(i)));
+                op(a, b, c).store(out.as_mut_ptr().add(i));
+            }
+        }
+        // Sums of lanes are of whole vectors, so that the second four may differ; every number
+        // is among the first four of some call.
+        results.extend(out.iter().take(4));
+    }
+    for n in 0..=4 {
+        let mut out = [7.0f32; 4];
+        // SAFETY: n of four.
+        unsafe { V::load_part(a.as_ptr(), n).store_part(out.as_mut_ptr(), n) };
+        results.extend(out);
+    }
+    results
+}
+
+#[test]
+fn arrays_and_registers_of_the_baseline_agree() {
+    let special = [
+        0.0,
+        -0.0,
+        0.5,
+        -0.5,
+        1.5,
+        2.5,
+        -3.7,
+        f32::NAN,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        8_388_607.5,
+        -4_194_304.5,
+        1e30,
+        1e-40,
+        0.3,
+        16_777_216.0,
+    ];
+    for shift in 0..special.len() {
+        let at = |k: usize| std::array::from_fn(|i| special[(i * k + shift) % special.len()]);
+        let (a, b, c) = (at(1), at(3), at(5));
+        let (arrays, registers) = (all::<portable::V>(&a, &b, &c), all::<sse2::V>(&a, &b, &c));
+        for (i, (x, y)) in arrays.iter().zip(&registers).enumerate() {
+            assert!(
+                x.to_bits() == y.to_bits() || x.is_nan() && y.is_nan(),
+                "result {i} of {a:?} {b:?} {c:?}: {x} and {y}"
+            );
+        }
+    }
+}
