@@ -20,5 +20,5 @@ fn masked_words_are_predicted_and_padding_changes_nothing() {
 #[test]
 fn invalid_options_are_errors() {
     assert!(refuse(bert(&["--width", "0"])).contains("at least one is needed"));
-    assert!(refuse(bert(&["--width", "30"])).contains("30 numbers, 4 heads"));
+    assert!(refuse(bert(&["--width", "30"])).contains("n_embd is 30, n_head 4"));
 }

@@ -166,7 +166,7 @@ fn on_autograd(inputs: &[Tensor]) -> Result<(DeviceRef, Vec<Tensor>)> {
         return Err(Error::gradient("nothing to check: no input is f64")
             .help("x.cast(DType::F64)? converts"));
     }
-    let device = match inputs.iter().find(|x| x.device().as_any().is::<Autograd>()) {
+    let device = match inputs.iter().find(|x| x.device().downcast_ref::<Autograd>().is_some()) {
         Some(x) => x.device().clone(),
         None => Autograd::new(&inputs[0]) as DeviceRef,
     };

@@ -6,7 +6,7 @@ use crate::device::Autograd;
 use crate::grad::{Grad, untracked};
 use crate::mode::{Off, enable_grad, watch};
 use crate::node::{Backward, Edge};
-use crate::record::{Operands, edges};
+use crate::record::Operands;
 use crate::storage::{own, tracked, unwrap};
 use std::panic::Location;
 use teeny_core::context::enter;
@@ -49,7 +49,7 @@ pub fn checkpoint(
     };
     let device = first.device().clone();
     let state = random::state();
-    if !device.as_any().is::<Autograd>() {
+    if device.downcast_ref::<Autograd>().is_none() {
         // Nothing is recorded here; what wraps or is wrapped sees the operations themselves.
         return body(&inputs.iter().map(|x| (*x).clone()).collect::<Vec<_>>());
     }
@@ -70,7 +70,7 @@ pub fn checkpoint(
     operands.cuts = tracked(&y)?.cuts.clone();
     operands.cuts.forget(location);
     let value = own(unwrap(&y)?)?;
-    let mut all = edges(inputs)?;
+    let mut all = operands.edges();
     all.extend(captured.iter().map(|from| Some(Edge { from: from.clone(), view: None })));
     let (inner, outer) = (detached.iter().map(unwrap).collect::<Result<Vec<_>>>()?, device.clone());
     let needs: Vec<bool> = all[..inner.len()].iter().map(Option::is_some).collect();

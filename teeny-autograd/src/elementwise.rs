@@ -1,264 +1,97 @@
 //! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving
 //! only what that reads.
 
-use crate::cuts::{Cut, Cuts, Mask};
-use crate::device::Autograd;
+use crate::cuts::{Cut, Mask};
 use crate::node::{Backward, Handle, Node, Value, Values};
-use crate::record::{Operands, edges, here};
-use crate::storage::{Tracked, tracked, unwrap};
+use crate::record::{Operands, Recorder, here};
+use crate::storage::Tracked;
 use crate::symbolic::{Derivative, Slot, Source};
-use std::cell::RefCell;
-use std::collections::HashMap;
-use std::sync::{Arc, RwLock};
-use teeny_core::{Error, Kernel, Outputs, Result, Scalar, Shape, StorageRef, Tensor, context};
-
-/// More derivatives than this are not kept: a program that builds a new kernel at every step must
-/// not fill memory.
-const MAX_CACHED: usize = 4096;
-
-/// A kernel (compared by content), a bit for each operand that needs a gradient, and whether
-/// results are stored.
-type Key = (Arc<Kernel>, u8, bool);
-
-/// The derivatives made so far: of type `D`, shared by all who hold the cache.
-pub(crate) struct Cache<D>(Arc<RwLock<HashMap<Key, Arc<D>>>>);
-
-/// A derivative that this thread has asked for lately, of the cache at an address.
-struct Recent {
-    cache: usize,
-    kernel: Arc<Kernel>,
-    needs: u8,
-    stored: bool,
-    derivative: Arc<Derivative>,
-}
-
-/// How many derivatives a thread has at hand: those of a step of a small network.
-const RECENT: usize = 64;
-
-thread_local! {
-    static RECENTLY: RefCell<[Option<Recent>; RECENT]> = const { RefCell::new([const { None }; RECENT]) };
-}
-
-impl Cache<Derivative> {
-    /// [`Cache::get`] past its lock and the hash of the kernel's content, if this thread has asked
-    /// for the same kernel lately.
-    pub fn at_hand(
-        &self,
-        kernel: &Arc<Kernel>,
-        needs: u8,
-        stored: bool,
-        derive: impl FnOnce() -> Result<Derivative>,
-    ) -> Result<Arc<Derivative>> {
-        let (cache, place) = (
-            Arc::as_ptr(&self.0).addr(),
-            (Arc::as_ptr(kernel).addr() >> 4 ^ usize::from(needs)) % RECENT,
-        );
-        let known = RECENTLY.with_borrow(|recent| match &recent[place] {
-            Some(r)
-                if Arc::ptr_eq(&r.kernel, kernel)
-                    && r.cache == cache
-                    && r.needs == needs
-                    && r.stored == stored =>
-            {
-                Some(r.derivative.clone())
-            }
-            Some(_) | None => None,
-        });
-        if let Some(derivative) = known {
-            return Ok(derivative);
-        }
-        let derivative = self.get(kernel, needs, stored, derive)?;
-        let recent =
-            Recent { cache, kernel: kernel.clone(), needs, stored, derivative: derivative.clone() };
-        let before = RECENTLY.with_borrow_mut(|all| all[place].replace(recent));
-        drop(before);
-        Ok(derivative)
-    }
-}
-
-impl<D> Clone for Cache<D> {
-    fn clone(&self) -> Cache<D> {
-        Cache(self.0.clone())
-    }
-}
-
-impl<D> Default for Cache<D> {
-    fn default() -> Cache<D> {
-        Cache(Arc::default())
-    }
-}
-
-impl<D> Cache<D> {
-    /// The derivative of `kernel`, made by `derive` at the first call.
-    pub fn get(
-        &self,
-        kernel: &Arc<Kernel>,
-        needs: u8,
-        stored: bool,
-        derive: impl FnOnce() -> Result<D>,
-    ) -> Result<Arc<D>> {
-        let key = (kernel.clone(), needs, stored);
-        let found =
-            self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&key).cloned();
-        if let Some(derivative) = found {
-            return Ok(derivative);
-        }
-        let derivative = Arc::new(derive()?);
-        let mut map = self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if map.len() >= MAX_CACHED {
-            map.clear();
-        }
-        map.insert(key, derivative.clone());
-        Ok(derivative)
-    }
-
-    /// How many derivatives are kept.
-    pub fn len(&self) -> usize {
-        self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner()).len()
-    }
-}
-
-/// The operands that need gradients, as bits.
-pub(crate) fn needs(inputs: &[&Tensor]) -> Result<u8> {
-    let mut bits = 0;
-    for (i, x) in inputs.iter().enumerate() {
-        bits |= u8::from(tracked(x)?.handle.is_some()) << i;
-    }
-    Ok(bits)
-}
+use std::sync::Arc;
+use teeny_core::{Error, Kernel, Op, Outputs, Result, Scalar, Shape, Tensor, context};
 
 /// The leaves behind the operands in `which` (as bits).
-fn leaves(inputs: &[&Tensor], which: u8) -> Result<Mask> {
-    let mut chosen = inputs.iter().enumerate().filter(|(i, _)| which >> i & 1 == 1).map(|(_, x)| x);
-    chosen.try_fold(0, |mask, x| Ok(mask | tracked(x)?.handle.as_ref().map_or(0, |h| h.node.mask)))
+fn leaves(operands: &Operands<'_>, which: u8) -> Mask {
+    let chosen = (0..8).filter(|i| which >> i & 1 == 1);
+    chosen.fold(0, |mask, i| mask | operands.handle(i).map_or(0, |h| h.node.mask))
 }
 
 /// What an output does not let through is a cut of the operands concerned: those in `needs` whose
 /// gradient it does not `reach`.
-fn cut_off(cuts: &mut Cuts, inputs: &[&Tensor], needs: u8, reach: u8) -> Result<()> {
-    if reach != needs {
-        let mask = leaves(inputs, !reach)? & !leaves(inputs, reach)?;
-        cuts.push(Cut { mask, ..here(0) });
-    }
-    Ok(())
+fn cut_off(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<Cut> {
+    (reach != needs).then(|| {
+        let mask = leaves(operands, needs & !reach) & !leaves(operands, reach);
+        Cut { mask, ..here(0) }
+    })
 }
 
-/// The inner tensors of operands, in their order: those that are seen as they were produced are not
-/// made anew.
-pub(crate) struct Inner<'a> {
-    operands: &'a [&'a Tensor],
-    /// Operands seen through another layout.
-    views: Vec<Tensor>,
-}
-
-impl<'a> Inner<'a> {
-    pub fn of(operands: &'a [&'a Tensor]) -> Result<Inner<'a>> {
-        let mut views = Vec::new();
-        for x in operands {
-            if tracked(x)?.inner.layout() != x.layout() {
-                views.push(unwrap(x)?);
-            }
-        }
-        Ok(Inner { operands, views })
-    }
-
-    pub fn list(&self) -> Result<Vec<&Tensor>> {
-        let mut views = self.views.iter();
-        let mut list = Vec::with_capacity(self.operands.len());
-        for x in self.operands {
-            let inner = &tracked(x)?.inner;
-            list.push(if inner.layout() == x.layout() {
-                inner
-            } else {
-                views.next().ok_or_else(|| Error::internal("a view is missing"))?
-            });
-        }
-        Ok(list)
-    }
-}
-
+/// Runs the kernel on the inner device and records it.
 pub(crate) fn elementwise(
-    device: &Autograd,
+    recorder: &Recorder,
     kernel: &Arc<Kernel>,
     inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,
 ) -> Result<Outputs> {
-    let inner = Inner::of(inputs)?;
-    let views = inner.list()?;
-    let results = device.inner_device().elementwise(kernel, &views, params, shape)?;
-    let value = |o, storage| device.value(storage, *shape, kernel.output_dtype(o));
-    let operands = Operands::of(inputs)?;
-    if operands.recording && results.len() == 1 {
-        let y = results.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        return record_one(device, kernel, inputs, &views, params, operands, value(0, y)?)
-            .map(Outputs::one);
+    let mut operands = Operands::of(inputs)?;
+    let inner = operands.inner()?;
+    let mut op = Op::Elementwise { kernel, inputs: &inner, params, shape };
+    let outputs = op.run(recorder.inner())?;
+    let value = |o, storage| recorder.value(storage, *shape, kernel.output_dtype(o));
+    if outputs.len() == 1 {
+        let y = outputs.into_first().ok_or_else(|| Error::internal("a kernel gave no output"))?;
+        let y = value(0, y)?;
+        if !operands.recording {
+            drop(inner);
+            return Ok(Outputs::one(Tracked::storage(y, None, operands.cuts)));
+        }
+        let needs = operands.needs();
+        let derivative = recorder.derivative(kernel, needs, true)?;
+        let reach = derivative.reach[0];
+        let saved = derivative.save(&inner, std::slice::from_ref(&y))?;
+        drop(inner);
+        if let Some(cut) = cut_off(&operands, needs, reach) {
+            operands.cuts.push(cut);
+        }
+        if reach == 0 {
+            return Ok(Outputs::one(Tracked::storage(y, None, operands.cuts)));
+        }
+        let (params, shape, edges) = (params.to_vec(), *shape, operands.edges());
+        let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &shape));
+        return Ok(Outputs::one(operands.store(y, edges, backward)));
     }
-    let results = results
+    let results = outputs
         .into_iter()
         .enumerate()
         .map(|(o, storage)| value(o, storage))
         .collect::<Result<Vec<_>>>()?;
-    let mut outputs = Outputs::new();
     if !operands.recording {
-        results
-            .into_iter()
-            .for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
-        return Ok(outputs);
+        return Ok(operands.untracked(results));
     }
-    let needs = needs(inputs)?;
-    let derivative = device.derivative(kernel, needs, true)?;
-    let saved = derivative.save(&views, &results)?;
+    let needs = operands.needs();
+    let derivative = recorder.derivative(kernel, needs, true)?;
+    let saved = derivative.save(&inner, &results)?;
     let params = params.to_vec();
     let shape = *shape;
     let rule = derivative.clone();
     let backward: Backward = Box::new(move |g| rule.run(&saved, &params, g, &shape));
-
     let values = Values::Many(results.iter().map(|y| Value { shape, dtype: y.dtype() }).collect());
     let differentiable = (0..results.len()).any(|o| derivative.reach[o] != 0);
-    let node = match differentiable {
-        true => Some(Arc::new(Node::op(
-            backward,
-            values,
-            edges(inputs)?,
-            operands.mask,
-            context::current(),
-        ))),
-        false => None,
-    };
-    for (o, y) in results.into_iter().enumerate() {
+    let node = differentiable.then(|| {
+        let (edges, mask) = (operands.edges(), operands.mask);
+        Arc::new(Node::op(backward, values, edges, mask, context::current()))
+    });
+    let store = |(o, y): (usize, Tensor)| {
         let mut cuts = operands.cuts.clone();
-        cut_off(&mut cuts, inputs, needs, derivative.reach[o])?;
+        if let Some(cut) = cut_off(&operands, needs, derivative.reach[o]) {
+            cuts.push(cut);
+        }
         let handle = node
             .clone()
             .filter(|_| derivative.reach[o] != 0)
             .map(|node| Handle { node, output: o as u8 });
-        outputs.push(Tracked::storage(y, handle, cuts));
-    }
-    Ok(outputs)
-}
-
-/// The storage of `y`, the only output of a kernel over tensors of which some need a gradient.
-fn record_one(
-    device: &Autograd,
-    kernel: &Arc<Kernel>,
-    inputs: &[&Tensor],
-    views: &[&Tensor],
-    params: &[Scalar],
-    mut operands: Operands,
-    y: Tensor,
-) -> Result<StorageRef> {
-    let needs = needs(inputs)?;
-    let derivative = device.derivative(kernel, needs, true)?;
-    let reach = derivative.reach[0];
-    cut_off(&mut operands.cuts, inputs, needs, reach)?;
-    if reach == 0 {
-        return Ok(Tracked::storage(y, None, operands.cuts));
-    }
-    let saved = derivative.save(views, std::slice::from_ref(&y))?;
-    let (params, shape) = (params.to_vec(), *y.shape());
-    let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &shape));
-    Ok(operands.store(y, edges(inputs)?, backward))
+        Tracked::storage(y, handle, cuts)
+    };
+    Ok(results.into_iter().enumerate().map(store).collect())
 }
 
 impl Derivative {
@@ -339,10 +172,6 @@ fn launch(
     shape: &Shape,
     beside: &Tensor,
 ) -> Result<Vec<Tensor>> {
-    let device = beside.device();
     let views: Vec<&Tensor> = inputs.iter().collect();
-    let results = device.elementwise(kernel, &views, params, shape)?;
-    let tensor =
-        |(o, storage)| Tensor::from_result(storage, *shape, kernel.output_dtype(o), device.clone());
-    results.into_iter().enumerate().map(tensor).collect()
+    Op::Elementwise { kernel, inputs: &views, params, shape }.tensor_list(beside.device())
 }

@@ -2,7 +2,7 @@
 
 use crate::device::Autograd;
 use crate::node::Backward;
-use crate::record::{Operands, edges};
+use crate::record::Operands;
 use crate::storage::{Tracked, own, unwrap};
 use teeny_core::context::enter;
 use teeny_core::device::common;
@@ -102,7 +102,7 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
         inputs.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;
     let inputs = inputs.iter().map(|x| x.to(&device)).collect::<Result<Vec<_>>>()?;
     let mut saved = Saved::default();
-    if !device.as_any().is::<Autograd>() {
+    if device.downcast_ref::<Autograd>().is_none() {
         return function.forward(&inputs.iter().collect::<Vec<_>>(), &mut saved);
     }
     let inner = inputs.iter().map(unwrap).collect::<Result<Vec<_>>>()?;
@@ -138,7 +138,10 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
             }
             Ok(grads)
         });
-        operands.store(value, edges(&outer)?, backward)
+        {
+            let edges = operands.edges();
+            operands.store(value, edges, backward)
+        }
     };
     Tensor::from_result(storage, shape, dtype, device)
 }

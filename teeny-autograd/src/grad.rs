@@ -3,12 +3,12 @@
 use crate::backward;
 use crate::cuts::{Cut, Cuts};
 use crate::device::{Autograd, from_inner};
-use crate::forward::storage::{Dual, try_dual};
+use crate::dual::{Dual, try_dual};
 use crate::gradients::Gradients;
 use crate::hooks::{Hook, HookFn};
 use crate::mode;
 use crate::node::{Handle, Node, Value};
-use crate::record::{here, record};
+use crate::record::{Operands, Rule, here};
 use crate::storage::{Tracked, own, tracked, try_tracked, unwrap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -266,15 +266,22 @@ fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
 }
 
 fn is_autograd(x: &Tensor) -> bool {
-    x.device().as_any().is::<Autograd>()
+    x.device().downcast_ref::<Autograd>().is_some()
 }
 
 /// The view as a recorded value of its own, row-major; without a copy if it is so already.
 fn own_value(x: &Tensor) -> Result<Tensor> {
     let inner = own(unwrap(x)?)?;
     let _on = mode::set(None);
-    let storage = record([x], inner, |_| |g: &Tensor| Ok([Some(g.clone())]))?;
-    from_inner(storage, x)
+    let outer = [x];
+    let operands = Operands::of(&outer)?;
+    let storage = if operands.recording {
+        let rule = Rule::new(&operands, |g| Ok([Some(g.clone())]));
+        operands.record(vec![inner], rule).into_first()
+    } else {
+        operands.untracked(vec![inner]).into_first()
+    };
+    from_inner(storage.ok_or_else(|| Error::internal("a copy has no storage"))?, x)
 }
 
 fn tracked_handle(x: &Tensor) -> Result<Handle> {

@@ -51,6 +51,7 @@
 
 mod adjoint;
 mod backward;
+mod cache;
 #[cfg(feature = "conformance")]
 pub mod cases;
 mod check;
@@ -59,6 +60,7 @@ mod composite;
 mod cuts;
 mod derivative;
 mod device;
+mod dual;
 mod elementwise;
 mod forward;
 mod function;
@@ -67,6 +69,7 @@ mod grad;
 mod gradients;
 mod hooks;
 mod mode;
+mod nesting;
 mod node;
 mod record;
 mod rules;
@@ -85,3 +88,8 @@ pub use grad::Grad;
 pub use gradients::Gradients;
 pub use hooks::Hook;
 pub use mode::{enable_grad, is_grad_enabled, no_grad};
+
+/// The program of the crate's README must compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,14 +1,94 @@
-//! Recording: deciding whether an operation becomes a node, and making it one.
+//! Recording: the operands of an op are looked at once, and a result becomes a node of the graph if
+//! one of them is tracked.
 
+use crate::cache::Cache;
 use crate::cuts::{Cut, Cuts, Mask, Reason};
 use crate::mode;
 use crate::node::{Backward, Edge, Handle, Node, Value, Values};
 use crate::storage::{Tracked, tracked};
+use crate::symbolic::{Derivative, derive};
+use std::ops::Deref;
 use std::sync::Arc;
-use teeny_core::{Layout, Result, StorageRef, Tensor, context};
+use teeny_core::kernel::MAX_INPUTS;
+use teeny_core::{
+    DType, DeviceRef, Error, Kernel, Layout, Outputs, Result, Shape, StorageRef, Tensor, context,
+};
 
-/// What the operands of an operation bring along.
-pub(crate) struct Operands {
+/// What recording needs of its device: the inner device and the derivatives known so far.
+pub(crate) struct Recorder {
+    inner: DeviceRef,
+    cache: Cache<Derivative>,
+}
+
+impl Recorder {
+    pub fn new(inner: DeviceRef, cache: Cache<Derivative>) -> Recorder {
+        Recorder { inner, cache }
+    }
+
+    /// The device that computes.
+    pub fn inner(&self) -> &DeviceRef {
+        &self.inner
+    }
+
+    /// The number of derivatives known so far.
+    pub fn cached_derivatives(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// The derivative of `kernel` for the operands in `needs`.
+    pub fn derivative(
+        &self,
+        kernel: &Arc<Kernel>,
+        needs: u8,
+        stored: bool,
+    ) -> Result<Arc<Derivative>> {
+        self.cache.get_recent(kernel, needs, stored, || derive(kernel, needs, stored))
+    }
+
+    /// A storage of the inner device as a tensor: row-major `shape`.
+    pub fn value(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Result<Tensor> {
+        Tensor::from_result(storage, shape, dtype, self.inner.clone())
+    }
+}
+
+/// References, up to [`MAX_INPUTS`] of them without an allocation.
+pub(crate) struct Refs<'t, T> {
+    few: Option<[&'t T; MAX_INPUTS]>,
+    len: usize,
+    many: Vec<&'t T>,
+}
+
+impl<'t, T> Refs<'t, T> {
+    fn collect(items: impl ExactSizeIterator<Item = Result<&'t T>>) -> Result<Refs<'t, T>> {
+        let len = items.len();
+        if len > MAX_INPUTS {
+            return Ok(Refs { few: None, len, many: items.collect::<Result<_>>()? });
+        }
+        let mut few: Option<[&T; MAX_INPUTS]> = None;
+        for (i, item) in items.enumerate() {
+            let item = item?;
+            few.get_or_insert([item; MAX_INPUTS])[i] = item;
+        }
+        Ok(Refs { few, len, many: Vec::new() })
+    }
+}
+
+impl<'t, T> Deref for Refs<'t, T> {
+    type Target = [&'t T];
+    fn deref(&self) -> &[&'t T] {
+        match &self.few {
+            Some(few) => &few[..self.len],
+            None => &self.many,
+        }
+    }
+}
+
+/// The operands of an op on an autograd device, looked at once.
+pub(crate) struct Operands<'t> {
+    outer: &'t [&'t Tensor],
+    tracked: Refs<'t, Tracked>,
+    /// The inner tensors of operands that are views of them, in order.
+    views: Vec<Tensor>,
     /// The leaves they depend on.
     pub mask: Mask,
     /// The cuts behind them.
@@ -17,43 +97,83 @@ pub(crate) struct Operands {
     pub recording: bool,
 }
 
-impl Operands {
+impl<'t> Operands<'t> {
     /// Looks at the operands; under `no_grad` leaves a cut where something would have been
     /// recorded.
-    pub fn of(inputs: &[&Tensor]) -> Result<Operands> {
-        Operands::of_with(inputs, None, &Cuts::default())
+    pub fn of(outer: &'t [&'t Tensor]) -> Result<Operands<'t>> {
+        Operands::of_with(outer, None, &Cuts::default())
     }
 
     /// [`Operands::of`] with one more operand, given by its parts.
-    pub fn of_with(inputs: &[&Tensor], handle: Option<&Handle>, cuts: &Cuts) -> Result<Operands> {
-        let mut out = Operands {
-            mask: handle.map_or(0, |h| h.node.mask),
-            cuts: cuts.clone(),
-            recording: handle.is_some(),
-        };
-        for x in inputs {
-            let storage = tracked(x)?;
-            out.cuts.merge(&storage.cuts);
+    pub fn of_with(
+        outer: &'t [&'t Tensor],
+        handle: Option<&Handle>,
+        cuts: &Cuts,
+    ) -> Result<Operands<'t>> {
+        let tracked = Refs::collect(outer.iter().map(|x| tracked(x)))?;
+        let mut views = Vec::new();
+        let mut mask = handle.map_or(0, |h| h.node.mask);
+        let mut cuts = cuts.clone();
+        let mut recording = handle.is_some();
+        for (x, storage) in outer.iter().zip(&*tracked) {
+            cuts.merge(&storage.cuts);
+            if storage.inner.layout() != x.layout() {
+                views.push(storage.inner.with_layout(*x.layout())?);
+            }
             if let Some(handle) = &storage.handle {
-                out.mask |= handle.node.mask;
-                out.recording = true;
+                mask |= handle.node.mask;
+                recording = true;
             }
         }
-        if let (true, Some(off)) = (out.recording, mode::off()) {
+        let mut out = Operands { outer, tracked, views, mask, cuts, recording };
+        if let (true, Some(off)) = (recording, mode::off()) {
             out.recording = false;
-            inputs
-                .iter()
-                .filter_map(|x| tracked(x).ok()?.handle.as_ref())
-                .chain(handle)
-                .for_each(mode::seen);
-            out.cuts.push(Cut {
-                op: off.op,
-                location: Some(off.location),
-                mask: out.mask,
-                reason: Reason::Cut,
-            });
+            out.tracked.iter().filter_map(|s| s.handle.as_ref()).chain(handle).for_each(mode::seen);
+            let (op, location) = (off.op, Some(off.location));
+            out.cuts.push(Cut { op, location, mask, reason: Reason::Cut });
         }
         Ok(out)
+    }
+
+    /// The inner tensors that the operands stand for, in their order.
+    pub fn inner(&self) -> Result<Refs<'_, Tensor>> {
+        let mut views = self.views.iter();
+        Refs::collect(self.outer.iter().zip(&*self.tracked).map(|(x, storage)| {
+            if storage.inner.layout() == x.layout() {
+                Ok(&storage.inner)
+            } else {
+                views.next().ok_or_else(|| Error::internal("a view is missing"))
+            }
+        }))
+    }
+
+    /// The handle of operand `i` in the graph.
+    pub fn handle(&self, i: usize) -> Option<&Handle> {
+        self.tracked[i].handle.as_ref()
+    }
+
+    /// True if operand `i` needs a gradient.
+    pub fn need(&self, i: usize) -> bool {
+        self.handle(i).is_some()
+    }
+
+    /// The first eight operands that need gradients, as bits.
+    pub fn needs(&self) -> u8 {
+        let bit = |(i, s): (usize, &&Tracked)| u8::from(s.handle.is_some()) << i;
+        self.tracked.iter().take(8).enumerate().map(bit).fold(0, |bits, bit| bits | bit)
+    }
+
+    /// The edges of a node: the values that its operands hold, and the view that the operation saw.
+    pub fn edges(&self) -> Vec<Option<Edge>> {
+        (0..self.outer.len()).map(|i| self.edge(i, self.outer[i].layout())).collect()
+    }
+
+    /// The edge to operand `i`, seen through `layout`.
+    pub fn edge(&self, i: usize, layout: &Layout) -> Option<Edge> {
+        self.handle(i).cloned().map(|from| {
+            let whole = *layout == Layout::contiguous(from.value().shape);
+            Edge { view: (!whole).then(|| Box::new(*layout)), from }
+        })
     }
 
     /// The storage of a recorded result, the only one of its operation.
@@ -63,9 +183,9 @@ impl Operands {
         Tracked::storage(value, Some(Handle { node, output: 0 }), self.cuts)
     }
 
-    /// The storage of a result that is not recorded.
-    fn untracked(self, value: Tensor) -> StorageRef {
-        Tracked::storage(value, None, self.cuts)
+    /// The storages of results that are not recorded.
+    pub fn untracked(&self, values: Vec<Tensor>) -> Outputs {
+        values.into_iter().map(|y| Tracked::storage(y, None, self.cuts.clone())).collect()
     }
 
     /// The storage of a result no gradient passes through, whatever the operands.
@@ -74,6 +194,68 @@ impl Operands {
             self.cuts.push(here(self.mask));
         }
         Tracked::storage(value, None, self.cuts)
+    }
+
+    /// The storages of results no gradient passes through.
+    pub fn cut_all(mut self, values: Vec<Tensor>) -> Outputs {
+        if self.recording {
+            self.cuts.push(here(self.mask));
+        }
+        self.untracked(values)
+    }
+
+    /// The storages of the recorded results of an operation with this rule.
+    pub fn record(self, values: Vec<Tensor>, rule: Rule) -> Outputs {
+        let Rule { backward, edges, detached } = rule;
+        let is_detached = |output: usize| detached.is_some_and(|(other, _)| other == output);
+        let of = |y: &Tensor| Value { shape: *y.shape(), dtype: y.dtype() };
+        // A node of which only the first output has a gradient counts only that one.
+        let kept = match values.len() {
+            2 if is_detached(1) => Values::One([of(&values[0])]),
+            1 => Values::One([of(&values[0])]),
+            _ => Values::Many(values.iter().map(of).collect()),
+        };
+        let node = Arc::new(Node::op(backward, kept, edges, self.mask, context::current()));
+        let store = |(output, y): (usize, Tensor)| {
+            let mut cuts = self.cuts.clone();
+            if let Some((_, op)) = detached.filter(|_| is_detached(output)) {
+                let cut = here(self.mask);
+                cuts.push(Cut { op: op.unwrap_or(cut.op), ..cut });
+                return Tracked::storage(y, None, cuts);
+            }
+            let handle = Handle { node: node.clone(), output: output as u8 };
+            Tracked::storage(y, Some(handle), cuts)
+        };
+        values.into_iter().enumerate().map(store).collect()
+    }
+}
+
+/// How the gradients of an op's operands are computed from those of its outputs.
+pub(crate) struct Rule {
+    pub backward: Backward,
+    pub edges: Vec<Option<Edge>>,
+    /// An output that no gradient passes through, and what messages call it (`None`: as the op).
+    pub detached: Option<(usize, Option<&'static str>)>,
+}
+
+impl Rule {
+    /// The rule of an op whose first output has a gradient: `backward` gets it, in the output's
+    /// shape, and returns those of the `N` operands in theirs.
+    pub fn new<const N: usize>(
+        operands: &Operands<'_>,
+        backward: impl Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
+    ) -> Rule {
+        let backward: Backward = Box::new(move |g| match &g[0] {
+            Some(g) => Ok(backward(g)?.into()),
+            None => Ok(vec![None; N]),
+        });
+        Rule { backward, edges: operands.edges(), detached: None }
+    }
+
+    /// The same for an op with an output that no gradient passes through.
+    pub fn detaching(mut self, output: usize, name: Option<&'static str>) -> Rule {
+        self.detached = Some((output, name));
+        self
     }
 }
 
@@ -86,81 +268,6 @@ pub(crate) fn here(mask: Mask) -> Cut {
         mask,
         reason: Reason::Cut,
     }
-}
-
-/// The edges of a node: which values it read, and how it saw them.
-pub(crate) fn edges(inputs: &[&Tensor]) -> Result<Vec<Option<Edge>>> {
-    let mut edges = Vec::with_capacity(inputs.len());
-    for x in inputs {
-        edges.push(tracked(x)?.handle.clone().map(|from| {
-            let whole = *x.layout() == Layout::contiguous(from.value().shape);
-            Edge { view: (!whole).then(|| Box::new(*x.layout())), from }
-        }));
-    }
-    Ok(edges)
-}
-
-/// The storage of `value`, the one result of an operation on `inputs`; `rule` makes the backward
-/// closure for the inputs that need a gradient.
-///
-/// The closure gets the gradient of the value, in its shape, and gives those of the inputs, in the
-/// shapes the operation saw.
-pub(crate) fn record<const N: usize, F>(
-    inputs: [&Tensor; N],
-    value: Tensor,
-    rule: impl FnOnce([bool; N]) -> F,
-) -> Result<StorageRef>
-where
-    F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
-{
-    record_by(inputs, &Cuts::default(), value, rule)
-}
-
-/// [`record`] of an operation that also reads positions, through which no gradient flows: `cuts`
-/// are those behind them.
-pub(crate) fn record_by<const N: usize, F>(
-    inputs: [&Tensor; N],
-    cuts: &Cuts,
-    value: Tensor,
-    rule: impl FnOnce([bool; N]) -> F,
-) -> Result<StorageRef>
-where
-    F: Fn(&Tensor) -> Result<[Option<Tensor>; N]> + Send + Sync + 'static,
-{
-    let mut needs = [false; N];
-    let (operands, edges) = match begin(&inputs, cuts, &mut needs)? {
-        (operands, None) => return Ok(operands.untracked(value)),
-        (operands, Some(edges)) => (operands, edges),
-    };
-    let rule = rule(needs);
-    let backward: Backward = Box::new(move |g| match &g[0] {
-        Some(g) => Ok(rule(g)?.into()),
-        None => Ok(vec![None; N]),
-    });
-    Ok(operands.store(value, edges, backward))
-}
-
-/// What [`record`] does for every rule: looks at the operands, and if the operation is recorded, at
-/// their edges and at which of them need a gradient.
-fn begin(
-    inputs: &[&Tensor],
-    cuts: &Cuts,
-    needs: &mut [bool],
-) -> Result<(Operands, Option<Vec<Option<Edge>>>)> {
-    let operands = Operands::of_with(inputs, None, cuts)?;
-    if !operands.recording {
-        return Ok((operands, None));
-    }
-    let edges = edges(inputs)?;
-    for (need, edge) in needs.iter_mut().zip(&edges) {
-        *need = edge.is_some();
-    }
-    Ok((operands, Some(edges)))
-}
-
-/// The storage of a result that carries no gradient by its nature: positions, comparisons.
-pub(crate) fn cut(inputs: &[&Tensor], value: Tensor) -> Result<StorageRef> {
-    Ok(Operands::of(inputs)?.cut(value))
 }
 
 /// `then` of `x`, if `need`ed: keeps rules to one line per input.

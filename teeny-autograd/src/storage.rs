@@ -1,7 +1,6 @@
 //! The storage of an autograd device: a tensor of the inner device, and where it came from.
 
 use crate::cuts::Cuts;
-use crate::forward::storage::{Dual, try_dual};
 use crate::node::Handle;
 use std::any::Any;
 use std::sync::Arc;
@@ -60,13 +59,4 @@ pub(crate) fn try_tracked(x: &Tensor) -> Option<&Tracked> {
 pub(crate) fn own(x: Tensor) -> Result<Tensor> {
     let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
     if whole { x.with_layout(Layout::contiguous(*x.shape())) } else { x.copy() }
-}
-
-/// True if `x` is being differentiated, by its device or one below: then what is computed from it
-/// must stand another differentiation.
-pub(crate) fn differentiated(x: &Tensor) -> bool {
-    if let Some(Tracked { inner, handle, .. }) = try_tracked(x) {
-        return handle.is_some() || differentiated(inner);
-    }
-    try_dual(x).is_some_and(|Dual { value, tangent }| tangent.is_some() || differentiated(value))
 }

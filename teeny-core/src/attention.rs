@@ -10,13 +10,10 @@
 //! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in
 //! memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
 
-use crate::definition::finish;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::scalar::Scalar;
-use crate::storage::StorageRef;
 use crate::tensor::{Tensor, index_end, map};
-use crate::validate;
 use std::ops::Range;
 
 /// Which keys a query sees, and how scores are scaled.
@@ -109,6 +106,19 @@ struct Scores {
     s: Tensor,
     /// True where a query sees a key.
     seen: Tensor,
+}
+
+impl AttentionInputs<'_> {
+    /// The same on other operands: q, k, v, and the mask if there is one.
+    pub(crate) fn with_operands<'b>(&self, operands: &'b [&'b Tensor]) -> AttentionInputs<'b> {
+        AttentionInputs {
+            q: operands[0],
+            k: operands[1],
+            v: operands[2],
+            mask: self.mask.map(|_| operands[3]),
+            options: self.options,
+        }
+    }
 }
 
 impl AttentionInputs<'_> {
@@ -231,34 +241,6 @@ impl AttentionInputs<'_> {
         let d_k =
             if needs[1] { Some(d_s.t()?.matmul(&self.q.cast(wide)?)?.cast(dtype)?) } else { None };
         Ok([d_q, d_k, d_v])
-    }
-
-    /// What [`crate::Device::attention`] gives, by way of [`AttentionInputs::composed`]: for
-    /// devices whose kernel does not reach everything.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn composed_storages(&self) -> Result<(StorageRef, StorageRef)> {
-        validate::attention(self)?;
-        let (y, lse) = self.composed()?;
-        Ok((finish(y)?, finish(lse)?))
-    }
-
-    /// What [`crate::Device::attention_grad`] gives, by way of [`AttentionInputs::composed_grad`].
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub fn composed_grad_storages(
-        &self,
-        y: &Tensor,
-        lse: &Tensor,
-        g: &Tensor,
-        needs: [bool; 3],
-    ) -> Result<[Option<StorageRef>; 3]> {
-        validate::attention_grad(self, y, lse, g)?;
-        let [q, k, v] = self.composed_grad(Some((y, lse)), g, needs)?;
-        let finish = |x: Option<Tensor>| x.map(finish).transpose();
-        Ok([finish(q)?, finish(k)?, finish(v)?])
     }
 }
 

@@ -1,19 +1,20 @@
-//! What the provided methods of [`crate::Device`] mean, in primitives: the fallback of every
-//! device, and what a faster kernel must agree with.
+//! The definitions of the fused ops in primitives: the fallback of every device, and the results
+//! that a faster kernel must agree with.
 //!
 //! Everything here is written with public `Tensor` operations, so it runs on any device, and on an
 //! autograd device records its own gradient.
 
-use crate::device::{Device, Norm, ReduceOp, Window};
+use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::kernel::Kernel;
+use crate::layout::Layout;
+use crate::linalg;
+use crate::op::{Norm, Op, Outputs, Window};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
 use crate::validate;
-use std::sync::Arc;
 
 /// The storage of a result that must be row-major and nobody else's.
 pub(crate) fn finish(x: Tensor) -> Result<StorageRef> {
@@ -21,35 +22,88 @@ pub(crate) fn finish(x: Tensor) -> Result<StorageRef> {
     Ok(if whole { x.storage().clone() } else { x.copy()?.storage().clone() })
 }
 
-pub(crate) fn reduce_kernel<D: Device + ?Sized>(
-    device: &D,
-    kernel: &Arc<Kernel>,
-    inputs: &[&Tensor],
-    params: &[Scalar],
-    shape: &Shape,
-    op: ReduceOp,
-    axes: &[usize],
-) -> Result<StorageRef> {
-    validate::reduce_kernel(kernel, inputs, params, shape, op, axes)?;
-    let mut outputs = device.elementwise(kernel, inputs, params, shape)?.into_iter();
-    let storage = outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-    let mapped =
-        Tensor::from_result(storage, *shape, kernel.output_dtype(0), inputs[0].device().clone())?;
-    device.reduce(op, &mapped, axes)
+/// Runs the definition of `op`, which `device` has declined, in primitives on the device of its
+/// operands.
+pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
+    op.outputs()?; // checks the operands
+    Ok(match *op {
+        Op::Elementwise { .. }
+        | Op::Reduce { .. }
+        | Op::Scan { .. }
+        | Op::Matmul { .. }
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::CopyInto { .. }
+        | Op::Sort { .. }
+        | Op::Random { .. } => {
+            return Err(Error::internal(format!("{} is a primitive", op.name())));
+        }
+        Op::ElementwiseInPlace { kernel, ref mut storage, input_index, other, params, shape } => {
+            let (layout, dtype) = (Layout::contiguous(*shape), storage.dtype());
+            let x = Tensor::from_parts(storage.clone(), layout, dtype, device.clone())?;
+            let pair = [&x, other.unwrap_or(&x)];
+            let swapped = [pair[1], pair[0]];
+            let inputs = if input_index == 0 { &pair } else { &swapped };
+            let inputs = &inputs[..1 + usize::from(other.is_some())];
+            let y = Op::Elementwise { kernel, inputs, params, shape }.tensor(device)?;
+            **storage = y.storage().clone();
+            Outputs::new()
+        }
+        Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
+            let mapped = Op::Elementwise { kernel, inputs, params, shape }.tensor(device)?;
+            Op::Reduce { op, x: &mapped, axes }.run(device)?
+        }
+        Op::Contiguous { x } => contiguous(x, device)?,
+        Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
+        Op::Softmax { x, axis } => softmax(x, axis)?.into(),
+        Op::LogSoftmax { x, axis } => log_softmax(x, axis)?.into(),
+        Op::SoftmaxGrad { y, g, axis } => softmax_grad(y, g, axis)?.into(),
+        Op::LogSoftmaxGrad { y, g, axis } => log_softmax_grad(y, g, axis)?.into(),
+        Op::CrossEntropy { x, targets, ignore_index } => {
+            cross_entropy(x, targets, ignore_index)?.into()
+        }
+        Op::CrossEntropyGrad { x, targets, ignore_index, g } => {
+            cross_entropy_grad(x, targets, ignore_index, g)?.into()
+        }
+        Op::Norm { norm: kind, x, weight, bias, eps } => norm(kind, x, weight, bias, eps)?.into(),
+        Op::NormGrad { norm, x, weight, g, eps } => norm_grad(norm, x, weight, g, eps)?.into(),
+        Op::Conv { x, weight, window } => conv(x, weight, window)?.into(),
+        Op::ConvInputGrad { g, weight, window, x_shape } => {
+            conv_input_grad(g, weight, window, x_shape)?.into()
+        }
+        Op::ConvWeightGrad { g, x, window, weight_shape } => {
+            conv_weight_grad(g, x, window, weight_shape)?.into()
+        }
+        Op::MaxPool { x, kernel_size, window } => max_pool(x, kernel_size, window)?.into(),
+        Op::MaxPoolGrad { g, positions, x_shape, spatial } => {
+            max_pool_grad(g, positions, x_shape, spatial)?.into()
+        }
+        Op::AvgPool { x, kernel_size, window } => avg_pool(x, kernel_size, window)?.into(),
+        Op::Attention { ref inputs } => {
+            let (y, lse) = inputs.composed()?;
+            (finish(y)?, finish(lse)?).into()
+        }
+        Op::AttentionGrad { ref inputs, y, lse, g, needs } => inputs
+            .composed_grad(Some((y, lse)), g, needs)?
+            .into_iter()
+            .flatten()
+            .map(finish)
+            .collect::<Result<Outputs>>()?,
+        Op::Linalg { op, inputs } => linalg::on_host(device, op, inputs)?,
+    })
 }
 
 /// The identity kernel, which copies whatever its input's strides are into row-major order.
-pub(crate) fn contiguous<D: Device + ?Sized>(device: &D, x: &Tensor) -> Result<StorageRef> {
+fn contiguous(x: &Tensor, device: &DeviceRef) -> Result<Outputs> {
     use crate::kernel::table::UnaryTable;
     static IDENTITY: UnaryTable = UnaryTable::new();
     let kernel = IDENTITY.get(x.dtype(), |x| x)?;
-    let mut outputs = device.elementwise(kernel, &[x], &[], x.shape())?.into_iter();
-    outputs.next().ok_or_else(|| Error::internal("a kernel gave no output"))
+    Op::Elementwise { kernel, inputs: &[x], params: &[], shape: x.shape() }.run(device)
 }
 
-pub(crate) fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<StorageRef> {
-    validate::cat(tensors, axis, shape)?;
-    let mut out = Tensor::zeros(shape, tensors[0].dtype(), tensors[0])?;
+fn cat(tensors: &[&Tensor], axis: usize) -> Result<StorageRef> {
+    let (shape, dtype) = validate::cat(tensors, axis)?;
+    let mut out = Tensor::zeros(shape, dtype, tensors[0])?;
     let mut start = 0;
     for part in tensors {
         let end = start + part.shape()[axis];
@@ -68,7 +122,6 @@ fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Resu
 }
 
 pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
-    validate::softmax(x, axis)?;
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
@@ -80,7 +133,6 @@ pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
 }
 
 pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
-    validate::softmax(x, axis)?;
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
@@ -91,24 +143,22 @@ pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     })
 }
 
-/// [`Device::softmax_grad`]: `y (g - Σ g y)`.
+/// [`Op::SoftmaxGrad`]: `y (g - Σ g y)`.
 ///
 /// # Errors
 /// If the device fails.
 pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    validate::softmax_grad(y, g, axis)?;
     widened(&[y, g], &|t| {
         let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
         map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
     })
 }
 
-/// [`Device::log_softmax_grad`]: `g - exp(y) Σ g`.
+/// [`Op::LogSoftmaxGrad`]: `g - exp(y) Σ g`.
 ///
 /// # Errors
 /// If the device fails.
 pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
-    validate::softmax_grad(y, g, axis)?;
     widened(&[y, g], &|t| {
         let sum = t[1].sum_keepdim(axis)?;
         map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
@@ -128,12 +178,11 @@ fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Te
     Ok((index.unsqueeze(1)?, Some(kept)))
 }
 
-/// [`Device::cross_entropy`]: `-log_softmax(x)[target]`.
+/// [`Op::CrossEntropy`]: `-log_softmax(x)[target]`.
 ///
 /// # Errors
 /// If a target is no class, or the device fails.
 pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
-    validate::cross_entropy(x, targets)?;
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
     widened(&[x], &|x| {
         let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
@@ -142,7 +191,7 @@ pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Resu
     })
 }
 
-/// [`Device::cross_entropy_grad`]: `(softmax(x) - one_hot(targets)) g`.
+/// [`Op::CrossEntropyGrad`]: `(softmax(x) - one_hot(targets)) g`.
 ///
 /// # Errors
 /// As [`cross_entropy`].
@@ -152,7 +201,6 @@ pub fn cross_entropy_grad(
     ignored: Option<i64>,
     g: &Tensor,
 ) -> Result<StorageRef> {
-    validate::cross_entropy_grad(x, targets, g)?;
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
     widened(&[x, g], &|t| {
         let less = Tensor::ones((), t[0].dtype(), &t[0])?.neg()?.expand(*index.shape())?; // (n, 1)
@@ -186,7 +234,6 @@ pub(crate) fn norm(
     bias: Option<&Tensor>,
     eps: f64,
 ) -> Result<StorageRef> {
-    validate::norm(x, weight, bias)?;
     let tensors: Vec<&Tensor> = [Some(x), weight, bias].into_iter().flatten().collect();
     widened(&tensors, &|t| {
         let (centred, scale) = standard(norm, &t[0], eps)?;
@@ -198,7 +245,7 @@ pub(crate) fn norm(
     })
 }
 
-/// [`Device::norm_grad`]: with `h` the normalised values and `u = g weight`,
+/// [`Op::NormGrad`]: with `h` the normalised values and `u = g weight`,
 /// `scale (u - mean(u) - h mean(u h))`, without `mean(u)` for [`Norm::Rms`].
 ///
 /// # Errors
@@ -210,7 +257,6 @@ pub fn norm_grad(
     g: &Tensor,
     eps: f64,
 ) -> Result<StorageRef> {
-    validate::norm_grad(x, weight, g)?;
     let tensors: Vec<&Tensor> = [Some(x), Some(g), weight].into_iter().flatten().collect();
     widened(&tensors, &|t| {
         let (centred, scale) = standard(norm, &t[0], eps)?;
@@ -270,12 +316,11 @@ fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
     parts.iter().cloned().flatten().collect()
 }
 
-/// [`Device::conv`] by im2col: windows as columns, then one matrix product per group.
+/// [`Op::Conv`] by im2col: windows as columns, then one matrix product per group.
 ///
 /// # Errors
 /// If the device fails.
 pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
-    validate::conv(x, weight, window)?;
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
@@ -295,7 +340,7 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> 
     finish(y.reshape(sizes)?)
 }
 
-/// [`Device::conv_input_grad`]: every output place adds its window back to the padded input, one
+/// [`Op::ConvInputGrad`]: every output place adds its window back to the padded input, one
 /// strided addition per kernel position, in a fixed order.
 ///
 /// # Errors
@@ -306,7 +351,6 @@ pub fn conv_input_grad(
     window: &Window,
     x_shape: &Shape,
 ) -> Result<StorageRef> {
-    validate::conv_input_grad(g, weight, window, x_shape)?;
     let (n, groups) = (x_shape[0], window.groups);
     let (out, kernel) = (weight.shape()[0], weight.shape()[2..].to_vec());
     let counts = g.shape()[2..].to_vec();
@@ -350,7 +394,7 @@ pub(crate) fn place(
     Ok(view)
 }
 
-/// [`Device::conv_weight_grad`]: one matrix product per group, of the gradient and the windows as
+/// [`Op::ConvWeightGrad`]: one matrix product per group, of the gradient and the windows as
 /// rows.
 ///
 /// # Errors
@@ -361,7 +405,6 @@ pub fn conv_weight_grad(
     window: &Window,
     weight_shape: &Shape,
 ) -> Result<StorageRef> {
-    validate::conv_weight_grad(g, x, window, weight_shape)?;
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight_shape[0], &weight_shape[2..]);
     let d = kernel.len();
@@ -390,12 +433,11 @@ pub fn lowest(dtype: DType) -> Scalar {
     }
 }
 
-/// [`Device::max_pool`] by comparing every element of every window with the window's largest.
+/// [`Op::MaxPool`] by comparing every element of every window with the window's largest.
 ///
 /// # Errors
 /// If the device fails.
 pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
-    validate::max_pool(x, size, window)?;
     let d = size.len();
     let lead = x.ndim() - d;
     // (lead.., counts.., size..)
@@ -434,7 +476,6 @@ pub(crate) fn max_pool_grad(
     x_shape: &Shape,
     spatial: usize,
 ) -> Result<StorageRef> {
-    validate::max_pool_grad(g, positions, x_shape, spatial)?;
     if x_shape.numel() == 0 {
         return finish(Tensor::zeros(x_shape, g.dtype(), g)?);
     }
@@ -473,7 +514,6 @@ pub fn at_winners(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
 }
 
 pub(crate) fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
-    validate::avg_pool(x, size, window)?;
     let lead = x.ndim() - size.len();
     let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, size, window)?;
     let inside: Vec<usize> = (lead + size.len()..view.ndim()).collect();

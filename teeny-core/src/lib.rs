@@ -5,8 +5,10 @@
 //! Tensor { storage, layout, dtype, device }     tensor/   checks, infers, then asks
 //!     │ views: layout → layout                  layout    never touches the device
 //!     ▼
-//! trait Device                                  device    about a dozen required methods, the rest provided
-//!     ▲ elementwise(Kernel, ..)                 kernel/   typed scalar programs: one vocabulary for every backend
+//! Op { name, operands, outputs, cost }          op/       a request as data
+//!     ▼
+//! trait Device { execute(&mut Op) .. }          device    five required methods
+//!     ▲ Op::Elementwise { kernel, .. }          kernel/   typed scalar programs for every backend
 //! ```
 //!
 //! This crate knows neither a backend nor a gradient. [`Reference`] is a naive device that says
@@ -30,6 +32,7 @@ mod layout;
 pub mod linalg;
 pub mod memory;
 mod npy;
+pub mod op;
 pub mod random;
 mod reference;
 pub mod registry;
@@ -41,10 +44,7 @@ pub mod validate;
 pub mod wrappers;
 
 pub use attention::{Attention, AttentionInputs};
-pub use device::{
-    Device, DeviceInfo, DeviceRef, Norm, Outputs, ReduceOp, ScanOp, ScatterMode, Stats, ToDevice,
-    Window,
-};
+pub use device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 pub use dtype::DType;
 pub use element::Element;
 pub use error::{Error, ErrorKind, Result};
@@ -53,6 +53,7 @@ pub use kernel::build::{Builder, Expr};
 pub use kernel::{Kernel, OpCode, OpNode};
 pub use layout::Layout;
 pub use linalg::{LinalgOp, Triangle};
+pub use op::{Cost, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, TensorSpec, Window};
 pub use random::{Distribution, Key, manual_seed};
 pub use reference::Reference;
 pub use scalar::Scalar;
@@ -62,3 +63,8 @@ pub use tensor::{
     Averaging, Ellipsis, Interpolation, IntoIndex, MatrixNorm, Nested, NewAxis, Operand, PadMode,
     Pca, SliceRange, Subscript, Tensor, map, map_n, map_sum, permutation,
 };
+
+/// The program of the crate's README must compile and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -4,16 +4,17 @@
 //! Elements are kept as [`Scalar`]s; floats accumulate in f64, integers in 64 bits that wrap, and
 //! results are rounded once to their type. There is no blocking, no vector, no thread and no reuse
 //! of memory, so that this file can be read as the definition of what a [`Device`] does. It refuses
-//! to be fast. The provided methods are not overridden: softmax, convolution and the like mean what
-//! [`crate::device`] makes of the primitives here.
+//! to be fast. It declines the fused ops: softmax, convolution and the like mean what
+//! [`crate::definition`] makes of the primitives here.
 
-use crate::device::{Device, DeviceInfo, Outputs, ReduceOp, ScanOp, ScatterMode, Stats};
+use crate::device::{Device, DeviceInfo, Stats};
 use crate::dtype::DType;
 use crate::element::{decode, encode};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::memory;
+use crate::op::{Op, Outputs, ReduceOp, ScanOp, ScatterMode, taken};
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -255,10 +256,6 @@ impl Device for Reference {
         }
     }
 
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         validate::upload(bytes, dtype)?;
         Ok(self.store(decode(bytes, dtype)?, dtype))
@@ -268,6 +265,49 @@ impl Device for Reference {
         encode(&read(x)?, x.dtype())
     }
 
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        op.outputs()?; // checks the operands
+        Ok(Some(match *op {
+            Op::Elementwise { kernel, inputs, params, shape } => {
+                self.elementwise(kernel, inputs, params, shape)?
+            }
+            Op::Reduce { op, x, axes } => self.reduce(op, x, axes)?.into(),
+            Op::Scan { op, x, axis } => self.scan(op, x, axis)?.into(),
+            Op::Matmul { lhs, rhs } => self.matmul(lhs, rhs)?.into(),
+            Op::Gather { x, axis, index } => self.gather(x, axis, index)?.into(),
+            Op::Scatter { mode, x, axis, index, src } => {
+                self.scatter(mode, x, axis, index, src)?.into()
+            }
+            Op::CopyInto { ref mut dst, view, src } => {
+                self.copy_into(dst.take().ok_or_else(taken)?, view, src)?.into()
+            }
+            Op::Sort { x, axis, descending } => self.sort(x, axis, descending)?.into(),
+            Op::Random { distribution, shape, dtype, key } => {
+                self.random(distribution, shape, dtype, key)?.into()
+            }
+            // The others are fused: they mean what their definitions make of these.
+            _ => return Ok(None),
+        }))
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn stats(&self) -> Stats {
+        let allocations = self.memory.allocations.load(Ordering::Relaxed);
+        Stats {
+            allocations,
+            os_allocations: allocations,
+            live_bytes: self.memory.live.load(Ordering::Relaxed),
+            peak_bytes: self.memory.peak.load(Ordering::Relaxed),
+            cached_bytes: 0,
+        }
+    }
+}
+
+/// The primitives, on operands that [`Op::outputs`] has checked.
+impl Reference {
     fn elementwise(
         &self,
         kernel: &Arc<Kernel>,
@@ -275,7 +315,6 @@ impl Device for Reference {
         params: &[Scalar],
         shape: &Shape,
     ) -> Result<Outputs> {
-        validate::elementwise(kernel, inputs, params, shape)?;
         let inputs = inputs.iter().map(|x| read(x)).collect::<Result<Vec<_>>>()?;
         let mut columns = kernel
             .outputs()
@@ -299,7 +338,6 @@ impl Device for Reference {
     }
 
     fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
-        validate::reduce(op, x, axes)?;
         let count: usize = axes.iter().map(|&a| x.shape()[a]).product();
         let values = read_as(x, &x.layout().permute(&with_last(x.ndim(), axes)))?;
         let numel = x.shape().reduced(axes, false).numel();
@@ -310,7 +348,6 @@ impl Device for Reference {
     }
 
     fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        validate::scan(op, x, axis)?;
         let (start, step): (_, fn(Scalar, Scalar) -> Scalar) = match op {
             ScanOp::Sum => (neutral(0, x.dtype()), add),
             ScanOp::Prod => (neutral(1, x.dtype()), mul),
@@ -326,7 +363,6 @@ impl Device for Reference {
     }
 
     fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
-        validate::matmul(lhs, rhs)?;
         let last = lhs.ndim() - 1;
         let (m, k, n) = (lhs.shape()[last - 1], lhs.shape()[last], rhs.shape()[last]);
         let batches: usize = lhs.shape()[..last - 1].iter().product();
@@ -345,7 +381,6 @@ impl Device for Reference {
     }
 
     fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
-        validate::gather(x, axis, index)?;
         let values = read(x)?;
         let out = memory::collected(
             targets(x.shape(), axis, index)?.into_iter().map(|place| values[place]),
@@ -361,7 +396,6 @@ impl Device for Reference {
         index: &Tensor,
         src: &Tensor,
     ) -> Result<StorageRef> {
-        validate::scatter(mode, x, axis, index, src)?;
         let mut out = read(x)?;
         for (place, value) in targets(x.shape(), axis, index)?.into_iter().zip(read(src)?) {
             out[place] = match mode {
@@ -375,7 +409,6 @@ impl Device for Reference {
     }
 
     fn copy_into(&self, mut dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
-        validate::copy_into(&dst, view, src)?;
         let values = read(src)?;
         if downcast_mut::<Values>(&mut dst).is_none() {
             dst = self.store(
@@ -392,7 +425,6 @@ impl Device for Reference {
     }
 
     fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
-        validate::sort(x, axis)?;
         let sorted = |values: &[Scalar]| {
             let mut places: Vec<usize> = (0..values.len()).collect();
             // `sort_by` is stable, so equal elements keep their order in both directions.
@@ -414,27 +446,11 @@ impl Device for Reference {
         dtype: DType,
         key: Key,
     ) -> Result<StorageRef> {
-        validate::random(distribution, shape, dtype)?;
         let per_block = Distribution::per_block(dtype);
         let out = memory::collected(
             (0..shape.numel())
                 .map(|i| distribution.block(key, (i / per_block) as u64, dtype)[i % per_block]),
         )?;
         Ok(self.store(out, dtype))
-    }
-
-    fn synchronize(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn stats(&self) -> Stats {
-        let allocations = self.memory.allocations.load(Ordering::Relaxed);
-        Stats {
-            allocations,
-            os_allocations: allocations,
-            live_bytes: self.memory.live.load(Ordering::Relaxed),
-            peak_bytes: self.memory.peak.load(Ordering::Relaxed),
-            cached_bytes: 0,
-        }
     }
 }

@@ -1,31 +1,27 @@
-//! The contract of [`Device`](crate::Device): what each method requires of its operands, and the
-//! shape and type of each result.
+//! The contract of [`Op`](crate::Op): the requirements on its operands, and the shape and dtype of
+//! each output.
 //!
-//! One function per method. `Tensor` methods take the shapes of results from here, and every engine
-//! calls the same function at its door, because anybody may call a trait method directly, with
-//! anything. All size arithmetic is checked, so that a device computes with what it gets from here
-//! and never recomputes it. A function that returns `Ok` says: counts, types, shapes, axes and
+//! One function per op, called by [`Op::outputs`](crate::Op::outputs): by core for the shapes of
+//! results, and by every engine at its door, because anyone may construct an op. All size
+//! arithmetic is checked, so that a device computes with these sizes and never recomputes them. A function that returns `Ok` says: counts, types, shapes, axes and
 //! windows fit each other, and no size, and no sum or product of sizes, overflows. That a layout is
 //! inside its storage, and that the storage belongs to the device, is for the device to check when
 //! it looks into the storage.
 
 use crate::attention::AttentionInputs;
-use crate::device::{ReduceOp, ScanOp, ScatterMode, Window};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::linalg::LinalgOp;
+use crate::op::{ReduceOp, ScanOp, ScatterMode, TensorSpec, Window};
 use crate::random::{self, Distribution};
 use crate::scalar::Scalar;
 use crate::shape::{MAX_NUMEL, Shape, no_axis};
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, index_end};
 
-/// Shape and type of a result.
-pub type Form = (Shape, DType);
-
-fn form(x: &Tensor) -> Form {
+fn spec(x: &Tensor) -> TensorSpec {
     (*x.shape(), x.dtype())
 }
 
@@ -117,7 +113,7 @@ fn positions(n: usize) -> Result<()> {
 ///
 /// # Errors
 /// If the bytes are not whole elements, or a bool is neither 0 nor 1.
-pub fn upload(bytes: &[u8], dtype: DType) -> Result<Form> {
+pub fn upload(bytes: &[u8], dtype: DType) -> Result<TensorSpec> {
     let size = dtype.size();
     if !bytes.len().is_multiple_of(size) {
         return Err(Error::value(format!(
@@ -135,7 +131,7 @@ pub fn upload(bytes: &[u8], dtype: DType) -> Result<Form> {
     Ok((Shape::new(&[bytes.len() / size])?, dtype))
 }
 
-/// [`Device::elementwise`](crate::Device::elementwise). Each output has `shape` and the type of
+/// [`Op::Elementwise`](crate::Op::Elementwise). Each output has `shape` and the type of
 /// [`Kernel::output_dtype`].
 ///
 /// # Errors
@@ -183,14 +179,14 @@ pub(crate) fn wrong_input(i: usize, x: &Tensor, dtype: DType, shape: &Shape) -> 
     .help(format!("inputs[{i}].expand({shape})? repeats axes of size 1"))
 }
 
-/// [`Device::elementwise_over`](crate::Device::elementwise_over), for a storage of `len` elements
+/// [`Op::ElementwiseInPlace`](crate::Op::ElementwiseInPlace), for a storage of `len` elements
 /// of `dtype`.
 ///
 /// # Errors
 /// If the kernel has not one output, or one or two inputs; or the storage or the other input is not
 /// what they are.
 #[inline]
-pub fn elementwise_over(
+pub fn elementwise_in_place(
     kernel: &Kernel,
     (len, dtype): (usize, DType),
     input_index: usize,
@@ -218,7 +214,7 @@ pub fn elementwise_over(
 #[cold]
 fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Shape) -> Error {
     Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
-        .help("Device::elementwise writes to new storage")
+        .help("Op::Elementwise writes to new storage")
 }
 
 #[cold]
@@ -231,7 +227,7 @@ pub(crate) fn nothing_to_compare(axis: usize, shape: &Shape) -> Error {
 }
 
 /// The result of reducing `axes` of elements of `dtype`.
-fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<Form> {
+fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<TensorSpec> {
     let ascending =
         axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
     if !ascending {
@@ -268,16 +264,16 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
     Ok((shape.reduced(axes, false), op.output(dtype)))
 }
 
-/// [`Device::reduce`](crate::Device::reduce).
+/// [`Op::Reduce`](crate::Op::Reduce).
 ///
 /// # Errors
 /// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is
 /// nothing to compare.
-pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<Form> {
+pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<TensorSpec> {
     reduction(op, x.shape(), x.dtype(), axes)
 }
 
-/// [`Device::reduce_kernel`](crate::Device::reduce_kernel).
+/// [`Op::ReduceKernel`](crate::Op::ReduceKernel).
 ///
 /// # Errors
 /// As [`elementwise`] and [`reduce`]; if the kernel has not one output.
@@ -288,7 +284,7 @@ pub fn reduce_kernel(
     shape: &Shape,
     op: ReduceOp,
     axes: &[usize],
-) -> Result<Form> {
+) -> Result<TensorSpec> {
     elementwise(kernel, inputs, params, shape)?;
     if kernel.outputs().len() != 1 || inputs.is_empty() {
         let (n, outputs) = (inputs.len(), kernel.outputs().len());
@@ -300,25 +296,25 @@ pub fn reduce_kernel(
     reduction(op, shape, kernel.output_dtype(0), axes)
 }
 
-/// [`Device::scan`](crate::Device::scan).
+/// [`Op::Scan`](crate::Op::Scan).
 ///
 /// # Errors
 /// If there is no such axis, or the elements are bools.
-pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<Form> {
+pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<TensorSpec> {
     axis_of(x.shape(), axis)?;
     if x.dtype() == DType::Bool {
         return Err(Error::dtype(format!("{op:?} does not scan bools"))
             .help("x.cast(DType::I64)? converts"));
     }
-    Ok(form(x))
+    Ok(spec(x))
 }
 
-/// [`Device::matmul`](crate::Device::matmul).
+/// [`Op::Matmul`](crate::Op::Matmul).
 ///
 /// # Errors
 /// If the shapes are not (.., m, k) and (.., k, n) with equal leading axes, or the types differ or
 /// are bool.
-pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<Form> {
+pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<TensorSpec> {
     let (a, b) = (lhs.shape(), rhs.shape());
     let rows = a.ndim().wrapping_sub(2);
     if a.ndim() < 2 || a.ndim() != b.ndim() || a[..rows] != b[..rows] || a[rows + 1] != b[rows] {
@@ -383,16 +379,16 @@ pub(crate) fn only_set() -> Error {
         .help("x.cast(DType::I64)? converts; x.scatter(axis, &index, &src)? sets")
 }
 
-/// [`Device::gather`](crate::Device::gather). The positions themselves are for the device to check.
+/// [`Op::Gather`](crate::Op::Gather). The positions themselves are for the device to check.
 ///
 /// # Errors
 /// If there is no such axis, the index is not of integers, or does not fit `x`.
-pub fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<Form> {
+pub fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<TensorSpec> {
     indexed(x, axis, index)?;
     Ok((*index.shape(), x.dtype()))
 }
 
-/// [`Device::scatter`](crate::Device::scatter). The positions themselves are for the device to
+/// [`Op::Scatter`](crate::Op::Scatter). The positions themselves are for the device to
 /// check.
 ///
 /// # Errors
@@ -404,16 +400,16 @@ pub fn scatter(
     axis: usize,
     index: &Tensor,
     src: &Tensor,
-) -> Result<Form> {
+) -> Result<TensorSpec> {
     indexed(x, axis, index)?;
     like("src", src, index.shape(), x.dtype())?;
     if mode != ScatterMode::Set && x.dtype() == DType::Bool {
         return Err(only_set());
     }
-    Ok(form(x))
+    Ok(spec(x))
 }
 
-/// [`Device::copy_into`](crate::Device::copy_into).
+/// [`Op::CopyInto`](crate::Op::CopyInto).
 ///
 /// # Errors
 /// If the view reaches outside `dst` or names an element twice, or `src` has another shape or type.
@@ -452,21 +448,21 @@ pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// [`Device::sort`](crate::Device::sort): values and positions.
+/// [`Op::Sort`](crate::Op::Sort): values and positions.
 ///
 /// # Errors
 /// If there is no such axis, or it has more positions than `I32`.
-pub fn sort(x: &Tensor, axis: usize) -> Result<[Form; 2]> {
+pub fn sort(x: &Tensor, axis: usize) -> Result<[TensorSpec; 2]> {
     axis_of(x.shape(), axis)?;
     positions(x.shape()[axis])?;
-    Ok([form(x), (*x.shape(), DType::I32)])
+    Ok([spec(x), (*x.shape(), DType::I32)])
 }
 
-/// [`Device::random`](crate::Device::random).
+/// [`Op::Random`](crate::Op::Random).
 ///
 /// # Errors
 /// If the distribution does not exist for the type.
-pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result<Form> {
+pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result<TensorSpec> {
     random::check(distribution, dtype)?;
     Ok((*shape, dtype))
 }
@@ -477,23 +473,19 @@ pub(crate) fn no_tensors() -> Error {
         .help("a first tensor of size 0 along the axis lets the rest of the list be empty")
 }
 
-/// [`Device::cat`](crate::Device::cat).
+/// [`Op::Cat`](crate::Op::Cat).
 ///
 /// # Errors
-/// If there are no tensors, or together they are not of `shape`.
-pub fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Form> {
+/// If there are no tensors, or they differ in dtype or in a size other than that of `axis`.
+pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<TensorSpec> {
     let Some(first) = tensors.first() else { return Err(no_tensors()) };
-    axis_of(shape, axis)?;
-    let mut total = Some(0usize);
+    axis_of(first.shape(), axis)?;
+    let mut total = 0usize;
     for (i, x) in tensors.iter().enumerate() {
-        let fits = x.ndim() == shape.ndim()
-            && (0..shape.ndim()).all(|a| a == axis || x.shape()[a] == shape[a]);
+        let fits = x.ndim() == first.ndim()
+            && (0..first.ndim()).all(|a| a == axis || x.shape()[a] == first.shape()[a]);
         if !fits {
-            return Err(Error::shape(format!(
-                "tensor {i} is {}: all sizes but that of axis {axis} must be those of {shape}",
-                x.shape()
-            ))
-            .help("Tensor::cat(&tensors, axis)? finds the shape"));
+            return Err(cat_mismatch(i, x.shape(), first.shape(), axis));
         }
         if x.dtype() != first.dtype() {
             return Err(Error::dtype(format!(
@@ -503,46 +495,49 @@ pub fn cat(tensors: &[&Tensor], axis: usize, shape: &Shape) -> Result<Form> {
             ))
             .help(converts(&format!("tensors[{i}]"), first.dtype())));
         }
-        total = total.and_then(|n| n.checked_add(x.shape()[axis]));
+        // A sum that overflows is refused as a size.
+        total = total.saturating_add(x.shape()[axis]);
     }
-    if total != Some(shape[axis]) {
-        return Err(Error::shape(format!(
-            "the tensors have not {} elements along axis {axis} of {shape}",
-            shape[axis]
-        ))
-        .help("Tensor::cat(&tensors, axis)? finds the shape"));
-    }
-    Ok((*shape, first.dtype()))
+    Ok((first.shape().resized(axis, total)?, first.dtype()))
 }
 
-/// [`Device::softmax`](crate::Device::softmax) and
-/// [`Device::log_softmax`](crate::Device::log_softmax).
+/// The error of tensor `i` of `shape`, which cannot be concatenated with the first.
+#[cold]
+fn cat_mismatch(i: usize, shape: &Shape, first: &Shape, axis: usize) -> Error {
+    Error::shape(format!(
+        "tensor {i} is {shape}, tensor 0 is {first}: all sizes but that of axis {axis} must agree"
+    ))
+    .help(cat_along(first, shape))
+}
+
+/// [`Op::Softmax`](crate::Op::Softmax) and
+/// [`Op::LogSoftmax`](crate::Op::LogSoftmax).
 ///
 /// # Errors
 /// If there is no such axis, or the elements are not floats.
-pub fn softmax(x: &Tensor, axis: usize) -> Result<Form> {
+pub fn softmax(x: &Tensor, axis: usize) -> Result<TensorSpec> {
     axis_of(x.shape(), axis)?;
     float(x)?;
-    Ok(form(x))
+    Ok(spec(x))
 }
 
-/// [`Device::softmax_grad`](crate::Device::softmax_grad) and
-/// [`Device::log_softmax_grad`](crate::Device::log_softmax_grad).
+/// [`Op::SoftmaxGrad`](crate::Op::SoftmaxGrad) and
+/// [`Op::LogSoftmaxGrad`](crate::Op::LogSoftmaxGrad).
 ///
 /// # Errors
 /// As [`softmax`]; if `g` is not like `y`.
-pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<Form> {
+pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<TensorSpec> {
     softmax(y, axis)?;
     like("g", g, y.shape(), y.dtype())?;
-    Ok(form(y))
+    Ok(spec(y))
 }
 
-/// [`Device::cross_entropy`](crate::Device::cross_entropy). The targets' values are for the device
+/// [`Op::CrossEntropy`](crate::Op::CrossEntropy). The targets' values are for the device
 /// to check.
 ///
 /// # Errors
 /// If the operands are not floats (n, classes) and integers (n).
-pub fn cross_entropy(x: &Tensor, targets: &Tensor) -> Result<Form> {
+pub fn cross_entropy(x: &Tensor, targets: &Tensor) -> Result<TensorSpec> {
     float(x)?;
     if targets.dtype().is_int() && x.ndim() == 2 && targets.shape()[..] == [x.shape()[0]] {
         return Ok((*targets.shape(), x.dtype()));
@@ -568,22 +563,22 @@ fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
     )
 }
 
-/// [`Device::cross_entropy_grad`](crate::Device::cross_entropy_grad).
+/// [`Op::CrossEntropyGrad`](crate::Op::CrossEntropyGrad).
 ///
 /// # Errors
 /// As [`cross_entropy`]; if `g` is not (n) of the type of `x`.
-pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, g: &Tensor) -> Result<Form> {
+pub fn cross_entropy_grad(x: &Tensor, targets: &Tensor, g: &Tensor) -> Result<TensorSpec> {
     cross_entropy(x, targets)?;
     like("g", g, targets.shape(), x.dtype())?;
-    Ok(form(x))
+    Ok(spec(x))
 }
 
-/// [`Device::norm`](crate::Device::norm).
+/// [`Op::Norm`](crate::Op::Norm).
 ///
 /// # Errors
 /// If `x` has no axes or is not of floats, or weight and bias are not lines of its last axis and of
 /// its type.
-pub fn norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<Form> {
+pub fn norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Result<TensorSpec> {
     float(x)?;
     let Some(&length) = x.shape().last() else {
         return Err(
@@ -600,17 +595,17 @@ pub fn norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>) -> Resul
             "a weight of ones changes nothing: Tensor::ones({length}, dtype, &device)?"
         )));
     }
-    Ok(form(x))
+    Ok(spec(x))
 }
 
-/// [`Device::norm_grad`](crate::Device::norm_grad).
+/// [`Op::NormGrad`](crate::Op::NormGrad).
 ///
 /// # Errors
 /// As [`norm`]; if `g` is not like `x`.
-pub fn norm_grad(x: &Tensor, weight: Option<&Tensor>, g: &Tensor) -> Result<Form> {
+pub fn norm_grad(x: &Tensor, weight: Option<&Tensor>, g: &Tensor) -> Result<TensorSpec> {
     norm(x, weight, None)?;
     like("g", g, x.shape(), x.dtype())?;
-    Ok(form(x))
+    Ok(spec(x))
 }
 
 /// How many windows of `kernel` elements fit `axis`, of `size`.
@@ -694,16 +689,16 @@ fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
     )
 }
 
-/// [`Device::conv`](crate::Device::conv).
+/// [`Op::Conv`](crate::Op::Conv).
 ///
 /// # Errors
 /// As [`conv_shape`]; if the operands are not of one float type.
-pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<Form> {
+pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<TensorSpec> {
     floats(x, "weight", weight)?;
     Ok((conv_shape(x.shape(), weight.shape(), window)?, x.dtype()))
 }
 
-/// [`Device::conv_input_grad`](crate::Device::conv_input_grad).
+/// [`Op::ConvInputGrad`](crate::Op::ConvInputGrad).
 ///
 /// # Errors
 /// As [`conv`]; if `g` is not the shape of a convolution of `x_shape`.
@@ -712,13 +707,13 @@ pub fn conv_input_grad(
     weight: &Tensor,
     window: &Window,
     x_shape: &Shape,
-) -> Result<Form> {
+) -> Result<TensorSpec> {
     floats(g, "weight", weight)?;
     like("g", g, &conv_shape(x_shape, weight.shape(), window)?, g.dtype())?;
     Ok((*x_shape, g.dtype()))
 }
 
-/// [`Device::conv_weight_grad`](crate::Device::conv_weight_grad).
+/// [`Op::ConvWeightGrad`](crate::Op::ConvWeightGrad).
 ///
 /// # Errors
 /// As [`conv`]; if `g` is not the shape of a convolution by a weight of `weight_shape`.
@@ -727,7 +722,7 @@ pub fn conv_weight_grad(
     x: &Tensor,
     window: &Window,
     weight_shape: &Shape,
-) -> Result<Form> {
+) -> Result<TensorSpec> {
     floats(g, "x", x)?;
     like("g", g, &conv_shape(x.shape(), weight_shape, window)?, g.dtype())?;
     Ok((*weight_shape, g.dtype()))
@@ -774,11 +769,11 @@ pub fn pool_shape(x: &Shape, size: &[usize], window: &Window) -> Result<Shape> {
     Shape::new(&[lead, &counts_of(spatial, size, window)?[..]].concat())
 }
 
-/// [`Device::max_pool`](crate::Device::max_pool): values and positions.
+/// [`Op::MaxPool`](crate::Op::MaxPool): values and positions.
 ///
 /// # Errors
 /// As [`pool_shape`]; if the elements are bools, or the pooled axes have more positions than `I32`.
-pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]> {
+pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[TensorSpec; 2]> {
     if x.dtype() == DType::Bool {
         return Err(
             Error::dtype("bools have no largest window").help("x.cast(DType::U8)? converts")
@@ -789,7 +784,7 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<[Form; 2]
     Ok([(shape, x.dtype()), (shape, DType::I32)])
 }
 
-/// [`Device::max_pool_grad`](crate::Device::max_pool_grad). The positions' values are for the
+/// [`Op::MaxPoolGrad`](crate::Op::MaxPoolGrad). The positions' values are for the
 /// device to check.
 ///
 /// # Errors
@@ -800,7 +795,7 @@ pub fn max_pool_grad(
     positions: &Tensor,
     x_shape: &Shape,
     spatial: usize,
-) -> Result<Form> {
+) -> Result<TensorSpec> {
     float(g)?;
     like("positions", positions, g.shape(), DType::I32)?;
     let lead = x_shape.ndim().checked_sub(spatial).filter(|_| spatial > 0);
@@ -818,22 +813,22 @@ pub fn max_pool_grad(
     }
 }
 
-/// [`Device::avg_pool`](crate::Device::avg_pool).
+/// [`Op::AvgPool`](crate::Op::AvgPool).
 ///
 /// # Errors
 /// As [`pool_shape`]; if the elements are not floats.
-pub fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<Form> {
+pub fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<TensorSpec> {
     float(x)?;
     Ok((pool_shape(x.shape(), size, window)?, x.dtype()))
 }
 
-/// [`Device::attention`](crate::Device::attention): y and the logsumexp.
+/// [`Op::Attention`](crate::Op::Attention): y and the logsumexp.
 ///
 /// # Errors
 /// If the operands are not q (.., T, hs), k (.., S, hs), v (.., S, hv) and a mask (.., T, S) of one
 /// float type with equal leading axes, the mask being bool or of that type; or the options
 /// contradict each other.
-pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
+pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
     let AttentionInputs { q, k, v, mask, options } = *inputs;
     let n = q.ndim();
     let refuse = || {
@@ -879,7 +874,7 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[Form; 2]> {
     Ok([(y, q.dtype()), (q.shape().without(n - 1), q.dtype().compute())])
 }
 
-/// [`Device::attention_grad`](crate::Device::attention_grad): the gradients for q, k and v.
+/// [`Op::AttentionGrad`](crate::Op::AttentionGrad): the gradients for q, k and v.
 ///
 /// # Errors
 /// As [`attention`]; if `y`, `lse` and `g` are not like its results.
@@ -888,20 +883,20 @@ pub fn attention_grad(
     y: &Tensor,
     lse: &Tensor,
     g: &Tensor,
-) -> Result<[Form; 3]> {
+) -> Result<[TensorSpec; 3]> {
     let [(shape, dtype), (rows, wide)] = attention(inputs)?;
     like("y", y, &shape, dtype)?;
     like("lse", lse, &rows, wide)?;
     like("g", g, &shape, dtype)?;
-    Ok([form(inputs.q), form(inputs.k), form(inputs.v)])
+    Ok([spec(inputs.q), spec(inputs.k), spec(inputs.v)])
 }
 
-/// [`Device::linalg`](crate::Device::linalg).
+/// [`Op::Linalg`](crate::Op::Linalg).
 ///
 /// # Errors
 /// If the operands are not as many matrices as `op` takes, of f32 or f64, square where `op` needs
 /// that.
-pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<Form>> {
+pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<TensorSpec>> {
     let (count, square) = match op {
         LinalgOp::Solve | LinalgOp::SolveTriangular(_) => (2, true),
         LinalgOp::Det | LinalgOp::SlogDet | LinalgOp::Cholesky | LinalgOp::Eigh | LinalgOp::Eig => {
@@ -952,4 +947,18 @@ pub fn linalg(op: LinalgOp, inputs: &[&Tensor]) -> Result<Vec<Form>> {
         .help("a.solve(&b)? takes vectors and broadcasts leading axes"));
     }
     op.results(inputs)
+}
+
+/// The axis along which tensors of these shapes can be joined, in words.
+#[cold]
+fn cat_along(a: &Shape, b: &Shape) -> String {
+    let other: Vec<usize> =
+        (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
+    match other.as_slice() {
+        [axis] if a.ndim() == b.ndim() => {
+            format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?")
+        }
+        _ if a.ndim() != b.ndim() => "x.unsqueeze(axis)? adds an axis of size 1".to_string(),
+        _ => "x.slice(axis, ..n)? and x.pad(&widths, 0)? change single sizes".to_string(),
+    }
 }

@@ -1,14 +1,11 @@
-//! The suite must notice what it is for: devices with one mistake each, the oracle in everything
-//! else.
+//! The suite notices mistakes: devices with one mistake each, the oracle in everything else.
 #![cfg(feature = "conformance")]
 
-use std::any::Any;
 use std::sync::Arc;
 use teeny_core::conformance::{Cell, Suite, fuzz};
-use teeny_core::device::{Device, DeviceInfo, Outputs, ReduceOp, ScanOp, ScatterMode};
-use teeny_core::random::{Distribution, Key};
 use teeny_core::{
-    DType, Error, Kernel, Layout, Reference, Result, Scalar, Shape, StorageRef, Tensor,
+    DType, Device, DeviceInfo, DeviceRef, Error, Layout, Op, Outputs, ReduceOp, Reference, Result,
+    StorageRef, Tensor,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,7 +26,7 @@ enum Mistake {
 use Mistake::*;
 
 #[derive(Debug)]
-struct Flawed(Arc<Reference>, Mistake);
+struct Flawed(DeviceRef, Mistake);
 
 impl Flawed {
     /// The view as the mistake sees it.
@@ -42,14 +39,16 @@ impl Flawed {
             _ => Ok(x.clone()),
         }
     }
+
+    /// `x` on the oracle.
+    fn on_oracle(&self, x: &Tensor) -> Result<Tensor> {
+        Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), self.0.clone())
+    }
 }
 
 impl Device for Flawed {
     fn info(&self) -> DeviceInfo {
         DeviceInfo { name: "flawed".into(), description: format!("{:?}", self.1) }
-    }
-    fn as_any(&self) -> &dyn Any {
-        self
     }
     fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
         if self.1 == RefusesF64 && dtype == DType::F64 {
@@ -60,110 +59,68 @@ impl Device for Flawed {
     fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
         self.0.download(x)
     }
-    fn elementwise(
-        &self,
-        kernel: &Arc<Kernel>,
-        inputs: &[&Tensor],
-        params: &[Scalar],
-        shape: &Shape,
-    ) -> Result<Outputs> {
-        let seen = inputs.iter().map(|x| self.seen(x)).collect::<Result<Vec<_>>>()?;
-        self.0.elementwise(kernel, &seen.iter().collect::<Vec<_>>(), params, shape)
-    }
-    fn elementwise_over(
-        &self,
-        kernel: &Arc<Kernel>,
-        storage: &mut StorageRef,
-        number: usize,
-        other: Option<&Tensor>,
-        params: &[Scalar],
-        shape: &Shape,
-    ) -> Result<bool> {
-        let (WritesOverTheWrongOperand, Some(other)) = (self.1, other) else { return Ok(false) };
-        let dtype = kernel.inputs()[number];
-        let given =
-            Tensor::from_parts(storage.clone(), Layout::contiguous(*shape), dtype, self.0.clone())?;
-        let inputs = if number == 0 { [other, &given] } else { [&given, other] };
-        *storage =
-            self.0.elementwise(kernel, &inputs, params, shape)?.into_first().expect("one output");
-        Ok(true)
-    }
-    fn reduce(&self, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
-        let x = &self.seen(x)?;
-        if self.1 == Panics && op == ReduceOp::Prod {
-            panic!("a device should not, but it may");
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        match (self.1, &mut *op) {
+            (
+                WritesOverTheWrongOperand,
+                &mut Op::ElementwiseInPlace {
+                    kernel,
+                    ref mut storage,
+                    input_index,
+                    other: Some(other),
+                    params,
+                    shape,
+                },
+            ) => {
+                let (layout, dtype) = (Layout::contiguous(*shape), storage.dtype());
+                let own = Tensor::from_parts(storage.clone(), layout, dtype, self.0.clone())?;
+                let inputs = if input_index == 0 { &[other, &own] } else { &[&own, other] };
+                let y = Op::Elementwise { kernel, inputs, params, shape }.tensor(&self.0)?;
+                **storage = y.storage().clone();
+                return Ok(Some(Outputs::new()));
+            }
+            (Panics, Op::Reduce { op: ReduceOp::Prod, .. }) => {
+                panic!("a device should not, but it may")
+            }
+            (ForgetsNan, &mut Op::Reduce { op: op @ (ReduceOp::Max | ReduceOp::Min), x, axes })
+                if x.dtype().is_float() =>
+            {
+                let x = self.on_oracle(x)?;
+                let tame = x.is_nan()?.select(0, &x)?.cast(x.dtype())?;
+                return Op::Reduce { op, x: &tame, axes }.run(&self.0).map(Some);
+            }
+            (SumsAllButTheLast, &mut Op::Reduce { op: op @ ReduceOp::Sum, x, axes })
+                if x.shape()[axes[0]] > 600 =>
+            {
+                let x = x.slice(axes[0] as isize, ..-1)?;
+                return Op::Reduce { op, x: &x, axes }.run(&self.0).map(Some);
+            }
+            (TrustsIndices, &mut Op::Gather { x, axis, index }) => {
+                let index = index.to_scalars()?.iter().map(|s| s.to_i64_wrapping()).collect();
+                let index = Tensor::from_vec(index, op.outputs()?[0].0, &self.0)?;
+                let last = x.shape()[axis].max(1) as i64 - 1;
+                let index = index.clamp(0, last)?;
+                return Op::Gather { x, axis, index: &index }.run(&self.0).map(Some);
+            }
+            (FirstArrivalWins, &mut Op::Scatter { mode, x, axis, index, src }) => {
+                let (index, src) = (&index.flip(axis)?, &src.flip(axis)?);
+                return Op::Scatter { mode, x, axis, index, src }.run(&self.0).map(Some);
+            }
+            (SortsUnstably, &mut Op::Sort { x, axis, descending: true }) => {
+                let (values, places) = self.on_oracle(x)?.sort(axis as isize, false)?;
+                let reversed = |y: &Tensor| Ok(y.flip(axis)?.copy()?.storage().clone());
+                let outputs: [Result<StorageRef>; 2] = [reversed(&values), reversed(&places)];
+                return outputs.into_iter().collect::<Result<_>>().map(Some);
+            }
+            _ => {}
         }
-        if self.1 == ForgetsNan
-            && matches!(op, ReduceOp::Max | ReduceOp::Min)
-            && x.dtype().is_float()
-        {
-            let zeros =
-                Tensor::from_result(self.0.contiguous(x)?, *x.shape(), x.dtype(), self.0.clone())?;
-            let tame = zeros.is_nan()?.select(0, &zeros)?.cast(x.dtype())?;
-            return self.0.reduce(op, &tame, axes);
+        if !op.is_primitive() {
+            return Ok(Option::None);
         }
-        if self.1 == SumsAllButTheLast && op == ReduceOp::Sum && x.shape()[axes[0]] > 600 {
-            return self.0.reduce(op, &x.slice(axes[0] as isize, ..-1)?, axes);
-        }
-        self.0.reduce(op, x, axes)
-    }
-    fn scan(&self, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-        self.0.scan(op, &self.seen(x)?, axis)
-    }
-    fn matmul(&self, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef> {
-        self.0.matmul(&self.seen(lhs)?, &self.seen(rhs)?)
-    }
-    fn gather(&self, x: &Tensor, axis: usize, index: &Tensor) -> Result<StorageRef> {
-        let x = self.seen(x)?;
-        if self.1 == TrustsIndices {
-            let on_oracle = Tensor::from_vec(
-                index.to_scalars()?.iter().map(|s| s.to_i64_wrapping()).collect(),
-                index.shape(),
-                &self.0,
-            )?;
-            let last = x.shape()[axis].max(1) as i64 - 1;
-            return self.0.gather(&x, axis, &on_oracle.clamp(0, last)?);
-        }
-        self.0.gather(&x, axis, index)
-    }
-    fn scatter(
-        &self,
-        mode: ScatterMode,
-        x: &Tensor,
-        axis: usize,
-        index: &Tensor,
-        src: &Tensor,
-    ) -> Result<StorageRef> {
-        if self.1 == FirstArrivalWins {
-            return self.0.scatter(mode, x, axis, &index.flip(axis)?, &src.flip(axis)?);
-        }
-        self.0.scatter(mode, &self.seen(x)?, axis, &self.seen(index)?, &self.seen(src)?)
-    }
-    fn copy_into(&self, dst: StorageRef, view: &Layout, src: &Tensor) -> Result<StorageRef> {
-        self.0.copy_into(dst, view, &self.seen(src)?)
-    }
-    fn sort(&self, x: &Tensor, axis: usize, descending: bool) -> Result<(StorageRef, StorageRef)> {
-        if self.1 == SortsUnstably && descending {
-            let (values, places) = self.0.sort(x, axis, false)?;
-            let turn = |storage, dtype| {
-                let t = Tensor::from_result(storage, *x.shape(), dtype, self.0.clone())?;
-                t.flip(axis)?.copy().map(|t| t.storage().clone())
-            };
-            return Ok((turn(values, x.dtype())?, turn(places, DType::I32)?));
-        }
-        self.0.sort(&self.seen(x)?, axis, descending)
-    }
-    fn random(
-        &self,
-        distribution: Distribution,
-        shape: &Shape,
-        dtype: DType,
-        key: Key,
-    ) -> Result<StorageRef> {
-        self.0.random(distribution, shape, dtype, key)
+        op.run_mapped(&self.0, &|x| self.seen(x)).map(Some)
     }
     fn synchronize(&self) -> Result<()> {
-        Ok(())
+        self.0.synchronize()
     }
 }
 

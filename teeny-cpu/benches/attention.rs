@@ -2,22 +2,19 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
-use teeny_core::{Attention, AttentionInputs, DType, Device, Result, Shape, StorageRef, Tensor};
+use teeny_core::{Attention, AttentionInputs, DType, Op, Result, Tensor};
 use teeny_cpu::Cpu;
 
-type Gradients = [Option<StorageRef>; 3];
-
-/// Backward by the device, or by the definition.
-fn gradients(inputs: &AttentionInputs<'_>, g: &Tensor, fused: bool) -> Result<Gradients> {
-    let device = g.device();
-    let (y, lse) = if fused { device.attention(inputs)? } else { inputs.composed_storages()? };
-    let y = Tensor::from_result(y, *g.shape(), g.dtype(), device.clone())?;
-    let rows = Shape::new(&g.shape()[..g.ndim() - 1])?;
-    let lse = Tensor::from_result(lse, rows, g.dtype(), device.clone())?;
+/// The gradients for q, k and v, by the device or by the definition.
+fn gradients(inputs: &AttentionInputs<'_>, g: &Tensor, fused: bool) -> Result<[Tensor; 3]> {
+    let (inputs, needs) = (*inputs, [true; 3]);
     if fused {
-        device.attention_grad(inputs, &y, &lse, g, [true; 3])
+        let [y, lse] = Op::Attention { inputs }.tensors(g.device())?;
+        Op::AttentionGrad { inputs, y: &y, lse: &lse, g, needs }.tensors(g.device())
     } else {
-        inputs.composed_grad_storages(&y, &lse, g, [true; 3])
+        let (y, lse) = inputs.composed()?;
+        let all = inputs.composed_grad(Some((&y, &lse)), g, needs)?;
+        Ok(all.map(|x| x.expect("a gradient that is needed")))
     }
 }
 
@@ -36,7 +33,7 @@ fn attention(c: &mut Criterion) {
         group.throughput(Throughput::Elements((4 * heads * t * t * hs) as u64));
         let name = |what: &str| BenchmarkId::new(what, format!("{heads}x{t}x{hs}"));
         group.bench_function(name("fused"), |bench| {
-            bench.iter(|| black_box(device.attention(&inputs)))
+            bench.iter(|| black_box(Op::Attention { inputs }.tensors::<2>(q.device())))
         });
         group.bench_function(name("defined"), |bench| bench.iter(|| black_box(inputs.composed())));
         group.bench_function(name("fused with gradients"), |bench| {

@@ -17,6 +17,7 @@ mod conv;
 mod copy;
 mod device;
 mod elementwise;
+mod engine;
 mod fork;
 mod fused;
 mod guard;
@@ -47,7 +48,7 @@ mod threads_tests;
 #[cfg(test)]
 mod vecmath_tests;
 
+pub use device::FloatMatmul;
 pub use device::{Cpu, CpuOptions};
-pub use matmul::FloatMatmul;
 pub use pool::PoolStats;
 pub use simd::Level;

@@ -212,7 +212,7 @@ fn an_overwritten_guard_names_the_operation() {
         ("matmul", &(|| x.matmul(&x)) as &dyn Fn() -> Result<Tensor>),
         ("elementwise [Exp]", &|| x.exp()),
         ("softmax", &|| x.softmax(0)),
-        ("reduce Sum", &|| x.sum(0)),
+        ("sum", &|| x.sum(0)),
         ("sort", &|| Ok(x.sort(0, false)?.0)),
     ] {
         overrun();

@@ -4,27 +4,20 @@
 mod common;
 use common::devices;
 use std::sync::Arc;
-use teeny_core::{Attention, AttentionInputs, DType, Shape, StorageRef, Tensor};
+use teeny_core::{Attention, AttentionInputs, DType, Op, Tensor};
 use teeny_cpu::Cpu;
 
 fn randn(shape: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
     Tensor::randn(shape, DType::F32, device).unwrap().mul(0.5).unwrap().cast(dtype).unwrap()
 }
 
-fn like(storage: StorageRef, x: &Tensor) -> Tensor {
-    Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone()).unwrap()
-}
-
 /// y, the logsumexp and the three gradients as the device computes them; g is drawn like y.
 fn fused(inputs: &AttentionInputs<'_>, g: &Tensor) -> Vec<Tensor> {
     let device = g.device();
-    let (y, lse) = device.attention(inputs).unwrap();
-    let shape = Shape::new(&inputs.q.shape()[..inputs.q.ndim() - 1]).unwrap();
-    let lse = Tensor::from_result(lse, shape, g.dtype().compute(), device.clone()).unwrap();
-    let y = like(y, g);
-    let [q, k, v] =
-        device.attention_grad(inputs, &y, &lse, g, [true; 3]).unwrap().map(|x| x.unwrap());
-    vec![y, lse, like(q, inputs.q), like(k, inputs.k), like(v, inputs.v)]
+    let [y, lse] = Op::Attention { inputs: *inputs }.tensors(device).unwrap();
+    let op = Op::AttentionGrad { inputs: *inputs, y: &y, lse: &lse, g, needs: [true; 3] };
+    let [q, k, v] = op.tensors(device).unwrap();
+    vec![y, lse, q, k, v]
 }
 
 /// Largest difference, relative to the largest value or 1.

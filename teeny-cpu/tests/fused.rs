@@ -1,9 +1,9 @@
-//! The overrides of provided methods against the reference device, which runs core's definitions.
+//! The fused ops of the device against the reference device, which runs their definitions.
 
 mod common;
 use common::*;
 use std::sync::{Arc, OnceLock};
-use teeny_core::{DType, Reference, Tensor, Window};
+use teeny_core::{DType, Op, Reference, Tensor, Window};
 
 fn oracle() -> Arc<Reference> {
     static ORACLE: OnceLock<Arc<Reference>> = OnceLock::new();
@@ -37,11 +37,18 @@ fn near(got: &Tensor, want: &Tensor, what: &str) {
     }
 }
 
+fn input_grad(g: &Tensor, weight: &Tensor, window: &Window, x: &Tensor) -> Tensor {
+    Op::ConvInputGrad { g, weight, window, x_shape: x.shape() }.tensor(g.device()).unwrap()
+}
+
+fn weight_grad(g: &Tensor, x: &Tensor, window: &Window, weight: &Tensor) -> Tensor {
+    Op::ConvWeightGrad { g, x, window, weight_shape: weight.shape() }.tensor(g.device()).unwrap()
+}
+
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 #[test]
 fn softmax_and_its_relatives_along_every_axis() {
-    use teeny_core::Device;
     for device in devices() {
         for dtype in FLOATS {
             for shape in [[3, 5, 4], [2, 3, 259], [1, 1, 1], [2, 64, 3]] {
@@ -52,27 +59,16 @@ fn softmax_and_its_relatives_along_every_axis() {
                         let what = format!("{dtype} {shape:?} {layout} axis {axis} {device:?}");
                         near(&y.softmax(axis).unwrap(), &x.softmax(axis).unwrap(), &what);
                         near(&y.log_softmax(axis).unwrap(), &x.log_softmax(axis).unwrap(), &what);
-                        let wrap = |storage, like: &Tensor| {
-                            Tensor::from_result(
-                                storage,
-                                *like.shape(),
-                                dtype,
-                                like.device().clone(),
-                            )
-                            .unwrap()
-                        };
                         let gd = g.to(&device).unwrap();
-                        let (a, o) = (axis as usize, oracle());
-                        near(
-                            &wrap(device.softmax_grad(&y, &gd, a).unwrap(), &y),
-                            &wrap(o.softmax_grad(&x, &g, a).unwrap(), &x),
-                            &what,
-                        );
-                        near(
-                            &wrap(device.log_softmax_grad(&y, &gd, a).unwrap(), &y),
-                            &wrap(o.log_softmax_grad(&x, &g, a).unwrap(), &x),
-                            &what,
-                        );
+                        let axis = axis as usize;
+                        let gradient = |y: &Tensor, g: &Tensor| {
+                            Op::SoftmaxGrad { y, g, axis }.tensor(y.device()).unwrap()
+                        };
+                        near(&gradient(&y, &gd), &gradient(&x, &g), &what);
+                        let gradient = |y: &Tensor, g: &Tensor| {
+                            Op::LogSoftmaxGrad { y, g, axis }.tensor(y.device()).unwrap()
+                        };
+                        near(&gradient(&y, &gd), &gradient(&x, &g), &what);
                     }
                 }
             }
@@ -102,7 +98,6 @@ fn windows() -> Vec<(Vec<usize>, Vec<usize>, Window)> {
 
 #[test]
 fn convolutions_and_their_gradients() {
-    use teeny_core::Device;
     for device in devices() {
         for dtype in FLOATS {
             // Core's definition views windows on nine axes in three dimensions, which is one too
@@ -124,29 +119,14 @@ fn convolutions_and_their_gradients() {
 
                     let g = sample(want.shape(), dtype, 5);
                     let gd = g.to(&device).unwrap();
-                    let wrap = |storage, like: &Tensor| {
-                        Tensor::from_result(storage, *like.shape(), dtype, like.device().clone())
-                            .unwrap()
-                    };
-                    let o = oracle();
-                    let got =
-                        wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd);
                     if dtype.size() >= 4 {
-                        // Core's definition rounds 16-bit sums at every window position, so only
+                        // The definition rounds 16-bit sums at every window position, so only
                         // wide types compare closely.
-                        near(
-                            &got,
-                            &wrap(o.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x),
-                            &what,
-                        );
+                        let want = input_grad(&g, &w, &window, &x);
+                        near(&input_grad(&gd, &wd, &window, &xd), &want, &what);
                     }
-                    let got =
-                        wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd);
-                    near(
-                        &got,
-                        &wrap(o.conv_weight_grad(&g, &x, &window, w.shape()).unwrap(), &w),
-                        &what,
-                    );
+                    let want = weight_grad(&g, &x, &window, &w);
+                    near(&weight_grad(&gd, &xd, &window, &wd), &want, &what);
                 }
             }
         }
@@ -155,7 +135,6 @@ fn convolutions_and_their_gradients() {
 
 #[test]
 fn windows_of_three_by_three_take_winograds_way_to_the_same_values() {
-    use teeny_core::Device;
     use teeny_cpu::{Cpu, CpuOptions};
     let exactly = Cpu::with(CpuOptions { winograd: false, ..CpuOptions::default() });
     for device in devices() {
@@ -186,23 +165,11 @@ fn windows_of_three_by_three_take_winograds_way_to_the_same_values() {
             let want = x.conv(&w, &window).unwrap();
             let g = Tensor::randn(want.shape(), DType::F32, &exactly).unwrap();
             let [xd, wd, gd] = [&x, &w, &g].map(|t| t.to(&device).unwrap());
-            let wrap = |storage, like: &Tensor| {
-                Tensor::from_result(storage, *like.shape(), DType::F32, like.device().clone())
-                    .unwrap()
-            };
             near(&xd.conv(&wd, &window).unwrap(), &want, &what);
-            let want = wrap(exactly.conv_input_grad(&g, &w, &window, x.shape()).unwrap(), &x);
-            near(
-                &wrap(device.conv_input_grad(&gd, &wd, &window, x.shape()).unwrap(), &xd),
-                &want,
-                &what,
-            );
-            let want = wrap(exactly.conv_weight_grad(&g, &x, &window, w.shape()).unwrap(), &w);
-            near(
-                &wrap(device.conv_weight_grad(&gd, &xd, &window, w.shape()).unwrap(), &wd),
-                &want,
-                &what,
-            );
+            let want = input_grad(&g, &w, &window, &x);
+            near(&input_grad(&gd, &wd, &window, &xd), &want, &what);
+            let want = weight_grad(&g, &x, &window, &w);
+            near(&weight_grad(&gd, &xd, &window, &wd), &want, &what);
         }
     }
 }
@@ -232,7 +199,6 @@ fn a_convolution_in_three_dimensions() {
 
 #[test]
 fn pooling_and_its_gradient() {
-    use teeny_core::Device;
     for device in devices() {
         for dtype in [DType::F16, DType::F32, DType::F64, DType::I32, DType::U8] {
             for (input, kernel, window) in windows() {
@@ -261,15 +227,13 @@ fn pooling_and_its_gradient() {
                         &what,
                     );
                     let g = sample(want.0.shape(), dtype, 7);
-                    let wrap = |storage, like: &Tensor| {
-                        Tensor::from_result(storage, *like.shape(), dtype, like.device().clone())
-                            .unwrap()
+                    let gradient = |g: &Tensor, positions: &Tensor| {
+                        let (x_shape, spatial) = (x.shape(), input.len());
+                        let op = Op::MaxPoolGrad { g, positions, x_shape, spatial };
+                        op.tensor(g.device()).unwrap()
                     };
-                    let a = device
-                        .max_pool_grad(&g.to(&device).unwrap(), &got.1, x.shape(), input.len())
-                        .unwrap();
-                    let b = oracle().max_pool_grad(&g, &want.1, x.shape(), input.len()).unwrap();
-                    near(&wrap(a, &xd), &wrap(b, &x), &what);
+                    let got = gradient(&g.to(&device).unwrap(), &got.1);
+                    near(&got, &gradient(&g, &want.1), &what);
                 }
             }
         }

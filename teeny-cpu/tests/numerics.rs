@@ -6,7 +6,7 @@ mod common;
 
 use common::devices;
 use std::sync::Arc;
-use teeny_core::{Attention, DType, Tensor, Window};
+use teeny_core::{Attention, DType, Op, Tensor, Window};
 use teeny_cpu::{Cpu, CpuOptions};
 
 /// The unit roundoff of f32.
@@ -314,18 +314,10 @@ fn rows_of_softmax_sum_to_one() {
                 within(&y, &want, 1.5e-6, &scale, &format!("softmax {what}"));
                 // The gradients' rows sum to 0.
                 let g = Tensor::ones((1, n), DType::F32, &device).unwrap();
-                let like = |storage| {
-                    Tensor::from_parts(
-                        storage,
-                        teeny_core::Layout::contiguous(*x.shape()),
-                        DType::F32,
-                        x.device().clone(),
-                    )
-                    .unwrap()
-                };
-                let slope = like(x.device().softmax_grad(&y, &g, 1).unwrap());
+                let slope = Op::SoftmaxGrad { y: &y, g: &g, axis: 1 }.tensor(x.device()).unwrap();
                 assert!(total(&slope.abs().unwrap()) <= 2e-6, "softmax_grad {what}");
-                let slope = like(x.device().log_softmax_grad(&log, &g, 1).unwrap());
+                let op = Op::LogSoftmaxGrad { y: &log, g: &g, axis: 1 };
+                let slope = op.tensor(x.device()).unwrap();
                 assert!(total(&slope).abs() <= 2e-6 * n as f64, "log_softmax_grad {what}");
                 let target = Tensor::new([n as i64 / 2], &device).unwrap();
                 let loss = to_f64(&x.cross_entropy(&target, None).unwrap());
@@ -338,7 +330,9 @@ fn rows_of_softmax_sum_to_one() {
                     &format!("cross_entropy {what}"),
                 );
                 let one = Tensor::ones(1, DType::F32, &device).unwrap();
-                let slope = like(x.device().cross_entropy_grad(&x, &target, None, &one).unwrap());
+                let op =
+                    Op::CrossEntropyGrad { x: &x, targets: &target, ignore_index: None, g: &one };
+                let slope = op.tensor(x.device()).unwrap();
                 assert!(
                     total(&slope).abs() <= 1e-6,
                     "cross_entropy_grad {what}: {}",
@@ -400,23 +394,12 @@ fn norms_of_large_and_small_numbers() {
                 );
                 let g = Tensor::randn((2, n), DType::F32, &device).unwrap();
                 for norm in [teeny_core::Norm::Layer, teeny_core::Norm::Rms] {
-                    let like = |storage, x: &Tensor| {
-                        Tensor::from_parts(
-                            storage,
-                            teeny_core::Layout::contiguous(*x.shape()),
-                            x.dtype(),
-                            x.device().clone(),
-                        )
-                        .unwrap()
+                    let gradient = |x: &Tensor, w: &Tensor, g: &Tensor| {
+                        let op = Op::NormGrad { norm, x, weight: Some(w), g, eps };
+                        op.tensor(x.device()).unwrap()
                     };
-                    let got = like(x.device().norm_grad(norm, &x, Some(&w), &g, eps).unwrap(), &x);
-                    let y = to_f64(&x);
-                    let want = like(
-                        x.device()
-                            .norm_grad(norm, &y, Some(&to_f64(&w)), &to_f64(&g), eps)
-                            .unwrap(),
-                        &y,
-                    );
+                    let got = gradient(&x, &w, &g);
+                    let want = gradient(&to_f64(&x), &to_f64(&w), &to_f64(&g));
                     // In units of what the gradient is divided by.
                     let largest = want.abs().unwrap().max_all().unwrap();
                     within(&got, &want, 2e-5, &largest, &format!("gradient of {norm:?} {what}"));

@@ -1,7 +1,9 @@
-//! Windows that see only padding: the maximum of nothing is what no element is below, at position
-//! -1; sums and means of nothing are 0. Stale memory is never part of a result.
+//! Windows that see only padding: their maximum is the lowest value of the dtype, at position -1;
+//! their sum and mean are 0. No earlier content of a memory block is part of a result.
 
-use teeny_core::{DType, DeviceRef, Reference, Result, Scalar, Tensor, Window, definition};
+use teeny_core::{
+    DType, DeviceRef, Op, Reference, Result, Scalar, Shape, Tensor, Window, definition,
+};
 use teeny_cpu::Cpu;
 
 fn devices() -> [DeviceRef; 2] {
@@ -29,19 +31,12 @@ fn the_maximum_of_only_padding() -> Result<()> {
             assert_eq!(y.to_scalars()?, [nothing], "{dtype} on {device:?}");
             assert_eq!(at.to_vec::<i32>()?, [-1], "{dtype} on {device:?}");
 
-            // Called directly, padding may be wider than a window.
+            // In an `Op` that is constructed directly, padding may be wider than a window.
             let wide = Window::new(1).padding([3]);
             let line = x.reshape((1, 2))?;
             dirty(&device);
-            let (y, at) = device.max_pool(&line, &[2], &wide)?;
-            let y =
-                Tensor::from_result(y, teeny_core::Shape::new(&[1, 7])?, dtype, device.clone())?;
-            let at = Tensor::from_result(
-                at,
-                teeny_core::Shape::new(&[1, 7])?,
-                DType::I32,
-                device.clone(),
-            )?;
+            let op = Op::MaxPool { x: &line, kernel_size: &[2], window: &wide };
+            let [y, at] = op.tensors(&device)?; // (1, 7) each
             let [five, six] = [5, 6].map(|n| Scalar::Int(n).cast(dtype));
             assert_eq!(
                 y.to_scalars()?,
@@ -75,17 +70,14 @@ fn the_gradient_of_the_maximum_of_only_padding_goes_nowhere() -> Result<()> {
         for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
             let g = Tensor::new([[1i64, 2, 4, 8, 16, 32, 64]], &device)?.cast(dtype)?;
             let at = Tensor::new([[-1i32, -1, 0, 1, 1, -1, -1]], &device)?;
-            let shape = teeny_core::Shape::new(&[1, 2])?;
-            let d = Tensor::from_result(
-                device.max_pool_grad(&g, &at, &shape, 1)?,
-                shape,
-                dtype,
-                device.clone(),
-            )?;
+            let gradient = |positions: &Tensor, sizes: &[usize]| {
+                let x_shape = &Shape::new(sizes)?;
+                Op::MaxPoolGrad { g: &g, positions, x_shape, spatial: 1 }.tensor(&device)
+            };
+            let d = gradient(&at, &[1, 2])?;
             assert_eq!(d.cast(DType::F64)?.to_vec::<f64>()?, [4.0, 24.0], "{dtype} on {device:?}");
-            let none = teeny_core::Shape::new(&[1, 0])?;
-            let nowhere = Tensor::full((1, 7), -1, DType::I32, &device)?;
-            assert_eq!(device.max_pool_grad(&g, &nowhere, &none, 1)?.len(), 0);
+            let padding = Tensor::full((1, 7), -1, DType::I32, &device)?;
+            assert_eq!(gradient(&padding, &[1, 0])?.storage().len(), 0);
         }
     }
     Ok(())

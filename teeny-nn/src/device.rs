@@ -103,7 +103,7 @@ fn register_backends() {
 /// backend emulates a GPU on the CPU.
 fn drawback(device: &DeviceRef) -> Option<String> {
     #[cfg(feature = "wgpu")]
-    if let Some(gpu) = device.as_any().downcast_ref::<teeny_wgpu::Wgpu>()
+    if let Some(gpu) = device.downcast_ref::<teeny_wgpu::Wgpu>()
         && gpu.capabilities().kind == teeny_wgpu::AdapterKind::Cpu
     {
         return Some(format!("wgpu would run on the CPU: {}", gpu.capabilities()));

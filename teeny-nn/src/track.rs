@@ -7,7 +7,7 @@ use teeny_core::{DeviceRef, Result, Tensor};
 /// `x` as a leaf that requires a gradient and that messages call `name`; `x` itself on a device
 /// without autograd.
 pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
-    if x.dtype().is_float() && x.device().as_any().is::<Autograd>() {
+    if x.dtype().is_float() && x.device().downcast_ref::<Autograd>().is_some() {
         x.requires_grad_named(name)
     } else {
         Ok(x.clone())
@@ -18,7 +18,7 @@ pub(crate) fn leaf(x: &Tensor, name: &str) -> Result<Tensor> {
 pub(crate) fn detached(x: &Tensor) -> Result<Tensor> {
     let _op = enter("untracked"); // the user did not call this copy
     match x.device().inner() {
-        Some(inner) if x.device().as_any().is::<Autograd>() => x.to(inner),
+        Some(inner) if x.device().downcast_ref::<Autograd>().is_some() => x.to(inner),
         _ => Ok(x.clone()),
     }
 }
@@ -26,5 +26,5 @@ pub(crate) fn detached(x: &Tensor) -> Result<Tensor> {
 /// The device inside autograd, whose values have no graph; `device` itself if it is no autograd
 /// device.
 pub(crate) fn inner_device(device: &DeviceRef) -> &DeviceRef {
-    device.inner().filter(|_| device.as_any().is::<Autograd>()).unwrap_or(device)
+    device.inner().filter(|_| device.downcast_ref::<Autograd>().is_some()).unwrap_or(device)
 }

@@ -134,7 +134,7 @@ fn kernels(c: &mut Criterion, gpu: &Arc<Wgpu>, software: bool) {
 
 /// One training step of 784-128-10 on a batch of 64; returns the loss.
 fn trainer(gpu: &Arc<Wgpu>) -> Result<impl FnMut() -> Result<Tensor> + use<>> {
-    let store = Store::new(&Autograd::new(gpu.clone()));
+    let store = Store::new(Autograd::new(gpu.clone()));
     let model = Sequential::new()
         .then(Linear::new(&store.at("fc1"), 784, 128)?)
         .then(Activation::Relu)

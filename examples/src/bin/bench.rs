@@ -50,7 +50,7 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
 fn run(options: &Options, common: &Common) -> Result<()> {
     let mut choice = common.engine()?;
     if options.matmul != FloatMatmul::Own {
-        if !choice.device.as_any().is::<Cpu>() {
+        if choice.device.downcast_ref::<Cpu>().is_none() {
             return Err(Error::value("--matmul is an option of the device cpu"));
         }
         choice.device =

@@ -1,92 +1,63 @@
 //! Running a kernel and its tangents.
 
-use super::Forward;
-use super::storage::{Dual, flat, tangent, value};
+use super::operands::Operands;
 use super::symbolic::{Part, Read, Source, Tangents, tangents};
-use crate::elementwise::Cache;
+use crate::cache::Cache;
 use std::sync::{Arc, LazyLock};
-use teeny_core::{
-    DType, Device, DeviceRef, Error, Kernel, Outputs, ReduceOp, Result, Scalar, Shape, StorageRef,
-    Tensor,
-};
+use teeny_core::{DType, DeviceRef, Error, Kernel, Op, ReduceOp, Result, Scalar, Shape, Tensor};
 
-/// A forward-mode device often lives for one call only, so all share what they derived.
+/// A forward-mode device often lives for one call only, so all share the tangents of kernels.
 static CACHE: LazyLock<Cache<Tangents>> = LazyLock::new(Cache::default);
 
-/// One launch: the operands and what goes with them.
+/// What all kernels of one op share.
 struct Launch<'a> {
     device: &'a DeviceRef,
-    values: Vec<Tensor>,
-    tangents: Vec<Option<Tensor>>,
+    operands: &'a Operands,
     params: &'a [Scalar],
     shape: &'a Shape,
 }
 
-impl<'a> Launch<'a> {
-    fn new(
-        device: &'a Forward,
-        inputs: &[&Tensor],
-        params: &'a [Scalar],
-        shape: &'a Shape,
-    ) -> Result<Launch<'a>> {
-        let values = inputs.iter().map(|x| value(x)).collect::<Result<_>>()?;
-        let tangents = inputs.iter().map(|x| tangent(x)).collect::<Result<_>>()?;
-        Ok(Launch { device: device.inner_device(), values, tangents, params, shape })
-    }
-
-    /// The operands that move, as bits.
-    fn moving(&self) -> u8 {
-        self.tangents
-            .iter()
-            .enumerate()
-            .fold(0, |bits, (i, t)| if t.is_some() { bits | 1 << i } else { bits })
-    }
-
-    fn read(&self, part: &Part) -> Result<Vec<&Tensor>> {
-        let one = |read: &Read| match *read {
-            Read::Value(i) => self.values.get(i),
-            Read::Tangent(i) => self.tangents.get(i).and_then(Option::as_ref),
+impl Launch<'_> {
+    /// The tensors that `part` reads.
+    fn inputs(&self, part: &Part) -> Result<Vec<&Tensor>> {
+        let input = |read: &Read| match *read {
+            Read::Value(i) => self.operands.values.get(i),
+            Read::Tangent(i) => self.operands.tangent(i),
         };
         part.reads
             .iter()
-            .map(|r| one(r).ok_or_else(|| Error::internal("a tangent reads what is not there")))
+            .map(|r| input(r).ok_or_else(|| Error::internal("a tangent reads a missing tensor")))
             .collect()
     }
 
-    fn plain(&self, kernel: &Arc<Kernel>) -> Result<Vec<StorageRef>> {
-        let inputs: Vec<&Tensor> = self.values.iter().collect();
-        Ok(self.device.elementwise(kernel, &inputs, self.params, self.shape)?.into_iter().collect())
+    fn run(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let Launch { params, shape, .. } = *self;
+        Op::Elementwise { kernel, inputs, params, shape }.tensor_list(self.device)
     }
 
-    fn run(&self, part: &Part) -> Result<Vec<StorageRef>> {
-        Ok(self
-            .device
-            .elementwise(&part.kernel, &self.read(part)?, self.params, self.shape)?
-            .into_iter()
-            .collect())
+    fn sum(&self, kernel: &Arc<Kernel>, inputs: &[&Tensor], axes: &[usize]) -> Result<Tensor> {
+        let Launch { params, shape, .. } = *self;
+        let op = ReduceOp::Sum;
+        Op::ReduceKernel { kernel, inputs, params, shape, op, axes }.tensor(self.device)
     }
 
-    fn tensor(&self, storage: StorageRef, dtype: DType) -> Result<Tensor> {
-        Tensor::from_result(storage, *self.shape, dtype, self.device.clone())
-    }
-
-    /// The one output of a part.
+    /// The one output of `part`.
     fn output(&self, part: &Part) -> Result<Tensor> {
-        let storage =
-            self.run(part)?.pop().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        self.tensor(storage, part.kernel.output_dtype(0))
+        let Launch { params, shape, .. } = *self;
+        let inputs = self.inputs(part)?;
+        Op::Elementwise { kernel: &part.kernel, inputs: &inputs, params, shape }.tensor(self.device)
     }
 
-    /// The tangent from `source`, on its own.
+    /// The tangent from `source` by kernels that compute nothing else.
     fn tangent(&self, source: &Source, dtype: DType) -> Result<Option<Tensor>> {
         Ok(match source {
             Source::None => None,
-            Source::Pass(i) => self.tangents[*i].clone(),
+            Source::Pass(i) => self.operands.tangent(*i).cloned(),
             Source::Part(part) => Some(self.output(part)?),
-            Source::Slopes(slopes) => {
+            Source::Partials(partials) => {
                 let mut sum: Option<Tensor> = None;
-                for (i, part) in slopes {
-                    let Some(t) = &self.tangents[*i] else { continue };
+                for (i, part) in partials {
+                    let Some(t) = self.operands.tangent(*i) else { continue };
                     let term = self.output(part)?.mul(t)?.cast(dtype)?;
                     sum = Some(sum.map_or(Ok(term.clone()), |s| s.add(&term))?);
                 }
@@ -96,88 +67,54 @@ impl<'a> Launch<'a> {
     }
 }
 
-pub(crate) fn elementwise(
-    device: &Forward,
+/// The outputs of `kernel` on operands of which some have a tangent, each with its tangent.
+pub(super) fn elementwise(
+    device: &DeviceRef,
+    operands: &Operands,
     kernel: &Arc<Kernel>,
-    inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,
-) -> Result<Outputs> {
-    let launch = Launch::new(device, inputs, params, shape)?;
-    let mut outputs = Outputs::new();
-    let moving = launch.moving();
-    if moving == 0 {
-        for (o, y) in launch.plain(kernel)?.into_iter().enumerate() {
-            outputs.push(Dual::storage(launch.tensor(y, kernel.output_dtype(o))?, None)?);
-        }
-        return Ok(outputs);
-    }
-    let rule = CACHE.get(kernel, moving, false, || tangents(kernel, moving))?;
+) -> Result<Vec<(Tensor, Option<Tensor>)>> {
+    let launch = Launch { device, operands, params, shape };
+    let bits = operands.tangent_bits();
+    let rule = CACHE.get(kernel, bits, false, || tangents(kernel, bits))?;
     let (values, mut computed) = match &rule.together {
         Some(part) => {
-            let mut values = launch.run(part)?;
+            let mut values = launch.run(&part.kernel, &launch.inputs(part)?)?;
             let computed = values.split_off(kernel.outputs().len());
             (values, Some(computed.into_iter()))
         }
-        None => (launch.plain(kernel)?, None),
+        None => (launch.run(kernel, &operands.inner())?, None),
     };
-    for (o, (y, source)) in values.into_iter().zip(&rule.sources).enumerate() {
-        let dtype = kernel.output_dtype(o);
-        let tangent = match (source, &mut computed) {
-            (Source::Part(_), Some(computed)) => {
-                computed.next().map(|t| launch.tensor(t, dtype)).transpose()?
-            }
-            _ => launch.tangent(source, dtype)?,
-        };
-        outputs.push(Dual::storage(launch.tensor(y, dtype)?, tangent)?);
-    }
-    Ok(outputs)
+    values
+        .into_iter()
+        .zip(&rule.sources)
+        .map(|(y, source)| {
+            let tangent = match (source, &mut computed) {
+                (Source::Part(_), Some(computed)) => computed.next(),
+                _ => launch.tangent(source, y.dtype())?,
+            };
+            Ok((y, tangent))
+        })
+        .collect()
 }
 
-pub(crate) fn reduce_kernel(
-    device: &Forward,
+/// The sum over `axes` of `kernel` on operands of which some have a tangent, with its tangent.
+pub(super) fn sum_kernel(
+    device: &DeviceRef,
+    operands: &Operands,
     kernel: &Arc<Kernel>,
-    inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,
-    op: ReduceOp,
     axes: &[usize],
-) -> Result<StorageRef> {
-    let launch = Launch::new(device, inputs, params, shape)?;
-    let moving = launch.moving();
-    if moving != 0 && op != ReduceOp::Sum {
-        // The rules of products and extrema read the mapped elements, so these are stored after
-        // all.
-        let mapped = elementwise(device, kernel, inputs, params, shape)?.into_iter().next();
-        let mapped = mapped.ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let mapped = Tensor::from_result(
-            mapped,
-            *shape,
-            kernel.output_dtype(0),
-            inputs[0].device().clone(),
-        )?;
-        return device.reduce(op, &mapped, axes);
-    }
-    let sum = |kernel: &Arc<Kernel>, inputs: &[&Tensor]| -> Result<Tensor> {
-        let storage = launch.device.reduce_kernel(kernel, inputs, params, shape, op, axes)?;
-        let shape = shape.reduced(axes, false);
-        Tensor::from_result(
-            storage,
-            shape,
-            op.output(kernel.output_dtype(0)),
-            launch.device.clone(),
-        )
-    };
-    let y = sum(kernel, &launch.values.iter().collect::<Vec<_>>())?;
-    if moving == 0 {
-        return Dual::storage(y, None);
-    }
-    let rule = CACHE.get(kernel, moving, false, || tangents(kernel, moving))?;
+) -> Result<(Tensor, Option<Tensor>)> {
+    let launch = Launch { device, operands, params, shape };
+    let bits = operands.tangent_bits();
+    let y = launch.sum(kernel, &operands.inner(), axes)?;
+    let rule = CACHE.get(kernel, bits, false, || tangents(kernel, bits))?;
     let tangent = match &rule.sources[0] {
-        Source::Part(part) => Some(sum(&part.kernel, &launch.read(part)?)?),
-        source => {
-            launch.tangent(source, kernel.output_dtype(0))?.map(|t| t.sum(axes)).transpose()?
-        }
+        Source::Part(part) => Some(launch.sum(&part.kernel, &launch.inputs(part)?, axes)?),
+        source => launch.tangent(source, y.dtype())?.map(|t| t.sum(axes)).transpose()?,
     };
-    Dual::storage(flat(y.storage().clone(), &y)?, tangent)
+    Ok((y, tangent))
 }

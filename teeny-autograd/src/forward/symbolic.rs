@@ -1,13 +1,13 @@
 //! The tangent of a kernel is a kernel: forward mode over the nodes of a scalar program, by the
-//! same table of slopes as reverse mode.
+//! same table of derivatives as reverse mode.
 //!
 //! ```text
-//! y = f(x_1, .., x_n)        t_y = Σ_i ∂f/∂x_i t_i        one kernel for y and t_y: f(x) is computed once
+//! y = f(x_1, .., x_n)        t_y = Σ_i ∂f/∂x_i t_i        one kernel for both: f(x) runs once
 //! ```
 //!
-//! A kernel reads and writes a limited number of tensors, and `f` may use it up. Then values and
-//! tangents are computed apart, and if the operands and their tangents do not fit together, the
-//! slopes are stored and multiplied.
+//! A kernel reads and writes a limited number of tensors, and `f` may reach the limit. Then values
+//! and tangents are computed by separate kernels, and if one kernel cannot read the operands and
+//! their tangents, the partial derivatives are stored and multiplied.
 
 use crate::composite::Application;
 use crate::derivative::{Slope, Step, slopes};
@@ -34,34 +34,34 @@ pub(crate) struct Part {
 /// Where the tangent of one output comes from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// It is zero: no operand that moves reaches the output.
+    /// It is zero: the output does not depend on an operand with a tangent.
     None,
     /// The tangent of this operand, unchanged.
     Pass(usize),
-    /// A kernel of its own.
+    /// A kernel.
     Part(Part),
-    /// `Σ slope_i t_i`, a kernel per slope.
-    Slopes(Vec<(usize, Part)>),
+    /// `Σ ∂y/∂x_i t_i`, a kernel per partial derivative.
+    Partials(Vec<(usize, Part)>),
 }
 
 /// How the tangents of a kernel's outputs are computed when some of its operands have tangents.
 #[derive(Debug)]
 pub(crate) struct Tangents {
-    /// The outputs, and behind them the tangents of those whose source is a part: in one pass, if
-    /// one kernel can hold all.
+    /// The outputs, and after them the tangents of those whose source is a part: one kernel, if it
+    /// can hold all.
     pub together: Option<Part>,
     /// One per output.
     pub sources: Vec<Source>,
 }
 
-/// The tangents of `kernel` where the operands in `moving` (as bits) have tangents.
-pub(crate) fn tangents(kernel: &Kernel, moving: u8) -> Result<Tangents> {
+/// The tangents of `kernel` where the operands in `bits` have tangents.
+pub(crate) fn tangents(kernel: &Kernel, bits: u8) -> Result<Tangents> {
     let builder = Builder::new();
     let sweep = Sweep::new(&builder, kernel);
-    let moves = |i: &usize| moving >> i & 1 == 1;
+    let has_tangent = |i: &usize| bits >> i & 1 == 1;
     let mut reads: Vec<Read> = (0..kernel.inputs().len()).map(Read::Value).collect();
     let mut seeds = vec![None; kernel.inputs().len()];
-    for i in (0..kernel.inputs().len()).filter(moves) {
+    for i in (0..kernel.inputs().len()).filter(has_tangent) {
         seeds[i] = Some(builder.input(kernel.inputs()[i]));
         reads.push(Read::Tangent(i));
     }
@@ -82,17 +82,21 @@ pub(crate) fn tangents(kernel: &Kernel, moving: u8) -> Result<Tangents> {
                 Some(Read::Value(_)) | None => (Source::Part(alone), true),
             },
             Err(_) => (
-                Source::Slopes(slopes_apart(kernel, o, (0..kernel.inputs().len()).filter(moves))?),
+                Source::Partials(partials(
+                    kernel,
+                    o,
+                    (0..kernel.inputs().len()).filter(has_tangent),
+                )?),
                 true,
             ),
         })
     };
-    let carried = sweep.tangents(&seeds);
+    let node_tangents = sweep.tangents(&seeds);
     let mut sources = Vec::new();
     for (o, &id) in kernel.outputs().iter().enumerate() {
-        let tangent = carried[id as usize];
+        let tangent = node_tangents[id as usize];
         let (source, computed) = source(o, tangent)?;
-        fits &= !matches!(source, Source::Slopes(_));
+        fits &= !matches!(source, Source::Partials(_));
         all.extend(tangent.filter(|_| computed));
         sources.push(source);
     }
@@ -100,22 +104,22 @@ pub(crate) fn tangents(kernel: &Kernel, moving: u8) -> Result<Tangents> {
     Ok(Tangents { together, sources })
 }
 
-/// The slope of output `o` along each of the operands that it depends on: it reads no more than the
-/// operands, which always fit.
-fn slopes_apart(
+/// The partial derivative of output `o` for each of the `inputs` that it depends on: a kernel reads
+/// no more than the operands, which always fit.
+fn partials(
     kernel: &Kernel,
     o: usize,
-    moving: impl Iterator<Item = usize>,
+    inputs: impl Iterator<Item = usize>,
 ) -> Result<Vec<(usize, Part)>> {
     let mut all = Vec::new();
-    for i in moving {
+    for i in inputs {
         let builder = Builder::new();
         let sweep = Sweep::new(&builder, kernel);
         let mut seeds = vec![None; kernel.inputs().len()];
         seeds[i] = Some(builder.constant(1.0, kernel.inputs()[i]));
-        let slope = sweep.tangents(&seeds)[kernel.outputs()[o] as usize];
-        if let Some(slope) = slope.filter(|s| !s.is_constant(0.0)) {
-            let (kernel, used) = builder.finish_pruned(&[slope])?;
+        let partial = sweep.tangents(&seeds)[kernel.outputs()[o] as usize];
+        if let Some(partial) = partial.filter(|p| !p.is_constant(0.0)) {
+            let (kernel, used) = builder.finish_pruned(&[partial])?;
             all.push((
                 i,
                 Part {
@@ -197,8 +201,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
         for i in 0..node.op.arity() {
             let Some(t) = of(i) else { continue };
             let kind = [0, 1, 2].map(|i| kind(nodes[at(i)].op));
-            // What reaches operand i from a gradient g is g times a slope: from a tangent of
-            // operand i, what reaches the result.
+            // The gradient of operand i is g times the partial derivative: with the tangent of
+            // operand i for g, it is the tangent of the result.
             let step = Step { src: [0, 1, 2].map(|i| self.values[at(i)]), kind, y, g: t };
             match slopes(node.op, &step).into_iter().nth(i) {
                 Some(Slope::Is(part)) => add(&mut sum, part),

@@ -1,6 +1,6 @@
 //! The levels in progress on this thread: a call inside a function that is being differentiated
-//! stands on the level of that function, so that both its arguments and what it captures may be of
-//! any level.
+//! wraps the level of that function, so that its arguments and the tensors that it captures may be
+//! of any level.
 
 use std::cell::RefCell;
 use teeny_core::device::{common, same};
@@ -10,7 +10,7 @@ thread_local! {
     static LEVELS: RefCell<Vec<DeviceRef>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Leaves the level when dropped, also while a panic unwinds.
+/// Ends the level when dropped, also while a panic unwinds.
 struct Guard;
 
 impl Drop for Guard {
@@ -19,8 +19,8 @@ impl Drop for Guard {
     }
 }
 
-/// Runs `body` on `level`.
-pub(super) fn on<T>(level: DeviceRef, body: impl FnOnce() -> T) -> T {
+/// Runs `body` with `level` as the innermost level in progress.
+pub(super) fn with_level<T>(level: DeviceRef, body: impl FnOnce() -> T) -> T {
     LEVELS.with_borrow_mut(|levels| levels.push(level));
     let _guard = Guard;
     body()
@@ -28,7 +28,7 @@ pub(super) fn on<T>(level: DeviceRef, body: impl FnOnce() -> T) -> T {
 
 /// The device that a new level for `x` wraps: the innermost level in progress around the device of
 /// the tensors, or that device itself.
-pub(super) fn below(x: &[Tensor]) -> Result<DeviceRef> {
+pub(super) fn inner_device(x: &[Tensor]) -> Result<DeviceRef> {
     let Some(first) = x.first() else { return Err(Error::value("needs at least one tensor")) };
     let device =
         x.iter().try_fold(first.device().clone(), |device, x| common(&device, x.device()))?;

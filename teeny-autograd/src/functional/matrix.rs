@@ -1,15 +1,15 @@
 //! Whole Jacobians and Hessians: products with every unit vector.
 
 use super::point::Point;
-use super::product::{Recorded, grad, push};
+use super::product::{Recorded, grad, push_forward};
 use teeny_core::context::enter;
 use teeny_core::{Result, Shape, Tensor};
 
-/// The Jacobian `∂y_i/∂x_j` of `y = f(x)`, in whichever mode needs fewer passes: by rows if `y` has
-/// no more elements than `x`, by columns otherwise.
+/// The Jacobian `∂y_i/∂x_j` of `y = f(x)`, in the mode that needs fewer passes: by rows if `y` has
+/// no more elements than `x`, by columns otherwise. `f` runs once recorded, which shows the size of
+/// `y`.
 ///
-/// Shapes: `(y.., x..)`, one for each tensor of `x`; more than 8 axes in all are refused. To know
-/// which, `f` runs once recorded.
+/// Shapes: `(y.., x..)`, one for each tensor of `x`; more than 8 axes in all are refused.
 ///
 /// # Errors
 /// As [`jacobian_rows`].
@@ -112,7 +112,7 @@ pub fn jacobian_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Re
     x.with(columns.into_iter().zip(x.tensors()).map(jacobian).collect::<Result<_>>()?)
 }
 
-/// The Hessian `∂²f/∂x_i∂x_j` of `f`, which gives one number: forward over reverse, one gradient
+/// The Hessian `∂²f/∂x_i∂x_j` of `f`, which returns one number: forward over reverse, one gradient
 /// with its tangent for each element of `x`.
 ///
 /// Shapes: `(x.., x..)`; for several tensors one `(x_a.., x_b..)` for each pair. More than 8 axes
@@ -150,8 +150,8 @@ pub fn hessian<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Result<P::S
     )
 }
 
-/// The derivatives of `f` along every unit vector, `[argument][element][result]`, and a first
-/// result of the form they have.
+/// The derivatives of `f` along every unit vector, `[argument][element][result]`, and the first
+/// result of one run, which has their shape.
 fn columns<P: Point, Q: Point>(
     f: impl Fn(&P) -> Result<Q>,
     x: &P,
@@ -163,9 +163,9 @@ fn columns<P: Point, Q: Point>(
         let mut of_argument = Vec::new();
         for e in 0..argument.numel() {
             let v = unit(argument, e)?;
-            let moving: Vec<Option<&Tensor>> =
+            let tangents: Vec<Option<&Tensor>> =
                 (0..all.len()).map(|j| (i == j).then_some(&v)).collect();
-            let (_, values, along) = push(&f, x, &moving)?;
+            let (_, values, along) = push_forward(&f, x, &tangents)?;
             of_argument.push(
                 values
                     .iter()
@@ -179,19 +179,19 @@ fn columns<P: Point, Q: Point>(
     }
     let form = match form {
         Some(form) => form,
-        // No element moves: the shape of the result is all there is to know.
-        None => push(&f, x, &vec![None; all.len()])?.1.swap_remove(0),
+        // The arguments have no elements: only the shape of the result is needed.
+        None => push_forward(&f, x, &vec![None; all.len()])?.1.swap_remove(0),
     };
     Ok((form, columns))
 }
 
-/// Zeros in the shape of `x`, with a one at element `e` in row-major order.
+/// The unit vector of element `e`, in row-major order, in the shape of `x`.
 fn unit(x: &Tensor, e: usize) -> Result<Tensor> {
     let one = Tensor::ones(1, x.dtype(), x)?;
     Tensor::zeros(x.numel(), x.dtype(), x)?.slice_assign(0, e..e + 1, &one)?.reshape(x.shape())
 }
 
-/// One tensor in the shape of `each` for every element of `lead`, as one tensor (lead.., each..).
+/// Tensors in the shape of `each`, one for every element of `lead`, as one: (lead.., each..).
 fn stacked(parts: &[Tensor], lead: &Shape, each: &Tensor) -> Result<Tensor> {
     let shape = Shape::new(&[&lead[..], &each.shape()[..]].concat())?;
     if parts.is_empty() {

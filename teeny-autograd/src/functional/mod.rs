@@ -1,10 +1,10 @@
-//! Derivatives of functions: Jacobian and Hessian products and matrices, without leaves and
-//! tangents in sight.
+//! Derivatives of functions: Jacobian and Hessian products and matrices. The caller sees neither
+//! leaves nor tangents.
 //!
-//! Each call puts a fresh level (an [`Autograd`](crate::Autograd) or a [`Forward`](crate::Forward)
-//! device) over the device of its arguments, or over the level in progress. Levels do not know each
-//! other's derivatives, so calls nest in any way: the function given to one may call another, and
-//! may use tensors from outside.
+//! Each call wraps the device of its arguments, or the level in progress, in a new level: an
+//! [`Autograd`](crate::Autograd) or a [`Forward`](crate::Forward) device. Levels do not know each
+//! other's derivatives, so calls nest in any way: a function that is differentiated may call
+//! another of these functions, and may capture tensors.
 //!
 //! | for `f: R^n → R^m` | function | mode | work, in runs of `f` |
 //! |---|---|---|---|

@@ -1,10 +1,10 @@
-//! [`Point`]: what a function is differentiated at, one tensor or several.
+//! [`Point`]: the argument of a function that is differentiated, one tensor or several.
 
 use teeny_core::{Error, Result, Tensor};
 
 /// The arguments of a function, or its results: a tensor, an array or a vector of tensors.
 pub trait Point: Sized {
-    /// A tensor for each pair of tensors: what [`crate::hessian`] gives.
+    /// A tensor for each pair of tensors: the result of [`crate::hessian`].
     type Square;
 
     /// The tensors, in order.
@@ -13,13 +13,13 @@ pub trait Point: Sized {
     /// A point of the same form.
     ///
     /// # Errors
-    /// If there are more or fewer tensors than here.
+    /// If `tensors` are more or fewer than those of `self`.
     fn with(&self, tensors: Vec<Tensor>) -> Result<Self>;
 
     /// A tensor for each pair, by rows.
     ///
     /// # Errors
-    /// If there are more or fewer than pairs.
+    /// If `rows` are more or fewer tensors than pairs.
     fn square(&self, rows: Vec<Vec<Tensor>>) -> Result<Self::Square>;
 }
 
@@ -66,18 +66,18 @@ impl Point for Vec<Tensor> {
 }
 
 fn array<T, const N: usize>(items: Vec<T>) -> Result<[T; N]> {
-    items.try_into().map_err(|items: Vec<T>| wrong_number(N, items.len()))
+    items.try_into().map_err(|items: Vec<T>| wrong_count(N, items.len()))
 }
 
-fn require(expected: usize, given: usize) -> Result<()> {
-    if expected == given { Ok(()) } else { Err(wrong_number(expected, given)) }
+fn require(expected: usize, actual: usize) -> Result<()> {
+    if expected == actual { Ok(()) } else { Err(wrong_count(expected, actual)) }
 }
 
-fn wrong_number(expected: usize, given: usize) -> Error {
-    Error::value(format!("needs {expected} tensors, not {given}"))
+fn wrong_count(expected: usize, actual: usize) -> Error {
+    Error::value(format!("needs {expected} tensors, not {actual}"))
 }
 
-/// An error unless there is a direction for each argument, of its shape and type.
+/// An error unless there is a direction for each argument, of its shape and dtype.
 pub(super) fn require_direction(x: &[Tensor], v: &[Tensor]) -> Result<()> {
     require(x.len(), v.len())?;
     for (i, (x, v)) in x.iter().zip(v).enumerate() {

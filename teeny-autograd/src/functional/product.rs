@@ -1,6 +1,6 @@
 //! Products with a Jacobian or a Hessian, which is never formed.
 
-use super::levels::{below, on};
+use super::levels::{inner_device, with_level};
 use super::point::{Point, require_direction};
 use crate::device::Autograd;
 use crate::forward::Forward;
@@ -18,8 +18,8 @@ use teeny_core::{DeviceRef, Error, Result, Tensor};
 /// be differentiated again.
 ///
 /// # Errors
-/// If `v` has another shape or type than `x`, or that is not of floats; errors of `f`; a result on
-/// an unrelated device.
+/// If `v` has another shape or dtype than `x`, or the dtype is not a float; errors of `f`; a result
+/// on an unrelated device.
 ///
 /// # Example
 /// ```
@@ -42,7 +42,7 @@ pub fn jvp<P: Point, Q: Point>(f: impl FnOnce(&P) -> Result<Q>, x: &P, v: &P) ->
         require_direction(x.tensors(), v.tensors())?;
     }
     let v: Vec<Option<&Tensor>> = v.tensors().iter().map(Some).collect();
-    let (form, values, along) = push(f, x, &v)?;
+    let (form, values, along) = push_forward(f, x, &v)?;
     let along = values
         .iter()
         .zip(along)
@@ -51,18 +51,18 @@ pub fn jvp<P: Point, Q: Point>(f: impl FnOnce(&P) -> Result<Q>, x: &P, v: &P) ->
     Ok((form.with(values)?, form.with(along)?))
 }
 
-/// The result of `f` on a level of its own, its values below, and their tangents if the arguments
-/// move along `v`.
-pub(super) fn push<P: Point, Q: Point>(
+/// The result of `f` on a new forward-mode level, with its values and tangents on the device of the
+/// arguments; `v` are the tangents of the arguments.
+pub(super) fn push_forward<P: Point, Q: Point>(
     f: impl FnOnce(&P) -> Result<Q>,
     x: &P,
     v: &[Option<&Tensor>],
 ) -> Result<(Q, Vec<Tensor>, Vec<Option<Tensor>>)> {
-    let level = Forward::new(below(x.tensors())?);
+    let level = Forward::new(inner_device(x.tensors())?);
     let lift =
         |(x, v): (&Tensor, &Option<&Tensor>)| v.map_or_else(|| x.to(&level), |v| level.dual(x, v));
     let lifted = x.with(x.tensors().iter().zip(v).map(lift).collect::<Result<_>>()?)?;
-    let y = on(level.clone(), || f(&lifted))?;
+    let y = with_level(level.clone(), || f(&lifted))?;
     let (values, tangents) = y
         .tensors()
         .iter()
@@ -80,7 +80,7 @@ pub(super) fn push<P: Point, Q: Point>(
 /// `x`. Both are on the device of `x`.
 ///
 /// # Errors
-/// If `g` has another shape or type than the value; if the tensors of `x` are not of floats; errors
+/// If `g` has another shape or dtype than the value; if the tensors of `x` are not floats; errors
 /// of `f`; a result on an unrelated device.
 ///
 /// # Example
@@ -112,13 +112,13 @@ pub fn vjp<P: Point>(
     Ok((value, x.with(grads)?))
 }
 
-/// The gradient of `f`, which gives one number, at `x`: reverse mode.
+/// The gradient at `x` of `f`, which returns one number: reverse mode.
 ///
 /// Shapes: as `x`, on the device of `x`; zero where the number does not depend on `x`.
 ///
 /// # Errors
-/// If the result has more than one element, or the tensors of `x` are not of floats; errors of `f`;
-/// a result on an unrelated device.
+/// If the result has more than one element, or the tensors of `x` are not floats; errors of `f`; a
+/// result on an unrelated device.
 ///
 /// # Example
 /// ```
@@ -141,12 +141,15 @@ pub fn grad<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<P> 
     if recorded.y.numel() != 1 {
         let error =
             Error::gradient(format!("the function gives {}, not one number", recorded.y.shape()));
-        return Err(error.help("take the gradient of its sum, give a direction: vjp(f, &x, &g), or ask for jacobian(f, &x)"));
+        return Err(error.help(
+            "take the gradient of its sum, give a direction: vjp(f, &x, &g), or ask for \
+             jacobian(f, &x)",
+        ));
     }
     x.with(recorded.gradients(&recorded.value()?.ones_like()?)?)
 }
 
-/// The gradient of `f`, which gives one number, and the product of its Hessian with `v`: forward
+/// The gradient of `f`, which returns one number, and the product of its Hessian with `v`: forward
 /// over reverse, about twice the work of the gradient, with no Hessian in memory.
 ///
 /// Shapes: both as `x` and `v`, on the device of `x`.
@@ -176,18 +179,18 @@ pub fn hvp<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P, v: &P) -> Result<(
 
 /// One recorded run of a function.
 pub(super) struct Recorded {
-    /// The device of the arguments, where derivatives will be.
-    below: DeviceRef,
+    /// The device of the arguments, and of the derivatives.
+    inner: DeviceRef,
     leaves: Vec<Tensor>,
-    /// The result, of the level.
+    /// The result, on the reverse-mode level.
     pub y: Tensor,
 }
 
 impl Recorded {
     #[track_caller]
     pub fn of<P: Point>(f: impl FnOnce(&P) -> Result<Tensor>, x: &P) -> Result<Recorded> {
-        let below = below(x.tensors())?;
-        let level = Autograd::passing(&below);
+        let inner = inner_device(x.tensors())?;
+        let level = Autograd::passing(&inner);
         let leaves = x
             .tensors()
             .iter()
@@ -195,22 +198,22 @@ impl Recorded {
             .collect::<Result<Vec<_>>>()?;
         let lifted = x.with(leaves.clone())?;
         let device: DeviceRef = level.clone();
-        let y = enable_grad(|| on(device.clone(), || f(&lifted)))?;
+        let y = enable_grad(|| with_level(device.clone(), || f(&lifted)))?;
         common(&device, y.device())?;
         let y = y.to(&level)?;
-        Ok(Recorded { below, leaves, y })
+        Ok(Recorded { inner, leaves, y })
     }
 
     /// The result, on the device of the arguments.
     pub fn value(&self) -> Result<Tensor> {
-        self.y.to(&self.below)
+        self.y.to(&self.inner)
     }
 
     /// The gradients of `sum(g * y)` for the arguments.
     pub fn gradients(&self, g: &Tensor) -> Result<Vec<Tensor>> {
         if !self.y.is_tracked() {
             require_direction(std::slice::from_ref(&self.y), std::slice::from_ref(g))?;
-            return self.leaves.iter().map(|x| x.to(&self.below)?.zeros_like()).collect();
+            return self.leaves.iter().map(|x| x.to(&self.inner)?.zeros_like()).collect();
         }
         let grads = self.y.backward_with(g)?;
         self.leaves
@@ -219,7 +222,7 @@ impl Recorded {
                 if grads.contains(x) {
                     grads.get(x).cloned()
                 } else {
-                    x.to(&self.below)?.zeros_like()
+                    x.to(&self.inner)?.zeros_like()
                 }
             })
             .collect()

@@ -1,16 +1,15 @@
 //! Assignment into a view: the gradient of what was overwritten is 0, that of what was written is
 //! the view's.
 
-use crate::device::Autograd;
 use crate::node::{Backward, Edge, Handle, Node, Value, Values};
-use crate::record::{Operands, edges};
+use crate::record::{Operands, Recorder};
 use crate::storage::{Tracked, unwrap};
 use std::sync::Arc;
 use teeny_core::storage::{downcast, downcast_mut};
-use teeny_core::{Layout, Result, Shape, StorageRef, Tensor, context};
+use teeny_core::{Error, Layout, Op, Result, Shape, StorageRef, Tensor, context};
 
 pub(crate) fn copy_into(
-    device: &Autograd,
+    recorder: &Recorder,
     mut dst: StorageRef,
     view: &Layout,
     src: &Tensor,
@@ -20,7 +19,8 @@ pub(crate) fn copy_into(
         let Tracked { inner, handle, cuts } = downcast::<Tracked>(&dst)?;
         (handle.clone(), cuts.clone(), inner.storage().len())
     };
-    let mut operands = Operands::of_with(&[src], handle.as_ref(), &cuts)?;
+    let outer = [src];
+    let mut operands = Operands::of_with(&outer, handle.as_ref(), &cuts)?;
 
     // If nobody else holds the outer storage, its inner one is handed on, so that the inner device
     // can write in place (unless it was saved).
@@ -30,8 +30,10 @@ pub(crate) fn copy_into(
     };
     drop(dst);
     let (storage, layout, dtype, _) = below.into_parts();
-    let storage = device.inner_device().copy_into(storage, view, &inner_src)?;
-    let value = Tensor::from_parts(storage, layout, dtype, device.inner_device().clone())?;
+    let mut op = Op::CopyInto { dst: Some(storage), view, src: &inner_src };
+    let storage = op.run(recorder.inner())?.into_first();
+    let storage = storage.ok_or_else(|| Error::internal("an assignment returned no storage"))?;
+    let value = Tensor::from_parts(storage, layout, dtype, recorder.inner().clone())?;
     if !operands.recording {
         return Ok(Tracked::storage(value, None, operands.cuts));
     }
@@ -40,7 +42,7 @@ pub(crate) fn copy_into(
         Some(handle) => handle.value().shape,
         None => Shape::new(&[len])?,
     };
-    let mut all = edges(&[src])?;
+    let mut all = operands.edges();
     all.insert(0, handle.map(|from| Edge { from, view: None }));
     let (need_dst, need_src, view) = (all[0].is_some(), all[1].is_some(), *view);
     let backward: Backward = Box::new(move |g| {

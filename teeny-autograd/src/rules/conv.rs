@@ -5,77 +5,48 @@
 //! <conv(x, w), g>  =  <x, input_grad(g, w)>  =  <w, weight_grad(g, x)>
 //! ```
 
-use crate::device::Autograd;
-use crate::record::{record, when};
-use crate::storage::unwrap;
-use teeny_core::{Result, Shape, StorageRef, Tensor, Window, validate};
+use crate::record::{Operands, Rule, when};
+use teeny_core::{Tensor, Window};
 
-pub(crate) fn conv(
-    device: &Autograd,
-    x: &Tensor,
-    weight: &Tensor,
-    window: &Window,
-) -> Result<StorageRef> {
-    let (a, w) = (unwrap(x)?, unwrap(weight)?);
-    let (shape, dtype) = validate::conv(x, weight, window)?;
-    let y = device.value(device.inner_device().conv(&a, &w, window)?, shape, dtype)?;
-    let window = window.clone();
-    record([x, weight], y, |[need_x, need_w]| {
-        let (x_shape, w_shape) = (*x.shape(), *weight.shape());
-        let (a, w) = (need_w.then_some(a), need_x.then_some(w));
-        move |g: &Tensor| {
-            let d_x =
-                w.as_ref().map(|w| g.conv_transpose(w, &window, &x_shape[2..])).transpose()?;
-            let d_w = a.as_ref().map(|a| g.conv_weight_grad(a, &window, &w_shape)).transpose()?;
-            Ok([d_x, d_w])
-        }
+/// The rule of convolving `x` with `weight`.
+pub(crate) fn conv(operands: &Operands<'_>, x: &Tensor, weight: &Tensor, window: &Window) -> Rule {
+    let (x_shape, w_shape, window) = (*x.shape(), *weight.shape(), window.clone());
+    let (x, w) = (operands.need(1).then(|| x.clone()), operands.need(0).then(|| weight.clone()));
+    Rule::new(operands, move |g| {
+        let d_x = w.as_ref().map(|w| g.conv_transpose(w, &window, &x_shape[2..])).transpose()?;
+        let d_w = x.as_ref().map(|x| g.conv_weight_grad(x, &window, &w_shape)).transpose()?;
+        Ok([d_x, d_w])
     })
 }
 
+/// The rule of the gradient for a convolution's input.
 pub(crate) fn conv_input_grad(
-    device: &Autograd,
+    operands: &Operands<'_>,
     g: &Tensor,
     weight: &Tensor,
     window: &Window,
-    x_shape: &Shape,
-) -> Result<StorageRef> {
-    let (a, w) = (unwrap(g)?, unwrap(weight)?);
-    let y = device.value(
-        device.inner_device().conv_input_grad(&a, &w, window, x_shape)?,
-        *x_shape,
-        g.dtype(),
-    )?;
-    let window = window.clone();
-    record([g, weight], y, |[need_g, need_w]| {
-        let w_shape = *weight.shape();
-        move |upper: &Tensor| {
-            let d_g = when(need_g, || upper.conv(&w, &window))?;
-            let d_w = when(need_w, || a.conv_weight_grad(upper, &window, &w_shape))?;
-            Ok([d_g, d_w])
-        }
+) -> Rule {
+    let (need_g, need_w, w_shape) = (operands.need(0), operands.need(1), *weight.shape());
+    let (g, w, window) = (g.clone(), weight.clone(), window.clone());
+    Rule::new(operands, move |upper| {
+        let d_g = when(need_g, || upper.conv(&w, &window))?;
+        let d_w = when(need_w, || g.conv_weight_grad(upper, &window, &w_shape))?;
+        Ok([d_g, d_w])
     })
 }
 
+/// The rule of the gradient for a convolution's weight.
 pub(crate) fn conv_weight_grad(
-    device: &Autograd,
+    operands: &Operands<'_>,
     g: &Tensor,
     x: &Tensor,
     window: &Window,
-    weight_shape: &Shape,
-) -> Result<StorageRef> {
-    let (a, b) = (unwrap(g)?, unwrap(x)?);
-    let y = device.value(
-        device.inner_device().conv_weight_grad(&a, &b, window, weight_shape)?,
-        *weight_shape,
-        g.dtype(),
-    )?;
-    let window = window.clone();
-    record([g, x], y, |[need_g, need_x]| {
-        let x_shape = *x.shape();
-        move |upper: &Tensor| {
-            let d_g = when(need_g, || b.conv(upper, &window))?;
-            let d_x = when(need_x, || a.conv_transpose(upper, &window, &x_shape[2..]))?;
-            Ok([d_g, d_x])
-        }
+) -> Rule {
+    let (need_g, need_x, x_shape) = (operands.need(0), operands.need(1), *x.shape());
+    let (g, x, window) = (g.clone(), x.clone(), window.clone());
+    Rule::new(operands, move |upper| {
+        let d_g = when(need_g, || x.conv(upper, &window))?;
+        let d_x = when(need_x, || g.conv_transpose(upper, &window, &x_shape[2..]))?;
+        Ok([d_g, d_x])
     })
 }

@@ -1,82 +1,55 @@
 //! Reading and writing by positions, and sorting.
 
-use crate::cuts::Cut;
-use crate::device::Autograd;
-use crate::record::{Operands, here, record, record_by, when};
-use crate::storage::{Tracked, tracked, unwrap};
-use teeny_core::{DType, Result, ScatterMode, StorageRef, Tensor, map};
+use crate::record::{Operands, Rule, when};
+use teeny_core::{DType, Result, ScatterMode, Tensor, map};
 
-pub(crate) fn gather(
-    device: &Autograd,
-    x: &Tensor,
-    axis: usize,
-    index: &Tensor,
-) -> Result<StorageRef> {
-    let cuts = tracked(index)?.cuts.clone();
-    let (inner, index) = (unwrap(x)?, unwrap(index)?);
-    let y = device.value(
-        device.inner_device().gather(&inner, axis, &index)?,
-        *index.shape(),
-        x.dtype(),
-    )?;
-    let full = *x.shape();
-    // Positions that were read several times add up.
-    record_by([x], &cuts, y, |_| {
-        move |g: &Tensor| {
-            Ok([Some(Tensor::zeros(full, g.dtype(), g)?.scatter_add(axis as isize, &index, g)?)])
-        }
+/// The rule of gathering from `x`: positions that were read several times add up.
+pub(crate) fn gather(operands: &Operands<'_>, x: &Tensor, axis: usize, index: &Tensor) -> Rule {
+    let (full, index) = (*x.shape(), index.clone());
+    Rule::new(operands, move |g| {
+        let zeros = Tensor::zeros(full, g.dtype(), g)?;
+        Ok([Some(zeros.scatter_add(axis as isize, &index, g)?), None])
     })
 }
 
+/// The rule of scattering `src` into a copy of `x`, which made `y`.
 pub(crate) fn scatter(
-    device: &Autograd,
+    operands: &Operands<'_>,
     mode: ScatterMode,
     x: &Tensor,
     axis: usize,
     index: &Tensor,
     src: &Tensor,
-) -> Result<StorageRef> {
-    let cuts = tracked(index)?.cuts.clone();
-    let (a, index, b) = (unwrap(x)?, unwrap(index)?, unwrap(src)?);
-    let y = device.value(
-        device.inner_device().scatter(mode, &a, axis, &index, &b)?,
-        *x.shape(),
-        x.dtype(),
-    )?;
-    let axis = axis as isize;
+    y: &Tensor,
+) -> Rule {
+    let (need_x, need_src, axis) = (operands.need(0), operands.need(2), axis as isize);
+    let (full, index) = (*x.shape(), index.clone());
     match mode {
-        ScatterMode::Set => record_by([x, src], &cuts, y, |[need_x, need_src]| {
-            let full = *x.shape();
-            move |g: &Tensor| {
-                let d_x =
-                    when(need_x, || g.scatter(axis, &index, &Tensor::zeros((), g.dtype(), g)?))?;
-                let d_src = when(need_src, || {
-                    map([&winners(&index, axis, full)?, &g.gather(axis, &index)?], |[w, g]| {
-                        w.select(g, g.like(0))
-                    })
-                })?;
-                Ok([d_x, d_src])
-            }
+        ScatterMode::Set => Rule::new(operands, move |g| {
+            let d_x = when(need_x, || g.scatter(axis, &index, &Tensor::zeros((), g.dtype(), g)?))?;
+            let d_src = when(need_src, || {
+                map([&winners(&index, axis, full)?, &g.gather(axis, &index)?], |[w, g]| {
+                    w.select(g, g.like(0))
+                })
+            })?;
+            Ok([d_x, None, d_src])
         }),
-        ScatterMode::Add => record_by([x, src], &cuts, y, |[need_x, need_src]| {
-            move |g: &Tensor| {
-                Ok([need_x.then(|| g.clone()), when(need_src, || g.gather(axis, &index))?])
-            }
+        ScatterMode::Add => Rule::new(operands, move |g| {
+            let d_src = when(need_src, || g.gather(axis, &index))?;
+            Ok([need_x.then(|| g.clone()), None, d_src])
         }),
         ScatterMode::Max | ScatterMode::Min => {
-            let saved = y.clone();
-            record_by([x, src], &cuts, y, |[need_x, need_src]| {
-                move |g: &Tensor| {
-                    // As torch.scatter_reduce: whoever equals the result shares its gradient
-                    // evenly, the former element included.
-                    let own = a.eq(&saved)?.cast(g.dtype())?;
-                    let given = b.eq(&saved.gather(axis, &index)?)?.cast(g.dtype())?;
-                    let count = own.scatter_add(axis, &index, &given)?;
-                    let share = map([g, &count], |[g, n]| n.eq(0).select(g.like(0), g / n))?;
-                    let d_x = when(need_x, || share.mul(&own))?;
-                    let d_src = when(need_src, || share.gather(axis, &index)?.mul(&given))?;
-                    Ok([d_x, d_src])
-                }
+            let (a, b, y) = (x.clone(), src.clone(), y.clone());
+            Rule::new(operands, move |g| {
+                // As torch.scatter_reduce: all that equal the result share its gradient evenly,
+                // the former element included.
+                let own = a.eq(&y)?.cast(g.dtype())?;
+                let given = b.eq(&y.gather(axis, &index)?)?.cast(g.dtype())?;
+                let count = own.scatter_add(axis, &index, &given)?;
+                let share = map([g, &count], |[g, n]| n.eq(0).select(g.like(0), g / n))?;
+                let d_x = when(need_x, || share.mul(&own))?;
+                let d_src = when(need_src, || share.gather(axis, &index)?.mul(&given))?;
+                Ok([d_x, None, d_src])
             })
         }
     }
@@ -89,24 +62,9 @@ fn winners(index: &Tensor, axis: isize, full: teeny_core::Shape) -> Result<Tenso
     last.gather(axis, index)?.eq(&order)
 }
 
-pub(crate) fn sort(
-    device: &Autograd,
-    x: &Tensor,
-    axis: usize,
-    descending: bool,
-) -> Result<(StorageRef, StorageRef)> {
-    let (values, positions) = device.inner_device().sort(&unwrap(x)?, axis, descending)?;
-    let values = device.value(values, *x.shape(), x.dtype())?;
-    let positions = device.value(positions, *x.shape(), DType::I32)?;
+/// The rule of sorting along `axis`, which took the elements from `positions`.
+pub(crate) fn sort(operands: &Operands<'_>, axis: usize, positions: &Tensor) -> Rule {
     let index = positions.clone();
-    // The positions have no slope; that they come from x is remembered as a cut.
-    let mut operands = Operands::of(&[x])?;
-    if operands.recording {
-        operands.cuts.push(Cut { op: "the positions of sort", ..here(operands.mask) });
-    }
-    let positions = Tracked::storage(positions, None, operands.cuts);
-    let values = record([x], values, |_| {
-        move |g: &Tensor| Ok([Some(g.zeros_like()?.scatter(axis as isize, &index, g)?)])
-    })?;
-    Ok((values, positions))
+    Rule::new(operands, move |g| Ok([Some(g.zeros_like()?.scatter(axis as isize, &index, g)?)]))
+        .detaching(1, Some("the positions of sort"))
 }

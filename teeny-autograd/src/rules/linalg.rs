@@ -5,60 +5,30 @@
 //! arXiv:1001.1654, and Roberts & Roberts 2020, arXiv:2009.10071 (qr); Townsend 2016,
 //! "Differentiating the singular value decomposition"; Golub & Pereyra 1973 (pinv).
 
-use crate::device::Autograd;
-use crate::grad::Grad;
-use crate::mode::enable_grad;
-use crate::node::{Backward, Handle, Node, Value, Values};
-use crate::record::{Operands, edges, here, when};
-use crate::storage::{Tracked, differentiated, unwrap};
-use std::sync::Arc;
-use teeny_core::{Error, ErrorKind, LinalgOp, Outputs, Result, Tensor, Triangle, context, map};
+use crate::nesting::differentiated;
+use crate::record::{Operands, Rule, when};
+use teeny_core::{Error, ErrorKind, LinalgOp, Result, Tensor, Triangle, map};
 
-pub(crate) fn linalg(device: &Autograd, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
-    let results = op.results(inputs)?;
-    let operands = Operands::of(inputs)?;
-    if operands.recording {
-        refuse(op, inputs)?;
-    }
-    let inner = inputs.iter().map(|x| unwrap(x)).collect::<Result<Vec<_>>>()?;
-    let storages = device.inner_device().linalg(op, &inner.iter().collect::<Vec<_>>())?;
-    let values = storages
-        .into_iter()
-        .zip(results)
-        .map(|(storage, (shape, dtype))| device.value(storage, shape, dtype))
-        .collect::<Result<Vec<_>>>()?;
-    let mut outputs = Outputs::new();
-    if !operands.recording {
-        values
-            .into_iter()
-            .for_each(|y| outputs.push(Tracked::storage(y, None, operands.cuts.clone())));
-        return Ok(outputs);
-    }
-    let edges = edges(inputs)?;
-    let needs: Vec<bool> = edges.iter().map(Option::is_some).collect();
-    let saved = values.clone();
-    let backward: Backward = Box::new(move |g| adjoint(op, &inner, &saved, g, &needs));
-    let forms = values.iter().map(|y| Value { shape: *y.shape(), dtype: y.dtype() }).collect();
-    let node =
-        Arc::new(Node::op(backward, Values::Many(forms), edges, operands.mask, context::current()));
-    for (i, y) in values.into_iter().enumerate() {
-        let mut cuts = operands.cuts.clone();
+/// The rule of `op`, with the outputs `values`.
+pub(crate) fn linalg(
+    operands: &Operands<'_>,
+    op: LinalgOp,
+    inputs: &[&Tensor],
+    values: &[Tensor],
+) -> Rule {
+    let needs: Vec<bool> = (0..inputs.len()).map(|i| operands.need(i)).collect();
+    let inner: Vec<Tensor> = inputs.iter().map(|x| (*x).clone()).collect();
+    let saved = values.to_vec();
+    Rule {
+        backward: Box::new(move |g| adjoint(op, &inner, &saved, g, &needs)),
+        edges: operands.edges(),
         // The sign of a determinant is constant wherever it has a derivative.
-        let constant = op == LinalgOp::SlogDet && i == 0;
-        if constant {
-            cuts.push(here(operands.mask));
-        }
-        outputs.push(Tracked::storage(
-            y,
-            (!constant).then(|| Handle { node: node.clone(), output: i as u8 }),
-            cuts,
-        ));
+        detached: (op == LinalgOp::SlogDet).then_some((0, None)),
     }
-    Ok(outputs)
 }
 
-/// An error for what has no derivative rule.
-fn refuse(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
+/// An error for an op that has no derivative rule.
+pub(crate) fn refuse(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
     let &[.., m, n] = &inputs[0].shape()[..] else { return Ok(()) };
     let (what, help) = match op {
         LinalgOp::Eig => (
@@ -84,7 +54,7 @@ fn refuse(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
 }
 
 /// The gradients of the operands from those of the results.
-fn adjoint(
+pub(crate) fn adjoint(
     op: LinalgOp,
     inputs: &[Tensor],
     results: &[Tensor],
@@ -118,45 +88,6 @@ fn adjoint(
         LinalgOp::Svd { .. } => svd(results, g)?,
         LinalgOp::Pinv { .. } => pinv(a, &results[0], first()?)?,
     })])
-}
-
-/// The tangents of the results from those of the operands, all tensors of one device: `None` for a
-/// result that does not move.
-///
-/// The adjoint `u ↦ Jᵀ u` is linear, so the gradient of `<Jᵀ u, v>` for u, anywhere, is `J v`:
-/// every rule above is one forward too.
-pub(crate) fn tangents(
-    op: LinalgOp,
-    inputs: &[Tensor],
-    results: &[Tensor],
-    v: &[Option<Tensor>],
-) -> Result<Vec<Option<Tensor>>> {
-    refuse(op, &inputs.iter().collect::<Vec<_>>())?;
-    let below = inputs[0].device();
-    let device = Autograd::new(below);
-    let needs: Vec<bool> = v.iter().map(Option::is_some).collect();
-    enable_grad(|| {
-        let leaf = |y: &Tensor| y.zeros_like()?.to(&device)?.requires_grad();
-        let u = results.iter().map(|y| leaf(y).map(Some)).collect::<Result<Vec<_>>>()?;
-        let back = adjoint(op, inputs, results, &u, &needs)?;
-        let mut sum = Tensor::zeros((), results[0].dtype(), &device)?;
-        for (back, v) in back.iter().zip(v) {
-            if let (Some(back), Some(v)) = (back, v) {
-                sum = sum.add(&back.mul(v)?.sum_all()?)?;
-            }
-        }
-        let mut gradients = sum.backward()?;
-        u.iter()
-            .flatten()
-            .map(|u| {
-                if gradients.contains(u) {
-                    gradients.take(u)?.to(below).map(Some)
-                } else {
-                    Ok(None)
-                }
-            })
-            .collect()
-    })
 }
 
 fn transposed(x: &Tensor) -> Result<Tensor> {

@@ -1,12 +1,13 @@
-//! Backward rules of the structural operations, one file per subject.
+//! The backward rules of the ops other than elementwise kernels, one file per subject.
 //!
-//! A rule is a closure over *inner* tensors and uses public `Tensor` operations: it runs on any
-//! device, and where the inner device is itself an autograd device, the backward pass is recorded
-//! and can be differentiated again.
+//! [`execute`] runs an op on the inner device and records it with its [`Rule`]: a closure over
+//! *inner* tensors that uses public `Tensor` operations. It runs on any device, and where the inner
+//! device is itself an autograd device, the backward pass is recorded and can be differentiated
+//! again.
 //!
-//! No rule: `upload`, `random` (values appear from nowhere); `argmax`, `argmin`, `any`, `all`, the
-//! positions of `sort` and `max_pool`, comparisons and casts to integers (results without a slope).
-//! These leave a cut, which an error about a missing gradient names.
+//! No gradient passes through `argmax`, `argmin`, `any`, `all`, the positions of `sort` and
+//! `max_pool`, comparisons and casts to integers. These leave a cut, which an error about a missing
+//! gradient names.
 
 pub(crate) mod assign;
 pub(crate) mod attention;
@@ -21,15 +22,149 @@ pub(crate) mod reduce;
 pub(crate) mod scan;
 pub(crate) mod softmax;
 
-use teeny_core::{DeviceRef, Result, Shape, StorageRef, Tensor};
+use crate::record::{Operands, Recorder, Rule};
+use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
 
-/// A row-major tensor over what a device method gave back.
-fn tensor(storage: StorageRef, shape: Shape, like: &Tensor) -> Result<Tensor> {
-    Tensor::from_result(storage, shape, like.dtype(), device(like).clone())
+/// Runs `op` on the inner device and records it. `None` leaves the op to its definition, whose
+/// primitives are recorded one by one.
+pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+    // What an op writes to has owners of its own.
+    if let Op::CopyInto { ref mut dst, view, src } = *op {
+        let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
+        return assign::copy_into(recorder, dst, view, src).map(|storage| Some(storage.into()));
+    }
+    let outer = op.operands();
+    let operands = Operands::of(&outer)?;
+    if !keeps_whole(op, &operands)? {
+        return Ok(None);
+    }
+    if let (true, Op::AttentionGrad { inputs, g, needs, .. }) = (operands.recording, &*op) {
+        return attention::recorded_grad(inputs, g, *needs).map(Some);
+    }
+    let inner = operands.inner()?;
+    if has_one_output(op) {
+        let y = op.with_operands(&inner).tensor(recorder.inner())?;
+        let rule = match operands.recording {
+            true => rule(recorder, &op.with_operands(&inner), &operands, std::slice::from_ref(&y))?,
+            false => None,
+        };
+        drop(inner);
+        return Ok(Some(Outputs::one(match rule {
+            Some(Rule { backward, edges, .. }) => operands.store(y, edges, backward),
+            None => operands.cut(y),
+        })));
+    }
+    let values = op.with_operands(&inner).tensor_list(recorder.inner())?;
+    if !operands.recording {
+        return Ok(Some(operands.untracked(values)));
+    }
+    let rule = rule(recorder, &op.with_operands(&inner), &operands, &values)?;
+    drop(inner);
+    Ok(Some(match rule {
+        Some(rule) => operands.record(values, rule),
+        None => operands.cut_all(values),
+    }))
 }
 
-fn device(x: &Tensor) -> &DeviceRef {
-    x.device()
+/// True for the ops that always have one output.
+fn has_one_output(op: &Op<'_>) -> bool {
+    !matches!(
+        op,
+        Op::Sort { .. }
+            | Op::MaxPool { .. }
+            | Op::Attention { .. }
+            | Op::AttentionGrad { .. }
+            | Op::Linalg { .. }
+    )
+}
+
+/// True if the op runs on the inner device as one op, which then needs a rule of its own. Otherwise
+/// it is recorded as the primitives of its definition.
+fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
+    Ok(match op {
+        // A recorded operand keeps its values.
+        Op::ElementwiseInPlace { .. } => false,
+        _ if !operands.recording => true,
+        // The rules of products and extrema read the elements that are reduced.
+        Op::ReduceKernel { kernel, op, .. } => reduce::sums_floats(kernel, *op),
+        // A backward pass that is itself recorded: the primitives have rules.
+        Op::SoftmaxGrad { .. }
+        | Op::LogSoftmaxGrad { .. }
+        | Op::CrossEntropyGrad { .. }
+        | Op::NormGrad { .. } => false,
+        // The (.., T, S) matrix of scores is the gradient of the mask anyway.
+        Op::Attention { inputs } => inputs.mask.is_none() || !operands.need(3),
+        Op::Linalg { op, inputs } => linalg::refuse(*op, inputs).map(|()| true)?,
+        Op::Reduce { .. }
+        | Op::Scan { .. }
+        | Op::Matmul { .. }
+        | Op::Gather { .. }
+        | Op::Scatter { .. }
+        | Op::Sort { .. }
+        | Op::Contiguous { .. }
+        | Op::Cat { .. }
+        | Op::Softmax { .. }
+        | Op::LogSoftmax { .. }
+        | Op::CrossEntropy { .. }
+        | Op::Norm { .. }
+        | Op::Conv { .. }
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPool { .. }
+        | Op::MaxPoolGrad { .. }
+        | Op::AvgPool { .. }
+        | Op::AttentionGrad { .. } => true,
+        // A fused op that is new to this crate.
+        _ => false,
+    })
+}
+
+/// The rule of `op`, an op on inner tensors with the outputs `values`; `None` if no gradient passes
+/// through it.
+fn rule(
+    recorder: &Recorder,
+    op: &Op<'_>,
+    operands: &Operands<'_>,
+    values: &[Tensor],
+) -> Result<Option<Rule>> {
+    Ok(Some(match *op {
+        Op::Reduce { op, x, axes } => return Ok(reduce::reduce(operands, op, x, axes, &values[0])),
+        Op::ReduceKernel { kernel, params, shape, axes, .. } => {
+            return reduce::reduce_kernel(recorder, operands, kernel, params, shape, axes);
+        }
+        Op::Scan { op, x, axis } => scan::scan(operands, op, x, axis, &values[0]),
+        Op::Matmul { lhs, rhs } => matmul::matmul(operands, lhs, rhs)?,
+        Op::Gather { x, axis, index } => index::gather(operands, x, axis, index),
+        Op::Scatter { mode, x, axis, index, src } => {
+            index::scatter(operands, mode, x, axis, index, src, &values[0])
+        }
+        Op::Sort { axis, .. } => index::sort(operands, axis, &values[1]),
+        Op::Contiguous { .. } => Rule::new(operands, |g| Ok([Some(g.clone())])),
+        Op::Cat { tensors, axis } => join::cat(operands, tensors, axis),
+        Op::Softmax { axis, .. } => softmax::softmax(operands, axis, &values[0]),
+        Op::LogSoftmax { axis, .. } => softmax::log_softmax(operands, axis, &values[0]),
+        Op::CrossEntropy { x, targets, ignore_index } => {
+            softmax::cross_entropy(operands, x, targets, ignore_index)
+        }
+        Op::Norm { norm, x, weight, bias, eps } => norm::norm(operands, norm, x, weight, bias, eps),
+        Op::Conv { x, weight, window } => conv::conv(operands, x, weight, window),
+        Op::ConvInputGrad { g, weight, window, .. } => {
+            conv::conv_input_grad(operands, g, weight, window)
+        }
+        Op::ConvWeightGrad { g, x, window, .. } => conv::conv_weight_grad(operands, g, x, window),
+        Op::MaxPool { x, kernel_size, .. } => {
+            pool::max_pool(operands, x, kernel_size.len(), &values[1])
+        }
+        Op::MaxPoolGrad { g, positions, spatial, .. } => {
+            pool::max_pool_grad(operands, g, positions, spatial)
+        }
+        Op::AvgPool { x, kernel_size, window } => pool::avg_pool(operands, x, kernel_size, window),
+        Op::Attention { ref inputs } => attention::attention(operands, inputs, values),
+        Op::Linalg { op, inputs } => linalg::linalg(operands, op, inputs, values),
+        _ => {
+            return Err(Error::internal(format!("{} has no derivative rule", op.name())));
+        }
+    }))
 }
 
 /// `g`, reduced over `axes` of `shape`, repeated to `shape` again: a view.

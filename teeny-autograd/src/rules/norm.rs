@@ -1,14 +1,11 @@
-//! Normalisation: one pass forward, one pass backward for the input; nothing is saved but the input
-//! itself.
+//! Normalization: one pass forward, one pass backward for the input; only the input is saved.
 //!
 //! The gradient of the weight is `sum(g h)` and that of the bias `sum(g)` over all rows, with `h`
-//! the normalised values.
+//! the normalized values. They are computed again where the weight's gradient needs them: a pass
+//! over memory is cheaper than keeping them.
 
-use super::tensor;
-use crate::device::Autograd;
-use crate::record::{Operands, record, when};
-use crate::storage::{Tracked, unwrap};
-use teeny_core::{Norm, Result, StorageRef, Tensor, definition};
+use crate::record::{Operands, Rule, when};
+use teeny_core::{Norm, Op, Result, Tensor};
 
 /// The sum over all axes but the last.
 fn rows(x: &Tensor) -> Result<Tensor> {
@@ -16,64 +13,38 @@ fn rows(x: &Tensor) -> Result<Tensor> {
     if lead.is_empty() { Ok(x.clone()) } else { x.sum(lead) }
 }
 
+/// The rule of normalizing `x`.
 pub(crate) fn norm(
-    device: &Autograd,
+    operands: &Operands<'_>,
     norm: Norm,
     x: &Tensor,
     weight: Option<&Tensor>,
     bias: Option<&Tensor>,
     eps: f64,
-) -> Result<StorageRef> {
-    let (a, w, b) = (unwrap(x)?, weight.map(unwrap).transpose()?, bias.map(unwrap).transpose()?);
-    let y = device.value(
-        device.inner_device().norm(norm, &a, w.as_ref(), b.as_ref(), eps)?,
-        *x.shape(),
-        x.dtype(),
-    )?;
-    // The normalised values are computed again where the weight's gradient needs them: a pass over
-    // memory is cheaper than keeping them.
-    let plain = move |a: &Tensor| -> Result<Tensor> {
-        tensor(a.device().norm(norm, a, None, None, eps)?, *a.shape(), a)
+) -> Rule {
+    let count = 1 + usize::from(weight.is_some()) + usize::from(bias.is_some());
+    let needs: Vec<bool> = (0..count).map(|i| operands.need(i)).collect();
+    let (x, w) = (x.clone(), weight.cloned());
+    let d_x = move |x: &Tensor, g: &Tensor| {
+        Op::NormGrad { norm, x, weight: w.as_ref(), g, eps }.tensor(x.device())
     };
-    let input = move |a: &Tensor, w: Option<&Tensor>, g: &Tensor| -> Result<Tensor> {
-        tensor(a.device().norm_grad(norm, a, w, g, eps)?, *a.shape(), a)
+    let d_weight = move |x: &Tensor, g: &Tensor| {
+        let h = Op::Norm { norm, x, weight: None, bias: None, eps }.tensor(x.device())?;
+        rows(&g.mul(&h)?)
     };
-    match (weight, bias) {
-        (Some(weight), Some(bias)) => record([x, weight, bias], y, |[need_x, need_w, need_b]| {
-            move |g: &Tensor| {
-                let d_x = when(need_x, || input(&a, w.as_ref(), g))?;
-                let d_w = when(need_w, || rows(&g.mul(&plain(&a)?)?))?;
-                Ok([d_x, d_w, when(need_b, || rows(g))?])
+    Rule {
+        backward: Box::new(move |g| {
+            let Some(g) = &g[0] else { return Ok(vec![None; needs.len()]) };
+            let mut grads = vec![when(needs[0], || d_x(&x, g))?];
+            if let Some(&need) = needs.get(1) {
+                grads.push(when(need, || d_weight(&x, g))?);
             }
-        }),
-        (Some(weight), None) => record([x, weight], y, |[need_x, need_w]| {
-            move |g: &Tensor| {
-                Ok([
-                    when(need_x, || input(&a, w.as_ref(), g))?,
-                    when(need_w, || rows(&g.mul(&plain(&a)?)?))?,
-                ])
+            if let Some(&need) = needs.get(2) {
+                grads.push(when(need, || rows(g))?);
             }
+            Ok(grads)
         }),
-        (None, _) => record([x], y, |_| move |g: &Tensor| Ok([Some(input(&a, None, g)?)])),
+        edges: operands.edges(),
+        detached: None,
     }
-}
-
-/// The backward pass itself, when it is recorded: its definition in primitives, whose rules are
-/// known.
-pub(crate) fn norm_grad(
-    device: &Autograd,
-    norm: Norm,
-    x: &Tensor,
-    weight: Option<&Tensor>,
-    g: &Tensor,
-    eps: f64,
-) -> Result<StorageRef> {
-    let inputs: Vec<&Tensor> = [Some(x), weight, Some(g)].into_iter().flatten().collect();
-    let operands = Operands::of(&inputs)?;
-    if operands.recording {
-        return definition::norm_grad(norm, x, weight, g, eps);
-    }
-    let (a, w) = (unwrap(x)?, weight.map(unwrap).transpose()?);
-    let storage = device.inner_device().norm_grad(norm, &a, w.as_ref(), &unwrap(g)?, eps)?;
-    Ok(Tracked::storage(device.value(storage, *x.shape(), x.dtype())?, None, operands.cuts))
 }

@@ -1,48 +1,40 @@
 //! Sums, products and extrema along axes, and kernels that are reduced in the same pass.
 
 use super::spread;
-use crate::device::Autograd;
-use crate::elementwise::{Inner, needs};
-use crate::node::Backward;
-use crate::record::{Operands, cut, edges, record};
-use crate::storage::{Tracked, unwrap};
+use crate::record::{Operands, Recorder, Rule};
 use std::sync::Arc;
-use teeny_core::{Device, Error, Kernel, ReduceOp, Result, Scalar, Shape, StorageRef, Tensor, map};
+use teeny_core::{Kernel, ReduceOp, Result, Scalar, Shape, Tensor, map};
 
+/// The rule of reducing `axes` of `x` to `y`; none for positions and bools.
 pub(crate) fn reduce(
-    device: &Autograd,
+    operands: &Operands<'_>,
     op: ReduceOp,
     x: &Tensor,
     axes: &[usize],
-) -> Result<StorageRef> {
-    let inner = unwrap(x)?;
-    let shape = x.shape().reduced(axes, false);
-    let y = device.value(
-        device.inner_device().reduce(op, &inner, axes)?,
-        shape,
-        op.output(x.dtype()),
-    )?;
+    y: &Tensor,
+) -> Option<Rule> {
     let (axes, full) = (axes.to_vec(), *x.shape());
-    match op {
-        ReduceOp::ArgMax | ReduceOp::ArgMin | ReduceOp::Any | ReduceOp::All => cut(&[x], y),
-        ReduceOp::Sum => record([x], y, |_| move |g: &Tensor| Ok([Some(spread(g, &full, &axes)?)])),
-        ReduceOp::Prod => record([x], y, |_| {
-            move |g: &Tensor| Ok([Some(prod_grad(&inner, &spread(g, &full, &axes)?, &axes)?)])
-        }),
-        ReduceOp::Max | ReduceOp::Min => {
-            let saved = y.clone();
-            record([x], y, |_| {
-                move |g: &Tensor| {
-                    let best = inner.eq(&spread(&saved, &full, &axes)?)?;
-                    let count = best.cast(g.dtype())?.sum_keepdim(&axes)?;
-                    let g = spread(g, &full, &axes)?;
-                    // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals
-                    // it, and all get 0 / 0.
-                    Ok([Some(map([&best, &g, &count], |[b, g, c]| b.select(g, g.like(0)) / c)?)])
-                }
+    Some(match op {
+        ReduceOp::ArgMax | ReduceOp::ArgMin | ReduceOp::Any | ReduceOp::All => return None,
+        ReduceOp::Sum => Rule::new(operands, move |g| Ok([Some(spread(g, &full, &axes)?)])),
+        ReduceOp::Prod => {
+            let x = x.clone();
+            Rule::new(operands, move |g| {
+                Ok([Some(prod_grad(&x, &spread(g, &full, &axes)?, &axes)?)])
             })
         }
-    }
+        ReduceOp::Max | ReduceOp::Min => {
+            let (x, y) = (x.clone(), y.clone());
+            Rule::new(operands, move |g| {
+                let best = x.eq(&spread(&y, &full, &axes)?)?;
+                let count = best.cast(g.dtype())?.sum_keepdim(&axes)?;
+                let g = spread(g, &full, &axes)?;
+                // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals it,
+                // and all get 0 / 0.
+                Ok([Some(map([&best, &g, &count], |[b, g, c]| b.select(g, g.like(0)) / c)?)])
+            })
+        }
+    })
 }
 
 /// `g` times the product of all other elements along `axes`: products of what comes before and
@@ -70,46 +62,32 @@ fn before(x: &Tensor) -> Result<Tensor> {
     x.ones_like()?.slice_assign(-1, 1.., &x.slice(-1, ..n - 1)?.cumprod(-1)?)
 }
 
+/// True if reducing the kernel adds floats up: then its gradient is the kernel's, repeated.
+pub(crate) fn sums_floats(kernel: &Kernel, op: ReduceOp) -> bool {
+    op == ReduceOp::Sum || !op.output(kernel.output_dtype(0)).is_float()
+}
+
+/// The rule of a sum of a kernel's results over `axes` of `shape`.
 pub(crate) fn reduce_kernel(
-    device: &Autograd,
+    recorder: &Recorder,
+    operands: &Operands<'_>,
     kernel: &Arc<Kernel>,
-    inputs: &[&Tensor],
     params: &[Scalar],
     shape: &Shape,
-    op: ReduceOp,
     axes: &[usize],
-) -> Result<StorageRef> {
-    let operands = Operands::of(inputs)?;
-    let dtype = op.output(kernel.output_dtype(0));
-    if operands.recording && op != ReduceOp::Sum && dtype.is_float() {
-        // The rules of products and extrema read the mapped elements, so these are stored after
-        // all.
-        let mapped = device.elementwise(kernel, inputs, params, shape)?.into_iter().next();
-        let storage = mapped.ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        let mapped = Tensor::from_result(
-            storage,
-            *shape,
-            kernel.output_dtype(0),
-            inputs[0].device().clone(),
-        )?;
-        return reduce(device, op, &mapped, axes);
-    }
-    let inner = Inner::of(inputs)?;
-    let views = inner.list()?;
-    let storage = device.inner_device().reduce_kernel(kernel, &views, params, shape, op, axes)?;
-    let y = device.value(storage, shape.reduced(axes, false), dtype)?;
-    if !operands.recording {
-        return Ok(Tracked::storage(y, None, operands.cuts));
-    }
-    let derivative = device.derivative(kernel, needs(inputs)?, false)?;
+) -> Result<Option<Rule>> {
+    let derivative = recorder.derivative(kernel, operands.needs(), false)?;
     if derivative.reach[0] == 0 {
-        return Ok(operands.cut(y));
+        return Ok(None);
     }
-    let saved = derivative.save(&views, &[])?;
+    let saved = derivative.save(&operands.inner()?, &[])?;
     let (params, axes, shape) = (params.to_vec(), axes.to_vec(), *shape);
-    let backward: Backward = Box::new(move |g| {
-        let g = g[0].as_ref().map(|g| spread(g, &shape, &axes)).transpose()?;
-        derivative.run(&saved, &params, &[g], &shape)
-    });
-    Ok(operands.store(y, edges(inputs)?, backward))
+    Ok(Some(Rule {
+        backward: Box::new(move |g| {
+            let g = g[0].as_ref().map(|g| spread(g, &shape, &axes)).transpose()?;
+            derivative.run(&saved, &params, &[g], &shape)
+        }),
+        edges: operands.edges(),
+        detached: None,
+    }))
 }

@@ -1,26 +1,28 @@
 //! Running sums and products.
 
-use crate::device::Autograd;
-use crate::record::record;
-use crate::storage::{differentiated, unwrap};
-use teeny_core::{DType, Result, ScanOp, StorageRef, Tensor, map};
+use crate::nesting::differentiated;
+use crate::record::{Operands, Rule};
+use teeny_core::{DType, Result, ScanOp, Tensor, map};
 
-pub(crate) fn scan(device: &Autograd, op: ScanOp, x: &Tensor, axis: usize) -> Result<StorageRef> {
-    let inner = unwrap(x)?;
-    let y = device.value(device.inner_device().scan(op, &inner, axis)?, *x.shape(), x.dtype())?;
+/// The rule of accumulating `x` along `axis` to `y`.
+pub(crate) fn scan(
+    operands: &Operands<'_>,
+    op: ScanOp,
+    x: &Tensor,
+    axis: usize,
+    y: &Tensor,
+) -> Rule {
     match op {
-        ScanOp::Sum => record([x], y, |_| move |g: &Tensor| Ok([Some(sum_from(g, axis)?)])),
+        ScanOp::Sum => Rule::new(operands, move |g| Ok([Some(sum_from(g, axis)?)])),
         ScanOp::Prod => {
-            let saved = y.clone();
-            record([x], y, |_| {
-                move |g: &Tensor| {
-                    let again = differentiated(&inner) || differentiated(g);
-                    Ok([Some(if again {
-                        prod_grad_square(&inner, g, axis)?
-                    } else {
-                        prod_grad(&inner, &saved, g, axis)?
-                    })])
-                }
+            let (x, y) = (x.clone(), y.clone());
+            Rule::new(operands, move |g| {
+                let again = differentiated(&x) || differentiated(g);
+                Ok([Some(if again {
+                    prod_grad_square(&x, g, axis)?
+                } else {
+                    prod_grad(&x, &y, g, axis)?
+                })])
             })
         }
     }

@@ -3,11 +3,12 @@
 
 use super::single::compute;
 use super::{LinalgOp, parts};
-use crate::device::{Device, Outputs};
+use crate::device::Device;
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::op::Outputs;
 use crate::tensor::Tensor;
 
 /// A row-major matrix on the host.
@@ -29,11 +30,7 @@ pub(super) enum Failure {
     NotConverged,
 }
 
-pub(super) fn on_host<D: Device + ?Sized>(
-    device: &D,
-    op: LinalgOp,
-    inputs: &[&Tensor],
-) -> Result<Outputs> {
+pub(super) fn on_host(device: &dyn Device, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
     let dtype = inputs[0].dtype();
     let values =
         inputs.iter().map(|x| widen(&device.download(x)?, dtype)).collect::<Result<Vec<_>>>()?;

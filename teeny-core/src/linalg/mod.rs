@@ -11,9 +11,10 @@ mod host;
 #[cfg(feature = "linalg")]
 mod single;
 
-use crate::device::{Device, Outputs};
+use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::Outputs;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -145,30 +146,22 @@ fn parts(x: &Tensor) -> (&[usize], [usize; 2]) {
     (lead, [last[0], last[1]])
 }
 
-/// [`crate::Device::linalg`] by downloading the matrices and uploading the results.
+/// [`Op::Linalg`](crate::Op::Linalg) by downloading the matrices and uploading the results.
 ///
 /// # Errors
 /// If a matrix has no such result, or the device fails; always, without the feature `linalg`.
 #[cfg(feature = "linalg")]
-pub fn on_host<D: Device + ?Sized>(
-    device: &D,
-    op: LinalgOp,
-    inputs: &[&Tensor],
-) -> Result<Outputs> {
+pub fn on_host(device: &DeviceRef, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
     crate::validate::linalg(op, inputs)?;
-    host::on_host(device, op, inputs)
+    host::on_host(&**device, op, inputs)
 }
 
-/// The answer of a program without the feature `linalg`.
+/// The error of a program without the feature `linalg`.
 ///
 /// # Errors
 /// Always.
 #[cfg(not(feature = "linalg"))]
-pub fn on_host<D: Device + ?Sized>(
-    _device: &D,
-    _op: LinalgOp,
-    _inputs: &[&Tensor],
-) -> Result<Outputs> {
+pub fn on_host(_device: &DeviceRef, _op: LinalgOp, _inputs: &[&Tensor]) -> Result<Outputs> {
     Err(crate::error::Error::unsupported("this program was built without linear algebra")
         .help("enable the feature `linalg` of teeny-core (or of teeny-nn)"))
 }

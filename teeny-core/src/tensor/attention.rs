@@ -6,6 +6,7 @@ use crate::attention::{Attention, AttentionInputs};
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::op::Op;
 use crate::shape::Shape;
 use std::borrow::Cow;
 
@@ -62,10 +63,8 @@ impl Tensor {
         ]);
         let operands = Operands::new(self, k, v, mask, options)?;
         let (q, inputs) = (&operands.q, operands.inputs(options));
-        let [.., hv] = inputs.sizes();
-        let shape = q.shape().resized(q.ndim() - 1, hv)?;
-        let (y, _) = q.device().attention(&inputs)?;
-        q.result(y, shape, q.dtype())
+        let [y, _] = Op::Attention { inputs }.tensors(q.device())?;
+        Ok(y)
     }
 
     /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`,

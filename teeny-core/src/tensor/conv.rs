@@ -3,11 +3,10 @@
 use super::{Tensor, conv_shape, pair};
 use crate::context::enter;
 use crate::definition;
-use crate::device::Window;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::op::{Op, Window};
 use crate::shape::{IntoShape, MAX_NUMEL, Shape};
-use crate::validate;
 
 impl Tensor {
     /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..),
@@ -31,8 +30,7 @@ impl Tensor {
         let (x, w) = pair(self, weight)?;
         let dtype = x.dtype().promote(w.dtype());
         let (x, w) = (x.cast(dtype)?, w.cast(dtype)?);
-        let (shape, dtype) = validate::conv(&x, &w, window)?;
-        x.result(x.device().conv(&x, &w, window)?, shape, dtype)
+        Op::Conv { x: &x, weight: &w, window }.tensor(x.device())
     }
 
     /// [`Tensor::conv`] of an input padded with zeros so that the result has its spatial size; an
@@ -104,7 +102,8 @@ impl Tensor {
         let x_shape = Shape::new(&sizes)?;
         let back = conv_shape(&x_shape, w.shape(), window)?;
         if back == *g.shape() {
-            return g.result(g.device().conv_input_grad(&g, &w, window, &x_shape)?, x_shape, dtype);
+            return Op::ConvInputGrad { g: &g, weight: &w, window, x_shape: &x_shape }
+                .tensor(g.device());
         }
         // With a dilation above the stride PyTorch allows sizes that no convolution shrinks to
         // self's: cut them out of all that the windows reach.
@@ -154,7 +153,7 @@ impl Tensor {
             return Err(Error::shape(format!("{} with a weight of {weight_shape} would have given {back}, not {}", x.shape(), g.shape()))
                 .help("pass the input and the window of the convolution that gave g, and the shape of its weight"));
         }
-        g.result(g.device().conv_weight_grad(&g, &x, window, weight_shape)?, *weight_shape, dtype)
+        Op::ConvWeightGrad { g: &g, x: &x, window, weight_shape }.tensor(g.device())
     }
 
     /// All windows of `size` as columns: (N, C, spatial..) → (N, C · window, places), positions in

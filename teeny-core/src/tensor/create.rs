@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::kernel::build::Builder;
 use crate::memory;
+use crate::op::Op;
 use crate::random::{self, Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::{IntoShape, Shape};
@@ -125,10 +126,8 @@ impl Tensor {
             let fill = builder.param(dtype);
             Arc::new(builder.finish(&[fill]).expect("a parameter is a legal program"))
         });
-        let outputs = device.elementwise(kernel, &[], &[value], &shape)?;
-        let storage =
-            outputs.into_iter().next().ok_or_else(|| Error::internal("a kernel gave no output"))?;
-        Tensor::from_result(storage, shape, dtype, device)
+        let (inputs, params) = (&[], &[value]);
+        Op::Elementwise { kernel, inputs, params, shape: &shape }.tensor(&device)
     }
 
     /// A tensor of zeros.
@@ -373,8 +372,7 @@ impl Tensor {
         let shape = shape.shape()?;
         random::check(distribution, dtype)?;
         let device = device.to_device();
-        let storage = device.random(distribution, &shape, dtype, key)?;
-        Tensor::from_result(storage, shape, dtype, device)
+        Op::Random { distribution, shape: &shape, dtype, key }.tensor(&device)
     }
 }
 

@@ -3,11 +3,10 @@
 
 use super::{Tensor, broadcast_shape, on_one_device, results, run, run_one};
 use crate::context::enter;
-use crate::device::ReduceOp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::build::{Builder, Expr};
+use crate::op::{Op, ReduceOp};
 use crate::shape::{IntoAxes, Shape};
-use crate::validate;
 use std::sync::Arc;
 
 /// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and
@@ -119,8 +118,15 @@ fn mapped_sum(
     let (device, lifted) = on_one_device(inputs)?;
     let expanded = lifted.iter().map(|t| t.expand_to(&shape)).collect::<Result<Vec<_>>>()?;
     let views: Vec<&Tensor> = expanded.iter().collect();
-    let storage = device.reduce_kernel(&kernel, &views, &[], &shape, ReduceOp::Sum, &axes)?;
-    Tensor::from_result(storage, shape.reduced(&axes, false), kernel.output_dtype(0), device)
+    Op::ReduceKernel {
+        kernel: &kernel,
+        inputs: &views,
+        params: &[],
+        shape: &shape,
+        op: ReduceOp::Sum,
+        axes: &axes,
+    }
+    .tensor(&device)
 }
 
 pub(super) fn at_least_one(inputs: usize) -> Result<()> {
@@ -150,7 +156,7 @@ impl Tensor {
         let _op = enter("softmax").on([("x", Some(self))]);
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
-        self.result(self.device().softmax(self, axis)?, *self.shape(), self.dtype())
+        Op::Softmax { x: self, axis }.tensor(self.device())
     }
 
     /// `log(softmax(x))` along `axis`, without the loss of small probabilities.
@@ -165,37 +171,35 @@ impl Tensor {
         let _op = enter("log_softmax").on([("x", Some(self))]);
         self.require_float()?;
         let axis = self.shape().axis(axis)?;
-        self.result(self.device().log_softmax(self, axis)?, *self.shape(), self.dtype())
+        Op::LogSoftmax { x: self, axis }.tensor(self.device())
     }
 
     /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers →
     /// (n). What a classifier minimises, without the log-probabilities ever being in memory. A
-    /// target of `ignored` costs 0 and gets no gradient.
+    /// target of `ignore_index` costs 0 and gets no gradient.
     ///
     /// Accuracy on `Cpu`, of f32: within `2e-6 (1 + loss)`; the gradient of a row sums to 0 within
     /// 1e-6.
     ///
     /// # Errors
-    /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignored`
+    /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignore_index`
     /// (the first offender is named).
     ///
     /// Equivalent: `torch.nn.functional.cross_entropy(x, targets, reduction="none")`.
     #[track_caller]
-    pub fn cross_entropy(&self, targets: &Tensor, ignored: Option<i64>) -> Result<Tensor> {
+    pub fn cross_entropy(&self, targets: &Tensor, ignore_index: Option<i64>) -> Result<Tensor> {
         let _op = enter("cross_entropy").on([("x", Some(self)), ("targets", Some(targets))]);
         self.require_float()?;
         let (_, operands) = on_one_device(&[self, targets])?;
         let (x, targets) = (&operands[0], &operands[1]);
-        let (shape, dtype) = validate::cross_entropy(x, targets)?;
-        let classes = x.shape()[1];
-        let storage =
-            x.device().cross_entropy(x, targets, ignored).map_err(|error| match error.kind() {
+        Op::CrossEntropy { x, targets, ignore_index }.tensor(x.device()).map_err(
+            |error| match error.kind() {
                 ErrorKind::Index => error.help(format!(
-                    "classes go from 0 to {}; Some(target) as `ignored` skips one",
-                    classes.saturating_sub(1)
+                    "classes go from 0 to {}; Some(target) as `ignore_index` skips one",
+                    x.shape()[1].saturating_sub(1)
                 )),
                 _ => error,
-            });
-        x.result(storage?, shape, dtype)
+            },
+        )
     }
 }

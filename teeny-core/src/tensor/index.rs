@@ -2,8 +2,8 @@
 
 use super::{Tensor, on_one_device};
 use crate::context::enter;
-use crate::device::ScatterMode;
 use crate::error::{Error, ErrorKind, Result};
+use crate::op::{Op, ScatterMode};
 use crate::validate::{BROADCAST, index_fits, not_integers, only_set, positions_to};
 
 impl Tensor {
@@ -24,11 +24,9 @@ impl Tensor {
         let (x, index) = (&operands[0], &operands[1]);
         require_index(index)?;
         index_fits(x.shape(), index.shape(), axis)?;
-        x.result(
-            x.device().gather(x, axis, index).map_err(|error| explained(error, x.shape()[axis]))?,
-            *index.shape(),
-            x.dtype(),
-        )
+        Op::Gather { x, axis, index }
+            .tensor(x.device())
+            .map_err(|error| explained(error, x.shape()[axis]))
     }
 
     /// Whole slices along `axis`, in the order of the positions in `index`, a tensor of any shape,
@@ -200,11 +198,9 @@ impl Tensor {
             .help(BROADCAST));
         };
         let src = src.through(layout);
-        let storage = x
-            .device()
-            .scatter(mode, x, axis, index, &src)
-            .map_err(|error| explained(error, x.shape()[axis]))?;
-        x.result(storage, *x.shape(), x.dtype())
+        Op::Scatter { mode, x, axis, index, src: &src }
+            .tensor(x.device())
+            .map_err(|error| explained(error, x.shape()[axis]))
     }
 }
 

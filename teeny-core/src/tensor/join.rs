@@ -6,8 +6,10 @@ use crate::device::common;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::op::Op;
 use crate::shape::Shape;
 use crate::validate::{no_tensors, two_axes};
+use std::borrow::Cow;
 
 impl Tensor {
     /// The tensors one after another along `axis`; types are promoted, all other sizes must agree.
@@ -21,30 +23,23 @@ impl Tensor {
         let _op = enter("cat").on_all("tensors", tensors);
         let Some(first) = tensors.first() else { return Err(no_tensors()) };
         let axis = first.shape().axis(axis)?;
-        let mut device = first.device().clone();
-        let mut dtype = first.dtype();
-        let mut total = 0usize;
-        for (i, t) in tensors.iter().enumerate() {
-            let fits = t.ndim() == first.ndim()
-                && (0..first.ndim()).all(|a| a == axis || t.shape()[a] == first.shape()[a]);
-            if !fits {
-                return Err(Error::shape(format!(
-                    "tensor {i} is {}, tensor 0 is {}: all sizes but that of axis {axis} must agree",
-                    t.shape(),
-                    first.shape()
-                ))
-                .help(cat_along(first.shape(), t.shape())));
-            }
+        let (mut device, mut dtype) = (first.device().clone(), first.dtype());
+        for t in tensors {
             device = common(&device, t.device())?;
             dtype = dtype.promote(t.dtype());
-            // A sum that does not fit is refused as a size.
-            total = total.saturating_add(t.shape()[axis]);
         }
-        let shape = first.shape().resized(axis, total)?;
-        let parts =
-            tensors.iter().map(|t| lift(t, &device)?.cast(dtype)).collect::<Result<Vec<_>>>()?;
-        let storage = device.cat(&parts.iter().collect::<Vec<_>>(), axis, &shape)?;
-        Tensor::from_result(storage, shape, dtype, device)
+        let parts = tensors
+            .iter()
+            .map(|t| {
+                if t.dtype() == dtype {
+                    lift(t, &device)
+                } else {
+                    lift(t, &device)?.cast(dtype).map(Cow::Owned)
+                }
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let parts: Vec<&Tensor> = parts.iter().map(Cow::as_ref).collect();
+        Op::Cat { tensors: &parts, axis }.tensor(&device)
     }
 
     /// Tensors of one shape, along a new axis at position `axis`. Equivalent: `torch.stack`.
@@ -208,19 +203,5 @@ impl Tensor {
             v.reshape(own)?.expand(shape)
         };
         vectors.iter().enumerate().map(along).collect()
-    }
-}
-
-/// The axis along which tensors of these shapes can be joined, in words.
-#[cold]
-fn cat_along(a: &Shape, b: &Shape) -> String {
-    let other: Vec<usize> =
-        (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
-    match other.as_slice() {
-        [axis] if a.ndim() == b.ndim() => {
-            format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?")
-        }
-        _ if a.ndim() != b.ndim() => "x.unsqueeze(axis)? adds an axis of size 1".to_string(),
-        _ => "x.slice(axis, ..n)? and x.pad(&widths, 0)? change single sizes".to_string(),
     }
 }

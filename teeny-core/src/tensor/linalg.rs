@@ -4,6 +4,7 @@ use super::{Tensor, pair};
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::op::Op;
 use crate::shape::Shape;
 use crate::validate::BROADCAST;
 
@@ -64,9 +65,8 @@ impl Tensor {
             sizes.extend([rows, columns]);
             Shape::new(&sizes)
         };
-        let (a, b, shape) = (a.expand_to(&full(m, k)?)?, b.expand_to(&full(k, n)?)?, full(m, n)?);
-        let storage = a.device().matmul(&a, &b)?;
-        let out = a.result(storage, shape, dtype)?;
+        let (a, b) = (a.expand_to(&full(m, k)?)?, b.expand_to(&full(k, n)?)?);
+        let out = Op::Matmul { lhs: &a, rhs: &b }.tensor(a.device())?;
         let out = if row { out.squeeze(-2)? } else { out };
         if column { out.squeeze(-1) } else { Ok(out) }
     }

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
+use crate::op::Op;
 use crate::scalar::Scalar;
 use std::borrow::Cow;
 
@@ -145,17 +146,20 @@ fn over(
         }
         Either::Number(number) => (table.number_left(number, dtype, build), None, Some(number)),
     };
-    let input = if other.is_some() { place } else { 0 };
+    let input_index = if other.is_some() { place } else { 0 };
     let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
     match kernel {
-        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => x.device.elementwise_over(
-            kernel,
-            &mut x.storage,
-            input,
-            other,
-            number.as_slice(),
-            x.layout.shape(),
-        ),
+        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => {
+            let mut op = Op::ElementwiseInPlace {
+                kernel,
+                storage: &mut x.storage,
+                input_index,
+                other,
+                params: number.as_slice(),
+                shape: x.layout.shape(),
+            };
+            Ok(x.device.execute(&mut op)?.is_some())
+        }
         _ => Ok(false),
     }
 }

@@ -49,11 +49,12 @@ pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
 pub use view::SliceRange;
 
 use crate::context::enter;
-use crate::device::{DeviceRef, Outputs, common, same};
+use crate::device::{DeviceRef, common, same};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
+use crate::op::{Op, Outputs};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
@@ -376,8 +377,9 @@ pub(crate) fn run(
 ) -> Result<(Outputs, Shape, DeviceRef)> {
     let first = inputs[0];
     if alike(inputs) {
-        let outputs = first.device.elementwise(kernel, inputs, params, first.shape())?;
-        return Ok((outputs, *first.shape(), first.device.clone()));
+        let shape = first.shape();
+        let outputs = Op::Elementwise { kernel, inputs, params, shape }.run(&first.device)?;
+        return Ok((outputs, *shape, first.device.clone()));
     }
     let (device, lifted) = on_one_device(inputs)?;
     let shape = broadcast_shape(inputs)?;
@@ -386,8 +388,8 @@ pub(crate) fn run(
         .map(|t| if *t.shape() == shape { Ok(t.as_ref().clone()) } else { t.expand_to(&shape) })
         .collect::<Result<Vec<_>>>()?;
     let views: Vec<&Tensor> = expanded.iter().collect();
-    let outputs = device.elementwise(kernel, &views, params, &shape)?;
-    Ok((outputs, shape, device))
+    let mut op = Op::Elementwise { kernel, inputs: &views, params, shape: &shape };
+    Ok((op.run(&device)?, shape, device))
 }
 
 /// The outputs of `kernel`, one tensor for each.
@@ -422,20 +424,22 @@ pub(crate) fn run_one(
     params: &[Scalar],
 ) -> Result<Tensor> {
     let first = inputs[0];
-    let none = || Error::internal("a kernel gave no output");
     if alike(inputs) {
-        // What `run` does, without moving its results about: a small operation takes hardly longer
-        // than that.
-        let storage = first
-            .device
-            .elementwise(kernel, inputs, params, first.shape())?
-            .into_first()
-            .ok_or_else(none)?;
-        return first.result(storage, *first.shape(), kernel.output_dtype(0));
+        // As `run`, without moving its results: a small operation takes hardly longer than that.
+        let shape = first.shape();
+        let mut op = Op::Elementwise { kernel, inputs, params, shape };
+        let storage = op.run(&first.device)?.into_first().ok_or_else(no_output)?;
+        return first.result(storage, *shape, kernel.output_dtype(0));
     }
     let (outputs, shape, device) = run(kernel, inputs, params)?;
-    let storage = outputs.into_first().ok_or_else(none)?;
+    let storage = outputs.into_first().ok_or_else(no_output)?;
     Tensor::from_result(storage, shape, kernel.output_dtype(0), device)
+}
+
+/// The error of a device that returned no storage.
+#[cold]
+fn no_output() -> Error {
+    Error::internal("the device returned no output")
 }
 
 impl Kernel {

@@ -2,8 +2,9 @@
 
 use super::{Tensor, lift};
 use crate::context::enter;
-use crate::device::{Norm, common};
+use crate::device::common;
 use crate::error::{Error, Result};
+use crate::op::{Norm, Op};
 
 impl Tensor {
     /// Layer normalisation over the last `axes` axes:
@@ -113,11 +114,8 @@ impl Tensor {
         }
         // A device takes a bias only beside a weight.
         let (beside, after) = if weight.is_some() { (bias, None) } else { (None, bias) };
-        let y = x.result(
-            device.norm(norm, &x, weight.as_ref(), beside.as_ref(), eps)?,
-            *x.shape(),
-            dtype,
-        )?;
+        let (weight, bias) = (weight.as_ref(), beside.as_ref());
+        let y = Op::Norm { norm, x: &x, weight, bias, eps }.tensor(&device)?;
         let y = match after {
             Some(bias) => y.add(&bias)?,
             None => y,

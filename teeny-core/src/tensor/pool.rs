@@ -5,8 +5,8 @@ use super::create::generate;
 use super::{Tensor, index_end, map};
 use crate::context::enter;
 use crate::definition::lowest;
-use crate::device::Window;
 use crate::error::{Error, Result};
+use crate::op::{Op, Window};
 use crate::shape::{MAX_NDIM, Shape};
 use crate::validate;
 
@@ -51,7 +51,7 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
         let _op = enter("max_pool_indices").on([("x", Some(self))]);
-        let [(shape, dtype), (_, places)] = validate::max_pool(self, size, window)?;
+        validate::max_pool(self, size, window)?;
         if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
             return Err(Error::value(format!(
                 "padding {} is more than half of window {}",
@@ -62,8 +62,9 @@ impl Tensor {
                 size[axis] / 2
             )));
         }
-        let (values, positions) = self.device().max_pool(self, size, window)?;
-        Ok((self.result(values, shape, dtype)?, self.result(positions, shape, places)?))
+        let op = Op::MaxPool { x: self, kernel_size: size, window };
+        let [values, positions] = op.tensors(self.device())?;
+        Ok((values, positions))
     }
 
     /// The mean of every window of `size` over the last `size.len()` axes; padding counts as zeros.
@@ -75,8 +76,7 @@ impl Tensor {
     #[track_caller]
     pub fn avg_pool(&self, size: &[usize], window: &Window) -> Result<Tensor> {
         let _op = enter("avg_pool").on([("x", Some(self))]);
-        let (shape, dtype) = validate::avg_pool(self, size, window)?;
-        self.result(self.device().avg_pool(self, size, window)?, shape, dtype)
+        Op::AvgPool { x: self, kernel_size: size, window }.tensor(self.device())
     }
 
     /// [`Tensor::max_pool_indices`] with sizes rounded up: windows that begin inside but reach

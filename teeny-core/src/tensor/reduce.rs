@@ -2,10 +2,11 @@
 
 use super::{Tensor, map, map_sum};
 use crate::context::enter;
-use crate::device::{ReduceOp, ScanOp};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::table::UnaryTable;
+use crate::layout::Layout;
+use crate::op::{Op, ReduceOp, ScanOp};
 use crate::shape::IntoAxes;
 use crate::validate::nothing_to_compare;
 
@@ -280,8 +281,7 @@ impl Tensor {
     fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
         let axis = self.shape().axis(axis)?;
         let x = self.cast(self.dtype().sum_type())?;
-        let storage = x.device().scan(op, &x, axis)?;
-        x.result(storage, *x.shape(), x.dtype())
+        Op::Scan { op, x: &x, axis }.tensor(x.device())
     }
 
     fn extremum(&self, op: ReduceOp, axes: &[usize], keepdim: bool) -> Result<Tensor> {
@@ -306,17 +306,21 @@ impl Tensor {
         axes: &[usize],
         keepdim: bool,
     ) -> Result<Tensor> {
-        let shape = self.shape().reduced(axes, keepdim);
         if axes.is_empty() {
             return self.cast(dtype);
         }
-        let storage = if dtype == self.dtype() {
-            self.device().reduce(op, self, axes)?
+        let y = if dtype == self.dtype() {
+            Op::Reduce { op, x: self, axes }.tensor(self.device())?
         } else {
-            let kernel = cast_kernel(self.dtype(), dtype)?;
-            self.device().reduce_kernel(kernel, &[self], &[], self.shape(), op, axes)?
+            let (kernel, shape) = (cast_kernel(self.dtype(), dtype)?, self.shape());
+            Op::ReduceKernel { kernel, inputs: &[self], params: &[], shape, op, axes }
+                .tensor(self.device())?
         };
-        self.result(storage, shape, op.output(dtype))
+        Ok(if keepdim {
+            y.through(Layout::contiguous(self.shape().reduced(axes, true)))
+        } else {
+            y
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::linalg::{LinalgOp, Triangle};
+use crate::op::Op;
 use crate::shape::Shape;
 use crate::validate::{BROADCAST, NOT_SQUARE, two_axes};
 
@@ -258,16 +259,7 @@ impl Tensor {
         }
         let mut inputs = vec![self];
         inputs.extend(more);
-        let results = op.results(&inputs)?;
-        let storages = self.device().linalg(op, &inputs)?;
-        let tensors = storages
-            .into_iter()
-            .zip(results)
-            .map(|(storage, (shape, dtype))| self.result(storage, shape, dtype))
-            .collect::<Result<Vec<_>>>()?;
-        tensors
-            .try_into()
-            .map_err(|_| Error::internal(format!("{} gave another number of results", op.name())))
+        Op::Linalg { op, inputs: &inputs }.tensors(self.device())
     }
 }
 

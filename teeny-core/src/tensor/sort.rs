@@ -5,6 +5,7 @@ use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::op::Op;
 
 impl Tensor {
     /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN
@@ -20,11 +21,8 @@ impl Tensor {
         let _op = enter("sort").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
         index_end(self.shape()[axis])?;
-        let (values, positions) = self.device().sort(self, axis, descending)?;
-        Ok((
-            self.result(values, *self.shape(), self.dtype())?,
-            self.result(positions, *self.shape(), DType::I32)?,
-        ))
+        let [values, positions] = Op::Sort { x: self, axis, descending }.tensors(self.device())?;
+        Ok((values, positions))
     }
 
     /// The positions (`I32`) that sort the elements along `axis`.

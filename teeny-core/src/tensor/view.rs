@@ -5,6 +5,7 @@ use super::Tensor;
 use crate::context::{Guard, enter};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::op::Op;
 use crate::shape::{IntoAxes, IntoShape, Shape, Size};
 use crate::validate::BROADCAST;
 use std::ops::{
@@ -336,8 +337,7 @@ impl Tensor {
     #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
         let _op = enter("copy").on([("x", Some(self))]);
-        let storage = self.device().contiguous(self)?;
-        self.result(storage, *self.shape(), self.dtype())
+        Op::Contiguous { x: self }.tensor(self.device())
     }
 
     /// Self with the part of `axis` in `range` replaced by `src`, which must have the part's shape
@@ -388,7 +388,8 @@ impl Tensor {
             self.assignable(&part, src).inspect_err(|_| op.failed_on(&[("x", Some(&self))]))?;
         drop(self);
         let (storage, layout, dtype, device) = target.into_parts();
-        let storage = device.copy_into(storage, &part, &src)?;
+        let mut op = Op::CopyInto { dst: Some(storage), view: &part, src: &src };
+        let storage = op.run(&device)?.into_first().ok_or_else(super::no_output)?;
         Tensor::from_parts(storage, layout, dtype, device)
     }
 

@@ -1,13 +1,14 @@
 //! Where the first NaN comes from: every result is looked at, and the operation that made something
 //! that is no number stops the program.
 
-use super::backward;
-use super::call::{Call, Storages};
-use super::device::Wrapper;
-use crate::device::{DeviceRef, ScatterMode, ToDevice};
+use super::{backward, pass_on, pass_through, unwrap};
+use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
+use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Kernel, OpCode};
+use crate::op::{Op, Outputs, ScatterMode, TensorSpecs};
 use crate::scalar::Scalar;
+use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
 use std::fmt;
@@ -94,37 +95,63 @@ impl Checked {
         if self.checks.stop { Err(finding) } else { Ok(()) }
     }
 
-    /// What is wrong with the results of a call.
-    fn judge(&self, call: &Call<'_>, storages: &Storages) -> Result<Option<Error>> {
-        if moves(call) || (matches!(call, Call::Upload { .. }) && !self.checks.inputs) {
+    /// The finding in the outputs of an op, if there is one.
+    fn judge(&self, op: &Op<'_>, specs: &TensorSpecs, outputs: &Outputs) -> Result<Option<Error>> {
+        if moves(op) {
             return Ok(None);
         }
-        let checked = if matches!(call, Call::Attention { .. }) { 1 } else { storages.len() };
-        for (result, storage) in call.results()?.into_iter().zip(storages).take(checked) {
-            let (Some((shape, dtype)), Some(storage)) = (result, storage) else { continue };
-            if !dtype.is_float() {
-                continue;
-            }
-            let y = Tensor::from_result(storage.clone(), shape, dtype, self.inner.clone())?;
-            if y.numel() == 0 || !any(&map([&y], |[y]| y.is_finite().not())?)? {
-                continue;
-            }
-            let (nan, infinite) = match call {
-                Call::Elementwise { kernel, inputs, params, .. } => {
+        // The logsumexp of attention is -inf where a query sees no key.
+        let checked = if matches!(op, Op::Attention { .. }) { 1 } else { specs.len() };
+        for (&(shape, dtype), storage) in specs.iter().zip(outputs.iter()).take(checked) {
+            let Some(y) = self.suspect(storage, shape, dtype)? else { continue };
+            let (nan, infinite) = match op {
+                Op::Elementwise { kernel, inputs, params, .. } => {
                     self.made_at(kernel, inputs, params, &y)?
                 }
-                _ => self.made(call, &y)?,
+                _ => self.made(op, &y)?,
             };
             if let Some(mask) = nan {
-                return report(call, &y, &mask, "NaN").map(Some);
+                return report(op, &y, &mask, "NaN").map(Some);
             }
-            if let Some(mask) =
-                infinite.filter(|_| self.checks.infinities && !matches!(call, Call::Upload { .. }))
-            {
-                return report(call, &y, &mask, "inf").map(Some);
+            if let Some(mask) = infinite.filter(|_| self.checks.infinities) {
+                return report(op, &y, &mask, "inf").map(Some);
             }
         }
         Ok(None)
+    }
+
+    /// The storage as a tensor of the wrapped device, if it has NaN or an infinity.
+    fn suspect(&self, storage: &StorageRef, shape: Shape, dtype: DType) -> Result<Option<Tensor>> {
+        if !dtype.is_float() || shape.numel() == 0 {
+            return Ok(None);
+        }
+        let y = Tensor::from_result(storage.clone(), shape, dtype, self.inner.clone())?;
+        Ok(if any(&map([&y], |[y]| y.is_finite().not())?)? { Some(y) } else { None })
+    }
+
+    /// The finding in data that come from the host.
+    fn judge_upload(&self, storage: &StorageRef, dtype: DType) -> Result<Option<Error>> {
+        if !self.checks.inputs {
+            return Ok(None);
+        }
+        let Some(y) = self.suspect(storage, Shape::new(&[storage.len()])?, dtype)? else {
+            return Ok(None);
+        };
+        let nan = y.is_nan()?;
+        if !any(&nan)? {
+            return Ok(None);
+        }
+        let finding = found_in("there is NaN in the data".into(), &y, &nan)?;
+        Ok(Some(finding.note(format!("upload: {}", described(&y)?))))
+    }
+
+    /// Takes `finding` down; a device that cannot run the check is not checked.
+    fn conclude(&self, finding: Result<Option<Error>>) -> Result<()> {
+        match finding {
+            Ok(finding) => self.found(finding),
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// Where the result of a kernel has NaN, and infinities, that its operands do not explain;
@@ -138,7 +165,7 @@ impl Checked {
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (mut nan, mut infinite) = (y.is_nan()?, y.is_inf()?);
         for x in inputs.iter().filter(|x| x.dtype().is_float()) {
-            let x = self.lower(x)?;
+            let x = unwrap(x, &self.inner)?;
             nan = map([&nan, &x], |[nan, x]| nan.and(x.is_nan().not()))?;
             infinite = map([&infinite, &x], |[infinite, x]| infinite.and(x.is_finite()))?;
         }
@@ -147,15 +174,13 @@ impl Checked {
     }
 
     /// Where the result of another operation has NaN, and infinities, if no operand has any.
-    fn made(&self, call: &Call<'_>, y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (mut nan, mut infinite) = match call {
-            Call::ReduceKernel { kernel, params, .. } => given(kernel, params),
+    fn made(&self, op: &Op<'_>, y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let (mut nan, mut infinite) = match op {
+            Op::ReduceKernel { kernel, params, .. } => given(kernel, params),
             _ => (false, false),
         };
-        for (_, x) in
-            call.operands().into_iter().filter(|(_, x)| x.dtype().is_float() && x.numel() > 0)
-        {
-            let x = self.lower(x)?;
+        for x in op.operands().iter().filter(|x| x.dtype().is_float() && x.numel() > 0) {
+            let x = unwrap(x, &self.inner)?;
             nan |= any(&x.is_nan()?)?;
             infinite |= any(&x.is_inf()?)?;
         }
@@ -182,37 +207,39 @@ fn given(kernel: &Kernel, params: &[Scalar]) -> (bool, bool) {
         .fold((false, false), |(nan, infinite), x| (nan || x.is_nan(), infinite || x.is_infinite()))
 }
 
-/// True for calls that only move or choose elements: they make nothing.
-fn moves(call: &Call<'_>) -> bool {
-    match call {
-        Call::Random { .. }
-        | Call::Gather { .. }
-        | Call::CopyInto { .. }
-        | Call::Sort { .. }
-        | Call::Contiguous { .. } => true,
-        Call::Cat { .. } | Call::MaxPool { .. } => true,
-        Call::Scatter { mode, .. } => *mode == ScatterMode::Set,
-        Call::Upload { .. }
-        | Call::Elementwise { .. }
-        | Call::ReduceKernel { .. }
-        | Call::Reduce { .. }
-        | Call::Scan { .. } => false,
-        Call::Matmul { .. }
-        | Call::Softmax { .. }
-        | Call::LogSoftmax { .. }
-        | Call::SoftmaxGrad { .. }
-        | Call::LogSoftmaxGrad { .. } => false,
-        Call::CrossEntropy { .. } | Call::CrossEntropyGrad { .. } => false,
-        Call::Norm { .. }
-        | Call::NormGrad { .. }
-        | Call::Conv { .. }
-        | Call::ConvInputGrad { .. }
-        | Call::ConvWeightGrad { .. } => false,
-        Call::MaxPoolGrad { .. }
-        | Call::AvgPool { .. }
-        | Call::Attention { .. }
-        | Call::AttentionGrad { .. }
-        | Call::Linalg { .. } => false,
+/// True for ops that only move or choose elements: they make none.
+fn moves(op: &Op<'_>) -> bool {
+    match op {
+        Op::Random { .. }
+        | Op::Gather { .. }
+        | Op::CopyInto { .. }
+        | Op::Sort { .. }
+        | Op::Contiguous { .. }
+        | Op::Cat { .. }
+        | Op::MaxPool { .. } => true,
+        Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
+        Op::Elementwise { .. }
+        | Op::ElementwiseInPlace { .. }
+        | Op::ReduceKernel { .. }
+        | Op::Reduce { .. }
+        | Op::Scan { .. }
+        | Op::Matmul { .. }
+        | Op::Softmax { .. }
+        | Op::LogSoftmax { .. }
+        | Op::SoftmaxGrad { .. }
+        | Op::LogSoftmaxGrad { .. }
+        | Op::CrossEntropy { .. }
+        | Op::CrossEntropyGrad { .. }
+        | Op::Norm { .. }
+        | Op::NormGrad { .. }
+        | Op::Conv { .. }
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPoolGrad { .. }
+        | Op::AvgPool { .. }
+        | Op::Attention { .. }
+        | Op::AttentionGrad { .. }
+        | Op::Linalg { .. } => false,
     }
 }
 
@@ -221,30 +248,17 @@ fn any(mask: &Tensor) -> Result<bool> {
     mask.reshape([-1])?.any(0)?.item()
 }
 
-/// The finding: where `mask` is true, `y`, a result of the call, has NaN or an infinity.
-fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Error> {
-    let marks = mask.to_vec::<bool>()?;
-    let (count, first) =
-        (marks.iter().filter(|m| **m).count(), marks.iter().position(|m| *m).unwrap_or(0));
-    let mut rest = first;
-    let mut index: Vec<usize> =
-        y.shape().iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
-    index.reverse();
-    let value = y.reshape([-1])?.at(0, first as isize)?.to_scalars()?[0].to_f64();
+/// The finding: `y`, an output of the op, has NaN or an infinity where `mask` is true.
+fn report(op: &Op<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Error> {
+    let (_, index) = first_of(y, mask)?;
+    let value = element(y, &index)?.to_f64();
     let what = if what == "inf" && value < 0.0 { "-inf" } else { what };
-    let subject = match call {
-        Call::Upload { .. } => "there is NaN in the data".to_string(),
-        _ if backward() => format!("its gradient made {what}"),
-        _ => format!("made {what}"),
-    };
-    let error = Error::value(format!(
-        "{subject}: {count} of {} elements, the first at {index:?}",
-        y.numel()
-    ));
-    let mut error = error.note(format!("{}: {}", call.name(), described(y)?));
-    for (name, x) in call.operands() {
-        let here = match call {
-            Call::Elementwise { .. } => format!("; at {index:?} {}", element(x, &index)?),
+    let subject =
+        if backward() { format!("its gradient made {what}") } else { format!("made {what}") };
+    let mut error = found_in(subject, y, mask)?.note(format!("{}: {}", op.name(), described(y)?));
+    for (name, x) in op.named_operands() {
+        let here = match op {
+            Op::Elementwise { .. } => format!("; at {index:?} {}", element(x, &index)?),
             _ => String::new(),
         };
         error = error.note(format!("{name}: {}{here}", described(x)?));
@@ -254,6 +268,24 @@ fn report(call: &Call<'_>, y: &Tensor, mask: &Tensor, what: &str) -> Result<Erro
     } else {
         error
     })
+}
+
+/// An error with `subject`, the number of elements that `mask` marks and the index of the first.
+fn found_in(subject: String, y: &Tensor, mask: &Tensor) -> Result<Error> {
+    let (count, index) = first_of(y, mask)?;
+    let numel = y.numel();
+    Ok(Error::value(format!("{subject}: {count} of {numel} elements, the first at {index:?}")))
+}
+
+/// The number of elements of `y` that `mask` marks, and the index of the first.
+fn first_of(y: &Tensor, mask: &Tensor) -> Result<(usize, Vec<usize>)> {
+    let marks = mask.to_vec::<bool>()?;
+    let count = marks.iter().filter(|m| **m).count();
+    let mut rest = marks.iter().position(|m| *m).unwrap_or(0);
+    let mut index: Vec<usize> =
+        y.shape().iter().rev().map(|&size| (rest % size, rest /= size).0).collect();
+    index.reverse();
+    Ok((count, index))
 }
 
 /// The element of `x` at `index`.
@@ -296,24 +328,26 @@ fn number(value: f64) -> String {
     }
 }
 
-impl Wrapper for Checked {
-    fn title(&self) -> String {
-        format!("checked({})", self.inner.info().name)
+impl Device for Checked {
+    fn info(&self) -> DeviceInfo {
+        let DeviceInfo { name, description } = self.inner.info();
+        DeviceInfo { name: format!("checked({name})"), description }
     }
-    fn below(&self) -> &DeviceRef {
-        &self.inner
-    }
-    fn call(&self, call: &Call<'_>) -> Result<Storages> {
-        let storages = call.run(&*self.inner, &|x| self.lower(x))?;
-        match self.judge(call, &storages) {
-            Ok(finding) => self.found(finding)?,
-            // what the device can compute but not test is not tested
-            Err(error) if error.kind() == ErrorKind::Unsupported => {}
-            Err(error) => return Err(error),
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        if matches!(op, Op::ElementwiseInPlace { .. }) {
+            return Ok(None); // a finding shows the operand, which would be overwritten
         }
-        Ok(storages)
+        let specs = op.outputs()?;
+        let outputs = pass_on(op, &self.inner)?;
+        self.conclude(self.judge(op, &specs, &outputs))?;
+        Ok(Some(outputs))
     }
-    fn lift(&self, x: &Tensor) -> Result<StorageRef> {
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let storage = self.inner.upload(bytes, dtype)?;
+        self.conclude(self.judge_upload(&storage, dtype))?;
+        Ok(storage)
+    }
+    fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
         if self.checks.inputs && x.dtype().is_float() && any(&x.is_nan()?)? {
             self.found(Some(
                 Error::value("there is NaN in a tensor that comes in").note(described(x)?),
@@ -321,6 +355,7 @@ impl Wrapper for Checked {
         }
         Ok(x.storage().clone())
     }
+    pass_through!(inner: inner, stats, clear_cache, synchronize, download, unwrap);
 }
 
 impl fmt::Debug for Checked {

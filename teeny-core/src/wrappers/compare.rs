@@ -1,15 +1,14 @@
 //! Where two devices part: every operation on both, and the first whose results differ by more than
 //! rounding explains stops the program.
 
-use super::backward;
-use super::call::{Call, Storages};
-use super::device::Wrapper;
-use crate::device::{DeviceRef, ToDevice};
+use super::{backward, pass_through};
+use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 use crate::dtype::DType;
 use crate::element::decode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::build::Expr;
 use crate::layout::Layout;
+use crate::op::{Cost, Op, Outputs, TensorSpec};
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
@@ -95,6 +94,14 @@ struct Both {
     dtype: DType,
 }
 
+impl Both {
+    /// The storage of both devices as one.
+    fn storage(first: StorageRef, second: Option<StorageRef>) -> StorageRef {
+        let (len, dtype) = (first.len(), first.dtype());
+        Arc::new(Both { first: Some(first), second, len, dtype })
+    }
+}
+
 impl Storage for Both {
     fn len(&self) -> usize {
         self.len
@@ -145,8 +152,41 @@ impl Compare {
         self.skipped.load(Ordering::Relaxed)
     }
 
+    /// [`Op::CopyInto`] on both devices. Each gets its own destination, and writes in place if that
+    /// has no other owner.
+    fn copy_into(
+        &self,
+        dst: &mut Option<StorageRef>,
+        view: &Layout,
+        src: &Tensor,
+    ) -> Result<(Outputs, Result<Outputs>)> {
+        let mut both = dst.take().ok_or_else(crate::op::taken)?;
+        let (first, second) = match downcast_mut::<Both>(&mut both) {
+            Some(own) => (own.first.take(), own.second.take()),
+            None => {
+                let shared = downcast::<Both>(&both)?;
+                (shared.first.clone(), shared.second.clone())
+            }
+        };
+        let given = Op::CopyInto { dst: first, view, src: &self.unwrap(src)? }.run(&self.first)?;
+        let theirs = match second {
+            Some(_) => self
+                .unwrap_second(src)
+                .and_then(|src| Op::CopyInto { dst: second, view, src: &src }.run(&self.second)),
+            None => Err(Error::unsupported("the second device has no destination")),
+        };
+        Ok((given, theirs))
+    }
+
+    /// All elements of a storage of the first device.
+    fn read_first(&self, storage: &StorageRef) -> Result<Vec<u8>> {
+        let layout = Layout::contiguous(Shape::new(&[storage.len()])?);
+        let (storage, dtype) = (storage.clone(), storage.dtype());
+        self.first.download(&Tensor::from_parts(storage, layout, dtype, self.first.clone())?)
+    }
+
     /// The tensor of the second device that `x` stands for.
-    fn lower_second(&self, x: &Tensor) -> Result<Tensor> {
+    fn unwrap_second(&self, x: &Tensor) -> Result<Tensor> {
         let storage = downcast::<Both>(x.storage())?.second.clone();
         let storage = storage.ok_or_else(|| {
             Error::unsupported(format!("{} does not hold {}", self.second.info().name, x.dtype()))
@@ -163,25 +203,14 @@ impl Compare {
         }
     }
 
-    /// Shape and type of each result as it lies in memory: of an assignment, all of the
-    /// destination.
-    fn stored(&self, call: &Call<'_>) -> Result<Vec<Option<(Shape, DType)>>> {
-        if let Call::CopyInto { dst, src, .. } = call {
-            let storage = dst.take();
-            let len = storage.as_ref().map_or(0, |storage| storage.len());
-            dst.set(storage);
-            return Ok(vec![Some((Shape::new(&[len])?, src.dtype()))]);
-        }
-        call.results()
-    }
-
-    /// Holds a result of the second device, `b`, against the first's, `a`; what the second goes on
-    /// with.
+    /// Compares an output of the second device, `b`, with the first's, `a`. Returns the storage that
+    /// the second device continues with. The storages are outputs of `op`, or uploaded if there is
+    /// none.
     fn settle(
         &self,
-        call: &Call<'_>,
+        mut op: Option<&mut Op<'_>>,
         number: usize,
-        (shape, dtype): (Shape, DType),
+        (shape, dtype): TensorSpec,
         a: &StorageRef,
         b: StorageRef,
     ) -> Result<Option<StorageRef>> {
@@ -192,14 +221,14 @@ impl Compare {
         let other = self
             .second
             .download(&tensor(&b, &self.second)?)
-            .map_err(|error| self.refused(call, &error))?;
+            .map_err(|error| self.refused(op.as_deref(), &error))?;
         if bytes == other {
             return Ok(Some(b));
         }
         let results = Results { first: decode(&bytes, dtype)?, second: decode(&other, dtype)? };
         if results.first.len() != results.second.len() {
             return Err(self.disagreement(
-                call,
+                op.as_deref(),
                 format!(
                     "{} and {} elements in result {number}",
                     results.first.len(),
@@ -208,13 +237,16 @@ impl Compare {
             ));
         }
         let mut allowed = self.allowed(&results, dtype);
-        if !results.agree(&allowed, dtype) && sensitive(call) {
-            self.shake(call, number, shape, dtype, &results, &mut allowed)?;
+        if let Some(op) = op.as_deref_mut()
+            && !results.agree(&allowed, dtype)
+            && sensitive(op)
+        {
+            self.shake(op, number, shape, dtype, &results, &mut allowed)?;
         }
         if results.agree(&allowed, dtype) {
             self.copy(&bytes, dtype)
         } else {
-            Err(self.worst(call, number, shape, dtype, &results, &allowed))
+            Err(self.worst(op.as_deref(), number, shape, dtype, &results, &allowed))
         }
     }
 
@@ -239,35 +271,35 @@ impl Compare {
     /// result.
     fn shake(
         &self,
-        call: &Call<'_>,
+        op: &mut Op<'_>,
         number: usize,
         shape: Shape,
         dtype: DType,
         results: &Results,
         allowed: &mut [f64],
     ) -> Result<()> {
+        let Cost { flops, .. } = op.cost()?;
         let mut changes = vec![0.0f64; allowed.len()];
         for draw in 0..SHAKES {
-            let changed = |device: &DeviceRef,
-                           lower: &dyn Fn(&Tensor) -> Result<Tensor>,
-                           values: &[Scalar]|
+            let mut changed = |device: &DeviceRef,
+                               lower: &dyn Fn(&Tensor) -> Result<Tensor>,
+                               values: &[Scalar]|
              -> Result<Vec<f64>> {
                 // every operand in its own way: what is equal must not stay so
                 let operand = Cell::new(0);
-                let storages = call.run(&**device, &|x| {
+                let outputs = op.run_mapped(device, &|x| {
                     shaken(&lower(x)?, Key { seed: operand.replace(operand.get() + 1), draw })
                 })?;
-                let storage = storages
+                let storage = outputs
                     .into_iter()
                     .nth(number)
-                    .flatten()
                     .ok_or_else(|| Error::internal("a device gave too few results"))?;
                 let again =
                     Tensor::from_result(storage, shape, dtype, device.clone())?.to_scalars()?;
                 Ok(values.iter().zip(&again).map(|(v, w)| change(*v, *w)).collect())
             };
-            let first = changed(&self.first, &|x| self.lower(x), &results.first)?;
-            let second = changed(&self.second, &|x| self.lower_second(x), &results.second)?;
+            let first = changed(&self.first, &|x| self.unwrap(x), &results.first)?;
+            let second = changed(&self.second, &|x| self.unwrap_second(x), &results.second)?;
             // a device that is at fault may well be one that changes too much
             changes
                 .iter_mut()
@@ -277,8 +309,7 @@ impl Compare {
         let finite = changes.iter().filter(|c| c.is_finite());
         let mean = finite.clone().sum::<f64>() / finite.count().max(1) as f64;
         // a sum of n terms, in another order, rounds differently some sqrt(n) times
-        let share =
-            LEAST_SHARE.max(2.0 * (call.flops() as f64 / allowed.len().max(1) as f64).sqrt());
+        let share = LEAST_SHARE.max(2.0 * (flops as f64 / allowed.len().max(1) as f64).sqrt());
         allowed.iter_mut().zip(&changes).for_each(|(a, c)| *a += share * c + mean);
         Ok(())
     }
@@ -286,7 +317,7 @@ impl Compare {
     /// The error that shows the element furthest beyond what is allowed.
     fn worst(
         &self,
-        call: &Call<'_>,
+        op: Option<&Op<'_>>,
         number: usize,
         shape: Shape,
         dtype: DType,
@@ -320,29 +351,29 @@ impl Compare {
             difference(results.first[place], results.second[place]),
             allowed[place]
         );
-        self.disagreement(call, message).note(fact)
+        self.disagreement(op, message).note(fact)
     }
 
-    /// The error that stops the program.
-    fn disagreement(&self, call: &Call<'_>, what: String) -> Error {
+    /// The error that stops the program: of `op`, or of an upload if there is none.
+    fn disagreement(&self, op: Option<&Op<'_>>, what: String) -> Error {
         let (a, b) = (self.first.info().name, self.second.info().name);
         let part = if backward() { "in its gradient " } else { "" };
         let error = Error::device(format!("{part}{a} and {b} disagree: {what}"));
-        let operands: Vec<String> = call
-            .operands()
-            .iter()
+        let operands: Vec<String> = op
+            .into_iter()
+            .flat_map(Op::named_operands)
             .map(|(name, x)| format!("{name} {} {}", x.dtype(), x.shape()))
             .collect();
         error.note(format!(
             "{}: {}",
-            call.name(),
+            op.map_or("upload", Op::name),
             if operands.is_empty() { "no operands".into() } else { operands.join(", ") }
         ))
     }
 
-    fn refused(&self, call: &Call<'_>, error: &Error) -> Error {
+    fn refused(&self, op: Option<&Op<'_>>, error: &Error) -> Error {
         self.disagreement(
-            call,
+            op,
             format!("the first has a result, the second fails: {}", error.message()),
         )
     }
@@ -376,33 +407,39 @@ fn shaken(x: &Tensor, key: Key) -> Result<Tensor> {
 
 /// True if rounding inside the operation may change what it chooses, or lose digits by
 /// cancellation. A single comparison, a sort or a move is exact.
-fn sensitive(call: &Call<'_>) -> bool {
-    match call {
-        Call::Elementwise { kernel, .. } => kernel.single().is_none(),
-        Call::Upload { .. }
-        | Call::Random { .. }
-        | Call::Gather { .. }
-        | Call::CopyInto { .. }
-        | Call::Sort { .. } => false,
-        Call::Contiguous { .. } | Call::Cat { .. } | Call::MaxPool { .. } => false,
-        Call::Reduce { op, .. } => !op.is_arg(),
-        Call::ReduceKernel { .. }
-        | Call::Scan { .. }
-        | Call::Matmul { .. }
-        | Call::Scatter { .. }
-        | Call::Softmax { .. } => true,
-        Call::LogSoftmax { .. }
-        | Call::SoftmaxGrad { .. }
-        | Call::LogSoftmaxGrad { .. }
-        | Call::Norm { .. }
-        | Call::NormGrad { .. } => true,
-        Call::Conv { .. }
-        | Call::ConvInputGrad { .. }
-        | Call::ConvWeightGrad { .. }
-        | Call::MaxPoolGrad { .. }
-        | Call::AvgPool { .. } => true,
-        Call::CrossEntropy { .. } | Call::CrossEntropyGrad { .. } => true,
-        Call::Attention { .. } | Call::AttentionGrad { .. } | Call::Linalg { .. } => true,
+fn sensitive(op: &Op<'_>) -> bool {
+    match op {
+        Op::Elementwise { kernel, .. } | Op::ElementwiseInPlace { kernel, .. } => {
+            kernel.single().is_none()
+        }
+        Op::Reduce { op, .. } => !op.is_arg(),
+        Op::Random { .. }
+        | Op::Gather { .. }
+        | Op::CopyInto { .. }
+        | Op::Sort { .. }
+        | Op::Contiguous { .. }
+        | Op::Cat { .. }
+        | Op::MaxPool { .. } => false,
+        Op::ReduceKernel { .. }
+        | Op::Scan { .. }
+        | Op::Matmul { .. }
+        | Op::Scatter { .. }
+        | Op::Softmax { .. }
+        | Op::LogSoftmax { .. }
+        | Op::SoftmaxGrad { .. }
+        | Op::LogSoftmaxGrad { .. }
+        | Op::CrossEntropy { .. }
+        | Op::CrossEntropyGrad { .. }
+        | Op::Norm { .. }
+        | Op::NormGrad { .. }
+        | Op::Conv { .. }
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPoolGrad { .. }
+        | Op::AvgPool { .. }
+        | Op::Attention { .. }
+        | Op::AttentionGrad { .. }
+        | Op::Linalg { .. } => true,
     }
 }
 
@@ -449,83 +486,87 @@ impl Results {
     }
 }
 
-impl Wrapper for Compare {
-    fn title(&self) -> String {
-        format!("compare({}, {})", self.first.info().name, self.second.info().name)
+impl Device for Compare {
+    fn info(&self) -> DeviceInfo {
+        let (first, second) = (self.first.info(), self.second.info());
+        DeviceInfo {
+            name: format!("compare({}, {})", first.name, second.name),
+            description: first.description,
+        }
     }
-    fn below(&self) -> &DeviceRef {
-        &self.first
-    }
-    fn wait(&self) -> Result<()> {
-        self.first.synchronize()?;
-        self.second.synchronize()
-    }
-    fn call(&self, call: &Call<'_>) -> Result<Storages> {
-        let stored = self.stored(call)?;
-        let second = match call {
-            // each device gets its own destination, and may write in place if nobody else holds it
-            Call::CopyInto { dst, view, src } => {
-                let mut both = dst
-                    .take()
-                    .ok_or_else(|| Error::internal("a destination was written to twice"))?;
-                let (first, second) = match downcast_mut::<Both>(&mut both) {
-                    Some(mine) => (mine.first.take(), mine.second.take()),
-                    None => {
-                        let shared = downcast::<Both>(&both)?;
-                        (shared.first.clone(), shared.second.clone())
-                    }
-                };
-                dst.set(first);
-                second.map(|second| Call::CopyInto { dst: Cell::new(Some(second)), view, src })
-            }
-            _ => None,
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        if matches!(op, Op::ElementwiseInPlace { .. }) {
+            return Ok(None); // a disagreement is found by repeating the op on its operands
+        }
+        let specs = op.outputs()?;
+        let (given, theirs) = match *op {
+            Op::CopyInto { ref mut dst, view, src } => self.copy_into(dst, view, src)?,
+            _ => (
+                op.run_mapped(&self.first, &|x| self.unwrap(x))?,
+                op.run_mapped(&self.second, &|x| self.unwrap_second(x)),
+            ),
         };
-        let given = call.run(&*self.first, &|x| self.lower(x))?;
-        let theirs = match (call, &second) {
-            (Call::CopyInto { .. }, None) => Err(Error::unsupported("there is no destination")),
-            (_, own) => own.as_ref().unwrap_or(call).run(&*self.second, &|x| self.lower_second(x)),
-        };
-        let theirs: Vec<Option<StorageRef>> = match theirs {
+        let mut theirs = match theirs {
             Ok(storages) => {
                 self.compared.fetch_add(1, Ordering::Relaxed);
-                storages
+                storages.into_iter()
             }
             Err(error) if error.kind() == ErrorKind::Unsupported => {
                 self.skipped.fetch_add(1, Ordering::Relaxed);
-                vec![None; given.len()]
+                Outputs::new().into_iter()
             }
-            Err(error) => return Err(self.refused(call, &error)),
+            Err(error) => return Err(self.refused(Some(op), &error)),
         };
-        let mut out = Vec::with_capacity(given.len());
-        for (number, ((a, b), stored)) in given.into_iter().zip(theirs).zip(stored).enumerate() {
-            let (Some(a), Some((shape, dtype))) = (a, stored) else {
-                out.push(None);
-                continue;
+        let mut outputs = Outputs::new();
+        for (number, (a, &spec)) in given.into_iter().zip(specs.iter()).enumerate() {
+            let second = match theirs.next() {
+                Some(b) => self.settle(Some(op), number, spec, &a, b)?,
+                None => self.copy(&self.read_first(&a)?, spec.1)?,
             };
-            let second = match b {
-                Some(b) => self.settle(call, number, (shape, dtype), &a, b)?,
-                None => {
-                    let whole = Tensor::from_result(a.clone(), shape, dtype, self.first.clone())?;
-                    self.copy(&self.first.download(&whole)?, dtype)?
-                }
-            };
-            let len = a.len();
-            out.push(Some(Arc::new(Both { first: Some(a), second, len, dtype }) as StorageRef));
+            outputs.push(Both::storage(a, second));
         }
-        Ok(out)
+        Ok(Some(outputs))
     }
-    fn lift(&self, x: &Tensor) -> Result<StorageRef> {
-        let len = x.storage().len();
-        let whole = x.with_layout(Layout::contiguous(Shape::new(&[len])?))?; // (len)
-        let second = self.copy(&self.first.download(&whole)?, x.dtype())?;
-        Ok(Arc::new(Both { first: Some(x.storage().clone()), second, len, dtype: x.dtype() }))
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let first = self.first.upload(bytes, dtype)?;
+        let second = match self.second.upload(bytes, dtype) {
+            Ok(second) => {
+                self.compared.fetch_add(1, Ordering::Relaxed);
+                self.settle(None, 0, (Shape::new(&[first.len()])?, dtype), &first, second)?
+            }
+            Err(error) if error.kind() == ErrorKind::Unsupported => {
+                self.skipped.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Err(error) => return Err(self.refused(None, &error)),
+        };
+        Ok(Both::storage(first, second))
     }
-    fn lower(&self, x: &Tensor) -> Result<Tensor> {
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        self.first.download(&self.unwrap(x)?)
+    }
+    fn synchronize(&self) -> Result<()> {
+        self.first.synchronize()?;
+        self.second.synchronize()
+    }
+    fn wrap(&self, x: &Tensor) -> Result<StorageRef> {
+        let second = self.copy(&self.read_first(x.storage())?, x.dtype())?;
+        Ok(Both::storage(x.storage().clone(), second))
+    }
+    fn unwrap(&self, x: &Tensor) -> Result<Tensor> {
         let storage = downcast::<Both>(x.storage())?.first.clone();
         let storage =
             storage.ok_or_else(|| Error::internal("an assignment has taken this storage"))?;
         Tensor::from_parts(storage, *x.layout(), x.dtype(), self.first.clone())
     }
+    fn stats(&self) -> Stats {
+        self.first.stats()
+    }
+    fn clear_cache(&self) {
+        self.first.clear_cache();
+        self.second.clear_cache();
+    }
+    pass_through!(first: inner);
 }
 
 impl fmt::Debug for Compare {

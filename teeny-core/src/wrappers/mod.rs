@@ -4,22 +4,18 @@
 //! ```text
 //! Autograd::new(Trace::new(device))            every operation, forward and backward, with its time, bytes and floating-point operations
 //! Autograd::new(Checked::new(device))          stops at the first operation that makes NaN or an infinity
-//! Autograd::new(Compare::new(device, other))   stops at the first operation that the two devices carry out differently
+//! Autograd::new(Compare::new(device, other))   stops at the first operation on which the two devices disagree
 //! Autograd::new(Faulty::new(device))           fails the k-th request: for tests of what a program does then
 //!
-//! call      what a device is asked, as plain data         cost     its bytes and floating-point operations
-//! device    a wrapper as a device: method → call          trace  checked  compare  faulty
+//! trace  checked  compare  faulty      one device each, a method `execute` that looks at the op
 //! ```
 //!
 //! Autograd goes outermost: then the backward pass is watched like the forward pass. A wrapper
 //! takes tensors of the device it wraps as constants, and [`Tensor::to`](crate::Tensor::to) brings
 //! its own back.
 
-mod call;
 mod checked;
 mod compare;
-mod cost;
-mod device;
 mod faulty;
 #[cfg(all(test, feature = "conformance"))]
 mod mutants;
@@ -31,6 +27,77 @@ pub use faulty::{Faulty, Lasting, Request};
 pub use trace::{Span, Trace};
 
 use crate::context::{self, OpContext};
+use crate::device::DeviceRef;
+use crate::error::Result;
+use crate::op::{Op, Outputs};
+use crate::tensor::Tensor;
+
+/// The tensor of `inner` behind `x`, for a wrapper whose storages are those of `inner`.
+fn unwrap(x: &Tensor, inner: &DeviceRef) -> Result<Tensor> {
+    Tensor::from_parts(x.storage().clone(), *x.layout(), x.dtype(), inner.clone())
+}
+
+/// Runs `op` on `inner`, for a wrapper whose storages are those of `inner`.
+fn pass_on(op: &mut Op<'_>, inner: &DeviceRef) -> Result<Outputs> {
+    op.run_mapped(inner, &|x| unwrap(x, inner))
+}
+
+/// Implements the methods of a [`Device`](crate::Device) that pass through a wrapper unchanged;
+/// `$inner` is its field with the wrapped device.
+macro_rules! pass_through {
+    ($inner:ident: $($method:ident),+) => { $($crate::wrappers::pass_through!(@ $inner $method);)+ };
+    (@ $inner:ident inner) => {
+        fn inner(&self) -> Option<&$crate::device::DeviceRef> {
+            Some(&self.$inner)
+        }
+    };
+    (@ $inner:ident stats) => {
+        fn stats(&self) -> $crate::device::Stats {
+            self.$inner.stats()
+        }
+    };
+    (@ $inner:ident clear_cache) => {
+        fn clear_cache(&self) {
+            self.$inner.clear_cache();
+        }
+    };
+    (@ $inner:ident synchronize) => {
+        fn synchronize(&self) -> $crate::error::Result<()> {
+            self.$inner.synchronize()
+        }
+    };
+    (@ $inner:ident upload) => {
+        fn upload(
+            &self,
+            bytes: &[u8],
+            dtype: $crate::dtype::DType,
+        ) -> $crate::error::Result<$crate::storage::StorageRef> {
+            self.$inner.upload(bytes, dtype)
+        }
+    };
+    (@ $inner:ident download) => {
+        fn download(&self, x: &$crate::tensor::Tensor) -> $crate::error::Result<Vec<u8>> {
+            self.$inner.download(&$crate::wrappers::unwrap(x, &self.$inner)?)
+        }
+    };
+    (@ $inner:ident wrap) => {
+        fn wrap(
+            &self,
+            x: &$crate::tensor::Tensor,
+        ) -> $crate::error::Result<$crate::storage::StorageRef> {
+            Ok(x.storage().clone())
+        }
+    };
+    (@ $inner:ident unwrap) => {
+        fn unwrap(
+            &self,
+            x: &$crate::tensor::Tensor,
+        ) -> $crate::error::Result<$crate::tensor::Tensor> {
+            $crate::wrappers::unwrap(x, &self.$inner)
+        }
+    };
+}
+use pass_through;
 
 /// The operation in progress for a reader: `relu at src/main.rs:4`, or
 /// `relu at src/main.rs:4, backward`.

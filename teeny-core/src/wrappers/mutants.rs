@@ -5,26 +5,25 @@
 //! tail, a wrong index, an accumulator that is too narrow, a special value that is treated like a
 //! number.
 
-use super::call::{Call, Storages};
-use super::device::Wrapper;
+use super::{pass_on, pass_through, unwrap};
 use crate::attention::{Attention, AttentionInputs};
 use crate::conformance::{Cell, Suite};
-use crate::device::{DeviceRef, Norm, ReduceOp, ScanOp, ScatterMode, Window};
+use crate::device::{Device, DeviceInfo, DeviceRef};
 use crate::dtype::DType::{self, *};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::kernel::OpCode;
 use crate::layout::Layout;
+use crate::op::{Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, Window};
 use crate::random::Key;
 use crate::reference::Reference;
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::Tensor;
-use std::cell::Cell as Mutable;
 use std::sync::Arc;
 
 /// What a fault makes of a request; `None` where it does not change it.
-type Change = fn(&Call<'_>, &Mutant) -> Option<Result<Storages>>;
+type Change = fn(&mut Op<'_>, &Mutant) -> Option<Result<Outputs>>;
 
 /// One deliberate fault, and the row and type of the suite that must notice it.
 struct Fault {
@@ -34,6 +33,8 @@ struct Fault {
     change: Change,
     /// What the fault makes of a tensor that is read.
     read: fn(&Tensor) -> Option<Tensor>,
+    /// The change of elements that are uploaded.
+    upload: Option<fn(&mut [Scalar])>,
 }
 
 struct Mutant {
@@ -47,30 +48,40 @@ impl std::fmt::Debug for Mutant {
     }
 }
 
-impl Wrapper for Mutant {
-    fn title(&self) -> String {
-        "mutant".into()
+impl Device for Mutant {
+    fn info(&self) -> DeviceInfo {
+        DeviceInfo { name: "mutant".into(), description: self.fault.name.into() }
     }
-    fn below(&self) -> &DeviceRef {
-        &self.oracle
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        if matches!(op, Op::ElementwiseInPlace { .. }) {
+            return Ok(None);
+        }
+        (self.fault.change)(op, self).unwrap_or_else(|| self.run(op)).map(Some)
     }
-    fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
-        self.oracle.download(&(self.fault.read)(x).unwrap_or_else(|| x.clone()))
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let storage = self.oracle.upload(bytes, dtype)?;
+        let Some(change) = self.fault.upload else { return Ok(storage) };
+        let shape = Shape::new(&[storage.len()])?;
+        let mut values = self.tensor(storage, shape, dtype).to_scalars()?;
+        change(&mut values);
+        Ok(self.store(&values, dtype))
     }
-    fn call(&self, call: &Call<'_>) -> Result<Storages> {
-        (self.fault.change)(call, self).unwrap_or_else(|| self.run(call))
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        let x = unwrap(x, &self.oracle)?;
+        self.oracle.download(&(self.fault.read)(&x).unwrap_or(x))
     }
+    pass_through!(oracle: inner, stats, clear_cache, synchronize, wrap, unwrap);
 }
 
 impl Mutant {
     /// The request as the oracle answers it.
-    fn run(&self, call: &Call<'_>) -> Result<Storages> {
-        call.run(&*self.oracle, &|x| self.lower(x))
+    fn run(&self, call: &mut Op<'_>) -> Result<Outputs> {
+        pass_on(call, &self.oracle)
     }
 
     /// Another request in place of the one that came.
-    fn instead(&self, call: Call<'_>) -> Option<Result<Storages>> {
-        Some(self.run(&call))
+    fn instead(&self, mut call: Op<'_>) -> Option<Result<Outputs>> {
+        Some(self.run(&mut call))
     }
 
     fn tensor(&self, storage: StorageRef, shape: Shape, dtype: DType) -> Tensor {
@@ -78,7 +89,7 @@ impl Mutant {
     }
 
     fn scalars(&self, x: &Tensor) -> Vec<Scalar> {
-        self.lower(x).and_then(|x| x.to_scalars()).unwrap()
+        unwrap(x, &self.oracle).and_then(|x| x.to_scalars()).unwrap()
     }
 
     fn store(&self, values: &[Scalar], dtype: DType) -> StorageRef {
@@ -89,35 +100,42 @@ impl Mutant {
     /// The oracle's answer with the elements of result `number` changed.
     fn bend(
         &self,
-        call: &Call<'_>,
+        call: &mut Op<'_>,
         number: usize,
         change: impl Fn(&mut [Scalar], &Shape),
-    ) -> Option<Result<Storages>> {
-        Some(self.run(call).and_then(|mut storages| {
-            let (shape, dtype) = call.results()?[number].ok_or_else(|| Error::internal("none"))?;
-            if let Some(storage) = &mut storages[number] {
-                let mut values = self.tensor(storage.clone(), shape, dtype).to_scalars()?;
-                change(&mut values, &shape);
-                *storage = self.store(&values, dtype);
-            }
-            Ok(storages)
-        }))
+    ) -> Option<Result<Outputs>> {
+        let mut run = || {
+            let (shape, dtype) = call.outputs()?[number];
+            let mut storages: Vec<StorageRef> = self.run(call)?.into_iter().collect();
+            let mut values = self.tensor(storages[number].clone(), shape, dtype).to_scalars()?;
+            change(&mut values, &shape);
+            storages[number] = self.store(&values, dtype);
+            Ok(storages.into_iter().collect())
+        };
+        Some(run())
     }
 
     /// The oracle's answer with result 0 made of each element of it and of operand 0.
     fn pairwise(
         &self,
-        call: &Call<'_>,
+        call: &mut Op<'_>,
         change: impl Fn(Scalar, Scalar) -> Scalar,
-    ) -> Option<Result<Storages>> {
-        let x = self.scalars(call.operands()[0].1);
+    ) -> Option<Result<Outputs>> {
+        let x = self.scalars(call.operands()[0]);
         self.bend(call, 0, |y, _| y.iter_mut().zip(&x).for_each(|(y, &x)| *y = change(x, *y)))
     }
 }
 
 /// Whether the request is a kernel of this one operation.
-fn is(call: &Call<'_>, op: OpCode) -> bool {
-    matches!(call, Call::Elementwise { kernel, .. } if kernel.single().is_some_and(|n| n.op == op))
+fn is(call: &Op<'_>, op: OpCode) -> bool {
+    matches!(call, Op::Elementwise { kernel, .. } if kernel.single().is_some_and(|n| n.op == op))
+}
+
+/// The outputs in reverse order.
+fn swapped(outputs: Outputs) -> Outputs {
+    let mut all: Vec<StorageRef> = outputs.into_iter().collect();
+    all.reverse();
+    all.into_iter().collect()
 }
 
 fn each(values: &mut [Scalar], change: impl Fn(f64) -> f64) {
@@ -133,6 +151,7 @@ macro_rules! kernel {
             dtype: $dtype,
             change: |call, m| if is(call, $op) { m.pairwise(call, $change) } else { None },
             read: |_| None,
+            upload: None,
         }
     };
 }
@@ -149,6 +168,7 @@ macro_rules! fault {
                 _ => None,
             },
             read: |_| None,
+            upload: None,
         }
     };
 }
@@ -162,6 +182,21 @@ macro_rules! read {
             dtype: $dtype,
             change: |_, _| None,
             read: $change,
+            upload: None,
+        }
+    };
+}
+
+/// A fault of uploading.
+macro_rules! upload {
+    ($name:expr, $dtype:expr, $change:expr) => {
+        Fault {
+            name: $name,
+            row: "upload, download",
+            dtype: $dtype,
+            change: |_, _| None,
+            read: |_| None,
+            upload: Some($change),
         }
     };
 }
@@ -186,11 +221,11 @@ fn faults() -> Vec<Fault> {
 
 fn memory() -> Vec<Fault> {
     vec![
-        fault!("upload flushes subnormals", "upload, download", F32, Call::Upload { .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x.abs() < f32::MIN_POSITIVE.into() { 0.0 } else { x }))
+        upload!("upload flushes subnormals", F32, |v| {
+            each(v, |x| if x.abs() < f32::MIN_POSITIVE.into() { 0.0 } else { x })
         }),
-        fault!("upload keeps 32 bits of an integer", "upload, download", I64, Call::Upload { .. } => |m, call| {
-            m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| *x = Scalar::Int(x.to_i64_wrapping() as i32 as i64)))
+        upload!("upload keeps 32 bits of an integer", I64, |v| {
+            v.iter_mut().for_each(|x| *x = Scalar::Int(x.to_i64_wrapping() as i32 as i64))
         }),
         read!("reading ignores the offset", F32, |x| {
             let start = Layout::strided(*x.shape(), x.strides(), 0, x.storage().len()).ok()?;
@@ -201,48 +236,48 @@ fn memory() -> Vec<Fault> {
             let layout = Layout::strided(*x.shape(), &strides, 0, x.storage().len()).ok()?;
             x.with_layout(layout).ok()
         }),
-        fault!("the generator repeats after 2^18 draws", "uniform", F32, Call::Random { .. } => |m, call| {
+        fault!("the generator repeats after 2^18 draws", "uniform", F32, Op::Random { .. } => |m, call| {
             m.bend(call, 0, |v, _| (1 << 18..v.len()).for_each(|i| v[i] = v[i - (1 << 18)]))
         }),
         fault!("the generator ignores the number of the draw", "normal", F32,
-            Call::Random { distribution, shape, dtype, key } => |m, _call| {
-                m.instead(Call::Random { distribution, shape, dtype, key: Key { draw: 0, ..key } })
+            Op::Random { distribution, shape, dtype, key } => |m, _call| {
+                m.instead(Op::Random { distribution, shape, dtype, key: Key { draw: 0, ..key } })
         }),
         fault!("the generator ignores the high half of the seed", "uniform", F64,
-            Call::Random { distribution, shape, dtype, key } => |m, _call| {
+            Op::Random { distribution, shape, dtype, key } => |m, _call| {
                 let key = Key { seed: key.seed & 0xFFFF_FFFF, ..key };
-                m.instead(Call::Random { distribution, shape, dtype, key })
+                m.instead(Op::Random { distribution, shape, dtype, key })
         }),
         fault!("integers are drawn up to the end", "random integers", I32,
-            Call::Random { .. } => |m, call| m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| {
+            Op::Random { .. } => |m, call| m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| {
                 *x = Scalar::Int(x.to_i64_wrapping() + 1);
             }))
         ),
-        fault!("bernoulli draws the complement", "bernoulli", Bool, Call::Random { .. } => |m, call| {
+        fault!("bernoulli draws the complement", "bernoulli", Bool, Op::Random { .. } => |m, call| {
             m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| *x = Scalar::Bool(!x.to_bool())))
         }),
-        fault!("a copy is its input's storage", "new storage", F32, Call::Contiguous { x }
+        fault!("a copy is its input's storage", "new storage", F32, Op::Contiguous { x }
             if x.is_contiguous() && x.storage().len() == x.numel() => |_m, _call| {
-                Some(Ok(vec![Some(x.storage().clone())]))
+                Some(Ok(x.storage().clone().into()))
         }),
-        fault!("a copy starts at the storage's start", "copy", I16, Call::Contiguous { x } => |m, _call| {
+        fault!("a copy starts at the storage's start", "copy", I16, Op::Contiguous { x } => |m, _call| {
             let start = Layout::strided(*x.shape(), x.strides(), 0, x.storage().len());
-            m.instead(Call::Contiguous { x: &x.with_layout(start.ok()?).ok()? })
+            m.instead(Op::Contiguous { x: &x.with_layout(start.ok()?).ok()? })
         }),
-        fault!("an assignment forgets its last element", "assign", U8, Call::CopyInto { ref dst, view, src } => |m, _call| {
+        fault!("an assignment forgets its last element", "assign", U8, Op::CopyInto { ref mut dst, view, src } => |m, _call| {
             let len = src.numel().checked_sub(1)?;
             let rows = src.reshape(-1).and_then(|x| x.slice(0, ..len)).unwrap();
             let view = view.reshape(&Shape::new(&[len + 1]).unwrap())?.slice(0, 0, len, 1);
-            m.instead(Call::CopyInto { dst: Mutable::new(dst.take()), view: &view, src: &rows })
+            m.instead(Op::CopyInto { dst: dst.take(), view: &view, src: &rows })
         }),
-        fault!("an assignment writes at the start", "assign", F64, Call::CopyInto { ref dst, view, src } => |m, _call| {
+        fault!("an assignment writes at the start", "assign", F64, Op::CopyInto { ref mut dst, view, src } => |m, _call| {
             let view = Layout::strided(*view.shape(), view.strides(), 0, usize::MAX >> 8).ok()?;
-            m.instead(Call::CopyInto { dst: Mutable::new(dst.take()), view: &view, src })
+            m.instead(Op::CopyInto { dst: dst.take(), view: &view, src })
         }),
-        fault!("cat puts the second part first", "cat", F32, Call::Cat { tensors, axis, shape } => |m, _call| {
+        fault!("cat puts the second part first", "cat", F32, Op::Cat { tensors, axis } => |m, _call| {
             let mut tensors = tensors.to_vec();
             tensors.reverse();
-            m.instead(Call::Cat { tensors: &tensors, axis, shape })
+            m.instead(Op::Cat { tensors: &tensors, axis })
         }),
     ]
 }
@@ -348,38 +383,38 @@ fn elementwise() -> Vec<Fault> {
                 float(f32::from_bits((y as f32).to_bits().wrapping_sub(1 << 16)).into()),
             y => y,
         }),
-        fault!("a selection multiplies by its condition", "select", F32, Call::Elementwise { kernel, .. }
+        fault!("a selection multiplies by its condition", "select", F32, Op::Elementwise { kernel, .. }
             if kernel.nodes().iter().any(|node| node.op == OpCode::Where) => |m, call| {
                 m.bend(call, 0, |v, _| each(v, |x| if x.is_infinite() { f64::NAN } else { x }))
         }),
-        fault!("elements after the 1,024th are not computed", "exp", F32, Call::Elementwise { .. } => |m, call| {
+        fault!("elements after the 1,024th are not computed", "exp", F32, Op::Elementwise { .. } => |m, call| {
             m.bend(call, 0, |v, _| v.iter_mut().skip(1024).for_each(|x| *x = float(0.0)))
         }),
-        fault!("a broadcast row is read on", "add", F64, Call::Elementwise { kernel, inputs, params, shape }
+        fault!("a broadcast row is read on", "add", F64, Op::Elementwise { kernel, inputs, params, shape }
             if inputs.len() == 2 && inputs[1].strides().first() == Some(&0) => |m, _call| {
                 let moved = inputs[1].roll(1, -1).ok()?;
-                m.instead(Call::Elementwise { kernel, inputs: &[inputs[0], &moved], params, shape })
+                m.instead(Op::Elementwise { kernel, inputs: &[inputs[0], &moved], params, shape })
         }),
         fault!("the eighth input is the seventh", "kernel of eight inputs", F32,
-            Call::Elementwise { kernel, inputs, params, shape } if inputs.len() == 8 => |m, _call| {
+            Op::Elementwise { kernel, inputs, params, shape } if inputs.len() == 8 => |m, _call| {
                 let mut inputs = inputs.to_vec();
                 inputs[7] = inputs[6];
-                m.instead(Call::Elementwise { kernel, inputs: &inputs, params, shape })
+                m.instead(Op::Elementwise { kernel, inputs: &inputs, params, shape })
         }),
         fault!("two outputs are exchanged", "kernel of three outputs", F32,
-            Call::Elementwise { kernel, .. } if kernel.outputs().len() == 3 => |m, call| {
-                Some(m.run(call).map(|mut all| { all.swap(0, 1); all }))
+            Op::Elementwise { kernel, .. } if kernel.outputs().len() == 3 => |m, call| {
+                Some(m.run(call).map(swapped))
         }),
         fault!("parameters are exchanged", "kernel with parameters", F32,
-            Call::Elementwise { kernel, inputs, params, shape } if params.len() == 2 => |m, _call| {
-                m.instead(Call::Elementwise { kernel, inputs, params: &[params[1], params[0]], shape })
+            Op::Elementwise { kernel, inputs, params, shape } if params.len() == 2 => |m, _call| {
+                m.instead(Op::Elementwise { kernel, inputs, params: &[params[1], params[0]], shape })
         }),
     ]
 }
 
 fn reductions() -> Vec<Fault> {
     let mut all = vec![
-        fault!("a sum of f16 accumulates in f16", "sum", F16, Call::Reduce { op: ReduceOp::Sum, x, axes: &[axis] } => |m, call| {
+        fault!("a sum of f16 accumulates in f16", "sum", F16, Op::Reduce { op: ReduceOp::Sum, x, axes: &[axis] } => |m, call| {
             let lines = m.scalars(&x.transpose(axis as isize, -1).unwrap());
             let n = x.shape()[axis].max(1);
             let narrow = |sum: Scalar, x: &Scalar| float(sum.to_f64() + x.to_f64()).cast(F16);
@@ -387,158 +422,158 @@ fn reductions() -> Vec<Fault> {
             let ndim = x.ndim();
             m.bend(call, 0, |v, _| if ndim == 1 && n <= lines.len() { v.copy_from_slice(&sums) })
         }),
-        fault!("a sum of integers saturates", "sum", I64, Call::Reduce { op: ReduceOp::Sum, .. } => |m, call| {
+        fault!("a sum of integers saturates", "sum", I64, Op::Reduce { op: ReduceOp::Sum, .. } => |m, call| {
             m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| if x.to_i64_wrapping() < -100 { *x = Scalar::Int(i64::MAX) }))
         }),
-        fault!("a sum of nothing is not written", "sum", F32, Call::Reduce { op: ReduceOp::Sum, x, .. } if x.numel() == 0 => |m, call| {
+        fault!("a sum of nothing is not written", "sum", F32, Op::Reduce { op: ReduceOp::Sum, x, .. } if x.numel() == 0 => |m, call| {
             m.bend(call, 0, |v, _| each(v, |_| 321.0))
         }),
-        fault!("a maximum ignores NaN", "max", F32, Call::Reduce { op: ReduceOp::Max, .. } => |m, call| {
+        fault!("a maximum ignores NaN", "max", F32, Op::Reduce { op: ReduceOp::Max, .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { f64::INFINITY } else { x }))
         }),
-        fault!("a maximum begins at 0", "max", BF16, Call::Reduce { op: ReduceOp::Max, .. } => |m, call| {
+        fault!("a maximum begins at 0", "max", BF16, Op::Reduce { op: ReduceOp::Max, .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x < 0.0 { 0.0 } else { x }))
         }),
-        fault!("a maximum of unsigned numbers compares signed ones", "max", U32, Call::Reduce { op: ReduceOp::Max, x, axes } => |m, call| {
+        fault!("a maximum of unsigned numbers compares signed ones", "max", U32, Op::Reduce { op: ReduceOp::Max, x, axes } => |m, call| {
             let signed = x.cast(I32).ok()?;
-            let most = m.run(&Call::Reduce { op: ReduceOp::Max, x: &signed, axes }).ok()?;
-            let shape = call.results().ok()?[0]?.0;
-            let most = m.tensor(most[0].clone()?, shape, I32).cast(U32).ok()?;
-            Some(Ok(vec![Some(most.storage().clone())]))
+            let most = m.run(&mut Op::Reduce { op: ReduceOp::Max, x: &signed, axes }).ok()?;
+            let shape = call.outputs().ok()?[0].0;
+            let most = m.tensor(most.into_first()?, shape, I32).cast(U32).ok()?;
+            Some(Ok(most.storage().clone().into()))
         }),
-        fault!("argmax takes the last of ties", "argmax", I32, Call::Reduce { op: ReduceOp::ArgMax, x, axes } => |m, call| {
+        fault!("argmax takes the last of ties", "argmax", I32, Op::Reduce { op: ReduceOp::ArgMax, x, axes } => |m, call| {
             let n = x.shape()[axes[0]] as i64;
             let flipped = x.flip(axes[0]).ok()?;
-            m.bend(&Call::Reduce { op: ReduceOp::ArgMax, x: &flipped, axes }, 0, |v, _| {
+            m.bend(&mut Op::Reduce { op: ReduceOp::ArgMax, x: &flipped, axes }, 0, |v, _| {
                 v.iter_mut().for_each(|x| *x = Scalar::Int(n - 1 - x.to_i64_wrapping()));
             }).filter(|_| call.operands().len() == 1)
         }),
-        fault!("argmin looks for the largest", "argmin", F64, Call::Reduce { op: ReduceOp::ArgMin, x, axes } => |m, _call| {
-            m.instead(Call::Reduce { op: ReduceOp::ArgMax, x, axes })
+        fault!("argmin looks for the largest", "argmin", F64, Op::Reduce { op: ReduceOp::ArgMin, x, axes } => |m, _call| {
+            m.instead(Op::Reduce { op: ReduceOp::ArgMax, x, axes })
         }),
-        fault!("any looks at the first 2,048 elements", "any", Bool, Call::Reduce { op: ReduceOp::Any, x, axes: &[axis] }
+        fault!("any looks at the first 2,048 elements", "any", Bool, Op::Reduce { op: ReduceOp::Any, x, axes: &[axis] }
             if x.shape()[axis] > 2048 => |m, _call| {
-                m.instead(Call::Reduce { op: ReduceOp::All, x, axes: &[axis] })
+                m.instead(Op::Reduce { op: ReduceOp::All, x, axes: &[axis] })
         }),
-        fault!("a product of nothing is 0", "prod", F32, Call::Reduce { op: ReduceOp::Prod, x, .. } if x.numel() == 0 => |m, call| {
+        fault!("a product of nothing is 0", "prod", F32, Op::Reduce { op: ReduceOp::Prod, x, .. } if x.numel() == 0 => |m, call| {
             m.bend(call, 0, |v, _| each(v, |_| 0.0))
         }),
         fault!("a reduced kernel takes the maximum for the sum", "reduce of a kernel", F32,
-            Call::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Sum, axes } if axes.len() > 1 => |m, _call| {
-                m.instead(Call::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Max, axes })
+            Op::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Sum, axes } if axes.len() > 1 => |m, _call| {
+                m.instead(Op::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Max, axes })
         }),
-        fault!("a cumulative sum leaves its own element out", "cumsum", I32, Call::Scan { op: ScanOp::Sum, .. } => |m, call| {
-            let x = m.scalars(call.operands()[0].1);
+        fault!("a cumulative sum leaves its own element out", "cumsum", I32, Op::Scan { op: ScanOp::Sum, .. } => |m, call| {
+            let x = m.scalars(call.operands()[0]);
             m.bend(call, 0, |v, _| v.iter_mut().zip(&x).for_each(|(y, x)| *y = Scalar::Int(y.to_i64_wrapping() - x.to_i64_wrapping())))
         }),
-        fault!("a cumulative sum begins anew at element 2,048", "cumsum", F32, Call::Scan { op: ScanOp::Sum, x, axis: 0 }
+        fault!("a cumulative sum begins anew at element 2,048", "cumsum", F32, Op::Scan { op: ScanOp::Sum, x, axis: 0 }
             if x.ndim() == 1 && x.numel() > 2048 => |m, call| {
                 let carried = m.scalars(x)[..2048].iter().map(|x| x.to_f64()).sum::<f64>();
                 m.bend(call, 0, |v, _| each(&mut v[2048..], |x| x - carried))
         }),
-        fault!("a cumulative product is a sum", "cumprod", F64, Call::Scan { op: ScanOp::Prod, x, axis } => |m, _call| {
-            m.instead(Call::Scan { op: ScanOp::Sum, x, axis })
+        fault!("a cumulative product is a sum", "cumprod", F64, Op::Scan { op: ScanOp::Prod, x, axis } => |m, _call| {
+            m.instead(Op::Scan { op: ScanOp::Sum, x, axis })
         }),
     ];
     all.push(fault!("a reduction over the middle axis takes the last", "sum", F64,
-        Call::Reduce { op: ReduceOp::Sum, x, axes: &[1] } if x.ndim() == 3 => |m, _call| {
+        Op::Reduce { op: ReduceOp::Sum, x, axes: &[1] } if x.ndim() == 3 => |m, _call| {
             let moved = x.transpose(1, 2).ok()?;
             let (a, c) = (x.shape()[0], x.shape()[2]);
-            let out = m.run(&Call::Reduce { op: ReduceOp::Sum, x: &moved, axes: &[1] }).ok()?;
-            let out = m.tensor(out[0].clone()?, Shape::new(&[a, x.shape()[1]]).ok()?, x.dtype());
+            let out = m.run(&mut Op::Reduce { op: ReduceOp::Sum, x: &moved, axes: &[1] }).ok()?;
+            let out = m.tensor(out.into_first()?, Shape::new(&[a, x.shape()[1]]).ok()?, x.dtype());
             let column = out.slice(1, ..1).and_then(|x| x.expand((a, c))?.copy()).ok()?;
-            Some(Ok(vec![Some(column.storage().clone())]))
+            Some(Ok(column.storage().clone().into()))
     }));
     all
 }
 
 fn products() -> Vec<Fault> {
     vec![
-        fault!("products of u32 go through f32", "matmul", U32, Call::Matmul { lhs, rhs } => |m, _call| {
+        fault!("products of u32 go through f32", "matmul", U32, Op::Matmul { lhs, rhs } => |m, _call| {
             let (a, b) = (lhs.cast(F32).ok()?, rhs.cast(F32).ok()?);
             through(m, &a, &b, U32)
         }),
-        fault!("products of i64 go through f64", "matmul", I64, Call::Matmul { lhs, rhs } => |m, _call| {
+        fault!("products of i64 go through f64", "matmul", I64, Op::Matmul { lhs, rhs } => |m, _call| {
             let (a, b) = (lhs.cast(F64).ok()?, rhs.cast(F64).ok()?);
             through(m, &a, &b, I64)
         }),
-        fault!("products of f16 accumulate in f16", "matmul", F16, Call::Matmul { .. } => |m, call| {
+        fault!("products of f16 accumulate in f16", "matmul", F16, Op::Matmul { .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| x * (1.0 + 1.0 / 256.0)))
         }),
-        fault!("a product over nothing is not written", "matmul", F32, Call::Matmul { lhs, .. }
+        fault!("a product over nothing is not written", "matmul", F32, Op::Matmul { lhs, .. }
             if lhs.shape().last() == Some(&0) => |m, call| m.bend(call, 0, |v, _| each(v, |_| 321.0))),
-        fault!("every matrix of a batch is the first", "matmul", F64, Call::Matmul { lhs, rhs } if rhs.ndim() > 2 => |m, _call| {
+        fault!("every matrix of a batch is the first", "matmul", F64, Op::Matmul { lhs, rhs } if rhs.ndim() > 2 => |m, _call| {
             let first = (0..rhs.ndim() - 2).fold(rhs.clone(), |x, a| x.slice(a as isize, ..1).unwrap_or(x));
-            m.instead(Call::Matmul { lhs, rhs: &first.expand(rhs.shape()).ok()? })
+            m.instead(Op::Matmul { lhs, rhs: &first.expand(rhs.shape()).ok()? })
         }),
-        fault!("a product leaves out terms that are zero", "matmul", F32, Call::Matmul { .. } => |m, call| {
+        fault!("a product leaves out terms that are zero", "matmul", F32, Op::Matmul { .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
-        fault!("the last row of an odd product is 0", "matmul", BF16, Call::Matmul { lhs, .. }
+        fault!("the last row of an odd product is 0", "matmul", BF16, Op::Matmul { lhs, .. }
             if lhs.shape()[lhs.ndim() - 2] % 2 == 1 => |m, call| m.bend(call, 0, |v, shape| {
                 let n = shape[shape.ndim() - 1];
                 let from = v.len().saturating_sub(n);
                 each(&mut v[from..], |_| 0.0);
             })
         ),
-        fault!("matmul forgets the transpose of its right side", "matmul", F32, Call::Matmul { lhs, rhs }
+        fault!("matmul forgets the transpose of its right side", "matmul", F32, Op::Matmul { lhs, rhs }
             if rhs.shape()[rhs.ndim() - 1] == rhs.shape()[rhs.ndim() - 2] || rhs.numel() > 6 => |m, _call| {
                 let plain = Layout::contiguous(*rhs.shape());
                 (rhs.storage().len() >= rhs.numel() && plain.numel() > 0).then_some(())?;
-                m.instead(Call::Matmul { lhs, rhs: &rhs.with_layout(plain).ok()? })
+                m.instead(Op::Matmul { lhs, rhs: &rhs.with_layout(plain).ok()? })
         }),
     ]
 }
 
 /// The product computed in another type.
-fn through(m: &Mutant, lhs: &Tensor, rhs: &Tensor, dtype: DType) -> Option<Result<Storages>> {
-    let call = Call::Matmul { lhs, rhs };
-    let out = m.run(&call).ok()?;
-    let (shape, computed) = call.results().ok()?[0]?;
-    let back = m.tensor(out[0].clone()?, shape, computed).cast(dtype).ok()?;
-    Some(Ok(vec![Some(back.storage().clone())]))
+fn through(m: &Mutant, lhs: &Tensor, rhs: &Tensor, dtype: DType) -> Option<Result<Outputs>> {
+    let mut call = Op::Matmul { lhs, rhs };
+    let out = m.run(&mut call).ok()?;
+    let (shape, computed) = call.outputs().ok()?[0];
+    let back = m.tensor(out.into_first()?, shape, computed).cast(dtype).ok()?;
+    Some(Ok(back.storage().clone().into()))
 }
 
 fn positions() -> Vec<Fault> {
     vec![
-        fault!("gather takes negative positions from the end", "index outside", F32, Call::Gather { x, axis, index } => |m, _call| {
+        fault!("gather takes negative positions from the end", "index outside", F32, Op::Gather { x, axis, index } => |m, _call| {
             let n = x.shape()[axis] as i64;
-            let wrapped = m.lower(index).and_then(|i| i.lt(0)?.select(i.add(n)?, &i)?.cast(I64)).ok()?;
-            m.instead(Call::Gather { x, axis, index: &wrapped })
+            let wrapped = unwrap(index, &m.oracle).and_then(|i| i.lt(0)?.select(i.add(n)?, &i)?.cast(I64)).ok()?;
+            m.instead(Op::Gather { x, axis, index: &wrapped })
         }),
-        fault!("gather reads 32 bits of a position", "index outside", F32, Call::Gather { x, axis, index } if index.dtype() == I64 => |m, _call| {
-            let low = m.lower(index).and_then(|i| i.cast(I32)).ok()?;
-            m.instead(Call::Gather { x, axis, index: &low })
+        fault!("gather reads 32 bits of a position", "index outside", F32, Op::Gather { x, axis, index } if index.dtype() == I64 => |m, _call| {
+            let low = unwrap(index, &m.oracle).and_then(|i| i.cast(I32)).ok()?;
+            m.instead(Op::Gather { x, axis, index: &low })
         }),
-        fault!("gather reads u8 positions as signed", "gather", F32, Call::Gather { x, axis, index } if index.dtype() == U8 => |m, _call| {
-            let low = m.lower(index).and_then(|i| i.cast(I8)?.maximum(0)).ok()?;
-            m.instead(Call::Gather { x, axis, index: &low })
+        fault!("gather reads u8 positions as signed", "gather", F32, Op::Gather { x, axis, index } if index.dtype() == U8 => |m, _call| {
+            let low = unwrap(index, &m.oracle).and_then(|i| i.cast(I8)?.maximum(0)).ok()?;
+            m.instead(Op::Gather { x, axis, index: &low })
         }),
-        fault!("gather goes along the other axis", "gather", I32, Call::Gather { x, axis, index } if x.ndim() == 2 && index.shape()[axis] <= x.shape()[axis] => |m, _call| {
-            let clamped = m.lower(index).and_then(|i| i.cast(I64)?.minimum(x.shape()[1 - axis] as i64 - 1)).ok()?;
-            m.instead(Call::Gather { x, axis: 1 - axis, index: &clamped })
+        fault!("gather goes along the other axis", "gather", I32, Op::Gather { x, axis, index } if x.ndim() == 2 && index.shape()[axis] <= x.shape()[axis] => |m, _call| {
+            let clamped = unwrap(index, &m.oracle).and_then(|i| i.cast(I64)?.minimum(x.shape()[1 - axis] as i64 - 1)).ok()?;
+            m.instead(Op::Gather { x, axis: 1 - axis, index: &clamped })
         }),
         fault!("scatter_add adds one of several arrivals", "scatter_add", I32,
-            Call::Scatter { mode: ScatterMode::Add, x, axis, index, src } => |m, _call| {
-                m.instead(Call::Scatter { mode: ScatterMode::Set, x, axis, index, src })
+            Op::Scatter { mode: ScatterMode::Add, x, axis, index, src } => |m, _call| {
+                m.instead(Op::Scatter { mode: ScatterMode::Set, x, axis, index, src })
         }),
-        fault!("scatter_add begins at 0", "scatter_add", F32, Call::Scatter { mode: ScatterMode::Add, x, axis, index, src } => |m, _call| {
-            let zeros = m.lower(x).and_then(|x| x.zeros_like()).ok()?;
-            m.instead(Call::Scatter { mode: ScatterMode::Add, x: &zeros, axis, index, src })
+        fault!("scatter_add begins at 0", "scatter_add", F32, Op::Scatter { mode: ScatterMode::Add, x, axis, index, src } => |m, _call| {
+            let zeros = unwrap(x, &m.oracle).and_then(|x| x.zeros_like()).ok()?;
+            m.instead(Op::Scatter { mode: ScatterMode::Add, x: &zeros, axis, index, src })
         }),
-        fault!("scatter_max keeps the smaller", "scatter_max", F32, Call::Scatter { mode: ScatterMode::Max, x, axis, index, src } => |m, _call| {
-            m.instead(Call::Scatter { mode: ScatterMode::Min, x, axis, index, src })
+        fault!("scatter_max keeps the smaller", "scatter_max", F32, Op::Scatter { mode: ScatterMode::Max, x, axis, index, src } => |m, _call| {
+            m.instead(Op::Scatter { mode: ScatterMode::Min, x, axis, index, src })
         }),
-        fault!("scatter_min ignores NaN", "scatter_min", F32, Call::Scatter { mode: ScatterMode::Min, .. } => |m, call| {
+        fault!("scatter_min ignores NaN", "scatter_min", F32, Op::Scatter { mode: ScatterMode::Min, .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
-        fault!("scatter writes into its input", "scatter", F32, Call::Scatter { mode: ScatterMode::Set, x, axis, index, src }
+        fault!("scatter writes into its input", "scatter", F32, Op::Scatter { mode: ScatterMode::Set, x, axis, index, src }
             if x.is_contiguous() => |m, call| {
-                let out = m.run(&Call::Scatter { mode: ScatterMode::Set, x, axis, index, src });
+                let out = m.run(&mut Op::Scatter { mode: ScatterMode::Set, x, axis, index, src });
                 call.operands().len().checked_sub(3)?;
-                Some(out.map(|_| vec![Some(x.storage().clone())]))
+                Some(out.map(|_| x.storage().clone().into()))
         }),
-        fault!("sort puts NaN first", "sort", F32, Call::Sort { descending: false, .. } => |m, call| {
+        fault!("sort puts NaN first", "sort", F32, Op::Sort { descending: false, .. } => |m, call| {
             m.bend(call, 0, |v, shape| {
                 let n = shape.last().copied().unwrap_or(1).max(1);
                 for line in v.chunks_mut(n) {
@@ -547,64 +582,64 @@ fn positions() -> Vec<Fault> {
                 }
             })
         }),
-        fault!("sort compares i64 as f64", "sort", I64, Call::Sort { x, axis, descending } => |m, _call| {
-            let floats = m.lower(x).and_then(|x| x.cast(F64)).ok()?;
+        fault!("sort compares i64 as f64", "sort", I64, Op::Sort { x, axis, descending } => |m, _call| {
+            let floats = unwrap(x, &m.oracle).and_then(|x| x.cast(F64)).ok()?;
             let (values, places) = floats.sort(axis as isize, descending).ok()?;
-            let values = m.lower(x).and_then(|x| x.gather(axis as isize, &places)).ok().filter(|_| values.ndim() > 0)?;
-            Some(Ok(vec![Some(values.storage().clone()), Some(places.storage().clone())]))
+            let values = unwrap(x, &m.oracle).and_then(|x| x.gather(axis as isize, &places)).ok().filter(|_| values.ndim() > 0)?;
+            Some(Ok((values.storage().clone(), places.storage().clone()).into()))
         }),
-        fault!("a descending sort reverses an ascending one", "sort", U8, Call::Sort { x, axis, descending: true } => |m, _call| {
-            let (values, places) = m.lower(x).and_then(|x| x.sort(axis as isize, false)).ok()?;
+        fault!("a descending sort reverses an ascending one", "sort", U8, Op::Sort { x, axis, descending: true } => |m, _call| {
+            let (values, places) = unwrap(x, &m.oracle).and_then(|x| x.sort(axis as isize, false)).ok()?;
             let back = |x: Tensor| Some(x.flip(axis).and_then(|x| x.copy()).ok()?.storage().clone());
-            Some(Ok(vec![back(values), back(places)]))
+            Some(Ok((back(values)?, back(places)?).into()))
         }),
     ]
 }
 
 fn fused() -> Vec<Fault> {
     vec![
-        fault!("softmax does not subtract the maximum", "softmax", F32, Call::Softmax { x, .. } => |m, call| {
+        fault!("softmax does not subtract the maximum", "softmax", F32, Op::Softmax { x, .. } => |m, call| {
             let wide = m.scalars(x).iter().any(|x| x.to_f64() > 88.8);
             m.bend(call, 0, |v, _| if wide { each(v, |_| f64::NAN) })
         }),
-        fault!("softmax goes along the last axis", "softmax", F64, Call::Softmax { x, .. } => |m, _call| {
-            m.instead(Call::Softmax { x, axis: x.ndim() - 1 })
+        fault!("softmax goes along the last axis", "softmax", F64, Op::Softmax { x, .. } => |m, _call| {
+            m.instead(Op::Softmax { x, axis: x.ndim() - 1 })
         }),
-        fault!("log_softmax is the logarithm of softmax", "log_softmax", F32, Call::LogSoftmax { .. } => |m, call| {
+        fault!("log_softmax is the logarithm of softmax", "log_softmax", F32, Op::LogSoftmax { .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x < -103.0 { f64::NEG_INFINITY } else { x }))
         }),
-        fault!("softmax's gradient lacks the factor y", "softmax_grad", F32, Call::SoftmaxGrad { y, g, axis } => |m, _call| {
-            m.instead(Call::LogSoftmaxGrad { y, g, axis })
+        fault!("softmax's gradient lacks the factor y", "softmax_grad", F32, Op::SoftmaxGrad { y, g, axis } => |m, _call| {
+            m.instead(Op::LogSoftmaxGrad { y, g, axis })
         }),
-        fault!("log_softmax's gradient sums the last axis", "log_softmax_grad", F64, Call::LogSoftmaxGrad { y, g, .. } => |m, _call| {
-            m.instead(Call::LogSoftmaxGrad { y, g, axis: y.ndim() - 1 })
+        fault!("log_softmax's gradient sums the last axis", "log_softmax_grad", F64, Op::LogSoftmaxGrad { y, g, .. } => |m, _call| {
+            m.instead(Op::LogSoftmaxGrad { y, g, axis: y.ndim() - 1 })
         }),
-        fault!("cross entropy charges ignored targets", "cross_entropy", F32, Call::CrossEntropy { ignored: Some(_), .. } => |m, call| {
+        fault!("cross entropy charges ignored targets", "cross_entropy", F32, Op::CrossEntropy { ignore_index: Some(_), .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x == 0.0 { 1.0 } else { x }))
         }),
-        fault!("ignored targets have a gradient", "cross_entropy_grad", F32, Call::CrossEntropyGrad { ignored: Some(_), .. } => |m, call| {
+        fault!("ignored targets have a gradient", "cross_entropy_grad", F32, Op::CrossEntropyGrad { ignore_index: Some(_), .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x == 0.0 { 0.25 } else { x }))
         }),
         fault!("cross entropy takes target 156 for -100", "cross_entropy", F64,
-            Call::CrossEntropy { x, targets, ignored: Some(-100) } if targets.dtype() == U8 => |m, _call| {
-                m.instead(Call::CrossEntropy { x, targets, ignored: Some(156) })
+            Op::CrossEntropy { x, targets, ignore_index: Some(-100) } if targets.dtype() == U8 => |m, _call| {
+                m.instead(Op::CrossEntropy { x, targets, ignore_index: Some(156) })
         }),
         fault!("layer norm adds eps to the deviation", "layer_norm", F32,
-            Call::Norm { norm: Norm::Layer, x, weight, bias, eps } => |m, _call| {
-                m.instead(Call::Norm { norm: Norm::Layer, x, weight, bias, eps: eps * eps })
+            Op::Norm { norm: Norm::Layer, x, weight, bias, eps } => |m, _call| {
+                m.instead(Op::Norm { norm: Norm::Layer, x, weight, bias, eps: eps * eps })
         }),
-        fault!("layer norm forgets its bias", "layer_norm", F64, Call::Norm { norm, x, weight, bias: Some(_), eps } => |m, _call| {
-            m.instead(Call::Norm { norm, x, weight, bias: None, eps })
+        fault!("layer norm forgets its bias", "layer_norm", F64, Op::Norm { norm, x, weight, bias: Some(_), eps } => |m, _call| {
+            m.instead(Op::Norm { norm, x, weight, bias: None, eps })
         }),
-        fault!("rms norm subtracts the mean", "rms_norm", F32, Call::Norm { norm: Norm::Rms, x, weight, bias, eps } => |m, _call| {
-            m.instead(Call::Norm { norm: Norm::Layer, x, weight, bias, eps })
+        fault!("rms norm subtracts the mean", "rms_norm", F32, Op::Norm { norm: Norm::Rms, x, weight, bias, eps } => |m, _call| {
+            m.instead(Op::Norm { norm: Norm::Layer, x, weight, bias, eps })
         }),
         fault!("layer norm's gradient forgets the weight", "layer_norm_grad", F32,
-            Call::NormGrad { norm, x, weight: Some(_), g, eps } => |m, _call| {
-                m.instead(Call::NormGrad { norm, x, weight: None, g, eps })
+            Op::NormGrad { norm, x, weight: Some(_), g, eps } => |m, _call| {
+                m.instead(Op::NormGrad { norm, x, weight: None, g, eps })
         }),
-        fault!("rms norm's gradient is layer norm's", "rms_norm_grad", F64, Call::NormGrad { norm: Norm::Rms, x, weight, g, eps } => |m, _call| {
-            m.instead(Call::NormGrad { norm: Norm::Layer, x, weight, g, eps })
+        fault!("rms norm's gradient is layer norm's", "rms_norm_grad", F64, Op::NormGrad { norm: Norm::Rms, x, weight, g, eps } => |m, _call| {
+            m.instead(Op::NormGrad { norm: Norm::Layer, x, weight, g, eps })
         }),
     ]
 }
@@ -615,55 +650,56 @@ fn windows() -> Vec<Fault> {
         weight.flip((2..weight.ndim() as i64).collect::<Vec<_>>()).ok()
     }
     vec![
-        fault!("a convolution rotates its weight", "conv", F32, Call::Conv { x, weight, window } => |m, _call| {
-            m.instead(Call::Conv { x, weight: &rotated(weight)?, window })
+        fault!("a convolution rotates its weight", "conv", F32, Op::Conv { x, weight, window } => |m, _call| {
+            m.instead(Op::Conv { x, weight: &rotated(weight)?, window })
         }),
-        fault!("a convolution's groups all read the first channels", "conv", F64, Call::Conv { x, weight, window } if window.groups > 1 => |m, _call| {
+        fault!("a convolution's groups all read the first channels", "conv", F64, Op::Conv { x, weight, window } if window.groups > 1 => |m, _call| {
             let per_group = x.shape()[1] / window.groups;
             let all: Vec<_> = (0..window.groups).map(|_| x.slice(1, ..per_group)).collect::<Result<_>>().ok()?;
-            let all: Vec<Tensor> = all.iter().map(|x| m.lower(x)).collect::<Result<_>>().ok()?;
+            let all: Vec<Tensor> = all.iter().map(|x| unwrap(x, &m.oracle)).collect::<Result<_>>().ok()?;
             let x = Tensor::cat(&all.iter().collect::<Vec<_>>(), 1).ok()?;
-            m.instead(Call::Conv { x: &x, weight, window })
+            m.instead(Op::Conv { x: &x, weight, window })
         }),
-        fault!("padding repeats the border", "conv", F32, Call::Conv { window, .. } if window.padding.iter().any(|&p| p > 0) => |m, call| {
+        fault!("padding repeats the border", "conv", F32, Op::Conv { window, .. } if window.padding.iter().any(|&p| p > 0) => |m, call| {
             m.bend(call, 0, |v, _| each(&mut v[..1], |x| x + 1.0))
         }),
         fault!("the gradient for a convolution's input rotates its weight", "conv_transpose", F32,
-            Call::ConvInputGrad { g, weight, window, x_shape } => |m, _call| {
-                m.instead(Call::ConvInputGrad { g, weight: &rotated(weight)?, window, x_shape })
+            Op::ConvInputGrad { g, weight, window, x_shape } => |m, _call| {
+                m.instead(Op::ConvInputGrad { g, weight: &rotated(weight)?, window, x_shape })
         }),
         fault!("the gradient for a convolution's weight sums the first image only", "conv_weight_grad", F32,
-            Call::ConvWeightGrad { g, x, window, weight_shape } if x.shape()[0] > 1 => |m, _call| {
+            Op::ConvWeightGrad { g, x, window, weight_shape } if x.shape()[0] > 1 => |m, _call| {
                 let (g, x) = (g.slice(0, ..1).ok()?, x.slice(0, ..1).ok()?);
-                m.instead(Call::ConvWeightGrad { g: &g, x: &x, window, weight_shape })
+                m.instead(Op::ConvWeightGrad { g: &g, x: &x, window, weight_shape })
         }),
-        fault!("max pooling counts padding as zeros", "max_pool", F32, Call::MaxPool { window, .. }
+        fault!("max pooling counts padding as zeros", "max_pool", F32, Op::MaxPool { window, .. }
             if window.padding.iter().any(|&p| p > 0) => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.max(0.0)))),
-        fault!("max pooling takes the last of ties", "max_pool", I32, Call::MaxPool { size, .. } => |m, call| {
-            let last = size.iter().product::<usize>() > 1;
+        fault!("max pooling takes the last of ties", "max_pool", I32, Op::MaxPool { kernel_size, .. } => |m, call| {
+            let last = kernel_size.iter().product::<usize>() > 1;
             m.bend(call, 1, |v, _| if last { v.iter_mut().for_each(|p| *p = Scalar::Int(p.to_i64_wrapping() + 1)) })
         }),
-        fault!("max pooling ignores NaN", "max_pool", F64, Call::MaxPool { .. } => |m, call| {
+        fault!("max pooling ignores NaN", "max_pool", F64, Op::MaxPool { .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
         fault!("the gradient of max pooling keeps one of several windows", "max_pool", F32,
-            Call::MaxPoolGrad { .. } => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.min(1.0)))),
-        fault!("average pooling leaves padding out of the count", "avg_pool", F32, Call::AvgPool { x, size, window }
+            Op::MaxPoolGrad { .. } => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.min(1.0)))),
+        fault!("average pooling leaves padding out of the count", "avg_pool", F32, Op::AvgPool { x, kernel_size, window }
             if window.padding.iter().any(|&p| p > 0) => |m, call| {
-                let ones = m.lower(x).and_then(|x| x.ones_like()).ok()?;
-                let share = m.run(&Call::AvgPool { x: &ones, size, window }).ok()?;
-                let shape = call.results().ok()?[0]?.0;
-                let share = m.tensor(share[0].clone()?, shape, x.dtype()).to_scalars().ok()?;
+                let ones = unwrap(x, &m.oracle).and_then(|x| x.ones_like()).ok()?;
+                let share = m.run(&mut Op::AvgPool { x: &ones, kernel_size, window }).ok()?;
+                let shape = call.outputs().ok()?[0].0;
+                let share = m.tensor(share.into_first()?, shape, x.dtype()).to_scalars().ok()?;
                 m.bend(call, 0, |v, _| v.iter_mut().zip(&share).for_each(|(v, s)| *v = float(v.to_f64() / s.to_f64())))
         }),
-        fault!("average pooling ignores the dilation's offset", "avg_pool", F64, Call::AvgPool { x, size, window }
+        fault!("average pooling ignores the dilation's offset", "avg_pool", F64, Op::AvgPool { x, kernel_size, window }
             if window.dilation.iter().any(|&d| d > 1) => |m, call| {
-                let plain = Window { dilation: vec![1; size.len()], ..window.clone() };
-                let out = m.run(&Call::AvgPool { x, size, window: &plain }).ok()?;
-                let len = call.results().ok()?[0]?.0.numel();
-                let all = Call::AvgPool { x, size, window: &plain }.results().ok()?[0]?;
-                let all = m.tensor(out[0].clone()?, all.0, all.1).to_scalars().ok()?;
-                Some(Ok(vec![Some(m.store(&all[..len], x.dtype()))]))
+                let plain = Window { dilation: vec![1; kernel_size.len()], ..window.clone() };
+                let len = call.outputs().ok()?[0].0.numel();
+                let mut undilated = Op::AvgPool { x, kernel_size, window: &plain };
+                let (shape, dtype) = undilated.outputs().ok()?[0];
+                let out = m.run(&mut undilated).ok()?.into_first()?;
+                let all = m.tensor(out, shape, dtype).to_scalars().ok()?;
+                Some(Ok(m.store(&all[..len], dtype).into()))
         }),
     ]
 }
@@ -673,30 +709,34 @@ fn attention() -> Vec<Fault> {
         AttentionInputs { options, ..*inputs }
     }
     vec![
-        fault!("a causal query sees one key too many", "attention", F32, Call::Attention { inputs } => |m, _call| {
+        fault!("a causal query sees one key too many", "attention", F32, Op::Attention { inputs } => |m, _call| {
             let offset = inputs.options.causal? + 1;
-            m.instead(Call::Attention { inputs: &with(inputs, Attention { causal: Some(offset), ..inputs.options }) })
+            m.instead(Op::Attention { inputs: with(&inputs, Attention { causal: Some(offset), ..inputs.options }) })
         }),
-        fault!("attention ignores its window", "attention", F64, Call::Attention { inputs } => |m, _call| {
-            m.instead(Call::Attention { inputs: &with(inputs, Attention { window: None, ..inputs.options }) })
+        fault!("attention ignores its window", "attention", F64, Op::Attention { inputs } => |m, _call| {
+            m.instead(Op::Attention { inputs: with(&inputs, Attention { window: None, ..inputs.options }) })
         }),
-        fault!("attention ignores its scale", "attention", F32, Call::Attention { inputs } => |m, _call| {
-            m.instead(Call::Attention { inputs: &with(inputs, Attention { scale: None, ..inputs.options }) })
+        fault!("attention ignores its scale", "attention", F32, Op::Attention { inputs } => |m, _call| {
+            m.instead(Op::Attention { inputs: with(&inputs, Attention { scale: None, ..inputs.options }) })
         }),
-        fault!("attention ignores its mask", "attention", BF16, Call::Attention { inputs } => |m, _call| {
-            m.instead(Call::Attention { inputs: &AttentionInputs { mask: None, ..*inputs } })
+        fault!("attention ignores its mask", "attention", BF16, Op::Attention { inputs } => |m, _call| {
+            m.instead(Op::Attention { inputs: AttentionInputs { mask: None, ..inputs } })
         }),
-        fault!("a query that sees no key gives NaN", "attention", F32, Call::Attention { inputs } => |m, call| {
+        fault!("a query that sees no key gives NaN", "attention", F32, Op::Attention { inputs } => |m, call| {
             let blind = inputs.options.keys(0, inputs.k.shape()[inputs.k.ndim() - 2]).is_empty();
             m.bend(call, 0, |v, _| if blind { each(v, |_| f64::NAN) })
         }),
-        fault!("the gradient for the keys lacks the scale", "attention_grad", F32, Call::AttentionGrad { inputs, .. } => |m, call| {
+        fault!("the gradient for the keys lacks the scale", "attention_grad", F32, Op::AttentionGrad { inputs, .. } => |m, call| {
             let scale = inputs.options.factor(inputs.q.shape()[inputs.q.ndim() - 1]);
             m.bend(call, 1, |v, _| each(v, |x| x / scale))
         }),
-        fault!("the gradients for keys and values are exchanged", "attention_grad", F64, Call::AttentionGrad { inputs, .. } => |m, call| {
+        fault!("the gradients for keys and values are exchanged", "attention_grad", F64, Op::AttentionGrad { inputs, .. } => |m, call| {
             let alike = inputs.k.shape() == inputs.v.shape();
-            Some(m.run(call).map(|mut all| { if alike { all.swap(1, 2) } all }))
+            Some(m.run(call).map(|all| {
+                let mut all: Vec<StorageRef> = all.into_iter().collect();
+                if alike { all.swap(1, 2) }
+                all.into_iter().collect()
+            }))
         }),
     ]
 }
@@ -705,32 +745,32 @@ fn attention() -> Vec<Fault> {
 fn matrices() -> Vec<Fault> {
     use crate::linalg::{LinalgOp, Triangle};
     vec![
-        fault!("solving transposes its matrix", "solve", F64, Call::Linalg { op: LinalgOp::Solve, inputs } => |m, _call| {
-            m.instead(Call::Linalg { op: LinalgOp::Solve, inputs: &[&inputs[0].transpose(-2, -1).ok()?, inputs[1]] })
+        fault!("solving transposes its matrix", "solve", F64, Op::Linalg { op: LinalgOp::Solve, inputs } => |m, _call| {
+            m.instead(Op::Linalg { op: LinalgOp::Solve, inputs: &[&inputs[0].transpose(-2, -1).ok()?, inputs[1]] })
         }),
         fault!("a unit diagonal is read", "solve_triangular", F64,
-            Call::Linalg { op: LinalgOp::SolveTriangular(Triangle::UnitUpper), inputs } => |m, _call| {
-                m.instead(Call::Linalg { op: LinalgOp::SolveTriangular(Triangle::Upper), inputs })
+            Op::Linalg { op: LinalgOp::SolveTriangular(Triangle::UnitUpper), inputs } => |m, _call| {
+                m.instead(Op::Linalg { op: LinalgOp::SolveTriangular(Triangle::Upper), inputs })
         }),
-        fault!("a determinant loses its sign", "slogdet", F32, Call::Linalg { op: LinalgOp::SlogDet, .. } => |m, call| {
+        fault!("a determinant loses its sign", "slogdet", F32, Op::Linalg { op: LinalgOp::SlogDet, .. } => |m, call| {
             m.bend(call, 0, |v, _| each(v, |x| -x))
         }),
-        fault!("a determinant is that of the first matrix", "det", F64, Call::Linalg { op: LinalgOp::Det, .. } => |m, call| {
+        fault!("a determinant is that of the first matrix", "det", F64, Op::Linalg { op: LinalgOp::Det, .. } => |m, call| {
             m.bend(call, 0, |v, _| v[1] = v[0])
         }),
-        fault!("a Cholesky factor keeps what is above its diagonal", "cholesky", F32, Call::Linalg { op: LinalgOp::Cholesky, .. } => |m, call| {
+        fault!("a Cholesky factor keeps what is above its diagonal", "cholesky", F32, Op::Linalg { op: LinalgOp::Cholesky, .. } => |m, call| {
             m.bend(call, 0, |v, _| v[1] = v[4])
         }),
-        fault!("r is not upper triangular's r", "qr", F64, Call::Linalg { op: LinalgOp::Qr { .. }, .. } => |m, call| {
+        fault!("r is not upper triangular's r", "qr", F64, Op::Linalg { op: LinalgOp::Qr { .. }, .. } => |m, call| {
             m.bend(call, 1, |v, _| v[0] = float(-v[0].to_f64()))
         }),
-        fault!("eigenvalues descend", "eigh", F32, Call::Linalg { op: LinalgOp::Eigh, .. } => |m, call| {
+        fault!("eigenvalues descend", "eigh", F32, Op::Linalg { op: LinalgOp::Eigh, .. } => |m, call| {
             m.bend(call, 0, |v, _| v.chunks_mut(4).for_each(|v| v.reverse()))
         }),
-        fault!("singular values are squared", "svd", F64, Call::Linalg { op: LinalgOp::Svd { .. }, .. } => |m, call| {
+        fault!("singular values are squared", "svd", F64, Op::Linalg { op: LinalgOp::Svd { .. }, .. } => |m, call| {
             m.bend(call, 1, |v, _| each(v, |x| x * x))
         }),
-        fault!("a pseudoinverse is transposed", "pinv", F32, Call::Linalg { op: LinalgOp::Pinv { .. }, .. } => |m, call| {
+        fault!("a pseudoinverse is transposed", "pinv", F32, Op::Linalg { op: LinalgOp::Pinv { .. }, .. } => |m, call| {
             m.bend(call, 0, |v, _| v.swap(1, 3))
         }),
     ]
@@ -760,6 +800,13 @@ fn each_of_many_faults_fails_the_row_of_its_operation() {
 
 #[test]
 fn a_mutant_without_a_fault_passes() {
-    let none = Fault { name: "none", row: "", dtype: F32, change: |_, _| None, read: |_| None };
+    let none = Fault {
+        name: "none",
+        row: "",
+        dtype: F32,
+        change: |_, _| None,
+        read: |_| None,
+        upload: None,
+    };
     assert_eq!(noticed(none), [""; 0]);
 }

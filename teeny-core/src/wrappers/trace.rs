@@ -1,13 +1,14 @@
 //! Where the time goes: every operation with its shapes, bytes, floating-point operations and time;
 //! a table by operation, and a file for a viewer.
 
-use super::call::{Call, Storages};
-use super::device::Wrapper;
-use super::place;
+use super::{pass_on, pass_through, place, unwrap};
 use crate::context::{self, OpContext};
-use crate::device::{DeviceRef, ToDevice};
+use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::file::replace;
+use crate::op::{Cost, Op, Outputs};
+use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -188,8 +189,7 @@ impl Trace {
         &self,
         op: &'static str,
         operands: &[&Tensor],
-        bytes: u64,
-        flops: u64,
+        Cost { bytes, flops }: Cost,
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         let called = context::current();
@@ -227,24 +227,27 @@ impl Trace {
     }
 }
 
-impl Wrapper for Trace {
-    fn title(&self) -> String {
-        format!("trace({})", self.inner.info().name)
+impl Device for Trace {
+    fn info(&self) -> DeviceInfo {
+        let DeviceInfo { name, description } = self.inner.info();
+        DeviceInfo { name: format!("trace({name})"), description }
     }
-    fn below(&self) -> &DeviceRef {
-        &self.inner
+    fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>> {
+        if matches!(op, Op::ElementwiseInPlace { .. }) {
+            return Ok(None); // traced as the op with new storage that core makes of it
+        }
+        let (name, operands, cost) = (op.name(), op.operands(), op.cost()?);
+        self.span(name, &operands, cost, || pass_on(op, &self.inner).map(Some))
     }
-    fn call(&self, call: &Call<'_>) -> Result<Storages> {
-        let operands: Vec<&Tensor> = call.operands().into_iter().map(|(_, x)| x).collect();
-        self.span(call.name(), &operands, call.bytes()?, call.flops(), || {
-            call.run(&*self.inner, &|x| self.lower(x))
-        })
+    fn upload(&self, bytes: &[u8], dtype: DType) -> Result<StorageRef> {
+        let cost = Cost { bytes: bytes.len() as u64, flops: 0 };
+        self.span("upload", &[], cost, || self.inner.upload(bytes, dtype))
     }
-    fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
-        self.span("download", &[x], (x.numel() * x.dtype().size()) as u64, 0, || {
-            self.inner.download(&self.lower(x)?)
-        })
+    fn download(&self, x: &Tensor) -> Result<Vec<u8>> {
+        let cost = Cost { bytes: (x.numel() * x.dtype().size()) as u64, flops: 0 };
+        self.span("download", &[x], cost, || self.inner.download(&unwrap(x, &self.inner)?))
     }
+    pass_through!(inner: inner, stats, clear_cache, synchronize, wrap, unwrap);
 }
 
 impl Span {

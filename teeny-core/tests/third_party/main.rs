@@ -1,4 +1,4 @@
-//! Row A41: a device written by somebody else passes the suite.
+//! A third party's device passes the suite.
 #![cfg(feature = "conformance")]
 
 mod device;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 use teeny_core::conformance;
 
 #[test]
-fn a_device_of_thirteen_methods_passes_the_suite() {
+fn a_device_of_five_methods_passes_the_suite() {
     let report = conformance::run(&Arc::new(Bytewise)).unwrap();
     assert!(report.cases() > 10_000);
 }
 
 #[test]
-fn a_device_of_thirteen_methods_agrees_on_random_graphs() {
+fn a_device_of_five_methods_agrees_on_random_graphs() {
     conformance::fuzz(&Arc::new(Bytewise), 2_000, 41).unwrap();
 }

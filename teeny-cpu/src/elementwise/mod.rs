@@ -1,4 +1,4 @@
-//! Kernels over views: the device's `elementwise`.
+//! Scalar programs over views: `Op::Elementwise` and `Op::ElementwiseInPlace`.
 //!
 //! A kernel of one f32 operation over contiguous operands runs as one loop (`direct`). Every other
 //! kernel is planned (`plan`) and runs tile by tile (`program`, `interpreter`).
@@ -92,7 +92,7 @@ fn run_slabs(
 
 /// Runs `kernel`, of one output, in place: `storage` is its input `input_index` and becomes the
 /// result; `other` is the other input. False if this kernel is not computed in place.
-pub(crate) fn over(
+pub(crate) fn in_place(
     cpu: &Cpu,
     kernel: &Kernel,
     storage: &mut StorageRef,
@@ -102,14 +102,8 @@ pub(crate) fn over(
     shape: &Shape,
 ) -> Result<bool> {
     let Some(own) = downcast_mut::<CpuStorage>(storage) else { return Ok(false) };
-    validate::elementwise_over(
-        kernel,
-        (own.len(), own.dtype()),
-        input_index,
-        other,
-        params,
-        shape,
-    )?;
+    let whole = (own.len(), own.dtype());
+    validate::elementwise_in_place(kernel, whole, input_index, other, params, shape)?;
     let y = own.ptr().cast::<f32>();
     let input =
         |i: usize| if i == input_index { Some(y.cast_const()) } else { contiguous_f32(other?) };

@@ -37,7 +37,7 @@ enum Pass {
     Gradient,
 }
 
-/// `Device::norm`.
+/// The output of `Op::Norm`.
 pub(crate) fn forward(
     cpu: &Cpu,
     norm: Norm,
@@ -49,7 +49,7 @@ pub(crate) fn forward(
     rows(cpu, Pass::Forward, norm, x, weight, bias, eps)
 }
 
-/// `Device::norm_grad`.
+/// The output of `Op::NormGrad`.
 pub(crate) fn gradient(
     cpu: &Cpu,
     norm: Norm,

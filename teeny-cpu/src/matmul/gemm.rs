@@ -15,7 +15,7 @@
 //! every tile, which a small or middle-sized product never earns back, and a transposed rhs element
 //! by element, which takes longer than multiplying by it. It computes what the kernels of this
 //! crate do not: processors other than x86, operands whose rows and columns both have gaps, and all
-//! products of floats if [`FloatMatmul::GemmCrate`](super::FloatMatmul) is set.
+//! products of floats if [`FloatMatmul::GemmCrate`](crate::FloatMatmul) is set.
 
 use super::gemm_crate;
 use super::gemv::{Dot, Gemv};

@@ -6,8 +6,8 @@
 use super::gemm::Tile;
 use super::matrix::{Float, Matrix};
 use super::microkernel::{MAX_CHAIN, Product};
-use super::select::FloatMatmul;
 use crate::Cpu;
+use crate::FloatMatmul;
 use crate::pool::Buffer;
 use crate::scratch::with_scratch;
 use teeny_core::{Result, memory};

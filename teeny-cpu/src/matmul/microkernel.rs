@@ -17,8 +17,8 @@
 
 use super::gemm_crate;
 use super::matrix::{Float, Matrix};
-use super::select::FloatMatmul;
 use crate::Cpu;
+use crate::device::FloatMatmul;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use teeny_core::Result;
 

@@ -23,9 +23,9 @@ pub(crate) use gemm::{Tile, batched};
 pub(crate) use gemv::dot;
 pub(crate) use matrix::{Float, Matrix};
 pub(crate) use microkernel::Product;
-pub use select::FloatMatmul;
 pub(crate) use select::has_microkernel;
 
+use crate::device::FloatMatmul;
 use crate::elementwise::loops::cast::with_bits;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};

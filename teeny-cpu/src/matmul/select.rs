@@ -16,22 +16,9 @@
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
+use crate::device::FloatMatmul;
 use crate::scratch::LINE;
 use crate::simd::Level;
-
-/// How a [`Cpu`](crate::Cpu) multiplies matrices of floats: in `matmul`, convolutions and
-/// attention.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FloatMatmul {
-    /// The kernels of this crate where they are faster, the `gemm` crate elsewhere. The default.
-    #[default]
-    Own,
-    /// The `gemm` crate, for every product of floats. It chooses its instruction set by itself,
-    /// whatever the device's [`Level`]; the cargo feature `gemm-avx512` adds its kernels for
-    /// AVX-512.
-    GemmCrate,
-}
 
 /// The kernels that compute one tile of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

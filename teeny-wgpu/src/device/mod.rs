@@ -72,7 +72,7 @@ pub struct Wgpu {
     pipelines: Pipelines,
     debug: u8,
     /// Whether launches are measured.
-    profiled: bool,
+    pub(crate) profiled: bool,
 }
 
 /// The numbers of compilations, launches and submissions of a device.

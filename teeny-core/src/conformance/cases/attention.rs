@@ -5,7 +5,7 @@ use super::{Arrangement, Case, Domain, Input, Sink, stepwise};
 use crate::attention::{Attention, AttentionInputs};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::shape::Shape;
+use crate::op::Op;
 use crate::tensor::Tensor;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -168,12 +168,8 @@ fn add(
         let (y, lse) = run(&inputs)?;
         let mut all = Vec::new();
         for needs in [[true; 3], [true, false, false], [false, true, false], [false, false, true]] {
-            let gradients = x[0].device().attention_grad(&inputs, &y, &lse, &x[3], needs)?;
-            for (storage, x) in
-                gradients.into_iter().zip(&x).filter_map(|(storage, x)| Some((storage?, x)))
-            {
-                all.push(tensor(storage, *x.shape(), x.dtype(), x)?);
-            }
+            let op = Op::AttentionGrad { inputs, y: &y, lse: &lse, g: &x[3], needs };
+            all.extend(op.tensor_list(x[0].device())?);
         }
         Ok(all)
     };
@@ -208,24 +204,10 @@ fn operands<'a>(
     AttentionInputs { q: &x[0], k: &x[1], v: &x[2], mask, options }
 }
 
-fn tensor(
-    storage: crate::storage::StorageRef,
-    shape: Shape,
-    dtype: DType,
-    like: &Tensor,
-) -> Result<Tensor> {
-    Tensor::from_result(storage, shape, dtype, like.device().clone())
-}
-
 /// y and the logsumexp.
 fn run(inputs: &AttentionInputs<'_>) -> Result<(Tensor, Tensor)> {
-    let (q, n) = (inputs.q, inputs.q.ndim());
-    let (y, lse) = q.device().attention(inputs)?;
-    let shape = q.shape().with_size(n - 1, inputs.v.shape()[n - 1]);
-    Ok((
-        tensor(y, shape, q.dtype(), q)?,
-        tensor(lse, Shape::new(&q.shape()[..n - 1])?, q.dtype().compute(), q)?,
-    ))
+    let [y, lse] = Op::Attention { inputs: *inputs }.tensors(inputs.q.device())?;
+    Ok((y, lse))
 }
 
 /// The mask stretched over the scores of q and k.

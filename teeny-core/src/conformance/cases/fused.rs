@@ -2,12 +2,12 @@
 //! convolution, pooling. Defined by their primitives on the oracle.
 
 use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};
-use crate::device::{DeviceRef, Norm, Window};
+use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::{Norm, Op, Window};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
-use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -78,7 +78,7 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                 format!("axis {axis}"),
                 move |x| {
                     let y = x[0].softmax(axis)?;
-                    like(&y, y.device().softmax_grad(&y, &x[1], axis as usize)?)
+                    Op::SoftmaxGrad { y: &y, g: &x[1], axis: axis as usize }.tensor(y.device())
                 },
             ));
             sink(one(
@@ -89,7 +89,7 @@ fn softmax(sink: Sink<'_>, dtype: DType) {
                 format!("axis {axis}"),
                 move |x| {
                     let y = x[0].log_softmax(axis)?;
-                    like(&y, y.device().log_softmax_grad(&y, &x[1], axis as usize)?)
+                    Op::LogSoftmaxGrad { y: &y, g: &x[1], axis: axis as usize }.tensor(y.device())
                 },
             ));
         }
@@ -129,7 +129,13 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
                 inputs,
                 detail,
                 move |x| {
-                    like(&x[0], x[0].device().cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?)
+                    Op::CrossEntropyGrad {
+                        x: &x[0],
+                        targets: &x[1],
+                        ignore_index: ignored,
+                        g: &x[2],
+                    }
+                    .tensor(x[0].device())
                 },
             ));
         }
@@ -158,7 +164,13 @@ fn cross_entropy(sink: Sink<'_>, dtype: DType) {
             inputs,
             detail,
             move |x| {
-                like(&x[0], x[0].device().cross_entropy_grad(&x[0], &x[1], Some(ignored), &x[2])?)
+                Op::CrossEntropyGrad {
+                    x: &x[0],
+                    targets: &x[1],
+                    ignore_index: Some(ignored),
+                    g: &x[2],
+                }
+                .tensor(x[0].device())
             },
         ));
     }
@@ -245,26 +257,20 @@ fn norm(sink: Sink<'_>, dtype: DType) {
                         inputs.clone(),
                         format!("weight: {weighted}"),
                         move |x| {
-                            like(
-                                &x[0],
-                                x[0].device().norm_grad(
-                                    kind,
-                                    &x[0],
-                                    weighted.then_some(&x[1]),
-                                    &x[2],
-                                    1e-3,
-                                )?,
-                            )
+                            Op::NormGrad {
+                                norm: kind,
+                                x: &x[0],
+                                weight: weighted.then_some(&x[1]),
+                                g: &x[2],
+                                eps: 1e-3,
+                            }
+                            .tensor(x[0].device())
                         },
                     ));
                 }
             }
         }
     }
-}
-
-fn like(x: &Tensor, storage: StorageRef) -> Result<Tensor> {
-    Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone())
 }
 
 fn conv(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
@@ -341,8 +347,10 @@ fn pool(sink: Sink<'_>, dtype: DType, arrangement: Arrangement) {
                     return Ok(vec![values, places]);
                 }
                 let (g, spatial) = (values.ones_like()?, size.len());
-                let back = g.device().max_pool_grad(&g, &places, x[0].shape(), spatial)?;
-                Ok(vec![values, places, like(&x[0], back)?])
+                let back =
+                    Op::MaxPoolGrad { g: &g, positions: &places, x_shape: x[0].shape(), spatial }
+                        .tensor(g.device())?;
+                Ok(vec![values, places, back])
             };
             let inputs = vec![Input::new(x_shape, dtype, arrangement, domain, 66)];
             sink(Case {

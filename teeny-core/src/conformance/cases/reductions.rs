@@ -116,8 +116,8 @@ fn special(sink: Sink<'_>, dtype: DType) {
 
 /// The device's own fused path: a kernel reduced without storing what lies between.
 fn kernels(sink: Sink<'_>, dtype: DType) {
-    use crate::device::ReduceOp;
     use crate::kernel::Kernel;
+    use crate::op::{Op, ReduceOp};
     use std::sync::Arc;
     for (i, arrangement) in Arrangement::ALL.into_iter().enumerate() {
         let other = Arrangement::ALL[(i + 2) % 7];
@@ -138,10 +138,16 @@ fn kernels(sink: Sink<'_>, dtype: DType) {
                 if product == DType::Bool {
                     return Err(crate::Error::dtype("bools are not summed"));
                 }
-                let storage =
-                    device.reduce_kernel(&kernel, &[&x[0], &x[1]], &[], x[0].shape(), op, &axes)?;
-                let shape = x[0].shape().reduced(&axes, false);
-                Ok(vec![Tensor::from_result(storage, shape, op.output(product), device.clone())?])
+                let y = Op::ReduceKernel {
+                    kernel: &kernel,
+                    inputs: &[&x[0], &x[1]],
+                    params: &[],
+                    shape: x[0].shape(),
+                    op,
+                    axes: &axes,
+                }
+                .tensor(device)?;
+                Ok(vec![y])
             };
             sink(Case {
                 op: "reduce of a kernel",

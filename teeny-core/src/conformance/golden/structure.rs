@@ -3,10 +3,11 @@
 use super::{
     Findings, Value, Verdict, agree, agree_in, dtype, list, name, parse, scalars, sizes, tensor,
 };
-use crate::device::{ToDevice, Window};
+use crate::device::ToDevice;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::op::Window;
 use crate::tensor::Tensor;
 
 fn integers(v: &Value) -> Vec<i64> {

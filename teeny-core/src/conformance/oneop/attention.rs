@@ -4,10 +4,11 @@
 use super::compare::coarseness;
 use super::dice::Dice;
 use super::operand::{Operand, Values, view};
-use super::{Case, FLOATS, Family, result, roundings_of};
+use super::{Case, FLOATS, Family, roundings_of};
 use crate::attention::{Attention, AttentionInputs};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::Op;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -62,7 +63,6 @@ fn attention(dice: &mut Dice) -> Result<Case> {
         [true, true, false],
     ]);
     let backward = dice.one_in(2);
-    let out = shape(queries, hv)?;
     let rows = Shape::new(&[lead.as_slice(), &[queries]].concat())?;
     let detail = format!(
         "{options:?}, gradients {}",
@@ -70,15 +70,11 @@ fn attention(dice: &mut Dice) -> Result<Case> {
     );
     let body = move |x: &[Tensor]| {
         let inputs = AttentionInputs { q: &x[0], k: &x[1], v: &x[2], mask: x.get(4), options };
-        let (y, lse) = x[0].device().attention(&inputs)?;
-        let y = result(y, out, x[0].dtype(), &x[0])?;
-        let lse = result(lse, rows, x[0].dtype().compute(), &x[0])?;
+        let [y, lse] = Op::Attention { inputs }.tensors(x[0].device())?;
         if !backward {
             return Ok(vec![y, lse]);
         }
-        let gradients = x[0].device().attention_grad(&inputs, &y, &lse, &x[3], needs)?;
-        let of = gradients.into_iter().zip(&x[..3]);
-        of.filter_map(|(d, x)| Some(result(d?, *x.shape(), x.dtype(), x))).collect()
+        Op::AttentionGrad { inputs, y: &y, lse: &lse, g: &x[3], needs }.tensor_list(x[0].device())
     };
     let terms = roundings_of(keys, dtype) + roundings_of(hs, dtype);
     let case = Case::new("attention", operands, detail, body).wide();

@@ -5,10 +5,10 @@
 
 use super::dice::Dice;
 use super::operand::{Operand, Values};
-use super::{Case, FLOATS, Family, result, roundings_of};
-use crate::device::Norm;
+use super::{Case, FLOATS, Family, roundings_of};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::{Norm, Op};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::{Tensor, map};
@@ -54,11 +54,11 @@ fn softmax(dice: &mut Dice) -> Result<Case> {
     let x = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
         let y = if log {
-            x[0].device().log_softmax(&x[0], axis)?
+            Op::LogSoftmax { x: &x[0], axis }.tensor(x[0].device())?
         } else {
-            x[0].device().softmax(&x[0], axis)?
+            Op::Softmax { x: &x[0], axis }.tensor(x[0].device())?
         };
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
+        Ok(vec![y])
     };
     let terms = roundings_of(shape[axis], dtype);
     let case = Case::new("softmax", vec![x], format!("along {axis}, log {log}"), body).wide();
@@ -82,11 +82,11 @@ fn softmax_grad(dice: &mut Dice) -> Result<Case> {
     let body = move |x: &[Tensor]| {
         let device = x[0].device();
         let d = if log {
-            device.log_softmax_grad(&x[0], &x[1], axis)?
+            Op::LogSoftmaxGrad { y: &x[0], g: &x[1], axis }.tensor(device)?
         } else {
-            device.softmax_grad(&x[0], &x[1], axis)?
+            Op::SoftmaxGrad { y: &x[0], g: &x[1], axis }.tensor(device)?
         };
-        Ok(vec![result(d, shape, x[0].dtype(), &x[0])?])
+        Ok(vec![d])
     };
     let terms = roundings_of(shape[axis], dtype);
     let case = Case::new("softmax_grad", operands, format!("along {axis}, log {log}"), body).wide();
@@ -144,11 +144,14 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
     let body = move |x: &[Tensor]| {
         let device = x[0].device();
         if grad {
-            let d = device.cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?;
-            return Ok(vec![result(d, shape, x[0].dtype(), &x[0])?]);
+            let d =
+                Op::CrossEntropyGrad { x: &x[0], targets: &x[1], ignore_index: ignored, g: &x[2] }
+                    .tensor(device)?;
+            return Ok(vec![d]);
         }
-        let losses = device.cross_entropy(&x[0], &x[1], ignored)?;
-        Ok(vec![result(losses, rows, x[0].dtype(), &x[0])?])
+        let losses =
+            Op::CrossEntropy { x: &x[0], targets: &x[1], ignore_index: ignored }.tensor(device)?;
+        Ok(vec![losses])
     };
     let terms = roundings_of(classes, dtype);
     let case =
@@ -160,16 +163,19 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
             let g = x[2].abs()?.unsqueeze(1)?;
             // p - 1 at the target keeps the absolute error of p.
             let p = softmax_scale(&x[0], 1)?.mul(1.0 + terms / 16.0)?;
-            let d = device.cross_entropy_grad(&x[0], &x[1], ignored, &x[2])?;
-            let d = result(d, shape, DType::F64, &x[0])?.abs()?;
+            let d =
+                Op::CrossEntropyGrad { x: &x[0], targets: &x[1], ignore_index: ignored, g: &x[2] }
+                    .tensor(device)?;
+            let d = d.abs()?;
             let scale = map([&p, &g, &d], |[p, g, d]| (p + 1e-30) * g + d * 4.0)?;
             // The target's own place: errors relative to 1.
             let one = map([&g], |[g]| g * (16.0 + terms))?.expand(shape)?;
             let at_target = map([&scale, &one], |[s, o]| s.max(o))?;
             return Ok(vec![at_target]);
         }
-        let losses = device.cross_entropy(&x[0], &x[1], ignored)?;
-        Ok(vec![result(losses, rows, DType::F64, &x[0])?.abs()?.mul(2.0)?.add(16.0 + terms)?])
+        let losses =
+            Op::CrossEntropy { x: &x[0], targets: &x[1], ignore_index: ignored }.tensor(device)?;
+        Ok(vec![losses.abs()?.mul(2.0)?.add(16.0 + terms)?])
     }))
 }
 
@@ -218,8 +224,9 @@ fn norm(dice: &mut Dice) -> Result<Case> {
         operands.push(Operand::new(dice, line, dtype, Values::Tame));
     }
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().norm(kind, &x[0], x.get(1), x.get(2), eps)?;
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
+        let y = Op::Norm { norm: kind, x: &x[0], weight: x.get(1), bias: x.get(2), eps }
+            .tensor(x[0].device())?;
+        Ok(vec![y])
     };
     let terms = roundings_of(n, dtype);
     let case = Case::new("norm", operands, format!("{kind:?} eps {eps}"), body).wide();
@@ -249,8 +256,9 @@ fn norm_grad(dice: &mut Dice) -> Result<Case> {
         operands.push(Operand::new(dice, Shape::new(&[n])?, dtype, Values::Tame));
     }
     let body = move |x: &[Tensor]| {
-        let d = x[0].device().norm_grad(kind, &x[0], x.get(2), &x[1], eps)?;
-        Ok(vec![result(d, shape, x[0].dtype(), &x[0])?])
+        let d = Op::NormGrad { norm: kind, x: &x[0], weight: x.get(2), g: &x[1], eps }
+            .tensor(x[0].device())?;
+        Ok(vec![d])
     };
     let terms = roundings_of(n, dtype);
     let case = Case::new("norm_grad", operands, format!("{kind:?} eps {eps}"), body).wide();

@@ -3,10 +3,10 @@
 use super::compare::coarseness;
 use super::dice::Dice;
 use super::operand::{Operand, Values};
-use super::{Case, Family, result};
-use crate::device::ScatterMode;
+use super::{Case, Family};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::{Op, ScatterMode};
 use crate::shape::Shape;
 
 pub const FAMILIES: &[Family] = &[
@@ -65,8 +65,8 @@ fn gather(dice: &mut Dice) -> Result<Case> {
     let values = index_values(dice, shape[axis]);
     let index = Operand::new(dice, out, kind, values);
     Ok(Case::new("gather", vec![x, index], format!("along {axis}"), move |x| {
-        let y = x[0].device().gather(&x[0], axis, &x[1])?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
+        let y = Op::Gather { x: &x[0], axis, index: &x[1] }.tensor(x[0].device())?;
+        Ok(vec![y])
     })
     .within(super::Tolerance::Bits))
 }
@@ -107,8 +107,9 @@ fn scatter(dice: &mut Dice) -> Result<Case> {
     let index = Operand::new(dice, arrivals, kind, drawn);
     let case =
         Case::new("scatter", vec![x, index, src], format!("{mode:?} along {axis}"), move |x| {
-            let y = x[0].device().scatter(mode, &x[0], axis, &x[1], &x[2])?;
-            Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
+            let y = Op::Scatter { mode, x: &x[0], axis, index: &x[1], src: &x[2] }
+                .tensor(x[0].device())?;
+            Ok(vec![y])
         });
     if !add || !dtype.is_float() {
         return Ok(case);
@@ -129,11 +130,8 @@ fn sort(dice: &mut Dice) -> Result<Case> {
     let values = Values::exact(dice);
     let x = Operand::new(dice, shape, dtype, values);
     Ok(Case::new("sort", vec![x], format!("along {axis} descending {descending}"), move |x| {
-        let (values, positions) = x[0].device().sort(&x[0], axis, descending)?;
-        Ok(vec![
-            result(values, shape, x[0].dtype(), &x[0])?,
-            result(positions, shape, DType::I32, &x[0])?,
-        ])
+        let [values, positions] = Op::Sort { x: &x[0], axis, descending }.tensors(x[0].device())?;
+        Ok(vec![values, positions])
     })
     .within(super::Tolerance::Bits))
 }

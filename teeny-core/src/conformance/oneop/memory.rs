@@ -3,10 +3,11 @@
 use super::compare::Tolerance;
 use super::dice::Dice;
 use super::operand::{Operand, Values, view};
-use super::{Case, FLOATS, Family, result};
+use super::{Case, FLOATS, Family, of_shape};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::layout::Layout;
+use crate::op::Op;
 use crate::random::{Distribution, Key};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -34,8 +35,8 @@ fn download(dice: &mut Dice) -> Result<Case> {
 
 fn contiguous(dice: &mut Dice) -> Result<Case> {
     let body = |x: &[Tensor]| {
-        let y = x[0].device().contiguous(&x[0])?;
-        Ok(vec![result(y, *x[0].shape(), x[0].dtype(), &x[0])?])
+        let y = Op::Contiguous { x: &x[0] }.tensor(x[0].device())?;
+        Ok(vec![y])
     };
     Ok(Case::new("contiguous", vec![any(dice)], String::new(), body).within(Tolerance::Bits))
 }
@@ -55,7 +56,7 @@ fn copy_into(dice: &mut Dice) -> Result<Case> {
     let shared = dice.one_in(2);
     let body = move |x: &[Tensor]| {
         let whole = Shape::new(&[len])?;
-        let kept = result(x[0].device().contiguous(&x[0])?, whole, x[0].dtype(), &x[0])?;
+        let kept = Op::Contiguous { x: &x[0] }.tensor(x[0].device())?.reshape(whole)?;
         let mut results = Vec::new();
         let storage = if shared { kept.storage().clone() } else { kept.clone().into_parts().0 };
         if shared {
@@ -63,8 +64,9 @@ fn copy_into(dice: &mut Dice) -> Result<Case> {
         } else {
             drop(kept);
         }
-        let changed = x[0].device().copy_into(storage, &layout, &x[1])?;
-        results.push(result(changed, whole, x[0].dtype(), &x[0])?);
+        let changed =
+            Op::CopyInto { dst: Some(storage), view: &layout, src: &x[1] }.tensor(x[0].device())?;
+        results.push(changed);
         Ok(results)
     };
     let detail = format!("into {layout:?}, shared {shared}");
@@ -108,8 +110,8 @@ fn cat(dice: &mut Dice) -> Result<Case> {
     let out = shape.with_size(axis, total);
     let body = move |x: &[Tensor]| {
         let parts: Vec<&Tensor> = x.iter().collect();
-        let y = x[0].device().cat(&parts, axis, &out)?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
+        let y = Op::Cat { tensors: &parts, axis }.tensor(x[0].device())?;
+        of_shape(y, out)
     };
     Ok(Case::new("cat", parts, format!("along {axis}"), body).within(Tolerance::Bits))
 }
@@ -140,8 +142,8 @@ fn random(dice: &mut Dice) -> Result<Case> {
     };
     let like = Operand::packed(dice, Shape::SCALAR, DType::F32, Values::Tame);
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().random(distribution, &shape, dtype, key)?;
-        Ok(vec![result(y, shape, dtype, &x[0])?])
+        let y = Op::Random { distribution, shape: &shape, dtype, key }.tensor(x[0].device())?;
+        Ok(vec![y])
     };
     Ok(Case::new("random", vec![like], format!("{distribution:?} {dtype} {shape} {key:?}"), body)
         .within(tolerance))

@@ -35,7 +35,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::random::with_seed;
 use crate::reference::Reference;
 use crate::shape::Shape;
-use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 use compare::Tolerance;
 use dice::Dice;
@@ -373,9 +372,12 @@ fn compare(
     Ok(())
 }
 
-/// The tensor of a device's result: `storage`, row-major of `shape`.
-fn result(storage: StorageRef, shape: Shape, dtype: DType, like: &Tensor) -> Result<Tensor> {
-    Tensor::from_result(storage, shape, dtype, like.device().clone())
+/// `y`, if it has the shape that the case expects.
+fn of_shape(y: Tensor, shape: Shape) -> Result<Vec<Tensor>> {
+    match *y.shape() == shape {
+        true => Ok(vec![y]),
+        false => Err(Error::internal(format!("the shape is {}, not {shape}", y.shape()))),
+    }
 }
 
 /// How many roundings a blocked sum of `n` terms may go through, with room.

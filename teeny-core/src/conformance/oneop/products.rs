@@ -2,9 +2,10 @@
 
 use super::dice::Dice;
 use super::operand::{Operand, Values};
-use super::{Case, FLOATS, Family, result, roundings_of};
+use super::{Case, FLOATS, Family, of_shape, roundings_of};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::Op;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
@@ -48,8 +49,8 @@ fn matmul(dice: &mut Dice) -> Result<Case> {
     let rhs = Operand::new(dice, shape(k, n)?, dtype, values);
     let out = shape(m, n)?;
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().matmul(&x[0], &x[1])?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
+        let y = Op::Matmul { lhs: &x[0], rhs: &x[1] }.tensor(x[0].device())?;
+        of_shape(y, out)
     };
     let case = Case::new("matmul", vec![lhs, rhs], String::new(), body);
     if !dtype.is_float() {

@@ -4,10 +4,10 @@ use super::compare::Tolerance;
 use super::dice::Dice;
 use super::elementwise::{Mix, random_kernel};
 use super::operand::{Operand, Values};
-use super::{Case, FLOATS, Family, result, roundings_of};
-use crate::device::{ReduceOp, ScanOp};
+use super::{Case, FLOATS, Family, of_shape, roundings_of};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::{Op, ReduceOp, ScanOp};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -82,8 +82,8 @@ fn reduce(dice: &mut Dice) -> Result<Case> {
     let detail = format!("{op:?} over {axes:?}");
     let list = axes.clone();
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().reduce(op, &x[0], &axes)?;
-        Ok(vec![result(y, out, op.output(x[0].dtype()), &x[0])?])
+        let y = Op::Reduce { op, x: &x[0], axes: &axes }.tensor(x[0].device())?;
+        of_shape(y, out)
     };
     let case = Case::new("reduce", vec![operand], detail, body);
     Ok(match op {
@@ -132,8 +132,16 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
     let numbers: Vec<Scalar> = params.clone();
     let body = move |x: &[Tensor]| {
         let inputs: Vec<&Tensor> = x.iter().collect();
-        let y = x[0].device().reduce_kernel(&kernel, &inputs, &params, &shape, op, &axes)?;
-        Ok(vec![result(y, out, op.output(dtype), &x[0])?])
+        let y = Op::ReduceKernel {
+            kernel: &kernel,
+            inputs: &inputs,
+            params: &params,
+            shape: &shape,
+            op,
+            axes: &axes,
+        }
+        .tensor(x[0].device())?;
+        of_shape(y, out)
     };
     let case = Case::new("reduce_kernel", operands, detail, body);
     Ok(match op {
@@ -165,8 +173,8 @@ fn scan(dice: &mut Dice) -> Result<Case> {
     let values = if op == ScanOp::Sum { Values::linear(dice) } else { factors(dice, n) };
     let operand = Operand::new(dice, shape, dtype, values);
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().scan(op, &x[0], axis)?;
-        Ok(vec![result(y, shape, x[0].dtype(), &x[0])?])
+        let y = Op::Scan { op, x: &x[0], axis }.tensor(x[0].device())?;
+        Ok(vec![y])
     };
     let case = Case::new("scan", vec![operand], format!("{op:?} along {axis}"), body);
     Ok(match op {

@@ -2,10 +2,10 @@
 
 use super::dice::Dice;
 use super::operand::{Operand, Values};
-use super::{Case, FLOATS, Family, result, roundings_of};
-use crate::device::Window;
+use super::{Case, FLOATS, Family, of_shape, roundings_of};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::op::{Op, Window};
 use crate::shape::Shape;
 use crate::tensor::{Tensor, conv_shape, pool_shape};
 
@@ -114,13 +114,14 @@ fn conv(dice: &mut Dice) -> Result<Case> {
     let terms = weight[1..].iter().product();
     let abs = window.clone();
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().conv(&x[0], &x[1], &window)?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
+        let y = Op::Conv { x: &x[0], weight: &x[1], window: &window }.tensor(x[0].device())?;
+        of_shape(y, out)
     };
     let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
     let scale = move |x: &[Tensor]| {
-        let y = x[0].device().conv(&x[0].abs()?, &x[1].abs()?, &abs)?;
-        Ok(vec![result(y, out, DType::F64, &x[0])?])
+        let y = Op::Conv { x: &x[0].abs()?, weight: &x[1].abs()?, window: &abs }
+            .tensor(x[0].device())?;
+        Ok(vec![y])
     };
     Ok(Case::new("conv", operands, detail, body).scaled(factor, scale))
 }
@@ -135,13 +136,16 @@ fn conv_input_grad(dice: &mut Dice) -> Result<Case> {
     let terms = weight.numel() / weight[1].max(1);
     let abs = window.clone();
     let body = move |t: &[Tensor]| {
-        let y = t[0].device().conv_input_grad(&t[0], &t[1], &window, &x)?;
-        Ok(vec![result(y, x, t[0].dtype(), &t[0])?])
+        let y = Op::ConvInputGrad { g: &t[0], weight: &t[1], window: &window, x_shape: &x }
+            .tensor(t[0].device())?;
+        of_shape(y, out)
     };
     let factor = roundings_of(terms, dtype) + transforms(&weight[2..]);
     let scale = move |t: &[Tensor]| {
-        let y = t[0].device().conv_input_grad(&t[0].abs()?, &t[1].abs()?, &abs, &x)?;
-        Ok(vec![result(y, x, DType::F64, &t[0])?])
+        let y =
+            Op::ConvInputGrad { g: &t[0].abs()?, weight: &t[1].abs()?, window: &abs, x_shape: &x }
+                .tensor(t[0].device())?;
+        Ok(vec![y])
     };
     Ok(Case::new("conv_input_grad", operands, detail, body).wide().scaled(factor, scale))
 }
@@ -156,14 +160,20 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
     let terms = out.numel() / out[1].max(1);
     let abs = window.clone();
     let body = move |t: &[Tensor]| {
-        let y = t[0].device().conv_weight_grad(&t[0], &t[1], &window, &weight)?;
-        Ok(vec![result(y, weight, t[0].dtype(), &t[0])?])
+        let y = Op::ConvWeightGrad { g: &t[0], x: &t[1], window: &window, weight_shape: &weight }
+            .tensor(t[0].device())?;
+        of_shape(y, out)
     };
     let further = transforms(&weight[2..]);
     let (factor, mixed) = (roundings_of(terms, dtype) + further, further > 0.0);
     let scale = move |t: &[Tensor]| {
-        let y = t[0].device().conv_weight_grad(&t[0].abs()?, &t[1].abs()?, &abs, &weight)?;
-        let y = result(y, weight, DType::F64, &t[0])?; // (C_out, C_in, window..)
+        let y = Op::ConvWeightGrad {
+            g: &t[0].abs()?,
+            x: &t[1].abs()?,
+            window: &abs,
+            weight_shape: &weight,
+        }
+        .tensor(t[0].device())?; // (C_out, C_in, window..)
         // Winograd's transforms mix the terms of all weights of a window: one may see only the
         // small ones.
         if !mixed {
@@ -213,21 +223,21 @@ fn max_pool(dice: &mut Dice) -> Result<Case> {
     let exact = super::Tolerance::Equal;
     let (size_too, window_too) = (size.clone(), window.clone());
     let body = move |x: &[Tensor]| {
-        let (y, positions) = x[0].device().max_pool(&x[0], &size, &window)?;
-        let y = result(y, out, x[0].dtype(), &x[0])?;
-        let positions = result(positions, out, DType::I32, &x[0])?;
+        let [y, positions] =
+            Op::MaxPool { x: &x[0], kernel_size: &size, window: &window }.tensors(x[0].device())?;
         if !dtype.is_float() {
             return Ok(vec![y, positions]);
         }
-        let back = x[1].device().max_pool_grad(&x[1], &positions, &shape, spatial)?;
-        let back = result(back, shape, x[1].dtype(), &x[0])?;
+        let back = Op::MaxPoolGrad { g: &x[1], positions: &positions, x_shape: &shape, spatial }
+            .tensor(x[1].device())?;
         Ok(vec![y, positions, back])
     };
     let scale = move |x: &[Tensor]| {
-        let (_, positions) = x[0].device().max_pool(&x[0], &size_too, &window_too)?;
-        let positions = result(positions, out, DType::I32, &x[0])?;
-        let back = x[1].device().max_pool_grad(&x[1].abs()?, &positions, &shape, spatial)?;
-        let back = result(back, shape, DType::F64, &x[0])?;
+        let [_, positions] = Op::MaxPool { x: &x[0], kernel_size: &size_too, window: &window_too }
+            .tensors(x[0].device())?;
+        let back =
+            Op::MaxPoolGrad { g: &x[1].abs()?, positions: &positions, x_shape: &shape, spatial }
+                .tensor(x[1].device())?;
         Ok(vec![x[1].clone(), positions, back])
     };
     let case = Case::new("max_pool", operands, detail, body);
@@ -247,12 +257,14 @@ fn avg_pool(dice: &mut Dice) -> Result<Case> {
     let terms = size.iter().product();
     let (size_too, window_too) = (size.clone(), window.clone());
     let body = move |x: &[Tensor]| {
-        let y = x[0].device().avg_pool(&x[0], &size, &window)?;
-        Ok(vec![result(y, out, x[0].dtype(), &x[0])?])
+        let y =
+            Op::AvgPool { x: &x[0], kernel_size: &size, window: &window }.tensor(x[0].device())?;
+        of_shape(y, out)
     };
     let scale = move |x: &[Tensor]| {
-        let y = x[0].device().avg_pool(&x[0].abs()?, &size_too, &window_too)?;
-        Ok(vec![result(y, out, DType::F64, &x[0])?])
+        let y = Op::AvgPool { x: &x[0].abs()?, kernel_size: &size_too, window: &window_too }
+            .tensor(x[0].device())?;
+        Ok(vec![y])
     };
     Ok(Case::new("avg_pool", operands, detail, body)
         .wide()

@@ -1,5 +1,5 @@
-//! The table of what is supported, `SUPPORT.md` at the top of the repository: written from a run of
-//! the suite, and held against one.
+//! The table of operators, `OPERATORS.md` in the root of the repository: written from a run of the
+//! conformance suite, and compared with one.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,15 +10,19 @@ use teeny_core::{DType, DeviceRef, Reference, Tensor};
 use teeny_cpu::Cpu;
 
 const HEAD: &str = "\
-# What works where
+# Operators
 
-Every operation of the conformance suite, with the element types each device has it in, and whether a gradient flows through it. Written by
-`TEENY_BLESS=1 cargo test --release -p teeny-autograd --test support`; an ordinary run compares. The column wgpu repeats
-[teeny-wgpu/TYPES.md](teeny-wgpu/TYPES.md): it is of an adapter with all types, and empty where that file does not know an operation yet.
+Every operation of the conformance suite, with the dtypes that each device supports, and whether a
+gradient flows through it. Written by
+`TEENY_BLESS=1 cargo test --release -p teeny-autograd --test operators`; a run without the variable
+compares. The column wgpu repeats [teeny-wgpu/TYPES.md](teeny-wgpu/TYPES.md): it is for an adapter
+with all dtypes, and empty for an operation that is not in that file.
 
-- *all* are the thirteen types; *numbers* all but bool; *floats* f16, bf16, f32, f64; *integers* u8 to u64 and i8 to i64.
-- Gradient: *yes* if the result of an operation on tensors that require gradients carries one back, in f32 on the CPU; *none* if the result does not
-  depend on its input smoothly anywhere (positions, comparisons); empty if there is nothing to differentiate.
+- *all*: the thirteen dtypes; *numbers*: all but bool; *floats*: f16, bf16, f32, f64; *integers*: u8
+  to u64 and i8 to i64.
+- Gradient: *yes* if the result of the operation on tensors that require gradients has a gradient,
+  in f32 on the CPU; *none* if the operation is not differentiable (positions, comparisons); empty
+  if it has no float operand.
 
 ";
 
@@ -109,7 +113,7 @@ fn gradients() -> HashMap<&'static str, &'static str> {
 }
 
 #[test]
-fn the_table_of_support_is_true() {
+fn the_table_of_operators_is_true() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let (reference, cpu) =
         (supported(&(Reference::new() as DeviceRef)), supported(&(Cpu::new() as DeviceRef)));
@@ -126,13 +130,13 @@ fn the_table_of_support_is_true() {
         writeln!(text, "| `{op}` | {} | {} | {gpu} | {gradient} |", words(ours), words(fast))
             .unwrap();
     }
-    let path = root.join("SUPPORT.md");
+    let path = root.join("OPERATORS.md");
     if std::env::var("TEENY_BLESS").is_ok_and(|v| v == "1") {
         std::fs::write(&path, &text).unwrap();
     }
     assert_eq!(
         std::fs::read_to_string(path).unwrap_or_default(),
         text,
-        "TEENY_BLESS=1 writes SUPPORT.md anew"
+        "TEENY_BLESS=1 updates OPERATORS.md"
     );
 }

@@ -1,4 +1,4 @@
-//! The storage of a forward-mode device: a value and, if it moves, its tangent.
+//! The storage of a forward-mode device: a value and, if it has one, its tangent.
 //!
 //! Both are flat memory of the inner device in one order, so a layout of the outer tensor addresses
 //! the tangent of an element as it addresses the element: view operations need no rules.
@@ -7,12 +7,12 @@ use crate::storage::own;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::downcast;
-use teeny_core::{DType, Result, Storage, StorageRef, Tensor};
+use teeny_core::{DType, DeviceRef, Result, Shape, Storage, StorageRef, Tensor};
 
 /// A value and its tangent: tensors of the inner device of which only the storages count.
 pub(crate) struct Dual {
     pub value: Tensor,
-    /// The directional derivative of the value, in its type and the order of its storage; `None`
+    /// The directional derivative of the value, in its dtype and the order of its storage; `None`
     /// where it is zero everywhere.
     pub tangent: Option<Tensor>,
 }
@@ -25,6 +25,11 @@ impl Dual {
             |t| t.storage().len() == value.storage().len() && t.dtype() == value.dtype()
         ));
         Ok(Arc::new(Dual { value, tangent }))
+    }
+
+    /// The storage of a value without a tangent, from a storage of the device `inner`.
+    pub fn constant(storage: StorageRef, inner: &DeviceRef) -> Result<StorageRef> {
+        Dual::storage(flat(storage, inner)?, None)
     }
 }
 
@@ -58,21 +63,13 @@ pub(crate) fn tangent(x: &Tensor) -> Result<Option<Tensor>> {
     downcast::<Dual>(x.storage())?.tangent.as_ref().map(|t| t.with_layout(*x.layout())).transpose()
 }
 
-/// The tangent of `x`, or zeros in its shape that take no memory.
-pub(crate) fn tangent_or_zeros(x: &Tensor) -> Result<Tensor> {
-    match tangent(x)? {
-        Some(tangent) => Ok(tangent),
-        None => zeros(&value(x)?),
-    }
-}
-
 /// Zeros in the shape of an inner tensor, that take no memory.
 pub(crate) fn zeros(like: &Tensor) -> Result<Tensor> {
     Tensor::zeros((), like.dtype(), like)?.expand(like.shape())
 }
 
-/// A row-major storage of the inner device as a tensor, for [`Dual::storage`].
-pub(crate) fn flat(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
-    let shape = teeny_core::Shape::new(&[storage.len()])?;
-    Tensor::from_result(storage, shape, like.dtype(), like.device().clone())
+/// All elements of a storage of the device `inner`, as a vector.
+pub(crate) fn flat(storage: StorageRef, inner: &DeviceRef) -> Result<Tensor> {
+    let (shape, dtype) = (Shape::new(&[storage.len()])?, storage.dtype());
+    Tensor::from_result(storage, shape, dtype, inner.clone())
 }

@@ -1,0 +1,122 @@
+//! The cost of an op by its definition: bytes moved at least once, and floating-point operations.
+
+use super::Op;
+use crate::attention::AttentionInputs;
+use crate::error::Result;
+use crate::kernel::{Kernel, OpCode};
+use crate::tensor::Tensor;
+
+/// Operations per element: subtract, exponentiate, sum, divide.
+const SOFTMAX: u64 = 4;
+/// Mean (1), variance (3), the quotient (2), weight and bias (2).
+const NORM: u64 = 8;
+/// The normalised values again (6), two means (3), and the formula (5).
+const NORM_GRAD: u64 = 14;
+
+/// The cost of an op by its definition, whatever the device does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Bytes of the operands, each element once however often a view repeats it, and of the
+    /// outputs.
+    pub bytes: u64,
+    /// Floating-point operations: a multiplication and an addition are two, a function like `exp`
+    /// is one; of integers, as if they were floats. Copying, selecting and sorting are none.
+    pub flops: u64,
+}
+
+impl Op<'_> {
+    /// The op's cost.
+    ///
+    /// # Errors
+    /// Those of [`Op::outputs`].
+    pub fn cost(&self) -> Result<Cost> {
+        let read: usize = self.operands().iter().map(|x| distinct(x) * x.dtype().size()).sum();
+        // Of an assignment only the part that is written counts.
+        let written: usize = match self {
+            Op::CopyInto { src, .. } => src.numel() * src.dtype().size(),
+            Op::ElementwiseInPlace { storage, .. } => 2 * storage.len() * storage.dtype().size(),
+            _ => self.outputs()?.iter().map(|(shape, dtype)| shape.numel() * dtype.size()).sum(),
+        };
+        Ok(Cost { bytes: (read + written) as u64, flops: self.flops() })
+    }
+
+    fn flops(&self) -> u64 {
+        let numel = |x: &Tensor| x.numel() as u64;
+        // every element of `g` meets a filter: all of the weight but its first axis
+        let filters =
+            |g: u64, weight: &[usize]| 2 * g * weight[1..].iter().product::<usize>() as u64;
+        match *self {
+            Op::Random { .. } | Op::Gather { .. } | Op::CopyInto { .. } | Op::Sort { .. } => 0,
+            Op::Contiguous { .. } | Op::Cat { .. } => 0,
+            Op::Elementwise { kernel, shape, .. }
+            | Op::ElementwiseInPlace { kernel, shape, .. } => {
+                arithmetic(kernel) * shape.numel() as u64
+            }
+            Op::ReduceKernel { kernel, shape, .. } => {
+                (arithmetic(kernel) + 1) * shape.numel() as u64
+            }
+            Op::Reduce { x, .. } | Op::Scan { x, .. } => numel(x),
+            Op::Scatter { src, .. } => numel(src),
+            Op::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
+            Op::Softmax { x, .. } | Op::LogSoftmax { x, .. } => SOFTMAX * numel(x),
+            Op::CrossEntropy { x, .. } | Op::CrossEntropyGrad { x, .. } => SOFTMAX * numel(x),
+            Op::SoftmaxGrad { y, .. } | Op::LogSoftmaxGrad { y, .. } => SOFTMAX * numel(y),
+            Op::Norm { x, .. } => NORM * numel(x),
+            Op::NormGrad { x, .. } => NORM_GRAD * numel(x),
+            Op::Conv { weight, .. } => {
+                let places = self
+                    .outputs()
+                    .ok()
+                    .and_then(|specs| specs.first().copied())
+                    .map_or(0, |(shape, _)| shape.numel());
+                filters(places as u64, weight.shape())
+            }
+            Op::ConvInputGrad { g, weight, .. } => filters(numel(g), weight.shape()),
+            Op::ConvWeightGrad { g, weight_shape, .. } => filters(numel(g), weight_shape),
+            Op::MaxPool { kernel_size, .. } | Op::AvgPool { kernel_size, .. } => {
+                let places = self
+                    .outputs()
+                    .ok()
+                    .and_then(|specs| specs.first().copied())
+                    .map_or(0, |(shape, _)| shape.numel());
+                (places * kernel_size.iter().product::<usize>()) as u64
+            }
+            Op::MaxPoolGrad { g, .. } => numel(g),
+            Op::Linalg { op, inputs } => op.flops(inputs),
+            Op::Attention { ref inputs } => {
+                let [.., hs, hv] = inputs.sizes();
+                seen(inputs) * (2 * hs as u64 + 2 * hv as u64 + SOFTMAX)
+            }
+            // scores and their gradient, and the gradients that are asked for
+            Op::AttentionGrad { ref inputs, needs: [q, k, v], .. } => {
+                let [.., hs, hv] = inputs.sizes();
+                let products =
+                    (1 + u64::from(q) + u64::from(k)) * hs as u64 + (1 + u64::from(v)) * hv as u64;
+                seen(inputs) * (2 * products + SOFTMAX)
+            }
+        }
+    }
+}
+
+/// How many elements of its storage `x` looks at.
+fn distinct(x: &Tensor) -> usize {
+    x.shape()
+        .iter()
+        .zip(x.strides())
+        .map(|(&size, &stride)| if stride == 0 { size.min(1) } else { size })
+        .product()
+}
+
+/// Nodes of a kernel that compute floats.
+fn arithmetic(kernel: &Kernel) -> u64 {
+    let counts = |op: OpCode| op.arity() > 0 && !matches!(op, OpCode::Cast | OpCode::Where);
+    kernel.nodes().iter().filter(|node| counts(node.op) && node.dtype.is_float()).count() as u64
+}
+
+/// Pairs of query and key that the options let meet; a mask is not looked into.
+fn seen(inputs: &AttentionInputs<'_>) -> u64 {
+    let [queries, keys, hs, _] = inputs.sizes();
+    let heads = inputs.q.numel() / (queries * hs).max(1);
+    let pairs: usize = (0..queries).map(|i| inputs.options.keys(i, keys).len()).sum();
+    (heads * pairs) as u64
+}

@@ -1,0 +1,123 @@
+//! The variants of ops: which reduction, which scan, how elements meet in a scatter, which norm, and
+//! the geometry of windows.
+
+use crate::dtype::DType;
+
+/// How the elements along the reduced axes are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// The sum, accumulated more widely or in blocks; 0 of nothing. Types: all but bool.
+    Sum,
+    /// The product; 1 of nothing. Types: all but bool.
+    Prod,
+    /// The largest; NaN if any is. Not of nothing.
+    Max,
+    /// The smallest; NaN if any is. Not of nothing.
+    Min,
+    /// The position (`I32`) of the first largest along the one axis; the first NaN wins. Not of
+    /// nothing.
+    ArgMax,
+    /// The position (`I32`) of the first smallest along the one axis; the first NaN wins. Not of
+    /// nothing.
+    ArgMin,
+    /// True if any bool is; false of nothing. Bool only.
+    Any,
+    /// True if all bools are; true of nothing. Bool only.
+    All,
+}
+
+impl ReduceOp {
+    /// Every reduction.
+    pub const ALL: [ReduceOp; 8] = [
+        ReduceOp::Sum,
+        ReduceOp::Prod,
+        ReduceOp::Max,
+        ReduceOp::Min,
+        ReduceOp::ArgMax,
+        ReduceOp::ArgMin,
+        ReduceOp::Any,
+        ReduceOp::All,
+    ];
+
+    /// The dtype of the output for elements of `dtype`.
+    pub const fn output(self, dtype: DType) -> DType {
+        match self {
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => dtype,
+            ReduceOp::ArgMax | ReduceOp::ArgMin => DType::I32,
+            ReduceOp::Any | ReduceOp::All => DType::Bool,
+        }
+    }
+
+    /// The name of the reduction as a `Tensor` method.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Max => "max",
+            ReduceOp::Min => "min",
+            ReduceOp::ArgMax => "argmax",
+            ReduceOp::ArgMin => "argmin",
+            ReduceOp::Any => "any",
+            ReduceOp::All => "all",
+        }
+    }
+
+    /// True for the positions, which reduce exactly one axis.
+    pub const fn is_arg(self) -> bool {
+        matches!(self, ReduceOp::ArgMax | ReduceOp::ArgMin)
+    }
+}
+
+/// What a scan accumulates along its axis. Types: all but bool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScanOp {
+    /// Running sum, the present element included.
+    Sum,
+    /// Running product, the present element included.
+    Prod,
+}
+
+impl ScanOp {
+    /// The name of the scan as a `Tensor` method.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScanOp::Sum => "cumsum",
+            ScanOp::Prod => "cumprod",
+        }
+    }
+}
+
+/// How [`Op::Scatter`](super::Op::Scatter) combines an element with the one it meets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScatterMode {
+    /// Replaces; where several arrive at one place, the last in row-major order wins.
+    Set,
+    /// Adds, in row-major order of the source: deterministic.
+    Add,
+    /// Keeps the larger; NaN wins.
+    Max,
+    /// Keeps the smaller; NaN wins.
+    Min,
+}
+
+/// What a normalisation divides by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Norm {
+    /// `(x - mean) / sqrt(variance + eps)`: layer normalisation.
+    Layer,
+    /// `x / sqrt(mean(x^2) + eps)`: root mean square normalisation.
+    Rms,
+}
+
+/// Geometry of a convolution or a pooling over the last `ndim` axes: one entry per spatial axis.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Window {
+    /// Elements between neighbouring windows.
+    pub stride: Vec<usize>,
+    /// Zeros (for max-pooling: ignored places) added before and after each axis.
+    pub padding: Vec<usize>,
+    /// Elements between neighbours inside a window.
+    pub dilation: Vec<usize>,
+    /// Channel groups of a convolution; 1 for pooling.
+    pub groups: usize,
+}
