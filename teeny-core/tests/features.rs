@@ -1,0 +1,130 @@
+//! `FEATURES.md` names the tests and programs that show each capability: all of them exist, and
+//! every row from A01 to A80 occurs exactly once.
+
+use std::path::Path;
+
+const ROWS: usize = 80;
+
+/// The mistakes in `features`, a text like FEATURES.md. `read` returns the content of a file of the
+/// repository.
+fn mistakes(features: &str, read: impl Fn(&str) -> Option<String>) -> Vec<String> {
+    let (mut found, mut ids) = (Vec::new(), Vec::new());
+    for line in features.lines().filter(|line| line.starts_with('|')) {
+        if ["| capability | shown by | id |", "|---|---|---|"].contains(&line) {
+            continue;
+        }
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let [capability, shown_by, id] = cells[..] else {
+            found.push(format!("{line}: not three cells"));
+            continue;
+        };
+        ids.push(id);
+        if capability.is_empty() {
+            found.push(format!("{id}: no capability"));
+        }
+        if shown_by == "not yet" {
+            continue;
+        }
+        for proof in shown_by.split(", ") {
+            match proof.strip_prefix('`').and_then(|p| p.strip_suffix('`')) {
+                Some(proof) => found.extend(missing(proof, &read).map(|m| format!("{id}: {m}"))),
+                None => found.push(format!("{id}: {proof:?} is not in backticks")),
+            }
+        }
+    }
+    for row in 1..=ROWS {
+        let id = format!("A{row:02}");
+        let count = ids.iter().filter(|&&i| i == id).count();
+        if count != 1 {
+            found.push(format!("{id} occurs {count} times"));
+        }
+    }
+    if ids.len() != ROWS {
+        found.push(format!("{} rows instead of {ROWS}", ids.len()));
+    }
+    found
+}
+
+/// The reason why `proof` shows nothing, if it is no test of a file, program, example, bench or
+/// script.
+fn missing(proof: &str, read: impl Fn(&str) -> Option<String>) -> Option<String> {
+    if let Some((file, name)) = proof.split_once("::") {
+        let Some(text) = read(file) else { return Some(format!("there is no file {file}")) };
+        return (!has_test(&text, name)).then(|| format!("{file} has no test {name}"));
+    }
+    let words: Vec<&str> = proof.split_whitespace().collect();
+    let after = |options: &[&str]| {
+        words.windows(2).find(|pair| options.contains(&pair[0])).map(|pair| pair[1])
+    };
+    let package = after(&["-p", "--package"]).unwrap_or("examples");
+    let file = match words[..] {
+        ["cargo", "run" | "bench", ..] => {
+            let kinds = [("--bin", "src/bin"), ("--example", "examples"), ("--bench", "benches")];
+            let target = kinds.iter().find_map(|(kind, at)| after(&[kind]).map(|name| (at, name)));
+            let Some((at, name)) = target else { return Some(format!("{proof} names no target")) };
+            format!("{package}/{at}/{name}.rs")
+        }
+        [script] => script.to_string(),
+        _ => return Some(format!("{proof:?} is no test, program or script")),
+    };
+    read(&file).is_none().then(|| format!("there is no file {file}"))
+}
+
+/// True if `text` has a function `name` with the attribute `#[test]`. A macro may write both.
+fn has_test(text: &str, name: &str) -> bool {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let function = format!("fn {name}(");
+    lines.iter().enumerate().any(|(at, line)| {
+        let attributes = lines[..at].iter().rev().take_while(|l| l.starts_with("#["));
+        line.starts_with(&function) && attributes.into_iter().any(|l| *l == "#[test]")
+    })
+}
+
+#[test]
+fn every_feature_names_tests_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // A packaged crate has no workspace around it, so there are no files of other crates to read.
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap_or_default();
+    if !manifest.contains("[workspace]") {
+        return;
+    }
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).ok();
+    let features = read("FEATURES.md").expect("FEATURES.md in the root of the workspace");
+    let found = mistakes(&features, read);
+    assert!(found.is_empty(), "FEATURES.md:\n{}", found.join("\n"));
+}
+
+#[test]
+fn mistakes_in_the_table_are_found() {
+    let read = |file: &str| match file {
+        "a/tests/b.rs" => Some("#[test]\n#[ignore]\nfn one() {}\n\nfn two() {}".to_string()),
+        "examples/src/bin/c.rs" | ".ci/run" => Some(String::new()),
+        _ => None,
+    };
+    let table = |third: &str| {
+        let rows = (4..=ROWS).map(|i| format!("| later | not yet | A{i:02} |\n"));
+        let head = "# Features\n\n| capability | shown by | id |\n|---|---|---|\n\
+            | tests | `a/tests/b.rs::one`, `.ci/run` | A01 |\n\
+            | programs | `cargo run --release --bin c -- --x` | A02 |\n";
+        format!("{head}{third}\n{}", rows.collect::<String>())
+    };
+    let none: [String; 0] = [];
+    assert_eq!(mistakes(&table("| later | not yet | A03 |"), read), none);
+    for (third, expected) in [
+        ("| x | `a/tests/b.rs::two` | A03 |", "A03: a/tests/b.rs has no test two"),
+        ("| x | `a/tests/b.rs::on` | A03 |", "A03: a/tests/b.rs has no test on"),
+        ("| x | `a/tests/d.rs::one` | A03 |", "A03: there is no file a/tests/d.rs"),
+        ("| x | `cargo run --bin d` | A03 |", "A03: there is no file examples/src/bin/d.rs"),
+        ("| x | `cargo run` | A03 |", "A03: cargo run names no target"),
+        ("| x | .ci/run | A03 |", "A03: \".ci/run\" is not in backticks"),
+        ("| x | | A03 |", "A03: \"\" is not in backticks"),
+        ("| | not yet | A03 |", "A03: no capability"),
+        ("| x | not yet |", "| x | not yet |: not three cells"),
+        ("| x | not yet | A04 |", "A04 occurs 2 times"),
+        ("| x | not yet | A81 |", "A03 occurs 0 times"),
+        ("", "A03 occurs 0 times"),
+    ] {
+        let found = mistakes(&table(third), read);
+        assert!(found.iter().any(|m| m == expected), "{third}: {found:?}");
+    }
+}
