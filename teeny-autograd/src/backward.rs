@@ -90,7 +90,7 @@ pub(crate) fn run_until(
 }
 
 /// Adds `g` to what is pending for the value: its own gradient, or that of its view through `view`.
-/// Sums are new tensors, or change one that nobody else holds, so no two values ever share a
+/// Sums are new tensors, or change one that has no other owner, so no two values ever share a
 /// gradient that could change.
 fn arrive(
     pending: &mut BTreeMap<u64, Pending>,

@@ -14,7 +14,7 @@ const MAX_CACHED: usize = 4096;
 /// results are stored.
 type Key = (Arc<Kernel>, u8, bool);
 
-/// The derivatives made so far: of type `D`, shared by all who hold the cache.
+/// The derivatives of kernels, of type `D`. Clones share them.
 pub(crate) struct Cache<D>(Arc<RwLock<HashMap<Key, Arc<D>>>>);
 
 /// A derivative that this thread has used recently, of the cache at an address.

@@ -107,6 +107,8 @@ impl Device for Autograd {
             Op::Elementwise { kernel, inputs, params, shape } => {
                 elementwise::elementwise(&self.recorder, kernel, inputs, params, shape).map(Some)
             }
+            // A recorded operand keeps its values.
+            Op::ElementwiseInPlace { .. } => Ok(None),
             _ => rules::execute(&self.recorder, op),
         }
     }

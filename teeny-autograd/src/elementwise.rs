@@ -15,8 +15,8 @@ fn leaves(operands: &Operands<'_>, which: u8) -> Mask {
     chosen.fold(0, |mask, i| mask | operands.handle(i).map_or(0, |h| h.node.mask))
 }
 
-/// What an output does not let through is a cut of the operands concerned: those in `needs` whose
-/// gradient it does not `reach`.
+/// The cut by an output that passes no gradient to some operands: those in `needs` that are not in
+/// `reach`.
 fn cut_off(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<Cut> {
     (reach != needs).then(|| {
         let mask = leaves(operands, needs & !reach) & !leaves(operands, reach);

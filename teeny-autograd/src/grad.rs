@@ -61,8 +61,8 @@ pub trait Grad: Sized {
     #[track_caller]
     fn detach(&self) -> Result<Tensor>;
 
-    /// This value with its gradient kept by later backward passes. Use the tensor given back from
-    /// here on: for a view it is a value of its own.
+    /// This value with its gradient kept by later backward passes. Use the returned tensor from here
+    /// on: of a view it is a copy, recorded as a value.
     ///
     /// # Errors
     /// If the tensor is not tracked.
@@ -99,7 +99,7 @@ pub trait Grad: Sized {
     fn backward_with(&self, g: &Tensor) -> Result<Gradients>;
 
     /// [`Grad::backward`] that takes the loss: what each operation saved is freed as soon as its
-    /// rule has run, unless somebody else holds the graph.
+    /// rule has run, unless the graph has another owner.
     ///
     /// # Errors
     /// As [`Grad::backward`].
@@ -269,19 +269,19 @@ fn is_autograd(x: &Tensor) -> bool {
     x.device().downcast_ref::<Autograd>().is_some()
 }
 
-/// The view as a recorded value of its own, row-major; without a copy if it is so already.
+/// The view as a separate recorded value, row-major; without a copy if it is one already.
 fn own_value(x: &Tensor) -> Result<Tensor> {
     let inner = own(unwrap(x)?)?;
     let _on = mode::set(None);
     let outer = [x];
     let operands = Operands::of(&outer)?;
     let storage = if operands.recording {
-        let rule = Rule::new(&operands, |g| Ok([Some(g.clone())]));
-        operands.record(vec![inner], rule).into_first()
+        let Rule { backward, edges, .. } = Rule::new(&operands, |g| Ok([Some(g.clone())]));
+        operands.store(inner, edges, backward)
     } else {
-        operands.untracked(vec![inner]).into_first()
+        Tracked::storage(inner, None, operands.cuts)
     };
-    from_inner(storage.ok_or_else(|| Error::internal("a copy has no storage"))?, x)
+    from_inner(storage, x)
 }
 
 fn tracked_handle(x: &Tensor) -> Result<Handle> {

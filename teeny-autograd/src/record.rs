@@ -14,7 +14,7 @@ use teeny_core::{
     DType, DeviceRef, Error, Kernel, Layout, Outputs, Result, Shape, StorageRef, Tensor, context,
 };
 
-/// What recording needs of its device: the inner device and the derivatives known so far.
+/// The part of an autograd device that recording uses: the inner device and the cached derivatives.
 pub(crate) struct Recorder {
     inner: DeviceRef,
     cache: Cache<Derivative>,
@@ -30,7 +30,7 @@ impl Recorder {
         &self.inner
     }
 
-    /// The number of derivatives known so far.
+    /// The number of cached derivatives.
     pub fn cached_derivatives(&self) -> usize {
         self.cache.len()
     }
@@ -188,20 +188,17 @@ impl<'t> Operands<'t> {
         values.into_iter().map(|y| Tracked::storage(y, None, self.cuts.clone())).collect()
     }
 
-    /// The storage of a result no gradient passes through, whatever the operands.
-    pub fn cut(mut self, value: Tensor) -> StorageRef {
+    /// The same operands with a cut by this operation, if it would be recorded.
+    pub fn stopped(mut self) -> Operands<'t> {
         if self.recording {
             self.cuts.push(here(self.mask));
         }
-        Tracked::storage(value, None, self.cuts)
+        self
     }
 
-    /// The storages of results no gradient passes through.
-    pub fn cut_all(mut self, values: Vec<Tensor>) -> Outputs {
-        if self.recording {
-            self.cuts.push(here(self.mask));
-        }
-        self.untracked(values)
+    /// The storage of a result that no gradient passes through.
+    pub fn cut(self, value: Tensor) -> StorageRef {
+        Tracked::storage(value, None, self.stopped().cuts)
     }
 
     /// The storages of the recorded results of an operation with this rule.

@@ -121,7 +121,7 @@ fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Resu
     finish(f(&wide)?.cast(dtype)?)
 }
 
-pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
+fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
@@ -132,7 +132,7 @@ pub(crate) fn softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     })
 }
 
-pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
+fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
     if x.shape()[axis] == 0 {
         return finish(x.copy()?);
     }
@@ -147,7 +147,7 @@ pub(crate) fn log_softmax(x: &Tensor, axis: usize) -> Result<StorageRef> {
 ///
 /// # Errors
 /// If the device fails.
-pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
     widened(&[y, g], &|t| {
         let inner = t[0].mul(&t[1])?.sum_keepdim(axis)?;
         map([&t[0], &t[1], &inner], |[y, g, s]| y * (g - s))
@@ -158,7 +158,7 @@ pub fn softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
 ///
 /// # Errors
 /// If the device fails.
-pub fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
+fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
     widened(&[y, g], &|t| {
         let sum = t[1].sum_keepdim(axis)?;
         map([&t[0], &t[1], &sum], |[y, g, s]| g - y.exp() * s)
@@ -182,7 +182,7 @@ fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Te
 ///
 /// # Errors
 /// If a target is no class, or the device fails.
-pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
+fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
     let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
     widened(&[x], &|x| {
         let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
@@ -195,7 +195,7 @@ pub fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Resu
 ///
 /// # Errors
 /// As [`cross_entropy`].
-pub fn cross_entropy_grad(
+fn cross_entropy_grad(
     x: &Tensor,
     targets: &Tensor,
     ignored: Option<i64>,
@@ -227,7 +227,7 @@ fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
     Ok((centred, scale))
 }
 
-pub(crate) fn norm(
+fn norm(
     norm: Norm,
     x: &Tensor,
     weight: Option<&Tensor>,
@@ -250,7 +250,7 @@ pub(crate) fn norm(
 ///
 /// # Errors
 /// If the device fails.
-pub fn norm_grad(
+fn norm_grad(
     norm: Norm,
     x: &Tensor,
     weight: Option<&Tensor>,
@@ -320,7 +320,7 @@ fn axes(parts: &[std::ops::Range<usize>]) -> Vec<usize> {
 ///
 /// # Errors
 /// If the device fails.
-pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
+fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
@@ -345,7 +345,7 @@ pub fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> 
 ///
 /// # Errors
 /// If the device fails.
-pub fn conv_input_grad(
+fn conv_input_grad(
     g: &Tensor,
     weight: &Tensor,
     window: &Window,
@@ -399,7 +399,7 @@ pub(crate) fn place(
 ///
 /// # Errors
 /// If the device fails.
-pub fn conv_weight_grad(
+fn conv_weight_grad(
     g: &Tensor,
     x: &Tensor,
     window: &Window,
@@ -437,7 +437,7 @@ pub fn lowest(dtype: DType) -> Scalar {
 ///
 /// # Errors
 /// If the device fails.
-pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
+fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, StorageRef)> {
     let d = size.len();
     let lead = x.ndim() - d;
     // (lead.., counts.., size..)
@@ -470,7 +470,7 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageR
     Ok((finish(values)?, finish(positions)?))
 }
 
-pub(crate) fn max_pool_grad(
+fn max_pool_grad(
     g: &Tensor,
     positions: &Tensor,
     x_shape: &Shape,
@@ -513,7 +513,7 @@ pub fn at_winners(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
     map([positions, &x.gather(-1, &index)?], |[p, x]| p.eq(-1).select(x.like(0), x))
 }
 
-pub(crate) fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
+fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {
     let lead = x.ndim() - size.len();
     let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, size, window)?;
     let inside: Vec<usize> = (lead + size.len()..view.ndim()).collect();

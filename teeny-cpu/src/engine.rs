@@ -67,25 +67,24 @@ impl Device for Cpu {
 /// Executes `op`, or declines with `None`.
 #[inline]
 fn execute(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
-    // First and alone: a small elementwise op takes hardly longer than the `match` below.
-    if let Op::Elementwise { kernel, inputs, params, shape } = *op
-        && cpu.pool.guard().is_none()
-    {
-        validate::elementwise(kernel, inputs, params, shape)?;
-        return elementwise::elementwise(cpu, kernel, inputs, params, shape).map(Some);
+    // These two first and alone: a small one takes hardly longer than the `match` of `dispatch`.
+    match *op {
+        Op::Elementwise { kernel, inputs, params, shape } if cpu.pool.guard().is_none() => {
+            validate::elementwise(kernel, inputs, params, shape)?;
+            elementwise::elementwise(cpu, kernel, inputs, params, shape).map(Some)
+        }
+        Op::ElementwiseInPlace { kernel, ref mut storage, input_index, other, params, shape } => {
+            let _operation = cpu.begin_kernel("elementwise in place", kernel);
+            let done =
+                elementwise::in_place(cpu, kernel, storage, input_index, other, params, shape)?;
+            Ok(done.then(Outputs::new))
+        }
+        _ => dispatch(cpu, op),
     }
-    dispatch(cpu, op)
 }
 
 #[inline(never)]
 fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
-    if let Op::ElementwiseInPlace { kernel, ref mut storage, input_index, other, params, shape } =
-        *op
-    {
-        let _operation = cpu.begin_kernel("elementwise in place", kernel);
-        let done = elementwise::in_place(cpu, kernel, storage, input_index, other, params, shape)?;
-        return Ok(done.then(Outputs::new));
-    }
     let specs = op.outputs()?;
     let shape = || specs.first().map_or(Shape::SCALAR, |spec| spec.0);
     let _operation = cpu.pool.guard().and_then(|_| match op {

@@ -22,7 +22,7 @@ pub(crate) fn copy_into(
     let outer = [src];
     let mut operands = Operands::of_with(&outer, handle.as_ref(), &cuts)?;
 
-    // If nobody else holds the outer storage, its inner one is handed on, so that the inner device
+    // If the outer storage has one owner, its inner one is passed on, so that the inner device
     // can write in place (unless it was saved).
     let below = match downcast_mut::<Tracked>(&mut dst) {
         Some(mine) => std::mem::replace(&mut mine.inner, inner_src.clone()),

@@ -62,7 +62,7 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
     drop(inner);
     Ok(Some(match rule {
         Some(rule) => operands.record(values, rule),
-        None => operands.cut_all(values),
+        None => operands.stopped().untracked(values),
     }))
 }
 
@@ -82,8 +82,6 @@ fn has_one_output(op: &Op<'_>) -> bool {
 /// it is recorded as the primitives of its definition.
 fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
     Ok(match op {
-        // A recorded operand keeps its values.
-        Op::ElementwiseInPlace { .. } => false,
         _ if !operands.recording => true,
         // The rules of products and extrema read the elements that are reduced.
         Op::ReduceKernel { kernel, op, .. } => reduce::sums_floats(kernel, *op),
