@@ -149,7 +149,7 @@ fn binaries() -> Vec<Case> {
         "add" |x| x[0].add(&x[1]); "sub" |x| x[0].sub(&x[1]); "mul" |x| x[0].mul(&x[1]); "div" |x| x[0].div(&x[1].add(3)?);
         "maximum" |x| x[0].maximum(&x[1].neg()?); "minimum" |x| x[0].minimum(&x[1].neg()?);
         "rem" |x| x[0].rem(&x[1].add(2.5)?); "floor_div" |x| x[0].floor_div(&x[1].add(2.5)?);
-        "select" |x| x[0].gt(0.1)?.select(&x[0], &x[1]); "lerp" |x| x[0].lerp(&x[1], 0.3); "same_operand_twice" |x| x[0].mul(&x[0])?.add(&x[1]);
+        "where_cond" |x| x[0].gt(0.1)?.where_cond(&x[0], &x[1]); "lerp" |x| x[0].lerp(&x[1], 0.3); "same_operand_twice" |x| x[0].mul(&x[0])?.add(&x[1]);
         "cat" |x| Tensor::cat(&[&x[0], &x[1]], 1); "stack" |x| Tensor::stack(&[&x[0], &x[1]], 0);
     };
     all.extend(cases! { &[&[3, 5], &[3, 5]], true; "pow" |x| x[0].pow(&x[1]); });

@@ -43,8 +43,8 @@ impl Composite {
             Composite::Asin => x.asin(),
             Composite::Acos => x.acos(),
             Composite::Hardswish => x.hardswish(),
-            Composite::BoundedLog => x.log().max(-100.0),
-            Composite::BoundedLog1p => x.log1p().max(-100.0),
+            Composite::BoundedLog => x.log().maximum(-100.0),
+            Composite::BoundedLog1p => x.log1p().maximum(-100.0),
         }
     }
 
@@ -57,9 +57,11 @@ impl Composite {
             Composite::Cosh => x.sinh(),
             Composite::Asin => arc,
             Composite::Acos => -arc,
-            Composite::Hardswish => x.lt(3.0).select(x.gt(-3.0).select(x / 3.0 + 0.5, 0.0), 1.0),
-            Composite::BoundedLog => x.max(1e-12).recip(),
-            Composite::BoundedLog1p => (x + 1.0).max(1e-12).recip(),
+            Composite::Hardswish => {
+                x.lt(3.0).where_cond(x.gt(-3.0).where_cond(x / 3.0 + 0.5, 0.0), 1.0)
+            }
+            Composite::BoundedLog => x.maximum(1e-12).recip(),
+            Composite::BoundedLog1p => (x + 1.0).maximum(1e-12).recip(),
         }
     }
 }

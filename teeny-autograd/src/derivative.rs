@@ -15,7 +15,7 @@
 //! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN, as there is no real slope |
 
 use std::f64::consts;
-use teeny_core::{Expr, OpCode};
+use teeny_core::{Arithmetic, Expr, FloatFunction, OpCode, SignFunction};
 
 /// What reaches one operand.
 pub(crate) enum Slope<'b> {
@@ -61,51 +61,58 @@ fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> [Slope<'b>; 3] {
 
 /// What reaches the operands of `op`.
 pub(crate) fn slopes<'b>(op: OpCode, step: &Step<'b>) -> [Slope<'b>; 3] {
-    let Step { src: [a, b, _], y, g, .. } = *step;
+    let Step { src: [a, ..], y, g, .. } = *step;
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [Stop, Stop, Stop],
         // Only casts between floats are asked: integers and bools have no gradient.
         OpCode::Cast => one(g.cast(a.dtype())),
+        OpCode::Float(f) => one(float_function(f, a, y, g)),
+        OpCode::Round(_) => [Flat, Stop, Stop],
+        OpCode::Sign(SignFunction::Neg) => one(-g),
+        OpCode::Sign(SignFunction::Abs) => one(g * a.sign()),
+        OpCode::Sign(SignFunction::Sign) => [Flat, Stop, Stop],
+        OpCode::Arithmetic(op) => arithmetic(op, step),
+        OpCode::Where => [Stop, Is(a.where_cond(g, g.like(0))), Is(a.where_cond(g.like(0), g))],
+        OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => [Stop, Stop, Stop],
+    }
+}
 
-        OpCode::Neg => one(-g),
-        OpCode::Abs => one(g * a.sign()),
-        OpCode::Sign | OpCode::Floor | OpCode::Ceil | OpCode::Round | OpCode::Trunc => {
-            [Flat, Stop, Stop]
-        }
-        OpCode::Recip => one(-(g * y * y)),
-        OpCode::Sqrt => one(g / (y * 2.0)),
-        OpCode::Rsqrt => one(g * y * y * y * -0.5),
-        OpCode::Exp => one(g * y),
-        OpCode::Exp2 => one(g * y * consts::LN_2),
-        OpCode::Expm1 => one(g * (y + 1.0)),
-        OpCode::Log => one(g / a),
-        OpCode::Log2 => one(g / (a * consts::LN_2)),
-        OpCode::Log1p => one(g / (a + 1.0)),
-        OpCode::Sin => one(g * a.cos()),
-        OpCode::Cos => one(-(g * a.sin())),
-        OpCode::Tan => one(g * (y * y + 1.0)),
-        OpCode::Atan => one(g / (a * a + 1.0)),
-        OpCode::Tanh => one(g * (1.0 - y * y)),
-        OpCode::Erf => one(g * (-(a * a)).exp() * consts::FRAC_2_SQRT_PI),
+/// The gradient of `a`, where `y = f(a)`.
+fn float_function<'b>(f: FloatFunction, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> Expr<'b> {
+    use FloatFunction::*;
+    match f {
+        Recip => -(g * y * y),
+        Sqrt => g / (y * 2.0),
+        Rsqrt => g * y * y * y * -0.5,
+        Exp => g * y,
+        Exp2 => g * y * consts::LN_2,
+        Expm1 => g * (y + 1.0),
+        Log => g / a,
+        Log2 => g / (a * consts::LN_2),
+        Log1p => g / (a + 1.0),
+        Sin => g * a.cos(),
+        Cos => -(g * a.sin()),
+        Tan => g * (y * y + 1.0),
+        Atan => g / (a * a + 1.0),
+        Tanh => g * (1.0 - y * y),
+        Erf => g * (-(a * a)).exp() * consts::FRAC_2_SQRT_PI,
+    }
+}
 
-        OpCode::Add => two(g, g),
-        OpCode::Sub => two(g, -g),
-        OpCode::Mul => two(g * b, g * a),
-        OpCode::Div => two(g / b, -(g * y / b)),
-        OpCode::Pow => two(pow_base(a, b, g), pow_exponent(a, b, y, g)),
-        // a and b exchanged turn the larger into the smaller.
-        OpCode::Max => extremum(step, |a, b| a.lt(b)),
-        OpCode::Min => extremum(step, |a, b| b.lt(a)),
-        OpCode::Rem => two(g, -(g * a.floor_div(b))),
-        OpCode::FloorDiv => [Flat, Flat, Stop],
-        OpCode::Where => [Stop, Is(a.select(g, g.like(0))), Is(a.select(g.like(0), g))],
-
-        OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe | OpCode::IsNan => {
-            [Stop, Stop, Stop]
-        }
-        OpCode::Not | OpCode::And | OpCode::Or | OpCode::Xor | OpCode::Shl | OpCode::Shr => {
-            [Stop, Stop, Stop]
-        }
+fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> [Slope<'b>; 3] {
+    use Arithmetic::*;
+    let Step { src: [a, b, _], y, g, .. } = *step;
+    match op {
+        Add => two(g, g),
+        Sub => two(g, -g),
+        Mul => two(g * b, g * a),
+        Div => two(g / b, -(g * y / b)),
+        Pow => two(pow_base(a, b, g), pow_exponent(a, b, y, g)),
+        // Exchanging a and b turns the larger into the smaller.
+        Max => extremum(step, |a, b| a.lt(b)),
+        Min => extremum(step, |a, b| b.lt(a)),
+        Rem => two(g, -(g * a.floor_div(b))),
+        FloorDiv => [Flat, Flat, Stop],
     }
 }
 
@@ -113,12 +120,12 @@ pub(crate) fn slopes<'b>(op: OpCode, step: &Step<'b>) -> [Slope<'b>; 3] {
 /// logarithm, so that the base may be negative.
 fn pow_base<'b>(a: Expr<'b>, b: Expr<'b>, g: Expr<'b>) -> Expr<'b> {
     let flat = b.eq(0.0);
-    flat.select(g.like(0), g * (b * a.pow(flat.select(b.like(1), b) - 1.0)))
+    flat.where_cond(g.like(0), g * (b * a.pow(flat.where_cond(b.like(1), b) - 1.0)))
 }
 
 /// `a^b log(a)`; 0 where a is 0 and b is not negative: the limit from the right.
 fn pow_exponent<'b>(a: Expr<'b>, b: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> Expr<'b> {
-    a.eq(0.0).and(b.ge(0.0)).select(g.like(0), g * y * a.log())
+    a.eq(0.0).and(b.ge(0.0)).where_cond(g.like(0), g * y * a.log())
 }
 
 /// The gradient goes to the winner; `loses(a, b)` is true where `a` is not the result. NaN operands
@@ -128,9 +135,11 @@ fn extremum<'b>(step: &Step<'b>, loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>)
     let to = |own: Expr<'b>, other: Expr<'b>, kind: Operand| {
         let zero = g.like(0);
         match kind {
-            Operand::Value => own.eq(other).select(g * 0.5, loses(own, other).select(zero, g)),
-            Operand::Const => own.eq(other).or(loses(own, other)).select(zero, g),
-            Operand::Param => loses(other, own).select(g, zero),
+            Operand::Value => {
+                own.eq(other).where_cond(g * 0.5, loses(own, other).where_cond(zero, g))
+            }
+            Operand::Const => own.eq(other).or(loses(own, other)).where_cond(zero, g),
+            Operand::Param => loses(other, own).where_cond(g, zero),
         }
     };
     two(to(a, b, kind[1]), to(b, a, kind[0]))

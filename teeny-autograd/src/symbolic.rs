@@ -8,7 +8,7 @@ use crate::composite::Application;
 use crate::derivative::{Operand, Slope, Step, slopes};
 use std::sync::Arc;
 use teeny_core::kernel::{Id, MAX_OUTPUTS};
-use teeny_core::{Builder, DType, Expr, Kernel, OpCode, OpNode, Result};
+use teeny_core::{Arithmetic, Builder, DType, Expr, FloatFunction, Kernel, OpCode, OpNode, Result};
 
 /// A tensor that a backward kernel can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +192,7 @@ pub(crate) fn replay<'b>(
             OpCode::Param(i) => params[i as usize],
             OpCode::Const(value) => builder.constant(value, node.dtype),
             OpCode::Cast => src(0).cast(node.dtype),
-            OpCode::Where => src(0).select(src(1), src(2)),
+            OpCode::Where => src(0).where_cond(src(1), src(2)),
             op if op.arity() == 1 => src(0).unary(op),
             op => src(0).binary(op, src(1)),
         };
@@ -339,9 +339,9 @@ impl Quotient {
     /// The quotient that node `id` is.
     pub fn at(nodes: &[OpNode], id: usize) -> Option<Quotient> {
         let node = &nodes[id];
-        let (top, bottom) = if node.op == OpCode::Recip {
+        let (top, bottom) = if node.op == OpCode::Float(FloatFunction::Recip) {
             (None, node.src[0] as usize)
-        } else if node.op == OpCode::Div {
+        } else if node.op == OpCode::Arithmetic(Arithmetic::Div) {
             (Some(node.src[0] as usize), node.src[1] as usize)
         } else {
             return None;
@@ -349,11 +349,9 @@ impl Quotient {
         let sum = &nodes[bottom];
         let exp = &nodes[sum.src[0] as usize];
         let one = matches!(nodes[sum.src[1] as usize].op, OpCode::Const(k) if k.is(1.0));
-        (sum.op == OpCode::Add && exp.op == OpCode::Exp && one).then_some(Quotient {
-            top,
-            bottom,
-            z: exp.src[0] as usize,
-        })
+        let of_exp = sum.op == OpCode::Arithmetic(Arithmetic::Add)
+            && exp.op == OpCode::Float(FloatFunction::Exp);
+        (of_exp && one).then_some(Quotient { top, bottom, z: exp.src[0] as usize })
     }
 }
 

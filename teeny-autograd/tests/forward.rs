@@ -270,7 +270,7 @@ fn a_kernel_at_the_limits_has_tangents_too() {
                     (a * b + c * d).sin() * (e * f - g * h),
                     a * b,
                     a + 1.0,
-                    c.gt(0.0).select(c, d.exp()),
+                    c.gt(0.0).where_cond(c, d.exp()),
                 ]
             },
         )?;

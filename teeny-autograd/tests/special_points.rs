@@ -304,7 +304,7 @@ fn elementwise_function(op: &str) -> Function {
         "elu" => Box::new(|x| x[0].elu(0.5)),
         "clamp" => Box::new(|x| x[0].clamp(-1.0, 3.0)),
         "max_1" => Box::new(|x| x[0].maximum(1.0)),
-        "where_0" => Box::new(|x| x[0].gt(0.0)?.select(&x[0], &x[0].mul(0.5)?)),
+        "where_0" => Box::new(|x| x[0].gt(0.0)?.where_cond(&x[0], &x[0].mul(0.5)?)),
         "pow_0" => Box::new(|x| x[0].pow(0.0)),
         "pow_1" => Box::new(|x| x[0].pow(1.0)),
         "pow_2" => Box::new(|x| x[0].pow(2.0)),

@@ -167,7 +167,7 @@ impl AttentionInputs<'_> {
             Some(seen) => map([&s, &seen], |[s, seen]| seen.and(s.le(lowest).not()))?,
             None => map([&s], |[s]| s.le(lowest).not())?,
         };
-        let s = map([&s, &seen], |[s, seen]| seen.select(s, lowest))?;
+        let s = map([&s, &seen], |[s, seen]| seen.where_cond(s, lowest))?;
         Ok(Scores { s, seen })
     }
 
@@ -192,8 +192,9 @@ impl AttentionInputs<'_> {
         let p = weights(&s, &seen)?;
         let y = p.matmul(&self.v.cast(dtype.compute())?)?.cast(dtype)?;
         let sum = s.logsumexp(-1)?;
-        let lse =
-            map([&sum], |[l]| l.le(lowest).select(l.like(Scalar::Float(f64::NEG_INFINITY)), l))?;
+        let lse = map([&sum], |[l]| {
+            l.le(lowest).where_cond(l.like(Scalar::Float(f64::NEG_INFINITY)), l)
+        })?;
         Ok((y, lse))
     }
 
@@ -222,7 +223,7 @@ impl AttentionInputs<'_> {
         let g = g.cast(wide)?;
         let p = match forward {
             Some((_, lse)) => map([&s, &seen, &lse.unsqueeze(-1)?], |[s, seen, lse]| {
-                seen.select((s - lse).exp(), 0)
+                seen.where_cond((s - lse).exp(), 0)
             })?,
             None => weights(&s, &seen)?,
         };
@@ -246,5 +247,5 @@ impl AttentionInputs<'_> {
 
 /// The softmax of `s` where `seen`, 0 elsewhere.
 fn weights(s: &Tensor, seen: &Tensor) -> Result<Tensor> {
-    map([&s.softmax(-1)?, seen], |[p, seen]| seen.select(p, 0))
+    map([&s.softmax(-1)?, seen], |[p, seen]| seen.where_cond(p, 0))
 }

@@ -174,7 +174,7 @@ fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Te
         return Ok((targets.unsqueeze(1)?, None));
     };
     let kept = targets.ne(ignored)?; // (n)
-    let index = map([&kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?;
+    let index = map([&kept, targets], |[kept, t]| kept.where_cond(t, 0).cast(targets.dtype()))?;
     Ok((index.unsqueeze(1)?, Some(kept)))
 }
 
@@ -187,7 +187,7 @@ fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<S
     widened(&[x], &|x| {
         let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
         let Some(kept) = &kept else { return Ok(losses) };
-        map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))
+        map([kept, &losses], |[kept, loss]| kept.where_cond(loss, 0.0).cast(losses.dtype()))
     })
 }
 
@@ -211,7 +211,7 @@ fn cross_entropy_grad(
         // gradient, infinite for a mean of nothing, does not.
         let kept = kept.unsqueeze(1)?; // (n, 1)
         map([&kept, &along, &g], |[kept, x, g]| {
-            kept.select(x * kept.select(g, g.like(0)), 0.0).cast(along.dtype())
+            kept.where_cond(x * kept.where_cond(g, g.like(0)), 0.0).cast(along.dtype())
         })
     })
 }
@@ -480,8 +480,8 @@ fn max_pool_grad(
         return finish(Tensor::zeros(x_shape, g.dtype(), g)?);
     }
     // A window that saw only padding has position -1: it adds 0 to the first place.
-    let index = map([positions], |[p]| p.eq(-1).select(p.like(0), p))?;
-    let g = &map([positions, g], |[p, g]| p.eq(-1).select(g.like(0), g))?;
+    let index = map([positions], |[p]| p.eq(-1).where_cond(p.like(0), p))?;
+    let g = &map([positions, g], |[p, g]| p.eq(-1).where_cond(g.like(0), g))?;
     let lead = x_shape.ndim() - spatial;
     let places = x_shape[lead..].iter().product::<usize>();
     let mut zero_shape = x_shape[..lead].to_vec();
@@ -509,8 +509,8 @@ pub fn at_winners(x: &Tensor, positions: &Tensor) -> Result<Tensor> {
     if x.shape().last() == Some(&0) {
         return Tensor::zeros(positions.shape(), x.dtype(), x);
     }
-    let index = map([positions], |[p]| p.eq(-1).select(p.like(0), p))?;
-    map([positions, &x.gather(-1, &index)?], |[p, x]| p.eq(-1).select(x.like(0), x))
+    let index = map([positions], |[p]| p.eq(-1).where_cond(p.like(0), p))?;
+    map([positions, &x.gather(-1, &index)?], |[p, x]| p.eq(-1).where_cond(x.like(0), x))
 }
 
 fn avg_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<StorageRef> {

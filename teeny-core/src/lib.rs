@@ -50,7 +50,9 @@ pub use element::Element;
 pub use error::{Error, ErrorKind, Result};
 pub use half::{bf16, f16};
 pub use kernel::build::{Builder, Expr};
-pub use kernel::{Kernel, OpCode, OpNode};
+pub use kernel::{
+    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, SignFunction,
+};
 pub use layout::Layout;
 pub use linalg::{LinalgOp, Triangle};
 pub use op::{Cost, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, TensorSpec, Window};

@@ -86,7 +86,7 @@ impl Device for Flawed {
                 if x.dtype().is_float() =>
             {
                 let x = self.on_oracle(x)?;
-                let tame = x.is_nan()?.select(0, &x)?.cast(x.dtype())?;
+                let tame = x.is_nan()?.where_cond(0, &x)?.cast(x.dtype())?;
                 return Op::Reduce { op, x: &tame, axes }.run(&self.0).map(Some);
             }
             (SumsAllButTheLast, &mut Op::Reduce { op: op @ ReduceOp::Sum, x, axes })

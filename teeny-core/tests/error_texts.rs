@@ -316,7 +316,7 @@ fn elementwise(m: &mut Misuses, o: &Operands) {
     m.of("clamp", K::Value, x.clamp(1, 0));
     m.of("lerp", K::Shape, x.lerp(y, 0.5f32));
     m.of("lerp", K::Device, x.lerp(far, 0.5f32));
-    m.of("select", K::Shape, b.select(x, y));
+    m.of("where_cond", K::Shape, b.where_cond(x, y));
     m.of("masked_fill", K::Shape, y.masked_fill(b, 0));
     m.of("map", K::Shape, map([x, y], |[x, y]| x + y));
     m.of("map", K::DType, map([x], |[x]| x.not()));
@@ -858,14 +858,18 @@ fn fallible(text: &str) -> Vec<String> {
             );
         }
     }
-    if let Some((_, list)) = text.split_once("\nbinary! {") {
-        let list = list.split("\n}").next().unwrap_or("");
-        names.extend(
-            list.lines()
-                .filter_map(|line| line.split_once(", |"))
-                .map(|(name, _)| name.trim().to_string()),
-        );
-    }
+    // The functions of two operands: rows `name;` of the macro, rows `Variant name;` of the table.
+    let list = |from: &str| text.split_once(from).map_or("", |(_, rows)| rows);
+    let composites = list("\nbinary! {\n").split("\n}").next().unwrap_or("");
+    let table = list("\n            binary {\n").split("\n            }").next().unwrap_or("");
+    names.extend(
+        composites
+            .lines()
+            .chain(table.lines())
+            .filter_map(|line| line.trim().strip_suffix(';'))
+            .map(|row| row.rsplit(' ').next().unwrap_or(row).to_string())
+            .filter(|name| name.starts_with(char::is_lowercase) && name != "composite_tables"),
+    );
     if text.contains("\nunary! {") {
         names.push("(unary)".to_string());
     }
@@ -881,7 +885,10 @@ fn no_operation_is_forgotten() {
     let files = ["save_npy", "load_npy"];
     let mut missing = Vec::new();
     let mut count = 0;
-    for (path, text) in [sources("tensor"), sources("npy.rs"), sources("registry.rs")].concat() {
+    for (path, text) in
+        [sources("tensor"), sources("kernel/ops.rs"), sources("npy.rs"), sources("registry.rs")]
+            .concat()
+    {
         let names = fallible(&text);
         count += names.len();
         missing.extend(

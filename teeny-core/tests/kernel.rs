@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use teeny_core::random::{Key, philox};
 use teeny_core::{
-    Builder, DType, Error, ErrorKind, Expr, Kernel, OpCode, OpNode, Reference, Result, Scalar,
-    Tensor, map, map_n, map_sum,
+    Arithmetic, Builder, DType, Error, ErrorKind, Expr, FloatFunction, Kernel, OpCode, OpNode,
+    Reference, Result, Scalar, Tensor, map, map_n, map_sum,
 };
 
 fn unary(dtype: DType, body: impl for<'b> FnOnce(Expr<'b>) -> Expr<'b>) -> Kernel {
@@ -20,7 +20,10 @@ fn equal_nodes_are_stored_once_and_unused_ones_dropped() {
     });
     let kernel = kernel.expect("a legal program");
     let count = |op: OpCode| kernel.nodes().iter().filter(|n| n.op == op).count();
-    assert_eq!((count(OpCode::Add), count(OpCode::Exp), kernel.nodes().len()), (1, 0, 5));
+    assert_eq!(
+        (count(Arithmetic::Add.into()), count(FloatFunction::Exp.into()), kernel.nodes().len()),
+        (1, 0, 5)
+    );
     // Sources come before their users.
     assert!(
         kernel

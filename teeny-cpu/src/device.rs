@@ -160,11 +160,11 @@ impl Cpu {
         kernel: &Kernel,
     ) -> Option<Operation<'_>> {
         self.pool.guard().map(|guard| {
-            let ops: Vec<String> = kernel
+            let ops: Vec<&str> = kernel
                 .nodes()
                 .iter()
                 .filter(|node| node.op.arity() > 0)
-                .map(|node| format!("{:?}", node.op))
+                .map(|node| node.op.name())
                 .collect();
             guard.begin(format!("{name} [{}]", ops.join(" ")))
         })

@@ -210,7 +210,7 @@ fn an_overwritten_guard_names_the_operation() {
     };
     for (name, run) in [
         ("matmul", &(|| x.matmul(&x)) as &dyn Fn() -> Result<Tensor>),
-        ("elementwise [Exp]", &|| x.exp()),
+        ("elementwise [exp]", &|| x.exp()),
         ("softmax", &|| x.softmax(0)),
         ("sum", &|| x.sum(0)),
         ("sort", &|| Ok(x.sort(0, false)?.0)),

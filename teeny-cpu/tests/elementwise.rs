@@ -193,8 +193,10 @@ fn every_size_offset_and_type() {
             let source: Vec<_> = (0..280).map(|i| Scalar::Int(i % 11 + 1).cast(dtype)).collect();
             let x = tensor(&source, dtype, &device);
             let kernel = Arc::new(
-                Kernel::build([dtype; 2], [], |[a, b], []| [a.eq(b).select(a, b), a.max(b)])
-                    .unwrap(),
+                Kernel::build([dtype; 2], [], |[a, b], []| {
+                    [a.eq(b).where_cond(a, b), a.maximum(b)]
+                })
+                .unwrap(),
             );
             for n in 0..=257isize {
                 let offset = n % 16;
@@ -220,7 +222,7 @@ fn a_long_program_with_several_outputs_reuses_its_slots() {
             Kernel::build([DType::F32, DType::F16, DType::I32], [DType::F32], |[a, b, c], [p]| {
                 let u = a * p + b.cast(DType::F32);
                 let v = (u.exp() + c.cast(DType::F32)).log() - a;
-                let w = v.lt(u).select(v * v, u - v);
+                let w = v.lt(u).where_cond(v * v, u - v);
                 [w, (w + u).cast(DType::F16), c + 1, a]
             });
         let kernel = Arc::new(kernel.unwrap());
@@ -303,11 +305,11 @@ fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
             ),
             (
                 "a choice",
-                teeny_core::map([&x], |[x]| x.le(0.5).select(x * 2.0, x.silu())).unwrap(),
+                teeny_core::map([&x], |[x]| x.le(0.5).where_cond(x * 2.0, x.silu())).unwrap(),
                 {
                     x.le(0.5)
                         .unwrap()
-                        .select(x.mul(2.0).unwrap(), x.div(sigmoid(&x)).unwrap())
+                        .where_cond(x.mul(2.0).unwrap(), x.div(sigmoid(&x)).unwrap())
                         .unwrap()
                 },
             ),

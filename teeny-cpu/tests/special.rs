@@ -5,8 +5,8 @@ mod common;
 
 use common::{devices, ulps};
 use std::sync::Arc;
-use teeny_core::kernel::OpCode;
 use teeny_core::kernel::build::{Builder, Expr};
+use teeny_core::kernel::{Comparison, FloatFunction, OpCode, SignFunction};
 use teeny_core::{DType, Kernel, Reference, Scalar, Tensor};
 use teeny_cpu::Cpu;
 
@@ -50,10 +50,10 @@ type Function<'f> = &'f dyn for<'b> Fn(&[Expr<'b>]) -> Expr<'b>;
 fn endings(value: Expr<'_>) -> Vec<Vec<Expr<'_>>> {
     let mut all = vec![vec![value], vec![value.cast(DType::F64)]];
     if value.dtype().is_float() {
-        all.push(vec![value.unary(OpCode::Recip)]);
-        all.push(vec![value, value.unary(OpCode::Recip)]);
+        all.push(vec![value.unary(FloatFunction::Recip)]);
+        all.push(vec![value, value.unary(FloatFunction::Recip)]);
         all.push(vec![
-            value.unary(OpCode::Recip).unary(OpCode::Neg).unary(OpCode::Sqrt),
+            value.unary(FloatFunction::Recip).unary(SignFunction::Neg).unary(FloatFunction::Sqrt),
             value.unary(OpCode::IsNan),
         ]);
     }
@@ -189,8 +189,10 @@ fn every_operation_of_two_operands_at_special_values() {
 #[test]
 fn every_choice_by_a_comparison_at_special_values() {
     for dtype in FLOATS {
-        for op in [OpCode::CmpLt, OpCode::CmpLe, OpCode::CmpEq, OpCode::CmpNe] {
-            check(op.name(), dtype, &grid(2, dtype), &|x| x[0].binary(op, x[1]).select(x[0], x[1]));
+        for op in [Comparison::Lt, Comparison::Le, Comparison::Eq, Comparison::Ne] {
+            check(op.name(), dtype, &grid(2, dtype), &|x| {
+                x[0].binary(op, x[1]).where_cond(x[0], x[1])
+            });
         }
     }
 }
@@ -200,8 +202,8 @@ fn clamps_at_special_values() {
     for dtype in FLOATS {
         check("relu", dtype, &grid(1, dtype), &|x| x[0].relu());
         check("clamp", dtype, &grid(1, dtype), &|x| x[0].clamp(-0.0, 0.0));
-        check("max of min", dtype, &grid(2, dtype), &|x| x[0].min(x[1]).max(x[0]));
-        check("min of max", dtype, &grid(2, dtype), &|x| x[1].max(x[0]).min(x[1]));
+        check("max of min", dtype, &grid(2, dtype), &|x| x[0].minimum(x[1]).maximum(x[0]));
+        check("min of max", dtype, &grid(2, dtype), &|x| x[1].maximum(x[0]).minimum(x[1]));
     }
 }
 

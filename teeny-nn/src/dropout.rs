@@ -50,7 +50,7 @@ impl Module for Dropout {
         let keep = Tensor::bernoulli(1.0 - self.p, *x.shape(), x)?;
         let scale = if self.p < 1.0 { 1.0 / (1.0 - self.p) } else { 0.0 };
         // a dropped element is 0 even where x is infinite
-        map([x, &keep], |[x, keep]| keep.select(x * scale, 0.0).cast(x.dtype()))
+        map([x, &keep], |[x, keep]| keep.where_cond(x * scale, 0.0).cast(x.dtype()))
     }
 
     fn describe(&self) -> String {

@@ -119,7 +119,7 @@ impl Module for Embedding {
         // the same values, detached: no gradient reaches the row of padding
         let constant = track::detached(&y)?; // (.., size)
         map([&ids.unsqueeze(-1)?, &y, &constant], |[id, y, constant]| {
-            id.eq(padding as i64).select(constant, y)
+            id.eq(padding as i64).where_cond(constant, y)
         })
     }
 

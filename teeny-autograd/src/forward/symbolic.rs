@@ -181,7 +181,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
         }
         if node.op == OpCode::Where && (of(1).is_some() || of(2).is_some()) {
             let [a, b] = [1, 2].map(|i| of(i).unwrap_or_else(|| y.like(0)));
-            return Some(self.values[node.src[0] as usize].select(a, b));
+            return Some(self.values[node.src[0] as usize].where_cond(a, b));
         }
         let mut sum = None;
         if let Some(Quotient { top, bottom, z }) = Quotient::at(nodes, id) {

@@ -29,7 +29,7 @@ pub(crate) fn scatter(
             let d_x = when(need_x, || g.scatter(axis, &index, &Tensor::zeros((), g.dtype(), g)?))?;
             let d_src = when(need_src, || {
                 map([&winners(&index, axis, full)?, &g.gather(axis, &index)?], |[w, g]| {
-                    w.select(g, g.like(0))
+                    w.where_cond(g, g.like(0))
                 })
             })?;
             Ok([d_x, None, d_src])
@@ -46,7 +46,7 @@ pub(crate) fn scatter(
                 let own = a.eq(&y)?.cast(g.dtype())?;
                 let given = b.eq(&y.gather(axis, &index)?)?.cast(g.dtype())?;
                 let count = own.scatter_add(axis, &index, &given)?;
-                let share = map([g, &count], |[g, n]| n.eq(0).select(g.like(0), g / n))?;
+                let share = map([g, &count], |[g, n]| n.eq(0).where_cond(g.like(0), g / n))?;
                 let d_x = when(need_x, || share.mul(&own))?;
                 let d_src = when(need_src, || share.gather(axis, &index)?.mul(&given))?;
                 Ok([d_x, None, d_src])

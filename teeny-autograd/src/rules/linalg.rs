@@ -133,7 +133,7 @@ pub(crate) fn cofactors(a: &Tensor, det: &Tensor) -> Result<Tensor> {
             // row i: all singular values but the i-th
             // (.., n)
             let others =
-                map([&s.unsqueeze(-2)?, &own], |[s, own]| own.ne(0.0).select(s.like(1), s))?
+                map([&s.unsqueeze(-2)?, &own], |[s, own]| own.ne(0.0).where_cond(s.like(1), s))?
                     .prod(-1)?;
             let sign = stretched(&u.det()?.mul(&vt.det()?)?)?;
             u.mul(&others.unsqueeze(-2)?)?.matmul(&vt)?.mul(&sign)
@@ -215,7 +215,7 @@ pub(crate) fn gaps(w: &Tensor) -> Result<Tensor> {
     let same = Tensor::eye(n, w.dtype(), w)?; // (n, n)
     map([&w.unsqueeze(-2)?, &w.unsqueeze(-1)?, &same], |[column, row, same]| {
         let same = same.ne(0.0);
-        same.select(column.like(0), same.select(column.like(1), column - row).recip())
+        same.where_cond(column.like(0), same.where_cond(column.like(1), column - row).recip())
     })
 }
 

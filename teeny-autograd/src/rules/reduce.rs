@@ -31,7 +31,7 @@ pub(crate) fn reduce(
                 let g = spread(g, &full, &axes)?;
                 // As torch.amax: ties share evenly. Where the extremum is NaN nothing equals it,
                 // and all get 0 / 0.
-                Ok([Some(map([&best, &g, &count], |[b, g, c]| b.select(g, g.like(0)) / c)?)])
+                Ok([Some(map([&best, &g, &count], |[b, g, c]| b.where_cond(g, g.like(0)) / c)?)])
             })
         }
     })

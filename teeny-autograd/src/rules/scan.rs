@@ -44,7 +44,7 @@ fn prod_grad(x: &Tensor, y: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> 
     let until = sum_from(&g.mul(y)?, axis)?;
     let at = sum_from(&g.mul(&y_filled)?, axis)?;
     map([&until, &at, &filled, &zeros, &first], |[u, a, x, n, f]| {
-        f.select(a, n.eq(0).select(u / x, u.like(0)))
+        f.where_cond(a, n.eq(0).where_cond(u / x, u.like(0)))
     })
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn first_zeros(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor, Te
     let zero = x.eq(0)?;
     let zeros = zero.cast(DType::I32)?.cumsum(axis as isize)?;
     let first = map([&zero, &zeros], |[z, n]| z.and(n.eq(1)))?;
-    Ok((map([x, &first], |[x, f]| f.select(x.like(1), x))?, zeros, first))
+    Ok((map([x, &first], |[x, f]| f.where_cond(x.like(1), x))?, zeros, first))
 }
 
 /// The same in O(n²), by the products without element `i` written out: this one can be
@@ -62,7 +62,7 @@ pub(crate) fn first_zeros(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor, Te
 fn prod_grad_square(x: &Tensor, g: &Tensor, axis: usize) -> Result<Tensor> {
     let (others, behind) = without_each(x, axis)?;
     let g = g.transpose(axis as isize, -1)?.unsqueeze(-2)?; // (.., 1, k)
-    map([&others, &behind, &g], |[p, b, g]| b.select(p * g, g.like(0)))?
+    map([&others, &behind, &g], |[p, b, g]| b.where_cond(p * g, g.like(0)))?
         .sum(-1)?
         .transpose(axis as isize, -1)
 }
@@ -75,7 +75,7 @@ pub(crate) fn without_each(x: &Tensor, axis: usize) -> Result<(Tensor, Tensor)> 
     let rows = last.unsqueeze(-2)?; // (.., 1, j)
     let own = Tensor::eye(n, DType::Bool, x)?; // (i, j)
     // (.., i, k)
-    let others = map([&rows, &own], |[x, own]| own.select(x.like(1), x))?.cumprod(-1)?;
+    let others = map([&rows, &own], |[x, own]| own.where_cond(x.like(1), x))?.cumprod(-1)?;
     let places = Tensor::arange(0i64, n as i64, 1, x)?;
     let behind = places.unsqueeze(1)?.le(&places)?; // (i, k)
     Ok((others, behind))

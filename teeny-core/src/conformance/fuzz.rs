@@ -389,7 +389,7 @@ fn binary(dice: &mut Dice, a: usize, b: usize, exact: bool) -> Option<Step> {
         ("floor_div", |a, b| a.floor_div(b)),
         ("rem", |a, b| a.rem(b)),
         ("xor", |a, b| a.xor(b)),
-        ("select", |a, b| a.select(a, b)),
+        ("where_cond", |a, b| a.where_cond(a, b)),
     ];
     let (text, f, bits) = match dice.below(if exact { 3 } else { 2 }) {
         0 => dice.pick(&ARITHMETIC.map(|(t, f)| (t, f, false))),

@@ -43,6 +43,11 @@ pub fn stepwise(dtype: DType, ulps: f64, floor: f64) -> Tolerance {
 }
 
 impl Tolerance {
+    /// Units in the last place of the result; 0 where it must be equal.
+    pub(super) fn in_ulps(self) -> f64 {
+        self.ulps
+    }
+
     /// How far a result may be from `expected`: places of the type that is computed in, and for
     /// 16-bit floats one more for the rounding at the end.
     fn allowed(self, expected: f64, dtype: DType) -> f64 {

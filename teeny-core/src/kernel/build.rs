@@ -361,7 +361,8 @@ impl<'b> Expr<'b> {
     }
 
     /// `op` applied to this value; the value must have a type `op` accepts.
-    pub fn unary(self, op: OpCode) -> Expr<'b> {
+    pub fn unary(self, op: impl Into<OpCode>) -> Expr<'b> {
+        let op = op.into();
         let dtype = self.dtype();
         if !op.accepts(dtype) {
             self.builder.fail(refuse(op, dtype));
@@ -372,7 +373,8 @@ impl<'b> Expr<'b> {
 
     /// `op` applied to this value and `rhs` after promotion; the promoted type must be one `op`
     /// accepts.
-    pub fn binary(self, op: OpCode, rhs: impl ExprOperand<'b>) -> Expr<'b> {
+    pub fn binary(self, op: impl Into<OpCode>, rhs: impl ExprOperand<'b>) -> Expr<'b> {
+        let op = op.into();
         let rhs = rhs.expr(self);
         if !self.builder.owns(rhs) {
             self.builder.fail(mixed());
@@ -393,7 +395,7 @@ impl<'b> Expr<'b> {
 
     /// `a` where this value is true, `b` elsewhere; `a` and `b` are promoted to one type. A value
     /// that is not a bool is compared with 0.
-    pub fn select(self, a: Expr<'b>, b: impl ExprOperand<'b>) -> Expr<'b> {
+    pub fn where_cond(self, a: Expr<'b>, b: impl ExprOperand<'b>) -> Expr<'b> {
         let b = b.expr(a);
         if !self.builder.owns(a) || !self.builder.owns(b) {
             self.builder.fail(mixed());

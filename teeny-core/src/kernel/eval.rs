@@ -4,7 +4,9 @@
 //! Floats are computed in f64 and rounded to the node's compute type; integers in 128 bits and
 //! wrapped. Devices differ from this only in the last places of transcendental functions.
 
-use super::{Kernel, OpCode, OpNode};
+use super::{
+    Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, SignFunction,
+};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
@@ -24,16 +26,27 @@ pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
                 args[2]
             }
         }
-        op => {
-            let dtype = if op.arity() > 0 { src_dtype } else { node.dtype };
-            if dtype.is_float() {
-                float(op, args[0].to_f64(), args[1].to_f64())
-            } else if dtype == DType::Bool {
-                boolean(op, args[0].to_bool(), args[1].to_bool())
-            } else {
-                integer(op, dtype, int(args[0]), int(args[1]))
-            }
+        OpCode::Float(f) => Scalar::Float(float_function(f, args[0].to_f64())),
+        OpCode::Round(rounding) => Scalar::Float(round(rounding, args[0].to_f64())),
+        OpCode::Sign(f) if src_dtype.is_float() => Scalar::Float(sign(f, args[0].to_f64())),
+        OpCode::Sign(f) => wrapped(sign_of_integer(f, int(args[0])), src_dtype),
+        OpCode::Not if src_dtype == DType::Bool => Scalar::Bool(!args[0].to_bool()),
+        OpCode::Not => wrapped(!int(args[0]), src_dtype),
+        OpCode::IsNan => Scalar::Bool(args[0].to_f64().is_nan()),
+        OpCode::Arithmetic(op) if src_dtype.is_float() => {
+            Scalar::Float(arithmetic(op, args[0].to_f64(), args[1].to_f64()))
         }
+        OpCode::Arithmetic(op) => {
+            wrapped(arithmetic_of_integers(op, int(args[0]), int(args[1])), src_dtype)
+        }
+        OpCode::Compare(op) if src_dtype.is_float() => {
+            Scalar::Bool(compare(op, args[0].to_f64(), args[1].to_f64()))
+        }
+        OpCode::Compare(op) => Scalar::Bool(compare(op, int(args[0]), int(args[1]))),
+        OpCode::Bitwise(op) => wrapped(
+            bitwise(op, 8 * src_dtype.size() as i128, int(args[0]), int(args[1])),
+            src_dtype,
+        ),
     };
     value.cast(node.dtype.compute())
 }
@@ -75,67 +88,117 @@ fn int(s: Scalar) -> i128 {
     }
 }
 
-fn unexpected(op: OpCode, what: &str) -> ! {
-    unreachable!("kernel builder let {} of {what} through", op.name())
+/// The low bits of `value` as an integer of type `dtype`; of a bool, whether it is 1.
+fn wrapped(value: i128, dtype: DType) -> Scalar {
+    if dtype == DType::Bool {
+        Scalar::Bool(value & 1 == 1)
+    } else if dtype.is_unsigned_int() {
+        Scalar::UInt(value as u64).cast(dtype)
+    } else {
+        Scalar::Int(value as i64).cast(dtype)
+    }
 }
 
-fn float(op: OpCode, a: f64, b: f64) -> Scalar {
-    use OpCode::*;
-    let value = match op {
-        Neg => -a,
-        Abs => a.abs(),
-        Sign if a == 0.0 || a.is_nan() => a,
-        Sign => a.signum(),
-        Recip => 1.0 / a,
-        Sqrt => a.sqrt(),
-        Rsqrt => 1.0 / a.sqrt(),
-        Exp => a.exp(),
-        Exp2 => a.exp2(),
-        Expm1 => a.exp_m1(),
-        Log => a.ln(),
-        Log2 => a.log2(),
-        Log1p => a.ln_1p(),
-        Sin => a.sin(),
-        Cos => a.cos(),
-        Tan => a.tan(),
-        Atan => a.atan(),
-        Tanh => a.tanh(),
-        Erf => erf(a),
-        Floor => a.floor(),
-        Ceil => a.ceil(),
-        Round => a.round_ties_even(),
-        Trunc => a.trunc(),
+fn float_function(f: FloatFunction, x: f64) -> f64 {
+    use FloatFunction::*;
+    match f {
+        Recip => 1.0 / x,
+        Sqrt => x.sqrt(),
+        Rsqrt => 1.0 / x.sqrt(),
+        Exp => x.exp(),
+        Exp2 => x.exp2(),
+        Expm1 => x.exp_m1(),
+        Log => x.ln(),
+        Log2 => x.log2(),
+        Log1p => x.ln_1p(),
+        Sin => x.sin(),
+        Cos => x.cos(),
+        Tan => x.tan(),
+        Atan => x.atan(),
+        Tanh => x.tanh(),
+        Erf => erf(x),
+    }
+}
+
+fn round(rounding: Rounding, x: f64) -> f64 {
+    match rounding {
+        Rounding::Floor => x.floor(),
+        Rounding::Ceil => x.ceil(),
+        Rounding::Round => x.round_ties_even(),
+        Rounding::Trunc => x.trunc(),
+    }
+}
+
+fn sign(f: SignFunction, x: f64) -> f64 {
+    match f {
+        SignFunction::Neg => -x,
+        SignFunction::Abs => x.abs(),
+        SignFunction::Sign if x == 0.0 || x.is_nan() => x,
+        SignFunction::Sign => x.signum(),
+    }
+}
+
+fn sign_of_integer(f: SignFunction, x: i128) -> i128 {
+    match f {
+        SignFunction::Neg => -x,
+        SignFunction::Abs => x.abs(),
+        SignFunction::Sign => x.signum(),
+    }
+}
+
+fn arithmetic(op: Arithmetic, a: f64, b: f64) -> f64 {
+    use Arithmetic::*;
+    match op {
         Add => a + b,
         Sub => a - b,
         Mul => a * b,
         Div => a / b,
         Pow => a.powf(b),
         // Of equal operands the second, so that zeros of unlike sign have one meaning everywhere.
-        Max => {
-            if a > b || a.is_nan() {
-                a
-            } else {
-                b
-            }
-        }
-        Min => {
-            if a < b || a.is_nan() {
-                a
-            } else {
-                b
-            }
-        }
+        Max if a > b || a.is_nan() => a,
+        Min if a < b || a.is_nan() => a,
+        Max | Min => b,
         Rem => remainder(a, b),
         FloorDiv => floor_div(a, b),
-        IsNan => return Scalar::Bool(a.is_nan()),
-        CmpLt => return Scalar::Bool(a < b),
-        CmpLe => return Scalar::Bool(a <= b),
-        CmpEq => return Scalar::Bool(a == b),
-        CmpNe => return Scalar::Bool(a != b),
-        Not | And | Or | Xor | Shl | Shr => unexpected(op, "floats"),
-        Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
-    };
-    Scalar::Float(value)
+    }
+}
+
+fn arithmetic_of_integers(op: Arithmetic, a: i128, b: i128) -> i128 {
+    use Arithmetic::*;
+    match op {
+        Add => a + b,
+        Sub => a - b,
+        Mul => a.wrapping_mul(b),
+        Pow => int_pow(a, b),
+        Max => a.max(b),
+        Min => a.min(b),
+        Rem | FloorDiv if b == 0 => 0,
+        Rem => a - floor_quotient(a, b) * b,
+        FloorDiv => floor_quotient(a, b),
+        Div => unreachable!("the kernel builder let div of integers through"),
+    }
+}
+
+fn compare<T: PartialOrd>(op: Comparison, a: T, b: T) -> bool {
+    match op {
+        Comparison::Lt => a < b,
+        Comparison::Le => a <= b,
+        Comparison::Eq => a == b,
+        Comparison::Ne => a != b,
+    }
+}
+
+fn bitwise(op: Bitwise, bits: i128, a: i128, b: i128) -> i128 {
+    let in_width = (0..bits).contains(&b);
+    match op {
+        Bitwise::And => a & b,
+        Bitwise::Or => a | b,
+        Bitwise::Xor => a ^ b,
+        Bitwise::Shl if in_width => a << b,
+        Bitwise::Shl => 0,
+        Bitwise::Shr if in_width => a >> b,
+        Bitwise::Shr => -i128::from(a < 0),
+    }
 }
 
 /// The remainder with the sign of the divisor; exact, as C's `fmod` is.
@@ -166,63 +229,6 @@ pub fn floor_div(a: f64, b: f64) -> f64 {
     }
     let floor = quotient.floor();
     if quotient - floor > 0.5 { floor + 1.0 } else { floor }
-}
-
-fn boolean(op: OpCode, a: bool, b: bool) -> Scalar {
-    use OpCode::*;
-    Scalar::Bool(match op {
-        Not => !a,
-        And => a & b,
-        Or => a | b,
-        Xor => a ^ b,
-        CmpLt => !a & b,
-        CmpLe => a <= b,
-        CmpEq => a == b,
-        CmpNe => a != b,
-        Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin
-        | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan | Add | Sub
-        | Mul | Div | Pow | Max | Min | Rem | FloorDiv | Shl | Shr => unexpected(op, "bools"),
-        Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
-    })
-}
-
-fn integer(op: OpCode, dtype: DType, a: i128, b: i128) -> Scalar {
-    use OpCode::*;
-    let bits = 8 * dtype.size() as i128;
-    let value = match op {
-        Neg => -a,
-        Abs => a.abs(),
-        Sign => a.signum(),
-        Not => !a,
-        Add => a + b,
-        Sub => a - b,
-        Mul => a.wrapping_mul(b),
-        Pow => int_pow(a, b),
-        Max => a.max(b),
-        Min => a.min(b),
-        Rem | FloorDiv if b == 0 => 0,
-        Rem => a - floor_quotient(a, b) * b,
-        FloorDiv => floor_quotient(a, b),
-        And => a & b,
-        Or => a | b,
-        Xor => a ^ b,
-        Shl if b < 0 || b >= bits => 0,
-        Shl => a << b,
-        Shr if b < 0 || b >= bits => -((a < 0) as i128),
-        Shr => a >> b,
-        CmpLt => return Scalar::Bool(a < b),
-        CmpLe => return Scalar::Bool(a <= b),
-        CmpEq => return Scalar::Bool(a == b),
-        CmpNe => return Scalar::Bool(a != b),
-        Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan
-        | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan | Div => unexpected(op, "integers"),
-        Input(_) | Param(_) | Const(_) | Cast | Where => unexpected(op, "a leaf"),
-    };
-    if dtype.is_unsigned_int() {
-        Scalar::UInt(value as u64).cast(dtype)
-    } else {
-        Scalar::Int(value as i64).cast(dtype)
-    }
 }
 
 fn floor_quotient(a: i128, b: i128) -> i128 {

@@ -4,114 +4,72 @@
 //! Tensor methods, user kernels (`map`) and derivative rules all call these. A composite is one
 //! kernel: one pass over memory on every device.
 
-use super::OpCode;
 use super::build::{Expr, ExprOperand};
+use super::ops::ops;
+use super::{Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
 use crate::dtype::DType;
 use std::f64::consts;
 
-macro_rules! float_ops {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl<'b> Expr<'b> {$(
-            $(#[$doc])*
-            pub fn $name(self) -> Expr<'b> { self.to_float().unary(OpCode::$op) }
-        )*}
+macro_rules! methods {
+    (
+        unary { $($(#[$doc1:meta])* $variant1:ident($class1:ident) {
+            $($(#[$op_doc1:meta])* $op1:ident $name1:ident;)*
+        })* }
+        binary { $($(#[$doc2:meta])* $variant2:ident($class2:ident) {
+            $($(#[$op_doc2:meta])* $op2:ident $name2:ident;)*
+        })* }
+    ) => {
+        impl<'b> Expr<'b> {
+            $($(
+                $(#[$op_doc1])*
+                pub fn $name1(self) -> Expr<'b> {
+                    self.function(OpCode::$variant1($class1::$op1))
+                }
+            )*)*
+            $($(
+                $(#[$op_doc2])*
+                pub fn $name2(self, rhs: impl ExprOperand<'b>) -> Expr<'b> {
+                    let rhs = rhs.expr(self);
+                    self.function_of_two(OpCode::$variant2($class2::$op2), rhs)
+                }
+            )*)*
+        }
     };
 }
-
-float_ops! {
-    /// `1 / x`.
-    recip => Recip;
-    /// Square root.
-    sqrt => Sqrt;
-    /// `1 / sqrt(x)`.
-    rsqrt => Rsqrt;
-    /// e to the x.
-    exp => Exp;
-    /// 2 to the x.
-    exp2 => Exp2;
-    /// `exp(x) - 1`.
-    expm1 => Expm1;
-    /// Natural logarithm.
-    log => Log;
-    /// Logarithm to base 2.
-    log2 => Log2;
-    /// `log(1 + x)`.
-    log1p => Log1p;
-    /// Sine.
-    sin => Sin;
-    /// Cosine.
-    cos => Cos;
-    /// Tangent.
-    tan => Tan;
-    /// Arc tangent.
-    atan => Atan;
-    /// Hyperbolic tangent.
-    tanh => Tanh;
-    /// Error function.
-    erf => Erf;
-}
-
-macro_rules! rounding_ops {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl<'b> Expr<'b> {$(
-            $(#[$doc])*
-            pub fn $name(self) -> Expr<'b> {
-                if self.dtype().is_float() { self.unary(OpCode::$op) } else { self }
-            }
-        )*}
-    };
-}
-
-rounding_ops! {
-    /// Largest integer not above x; integers stay.
-    floor => Floor;
-    /// Smallest integer not below x; integers stay.
-    ceil => Ceil;
-    /// Nearest integer, ties to even; integers stay.
-    round => Round;
-    /// Toward zero; integers stay.
-    trunc => Trunc;
-}
-
-macro_rules! binary_ops {
-    ($($(#[$doc:meta])* $name:ident => $op:ident;)*) => {
-        impl<'b> Expr<'b> {$(
-            $(#[$doc])*
-            pub fn $name(self, rhs: impl ExprOperand<'b>) -> Expr<'b> { self.binary(OpCode::$op, rhs) }
-        )*}
-    };
-}
-
-binary_ops! {
-    /// This value to the power `rhs`.
-    pow => Pow;
-    /// The remainder with the sign of `rhs`.
-    rem => Rem;
-    /// `floor(x / rhs)`.
-    floor_div => FloorDiv;
-    /// `x < rhs`.
-    lt => CmpLt;
-    /// `x <= rhs`.
-    le => CmpLe;
-    /// `x == rhs`.
-    eq => CmpEq;
-    /// `x != rhs`.
-    ne => CmpNe;
-    /// Bitwise or logical and.
-    and => And;
-    /// Bitwise or logical or.
-    or => Or;
-    /// Exclusive or.
-    xor => Xor;
-    /// Shift left.
-    shl => Shl;
-    /// Shift right.
-    shr => Shr;
-}
+ops!(methods);
 
 impl<'b> Expr<'b> {
     fn to_float(self) -> Expr<'b> {
         self.cast(self.dtype().to_float())
+    }
+
+    /// `op` of a value of any type: converts what a float function does not accept, and returns
+    /// what is its own absolute value, sign or rounding.
+    fn function(self, op: OpCode) -> Expr<'b> {
+        match op {
+            OpCode::Float(_) => self.to_float().unary(op),
+            OpCode::Round(_) if !self.dtype().is_float() => self,
+            OpCode::Sign(SignFunction::Abs | SignFunction::Sign) if self.dtype() == DType::Bool => {
+                self
+            }
+            _ => self.unary(op),
+        }
+    }
+
+    /// `op` of two values of any type: divides as floats, and runs a logical operation on two
+    /// bools, as PyTorch does (`true + true` is true).
+    fn function_of_two(self, op: OpCode, rhs: Expr<'b>) -> Expr<'b> {
+        let bools = self.dtype() == DType::Bool && rhs.dtype() == DType::Bool;
+        match op {
+            OpCode::Arithmetic(Arithmetic::Div) => self.to_float().binary(op, rhs.to_float()),
+            OpCode::Arithmetic(Arithmetic::Add | Arithmetic::Max) if bools => {
+                self.binary(Bitwise::Or, rhs)
+            }
+            OpCode::Arithmetic(Arithmetic::Mul | Arithmetic::Min) if bools => {
+                self.binary(Bitwise::And, rhs)
+            }
+            _ => self.binary(op, rhs),
+        }
     }
 
     /// Logical or bitwise complement.
@@ -122,16 +80,6 @@ impl<'b> Expr<'b> {
     /// True where the value is zero: the complement of [`Expr::truth`].
     pub fn not_truth(self) -> Expr<'b> {
         self.truth().not()
-    }
-
-    /// `|x|`; of a bool: itself.
-    pub fn abs(self) -> Expr<'b> {
-        if self.dtype() == DType::Bool { self } else { self.unary(OpCode::Abs) }
-    }
-
-    /// -1, 0 or 1; of a bool: itself.
-    pub fn sign(self) -> Expr<'b> {
-        if self.dtype() == DType::Bool { self } else { self.unary(OpCode::Sign) }
     }
 
     /// True where the value is NaN; never for integers.
@@ -161,18 +109,6 @@ impl<'b> Expr<'b> {
         }
     }
 
-    /// The larger of two values; NaN if either is.
-    pub fn max(self, rhs: impl ExprOperand<'b>) -> Expr<'b> {
-        let rhs = rhs.expr(self);
-        self.logic_or(rhs, OpCode::Or, OpCode::Max)
-    }
-
-    /// The smaller of two values; NaN if either is.
-    pub fn min(self, rhs: impl ExprOperand<'b>) -> Expr<'b> {
-        let rhs = rhs.expr(self);
-        self.logic_or(rhs, OpCode::And, OpCode::Min)
-    }
-
     /// `x > rhs`.
     pub fn gt(self, rhs: impl ExprOperand<'b>) -> Expr<'b> {
         let rhs = rhs.expr(self);
@@ -185,21 +121,9 @@ impl<'b> Expr<'b> {
         rhs.le(self)
     }
 
-    /// True division: integers are divided as floats.
-    pub fn div(self, rhs: impl ExprOperand<'b>) -> Expr<'b> {
-        let rhs = rhs.expr(self);
-        self.to_float().binary(OpCode::Div, rhs.to_float())
-    }
-
-    /// `op` on bools means the logical operation `logic`, as in PyTorch (`true + true` is true).
-    fn logic_or(self, rhs: Expr<'b>, logic: OpCode, op: OpCode) -> Expr<'b> {
-        let both_bool = self.dtype() == DType::Bool && rhs.dtype() == DType::Bool;
-        self.binary(if both_bool { logic } else { op }, rhs)
-    }
-
     /// `min(max(x, low), high)`; NaN stays NaN.
     pub fn clamp(self, low: impl ExprOperand<'b>, high: impl ExprOperand<'b>) -> Expr<'b> {
-        self.max(low).min(high)
+        self.maximum(low).minimum(high)
     }
 
     /// `x * x`.
@@ -215,7 +139,7 @@ impl<'b> Expr<'b> {
         // From the far end, a step that is large beside the result would round it away: 1e8 + (1 -
         // 1e8) is 0 in f32.
         let near = weight.abs().lt(0.5);
-        near.select(self, end) + near.select(weight, weight - 1.0) * (end - self)
+        near.where_cond(self, end) + near.where_cond(weight, weight - 1.0) * (end - self)
     }
 
     /// `self^p` with the slope 0 where self is 0, for any p: the power of norms.
@@ -223,9 +147,9 @@ impl<'b> Expr<'b> {
         let zero = self.eq(0);
         // The power of 1 in place of that of 0: an infinite slope times the 0 that comes back from
         // the other branch is NaN.
-        let base = zero.select(self.like(1), self);
+        let base = zero.where_cond(self.like(1), self);
         let power = if p == 0.5 { base.sqrt() } else { base.pow(p) };
-        zero.select(power.like(0_f64.powf(p)), power)
+        zero.where_cond(power.like(0_f64.powf(p)), power)
     }
 
     /// Hyperbolic sine, `h (h + 2) / 2 (1 + 1 / (h + 1)^2)` with `h = expm1(|x| / 2)`: no
@@ -238,7 +162,7 @@ impl<'b> Expr<'b> {
         let h = (x.abs() * 0.5).expm1();
         let e = h + 1.0;
         let magnitude = h * 0.5 * (h + 2.0) * ((e * e).recip() + 1.0);
-        x.lt(0.0).select(-magnitude, magnitude)
+        x.lt(0.0).where_cond(-magnitude, magnitude)
     }
 
     /// Hyperbolic cosine, `(e^2 + 1 / e^2) / 2` with `e = exp(|x| / 2)`: finite wherever the result
@@ -270,27 +194,27 @@ impl<'b> Expr<'b> {
     /// `max(x, 0)`; NaN stays NaN.
     pub fn relu(self) -> Expr<'b> {
         let zero = self.like(0);
-        self.max(zero)
+        self.maximum(zero)
     }
 
     /// `min(max(x, 0), 6)`.
     pub fn relu6(self) -> Expr<'b> {
-        self.relu().min(self.like(6))
+        self.relu().minimum(self.like(6))
     }
 
     /// x where positive, `slope * x` elsewhere.
     pub fn leaky_relu(self, slope: impl ExprOperand<'b>) -> Expr<'b> {
         let x = self.to_float();
         let low = x * slope.expr(x);
-        x.gt(0.0).select(x, low)
+        x.gt(0.0).where_cond(x, low)
     }
 
     /// x where positive, `alpha * (exp(x) - 1)` elsewhere.
     pub fn elu(self, alpha: impl ExprOperand<'b>) -> Expr<'b> {
         let x = self.to_float();
-        // NOTE: not `min`, which passes no gradient at 0.
-        let low = x.gt(0.0).select(x.like(0.0), x).expm1() * alpha.expr(x);
-        x.gt(0.0).select(x, low)
+        // NOTE: not `minimum`, which passes no gradient at 0.
+        let low = x.gt(0.0).where_cond(x.like(0.0), x).expm1() * alpha.expr(x);
+        x.gt(0.0).where_cond(x, low)
     }
 
     /// Scaled ELU (Klambauer et al. 2017, arXiv:1706.02515).
@@ -324,7 +248,7 @@ impl<'b> Expr<'b> {
         // NOTE: both terms have a kink at 0. One condition for both makes the slopes there add up
         // to 1/2; relu and abs would give 0.
         let positive = x.gt(0.0);
-        positive.select(x, x.like(0.0)) + positive.select(-x, x).exp().log1p()
+        positive.where_cond(x, x.like(0.0)) + positive.where_cond(-x, x).exp().log1p()
     }
 
     /// `log(sigmoid(x))` without underflow.
@@ -363,30 +287,21 @@ impl<'b> Expr<'b> {
 }
 
 macro_rules! operators {
-    ($($trait:ident $name:ident => $body:expr;)*) => {$(
+    ($($trait:ident $name:ident)*) => {$(
         impl<'b, T: ExprOperand<'b>> std::ops::$trait<T> for Expr<'b> {
             type Output = Expr<'b>;
             fn $name(self, rhs: T) -> Expr<'b> {
-                let rhs = rhs.expr(self);
-                let body: fn(Expr<'b>, Expr<'b>) -> Expr<'b> = $body;
-                body(self, rhs)
+                Expr::$name(self, rhs)
             }
         }
     )*};
 }
-
-operators! {
-    Add add => |a, b| a.logic_or(b, OpCode::Or, OpCode::Add);
-    Sub sub => |a, b| a.binary(OpCode::Sub, b);
-    Mul mul => |a, b| a.logic_or(b, OpCode::And, OpCode::Mul);
-    Div div => |a, b| a.div(b);
-    Rem rem => |a, b| a.rem(b);
-}
+operators!(Add add Sub sub Mul mul Div div Rem rem);
 
 impl<'b> std::ops::Neg for Expr<'b> {
     type Output = Expr<'b>;
     fn neg(self) -> Expr<'b> {
-        self.unary(OpCode::Neg)
+        Expr::neg(self)
     }
 }
 

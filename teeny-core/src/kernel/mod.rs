@@ -11,20 +11,23 @@
 //!                    %1 = input 1      %3 = mul %2 const 0.7071
 //! ```
 //!
-//! [`build`] makes kernels (hash-consing, types, promotion), [`simplify`](self) shrinks them while
-//! they are built, [`eval`] says what each operation means, [`table`] keeps the kernels of single
-//! operations.
+//! The table in `ops` lists the operations, [`OpCode`] is one of them. [`build`] makes kernels
+//! (hash-consing, types, promotion), [`simplify`](self) shrinks them while they are built, [`eval`]
+//! defines each operation, [`table`] keeps the kernels of single operations.
 
 pub mod build;
 pub mod eval;
 // methods beside the operators: `a.div(b)` inside `map`, as on tensors
 #[allow(clippy::should_implement_trait)]
 pub mod functions;
+pub mod op_code;
+pub(crate) mod ops;
 mod simplify;
 pub mod table;
 
+pub use op_code::{Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
+
 use crate::dtype::DType;
-use crate::scalar::Scalar;
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -35,215 +38,6 @@ pub const MAX_OUTPUTS: usize = 4;
 
 /// The number of a node in a kernel.
 pub type Id = u16;
-
-/// What a node of a scalar program does. A closed vocabulary: no `match` on it has a wildcard arm,
-/// so the compiler lists what a new one needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum OpCode {
-    /// The element of an input tensor at the output's index.
-    Input(u8),
-    /// A number given at each launch: a new value needs no new kernel.
-    Param(u8),
-    /// A number that is part of the program.
-    Const(Scalar),
-    /// The source as the node's type; see [`Scalar::cast`].
-    Cast,
-
-    /// `-x`; integers wrap.
-    Neg,
-    /// `|x|`; the smallest integer wraps to itself.
-    Abs,
-    /// -1, 0 or 1; NaN stays NaN.
-    Sign,
-    /// `1 / x`, floats only.
-    Recip,
-    /// Square root, NaN below zero.
-    Sqrt,
-    /// `1 / sqrt(x)`.
-    Rsqrt,
-    /// e to the x.
-    Exp,
-    /// 2 to the x.
-    Exp2,
-    /// `exp(x) - 1` without cancellation near 0.
-    Expm1,
-    /// Natural logarithm.
-    Log,
-    /// Logarithm to base 2.
-    Log2,
-    /// `log(1 + x)` without cancellation near 0.
-    Log1p,
-    /// Sine of radians.
-    Sin,
-    /// Cosine of radians.
-    Cos,
-    /// Tangent of radians.
-    Tan,
-    /// Arc tangent in radians.
-    Atan,
-    /// Hyperbolic tangent.
-    Tanh,
-    /// The error function `2/sqrt(pi) * integral of exp(-t^2) from 0 to x`.
-    Erf,
-    /// Largest integer not above x.
-    Floor,
-    /// Smallest integer not below x.
-    Ceil,
-    /// Nearest integer, ties to even.
-    Round,
-    /// Toward zero.
-    Trunc,
-    /// Logical not of a bool, bitwise not of an integer.
-    Not,
-    /// True where a float is NaN; devices test bits, not `x != x`.
-    IsNan,
-
-    /// `a + b`; integers wrap, here and below.
-    Add,
-    /// `a - b`.
-    Sub,
-    /// `a * b`.
-    Mul,
-    /// `a / b` of floats.
-    Div,
-    /// `a` to the power `b`; an integer to a negative power is the truncated true quotient.
-    Pow,
-    /// The larger; NaN if either is NaN. Zeros are equal whatever their sign, and of equal operands
-    /// the result is the second: `max(-0, 0)` is `0`, `max(0, -0)` is `-0`.
-    Max,
-    /// The smaller; NaN if either is NaN. Of equal operands the second, as for `Max`.
-    Min,
-    /// The remainder with the sign of `b`, as Python's `%`; an integer modulo 0 is 0.
-    Rem,
-    /// `floor(a / b)`; an integer divided by 0 is 0.
-    FloorDiv,
-    /// `a < b`, false for NaN.
-    CmpLt,
-    /// `a <= b`, false for NaN.
-    CmpLe,
-    /// `a == b`, false for NaN.
-    CmpEq,
-    /// `a != b`, true for NaN.
-    CmpNe,
-    /// Logical and of bools, bitwise and of integers.
-    And,
-    /// Logical or of bools, bitwise or of integers.
-    Or,
-    /// Exclusive or.
-    Xor,
-    /// `a << b`; 0 if b is negative or not below the width.
-    Shl,
-    /// `a >> b`, keeping the sign; all sign bits if b is negative or not below the width.
-    Shr,
-
-    /// `b` where the bool `a` is true, else `c`.
-    Where,
-}
-
-use OpCode::*;
-
-impl OpCode {
-    /// The operations of one operand, `Cast` left out.
-    pub const UNARY: [OpCode; 24] = [
-        Neg, Abs, Sign, Recip, Sqrt, Rsqrt, Exp, Exp2, Expm1, Log, Log2, Log1p, Sin, Cos, Tan,
-        Atan, Tanh, Erf, Floor, Ceil, Round, Trunc, Not, IsNan,
-    ];
-    /// The operations of two operands.
-    pub const BINARY: [OpCode; 18] = [
-        Add, Sub, Mul, Div, Pow, Max, Min, Rem, FloorDiv, CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor,
-        Shl, Shr,
-    ];
-
-    /// The number of operands: 0 for leaves.
-    pub const fn arity(self) -> usize {
-        match self {
-            Input(_) | Param(_) | Const(_) => 0,
-            Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2
-            | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | Not
-            | IsNan => 1,
-            Add | Sub | Mul | Div | Pow | Max | Min | Rem | FloorDiv | CmpLt | CmpLe | CmpEq
-            | CmpNe | And | Or | Xor | Shl | Shr => 2,
-            Where => 3,
-        }
-    }
-
-    /// True if exchanging the operands changes no bit of the result.
-    pub const fn is_commutative(self) -> bool {
-        matches!(self, Add | Mul | CmpEq | CmpNe | And | Or | Xor)
-    }
-
-    /// True if the result is a bool whatever the operands.
-    pub const fn is_predicate(self) -> bool {
-        matches!(self, CmpLt | CmpLe | CmpEq | CmpNe | IsNan)
-    }
-
-    /// The operation's name, e.g. `cmp_lt`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Input(_) => "input",
-            Param(_) => "param",
-            Const(_) => "const",
-            Cast => "cast",
-            Neg => "neg",
-            Abs => "abs",
-            Sign => "sign",
-            Recip => "recip",
-            Sqrt => "sqrt",
-            Rsqrt => "rsqrt",
-            Exp => "exp",
-            Exp2 => "exp2",
-            Expm1 => "expm1",
-            Log => "log",
-            Log2 => "log2",
-            Log1p => "log1p",
-            Sin => "sin",
-            Cos => "cos",
-            Tan => "tan",
-            Atan => "atan",
-            Tanh => "tanh",
-            Erf => "erf",
-            Floor => "floor",
-            Ceil => "ceil",
-            Round => "round",
-            Trunc => "trunc",
-            Not => "not",
-            IsNan => "is_nan",
-            Add => "add",
-            Sub => "sub",
-            Mul => "mul",
-            Div => "div",
-            Pow => "pow",
-            Max => "max",
-            Min => "min",
-            Rem => "rem",
-            FloorDiv => "floor_div",
-            CmpLt => "cmp_lt",
-            CmpLe => "cmp_le",
-            CmpEq => "cmp_eq",
-            CmpNe => "cmp_ne",
-            And => "and",
-            Or => "or",
-            Xor => "xor",
-            Shl => "shl",
-            Shr => "shr",
-            Where => "where",
-        }
-    }
-
-    /// True if operands of type `dtype` are accepted (for `Where`: as the two values).
-    pub const fn accepts(self, dtype: DType) -> bool {
-        match self {
-            Input(_) | Param(_) | Const(_) | Cast | CmpLt | CmpLe | CmpEq | CmpNe | Where => true,
-            Neg | Abs | Sign | Add | Sub | Mul | Pow | Max | Min | Rem | FloorDiv => {
-                !matches!(dtype, DType::Bool)
-            }
-            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan
-            | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan | Div => dtype.is_float(),
-            Not | And | Or | Xor => !dtype.is_float(),
-            Shl | Shr => dtype.is_int(),
-        }
-    }
-}
 
 /// One step of a program: an operation, the nodes it reads and the type it yields.
 ///
@@ -337,13 +131,13 @@ impl Kernel {
 
     /// True if the program reads input `i`.
     pub fn reads(&self, i: usize) -> bool {
-        self.nodes.iter().any(|n| n.op == Input(i as u8))
+        self.nodes.iter().any(|n| n.op == OpCode::Input(i as u8))
     }
 
     /// If output `i` is input `j` unchanged: `j`. Such an output needs no work.
     pub fn passes_through(&self, i: usize) -> Option<usize> {
         match self.nodes[self.outputs[i] as usize].op {
-            Input(j) => Some(j as usize),
+            OpCode::Input(j) => Some(j as usize),
             _ => None,
         }
     }
@@ -377,8 +171,8 @@ impl fmt::Debug for Kernel {
         for (id, node) in self.nodes.iter().enumerate() {
             write!(f, "%{id}: {} = {}", node.dtype, node.op.name())?;
             match node.op {
-                Input(i) | Param(i) => write!(f, " {i}")?,
-                Const(value) => write!(f, " {value}")?,
+                OpCode::Input(i) | OpCode::Param(i) => write!(f, " {i}")?,
+                OpCode::Const(value) => write!(f, " {value}")?,
                 _ => {}
             }
             for source in node.sources() {

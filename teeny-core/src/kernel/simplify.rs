@@ -1,9 +1,9 @@
 //! Rules that shrink a program while it is built. Each keeps every bit of the result, for NaN,
 //! infinities and signed zeros too.
 
-use super::OpCode::{Cast, Input};
+use super::OpCode::{self, Cast, Const, Input, Not, Where};
 use super::eval::eval;
-use super::{Id, OpCode, OpNode};
+use super::{Arithmetic, Bitwise, Comparison, Id, OpNode, SignFunction};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
@@ -18,7 +18,8 @@ pub(super) enum Simplified {
 /// Folds constants, removes neutral elements and double operations, and orders the operands of
 /// commutative operations.
 pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
-    use OpCode::*;
+    use Arithmetic::{Add, Div, FloorDiv, Max, Min, Mul, Pow, Sub};
+    use Bitwise::{And, Or};
     let constant = |id: Id| match nodes[id as usize].op {
         Const(value) => Some(value),
         _ => None,
@@ -55,26 +56,47 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         {
             Some(inner(a).src[0])
         }
-        Neg | Not if inner(a).op == node.op => Some(inner(a).src[0]),
-        Abs | Floor | Ceil | Round | Trunc | Sign if inner(a).op == node.op => Some(a),
+        OpCode::Sign(SignFunction::Neg) | Not if inner(a).op == node.op => Some(inner(a).src[0]),
+        // Idempotent: abs, sign and the roundings.
+        OpCode::Sign(_) | OpCode::Round(_) if inner(a).op == node.op => Some(a),
         // -0.0 is the neutral element of float addition: -0.0 + 0.0 would be 0.0.
-        Add if float && constant(b).is_some_and(|k| k.is(0.0) && k.to_f64().is_sign_negative()) => {
-            Some(a)
-        }
-        Add if !float && is(b, 0.0) => Some(a),
-        Sub if is(b, 0.0)
-            && (!float || constant(b).is_some_and(|k| k.to_f64().is_sign_positive())) =>
+        OpCode::Arithmetic(Add)
+            if float && constant(b).is_some_and(|k| k.is(0.0) && k.to_f64().is_sign_negative()) =>
         {
             Some(a)
         }
-        Mul | Div | FloorDiv if is(b, 1.0) && (node.op != FloorDiv || !float) => Some(a),
-        Mul if !float && is(b, 0.0) => Some(b),
-        Pow if is(b, 1.0) => Some(a),
-        Max | Min | And | Or if a == b => Some(a),
-        And if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) => Some(a),
-        And if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) => Some(b),
-        Or if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) => Some(a),
-        Or if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) => Some(b),
+        OpCode::Arithmetic(Add) if !float && is(b, 0.0) => Some(a),
+        OpCode::Arithmetic(Sub)
+            if is(b, 0.0)
+                && (!float || constant(b).is_some_and(|k| k.to_f64().is_sign_positive())) =>
+        {
+            Some(a)
+        }
+        OpCode::Arithmetic(Mul | Div) if is(b, 1.0) => Some(a),
+        OpCode::Arithmetic(FloorDiv) if is(b, 1.0) && !float => Some(a),
+        OpCode::Arithmetic(Mul) if !float && is(b, 0.0) => Some(b),
+        OpCode::Arithmetic(Pow) if is(b, 1.0) => Some(a),
+        OpCode::Arithmetic(Max | Min) | OpCode::Bitwise(And | Or) if a == b => Some(a),
+        OpCode::Bitwise(And)
+            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) =>
+        {
+            Some(a)
+        }
+        OpCode::Bitwise(And)
+            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) =>
+        {
+            Some(b)
+        }
+        OpCode::Bitwise(Or)
+            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) =>
+        {
+            Some(a)
+        }
+        OpCode::Bitwise(Or)
+            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) =>
+        {
+            Some(b)
+        }
         Where if b == c => Some(b),
         Where if constant(a).is_some() => {
             Some(if constant(a) == Some(Scalar::Bool(true)) { b } else { c })
@@ -87,20 +109,21 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         return Simplified::Same(id);
     }
     // A square is cheaper than a power and equal to it, bit for bit after rounding.
-    if node.op == Pow && is(b, 2.0) {
-        node.op = Mul;
+    if node.op == OpCode::Arithmetic(Pow) && is(b, 2.0) {
+        node.op = OpCode::Arithmetic(Mul);
         node.src = [a, a, 0];
     }
     // Equal or less is one comparison; false for NaN either way.
-    if node.op == Or && node.dtype == DType::Bool {
+    if node.op == OpCode::Bitwise(Or) && node.dtype == DType::Bool {
+        let equality = OpCode::Compare(Comparison::Eq);
         let (equal, less) =
-            if inner(a).op == CmpEq { (inner(a), inner(b)) } else { (inner(b), inner(a)) };
+            if inner(a).op == equality { (inner(a), inner(b)) } else { (inner(b), inner(a)) };
         let [p, q, _] = equal.src;
-        if equal.op == CmpEq
-            && less.op == CmpLt
+        if equal.op == equality
+            && less.op == OpCode::Compare(Comparison::Lt)
             && (less.src[..2] == [p, q] || less.src[..2] == [q, p])
         {
-            return Simplified::Node(OpNode { op: CmpLe, ..less });
+            return Simplified::Node(OpNode { op: OpCode::Compare(Comparison::Le), ..less });
         }
     }
     Simplified::Node(node)

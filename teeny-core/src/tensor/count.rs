@@ -108,7 +108,7 @@ impl Tensor {
                 [&place, &after, &inside, &passed, &wanted],
                 |[place, after, inside, s, v]| {
                     let before = if right { s.gt(v).not() } else { s.ge(v).not() };
-                    inside.and(before).select(after, place)
+                    inside.and(before).where_cond(after, place)
                 },
             )?;
             step /= 2;

@@ -165,7 +165,7 @@ impl Tensor {
         let row = Tensor::arange(0i32, super::index_end(rows)?, 1, self)?.unsqueeze(1)?;
         let column = Tensor::arange(0i32, super::index_end(columns)?, 1, self)?; // (columns)
         let dtype = self.dtype();
-        map([self, &row, &column], |[x, r, c]| keep(r, c).select(x, x.like(0)).cast(dtype))
+        map([self, &row, &column], |[x, r, c]| keep(r, c).where_cond(x, x.like(0)).cast(dtype))
     }
 
     /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type

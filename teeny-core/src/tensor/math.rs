@@ -1,5 +1,5 @@
-//! Elementwise operations. Each is a kernel found in a table; the vocabulary itself is defined in
-//! [`crate::kernel::functions`].
+//! Elementwise operations. Each is a kernel found in a table. The methods of single operations are
+//! made from the table in `kernel/ops.rs`; [`crate::kernel::functions`] defines the others.
 
 use super::{Tensor, run_one};
 use crate::context::enter;
@@ -7,6 +7,7 @@ use crate::device::same;
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
+use crate::kernel::ops::ops;
 use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
 use crate::op::Op;
 use crate::scalar::Scalar;
@@ -178,59 +179,54 @@ macro_rules! unary {
     };
 }
 
+macro_rules! binary {
+    ($tables:ident; $($(#[$doc:meta])* $name:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self, rhs: impl Operand) -> Result<Tensor> {
+                let rhs = rhs.operand();
+                let _op = enter(stringify!($name)).on([("lhs", Some(self)), ("rhs", rhs.tensor())]);
+                binary(&$tables::$name, self, rhs, |a, b| a.$name(b))
+            }
+        )*}
+        /// One table per operation, shared with the operators that take a number on the left.
+        #[allow(non_upper_case_globals)]
+        pub(super) mod $tables {
+            use super::BinaryTable;
+            $(pub static $name: BinaryTable = BinaryTable::new();)*
+        }
+    };
+}
+
+macro_rules! methods {
+    (
+        unary { $($(#[$doc1:meta])* $variant1:ident($class1:ident) {
+            $($(#[$op_doc1:meta])* $op1:ident $name1:ident;)*
+        })* }
+        binary { $($(#[$doc2:meta])* $variant2:ident($class2:ident) {
+            $($(#[$op_doc2:meta])* $op2:ident $name2:ident;)*
+        })* }
+    ) => {
+        unary! { $($($(#[$op_doc1])* $name1;)*)* }
+        binary! { tables; $($($(#[$op_doc2])* $name2;)*)* }
+    };
+}
+ops!(methods);
+
+// Functions that are kernels of several operations, or one operation with its operands exchanged.
+
 unary! {
-    /// `|x|`. Equivalent: `torch.abs`.
-    abs;
-    /// -1, 0 or 1; NaN stays NaN.
-    sign;
-    /// `1 / x`; integers become `F32`, here and for every function below that gives floats.
-    recip;
-    /// Square root; NaN below zero.
-    sqrt;
-    /// `1 / sqrt(x)`.
-    rsqrt;
     /// `x * x`.
     square;
-    /// e to the x.
-    exp;
-    /// 2 to the x.
-    exp2;
-    /// `exp(x) - 1`, exact near 0.
-    expm1;
-    /// Natural logarithm.
-    log;
-    /// Logarithm to base 2.
-    log2;
-    /// `log(1 + x)`, exact near 0.
-    log1p;
-    /// Sine of radians.
-    sin;
-    /// Cosine of radians.
-    cos;
-    /// Tangent of radians.
-    tan;
     /// Arc sine.
     asin;
     /// Arc cosine.
     acos;
-    /// Arc tangent.
-    atan;
     /// Hyperbolic sine.
     sinh;
     /// Hyperbolic cosine.
     cosh;
-    /// Hyperbolic tangent.
-    tanh;
-    /// Error function.
-    erf;
-    /// Largest integer not above x.
-    floor;
-    /// Smallest integer not below x.
-    ceil;
-    /// Nearest integer, ties to even.
-    round;
-    /// Toward zero.
-    trunc;
     /// Logical not of bools, bitwise not of integers.
     not;
     /// True where NaN.
@@ -269,82 +265,19 @@ unary! {
     hardtanh;
 }
 
-macro_rules! binary {
-    ($($(#[$doc:meta])* $name:ident, $build:expr;)*) => {
-        impl Tensor {$(
-            $(#[$doc])*
-            #[track_caller]
-            pub fn $name(&self, rhs: impl Operand) -> Result<Tensor> {
-                let _op = enter(stringify!($name)).on([("lhs", Some(self)), ("rhs", rhs.operand().tensor())]);
-                binary(&tables::$name, self, rhs.operand(), $build)
-            }
-        )*}
-        /// One table per operation, shared with the operators that take a number on the left.
-        #[allow(non_upper_case_globals)]
-        pub(super) mod tables {
-            use super::BinaryTable;
-            $(pub static $name: BinaryTable = BinaryTable::new();)*
-        }
-    };
-}
-
 binary! {
-    /// `self + rhs` with broadcasting and promotion. Equivalent: `torch.add`.
-    add, |a, b| a + b;
-    /// `self - rhs`.
-    sub, |a, b| a - b;
-    /// `self * rhs`.
-    mul, |a, b| a * b;
-    /// `self / rhs`; integers are divided as `F32`, as in PyTorch.
-    div, |a, b| a / b;
-    /// `self` to the power `rhs`.
-    pow, |a, b| a.pow(b);
-    /// The remainder with the sign of `rhs`. Equivalent: `torch.remainder`. An integer modulo 0 is
-    /// 0.
-    rem, |a, b| a.rem(b);
-    /// `floor(self / rhs)`. An integer divided by 0 is 0.
-    floor_div, |a, b| a.floor_div(b);
-    /// The larger; NaN if either is. Equivalent: `torch.maximum`.
-    maximum, |a, b| a.max(b);
-    /// The smaller; NaN if either is. Equivalent: `torch.minimum`.
-    minimum, |a, b| a.min(b);
-    /// `self < rhs`, a bool tensor; false for NaN.
-    lt, |a, b| a.lt(b);
-    /// `self <= rhs`.
-    le, |a, b| a.le(b);
+    composite_tables;
     /// `self > rhs`.
-    gt, |a, b| a.gt(b);
+    gt;
     /// `self >= rhs`.
-    ge, |a, b| a.ge(b);
-    /// `self == rhs`.
-    eq, |a, b| a.eq(b);
-    /// `self != rhs`; true for NaN.
-    ne, |a, b| a.ne(b);
-    /// Logical and of bools, bitwise and of integers.
-    and, |a, b| a.and(b);
-    /// Logical or of bools, bitwise or of integers.
-    or, |a, b| a.or(b);
-    /// Exclusive or.
-    xor, |a, b| a.xor(b);
-    /// Shift left; 0 from the width on.
-    shl, |a, b| a.shl(b);
-    /// Shift right keeping the sign.
-    shr, |a, b| a.shr(b);
+    ge;
     /// x where positive, `rhs * x` elsewhere. Equivalent: `torch.nn.functional.leaky_relu`.
-    leaky_relu, |x, slope| x.leaky_relu(slope);
+    leaky_relu;
     /// x where positive, `rhs * (exp(x) - 1)` elsewhere. Equivalent: `torch.nn.functional.elu`.
-    elu, |x, alpha| x.elu(alpha);
+    elu;
 }
 
 impl Tensor {
-    /// `-x`; integers wrap, bools are refused.
-    #[track_caller]
-    pub fn neg(&self) -> Result<Tensor> {
-        static TABLE: UnaryTable = UnaryTable::new();
-        let _op = enter("neg").on([("x", Some(self))]);
-        run_one(TABLE.get(self.dtype(), |x| -x)?, &[self], &[])
-    }
-
     /// The elements as `dtype`, by the rules of [`Scalar::cast`]; the same tensor if that is their
     /// type.
     #[track_caller]
@@ -407,28 +340,28 @@ impl Tensor {
     /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are
     /// promoted. Equivalent: `torch.where(self, a, b)`.
     #[track_caller]
-    pub fn select(&self, a: impl Operand, b: impl Operand) -> Result<Tensor> {
-        let _op = enter("select").on([
+    pub fn where_cond(&self, a: impl Operand, b: impl Operand) -> Result<Tensor> {
+        let _op = enter("where_cond").on([
             ("x", Some(self)),
             ("a", a.operand().tensor()),
             ("b", b.operand().tensor()),
         ]);
         match (a.operand(), b.operand()) {
             (Either::Tensor(a), Either::Tensor(b)) => {
-                super::map([self, a, b], |[c, a, b]| c.select(a, b))
+                super::map([self, a, b], |[c, a, b]| c.where_cond(a, b))
             }
             (Either::Tensor(a), Either::Number(n)) => {
-                super::map([self, a], |[c, a]| c.select(a, n))
+                super::map([self, a], |[c, a]| c.where_cond(a, n))
             }
             (Either::Number(n), Either::Tensor(b)) => {
-                super::map([self, b], |[c, b]| c.not_truth().select(b, n))
+                super::map([self, b], |[c, b]| c.not_truth().where_cond(b, n))
             }
             (Either::Number(m), Either::Number(n)) => {
                 let dtype = DType::Bool
                     .promote_scalar(m.kind())
                     .promote(DType::Bool.promote_scalar(n.kind()));
                 super::map([self], |[c]| {
-                    c.select(c.builder().constant(m, dtype), c.builder().constant(n, dtype))
+                    c.where_cond(c.builder().constant(m, dtype), c.builder().constant(n, dtype))
                 })
             }
         }
@@ -440,6 +373,6 @@ impl Tensor {
         let _op = enter("masked_fill").on([("x", Some(self)), ("mask", Some(mask))]);
         let value = value.into();
         let dtype = self.dtype();
-        super::map([self, mask], |[x, m]| m.not_truth().select(x, x.like(value)).cast(dtype))
+        super::map([self, mask], |[x, m]| m.not_truth().where_cond(x, x.like(value)).cast(dtype))
     }
 }

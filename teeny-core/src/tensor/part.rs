@@ -340,7 +340,7 @@ impl Advanced {
             let mut sizes = view.shape().to_vec();
             (0..sizes.len()).filter(|axis| !axes.contains(axis)).for_each(|axis| sizes[axis] = 1);
             broadcasts(value, &Shape::new(&view.shape()[view.ndim() - behind..])?)?;
-            return mask.reshape(sizes)?.select(value, view);
+            return mask.reshape(sizes)?.where_cond(value, view);
         }
         let positions = self.positions()?;
         let joined = self.join(view)?; // (front.., n, behind..)
@@ -399,13 +399,13 @@ impl Advanced {
             let x = if x.dtype() == DType::U64 { x.minimum(i64::MAX)? } else { x.clone() }
                 .cast(DType::I64)?;
             let inside = x.lt(size as i64)?;
-            map([&x, &inside], |[i, inside]| inside.select(i, i.like(-1)))
+            map([&x, &inside], |[i, inside]| inside.where_cond(i, i.like(-1)))
         };
         let start = legal(first, self.items[0].size)?;
         rest.iter().zip(&self.items[1..]).try_fold(start, |sum, (x, item)| {
             let scaled = sum.mul(item.size as i64)?;
             map([&sum, &scaled, &legal(x, item.size)?], |[sum, scaled, i]| {
-                sum.ge(0).and(i.ge(0)).select(scaled + i, i.like(-1))
+                sum.ge(0).and(i.ge(0)).where_cond(scaled + i, i.like(-1))
             })
         })
     }
@@ -440,7 +440,7 @@ pub(super) fn from_front(positions: &Tensor, size: usize) -> Result<Tensor> {
         DType::I32
     })?;
     let raised = x.add(size as i64)?;
-    map([&x, &raised], |[x, raised]| x.lt(0).and(raised.ge(0)).select(raised, x))
+    map([&x, &raised], |[x, raised]| x.lt(0).and(raised.ge(0)).where_cond(raised, x))
 }
 
 /// `value` in the shape of the part it is assigned to; axes of size 1 too many in front fall away,

@@ -220,7 +220,7 @@ impl Tensor {
         // find the answer.
         let x = self.cast(self.dtype().compute())?;
         let max = x.max_keepdim(axes.as_slice())?;
-        let shift = map([&max], |[m]| m.is_inf().select(m.like(0), m))?;
+        let shift = map([&max], |[m]| m.is_inf().where_cond(m.like(0), m))?;
         let sum = map([&x, &shift], |[x, m]| (x - m).exp())?.sum_as(&axes, true)?;
         map([&sum, &shift], |[s, m]| s.log() + m)?.cast(self.dtype())?.squeeze(axes)
     }
@@ -272,8 +272,9 @@ impl Tensor {
         let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
         let extreme = doubled(self, axis, best)?;
         // The latest element that equals the extreme so far is where it comes from.
-        let record =
-            map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).select(p, p.like(0)))?;
+        let record = map([self, &extreme, &place], |[x, y, p]| {
+            x.eq(y).or(x.is_nan()).where_cond(p, p.like(0))
+        })?;
         let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
         Ok((self.gather(axis as isize, &positions)?, positions))
     }

@@ -11,7 +11,9 @@ use crate::conformance::{Cell, Suite};
 use crate::device::{Device, DeviceInfo, DeviceRef};
 use crate::dtype::DType::{self, *};
 use crate::error::Result;
-use crate::kernel::OpCode;
+use crate::kernel::{
+    Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction,
+};
 use crate::layout::Layout;
 use crate::op::{Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, Window};
 use crate::random::Key;
@@ -127,7 +129,8 @@ impl Mutant {
 }
 
 /// Whether the request is a kernel of this one operation.
-fn is(call: &Op<'_>, op: OpCode) -> bool {
+fn is(call: &Op<'_>, op: impl Into<OpCode>) -> bool {
+    let op = op.into();
     matches!(call, Op::Elementwise { kernel, .. } if kernel.single().is_some_and(|n| n.op == op))
 }
 
@@ -284,48 +287,54 @@ fn memory() -> Vec<Fault> {
 
 fn elementwise() -> Vec<Fault> {
     vec![
-        kernel!("neg loses the sign of zero", "neg", F32, OpCode::Neg, |_, y| if y.is(0.0) {
+        kernel!("neg loses the sign of zero", "neg", F32, SignFunction::Neg, |_, y| if y.is(0.0) {
             float(0.0)
         } else {
             y
         }),
-        kernel!("abs of the smallest integer saturates", "abs", I8, OpCode::Abs, |x, y| {
+        kernel!("abs of the smallest integer saturates", "abs", I8, SignFunction::Abs, |x, y| {
             if x == Scalar::Int(-128) { Scalar::Int(127) } else { y }
         }),
-        kernel!("sign of NaN is 0", "sign", F32, OpCode::Sign, |x, y| if x.to_f64().is_nan() {
-            float(0.0)
-        } else {
-            y
-        }),
-        kernel!("exp is good to six digits", "exp", F32, OpCode::Exp, |_, y| float(
+        kernel!(
+            "sign of NaN is 0",
+            "sign",
+            F32,
+            SignFunction::Sign,
+            |x, y| if x.to_f64().is_nan() { float(0.0) } else { y }
+        ),
+        kernel!("exp is good to six digits", "exp", F32, FloatFunction::Exp, |_, y| float(
             y.to_f64() * (1.0 + 1e-6)
         )),
-        kernel!("exp of f64 is computed in f32", "exp", F64, OpCode::Exp, |_, y| float(y.to_f64()
-            as f32
-            as f64)),
-        kernel!("expm1 cancels near 0", "expm1", F32, OpCode::Expm1, |x, y| {
+        kernel!("exp of f64 is computed in f32", "exp", F64, FloatFunction::Exp, |_, y| float(
+            y.to_f64() as f32 as f64
+        )),
+        kernel!("expm1 cancels near 0", "expm1", F32, FloatFunction::Expm1, |x, y| {
             if x.to_f64().abs() < 1e-3 {
                 float(((x.to_f64() as f32).exp() - 1.0).into())
             } else {
                 y
             }
         }),
-        kernel!("log of a negative number is -inf", "log", F32, OpCode::Log, |x, y| {
+        kernel!("log of a negative number is -inf", "log", F32, FloatFunction::Log, |x, y| {
             if x.to_f64() < 0.0 { float(f64::NEG_INFINITY) } else { y }
         }),
-        kernel!("sin of large angles is 0", "sin", F32, OpCode::Sin, |x, y| if x.to_f64().abs()
+        kernel!("sin of large angles is 0", "sin", F32, FloatFunction::Sin, |x, y| if x
+            .to_f64()
+            .abs()
             > 500.0
         {
             float(0.0)
         } else {
             y
         }),
-        kernel!("tanh overflows", "tanh", F32, OpCode::Tanh, |x, y| if x.to_f64().abs() > 80.0 {
+        kernel!("tanh overflows", "tanh", F32, FloatFunction::Tanh, |x, y| if x.to_f64().abs()
+            > 80.0
+        {
             float(f64::NAN)
         } else {
             y
         }),
-        kernel!("round takes ties away from zero", "round", F32, OpCode::Round, |x, _| float(
+        kernel!("round takes ties away from zero", "round", F32, Rounding::Round, |x, _| float(
             x.to_f64().round()
         )),
         kernel!(
@@ -335,33 +344,37 @@ fn elementwise() -> Vec<Fault> {
             OpCode::IsNan,
             |_, _| Scalar::Bool(false)
         ),
-        kernel!("add saturates", "add", I32, OpCode::Add, |x, y| {
+        kernel!("add saturates", "add", I32, Arithmetic::Add, |x, y| {
             let (x, y) = (x.to_i64_wrapping(), y.to_i64_wrapping());
             Scalar::Int(if x > 1 << 30 && y < 0 { i32::MAX.into() } else { y })
         }),
-        kernel!("max of NaN and a number is the number", "maximum", F32, OpCode::Max, |x, y| {
-            if y.to_f64().is_nan() && !x.to_f64().is_nan() { x } else { y }
-        }),
-        kernel!("NaN is less than every number", "lt", F32, OpCode::CmpLt, |x, y| {
+        kernel!(
+            "max of NaN and a number is the number",
+            "maximum",
+            F32,
+            Arithmetic::Max,
+            |x, y| { if y.to_f64().is_nan() && !x.to_f64().is_nan() { x } else { y } }
+        ),
+        kernel!("NaN is less than every number", "lt", F32, Comparison::Lt, |x, y| {
             if x.to_f64().is_nan() { Scalar::Bool(true) } else { y }
         }),
-        kernel!("NaN equals NaN", "ne", F16, OpCode::CmpNe, |x, y| if x.to_f64().is_nan() {
+        kernel!("NaN equals NaN", "ne", F16, Comparison::Ne, |x, y| if x.to_f64().is_nan() {
             Scalar::Bool(false)
         } else {
             y
         }),
-        kernel!("a remainder has the sign of the dividend", "rem", I32, OpCode::Rem, |x, y| {
+        kernel!("a remainder has the sign of the dividend", "rem", I32, Arithmetic::Rem, |x, y| {
             let (x, y) = (x.to_i64_wrapping(), y.to_i64_wrapping());
             Scalar::Int(if x < 0 && y > 0 { -y } else { y })
         }),
-        kernel!("an integer divided by 0 is -1", "floor_div", I32, OpCode::FloorDiv, |x, y| {
+        kernel!("an integer divided by 0 is -1", "floor_div", I32, Arithmetic::FloorDiv, |x, y| {
             if y.is(0.0) && !x.is(0.0) { Scalar::Int(-1) } else { y }
         }),
         kernel!(
             "shifts use five bits of the count",
             "shl",
             I32,
-            OpCode::Shl,
+            Bitwise::Shl,
             |x, y| if y.is(0.0) { x } else { y }
         ),
         kernel!("casts to integers wrap", "cast", F32, OpCode::Cast, |x, y| match y {
@@ -378,12 +391,12 @@ fn elementwise() -> Vec<Fault> {
                 float(((x >> 12 << 12) as f32).into()),
             (_, y) => y,
         }),
-        kernel!("16-bit results are truncated", "mul", BF16, OpCode::Mul, |_, y| match y {
+        kernel!("16-bit results are truncated", "mul", BF16, Arithmetic::Mul, |_, y| match y {
             Scalar::Float(y) =>
                 float(f32::from_bits((y as f32).to_bits().wrapping_sub(1 << 16)).into()),
             y => y,
         }),
-        fault!("a selection multiplies by its condition", "select", F32, Op::Elementwise { kernel, .. }
+        fault!("a selection multiplies by its condition", "where_cond", F32, Op::Elementwise { kernel, .. }
             if kernel.nodes().iter().any(|node| node.op == OpCode::Where) => |m, call| {
                 m.bend(call, 0, |v, _| each(v, |x| if x.is_infinite() { f64::NAN } else { x }))
         }),
@@ -538,7 +551,7 @@ fn positions() -> Vec<Fault> {
     vec![
         fault!("gather takes negative positions from the end", "index outside", F32, Op::Gather { x, axis, index } => |m, _call| {
             let n = x.shape()[axis] as i64;
-            let wrapped = unwrap(index, &m.oracle).and_then(|i| i.lt(0)?.select(i.add(n)?, &i)?.cast(I64)).ok()?;
+            let wrapped = unwrap(index, &m.oracle).and_then(|i| i.lt(0)?.where_cond(i.add(n)?, &i)?.cast(I64)).ok()?;
             m.instead(Op::Gather { x, axis, index: &wrapped })
         }),
         fault!("gather reads 32 bits of a position", "index outside", F32, Op::Gather { x, axis, index } if index.dtype() == I64 => |m, _call| {

@@ -241,10 +241,10 @@ fn values_of_two_builders_do_not_meet_in_one_kernel() {
         let x = here.input(DType::F32);
         let output = match build {
             0 => x + y,
-            1 => x.select(y, 1),
-            2 => x.select(x, y),
+            1 => x.where_cond(y, 1),
+            2 => x.where_cond(x, y),
             3 => y,
-            _ => flag.select(x, 1),
+            _ => flag.where_cond(x, 1),
         };
         let finished = if build == 4 { there.finish(&[output]) } else { here.finish(&[output]) };
         assert_eq!(finished.expect_err("two builders").message(), words, "{build}");

@@ -511,7 +511,7 @@ fn pairs(s: &mut Sweep, name: &str, x: &Tensor, y: &Tensor) {
         "einsum outer" => one(Tensor::einsum("...i,...j->...ij", &[x, y]));
         "einsum of all" => one(Tensor::einsum("i,j,k->ijk", &[x, y, x]));
         "einsum" => one(Tensor::einsum("ij,jk->ik", &[x, y]));
-        "select" => one(x.select(x, y));
+        "where_cond" => one(x.where_cond(x, y));
         "searchsorted" => one(x.searchsorted(y, true));
         "masked_fill" => one(x.masked_fill(y, 1));
         "map_sum" => one(map_sum([x, &y.unsqueeze(-1)?], -1, |[x, y]| x.cast(DType::F32) + y.cast(DType::F32)));

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use teeny_core::{
-    DType, Device, DeviceInfo, Error, Op, OpCode, Outputs, ReduceOp, Reference, Result, Shape,
-    StorageRef, Tensor,
+    DType, Device, DeviceInfo, Error, FloatFunction, Op, OpCode, Outputs, ReduceOp, Reference,
+    Result, Shape, StorageRef, Tensor,
 };
 
 /// The fault.
@@ -117,7 +117,10 @@ impl Device for Broken {
         let mut storages: Vec<StorageRef> = outputs.into_iter().collect();
         match (self.fault, &*op) {
             (Fault::Exp, Op::Elementwise { kernel, shape, .. })
-                if kernel.nodes().iter().any(|node| node.op == OpCode::Exp) =>
+                if kernel
+                    .nodes()
+                    .iter()
+                    .any(|node| node.op == OpCode::Float(FloatFunction::Exp)) =>
             {
                 let (y, last) = (storages.remove(0), shape.numel() - 1);
                 storages.insert(0, self.changed(y, **shape, last, |y| y * 1.0002)?);

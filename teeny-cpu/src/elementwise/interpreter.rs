@@ -338,6 +338,7 @@ impl Program<'_> {
                 let spare = self.slot(scratch, self.plan.slots + i);
                 self.as_slice(value(i), dtype_of(node.src[i]), spare, n)
             };
+            let tile = || int::Tile { a: arg(0), b: arg(1), y: to, n };
             let source = dtype_of(node.src[0]);
             match node.op {
                 OpCode::Cast => cast::cast(source, node.dtype, arg(0), to, n),
@@ -356,32 +357,24 @@ impl Program<'_> {
                         u8::from(x.is_nan())
                     }),
                 },
-                op @ (OpCode::CmpLt | OpCode::CmpLe | OpCode::CmpEq | OpCode::CmpNe) => {
-                    int::compare(level, op, source, arg(0), arg(1), to, n)
-                }
-                op if op.arity() == 1 => match source {
+                OpCode::Compare(op) => int::compare(level, op, source, tile()),
+                OpCode::Bitwise(op) => int::bitwise(level, op, source, tile()),
+                OpCode::Arithmetic(op) => match source {
+                    DType::F16 | DType::BF16 | DType::F32 => {
+                        let operand = |i| Operand::Slice(arg(i).cast());
+                        binary_f32(level, op, operand(0), operand(1), to.cast(), n, false);
+                    }
+                    DType::F64 => {
+                        binary_f64(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n))
+                    }
+                    _ => int::arithmetic(level, op, source, tile()),
+                },
+                op => match source {
                     DType::F16 | DType::BF16 | DType::F32 => {
                         unary_f32(level, op, arg(0).cast(), to.cast(), n, false)
                     }
                     DType::F64 => unary_f64(level, op, slice(arg(0), n), slice_mut(to, n)),
                     _ => int::unary(op, source, arg(0), to, n),
-                },
-                op => match source {
-                    DType::F16 | DType::BF16 | DType::F32 => {
-                        binary_f32(
-                            level,
-                            op,
-                            Operand::Slice(arg(0).cast()),
-                            Operand::Slice(arg(1).cast()),
-                            to.cast(),
-                            n,
-                            false,
-                        );
-                    }
-                    DType::F64 => {
-                        binary_f64(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n))
-                    }
-                    _ => int::binary(level, op, source, arg(0), arg(1), to, n),
                 },
             }
         }

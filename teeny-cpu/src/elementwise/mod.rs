@@ -25,7 +25,7 @@ use crate::{Cpu, simd, threads};
 use direct::{contiguous_f32, run_direct};
 use plan::Plan;
 use program::Program;
-use teeny_core::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
+use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
 
@@ -52,14 +52,14 @@ pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
 /// The weight of an operation in the choice of the number of threads. Functions take ten times as
 /// long as arithmetic, but memory takes longer than that.
 fn work(op: OpCode) -> usize {
-    use OpCode::*;
+    use Arithmetic::{FloorDiv, Pow, Rem};
+    use FloatFunction::{Recip, Rsqrt, Sqrt};
     match op {
-        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf | Pow
-        | Rem | FloorDiv => 2,
-        Input(_) | Param(_) | Const(_) => 0,
-        Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt | Floor | Ceil | Round | Trunc | Not
-        | IsNan | Add | Sub | Mul | Div | Max | Min | CmpLt | CmpLe | CmpEq | CmpNe | And | Or
-        | Xor | Shl | Shr | Where => 1,
+        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => 0,
+        OpCode::Float(Recip | Sqrt | Rsqrt) => 1,
+        OpCode::Float(_) | OpCode::Arithmetic(Pow | Rem | FloorDiv) => 2,
+        OpCode::Cast | OpCode::Round(_) | OpCode::Sign(_) | OpCode::Not | OpCode::IsNan => 1,
+        OpCode::Arithmetic(_) | OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Where => 1,
     }
 }
 

@@ -11,7 +11,7 @@ use super::loops::Loop;
 use std::sync::OnceLock;
 use teeny_core::DType;
 use teeny_core::kernel::build::{Builder, Expr};
-use teeny_core::kernel::{Id, Kernel, OpCode, OpNode};
+use teeny_core::kernel::{FloatFunction, Id, Kernel, OpCode, OpNode};
 
 /// A function as a kernel of one input.
 struct Pattern {
@@ -77,7 +77,8 @@ pub(super) fn find(
     inlined: &mut [bool],
 ) {
     let may_match = |node: &OpNode| {
-        matches!(node.op, OpCode::Tanh | OpCode::Erf | OpCode::Exp) && node.dtype == DType::F32
+        use FloatFunction::{Erf, Exp, Tanh};
+        matches!(node.op, OpCode::Float(Tanh | Erf | Exp)) && node.dtype == DType::F32
     };
     if !nodes.iter().any(may_match) {
         return;

@@ -14,7 +14,7 @@ use super::loops::Loop;
 use super::patterns::{self, Match};
 use std::cell::Cell;
 use teeny_core::DType;
-use teeny_core::kernel::{Id, Kernel, OpCode, OpNode};
+use teeny_core::kernel::{Comparison, Id, Kernel, OpCode, OpNode};
 
 /// Where a node's value is kept.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +90,7 @@ impl Plan {
                 self.last_reader[input as usize].max(u32::from(root));
         }
         for (id, node) in nodes.iter().enumerate() {
-            if let Some(comparison) = self.inlined_comparison(nodes, node) {
+            if let Some((_, comparison)) = self.inlined_comparison(nodes, node) {
                 self.inlined[node.src[0] as usize] = true;
                 for &source in comparison.sources() {
                     self.last_reader[source as usize] =
@@ -121,7 +121,9 @@ impl Plan {
             };
             self.locations.push(location);
             // Only now that the node has a location: no loop writes over its operands.
-            let compared = self.inlined_comparison(nodes, node).map_or(&[][..], OpNode::sources);
+            let compared = self
+                .inlined_comparison(nodes, node)
+                .map_or(&[][..], |(_, condition)| condition.sources());
             let matched = self.pattern(id).map(|found| found.input);
             for &source in node.sources().iter().chain(compared).chain(&matched) {
                 if let (true, Location::Slot(slot) | Location::Block(slot)) = (
@@ -160,8 +162,8 @@ impl Plan {
         if let Some(found) = self.pattern(id) {
             return Some(found.pattern);
         }
-        if let Some(comparison) = self.inlined_comparison(nodes, node) {
-            return Loop::select_by(comparison.op);
+        if let Some((comparison, _)) = self.inlined_comparison(nodes, node) {
+            return Some(Loop::select_by(comparison));
         }
         if node.dtype.compute() == DType::F32 { Loop::of_op(node.op) } else { None }
     }
@@ -191,14 +193,18 @@ impl Plan {
     }
 
     /// The comparison of f32 that only `node`, a `where` of f32, reads: one loop computes both.
-    fn inlined_comparison<'k>(&self, nodes: &'k [OpNode], node: &OpNode) -> Option<&'k OpNode> {
+    fn inlined_comparison<'k>(
+        &self,
+        nodes: &'k [OpNode],
+        node: &OpNode,
+    ) -> Option<(Comparison, &'k OpNode)> {
         if node.op != OpCode::Where || node.dtype != DType::F32 {
             return None;
         }
         let condition = &nodes[node.src[0] as usize];
-        let is_comparison = Loop::select_by(condition.op).is_some();
+        let OpCode::Compare(comparison) = condition.op else { return None };
         let read_once = self.readers[node.src[0] as usize] == 1;
-        (is_comparison && read_once && nodes[condition.src[0] as usize].dtype == DType::F32)
-            .then_some(condition)
+        (read_once && nodes[condition.src[0] as usize].dtype == DType::F32)
+            .then_some((comparison, condition))
     }
 }

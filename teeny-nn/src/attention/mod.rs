@@ -470,7 +470,7 @@ fn combined_mask(mask: Option<&Tensor>, key_mask: Option<&Tensor>) -> Result<Opt
     match mask {
         None => Ok(Some(key_mask)),
         Some(mask) if mask.dtype() == DType::Bool => mask.and(&key_mask).map(Some),
-        Some(mask) => key_mask.select(&mask, f64::NEG_INFINITY).map(Some),
+        Some(mask) => key_mask.where_cond(&mask, f64::NEG_INFINITY).map(Some),
     }
 }
 

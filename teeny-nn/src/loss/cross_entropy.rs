@@ -173,7 +173,7 @@ impl CrossEntropy {
         let kept = self.kept(targets)?; // (N, d..)
         let index = match &kept {
             Some(kept) => {
-                map([kept, targets], |[kept, t]| kept.select(t, 0).cast(targets.dtype()))?
+                map([kept, targets], |[kept, t]| kept.where_cond(t, 0).cast(targets.dtype()))?
             }
             None => targets.clone(),
         };
@@ -205,8 +205,9 @@ impl CrossEntropy {
             losses = map([&losses, &spread], |[loss, spread]| loss * sharp - spread * even)?;
         }
         if let Some(kept) = &kept {
-            losses =
-                map([kept, &losses], |[kept, loss]| kept.select(loss, 0.0).cast(losses.dtype()))?;
+            losses = map([kept, &losses], |[kept, loss]| {
+                kept.where_cond(loss, 0.0).cast(losses.dtype())
+            })?;
         }
         self.reduce(losses, kept.as_ref(), weights.as_ref())
     }
@@ -232,7 +233,7 @@ impl CrossEntropy {
         }
         let count = match (kept, weights) {
             (Some(kept), Some(weights)) => {
-                map([kept, weights], |[kept, w]| kept.select(w, 0.0).cast(losses.dtype()))?
+                map([kept, weights], |[kept, w]| kept.where_cond(w, 0.0).cast(losses.dtype()))?
                     .sum_all()?
             }
             (Some(kept), None) => kept.cast(losses.dtype())?.sum_all()?,

@@ -89,8 +89,8 @@ pub fn huber(x: &Tensor, target: &Tensor, delta: f64, reduction: Reduction) -> R
         let d = difference.abs();
         let inside = d.lt(delta);
         // outside, the square of 0: that of infinity would add 0 * inf to the gradient
-        let near = inside.select(difference, difference.like(0.0));
-        inside.select(near.square() * 0.5, (d - 0.5 * delta) * delta)
+        let near = inside.where_cond(difference, difference.like(0.0));
+        inside.where_cond(near.square() * 0.5, (d - 0.5 * delta) * delta)
     })
 }
 
@@ -108,7 +108,7 @@ pub fn bce_with_logits(x: &Tensor, target: &Tensor, reduction: Reduction) -> Res
         // NOTE: not relu and abs, whose derivatives at 0 are 0: with one condition for both terms
         // the derivative at 0 is 1/2 - t
         let positive = x.gt(0.0);
-        (positive.select(t.like(1.0), 0.0) - t) * x + positive.select(-x, x).exp().log1p()
+        (positive.where_cond(t.like(1.0), 0.0) - t) * x + positive.where_cond(-x, x).exp().log1p()
     })
 }
 
@@ -127,7 +127,7 @@ pub fn bce(p: &Tensor, target: &Tensor, reduction: Reduction) -> Result<Tensor> 
     let _op = enter("bce");
     // NOTE: automatic differentiation recognises `log().max(-100.0)` and `log1p().max(-100.0)`
     elementwise(p, target, reduction, |p, t| {
-        -(t * p.log().max(-100.0) + (1.0 - t) * (-p).log1p().max(-100.0))
+        -(t * p.log().maximum(-100.0) + (1.0 - t) * (-p).log1p().maximum(-100.0))
     })
 }
 
@@ -144,7 +144,7 @@ pub fn kl_div(log_q: &Tensor, target: &Tensor, reduction: Reduction) -> Result<T
     elementwise(log_q, target, reduction, |q, t| {
         let positive = t.gt(0.0);
         // log 1 in place of log 0, so that neither value nor gradient is NaN where t is 0
-        t * (positive.select(t, 1.0).log() - q)
+        t * (positive.where_cond(t, 1.0).log() - q)
     })
 }
 

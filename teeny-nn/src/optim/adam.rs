@@ -191,7 +191,7 @@ impl Rule {
         };
         let m = m + (g - m) * b.param(compute);
         let v = v * b.param(compute) + g * g * b.param(compute);
-        let largest = if self.amsgrad { v.max(b.input(compute)) } else { v };
+        let largest = if self.amsgrad { v.maximum(b.input(compute)) } else { v };
         let size = largest.sqrt() / b.param(compute) + b.param(compute);
         let w = (w - (m / size) * b.param(compute)).cast(dtype);
         if self.amsgrad { b.finish(&[w, m, v, largest]) } else { b.finish(&[w, m, v]) }

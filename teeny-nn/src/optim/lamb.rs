@@ -75,7 +75,7 @@ impl Optimizer for Lamb {
         let (own, step) = (square_sum(value)?, square_sum(&direction)?); // (), ()
         let trust = map([&own, &step], |[own, step]| {
             let both = own.gt(0.0).and(step.gt(0.0));
-            both.select((own / step).sqrt(), 1.0)
+            both.where_cond((own / step).sqrt(), 1.0)
         })?; // ()
         let kernel = self.states.kernel(value, &direction, 1, || move_by(types.0))?;
         let [value] = outputs(
@@ -194,7 +194,7 @@ fn lars_program((dtype, gradient): (DType, DType)) -> Result<Kernel> {
     let (own, slope) = (b.input(compute).sqrt(), b.input(gradient.compute()).cast(compute).sqrt());
     let [coefficient, decay, eps, momentum, lr] = [0; 5].map(|_| b.param(compute));
     let both = own.gt(0.0).and(slope.gt(0.0));
-    let trust = both.select(own * coefficient / (slope + own * decay + eps), 1.0);
+    let trust = both.where_cond(own * coefficient / (slope + own * decay + eps), 1.0);
     let v = v * momentum + (g + w * decay) * (trust * lr);
     b.finish(&[(w - v).cast(dtype), v])
 }

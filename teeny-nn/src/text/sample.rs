@@ -109,7 +109,7 @@ impl Sampler {
             let (sorted, _) = x.sort(-1, true)?; // (.., V)
             let p = sorted.softmax(-1)?; // (.., V)
             let before = p.cumsum(-1)?.sub(&p)?; // (.., V), the probability of more likely tokens
-            let kept = before.lt(self.top_p)?.select(&sorted, f64::INFINITY)?; // (.., V)
+            let kept = before.lt(self.top_p)?.where_cond(&sorted, f64::INFINITY)?; // (.., V)
             x = keep_from(&x, &kept.min_keepdim(-1)?)?;
         }
         if self.min_p > 0.0 {
@@ -212,7 +212,9 @@ pub fn multinomial(
             return Err(Error::value(format!("cannot draw {n} distinct tokens from {vocab}")));
         }
         let (scores, tokens) = noisy(&x, key)?.topk(n, -1, true)?; // (.., n)
-        map([&scores, &tokens], |[score, token]| score.is_finite().select(token, token.like(-1)))?
+        map([&scores, &tokens], |[score, token]| {
+            score.is_finite().where_cond(token, token.like(-1))
+        })?
     };
     mark_invalid(&row, &tokens)
 }
@@ -232,7 +234,7 @@ pub fn repetition_penalty(logits: &Tensor, previous: &Tensor, penalty: f64) -> R
     }
     let (logits, previous) = (detached_floats(logits)?, track::detached(previous)?);
     let x = logits.gather(-1, &previous)?; // (B, T)
-    let less = map([&x], |[x]| x.gt(0.0).select(x.div(penalty), x * penalty))?; // (B, T)
+    let less = map([&x], |[x]| x.gt(0.0).where_cond(x.div(penalty), x * penalty))?; // (B, T)
     logits.scatter(-1, &previous, &less)
 }
 
@@ -250,7 +252,7 @@ fn detached_floats(logits: &Tensor) -> Result<Tensor> {
 
 /// `x` where it is at least `least`, `-inf` elsewhere.
 fn keep_from(x: &Tensor, least: &Tensor) -> Result<Tensor> {
-    map([x, least], |[x, least]| x.ge(least).select(x, x.like(f64::NEG_INFINITY)))
+    map([x, least], |[x, least]| x.ge(least).where_cond(x, x.like(f64::NEG_INFINITY)))
 }
 
 /// `logits + Gumbel noise`, whose argmax is a draw from their softmax.
@@ -272,7 +274,7 @@ fn noisy(logits: &Tensor, key: Key) -> Result<Tensor> {
     let (high, low) = (draw(0)?, draw(1)?);
     map([logits, &high, &low], |[x, high, low]: [Expr<'_>; 3]| {
         // u is not 0, so the noise is finite; -inf stays -inf
-        let u = (high + low * ULP).max(ULP * ULP);
+        let u = (high + low * ULP).maximum(ULP * ULP);
         x - (-(-u).log1p()).log()
     })
 }
@@ -280,7 +282,9 @@ fn noisy(logits: &Tensor, key: Key) -> Result<Tensor> {
 /// `tokens` (.., n), or -1 where the row of `x` (.., V) has no valid distribution.
 fn mark_invalid(x: &Tensor, tokens: &Tensor) -> Result<Tensor> {
     let largest = x.max(-1)?; // (..), NaN if there is one
-    map([&largest, tokens], |[largest, token]| largest.is_finite().select(token, token.like(-1)))
+    map([&largest, tokens], |[largest, token]| {
+        largest.is_finite().where_cond(token, token.like(-1))
+    })
 }
 
 /// `tokens` on the host; an error if one is -1.

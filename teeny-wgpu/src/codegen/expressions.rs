@@ -2,7 +2,9 @@
 //! the functions that the expressions call are in the prelude.
 
 use crate::codegen::types;
-use teeny_core::{DType, OpCode, Scalar};
+use teeny_core::{
+    Arithmetic, Bitwise, Comparison, DType, FloatFunction, OpCode, Scalar, SignFunction,
+};
 
 /// The classes of types that share their expressions.
 #[derive(Clone, Copy, PartialEq)]
@@ -124,78 +126,96 @@ pub(crate) fn cast(from: DType, to: DType, x: &str) -> String {
 /// The expression of `op` on operands `a`, `b`, `c` (identifiers), whose type (that of the last
 /// operand) is `dtype`.
 pub(crate) fn expression(op: OpCode, dtype: DType, a: &str, b: &str, c: &str) -> String {
-    use OpCode::*;
-    let kind = class(dtype);
-    let ty = types::value(dtype);
-    let zero = types::zero(dtype);
-    let call = |name: &str| format!("{name}_{ty}({a})");
-    let call2 = |name: &str| format!("{name}_{ty}({a}, {b})");
-    let one = if ty == "f64" { "1.0lf" } else { "1.0f" };
-    let float = kind == Class::Float;
     match op {
-        Input(_) | Param(_) | Const(_) | Cast => {
+        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) | OpCode::Cast => {
             unreachable!("leaves and casts are written by the generator")
         }
-        Neg if kind == Class::Unsigned => wrap(dtype, format!("{zero} - {a}")),
-        Neg => wrap(dtype, format!("-{a}")),
-        Abs if kind == Class::Unsigned => a.to_string(),
-        Abs if kind == Class::Signed => {
-            wrap(dtype, format!("select({a}, {zero} - {a}, {a} < {zero})"))
-        }
-        Abs => format!("abs({a})"),
-        Sign if float => format!("sign_{ty}({a})"),
-        Sign if kind == Class::Unsigned => format!("select({zero}, {ty}(1), {a} > {zero})"),
-        Sign => format!("select(select({zero}, {ty}(-1), {a} < {zero}), {ty}(1), {a} > {zero})"),
+        OpCode::Float(f) => float_function(f, dtype, a),
+        OpCode::Round(rounding) => format!("{}({a})", rounding.name()),
+        OpCode::Sign(f) => sign_function(f, dtype, a),
+        OpCode::Not if class(dtype) == Class::Bool => format!("!{a}"),
+        OpCode::Not => wrap(dtype, format!("~{a}")),
+        OpCode::IsNan => format!("is_nan_{}({a})", types::value(dtype)),
+        OpCode::Arithmetic(op) => arithmetic(op, dtype, a, b),
+        OpCode::Compare(op) => compare(op, dtype, a, b),
+        OpCode::Bitwise(op) => bitwise(op, dtype, a, b),
+        OpCode::Where => format!("select({c}, {b}, {a})"),
+    }
+}
+
+fn float_function(f: FloatFunction, dtype: DType, a: &str) -> String {
+    use FloatFunction::*;
+    let ty = types::value(dtype);
+    let one = if ty == "f64" { "1.0lf" } else { "1.0f" };
+    match f {
         Recip => format!("{one} / {a}"),
         Sqrt => format!("sqrt({a})"),
         Rsqrt => format!("{one} / sqrt({a})"),
-        Exp => call("exp"),
-        Exp2 => call("exp2"),
-        Expm1 => call("expm1"),
-        Log => call("log"),
-        Log2 => call("log2"),
-        Log1p => call("log1p"),
-        Sin => call("sin"),
-        Cos => call("cos"),
-        Tan => call("tan"),
-        Atan => call("atan"),
-        Tanh => call("tanh"),
-        Erf => call("erf"),
-        Floor => format!("floor({a})"),
-        Ceil => format!("ceil({a})"),
-        Round => format!("round({a})"),
-        Trunc => format!("trunc({a})"),
-        Not if kind == Class::Bool => format!("!{a}"),
-        Not => wrap(dtype, format!("~{a}")),
-        IsNan => format!("is_nan_{ty}({a})"),
+        // Functions of the prelude: those of WGSL have wide error bounds, or do not exist.
+        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf => {
+            format!("{}_{ty}({a})", f.name())
+        }
+    }
+}
+
+fn sign_function(f: SignFunction, dtype: DType, a: &str) -> String {
+    use SignFunction::*;
+    let (ty, zero) = (types::value(dtype), types::zero(dtype));
+    match (f, class(dtype)) {
+        (Neg, Class::Unsigned) => wrap(dtype, format!("{zero} - {a}")),
+        (Neg, _) => wrap(dtype, format!("-{a}")),
+        (Abs, Class::Unsigned) => a.to_string(),
+        (Abs, Class::Signed) => wrap(dtype, format!("select({a}, {zero} - {a}, {a} < {zero})")),
+        (Abs, _) => format!("abs({a})"),
+        (Sign, Class::Float) => format!("sign_{ty}({a})"),
+        (Sign, Class::Unsigned) => format!("select({zero}, {ty}(1), {a} > {zero})"),
+        (Sign, _) => {
+            format!("select(select({zero}, {ty}(-1), {a} < {zero}), {ty}(1), {a} > {zero})")
+        }
+    }
+}
+
+fn arithmetic(op: Arithmetic, dtype: DType, a: &str, b: &str) -> String {
+    use Arithmetic::*;
+    let float = class(dtype) == Class::Float;
+    let ty = types::value(dtype);
+    match op {
         Add => wrap(dtype, format!("{a} + {b}")),
         Sub if float && a == b => format!("sub_self_{ty}({a})"),
         Sub => wrap(dtype, format!("{a} - {b}")),
         Mul => wrap(dtype, format!("{a} * {b}")),
         Div => format!("{a} / {b}"),
-        Pow if float => call2("pow"),
-        Pow => wrap(dtype, format!("pow_{ty}({a}, {b})")),
         Max if float => format!("max_{ty}({a}, {b})"),
         Min if float => format!("min_{ty}({a}, {b})"),
         Max => format!("select({b}, {a}, {a} > {b})"),
         Min => format!("select({b}, {a}, {a} < {b})"),
-        Rem if float => call2("rem"),
-        FloorDiv if float => call2("floor_div"),
-        Rem => wrap(dtype, format!("rem_{ty}({a}, {b})")),
-        FloorDiv => wrap(dtype, format!("floor_div_{ty}({a}, {b})")),
-        CmpLt if kind == Class::Bool => format!("(!{a} & {b})"),
-        CmpLe if kind == Class::Bool => format!("(!{a} | {b})"),
-        CmpLt => format!("({a} < {b})"),
-        CmpLe => format!("({a} <= {b})"),
-        CmpEq => format!("({a} == {b})"),
+        Pow | Rem | FloorDiv => wrap(dtype, format!("{}_{ty}({a}, {b})", op.name())),
+    }
+}
+
+fn compare(op: Comparison, dtype: DType, a: &str, b: &str) -> String {
+    use Comparison::*;
+    match op {
+        Lt if class(dtype) == Class::Bool => format!("(!{a} & {b})"),
+        Le if class(dtype) == Class::Bool => format!("(!{a} | {b})"),
+        Lt => format!("({a} < {b})"),
+        Le => format!("({a} <= {b})"),
+        Eq => format!("({a} == {b})"),
         // Not `a != b`, which naga makes an ordered comparison: false for NaN.
-        CmpNe => format!("!({a} == {b})"),
+        Ne => format!("!({a} == {b})"),
+    }
+}
+
+fn bitwise(op: Bitwise, dtype: DType, a: &str, b: &str) -> String {
+    use Bitwise::*;
+    let ty = types::value(dtype);
+    let bits = 8 * dtype.size();
+    match op {
         And => format!("({a} & {b})"),
         Or => format!("({a} | {b})"),
-        Xor if kind == Class::Bool => format!("({a} != {b})"),
+        Xor if class(dtype) == Class::Bool => format!("({a} != {b})"),
         Xor => format!("({a} ^ {b})"),
-        Shl => wrap(dtype, format!("shl_{ty}({a}, {b}, {ty}({}))", 8 * dtype.size())),
-        Shr => format!("shr_{ty}({a}, {b}, {ty}({}))", 8 * dtype.size()),
-        Where => format!("select({c}, {b}, {a})"),
+        Shl => wrap(dtype, format!("shl_{ty}({a}, {b}, {ty}({bits}))")),
+        Shr => format!("shr_{ty}({a}, {b}, {ty}({bits}))"),
     }
 }

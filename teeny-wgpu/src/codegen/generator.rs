@@ -8,13 +8,15 @@ use crate::codegen::params::Declaration;
 use crate::codegen::{expressions, types};
 use crate::device::params::Params;
 use std::fmt::Write;
-use teeny_core::{DType, Kernel, OpCode, Result, Scalar};
+use teeny_core::{Arithmetic, DType, Kernel, OpCode, Result, Scalar};
 
 /// The constants of a kernel that WGSL has no literal for, and zeros that something is divided by:
 /// Mesa's software driver folds `x / 0.0` to 0.
 fn odd_constants(kernel: &Kernel) -> impl Iterator<Item = (usize, Scalar, DType)> + '_ {
     let divides = |id: usize| {
-        kernel.nodes().iter().any(|node| node.op == OpCode::Div && usize::from(node.src[1]) == id)
+        kernel.nodes().iter().any(|node| {
+            node.op == OpCode::Arithmetic(Arithmetic::Div) && usize::from(node.src[1]) == id
+        })
     };
     kernel.nodes().iter().enumerate().filter_map(move |(id, node)| match node.op {
         OpCode::Const(value)

@@ -136,5 +136,5 @@ fn gather_pieces(
     });
     let ((low, _), (high, half)) = (low?, high?);
     let middle = u32::try_from(half.low).map_err(|_| error::beyond(half.low))?;
-    Ok(index.cast(DType::U32)?.lt(middle)?.select(&low, &high)?.storage().clone())
+    Ok(index.cast(DType::U32)?.lt(middle)?.where_cond(&low, &high)?.storage().clone())
 }

@@ -465,7 +465,7 @@ fn arg_halves(
     let values = Tensor::cat(&[&value(first, 0)?, &value(second, mid)?], 0)?;
     let better = if op == ReduceOp::ArgMax { values.argmax(0)? } else { values.argmin(0)? };
     let mid = i32::try_from(mid).map_err(|_| error::beyond(mid))?;
-    Ok(better.eq(0)?.select(first, second.add(mid)?)?.storage().clone())
+    Ok(better.eq(0)?.where_cond(first, second.add(mid)?)?.storage().clone())
 }
 
 /// Positions in few long lines: the position within each chunk, then the best chunk. The first

@@ -27,13 +27,13 @@ pub(super) fn scatter(
             let own = x.eq(y)?;
             let written = src.eq(&y.gather(axis, index)?)?;
             let chosen =
-                |which: &Tensor, t: &Tensor| map([which, t], |[w, t]| w.select(t, t.like(0)));
+                |which: &Tensor, t: &Tensor| map([which, t], |[w, t]| w.where_cond(t, t.like(0)));
             let sum = chosen(&own, &t_x)?.scatter_add(axis, index, &chosen(&written, &t_src)?)?;
             let dtype = t_x.dtype();
             let count = own.cast(dtype)?.scatter_add(axis, index, &written.cast(dtype)?)?;
             // 0 where nothing was counted, as in the gradient: nothing equals an extremum that is
             // NaN.
-            map([&sum, &count], |[s, n]| n.eq(0).select(s.like(0), s / n))?
+            map([&sum, &count], |[s, n]| n.eq(0).where_cond(s.like(0), s / n))?
         }
     }))
 }

@@ -21,7 +21,7 @@ pub(super) fn reduce(
         ReduceOp::Max | ReduceOp::Min => {
             // The mean of the tangents of equal extrema.
             let chosen = x.eq(&spread(y, x.shape(), axes)?)?;
-            let sum = map([&chosen, t], |[c, t]| c.select(t, t.like(0)))?.sum(axes)?;
+            let sum = map([&chosen, t], |[c, t]| c.where_cond(t, t.like(0)))?.sum(axes)?;
             Some(sum.div(&chosen.cast(t.dtype())?.sum(axes)?)?)
         }
     })

@@ -24,7 +24,7 @@ pub(super) fn scan(
 fn prod_in_square(x: &Tensor, t: &Tensor, axis: usize) -> Result<Tensor> {
     let (others, until) = without_each(x, axis)?; // (.., i, k)
     let t = t.transpose(axis as isize, -1)?.unsqueeze(-1)?; // (.., i, 1)
-    map([&others, &until, &t], |[p, u, t]| u.select(p * t, t.like(0)))?
+    map([&others, &until, &t], |[p, u, t]| u.where_cond(p * t, t.like(0)))?
         .sum(-2)?
         .transpose(axis as isize, -1)
 }
@@ -36,7 +36,7 @@ fn prod(x: &Tensor, t: &Tensor, axis: usize) -> Result<Tensor> {
     let axis = axis as isize;
     let product = filled.cumprod(axis)?;
     let relative =
-        map([t, &filled, &first], |[t, x, f]| f.select(t.like(0), t / x))?.cumsum(axis)?;
-    let at = map([t, &first], |[t, f]| f.select(t, t.like(0)))?.cumsum(axis)?;
-    map([&product, &zeros, &relative, &at], |[p, n, r, a]| p * n.eq(0).select(r, a))
+        map([t, &filled, &first], |[t, x, f]| f.where_cond(t.like(0), t / x))?.cumsum(axis)?;
+    let at = map([t, &first], |[t, f]| f.where_cond(t, t.like(0)))?.cumsum(axis)?;
+    map([&product, &zeros, &relative, &at], |[p, n, r, a]| p * n.eq(0).where_cond(r, a))
 }

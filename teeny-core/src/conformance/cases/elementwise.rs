@@ -11,7 +11,7 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::kernel::Kernel;
+use crate::kernel::{FloatFunction, Kernel};
 use crate::scalar::Scalar;
 use crate::tensor::{Tensor, map, map_n};
 use std::sync::Arc;
@@ -89,6 +89,14 @@ const UNARY: [(&str, Unary, Domain, Tolerance); 47] = [
     ),
 ];
 
+/// The domain and the tolerance of a function of floats, which its row states.
+pub(in crate::conformance) fn row_of(f: FloatFunction) -> (Domain, Tolerance) {
+    let row = UNARY.iter().find(|row| row.0 == f.name());
+    let &(_, _, domain, tolerance) =
+        row.unwrap_or_else(|| panic!("the suite has no row for {}", f.name()));
+    (domain, tolerance)
+}
+
 const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
     ("add", |a, b| a.add(b), Domain::Any, Domain::Any, BITS),
     ("sub", |a, b| a.sub(b), Domain::Any, Domain::Any, BITS),
@@ -111,7 +119,7 @@ const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
     ("xor", |a, b| a.xor(b), Domain::Any, Domain::Any, EQUAL),
     ("shl", |a, b| a.shl(b), Domain::Any, Domain::Below(70), EQUAL),
     ("shr", |a, b| a.shr(b), Domain::Any, Domain::Below(70), EQUAL),
-    ("select", |a, b| a.select(a, b), Domain::Any, Domain::Any, EQUAL),
+    ("where_cond", |a, b| a.where_cond(a, b), Domain::Any, Domain::Any, EQUAL),
     (
         "sub over its left side",
         |a, b| over(a.sub(b), || a.abs(), |x| x - b),

@@ -1,7 +1,7 @@
 //! The cases: one row per operation, types and layouts as dimensions.
 
 mod attention;
-mod elementwise;
+pub(super) mod elementwise;
 mod fused;
 mod index;
 #[cfg(feature = "linalg")]

@@ -209,7 +209,7 @@ pub fn binary(device: &(impl ToDevice + ?Sized), float: DType) -> Verdict {
                     DType::Bool,
                     &device,
                 )?
-                .select(&make("lhs", &[2, 3])?, &make("rhs", &[3])?),
+                .where_cond(&make("lhs", &[2, 3])?, &make("rhs", &[3])?),
                 "lerp" => {
                     make("lhs", &[2, 3])?.lerp(&make("rhs", &[2, 3])?, scalar(&case["weight"]))
                 }

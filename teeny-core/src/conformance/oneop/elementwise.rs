@@ -8,10 +8,14 @@ use super::compare::Tolerance;
 use super::dice::Dice;
 use super::operand::{Operand, Values};
 use super::{Case, FLOATS, Family};
+use crate::conformance::cases::{Domain, elementwise::row_of};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::build::{Builder, Expr};
-use crate::kernel::{Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
+use crate::kernel::{
+    Arithmetic, Bitwise, Comparison, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, Rounding,
+    SignFunction,
+};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -27,17 +31,24 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "over", weight: 5, generate: over },
 ];
 
-/// How exact an operation of the vocabulary is.
+/// How exact an operation is: functions of floats as their row of the suite says.
 fn tolerance(op: OpCode) -> Tolerance {
-    use OpCode::*;
     match op {
-        Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Floor | Ceil
-        | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Max | Min | Rem | FloorDiv
-        | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr | Where => Tolerance::Bits,
-        Rsqrt | Exp | Exp2 | Log | Log2 | Sin | Cos | Atan | Tanh => Tolerance::Ulps(2.0, 0.0),
-        Expm1 | Log1p | Tan | Pow => Tolerance::Ulps(4.0, 0.0),
-        Erf => Tolerance::Ulps(8.0, 0.0),
+        OpCode::Float(f) => match row_of(f).1.in_ulps() {
+            0.0 => Tolerance::Bits,
+            ulps => Tolerance::Ulps(ulps, 0.0),
+        },
+        OpCode::Arithmetic(Arithmetic::Pow) => Tolerance::Ulps(4.0, 0.0),
+        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => Tolerance::Bits,
+        OpCode::Cast | OpCode::Not | OpCode::IsNan | OpCode::Where => Tolerance::Bits,
+        OpCode::Round(_) | OpCode::Sign(_) => Tolerance::Bits,
+        OpCode::Arithmetic(_) | OpCode::Compare(_) | OpCode::Bitwise(_) => Tolerance::Bits,
     }
+}
+
+/// True for functions of angles, whose argument is bounded.
+fn takes_angle(op: OpCode) -> bool {
+    matches!(op, OpCode::Float(f) if matches!(row_of(f).0, Domain::Angle))
 }
 
 /// A type that `op` accepts.
@@ -93,9 +104,10 @@ fn unary(dice: &mut Dice) -> Result<Case> {
     let builder = Builder::new();
     let x = builder.input(dtype_for(dice, op));
     let kernel = builder.finish(&[x.unary(op)])?;
-    let values = match op {
-        OpCode::Sin | OpCode::Cos | OpCode::Tan => Values::Angle,
-        _ => dice.pick(&[Values::Any, Values::Any, Values::Tame, Values::Wide]),
+    let values = if takes_angle(op) {
+        Values::Angle
+    } else {
+        dice.pick(&[Values::Any, Values::Any, Values::Tame, Values::Wide])
     };
     let shape = shape(dice);
     Ok(run(dice, "unary", kernel, Vec::new(), shape, &[values]).within(tolerance(op)))
@@ -126,10 +138,12 @@ fn binary(dice: &mut Dice) -> Result<Case> {
     let (lhs, rhs) = if dice.one_in(4) { (rhs, lhs) } else { (lhs, rhs) };
     let kernel = builder.finish(&[lhs.binary(op, rhs)])?;
     let values = match op {
-        OpCode::Shl | OpCode::Shr => [Values::Any, Values::Below(70)],
-        OpCode::Pow if dice.one_in(2) => [Values::Any, Values::Tame],
-        OpCode::Pow => [Values::Tame, Values::Any],
-        OpCode::CmpEq | OpCode::CmpNe if dice.one_in(2) => [Values::Below(3), Values::Below(3)],
+        OpCode::Bitwise(Bitwise::Shl | Bitwise::Shr) => [Values::Any, Values::Below(70)],
+        OpCode::Arithmetic(Arithmetic::Pow) if dice.one_in(2) => [Values::Any, Values::Tame],
+        OpCode::Arithmetic(Arithmetic::Pow) => [Values::Tame, Values::Any],
+        OpCode::Compare(Comparison::Eq | Comparison::Ne) if dice.one_in(2) => {
+            [Values::Below(3), Values::Below(3)]
+        }
         _ => [Values::exact(dice), Values::exact(dice)],
     };
     let shape = shape(dice);
@@ -141,7 +155,7 @@ fn select(dice: &mut Dice) -> Result<Case> {
     let builder = Builder::new();
     let (condition, a, b) =
         (builder.input(DType::Bool), builder.input(dtype), builder.input(dtype));
-    let kernel = builder.finish(&[condition.select(a, b)])?;
+    let kernel = builder.finish(&[condition.where_cond(a, b)])?;
     let shape = shape(dice);
     Ok(run(dice, "where", kernel, Vec::new(), shape, &[Values::Any]).within(Tolerance::Bits))
 }
@@ -277,8 +291,7 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
             for i in 0..dice.between(1, MAX_OUTPUTS) {
                 let node = if i == 0 { last } else { dice.pick(&nodes) };
                 let op = dice.pick(&OpCode::UNARY);
-                let smooth = matches!(tolerance(op), Tolerance::Ulps(..))
-                    && !matches!(op, OpCode::Sin | OpCode::Cos | OpCode::Tan);
+                let smooth = matches!(tolerance(op), Tolerance::Ulps(..)) && !takes_angle(op);
                 if smooth && node.dtype().is_float() && dice.one_in(3) {
                     outputs.push(node.unary(op));
                     tolerances.push(tolerance(op));
@@ -295,32 +308,42 @@ pub fn random_kernel(dice: &mut Dice, dtype: DType, mix: Mix) -> Result<Random> 
 
 /// One more node, if the drawn operation accepts the drawn operands.
 fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
-    use OpCode::*;
+    use Arithmetic::{Add, Max, Min, Mul, Sub};
+    use Bitwise::{And, Or, Xor};
+    use Comparison::{Lt, Ne};
+    use Rounding::{Floor, Trunc};
+    use SignFunction::{Abs, Neg, Sign};
     // Late nodes are likelier, so that programs become deep.
     let recent = &nodes[nodes.len().saturating_sub(4)..];
     let pick = |dice: &mut Dice| if dice.one_in(3) { dice.pick(nodes) } else { dice.pick(recent) };
     let a = pick(dice);
-    let full: &[OpCode] =
-        &[Neg, Abs, Sign, Recip, Sqrt, Floor, Ceil, Round, Trunc, Not, IsNan, Cast, Cast];
-    let one: &[OpCode] = match mix {
-        Mix::Full => full,
-        Mix::Tame => &[Neg, Abs, Sign, Floor, Trunc],
-        Mix::Choice => &[Neg, Abs],
-        Mix::Predicate => &[Not, IsNan, Abs],
+    let exact = |op: &OpCode| tolerance(*op) == Tolerance::Bits;
+    let one: Vec<OpCode> = match mix {
+        Mix::Full => {
+            OpCode::UNARY.into_iter().filter(exact).chain([OpCode::Cast, OpCode::Cast]).collect()
+        }
+        Mix::Tame => vec![Neg.into(), Abs.into(), Sign.into(), Floor.into(), Trunc.into()],
+        Mix::Choice => vec![Neg.into(), Abs.into()],
+        Mix::Predicate => vec![OpCode::Not, OpCode::IsNan, Abs.into()],
     };
-    let two: &[OpCode] = match mix {
-        Mix::Full => &[
-            Add, Add, Sub, Mul, Mul, Div, Max, Min, Rem, FloorDiv, CmpLt, CmpLe, CmpEq, CmpNe, And,
-            Or, Xor, Shl, Shr,
-        ],
-        Mix::Tame => &[Add, Sub, Mul, Max, Min, CmpLt],
-        Mix::Choice => &[Max, Min, CmpLt, CmpNe],
-        Mix::Predicate => &[CmpLt, CmpLe, CmpEq, CmpNe, And, Or, Xor, Max],
+    let two: Vec<OpCode> = match mix {
+        Mix::Full => {
+            OpCode::BINARY.into_iter().filter(exact).chain([Add.into(), Mul.into()]).collect()
+        }
+        Mix::Tame => {
+            [Add, Sub, Mul, Max, Min].map(OpCode::from).into_iter().chain([Lt.into()]).collect()
+        }
+        Mix::Choice => vec![Max.into(), Min.into(), Lt.into(), Ne.into()],
+        Mix::Predicate => Comparison::ALL
+            .map(OpCode::from)
+            .into_iter()
+            .chain([And.into(), Or.into(), Xor.into(), Max.into()])
+            .collect(),
     };
     let expr = match dice.below(8) {
         0 | 1 => {
-            let op = dice.pick(one);
-            if op == Cast {
+            let op = dice.pick(&one);
+            if op == OpCode::Cast {
                 let to = dice.pick(&DType::ALL);
                 a.cast(to)
             } else {
@@ -338,10 +361,10 @@ fn step<'b>(dice: &mut Dice, nodes: &[Expr<'b>], mix: Mix) -> Option<Expr<'b>> {
             if conditions.is_empty() || !same {
                 return None;
             }
-            dice.pick(&conditions).select(a, b)
+            dice.pick(&conditions).where_cond(a, b)
         }
         _ => {
-            let op = dice.pick(two);
+            let op = dice.pick(&two);
             let b = pick(dice);
             let dtype = a.dtype().promote(b.dtype());
             if !op.accepts(dtype) || mix != Mix::Full && a.dtype() != b.dtype() {

@@ -35,7 +35,7 @@ fn lined(dice: &mut Dice) -> (Shape, usize) {
 fn softmax_scale(x: &Tensor, axis: usize) -> Result<Tensor> {
     let axis = axis as isize;
     map([&x.softmax(axis)?, &x.log_softmax(axis)?], |[p, l]| {
-        let finite = l.max(-1e4);
+        let finite = l.maximum(-1e4);
         p * (finite.abs() * 2.0 + 16.0)
     })
 }
@@ -170,7 +170,7 @@ fn cross_entropy(dice: &mut Dice) -> Result<Case> {
             let scale = map([&p, &g, &d], |[p, g, d]| (p + 1e-30) * g + d * 4.0)?;
             // The target's own place: errors relative to 1.
             let one = map([&g], |[g]| g * (16.0 + terms))?.expand(shape)?;
-            let at_target = map([&scale, &one], |[s, o]| s.max(o))?;
+            let at_target = map([&scale, &one], |[s, o]| s.maximum(o))?;
             return Ok(vec![at_target]);
         }
         let losses =

@@ -181,8 +181,8 @@ fn conv_weight_grad(dice: &mut Dice) -> Result<Case> {
         }
         let finite = y.is_finite()?;
         let window: Vec<usize> = (2..weight.ndim()).collect();
-        let largest = finite.select(&y, 0.0)?.max_keepdim(window)?.expand(weight)?;
-        Ok(vec![finite.select(&largest, &y)?])
+        let largest = finite.where_cond(&y, 0.0)?.max_keepdim(window)?.expand(weight)?;
+        Ok(vec![finite.where_cond(&largest, &y)?])
     };
     Ok(Case::new("conv_weight_grad", operands, detail, body).scaled(factor, scale))
 }

@@ -10,8 +10,8 @@ use crate::simd::loops::{Binary, Map2, Operand, Unary};
 use crate::simd::{F32s, Level};
 use crate::vecmath;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
-use teeny_core::kernel::OpCode;
 use teeny_core::kernel::eval::{erf, floor_div, remainder};
+use teeny_core::kernel::{Arithmetic, FloatFunction, OpCode};
 
 macro_rules! unary {
     ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
@@ -94,92 +94,60 @@ pub(crate) unsafe fn unary_f32(
 ) {
     // SAFETY: passed on.
     unsafe {
-        match (op, function(op)) {
-            (OpCode::Sin | OpCode::Cos, _) => {
-                vecmath::map_trig(level, op == OpCode::Cos, x, y, n, stream)
+        match (op, Loop::of_op(op)) {
+            (OpCode::Float(FloatFunction::Sin), _) => {
+                vecmath::map_trig(level, false, x, y, n, stream)
             }
-            (_, Some(f)) if Loop::of_op(op).is_none() => by_f64(x, y, n, f),
+            (OpCode::Float(FloatFunction::Cos), _) => {
+                vecmath::map_trig(level, true, x, y, n, stream)
+            }
+            (OpCode::Float(f), None) => by_f64(x, y, n, float_function(f).f64),
             _ => by_vectors(level, op, &[Operand::Slice(x)], y, n, stream),
         }
     }
 }
 
-/// The function of f64 of a unary node, for nodes of f64 and for those of f32 without a loop over
-/// vectors.
-pub(super) fn function(op: OpCode) -> Option<fn(f64) -> f64> {
-    use OpCode as O;
-    Some(match op {
-        O::Exp => f64::exp,
-        O::Exp2 => f64::exp2,
-        O::Expm1 => f64::exp_m1,
-        O::Log => f64::ln,
-        O::Log2 => f64::log2,
-        O::Log1p => f64::ln_1p,
-        O::Sin => f64::sin,
-        O::Cos => f64::cos,
-        O::Tan => f64::tan,
-        O::Atan => f64::atan,
-        O::Tanh => f64::tanh,
-        O::Erf => erf,
-        O::Neg
-        | O::Abs
-        | O::Sign
-        | O::Recip
-        | O::Sqrt
-        | O::Rsqrt
-        | O::Floor
-        | O::Ceil
-        | O::Round
-        | O::Trunc
-        | O::Not
-        | O::IsNan => return None,
-        O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => {
-            return None;
-        }
-        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => {
-            return None;
-        }
-        O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
-    })
+/// How a function of floats is computed.
+pub(crate) struct FloatLoops {
+    /// Of f32: the loop over vectors, if there is one; otherwise the function of f64, rounded.
+    pub vectors: Option<Loop>,
+    /// Of f64: one call for each element.
+    pub f64: fn(f64) -> f64,
 }
 
-/// [`function`] of two operands.
-pub(super) fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
-    use OpCode as O;
-    Some(match op {
-        O::Pow => f64::powf,
-        O::Rem => remainder,
-        O::FloorDiv => floor_div,
-        O::Add | O::Sub | O::Mul | O::Div | O::Max | O::Min => return None,
-        O::CmpLt | O::CmpLe | O::CmpEq | O::CmpNe | O::And | O::Or | O::Xor | O::Shl | O::Shr => {
-            return None;
-        }
-        O::Neg
-        | O::Abs
-        | O::Sign
-        | O::Recip
-        | O::Sqrt
-        | O::Rsqrt
-        | O::Floor
-        | O::Ceil
-        | O::Round
-        | O::Trunc
-        | O::Not
-        | O::IsNan => return None,
-        O::Exp
-        | O::Exp2
-        | O::Expm1
-        | O::Log
-        | O::Log2
-        | O::Log1p
-        | O::Sin
-        | O::Cos
-        | O::Tan
-        | O::Atan
-        | O::Tanh
-        | O::Erf => return None,
-        O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
-    })
+/// The loops of a function: a new function of std needs one line, a vector function one more in
+/// `vecmath`.
+pub(crate) fn float_function(f: FloatFunction) -> FloatLoops {
+    use FloatFunction::*;
+    let (vectors, f64): (Option<Loop>, fn(f64) -> f64) = match f {
+        Recip => (Some(Loop::Recip), |x| 1.0 / x),
+        Sqrt => (Some(Loop::Sqrt), f64::sqrt),
+        Rsqrt => (Some(Loop::Rsqrt), |x| 1.0 / x.sqrt()),
+        Exp => (Some(Loop::Exp), f64::exp),
+        Exp2 => (Some(Loop::Exp2), f64::exp2),
+        Expm1 => (None, f64::exp_m1),
+        Log => (Some(Loop::Log), f64::ln),
+        Log2 => (None, f64::log2),
+        Log1p => (None, f64::ln_1p),
+        Sin => (None, f64::sin),
+        Cos => (None, f64::cos),
+        Tan => (None, f64::tan),
+        Atan => (None, f64::atan),
+        Tanh => (Some(Loop::Tanh), f64::tanh),
+        Erf => (Some(Loop::Erf), erf),
+    };
+    FloatLoops { vectors, f64 }
+}
+
+/// The function of f64 of two operands of an operation without a loop over vectors.
+pub(super) fn function_of_two(op: Arithmetic) -> Option<fn(f64, f64) -> f64> {
+    match op {
+        Arithmetic::Pow => Some(f64::powf),
+        Arithmetic::Rem => Some(remainder),
+        Arithmetic::FloorDiv => Some(floor_div),
+        Arithmetic::Add | Arithmetic::Sub | Arithmetic::Mul => None,
+        Arithmetic::Div | Arithmetic::Max | Arithmetic::Min => None,
+    }
 }
 
 /// A node that has a loop over vectors of this number of operands, four at most.
@@ -221,14 +189,14 @@ unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
     }
 }
 
-/// A binary node of f32 that is not a comparison.
+/// Arithmetic of f32.
 ///
 /// # Safety
 /// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does
 /// not overlap it.
 pub(crate) unsafe fn binary_f32(
     level: Level,
-    op: OpCode,
+    op: Arithmetic,
     a: Operand,
     b: Operand,
     y: *mut f32,
@@ -244,11 +212,11 @@ pub(crate) unsafe fn binary_f32(
         match (op, function_of_two(op)) {
             // The most frequent operations of small tensors: in the function of all loops, the
             // instructions before the loop take longer than sixteen elements.
-            (OpCode::Add, _) => level.run(Map2::<Add>::new(a, b, y, n, stream)),
-            (OpCode::Sub, _) => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
-            (OpCode::Mul, _) => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
+            (Arithmetic::Add, _) => level.run(Map2::<Add>::new(a, b, y, n, stream)),
+            (Arithmetic::Sub, _) => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
+            (Arithmetic::Mul, _) => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
             (_, Some(f)) => (0..n).for_each(|i| *y.add(i) = f(get(a, i), get(b, i)) as f32),
-            (_, None) => by_vectors(level, op, &[a, b], y, n, stream),
+            (_, None) => by_vectors(level, op.into(), &[a, b], y, n, stream),
         }
     }
 }

@@ -10,7 +10,7 @@ pub(crate) use super::int_type::Int;
 use super::unexpected;
 use crate::simd::{F32s, Level, Work, for_pairs};
 use teeny_core::DType;
-use teeny_core::kernel::OpCode;
+use teeny_core::kernel::{Arithmetic, Bitwise, Comparison, OpCode, SignFunction};
 
 /// `y[i] = f(x[i])`.
 #[inline(always)]
@@ -36,47 +36,51 @@ pub(crate) fn pairs<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) 
 /// # Safety
 /// `x` and `y` have `n` values of type `dtype` and do not overlap.
 pub(crate) unsafe fn unary(op: OpCode, dtype: DType, x: *const u8, y: *mut u8, n: usize) {
-    use OpCode::*;
     // SAFETY: by contract.
     unsafe {
         match op {
-            Not if dtype == DType::Bool => each(slice::<u8>(x, n), slice_mut(y, n), |x| x ^ 1),
-            Not => with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::not)),
-            Neg => with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::neg)),
-            Abs => with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::abs)),
-            Sign => with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::sign)),
-            Recip | Sqrt | Rsqrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan
-            | Atan | Tanh | Erf | Floor | Ceil | Round | Trunc | IsNan => {
-                unexpected(op, "integers")
+            OpCode::Not if dtype == DType::Bool => {
+                each(slice::<u8>(x, n), slice_mut(y, n), |x| x ^ 1)
             }
-            Input(_) | Param(_) | Const(_) | Cast | Add | Sub | Mul | Div | Pow | Max | Min
-            | Rem | FloorDiv | CmpLt | CmpLe | CmpEq | CmpNe | And | Or | Xor | Shl | Shr
-            | Where => unexpected(op, "one operand"),
+            OpCode::Not => {
+                with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::not))
+            }
+            OpCode::Sign(SignFunction::Neg) => {
+                with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::neg))
+            }
+            OpCode::Sign(SignFunction::Abs) => {
+                with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::abs))
+            }
+            OpCode::Sign(SignFunction::Sign) => {
+                with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::sign))
+            }
+            op => unexpected(op, "one integer"),
         }
     }
 }
 
-/// A binary node of integers or bools over a tile, not a comparison.
+/// The operands and the result of a binary node over a tile.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    pub a: *const u8,
+    pub b: *const u8,
+    pub y: *mut u8,
+    pub n: usize,
+}
+
+/// Arithmetic of integers over a tile.
 ///
 /// # Safety
-/// `a`, `b` and `y` have `n` values of type `dtype`; `y` overlaps neither.
-pub(crate) unsafe fn binary(
-    level: Level,
-    op: OpCode,
-    dtype: DType,
-    a: *const u8,
-    b: *const u8,
-    y: *mut u8,
-    n: usize,
-) {
-    use OpCode::*;
+/// The operands and the result have `n` values of type `dtype`; the result overlaps no operand.
+pub(crate) unsafe fn arithmetic(level: Level, op: Arithmetic, dtype: DType, tile: Tile) {
+    use Arithmetic::*;
+    let Tile { a, b, y, n } = tile;
     // SAFETY: by contract.
     unsafe {
         match op {
-            Add | Sub | Mul | And | Or | Xor | Shl => {
-                with_bits!(dtype, T => level.run(Wrapping::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
-            }
+            Add | Sub | Mul => wrapping(level, op.into(), dtype, tile),
             Max | Min => {
+                let op = op.into();
                 with_int!(dtype, T => level.run(Extreme::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
             }
             Pow => {
@@ -88,46 +92,58 @@ pub(crate) unsafe fn binary(
             FloorDiv => {
                 with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::floor_div))
             }
-            Shr => {
-                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::shr))
-            }
-            CmpLt | CmpLe | CmpEq | CmpNe => unexpected(op, "arithmetic"),
             Div => unexpected(op, "integers"),
-            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt
-            | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf
-            | Floor | Ceil | Round | Trunc | Not | IsNan | Where => unexpected(op, "two operands"),
         }
     }
 }
 
-/// A comparison over a tile, of any type; `y` has bools.
+/// An operation on the bits of integers or bools over a tile.
 ///
 /// # Safety
-/// As [`binary`].
-pub(crate) unsafe fn compare(
-    level: Level,
-    op: OpCode,
-    dtype: DType,
-    a: *const u8,
-    b: *const u8,
-    y: *mut u8,
-    n: usize,
-) {
-    use OpCode::*;
+/// As [`arithmetic`].
+pub(crate) unsafe fn bitwise(level: Level, op: Bitwise, dtype: DType, tile: Tile) {
+    let Tile { a, b, y, n } = tile;
     // SAFETY: by contract.
     unsafe {
         match op {
-            CmpLt | CmpLe => {
+            Bitwise::And | Bitwise::Or | Bitwise::Xor | Bitwise::Shl => {
+                wrapping(level, op.into(), dtype, tile)
+            }
+            Bitwise::Shr => {
+                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::shr))
+            }
+        }
+    }
+}
+
+/// An operation with the same bits for signed and unsigned integers.
+///
+/// # Safety
+/// As [`arithmetic`].
+unsafe fn wrapping(level: Level, op: OpCode, dtype: DType, tile: Tile) {
+    let Tile { a, b, y, n } = tile;
+    // SAFETY: by contract.
+    unsafe {
+        with_bits!(dtype, T => level.run(Wrapping::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
+    }
+}
+
+/// A comparison over a tile, of any type; the result has bools.
+///
+/// # Safety
+/// As [`arithmetic`].
+pub(crate) unsafe fn compare(level: Level, op: Comparison, dtype: DType, tile: Tile) {
+    let Tile { a, b, y, n } = tile;
+    // SAFETY: by contract.
+    unsafe {
+        match op {
+            Comparison::Lt | Comparison::Le => {
+                let op = op.into();
                 with_compute!(dtype, T => level.run(Order::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
             }
-            CmpEq | CmpNe => {
+            Comparison::Eq | Comparison::Ne => {
+                let op = op.into();
                 with_wrapping!(dtype, T => level.run(Equality::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
-            }
-            Input(_) | Param(_) | Const(_) | Cast | Neg | Abs | Sign | Recip | Sqrt | Rsqrt
-            | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf
-            | Floor | Ceil | Round | Trunc | Not | IsNan | Add | Sub | Mul | Div | Pow | Max
-            | Min | Rem | FloorDiv | And | Or | Xor | Shl | Shr | Where => {
-                unexpected(op, "a comparison")
             }
         }
     }
@@ -136,7 +152,7 @@ pub(crate) unsafe fn compare(
 /// Makes a loop over two slices, compiled for each level except AVX-512, with one body for each of
 /// its few operations.
 macro_rules! pair_loops {
-    ($($(#[$doc:meta])* $name:ident<T: $bound:path> -> $y:ty { $($op:ident => $f:expr),* })*) => {$(
+    ($($(#[$doc:meta])* $name:ident<T: $bound:path> -> $y:ty { $($class:ident($op:path) => $f:expr),* })*) => {$(
         $(#[$doc])*
         struct $name<'a, T> {
             op: OpCode,
@@ -151,7 +167,7 @@ macro_rules! pair_loops {
             #[inline(always)]
             fn run<V: F32s>(self) {
                 match self.op {
-                    $(OpCode::$op => pairs(self.a, self.b, self.y, $f),)*
+                    $(OpCode::$class($op) => pairs(self.a, self.b, self.y, $f),)*
                     op => unexpected(op, stringify!($name)),
                 }
             }
@@ -160,12 +176,24 @@ macro_rules! pair_loops {
 }
 
 pair_loops! {
-    /// Arithmetic with the same bits for signed and unsigned integers.
-    Wrapping<T: Int> -> T { Add => T::add, Sub => T::sub, Mul => T::mul, And => T::and, Or => T::or, Xor => T::xor, Shl => T::shl }
+    /// Operations with the same bits for signed and unsigned integers.
+    Wrapping<T: Int> -> T {
+        Arithmetic(Arithmetic::Add) => T::add, Arithmetic(Arithmetic::Sub) => T::sub,
+        Arithmetic(Arithmetic::Mul) => T::mul, Bitwise(Bitwise::And) => T::and,
+        Bitwise(Bitwise::Or) => T::or, Bitwise(Bitwise::Xor) => T::xor, Bitwise(Bitwise::Shl) => T::shl
+    }
     /// The larger or the smaller one.
-    Extreme<T: Int> -> T { Max => T::max, Min => T::min }
+    Extreme<T: Int> -> T {
+        Arithmetic(Arithmetic::Max) => T::max, Arithmetic(Arithmetic::Min) => T::min
+    }
     /// Which one is less.
-    Order<T: PartialOrd> -> u8 { CmpLt => |a, b| u8::from(a < b), CmpLe => |a, b| u8::from(a <= b) }
-    /// Whether both are the same.
-    Equality<T: PartialEq> -> u8 { CmpEq => |a, b| u8::from(a == b), CmpNe => |a, b| u8::from(a != b) }
+    Order<T: PartialOrd> -> u8 {
+        Compare(Comparison::Lt) => |a, b| u8::from(a < b),
+        Compare(Comparison::Le) => |a, b| u8::from(a <= b)
+    }
+    /// Whether both are equal.
+    Equality<T: PartialEq> -> u8 {
+        Compare(Comparison::Eq) => |a, b| u8::from(a == b),
+        Compare(Comparison::Ne) => |a, b| u8::from(a != b)
+    }
 }

@@ -7,7 +7,7 @@ pub(crate) mod int;
 mod int_type;
 pub(super) mod select;
 
-use teeny_core::kernel::OpCode;
+use teeny_core::kernel::{Arithmetic, Comparison, OpCode, Rounding, SignFunction};
 
 /// A loop over vectors of f32: an operation, a choice between the third and the fourth operand by a
 /// comparison of the first two, or a function that a pattern stands for.
@@ -47,102 +47,42 @@ pub(crate) enum Loop {
 impl Loop {
     /// The loop of an operation, if there is one over vectors of f32.
     pub(crate) fn of_op(op: OpCode) -> Option<Loop> {
-        use OpCode as O;
-        Some(match op {
-            O::Neg => Loop::Neg,
-            O::Abs => Loop::Abs,
-            O::Sign => Loop::Sign,
-            O::Recip => Loop::Recip,
-            O::Sqrt => Loop::Sqrt,
-            O::Rsqrt => Loop::Rsqrt,
-            O::Exp => Loop::Exp,
-            O::Exp2 => Loop::Exp2,
-            O::Log => Loop::Log,
-            O::Tanh => Loop::Tanh,
-            O::Erf => Loop::Erf,
-            O::Floor => Loop::Floor,
-            O::Ceil => Loop::Ceil,
-            O::Round => Loop::Round,
-            O::Trunc => Loop::Trunc,
-            O::Add => Loop::Add,
-            O::Sub => Loop::Sub,
-            O::Mul => Loop::Mul,
-            O::Div => Loop::Div,
-            O::Max => Loop::Max,
-            O::Min => Loop::Min,
-            O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
-            O::Expm1
-            | O::Log2
-            | O::Log1p
-            | O::Sin
-            | O::Cos
-            | O::Tan
-            | O::Atan
-            | O::Pow
-            | O::Rem
-            | O::FloorDiv => return None,
-            O::CmpLt
-            | O::CmpLe
-            | O::CmpEq
-            | O::CmpNe
-            | O::IsNan
-            | O::Not
-            | O::And
-            | O::Or
-            | O::Xor
-            | O::Shl
-            | O::Shr => return None,
-        })
+        match op {
+            OpCode::Float(f) => float::float_function(f).vectors,
+            OpCode::Round(rounding) => Some(match rounding {
+                Rounding::Floor => Loop::Floor,
+                Rounding::Ceil => Loop::Ceil,
+                Rounding::Round => Loop::Round,
+                Rounding::Trunc => Loop::Trunc,
+            }),
+            OpCode::Sign(f) => Some(match f {
+                SignFunction::Neg => Loop::Neg,
+                SignFunction::Abs => Loop::Abs,
+                SignFunction::Sign => Loop::Sign,
+            }),
+            OpCode::Arithmetic(op) => match op {
+                Arithmetic::Add => Some(Loop::Add),
+                Arithmetic::Sub => Some(Loop::Sub),
+                Arithmetic::Mul => Some(Loop::Mul),
+                Arithmetic::Div => Some(Loop::Div),
+                Arithmetic::Max => Some(Loop::Max),
+                Arithmetic::Min => Some(Loop::Min),
+                Arithmetic::Pow | Arithmetic::Rem | Arithmetic::FloorDiv => None,
+            },
+            OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => None,
+            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => None,
+            OpCode::Cast | OpCode::Where => None,
+        }
     }
 
     /// The loop of a `where` whose condition is this comparison.
-    pub(crate) fn select_by(comparison: OpCode) -> Option<Loop> {
-        use OpCode as O;
-        Some(match comparison {
-            O::CmpLt => Loop::SelectLt,
-            O::CmpLe => Loop::SelectLe,
-            O::CmpEq => Loop::SelectEq,
-            O::CmpNe => Loop::SelectNe,
-            O::Input(_)
-            | O::Param(_)
-            | O::Const(_)
-            | O::Cast
-            | O::Where
-            | O::IsNan
-            | O::Not
-            | O::And
-            | O::Or
-            | O::Xor
-            | O::Shl
-            | O::Shr => {
-                return None;
-            }
-            O::Neg
-            | O::Abs
-            | O::Sign
-            | O::Recip
-            | O::Sqrt
-            | O::Rsqrt
-            | O::Exp
-            | O::Exp2
-            | O::Expm1
-            | O::Log
-            | O::Log2
-            | O::Log1p => return None,
-            O::Sin
-            | O::Cos
-            | O::Tan
-            | O::Atan
-            | O::Tanh
-            | O::Erf
-            | O::Floor
-            | O::Ceil
-            | O::Round
-            | O::Trunc => return None,
-            O::Add | O::Sub | O::Mul | O::Div | O::Pow | O::Max | O::Min | O::Rem | O::FloorDiv => {
-                return None;
-            }
-        })
+    pub(crate) fn select_by(comparison: Comparison) -> Loop {
+        match comparison {
+            Comparison::Lt => Loop::SelectLt,
+            Comparison::Le => Loop::SelectLe,
+            Comparison::Eq => Loop::SelectEq,
+            Comparison::Ne => Loop::SelectNe,
+        }
     }
 
     /// The number of operands.
@@ -174,6 +114,6 @@ impl Loop {
 }
 
 /// The panic for a kernel that core's builder should have refused.
-pub(crate) fn unexpected(op: OpCode, what: &str) -> ! {
-    unreachable!("the kernel builder let {} of {what} through", op.name())
+pub(crate) fn unexpected(op: impl Into<OpCode>, what: &str) -> ! {
+    unreachable!("the kernel builder let {} of {what} through", op.into().name())
 }

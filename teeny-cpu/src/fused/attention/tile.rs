@@ -13,7 +13,7 @@ use crate::matmul::{Float, Matrix};
 use crate::simd::{F32s, Level, Work, loops};
 use crate::transpose::transpose;
 use crate::vecmath;
-use teeny_core::kernel::OpCode;
+use teeny_core::kernel::Arithmetic;
 
 /// All widths of tiles are multiples of this: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;
@@ -108,7 +108,7 @@ impl Real for f32 {
                 for line in (0..count).map(|i| to.add(i * step)) {
                     binary_f32(
                         level,
-                        OpCode::Mul,
+                        Arithmetic::Mul,
                         loops::Operand::Slice(line),
                         loops::Operand::Splat(scale),
                         line,

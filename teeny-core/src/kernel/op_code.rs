@@ -1,0 +1,160 @@
+//! [`OpCode`]: what a node of a scalar program does.
+//!
+//! Operations come in classes, each an enum made from the table in `ops`. A `match` is complete
+//! within the classes it serves and has no wildcard arm there, so the compiler lists what a new
+//! operation needs.
+
+use super::ops::ops;
+use crate::dtype::DType;
+use crate::scalar::Scalar;
+
+/// What a node of a scalar program does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OpCode {
+    /// The element of an input tensor at the output's index.
+    Input(u8),
+    /// A number given at each launch: a new value needs no new kernel.
+    Param(u8),
+    /// A number that is part of the program.
+    Const(Scalar),
+    /// The source as the node's type; see [`Scalar::cast`].
+    Cast,
+    /// A smooth function of a float.
+    Float(FloatFunction),
+    /// Rounding of a float to an integer.
+    Round(Rounding),
+    /// A function of the sign of a number.
+    Sign(SignFunction),
+    /// Logical not of a bool, bitwise not of an integer.
+    Not,
+    /// True where a float is NaN; devices test bits, not `x != x`.
+    IsNan,
+    /// Arithmetic of two numbers.
+    Arithmetic(Arithmetic),
+    /// A comparison of two values.
+    Compare(Comparison),
+    /// An operation on the bits of two values.
+    Bitwise(Bitwise),
+    /// `b` where the bool `a` is true, else `c`.
+    Where,
+}
+
+macro_rules! op_codes {
+    (
+        unary { $($(#[$doc1:meta])* $variant1:ident($class1:ident) { $($ops1:tt)* })* }
+        binary { $($(#[$doc2:meta])* $variant2:ident($class2:ident) { $($ops2:tt)* })* }
+    ) => {
+        $(class! { $(#[$doc1])* $variant1($class1) { $($ops1)* } })*
+        $(class! { $(#[$doc2])* $variant2($class2) { $($ops2)* } })*
+
+        impl OpCode {
+            /// The operations of one operand, `Cast` left out.
+            pub const UNARY: [OpCode; 2 $(+ $class1::ALL.len())*] =
+                concat(&[&[OpCode::Not, OpCode::IsNan], $(&$class1::OPS),*]);
+            /// The operations of two operands.
+            pub const BINARY: [OpCode; 0 $(+ $class2::ALL.len())*] = concat(&[$(&$class2::OPS),*]);
+
+            /// The number of operands: 0 for leaves.
+            #[inline]
+            pub const fn arity(self) -> usize {
+                match self {
+                    OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => 0,
+                    OpCode::Cast | OpCode::Not | OpCode::IsNan $(| OpCode::$variant1(_))* => 1,
+                    $(OpCode::$variant2(_))|* => 2,
+                    OpCode::Where => 3,
+                }
+            }
+
+            /// The operation's name, that of its method on tensors: `exp`, `add`, `lt`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    OpCode::Input(_) => "input",
+                    OpCode::Param(_) => "param",
+                    OpCode::Const(_) => "const",
+                    OpCode::Cast => "cast",
+                    OpCode::Not => "not",
+                    OpCode::IsNan => "is_nan",
+                    OpCode::Where => "where",
+                    $(OpCode::$variant1(op) => op.name(),)*
+                    $(OpCode::$variant2(op) => op.name(),)*
+                }
+            }
+        }
+    };
+}
+
+macro_rules! class {
+    ($(#[$doc:meta])* $variant:ident($class:ident) {
+        $($(#[$op_doc:meta])* $op:ident $name:ident;)*
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum $class { $($(#[$op_doc])* $op,)* }
+
+        impl $class {
+            /// The operations of this class.
+            pub const ALL: [$class; [$($class::$op),*].len()] = [$($class::$op),*];
+            const OPS: [OpCode; $class::ALL.len()] = [$(OpCode::$variant($class::$op)),*];
+
+            /// The operation's name.
+            pub const fn name(self) -> &'static str {
+                match self { $($class::$op => stringify!($name),)* }
+            }
+        }
+
+        impl From<$class> for OpCode {
+            fn from(op: $class) -> OpCode {
+                OpCode::$variant(op)
+            }
+        }
+    };
+}
+
+/// The lists one after the other.
+const fn concat<const N: usize>(lists: &[&[OpCode]]) -> [OpCode; N] {
+    let mut all = [OpCode::Cast; N];
+    let (mut list, mut n) = (0, 0);
+    while list < lists.len() {
+        let mut i = 0;
+        while i < lists[list].len() {
+            all[n] = lists[list][i];
+            (i, n) = (i + 1, n + 1);
+        }
+        list += 1;
+    }
+    all
+}
+
+ops!(op_codes);
+
+impl OpCode {
+    /// True if exchanging the operands changes no bit of the result.
+    pub const fn is_commutative(self) -> bool {
+        use Arithmetic::*;
+        use Bitwise::*;
+        matches!(
+            self,
+            OpCode::Arithmetic(Add | Mul)
+                | OpCode::Compare(Comparison::Eq | Comparison::Ne)
+                | OpCode::Bitwise(And | Or | Xor)
+        )
+    }
+
+    /// True if the result is a bool whatever the operands.
+    pub const fn is_predicate(self) -> bool {
+        matches!(self, OpCode::Compare(_) | OpCode::IsNan)
+    }
+
+    /// True if operands of type `dtype` are accepted (for `Where`: as the two values).
+    pub const fn accepts(self, dtype: DType) -> bool {
+        match self {
+            OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => true,
+            OpCode::Cast | OpCode::Compare(_) | OpCode::Where => true,
+            OpCode::Float(_) | OpCode::Round(_) | OpCode::IsNan => dtype.is_float(),
+            OpCode::Arithmetic(Arithmetic::Div) => dtype.is_float(),
+            OpCode::Sign(_) | OpCode::Arithmetic(_) => !matches!(dtype, DType::Bool),
+            OpCode::Bitwise(Bitwise::Shl | Bitwise::Shr) => dtype.is_int(),
+            OpCode::Not | OpCode::Bitwise(_) => !dtype.is_float(),
+        }
+    }
+}
