@@ -84,6 +84,7 @@ fn float_function<'b>(f: FloatFunction, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -
         Recip => -(g * y * y),
         Sqrt => g / (y * 2.0),
         Rsqrt => g * y * y * y * -0.5,
+        Cbrt => g / (y * y * 3.0),
         Exp => g * y,
         Exp2 => g * y * consts::LN_2,
         Expm1 => g * (y + 1.0),

@@ -5,7 +5,7 @@ mod common;
 use common::cases::{Case, all};
 use common::{device, positive, values};
 use std::sync::Arc;
-use teeny_autograd::{Check, Grad, gradcheck};
+use teeny_autograd::{Check, Grad, gradcheck, gradgradcheck};
 use teeny_core::{Builder, DType, Device, ErrorKind, OpCode, Reference, Result, Tensor};
 
 fn check(
@@ -120,6 +120,8 @@ fn every_opcode_has_a_slope_or_is_listed_as_having_none() {
         } else {
             gradcheck(run, &x, &Check::default())
                 .unwrap_or_else(|error| panic!("{}: {error}", op.name()));
+            gradgradcheck(run, &x, &Check::default())
+                .unwrap_or_else(|error| panic!("{}, twice: {error}", op.name()));
         }
     }
 }

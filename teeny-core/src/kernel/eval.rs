@@ -105,6 +105,7 @@ fn float_function(f: FloatFunction, x: f64) -> f64 {
         Recip => 1.0 / x,
         Sqrt => x.sqrt(),
         Rsqrt => 1.0 / x.sqrt(),
+        Cbrt => x.cbrt(),
         Exp => x.exp(),
         Exp2 => x.exp2(),
         Expm1 => x.exp_m1(),

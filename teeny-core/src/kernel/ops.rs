@@ -21,6 +21,8 @@ macro_rules! ops {
                     Sqrt sqrt;
                     /// `1 / sqrt(x)`.
                     Rsqrt rsqrt;
+                    /// Cube root, of negative numbers too.
+                    Cbrt cbrt;
                     /// e to the x.
                     Exp exp;
                     /// 2 to the x.

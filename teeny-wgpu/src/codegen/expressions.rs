@@ -152,7 +152,7 @@ fn float_function(f: FloatFunction, dtype: DType, a: &str) -> String {
         Sqrt => format!("sqrt({a})"),
         Rsqrt => format!("{one} / sqrt({a})"),
         // Functions of the prelude: those of WGSL have wide error bounds, or do not exist.
-        Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf => {
+        Cbrt | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sin | Cos | Tan | Atan | Tanh | Erf => {
             format!("{}_{ty}({a})", f.name())
         }
     }

@@ -42,7 +42,7 @@ fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-pub const UNARY: [Unary; 37] = [
+pub const UNARY: [Unary; 38] = [
     row("floor", [0.0, 0.0], |x| x.floor(), f64::floor),
     row("ceil", [0.0, 0.0], |x| x.ceil(), f64::ceil),
     row("round", [0.0, 0.0], |x| x.round(), f64::round_ties_even),
@@ -50,6 +50,7 @@ pub const UNARY: [Unary; 37] = [
     row("recip", [0.5, 0.5], |x| x.recip(), f64::recip),
     row("sqrt", [0.5, 0.5], |x| x.sqrt(), f64::sqrt),
     row("rsqrt", [1.5, 1.5], |x| x.rsqrt(), |x| 1.0 / x.sqrt()),
+    row("cbrt", [1.5, 1.5], |x| x.cbrt(), f64::cbrt),
     row("exp", [2.0, 2.0], |x| x.exp(), f64::exp),
     row("exp2", [2.0, 2.0], |x| x.exp2(), f64::exp2),
     row("expm1", [2.0, 2.0], |x| x.expm1(), f64::exp_m1),

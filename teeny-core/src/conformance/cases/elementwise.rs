@@ -29,13 +29,14 @@ const fn row(
     (name, f, domain, tolerance)
 }
 
-const UNARY: [(&str, Unary, Domain, Tolerance); 47] = [
+const UNARY: [(&str, Unary, Domain, Tolerance); 48] = [
     row("neg", |x| x.neg(), Domain::Any, BITS),
     row("abs", |x| x.abs(), Domain::Any, BITS),
     row("sign", |x| x.sign(), Domain::Any, EQUAL),
     row("recip", |x| x.recip(), Domain::Any, BITS),
     row("sqrt", |x| x.sqrt(), Domain::Any, BITS),
     row("rsqrt", |x| x.rsqrt(), Domain::Any, ulps(2.0)),
+    row("cbrt", |x| x.cbrt(), Domain::Any, ulps(2.0)),
     row("square", |x| x.square(), Domain::Any, BITS),
     row("exp", |x| x.exp(), Domain::Any, ulps(2.0)),
     row("exp2", |x| x.exp2(), Domain::Any, ulps(2.0)),

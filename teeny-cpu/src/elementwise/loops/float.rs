@@ -123,6 +123,7 @@ pub(crate) fn float_function(f: FloatFunction) -> FloatLoops {
         Recip => (Some(Loop::Recip), |x| 1.0 / x),
         Sqrt => (Some(Loop::Sqrt), f64::sqrt),
         Rsqrt => (Some(Loop::Rsqrt), |x| 1.0 / x.sqrt()),
+        Cbrt => (None, f64::cbrt),
         Exp => (Some(Loop::Exp), f64::exp),
         Exp2 => (Some(Loop::Exp2), f64::exp2),
         Expm1 => (None, f64::exp_m1),

@@ -115,6 +115,17 @@ fn tanh_f64(x: f64) -> f64 {
     }
     return copysign_f64(1.0lf - 2.0lf / (exp_f64(2.0lf * a) + 1.0lf), x);
 }
+// As `cbrt_f32`, with four steps and subnormal numbers scaled by 2^54.
+fn cbrt_f64(x: f64) -> f64 {
+    if x == 0.0lf || !is_finite_f64(x) { return x; }
+    let small = abs(x) < 2.2250738585072014e-308lf;
+    let a = select(abs(x), abs(x) * 18014398509481984.0lf, small);
+    var t = bitcast<f64>(bitcast<u64>(a) / 3lu + 0x2a9f789300000000lu);
+    for (var i = 0; i < 4; i++) {
+        t = t - (t - a / (t * t)) / 3.0lf;
+    }
+    return copysign_f64(select(t, t * 3.814697265625e-06lf, small), x);
+}
 // The series 2/sqrt(pi) e^(-x^2) sum 2^n x^(2n+1) / (1*3*...*(2n+1)) below 2, the continued
 // fraction of erfc above (Abramowitz & Stegun 7.1.6, 7.1.14).
 fn erf_f64(x: f64) -> f64 {
