@@ -1,52 +1,51 @@
 //! [`Tensor`]: a view over storage on a device.
 //!
-//! Methods live in the rooms beside this one by subject: `create`, `view`, `part` (indexing),
-//! `math`, `reduce`, `linalg`, `index`, `sort`, `count`, `join`, `pad`, `arrange`, `matrix`,
-//! `solve`, `factor`, `magnitude`, `pca`, `fused`, `attention`, `host`, `ops`. They all go one way:
-//! check shapes and types, infer the result, ask the device. This file holds the parts they share:
-//! the struct, finding the device of several operands, and running a kernel.
+//! The methods are in folders by subject:
+//!
+//! | folder | methods |
+//! |---|---|
+//! | `create` | from host data, filled, counted, random |
+//! | `io` | to host memory, other devices, NumPy files and text |
+//! | `view` | views (reshape, permute, slice, expand) and rearrangements (cat, repeat, pad) |
+//! | `elementwise` | functions of each element, operators, [`map`] |
+//! | `reduce` | reductions and scans along axes |
+//! | `order` | sort, top-k, unique elements, counts |
+//! | `index` | `x.index(s![..])` and its assignment, gather and scatter |
+//! | `linalg` | matrix products, einsum, decompositions, solvers, norms |
+//! | `conv` | convolution, pooling, interpolation |
+//! | `nn` | softmax, cross-entropy, normalisation, attention |
+//!
+//! They all go one way: check shapes and types, infer the result, ask the device. This file holds
+//! the parts they share: the struct, finding the device of several operands, and running a kernel.
 
-mod arrange;
-mod attention;
-mod conv;
-mod count;
+// A blank line after each: rustdoc lists the methods of `Tensor` in this order.
 mod create;
-mod einsum;
-mod factor;
-mod fused;
-mod host;
-mod index;
-mod join;
-mod linalg;
-mod magnitude;
-mod math;
-mod matrix;
-mod nested;
-mod norm;
-mod ops;
-mod pad;
-mod part;
-mod pca;
-mod pool;
-mod reduce;
-mod resample;
-mod solve;
-mod sort;
-mod subscript;
+
+mod io;
+
 mod view;
 
+mod elementwise;
+
+mod reduce;
+
+mod order;
+
+mod index;
+
+mod linalg;
+
+mod conv;
+
+mod nn;
+
+pub use conv::{Averaging, Interpolation};
 pub(crate) use create::index_end;
-pub use create::permutation;
-pub use fused::{map, map_n, map_sum};
-pub use magnitude::MatrixNorm;
-pub use math::Operand;
-pub use nested::Nested;
-pub use pad::PadMode;
-pub use pca::Pca;
-pub use pool::Averaging;
-pub use resample::Interpolation;
-pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};
-pub use view::SliceRange;
+pub use create::{Nested, permutation};
+pub use elementwise::{Operand, map, map_n, map_sum};
+pub use index::{Ellipsis, IntoIndex, NewAxis, Subscript};
+pub use linalg::{MatrixNorm, Pca};
+pub use view::{PadMode, SliceRange};
 
 use crate::context::enter;
 use crate::device::{DeviceRef, common, same};
@@ -59,7 +58,6 @@ use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::validate::{BROADCAST, counts, not_float, wrong_input};
-pub(crate) use crate::validate::{conv_shape, pool_shape};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -452,7 +450,7 @@ impl Kernel {
     #[track_caller]
     pub fn run(self: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Vec<Tensor>> {
         let _op = enter("Kernel::run").on_all("inputs", inputs);
-        fused::at_least_one(inputs.len())?;
+        elementwise::at_least_one(inputs.len())?;
         if inputs.len() != self.inputs().len() || params.len() != self.params().len() {
             return Err(counts(self, inputs.len(), params.len()));
         }

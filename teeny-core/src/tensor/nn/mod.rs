@@ -1,0 +1,4 @@
+//! Fused operations of neural networks: attention, normalisation.
+
+mod attention;
+mod norm;

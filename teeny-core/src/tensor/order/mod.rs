@@ -1,0 +1,4 @@
+//! Sorting, and what sorted elements answer: unique elements, counts, positions.
+
+mod sort;
+mod unique;

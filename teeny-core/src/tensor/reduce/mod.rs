@@ -1,0 +1,3 @@
+//! Reductions and scans.
+
+mod reductions;
