@@ -13,7 +13,8 @@
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::scalar::Scalar;
-use crate::tensor::{Tensor, index_end, map};
+use crate::shape::index_end;
+use crate::tensor::{Tensor, map};
 use std::ops::Range;
 
 /// Which keys a query sees, and how scores are scaled.

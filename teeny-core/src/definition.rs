@@ -450,7 +450,7 @@ pub fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageR
     // never named.
     let spatial = Shape::new(&x.shape()[lead..])?;
     let numbers =
-        Tensor::arange(0i32, crate::tensor::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
+        Tensor::arange(0i32, crate::shape::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
     let mut places_shape = counts.clone();
     places_shape.push(size.iter().product());
     // (counts.., places)

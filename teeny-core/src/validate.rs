@@ -17,9 +17,9 @@ use crate::linalg::LinalgOp;
 use crate::op::{ReduceOp, ScanOp, ScatterMode, TensorSpec, Window};
 use crate::random::{self, Distribution};
 use crate::scalar::Scalar;
-use crate::shape::{MAX_NUMEL, Shape, no_axis};
+use crate::shape::{MAX_NUMEL, Shape, index_end, no_axis};
 use crate::storage::StorageRef;
-use crate::tensor::{Tensor, index_end};
+use crate::tensor::Tensor;
 
 fn spec(x: &Tensor) -> TensorSpec {
     (*x.shape(), x.dtype())

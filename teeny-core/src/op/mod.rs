@@ -4,9 +4,10 @@
 //! a wrapper reads it and passes it on with other operands. Nothing else crosses the door.
 //!
 //! ```text
-//! mod       Op: its variants, names and operands     kinds     ReduceOp, ScanOp, ScatterMode, Norm, Window
-//! outputs   shapes and dtypes of the results         cost      bytes and floating-point operations
-//! run       execution, or the definition             see also  crate::validate, crate::definition
+//! mod       Op: its variants, names and operands     kinds     ReduceOp, ScanOp, ScatterMode, Norm
+//! outputs   shapes and dtypes of the results         window    Window: strides, padding, dilation
+//! run       execution, or the definition             cost      bytes, floating-point operations
+//! see also  crate::validate, crate::definition
 //! ```
 //!
 //! To add a fused operation: a variant here, an arm in each `match` of this folder (they have no
@@ -18,11 +19,13 @@ mod cost;
 mod kinds;
 mod outputs;
 mod run;
+mod window;
 
 pub use cost::Cost;
-pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode, Window};
+pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
 pub(crate) use outputs::taken;
 pub use outputs::{Outputs, TensorSpec, TensorSpecs};
+pub use window::Window;
 
 use crate::attention::AttentionInputs;
 use crate::dtype::DType;

@@ -1,113 +1,20 @@
-//! Constructors: from host data, filled, counted, random.
+//! Filled and counted tensors: constants, ranges, identity, one-hot, grids.
 
-use super::Nested;
+use super::host_data::generate;
 use crate::context::enter;
 use crate::device::{DeviceRef, ToDevice};
 use crate::dtype::DType;
-use crate::element::{Element, encode};
+use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::kernel::build::Builder;
-use crate::memory;
 use crate::op::Op;
-use crate::random::{self, Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::{IntoShape, Shape};
 use crate::tensor::Tensor;
-use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
 
 impl Tensor {
-    /// A tensor from a number, an array, or nested arrays or `Vec`s:
-    /// `Tensor::new([[1.0, 2.0], [3.0, 4.0]], &device)`.
-    ///
-    /// # Errors
-    /// If the nesting is ragged or too deep.
-    #[track_caller]
-    pub fn new<T: Element>(
-        data: impl Nested<T>,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("new");
-        let mut sizes = Vec::new();
-        data.sizes(&mut sizes);
-        let shape = Shape::new(&sizes)?;
-        // Ragged data promise more than they have: room for all of it only saves growing.
-        let mut values = memory::reserved(shape.numel()).unwrap_or_default();
-        data.flatten(&sizes, &mut Vec::new(), &mut values)?;
-        upload(&values, shape, device)
-    }
-
-    /// A tensor of `shape` with the values of `data` in row-major order.
-    ///
-    /// # Errors
-    /// If the number of values is not that of the shape's elements.
-    #[track_caller]
-    pub fn from_slice<T: Element>(
-        data: &[T],
-        shape: impl IntoShape,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("from_slice");
-        upload(data, filled_by(data.len(), shape.shape()?)?, device)
-    }
-
-    /// [`Tensor::from_slice`] of a `Vec`.
-    #[track_caller]
-    pub fn from_vec<T: Element>(
-        data: Vec<T>,
-        shape: impl IntoShape,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("from_vec");
-        Tensor::from_slice(&data, shape, device)
-    }
-
-    /// A tensor of `shape` and `dtype` from little-endian bytes in row-major order, as files hold
-    /// them. A bool is true if its byte is not 0.
-    ///
-    /// # Errors
-    /// If the number of bytes does not fit.
-    #[track_caller]
-    pub fn from_bytes(
-        bytes: &[u8],
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("from_bytes");
-        let shape = shape.shape()?;
-        if bytes.len() != shape.numel() * dtype.size() {
-            return Err(Error::shape(format!(
-                "{} bytes do not fill shape {shape} of {dtype} ({} bytes)",
-                bytes.len(),
-                shape.numel() * dtype.size()
-            ))
-            .help(match bytes.len().is_multiple_of(dtype.size()) {
-                true => format!("({},) would fit", bytes.len() / dtype.size()),
-                false => format!("one {dtype} takes {} bytes", dtype.size()),
-            }));
-        }
-        place(bytes, dtype, shape, device.to_device())
-    }
-
-    /// A tensor of `shape` and `dtype` from numbers of any kind in row-major order, each rounded by
-    /// the rules of [`Scalar::cast`]; the way back is [`Tensor::to_scalars`].
-    ///
-    /// # Errors
-    /// If the number of values is not that of the shape's elements.
-    #[track_caller]
-    pub fn from_scalars(
-        values: &[Scalar],
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("from_scalars");
-        let shape = filled_by(values.len(), shape.shape()?)?;
-        place(&encode(values, dtype)?, dtype, shape, device.to_device())
-    }
-
     /// A tensor filled with `value` as `dtype` holds it.
     #[track_caller]
     pub fn full(
@@ -243,153 +150,41 @@ impl Tensor {
         Tensor::zeros((n, n), dtype, device)?.assign_view(|x| x.diagonal(0, 0, 1), &one)
     }
 
-    /// Uniform in [0, 1). Equivalent: `torch.rand`.
+    /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type
+    /// `dtype`.
+    ///
+    /// # Errors
+    /// If the elements are not integers in `0..classes`.
+    ///
+    /// Equivalent: `torch.nn.functional.one_hot`.
     #[track_caller]
-    pub fn rand(
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("rand");
-        Tensor::random(
-            Distribution::Uniform { low: 0.0, high: 1.0 },
-            shape,
-            dtype,
-            random::next_key(),
-            device,
-        )
+    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
+        let _op = enter("one_hot").on([("x", Some(self))]);
+        let shape = self.shape().with_axis(self.ndim(), classes)?;
+        let zeros = Tensor::zeros(shape, dtype, self)?;
+        let one = Tensor::ones((), dtype, self)?;
+        zeros.scatter(-1, &self.unsqueeze(-1)?, &one)
     }
 
-    /// Normal with mean 0 and standard deviation 1. Equivalent: `torch.randn`.
+    /// Vectors (a), (b), … as tensors (a, b, …) that each vary along one axis. Equivalent:
+    /// `torch.meshgrid(.., indexing="ij")`.
+    ///
+    /// # Errors
+    /// If one is not a vector.
     #[track_caller]
-    pub fn randn(
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("randn");
-        Tensor::random(
-            Distribution::Normal { mean: 0.0, std: 1.0 },
-            shape,
-            dtype,
-            random::next_key(),
-            device,
-        )
-    }
-
-    /// Uniform in `[low, high)`.
-    #[track_caller]
-    pub fn uniform(
-        low: f64,
-        high: f64,
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("uniform");
-        Tensor::random(
-            Distribution::Uniform { low, high },
-            shape,
-            dtype,
-            random::next_key(),
-            device,
-        )
-    }
-
-    /// Normal with the given mean and standard deviation.
-    #[track_caller]
-    pub fn normal(
-        mean: f64,
-        std: f64,
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("normal");
-        Tensor::random(Distribution::Normal { mean, std }, shape, dtype, random::next_key(), device)
-    }
-
-    /// Integers in `low..high`. Equivalent: `torch.randint`.
-    #[track_caller]
-    pub fn randint(
-        low: i64,
-        high: i64,
-        shape: impl IntoShape,
-        dtype: DType,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("randint");
-        Tensor::random(
-            Distribution::Integer { low, high },
-            shape,
-            dtype,
-            random::next_key(),
-            device,
-        )
-    }
-
-    /// True with probability `p`, a bool tensor.
-    #[track_caller]
-    pub fn bernoulli(
-        p: f64,
-        shape: impl IntoShape,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("bernoulli");
-        Tensor::random(
-            Distribution::Bernoulli { p },
-            shape,
-            DType::Bool,
-            random::next_key(),
-            device,
-        )
-    }
-
-    /// The numbers `0..n` in random order, `I32`. Equivalent: `torch.randperm`.
-    #[track_caller]
-    pub fn randperm(n: usize, device: &(impl ToDevice + ?Sized)) -> Result<Tensor> {
-        let _op = enter("randperm");
-        let shape = Shape::new(&[n])?;
-        let mut order = memory::collected(0..index_end(n)?)?;
-        if n > PIECE {
-            // The device says whether it has room before the shuffle, which takes longer.
-            Tensor::zeros(shape, DType::I32, device)?;
+    pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
+        let _op = enter("meshgrid").on_all("vectors", vectors);
+        if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
+            return Err(Error::shape(format!("needs vectors, not {}", bad.shape()))
+                .help("v.reshape(-1)? is a vector"));
         }
-        shuffle(&mut order, random::next_key());
-        upload(&order, shape, device)
-    }
-
-    /// A draw from `distribution` under an explicit key; the other random constructors take the
-    /// next key of [`crate::random`].
-    #[track_caller]
-    pub fn random(
-        distribution: Distribution,
-        shape: impl IntoShape,
-        dtype: DType,
-        key: Key,
-        device: &(impl ToDevice + ?Sized),
-    ) -> Result<Tensor> {
-        let _op = enter("random");
-        let shape = shape.shape()?;
-        random::check(distribution, dtype)?;
-        let device = device.to_device();
-        Op::Random { distribution, shape: &shape, dtype, key }.tensor(&device)
-    }
-}
-
-/// The numbers `0..n` in the random order of `key`: Fisher and Yates' shuffle. `n` is the length of
-/// something the host holds; [`Tensor::randperm`] takes any.
-pub fn permutation(n: usize, key: Key) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..n).collect();
-    shuffle(&mut order, key);
-    order
-}
-
-fn shuffle<T>(order: &mut [T], key: Key) {
-    for i in (1..order.len()).rev() {
-        let w = random::philox(key, i as u64);
-        let bits = (w[1] as u128) << 32 | w[0] as u128;
-        order.swap(i, ((bits * (i as u128 + 1)) >> 64) as usize);
+        let shape = Shape::new(&vectors.iter().map(|v| v.numel()).collect::<Vec<_>>())?;
+        let along = |(axis, v): (usize, &&Tensor)| {
+            let mut own = vec![1; vectors.len()];
+            own[axis] = v.numel();
+            v.reshape(own)?.expand(shape)
+        };
+        vectors.iter().enumerate().map(along).collect()
     }
 }
 
@@ -418,75 +213,4 @@ pub(in crate::tensor) fn wide(s: Scalar) -> i128 {
         Scalar::UInt(v) => v as i128,
         other => other.to_i64_wrapping() as i128,
     }
-}
-
-/// `n` as an `I32`, the type of positions.
-pub(crate) fn index_end(n: usize) -> Result<i32> {
-    i32::try_from(n).map_err(|_| {
-        Error::value(format!("{n} positions do not fit i32, the type of positions"))
-            .help(format!("work on slices of at most {} elements", i32::MAX))
-    })
-}
-
-/// How many elements of a generated tensor the host holds at a time.
-const PIECE: usize = 1 << 20;
-
-/// A tensor whose element `i`, counted in row-major order, is `value(i)`.
-///
-/// The device says first whether it has room for all of them; the host holds a piece at a time.
-pub(in crate::tensor) fn generate<T: Element>(
-    shape: Shape,
-    device: &(impl ToDevice + ?Sized),
-    value: impl Fn(usize) -> T,
-) -> Result<Tensor> {
-    let n = shape.numel();
-    let mut values = memory::reserved(n.min(PIECE))?;
-    if n <= PIECE {
-        values.extend((0..n).map(value));
-        return upload(&values, shape, device);
-    }
-    let mut x = Tensor::zeros(n, T::DTYPE, device)?;
-    for start in (0..n).step_by(PIECE) {
-        let len = PIECE.min(n - start);
-        values.clear();
-        values.extend((start..start + len).map(&value));
-        let piece = upload(&values, Shape::new(&[len])?, device)?;
-        x = x.slice_assign(0, start..start + len, &piece)?;
-    }
-    x.reshape(shape)
-}
-
-fn upload<T: Element>(
-    values: &[T],
-    shape: Shape,
-    device: &(impl ToDevice + ?Sized),
-) -> Result<Tensor> {
-    place(&T::to_bytes(values), T::DTYPE, shape, device.to_device())
-}
-
-/// A tensor of the elements whose little-endian bytes are `bytes`, as many as `shape` has. The one
-/// place where bytes from outside become elements.
-fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<Tensor> {
-    // Devices compute with bools that are 0 or 1; a file may hold others, which mean true, as in
-    // NumPy.
-    let foreign = dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1);
-    let bytes = if foreign {
-        Cow::Owned(memory::collected(bytes.iter().map(|&byte| u8::from(byte != 0)))?)
-    } else {
-        Cow::Borrowed(bytes)
-    };
-    let storage = device.upload(&bytes, dtype)?;
-    Tensor::from_result(storage, shape, dtype, device)
-}
-
-/// `shape`, if it has `count` elements.
-fn filled_by(count: usize, shape: Shape) -> Result<Shape> {
-    if count != shape.numel() {
-        return Err(Error::shape(format!(
-            "{count} values do not fill shape {shape} of {} elements",
-            shape.numel()
-        ))
-        .help(format!("({count},) fits, or another shape of {count} elements")));
-    }
-    Ok(shape)
 }

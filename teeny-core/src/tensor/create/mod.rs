@@ -1,9 +1,14 @@
-//! New tensors: from host data, filled, counted, random.
+//! New tensors: of host data, filled, counted, random.
+
+mod host_data;
 
 mod fill;
+
+mod random;
+
 mod nested;
 
-pub(crate) use fill::index_end;
-pub use fill::permutation;
-pub(super) use fill::{generate, wide};
+pub(super) use fill::wide;
+pub(super) use host_data::generate;
 pub use nested::Nested;
+pub use random::permutation;

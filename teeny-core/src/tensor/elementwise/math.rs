@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
 use crate::op::Op;
 use crate::scalar::Scalar;
-use crate::tensor::{Tensor, run_one};
+use crate::tensor::Tensor;
+use crate::tensor::elementwise::run_one;
 use std::borrow::Cow;
 
 /// The second operand of a binary operation: `&Tensor`, or a Rust number.

@@ -1,10 +1,14 @@
-//! Elementwise operations: methods, operators, and functions of the user (`map`).
+//! Elementwise operations: methods, operators, and closures of the user (`map`).
+
+mod math;
 
 mod map;
-mod math;
+
+mod kernel;
+
 mod operators;
 
-pub(super) use map::at_least_one;
+pub(super) use kernel::{broadcast_shape, no_output, run_one};
 pub use map::{map, map_n, map_sum};
 pub(super) use math::Either;
 pub use math::Operand;

@@ -1,9 +1,11 @@
 //! Reading and writing by index tensors.
 
+use super::advanced::from_front;
 use crate::context::enter;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, ScatterMode};
-use crate::tensor::{Tensor, on_one_device};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::on_one_device;
 use crate::validate::{BROADCAST, index_fits, not_integers, only_set, positions_to};
 
 impl Tensor {
@@ -82,8 +84,7 @@ impl Tensor {
             )));
         };
         let size = self.shape()[axis];
-        let places = super::indexing::from_front(index, size)?
-            .expand(common.resized(axis, index.shape()[axis])?)?;
+        let places = from_front(index, size)?.expand(common.resized(axis, index.shape()[axis])?)?;
         self.expand(common.resized(axis, size)?)?.gather(axis as isize, &places)
     }
 

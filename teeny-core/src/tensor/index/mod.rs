@@ -1,9 +1,16 @@
 //! Indexing: `x.index(s![..])` and its assignment, and reading and writing by index tensors.
 
-mod gather_scatter;
-mod indexing;
 mod subscript;
 
+mod indexing;
+
+mod advanced;
+
+mod assign;
+
+mod gather_scatter;
+
+mod nonzero;
+
 pub(super) use gather_scatter::integers;
-pub(super) use indexing::{broadcasts, place};
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};

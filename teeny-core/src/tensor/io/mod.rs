@@ -3,6 +3,8 @@
 //! `transfer` copies elements to the host or to another device, `npy` reads and writes NumPy files,
 //! `display` prints.
 
-mod display;
-mod npy;
 mod transfer;
+
+mod npy;
+
+mod display;

@@ -6,6 +6,7 @@ use crate::element::{Element, decode};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
+use crate::tensor::one_device::lift;
 
 impl Tensor {
     /// The elements in row-major order. Waits for the device.
@@ -69,7 +70,7 @@ impl Tensor {
                 return Ok(inner);
             }
             if wraps(&device, inner.device()) {
-                return Ok(crate::tensor::lift(&inner, &device)?.into_owned());
+                return Ok(lift(&inner, &device)?.into_owned());
             }
             if inner.device().inner().is_none() {
                 break;

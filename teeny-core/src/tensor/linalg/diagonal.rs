@@ -1,8 +1,9 @@
-//! Diagonals, and products and distances of all pairs.
+//! Diagonals and triangles of matrices.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::tensor::{Tensor, map, map_sum};
+use crate::shape::index_end;
+use crate::tensor::{Tensor, map};
 use crate::validate::two_axes;
 
 impl Tensor {
@@ -54,77 +55,43 @@ impl Tensor {
         self.diagonal(0, -2, -1)?.sum(-1)
     }
 
-    /// The Kronecker product: every element of self times all of `rhs`, sizes multiplied axis by
-    /// axis; missing axes count as 1.
+    /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent:
+    /// `torch.tril`.
     ///
     /// # Errors
-    /// If the larger of the two has more than 4 axes.
-    ///
-    /// Equivalent: `torch.kron`.
+    /// If there are fewer than two axes.
     #[track_caller]
-    pub fn kron(&self, rhs: &Tensor) -> Result<Tensor> {
-        let _op = enter("kron").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
-        let ndim = self.ndim().max(rhs.ndim());
-        let sizes = |x: &Tensor| [vec![1; ndim - x.ndim()], x.shape().to_vec()].concat();
-        let (a, b) = (sizes(self), sizes(rhs));
-        let between = |sizes: &[usize], own: usize| {
-            sizes.iter().flat_map(|&n| if own == 0 { [n, 1] } else { [1, n] }).collect::<Vec<_>>()
-        };
-        // (a0, b0, a1, b1, ..)
-        let product = self.reshape(between(&a, 0))?.mul(&rhs.reshape(between(&b, 1))?)?;
-        product.reshape(a.iter().zip(&b).map(|(m, n)| m * n).collect::<Vec<_>>())
+    pub fn tril(&self, shift: i32) -> Result<Tensor> {
+        let _op = enter("tril").on([("x", Some(self))]);
+        self.triangle(|row, column| (column - row).le(shift))
     }
 
-    /// The distances of all pairs of rows: self (.., n, d) and `rhs` (.., m, d) → (.., n, m),
-    /// `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
-    ///
-    /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of
-    /// a distance 0 is 0. The (n, m, d) differences are never stored going forward, except for
-    /// `p = inf`.
+    /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent:
+    /// `torch.triu`.
     ///
     /// # Errors
-    /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is
-    /// negative or NaN.
-    ///
-    /// Equivalent: `torch.cdist`.
+    /// If there are fewer than two axes.
     #[track_caller]
-    pub fn cdist(&self, rhs: &Tensor, p: f64) -> Result<Tensor> {
-        let _op = enter("cdist").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
-        self.require_float()?;
-        rhs.require_float()?;
-        if self.ndim() < 2 || rhs.ndim() < 2 || self.size(-1)? != rhs.size(-1)? {
-            return Err(Error::shape(format!(
-                "{} and {} are not (.., n, d) and (.., m, d)",
-                self.shape(),
-                rhs.shape()
-            ))
-            .help(
-                "the last sizes must be equal, and vectors need a second axis: x.unsqueeze(0)?",
-            ));
+    pub fn triu(&self, shift: i32) -> Result<Tensor> {
+        let _op = enter("triu").on([("x", Some(self))]);
+        self.triangle(|row, column| (column - row).ge(shift))
+    }
+
+    /// The elements that `keep` picks by row and column. These are not negative, so that their
+    /// difference does not overflow as a sum with `shift` would.
+    fn triangle(
+        &self,
+        keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>,
+    ) -> Result<Tensor> {
+        if self.ndim() < 2 {
+            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape()))
+                .help(two_axes(self.shape())));
         }
-        let dtype = self.dtype().promote(rhs.dtype());
-        let wide = dtype.compute();
-        // (.., n, 1, d), (.., 1, m, d)
-        let (x, y) = (self.cast(wide)?.unsqueeze(-2)?, rhs.cast(wide)?.unsqueeze(-3)?);
-        let distance = match p {
-            0.0 => map_sum([&x, &y], -1, |[x, y]| x.ne(y).cast(wide))?,
-            1.0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
-            2.0 => {
-                map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.norm_power(0.5))?
-            }
-            f64::INFINITY if x.shape()[x.ndim() - 1] == 0 => {
-                map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?
-            }
-            f64::INFINITY => map([&x, &y], |[x, y]| (x - y).abs())?.max(-1)?,
-            p if p > 0.0 => {
-                let sum = map_sum([&x, &y], -1, |[x, y]| (x - y).abs().norm_power(p))?;
-                map([&sum], |[s]| s.norm_power(1.0 / p))?
-            }
-            p => {
-                return Err(Error::value(format!("p is {p}, which is no norm"))
-                    .help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances"));
-            }
-        };
-        distance.cast(dtype)
+        let (rows, columns) = (self.shape()[self.ndim() - 2], self.shape()[self.ndim() - 1]);
+        // (rows, 1)
+        let row = Tensor::arange(0i32, index_end(rows)?, 1, self)?.unsqueeze(1)?;
+        let column = Tensor::arange(0i32, index_end(columns)?, 1, self)?; // (columns)
+        let dtype = self.dtype();
+        map([self, &row, &column], |[x, r, c]| keep(r, c).select(x, x.like(0)).cast(dtype))
     }
 }

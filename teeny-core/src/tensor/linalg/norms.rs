@@ -1,9 +1,9 @@
-//! Norms of vectors and matrices.
+//! Norms of vectors and matrices, and distances of all pairs.
 
 use crate::context::enter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shape::IntoAxes;
-use crate::tensor::{Tensor, map};
+use crate::tensor::{Tensor, map, map_sum};
 
 /// How large a matrix is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -84,5 +84,58 @@ impl Tensor {
         let _op = enter("cond").on([("x", Some(self))]);
         let s = self.svdvals()?; // (.., k)
         s.max(-1)?.div(&s.min(-1)?)
+    }
+
+    /// The distances of all pairs of rows: self (.., n, d) and `rhs` (.., m, d) → (.., n, m),
+    /// `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
+    ///
+    /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of
+    /// a distance 0 is 0. The (n, m, d) differences are never stored going forward, except for
+    /// `p = inf`.
+    ///
+    /// # Errors
+    /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is
+    /// negative or NaN.
+    ///
+    /// Equivalent: `torch.cdist`.
+    #[track_caller]
+    pub fn cdist(&self, rhs: &Tensor, p: f64) -> Result<Tensor> {
+        let _op = enter("cdist").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
+        self.require_float()?;
+        rhs.require_float()?;
+        if self.ndim() < 2 || rhs.ndim() < 2 || self.size(-1)? != rhs.size(-1)? {
+            return Err(Error::shape(format!(
+                "{} and {} are not (.., n, d) and (.., m, d)",
+                self.shape(),
+                rhs.shape()
+            ))
+            .help(
+                "the last sizes must be equal, and vectors need a second axis: x.unsqueeze(0)?",
+            ));
+        }
+        let dtype = self.dtype().promote(rhs.dtype());
+        let wide = dtype.compute();
+        // (.., n, 1, d), (.., 1, m, d)
+        let (x, y) = (self.cast(wide)?.unsqueeze(-2)?, rhs.cast(wide)?.unsqueeze(-3)?);
+        let distance = match p {
+            0.0 => map_sum([&x, &y], -1, |[x, y]| x.ne(y).cast(wide))?,
+            1.0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
+            2.0 => {
+                map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.norm_power(0.5))?
+            }
+            f64::INFINITY if x.shape()[x.ndim() - 1] == 0 => {
+                map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?
+            }
+            f64::INFINITY => map([&x, &y], |[x, y]| (x - y).abs())?.max(-1)?,
+            p if p > 0.0 => {
+                let sum = map_sum([&x, &y], -1, |[x, y]| (x - y).abs().norm_power(p))?;
+                map([&sum], |[s]| s.norm_power(1.0 / p))?
+            }
+            p => {
+                return Err(Error::value(format!("p is {p}, which is no norm"))
+                    .help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances"));
+            }
+        };
+        distance.cast(dtype)
     }
 }

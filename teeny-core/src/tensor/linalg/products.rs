@@ -5,7 +5,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::shape::Shape;
-use crate::tensor::{Tensor, pair};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::pair;
 use crate::validate::BROADCAST;
 
 impl Tensor {
@@ -105,6 +106,27 @@ impl Tensor {
             .help(VECTORS));
         }
         self.unsqueeze(1)?.mul(rhs)
+    }
+
+    /// The Kronecker product: every element of self times all of `rhs`, sizes multiplied axis by
+    /// axis; missing axes count as 1.
+    ///
+    /// # Errors
+    /// If the larger of the two has more than 4 axes.
+    ///
+    /// Equivalent: `torch.kron`.
+    #[track_caller]
+    pub fn kron(&self, rhs: &Tensor) -> Result<Tensor> {
+        let _op = enter("kron").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
+        let ndim = self.ndim().max(rhs.ndim());
+        let sizes = |x: &Tensor| [vec![1; ndim - x.ndim()], x.shape().to_vec()].concat();
+        let (a, b) = (sizes(self), sizes(rhs));
+        let between = |sizes: &[usize], own: usize| {
+            sizes.iter().flat_map(|&n| if own == 0 { [n, 1] } else { [1, n] }).collect::<Vec<_>>()
+        };
+        // (a0, b0, a1, b1, ..)
+        let product = self.reshape(between(&a, 0))?.mul(&rhs.reshape(between(&b, 1))?)?;
+        product.reshape(a.iter().zip(&b).map(|(m, n)| m * n).collect::<Vec<_>>())
     }
 }
 

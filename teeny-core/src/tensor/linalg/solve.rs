@@ -5,13 +5,12 @@
 //! is waited for.
 
 use crate::context::enter;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::linalg::{LinalgOp, Triangle};
-use crate::op::Op;
 use crate::shape::Shape;
-use crate::tensor::{Tensor, pair};
-use crate::validate::{BROADCAST, NOT_SQUARE, two_axes};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::pair;
+use crate::validate::BROADCAST;
 
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.
@@ -196,70 +195,6 @@ impl Tensor {
         let full = |last: [usize; 2]| Shape::new(&[&batch[..], &last[..]].concat());
         let a_size = a.matrix_size()?;
         Ok((a.expand_to(&full(a_size)?)?, b.expand_to(&full([rows, columns])?)?, vector))
-    }
-
-    /// The sizes of the last two axes.
-    pub(super) fn matrix_size(&self) -> Result<[usize; 2]> {
-        match self.shape()[..] {
-            [.., m, n] => Ok([m, n]),
-            _ => Err(Error::shape(format!(
-                "needs matrices, which have two axes or more, not {}",
-                self.shape()
-            ))
-            .help(two_axes(self.shape()))),
-        }
-    }
-
-    /// The number of rows of square matrices.
-    pub(super) fn square_size(&self) -> Result<usize> {
-        match self.matrix_size()? {
-            [m, n] if m == n => Ok(n),
-            [m, n] => Err(Error::shape(format!(
-                "needs square matrices, not {}: {m} rows, {n} columns",
-                self.shape()
-            ))
-            .help(NOT_SQUARE)),
-        }
-    }
-
-    /// The relative tolerance, max(m, n) eps unless one is given.
-    pub(super) fn rtol(&self, rtol: Option<f64>) -> Result<f64> {
-        let [m, n] = self.matrix_size()?;
-        let eps = if self.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-        match rtol {
-            Some(rtol) if rtol.is_nan() || rtol < 0.0 => {
-                Err(Error::value(format!("a relative tolerance is not negative, as {rtol} is"))
-                    .help("None takes max(m, n) eps; 0.0 counts only zeros as 0"))
-            }
-            given => Ok(given.unwrap_or(m.max(n) as f64 * eps)),
-        }
-    }
-
-    /// The results of `op` for self and further operands, which have been brought to one type and
-    /// the same leading axes.
-    pub(super) fn linalg<const N: usize>(
-        &self,
-        op: LinalgOp,
-        more: &[&Tensor],
-    ) -> Result<[Tensor; N]> {
-        self.matrix_size()?;
-        match self.dtype() {
-            DType::F32 | DType::F64 => {}
-            DType::F16 | DType::BF16 => {
-                return Err(Error::dtype(format!(
-                    "{} has too few digits for factoring matrices",
-                    self.dtype()
-                ))
-                .help("x.cast(DType::F32)? converts"));
-            }
-            other => {
-                return Err(Error::dtype(format!("needs f32 or f64, not {other}"))
-                    .help("x.cast(DType::F64)? converts"));
-            }
-        }
-        let mut inputs = vec![self];
-        inputs.extend(more);
-        Op::Linalg { op, inputs: &inputs }.tensors(self.device())
     }
 }
 

@@ -7,7 +7,8 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::op::Op;
 use crate::shape::Shape;
-use crate::tensor::{Tensor, on_one_device};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::on_one_device;
 use std::borrow::Cow;
 
 impl Tensor {

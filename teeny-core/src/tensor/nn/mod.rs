@@ -1,4 +1,7 @@
-//! Fused operations of neural networks: attention, normalisation.
+//! Fused operations of neural networks.
+
+mod softmax;
+
+mod norm;
 
 mod attention;
-mod norm;

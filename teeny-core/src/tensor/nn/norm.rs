@@ -4,7 +4,8 @@ use crate::context::enter;
 use crate::device::common;
 use crate::error::{Error, Result};
 use crate::op::{Norm, Op};
-use crate::tensor::{Tensor, lift};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::lift;
 
 impl Tensor {
     /// Layer normalisation over the last `axes` axes:

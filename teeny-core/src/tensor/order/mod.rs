@@ -1,4 +1,7 @@
-//! Sorting, and what sorted elements answer: unique elements, counts, positions.
+//! Sorting, unique elements, counts.
 
 mod sort;
+
 mod unique;
+
+mod histogram;

@@ -1,11 +1,11 @@
-//! Sorting, and the operations whose result's size depends on the data.
+//! Sorting, and binary search in sorted elements.
 
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory;
 use crate::op::Op;
-use crate::tensor::{Tensor, index_end};
+use crate::shape::index_end;
+use crate::tensor::{Tensor, map};
 
 impl Tensor {
     /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN
@@ -53,51 +53,59 @@ impl Tensor {
         Ok((values.slice(axis as isize, ..k)?, positions.slice(axis as isize, ..k)?))
     }
 
-    /// The indices of the elements that are not 0, in row-major order: (n, ndim) of `I32`. Waits
-    /// for the device.
+    /// The positions (`I32`) where `values` would be inserted into self, ascending along its last
+    /// axis, to keep it ascending: before equal elements, or after them if `right`. A vector takes
+    /// values of any shape; (.., n) takes (.., m) with the same leading axes. NaN belongs behind
+    /// everything.
     ///
-    /// Equivalent: `torch.nonzero`.
-    #[track_caller]
-    pub fn nonzero(&self) -> Result<Tensor> {
-        let _op = enter("nonzero").on([("x", Some(self))]);
-        let flat = self.true_positions()?; // (n)
-        let mut columns = Vec::with_capacity(self.ndim());
-        let mut rest = flat.clone();
-        for &size in self.shape().iter().rev() {
-            columns.push(rest.rem(index_end(size)?)?);
-            rest = rest.floor_div(index_end(size)?)?;
-        }
-        columns.reverse();
-        match columns.is_empty() {
-            true => flat.reshape((flat.numel(), 1))?.slice(1, ..0),
-            false => Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1),
-        }
-    }
-
-    /// The elements where `mask` (broadcast to self) is true, in row-major order: a vector. Waits
-    /// for the device.
+    /// # Errors
+    /// If the shapes do not fit.
     ///
-    /// Equivalent: `x[mask]`, `torch.masked_select`.
+    /// Equivalent: `torch.searchsorted`.
     #[track_caller]
-    pub fn masked_select(&self, mask: &Tensor) -> Result<Tensor> {
-        let _op = enter("masked_select").on([("x", Some(self)), ("mask", Some(mask))]);
-        let mask = mask.expand(self.shape()).map_err(|error| {
-            error.help("a comparison makes a mask of the right shape: x.gt(0)?")
-        })?;
-        let positions = mask.true_positions()?;
-        self.reshape(-1)?.index_select(0, &positions)
-    }
-
-    /// The positions of true elements in row-major order. Their number must be known here to go on,
-    /// so the flags come here and are looked through.
-    pub(in crate::tensor) fn true_positions(&self) -> Result<Tensor> {
-        let end = index_end(self.numel())?;
-        let flags =
-            if self.dtype() == DType::Bool { self.to_bytes()? } else { self.ne(0)?.to_bytes()? };
-        let count = flags.iter().filter(|flag| **flag != 0).count();
-        let mut positions = memory::reserved(count)?;
-        positions
-            .extend((0..end).zip(&flags).filter(|(_, flag)| **flag != 0).map(|(place, _)| place));
-        Tensor::from_slice(&positions, count, self)
+    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
+        let _op = enter("searchsorted").on([("x", Some(self)), ("values", Some(values))]);
+        let ndim = self.ndim();
+        let fits = ndim == 1
+            || ndim > 1
+                && values.ndim() == ndim
+                && self.shape()[..ndim - 1] == values.shape()[..ndim - 1];
+        if !fits {
+            return Err(Error::shape(format!(
+                "values {} do not fit {}: an ascending vector, or equal leading axes",
+                values.shape(),
+                self.shape()
+            ))
+            .help(match self.ndim() {
+                0 => "self.reshape(1)? is a vector",
+                _ => "a vector takes values of any shape: self.reshape(-1)? if it is ascending",
+            }));
+        }
+        let n = self.shape()[ndim - 1];
+        let end = index_end(n)?;
+        let rows: usize = self.shape()[..ndim - 1].iter().product();
+        let mut place = Tensor::zeros(values.shape(), DType::I32, values)?;
+        if n == 0 || values.numel() == 0 {
+            return Ok(place);
+        }
+        let (sorted, wanted) = (self.reshape((rows, n))?, values.reshape((rows, -1))?);
+        place = place.reshape((rows, -1))?;
+        // Binary search, all at once: a step forward is taken where the last element it would pass
+        // belongs before the value.
+        let mut step = 1i32 << end.ilog2();
+        while step > 0 {
+            let after = place.add(step)?;
+            let passed = sorted.gather(1, &after.minimum(end)?.sub(1)?)?;
+            let inside = after.le(end)?;
+            place = map(
+                [&place, &after, &inside, &passed, &wanted],
+                |[place, after, inside, s, v]| {
+                    let before = if right { s.gt(v).not() } else { s.ge(v).not() };
+                    inside.and(before).select(after, place)
+                },
+            )?;
+            step /= 2;
+        }
+        place.reshape(values.shape())
     }
 }

@@ -1,12 +1,12 @@
-//! Reductions and scans along axes.
+//! Reductions along axes.
 
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::table::UnaryTable;
 use crate::layout::Layout;
-use crate::op::{Op, ReduceOp, ScanOp};
-use crate::shape::IntoAxes;
+use crate::op::{Op, ReduceOp};
+use crate::shape::{IntoAxes, index_end};
 use crate::tensor::{Tensor, map, map_sum};
 use crate::validate::nothing_to_compare;
 
@@ -225,71 +225,12 @@ impl Tensor {
         map([&sum, &shift], |[s, m]| s.log() + m)?.cast(self.dtype())?.squeeze(axes)
     }
 
-    /// The running sum along `axis`; types as in [`Tensor::sum`].
-    ///
-    /// Accuracy on `Cpu`: floats are carried in f64, so that n of them are within `n 2^-53 Σ |x|`,
-    /// and each result is rounded once.
-    #[track_caller]
-    pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("cumsum").on([("x", Some(self))]);
-        self.scan(ScanOp::Sum, axis)
-    }
-
-    /// The running product along `axis`; types as in [`Tensor::sum`], accuracy as in
-    /// [`Tensor::prod`].
-    #[track_caller]
-    pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
-        let _op = enter("cumprod").on([("x", Some(self))]);
-        self.scan(ScanOp::Prod, axis)
-    }
-
-    /// The largest element so far along `axis`, and its position (`I32`): of equal ones the latest.
-    /// From the first NaN on, NaN.
-    ///
-    /// Equivalent: `torch.cummax`.
-    #[track_caller]
-    pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
-        let _op = enter("cummax").on([("x", Some(self))]);
-        self.running(axis, |a, b| a.maximum(b))
-    }
-
-    /// The smallest element so far along `axis`, and its position, as in [`Tensor::cummax`].
-    #[track_caller]
-    pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
-        let _op = enter("cummin").on([("x", Some(self))]);
-        self.running(axis, |a, b| a.minimum(b))
-    }
-
-    fn running(
-        &self,
-        axis: isize,
-        best: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<(Tensor, Tensor)> {
-        let axis = self.shape().axis(axis)?;
-        let n = crate::tensor::index_end(self.shape()[axis])?;
-        let mut along = vec![1; self.ndim()];
-        along[axis] = self.shape()[axis];
-        let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
-        let extreme = doubled(self, axis, best)?;
-        // The latest element that equals the extreme so far is where it comes from.
-        let record =
-            map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).select(p, p.like(0)))?;
-        let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
-        Ok((self.gather(axis as isize, &positions)?, positions))
-    }
-
-    fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
-        let axis = self.shape().axis(axis)?;
-        let x = self.cast(self.dtype().sum_type())?;
-        Op::Scan { op, x: &x, axis }.tensor(x.device())
-    }
-
     fn extremum(&self, op: ReduceOp, axes: &[usize], keepdim: bool) -> Result<Tensor> {
         if let Some(&axis) = axes.iter().find(|&&a| self.shape()[a] == 0) {
             return Err(nothing_to_compare(axis, self.shape()));
         }
         if op.is_arg() {
-            crate::tensor::index_end(axes.iter().map(|&a| self.shape()[a]).product())?;
+            index_end(axes.iter().map(|&a| self.shape()[a]).product())?;
         }
         if self.dtype() == DType::Bool && !op.is_arg() {
             let op = if op == ReduceOp::Max { ReduceOp::Any } else { ReduceOp::All };
@@ -299,7 +240,7 @@ impl Tensor {
     }
 
     /// Reduces the elements, cast to `dtype` on the way (in the same pass).
-    pub(crate) fn reduce_as(
+    fn reduce_as(
         &self,
         op: ReduceOp,
         dtype: DType,
@@ -322,24 +263,6 @@ impl Tensor {
             y
         })
     }
-}
-
-/// `best` of all elements so far along `axis`, an associative choice: after k rounds of the last
-/// 2^k.
-fn doubled(
-    x: &Tensor,
-    axis: usize,
-    best: fn(&Tensor, &Tensor) -> Result<Tensor>,
-) -> Result<Tensor> {
-    let (n, a) = (x.shape()[axis], axis as isize);
-    let mut y = x.clone();
-    let mut step = 1;
-    while step < n {
-        let rest = best(&y.slice(a, step..)?, &y.slice(a, ..n - step)?)?;
-        y = Tensor::cat(&[&y.slice(a, ..step)?, &rest], a)?;
-        step *= 2;
-    }
-    Ok(y)
 }
 
 /// The kernel that casts to one of the types reductions accumulate in.

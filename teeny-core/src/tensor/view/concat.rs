@@ -1,14 +1,13 @@
-//! Joining and splitting, triangles and grids.
+//! Joining tensors along an axis, and splitting them.
 
 use crate::context::enter;
 use crate::device::common;
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory;
 use crate::op::Op;
-use crate::shape::Shape;
-use crate::tensor::{Tensor, lift, map};
-use crate::validate::{no_tensors, two_axes};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::lift;
+use crate::validate::no_tensors;
 use std::borrow::Cow;
 
 impl Tensor {
@@ -126,82 +125,5 @@ impl Tensor {
         }
         let size = self.shape()[self.shape().axis(axis)?].div_ceil(count);
         self.split(axis, size.max(1))
-    }
-
-    /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent:
-    /// `torch.tril`.
-    ///
-    /// # Errors
-    /// If there are fewer than two axes.
-    #[track_caller]
-    pub fn tril(&self, shift: i32) -> Result<Tensor> {
-        let _op = enter("tril").on([("x", Some(self))]);
-        self.triangle(|row, column| (column - row).le(shift))
-    }
-
-    /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent:
-    /// `torch.triu`.
-    ///
-    /// # Errors
-    /// If there are fewer than two axes.
-    #[track_caller]
-    pub fn triu(&self, shift: i32) -> Result<Tensor> {
-        let _op = enter("triu").on([("x", Some(self))]);
-        self.triangle(|row, column| (column - row).ge(shift))
-    }
-
-    /// The elements that `keep` picks by row and column. These are not negative, so that their
-    /// difference does not overflow as a sum with `shift` would.
-    fn triangle(
-        &self,
-        keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>,
-    ) -> Result<Tensor> {
-        if self.ndim() < 2 {
-            return Err(Error::shape(format!("a triangle needs two axes, not {}", self.shape()))
-                .help(two_axes(self.shape())));
-        }
-        let (rows, columns) = (self.shape()[self.ndim() - 2], self.shape()[self.ndim() - 1]);
-        // (rows, 1)
-        let row = Tensor::arange(0i32, crate::tensor::index_end(rows)?, 1, self)?.unsqueeze(1)?;
-        let column = Tensor::arange(0i32, crate::tensor::index_end(columns)?, 1, self)?; // (columns)
-        let dtype = self.dtype();
-        map([self, &row, &column], |[x, r, c]| keep(r, c).select(x, x.like(0)).cast(dtype))
-    }
-
-    /// A new last axis of `classes` with 1 at the position each element names, 0 elsewhere, of type
-    /// `dtype`.
-    ///
-    /// # Errors
-    /// If the elements are not integers in `0..classes`.
-    ///
-    /// Equivalent: `torch.nn.functional.one_hot`.
-    #[track_caller]
-    pub fn one_hot(&self, classes: usize, dtype: DType) -> Result<Tensor> {
-        let _op = enter("one_hot").on([("x", Some(self))]);
-        let shape = self.shape().with_axis(self.ndim(), classes)?;
-        let zeros = Tensor::zeros(shape, dtype, self)?;
-        let one = Tensor::ones((), dtype, self)?;
-        zeros.scatter(-1, &self.unsqueeze(-1)?, &one)
-    }
-
-    /// Vectors (a), (b), … as tensors (a, b, …) that each vary along one axis. Equivalent:
-    /// `torch.meshgrid(.., indexing="ij")`.
-    ///
-    /// # Errors
-    /// If one is not a vector.
-    #[track_caller]
-    pub fn meshgrid(vectors: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let _op = enter("meshgrid").on_all("vectors", vectors);
-        if let Some(bad) = vectors.iter().find(|v| v.ndim() != 1) {
-            return Err(Error::shape(format!("needs vectors, not {}", bad.shape()))
-                .help("v.reshape(-1)? is a vector"));
-        }
-        let shape = Shape::new(&vectors.iter().map(|v| v.numel()).collect::<Vec<_>>())?;
-        let along = |(axis, v): (usize, &&Tensor)| {
-            let mut own = vec![1; vectors.len()];
-            own[axis] = v.numel();
-            v.reshape(own)?.expand(shape)
-        };
-        vectors.iter().enumerate().map(along).collect()
     }
 }

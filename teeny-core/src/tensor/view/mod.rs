@@ -1,10 +1,17 @@
 //! Shape operations: views, which share the storage, and rearrangements, which copy.
 
-mod concat;
-mod pad;
-mod rearrange;
 mod reshape;
 
+mod axes;
+
+mod slice;
+
+mod concat;
+
+mod repeat;
+
+mod pad;
+
 pub use pad::PadMode;
-pub use reshape::SliceRange;
-pub(super) use reshape::{no_expand, sliced};
+pub use slice::SliceRange;
+pub(super) use slice::{place, sliced};

@@ -1,10 +1,11 @@
-//! Repeating, shifting and turning axes.
+//! Repeating elements, and rolling them along an axis.
 
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::IntoShape;
 use crate::tensor::Tensor;
+use crate::tensor::index::integers;
 
 impl Tensor {
     /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes.
@@ -81,7 +82,7 @@ impl Tensor {
     pub fn repeat_each(&self, axis: isize, counts: &Tensor) -> Result<Tensor> {
         let _op = enter("repeat_each").on([("x", Some(self)), ("counts", Some(counts))]);
         let axis = self.shape().axis(axis)?;
-        crate::tensor::index::integers("counts", counts)?;
+        integers("counts", counts)?;
         if counts.shape()[..] != [self.shape()[axis]] {
             return Err(Error::shape(format!(
                 "counts of {} for axis {axis} of {}: one for each element is needed",
@@ -127,75 +128,5 @@ impl Tensor {
         let mut all = vec![1; self.ndim().saturating_sub(counts.len())];
         all.extend(counts);
         self.repeat(all)
-    }
-
-    /// The axes `from` moved to the places `to`, the others in their order around them: a view.
-    ///
-    /// # Errors
-    /// If an axis does not exist or is named twice, or the lists differ in length.
-    ///
-    /// Equivalent: `torch.movedim`, `numpy.moveaxis`.
-    #[track_caller]
-    pub fn movedim(&self, from: impl IntoShape, to: impl IntoShape) -> Result<Tensor> {
-        let _op = enter("movedim").on([("x", Some(self))]);
-        let axes = |list: Vec<i64>| {
-            list.into_iter()
-                .map(|axis| self.shape().axis(axis as isize))
-                .collect::<Result<Vec<_>>>()
-        };
-        let (from, to) = (axes(from.sizes())?, axes(to.sizes())?);
-        let twice =
-            |list: &[usize]| list.iter().enumerate().any(|(i, axis)| list[..i].contains(axis));
-        if from.len() != to.len() || twice(&from) || twice(&to) {
-            return Err(Error::axis(format!("axes {from:?} cannot move to {to:?} in {}: each side names as many axes, each once", self.shape()))
-                .help("x.movedim((0, 1), (1, 0))? moves axis 0 to 1 and axis 1 to 0"));
-        }
-        let mut rest = (0..self.ndim()).filter(|axis| !from.contains(axis));
-        let place = |axis: usize| to.iter().position(|&t| t == axis).map(|i| from[i]);
-        self.permute(
-            (0..self.ndim())
-                .map(|axis| place(axis).or_else(|| rest.next()).unwrap_or(axis))
-                .collect::<Vec<_>>(),
-        )
-    }
-
-    /// Turned `times` quarters from axis `a` towards axis `b`: a view.
-    ///
-    /// # Errors
-    /// If `a` and `b` are not two different axes.
-    ///
-    /// Equivalent: `torch.rot90(x, times, (a, b))`.
-    #[track_caller]
-    pub fn rot90(&self, times: isize, a: isize, b: isize) -> Result<Tensor> {
-        let _op = enter("rot90").on([("x", Some(self))]);
-        let (a, b) = (self.shape().axis(a)? as isize, self.shape().axis(b)? as isize);
-        if a == b {
-            return Err(Error::axis(format!("a turn needs two different axes, not {a} twice"))
-                .help("x.rot90(times, -2, -1)? turns the last two axes"));
-        }
-        match times.rem_euclid(4) {
-            0 => Ok(self.clone()),
-            1 => self.flip(b)?.transpose(a, b),
-            2 => self.flip([a, b]),
-            _ => self.flip(a)?.transpose(a, b),
-        }
-    }
-
-    /// The differences of neighbours along `axis`, taken `times` times; the axis is as much
-    /// shorter, bools differ by `xor`. Equivalent: `torch.diff`.
-    #[track_caller]
-    pub fn diff(&self, axis: isize, times: usize) -> Result<Tensor> {
-        let _op = enter("diff").on([("x", Some(self))]);
-        let axis = self.shape().axis(axis)? as isize;
-        let step = |x: Tensor| {
-            let (above, below) =
-                (x.slice(axis, 1..)?, x.slice(axis, ..x.shape()[axis as usize].saturating_sub(1))?);
-            if x.dtype() == DType::Bool { above.xor(&below) } else { above.sub(&below) }
-        };
-        let n = self.shape()[axis as usize];
-        if times >= n || self.numel() == 0 {
-            return self.slice(axis, ..n.saturating_sub(times)); // nothing is left to subtract
-        }
-        (0..times).try_fold(self.clone(), |x, _| step(x))
     }
 }
