@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::linalg;
 use crate::op::{Norm, Op, Outputs, Window};
 use crate::scalar::Scalar;
+pub use crate::scalar::lowest;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
@@ -422,15 +423,6 @@ pub fn conv_weight_grad(
         n * places,
     ))?;
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
-}
-
-/// What no element of the type is below: the maximum of nothing.
-pub fn lowest(dtype: DType) -> Scalar {
-    match dtype {
-        t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
-        t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
-        _ => Scalar::UInt(0),
-    }
 }
 
 /// [`Op::MaxPool`] by comparing every element of every window with the window's largest.

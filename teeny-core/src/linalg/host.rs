@@ -1,7 +1,7 @@
 //! Batches of matrices from a device and back: one matrix after another, in f64 whatever their
 //! type, rounded once.
 
-use super::single::compute;
+use super::single::{Failure, Matrix, compute};
 use super::{LinalgOp, parts};
 use crate::device::Device;
 use crate::dtype::DType;
@@ -10,25 +10,6 @@ use crate::error::{Error, Result};
 use crate::memory;
 use crate::op::Outputs;
 use crate::tensor::Tensor;
-
-/// A row-major matrix on the host.
-pub(super) struct Matrix<'a> {
-    pub rows: usize,
-    pub columns: usize,
-    pub values: &'a [f64],
-}
-
-/// Why a matrix has no result.
-pub(super) enum Failure {
-    /// Elimination leaves nothing of this row.
-    Singular { row: usize },
-    /// The leading minor of this order is not positive.
-    NotPositive { order: usize },
-    /// There is NaN or an infinity in it.
-    NotFinite,
-    /// The iteration did not end.
-    NotConverged,
-}
 
 pub(super) fn on_host(device: &dyn Device, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
     let dtype = inputs[0].dtype();

@@ -1,7 +1,7 @@
 //! Shape, dtype, device and memory of a tensor.
 
 use super::Tensor;
-use crate::context::enter;
+use crate::context::{Described, enter};
 use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -9,6 +9,21 @@ use crate::layout::Layout;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use std::sync::Arc;
+
+/// In an error: shape, dtype and the name of the device.
+impl Described for Tensor {
+    fn shape(&self) -> String {
+        self.layout.shape().to_string()
+    }
+
+    fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    fn device(&self) -> String {
+        self.device.info().name.to_string()
+    }
+}
 
 impl Tensor {
     /// The sizes of the axes.

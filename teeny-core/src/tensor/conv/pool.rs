@@ -2,9 +2,9 @@
 //! Positions are what unpooling takes.
 
 use crate::context::enter;
-use crate::definition::lowest;
 use crate::error::{Error, Result};
 use crate::op::{Op, Window};
+use crate::scalar::lowest;
 use crate::shape::{MAX_NDIM, Shape, index_end};
 use crate::tensor::create::generate;
 use crate::tensor::{Tensor, map};

@@ -1,6 +1,5 @@
 //! Running a kernel on tensors that broadcast to one shape.
 
-use super::map::at_least_one;
 use crate::context::enter;
 use crate::device::{DeviceRef, same};
 use crate::error::{Error, Result};
@@ -134,6 +133,15 @@ pub(super) fn results(
 #[cold]
 pub(in crate::tensor) fn no_output() -> Error {
     Error::internal("the device returned no output")
+}
+
+pub(super) fn at_least_one(inputs: usize) -> Result<()> {
+    if inputs > 0 {
+        Ok(())
+    } else {
+        Err(Error::value("needs at least one tensor, whose device does the work")
+            .help("Tensor::full(shape, value, dtype, &device)? needs none"))
+    }
 }
 
 impl Kernel {

@@ -1,6 +1,6 @@
 //! Elementwise operations of the user: a closure over scalars becomes one kernel.
 
-use super::kernel::{broadcast_shape, results, run, run_one};
+use super::kernel::{at_least_one, broadcast_shape, results, run, run_one};
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::kernel::build::{Builder, Expr};
@@ -128,13 +128,4 @@ fn mapped_sum(
         axes: &axes,
     }
     .tensor(&device)
-}
-
-pub(super) fn at_least_one(inputs: usize) -> Result<()> {
-    if inputs > 0 {
-        Ok(())
-    } else {
-        Err(Error::value("needs at least one tensor, whose device does the work")
-            .help("Tensor::full(shape, value, dtype, &device)? needs none"))
-    }
 }
