@@ -369,30 +369,11 @@ pub fn conv_input_grad(
     let mut image = Tensor::zeros(padded_shape, g.dtype(), g)?;
     for position in 0..kernel.iter().product() {
         let part = columns.at(2, position as isize)?; // (N, C, counts..)
-        let target = |x: &Tensor| place(x, position, &kernel, &counts, window);
+        let target = |x: &Tensor| x.at_kernel_position(position, &kernel, &counts, window);
         let sum = target(&image)?.add(&part)?;
         image = image.assign_view(target, &sum)?;
     }
     finish(unpadded(&image, &window.padding)?)
-}
-
-/// The elements of a padded image that kernel position `position` meets, one per window: a strided
-/// view (N, C, counts..).
-pub(crate) fn place(
-    image: &Tensor,
-    position: usize,
-    kernel: &[usize],
-    counts: &[usize],
-    window: &Window,
-) -> Result<Tensor> {
-    let (mut view, mut rest) = (image.clone(), position);
-    for i in (0..kernel.len()).rev() {
-        let start = (rest % kernel[i]) * window.dilation[i];
-        rest /= kernel[i];
-        let end = start + (counts[i] - 1) * window.stride[i] + 1;
-        view = view.slice_step(2 + i as isize, start..end, window.stride[i] as isize)?;
-    }
-    Ok(view)
 }
 
 /// [`Op::ConvWeightGrad`]: one matrix product per group, of the gradient and the windows as

@@ -22,6 +22,7 @@ pub mod conformance;
 pub mod context;
 pub mod definition;
 pub mod device;
+mod dispatch;
 mod dtype;
 mod element;
 mod error;
@@ -30,6 +31,7 @@ pub mod kernel;
 mod layout;
 pub mod linalg;
 pub mod memory;
+mod messages;
 pub mod op;
 pub mod random;
 mod reference;
@@ -41,7 +43,6 @@ mod tensor;
 pub mod validate;
 pub mod wrappers;
 
-pub use attention::{Attention, AttentionInputs};
 pub use device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 pub use dtype::DType;
 pub use element::Element;
@@ -50,8 +51,10 @@ pub use half::{bf16, f16};
 pub use kernel::build::{Builder, Expr};
 pub use kernel::{Kernel, OpCode, OpNode};
 pub use layout::Layout;
-pub use linalg::{LinalgOp, Triangle};
-pub use op::{Cost, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, TensorSpec, Window};
+pub use op::{
+    Attention, AttentionInputs, Cost, LinalgOp, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
+    TensorSpec, Triangle, Window,
+};
 pub use random::{Distribution, Key, manual_seed};
 pub use reference::Reference;
 pub use scalar::Scalar;

@@ -2,20 +2,19 @@
 //! type, rounded once.
 
 use super::single::{Failure, Matrix, compute};
-use super::{LinalgOp, parts};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::op::Outputs;
+use crate::op::{LinalgOp, Outputs, matrix_parts};
 use crate::tensor::Tensor;
 
 pub(super) fn on_host(device: &dyn Device, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
     let dtype = inputs[0].dtype();
     let values =
         inputs.iter().map(|x| widen(&device.download(x)?, dtype)).collect::<Result<Vec<_>>>()?;
-    let (lead, _) = parts(inputs[0]);
+    let (lead, _) = matrix_parts(inputs[0]);
     let results = op.results(inputs)?;
     let mut out = results
         .iter()
@@ -24,7 +23,7 @@ pub(super) fn on_host(device: &dyn Device, op: LinalgOp, inputs: &[&Tensor]) -> 
     for element in 0..lead.iter().product() {
         let mut matrices = Vec::with_capacity(inputs.len());
         for (x, values) in inputs.iter().zip(&values) {
-            let [rows, columns] = parts(x).1;
+            let [rows, columns] = matrix_parts(x).1;
             matrices.push(Matrix {
                 rows,
                 columns,

@@ -1,6 +1,6 @@
 //! One matrix in f64 by the `faer` crate: row-major values in, row-major values out.
 
-use super::{LinalgOp, Triangle};
+use crate::op::{LinalgOp, Triangle};
 use faer::prelude::*;
 use faer::{MatRef, Side};
 

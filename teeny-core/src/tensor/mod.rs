@@ -56,9 +56,9 @@ use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::messages::not_float;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
-use crate::validate::not_float;
 
 /// An immutable n-dimensional array: storage seen through a [`Layout`], of one [`DType`], on one
 /// device.

@@ -6,13 +6,13 @@
 //! number.
 
 use super::{pass_on, pass_through, unwrap};
-use crate::attention::{Attention, AttentionInputs};
 use crate::conformance::{Cell, Suite};
 use crate::device::{Device, DeviceInfo, DeviceRef};
 use crate::dtype::DType::{self, *};
 use crate::error::Result;
 use crate::kernel::OpCode;
 use crate::layout::Layout;
+use crate::op::{Attention, AttentionInputs};
 use crate::op::{Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, Window};
 use crate::random::Key;
 use crate::reference::Reference;
@@ -743,7 +743,7 @@ fn attention() -> Vec<Fault> {
 
 #[cfg(feature = "linalg")]
 fn matrices() -> Vec<Fault> {
-    use crate::linalg::{LinalgOp, Triangle};
+    use crate::op::{LinalgOp, Triangle};
     vec![
         fault!("solving transposes its matrix", "solve", F64, Op::Linalg { op: LinalgOp::Solve, inputs } => |m, _call| {
             m.instead(Op::Linalg { op: LinalgOp::Solve, inputs: &[&inputs[0].transpose(-2, -1).ok()?, inputs[1]] })

@@ -2,11 +2,10 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::op::{Op, Window};
+use crate::op::{Op, Window, conv_shape};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::pair;
-use crate::validate::conv_shape;
 
 impl Tensor {
     /// Convolution (cross-correlation, as in all deep learning): self (N, C_in, spatial..),

@@ -2,11 +2,10 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::op::Window;
+use crate::memory;
+use crate::op::{Window, pool_shape};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::validate::pool_shape;
-use crate::{definition, memory};
 
 impl Tensor {
     /// All windows of `size` as columns: (N, C, spatial..) → (N, C · window, places), positions in
@@ -25,7 +24,7 @@ impl Tensor {
         let mut parts = memory::reserved(positions)?;
         for position in 0..positions {
             // (N, C, counts..)
-            parts.push(definition::place(&padded, position, size, &counts, window)?);
+            parts.push(padded.at_kernel_position(position, size, &counts, window)?);
         }
         // (N, C, window, counts..)
         let columns = Tensor::stack(&parts.iter().collect::<Vec<_>>(), 2)?;
@@ -69,13 +68,32 @@ impl Tensor {
             spatial.iter().zip(&window.padding).map(|(n, p)| n + 2 * p).collect();
         let mut image = Tensor::zeros([&[n, channels], &wide[..]].concat(), self.dtype(), self)?;
         for position in 0..positions {
-            let target = |x: &Tensor| definition::place(x, position, size, &counts, window);
+            let target = |x: &Tensor| x.at_kernel_position(position, size, &counts, window);
             let sum = target(&image)?.add(&columns.at(2, position as isize)?)?;
             image = image.assign_view(target, &sum)?;
         }
         (0..spatial.len()).try_fold(image, |x, i| {
             x.slice(i as isize + 2, window.padding[i]..window.padding[i] + spatial[i])
         })
+    }
+
+    /// The elements of this padded image that kernel position `position` meets, one per window: a
+    /// strided view (N, C, counts..).
+    pub(crate) fn at_kernel_position(
+        &self,
+        position: usize,
+        kernel: &[usize],
+        counts: &[usize],
+        window: &Window,
+    ) -> Result<Tensor> {
+        let (mut view, mut rest) = (self.clone(), position);
+        for i in (0..kernel.len()).rev() {
+            let start = (rest % kernel[i]) * window.dilation[i];
+            rest /= kernel[i];
+            let end = start + (counts[i] - 1) * window.stride[i] + 1;
+            view = view.slice_step(2 + i as isize, start..end, window.stride[i] as isize)?;
+        }
+        Ok(view)
     }
 }
 

@@ -3,12 +3,11 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::op::{Op, Window};
+use crate::op::{Op, Window, pool_misfit, zero_window};
 use crate::scalar::lowest;
 use crate::shape::{MAX_NDIM, Shape, index_end};
 use crate::tensor::create::generate;
 use crate::tensor::{Tensor, map};
-use crate::validate;
 
 /// How [`Tensor::avg_pool_with`] counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +50,8 @@ impl Tensor {
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
         let _op = enter("max_pool_indices").on([("x", Some(self))]);
-        validate::max_pool(self, size, window)?;
+        let op = Op::MaxPool { x: self, kernel_size: size, window };
+        op.outputs()?; // checks the operands
         if let Some(axis) = (0..size.len()).find(|&i| window.padding[i] > size[i] / 2) {
             return Err(Error::value(format!(
                 "padding {} is more than half of window {}",
@@ -62,7 +62,6 @@ impl Tensor {
                 size[axis] / 2
             )));
         }
-        let op = Op::MaxPool { x: self, kernel_size: size, window };
         let [values, positions] = op.tensors(self.device())?;
         Ok((values, positions))
     }
@@ -216,14 +215,14 @@ impl Tensor {
 fn overhang(x: &Shape, size: &[usize], window: &Window) -> Result<Vec<usize>> {
     let ndim = size.len();
     if ndim == 0 || x.ndim() < ndim {
-        return Err(validate::pool_misfit(size, x));
+        return Err(pool_misfit(size, x));
     }
     window.require_ndim(ndim)?;
     let lead = x.ndim() - ndim;
     let beyond = |axis: usize| -> Result<usize> {
         let (n, p, stride) = (x[lead + axis], window.padding[axis], window.stride[axis]);
         if stride == 0 || size[axis] == 0 {
-            return Err(validate::zero_window(stride, window.dilation[axis], size[axis]));
+            return Err(zero_window(stride, window.dilation[axis], size[axis]));
         }
         let (reach, padded) = (window.reach(axis, size[axis])?, window.padded(axis, n)?);
         // The number of the last window that begins inside, counted in steps that may be longer

@@ -4,12 +4,12 @@ use crate::context::enter;
 use crate::device::{DeviceRef, same};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::messages::{BROADCAST, counts, wrong_input};
 use crate::op::{Op, Outputs};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;
-use crate::validate::{BROADCAST, counts, wrong_input};
 use std::sync::Arc;
 
 /// The shape all tensors broadcast to.
@@ -159,7 +159,12 @@ impl Kernel {
             return Err(counts(self, inputs.len(), params.len()));
         }
         if let Some(i) = (0..inputs.len()).find(|&i| inputs[i].dtype != self.inputs()[i]) {
-            return Err(wrong_input(i, inputs[i], self.inputs()[i], inputs[i].shape()));
+            return Err(wrong_input(
+                i,
+                (*inputs[i].shape(), inputs[i].dtype()),
+                self.inputs()[i],
+                inputs[i].shape(),
+            ));
         }
         let (outputs, shape, device) = run(self, inputs, params)?;
         results(self, outputs, shape, &device)

@@ -5,11 +5,11 @@ use super::assign::broadcasts;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::Layout;
+use crate::messages::indices_to;
 use crate::shape::{Shape, index_end};
 use crate::tensor::create::wide;
 use crate::tensor::elementwise::broadcast_shape;
 use crate::tensor::{Tensor, map};
-use crate::validate::indices_to;
 
 /// The advanced items of an index.
 pub(super) struct Advanced {

@@ -3,12 +3,12 @@
 use crate::context::{Guard, enter};
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::messages::BROADCAST;
 use crate::op::Op;
 use crate::shape::Shape;
 use crate::tensor::elementwise::no_output;
 use crate::tensor::one_device::lift;
 use crate::tensor::{SliceRange, Tensor};
-use crate::validate::BROADCAST;
 
 impl Tensor {
     /// Self with the part of `axis` in `range` replaced by `src`, which must have the part's shape

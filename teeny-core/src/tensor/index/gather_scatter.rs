@@ -3,10 +3,10 @@
 use super::advanced::from_front;
 use crate::context::enter;
 use crate::error::{Error, ErrorKind, Result};
+use crate::messages::{BROADCAST, index_fits, not_integers, only_set, positions_to};
 use crate::op::{Op, ScatterMode};
 use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;
-use crate::validate::{BROADCAST, index_fits, not_integers, only_set, positions_to};
 
 impl Tensor {
     /// `out[i][j] = x[index[i][j]][j]` for axis 0 of 2, and so on. `index` holds positions of any

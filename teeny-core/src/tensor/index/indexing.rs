@@ -17,11 +17,11 @@ use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::messages::not_integers;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::elementwise::{Either, Operand};
 use crate::tensor::view::{place, sliced};
-use crate::validate::not_integers;
 
 impl Tensor {
     /// The part that `index` names, with NumPy's meaning of every item: `x.index((.., 1, 0..2))`,

@@ -3,7 +3,7 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::linalg::LinalgOp;
+use crate::op::LinalgOp;
 use crate::tensor::Tensor;
 
 impl Tensor {

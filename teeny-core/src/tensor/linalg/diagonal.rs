@@ -2,9 +2,9 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
+use crate::messages::two_axes;
 use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
-use crate::validate::two_axes;
 
 impl Tensor {
     /// A vector as diagonal `shift` of a matrix that is 0 elsewhere; of a matrix, its diagonal

@@ -22,10 +22,9 @@ pub use pca::Pca;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::linalg::LinalgOp;
-use crate::op::Op;
+use crate::messages::{NOT_SQUARE, two_axes};
+use crate::op::{LinalgOp, Op};
 use crate::tensor::Tensor;
-use crate::validate::{NOT_SQUARE, two_axes};
 
 impl Tensor {
     /// The sizes of the last two axes.

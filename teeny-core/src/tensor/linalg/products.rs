@@ -3,11 +3,11 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::messages::BROADCAST;
 use crate::op::Op;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::pair;
-use crate::validate::BROADCAST;
 
 impl Tensor {
     /// The matrix product: `(.., m, k) @ (.., k, n) → (.., m, n)`.

@@ -6,11 +6,11 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
-use crate::linalg::{LinalgOp, Triangle};
+use crate::messages::BROADCAST;
+use crate::op::{LinalgOp, Triangle};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::pair;
-use crate::validate::BROADCAST;
 
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.

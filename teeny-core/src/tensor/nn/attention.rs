@@ -1,11 +1,10 @@
 //! `q.attention(&k, &v, mask, &options)`: checks, broadcasting and types; what it means is in
 //! [`crate::attention`].
 
-use crate::attention::{Attention, AttentionInputs};
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::op::Op;
+use crate::op::{Attention, AttentionInputs, Op};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;

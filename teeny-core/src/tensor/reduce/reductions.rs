@@ -5,10 +5,10 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::kernel::table::UnaryTable;
 use crate::layout::Layout;
+use crate::messages::nothing_to_compare;
 use crate::op::{Op, ReduceOp};
 use crate::shape::{IntoAxes, index_end};
 use crate::tensor::{Tensor, map, map_sum};
-use crate::validate::nothing_to_compare;
 
 impl Tensor {
     /// The sum over `axes`, which disappear. Bool and integers are summed as `I64` (`U64` as

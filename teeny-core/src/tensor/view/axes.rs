@@ -2,9 +2,9 @@
 
 use crate::context::enter;
 use crate::error::{Error, Result};
+use crate::messages::BROADCAST;
 use crate::shape::{IntoAxes, IntoShape, Shape};
 use crate::tensor::Tensor;
-use crate::validate::BROADCAST;
 
 impl Tensor {
     /// The axes in another order, each named once.

@@ -4,10 +4,10 @@ use crate::context::enter;
 use crate::device::common;
 use crate::error::{Error, Result};
 use crate::memory;
+use crate::messages::no_tensors;
 use crate::op::Op;
 use crate::tensor::Tensor;
 use crate::tensor::one_device::lift;
-use crate::validate::no_tensors;
 use std::borrow::Cow;
 
 impl Tensor {

@@ -3,9 +3,9 @@
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
+use crate::messages::indices_to;
 use crate::shape::{IntoShape, Shape, Size};
 use crate::tensor::Tensor;
-use crate::validate::indices_to;
 use std::ops::{
     Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive,
 };

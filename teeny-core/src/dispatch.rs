@@ -1,9 +1,10 @@
-//! Running an op: the device executes it, or core runs its definition.
+//! Running an [`Op`]: the device executes it, or core runs its definition. No other file imports this
+//! one; its methods are those of `Op`.
 
-use super::{Op, Outputs};
 use crate::definition;
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
+use crate::op::{Op, Outputs};
 use crate::tensor::Tensor;
 
 impl Op<'_> {
