@@ -1,4 +1,4 @@
-//! Attention: its options, its operands as a device gets them, and what it means in primitives.
+//! Attention: what it means in primitives.
 //!
 //! ```text
 //! s = scale q kᵀ + mask      -inf where a query may not look           (.., T, S)
@@ -10,94 +10,13 @@
 //! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in
 //! memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
 
+pub use crate::op::{Attention, AttentionInputs};
+
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::scalar::Scalar;
-use crate::tensor::{Tensor, index_end, map};
-use std::ops::Range;
-
-/// Which keys a query sees, and how scores are scaled.
-///
-/// # Example
-/// ```
-/// use teeny_core::Attention;
-/// let cached = 5; // keys that are older than the first query
-/// let options = Attention::causal(cached).window(3);
-/// assert_eq!(options.keys(1, 8), 4..7); // query 1 is position 6; it sees 4, 5 and itself
-/// assert_eq!(Attention::full().keys(1, 8), 0..8);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Attention {
-    /// The factor of the scores; `None`: `1 / sqrt(hs)`.
-    pub scale: Option<f64>,
-    /// `Some(offset)`: query i sees keys `j <= i + offset` only. The offset is the number of keys
-    /// before the first query: 0 where queries and keys are the same positions, S - T where the
-    /// queries are the last T of S positions (a KV cache).
-    pub causal: Option<usize>,
-    /// Of the keys that a causal query sees, only the last `window`: `j > i + offset - window`.
-    pub window: Option<usize>,
-}
-
-impl Attention {
-    /// Every query sees every key.
-    pub fn full() -> Attention {
-        Attention::default()
-    }
-
-    /// Query i sees the keys up to `i + offset`.
-    pub fn causal(offset: usize) -> Attention {
-        Attention { causal: Some(offset), ..Attention::default() }
-    }
-
-    /// The same, but scores are multiplied by `scale` instead of `1 / sqrt(hs)`.
-    pub fn scale(mut self, scale: f64) -> Attention {
-        self.scale = Some(scale);
-        self
-    }
-
-    /// The same, but a query sees only the last `window` of its keys, itself included.
-    pub fn window(mut self, window: usize) -> Attention {
-        self.window = Some(window);
-        self
-    }
-
-    /// The factor of the scores for heads of size `hs`.
-    pub fn factor(&self, hs: usize) -> f64 {
-        self.scale.unwrap_or_else(|| 1.0 / (hs.max(1) as f64).sqrt())
-    }
-
-    /// The keys of `keys` that query `i` sees, masks aside.
-    pub fn keys(&self, i: usize, keys: usize) -> Range<usize> {
-        let end = self.causal.map_or(keys, |offset| i.saturating_add(offset).saturating_add(1));
-        let start = self.window.map_or(0, |window| end.saturating_sub(window));
-        start.min(keys)..end.min(keys)
-    }
-
-    /// Offset and window as numbers that allow everything where there is no limit: query i of
-    /// `queries` sees key j of `keys` exactly if `0 <= i + offset - j < window`.
-    pub fn band(&self, queries: usize, keys: usize) -> (usize, usize) {
-        let offset = self.causal.unwrap_or(keys);
-        (offset, self.window.unwrap_or(usize::MAX).min(queries.saturating_add(offset)))
-    }
-}
-
-/// The operands of attention as a [`crate::Device`] gets them: one device, one float type, equal
-/// leading axes, arbitrary strides. A head shared by several queries is an axis of stride 0 in `k`
-/// and `v`.
-#[derive(Clone, Copy)]
-pub struct AttentionInputs<'a> {
-    /// Queries (.., T, hs).
-    pub q: &'a Tensor,
-    /// Keys (.., S, hs).
-    pub k: &'a Tensor,
-    /// Values (.., S, hv).
-    pub v: &'a Tensor,
-    /// (.., T, S), mostly of stride 0 somewhere: bool (true: may attend), or of the operands' type
-    /// and added to the scores.
-    pub mask: Option<&'a Tensor>,
-    /// Scale and limits.
-    pub options: Attention,
-}
+use crate::shape::index_end;
+use crate::tensor::{Tensor, map};
 
 /// The scores of a call and where they count.
 struct Scores {
@@ -109,25 +28,6 @@ struct Scores {
 }
 
 impl AttentionInputs<'_> {
-    /// The same on other operands: q, k, v, and the mask if there is one.
-    pub(crate) fn with_operands<'b>(&self, operands: &'b [&'b Tensor]) -> AttentionInputs<'b> {
-        AttentionInputs {
-            q: operands[0],
-            k: operands[1],
-            v: operands[2],
-            mask: self.mask.map(|_| operands[3]),
-            options: self.options,
-        }
-    }
-}
-
-impl AttentionInputs<'_> {
-    /// T, S, hs and hv.
-    pub fn sizes(&self) -> [usize; 4] {
-        let last = |x: &Tensor, back: usize| x.shape()[x.ndim() - back];
-        [last(self.q, 2), last(self.k, 2), last(self.q, 1), last(self.v, 1)]
-    }
-
     /// The lowest finite number of the computing type: stands for -inf where arithmetic goes on.
     fn lowest(&self) -> f64 {
         if self.q.dtype() == DType::F64 { f64::MIN } else { f32::MIN as f64 }

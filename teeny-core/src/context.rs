@@ -5,8 +5,6 @@
 //! `sum`. Errors, gradient records and wrapper devices read it.
 
 use crate::dtype::DType;
-use crate::shape::Shape;
-use crate::tensor::Tensor;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
@@ -22,11 +20,21 @@ pub struct OpContext {
     pub later: bool,
 }
 
+/// An operand as an error describes it. Nothing is computed until an error was made.
+pub(crate) trait Described: Send + Sync {
+    /// The shape, as an error prints it.
+    fn shape(&self) -> String;
+    /// The type of the elements.
+    fn dtype(&self) -> DType;
+    /// The name of the device.
+    fn device(&self) -> String;
+}
+
 /// One operand of a failed operation, as its error prints it.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
     pub name: String,
-    pub shape: Shape,
+    pub shape: String,
     pub dtype: DType,
     /// The name of its device.
     pub device: String,
@@ -81,23 +89,26 @@ pub struct Guard<'t, const N: usize = 0> {
 
 /// [`Guard`] for an operation on a list of operands.
 #[must_use = "the operation ends when the guard is dropped"]
-pub(crate) struct ListGuard<'t> {
+pub(crate) struct ListGuard<'t, X: Described> {
     guard: Guard<'static>,
     name: &'static str,
-    list: &'t [&'t Tensor],
+    list: &'t [&'t X],
 }
 
-/// The name of a parameter and the tensor that it is, if it is one.
-type Named<'t> = (&'static str, Option<&'t Tensor>);
+/// The name of a parameter and the operand that it is, if it is one.
+type Named<'t> = (&'static str, Option<&'t dyn Described>);
 
 impl Guard<'_> {
     /// The operands of the operation, for errors, in the order of its signature; `None` is left
     /// out.
     #[inline]
-    pub(crate) fn on<'t, const N: usize>(self, operands: [Named<'t>; N]) -> Guard<'t, N> {
+    pub(crate) fn on<'t, X: Described, const N: usize>(
+        self,
+        operands: [(&'static str, Option<&'t X>); N],
+    ) -> Guard<'t, N> {
         let outermost = self.outermost;
         std::mem::forget(self); // the new guard ends the operation
-        Guard { outermost, operands }
+        Guard { outermost, operands: operands.map(named) }
     }
 }
 
@@ -109,16 +120,29 @@ impl<const N: usize> Drop for Guard<'_, N> {
         }
         with_current(|current| current.op.set(None));
         if N > 0 && with_current(|current| current.failed.get()) {
-            self.failed_on(&[]);
+            self.tell(&[]);
         }
     }
+}
+
+#[inline]
+fn named<'t, X: Described>((name, x): (&'static str, Option<&'t X>)) -> Named<'t> {
+    (name, x.map(|x| x as &dyn Described))
 }
 
 impl<const N: usize> Guard<'_, N> {
     /// Tells the newest error the operands of this operation, which failed: these and those of the
     /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
     #[cold]
-    pub(crate) fn failed_on(&self, operands: &[Named<'_>]) {
+    pub(crate) fn failed_on<X: Described, const M: usize>(
+        &self,
+        operands: &[(&'static str, Option<&X>); M],
+    ) {
+        self.tell(&operands.map(named));
+    }
+
+    #[cold]
+    fn tell(&self, operands: &[Named<'_>]) {
         if self.outermost {
             fill(
                 operands
@@ -132,12 +156,16 @@ impl<const N: usize> Guard<'_, N> {
 
 impl Guard<'static> {
     /// [`Guard::on`] for a list of operands.
-    pub(crate) fn on_all<'t>(self, name: &'static str, list: &'t [&'t Tensor]) -> ListGuard<'t> {
+    pub(crate) fn on_all<'t, X: Described>(
+        self,
+        name: &'static str,
+        list: &'t [&'t X],
+    ) -> ListGuard<'t, X> {
         ListGuard { guard: self, name, list }
     }
 }
 
-impl Drop for ListGuard<'_> {
+impl<X: Described> Drop for ListGuard<'_, X> {
     fn drop(&mut self) {
         if self.guard.outermost && with_current(|current| current.failed.get()) {
             fill(
@@ -145,7 +173,7 @@ impl Drop for ListGuard<'_> {
                     .iter()
                     .enumerate()
                     .take(LISTED)
-                    .map(|(i, x)| described(format!("{}[{i}]", self.name), x)),
+                    .map(|(i, x)| described(format!("{}[{i}]", self.name), *x)),
             );
         }
     }
@@ -155,13 +183,8 @@ impl Drop for ListGuard<'_> {
 const LISTED: usize = 8;
 
 #[cold]
-fn described(name: String, x: &Tensor) -> Operand {
-    Operand {
-        name,
-        shape: *x.shape(),
-        dtype: x.dtype(),
-        device: x.device().info().name.to_string(),
-    }
+fn described(name: String, x: &dyn Described) -> Operand {
+    Operand { name, shape: x.shape(), dtype: x.dtype(), device: x.device() }
 }
 
 /// Tells the newest error its operands, if it has none.

@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::linalg;
 use crate::op::{Norm, Op, Outputs, Window};
 use crate::scalar::Scalar;
+pub use crate::scalar::lowest;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
@@ -368,30 +369,11 @@ fn conv_input_grad(
     let mut image = Tensor::zeros(padded_shape, g.dtype(), g)?;
     for position in 0..kernel.iter().product() {
         let part = columns.at(2, position as isize)?; // (N, C, counts..)
-        let target = |x: &Tensor| place(x, position, &kernel, &counts, window);
+        let target = |x: &Tensor| x.at_kernel_position(position, &kernel, &counts, window);
         let sum = target(&image)?.add(&part)?;
         image = image.assign_view(target, &sum)?;
     }
     finish(unpadded(&image, &window.padding)?)
-}
-
-/// The elements of a padded image that kernel position `position` meets, one per window: a strided
-/// view (N, C, counts..).
-pub(crate) fn place(
-    image: &Tensor,
-    position: usize,
-    kernel: &[usize],
-    counts: &[usize],
-    window: &Window,
-) -> Result<Tensor> {
-    let (mut view, mut rest) = (image.clone(), position);
-    for i in (0..kernel.len()).rev() {
-        let start = (rest % kernel[i]) * window.dilation[i];
-        rest /= kernel[i];
-        let end = start + (counts[i] - 1) * window.stride[i] + 1;
-        view = view.slice_step(2 + i as isize, start..end, window.stride[i] as isize)?;
-    }
-    Ok(view)
 }
 
 /// [`Op::ConvWeightGrad`]: one matrix product per group, of the gradient and the windows as
@@ -424,15 +406,6 @@ fn conv_weight_grad(
     finish(g.matmul(&columns)?.reshape(weight_shape)?)
 }
 
-/// What no element of the type is below: the maximum of nothing.
-pub fn lowest(dtype: DType) -> Scalar {
-    match dtype {
-        t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
-        t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
-        _ => Scalar::UInt(0),
-    }
-}
-
 /// [`Op::MaxPool`] by comparing every element of every window with the window's largest.
 ///
 /// # Errors
@@ -450,7 +423,7 @@ fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, 
     // never named.
     let spatial = Shape::new(&x.shape()[lead..])?;
     let numbers =
-        Tensor::arange(0i32, crate::tensor::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
+        Tensor::arange(0i32, crate::shape::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
     let mut places_shape = counts.clone();
     places_shape.push(size.iter().product());
     // (counts.., places)

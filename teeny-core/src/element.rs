@@ -121,6 +121,41 @@ impl Element for bool {
     }
 }
 
+impl Scalar {
+    /// The value as `dtype` would hold it.
+    ///
+    /// To a float: rounded to nearest even, overflow to infinity. Float to integer: truncated
+    /// toward zero, saturating at the ends of the target type, NaN gives 0 (C and PyTorch leave
+    /// this undefined; Rust and WGSL agree on it). Integer to integer: low bits (two's complement).
+    /// To bool: not zero.
+    #[inline]
+    pub fn cast(self, dtype: DType) -> Scalar {
+        crate::with_element!(dtype, T => T::from_scalar(self).to_scalar())
+    }
+
+    /// True if `dtype` holds this number exactly: -100 is no `U8`, and 300 is no `I8`.
+    pub fn fits(self, dtype: DType) -> bool {
+        let whole = |s: Scalar| match s {
+            Scalar::Float(_) => None,
+            Scalar::UInt(v) => Some(v as i128),
+            s => Some(s.to_i64_wrapping() as i128),
+        };
+        let there = self.cast(dtype);
+        match (whole(self), whole(there)) {
+            (Some(a), Some(b)) => a == b,
+            // A float that rounds to an integer beyond f64's digits is compared as that integer.
+            (Some(a), None) => there.to_f64().is_finite() && there.to_f64() as i128 == a,
+            _ => there.to_f64() == self.to_f64(),
+        }
+    }
+}
+
+impl<T: Element> From<T> for Scalar {
+    fn from(value: T) -> Scalar {
+        value.to_scalar()
+    }
+}
+
 /// How many elements are converted at a time.
 const PIECE: usize = 1024;
 

@@ -211,8 +211,7 @@ impl fmt::Display for Error {
         for (i, operand) in inner.operands.iter().filter_map(|o| o.get()).flatten().enumerate() {
             write!(f, "{}", if i == 0 { "\n  " } else { "    " })?;
             let Operand { name, shape, dtype, device } = operand;
-            let shape = shape.to_string();
-            if inner.message.contains(&shape) {
+            if inner.message.contains(shape.as_str()) {
                 write!(f, "{name}: {dtype} on {device}")?;
             } else {
                 write!(f, "{name}: {shape} {dtype} on {device}")?;

@@ -22,7 +22,7 @@ pub mod conformance;
 pub mod context;
 pub mod definition;
 pub mod device;
-mod display;
+mod dispatch;
 mod dtype;
 mod element;
 mod error;
@@ -31,7 +31,7 @@ pub mod kernel;
 mod layout;
 pub mod linalg;
 pub mod memory;
-mod npy;
+mod messages;
 pub mod op;
 pub mod random;
 mod reference;
@@ -43,7 +43,6 @@ mod tensor;
 pub mod validate;
 pub mod wrappers;
 
-pub use attention::{Attention, AttentionInputs};
 pub use device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 pub use dtype::DType;
 pub use element::Element;
@@ -54,8 +53,10 @@ pub use kernel::{
     Arithmetic, Bitwise, Comparison, FloatFunction, Kernel, OpCode, OpNode, Rounding, SignFunction,
 };
 pub use layout::Layout;
-pub use linalg::{LinalgOp, Triangle};
-pub use op::{Cost, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, TensorSpec, Window};
+pub use op::{
+    Attention, AttentionInputs, Cost, LinalgOp, Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode,
+    TensorSpec, Triangle, Window,
+};
 pub use random::{Distribution, Key, manual_seed};
 pub use reference::Reference;
 pub use scalar::Scalar;

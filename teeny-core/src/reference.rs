@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layout;
 use crate::memory;
+use crate::messages;
 use crate::op::{Op, Outputs, ReduceOp, ScanOp, ScatterMode, taken};
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
@@ -155,7 +156,7 @@ fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
                 "index{place:?} is {position}, but axis {axis} of {x} has size {}",
                 x[axis]
             ))
-            .help(validate::positions_to(x[axis])));
+            .help(messages::positions_to(x[axis])));
         };
         place[axis] = position;
         out.push(layout.position(&place));

@@ -1,8 +1,7 @@
-//! One value of any element type: the constants and parameters of kernels, and what `item` gives
-//! back.
+//! One value of any element type: the constants and parameters of kernels, the elements that
+//! `to_scalars` returns. Conversions to and from Rust's types are in `element`.
 
 use crate::dtype::DType;
-use crate::element::Element;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
@@ -74,33 +73,6 @@ impl Scalar {
         }
     }
 
-    /// The value as `dtype` would hold it.
-    ///
-    /// To a float: rounded to nearest even, overflow to infinity. Float to integer: truncated
-    /// toward zero, saturating at the ends of the target type, NaN gives 0 (C and PyTorch leave
-    /// this undefined; Rust and WGSL agree on it). Integer to integer: low bits (two's complement).
-    /// To bool: not zero.
-    #[inline]
-    pub fn cast(self, dtype: DType) -> Scalar {
-        crate::with_element!(dtype, T => T::from_scalar(self).to_scalar())
-    }
-
-    /// True if `dtype` holds this number exactly: -100 is no `U8`, and 300 is no `I8`.
-    pub fn fits(self, dtype: DType) -> bool {
-        let whole = |s: Scalar| match s {
-            Scalar::Float(_) => None,
-            Scalar::UInt(v) => Some(v as i128),
-            s => Some(s.to_i64_wrapping() as i128),
-        };
-        let there = self.cast(dtype);
-        match (whole(self), whole(there)) {
-            (Some(a), Some(b)) => a == b,
-            // A float that rounds to an integer beyond f64's digits is compared as that integer.
-            (Some(a), None) => there.to_f64().is_finite() && there.to_f64() as i128 == a,
-            _ => there.to_f64() == self.to_f64(),
-        }
-    }
-
     /// True if the value is the number `value`, whatever its kind.
     pub fn is(self, value: f64) -> bool {
         match self {
@@ -142,15 +114,18 @@ impl fmt::Display for Scalar {
     }
 }
 
-impl<T: Element> From<T> for Scalar {
-    fn from(value: T) -> Scalar {
-        value.to_scalar()
-    }
-}
-
 /// `usize` is not an element type, but sizes are natural scalars.
 impl From<usize> for Scalar {
     fn from(value: usize) -> Scalar {
         Scalar::Int(value as i64)
+    }
+}
+
+/// The smallest value of the type: the maximum of no elements.
+pub fn lowest(dtype: DType) -> Scalar {
+    match dtype {
+        t if t.is_float() => Scalar::Float(f64::NEG_INFINITY),
+        t if t.is_signed_int() => Scalar::Int(i64::MIN >> (64 - 8 * t.size())),
+        _ => Scalar::UInt(0),
     }
 }

@@ -15,6 +15,14 @@ pub const MAX_NDIM: usize = 8;
 /// counted by an `isize`.
 pub(crate) const MAX_NUMEL: usize = isize::MAX as usize / 8;
 
+/// `n` as an `I32`, the type of positions.
+pub(crate) fn index_end(n: usize) -> Result<i32> {
+    i32::try_from(n).map_err(|_| {
+        Error::value(format!("{n} positions do not fit i32, the type of positions"))
+            .help(format!("work on slices of at most {} elements", i32::MAX))
+    })
+}
+
 /// The sizes of a tensor's axes, outermost first. At most [`MAX_NDIM`] axes; `()` is a scalar's
 /// shape.
 #[derive(Clone, Copy)]

@@ -235,13 +235,16 @@ impl Suite {
                 &format!("{:?}: {error}", error.kind()),
             ),
             (Ok(_), Err(error)) => failed("a result", &error.to_string()),
-            (Ok(expected), Ok(got)) => match self.leniency.compare(case, &expected, &got) {
-                Ok(()) => Cell::Passed(1),
-                Err(error) if error.kind() == ErrorKind::Unsupported => {
-                    Cell::Unsupported(error.to_string())
+            (Ok(expected), Ok(got)) => {
+                match self.leniency.compare((case.op, case.dtype), case.tolerance, &expected, &got)
+                {
+                    Ok(()) => Cell::Passed(1),
+                    Err(error) if error.kind() == ErrorKind::Unsupported => {
+                        Cell::Unsupported(error.to_string())
+                    }
+                    Err(error) => failed("", error.message()),
                 }
-                Err(error) => failed("", error.message()),
-            },
+            }
         }
     }
 }

@@ -1,40 +1,20 @@
 //! Batches of matrices from a device and back: one matrix after another, in f64 whatever their
 //! type, rounded once.
 
-use super::single::compute;
-use super::{LinalgOp, parts};
+use super::single::{Failure, Matrix, compute};
 use crate::device::Device;
 use crate::dtype::DType;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::memory;
-use crate::op::Outputs;
+use crate::op::{LinalgOp, Outputs, matrix_parts};
 use crate::tensor::Tensor;
-
-/// A row-major matrix on the host.
-pub(super) struct Matrix<'a> {
-    pub rows: usize,
-    pub columns: usize,
-    pub values: &'a [f64],
-}
-
-/// Why a matrix has no result.
-pub(super) enum Failure {
-    /// Elimination leaves nothing of this row.
-    Singular { row: usize },
-    /// The leading minor of this order is not positive.
-    NotPositive { order: usize },
-    /// There is NaN or an infinity in it.
-    NotFinite,
-    /// The iteration did not end.
-    NotConverged,
-}
 
 pub(super) fn on_host(device: &dyn Device, op: LinalgOp, inputs: &[&Tensor]) -> Result<Outputs> {
     let dtype = inputs[0].dtype();
     let values =
         inputs.iter().map(|x| widen(&device.download(x)?, dtype)).collect::<Result<Vec<_>>>()?;
-    let (lead, _) = parts(inputs[0]);
+    let (lead, _) = matrix_parts(inputs[0]);
     let results = op.results(inputs)?;
     let mut out = results
         .iter()
@@ -43,7 +23,7 @@ pub(super) fn on_host(device: &dyn Device, op: LinalgOp, inputs: &[&Tensor]) -> 
     for element in 0..lead.iter().product() {
         let mut matrices = Vec::with_capacity(inputs.len());
         for (x, values) in inputs.iter().zip(&values) {
-            let [rows, columns] = parts(x).1;
+            let [rows, columns] = matrix_parts(x).1;
             matrices.push(Matrix {
                 rows,
                 columns,

@@ -1,9 +1,27 @@
 //! One matrix in f64 by the `faer` crate: row-major values in, row-major values out.
 
-use super::host::{Failure, Matrix};
-use super::{LinalgOp, Triangle};
+use crate::op::{LinalgOp, Triangle};
 use faer::prelude::*;
 use faer::{MatRef, Side};
+
+/// A row-major matrix on the host.
+pub(super) struct Matrix<'a> {
+    pub rows: usize,
+    pub columns: usize,
+    pub values: &'a [f64],
+}
+
+/// Why a matrix has no result.
+pub(super) enum Failure {
+    /// Elimination leaves nothing of this row.
+    Singular { row: usize },
+    /// The leading minor of this order is not positive.
+    NotPositive { order: usize },
+    /// There is NaN or an infinity in it.
+    NotFinite,
+    /// The iteration did not end.
+    NotConverged,
+}
 
 /// The results of `op` for one matrix, or a matrix and its right-hand side.
 pub(super) fn compute(op: LinalgOp, matrices: &[Matrix<'_>]) -> Result<Vec<Vec<f64>>, Failure> {

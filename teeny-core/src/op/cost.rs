@@ -1,7 +1,6 @@
 //! The cost of an op by its definition: bytes moved at least once, and floating-point operations.
 
-use super::Op;
-use crate::attention::AttentionInputs;
+use super::{AttentionInputs, Op};
 use crate::error::Result;
 use crate::kernel::{Kernel, OpCode};
 use crate::tensor::Tensor;

@@ -1,5 +1,4 @@
-//! The variants of ops: which reduction, which scan, how elements meet in a scatter, which norm, and
-//! the geometry of windows.
+//! The variants of ops: which reduction, which scan, how elements meet in a scatter, which norm.
 
 use crate::dtype::DType;
 
@@ -107,17 +106,4 @@ pub enum Norm {
     Layer,
     /// `x / sqrt(mean(x^2) + eps)`: root mean square normalisation.
     Rms,
-}
-
-/// Geometry of a convolution or a pooling over the last `ndim` axes: one entry per spatial axis.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Window {
-    /// Elements between neighbouring windows.
-    pub stride: Vec<usize>,
-    /// Zeros (for max-pooling: ignored places) added before and after each axis.
-    pub padding: Vec<usize>,
-    /// Elements between neighbours inside a window.
-    pub dilation: Vec<usize>,
-    /// Channel groups of a convolution; 1 for pooling.
-    pub groups: usize,
 }

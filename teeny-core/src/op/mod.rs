@@ -4,31 +4,42 @@
 //! a wrapper reads it and passes it on with other operands. Nothing else crosses the door.
 //!
 //! ```text
-//! mod       Op: its variants, names and operands     kinds     ReduceOp, ScanOp, ScatterMode, Norm, Window
-//! outputs   shapes and dtypes of the results         cost      bytes and floating-point operations
-//! run       execution, or the definition             see also  crate::validate, crate::definition
+//! mod       Op: its variants, names and operands     kinds      ReduceOp, ScanOp, ScatterMode, Norm
+//! outputs   shapes and dtypes, storages              linalg     solvers and decompositions
+//! window    strides, padding, dilation; conv_shape   attention  options and operands of attention
+//! cost      bytes, floating-point operations
 //! ```
+//!
+//! This folder is data. `Op::outputs` is implemented in `validate`, `Op::run` in `dispatch`: both
+//! know this folder, which knows neither them nor a device.
 //!
 //! To add a fused operation: a variant here, an arm in each `match` of this folder (they have no
 //! wildcard, so the compiler lists them), its requirements in [`crate::validate`], its definition
 //! in [`crate::definition`], a derivative rule in teeny-autograd and a case of the conformance
 //! suite. A device that has no kernel for it needs no change.
 
+mod attention;
+mod conv_shape;
 mod cost;
 mod kinds;
+mod linalg;
 mod outputs;
-mod run;
+mod window;
 
+pub use attention::{Attention, AttentionInputs};
+pub use conv_shape::{conv_shape, pool_shape};
+pub(crate) use conv_shape::{pool_misfit, zero_window};
 pub use cost::Cost;
-pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode, Window};
+pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
+pub(crate) use linalg::matrix_parts;
+pub use linalg::{LinalgOp, Triangle};
 pub(crate) use outputs::taken;
 pub use outputs::{Outputs, TensorSpec, TensorSpecs};
+pub use window::Window;
 
-use crate::attention::AttentionInputs;
 use crate::dtype::DType;
 use crate::kernel::{Kernel, MAX_INPUTS};
 use crate::layout::Layout;
-use crate::linalg::LinalgOp;
 use crate::random::{Distribution, Key};
 use crate::scalar::Scalar;
 use crate::shape::Shape;

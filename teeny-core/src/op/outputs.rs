@@ -1,11 +1,12 @@
-//! The outputs of an op: shapes and dtypes before it runs, storages after.
+//! The outputs of an op: shapes and dtypes before it runs, storages after. [`Op::outputs`] is in
+//! `validate`.
+//!
+//! [`Op::outputs`]: super::Op::outputs
 
-use super::Op;
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
-use crate::validate;
 
 /// Shape and dtype of an output.
 pub type TensorSpec = (Shape, DType);
@@ -76,91 +77,6 @@ impl FromIterator<TensorSpec> for TensorSpecs {
     fn from_iter<I: IntoIterator<Item = TensorSpec>>(specs: I) -> TensorSpecs {
         let mut specs = specs.into_iter();
         TensorSpecs { first: specs.next(), others: some(specs) }
-    }
-}
-
-impl Op<'_> {
-    /// Checks the op and returns shape and dtype of each output. [`Op::CopyInto`]'s and
-    /// [`Op::ElementwiseInPlace`]'s is the storage that they are given; the former counts as a
-    /// vector, as the op does not know the shape of the whole.
-    ///
-    /// # Errors
-    /// If counts, dtypes, shapes, axes or windows do not fit each other, a size overflows, or the
-    /// destination of [`Op::CopyInto`] has been taken.
-    pub fn outputs(&self) -> Result<TensorSpecs> {
-        Ok(match *self {
-            Op::Elementwise { kernel, inputs, params, shape } => {
-                validate::elementwise(kernel, inputs, params, shape)?;
-                match kernel.outputs().len() {
-                    1 => (*shape, kernel.output_dtype(0)).into(),
-                    n => (0..n).map(|i| (*shape, kernel.output_dtype(i))).collect(),
-                }
-            }
-            Op::ElementwiseInPlace { kernel, ref storage, input_index, other, params, shape } => {
-                let own = (storage.len(), storage.dtype());
-                validate::elementwise_in_place(kernel, own, input_index, other, params, shape)?;
-                TensorSpecs::default()
-            }
-            Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
-                validate::reduce_kernel(kernel, inputs, params, shape, op, axes)?.into()
-            }
-            Op::Reduce { op, x, axes } => validate::reduce(op, x, axes)?.into(),
-            Op::Scan { op, x, axis } => validate::scan(op, x, axis)?.into(),
-            Op::Random { distribution, shape, dtype, .. } => {
-                validate::random(distribution, shape, dtype)?.into()
-            }
-            Op::Matmul { lhs, rhs } => validate::matmul(lhs, rhs)?.into(),
-            Op::Gather { x, axis, index } => validate::gather(x, axis, index)?.into(),
-            Op::Scatter { mode, x, axis, index, src } => {
-                validate::scatter(mode, x, axis, index, src)?.into()
-            }
-            Op::CopyInto { ref dst, view, src } => {
-                let dst = dst.as_ref().ok_or_else(taken)?;
-                validate::copy_into(dst, view, src)?;
-                (Shape::new(&[dst.len()])?, dst.dtype()).into()
-            }
-            Op::Sort { x, axis, .. } => validate::sort(x, axis)?.into(),
-            Op::Contiguous { x } => (*x.shape(), x.dtype()).into(),
-            Op::Cat { tensors, axis } => validate::cat(tensors, axis)?.into(),
-            Op::Softmax { x, axis } | Op::LogSoftmax { x, axis } => {
-                validate::softmax(x, axis)?.into()
-            }
-            Op::SoftmaxGrad { y, g, axis } | Op::LogSoftmaxGrad { y, g, axis } => {
-                validate::softmax_grad(y, g, axis)?.into()
-            }
-            Op::CrossEntropy { x, targets, .. } => validate::cross_entropy(x, targets)?.into(),
-            Op::CrossEntropyGrad { x, targets, g, .. } => {
-                validate::cross_entropy_grad(x, targets, g)?.into()
-            }
-            Op::Norm { x, weight, bias, .. } => validate::norm(x, weight, bias)?.into(),
-            Op::NormGrad { x, weight, g, .. } => validate::norm_grad(x, weight, g)?.into(),
-            Op::Conv { x, weight, window } => validate::conv(x, weight, window)?.into(),
-            Op::ConvInputGrad { g, weight, window, x_shape } => {
-                validate::conv_input_grad(g, weight, window, x_shape)?.into()
-            }
-            Op::ConvWeightGrad { g, x, window, weight_shape } => {
-                validate::conv_weight_grad(g, x, window, weight_shape)?.into()
-            }
-            Op::MaxPool { x, kernel_size, window } => {
-                validate::max_pool(x, kernel_size, window)?.into()
-            }
-            Op::MaxPoolGrad { g, positions, x_shape, spatial } => {
-                validate::max_pool_grad(g, positions, x_shape, spatial)?.into()
-            }
-            Op::AvgPool { x, kernel_size, window } => {
-                validate::avg_pool(x, kernel_size, window)?.into()
-            }
-            Op::Attention { ref inputs } => validate::attention(inputs)?.into(),
-            Op::AttentionGrad { ref inputs, y, lse, g, needs } => {
-                let all = validate::attention_grad(inputs, y, lse, g)?;
-                if needs == [false; 3] {
-                    return Err(Error::value("attention_grad computes at least one gradient"));
-                }
-                let needed = all.into_iter().zip(needs).filter(|(_, need)| *need);
-                needed.map(|(spec, _)| spec).collect()
-            }
-            Op::Linalg { op, inputs } => validate::linalg(op, inputs)?.into_iter().collect(),
-        })
     }
 }
 

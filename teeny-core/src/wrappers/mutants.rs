@@ -6,7 +6,6 @@
 //! number.
 
 use super::{pass_on, pass_through, unwrap};
-use crate::attention::{Attention, AttentionInputs};
 use crate::conformance::{Cell, Suite};
 use crate::device::{Device, DeviceInfo, DeviceRef};
 use crate::dtype::DType::{self, *};
@@ -15,6 +14,7 @@ use crate::kernel::{
     Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction,
 };
 use crate::layout::Layout;
+use crate::op::{Attention, AttentionInputs};
 use crate::op::{Norm, Op, Outputs, ReduceOp, ScanOp, ScatterMode, Window};
 use crate::random::Key;
 use crate::reference::Reference;
@@ -756,7 +756,7 @@ fn attention() -> Vec<Fault> {
 
 #[cfg(feature = "linalg")]
 fn matrices() -> Vec<Fault> {
-    use crate::linalg::{LinalgOp, Triangle};
+    use crate::op::{LinalgOp, Triangle};
     vec![
         fault!("solving transposes its matrix", "solve", F64, Op::Linalg { op: LinalgOp::Solve, inputs } => |m, _call| {
             m.instead(Op::Linalg { op: LinalgOp::Solve, inputs: &[&inputs[0].transpose(-2, -1).ok()?, inputs[1]] })

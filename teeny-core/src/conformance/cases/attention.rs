@@ -2,10 +2,10 @@
 //! heads, queries that see nothing.
 
 use super::{Arrangement, Case, Domain, Input, Sink, stepwise};
-use crate::attention::{Attention, AttentionInputs};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::Op;
+use crate::op::{Attention, AttentionInputs};
 use crate::tensor::Tensor;
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];

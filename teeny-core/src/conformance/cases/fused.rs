@@ -303,7 +303,7 @@ fn conv(sink: Sink<'_>, dtype: DType, a: Arrangement, b: Arrangement) {
         sink(one("conv", dtype, tolerance, inputs(), detail.clone(), move |x| {
             x[0].conv(&x[1], &w)
         }));
-        let Ok(out) = crate::tensor::conv_shape(&shape(x_shape), &shape(w_shape), &window) else {
+        let Ok(out) = crate::validate::conv_shape(&shape(x_shape), &shape(w_shape), &window) else {
             continue;
         };
         let g = || Input::new(out, dtype, a, Domain::Small, 65);

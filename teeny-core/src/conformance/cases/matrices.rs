@@ -4,7 +4,7 @@
 use super::{Arrangement, Case, Domain, Input, Sink, near};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::linalg::Triangle;
+use crate::op::Triangle;
 use crate::tensor::Tensor;
 
 type Results = fn(&[Tensor]) -> Result<Vec<Tensor>>;

@@ -5,10 +5,10 @@ use super::compare::coarseness;
 use super::dice::Dice;
 use super::operand::{Operand, Values, view};
 use super::{Case, FLOATS, Family, roundings_of};
-use crate::attention::{Attention, AttentionInputs};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::Op;
+use crate::op::{Attention, AttentionInputs};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 

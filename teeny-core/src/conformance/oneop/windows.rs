@@ -7,7 +7,8 @@ use crate::dtype::DType;
 use crate::error::Result;
 use crate::op::{Op, Window};
 use crate::shape::Shape;
-use crate::tensor::{Tensor, conv_shape, pool_shape};
+use crate::tensor::Tensor;
+use crate::validate::{conv_shape, pool_shape};
 
 pub const FAMILIES: &[Family] = &[
     Family { name: "conv", weight: 6, generate: conv },

@@ -1,0 +1,109 @@
+//! Running an [`Op`]: the device executes it, or core runs its definition. No other file imports this
+//! one; its methods are those of `Op`.
+
+use crate::definition;
+use crate::device::DeviceRef;
+use crate::error::{Error, Result};
+use crate::op::{Op, Outputs};
+use crate::tensor::Tensor;
+
+impl Op<'_> {
+    /// The op's outputs: `device` executes it, and if it declines a fused op, the definition in
+    /// primitives runs there.
+    ///
+    /// # Errors
+    /// Those of [`Device::execute`](crate::Device::execute); if the device declines a primitive.
+    #[inline]
+    pub fn run(&mut self, device: &DeviceRef) -> Result<Outputs> {
+        match device.execute(self)? {
+            Some(outputs) => Ok(outputs),
+            None => self.run_definition(device),
+        }
+    }
+
+    /// [`Op::run`] on the tensors that `map` makes of the operands: how a wrapper passes an op on to
+    /// the device it wraps.
+    ///
+    /// # Errors
+    /// Those of `map` and of [`Op::run`].
+    pub fn run_mapped(
+        &mut self,
+        device: &DeviceRef,
+        map: &dyn Fn(&Tensor) -> Result<Tensor>,
+    ) -> Result<Outputs> {
+        let mapped = self.operands().iter().map(|x| map(x)).collect::<Result<Vec<_>>>()?;
+        self.with_operands(&mapped.iter().collect::<Vec<_>>()).run(device)
+    }
+
+    /// The op's definition in primitives.
+    #[cold]
+    fn run_definition(&mut self, device: &DeviceRef) -> Result<Outputs> {
+        if self.is_primitive() {
+            return Err(declined(self, device));
+        }
+        definition::run(self, device)
+    }
+
+    /// Runs the op on `device`; its only output as a tensor.
+    ///
+    /// # Errors
+    /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not one output.
+    pub fn tensor(mut self, device: &DeviceRef) -> Result<Tensor> {
+        let specs = self.outputs()?;
+        let outputs = self.run(device)?;
+        let (Some(&(shape, dtype)), 1, 1) = (specs.first(), specs.len(), outputs.len()) else {
+            return Err(miscounted(&self, device, outputs.len(), 1));
+        };
+        let Some(storage) = outputs.into_first() else {
+            return Err(miscounted(&self, device, 0, 1));
+        };
+        Tensor::from_result(storage, shape, dtype, device.clone())
+    }
+
+    /// Runs the op on `device`; its `N` outputs as tensors.
+    ///
+    /// # Errors
+    /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not `N` outputs.
+    pub fn tensors<const N: usize>(self, device: &DeviceRef) -> Result<[Tensor; N]> {
+        let name = self.name();
+        let all = self.tensor_list(device)?;
+        let count = all.len();
+        all.try_into().map_err(|_| Error::internal(format!("{name} has {count} outputs, not {N}")))
+    }
+
+    /// Runs the op on `device`; its outputs as tensors.
+    ///
+    /// # Errors
+    /// Those of [`Op::outputs`] and [`Op::run`].
+    pub fn tensor_list(mut self, device: &DeviceRef) -> Result<Vec<Tensor>> {
+        let specs = self.outputs()?;
+        let outputs = self.run(device)?;
+        if outputs.len() != specs.len() {
+            return Err(miscounted(&self, device, outputs.len(), specs.len()));
+        }
+        outputs
+            .into_iter()
+            .zip(specs.iter())
+            .map(|(storage, &(shape, dtype))| {
+                Tensor::from_result(storage, shape, dtype, device.clone())
+            })
+            .collect()
+    }
+}
+
+#[cold]
+fn declined(op: &Op<'_>, device: &DeviceRef) -> Error {
+    let (name, device) = (op.name(), device.info().name);
+    // An op without operands, like a draw, has the dtype of its output.
+    let operand = op.operands().first().map(|x| x.dtype());
+    let dtype = operand.or_else(|| Some(op.outputs().ok()?.first()?.1));
+    let dtype = dtype.map(|dtype| format!(" of {dtype}")).unwrap_or_default();
+    Error::unsupported(format!("the device {device} does not execute {name}{dtype}, a primitive"))
+        .help("move the operands to a device that does: x.to(&device)?")
+}
+
+#[cold]
+fn miscounted(op: &Op<'_>, device: &DeviceRef, got: usize, wanted: usize) -> Error {
+    let (name, device) = (op.name(), device.info().name);
+    Error::internal(format!("the device {device} returned {got} outputs of {name}, not {wanted}"))
+}

@@ -1,0 +1,168 @@
+//! Tensors of host data: numbers and nested arrays, slices, bytes, and values computed per index.
+
+use super::Nested;
+use crate::context::enter;
+use crate::device::{DeviceRef, ToDevice};
+use crate::dtype::DType;
+use crate::element::{Element, encode};
+use crate::error::{Error, Result};
+use crate::memory;
+use crate::scalar::Scalar;
+use crate::shape::{IntoShape, Shape};
+use crate::tensor::Tensor;
+use std::borrow::Cow;
+
+impl Tensor {
+    /// A tensor from a number, an array, or nested arrays or `Vec`s:
+    /// `Tensor::new([[1.0, 2.0], [3.0, 4.0]], &device)`.
+    ///
+    /// # Errors
+    /// If the nesting is ragged or too deep.
+    #[track_caller]
+    pub fn new<T: Element>(
+        data: impl Nested<T>,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<Tensor> {
+        let _op = enter("new");
+        let mut sizes = Vec::new();
+        data.sizes(&mut sizes);
+        let shape = Shape::new(&sizes)?;
+        // Ragged data promise more than they have: room for all of it only saves growing.
+        let mut values = memory::reserved(shape.numel()).unwrap_or_default();
+        data.flatten(&sizes, &mut Vec::new(), &mut values)?;
+        upload(&values, shape, device)
+    }
+
+    /// A tensor of `shape` with the values of `data` in row-major order.
+    ///
+    /// # Errors
+    /// If the number of values is not that of the shape's elements.
+    #[track_caller]
+    pub fn from_slice<T: Element>(
+        data: &[T],
+        shape: impl IntoShape,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<Tensor> {
+        let _op = enter("from_slice");
+        upload(data, filled_by(data.len(), shape.shape()?)?, device)
+    }
+
+    /// [`Tensor::from_slice`] of a `Vec`.
+    #[track_caller]
+    pub fn from_vec<T: Element>(
+        data: Vec<T>,
+        shape: impl IntoShape,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<Tensor> {
+        let _op = enter("from_vec");
+        Tensor::from_slice(&data, shape, device)
+    }
+
+    /// A tensor of `shape` and `dtype` from little-endian bytes in row-major order, as files hold
+    /// them. A bool is true if its byte is not 0.
+    ///
+    /// # Errors
+    /// If the number of bytes does not fit.
+    #[track_caller]
+    pub fn from_bytes(
+        bytes: &[u8],
+        shape: impl IntoShape,
+        dtype: DType,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<Tensor> {
+        let _op = enter("from_bytes");
+        let shape = shape.shape()?;
+        if bytes.len() != shape.numel() * dtype.size() {
+            return Err(Error::shape(format!(
+                "{} bytes do not fill shape {shape} of {dtype} ({} bytes)",
+                bytes.len(),
+                shape.numel() * dtype.size()
+            ))
+            .help(match bytes.len().is_multiple_of(dtype.size()) {
+                true => format!("({},) would fit", bytes.len() / dtype.size()),
+                false => format!("one {dtype} takes {} bytes", dtype.size()),
+            }));
+        }
+        place(bytes, dtype, shape, device.to_device())
+    }
+
+    /// A tensor of `shape` and `dtype` from numbers of any kind in row-major order, each rounded by
+    /// the rules of [`Scalar::cast`]; the way back is [`Tensor::to_scalars`].
+    ///
+    /// # Errors
+    /// If the number of values is not that of the shape's elements.
+    #[track_caller]
+    pub fn from_scalars(
+        values: &[Scalar],
+        shape: impl IntoShape,
+        dtype: DType,
+        device: &(impl ToDevice + ?Sized),
+    ) -> Result<Tensor> {
+        let _op = enter("from_scalars");
+        let shape = filled_by(values.len(), shape.shape()?)?;
+        place(&encode(values, dtype)?, dtype, shape, device.to_device())
+    }
+}
+
+/// How many elements of a generated tensor the host holds at a time.
+pub(super) const PIECE: usize = 1 << 20;
+
+/// A tensor whose element `i`, counted in row-major order, is `value(i)`.
+///
+/// The device says first whether it has room for all of them; the host holds a piece at a time.
+pub(in crate::tensor) fn generate<T: Element>(
+    shape: Shape,
+    device: &(impl ToDevice + ?Sized),
+    value: impl Fn(usize) -> T,
+) -> Result<Tensor> {
+    let n = shape.numel();
+    let mut values = memory::reserved(n.min(PIECE))?;
+    if n <= PIECE {
+        values.extend((0..n).map(value));
+        return upload(&values, shape, device);
+    }
+    let mut x = Tensor::zeros(n, T::DTYPE, device)?;
+    for start in (0..n).step_by(PIECE) {
+        let len = PIECE.min(n - start);
+        values.clear();
+        values.extend((start..start + len).map(&value));
+        let piece = upload(&values, Shape::new(&[len])?, device)?;
+        x = x.slice_assign(0, start..start + len, &piece)?;
+    }
+    x.reshape(shape)
+}
+
+pub(super) fn upload<T: Element>(
+    values: &[T],
+    shape: Shape,
+    device: &(impl ToDevice + ?Sized),
+) -> Result<Tensor> {
+    place(&T::to_bytes(values), T::DTYPE, shape, device.to_device())
+}
+
+/// A tensor of the elements whose little-endian bytes are `bytes`, as many as `shape` has. The one
+/// place where bytes from outside become elements.
+fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<Tensor> {
+    // Devices compute with bools that are 0 or 1; a file may hold others, which mean true, as in
+    // NumPy.
+    let foreign = dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1);
+    let bytes = if foreign {
+        Cow::Owned(memory::collected(bytes.iter().map(|&byte| u8::from(byte != 0)))?)
+    } else {
+        Cow::Borrowed(bytes)
+    };
+    let storage = device.upload(&bytes, dtype)?;
+    Tensor::from_result(storage, shape, dtype, device)
+}
+
+/// `shape`, if it has `count` elements.
+fn filled_by(count: usize, shape: Shape) -> Result<Shape> {
+    if count != shape.numel() {
+        return Err(Error::shape(format!(
+            "{count} values do not fill shape {shape} of {} elements",
+            shape.numel()
+        ))
+        .help(format!("({count},) fits, or another shape of {count} elements")));
+    }
+    Ok(shape)
+}

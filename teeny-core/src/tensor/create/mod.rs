@@ -1,0 +1,14 @@
+//! New tensors: of host data, filled, counted, random.
+
+mod host_data;
+
+mod fill;
+
+mod random;
+
+mod nested;
+
+pub(super) use fill::wide;
+pub(super) use host_data::generate;
+pub use nested::Nested;
+pub use random::permutation;

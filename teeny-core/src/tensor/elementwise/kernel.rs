@@ -1,0 +1,172 @@
+//! Running a kernel on tensors that broadcast to one shape.
+
+use crate::context::enter;
+use crate::device::{DeviceRef, same};
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::messages::{BROADCAST, counts, wrong_input};
+use crate::op::{Op, Outputs};
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::tensor::one_device::on_one_device;
+use std::sync::Arc;
+
+/// The shape all tensors broadcast to.
+pub(in crate::tensor) fn broadcast_shape(tensors: &[&Tensor]) -> Result<Shape> {
+    let mut shape = *tensors[0].shape();
+    for tensor in &tensors[1..] {
+        if shape != *tensor.shape() {
+            shape = shape
+                .broadcast(tensor.shape())
+                .ok_or_else(|| no_broadcast(&shape, tensor.shape()))?;
+        }
+    }
+    Ok(shape)
+}
+
+#[cold]
+fn no_broadcast(a: &Shape, b: &Shape) -> Error {
+    let ndim = a.ndim().max(b.ndim());
+    let from_right = |s: &Shape, i: usize| if i < s.ndim() { s[s.ndim() - 1 - i] } else { 1 };
+    let clash = (0..ndim).find(|&i| {
+        let (m, n) = (from_right(a, i), from_right(b, i));
+        m != n && m != 1 && n != 1
+    });
+    let Some(i) = clash else {
+        return Error::value(format!(
+            "{a} and {b} broadcast to more elements than memory can address"
+        ))
+        .help("reduce before broadcasting, or work on the parts of x.split(axis, size)?");
+    };
+    let axis = ndim - 1 - i;
+    let (m, n) = (from_right(a, i), from_right(b, i));
+    // A vector that would fit one axis further left is the commonest case: (32, 10) + (32,).
+    let help = |name: &str, vector: &Shape, other: &Shape| {
+        (vector.ndim() == 1 && other.ndim() == 2 && other[0] == vector[0]).then(|| {
+            format!("{name}.unsqueeze(1) is ({}, 1) and would broadcast over columns", vector[0])
+        })
+    };
+    let turned = || {
+        (a.ndim() == 2 && b.ndim() == 2 && (a[0], a[1]) == (b[1], b[0]))
+            .then(|| format!("rhs.t()? is {a} and would fit"))
+    };
+    Error::shape(format!(
+        "{a} and {b} do not broadcast: aligned from the right, axis {axis} has {m} and {n}"
+    ))
+    .help(
+        help("rhs", b, a)
+            .or_else(|| help("lhs", a, b))
+            .or_else(turned)
+            .unwrap_or_else(|| BROADCAST.to_string()),
+    )
+}
+
+/// Runs `kernel` on tensors that broadcast to one shape.
+pub(super) fn run(
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+) -> Result<(Outputs, Shape, DeviceRef)> {
+    let first = inputs[0];
+    if alike(inputs) {
+        let shape = first.shape();
+        let outputs = Op::Elementwise { kernel, inputs, params, shape }.run(&first.device)?;
+        return Ok((outputs, *shape, first.device.clone()));
+    }
+    let (device, lifted) = on_one_device(inputs)?;
+    let shape = broadcast_shape(inputs)?;
+    let expanded = lifted
+        .iter()
+        .map(|t| if *t.shape() == shape { Ok(t.as_ref().clone()) } else { t.expand_to(&shape) })
+        .collect::<Result<Vec<_>>>()?;
+    let views: Vec<&Tensor> = expanded.iter().collect();
+    let mut op = Op::Elementwise { kernel, inputs: &views, params, shape: &shape };
+    Ok((op.run(&device)?, shape, device))
+}
+
+/// Whether all have one shape and one device.
+#[inline]
+fn alike(inputs: &[&Tensor]) -> bool {
+    let first = inputs[0];
+    inputs[1..].iter().all(|t| t.shape() == first.shape() && same(&t.device, &first.device))
+}
+
+/// [`run`] for a kernel of one output.
+pub(in crate::tensor) fn run_one(
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+) -> Result<Tensor> {
+    let first = inputs[0];
+    if alike(inputs) {
+        // As `run`, without moving its results: a small operation takes hardly longer than that.
+        let shape = first.shape();
+        let mut op = Op::Elementwise { kernel, inputs, params, shape };
+        let storage = op.run(&first.device)?.into_first().ok_or_else(no_output)?;
+        return first.result(storage, *shape, kernel.output_dtype(0));
+    }
+    let (outputs, shape, device) = run(kernel, inputs, params)?;
+    let storage = outputs.into_first().ok_or_else(no_output)?;
+    Tensor::from_result(storage, shape, kernel.output_dtype(0), device)
+}
+
+/// The outputs of `kernel`, one tensor for each.
+pub(super) fn results(
+    kernel: &Kernel,
+    outputs: Outputs,
+    shape: Shape,
+    device: &DeviceRef,
+) -> Result<Vec<Tensor>> {
+    if outputs.len() != kernel.outputs().len() {
+        let (name, len, wanted) = (device.info().name, outputs.len(), kernel.outputs().len());
+        return Err(Error::internal(format!(
+            "the device {name} returned {len} outputs of a kernel of {wanted}"
+        )));
+    }
+    let tensor =
+        |(i, storage)| Tensor::from_result(storage, shape, kernel.output_dtype(i), device.clone());
+    outputs.into_iter().enumerate().map(tensor).collect()
+}
+
+/// The error of a device that returned no storage.
+#[cold]
+pub(in crate::tensor) fn no_output() -> Error {
+    Error::internal("the device returned no output")
+}
+
+pub(super) fn at_least_one(inputs: usize) -> Result<()> {
+    if inputs > 0 {
+        Ok(())
+    } else {
+        Err(Error::value("needs at least one tensor, whose device does the work")
+            .help("Tensor::full(shape, value, dtype, &device)? needs none"))
+    }
+}
+
+impl Kernel {
+    /// Runs the kernel on tensors that broadcast to one shape, with the values of its run-time
+    /// parameters.
+    ///
+    /// # Errors
+    /// If the number or types of tensors or parameters are not the kernel's, or the shapes do not
+    /// broadcast.
+    #[track_caller]
+    pub fn run(self: &Arc<Kernel>, inputs: &[&Tensor], params: &[Scalar]) -> Result<Vec<Tensor>> {
+        let _op = enter("Kernel::run").on_all("inputs", inputs);
+        at_least_one(inputs.len())?;
+        if inputs.len() != self.inputs().len() || params.len() != self.params().len() {
+            return Err(counts(self, inputs.len(), params.len()));
+        }
+        if let Some(i) = (0..inputs.len()).find(|&i| inputs[i].dtype != self.inputs()[i]) {
+            return Err(wrong_input(
+                i,
+                (*inputs[i].shape(), inputs[i].dtype()),
+                self.inputs()[i],
+                inputs[i].shape(),
+            ));
+        }
+        let (outputs, shape, device) = run(self, inputs, params)?;
+        results(self, outputs, shape, &device)
+    }
+}

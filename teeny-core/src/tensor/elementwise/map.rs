@@ -1,0 +1,131 @@
+//! Elementwise operations of the user: a closure over scalars becomes one kernel.
+
+use super::kernel::{at_least_one, broadcast_shape, results, run, run_one};
+use crate::context::enter;
+use crate::error::{Error, Result};
+use crate::kernel::build::{Builder, Expr};
+use crate::op::{Op, ReduceOp};
+use crate::shape::{IntoAxes, Shape};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::on_one_device;
+use std::sync::Arc;
+
+/// Your own elementwise operation: one kernel, one pass over memory, on every device, forward and
+/// backward.
+///
+/// The inputs broadcast to one shape. The kernel is built at each call (about a microsecond); a
+/// loop that runs the same one many times can keep it: [`crate::Kernel::build`].
+///
+/// # Errors
+/// If the shapes do not broadcast or an operation does not accept its types.
+///
+/// # Example
+/// ```
+/// use teeny_core::{map, Reference, Tensor};
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = Reference::new();
+/// let x = Tensor::new([[1.0f32, -2.0]], &device)?; // (1, 2)
+/// let b = Tensor::new([0.5f32, 0.5], &device)?; // (2)
+/// let y = map([&x, &b], |[x, b]| (x + b).relu() * 2.0)?; // (1, 2)
+/// assert_eq!(y.to_vec::<f32>()?, [3.0, 0.0]);
+/// # Ok(()) }
+/// ```
+#[track_caller]
+pub fn map<const N: usize>(
+    inputs: [&Tensor; N],
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>,
+) -> Result<Tensor> {
+    let _op = enter("map").on_all("inputs", &inputs);
+    let builder = Builder::new();
+    let output = body(arguments(&builder, &inputs));
+    mapped(&builder, output, &inputs)
+}
+
+/// What `inputs` are called in the program.
+fn arguments<'b, const N: usize>(builder: &'b Builder, inputs: &[&Tensor; N]) -> [Expr<'b>; N] {
+    inputs.map(|t| builder.input(t.dtype()))
+}
+
+/// The part of [`map`] that every program shares: what is generic is compiled once for each.
+fn mapped(builder: &Builder, output: Expr<'_>, inputs: &[&Tensor]) -> Result<Tensor> {
+    let kernel = Arc::new(builder.finish(&[output])?);
+    at_least_one(inputs.len())?;
+    run_one(&kernel, inputs, &[])
+}
+
+/// [`map`] with several outputs, computed in the same pass.
+#[track_caller]
+pub fn map_n<const N: usize, const M: usize>(
+    inputs: [&Tensor; N],
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> [Expr<'b>; M],
+) -> Result<[Tensor; M]> {
+    let _op = enter("map_n").on_all("inputs", &inputs);
+    let builder = Builder::new();
+    let outputs = body(arguments(&builder, &inputs));
+    mapped_n(&builder, &outputs, &inputs)?
+        .try_into()
+        .map_err(|_| Error::internal("a kernel gave too few outputs"))
+}
+
+fn mapped_n(builder: &Builder, outputs: &[Expr<'_>], inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    let kernel = Arc::new(builder.finish(outputs)?);
+    at_least_one(inputs.len())?;
+    let (storages, shape, device) = run(&kernel, inputs, &[])?;
+    results(&kernel, storages, shape, &device)
+}
+
+/// The sum of a [`map`] over `axes`, in one pass: what is summed is never stored. Types as in
+/// [`Tensor::sum`].
+///
+/// # Errors
+/// As [`map`]; or if an axis of the common shape does not exist or is named twice.
+///
+/// # Example
+/// ```
+/// use teeny_core::{map_sum, Reference, Tensor};
+/// # fn main() -> teeny_core::Result<()> {
+/// let device = Reference::new();
+/// let x = Tensor::new([[1.0f32, 2.0], [3.0, 4.0]], &device)?; // (2, 2)
+/// let mean = x.mean_keepdim(1)?; // (2, 1)
+/// let squares = map_sum([&x, &mean], 1, |[x, mean]| (x - mean).square())?; // (2)
+/// assert_eq!(squares.to_vec::<f32>()?, [0.5, 0.5]);
+/// # Ok(()) }
+/// ```
+#[track_caller]
+pub fn map_sum<const N: usize>(
+    inputs: [&Tensor; N],
+    axes: impl IntoAxes,
+    body: impl for<'b> FnOnce([Expr<'b>; N]) -> Expr<'b>,
+) -> Result<Tensor> {
+    let _op = enter("map_sum").on_all("inputs", &inputs);
+    let builder = Builder::new();
+    let output = body(arguments(&builder, &inputs));
+    mapped_sum(&builder, output, &inputs, &|shape| axes.axes(shape))
+}
+
+fn mapped_sum(
+    builder: &Builder,
+    output: Expr<'_>,
+    inputs: &[&Tensor],
+    axes: &dyn Fn(&Shape) -> Result<Vec<usize>>,
+) -> Result<Tensor> {
+    let kernel = Arc::new(builder.finish(&[output.cast(output.dtype().sum_type())])?);
+    at_least_one(inputs.len())?;
+    let shape = broadcast_shape(inputs)?;
+    let axes = axes(&shape)?;
+    if axes.is_empty() {
+        return run_one(&kernel, inputs, &[]);
+    }
+    let (device, lifted) = on_one_device(inputs)?;
+    let expanded = lifted.iter().map(|t| t.expand_to(&shape)).collect::<Result<Vec<_>>>()?;
+    let views: Vec<&Tensor> = expanded.iter().collect();
+    Op::ReduceKernel {
+        kernel: &kernel,
+        inputs: &views,
+        params: &[],
+        shape: &shape,
+        op: ReduceOp::Sum,
+        axes: &axes,
+    }
+    .tensor(&device)
+}

@@ -1,0 +1,383 @@
+//! Elementwise operations. Each is a kernel found in a table. The methods of single operations are
+//! made from the table in `kernel/ops.rs`; [`crate::kernel::functions`] defines the others.
+
+use crate::context::enter;
+use crate::device::same;
+use crate::dtype::DType;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::kernel::ops::ops;
+use crate::kernel::table::{Binary, BinaryTable, UnaryTable};
+use crate::op::Op;
+use crate::scalar::Scalar;
+use crate::tensor::Tensor;
+use crate::tensor::elementwise::run_one;
+use std::borrow::Cow;
+
+/// The second operand of a binary operation: `&Tensor`, or a Rust number.
+pub trait Operand {
+    /// The operand, looked at.
+    fn operand(&self) -> Either<'_>;
+}
+
+/// A tensor or a number.
+#[derive(Clone, Copy)]
+pub enum Either<'t> {
+    /// A tensor.
+    Tensor(&'t Tensor),
+    /// A number; it takes its type from its partner.
+    Number(Scalar),
+}
+
+impl<'t> Either<'t> {
+    /// The tensor, if it is one.
+    #[inline]
+    pub(in crate::tensor) fn tensor(self) -> Option<&'t Tensor> {
+        match self {
+            Either::Tensor(x) => Some(x),
+            Either::Number(_) => None,
+        }
+    }
+}
+
+impl Operand for Tensor {
+    fn operand(&self) -> Either<'_> {
+        Either::Tensor(self)
+    }
+}
+impl Operand for &Tensor {
+    fn operand(&self) -> Either<'_> {
+        Either::Tensor(self)
+    }
+}
+impl<T: Element> Operand for T {
+    fn operand(&self) -> Either<'_> {
+        Either::Number(self.to_scalar())
+    }
+}
+impl Operand for Scalar {
+    fn operand(&self) -> Either<'_> {
+        Either::Number(*self)
+    }
+}
+
+pub(super) fn binary(
+    table: &'static BinaryTable,
+    lhs: &Tensor,
+    rhs: Either<'_>,
+    build: Binary,
+) -> Result<Tensor> {
+    match rhs {
+        Either::Tensor(rhs) if lhs.dtype() == rhs.dtype() => {
+            run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[lhs, rhs], &[])
+        }
+        Either::Tensor(rhs) => {
+            let (lhs, rhs) = (narrowed(lhs, rhs)?, narrowed(rhs, lhs)?);
+            run_one(table.tensors(lhs.dtype(), rhs.dtype(), build)?, &[&lhs, &rhs], &[])
+        }
+        Either::Number(number) => {
+            run_one(table.number_right(lhs.dtype(), number, build)?, &[lhs], &[number])
+        }
+    }
+}
+
+/// `x`, or if it is a scalar that meets a tensor with axes: cast to that tensor's type, unless it
+/// is of a higher kind. A scalar tensor promotes like a Rust number, as in PyTorch, so that an f64
+/// loss weight does not turn an f32 model into f64.
+fn narrowed<'t>(x: &'t Tensor, partner: &Tensor) -> Result<Cow<'t, Tensor>> {
+    let dtype = partner.dtype();
+    let yields = x.dtype() != dtype
+        && x.ndim() == 0
+        && partner.ndim() > 0
+        && dtype.promote_scalar(x.dtype()) == dtype;
+    if yields { Ok(Cow::Owned(x.cast(dtype)?)) } else { Ok(Cow::Borrowed(x)) }
+}
+
+pub(super) fn number_left(
+    table: &'static BinaryTable,
+    number: Scalar,
+    rhs: &Tensor,
+    build: Binary,
+) -> Result<Tensor> {
+    run_one(table.number_left(number, rhs.dtype(), build)?, &[rhs], &[number])
+}
+
+/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in its own memory
+/// where that is possible. By reference, as moving a tensor takes half as long as sixteen
+/// additions.
+pub(super) fn consume(
+    x: &mut Tensor,
+    place: usize,
+    other: Either<'_>,
+    table: &'static BinaryTable,
+    build: Binary,
+) -> Result<()> {
+    if over(x, place, other, table, build)? {
+        return Ok(());
+    }
+    *x = match other {
+        _ if place == 0 => binary(table, x, other, build)?,
+        Either::Tensor(other) => binary(table, other, Either::Tensor(x), build)?,
+        Either::Number(number) => number_left(table, number, x, build)?,
+    };
+    Ok(())
+}
+
+/// [`consume`] over the elements of `x`. False if that is not possible here: then whatever is wrong
+/// with the operands is still to be said, too.
+#[inline(always)]
+fn over(
+    x: &mut Tensor,
+    place: usize,
+    other: Either<'_>,
+    table: &'static BinaryTable,
+    build: Binary,
+) -> Result<bool> {
+    let dtype = x.dtype;
+    let (kernel, other, number) = match other {
+        Either::Tensor(other)
+            if other.dtype != dtype
+                || other.shape() != x.shape()
+                || !same(&other.device, &x.device) =>
+        {
+            return Ok(false);
+        }
+        Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(other), None),
+        Either::Number(number) if place == 0 => {
+            (table.number_right(dtype, number, build), None, Some(number))
+        }
+        Either::Number(number) => (table.number_left(number, dtype, build), None, Some(number)),
+    };
+    let input_index = if other.is_some() { place } else { 0 };
+    let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
+    match kernel {
+        Ok(kernel) if whole && kernel.output_dtype(0) == dtype => {
+            let mut op = Op::ElementwiseInPlace {
+                kernel,
+                storage: &mut x.storage,
+                input_index,
+                other,
+                params: number.as_slice(),
+                shape: x.layout.shape(),
+            };
+            Ok(x.device.execute(&mut op)?.is_some())
+        }
+        _ => Ok(false),
+    }
+}
+
+macro_rules! unary {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self) -> Result<Tensor> {
+                static TABLE: UnaryTable = UnaryTable::new();
+                let _op = enter(stringify!($name)).on([("x", Some(self))]);
+                run_one(TABLE.get(self.dtype(), |x| x.$name())?, &[self], &[])
+            }
+        )*}
+    };
+}
+
+macro_rules! binary {
+    ($tables:ident; $($(#[$doc:meta])* $name:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self, rhs: impl Operand) -> Result<Tensor> {
+                let rhs = rhs.operand();
+                let _op = enter(stringify!($name)).on([("lhs", Some(self)), ("rhs", rhs.tensor())]);
+                binary(&$tables::$name, self, rhs, |a, b| a.$name(b))
+            }
+        )*}
+        /// One table per operation, shared with the operators that take a number on the left.
+        #[allow(non_upper_case_globals)]
+        pub(super) mod $tables {
+            use super::BinaryTable;
+            $(pub static $name: BinaryTable = BinaryTable::new();)*
+        }
+    };
+}
+
+macro_rules! methods {
+    (
+        unary { $($(#[$doc1:meta])* $variant1:ident($class1:ident) {
+            $($(#[$op_doc1:meta])* $op1:ident $name1:ident;)*
+        })* }
+        binary { $($(#[$doc2:meta])* $variant2:ident($class2:ident) {
+            $($(#[$op_doc2:meta])* $op2:ident $name2:ident;)*
+        })* }
+    ) => {
+        unary! { $($($(#[$op_doc1])* $name1;)*)* }
+        binary! { tables; $($($(#[$op_doc2])* $name2;)*)* }
+    };
+}
+ops!(methods);
+
+// Functions that are kernels of several operations, or one operation with its operands exchanged.
+
+unary! {
+    /// `x * x`.
+    square;
+    /// Arc sine.
+    asin;
+    /// Arc cosine.
+    acos;
+    /// Hyperbolic sine.
+    sinh;
+    /// Hyperbolic cosine.
+    cosh;
+    /// Logical not of bools, bitwise not of integers.
+    not;
+    /// True where NaN.
+    is_nan;
+    /// True where infinite.
+    is_inf;
+    /// True where neither NaN nor infinite.
+    is_finite;
+    /// `1 / (1 + exp(-x))`.
+    sigmoid;
+    /// `max(x, 0)`.
+    relu;
+    /// `min(max(x, 0), 6)`.
+    relu6;
+    /// Scaled ELU. Equivalent: `torch.nn.functional.selu`.
+    selu;
+    /// `x Φ(x)` by erf. Equivalent: `torch.nn.functional.gelu(x)`.
+    gelu;
+    /// The tanh form of gelu. Equivalent: `gelu(x, approximate="tanh")`.
+    gelu_tanh;
+    /// `x sigmoid(x)`.
+    silu;
+    /// `log(1 + exp(x))` without overflow.
+    softplus;
+    /// `log(sigmoid(x))` without underflow.
+    log_sigmoid;
+    /// `x tanh(softplus(x))`.
+    mish;
+    /// `x / (1 + |x|)`.
+    softsign;
+    /// `min(max(x + 3, 0), 6) / 6`.
+    hardsigmoid;
+    /// `x hardsigmoid(x)`.
+    hardswish;
+    /// `min(max(x, -1), 1)`.
+    hardtanh;
+}
+
+binary! {
+    composite_tables;
+    /// `self > rhs`.
+    gt;
+    /// `self >= rhs`.
+    ge;
+    /// x where positive, `rhs * x` elsewhere. Equivalent: `torch.nn.functional.leaky_relu`.
+    leaky_relu;
+    /// x where positive, `rhs * (exp(x) - 1)` elsewhere. Equivalent: `torch.nn.functional.elu`.
+    elu;
+}
+
+impl Tensor {
+    /// The elements as `dtype`, by the rules of [`Scalar::cast`]; the same tensor if that is their
+    /// type.
+    #[track_caller]
+    pub fn cast(&self, dtype: DType) -> Result<Tensor> {
+        static TABLES: [UnaryTable; 13] = [const { UnaryTable::new() }; 13];
+        let _op = enter("cast").on([("x", Some(self))]);
+        if dtype == self.dtype() {
+            return Ok(self.clone());
+        }
+        // One table per target; the closure cannot capture it, so the target picks the builder.
+        let build: crate::kernel::table::Unary = match dtype {
+            DType::Bool => |x| x.cast(DType::Bool),
+            DType::U8 => |x| x.cast(DType::U8),
+            DType::U16 => |x| x.cast(DType::U16),
+            DType::U32 => |x| x.cast(DType::U32),
+            DType::U64 => |x| x.cast(DType::U64),
+            DType::I8 => |x| x.cast(DType::I8),
+            DType::I16 => |x| x.cast(DType::I16),
+            DType::I32 => |x| x.cast(DType::I32),
+            DType::I64 => |x| x.cast(DType::I64),
+            DType::F16 => |x| x.cast(DType::F16),
+            DType::BF16 => |x| x.cast(DType::BF16),
+            DType::F32 => |x| x.cast(DType::F32),
+            DType::F64 => |x| x.cast(DType::F64),
+        };
+        run_one(TABLES[dtype as usize].get(self.dtype(), build)?, &[self], &[])
+    }
+
+    /// `min(max(x, low), high)`; NaN stays NaN. The bounds are numbers. The gradient is 0 at a
+    /// bound and beyond, as in PyTorch 2.15.
+    ///
+    /// # Errors
+    /// If `low > high`, or the type is bool.
+    #[track_caller]
+    pub fn clamp(&self, low: impl Into<Scalar>, high: impl Into<Scalar>) -> Result<Tensor> {
+        let _op = enter("clamp").on([("x", Some(self))]);
+        let (low, high) = (low.into(), high.into());
+        if low.to_f64() > high.to_f64() {
+            return Err(Error::value(format!("low is {low}, above high, {high}"))
+                .help(format!("x.clamp({high}, {low})? has them in order")));
+        }
+        self.maximum(low)?.minimum(high)
+    }
+
+    /// `self + weight * (end - self)`: weight 0 gives exactly self, 1 exactly `end`. Equivalent:
+    /// `torch.lerp`.
+    #[track_caller]
+    pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Result<Tensor> {
+        let _op = enter("lerp").on([
+            ("x", Some(self)),
+            ("end", Some(end)),
+            ("weight", weight.operand().tensor()),
+        ]);
+        match weight.operand() {
+            Either::Tensor(weight) => {
+                crate::tensor::map([self, end, weight], |[a, b, w]| a.lerp(b, w))
+            }
+            Either::Number(number) => crate::tensor::map([self, end], |[a, b]| a.lerp(b, number)),
+        }
+    }
+
+    /// `a` where this tensor is true (not 0), `b` elsewhere; all three broadcast, `a` and `b` are
+    /// promoted. Equivalent: `torch.where(self, a, b)`.
+    #[track_caller]
+    pub fn where_cond(&self, a: impl Operand, b: impl Operand) -> Result<Tensor> {
+        let _op = enter("where_cond").on([
+            ("x", Some(self)),
+            ("a", a.operand().tensor()),
+            ("b", b.operand().tensor()),
+        ]);
+        match (a.operand(), b.operand()) {
+            (Either::Tensor(a), Either::Tensor(b)) => {
+                crate::tensor::map([self, a, b], |[c, a, b]| c.where_cond(a, b))
+            }
+            (Either::Tensor(a), Either::Number(n)) => {
+                crate::tensor::map([self, a], |[c, a]| c.where_cond(a, n))
+            }
+            (Either::Number(n), Either::Tensor(b)) => {
+                crate::tensor::map([self, b], |[c, b]| c.not_truth().where_cond(b, n))
+            }
+            (Either::Number(m), Either::Number(n)) => {
+                let dtype = DType::Bool
+                    .promote_scalar(m.kind())
+                    .promote(DType::Bool.promote_scalar(n.kind()));
+                crate::tensor::map([self], |[c]| {
+                    c.where_cond(c.builder().constant(m, dtype), c.builder().constant(n, dtype))
+                })
+            }
+        }
+    }
+
+    /// `value` where `mask` is true, self elsewhere. Equivalent: `torch.masked_fill`.
+    #[track_caller]
+    pub fn masked_fill(&self, mask: &Tensor, value: impl Into<Scalar>) -> Result<Tensor> {
+        let _op = enter("masked_fill").on([("x", Some(self)), ("mask", Some(mask))]);
+        let value = value.into();
+        let dtype = self.dtype();
+        crate::tensor::map([self, mask], |[x, m]| {
+            m.not_truth().where_cond(x, x.like(value)).cast(dtype)
+        })
+    }
+}

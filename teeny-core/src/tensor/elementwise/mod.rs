@@ -1,0 +1,14 @@
+//! Elementwise operations: methods, operators, and closures of the user (`map`).
+
+mod math;
+
+mod map;
+
+mod kernel;
+
+mod operators;
+
+pub(super) use kernel::{broadcast_shape, no_output, run_one};
+pub use map::{map, map_n, map_sum};
+pub(super) use math::Either;
+pub use math::Operand;

@@ -1,0 +1,225 @@
+//! Reading and writing by index tensors.
+
+use super::advanced::from_front;
+use crate::context::enter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::messages::{BROADCAST, index_fits, not_integers, only_set, positions_to};
+use crate::op::{Op, ScatterMode};
+use crate::tensor::Tensor;
+use crate::tensor::one_device::on_one_device;
+
+impl Tensor {
+    /// `out[i][j] = x[index[i][j]][j]` for axis 0 of 2, and so on. `index` holds positions of any
+    /// integer type, has as many axes as self, and is not longer than self on the other axes; the
+    /// result has its shape.
+    ///
+    /// # Errors
+    /// If the shapes do not fit, `index` is not of integers, or a position is outside the axis (the
+    /// first offender is named).
+    ///
+    /// Equivalent: `torch.gather`.
+    #[track_caller]
+    pub fn gather(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("gather").on([("x", Some(self)), ("index", Some(index))]);
+        let axis = self.shape().axis(axis)?;
+        let (_, operands) = on_one_device(&[self, index])?;
+        let (x, index) = (&operands[0], &operands[1]);
+        require_index(index)?;
+        index_fits(x.shape(), index.shape(), axis)?;
+        Op::Gather { x, axis, index }
+            .tensor(x.device())
+            .map_err(|error| explained(error, x.shape()[axis]))
+    }
+
+    /// Whole slices along `axis`, in the order of the positions in `index`, a tensor of any shape,
+    /// whose axes replace `axis`.
+    ///
+    /// `embedding.index_select(0, &ids)` with ids (B, T) gives (B, T, C).
+    ///
+    /// # Errors
+    /// If `index` is not of integers, or a position is outside the axis.
+    ///
+    /// Equivalent: `torch.index_select`, for more than one index axis `x[.., index, ..]`.
+    #[track_caller]
+    pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("index_select").on([("x", Some(self)), ("index", Some(index))]);
+        let axis = self.shape().axis(axis)?;
+        require_index(index)?;
+        let flat = index.reshape(-1)?; // (n)
+        let mut stretched = vec![1; self.ndim()];
+        stretched[axis] = flat.numel();
+        let full = self.shape().resized(axis, flat.numel())?;
+        let rows = self.gather(axis as isize, &flat.reshape(stretched)?.expand(full)?)?;
+        let mut sizes = self.shape()[..axis].to_vec();
+        sizes.extend_from_slice(index.shape());
+        sizes.extend_from_slice(&self.shape()[axis + 1..]);
+        rows.reshape(sizes)
+    }
+
+    /// [`Tensor::gather`] whose positions may be negative (counted from the end), and where axes of
+    /// size 1 of self and `index` broadcast, but for `axis`.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`].
+    ///
+    /// Equivalent: `torch.take_along_dim`, `numpy.take_along_axis`;
+    /// `x.take_along(axis, &x.argsort(axis, false)?)` sorts.
+    #[track_caller]
+    pub fn take_along(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("take_along").on([("x", Some(self)), ("index", Some(index))]);
+        let axis = self.shape().axis(axis)?;
+        require_index(index)?;
+        let others = |x: &Tensor| x.shape().with_size(axis, 1);
+        let common =
+            (index.ndim() == self.ndim()).then(|| others(self).broadcast(&others(index))).flatten();
+        let Some(common) = common else {
+            return Err(Error::shape(format!(
+                "{} and index {} do not broadcast on the axes other than {axis}",
+                self.shape(),
+                index.shape()
+            ))
+            .help(format!(
+                "index needs {} axes, each of the size in x or 1, except axis {axis}",
+                self.ndim()
+            )));
+        };
+        let size = self.shape()[axis];
+        let places = from_front(index, size)?.expand(common.resized(axis, index.shape()[axis])?)?;
+        self.expand(common.resized(axis, size)?)?.gather(axis as isize, &places)
+    }
+
+    /// The elements at the positions in `index` of self flattened; negative ones count from the
+    /// end. The result has the shape of `index`.
+    ///
+    /// # Errors
+    /// If `index` is not of integers, or a position is outside.
+    ///
+    /// Equivalent: `torch.take`.
+    #[track_caller]
+    pub fn take(&self, index: &Tensor) -> Result<Tensor> {
+        let _op = enter("take").on([("x", Some(self)), ("index", Some(index))]);
+        require_index(index)?;
+        self.reshape(-1)?.index(index)
+    }
+
+    /// A copy of self with slice i of `src` along `axis` added at position `index[i]`; positions
+    /// may repeat. `src` broadcasts to the slices.
+    ///
+    /// # Errors
+    /// If `index` is not a vector of integers, a position is outside the axis, or `src` does not
+    /// fit.
+    ///
+    /// Equivalent: `torch.index_add`.
+    #[track_caller]
+    pub fn index_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op =
+            enter("index_add").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
+        let axis = self.shape().axis(axis)?;
+        require_index(index)?;
+        if index.ndim() != 1 {
+            return Err(Error::shape(format!("positions must be a vector, not {}", index.shape()))
+                .help("index.reshape(-1)? is a vector"));
+        }
+        let mut along = vec![1; self.ndim()];
+        along[axis] = index.numel();
+        let full = self.shape().resized(axis, index.numel())?;
+        self.scatter_by(ScatterMode::Add, axis as isize, &index.reshape(along)?.expand(full)?, src)
+    }
+
+    /// A copy of self with `x[index[i][j]][j] = src[i][j]` for axis 0 of 2, and so on; where
+    /// positions repeat, the last in row-major order wins.
+    ///
+    /// # Errors
+    /// As [`Tensor::gather`]; `src` must have the shape of `index` (or broadcast to it).
+    ///
+    /// Equivalent: `torch.scatter`.
+    #[track_caller]
+    pub fn scatter(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op =
+            enter("scatter").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
+        self.scatter_by(ScatterMode::Set, axis, index, src)
+    }
+
+    /// [`Tensor::scatter`] that adds; positions may repeat. Deterministic. Equivalent:
+    /// `torch.scatter_add`.
+    #[track_caller]
+    pub fn scatter_add(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter_add").on([
+            ("x", Some(self)),
+            ("index", Some(index)),
+            ("src", Some(src)),
+        ]);
+        self.scatter_by(ScatterMode::Add, axis, index, src)
+    }
+
+    /// [`Tensor::scatter`] that keeps the larger. Equivalent: `torch.scatter_reduce(.., "amax")`.
+    #[track_caller]
+    pub fn scatter_max(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter_max").on([
+            ("x", Some(self)),
+            ("index", Some(index)),
+            ("src", Some(src)),
+        ]);
+        self.scatter_by(ScatterMode::Max, axis, index, src)
+    }
+
+    /// [`Tensor::scatter`] that keeps the smaller. Equivalent: `torch.scatter_reduce(.., "amin")`.
+    #[track_caller]
+    pub fn scatter_min(&self, axis: isize, index: &Tensor, src: &Tensor) -> Result<Tensor> {
+        let _op = enter("scatter_min").on([
+            ("x", Some(self)),
+            ("index", Some(index)),
+            ("src", Some(src)),
+        ]);
+        self.scatter_by(ScatterMode::Min, axis, index, src)
+    }
+
+    fn scatter_by(
+        &self,
+        mode: ScatterMode,
+        axis: isize,
+        index: &Tensor,
+        src: &Tensor,
+    ) -> Result<Tensor> {
+        let axis = self.shape().axis(axis)?;
+        let src = src.cast(self.dtype())?;
+        let (_, operands) = on_one_device(&[self, index, &src])?;
+        let (x, index, src) = (&operands[0], &operands[1], &operands[2]);
+        require_index(index)?;
+        index_fits(x.shape(), index.shape(), axis)?;
+        if mode != ScatterMode::Set && x.dtype() == crate::DType::Bool {
+            return Err(only_set());
+        }
+        let Some(layout) = src.layout().expand(index.shape()) else {
+            return Err(Error::shape(format!(
+                "src {} does not broadcast to index {}",
+                src.shape(),
+                index.shape()
+            ))
+            .help(BROADCAST));
+        };
+        let src = src.through(layout);
+        Op::Scatter { mode, x, axis, index, src: &src }
+            .tensor(x.device())
+            .map_err(|error| explained(error, x.shape()[axis]))
+    }
+}
+
+fn require_index(index: &Tensor) -> Result<()> {
+    integers("index", index)
+}
+
+/// An error unless the operand called `name` holds integers.
+pub(in crate::tensor) fn integers(name: &str, x: &Tensor) -> Result<()> {
+    if x.dtype().is_int() { Ok(()) } else { Err(not_integers(name, x.dtype())) }
+}
+
+/// A device's error about a position, which a device need not help with.
+#[cold]
+fn explained(error: Error, size: usize) -> Error {
+    if error.kind() == ErrorKind::Index && !error.has_help() {
+        error.help(positions_to(size))
+    } else {
+        error
+    }
+}

@@ -1,0 +1,141 @@
+//! Norms of vectors and matrices, and distances of all pairs.
+
+use crate::context::enter;
+use crate::error::{Error, Result};
+use crate::shape::IntoAxes;
+use crate::tensor::{Tensor, map, map_sum};
+
+/// How large a matrix is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MatrixNorm {
+    /// The root of the sum of squares.
+    Frobenius,
+    /// The sum of the singular values.
+    Nuclear,
+    /// The largest singular value: the 2-norm.
+    Spectral,
+    /// The largest sum of absolute values of a column: the 1-norm.
+    Columns,
+    /// The largest sum of absolute values of a row: the inf-norm.
+    Rows,
+}
+
+impl Tensor {
+    /// `(Σ |x|^p)^(1/p)` along `axes`; the largest absolute value for p = inf, the smallest for
+    /// -inf, the number of elements that are not 0 for p = 0.
+    ///
+    /// Accuracy on `Cpu`, of f32 and p = 2: within 3e-6 of the norm, while the squares stay in the
+    /// range of f32 (numbers between 1e-19 and 1e19).
+    ///
+    /// The gradient of a vector of zeros is 0, and of other vectors at their zeros for every p, as
+    /// in PyTorch. Equivalent: `torch.linalg.vector_norm`.
+    ///
+    /// # Errors
+    /// If the type is not a float, an axis does not exist, or p is infinite and nothing is there to
+    /// choose from.
+    #[track_caller]
+    pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Result<Tensor> {
+        let _op = enter("vector_norm").on([("x", Some(self))]);
+        self.require_float()?;
+        let axes = axes.axes(self.shape())?;
+        if p == f64::INFINITY {
+            return self.abs()?.max(axes);
+        }
+        if p == f64::NEG_INFINITY {
+            return self.abs()?.min(axes);
+        }
+        if p == 0.0 {
+            return self.ne(0)?.cast(self.dtype())?.sum(axes);
+        }
+        if p == 1.0 {
+            return self.abs()?.sum(axes);
+        }
+        // The root of a sum of squares: sqrt is exact where a general power is not.
+        let sum = match p {
+            2.0 => self.square()?.sum(axes)?,
+            p => map([self], |[x]| x.abs().norm_power(p))?.sum(axes)?,
+        };
+        map([&sum], |[s]| s.norm_power(1.0 / p))
+    }
+
+    /// The norm of matrices: (.., m, n) → (..). Equivalent: `torch.linalg.matrix_norm`.
+    ///
+    /// # Errors
+    /// If self has fewer than two axes; of those that need singular values as [`Tensor::svd`].
+    #[track_caller]
+    pub fn matrix_norm(&self, norm: MatrixNorm) -> Result<Tensor> {
+        let _op = enter("matrix_norm").on([("x", Some(self))]);
+        self.matrix_size()?;
+        match norm {
+            MatrixNorm::Frobenius => self.vector_norm(2.0, [-2, -1]),
+            MatrixNorm::Nuclear => self.svdvals()?.sum(-1),
+            MatrixNorm::Spectral => self.svdvals()?.max(-1),
+            MatrixNorm::Columns => self.abs()?.sum(-2)?.max(-1),
+            MatrixNorm::Rows => self.abs()?.sum(-1)?.max(-1),
+        }
+    }
+
+    /// The largest singular value over the smallest: by how much solving a system may enlarge a
+    /// relative error. (.., m, n) → (..), inf if singular.
+    ///
+    /// Equivalent: `torch.linalg.cond`.
+    #[track_caller]
+    pub fn cond(&self) -> Result<Tensor> {
+        let _op = enter("cond").on([("x", Some(self))]);
+        let s = self.svdvals()?; // (.., k)
+        s.max(-1)?.div(&s.min(-1)?)
+    }
+
+    /// The distances of all pairs of rows: self (.., n, d) and `rhs` (.., m, d) → (.., n, m),
+    /// `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
+    ///
+    /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of
+    /// a distance 0 is 0. The (n, m, d) differences are never stored going forward, except for
+    /// `p = inf`.
+    ///
+    /// # Errors
+    /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is
+    /// negative or NaN.
+    ///
+    /// Equivalent: `torch.cdist`.
+    #[track_caller]
+    pub fn cdist(&self, rhs: &Tensor, p: f64) -> Result<Tensor> {
+        let _op = enter("cdist").on([("lhs", Some(self)), ("rhs", Some(rhs))]);
+        self.require_float()?;
+        rhs.require_float()?;
+        if self.ndim() < 2 || rhs.ndim() < 2 || self.size(-1)? != rhs.size(-1)? {
+            return Err(Error::shape(format!(
+                "{} and {} are not (.., n, d) and (.., m, d)",
+                self.shape(),
+                rhs.shape()
+            ))
+            .help(
+                "the last sizes must be equal, and vectors need a second axis: x.unsqueeze(0)?",
+            ));
+        }
+        let dtype = self.dtype().promote(rhs.dtype());
+        let wide = dtype.compute();
+        // (.., n, 1, d), (.., 1, m, d)
+        let (x, y) = (self.cast(wide)?.unsqueeze(-2)?, rhs.cast(wide)?.unsqueeze(-3)?);
+        let distance = match p {
+            0.0 => map_sum([&x, &y], -1, |[x, y]| x.ne(y).cast(wide))?,
+            1.0 => map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?,
+            2.0 => {
+                map([&map_sum([&x, &y], -1, |[x, y]| (x - y).square())?], |[s]| s.norm_power(0.5))?
+            }
+            f64::INFINITY if x.shape()[x.ndim() - 1] == 0 => {
+                map_sum([&x, &y], -1, |[x, y]| (x - y).abs())?
+            }
+            f64::INFINITY => map([&x, &y], |[x, y]| (x - y).abs())?.max(-1)?,
+            p if p > 0.0 => {
+                let sum = map_sum([&x, &y], -1, |[x, y]| (x - y).abs().norm_power(p))?;
+                map([&sum], |[s]| s.norm_power(1.0 / p))?
+            }
+            p => {
+                return Err(Error::value(format!("p is {p}, which is no norm"))
+                    .help("p is 0, positive or f64::INFINITY; 2.0 gives Euclidean distances"));
+            }
+        };
+        distance.cast(dtype)
+    }
+}

@@ -1,0 +1,7 @@
+//! Fused operations of neural networks.
+
+mod softmax;
+
+mod norm;
+
+mod attention;

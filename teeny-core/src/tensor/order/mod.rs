@@ -1,0 +1,7 @@
+//! Sorting, unique elements, counts.
+
+mod sort;
+
+mod unique;
+
+mod histogram;

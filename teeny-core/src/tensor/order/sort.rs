@@ -1,0 +1,111 @@
+//! Sorting, and binary search in sorted elements.
+
+use crate::context::enter;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::op::Op;
+use crate::shape::index_end;
+use crate::tensor::{Tensor, map};
+
+impl Tensor {
+    /// The elements sorted along `axis`, stably, and the positions (`I32`) they came from; NaN
+    /// counts as the largest. Equal elements, which zeros of either sign are, keep their order in
+    /// both directions.
+    ///
+    /// # Errors
+    /// If the axis has more elements than an `I32` counts.
+    ///
+    /// Equivalent: `torch.sort(x, dim, descending, stable=True)`.
+    #[track_caller]
+    pub fn sort(&self, axis: isize, descending: bool) -> Result<(Tensor, Tensor)> {
+        let _op = enter("sort").on([("x", Some(self))]);
+        let axis = self.shape().axis(axis)?;
+        index_end(self.shape()[axis])?;
+        let [values, positions] = Op::Sort { x: self, axis, descending }.tensors(self.device())?;
+        Ok((values, positions))
+    }
+
+    /// The positions (`I32`) that sort the elements along `axis`.
+    #[track_caller]
+    pub fn argsort(&self, axis: isize, descending: bool) -> Result<Tensor> {
+        let _op = enter("argsort").on([("x", Some(self))]);
+        Ok(self.sort(axis, descending)?.1)
+    }
+
+    /// The `k` largest (or smallest) elements along `axis` in order, and their positions (`I32`);
+    /// of equal elements, which zeros of either sign are, the first come first.
+    ///
+    /// # Errors
+    /// If the axis has fewer than `k` elements.
+    #[track_caller]
+    pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
+        let _op = enter("topk").on([("x", Some(self))]);
+        let axis = self.shape().axis(axis)?;
+        if k > self.shape()[axis] {
+            return Err(Error::value(format!(
+                "axis {axis} of {} has {} elements, not {k}",
+                self.shape(),
+                self.shape()[axis]
+            ))
+            .help(format!("x.topk({}, {axis}, largest)? sorts all of them", self.shape()[axis])));
+        }
+        let (values, positions) = self.sort(axis as isize, largest)?;
+        Ok((values.slice(axis as isize, ..k)?, positions.slice(axis as isize, ..k)?))
+    }
+
+    /// The positions (`I32`) where `values` would be inserted into self, ascending along its last
+    /// axis, to keep it ascending: before equal elements, or after them if `right`. A vector takes
+    /// values of any shape; (.., n) takes (.., m) with the same leading axes. NaN belongs behind
+    /// everything.
+    ///
+    /// # Errors
+    /// If the shapes do not fit.
+    ///
+    /// Equivalent: `torch.searchsorted`.
+    #[track_caller]
+    pub fn searchsorted(&self, values: &Tensor, right: bool) -> Result<Tensor> {
+        let _op = enter("searchsorted").on([("x", Some(self)), ("values", Some(values))]);
+        let ndim = self.ndim();
+        let fits = ndim == 1
+            || ndim > 1
+                && values.ndim() == ndim
+                && self.shape()[..ndim - 1] == values.shape()[..ndim - 1];
+        if !fits {
+            return Err(Error::shape(format!(
+                "values {} do not fit {}: an ascending vector, or equal leading axes",
+                values.shape(),
+                self.shape()
+            ))
+            .help(match self.ndim() {
+                0 => "self.reshape(1)? is a vector",
+                _ => "a vector takes values of any shape: self.reshape(-1)? if it is ascending",
+            }));
+        }
+        let n = self.shape()[ndim - 1];
+        let end = index_end(n)?;
+        let rows: usize = self.shape()[..ndim - 1].iter().product();
+        let mut place = Tensor::zeros(values.shape(), DType::I32, values)?;
+        if n == 0 || values.numel() == 0 {
+            return Ok(place);
+        }
+        let (sorted, wanted) = (self.reshape((rows, n))?, values.reshape((rows, -1))?);
+        place = place.reshape((rows, -1))?;
+        // Binary search, all at once: a step forward is taken where the last element it would pass
+        // belongs before the value.
+        let mut step = 1i32 << end.ilog2();
+        while step > 0 {
+            let after = place.add(step)?;
+            let passed = sorted.gather(1, &after.minimum(end)?.sub(1)?)?;
+            let inside = after.le(end)?;
+            place = map(
+                [&place, &after, &inside, &passed, &wanted],
+                |[place, after, inside, s, v]| {
+                    let before = if right { s.gt(v).not() } else { s.ge(v).not() };
+                    inside.and(before).where_cond(after, place)
+                },
+            )?;
+            step /= 2;
+        }
+        place.reshape(values.shape())
+    }
+}

@@ -1,0 +1,5 @@
+//! Reductions and scans.
+
+mod reductions;
+
+mod scan;

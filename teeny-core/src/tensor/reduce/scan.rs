@@ -1,0 +1,105 @@
+//! Scans: running sums, products and extrema, and differences of neighbours.
+
+use crate::context::enter;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::op::{Op, ScanOp};
+use crate::shape::index_end;
+use crate::tensor::{Tensor, map};
+
+impl Tensor {
+    /// The running sum along `axis`; types as in [`Tensor::sum`].
+    ///
+    /// Accuracy on `Cpu`: floats are carried in f64, so that n of them are within `n 2^-53 Σ |x|`,
+    /// and each result is rounded once.
+    #[track_caller]
+    pub fn cumsum(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("cumsum").on([("x", Some(self))]);
+        self.scan(ScanOp::Sum, axis)
+    }
+
+    /// The running product along `axis`; types as in [`Tensor::sum`], accuracy as in
+    /// [`Tensor::prod`].
+    #[track_caller]
+    pub fn cumprod(&self, axis: isize) -> Result<Tensor> {
+        let _op = enter("cumprod").on([("x", Some(self))]);
+        self.scan(ScanOp::Prod, axis)
+    }
+
+    /// The largest element so far along `axis`, and its position (`I32`): of equal ones the latest.
+    /// From the first NaN on, NaN.
+    ///
+    /// Equivalent: `torch.cummax`.
+    #[track_caller]
+    pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+        let _op = enter("cummax").on([("x", Some(self))]);
+        self.running(axis, |a, b| a.maximum(b))
+    }
+
+    /// The smallest element so far along `axis`, and its position, as in [`Tensor::cummax`].
+    #[track_caller]
+    pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
+        let _op = enter("cummin").on([("x", Some(self))]);
+        self.running(axis, |a, b| a.minimum(b))
+    }
+
+    /// The differences of neighbours along `axis`, taken `times` times; the axis is as much
+    /// shorter, bools differ by `xor`. Equivalent: `torch.diff`.
+    #[track_caller]
+    pub fn diff(&self, axis: isize, times: usize) -> Result<Tensor> {
+        let _op = enter("diff").on([("x", Some(self))]);
+        let axis = self.shape().axis(axis)? as isize;
+        let step = |x: Tensor| {
+            let (above, below) =
+                (x.slice(axis, 1..)?, x.slice(axis, ..x.shape()[axis as usize].saturating_sub(1))?);
+            if x.dtype() == DType::Bool { above.xor(&below) } else { above.sub(&below) }
+        };
+        let n = self.shape()[axis as usize];
+        if times >= n || self.numel() == 0 {
+            return self.slice(axis, ..n.saturating_sub(times)); // nothing is left to subtract
+        }
+        (0..times).try_fold(self.clone(), |x, _| step(x))
+    }
+
+    fn running(
+        &self,
+        axis: isize,
+        best: fn(&Tensor, &Tensor) -> Result<Tensor>,
+    ) -> Result<(Tensor, Tensor)> {
+        let axis = self.shape().axis(axis)?;
+        let n = index_end(self.shape()[axis])?;
+        let mut along = vec![1; self.ndim()];
+        along[axis] = self.shape()[axis];
+        let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
+        let extreme = doubled(self, axis, best)?;
+        // The latest element that equals the extreme so far is where it comes from.
+        let record =
+            map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).where_cond(p, p.like(0)))?;
+        let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
+        Ok((self.gather(axis as isize, &positions)?, positions))
+    }
+
+    fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
+        let axis = self.shape().axis(axis)?;
+        let x = self.cast(self.dtype().sum_type())?;
+        Op::Scan { op, x: &x, axis }.tensor(x.device())
+    }
+}
+
+/// `best` of all elements so far along `axis`, an associative choice: after k rounds of the last
+/// 2^k.
+fn doubled(
+    x: &Tensor,
+    axis: usize,
+    best: fn(&Tensor, &Tensor) -> Result<Tensor>,
+) -> Result<Tensor> {
+    let (n, a) = (x.shape()[axis], axis as isize);
+    let mut y = x.clone();
+    let mut step = 1;
+    while step < n {
+        let rest = best(&y.slice(a, step..)?, &y.slice(a, ..n - step)?)?;
+        y = Tensor::cat(&[&y.slice(a, ..step)?, &rest], a)?;
+        step *= 2;
+    }
+    Ok(y)
+}

@@ -1,0 +1,17 @@
+//! Shape operations: views, which share the storage, and rearrangements, which copy.
+
+mod reshape;
+
+mod axes;
+
+mod slice;
+
+mod concat;
+
+mod repeat;
+
+mod pad;
+
+pub use pad::PadMode;
+pub use slice::SliceRange;
+pub(super) use slice::{place, sliced};

@@ -1,0 +1,132 @@
+//! Repeating elements, and rolling them along an axis.
+
+use crate::context::enter;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::shape::IntoShape;
+use crate::tensor::Tensor;
+use crate::tensor::index::integers;
+
+impl Tensor {
+    /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes.
+    /// Equivalent: `x.repeat`.
+    #[track_caller]
+    pub fn repeat(&self, counts: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("repeat").on([("x", Some(self))]);
+        let counts = counts.shape()?;
+        let Some(lead) = counts.ndim().checked_sub(self.ndim()) else {
+            return Err(Error::shape(format!(
+                "{} counts for the {} axes of {}",
+                counts.ndim(),
+                self.ndim(),
+                self.shape()
+            ))
+            .help(format!(
+                "pass {} counts, or x.tile(counts)?, which takes missing ones as 1",
+                self.ndim()
+            )));
+        };
+        // Axis by axis as cat of itself would: stretch a new axis in front of it, then join the
+        // two.
+        let mut x = self.clone();
+        for _ in 0..lead {
+            x = x.unsqueeze(0)?;
+        }
+        for axis in 0..counts.ndim() {
+            let n = x.shape()[axis];
+            let stretched = x.shape().with_axis(axis, counts[axis])?;
+            // its product is that of `stretched`
+            let joined = x.shape().resized(axis, n * counts[axis])?;
+            x = x.unsqueeze(axis as isize)?.expand(stretched)?.reshape(joined)?;
+        }
+        Ok(x)
+    }
+
+    /// Every element repeated `count` times in place along `axis`. Equivalent:
+    /// `torch.repeat_interleave`.
+    #[track_caller]
+    pub fn repeat_interleave(&self, axis: isize, count: usize) -> Result<Tensor> {
+        let _op = enter("repeat_interleave").on([("x", Some(self))]);
+        let axis = self.shape().axis(axis)?;
+        let stretched = self.shape().with_axis(axis + 1, count)?;
+        // its product is that of `stretched`
+        let joined = self.shape().resized(axis, self.shape()[axis] * count)?;
+        self.unsqueeze(axis as isize + 1)?.expand(stretched)?.reshape(joined)
+    }
+
+    /// Shifted by `shift` places along `axis`, what leaves at one end entering at the other.
+    /// Equivalent: `torch.roll`.
+    #[track_caller]
+    pub fn roll(&self, axis: isize, shift: isize) -> Result<Tensor> {
+        let _op = enter("roll").on([("x", Some(self))]);
+        let axis = self.shape().axis(axis)?;
+        let n = self.shape()[axis];
+        if n == 0 {
+            return Ok(self.clone());
+        }
+        let cut = n - shift.rem_euclid(n as isize) as usize;
+        Tensor::cat(
+            &[&self.slice(axis as isize, cut..n)?, &self.slice(axis as isize, 0..cut)?],
+            axis as isize,
+        )
+    }
+
+    /// Element i along `axis` repeated `counts[i]` times in place. Waits for the device: the
+    /// result's size depends on the counts.
+    ///
+    /// # Errors
+    /// If `counts` is not a vector of integers as long as the axis, or one is negative.
+    ///
+    /// Equivalent: `torch.repeat_interleave(x, counts, dim)`.
+    #[track_caller]
+    pub fn repeat_each(&self, axis: isize, counts: &Tensor) -> Result<Tensor> {
+        let _op = enter("repeat_each").on([("x", Some(self)), ("counts", Some(counts))]);
+        let axis = self.shape().axis(axis)?;
+        integers("counts", counts)?;
+        if counts.shape()[..] != [self.shape()[axis]] {
+            return Err(Error::shape(format!(
+                "counts of {} for axis {axis} of {}: one for each element is needed",
+                counts.shape(),
+                self.shape()
+            ))
+            .help(format!(
+                "({},) would fit; x.repeat_interleave({axis}, count)? takes one count for all",
+                self.shape()[axis]
+            )));
+        }
+        let counts = counts.cast(DType::I64)?;
+        let least = if counts.numel() == 0 { 0 } else { counts.min_all()?.item::<i64>()? };
+        if least < 0 {
+            return Err(Error::value(format!("a count is negative: {least}"))
+                .help("0 leaves an element out: counts.maximum(0)?"));
+        }
+        let largest = if counts.numel() == 0 { 0 } else { counts.max_all()?.item::<i64>()? };
+        if largest as i128 * counts.numel() as i128 > i64::MAX as i128 {
+            return Err(Error::value(format!(
+                "a count is {largest}: the sum of {} counts may overflow",
+                counts.numel()
+            ))
+            .help(format!(
+                "counts of at most {} cannot",
+                i64::MAX / counts.numel().max(1) as i64
+            )));
+        }
+        let ends = counts.cumsum(0)?; // (n)
+        let total = if counts.numel() == 0 { 0 } else { ends.at(0, -1)?.item::<i64>()? };
+        self.shape().resized(axis, total as usize)?;
+        // (total)
+        let places = ends.searchsorted(&Tensor::arange(0i64, total, 1, counts.device())?, true)?;
+        self.index_select(axis as isize, &places)
+    }
+
+    /// [`Tensor::repeat`] that takes missing counts in front as 1. Equivalent: `torch.tile`,
+    /// `numpy.tile`.
+    #[track_caller]
+    pub fn tile(&self, counts: impl IntoShape) -> Result<Tensor> {
+        let _op = enter("tile").on([("x", Some(self))]);
+        let counts = counts.sizes();
+        let mut all = vec![1; self.ndim().saturating_sub(counts.len())];
+        all.extend(counts);
+        self.repeat(all)
+    }
+}

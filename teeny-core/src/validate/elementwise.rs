@@ -1,0 +1,167 @@
+//! Kernels, reductions, scans and random tensors.
+
+use super::{axis_of, positions, spec};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::kernel::Kernel;
+use crate::messages::{counts, nothing_to_compare, wrong_input};
+use crate::op::{ReduceOp, ScanOp, TensorSpec};
+use crate::random::{self, Distribution};
+use crate::scalar::Scalar;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+
+/// [`Op::Elementwise`](crate::Op::Elementwise). Each output has `shape` and the type of
+/// [`Kernel::output_dtype`].
+///
+/// # Errors
+/// If the numbers of inputs or parameters are not the kernel's, or an input has another type or
+/// shape.
+#[inline]
+pub fn elementwise(
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<()> {
+    let types = kernel.inputs();
+    if inputs.len() != types.len() || params.len() != kernel.params().len() {
+        return Err(counts(kernel, inputs.len(), params.len()));
+    }
+    for (i, x) in inputs.iter().enumerate() {
+        if x.dtype() != types[i] || x.shape() != shape {
+            return Err(wrong_input(i, spec(x), types[i], shape));
+        }
+    }
+    Ok(())
+}
+
+/// [`Op::ElementwiseInPlace`](crate::Op::ElementwiseInPlace), for a storage of `len` elements
+/// of `dtype`.
+///
+/// # Errors
+/// If the kernel has not one output, or one or two inputs; or the storage or the other input is not
+/// what they are.
+#[inline]
+pub fn elementwise_in_place(
+    kernel: &Kernel,
+    (len, dtype): (usize, DType),
+    input_index: usize,
+    other: Option<&Tensor>,
+    params: &[Scalar],
+    shape: &Shape,
+) -> Result<()> {
+    let types = kernel.inputs();
+    let inputs = 1 + usize::from(other.is_some());
+    if types.len() != inputs || params.len() != kernel.params().len() {
+        return Err(counts(kernel, inputs, params.len()));
+    }
+    let whole = input_index < inputs && dtype == types[input_index] && len == shape.numel();
+    if !whole || kernel.outputs().len() != 1 || kernel.output_dtype(0) != dtype {
+        return Err(cannot_overwrite((len, dtype), input_index, shape));
+    }
+    match other {
+        Some(x) if x.dtype() != types[1 - input_index] || x.shape() != shape => {
+            Err(wrong_input(1 - input_index, spec(x), types[1 - input_index], shape))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Shape) -> Error {
+    Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
+        .help("Op::Elementwise writes to new storage")
+}
+
+/// The result of reducing `axes` of elements of `dtype`.
+fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<TensorSpec> {
+    let ascending =
+        axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
+    if !ascending {
+        return Err(Error::axis(format!(
+            "axes {axes:?} of {shape} are not one or more axes in ascending order"
+        ))
+        .help(format!(
+            "pass each axis once, from 0 to {} in ascending order",
+            shape.ndim().saturating_sub(1)
+        )));
+    }
+    let accepts = match op {
+        ReduceOp::Any | ReduceOp::All => dtype == DType::Bool,
+        ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Max | ReduceOp::Min => dtype != DType::Bool,
+        ReduceOp::ArgMax | ReduceOp::ArgMin => true,
+    };
+    if !accepts {
+        return Err(Error::dtype(format!("{op:?} does not reduce {dtype}")).help(match op {
+            ReduceOp::Any | ReduceOp::All => "x.ne(0)? makes bools",
+            _ => "x.cast(DType::I64)? converts",
+        }));
+    }
+    if op.is_arg() {
+        if axes.len() != 1 {
+            return Err(Error::axis(format!("{op:?} reduces one axis, not {axes:?}"))
+                .help("x.flatten(start, end)? makes several axes one"));
+        }
+        positions(shape[axes[0]])?;
+    }
+    let extreme = matches!(op, ReduceOp::Max | ReduceOp::Min | ReduceOp::ArgMax | ReduceOp::ArgMin);
+    if extreme && let Some(&axis) = axes.iter().find(|&&a| shape[a] == 0) {
+        return Err(nothing_to_compare(axis, shape));
+    }
+    Ok((shape.reduced(axes, false), op.output(dtype)))
+}
+
+/// [`Op::Reduce`](crate::Op::Reduce).
+///
+/// # Errors
+/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is
+/// nothing to compare.
+pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<TensorSpec> {
+    reduction(op, x.shape(), x.dtype(), axes)
+}
+
+/// [`Op::ReduceKernel`](crate::Op::ReduceKernel).
+///
+/// # Errors
+/// As [`elementwise`] and [`reduce`]; if the kernel has not one output.
+pub fn reduce_kernel(
+    kernel: &Kernel,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    shape: &Shape,
+    op: ReduceOp,
+    axes: &[usize],
+) -> Result<TensorSpec> {
+    elementwise(kernel, inputs, params, shape)?;
+    if kernel.outputs().len() != 1 || inputs.is_empty() {
+        let (n, outputs) = (inputs.len(), kernel.outputs().len());
+        return Err(Error::value(format!(
+            "a kernel that is reduced has inputs and one output, not {n} and {outputs}"
+        ))
+        .help("build a kernel of one output, from at least one tensor"));
+    }
+    reduction(op, shape, kernel.output_dtype(0), axes)
+}
+
+/// [`Op::Scan`](crate::Op::Scan).
+///
+/// # Errors
+/// If there is no such axis, or the elements are bools.
+pub fn scan(op: ScanOp, x: &Tensor, axis: usize) -> Result<TensorSpec> {
+    axis_of(x.shape(), axis)?;
+    if x.dtype() == DType::Bool {
+        return Err(Error::dtype(format!("{op:?} does not scan bools"))
+            .help("x.cast(DType::I64)? converts"));
+    }
+    Ok(spec(x))
+}
+
+/// [`Op::Random`](crate::Op::Random).
+///
+/// # Errors
+/// If the distribution does not exist for the type.
+pub fn random(distribution: Distribution, shape: &Shape, dtype: DType) -> Result<TensorSpec> {
+    random::check(distribution, dtype)?;
+    Ok((*shape, dtype))
+}

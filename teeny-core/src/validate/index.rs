@@ -1,0 +1,149 @@
+//! Operations that move elements: by index, into a view, sorted, joined.
+
+use super::{axis_of, like, positions, spec};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::layout::Layout;
+use crate::messages::{converts, index_fits, no_tensors, not_integers, only_set};
+use crate::op::{ScatterMode, TensorSpec};
+use crate::shape::Shape;
+use crate::storage::StorageRef;
+use crate::tensor::Tensor;
+
+fn indexed(x: &Tensor, axis: usize, index: &Tensor) -> Result<()> {
+    axis_of(x.shape(), axis)?;
+    if !index.dtype().is_int() {
+        return Err(not_integers("index", index.dtype()));
+    }
+    index_fits(x.shape(), index.shape(), axis)
+}
+
+/// [`Op::Gather`](crate::Op::Gather). The positions themselves are for the device to check.
+///
+/// # Errors
+/// If there is no such axis, the index is not of integers, or does not fit `x`.
+pub fn gather(x: &Tensor, axis: usize, index: &Tensor) -> Result<TensorSpec> {
+    indexed(x, axis, index)?;
+    Ok((*index.shape(), x.dtype()))
+}
+
+/// [`Op::Scatter`](crate::Op::Scatter). The positions themselves are for the device to
+/// check.
+///
+/// # Errors
+/// As [`gather`]; if `src` has not the shape of the index and the type of `x`, or bools are not
+/// just set.
+pub fn scatter(
+    mode: ScatterMode,
+    x: &Tensor,
+    axis: usize,
+    index: &Tensor,
+    src: &Tensor,
+) -> Result<TensorSpec> {
+    indexed(x, axis, index)?;
+    like("src", src, index.shape(), x.dtype())?;
+    if mode != ScatterMode::Set && x.dtype() == DType::Bool {
+        return Err(only_set());
+    }
+    Ok(spec(x))
+}
+
+/// [`Op::CopyInto`](crate::Op::CopyInto).
+///
+/// # Errors
+/// If the view reaches outside `dst` or names an element twice, or `src` has another shape or type.
+pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
+    if dst.dtype() != src.dtype() {
+        return Err(Error::dtype(format!(
+            "the destination holds {}, the source {}",
+            dst.dtype(),
+            src.dtype()
+        ))
+        .help(converts("src", dst.dtype())));
+    }
+    if !view.fits(dst.len()) {
+        return Err(Error::index(format!(
+            "{view:?} reaches outside a storage of {} elements",
+            dst.len()
+        ))
+        .help(
+            "Layout::strided(shape, strides, offset, storage.len())? makes a layout that does not",
+        ));
+    }
+    if view.shape() != src.shape() {
+        return Err(Error::shape(format!(
+            "a source of {} does not fit a view of {}",
+            src.shape(),
+            view.shape()
+        ))
+        .help(format!("src.expand({})? repeats axes of size 1", view.shape())));
+    }
+    if !view.is_injective() {
+        return Err(Error::value(format!(
+            "cannot write to a view in which elements occur twice ({view:?})"
+        ))
+        .help("write to a copy: x.copy()?"));
+    }
+    Ok(())
+}
+
+/// [`Op::Sort`](crate::Op::Sort): values and positions.
+///
+/// # Errors
+/// If there is no such axis, or it has more positions than `I32`.
+pub fn sort(x: &Tensor, axis: usize) -> Result<[TensorSpec; 2]> {
+    axis_of(x.shape(), axis)?;
+    positions(x.shape()[axis])?;
+    Ok([spec(x), (*x.shape(), DType::I32)])
+}
+
+/// [`Op::Cat`](crate::Op::Cat).
+///
+/// # Errors
+/// If there are no tensors, or they differ in dtype or in a size other than that of `axis`.
+pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<TensorSpec> {
+    let Some(first) = tensors.first() else { return Err(no_tensors()) };
+    axis_of(first.shape(), axis)?;
+    let mut total = 0usize;
+    for (i, x) in tensors.iter().enumerate() {
+        let fits = x.ndim() == first.ndim()
+            && (0..first.ndim()).all(|a| a == axis || x.shape()[a] == first.shape()[a]);
+        if !fits {
+            return Err(cat_mismatch(i, x.shape(), first.shape(), axis));
+        }
+        if x.dtype() != first.dtype() {
+            return Err(Error::dtype(format!(
+                "tensor {i} is {}, tensor 0 is {}",
+                x.dtype(),
+                first.dtype()
+            ))
+            .help(converts(&format!("tensors[{i}]"), first.dtype())));
+        }
+        // A sum that overflows is refused as a size.
+        total = total.saturating_add(x.shape()[axis]);
+    }
+    Ok((first.shape().resized(axis, total)?, first.dtype()))
+}
+
+/// The error of tensor `i` of `shape`, which cannot be concatenated with the first.
+#[cold]
+fn cat_mismatch(i: usize, shape: &Shape, first: &Shape, axis: usize) -> Error {
+    Error::shape(format!(
+        "tensor {i} is {shape}, tensor 0 is {first}: all sizes but that of axis {axis} must agree"
+    ))
+    .help(cat_along(first, shape))
+}
+
+/// The axis along which tensors of these shapes can be joined, in words.
+#[cold]
+fn cat_along(a: &Shape, b: &Shape) -> String {
+    let other: Vec<usize> =
+        (0..a.ndim().min(b.ndim())).filter(|&axis| a[axis] != b[axis]).collect();
+    match other.as_slice() {
+        [axis] if a.ndim() == b.ndim() => {
+            format!("they fit along axis {axis}: Tensor::cat(&tensors, {axis})?")
+        }
+        _ if a.ndim() != b.ndim() => "x.unsqueeze(axis)? adds an axis of size 1".to_string(),
+        _ => "x.slice(axis, ..n)? and x.pad(&widths, 0)? change single sizes".to_string(),
+    }
+}

@@ -1,0 +1,184 @@
+//! The contract of [`Op`]: the requirements on its operands, and the shape and dtype of
+//! each output.
+//!
+//! One function per op, called by [`Op::outputs`]: by core for the shapes of
+//! results, and by every engine at its door, because anyone may construct an op. All size
+//! arithmetic is checked, so that a device computes with these sizes and never recomputes them. A
+//! function that returns `Ok` says: counts, types, shapes, axes and windows fit each other, and no
+//! size, and no sum or product of sizes, overflows. That a layout is inside its storage, and that
+//! the storage belongs to the device, is for the device to check when it looks into the storage.
+//!
+//! | file | operations |
+//! |---|---|
+//! | `elementwise` | kernels, reductions, scans, random tensors |
+//! | `index` | gather, scatter, copies into a view, sort, cat |
+//! | `linalg` | matmul, solvers, decompositions |
+//! | `window` | convolution, pooling |
+//! | `nn` | softmax, cross-entropy, normalisation, attention |
+
+mod elementwise;
+mod index;
+mod linalg;
+mod nn;
+mod window;
+
+pub use crate::op::{conv_shape, pool_shape};
+pub use elementwise::{elementwise, elementwise_in_place, random, reduce, reduce_kernel, scan};
+pub use index::{cat, copy_into, gather, scatter, sort};
+pub use linalg::{linalg, matmul};
+pub use nn::{
+    attention, attention_grad, cross_entropy, cross_entropy_grad, norm, norm_grad, softmax,
+    softmax_grad,
+};
+pub use window::{avg_pool, conv, conv_input_grad, conv_weight_grad, max_pool, max_pool_grad};
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::messages::{converts, not_float};
+use crate::op::{Op, TensorSpec, TensorSpecs, taken};
+use crate::shape::{Shape, index_end, no_axis};
+use crate::tensor::Tensor;
+
+impl Op<'_> {
+    /// Checks the op and returns shape and dtype of each output. [`Op::CopyInto`]'s and
+    /// [`Op::ElementwiseInPlace`]'s is the storage that they are given; the former counts as a
+    /// vector, as the op does not know the shape of the whole.
+    ///
+    /// # Errors
+    /// If counts, dtypes, shapes, axes or windows do not fit each other, a size overflows, or the
+    /// destination of [`Op::CopyInto`] has been taken.
+    pub fn outputs(&self) -> Result<TensorSpecs> {
+        Ok(match *self {
+            Op::Elementwise { kernel, inputs, params, shape } => {
+                elementwise(kernel, inputs, params, shape)?;
+                match kernel.outputs().len() {
+                    1 => (*shape, kernel.output_dtype(0)).into(),
+                    n => (0..n).map(|i| (*shape, kernel.output_dtype(i))).collect(),
+                }
+            }
+            Op::ElementwiseInPlace { kernel, ref storage, input_index, other, params, shape } => {
+                let own = (storage.len(), storage.dtype());
+                elementwise_in_place(kernel, own, input_index, other, params, shape)?;
+                TensorSpecs::default()
+            }
+            Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
+                reduce_kernel(kernel, inputs, params, shape, op, axes)?.into()
+            }
+            Op::Reduce { op, x, axes } => reduce(op, x, axes)?.into(),
+            Op::Scan { op, x, axis } => scan(op, x, axis)?.into(),
+            Op::Random { distribution, shape, dtype, .. } => {
+                random(distribution, shape, dtype)?.into()
+            }
+            Op::Matmul { lhs, rhs } => matmul(lhs, rhs)?.into(),
+            Op::Gather { x, axis, index } => gather(x, axis, index)?.into(),
+            Op::Scatter { mode, x, axis, index, src } => scatter(mode, x, axis, index, src)?.into(),
+            Op::CopyInto { ref dst, view, src } => {
+                let dst = dst.as_ref().ok_or_else(taken)?;
+                copy_into(dst, view, src)?;
+                (Shape::new(&[dst.len()])?, dst.dtype()).into()
+            }
+            Op::Sort { x, axis, .. } => sort(x, axis)?.into(),
+            Op::Contiguous { x } => (*x.shape(), x.dtype()).into(),
+            Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
+            Op::Softmax { x, axis } | Op::LogSoftmax { x, axis } => softmax(x, axis)?.into(),
+            Op::SoftmaxGrad { y, g, axis } | Op::LogSoftmaxGrad { y, g, axis } => {
+                softmax_grad(y, g, axis)?.into()
+            }
+            Op::CrossEntropy { x, targets, .. } => cross_entropy(x, targets)?.into(),
+            Op::CrossEntropyGrad { x, targets, g, .. } => cross_entropy_grad(x, targets, g)?.into(),
+            Op::Norm { x, weight, bias, .. } => norm(x, weight, bias)?.into(),
+            Op::NormGrad { x, weight, g, .. } => norm_grad(x, weight, g)?.into(),
+            Op::Conv { x, weight, window } => conv(x, weight, window)?.into(),
+            Op::ConvInputGrad { g, weight, window, x_shape } => {
+                conv_input_grad(g, weight, window, x_shape)?.into()
+            }
+            Op::ConvWeightGrad { g, x, window, weight_shape } => {
+                conv_weight_grad(g, x, window, weight_shape)?.into()
+            }
+            Op::MaxPool { x, kernel_size, window } => max_pool(x, kernel_size, window)?.into(),
+            Op::MaxPoolGrad { g, positions, x_shape, spatial } => {
+                max_pool_grad(g, positions, x_shape, spatial)?.into()
+            }
+            Op::AvgPool { x, kernel_size, window } => avg_pool(x, kernel_size, window)?.into(),
+            Op::Attention { ref inputs } => attention(inputs)?.into(),
+            Op::AttentionGrad { ref inputs, y, lse, g, needs } => {
+                let all = attention_grad(inputs, y, lse, g)?;
+                if needs == [false; 3] {
+                    return Err(Error::value("attention_grad computes at least one gradient")
+                        .help(
+                            "needs says for each of q, k and v whether its gradient is computed",
+                        ));
+                }
+                let needed = all.into_iter().zip(needs).filter(|(_, need)| *need);
+                needed.map(|(spec, _)| spec).collect()
+            }
+            Op::Linalg { op, inputs } => linalg(op, inputs)?.into_iter().collect(),
+        })
+    }
+}
+
+/// [`Device::upload`](crate::Device::upload).
+///
+/// # Errors
+/// If the bytes are not whole elements, or a bool is neither 0 nor 1.
+pub fn upload(bytes: &[u8], dtype: DType) -> Result<TensorSpec> {
+    let size = dtype.size();
+    if !bytes.len().is_multiple_of(size) {
+        return Err(Error::value(format!(
+            "{} bytes are not whole elements of {dtype}, which have {size} bytes each",
+            bytes.len()
+        ))
+        .help(format!("pass {} bytes or a multiple of {size}", bytes.len() / size * size)));
+    }
+    if dtype == DType::Bool
+        && let Some(i) = bytes.iter().position(|&b| b > 1)
+    {
+        return Err(Error::value(format!("byte {i} is {}; a bool is 0 or 1", bytes[i]))
+            .help("Tensor::from_bytes takes every byte but 0 as true"));
+    }
+    Ok((Shape::new(&[bytes.len() / size])?, dtype))
+}
+
+fn spec(x: &Tensor) -> TensorSpec {
+    (*x.shape(), x.dtype())
+}
+
+fn axis_of(x: &Shape, axis: usize) -> Result<()> {
+    if axis < x.ndim() {
+        Ok(())
+    } else {
+        Err(no_axis(x, isize::try_from(axis).unwrap_or(isize::MAX)))
+    }
+}
+
+fn float(x: &Tensor) -> Result<()> {
+    if x.dtype().is_float() { Ok(()) } else { Err(not_float(x.dtype())) }
+}
+
+fn like(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Result<()> {
+    if x.dtype() == dtype && x.shape()[..] == *shape {
+        Ok(())
+    } else {
+        Err(unlike(name, x, shape, dtype))
+    }
+}
+
+#[cold]
+fn unlike(name: &str, x: &Tensor, shape: &[usize], dtype: DType) -> Error {
+    if x.dtype() != dtype {
+        return Error::dtype(format!("{name} is {}, not {dtype}", x.dtype()))
+            .help(converts(name, dtype));
+    }
+    let wanted = Shape::from_checked(shape);
+    Error::shape(format!("{name} is {}, not {wanted}", x.shape())).help(
+        match x.numel() == wanted.numel() {
+            true => format!("{name}.reshape({wanted})? has this shape"),
+            false => format!("{name}.expand({wanted})? repeats axes of size 1"),
+        },
+    )
+}
+
+/// Positions along an axis, or in a plane, are `I32`.
+fn positions(n: usize) -> Result<()> {
+    index_end(n).map(drop)
+}
