@@ -1,8 +1,8 @@
-//! The backward pass: pending gradients by node id, the largest first. No recursion, so depth costs
-//! nothing.
+//! The backward pass: pending gradients by node id, the largest first. Without recursion, so deep
+//! graphs do not overflow the stack.
 
 use crate::adjoint::{add_adjoint, adjoint};
-use crate::cuts::{Cut, Cuts, Reason};
+use crate::detach_points::{DetachPoint, DetachPoints, Reason};
 use crate::node::{Handle, Kind, Node};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,27 +19,27 @@ struct Pending {
     g: Vec<Option<Tensor>>,
 }
 
-/// Carries `g`, the gradient of `root`, down to the leaves.
+/// Propagates `g`, the gradient of `root`, to the leaves.
 ///
 /// `root` is taken by value: where the caller held the last handle, each node is dropped, with what
 /// it saved, as soon as its rule has run.
 ///
-/// `cuts` gets the operations whose backward function gave no gradient.
-pub(crate) fn run(root: Handle, g: Tensor, cuts: &mut Cuts) -> Result<Kept> {
-    run_until(root, g, &[], cuts)
+/// Operations whose backward function returned no gradient are added to `detach_points`.
+pub(crate) fn run(root: Handle, g: Tensor, detach_points: &mut DetachPoints) -> Result<Kept> {
+    run_until(root, g, &[], detach_points)
 }
 
-/// [`run`] that goes no further than the values in `stops`, and keeps their gradients. Hooks of
-/// these are left to the pass that meets them for good.
+/// [`run`] that stops at the values in `stops` and keeps their gradients. Their hooks run in the
+/// pass that continues from them.
 pub(crate) fn run_until(
     root: Handle,
     g: Tensor,
     stops: &[Handle],
-    cuts: &mut Cuts,
+    detach_points: &mut DetachPoints,
 ) -> Result<Kept> {
     let mut kept = Kept::new();
     let mut pending = BTreeMap::new();
-    arrive(&mut pending, root, None, g)?;
+    accumulate(&mut pending, root, None, g)?;
     while let Some((_, Pending { node, mut g })) = pending.pop_last() {
         for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
             if let Some(g) = g[stop.output as usize].take() {
@@ -75,7 +75,7 @@ pub(crate) fn run_until(
             let Some(g) = g else {
                 let (op, location) =
                     node.context.map_or(("an operation", None), |c| (c.op, Some(c.location)));
-                cuts.push(Cut {
+                detach_points.push(DetachPoint {
                     op,
                     location,
                     mask: edge.from.node.mask,
@@ -83,16 +83,16 @@ pub(crate) fn run_until(
                 });
                 continue;
             };
-            arrive(&mut pending, edge.from.clone(), edge.view.as_deref(), g)?;
+            accumulate(&mut pending, edge.from.clone(), edge.view.as_deref(), g)?;
         }
     }
     Ok(kept)
 }
 
-/// Adds `g` to what is pending for the value: its own gradient, or that of its view through `view`.
-/// Sums are new tensors, or change one that has no other owner, so no two values ever share a
-/// gradient that could change.
-fn arrive(
+/// Adds `g` to the pending gradient of a value; `g` is the gradient of the value, or of its view
+/// through `view`. A sum is a new tensor, or is written to one without another owner, so two values
+/// never share a gradient that changes.
+fn accumulate(
     pending: &mut BTreeMap<u64, Pending>,
     to: Handle,
     view: Option<&Layout>,
@@ -111,7 +111,7 @@ fn arrive(
     };
     if *g.shape() != value.shape || g.dtype() != value.dtype {
         let what = format!(
-            "a rule gave a gradient {} {} for a value {} {}",
+            "a rule returned a gradient {} {} for a value {} {}",
             g.dtype(),
             g.shape(),
             value.dtype,

@@ -1,7 +1,7 @@
 //! Checkpointing: less memory for more time.
 
 use crate::backward::run_until;
-use crate::cuts::Cuts;
+use crate::detach_points::DetachPoints;
 use crate::device::Autograd;
 use crate::grad::{Grad, untracked};
 use crate::mode::{Off, enable_grad, watch};
@@ -67,8 +67,8 @@ pub fn checkpoint(
         return Ok(y);
     }
     captured.iter().for_each(|h| operands.mask |= h.node.mask);
-    operands.cuts = tracked(&y)?.cuts.clone();
-    operands.cuts.forget(location);
+    operands.detach_points = tracked(&y)?.detach_points.clone();
+    operands.detach_points.forget(location);
     let value = own(unwrap(&y)?)?;
     let mut all = operands.edges();
     all.extend(captured.iter().map(|from| Some(Edge { from: from.clone(), view: None })));
@@ -91,7 +91,7 @@ pub fn checkpoint(
             .handle
             .clone()
             .ok_or_else(|| Error::internal("a checkpointed function lost its history"))?;
-        let kept = run_until(root, g.reshape(y.shape())?, &captured, &mut Cuts::default())?;
+        let kept = run_until(root, g.reshape(y.shape())?, &captured, &mut DetachPoints::default())?;
         let leaf = |x: &Tensor| Some(kept.get(&tracked(x).ok()?.handle.as_ref()?.key())?.1.clone());
         Ok(leaves
             .iter()

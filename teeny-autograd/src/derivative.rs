@@ -17,15 +17,8 @@
 use std::f64::consts;
 use teeny_core::{Arithmetic, Expr, FloatFunction, OpCode, SignFunction};
 
-/// What reaches one operand.
-pub(crate) enum Slope<'b> {
-    /// Nothing: the operation does not depend on it differentiably.
-    Stop,
-    /// A gradient of zero: the function is flat wherever it has a slope.
-    Flat,
-    /// This much.
-    Is(Expr<'b>),
-}
+/// The gradient of each operand; `None` if the derivative by it is zero or does not exist.
+pub(crate) type LocalGrads<'b> = [Option<Expr<'b>>; 3];
 
 /// What an operand is, where the sub-gradient at a tie depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,31 +42,29 @@ pub(crate) struct Step<'b> {
     pub g: Expr<'b>,
 }
 
-use Slope::{Flat, Is, Stop};
-
-fn one<'b>(g: Expr<'b>) -> [Slope<'b>; 3] {
-    [Is(g), Stop, Stop]
+fn one<'b>(g: Expr<'b>) -> LocalGrads<'b> {
+    [Some(g), None, None]
 }
 
-fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> [Slope<'b>; 3] {
-    [Is(a), Is(b), Stop]
+fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> LocalGrads<'b> {
+    [Some(a), Some(b), None]
 }
 
-/// What reaches the operands of `op`.
-pub(crate) fn slopes<'b>(op: OpCode, step: &Step<'b>) -> [Slope<'b>; 3] {
+/// The gradients of the operands of `op`.
+pub(crate) fn local_grads<'b>(op: OpCode, step: &Step<'b>) -> LocalGrads<'b> {
     let Step { src: [a, ..], y, g, .. } = *step;
     match op {
-        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [Stop, Stop, Stop],
+        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [None; 3],
         // Only casts between floats are asked: integers and bools have no gradient.
         OpCode::Cast => one(g.cast(a.dtype())),
         OpCode::Float(f) => one(float_function(f, a, y, g)),
-        OpCode::Round(_) => [Flat, Stop, Stop],
+        OpCode::Round(_) => [None; 3],
         OpCode::Sign(SignFunction::Neg) => one(-g),
         OpCode::Sign(SignFunction::Abs) => one(g * a.sign()),
-        OpCode::Sign(SignFunction::Sign) => [Flat, Stop, Stop],
+        OpCode::Sign(SignFunction::Sign) => [None; 3],
         OpCode::Arithmetic(op) => arithmetic(op, step),
-        OpCode::Where => [Stop, Is(a.where_cond(g, g.like(0))), Is(a.where_cond(g.like(0), g))],
-        OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => [Stop, Stop, Stop],
+        OpCode::Where => [None, Some(a.where_cond(g, g.like(0))), Some(a.where_cond(g.like(0), g))],
+        OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => [None; 3],
     }
 }
 
@@ -100,7 +91,7 @@ fn float_function<'b>(f: FloatFunction, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -
     }
 }
 
-fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> [Slope<'b>; 3] {
+fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> LocalGrads<'b> {
     use Arithmetic::*;
     let Step { src: [a, b, _], y, g, .. } = *step;
     match op {
@@ -113,7 +104,7 @@ fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> [Slope<'b>; 3] {
         Max => extremum(step, |a, b| a.lt(b)),
         Min => extremum(step, |a, b| b.lt(a)),
         Rem => two(g, -(g * a.floor_div(b))),
-        FloorDiv => [Flat, Flat, Stop],
+        FloorDiv => [None; 3],
     }
 }
 
@@ -131,7 +122,7 @@ fn pow_exponent<'b>(a: Expr<'b>, b: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> Expr<
 
 /// The gradient goes to the winner; `loses(a, b)` is true where `a` is not the result. NaN operands
 /// pass it on, as in PyTorch.
-fn extremum<'b>(step: &Step<'b>, loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>) -> [Slope<'b>; 3] {
+fn extremum<'b>(step: &Step<'b>, loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>) -> LocalGrads<'b> {
     let Step { src: [a, b, _], kind, g, .. } = *step;
     let to = |own: Expr<'b>, other: Expr<'b>, kind: Operand| {
         let zero = g.like(0);

@@ -5,7 +5,7 @@
 //! all other ops are in [`rules`], by subject.
 
 use crate::cache::Cache;
-use crate::cuts;
+use crate::detach_points;
 use crate::elementwise;
 use crate::record::Recorder;
 use crate::rules;
@@ -78,7 +78,7 @@ pub(crate) fn from_inner(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
 /// Remembers for messages that a recorded value leaves the device.
 fn note_leaving(x: &Tensor) -> Result<()> {
     if let Some(handle) = &tracked(x)?.handle {
-        cuts::leaves(handle.node.mask, x.numel());
+        detach_points::record_move(handle.node.mask, x.numel());
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Recording a kernel: forward on the inner device, backward by its symbolic derivative, saving
 //! only what that reads.
 
-use crate::cuts::{Cut, Mask};
+use crate::detach_points::{DetachPoint, Mask};
 use crate::node::{Backward, Handle, Node, Value, Values};
 use crate::record::{Operands, Recorder, here};
 use crate::storage::Tracked;
@@ -15,12 +15,12 @@ fn leaves(operands: &Operands<'_>, which: u8) -> Mask {
     chosen.fold(0, |mask, i| mask | operands.handle(i).map_or(0, |h| h.node.mask))
 }
 
-/// The cut by an output that passes no gradient to some operands: those in `needs` that are not in
-/// `reach`.
-fn cut_off(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<Cut> {
+/// The detach point of an output without a gradient for some operands: those in `needs` that are not
+/// in `reach`.
+fn detach_point(operands: &Operands<'_>, needs: u8, reach: u8) -> Option<DetachPoint> {
     (reach != needs).then(|| {
         let mask = leaves(operands, needs & !reach) & !leaves(operands, reach);
-        Cut { mask, ..here(0) }
+        DetachPoint { mask, ..here(0) }
     })
 }
 
@@ -42,18 +42,18 @@ pub(crate) fn elementwise(
         let y = value(0, y)?;
         if !operands.recording {
             drop(inner);
-            return Ok(Outputs::one(Tracked::storage(y, None, operands.cuts)));
+            return Ok(Outputs::one(Tracked::storage(y, None, operands.detach_points)));
         }
         let needs = operands.needs();
         let derivative = recorder.derivative(kernel, needs, true)?;
         let reach = derivative.reach[0];
         let saved = derivative.save(&inner, std::slice::from_ref(&y))?;
         drop(inner);
-        if let Some(cut) = cut_off(&operands, needs, reach) {
-            operands.cuts.push(cut);
+        if let Some(point) = detach_point(&operands, needs, reach) {
+            operands.detach_points.push(point);
         }
         if reach == 0 {
-            return Ok(Outputs::one(Tracked::storage(y, None, operands.cuts)));
+            return Ok(Outputs::one(Tracked::storage(y, None, operands.detach_points)));
         }
         let (params, shape, edges) = (params.to_vec(), *shape, operands.edges());
         let backward: Backward = Box::new(move |g| derivative.run(&saved, &params, g, &shape));
@@ -81,15 +81,15 @@ pub(crate) fn elementwise(
         Arc::new(Node::op(backward, values, edges, mask, context::current()))
     });
     let store = |(o, y): (usize, Tensor)| {
-        let mut cuts = operands.cuts.clone();
-        if let Some(cut) = cut_off(&operands, needs, derivative.reach[o]) {
-            cuts.push(cut);
+        let mut detach_points = operands.detach_points.clone();
+        if let Some(point) = detach_point(&operands, needs, derivative.reach[o]) {
+            detach_points.push(point);
         }
         let handle = node
             .clone()
             .filter(|_| derivative.reach[o] != 0)
             .map(|node| Handle { node, output: o as u8 });
-        Tracked::storage(y, handle, cuts)
+        Tracked::storage(y, handle, detach_points)
     };
     Ok(results.into_iter().enumerate().map(store).collect())
 }

@@ -111,9 +111,9 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
     let outer: Vec<&Tensor> = inputs.iter().collect();
     let operands = Operands::of(&outer)?;
     let storage = if !operands.recording {
-        Tracked::storage(value, None, operands.cuts)
+        Tracked::storage(value, None, operands.detach_points)
     } else if !dtype.is_float() {
-        operands.cut(value)
+        operands.detached(value)
     } else {
         let forms: Vec<_> = inner.iter().map(|x| (*x.shape(), x.dtype())).collect();
         let backward: Backward = Box::new(move |g| {

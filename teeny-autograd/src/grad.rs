@@ -1,7 +1,7 @@
 //! [`Grad`]: what autograd adds to `Tensor`.
 
 use crate::backward;
-use crate::cuts::{Cut, Cuts};
+use crate::detach_points::{DetachPoint, DetachPoints};
 use crate::device::{Autograd, from_inner};
 use crate::dual::{Dual, try_dual};
 use crate::gradients::Gradients;
@@ -31,8 +31,8 @@ use teeny_core::{DType, Error, Layout, Result, Tensor};
 /// # Ok(()) }
 /// ```
 pub trait Grad: Sized {
-    /// A new leaf with the same elements: a tensor whose gradient a backward pass will keep. What
-    /// it was computed from gets none through it.
+    /// A new leaf with the same elements: a tensor whose gradient a backward pass keeps. No gradient
+    /// passes through it to the values it was computed from.
     ///
     /// # Errors
     /// If the tensor is not on an autograd device, or not of floats.
@@ -57,7 +57,7 @@ pub trait Grad: Sized {
     /// Nothing is copied.
     ///
     /// # Errors
-    /// None today; the signature leaves room.
+    /// None at present.
     #[track_caller]
     fn detach(&self) -> Result<Tensor>;
 
@@ -67,11 +67,11 @@ pub trait Grad: Sized {
     /// # Errors
     /// If the tensor is not tracked.
     #[track_caller]
-    #[must_use = "the tensor given back is the one whose gradient is kept"]
+    #[must_use = "the gradient of the returned tensor is kept"]
     fn retain_grad(&self) -> Result<Tensor>;
 
-    /// Calls `hook` with the complete gradient of this tensor in every backward pass; what it gives
-    /// back, if anything, replaces the gradient.
+    /// Calls `hook` with the complete gradient of this tensor in every backward pass. A returned
+    /// tensor replaces the gradient.
     ///
     /// # Errors
     /// If the tensor is not tracked, or is a view (register on the value itself, or on
@@ -91,7 +91,7 @@ pub trait Grad: Sized {
     fn backward(&self) -> Result<Gradients>;
 
     /// The gradients of `sum(g * self)`: the vector-Jacobian product. `g` has the shape and type of
-    /// self, on its device or the one below.
+    /// self, on its device or the inner device.
     ///
     /// # Errors
     /// As [`Grad::backward`]; `g` may not have another shape or type.
@@ -139,9 +139,11 @@ impl Grad for Tensor {
     fn detach(&self) -> Result<Tensor> {
         let _op = enter("detach");
         let storage = match (try_tracked(self), try_dual(self)) {
-            (Some(Tracked { inner, handle, cuts }), _) => {
-                Tracked::storage(inner.detach()?, None, cut_off(handle.as_ref(), cuts))
-            }
+            (Some(Tracked { inner, handle, detach_points }), _) => Tracked::storage(
+                inner.detach()?,
+                None,
+                with_detach_point(handle.as_ref(), detach_points),
+            ),
             (None, Some(dual)) => Dual::storage(dual.value.detach()?, None)?,
             (None, None) => return Ok(self.clone()),
         };
@@ -193,7 +195,7 @@ impl Grad for Tensor {
     #[track_caller]
     fn into_backward(self) -> Result<Gradients> {
         let _op = enter("backward");
-        let (handle, cuts, view) = root(&self)?;
+        let (handle, detach_points, view) = history_of(&self)?;
         if self.numel() != 1 {
             let error = Error::gradient(format!(
                 "the tensor {} is not a scalar, so its gradient needs a direction",
@@ -204,13 +206,13 @@ impl Grad for Tensor {
             );
         }
         let g = unwrap(&self)?.ones_like()?;
-        descend(self, handle, cuts, view, g)
+        run_backward(self, handle, detach_points, view, g)
     }
 
     #[track_caller]
     fn into_backward_with(self, g: &Tensor) -> Result<Gradients> {
         let _op = enter("backward_with");
-        let (handle, cuts, view) = root(&self)?;
+        let (handle, detach_points, view) = history_of(&self)?;
         if g.shape() != self.shape() || g.dtype() != self.dtype() {
             let what = format!(
                 "the gradient given is {} {}, the tensor {} {}",
@@ -223,26 +225,27 @@ impl Grad for Tensor {
         }
         let inner = tracked(&self)?.inner.device().clone();
         let g = g.to(&inner)?;
-        descend(self, handle, cuts, view, g)
+        run_backward(self, handle, detach_points, view, g)
     }
 }
 
-/// The same elements without a history on this level; what the levels below know of them stays.
+/// The same elements without a history on this device. Inner autograd devices keep theirs.
 pub(crate) fn untracked(x: &Tensor) -> Result<Tensor> {
-    let Some(Tracked { inner, handle: Some(handle), cuts }) = try_tracked(x) else {
+    let Some(Tracked { inner, handle: Some(handle), detach_points }) = try_tracked(x) else {
         return Ok(x.clone());
     };
-    let storage = Tracked::storage(inner.clone(), None, cut_off(Some(handle), cuts));
+    let storage =
+        Tracked::storage(inner.clone(), None, with_detach_point(Some(handle), detach_points));
     Tensor::from_parts(storage, *x.layout(), x.dtype(), x.device().clone())
 }
 
-/// The cuts behind a value, and one where its history ends.
-fn cut_off(handle: Option<&Handle>, cuts: &Cuts) -> Cuts {
-    let mut cuts = cuts.clone();
+/// `detach_points`, and one where the history of `handle` ends.
+fn with_detach_point(handle: Option<&Handle>, detach_points: &DetachPoints) -> DetachPoints {
+    let mut detach_points = detach_points.clone();
     if let Some(handle) = handle {
-        cuts.push(here(handle.node.mask));
+        detach_points.push(here(handle.node.mask));
     }
-    cuts
+    detach_points
 }
 
 fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
@@ -255,13 +258,13 @@ fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
             .help("x.cast(DType::F32)? converts"));
     }
     let inner = own(unwrap(x)?)?;
-    let mut cuts = Cuts::default();
+    let mut detach_points = DetachPoints::default();
     if let Some(handle) = &tracked(x)?.handle {
-        cuts.push(here(handle.node.mask));
+        detach_points.push(here(handle.node.mask));
     }
     let value = Value { shape: *x.shape(), dtype: x.dtype() };
     let node = Arc::new(Node::leaf(value, context::current(), name));
-    let storage = Tracked::storage(inner, Some(Handle { node, output: 0 }), cuts);
+    let storage = Tracked::storage(inner, Some(Handle { node, output: 0 }), detach_points);
     Tensor::from_result(storage, *x.shape(), x.dtype(), x.device().clone())
 }
 
@@ -279,7 +282,7 @@ fn own_value(x: &Tensor) -> Result<Tensor> {
         let Rule { backward, edges, .. } = Rule::new(&operands, |g| Ok([Some(g.clone())]));
         operands.store(inner, edges, backward)
     } else {
-        Tracked::storage(inner, None, operands.cuts)
+        Tracked::storage(inner, None, operands.detach_points)
     };
     from_inner(storage, x)
 }
@@ -291,8 +294,8 @@ fn tracked_handle(x: &Tensor) -> Result<Handle> {
     })
 }
 
-/// The value a backward pass starts from, and the view of it.
-fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
+/// The value that a backward pass starts from, its detach points, and the view of it.
+fn history_of(x: &Tensor) -> Result<(Handle, DetachPoints, Option<Layout>)> {
     if x.dtype() == DType::Bool || !x.dtype().is_float() {
         return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype())));
     }
@@ -304,34 +307,33 @@ fn root(x: &Tensor) -> Result<(Handle, Cuts, Option<Layout>)> {
         return Err(error.help("run the model on Autograd::new(device)"));
     };
     let Some(handle) = storage.handle.clone() else {
-        let error = storage.cuts.iter().fold(
+        let error = storage.detach_points.iter().fold(
             Error::gradient(
                 "the tensor has no history: nothing it was computed from requires a gradient",
             ),
-            |_, cut: &Cut| {
-                Error::gradient(format!("the tensor has no history: {}", cut.describe()))
+            |_, point: &DetachPoint| {
+                Error::gradient(format!("the tensor has no history: {}", point.describe()))
             },
         );
         return Err(error.help("parameters are made by x.requires_grad()?"));
     };
     let view = (*x.layout() != Layout::contiguous(handle.value().shape)).then(|| *x.layout());
-    Ok((handle, storage.cuts.clone(), view))
+    Ok((handle, storage.detach_points.clone(), view))
 }
 
-fn descend(
+fn run_backward(
     x: Tensor,
     handle: Handle,
-    mut cuts: Cuts,
+    mut detach_points: DetachPoints,
     view: Option<Layout>,
     g: Tensor,
 ) -> Result<Gradients> {
-    // The last handle of the loss may be this one: letting it go is what frees memory on the way
-    // down.
+    // This may be the last handle of the loss: dropping it lets the backward pass free memory.
     drop(x);
     let g = match view {
         Some(view) => crate::adjoint::adjoint(&view, &handle.value().shape, &g)?,
         None => g,
     };
-    let kept = backward::run(handle, g, &mut cuts)?;
-    Ok(Gradients { kept, cuts })
+    let kept = backward::run(handle, g, &mut detach_points)?;
+    Ok(Gradients { kept, detach_points })
 }

@@ -1,7 +1,7 @@
 //! What a backward pass gives: the gradients of leaves and of retained values, by tensor.
 
 use crate::backward::Kept;
-use crate::cuts::{self, Cuts};
+use crate::detach_points::{self, DetachPoints};
 use crate::node::{Handle, Kind, Node};
 use crate::storage::try_tracked;
 use std::collections::hash_map::Entry;
@@ -29,8 +29,8 @@ use teeny_core::{Error, Layout, Result, Tensor};
 #[derive(Clone)]
 pub struct Gradients {
     pub(crate) kept: Kept,
-    /// What the loss knows about paths that were cut.
-    pub(crate) cuts: Cuts,
+    /// The detach points of the loss.
+    pub(crate) detach_points: DetachPoints,
 }
 
 /// What each gradient belongs to, and its shape: not the numbers, which may be many.
@@ -49,7 +49,7 @@ impl Gradients {
     ///
     /// # Errors
     /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and
-    /// line that cut the path, or says that the loss does not depend on `x`, that `x` is an
+    /// line that stopped it, or says that the loss does not depend on `x`, that `x` is an
     /// intermediate that was not retained, a view of something else, or an older or newer value of
     /// a parameter.
     #[track_caller]
@@ -107,8 +107,8 @@ impl Gradients {
         self.kept.is_empty()
     }
 
-    /// Adds the gradients of another backward pass to these. Sums are new tensors: nobody's handle
-    /// changes.
+    /// Adds the gradients of another backward pass to these. Sums are new tensors; tensors
+    /// read before keep their values.
     ///
     /// # Errors
     /// If the device fails.
@@ -123,7 +123,7 @@ impl Gradients {
                 }
             }
         }
-        self.cuts.merge(&other.cuts);
+        self.detach_points.merge(&other.detach_points);
         Ok(())
     }
 
@@ -158,9 +158,9 @@ impl Gradients {
             )));
         };
         let Some(handle) = &storage.handle else {
-            let error = Error::gradient(match storage.cuts.iter().last() {
-                Some(cut) => {
-                    format!("no gradient reaches the tensor {}: {}", x.shape(), cut.describe())
+            let error = Error::gradient(match storage.detach_points.iter().last() {
+                Some(point) => {
+                    format!("no gradient reaches the tensor {}: {}", x.shape(), point.describe())
                 }
                 None => {
                     format!("no gradient reaches the tensor {}: it does not require one", x.shape())
@@ -207,7 +207,8 @@ impl Gradients {
                 .note("parameters are recognised by name: models with equal names belong on stores and losses of their own")
                 .help(help);
         }
-        let mut cuts = self.cuts.iter().filter(|cut| cut.mask & handle.node.mask != 0);
+        let mut detach_points =
+            self.detach_points.iter().filter(|point| point.mask & handle.node.mask != 0);
         if let (false, true) =
             (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0))
         {
@@ -216,18 +217,18 @@ impl Gradients {
             ))
             .help("let x = x.retain_grad()? before the backward pass keeps it");
         }
-        match cuts.next() {
-            Some(cut) => {
+        match detach_points.next() {
+            Some(point) => {
                 let error =
-                    Error::gradient(format!("no gradient reaches {name}: {}", cut.describe()));
-                cuts.fold(error, |e, c| e.note(format!("also {}", c.describe())))
+                    Error::gradient(format!("no gradient reaches {name}: {}", point.describe()));
+                detach_points.fold(error, |e, c| e.note(format!("also {}", c.describe())))
             }
             None => {
                 let error = Error::gradient(format!(
                     "no gradient reaches {name}: the loss does not depend on it"
                 ));
-                let left = cuts::left(handle.node.mask);
-                match left.first().and_then(|cut| Some((cut.op, cut.location?))) {
+                let left = detach_points::moves_of(handle.node.mask);
+                match left.first().and_then(|point| Some((point.op, point.location?))) {
                     Some((op, place)) => error
                         .note(format!("a value made of it left the device by `{op}` at {}:{}: the copy has no history", place.file(), place.line()))
                         .help("if that copy came back into the loss, keep it on the device that records"),

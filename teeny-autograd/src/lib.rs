@@ -7,10 +7,10 @@
 //!                  └ Node { id, edges, rule }          adjoint(view) brings them back to whole values
 //! ```
 //!
-//! [`Autograd::new`] takes any device and gives one on which operations are recorded, if an operand
-//! requires a gradient. A tensor on it stands for a tensor of the inner device seen through the
-//! same layout, so view operations need no rules: an edge remembers the view, and one function, the
-//! adjoint of a strided view, brings every gradient home. Elementwise kernels are differentiated
+//! [`Autograd::new`] wraps any device in one that records an operation if an operand requires a
+//! gradient. A tensor on it stands for a tensor of the inner device seen through the
+//! same layout, so view operations need no rules: an edge keeps the view, and one function, the
+//! adjoint of a strided view, maps every gradient back to the whole value. Elementwise kernels are differentiated
 //! symbolically, one rule per `OpCode` (`symbolic`), and the backward of a kernel is a kernel.
 //! Rules compute with ordinary tensors of the inner device; if that is an autograd device too,
 //! gradients have gradients.
@@ -21,9 +21,9 @@
 //! tensor makes a *node*: its id is larger than those of its inputs, its edges say which values it
 //! read and through which view, its closure turns the gradient `g` of its result into those of its
 //! operands. [`backward`](Grad::backward) takes the pending node with the largest id, runs its
-//! closure, brings each gradient back through its view and adds it to what is pending below, until
-//! only leaves are left. Where a path ends (`detach`, `no_grad`, `argmax`) a *cut* remembers the
-//! line, for the error of [`Gradients::get`].
+//! closure, maps each gradient back through its view and accumulates it, until only leaves are
+//! left. Where a path ends (`detach`, `no_grad`, `argmax`) a *detach point* keeps
+//! the line, for the error of [`Gradients::get`].
 //!
 //! # The other direction
 //!
@@ -57,8 +57,8 @@ pub mod cases;
 mod check;
 mod checkpoint;
 mod composite;
-mod cuts;
 mod derivative;
+mod detach_points;
 mod device;
 mod dual;
 mod elementwise;

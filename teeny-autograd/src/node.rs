@@ -4,7 +4,7 @@
 //! everything it was computed from, so walking ids downwards is a topological order. Nodes point to
 //! their inputs only; the last tensor that depends on a node keeps it alive.
 
-use crate::cuts::Mask;
+use crate::detach_points::Mask;
 use crate::hooks::Hooks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,8 @@
-//! Recording: the operands of an op are looked at once, and a result becomes a node of the graph if
+//! Recording: the operands of an op are gathered once, and a result becomes a node of the graph if
 //! one of them is tracked.
 
 use crate::cache::Cache;
-use crate::cuts::{Cut, Cuts, Mask, Reason};
+use crate::detach_points::{DetachPoint, DetachPoints, Mask, Reason};
 use crate::mode;
 use crate::node::{Backward, Edge, Handle, Node, Value, Values};
 use crate::storage::{Tracked, tracked};
@@ -83,7 +83,7 @@ impl<'t, T> Deref for Refs<'t, T> {
     }
 }
 
-/// The operands of an op on an autograd device, looked at once.
+/// The operands of an op on an autograd device, gathered once.
 pub(crate) struct Operands<'t> {
     outer: &'t [&'t Tensor],
     tracked: Refs<'t, Tracked>,
@@ -91,32 +91,31 @@ pub(crate) struct Operands<'t> {
     views: Vec<Tensor>,
     /// The leaves they depend on.
     pub mask: Mask,
-    /// The cuts behind them.
-    pub cuts: Cuts,
+    /// Their detach points.
+    pub detach_points: DetachPoints,
     /// True if the operation has to be recorded.
     pub recording: bool,
 }
 
 impl<'t> Operands<'t> {
-    /// Looks at the operands; under `no_grad` leaves a cut where something would have been
-    /// recorded.
+    /// Gathers the operands. Under `no_grad`, adds a detach point if the op would be recorded.
     pub fn of(outer: &'t [&'t Tensor]) -> Result<Operands<'t>> {
-        Operands::of_with(outer, None, &Cuts::default())
+        Operands::of_with(outer, None, &DetachPoints::default())
     }
 
     /// [`Operands::of`] with one more operand, given by its parts.
     pub fn of_with(
         outer: &'t [&'t Tensor],
         handle: Option<&Handle>,
-        cuts: &Cuts,
+        detach_points: &DetachPoints,
     ) -> Result<Operands<'t>> {
         let tracked = Refs::collect(outer.iter().map(|x| tracked(x)))?;
         let mut views = Vec::new();
         let mut mask = handle.map_or(0, |h| h.node.mask);
-        let mut cuts = cuts.clone();
+        let mut detach_points = detach_points.clone();
         let mut recording = handle.is_some();
         for (x, storage) in outer.iter().zip(&*tracked) {
-            cuts.merge(&storage.cuts);
+            detach_points.merge(&storage.detach_points);
             if storage.inner.layout() != x.layout() {
                 views.push(storage.inner.with_layout(*x.layout())?);
             }
@@ -125,12 +124,17 @@ impl<'t> Operands<'t> {
                 recording = true;
             }
         }
-        let mut out = Operands { outer, tracked, views, mask, cuts, recording };
+        let mut out = Operands { outer, tracked, views, mask, detach_points, recording };
         if let (true, Some(off)) = (recording, mode::off()) {
             out.recording = false;
             out.tracked.iter().filter_map(|s| s.handle.as_ref()).chain(handle).for_each(mode::seen);
             let (op, location) = (off.op, Some(off.location));
-            out.cuts.push(Cut { op, location, mask, reason: Reason::Cut });
+            out.detach_points.push(DetachPoint {
+                op,
+                location,
+                mask,
+                reason: Reason::NotDifferentiable,
+            });
         }
         Ok(out)
     }
@@ -180,25 +184,25 @@ impl<'t> Operands<'t> {
     pub fn store(self, value: Tensor, edges: Vec<Option<Edge>>, backward: Backward) -> StorageRef {
         let values = Values::One([Value { shape: *value.shape(), dtype: value.dtype() }]);
         let node = Arc::new(Node::op(backward, values, edges, self.mask, context::current()));
-        Tracked::storage(value, Some(Handle { node, output: 0 }), self.cuts)
+        Tracked::storage(value, Some(Handle { node, output: 0 }), self.detach_points)
     }
 
     /// The storages of results that are not recorded.
     pub fn untracked(&self, values: Vec<Tensor>) -> Outputs {
-        values.into_iter().map(|y| Tracked::storage(y, None, self.cuts.clone())).collect()
+        values.into_iter().map(|y| Tracked::storage(y, None, self.detach_points.clone())).collect()
     }
 
-    /// The same operands with a cut by this operation, if it would be recorded.
+    /// The same operands with a detach point of this op, if it would be recorded.
     pub fn stopped(mut self) -> Operands<'t> {
         if self.recording {
-            self.cuts.push(here(self.mask));
+            self.detach_points.push(here(self.mask));
         }
         self
     }
 
     /// The storage of a result that no gradient passes through.
-    pub fn cut(self, value: Tensor) -> StorageRef {
-        Tracked::storage(value, None, self.stopped().cuts)
+    pub fn detached(self, value: Tensor) -> StorageRef {
+        Tracked::storage(value, None, self.stopped().detach_points)
     }
 
     /// The storages of the recorded results of an operation with this rule.
@@ -214,14 +218,14 @@ impl<'t> Operands<'t> {
         };
         let node = Arc::new(Node::op(backward, kept, edges, self.mask, context::current()));
         let store = |(output, y): (usize, Tensor)| {
-            let mut cuts = self.cuts.clone();
+            let mut detach_points = self.detach_points.clone();
             if let Some((_, op)) = detached.filter(|_| is_detached(output)) {
-                let cut = here(self.mask);
-                cuts.push(Cut { op: op.unwrap_or(cut.op), ..cut });
-                return Tracked::storage(y, None, cuts);
+                let point = here(self.mask);
+                detach_points.push(DetachPoint { op: op.unwrap_or(point.op), ..point });
+                return Tracked::storage(y, None, detach_points);
             }
             let handle = Handle { node: node.clone(), output: output as u8 };
-            Tracked::storage(y, Some(handle), cuts)
+            Tracked::storage(y, Some(handle), detach_points)
         };
         values.into_iter().enumerate().map(store).collect()
     }
@@ -256,14 +260,14 @@ impl Rule {
     }
 }
 
-/// A cut by the operation in progress.
-pub(crate) fn here(mask: Mask) -> Cut {
+/// A detach point of the operation in progress.
+pub(crate) fn here(mask: Mask) -> DetachPoint {
     let context = context::current();
-    Cut {
+    DetachPoint {
         op: context.map_or("an operation", |c| c.op),
         location: context.map(|c| c.location),
         mask,
-        reason: Reason::Cut,
+        reason: Reason::NotDifferentiable,
     }
 }
 

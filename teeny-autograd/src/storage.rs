@@ -1,6 +1,6 @@
 //! The storage of an autograd device: a tensor of the inner device, and where it came from.
 
-use crate::cuts::Cuts;
+use crate::detach_points::DetachPoints;
 use crate::node::Handle;
 use std::any::Any;
 use std::sync::Arc;
@@ -12,13 +12,17 @@ pub(crate) struct Tracked {
     pub inner: Tensor,
     /// The value in the graph, if it depends on something that requires a gradient.
     pub handle: Option<Handle>,
-    /// Where gradients of what this was computed from were cut off.
-    pub cuts: Cuts,
+    /// Where the gradients of its operands stop.
+    pub detach_points: DetachPoints,
 }
 
 impl Tracked {
-    pub fn storage(inner: Tensor, handle: Option<Handle>, cuts: Cuts) -> StorageRef {
-        Arc::new(Tracked { inner, handle, cuts })
+    pub fn storage(
+        inner: Tensor,
+        handle: Option<Handle>,
+        detach_points: DetachPoints,
+    ) -> StorageRef {
+        Arc::new(Tracked { inner, handle, detach_points })
     }
 }
 

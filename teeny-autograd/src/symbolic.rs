@@ -5,7 +5,7 @@
 //! nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
 
 use crate::composite::Application;
-use crate::derivative::{Operand, Slope, Step, slopes};
+use crate::derivative::{Operand, Step, local_grads};
 use std::sync::Arc;
 use teeny_core::kernel::{Id, MAX_OUTPUTS};
 use teeny_core::{Arithmetic, Builder, DType, Expr, FloatFunction, Kernel, OpCode, OpNode, Result};
@@ -31,7 +31,7 @@ pub(crate) struct Part {
 /// Where the gradient of one operand comes from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// No path leads to this operand, or nobody needs it.
+    /// No path leads to this operand, or its gradient is not needed.
     None,
     /// Zero everywhere.
     Zero,
@@ -292,10 +292,9 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 y: self.results[id],
                 g,
             };
-            for (i, slope) in slopes(node.op, &step).into_iter().enumerate().take(node.op.arity()) {
-                match slope {
-                    Slope::Is(g) if self.reach[at(i)] != 0 => add(&mut adjoint[at(i)], g),
-                    Slope::Is(_) | Slope::Flat | Slope::Stop => {}
+            for (i, g) in local_grads(node.op, &step).into_iter().enumerate() {
+                if let Some(g) = g.filter(|_| i < node.op.arity() && self.reach[at(i)] != 0) {
+                    add(&mut adjoint[at(i)], g);
                 }
             }
         }

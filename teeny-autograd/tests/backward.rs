@@ -91,7 +91,7 @@ fn a_loss_without_history_says_why() {
     let unrecorded = no_grad(|| x.sum_all().unwrap());
     assert_says(
         &refusal(unrecorded.backward()),
-        &["the tensor has no history: cut by no_grad at ", &format!("backward.rs:{line}")],
+        &["the tensor has no history: stopped by no_grad at ", &format!("backward.rs:{line}")],
     );
 }
 
@@ -117,7 +117,7 @@ fn a_missing_gradient_names_detach_and_its_line() {
         &[
             "grads.get at ",
             &format!(
-                "no gradient reaches `fc1.weight`: cut by detach at teeny-autograd/tests/backward.rs:{line}"
+                "no gradient reaches `fc1.weight`: stopped by detach at teeny-autograd/tests/backward.rs:{line}"
             ),
         ],
     );
@@ -129,7 +129,10 @@ fn a_missing_gradient_names_no_grad_and_its_line() {
     let line = line!() - 1;
     assert_says(
         &refusal(grads.get(&x)),
-        &["no gradient reaches `fc1.weight`: cut by no_grad at ", &format!("backward.rs:{line}")],
+        &[
+            "no gradient reaches `fc1.weight`: stopped by no_grad at ",
+            &format!("backward.rs:{line}"),
+        ],
     );
 }
 
@@ -137,25 +140,31 @@ fn a_missing_gradient_names_no_grad_and_its_line() {
 fn a_missing_gradient_names_the_operation_without_one() {
     let (grads, x) = lost(|x| x.argmax(0).unwrap());
     let line = line!() - 1;
-    assert_says(&refusal(grads.get(&x)), &["cut by argmax at ", &format!("backward.rs:{line}")]);
+    assert_says(
+        &refusal(grads.get(&x)),
+        &["stopped by argmax at ", &format!("backward.rs:{line}")],
+    );
     let (grads, x) = lost(|x| x.gt(0.5).unwrap());
-    assert_says(&refusal(grads.get(&x)), &["cut by gt at "]);
+    assert_says(&refusal(grads.get(&x)), &["stopped by gt at "]);
     let (grads, x) = lost(|x| x.cast(DType::I32).unwrap());
-    assert_says(&refusal(grads.get(&x)), &["cut by cast at "]);
+    assert_says(&refusal(grads.get(&x)), &["stopped by cast at "]);
     let (grads, x) = lost(|x| x.sort(0, false).unwrap().1);
-    assert_says(&refusal(grads.get(&x)), &["cut by the positions of sort at "]);
+    assert_says(&refusal(grads.get(&x)), &["stopped by the positions of sort at "]);
 }
 
 #[test]
 fn a_new_leaf_cuts_its_past_too() {
     let (grads, x) = lost(|x| x.requires_grad().unwrap());
-    assert_says(&refusal(grads.get(&x)), &["cut by requires_grad at "]);
+    assert_says(&refusal(grads.get(&x)), &["stopped by requires_grad at "]);
 }
 
 #[test]
 fn several_cuts_are_all_named() {
     let (grads, x) = lost(|x| x.detach().unwrap() + x.argmax(0).unwrap().cast(DType::F64).unwrap());
-    assert_says(&refusal(grads.get(&x)), &["cut by detach at ", "\n  also cut by argmax at "]);
+    assert_says(
+        &refusal(grads.get(&x)),
+        &["stopped by detach at ", "\n  also stopped by argmax at "],
+    );
 }
 
 #[test]
@@ -169,7 +178,7 @@ fn cuts_cost_bounded_memory() {
     let w = values(3, &d).requires_grad().unwrap();
     let grads = w.mul(&state).unwrap().sum_all().unwrap().backward().unwrap();
     let text = refusal(grads.get(&x));
-    assert_eq!(text.matches("cut by").count(), 1, "{text}");
+    assert_eq!(text.matches("stopped by").count(), 1, "{text}");
 }
 
 #[test]
@@ -197,7 +206,7 @@ fn what_requires_no_gradient_has_none() {
     );
     assert_says(
         &refusal(grads.get(&x.detach().unwrap())),
-        &["no gradient reaches the tensor (3,): cut by detach at "],
+        &["no gradient reaches the tensor (3,): stopped by detach at "],
     );
     assert_says(
         &refusal(grads.get(&values(3, &Reference::new()))),

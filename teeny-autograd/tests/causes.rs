@@ -93,15 +93,15 @@ fn a_value_that_was_replaced() {
 fn integers_have_no_gradient() {
     let x = leaf("x");
     let w = on(&x, "w");
-    let by_line = |line: u32, what: &str| format!("cut by {what} at {}:{line}", file!());
+    let by_line = |line: u32, what: &str| format!("stopped by {what} at {}:{line}", file!());
     let hot = x.argmax(0).unwrap().one_hot(3, DType::F64).unwrap();
     says(&backward(&w.mul(&hot).unwrap()), &x, &[&by_line(line!() - 1, "argmax")]);
     let hot = x.cast(DType::I64).unwrap().clamp(0, 2).unwrap().one_hot(3, DType::F64).unwrap();
     says(&backward(&w.mul(hot.sum(0).unwrap()).unwrap()), &x, &[&by_line(line!() - 1, "cast")]);
     let picked = w.index_select(0, &x.argsort(0, false).unwrap()).unwrap();
-    says(&backward(&picked), &x, &["cut by the positions of sort at"]);
+    says(&backward(&picked), &x, &["stopped by the positions of sort at"]);
     let spread = w.scatter_add(0, &x.cast(DType::I32).unwrap().clamp(0, 2).unwrap(), &w).unwrap();
-    says(&backward(&spread), &x, &["cut by cast at"]);
+    says(&backward(&spread), &x, &["stopped by cast at"]);
 }
 
 #[test]

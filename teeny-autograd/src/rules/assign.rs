@@ -15,12 +15,12 @@ pub(crate) fn copy_into(
     src: &Tensor,
 ) -> Result<StorageRef> {
     let inner_src = unwrap(src)?;
-    let (handle, cuts, len) = {
-        let Tracked { inner, handle, cuts } = downcast::<Tracked>(&dst)?;
-        (handle.clone(), cuts.clone(), inner.storage().len())
+    let (handle, detach_points, len) = {
+        let Tracked { inner, handle, detach_points } = downcast::<Tracked>(&dst)?;
+        (handle.clone(), detach_points.clone(), inner.storage().len())
     };
     let outer = [src];
-    let mut operands = Operands::of_with(&outer, handle.as_ref(), &cuts)?;
+    let mut operands = Operands::of_with(&outer, handle.as_ref(), &detach_points)?;
 
     // If the outer storage has one owner, its inner one is passed on, so that the inner device
     // can write in place (unless it was saved).
@@ -35,7 +35,7 @@ pub(crate) fn copy_into(
     let storage = storage.ok_or_else(|| Error::internal("an assignment returned no storage"))?;
     let value = Tensor::from_parts(storage, layout, dtype, recorder.inner().clone())?;
     if !operands.recording {
-        return Ok(Tracked::storage(value, None, operands.cuts));
+        return Ok(Tracked::storage(value, None, operands.detach_points));
     }
 
     let base = match &handle {
@@ -73,6 +73,6 @@ pub(crate) fn copy_into(
     Ok(Tracked::storage(
         value,
         Some(Handle { node: Arc::new(node), output: 0 }),
-        std::mem::take(&mut operands.cuts),
+        std::mem::take(&mut operands.detach_points),
     ))
 }

@@ -6,8 +6,8 @@
 //! again.
 //!
 //! No gradient passes through `argmax`, `argmin`, `any`, `all`, the positions of `sort` and
-//! `max_pool`, comparisons and casts to integers. These leave a cut, which an error about a missing
-//! gradient names.
+//! `max_pool`, comparisons and casts to integers. Their results have a detach point, which an error about a
+//! missing gradient names.
 
 pub(crate) mod assign;
 pub(crate) mod attention;
@@ -28,7 +28,7 @@ use teeny_core::{Error, Op, Outputs, Result, Shape, Tensor};
 /// Runs `op` on the inner device and records it. `None` leaves the op to its definition, whose
 /// primitives are recorded one by one.
 pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Outputs>> {
-    // What an op writes to has owners of its own.
+    // The destination of a copy is taken, not borrowed.
     if let Op::CopyInto { ref mut dst, view, src } = *op {
         let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
         return assign::copy_into(recorder, dst, view, src).map(|storage| Some(storage.into()));
@@ -51,7 +51,7 @@ pub(crate) fn execute(recorder: &Recorder, op: &mut Op<'_>) -> Result<Option<Out
         drop(inner);
         return Ok(Some(Outputs::one(match rule {
             Some(Rule { backward, edges, .. }) => operands.store(y, edges, backward),
-            None => operands.cut(y),
+            None => operands.detached(y),
         })));
     }
     let values = op.with_operands(&inner).tensor_list(recorder.inner())?;

@@ -38,7 +38,9 @@ impl Tensor {
                     x.index_select(axis as isize, &index.at(1, k as isize)?)?,
                     length.gt(k as i64)?,
                 );
-                sum = map([&sum, &part, &inside], |[sum, x, inside]| inside.where_cond(sum + x, sum))?;
+                sum = map([&sum, &part, &inside], |[sum, x, inside]| {
+                    inside.where_cond(sum + x, sum)
+                })?;
             }
             x = sum.div(&length.cast(x.dtype())?)?;
         }

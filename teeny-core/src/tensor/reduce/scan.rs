@@ -73,8 +73,9 @@ impl Tensor {
         let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
         let extreme = doubled(self, axis, best)?;
         // The latest element that equals the extreme so far is where it comes from.
-        let record =
-            map([self, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).where_cond(p, p.like(0)))?;
+        let record = map([self, &extreme, &place], |[x, y, p]| {
+            x.eq(y).or(x.is_nan()).where_cond(p, p.like(0))
+        })?;
         let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
         Ok((self.gather(axis as isize, &positions)?, positions))
     }
