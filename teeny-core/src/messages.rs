@@ -1,4 +1,5 @@
-//! Errors and help lines that several operations share. They know shapes and dtypes, no tensors.
+//! Errors and help lines that several operations share. They know shapes and dtypes, no tensors:
+//! both `validate` and the methods of `Tensor` use them.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};

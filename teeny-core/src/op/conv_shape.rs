@@ -1,4 +1,5 @@
-//! The shapes of the results of convolutions and poolings.
+//! The shapes of the results of convolutions and poolings, in checked arithmetic: the one place
+//! that counts windows.
 
 use super::Window;
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! The variants of [`Op::Linalg`](crate::Op::Linalg): solvers and decompositions of matrices.
+//! The variants of [`Op::Linalg`](crate::Op::Linalg): solvers and decompositions of matrices, with
+//! the shapes of their results and their cost. [`crate::linalg`] computes them on the host.
 
 use crate::dtype::DType;
 use crate::error::Result;

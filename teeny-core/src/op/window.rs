@@ -1,4 +1,5 @@
-//! The geometry of windows: of a convolution or a pooling.
+//! The geometry of windows, of a convolution or a pooling: stride, padding, dilation, groups. The
+//! shapes of results are in `conv_shape`.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

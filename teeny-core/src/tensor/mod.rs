@@ -56,7 +56,7 @@ use crate::device::DeviceRef;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::layout::Layout;
-use crate::messages::not_float;
+use crate::messages::{not_float, not_integers};
 use crate::shape::Shape;
 use crate::storage::StorageRef;
 
@@ -164,6 +164,11 @@ impl Tensor {
             return Ok(());
         }
         Err(not_float(self.dtype))
+    }
+
+    /// An error unless this tensor, the operand called `name`, holds integers.
+    fn require_int(&self, name: &str) -> Result<()> {
+        if self.dtype.is_int() { Ok(()) } else { Err(not_integers(name, self.dtype)) }
     }
 }
 

@@ -1,4 +1,5 @@
-//! Shape, dtype, device and memory of a tensor.
+//! Shape, dtype, device and memory of a tensor, for its users and for errors. Nothing here
+//! computes.
 
 use super::Tensor;
 use crate::context::{Described, enter};

@@ -1,4 +1,5 @@
-//! Kernels, reductions, scans and random tensors.
+//! The requirements of kernels, reductions, scans and random tensors. `elementwise` is on the path
+//! of every small operation: its errors are made elsewhere.
 
 use super::{axis_of, positions, spec};
 use crate::dtype::DType;

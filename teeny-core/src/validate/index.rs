@@ -1,4 +1,5 @@
-//! Operations that move elements: by index, into a view, sorted, joined.
+//! The requirements of operations that move elements: by index, into a view, sorted, joined.
+//! Positions themselves are for the device to check.
 
 use super::{axis_of, like, positions, spec};
 use crate::dtype::DType;

@@ -1,4 +1,5 @@
-//! Matrix products, solvers and decompositions.
+//! The requirements of matrix products, solvers and decompositions: matrices in the last two axes,
+//! equal leading axes.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Softmax, cross-entropy, normalisation, attention.
+//! The requirements of softmax, cross-entropy, normalisation and attention, and of their gradients.
 
 use super::{axis_of, float, like, spec};
 use crate::dtype::DType;

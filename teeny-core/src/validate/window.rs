@@ -1,4 +1,5 @@
-//! Convolution and pooling.
+//! The requirements of convolution and pooling, and of their gradients. The number of windows is
+//! counted in `op/conv_shape`.
 
 use super::{float, like, positions};
 use crate::dtype::DType;

@@ -1,4 +1,5 @@
-//! Pooling to given sizes: windows of one axis may differ in length.
+//! Adaptive pooling: to given sizes, so that the windows of one axis may differ in length. Axes
+//! that the sizes divide go through the poolings of `pool`; the others are gathered axis by axis.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

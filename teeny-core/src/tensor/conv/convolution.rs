@@ -1,4 +1,5 @@
-//! Convolution over any number of spatial axes, its transpose, and the gradient of its weight.
+//! Convolution over any number of spatial axes, its transpose, and the gradient of its weight. The
+//! loops are the devices'; in primitives they are in [`crate::definition`].
 
 use crate::context::enter;
 use crate::error::{Error, Result};

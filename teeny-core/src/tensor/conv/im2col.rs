@@ -1,4 +1,5 @@
-//! The windows of a convolution as columns of a matrix, and columns added back.
+//! im2col and col2im: the windows of a convolution as columns of a matrix, and columns added back.
+//! One strided view per position of the kernel; no device has a kernel for them.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

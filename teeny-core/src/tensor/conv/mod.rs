@@ -1,4 +1,5 @@
-//! Windows over spatial axes: convolution, pooling, interpolation.
+//! Windows over spatial axes: convolution, pooling, interpolation. Batch and channels (N, C) come
+//! first. The geometry is [`Window`](crate::Window), in `op/window`.
 
 mod convolution;
 

@@ -1,4 +1,5 @@
-//! Channels moved into space and back, and shuffled.
+//! Pixel shuffle: channels moved into space and back, and shuffled. Each is a reshape, a permute
+//! and a copy.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Filled and counted tensors: constants, ranges, identity, one-hot, grids.
+//! Filled and counted tensors: constants, ranges, identity, one-hot, grids. Constants are computed
+//! by the device; ranges are made on the host by `host_data::generate`.
 
 use super::host_data::generate;
 use crate::context::enter;

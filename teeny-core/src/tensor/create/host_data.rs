@@ -1,4 +1,5 @@
 //! Tensors of host data: numbers and nested arrays, slices, bytes, and values computed per index.
+//! The one file that makes elements of bytes from outside (`place`).
 
 use super::Nested;
 use crate::context::enter;

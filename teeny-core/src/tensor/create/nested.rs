@@ -1,4 +1,5 @@
-//! Host data as written in a program: numbers, arrays, `Vec`s and nestings of them.
+//! Host data as written in a program: numbers, arrays, `Vec`s and nestings of them, flattened for
+//! [`Tensor::new`](crate::Tensor::new).
 
 use crate::element::Element;
 use crate::error::{Error, Result};

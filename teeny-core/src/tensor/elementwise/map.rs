@@ -1,4 +1,5 @@
-//! Elementwise operations of the user: a closure over scalars becomes one kernel.
+//! Elementwise operations of the user: a closure over scalars becomes one kernel, which may be
+//! summed in the same pass (`map_sum`).
 
 use super::kernel::{at_least_one, broadcast_shape, results, run, run_one};
 use crate::context::enter;

@@ -1,4 +1,5 @@
-//! Elementwise operations: methods, operators, and closures of the user (`map`).
+//! Elementwise operations: methods (`math`), operators, and closures of the user (`map`). All of
+//! them run a [`Kernel`](crate::Kernel) by `kernel`.
 
 mod math;
 

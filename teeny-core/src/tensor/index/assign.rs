@@ -1,4 +1,5 @@
-//! Replacing a part of a tensor, in place where its storage has no other owner.
+//! Replacing a part of a tensor, in place where its storage has no other owner. The part is a
+//! layout: from a slice, a view, or the basic items of an index.
 
 use crate::context::{Guard, enter};
 use crate::error::{Error, Result};

@@ -1,9 +1,10 @@
-//! Reading and writing by index tensors.
+//! Reading and writing by index tensors: gather, scatter and what is made of them. Positions are
+//! checked by the device, which reads them anyway.
 
 use super::advanced::from_front;
 use crate::context::enter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::messages::{BROADCAST, index_fits, not_integers, only_set, positions_to};
+use crate::messages::{BROADCAST, index_fits, only_set, positions_to};
 use crate::op::{Op, ScatterMode};
 use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;
@@ -24,7 +25,7 @@ impl Tensor {
         let axis = self.shape().axis(axis)?;
         let (_, operands) = on_one_device(&[self, index])?;
         let (x, index) = (&operands[0], &operands[1]);
-        require_index(index)?;
+        index.require_int("index")?;
         index_fits(x.shape(), index.shape(), axis)?;
         Op::Gather { x, axis, index }
             .tensor(x.device())
@@ -44,7 +45,7 @@ impl Tensor {
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let _op = enter("index_select").on([("x", Some(self)), ("index", Some(index))]);
         let axis = self.shape().axis(axis)?;
-        require_index(index)?;
+        index.require_int("index")?;
         let flat = index.reshape(-1)?; // (n)
         let mut stretched = vec![1; self.ndim()];
         stretched[axis] = flat.numel();
@@ -68,7 +69,7 @@ impl Tensor {
     pub fn take_along(&self, axis: isize, index: &Tensor) -> Result<Tensor> {
         let _op = enter("take_along").on([("x", Some(self)), ("index", Some(index))]);
         let axis = self.shape().axis(axis)?;
-        require_index(index)?;
+        index.require_int("index")?;
         let others = |x: &Tensor| x.shape().with_size(axis, 1);
         let common =
             (index.ndim() == self.ndim()).then(|| others(self).broadcast(&others(index))).flatten();
@@ -98,7 +99,7 @@ impl Tensor {
     #[track_caller]
     pub fn take(&self, index: &Tensor) -> Result<Tensor> {
         let _op = enter("take").on([("x", Some(self)), ("index", Some(index))]);
-        require_index(index)?;
+        index.require_int("index")?;
         self.reshape(-1)?.index(index)
     }
 
@@ -115,7 +116,7 @@ impl Tensor {
         let _op =
             enter("index_add").on([("x", Some(self)), ("index", Some(index)), ("src", Some(src))]);
         let axis = self.shape().axis(axis)?;
-        require_index(index)?;
+        index.require_int("index")?;
         if index.ndim() != 1 {
             return Err(Error::shape(format!("positions must be a vector, not {}", index.shape()))
                 .help("index.reshape(-1)? is a vector"));
@@ -185,7 +186,7 @@ impl Tensor {
         let src = src.cast(self.dtype())?;
         let (_, operands) = on_one_device(&[self, index, &src])?;
         let (x, index, src) = (&operands[0], &operands[1], &operands[2]);
-        require_index(index)?;
+        index.require_int("index")?;
         index_fits(x.shape(), index.shape(), axis)?;
         if mode != ScatterMode::Set && x.dtype() == crate::DType::Bool {
             return Err(only_set());
@@ -203,15 +204,6 @@ impl Tensor {
             .tensor(x.device())
             .map_err(|error| explained(error, x.shape()[axis]))
     }
-}
-
-fn require_index(index: &Tensor) -> Result<()> {
-    integers("index", index)
-}
-
-/// An error unless the operand called `name` holds integers.
-pub(in crate::tensor) fn integers(name: &str, x: &Tensor) -> Result<()> {
-    if x.dtype().is_int() { Ok(()) } else { Err(not_integers(name, x.dtype())) }
 }
 
 /// A device's error about a position, which a device need not help with.

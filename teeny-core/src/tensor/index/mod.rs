@@ -1,4 +1,7 @@
 //! Indexing: `x.index(s![..])` and its assignment, and reading and writing by index tensors.
+//!
+//! `subscript` turns Rust's syntax into items, `indexing` gives them their meaning for a shape,
+//! `advanced` and `assign` read and write what they name.
 
 mod subscript;
 
@@ -12,5 +15,4 @@ mod gather_scatter;
 
 mod nonzero;
 
-pub(super) use gather_scatter::integers;
 pub use subscript::{Ellipsis, IntoIndex, NewAxis, Subscript};

@@ -1,4 +1,5 @@
-//! Positions of true elements. Their number depends on the data, so that the device is waited for.
+//! Positions of true elements. Their number depends on the data, so that the mask is downloaded and
+//! the device is waited for.
 
 use crate::context::enter;
 use crate::dtype::DType;

@@ -1,4 +1,5 @@
-//! The border to host memory and to other devices.
+//! Copies of the elements to host memory and to other devices. A device that wraps the tensor's, or
+//! that it wraps, shares the storage instead.
 
 use crate::context::enter;
 use crate::device::{ToDevice, same};

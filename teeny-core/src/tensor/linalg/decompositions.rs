@@ -1,4 +1,5 @@
-//! Factorisations of matrices: the last two axes, in f32 or f64, of any number of leading axes.
+//! Decompositions of matrices: Cholesky, QR, eigenvalues, SVD. Matrices are the last two axes, in
+//! f32 or f64, with any number of leading axes; the host's routines are in [`crate::linalg`].
 
 use crate::context::enter;
 use crate::dtype::DType;

@@ -1,4 +1,5 @@
-//! Diagonals and triangles of matrices.
+//! Diagonals and triangles of matrices. A diagonal itself is a view: `Tensor::diagonal`, in
+//! `view/slice`.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Einstein summation: any product and sum over named axes, as a chain of matrix products.
+//! Einstein summation: any product and sum over named axes, as a chain of matrix products, from
+//! left to right.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Norms of vectors and matrices, and distances of all pairs.
+//! Norms of vectors and matrices, and distances of all pairs. Distances sum powers in one pass
+//! (`map_sum`); the spectral and nuclear norms take singular values.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

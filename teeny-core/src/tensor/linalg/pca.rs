@@ -1,4 +1,5 @@
-//! Principal components: the directions in which rows vary most.
+//! Principal components: the directions in which rows vary most, by the singular vectors of the
+//! centred rows.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

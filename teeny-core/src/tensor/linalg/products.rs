@@ -1,4 +1,5 @@
-//! Products of matrices and vectors.
+//! Products of matrices and vectors. Every one comes to `Op::Matmul`, with the leading axes
+//! broadcast, except `outer` and `kron`, which multiply elements.
 
 use crate::context::enter;
 use crate::dtype::DType;

@@ -1,4 +1,5 @@
-//! Normalisation along trailing axes.
+//! Layer and RMS normalisation along trailing axes: checks, types and devices of the operands. The
+//! formulas are in [`crate::definition`].
 
 use crate::context::enter;
 use crate::device::common;

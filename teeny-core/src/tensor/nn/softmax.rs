@@ -1,4 +1,5 @@
-//! Softmax and cross-entropy.
+//! Softmax, log-softmax and cross-entropy: checks of the operands. The formulas are in
+//! [`crate::definition`].
 
 use crate::context::enter;
 use crate::error::{ErrorKind, Result};

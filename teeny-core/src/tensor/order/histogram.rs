@@ -1,10 +1,10 @@
-//! Counts of elements: by value, and by interval.
+//! Counts of elements: by value (`bincount`), and by interval (`histogram`). Both scatter ones into
+//! zeros.
 
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::shape::index_end;
-use crate::tensor::index::integers;
 use crate::tensor::{Tensor, map};
 
 impl Tensor {
@@ -19,7 +19,7 @@ impl Tensor {
     #[track_caller]
     pub fn bincount(&self, weights: Option<&Tensor>, min_length: usize) -> Result<Tensor> {
         let _op = enter("bincount").on([("x", Some(self)), ("weights", weights)]);
-        integers("x", self)?;
+        self.require_int("x")?;
         let flat = self.reshape(-1)?;
         let len = match flat.numel() {
             0 => 0,

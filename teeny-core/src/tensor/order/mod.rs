@@ -1,4 +1,4 @@
-//! Sorting, unique elements, counts.
+//! Sorting, unique elements, counts. `Op::Sort` is the only primitive here.
 
 mod sort;
 

@@ -1,4 +1,4 @@
-//! Sorting, and binary search in sorted elements.
+//! Sorting, and binary search in sorted elements. Sorts are stable; NaN is larger than all numbers.
 
 use crate::context::enter;
 use crate::dtype::DType;

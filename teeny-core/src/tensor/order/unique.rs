@@ -1,4 +1,5 @@
-//! Unique elements, where they occur and how often.
+//! Unique elements, where they occur and how often: a sort, then the places where neighbours
+//! differ. The number of results depends on the data, so that the device is waited for.
 
 use crate::context::enter;
 use crate::dtype::DType;

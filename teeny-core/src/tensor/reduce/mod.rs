@@ -1,4 +1,4 @@
-//! Reductions and scans.
+//! Reductions, which remove axes, and scans, which keep them.
 
 mod reductions;
 

@@ -1,4 +1,5 @@
-//! Reductions along axes.
+//! Reductions along axes: sums, means, variances, extrema, `any` and `all`. Which dtype accumulates
+//! is [`DType::sum_type`]'s rule; a cast to it happens in the same pass.
 
 use crate::context::enter;
 use crate::dtype::DType;

@@ -1,4 +1,5 @@
-//! Scans: running sums, products and extrema, and differences of neighbours.
+//! Scans: running sums, products and extrema, and differences of neighbours. Sums and products are
+//! `Op::Scan`; extrema take log2(n) elementwise passes.
 
 use crate::context::enter;
 use crate::dtype::DType;

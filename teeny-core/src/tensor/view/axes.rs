@@ -1,4 +1,5 @@
-//! Views with other axes: permuted, flipped, inserted, removed, expanded.
+//! Views with other axes: permuted, flipped, inserted, removed, expanded. No element moves; what
+//! happens to the strides is in [`crate::Layout`].
 
 use crate::context::enter;
 use crate::error::{Error, Result};

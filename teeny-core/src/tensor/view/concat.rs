@@ -1,4 +1,4 @@
-//! Joining tensors along an axis, and splitting them.
+//! Joining tensors along an axis, which copies, and splitting them, which gives views.
 
 use crate::context::enter;
 use crate::device::common;

@@ -1,4 +1,7 @@
 //! Shape operations: views, which share the storage, and rearrangements, which copy.
+//!
+//! `reshape`, `axes` and `slice` make views by methods of [`Layout`](crate::Layout); `concat`,
+//! `repeat` and `pad` copy.
 
 mod reshape;
 

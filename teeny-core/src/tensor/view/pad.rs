@@ -1,4 +1,4 @@
-//! Frames around a tensor: of a value, or of the tensor's own elements.
+//! Frames around a tensor: of a value, or of the tensor's own elements. Negative widths crop.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

@@ -1,11 +1,11 @@
-//! Repeating elements, and rolling them along an axis.
+//! Repeating elements: an expanded axis of stride 0, then a reshape that copies. Rolling along an
+//! axis joins two slices.
 
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::shape::IntoShape;
 use crate::tensor::Tensor;
-use crate::tensor::index::integers;
 
 impl Tensor {
     /// The whole tensor repeated `counts[i]` times along axis i; extra counts in front add axes.
@@ -82,7 +82,7 @@ impl Tensor {
     pub fn repeat_each(&self, axis: isize, counts: &Tensor) -> Result<Tensor> {
         let _op = enter("repeat_each").on([("x", Some(self)), ("counts", Some(counts))]);
         let axis = self.shape().axis(axis)?;
-        integers("counts", counts)?;
+        counts.require_int("counts")?;
         if counts.shape()[..] != [self.shape()[axis]] {
             return Err(Error::shape(format!(
                 "counts of {} for axis {axis} of {}: one for each element is needed",

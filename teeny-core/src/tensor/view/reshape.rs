@@ -1,4 +1,5 @@
-//! Other shapes of the same elements: a view where strides allow it, else a row-major copy.
+//! Other shapes of the same elements: a view where strides allow it, else a row-major copy. Sizes
+//! of -1 are inferred here.
 
 use crate::context::enter;
 use crate::error::{Error, Result};

@@ -1,4 +1,5 @@
-//! Views of parts: slices, positions, diagonals, windows, and any strides.
+//! Views of parts: slices, positions, diagonals, windows, and any strides. Ranges and negative
+//! positions are resolved here; parts that tensors name are in `index`.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
