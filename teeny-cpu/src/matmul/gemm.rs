@@ -19,7 +19,7 @@
 
 use super::gemm_crate;
 use super::gemv::{Dot, Gemv};
-use super::matrix::{Float, Matrix};
+use super::matrix::Matrix;
 use super::microkernel::Product;
 use super::pack::pack_rhs;
 use super::select::{
@@ -27,6 +27,7 @@ use super::select::{
     select_kernel, tile_size,
 };
 use crate::Cpu;
+use crate::float::Float;
 use crate::scratch::with_scratch;
 use crate::simd::Level;
 use crate::threads::try_for_each_chunk;

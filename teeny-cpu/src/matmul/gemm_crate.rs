@@ -4,10 +4,11 @@
 //! so that rounding errors grow with the number of such parts and not with k.
 
 use super::gemm::Tile;
-use super::matrix::{Float, Matrix};
+use super::matrix::Matrix;
 use super::microkernel::{MAX_CHAIN, Product};
 use crate::Cpu;
 use crate::FloatMatmul;
+use crate::float::Float;
 use crate::pool::Buffer;
 use crate::scratch::with_scratch;
 use teeny_core::{Result, memory};

@@ -16,9 +16,10 @@
 //! 4. k is split so that no sum is a chain of more than [`MAX_CHAIN`] products.
 
 use super::gemm_crate;
-use super::matrix::{Float, Matrix};
+use super::matrix::Matrix;
 use crate::Cpu;
 use crate::device::FloatMatmul;
+use crate::float::Float;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use teeny_core::Result;
 

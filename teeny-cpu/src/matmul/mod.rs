@@ -21,13 +21,14 @@ mod select;
 
 pub(crate) use gemm::{Tile, batched};
 pub(crate) use gemv::dot;
-pub(crate) use matrix::{Float, Matrix};
+pub(crate) use matrix::Matrix;
 pub(crate) use microkernel::Product;
 pub(crate) use select::has_microkernel;
 
 use crate::device::FloatMatmul;
-use crate::elementwise::loops::cast::with_bits;
+use crate::float::Float;
 use crate::storage::{CpuStorage, Shared, View};
+use crate::typed::with_bits;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;

@@ -16,11 +16,11 @@ mod reducers;
 mod sums;
 mod table;
 
-use crate::elementwise::loops::cast::with_wrapping;
 use crate::elementwise::plan::Plan;
 use crate::elementwise::program::{Program, Scratch, TILE};
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
+use crate::typed::with_wrapping;
 use crate::{Cpu, copy, threads};
 use reducers::*;
 use std::ops::Range;

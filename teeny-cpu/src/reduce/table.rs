@@ -2,8 +2,8 @@
 //! `reduce`, is compiled once and not for each pair of dtype and operation.
 
 use super::reducers::Reducer;
-use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::simd::{F32s, Level, Work, for_pairs};
+use crate::typed::{slice, slice_mut};
 use std::ops::Range;
 
 /// Adds rows of `n` elements that begin `step` elements apart at `x`, the first of them number
