@@ -1,7 +1,7 @@
 //! Kernels of one f32 operation over contiguous operands, without a plan and a walk: these two take
 //! longer than a thousand additions.
 
-use super::loops::float;
+use super::loops::float32;
 use super::{THREAD_ARITHMETIC, THREAD_FUNCTIONS, chunk_len, work};
 use crate::simd::Level;
 use crate::simd::loops::Operand;
@@ -79,14 +79,14 @@ pub(super) unsafe fn run_direct(
 /// `y = op(operands)`, through the caches.
 ///
 /// # Safety
-/// As `float::binary_f32`; the operand of a unary operation is a slice.
+/// As `float32::binary_f32`; the operand of a unary operation is a slice.
 #[inline(always)]
 unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
     // SAFETY: by contract.
     unsafe {
         match (op.arity(), operands) {
-            (1, [Operand::Slice(x), _]) => float::unary_f32(level, op, x, y, n, false),
-            (_, [a, b]) => float::binary_f32(level, op, a, b, y, n, false),
+            (1, [Operand::Slice(x), _]) => float32::unary_f32(level, op, x, y, n, false),
+            (_, [a, b]) => float32::binary_f32(level, op, a, b, y, n, false),
         }
     }
 }

@@ -18,7 +18,7 @@
 //! `plan`, which decides where values are kept.
 
 use super::blocks::{self, BLOCK, Place, Step};
-use super::loops::float::{binary_f32, unary_f32};
+use super::loops::float32::{binary_f32, unary_f32};
 use super::loops::float64::{binary_f64, unary_f64};
 use super::loops::{cast, int, select};
 use super::plan::Location;

@@ -1,13 +1,10 @@
-//! Loops of f32 nodes: in vectors where there is a vector function, otherwise through f64, element
-//! by element.
+//! The functions of float nodes: of vectors of f32 where there is one, otherwise of f64.
 //!
-//! The naive form is `y[i] = f(x[i])`. `simd::loops` runs it over vectors; here is the `f` of each
-//! node.
+//! Knows no loop. `float32` and `float64` run these functions over tiles, `blocks` over groups of
+//! nodes.
 
-use super::{Loop, unexpected};
-use crate::elementwise::blocks::{self, Place, Step};
-use crate::simd::loops::{Binary, Map2, Operand, Unary};
-use crate::simd::{F32s, Level};
+use crate::simd::F32s;
+use crate::simd::loops::{Binary, Unary};
 use crate::vecmath;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use teeny_core::kernel::OpCode;
@@ -80,32 +77,9 @@ binary! {
     Min |a, b| V::select(a.eq(a), a.min(b), a);
 }
 
-/// A unary node of f32.
-///
-/// # Safety
-/// `x` is readable and `y` writable for `n` values; the ranges are the same or do not overlap.
-pub(crate) unsafe fn unary_f32(
-    level: Level,
-    op: OpCode,
-    x: *const f32,
-    y: *mut f32,
-    n: usize,
-    stream: bool,
-) {
-    // SAFETY: passed on.
-    unsafe {
-        match (op, function(op)) {
-            (OpCode::Sin | OpCode::Cos, _) => {
-                vecmath::map_trig(level, op == OpCode::Cos, x, y, n, stream)
-            }
-            (_, Some(f)) if Loop::of_op(op).is_none() => by_f64(x, y, n, f),
-            _ => by_vectors(level, op, &[Operand::Slice(x)], y, n, stream),
-        }
-    }
-}
-
 /// The function of f64 of a unary node, for nodes of f64 and for those of f32 without a loop over
 /// vectors.
+#[inline]
 pub(super) fn function(op: OpCode) -> Option<fn(f64) -> f64> {
     use OpCode as O;
     Some(match op {
@@ -144,6 +118,7 @@ pub(super) fn function(op: OpCode) -> Option<fn(f64) -> f64> {
 }
 
 /// [`function`] of two operands.
+#[inline]
 pub(super) fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
     use OpCode as O;
     Some(match op {
@@ -180,75 +155,4 @@ pub(super) fn function_of_two(op: OpCode) -> Option<fn(f64, f64) -> f64> {
         | O::Erf => return None,
         O::Input(_) | O::Param(_) | O::Const(_) | O::Cast | O::Where => return None,
     })
-}
-
-/// A node that has a loop over vectors of this number of operands, four at most.
-///
-/// # Safety
-/// As `binary_f32`; an operation of one operand has no splat.
-unsafe fn by_vectors(
-    level: Level,
-    op: OpCode,
-    operands: &[Operand],
-    y: *mut f32,
-    n: usize,
-    stream: bool,
-) {
-    let Some(body) = Loop::of_op(op).filter(|body| body.operands() == operands.len()) else {
-        unexpected(op, "vectors of f32")
-    };
-    let mut from = [Place::Splat(0.0); 4];
-    for (place, &operand) in from.iter_mut().zip(operands) {
-        *place = match operand {
-            Operand::Slice(p) => Place::Rows(p.cast_mut(), 0),
-            Operand::Splat(x) => Place::Splat(x),
-        };
-    }
-    // SAFETY: passed on.
-    unsafe {
-        blocks::run(level, &[Step { body, from, to: Place::Rows(y, 0), stream }], 1, n, false)
-    }
-}
-
-/// `y = f(x)` in f64, rounded to f32.
-///
-/// # Safety
-/// As `unary_f32`.
-unsafe fn by_f64(x: *const f32, y: *mut f32, n: usize, f: fn(f64) -> f64) {
-    for i in 0..n {
-        // SAFETY: i < n.
-        unsafe { *y.add(i) = f(f64::from(*x.add(i))) as f32 }
-    }
-}
-
-/// A binary node of f32 that is not a comparison.
-///
-/// # Safety
-/// Slices are readable and `y` writable for `n` values; `y` is the same range as a slice or does
-/// not overlap it.
-pub(crate) unsafe fn binary_f32(
-    level: Level,
-    op: OpCode,
-    a: Operand,
-    b: Operand,
-    y: *mut f32,
-    n: usize,
-    stream: bool,
-) {
-    // SAFETY: passed on.
-    unsafe {
-        let get = |o: Operand, i: usize| match o {
-            Operand::Slice(p) => f64::from(*p.add(i)),
-            Operand::Splat(v) => f64::from(v),
-        };
-        match (op, function_of_two(op)) {
-            // The most frequent operations of small tensors: in the function of all loops, the
-            // instructions before the loop take longer than sixteen elements.
-            (OpCode::Add, _) => level.run(Map2::<Add>::new(a, b, y, n, stream)),
-            (OpCode::Sub, _) => level.run(Map2::<Sub>::new(a, b, y, n, stream)),
-            (OpCode::Mul, _) => level.run(Map2::<Mul>::new(a, b, y, n, stream)),
-            (_, Some(f)) => (0..n).for_each(|i| *y.add(i) = f(get(a, i), get(b, i)) as f32),
-            (_, None) => by_vectors(level, op, &[a, b], y, n, stream),
-        }
-    }
 }

@@ -1,7 +1,8 @@
 //! The loops of nodes, by dtype: f32 in vectors, f64, integers and bools, conversions.
 
 pub(crate) mod cast;
-pub(crate) mod float;
+pub(super) mod float;
+pub(crate) mod float32;
 pub(super) mod float64;
 pub(crate) mod int;
 mod int_type;
