@@ -95,9 +95,10 @@ fn reductions_scans_sorts_and_positions() {
             .into_iter()
             .filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool))
         {
-            for (team, kept, reduced) in [(reduce::THREADS, 0, 1), (1, 2, 0), (reduce::TEAM, 3, 2)]
+            for (team, kept, reduced) in
+                [(reduce::shader::THREADS, 0, 1), (1, 2, 0), (reduce::shader::TEAM, 3, 2)]
             {
-                let plan = reduce::Plan { op, kept, reduced, team };
+                let plan = reduce::shader::Plan { op, kept, reduced, team };
                 accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
             }
         }
