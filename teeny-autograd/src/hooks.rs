@@ -1,45 +1,18 @@
-//! Hooks: functions that see, and may replace, the gradient of a value on its way down.
+//! Hooks: functions that see, and may replace, the gradient of a value during a backward pass. Here
+//! is the handle of a registered hook; `hook_list` has the hooks of a node.
 
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use teeny_core::{Result, Tensor};
-
-/// Looks at a complete gradient; `Some` replaces it.
-pub(crate) type HookFn = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
-
-/// The hooks of one node, in the order they were registered.
-#[derive(Default)]
-pub(crate) struct Hooks(Mutex<Vec<Arc<HookFn>>>);
-
-impl Hooks {
-    fn list(&self) -> MutexGuard<'_, Vec<Arc<HookFn>>> {
-        // Pushing and removing leave the list whole even if a panic struck elsewhere.
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    pub fn push(&self, hook: Arc<HookFn>) {
-        self.list().push(hook);
-    }
-
-    fn remove(&self, hook: &Weak<HookFn>) {
-        self.list().retain(|h| !std::ptr::addr_eq(Arc::as_ptr(h), hook.as_ptr()));
-    }
-
-    /// `g` after all hooks.
-    pub fn apply(&self, g: Tensor) -> Result<Tensor> {
-        // The list is copied so that a hook may itself run a backward pass through this node.
-        let hooks = self.list().clone();
-        hooks.iter().try_fold(g, |g, hook| Ok(hook(&g)?.unwrap_or(g)))
-    }
-}
+pub(crate) use crate::hook_list::HookFn;
+use crate::node::Node;
+use std::sync::{Arc, Weak};
 
 /// A registered hook. Dropping the handle leaves the hook in place; [`Hook::remove`] takes it off.
 pub struct Hook {
-    node: Weak<crate::node::Node>,
+    node: Weak<Node>,
     hook: Weak<HookFn>,
 }
 
 impl Hook {
-    pub(crate) fn new(node: &Arc<crate::node::Node>, hook: &Arc<HookFn>) -> Hook {
+    pub(crate) fn new(node: &Arc<Node>, hook: &Arc<HookFn>) -> Hook {
         Hook { node: Arc::downgrade(node), hook: Arc::downgrade(hook) }
     }
 

@@ -67,6 +67,7 @@ mod function;
 mod functional;
 mod grad;
 mod gradients;
+mod hook_list;
 mod hooks;
 mod mode;
 mod nesting;

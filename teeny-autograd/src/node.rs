@@ -5,7 +5,7 @@
 //! their inputs only; the last tensor that depends on a node keeps it alive.
 
 use crate::detach_points::Mask;
-use crate::hooks::Hooks;
+use crate::hook_list::Hooks;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use teeny_core::context::OpContext;

@@ -4,12 +4,13 @@
 //! As in BLAS, `beta = 0` means that the result is not read: NaN in it does not survive.
 
 use crate::Cpu;
-use crate::matmul::{self, Float, Matrix};
+use crate::float::Float;
+use crate::matmul::{self, Matrix};
 use std::sync::{Arc, OnceLock};
 use teeny_core::{Error, Result};
 
 mod sealed {
-    pub trait Sealed: crate::matmul::Float {}
+    pub trait Sealed: crate::float::Float {}
     impl Sealed for f32 {}
     impl Sealed for f64 {}
 }

@@ -5,12 +5,13 @@
 //! read once. All indices are checked before anything is written. Scatter runs on one thread in
 //! row-major order of the source, so that adding is deterministic.
 
-use crate::elementwise::loops::cast::{self, slice, with_bits, with_compute};
+use crate::elementwise::loops::cast;
 use crate::elementwise::loops::int::Int;
 use crate::scratch::Array;
 use crate::simd::prefetch;
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::{slice, with_bits, with_compute};
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;

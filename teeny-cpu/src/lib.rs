@@ -8,6 +8,7 @@
 //!              simd, vecmath: vectors   transpose: blocks in registers
 //!
 //!   pool, scratch, storage, os_memory: memory of tensors and of tasks
+//!   typed, float: raw memory as slices, dtypes as types
 //! ```
 //! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of
 //! threads. [`blas`] works on plain slices, without tensors.
@@ -18,6 +19,7 @@ mod copy;
 mod device;
 mod elementwise;
 mod engine;
+mod float;
 mod fork;
 mod fused;
 mod guard;
@@ -35,6 +37,7 @@ mod sort;
 mod storage;
 mod threads;
 mod transpose;
+mod typed;
 mod vecmath;
 mod walk;
 mod window;

@@ -6,11 +6,11 @@
 //! Windows of 2 x 2 that do not overlap have a loop of their rows, which is vectorised.
 
 use crate::conv::with_float;
-use crate::elementwise::loops::cast::{slice, slice_mut, with_compute};
 use crate::fused::Packed;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::{slice, slice_mut, with_compute};
 use crate::window::Geometry;
 use crate::{Cpu, copy};
 use std::sync::Arc;

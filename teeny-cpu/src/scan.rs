@@ -4,11 +4,11 @@
 //! row of accumulators goes over rows of elements, so that memory is read in order. Floats
 //! accumulate in f64, so that rounding errors do not grow with the length.
 
-use crate::elementwise::loops::cast::{slice, slice_mut, with_wrapping};
 use crate::elementwise::loops::int::Int;
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
 use crate::threads::try_for_each_range;
+use crate::typed::{slice, slice_mut, with_wrapping};
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;

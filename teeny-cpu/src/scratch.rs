@@ -4,9 +4,9 @@
 
 use crate::Cpu;
 use crate::device::out_of_memory;
-use crate::elementwise::loops::cast::slice_mut;
-use crate::matmul::Float;
+use crate::float::Float;
 use crate::pool::{Buffer, OutOfMemory, Use};
+use crate::typed::slice_mut;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;

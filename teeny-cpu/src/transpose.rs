@@ -41,17 +41,17 @@ pub(crate) unsafe fn transpose<T: Copy>(
                 Level::Avx2 => {
                     registers::blocks8(from, from_stride, to, to_stride, (rows, columns))
                 }
-                Level::Portable => elementwise(from, from_stride, to, to_stride, rows, columns),
+                Level::Portable => by_element(from, from_stride, to, to_stride, rows, columns),
             }
             return;
         }
         let _ = (level, stream);
-        elementwise(from, from_stride, to, to_stride, rows, columns);
+        by_element(from, from_stride, to, to_stride, rows, columns);
     }
 }
 
 /// Element by element.
-unsafe fn elementwise<T: Copy>(
+unsafe fn by_element<T: Copy>(
     from: *const T,
     from_stride: isize,
     to: *mut T,
@@ -218,7 +218,7 @@ mod registers {
         unsafe {
             let (below, beside) =
                 (to.offset(whole_rows as isize * to_stride), to.add(whole_columns));
-            super::elementwise(
+            super::by_element(
                 from.add(whole_rows),
                 from_stride,
                 below,
@@ -226,7 +226,7 @@ mod registers {
                 rows - whole_rows,
                 columns,
             );
-            super::elementwise(
+            super::by_element(
                 from.offset(whole_columns as isize * from_stride),
                 from_stride,
                 beside,

@@ -2,28 +2,18 @@
 //! outputs of the right size. No op accesses memory outside its operands. In a separate test binary,
 //! and so in a separate process.
 
+mod common;
+
+use common::ops::*;
 use std::any::Any;
 use std::sync::Arc;
 use teeny_core::storage::Storage;
 use teeny_core::{
-    Attention, AttentionInputs, DType, Device, DeviceRef, Distribution, Error, ErrorKind, Kernel,
-    Key, Layout, LinalgOp, Norm, Op, ReduceOp, Reference, Result, Scalar, ScanOp, ScatterMode,
-    Shape, StorageRef, Tensor, Window,
+    Attention, AttentionInputs, DType, Device, Distribution, Error, ErrorKind, Kernel, Key, Layout,
+    LinalgOp, Norm, Op, ReduceOp, Reference, Scalar, ScanOp, ScatterMode, Shape, StorageRef,
+    Tensor, Window,
 };
 use teeny_cpu::Cpu;
-
-fn shape(sizes: &[usize]) -> Shape {
-    Shape::new(sizes).unwrap()
-}
-
-/// These sizes, limited to those that a shape can have: far more elements than there is memory.
-fn too_large(sizes: &[usize]) -> Shape {
-    let most = isize::MAX as usize / 8;
-    let rest = |shape: &Shape| most / shape.iter().filter(|&&n| n != 0).product::<usize>();
-    sizes.iter().enumerate().fold(shape(&vec![1; sizes.len()]), |shape, (axis, &n)| {
-        shape.with_size(axis, n.min(rest(&shape)))
-    })
-}
 
 fn zeros(sizes: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
     Tensor::zeros(sizes, dtype, device).unwrap()
@@ -32,24 +22,6 @@ fn zeros(sizes: &[usize], dtype: DType, device: &Arc<Cpu>) -> Tensor {
 /// Asserts that executing `op` is an error.
 fn refused(cpu: &Cpu, case: &str, mut op: Op<'_>) {
     assert!(cpu.execute(&mut op).is_err(), "{case} was accepted");
-}
-
-/// The lengths and dtypes of the outputs of `op`, which are those that [`Op::outputs`] infers.
-fn run(device: &DeviceRef, mut op: Op<'_>) -> Result<Vec<(usize, DType)>> {
-    let specs = op.outputs();
-    let sizes: Vec<_> = op.run(device)?.iter().map(|x| (x.len(), x.dtype())).collect();
-    let inferred: Vec<_> = specs?.iter().map(|(shape, dtype)| (shape.numel(), *dtype)).collect();
-    assert_eq!(sizes, inferred, "{op:?}");
-    Ok(sizes)
-}
-
-fn elementwise<'a>(
-    kernel: &'a Arc<Kernel>,
-    inputs: &'a [&'a Tensor],
-    params: &'a [Scalar],
-    shape: &'a Shape,
-) -> Op<'a> {
-    Op::Elementwise { kernel, inputs, params, shape }
 }
 
 fn in_place<'a>(
@@ -87,47 +59,6 @@ fn scatter<'a>(
     src: &'a Tensor,
 ) -> Op<'a> {
     Op::Scatter { mode, x, axis, index, src }
-}
-
-fn copy_into<'a>(dst: StorageRef, view: &'a Layout, src: &'a Tensor) -> Op<'a> {
-    Op::CopyInto { dst: Some(dst), view, src }
-}
-
-fn layer_norm<'a>(x: &'a Tensor, weight: Option<&'a Tensor>, bias: Option<&'a Tensor>) -> Op<'a> {
-    Op::Norm { norm: Norm::Layer, x, weight, bias, eps: 1e-5 }
-}
-
-fn norm_grad<'a>(norm: Norm, x: &'a Tensor, weight: Option<&'a Tensor>, g: &'a Tensor) -> Op<'a> {
-    Op::NormGrad { norm, x, weight, g, eps: 1e-5 }
-}
-
-fn conv<'a>(x: &'a Tensor, weight: &'a Tensor, window: &'a Window) -> Op<'a> {
-    Op::Conv { x, weight, window }
-}
-
-fn max_pool<'a>(x: &'a Tensor, kernel_size: &'a [usize], window: &'a Window) -> Op<'a> {
-    Op::MaxPool { x, kernel_size, window }
-}
-
-fn avg_pool<'a>(x: &'a Tensor, kernel_size: &'a [usize], window: &'a Window) -> Op<'a> {
-    Op::AvgPool { x, kernel_size, window }
-}
-
-fn attention_grad<'a>(
-    inputs: AttentionInputs<'a>,
-    y: &'a Tensor,
-    lse: &'a Tensor,
-    g: &'a Tensor,
-) -> Op<'a> {
-    Op::AttentionGrad { inputs, y, lse, g, needs: [true; 3] }
-}
-
-fn add() -> Arc<Kernel> {
-    Arc::new(Kernel::build([DType::F32, DType::F32], [], |[a, b], []| [a + b]).unwrap())
-}
-
-fn scaled() -> Arc<Kernel> {
-    Arc::new(Kernel::build([DType::F32], [DType::F32], |[a], [s]| [a * s]).unwrap())
 }
 
 #[test]
@@ -558,171 +489,4 @@ fn storages_of_something_else() {
         let case = format!("{op:?}");
         assert_eq!(kind(run(own.device(), op).err()), Some(ErrorKind::Internal), "{case}");
     }
-}
-
-/// Random numbers for the generated cases: the upper bits of a linear congruential generator.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.0 >> 33) as usize % n.max(1)
-    }
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len())]
-    }
-    fn sizes(&mut self) -> Vec<usize> {
-        let ndim = self.pick(&[0, 1, 1, 2, 2, 2, 3, 4]);
-        (0..ndim).map(|_| self.pick(&[0, 1, 2, 2, 3, 3, 3, 4, 7])).collect()
-    }
-    fn shape(&mut self) -> Shape {
-        match self.below(12) {
-            0 => too_large(&[1 << 62, 4, 3]),
-            1 => too_large(&[usize::MAX, 2]),
-            _ => shape(&self.sizes()),
-        }
-    }
-    fn huge(&mut self) -> usize {
-        self.pick(&[0, 1, 1, 1, 1, 1, 2, 2, 3, 5, 1 << 62, usize::MAX])
-    }
-    fn window(&mut self) -> Window {
-        let ndim = self.pick(&[0, 1, 1, 2, 2, 2, 3]);
-        let mut each = |least: usize| {
-            (0..ndim).map(|_| if self.below(4) == 0 { self.huge() } else { least }).collect()
-        };
-        let (stride, padding, dilation) = (each(1), each(0), each(1));
-        Window {
-            stride,
-            padding,
-            dilation,
-            groups: if self.below(8) == 0 { self.huge() } else { 1 },
-        }
-    }
-}
-
-/// One operand on both devices: a view of any layout.
-fn operand(
-    dice: &mut Dice,
-    dtype: Option<DType>,
-    devices: (&Arc<Cpu>, &Arc<Reference>),
-) -> [Tensor; 2] {
-    let dtype =
-        dtype.unwrap_or(if dice.below(3) > 0 { DType::F32 } else { dice.pick(&DType::ALL) });
-    let (sizes, seed, way) = (dice.sizes(), dice.below(50), dice.below(4));
-    let numel = sizes.iter().product::<usize>();
-    let values: Vec<i64> =
-        (0..numel as i64).map(|i| (i + seed as i64) % 3 - i64::from(seed % 7 == 0)).collect();
-    let make = |device: teeny_core::DeviceRef| {
-        let x = Tensor::from_vec(values.clone(), &sizes[..], &device).unwrap().cast(dtype).unwrap();
-        match way {
-            0 if x.ndim() > 1 => x.transpose(0, -1).unwrap(),
-            1 if x.ndim() > 0 => x.flip(0).unwrap(),
-            2 if x.ndim() > 0 => x.slice_step(0, .., 2).unwrap(),
-            _ => x,
-        }
-    };
-    [make(devices.0.clone()), make(devices.1.clone())]
-}
-
-#[test]
-fn generated_ops_are_refused_or_executed_as_by_the_reference() {
-    let (cpu, reference) = (Cpu::new(), Reference::new());
-    let mut dice = Dice(17);
-    let kernels = [
-        add(),
-        scaled(),
-        Arc::new(Kernel::build([DType::F32; 3], [], |[a, b, c], []| [a * b + c, a - c]).unwrap()),
-    ];
-    let (mut done, mut refused) = (0, 0);
-    for case in 0..6000 {
-        let int = dice.pick(&[None, Some(DType::I64), Some(DType::I32), Some(DType::U8)]);
-        let same = dice.below(2) == 0;
-        let a = operand(&mut dice, None, (&cpu, &reference));
-        let other = |dice: &mut Dice, dtype| {
-            if same { a.clone() } else { operand(dice, dtype, (&cpu, &reference)) }
-        };
-        let (b, c) = (other(&mut dice, None), other(&mut dice, None));
-        let index = operand(&mut dice, int, (&cpu, &reference));
-        let (variant, axis, window) = (dice.below(26), dice.below(4), dice.window());
-        let shape = if dice.below(2) == 0 { *a[0].shape() } else { dice.shape() };
-        let axes: Vec<usize> = (0..dice.below(3))
-            .map(|i| if dice.below(4) == 0 { dice.below(5) } else { i })
-            .collect();
-        let size: Vec<usize> =
-            (0..dice.below(4)).map(|_| if dice.below(9) == 0 { dice.huge() } else { 2 }).collect();
-        let reduction = dice.pick(&ReduceOp::ALL);
-        let mode = dice.pick(&[ScatterMode::Set, ScatterMode::Add, ScatterMode::Max]);
-        let kernel = &kernels[dice.below(3)];
-        let params = vec![Scalar::Float(2.0); dice.below(3)];
-        let count = dice.below(4);
-        let causal = dice.below(2) == 0;
-        let spatial = dice.below(4);
-        let outcome = |i: usize| {
-            let (a, b, c, index) = (&a[i], &b[i], &c[i], &index[i]);
-            let inputs = &[a, b, c][..count];
-            let attention = AttentionInputs {
-                q: a,
-                k: b,
-                v: c,
-                mask: None,
-                options: if causal { Attention::causal(1) } else { Attention::full() },
-            };
-            let op = match variant {
-                0 => elementwise(kernel, inputs, &params, &shape),
-                1 => Op::Reduce { op: reduction, x: a, axes: &axes },
-                2 => Op::ReduceKernel {
-                    kernel,
-                    inputs,
-                    params: &params,
-                    shape: &shape,
-                    op: reduction,
-                    axes: &axes,
-                },
-                3 => Op::Scan { op: ScanOp::Sum, x: a, axis },
-                4 => Op::Matmul { lhs: a, rhs: b },
-                5 => Op::Gather { x: a, axis, index },
-                6 => Op::Scatter { mode, x: a, axis, index, src: b },
-                7 => copy_into(a.storage().clone(), b.layout(), c),
-                8 => Op::Sort { x: a, axis, descending: true },
-                9 => Op::Random {
-                    distribution: Distribution::Uniform { low: 0.0, high: 1.0 },
-                    shape: &shape,
-                    dtype: a.dtype(),
-                    key: Key { seed: 1, draw: 1 },
-                },
-                10 => Op::Cat { tensors: inputs, axis },
-                11 => Op::Softmax { x: a, axis },
-                12 => Op::LogSoftmaxGrad { y: a, g: b, axis },
-                13 => Op::CrossEntropy { x: a, targets: index, ignore_index: Some(-1) },
-                14 => Op::CrossEntropyGrad { x: a, targets: index, ignore_index: Some(-1), g: b },
-                15 => layer_norm(a, Some(b), Some(c)),
-                16 => norm_grad(Norm::Rms, a, None, b),
-                17 => conv(a, b, &window),
-                18 => Op::ConvInputGrad { g: a, weight: b, window: &window, x_shape: &shape },
-                19 => Op::ConvWeightGrad { g: a, x: b, window: &window, weight_shape: &shape },
-                20 => max_pool(a, &size, &window),
-                21 => Op::MaxPoolGrad { g: a, positions: index, x_shape: &shape, spatial },
-                22 => avg_pool(a, &size, &window),
-                23 => Op::Attention { inputs: attention },
-                24 => attention_grad(attention, a, b, c),
-                _ => Op::Contiguous { x: a },
-            };
-            run(a.device(), op)
-        };
-        let (got, want) = (outcome(0), outcome(1));
-        let case = || {
-            format!(
-                "case {case}, op {variant}: {a:?} {b:?} {c:?} {index:?} {shape} {window:?} {size:?} {axes:?}"
-            )
-        };
-        match (got, want) {
-            (Ok(got), Ok(want)) => {
-                assert_eq!(got, want, "{}", case());
-                done += 1;
-            }
-            (Err(_), Err(_)) => refused += 1,
-            (got, want) => panic!("{got:?} and {want:?} in {}", case()),
-        }
-    }
-    assert!(done > 600 && refused > 2000, "{done} executed, {refused} refused");
 }

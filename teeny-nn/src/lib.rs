@@ -69,6 +69,7 @@ pub mod init;
 mod linear;
 pub mod loss;
 mod module;
+mod names;
 pub mod norm;
 pub mod optim;
 mod options;

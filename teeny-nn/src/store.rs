@@ -232,7 +232,7 @@ impl Store {
         params.iter().find(|p| p.name() == name).cloned().ok_or_else(|| {
             let names: Vec<&str> = params.iter().map(Param::name).collect();
             let text =
-                format!("no parameter {name:?}; the store has {}", crate::state::listed(&names));
+                format!("no parameter {name:?}; the store has {}", crate::names::listed(&names));
             Error::value(text).help("store.all() lists every parameter and buffer")
         })
     }

@@ -95,9 +95,10 @@ fn reductions_scans_sorts_and_positions() {
             .into_iter()
             .filter(|op| matches!(op, ReduceOp::Any | ReduceOp::All) == (dtype == DType::Bool))
         {
-            for (team, kept, reduced) in [(reduce::THREADS, 0, 1), (1, 2, 0), (reduce::TEAM, 3, 2)]
+            for (team, kept, reduced) in
+                [(reduce::shader::THREADS, 0, 1), (1, 2, 0), (reduce::shader::TEAM, 3, 2)]
             {
-                let plan = reduce::Plan { op, kept, reduced, team };
+                let plan = reduce::shader::Plan { op, kept, reduced, team };
                 accept(&format!("{op:?} {dtype}"), &plan.wgsl(&identity).unwrap(), &[dtype]);
             }
         }
@@ -123,18 +124,18 @@ fn reductions_scans_sorts_and_positions() {
             for mode in [ScatterMode::Set, ScatterMode::Add, ScatterMode::Max, ScatterMode::Min] {
                 accept(
                     &format!("pull {mode:?} {dtype}"),
-                    &scatter::wgsl(2, dtype, DType::I64, mode).unwrap(),
+                    &scatter::shader::wgsl(2, dtype, DType::I64, mode).unwrap(),
                     &[dtype],
                 );
                 accept(
                     &format!("join {mode:?} {dtype}"),
-                    &scatter::runs_wgsl(1, 2, dtype, mode).unwrap(),
+                    &scatter::shader::runs_wgsl(1, 2, dtype, mode).unwrap(),
                     &[dtype],
                 );
                 for long in [false, true] {
                     accept(
                         &format!("collect {mode:?} {dtype}"),
-                        &scatter::collect_wgsl(2, dtype, mode, long).unwrap(),
+                        &scatter::shader::collect_wgsl(2, dtype, mode, long).unwrap(),
                         &[dtype],
                     );
                 }
@@ -146,14 +147,14 @@ fn reductions_scans_sorts_and_positions() {
 #[test]
 fn the_steps_of_a_sorted_scatter() {
     for index in [DType::U8, DType::I8, DType::U32, DType::I32, DType::U64, DType::I64] {
-        accept(&format!("keys {index}"), &scatter::keys_wgsl(2, index).unwrap(), &[index]);
+        accept(&format!("keys {index}"), &scatter::shader::keys_wgsl(2, index).unwrap(), &[index]);
     }
     for step in
         [Step::Count, Step::Offsets, Step::Place { first: true }, Step::Place { first: false }]
     {
         accept(&format!("order {step:?}"), &radix_sort::wgsl(step).unwrap(), &[]);
     }
-    accept("bounds", &scatter::bounds_wgsl().unwrap(), &[]);
+    accept("bounds", &scatter::shader::bounds_wgsl().unwrap(), &[]);
 }
 
 #[test]

@@ -12,7 +12,8 @@
 
 use super::winograd::Winograd;
 use crate::Cpu;
-use crate::matmul::{Float, Matrix, Tile};
+use crate::float::Float;
+use crate::matmul::{Matrix, Tile};
 use crate::scratch::{Array, with_scratch};
 use crate::storage::Shared;
 use crate::window::{Geometry, Span};

@@ -12,12 +12,13 @@
 mod columns;
 mod winograd;
 
-use crate::elementwise::loops::cast::{slice, slice_mut};
+use crate::float::Float;
 use crate::fused::Packed;
-use crate::matmul::{Float, Matrix, Tile};
+use crate::matmul::{Matrix, Tile};
 use crate::scratch::with_scratch;
 use crate::storage::{Shared, View};
 use crate::threads::try_for_each_chunk;
+use crate::typed::{slice, slice_mut};
 use crate::window::Geometry;
 use crate::{Cpu, copy};
 use columns::Conv;

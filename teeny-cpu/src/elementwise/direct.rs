@@ -1,7 +1,7 @@
 //! Kernels of one f32 operation over contiguous operands, without a plan and a walk: these two take
 //! longer than a thousand additions.
 
-use super::loops::{float, unexpected};
+use super::loops::{float32, unexpected};
 use super::{THREAD_ARITHMETIC, THREAD_FUNCTIONS, chunk_len, work};
 use crate::simd::Level;
 use crate::simd::loops::Operand;
@@ -79,14 +79,14 @@ pub(super) unsafe fn run_direct(
 /// `y = op(operands)`, through the caches.
 ///
 /// # Safety
-/// As `float::binary_f32`; the operand of a unary operation is a slice.
+/// As `float32::binary_f32`; the operand of a unary operation is a slice.
 #[inline(always)]
 unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
     // SAFETY: by contract.
     unsafe {
         match (op, operands) {
-            (OpCode::Arithmetic(op), [a, b]) => float::binary_f32(level, op, a, b, y, n, false),
-            (op, [Operand::Slice(x), _]) => float::unary_f32(level, op, x, y, n, false),
+            (OpCode::Arithmetic(op), [a, b]) => float32::binary_f32(level, op, a, b, y, n, false),
+            (op, [Operand::Slice(x), _]) => float32::unary_f32(level, op, x, y, n, false),
             (op, _) => unexpected(op, "a number"),
         }
     }

@@ -18,15 +18,15 @@
 //! `plan`, which decides where values are kept.
 
 use super::blocks::{self, BLOCK, Place, Step};
-use super::loops::cast::{self, slice, slice_mut};
-use super::loops::float::{binary_f32, unary_f32};
+use super::loops::float32::{binary_f32, unary_f32};
 use super::loops::float64::{binary_f64, unary_f64};
-use super::loops::{int, select};
+use super::loops::{cast, int, select};
 use super::plan::Location;
 use super::program::{Program, SPARE, Scratch, TILE};
 use super::value::{Value, fill, scalar_bytes};
 use crate::simd::loops::Operand;
 use crate::storage::View;
+use crate::typed::{slice, slice_mut};
 use crate::walk::Piece;
 use teeny_core::DType;
 use teeny_core::kernel::{Id, MAX_OUTPUTS, OpCode, OpNode};

@@ -74,7 +74,7 @@ fn run_slabs(
 ) -> Result<()> {
     let count = program.slab_count(inputs);
     threads::try_for_each_range(count, chunk / slabs::SLAB_ELEMENTS, |numbers| {
-        program.with_scratch(cpu, Some(inputs), &mut |scratch| {
+        program.with_scratch(cpu, slabs::bytes(inputs), &mut |scratch| {
             let outs = std::array::from_fn(|i| outs[i].get());
             for number in numbers.clone() {
                 let slab = program.slab(inputs, number);
@@ -170,7 +170,7 @@ fn run_planned(
             return run_slabs(cpu, &program, &inputs, chunk, &outs, stream);
         }
         threads::try_for_each_range(n, chunk, |part| {
-            program.with_scratch(cpu, None, &mut |scratch| {
+            program.with_scratch(cpu, 0, &mut |scratch| {
                 let mut at = part.start;
                 while at < part.end {
                     let len = program.tile_len(at, part.end);

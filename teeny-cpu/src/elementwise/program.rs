@@ -2,13 +2,12 @@
 
 use super::blocks::{BLOCK, Step};
 use super::plan::Plan;
-use super::slabs::SLAB_BYTES;
 use super::value::Value;
 use crate::Cpu;
 use crate::scratch::LINE;
 use crate::simd::Level;
 use crate::storage::View;
-use crate::walk::{MAX_OPERANDS, TransposedInputs, Walk};
+use crate::walk::{MAX_OPERANDS, Walk};
 use std::cell::RefCell;
 use teeny_core::kernel::Kernel;
 use teeny_core::{DType, Result, Scalar};
@@ -119,15 +118,15 @@ impl<'a> Program<'a> {
         program
     }
 
-    /// Calls `f` with memory for tiles, and for slabs of the transposed inputs. `f` is a trait
-    /// object so that this is compiled once.
+    /// Calls `f` with memory for tiles and `slab_bytes` bytes for slabs. `f` is a trait object so
+    /// that this is compiled once.
     ///
     /// # Errors
     /// If there is no memory; `f` is not called then.
     pub(crate) fn with_scratch(
         &self,
         cpu: &Cpu,
-        transposed: Option<&TransposedInputs>,
+        slab_bytes: usize,
         f: &mut dyn FnMut(&mut Scratch),
     ) -> Result<()> {
         let direct =
@@ -135,9 +134,8 @@ impl<'a> Program<'a> {
         // Without a slot in use, and nothing to gather, the tiles are the operands' memory.
         let slots = if direct { 0 } else { (self.plan.slots + SPARE) * self.slot_bytes };
         let tiles = (slots + self.plan.slots * BLOCK * size_of::<f32>()).next_multiple_of(LINE);
-        let slabs = transposed.map_or(0, TransposedInputs::count);
         // Tiles of a packed program are the input's memory.
-        let bytes = if self.is_packed() { 0 } else { tiles + slabs * SLAB_BYTES };
+        let bytes = if self.is_packed() { 0 } else { tiles + slab_bytes };
         let memory = if bytes > 0 { Some(cpu.scratch(bytes)?) } else { None };
         let mut run = |scratch: &mut Scratch| {
             scratch.base = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.ptr());

@@ -22,7 +22,12 @@ pub(super) const SLAB_ELEMENTS: usize = SLAB_ROWS * SLAB_COLUMNS;
 /// spreads over the sets of the cache.
 const SLAB_PITCH: usize = SLAB_COLUMNS + 16;
 /// Bytes of the slab of one operand, of elements of any size.
-pub(super) const SLAB_BYTES: usize = SLAB_ROWS * SLAB_PITCH * 8;
+const SLAB_BYTES: usize = SLAB_ROWS * SLAB_PITCH * 8;
+
+/// The bytes of a slab for each of the transposed inputs.
+pub(super) fn bytes(inputs: &TransposedInputs) -> usize {
+    inputs.count() * SLAB_BYTES
+}
 
 /// Some rows of the output along the transposed inputs' contiguous axis.
 pub(super) struct Slab {

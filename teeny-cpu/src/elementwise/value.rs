@@ -1,6 +1,6 @@
 //! A node's value over a tile, and numbers as bytes.
 
-use super::loops::cast::slice_mut;
+use crate::typed::slice_mut;
 use teeny_core::{DType, Scalar};
 
 /// A node's value over one tile.

@@ -6,12 +6,12 @@
 
 use super::Packed;
 use super::softmax::{ExpBelow, largest, largest_f64, pass};
-use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::index::integers;
 use crate::scratch::Array;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;

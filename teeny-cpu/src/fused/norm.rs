@@ -8,12 +8,12 @@
 
 use crate::Cpu;
 use crate::copy;
-use crate::elementwise::loops::cast::{slice, slice_mut};
+use crate::float::Float;
 use crate::fused::Packed;
-use crate::matmul::Float;
 use crate::simd::{F32s, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::{slice, slice_mut};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Norm, Result, Tensor};

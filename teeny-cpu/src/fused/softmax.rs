@@ -4,11 +4,11 @@
 //! four passes over memory. Here all passes over a row follow one another while it is in L1: its
 //! maximum, `exp(x - max)` with the sum, and the quotient.
 
-use crate::elementwise::loops::cast::{slice, slice_mut};
 use crate::fused::Packed;
 use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy, vecmath};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;

@@ -19,51 +19,24 @@
 
 use super::gemm_crate;
 use super::gemv::{Dot, Gemv};
-use super::matrix::{Float, Matrix};
+use super::matrix::Matrix;
 use super::microkernel::Product;
 use super::pack::pack_rhs;
 use super::select::{
-    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Problem, Strides, packs_rhs, panel_columns,
-    select_kernel, tile_size,
+    K_BLOCK, MIN_PARALLEL_MULS, MatmulKernel, Strides, packs_rhs, panel_columns, select_kernel,
+    tile_size,
 };
+use super::tile::Tile;
 use crate::Cpu;
+use crate::device::FloatMatmul;
+use crate::float::Float;
 use crate::scratch::with_scratch;
 use crate::simd::Level;
 use crate::threads::try_for_each_chunk;
 use crate::transpose::transpose;
 use teeny_core::Result;
 
-/// One tile: `c (m, n) = beta c + alpha lhs (m, k) @ rhs (k, n)`; with `beta` zero, `c` is not
-/// read.
-#[derive(Clone, Copy)]
-pub(crate) struct Tile<T> {
-    pub mnk: [usize; 3],
-    pub lhs: Matrix<T>,
-    pub rhs: Matrix<T>,
-    /// Written to, although a matrix is a read-only view in itself.
-    pub c: Matrix<T>,
-    pub beta: T,
-    pub alpha: T,
-    /// Elements of the whole right operand, of which this tile reads some columns.
-    pub rhs_numel: usize,
-}
-
 impl<T: Float> Tile<T> {
-    fn problem(&self) -> Problem {
-        let [m, n, k] = self.mnk;
-        Problem {
-            m,
-            n,
-            k: if self.alpha == T::ZERO { 0 } else { k },
-            lhs: Strides::of(self.lhs),
-            rhs: Strides::of(self.rhs),
-            c: Strides::of(self.c),
-            element: size_of::<T>(),
-            rhs_numel: self.rhs_numel,
-            beta_is_zero: self.beta == T::ZERO,
-        }
-    }
-
     /// Computes the tile on this thread.
     ///
     /// # Safety
@@ -98,28 +71,6 @@ impl<T: Float> Tile<T> {
             }
         }
         Ok(())
-    }
-
-    /// `c = beta c`.
-    ///
-    /// # Safety
-    /// As `run`.
-    unsafe fn scale(&self) {
-        let [m, n, _] = self.mnk;
-        for i in 0..m {
-            for j in 0..n {
-                let to = self.c.at(i, j).ptr.cast_mut();
-                // SAFETY: an element of `c`.
-                unsafe { *to = if self.beta == T::ZERO { T::ZERO } else { *to * self.beta } };
-            }
-        }
-    }
-
-    /// `cᵀ = beta cᵀ + alpha rhsᵀ @ lhsᵀ`: the same elements.
-    fn transposed(self) -> Tile<T> {
-        let [m, n, k] = self.mnk;
-        let (lhs, rhs, c) = (self.rhs.t(), self.lhs.t(), self.c.t());
-        Tile { mnk: [n, m, k], lhs, rhs, c, ..self }
     }
 
     /// [`MatmulKernel::InPlace`]: block after block of k.
@@ -212,6 +163,32 @@ impl<T: Float> Tile<T> {
                 }
             }
         })
+    }
+}
+
+impl<T: Float> Product<T> {
+    /// Computes it by the path that the device's options name.
+    ///
+    /// # Safety
+    /// As [`Product::run`].
+    ///
+    /// # Errors
+    /// If the `gemm` crate is to compute it and there is no memory to pack operands into.
+    #[inline]
+    pub(crate) unsafe fn run_on(self, cpu: &Cpu) -> Result<()> {
+        match cpu.float_matmul {
+            // SAFETY: by contract.
+            FloatMatmul::Own => unsafe { self.run(cpu.level) },
+            FloatMatmul::GemmCrate => {
+                let Product { mnk, a, b, b_row_stride, c, c_row_stride, beta, alpha } = self;
+                let rhs = Matrix { ptr: b, row_stride: b_row_stride, col_stride: 1 };
+                let c = Matrix { ptr: c.cast_const(), row_stride: c_row_stride, col_stride: 1 };
+                let tile = Tile { mnk, lhs: a, rhs, c, beta, alpha, rhs_numel: mnk[1] * mnk[2] };
+                // SAFETY: by contract.
+                return unsafe { tile.run(cpu) };
+            }
+        }
+        Ok(())
     }
 }
 

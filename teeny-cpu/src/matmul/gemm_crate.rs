@@ -3,11 +3,12 @@
 //! gemm adds up all of k in one chain. Here it multiplies [`MAX_CHAIN`] columns of lhs at a time,
 //! so that rounding errors grow with the number of such parts and not with k.
 
-use super::gemm::Tile;
-use super::matrix::{Float, Matrix};
-use super::microkernel::{MAX_CHAIN, Product};
+use super::matrix::Matrix;
+use super::microkernel::MAX_CHAIN;
+use super::tile::Tile;
 use crate::Cpu;
 use crate::FloatMatmul;
+use crate::float::Float;
 use crate::pool::Buffer;
 use crate::scratch::with_scratch;
 use teeny_core::{Result, memory};
@@ -138,22 +139,6 @@ unsafe fn vector<T: Float>(cpu: &Cpu, tile: Tile<T>) -> Result<()> {
             }
         }
     })
-}
-
-/// A product as the microkernel takes it.
-///
-/// # Safety
-/// As [`Product::run`].
-///
-/// # Errors
-/// As `run`.
-pub(super) unsafe fn run_product<T: Float>(cpu: &Cpu, product: Product<T>) -> Result<()> {
-    let Product { mnk, a, b, b_row_stride, c, c_row_stride, beta, alpha } = product;
-    let rhs = Matrix { ptr: b, row_stride: b_row_stride, col_stride: 1 };
-    let c = Matrix { ptr: c.cast_const(), row_stride: c_row_stride, col_stride: 1 };
-    let tile = Tile { mnk, lhs: a, rhs, c, beta, alpha, rhs_numel: mnk[1] * mnk[2] };
-    // SAFETY: by contract. The tile goes through `Tile::run`, which handles an empty k.
-    unsafe { tile.run(cpu) }
 }
 
 /// One row whose operands have gaps, without gemm: each part of `MAX_CHAIN` terms is summed by itself.

@@ -12,7 +12,8 @@
 //! vectors of partial sums, which hides the latency of an addition. The register tiles of
 //! `microkernel` would read a large b in columns of 256 bytes, with a new page for each row.
 
-use super::matrix::{Float, Matrix};
+use super::matrix::Matrix;
+use crate::float::Float;
 use crate::simd::{F32s, Lanes, Work};
 
 /// `c (n) = beta c + alpha a (k) @ b (k, n)` for contiguous rows of `b` and `c`.

@@ -7,10 +7,11 @@
 
 use super::gemv::dot;
 use super::select::MIN_PARALLEL_MULS;
-use crate::elementwise::loops::cast::{slice, to_f32};
+use crate::elementwise::loops::cast::to_f32;
 use crate::simd::{F32s, Work, for_pairs};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
+use crate::typed::slice;
 use crate::{Cpu, copy};
 use teeny_core::{DType, Result};
 

@@ -15,12 +15,9 @@
 //! 3. Column panels that are not whole vectors load and store the last vector in part.
 //! 4. k is split so that no sum is a chain of more than [`MAX_CHAIN`] products.
 
-use super::gemm_crate;
-use super::matrix::{Float, Matrix};
-use crate::Cpu;
-use crate::device::FloatMatmul;
+use super::matrix::Matrix;
+use crate::float::Float;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
-use teeny_core::Result;
 
 /// The most products that are added up in one chain. Rounding errors grow with this and with the
 /// number of such parts, and not with k. It also bounds the rows of b in use: rows of weights are
@@ -44,25 +41,6 @@ pub(crate) struct Product<T> {
 }
 
 impl<T: Float> Product<T> {
-    /// Computes it by the path that the device's options name.
-    ///
-    /// # Safety
-    /// As [`Product::run`].
-    ///
-    /// # Errors
-    /// If the `gemm` crate is to compute it and there is no memory to pack operands into.
-    #[inline]
-    pub(crate) unsafe fn run_on(self, cpu: &Cpu) -> Result<()> {
-        // SAFETY: by contract.
-        unsafe {
-            match cpu.float_matmul {
-                FloatMatmul::Own => self.run(cpu.level),
-                FloatMatmul::GemmCrate => return gemm_crate::run_product(cpu, self),
-            }
-        }
-        Ok(())
-    }
-
     /// Computes it with the instructions of `level`.
     ///
     /// # Safety

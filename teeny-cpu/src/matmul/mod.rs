@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   mod      views to matrices; 16-bit floats to f32; integers to `integer`
-//!   gemm     a batch of products as tiles, shared by threads
+//!   gemm     a batch of products as tiles (`tile`), shared by threads
 //!   select   the kernel of a tile and the size of tiles: pure functions of sizes and strides
 //!   gemv  microkernel (+ pack)  gemm_crate  gemv_half  integer        the kernels
 //! ```
@@ -18,16 +18,19 @@ mod matrix;
 mod microkernel;
 mod pack;
 mod select;
+mod tile;
 
-pub(crate) use gemm::{Tile, batched};
+pub(crate) use gemm::batched;
 pub(crate) use gemv::dot;
-pub(crate) use matrix::{Float, Matrix};
+pub(crate) use matrix::Matrix;
 pub(crate) use microkernel::Product;
 pub(crate) use select::has_microkernel;
+pub(crate) use tile::Tile;
 
 use crate::device::FloatMatmul;
-use crate::elementwise::loops::cast::with_bits;
+use crate::float::Float;
 use crate::storage::{CpuStorage, Shared, View};
+use crate::typed::with_bits;
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;

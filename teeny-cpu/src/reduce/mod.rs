@@ -16,11 +16,11 @@ mod reducers;
 mod sums;
 mod table;
 
-use crate::elementwise::loops::cast::with_wrapping;
 use crate::elementwise::plan::Plan;
 use crate::elementwise::program::{Program, Scratch, TILE};
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
+use crate::typed::with_wrapping;
 use crate::{Cpu, copy, threads};
 use reducers::*;
 use std::ops::Range;
@@ -176,7 +176,7 @@ impl Job<'_> {
             return threads::try_for_each_range(outer, THREAD / length, |rows| {
                 let mut parts =
                     Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
-                self.program.with_scratch(self.cpu, None, &mut |scratch| match blocks == 1
+                self.program.with_scratch(self.cpu, 0, &mut |scratch| match blocks == 1
                     && self.program.is_packed()
                 {
                     true => self.whole_rows(scratch, rows.clone()),
@@ -189,7 +189,7 @@ impl Job<'_> {
         let mut parts = self.accumulators(outer * blocks)?;
         let (shared, size) = (Shared(parts.as_mut_ptr().cast::<u8>()), self.table.acc);
         threads::try_for_each_range(outer * blocks, 1, |parts| {
-            self.program.with_scratch(self.cpu, None, &mut |scratch| {
+            self.program.with_scratch(self.cpu, 0, &mut |scratch| {
                 for p in parts.clone() {
                     // SAFETY: p is one of the accumulators, and each is written by one range.
                     unsafe {
@@ -267,7 +267,7 @@ impl Job<'_> {
             // belong to this chunk alone.
             unsafe {
                 (self.table.start)(acc, 1);
-                self.program.with_scratch(self.cpu, None, &mut |scratch| {
+                self.program.with_scratch(self.cpu, 0, &mut |scratch| {
                     self.tiles(scratch, first, end, |at, x, n| {
                         (self.table.short)(
                             self.flip,
@@ -297,7 +297,7 @@ impl Job<'_> {
             let (b, column_group) = (t / column_groups, t % column_groups);
             let rows = b * rows_per_block..((b + 1) * rows_per_block).min(length);
             let columns = column_group * width..((column_group + 1) * width).min(outer);
-            self.program.with_scratch(self.cpu, None, &mut |scratch| {
+            self.program.with_scratch(self.cpu, 0, &mut |scratch| {
                 // SAFETY: no two tasks have the same block and columns, so none share accumulators.
                 unsafe {
                     self.column_group(

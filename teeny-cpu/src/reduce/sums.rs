@@ -4,9 +4,9 @@
 //! grow with the number of terms. So a lane adds at most 32 numbers in f32 before the sum goes on
 //! in f64. Where such a partial sum is not finite, its terms are added in f64 instead.
 
-use super::reducers::halved;
-use crate::elementwise::loops::cast::slice_mut;
+use super::table::halved;
 use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
+use crate::typed::slice_mut;
 use std::ops::Range;
 
 /// The sum of `xs`: 8 vectors of f32, of which a lane adds 8 terms before it is added to a lane of

@@ -1,10 +1,73 @@
-//! A reduction of one dtype as a table of functions on bytes. The traversal that calls them,
-//! `reduce`, is compiled once and not for each pair of dtype and operation.
+//! A reduction as a trait, [`Reducer`], and as a table of functions on bytes made of it. The
+//! traversal that calls them, `reduce`, is compiled once and not for each pair of dtype and
+//! operation.
+//!
+//! The naive form is `acc = add(acc, x[i])`. [`Reducer::run`] keeps 32 accumulators, so that adding
+//! is not one chain of latencies. The operations are in `reducers`.
 
-use super::reducers::Reducer;
-use crate::elementwise::loops::cast::{slice, slice_mut};
-use crate::simd::{F32s, Level, Work, for_pairs};
+use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
+use crate::typed::{slice, slice_mut};
 use std::ops::Range;
+
+/// One reduction of elements `T`.
+pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
+    /// The running value.
+    type Acc: Copy + Send + Sync + 'static;
+    /// The result.
+    type Out: Copy;
+    /// The value of nothing.
+    const START: Self::Acc;
+    /// Whether its loops are compiled for AVX-512 too, as [`Work::FOR_AVX512`](crate::simd::Work::FOR_AVX512).
+    const FOR_AVX512: bool = false;
+    /// Adds rows that follow one another in memory.
+    const PACKED: Rows = rows::<T, Self>;
+    /// Adds element `x`, whose position along the reduced axes is `i`.
+    fn add(acc: Self::Acc, x: T, i: usize, flip: u64) -> Self::Acc;
+    /// Two runs as one; `b` comes later.
+    fn join(a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// The result.
+    fn finish(acc: Self::Acc, flip: u64) -> Self::Out;
+
+    /// [`Reducer::run`] by vectors of a level, where that is faster.
+    #[inline(always)]
+    fn run_on<V: F32s>(xs: &[T], i: usize, flip: u64) -> Self::Acc {
+        Self::run(xs, i, flip)
+    }
+
+    /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not
+    /// one chain of latencies.
+    #[inline(always)]
+    fn run(xs: &[T], i: usize, flip: u64) -> Self::Acc {
+        const LANES: usize = 32;
+        let mut lanes = [Self::START; LANES];
+        let (chunks, tail) = xs.as_chunks::<LANES>();
+        for chunk in chunks {
+            prefetch_ahead(chunk);
+            for_pairs(&mut lanes, chunk, |lane, x| *lane = Self::add(*lane, x, i, flip));
+        }
+        for_pairs(&mut lanes, tail, |lane, x| *lane = Self::add(*lane, x, i, flip));
+        join_lanes::<T, Self>(&mut lanes)
+    }
+}
+
+/// All values as one, halves first. Their number is a power of two.
+#[inline(always)]
+pub(super) fn halved<T: Copy>(values: &mut [T], join: impl Fn(T, T) -> T) -> T {
+    let mut width = values.len();
+    while width > 1 {
+        width /= 2;
+        for j in 0..width {
+            values[j] = join(values[j], values[j + width]);
+        }
+    }
+    values[0]
+}
+
+/// The lanes as one. Not inlined, so that no level has its own copy of these joins.
+#[inline(never)]
+fn join_lanes<T: Copy, R: Reducer<T>>(lanes: &mut [R::Acc]) -> R::Acc {
+    halved(lanes, R::join)
+}
 
 /// Adds rows of `n` elements that begin `step` elements apart at `x`, the first of them number
 /// `rows.start`: element j of each to accumulator j.

@@ -2,9 +2,12 @@
 //! layout, distances, and processes for one case each.
 #![allow(dead_code)]
 
+pub mod bounds;
+pub mod ops;
+
 use std::process::Command;
 use std::sync::Arc;
-use teeny_core::{DType, Scalar, Tensor};
+use teeny_core::{DType, Reference, Scalar, Tensor};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 
 /// A device per instruction level that this machine has.
@@ -72,6 +75,28 @@ pub fn close(got: &[Scalar], want: &[Scalar], dtype: DType, bound: f64, what: &s
         };
         assert!(ok, "{what}: element {i} is {g}, not {w}");
     }
+}
+
+/// One device for all reference results of this process.
+pub fn oracle() -> Arc<Reference> {
+    static ORACLE: std::sync::OnceLock<Arc<Reference>> = std::sync::OnceLock::new();
+    ORACLE.get_or_init(Reference::new).clone()
+}
+
+/// Small whole numbers of `shape` on the reference device.
+pub fn sample(shape: &[usize], dtype: DType) -> Tensor {
+    let reference = oracle();
+    let n: usize = shape.iter().product();
+    let values: Vec<f32> = (0..n)
+        .map(|i| ((i * 7919 + 13) % 23) as f32 - if dtype.is_unsigned_int() { 0.0 } else { 9.0 })
+        .collect();
+    Tensor::from_slice(&values, shape, &reference).unwrap().cast(dtype).unwrap()
+}
+
+/// Panics unless both have one shape, one dtype and [`close`] elements.
+pub fn same(got: &Tensor, want: &Tensor, bound: f64, what: &str) {
+    assert_eq!((got.shape(), got.dtype()), (want.shape(), want.dtype()), "{what}");
+    close(&got.to_scalars().unwrap(), &want.to_scalars().unwrap(), want.dtype(), bound, what);
 }
 
 /// Runs `case` in a separate process, which the test of this `name` starts.

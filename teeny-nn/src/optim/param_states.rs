@@ -289,7 +289,7 @@ impl ParamStates {
                     let names: Vec<&str> = names.iter().map(String::as_str).collect();
                     let text = format!(
                         "the store has trainable parameters that no optimizer has: {}",
-                        crate::state::listed(&names)
+                        crate::names::listed(&names)
                     );
                     return Err(Error::value(text)
                         .note("no step changes them; are their layers newer than the optimizer?")

@@ -13,7 +13,8 @@
 //! MB). The crate `safetensors` and its dependencies would add a third to the crates of a build;
 //! reading and writing take a page.
 
-use super::{file_kind, listed};
+use super::file_kind;
+use crate::names::listed;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;

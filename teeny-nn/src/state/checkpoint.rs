@@ -97,7 +97,7 @@ impl Checkpoint {
     pub fn part(&self, name: &str) -> Result<&State> {
         self.parts.iter().find(|(own, _)| own == name).map(|(_, state)| state).ok_or_else(|| {
             let names: Vec<&str> = self.parts().collect();
-            Error::value(format!("no part {name:?}; there are {}", super::listed(&names)))
+            Error::value(format!("no part {name:?}; there are {}", crate::names::listed(&names)))
                 .named(&self.label)
         })
     }

@@ -81,7 +81,7 @@ pub(super) fn require_file(path: &Path) -> Result<()> {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Err(Error::io(format!(
         "this is a folder, not a file; files of weights in it: {}",
-        super::listed(&names)
+        crate::names::listed(&names)
     ))
     .help(help))
 }

@@ -34,15 +34,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use teeny_core::{Result, Tensor};
 
-/// The first names and the number of the others, for errors.
-pub(crate) fn listed(names: &[&str]) -> String {
-    match names {
-        [] => "none".to_string(),
-        names if names.len() <= 12 => names.join(", "),
-        names => format!("{}, and {} more", names[..12].join(", "), names.len() - 12),
-    }
-}
-
 impl Store {
     /// Writes all parameters and buffers to the safetensors file `path`, with PyTorch's names.
     ///

@@ -42,7 +42,7 @@ impl State {
     pub fn get<T: FromStr>(&self, key: &str) -> Result<T> {
         self.find(key)?.ok_or_else(|| {
             let keys: Vec<&str> = self.values.keys().map(String::as_str).collect();
-            Error::value(format!("no value {key:?}; there are {}", super::listed(&keys)))
+            Error::value(format!("no value {key:?}; there are {}", crate::names::listed(&keys)))
         })
     }
 

@@ -94,7 +94,7 @@ impl<'a> Zip<'a> {
     pub(super) fn read(&self, name: &str) -> Result<Cow<'a, [u8]>> {
         let index = self.indices.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.names().collect();
-            Error::format(format!("no entry {name:?}; there are {}", super::listed(&names)))
+            Error::format(format!("no entry {name:?}; there are {}", crate::names::listed(&names)))
         })?;
         let entry = self.entries[*index];
         let head = slice(self.bytes, entry.header, 30)?;

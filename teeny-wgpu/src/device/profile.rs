@@ -122,11 +122,6 @@ pub(crate) fn describe(inputs: &[&Tensor], shape: &Shape, dtype: DType, flops: u
     Described(WORK.replace(Some(work)))
 }
 
-/// Additions and multiplications, as many of each as the product of `sizes`.
-pub(crate) fn flops(sizes: &[usize]) -> u64 {
-    sizes.iter().fold(2, |product: u64, &n| product.saturating_mul(n as u64))
-}
-
 /// One launch, as it will be reported.
 pub(crate) struct Record {
     context: Option<OpContext>,
@@ -361,7 +356,7 @@ mod tests {
     use crate::Wgpu;
     use crate::{Options, Profile};
     use std::sync::Arc;
-    use teeny_core::{DType, Reference, Tensor};
+    use teeny_core::{DType, Reference, Tensor, Window};
 
     fn profiled() -> Option<Arc<Wgpu>> {
         Wgpu::with_options(&Options { profile: true, ..Options::default() }).ok()
@@ -382,6 +377,9 @@ mod tests {
         let before = gpu.counters();
         let y = (0..100).fold(x.clone(), |y, _| y.add(&x).unwrap()); // more than one batch
         y.matmul(&x.t().unwrap()).unwrap();
+        let (image, window) = (x.reshape((2, 4, 16, 16)).unwrap(), Window::new(2));
+        let weight = Tensor::ones((3, 4, 5, 5), DType::F32, &gpu).unwrap();
+        image.conv(&weight, &window).unwrap(); // (2, 3, 12, 12)
         let dispatches = gpu.counters().dispatches - before.dispatches;
         let profile = gpu.profile();
         let (adds, product) = (row(&profile, "elementwise"), row(&profile, "matmul"));
@@ -394,6 +392,7 @@ mod tests {
             "{profile}"
         );
         assert_eq!((adds.flops, product.flops), (100 * 64 * 32, 2 * 64 * 64 * 32));
+        assert_eq!(row(&profile, "conv").flops, 2 * (2 * 3 * 12 * 12) * (4 * 5 * 5));
         assert!(adds.compiles >= 1 && adds.compile_millis > 0.0, "{profile}");
         assert!(profile.to_string().contains("GFLOP/s"), "{profile}");
     }

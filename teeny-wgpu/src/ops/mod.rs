@@ -4,7 +4,7 @@
 //! ```text
 //! transfer                                    upload, download
 //! elementwise/ copy                           kernels at every index; row-major copies, copy_into
-//! reduce scan sort gather scatter random      one family each
+//! reduce/ scan sort gather scatter/ random    one family each
 //! matmul/ conv/ pooling                       products, convolutions, windows
 //! softmax norm attention                      fused operations along rows
 //! binding coalesce pieces accumulation        windows of buffers, joint axes, tensors larger than

@@ -1,5 +1,5 @@
 //! Normalisation along the last axis and its gradient for the input: one workgroup per row, one
-//! launch. `shaders/norm.wgsl` and `norm_grad.wgsl` say how.
+//! launch. `shaders/norm.wgsl` and `norm_grad.wgsl` say how; both include `norm_row.wgsl`.
 
 use crate::codegen::params::{Number, Sizes, View, shader_params};
 use crate::codegen::shader::{Start, shader};
@@ -74,13 +74,19 @@ pub(crate) fn wgsl(axes: usize, dtype: DType, norm: Norm, operands: Operands) ->
             .number("bias_binding", 1 + weight as usize)
             .number("y_binding", 1 + weight as usize + bias as usize);
     }
-    shader
-        .params(&NormParams::declaration(axes, accumulation(dtype)))
+    let (layer, zero) = (norm == Norm::Layer, zero(accumulation(dtype)));
+    if g {
+        shader = shader.flag("layer", layer).text("zero", zero);
+    }
+    let row = shader!("norm_row")
         .workgroup_reduce("workgroup_sum", value, THREADS, "add", true)
+        .flag("layer", layer)
+        .text("zero", zero);
+    shader
+        .include(row)
+        .params(&NormParams::declaration(axes, accumulation(dtype)))
         .text("value", value)
-        .text("zero", zero(accumulation(dtype)))
         .number("threads", THREADS)
-        .flag("layer", norm == Norm::Layer)
         .render()
 }
 

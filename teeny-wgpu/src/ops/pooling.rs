@@ -84,7 +84,6 @@ pub(crate) fn max_pool(
     {
         return Ok(None);
     }
-    let _work = gpu.describe(&[x], &shape, dtype, 0);
     let (values, positions) = (
         gpu.allocate(images * windows, accumulation(dtype))?,
         gpu.allocate(images * windows, DType::I32)?,

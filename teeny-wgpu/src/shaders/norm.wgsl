@@ -2,9 +2,8 @@
 //     layer  y = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias
 //     RMS    y = x / sqrt(mean(x^2) + eps) * weight + bias
 //
-// A workgroup has a row and reads it again for each sum and for the result, from cache. The
-// variance is that of the differences from the mean, never a difference of sums. The rounding error
-// of the mean is subtracted from both: rows of nearly equal elements would show it otherwise.
+// A workgroup has a row: it computes the statistics of the row first (norm_row.wgsl), then the
+// result, for which it reads the row again, from cache.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 #if has_weight
@@ -20,11 +19,6 @@ const THREADS = {{threads}}u;
 
 {{accessors}}
 
-fn add(a: Value, b: Value) -> Value { return a + b; }
-
-var<workgroup> parts: array<Value, THREADS>;
-{{workgroup_sum}}
-
 @compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -34,35 +28,11 @@ fn main(
     let row = group.y * groups.x + group.x;
     if row >= params.rows { return; }
     let base = row_addresses(row);
-    var mean: Value = {{zero}};
-    var squares: Value = {{zero}};
-    var rest: Value = {{zero}};
-#if layer
+    let of_row = row_statistics(thread, base.x);
+    let mean = of_row.mean;
+    let scale = of_row.scale;
     for (var r = thread; r < params.length; r += THREADS) {
-        mean += load_x(base.x + r * params.x_step);
-    }
-    mean = workgroup_sum(thread, mean) * inverse_length();
-    for (var r = thread; r < params.length; r += THREADS) {
-        let d = load_x(base.x + r * params.x_step) - mean;
-        rest += d;
-        squares += d * d;
-    }
-    rest = workgroup_sum(thread, rest) * inverse_length();
-    mean += rest;
-#else
-    for (var r = thread; r < params.length; r += THREADS) {
-        let v = load_x(base.x + r * params.x_step);
-        squares += v * v;
-    }
-#endif
-    let variance = max(workgroup_sum(thread, squares) * inverse_length() - rest * rest, {{zero}});
-    let scale = Value(1) / sqrt(variance + eps());
-    for (var r = thread; r < params.length; r += THREADS) {
-        var v = load_x(base.x + r * params.x_step);
-#if layer
-        v = v - mean;
-#endif
-        v = v * scale;
+        var v = centred(base.x, r, mean) * scale;
 #if has_weight
         v = v * load_weight(params.weight_offset + r * params.weight_step);
 #endif

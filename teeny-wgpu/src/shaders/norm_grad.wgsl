@@ -2,7 +2,7 @@
 // x scale (RMS), and scale = 1 / sqrt(variance + eps):
 //     layer  x_grad = scale (u - mean(u) - h mean(u h))
 //     RMS    x_grad = scale (u - h mean(u h))
-// Mean and variance are computed again from the row, as in norm.wgsl.
+// Mean and variance are computed again from the row (norm_row.wgsl), as in norm.wgsl.
 {{params}}
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 @group(0) @binding(1) var<storage, read> g: array<{{g_word}}>;
@@ -18,11 +18,6 @@ const THREADS = {{threads}}u;
 
 {{accessors}}
 
-fn add(a: Value, b: Value) -> Value { return a + b; }
-
-var<workgroup> parts: array<Value, THREADS>;
-{{workgroup_sum}}
-
 @compute @workgroup_size(THREADS)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
@@ -32,29 +27,9 @@ fn main(
     let row = group.y * groups.x + group.x;
     if row >= params.rows { return; }
     let base = row_addresses(row);
-    var mean: Value = {{zero}};
-    var squares: Value = {{zero}};
-    var rest: Value = {{zero}};
-#if layer
-    for (var r = thread; r < params.length; r += THREADS) {
-        mean += load_x(base.x + r * params.x_step);
-    }
-    mean = workgroup_sum(thread, mean) * inverse_length();
-    for (var r = thread; r < params.length; r += THREADS) {
-        let d = load_x(base.x + r * params.x_step) - mean;
-        rest += d;
-        squares += d * d;
-    }
-    rest = workgroup_sum(thread, rest) * inverse_length();
-    mean += rest;
-#else
-    for (var r = thread; r < params.length; r += THREADS) {
-        let v = load_x(base.x + r * params.x_step);
-        squares += v * v;
-    }
-#endif
-    let variance = max(workgroup_sum(thread, squares) * inverse_length() - rest * rest, {{zero}});
-    let scale = Value(1) / sqrt(variance + eps());
+    let of_row = row_statistics(thread, base.x);
+    let mean = of_row.mean;
+    let scale = of_row.scale;
     var mean_u: Value = {{zero}};
     var mean_uh: Value = {{zero}};
     for (var r = thread; r < params.length; r += THREADS) {
@@ -81,13 +56,5 @@ fn gradient(base: u32, r: u32) -> Value {
     return g * load_weight(params.weight_offset + r * params.weight_step);
 #else
     return g;
-#endif
-}
-
-fn centred(base: u32, r: u32, mean: Value) -> Value {
-#if layer
-    return load_x(base + r * params.x_step) - mean;
-#else
-    return load_x(base + r * params.x_step);
 #endif
 }

@@ -1,6 +1,6 @@
 //! Filters at the 36 points: U = G w Gᵀ.
 
-use super::layout::Tiles;
+use super::tiles::Tiles;
 use super::transforms::{Transform, TransformFilter};
 use super::{IN, POINTS, TAPS, Winograd, padded};
 use crate::Cpu;

@@ -1,6 +1,6 @@
 //! The convolution: V of some bands, 36 products, and the interpolation of their tiles.
 
-use super::layout::{pixel_tiles, point_tiles};
+use super::tiles::{pixel_tiles, point_tiles};
 use super::transforms::{Interpolate, Transform};
 use super::{MARGIN, OUT, POINTS, Winograd, evenness, padded};
 use crate::Cpu;

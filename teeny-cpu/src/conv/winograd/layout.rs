@@ -1,10 +1,11 @@
-//! Bands of an image with their channels last, and tiles as strided memory.
+//! Bands of an image with their channels last.
 //!
 //! The naive form is `band[r][x][c] = image[c][r][x]`, zero where it is padding. Sixteen planes at
 //! a time are transposed by blocks in registers, so that each plane is read along its rows.
 
+use super::tiles::{Tiles, point_tiles};
 use super::transforms::{Evaluate, Transform};
-use super::{IN, OUT, POINTS, Winograd, padded};
+use super::{IN, OUT, Winograd, padded};
 use crate::simd::{Level, prefetch};
 use crate::transpose::transpose;
 
@@ -129,24 +130,4 @@ impl Winograd {
             }
         }
     }
-}
-
-/// The tiles of a band at all points: (tiles, 36, channels).
-pub(super) fn point_tiles<P>(first: P, channels: usize) -> Tiles<P> {
-    Tiles { first, next: POINTS * channels, row: IN * channels, column: channels }
-}
-
-/// The tiles of a band of pixels: (4, 4 tiles_across, channels).
-pub(super) fn pixel_tiles<P>(first: P, tiles_across: usize, channels: usize) -> Tiles<P> {
-    Tiles { first, next: OUT * channels, row: OUT * tiles_across * channels, column: channels }
-}
-
-/// Tiles or filters in memory: the first, and the strides from one to the next, from row to row and
-/// from column to column.
-#[derive(Clone, Copy)]
-pub(super) struct Tiles<P> {
-    pub first: P,
-    pub next: usize,
-    pub row: usize,
-    pub column: usize,
 }

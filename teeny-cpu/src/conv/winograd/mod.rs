@@ -35,6 +35,7 @@ pub(super) mod evenness;
 mod filters;
 mod forward;
 mod layout;
+mod tiles;
 mod transforms;
 mod weight_grad;
 

@@ -3,7 +3,7 @@
 //! The naive form multiplies by the matrices. Here the sums and differences that the points ±p
 //! share are computed once, lanes are channels, and a tile's rows and columns stay in registers.
 
-use super::layout::Tiles;
+use super::tiles::Tiles;
 use super::{IN, OUT};
 use crate::simd::{F32s, Level, Work};
 use std::marker::PhantomData;

@@ -1,6 +1,6 @@
 //! The gradient of the filters: dM = A g Aᵀ, dU = Vᵀ dM at each point, dw = Gᵀ dU G.
 
-use super::layout::{Tiles, pixel_tiles, point_tiles};
+use super::tiles::{Tiles, pixel_tiles, point_tiles};
 use super::transforms::{Collect, Distribute, Transform};
 use super::{BLOCKS, IN, POINTS, TAPS, Winograd, padded};
 use crate::Cpu;

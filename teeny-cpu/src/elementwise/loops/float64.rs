@@ -1,8 +1,7 @@
 //! Loops of f64 nodes: plain loops, which the compiler vectorises, and functions of std.
 
-use super::float::{float_function, function_of_two};
 use super::int::{each, pairs};
-use super::unexpected;
+use super::{float_function, function_of_two, unexpected};
 use crate::simd::{F32s, Level, Work};
 use teeny_core::kernel::{Arithmetic, FloatFunction, OpCode, Rounding, SignFunction};
 

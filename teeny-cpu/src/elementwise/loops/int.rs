@@ -5,10 +5,10 @@
 //! same bits for signed and unsigned integers are compiled for the unsigned types alone, and
 //! operations without vector instructions for one level alone.
 
-use super::cast::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
 pub(crate) use super::int_type::Int;
 use super::unexpected;
 use crate::simd::{F32s, Level, Work, for_pairs};
+use crate::typed::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
 use teeny_core::DType;
 use teeny_core::kernel::{Arithmetic, Bitwise, Comparison, OpCode, SignFunction};
 

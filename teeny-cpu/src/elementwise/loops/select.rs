@@ -4,9 +4,9 @@
 //! bits. A comparison of f32 that only the `where` reads is computed in the same loop, so that no
 //! bools are stored.
 
-use super::cast::{slice, slice_mut};
 use crate::simd::loops::{Operand, Spread};
 use crate::simd::{F32s, Level, Work};
+use crate::typed::{slice, slice_mut};
 
 /// `y[i] = if c[i] { a[i] } else { b[i] }` for values of `size` bytes, moved as bits.
 ///

@@ -7,9 +7,9 @@
 //! vectors of the widest level, so no product has a tail in its columns.
 
 use super::QUERIES;
-use crate::elementwise::loops::float::binary_f32;
-use crate::matmul::dot;
-use crate::matmul::{Float, Matrix};
+use crate::elementwise::loops::float32::binary_f32;
+use crate::float::Float;
+use crate::matmul::{Matrix, dot};
 use crate::simd::{F32s, Level, Work, loops};
 use crate::transpose::transpose;
 use crate::vecmath;

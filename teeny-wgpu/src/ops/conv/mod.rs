@@ -15,9 +15,9 @@
 mod shader;
 
 use crate::codegen::types::accumulation;
+use crate::device::Wgpu;
 use crate::device::launch::{Key, Launch, Program};
 use crate::device::limits::MAX_COUNT;
-use crate::device::{Wgpu, profile};
 use crate::ops::accumulation::cast_to_storage;
 pub(crate) use crate::ops::conv::shader::{ConvKernel, Kind, wgsl};
 use crate::ops::conv::shader::{ConvParams, DIRECT_THREADS};
@@ -140,12 +140,6 @@ fn launch_conv(
     gpu.require(dtype, "convolution")?;
     let (count, accumulator) = (sizes.result().numel(), accumulation(dtype));
     let (rows, columns, k) = sizes.product();
-    let _work = gpu.describe(
-        &[left, right],
-        sizes.result(),
-        dtype,
-        profile::flops(&[sizes.window.groups, rows, columns, k]),
-    );
     if count == 0 {
         return Ok(Some(gpu.allocate(0, dtype)?));
     }

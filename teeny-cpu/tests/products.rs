@@ -1,0 +1,127 @@
+//! Matrix products against the `Reference` device and against products of integers, over layouts,
+//! types and levels.
+
+mod common;
+use common::*;
+use teeny_core::{DType, Device, Reference, Tensor};
+
+#[test]
+fn products_of_every_type_and_layout() {
+    for device in devices() {
+        for dtype in DType::ALL.into_iter().filter(|&t| t != DType::Bool) {
+            for (m, k, n) in
+                [(1, 1, 1), (3, 5, 4), (1, 17, 33), (17, 40, 1), (0, 3, 2), (3, 0, 2), (70, 65, 66)]
+            {
+                let (a, b) = (sample(&[2, m, k], dtype), sample(&[k, n], dtype));
+                let want = a.matmul(&b).unwrap();
+                for (la, x) in layouts(&a.to(&device).unwrap()) {
+                    for (lb, y) in layouts(&b.to(&device).unwrap()) {
+                        let what = format!("{dtype} {m}x{k}x{n} {la} {lb} {device:?}");
+                        same(&x.matmul(&y).unwrap(), &want, 4.0, &what);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_transposed_operand_is_not_copied() {
+    let device = devices().pop().unwrap();
+    let (a, b) = (
+        sample(&[96, 80], DType::F32).to(&device).unwrap(),
+        sample(&[64, 80], DType::F32).to(&device).unwrap(),
+    );
+    let before = device.stats();
+    let c = a.matmul(&b.t().unwrap()).unwrap();
+    let after = device.stats();
+    assert_eq!(after.allocations - before.allocations, 1, "only the result is allocated");
+    assert_eq!(c.shape(), &[96, 64]);
+}
+
+#[test]
+fn large_products_are_right_in_every_tile() {
+    for device in devices() {
+        let sizes = [
+            (250, 130, 700),
+            (1, 3000, 900),
+            (900, 3000, 1),
+            (500, 64, 513),
+            (32, 500, 300),
+            (33, 1000, 70),
+            (7, 390, 4100),
+            (530, 400, 70),
+        ];
+        for (m, k, n) in sizes {
+            let (a, b) = (
+                sample(&[m, k], DType::F32).to(&device).unwrap(),
+                sample(&[k, n], DType::F32).to(&device).unwrap(),
+            );
+            let exact = a
+                .cast(DType::I64)
+                .unwrap()
+                .matmul(&b.cast(DType::I64).unwrap())
+                .unwrap()
+                .cast(DType::F32)
+                .unwrap();
+            same(&a.matmul(&b).unwrap(), &exact, 0.0, "small integers are exact");
+            same(
+                &a.t().unwrap().copy().unwrap().t().unwrap().matmul(&b).unwrap(),
+                &exact,
+                0.0,
+                "transposed",
+            );
+            same(
+                &a.matmul(&b.t().unwrap().copy().unwrap().t().unwrap()).unwrap(),
+                &exact,
+                0.0,
+                "right side transposed",
+            );
+            let (a, b) = (a.cast(DType::F64).unwrap(), b.cast(DType::F64).unwrap());
+            same(&a.matmul(&b).unwrap(), &exact.cast(DType::F64).unwrap(), 0.0, "f64");
+        }
+    }
+}
+
+/// Decoding with a model of 16-bit weights: rows are converted block by block, so sizes
+/// around a block and leading axes of 1 matter.
+#[test]
+fn a_vector_times_16_bit_weights() {
+    let oracle = Reference::new();
+    for device in devices() {
+        for dtype in [DType::BF16, DType::F16] {
+            for k in [1, 7, 511, 512, 513, 1300] {
+                let make = |shape: &[usize]| {
+                    Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
+                };
+                let (x, weight) = (make(&[1, 1, k]), make(&[37, k]));
+                let to_f64 = |t: &Tensor| t.to(&oracle).unwrap().cast(DType::F64).unwrap();
+                let want = to_f64(&x)
+                    .matmul(&to_f64(&weight).t().unwrap())
+                    .unwrap()
+                    .cast(dtype)
+                    .unwrap()
+                    .to_scalars()
+                    .unwrap();
+                // a sum of k products in f32 strays by less than a rounding to 16 bits, but where
+                // it nearly cancels
+                let near = |got: &Tensor| {
+                    for (got, want) in got.to_scalars().unwrap().iter().zip(&want) {
+                        let (got, want) = (got.to_f64(), want.to_f64());
+                        assert!(
+                            (got - want).abs() <= want.abs() / 128.0 + 1e-4 * k as f64,
+                            "{dtype} {k}: {got} is not {want}"
+                        );
+                    }
+                };
+                let y = x.matmul(&weight.t().unwrap()).unwrap();
+                assert_eq!((y.shape()[..].to_vec(), y.dtype()), (vec![1, 1, 37], dtype));
+                near(&y);
+                // and from the other side, with gaps between the rows
+                let gaps =
+                    Tensor::cat(&[&weight, &weight], 1).unwrap().slice(1, k as isize..).unwrap();
+                near(&gaps.matmul(&x.reshape((k, 1)).unwrap()).unwrap());
+            }
+        }
+    }
+}
