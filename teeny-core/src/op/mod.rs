@@ -31,6 +31,7 @@ pub use conv_shape::{conv_shape, pool_shape};
 pub(crate) use conv_shape::{pool_misfit, zero_window};
 pub use cost::Cost;
 pub use kinds::{Norm, ReduceOp, ScanOp, ScatterMode};
+#[cfg(feature = "linalg")]
 pub(crate) use linalg::matrix_parts;
 pub use linalg::{LinalgOp, Triangle};
 pub(crate) use outputs::taken;
