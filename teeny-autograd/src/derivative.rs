@@ -18,7 +18,7 @@ use std::f64::consts;
 use teeny_core::{Arithmetic, Expr, FloatFunction, OpCode, SignFunction};
 
 /// The gradient of each operand; `None` if the derivative by it is zero or does not exist.
-pub(crate) type LocalGrads<'b> = [Option<Expr<'b>>; 3];
+pub(crate) type OperandGrads<'b> = [Option<Expr<'b>>; 3];
 
 /// What an operand is, where the sub-gradient at a tie depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,16 +42,16 @@ pub(crate) struct Step<'b> {
     pub g: Expr<'b>,
 }
 
-fn one<'b>(g: Expr<'b>) -> LocalGrads<'b> {
+fn one<'b>(g: Expr<'b>) -> OperandGrads<'b> {
     [Some(g), None, None]
 }
 
-fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> LocalGrads<'b> {
+fn two<'b>(a: Expr<'b>, b: Expr<'b>) -> OperandGrads<'b> {
     [Some(a), Some(b), None]
 }
 
 /// The gradients of the operands of `op`.
-pub(crate) fn local_grads<'b>(op: OpCode, step: &Step<'b>) -> LocalGrads<'b> {
+pub(crate) fn operand_grads<'b>(op: OpCode, step: &Step<'b>) -> OperandGrads<'b> {
     let Step { src: [a, ..], y, g, .. } = *step;
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [None; 3],
@@ -91,7 +91,7 @@ fn float_function<'b>(f: FloatFunction, a: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -
     }
 }
 
-fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> LocalGrads<'b> {
+fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> OperandGrads<'b> {
     use Arithmetic::*;
     let Step { src: [a, b, _], y, g, .. } = *step;
     match op {
@@ -122,7 +122,10 @@ fn pow_exponent<'b>(a: Expr<'b>, b: Expr<'b>, y: Expr<'b>, g: Expr<'b>) -> Expr<
 
 /// The gradient goes to the winner; `loses(a, b)` is true where `a` is not the result. NaN operands
 /// pass it on, as in PyTorch.
-fn extremum<'b>(step: &Step<'b>, loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>) -> LocalGrads<'b> {
+fn extremum<'b>(
+    step: &Step<'b>,
+    loses: impl Fn(Expr<'b>, Expr<'b>) -> Expr<'b>,
+) -> OperandGrads<'b> {
     let Step { src: [a, b, _], kind, g, .. } = *step;
     let to = |own: Expr<'b>, other: Expr<'b>, kind: Operand| {
         let zero = g.like(0);

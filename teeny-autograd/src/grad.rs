@@ -138,6 +138,7 @@ impl Grad for Tensor {
     #[track_caller]
     fn detach(&self) -> Result<Tensor> {
         let _op = enter("detach");
+        // The result stays on its autograd device, whose storages are all `Tracked`.
         let storage = match (try_tracked(self), try_dual(self)) {
             (Some(Tracked { inner, handle, detach_points }), _) => Tracked::storage(
                 inner.detach()?,

@@ -5,7 +5,7 @@
 //! nothing; the others are computed in as few kernels as the limits on inputs and outputs allow.
 
 use crate::composite::Application;
-use crate::derivative::{Operand, Step, local_grads};
+use crate::derivative::{Operand, Step, operand_grads};
 use std::sync::Arc;
 use teeny_core::kernel::{Id, MAX_OUTPUTS};
 use teeny_core::{Arithmetic, Builder, DType, Expr, FloatFunction, Kernel, OpCode, OpNode, Result};
@@ -292,7 +292,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 y: self.results[id],
                 g,
             };
-            for (i, g) in local_grads(node.op, &step).into_iter().enumerate() {
+            for (i, g) in operand_grads(node.op, &step).into_iter().enumerate() {
                 if let Some(g) = g.filter(|_| i < node.op.arity() && self.reach[at(i)] != 0) {
                     add(&mut adjoint[at(i)], g);
                 }

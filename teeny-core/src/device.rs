@@ -161,7 +161,7 @@ impl dyn Device {
 /// Anything that names a device: an `Arc` of one, a [`DeviceRef`], or a tensor, which stands for
 /// the device it is on.
 pub trait ToDevice {
-    /// The device.
+    /// Returns the device: of a tensor, the one it is on. Nothing is copied.
     fn to_device(&self) -> DeviceRef;
 }
 impl ToDevice for DeviceRef {

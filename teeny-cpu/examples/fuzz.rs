@@ -51,8 +51,9 @@ fn sites(level: Option<&str>) -> Result<Vec<Box<dyn Site>>> {
     let failed = |e: ThreadPoolBuildError| Error::internal(format!("the threads: {e}"));
     // A thread outside of all pools counts as one of the global pool.
     pool(1).build_global().map_err(failed)?;
-    let device =
-        |cache_bytes: usize| Cpu::with(CpuOptions { level, cache_bytes, ..CpuOptions::default() });
+    let device = |cache_bytes: usize| {
+        Cpu::with_options(CpuOptions { level, cache_bytes, ..CpuOptions::default() })
+    };
     let cold = Threads { device: device(0), pool: None };
     let warm = Threads {
         device: device(CpuOptions::default().cache_bytes),

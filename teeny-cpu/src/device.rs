@@ -83,11 +83,11 @@ impl Cpu {
     /// A device with the default options.
     #[allow(clippy::new_ret_no_self)]
     pub fn new() -> Arc<Cpu> {
-        Cpu::with(CpuOptions::default())
+        Cpu::with_options(CpuOptions::default())
     }
 
     /// A device with these options.
-    pub fn with(options: CpuOptions) -> Arc<Cpu> {
+    pub fn with_options(options: CpuOptions) -> Arc<Cpu> {
         let guarded = std::env::var_os("TEENY_POOL_GUARD")
             .map_or(cfg!(debug_assertions), |value| value == "1");
         let pool = Pool::new(options.cache_bytes, options.memory_limit, guarded);

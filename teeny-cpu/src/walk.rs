@@ -207,9 +207,9 @@ impl Walk {
         (rows - start / row % rows).min(most / row) * row
     }
 
-    /// The address of element `start` of operand `i`, the view at `base`, and the distance from its
-    /// row to the next.
-    pub(crate) fn rows_from(
+    /// The address of element `start` (in the order of the walk) of operand `i`, whose view begins at
+    /// `base` and has elements of `size` bytes, and the stride to its next row, in elements.
+    pub(crate) fn row_address(
         &self,
         i: usize,
         base: *const u8,

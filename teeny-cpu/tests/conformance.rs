@@ -26,7 +26,7 @@ fn scratch_requests(
     float_matmul: FloatMatmul,
     run: fn(&Tensor) -> Result<Tensor>,
 ) -> usize {
-    let cpu = Cpu::with(CpuOptions { level, float_matmul, ..CpuOptions::default() });
+    let cpu = Cpu::with_options(CpuOptions { level, float_matmul, ..CpuOptions::default() });
     let x = Tensor::randn((1, 16, 24, 24), DType::F32, &cpu).unwrap();
     let before = cpu.pool_stats().scratch_requests;
     run(&x).unwrap();

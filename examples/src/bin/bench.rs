@@ -54,7 +54,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             return Err(Error::value("--matmul is an option of the device cpu"));
         }
         choice.device =
-            Cpu::with(CpuOptions { float_matmul: options.matmul, ..CpuOptions::default() });
+            Cpu::with_options(CpuOptions { float_matmul: options.matmul, ..CpuOptions::default() });
     }
     eprintln!("# {}", choice.note);
     let threads = rayon::current_num_threads();

@@ -34,30 +34,30 @@ impl Bigrams {
         self.table.iter().sum()
     }
 
-    /// `log P(b | a)` with `smooth` added to every count, (V, V) row by row.
-    fn log_probabilities(&self, smooth: f64) -> Vec<f64> {
+    /// `log P(b | a)` with `smoothing` added to every count, (V, V) row by row.
+    fn log_probabilities(&self, smoothing: f64) -> Vec<f64> {
         let row = |row: &[f64]| -> Vec<f64> {
-            let sum: f64 = row.iter().map(|n| n + smooth).sum();
-            row.iter().map(|n| ((n + smooth) / sum).ln()).collect()
+            let sum: f64 = row.iter().map(|n| n + smoothing).sum();
+            row.iter().map(|n| ((n + smoothing) / sum).ln()).collect()
         };
         self.table.chunks(self.vocab).flat_map(row).collect()
     }
 
-    /// The mean negative log-likelihood of the pairs in `other` by these counts with `smooth` added
-    /// to each; infinite if `smooth` is 0 and the count of a pair is 0.
-    pub fn loss(&self, other: &Bigrams, smooth: f64) -> f64 {
-        let log_p = self.log_probabilities(smooth);
-        let pairs = other.table.iter().zip(&log_p).filter(|(n, _)| **n > 0.0);
-        -pairs.map(|(n, log_p)| n * log_p).sum::<f64>() / other.total()
+    /// The mean negative log-likelihood of the pairs in `data` by these counts with `smoothing` added
+    /// to each; infinite if `smoothing` is 0 and the count of a pair is 0.
+    pub fn loss(&self, data: &Bigrams, smoothing: f64) -> f64 {
+        let log_p = self.log_probabilities(smoothing);
+        let pairs = data.table.iter().zip(&log_p).filter(|(n, _)| **n > 0.0);
+        -pairs.map(|(n, log_p)| n * log_p).sum::<f64>() / data.total()
     }
 
     /// The logits of the next character. Shapes: windows (B, 1) → (B, V).
     ///
     /// # Errors
     /// If the device fails.
-    pub fn logits(&self, x: &Tensor, smooth: f64) -> Result<Tensor> {
+    pub fn logits(&self, x: &Tensor, smoothing: f64) -> Result<Tensor> {
         let logits: Vec<f32> =
-            self.log_probabilities(smooth).into_iter().map(|v| v as f32).collect();
+            self.log_probabilities(smoothing).into_iter().map(|v| v as f32).collect();
         Tensor::from_vec(logits, (self.vocab, self.vocab), x)?.index_select(0, &x.reshape(-1)?)
     }
 

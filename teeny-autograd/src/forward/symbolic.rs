@@ -10,7 +10,7 @@
 //! their tangents, the partial derivatives are stored and multiplied.
 
 use crate::composite::Application;
-use crate::derivative::{Step, local_grads};
+use crate::derivative::{Step, operand_grads};
 use crate::symbolic::{Quotient, add, kind, replay};
 use std::sync::Arc;
 use teeny_core::{Builder, Expr, Kernel, OpCode, Result};
@@ -204,7 +204,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
             // The gradient of operand i is g times the partial derivative: with the tangent of
             // operand i for g, it is the tangent of the result.
             let step = Step { src: [0, 1, 2].map(|i| self.values[at(i)]), kind, y, g: t };
-            if let Some(part) = local_grads(node.op, &step)[i] {
+            if let Some(part) = operand_grads(node.op, &step)[i] {
                 add(&mut sum, part);
             }
         }

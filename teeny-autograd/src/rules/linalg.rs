@@ -76,9 +76,9 @@ pub(crate) fn adjoint(
                 when(needs[0], || part(&g_b.matmul(&transposed(&results[0])?)?.neg()?, triangle))?;
             return Ok(vec![g_a, needs[1].then_some(g_b)]);
         }
-        LinalgOp::Det => cofactors(a, &results[0])?.mul(&stretched(first()?)?)?,
+        LinalgOp::Det => cofactors(a, &results[0])?.mul(&as_matrices(first()?)?)?,
         LinalgOp::SlogDet => match &g[1] {
-            Some(g) => transposed(&a.inv()?)?.mul(&stretched(g)?)?,
+            Some(g) => transposed(&a.inv()?)?.mul(&as_matrices(g)?)?,
             None => a.zeros_like()?,
         },
         LinalgOp::Cholesky => cholesky(&results[0], first()?)?,
@@ -95,7 +95,7 @@ fn transposed(x: &Tensor) -> Result<Tensor> {
 }
 
 /// One number per matrix beside its elements: (..) → (.., 1, 1).
-fn stretched(x: &Tensor) -> Result<Tensor> {
+fn as_matrices(x: &Tensor) -> Result<Tensor> {
     x.unsqueeze(-1)?.unsqueeze(-1)
 }
 
@@ -123,19 +123,19 @@ pub(crate) fn part(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
 /// as equal singular values have no gradient.
 pub(crate) fn cofactors(a: &Tensor, det: &Tensor) -> Result<Tensor> {
     match a.inv() {
-        Ok(inverse) => transposed(&inverse)?.mul(&stretched(det)?),
+        Ok(inverse) => transposed(&inverse)?.mul(&as_matrices(det)?),
         Err(error) if error.kind() == ErrorKind::Value && differentiated(a) => {
             transposed(&adjugate(a)?)
         }
         Err(error) if error.kind() == ErrorKind::Value => {
             let (u, s, vt) = a.svd()?;
-            let own = Tensor::eye(s.shape()[s.ndim() - 1], s.dtype(), &s)?; // (n, n)
+            let diagonal = Tensor::eye(s.shape()[s.ndim() - 1], s.dtype(), &s)?; // (n, n)
             // row i: all singular values but the i-th
             // (.., n)
             let others =
-                map([&s.unsqueeze(-2)?, &own], |[s, own]| own.ne(0.0).where_cond(s.like(1), s))?
+                map([&s.unsqueeze(-2)?, &diagonal], |[s, d]| d.ne(0.0).where_cond(s.like(1), s))?
                     .prod(-1)?;
-            let sign = stretched(&u.det()?.mul(&vt.det()?)?)?;
+            let sign = as_matrices(&u.det()?.mul(&vt.det()?)?)?;
             u.mul(&others.unsqueeze(-2)?)?.matmul(&vt)?.mul(&sign)
         }
         Err(error) => Err(error),
@@ -153,7 +153,7 @@ fn adjugate(a: &Tensor) -> Result<Tensor> {
     let mut m = one.expand(*a.shape())?; // (.., n, n)
     for k in 1..n {
         let product = a.matmul(&m)?; // (.., n, n)
-        let mean = stretched(&product.trace()?.div(k as f64)?)?; // (.., 1, 1)
+        let mean = as_matrices(&product.trace()?.div(k as f64)?)?; // (.., 1, 1)
         m = product.sub(&one.mul(&mean)?)?;
     }
     if n.is_multiple_of(2) { m.neg() } else { Ok(m) }

@@ -251,7 +251,7 @@ impl Program<'_> {
         let View { ptr, dtype, .. } = self.views[i];
         let spare = self.slot(scratch, self.plan.slots);
         if self.rows_in_place {
-            let (from, pitch) = self.walk.rows_from(i, ptr, dtype.size(), start);
+            let (from, pitch) = self.walk.row_address(i, ptr, dtype.size(), start);
             return Value::Rows(from, pitch);
         }
         // SAFETY: the walk was made of these views; `to` and the spare slot have a whole tile.

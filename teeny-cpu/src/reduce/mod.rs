@@ -39,7 +39,7 @@ const PACKED_WIDTH: usize = 1024;
 /// Contiguous rows that are reduced in one call.
 const ROWS: usize = 64;
 /// Elements below which one thread reduces.
-const THREAD: usize = 16 << 10;
+const MIN_PARALLEL_ELEMENTS: usize = 16 << 10;
 
 /// Reduces `axes` of `x`.
 pub(crate) fn reduce(cpu: &Cpu, op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<StorageRef> {
@@ -61,9 +61,9 @@ pub(crate) fn reduce_kernel(
     let views = inputs.iter().map(|x| View::of(x)).collect::<Result<Vec<_>>>()?;
     let kept: Vec<usize> = (0..shape.ndim()).filter(|a| !axes.contains(a)).collect();
     let count = |axes: &[usize]| axes.iter().map(|&a| shape[a]).product::<usize>();
-    let (outer, length) = (count(&kept), count(axes));
+    let (num_results, length) = (count(&kept), count(axes));
     let dtype = kernel.output_dtype(0);
-    let out = cpu.alloc(outer, op.output(dtype).compute())?;
+    let out = cpu.alloc(num_results, op.output(dtype).compute())?;
 
     // The axis with the smallest stride over all inputs; the last one of equals.
     let step = |a: usize| {
@@ -89,17 +89,17 @@ pub(crate) fn reduce_kernel(
             program: &program,
             table: table_of(op, dtype),
             flip: flip_of(op, dtype),
-            outer,
+            num_results,
             length,
             out: Shared(out.ptr()),
         };
         match columns {
-            _ if outer == 0 => Ok(()),
+            _ if num_results == 0 => Ok(()),
             true => job.columns(),
             false => job.rows(),
         }
     })?;
-    let out = copy::cast_to_storage(cpu, out, outer, op.output(dtype))?;
+    let out = copy::cast_to_storage(cpu, out, num_results, op.output(dtype))?;
     Ok(Arc::new(out))
 }
 
@@ -120,7 +120,9 @@ struct Job<'a> {
     program: &'a Program<'a>,
     table: &'static Table,
     flip: u64,
-    outer: usize,
+    /// Elements of the result: rows of contiguous axes, or columns of strided ones.
+    num_results: usize,
+    /// Elements that each result reduces.
     length: usize,
     out: Shared<u8>,
 }
@@ -167,28 +169,32 @@ impl Job<'_> {
     }
 
     fn rows(&self) -> Result<()> {
-        let (outer, length) = (self.outer, self.length);
+        let (num_results, length) = (self.num_results, self.length);
         if length < 64 {
             return self.short_rows();
         }
         let blocks = length.div_ceil(BLOCK);
-        if blocks == 1 || outer >= 64 {
-            return threads::try_for_each_range(outer, THREAD / length, |rows| {
-                let mut parts =
-                    Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
-                self.program.with_scratch(self.cpu, 0, &mut |scratch| match blocks == 1
-                    && self.program.is_packed()
-                {
-                    true => self.whole_rows(scratch, rows.clone()),
-                    false => {
-                        rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts))
-                    }
-                })
-            });
+        if blocks == 1 || num_results >= 64 {
+            return threads::try_for_each_range(
+                num_results,
+                MIN_PARALLEL_ELEMENTS / length,
+                |rows| {
+                    let mut parts =
+                        Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
+                    self.program.with_scratch(self.cpu, 0, &mut |scratch| match blocks == 1
+                        && self.program.is_packed()
+                    {
+                        true => self.whole_rows(scratch, rows.clone()),
+                        false => {
+                            rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts))
+                        }
+                    })
+                },
+            );
         }
-        let mut parts = self.accumulators(outer * blocks)?;
+        let mut parts = self.accumulators(num_results * blocks)?;
         let (shared, size) = (Shared(parts.as_mut_ptr().cast::<u8>()), self.table.acc);
-        threads::try_for_each_range(outer * blocks, 1, |parts| {
+        threads::try_for_each_range(num_results * blocks, 1, |parts| {
             self.program.with_scratch(self.cpu, 0, &mut |scratch| {
                 for p in parts.clone() {
                     // SAFETY: p is one of the accumulators, and each is written by one range.
@@ -198,7 +204,7 @@ impl Job<'_> {
                 }
             })
         })?;
-        for row in 0..outer {
+        for row in 0..num_results {
             // SAFETY: the accumulators of this row, all chunks being done.
             unsafe { self.finish(shared.get().add(row * blocks * size), blocks, row, 1) };
         }
@@ -251,16 +257,17 @@ impl Job<'_> {
 
     /// Rows of a few elements: a tile holds many of them.
     fn short_rows(&self) -> Result<()> {
-        let (outer, length) = (self.outer, self.length);
+        let (num_results, length) = (self.num_results, self.length);
         if length == 0 {
             // SAFETY: results without elements read no accumulator.
-            unsafe { self.finish([0u64; 2].as_mut_ptr().cast(), 0, 0, outer) };
+            unsafe { self.finish([0u64; 2].as_mut_ptr().cast(), 0, 0, num_results) };
             return Ok(());
         }
         let per_tile = TILE / length;
-        let per_chunk = (THREAD / length).next_multiple_of(per_tile);
-        threads::try_for_each_chunk(outer.div_ceil(per_chunk), |c| {
-            let (first, end) = (c * per_chunk * length, ((c + 1) * per_chunk).min(outer) * length);
+        let per_chunk = (MIN_PARALLEL_ELEMENTS / length).next_multiple_of(per_tile);
+        threads::try_for_each_chunk(num_results.div_ceil(per_chunk), |c| {
+            let (first, end) =
+                (c * per_chunk * length, ((c + 1) * per_chunk).min(num_results) * length);
             let mut acc = [0u64; 2];
             let acc = acc.as_mut_ptr().cast();
             // SAFETY: one accumulator; the tile's elements are of the table's type, and its rows
@@ -284,38 +291,40 @@ impl Job<'_> {
         })
     }
 
+    /// Reduces the rows of a (length, num_results) layout: blocks of rows and groups of columns in
+    /// parallel, each into its accumulators, which are combined block by block.
     fn columns(&self) -> Result<()> {
-        let (outer, length, size) = (self.outer, self.length, self.table.acc);
+        let (num_results, length, size) = (self.num_results, self.length, self.table.acc);
         // Few columns: several rows share a tile. Many: some columns at a time.
-        let width = outer.min(if self.program.is_packed() { PACKED_WIDTH } else { TILE });
-        let column_groups = outer.div_ceil(width);
+        let width = num_results.min(if self.program.is_packed() { PACKED_WIDTH } else { TILE });
+        let column_groups = num_results.div_ceil(width);
         let rows_per_block = (COLUMN_BLOCK / width).max(length.div_ceil(64)).max(1);
         let blocks = length.div_ceil(rows_per_block);
-        let mut parts = self.accumulators(blocks * outer)?;
+        let mut parts = self.accumulators(blocks * num_results)?;
         let shared = Shared(parts.as_mut_ptr().cast::<u8>());
         let task = |t: usize| {
             let (b, column_group) = (t / column_groups, t % column_groups);
             let rows = b * rows_per_block..((b + 1) * rows_per_block).min(length);
-            let columns = column_group * width..((column_group + 1) * width).min(outer);
+            let columns = column_group * width..((column_group + 1) * width).min(num_results);
             self.program.with_scratch(self.cpu, 0, &mut |scratch| {
                 // SAFETY: no two tasks have the same block and columns, so none share accumulators.
                 unsafe {
                     self.column_group(
                         scratch,
-                        shared.get().add((b * outer + columns.start) * size),
+                        shared.get().add((b * num_results + columns.start) * size),
                         &rows,
                         &columns,
                     )
                 }
             })
         };
-        if outer * length < THREAD {
+        if num_results * length < MIN_PARALLEL_ELEMENTS {
             (0..blocks * column_groups).try_for_each(task)?;
         } else {
             threads::try_for_each_chunk(blocks * column_groups, task)?;
         }
-        // SAFETY: all accumulators, all chunks being done.
-        unsafe { self.finish(shared.get(), blocks, 0, outer) };
+        // SAFETY: all accumulators, after all tasks.
+        unsafe { self.finish(shared.get(), blocks, 0, num_results) };
         Ok(())
     }
 
@@ -330,25 +339,28 @@ impl Job<'_> {
         rows: &Range<usize>,
         columns: &Range<usize>,
     ) {
-        let (outer, width, level) = (self.outer, columns.len(), self.cpu.level);
+        let (num_results, width, level) = (self.num_results, columns.len(), self.cpu.level);
         // SAFETY: tiles have elements of the table's type; if the program is packed, its value at
         // one place is that of the input, whose rows follow each other.
         unsafe {
             if self.program.is_packed() {
-                let x = self.program.evaluate(scratch, rows.start * outer + columns.start, 1);
-                (self.table.packed)(level, self.flip, accs, width, x, outer, rows.clone());
-            } else if width == outer {
-                self.tiles(scratch, rows.start * outer, rows.end * outer, |at, x, n| {
-                    self.add_elements(accs, x, n, at)
-                });
+                let x = self.program.evaluate(scratch, rows.start * num_results + columns.start, 1);
+                (self.table.packed)(level, self.flip, accs, width, x, num_results, rows.clone());
+            } else if width == num_results {
+                self.tiles(
+                    scratch,
+                    rows.start * num_results,
+                    rows.end * num_results,
+                    |at, x, n| self.add_elements(accs, x, n, at),
+                );
             } else {
                 for row in rows.clone() {
                     self.tiles(
                         scratch,
-                        row * outer + columns.start,
-                        row * outer + columns.end,
+                        row * num_results + columns.start,
+                        row * num_results + columns.end,
                         |at, x, n| {
-                            let column = at - row * outer - columns.start;
+                            let column = at - row * num_results - columns.start;
                             (self.table.rows)(
                                 level,
                                 self.flip,
@@ -373,12 +385,12 @@ impl Job<'_> {
     unsafe fn add_elements(&self, accs: *mut u8, mut x: *const u8, n: usize, mut at: usize) {
         let end = at + n;
         while at < end {
-            let (row, column) = (at / self.outer, at % self.outer);
+            let (row, column) = (at / self.num_results, at % self.num_results);
             // The rest of a row that the tile before has begun, all whole rows at once, or the
             // first part of the last row.
-            let (rows, width) = match (end - at) / self.outer {
-                whole @ 1.. if column == 0 => (whole, self.outer),
-                _ => (1, (self.outer - column).min(end - at)),
+            let (rows, width) = match (end - at) / self.num_results {
+                whole @ 1.. if column == 0 => (whole, self.num_results),
+                _ => (1, (self.num_results - column).min(end - at)),
             };
             // SAFETY: these elements are the tile's.
             unsafe {

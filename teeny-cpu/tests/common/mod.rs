@@ -14,7 +14,7 @@ use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
 pub fn devices() -> Vec<Arc<Cpu>> {
     Level::available()
         .into_iter()
-        .map(|level| Cpu::with(CpuOptions { level, ..CpuOptions::default() }))
+        .map(|level| Cpu::with_options(CpuOptions { level, ..CpuOptions::default() }))
         .collect()
 }
 
@@ -22,7 +22,7 @@ pub fn devices() -> Vec<Arc<Cpu>> {
 pub fn devices_of_both_matmuls() -> Vec<Arc<Cpu>> {
     let gemm_crate = Level::available().into_iter().map(|level| {
         let float_matmul = FloatMatmul::GemmCrate;
-        Cpu::with(CpuOptions { level, float_matmul, ..CpuOptions::default() })
+        Cpu::with_options(CpuOptions { level, float_matmul, ..CpuOptions::default() })
     });
     devices().into_iter().chain(gemm_crate).collect()
 }

@@ -97,17 +97,17 @@ impl Corpus {
     #[track_caller]
     pub fn batch(&self, batch: usize, context: usize, key: Key) -> Result<(Tensor, Tensor)> {
         let _op = enter("corpus.batch");
-        let starts = self.starts(context)?;
+        let positions = self.starts(context)?;
         let device = self.tokens.device();
         // (B, 1)
-        let from = Tensor::random(
-            Distribution::Integer { low: 0, high: starts as i64 },
+        let starts = Tensor::random(
+            Distribution::Integer { low: 0, high: positions as i64 },
             (batch, 1),
             DType::I32,
             key,
             device,
         )?;
-        self.gather(&from, context)
+        self.examples_at(&starts, context)
     }
 
     /// Consecutive examples of `context` tokens, for a [`super::DataLoader`]: in an epoch every
@@ -139,10 +139,11 @@ impl Corpus {
         }
     }
 
-    /// Examples that begin at the positions `from` (B, 1).
-    fn gather(&self, from: &Tensor, context: usize) -> Result<(Tensor, Tensor)> {
+    /// x, the `context` tokens from each position of `starts` (B, 1), and y, those one position
+    /// further.
+    fn examples_at(&self, starts: &Tensor, context: usize) -> Result<(Tensor, Tensor)> {
         let steps = Tensor::arange(0i32, context as i32 + 1, 1, self.tokens.device())?; // (T + 1)
-        let tokens = self.tokens.index_select(0, &from.add(&steps)?)?; // (B, T + 1)
+        let tokens = self.tokens.index_select(0, &starts.add(&steps)?)?; // (B, T + 1)
         Ok((tokens.slice(1, ..context as isize)?, tokens.slice(1, 1..)?)) // (B, T) both
     }
 }
@@ -160,16 +161,16 @@ impl Dataset for Windows {
         (self.corpus.len() - 1) / self.context
     }
 
-    /// x and y, both (indices, context) of `I32`.
+    /// x and y, which is x shifted by one token, both (indices.len(), context) of `I32`.
     fn batch(&self, indices: &[usize]) -> Result<(Tensor, Tensor)> {
         if let Some(i) = indices.iter().find(|&&i| i >= self.len()) {
             return Err(
                 Error::index(format!("no example {i}; there are {}", self.len())).named("batch")
             );
         }
-        let from: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
-        self.corpus.gather(
-            &Tensor::from_vec(from, (indices.len(), 1), self.corpus.tokens.device())?,
+        let starts: Vec<i32> = indices.iter().map(|&i| (i * self.context) as i32).collect();
+        self.corpus.examples_at(
+            &Tensor::from_vec(starts, (indices.len(), 1), self.corpus.tokens.device())?,
             self.context,
         )
     }

@@ -26,9 +26,9 @@ use teeny_core::Result;
 pub struct EarlyStopping {
     patience: u64,
     min_delta: f64,
-    largest: bool,
+    maximize: bool,
     best: Option<(u64, f64)>,
-    waited: u64,
+    wait: u64,
 }
 
 impl EarlyStopping {
@@ -37,15 +37,15 @@ impl EarlyStopping {
         EarlyStopping {
             patience: patience.max(1),
             min_delta: 0.0,
-            largest: false,
+            maximize: false,
             best: None,
-            waited: 0,
+            wait: 0,
         }
     }
 
     /// Makes larger values better, as for an accuracy.
     pub fn maximize(mut self) -> EarlyStopping {
-        self.largest = true;
+        self.maximize = true;
         self
     }
 
@@ -55,23 +55,24 @@ impl EarlyStopping {
         self
     }
 
-    /// Adds the value at `step` (or epoch); returns true if it is the best one. NaN never is.
+    /// Records the value at `step` (or epoch). Returns true if it is better than the best one by more
+    /// than `min_delta`, or the first. NaN never is.
     pub fn update(&mut self, step: u64, value: f64) -> bool {
-        let gain = |best: f64| if self.largest { value - best } else { best - value };
+        let gain = |best: f64| if self.maximize { value - best } else { best - value };
         let better =
             !value.is_nan() && self.best.is_none_or(|(_, best)| gain(best) > self.min_delta);
         if better {
             self.best = Some((step, value));
-            self.waited = 0;
+            self.wait = 0;
         } else {
-            self.waited += 1;
+            self.wait += 1;
         }
         better
     }
 
     /// Whether `patience` values in a row were no improvement.
     pub fn should_stop(&self) -> bool {
-        self.waited >= self.patience
+        self.wait >= self.patience
     }
 
     /// The best value and its step.
@@ -82,7 +83,7 @@ impl EarlyStopping {
 
 impl Stateful for EarlyStopping {
     fn state(&self) -> Result<State> {
-        let state = State::default().with("waited", self.waited);
+        let state = State::default().with("waited", self.wait);
         Ok(match self.best {
             Some((step, value)) => state.with("best_step", step).with("best", value),
             None => state,
@@ -94,7 +95,7 @@ impl Stateful for EarlyStopping {
             Some(value) => Some((state.get("best_step")?, value)),
             None => None,
         };
-        (self.waited, self.best) = (state.get("waited")?, best);
+        (self.wait, self.best) = (state.get("waited")?, best);
         Ok(())
     }
 }

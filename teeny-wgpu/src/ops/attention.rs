@@ -191,7 +191,7 @@ impl Plan {
 }
 
 /// True if the fused kernels take these operands.
-fn is_fused(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
+fn can_fuse(gpu: &Wgpu, inputs: &AttentionInputs<'_>) -> bool {
     let [queries, keys, hs, hv] = inputs.sizes();
     let all = [Some(inputs.q), Some(inputs.k), Some(inputs.v), inputs.mask];
     let empty = inputs.q.numel() == 0 || inputs.v.numel() == 0 || keys == 0;
@@ -289,7 +289,7 @@ pub(crate) fn attention(
     gpu: &Wgpu,
     inputs: &AttentionInputs<'_>,
 ) -> Result<Option<(StorageRef, StorageRef)>> {
-    if !is_fused(gpu, inputs) {
+    if !can_fuse(gpu, inputs) {
         return Ok(None);
     }
     let [_, _, hs, hv] = inputs.sizes();
@@ -308,7 +308,7 @@ pub(crate) fn attention_grad(
     g: &Tensor,
     needs: [bool; 3],
 ) -> Result<Option<[Option<StorageRef>; 3]>> {
-    if !is_fused(gpu, inputs) || gpu.exceeds_binding(g) {
+    if !can_fuse(gpu, inputs) || gpu.exceeds_binding(g) {
         return Ok(None);
     }
     let dtype = inputs.q.dtype();

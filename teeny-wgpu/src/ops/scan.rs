@@ -21,11 +21,11 @@ use crate::ops::pieces::{by_halves, concat, split_point};
 use teeny_core::{DType, Layout, Result, ScanOp, Shape, StorageRef, Tensor};
 
 const THREADS: usize = 128;
-/// Neighbouring elements of a thread.
-const EACH: usize = 8;
-const TILE: usize = THREADS * EACH;
-/// Threads that scan the threads' parts.
-const SCANNERS: usize = 8;
+/// Consecutive elements that a thread scans.
+const ITEMS_PER_THREAD: usize = 8;
+const TILE: usize = THREADS * ITEMS_PER_THREAD;
+/// Threads that scan the totals of all threads.
+const SCAN_THREADS: usize = 8;
 /// Lines up to this length are short.
 const SHORT: usize = 64;
 /// Lines that keep a GPU busy with a thread each, and with a workgroup each.
@@ -66,15 +66,16 @@ pub(crate) enum Pass {
     CarriedChunks = 3,
 }
 
-/// The shader for lines that are counted along `axes` joint axes.
+/// The shader of a pass. The axes other than the scanned one are merged into `axes` axes, whose index
+/// is the number of a line.
 ///
 /// # Errors
 /// As [`crate::codegen::shader::Shader::render`].
 pub(crate) fn wgsl(pass: Pass, axes: usize, dtype: DType, op: ScanOp) -> Result<String> {
-    let value = accumulator(dtype);
-    let (neutral, sign) = match op {
+    let value_type = accumulator(dtype);
+    let (identity, operator) = match op {
         ScanOp::Sum => (types::zero(accumulation(dtype)).to_string(), "+"),
-        ScanOp::Prod => (format!("{value}(1)"), "*"),
+        ScanOp::Prod => (format!("{value_type}(1)"), "*"),
     };
     let (x, y) = (("x", Start::Offset), ("y", Start::Zero));
     let shader =
@@ -82,19 +83,19 @@ pub(crate) fn wgsl(pass: Pass, axes: usize, dtype: DType, op: ScanOp) -> Result<
             Pass::Lines => shader!("scan_lines").addresses("line", "", axes, &[x, y]),
             Pass::Totals => shader!("scan_totals")
                 .addresses("line", "", axes, &[x])
-                .workgroup_reduce("workgroup_combine", value, THREADS, "combine", false),
+                .workgroup_reduce("workgroup_combine", value_type, THREADS, "combine", false),
             Pass::Chunks | Pass::CarriedChunks => shader!("scan_chunks")
                 .addresses("line", "", axes, &[x, y])
-                .number("each", EACH)
-                .number("scanners", SCANNERS)
+                .number("items_per_thread", ITEMS_PER_THREAD)
+                .number("scan_threads", SCAN_THREADS)
                 .flag("carried", pass == Pass::CarriedChunks),
         };
     shader
         .params(&ScanParams::declaration(axes))
         .input("x", dtype)
-        .text("value", value)
-        .text("neutral", neutral)
-        .text("sign", sign)
+        .text("value_type", value_type)
+        .text("identity", identity)
+        .text("operator", operator)
         .number("threads", THREADS)
         .render()
 }

@@ -1,9 +1,10 @@
 // Running sums and products, one workgroup per line, or per chunk of a long line.
 //
 // Naive: acc = carry; for r in low..high { acc = combine(acc, x[r]); y[r] = acc; }
-// From there: a workgroup goes through its chunk tile by tile, EACH neighbouring elements a thread.
+// From there: a workgroup goes through its chunk tile by tile, ITEMS_PER_THREAD consecutive
+// elements a thread.
 //  1. Each thread combines its elements.
-//  2. SCANNERS threads scan SHARE of these parts each: the combination of the parts before each one
+//  2. SCAN_THREADS threads scan SHARE of these parts each: the combination of the parts before each one
 //     in its share.
 //  3. Each thread combines all that precedes it (the carry, the shares before, the parts before in
 //     its share) and scans its elements from there. The carry goes on to the next tile.
@@ -16,19 +17,19 @@
 @group(0) @binding(1) var<storage, read_write> y: array<Value>;
 #endif
 
-alias Value = {{value}};
+alias Value = {{value_type}};
 const THREADS = {{threads}}u;
-const EACH = {{each}}u;
-const TILE = THREADS * EACH;
-const SCANNERS = {{scanners}}u;
-const SHARE = THREADS / SCANNERS;
+const ITEMS_PER_THREAD = {{items_per_thread}}u;
+const TILE = THREADS * ITEMS_PER_THREAD;
+const SCAN_THREADS = {{scan_threads}}u;
+const SHARE = THREADS / SCAN_THREADS;
 
 {{accessors}}
 
-fn combine(a: Value, b: Value) -> Value { return a {{sign}} b; }
+fn combine(a: Value, b: Value) -> Value { return a {{operator}} b; }
 
 var<workgroup> parts: array<Value, THREADS>;
-var<workgroup> shares: array<Value, SCANNERS>;
+var<workgroup> shares: array<Value, SCAN_THREADS>;
 
 @compute @workgroup_size(THREADS)
 fn main(
@@ -41,21 +42,21 @@ fn main(
     let base = line_addresses(unit / params.chunks);
     let low = unit % params.chunks * params.chunk;
     let high = min(low + params.chunk, params.length);
-    var carry: Value = {{neutral}};
+    var carry: Value = {{identity}};
 #if carried
     if low > 0u { carry = totals[unit - 1u]; }
 #endif
     for (var tile = low; tile < high; tile += TILE) {
-        let first = tile + thread * EACH;
-        let last = min(first + EACH, high);
-        var own: Value = {{neutral}};
+        let first = tile + thread * ITEMS_PER_THREAD;
+        let last = min(first + ITEMS_PER_THREAD, high);
+        var own: Value = {{identity}};
         for (var r = first; r < last; r++) {
             own = combine(own, load_x(base.x + r * params.x_step));
         }
         parts[thread] = own;
         workgroupBarrier();
-        if thread < SCANNERS {
-            var sum: Value = {{neutral}};
+        if thread < SCAN_THREADS {
+            var sum: Value = {{identity}};
             for (var i = thread * SHARE; i < (thread + 1u) * SHARE; i++) {
                 let here = parts[i];
                 parts[i] = sum;
@@ -64,15 +65,15 @@ fn main(
             shares[thread] = sum;
         }
         workgroupBarrier();
-        var before: Value = {{neutral}};
+        var before: Value = {{identity}};
         for (var i = 0u; i < thread / SHARE; i++) { before = combine(before, shares[i]); }
         var value = combine(carry, combine(before, parts[thread]));
         for (var r = first; r < last; r++) {
             value = combine(value, load_x(base.x + r * params.x_step));
             y[base.y + r * params.y_step] = value;
         }
-        var all: Value = {{neutral}};
-        for (var i = 0u; i < SCANNERS; i++) { all = combine(all, shares[i]); }
+        var all: Value = {{identity}};
+        for (var i = 0u; i < SCAN_THREADS; i++) { all = combine(all, shares[i]); }
         carry = combine(carry, all);
         workgroupBarrier();
     }

@@ -6,12 +6,12 @@
 @group(0) @binding(0) var<storage, read> x: array<{{x_word}}>;
 @group(0) @binding(1) var<storage, read_write> totals: array<Value>;
 
-alias Value = {{value}};
+alias Value = {{value_type}};
 const THREADS = {{threads}}u;
 
 {{accessors}}
 
-fn combine(a: Value, b: Value) -> Value { return a {{sign}} b; }
+fn combine(a: Value, b: Value) -> Value { return a {{operator}} b; }
 
 var<workgroup> parts: array<Value, THREADS>;
 {{workgroup_combine}}
@@ -27,7 +27,7 @@ fn main(
     let base = line_addresses(unit / params.chunks);
     let low = unit % params.chunks * params.chunk;
     let high = min(low + params.chunk, params.length);
-    var total: Value = {{neutral}};
+    var total: Value = {{identity}};
     for (var r = low + thread; r < high; r += THREADS) {
         total = combine(total, load_x(base.x + r * params.x_step));
     }

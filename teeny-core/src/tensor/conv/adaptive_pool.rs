@@ -134,13 +134,13 @@ fn adaptive_lead(x: &Shape, out: &[usize]) -> Result<usize> {
             Ok(lead)
         }
         _ => Err(Error::shape(format!("the last axes of {x} cannot be pooled to {out:?}"))
-            .help(sizes_of(x))),
+            .help(output_size_help(x))),
     }
 }
 
-/// Which sizes the last axes of `x` can be brought to, in words.
+/// The help of errors about output sizes: how many axes of `x` can be pooled or interpolated.
 #[cold]
-pub(super) fn sizes_of(x: &Shape) -> String {
+pub(super) fn output_size_help(x: &Shape) -> String {
     match x.contains(&0) {
         true => "an axis of size 0 has no elements to take: test x.numel() > 0 before".to_string(),
         false => format!(

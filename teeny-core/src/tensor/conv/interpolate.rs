@@ -3,7 +3,7 @@
 //! Every mode is, along one axis, a few elements and their weights per result: a gather for each,
 //! and one pass that multiplies and adds.
 
-use super::adaptive_pool::sizes_of;
+use super::adaptive_pool::output_size_help;
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::shape::Shape;
@@ -94,7 +94,7 @@ impl Tensor {
                 "the last axes of {} cannot be resized to {size:?}",
                 self.shape()
             ))
-            .help(sizes_of(self.shape()))),
+            .help(output_size_help(self.shape()))),
         }
     }
 

@@ -45,7 +45,7 @@ impl Tensor {
         device: &(impl ToDevice + ?Sized),
     ) -> Result<Tensor> {
         let _op = enter("from_slice");
-        upload(data, filled_by(data.len(), shape.shape()?)?, device)
+        upload(data, require_numel(data.len(), shape.shape()?)?, device)
     }
 
     /// [`Tensor::from_slice`] of a `Vec`.
@@ -100,7 +100,7 @@ impl Tensor {
         device: &(impl ToDevice + ?Sized),
     ) -> Result<Tensor> {
         let _op = enter("from_scalars");
-        let shape = filled_by(values.len(), shape.shape()?)?;
+        let shape = require_numel(values.len(), shape.shape()?)?;
         place(&encode(values, dtype)?, dtype, shape, device.to_device())
     }
 }
@@ -157,7 +157,7 @@ fn place(bytes: &[u8], dtype: DType, shape: Shape, device: DeviceRef) -> Result<
 }
 
 /// `shape`, if it has `count` elements.
-fn filled_by(count: usize, shape: Shape) -> Result<Shape> {
+fn require_numel(count: usize, shape: Shape) -> Result<Shape> {
     if count != shape.numel() {
         return Err(Error::shape(format!(
             "{count} values do not fill shape {shape} of {} elements",
