@@ -6,6 +6,7 @@
 
 use crate::dtype::DType;
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::panic::Location;
 use std::sync::{Arc, OnceLock};
 
@@ -21,13 +22,27 @@ pub struct OpContext {
 }
 
 /// An operand as an error describes it. Nothing is computed until an error was made.
-pub(crate) trait Described: Send + Sync {
+#[doc(hidden)]
+pub trait Described {
     /// The shape, as an error prints it.
     fn shape(&self) -> String;
     /// The type of the elements.
     fn dtype(&self) -> DType;
     /// The name of the device.
     fn device(&self) -> String;
+}
+
+/// The operands of a guard without operands.
+impl Described for Infallible {
+    fn shape(&self) -> String {
+        match *self {}
+    }
+    fn dtype(&self) -> DType {
+        match *self {}
+    }
+    fn device(&self) -> String {
+        match *self {}
+    }
 }
 
 /// One operand of a failed operation, as its error prints it.
@@ -82,9 +97,9 @@ pub(crate) fn operands() -> Option<Operands> {
 /// Leaves the operation when dropped, if entering it made it the outermost one. If an error was
 /// made in between, the newest one learns of the `N` operands.
 #[must_use = "the operation ends when the guard is dropped"]
-pub struct Guard<'t, const N: usize = 0> {
+pub struct Guard<'t, X: Described = Infallible, const N: usize = 0> {
     outermost: bool,
-    operands: [Named<'t>; N],
+    operands: [Named<'t, X>; N],
 }
 
 /// [`Guard`] for an operation on a list of operands.
@@ -96,65 +111,21 @@ pub(crate) struct ListGuard<'t, X: Described> {
 }
 
 /// The name of a parameter and the operand that it is, if it is one.
-type Named<'t> = (&'static str, Option<&'t dyn Described>);
+type Named<'t, X> = (&'static str, Option<&'t X>);
 
-impl Guard<'_> {
+impl Guard<'static> {
     /// The operands of the operation, for errors, in the order of its signature; `None` is left
     /// out.
     #[inline]
     pub(crate) fn on<'t, X: Described, const N: usize>(
         self,
-        operands: [(&'static str, Option<&'t X>); N],
-    ) -> Guard<'t, N> {
+        operands: [Named<'t, X>; N],
+    ) -> Guard<'t, X, N> {
         let outermost = self.outermost;
         std::mem::forget(self); // the new guard ends the operation
-        Guard { outermost, operands: operands.map(named) }
-    }
-}
-
-impl<const N: usize> Drop for Guard<'_, N> {
-    #[inline]
-    fn drop(&mut self) {
-        if !self.outermost {
-            return;
-        }
-        with_current(|current| current.op.set(None));
-        if N > 0 && with_current(|current| current.failed.get()) {
-            self.tell(&[]);
-        }
-    }
-}
-
-#[inline]
-fn named<'t, X: Described>((name, x): (&'static str, Option<&'t X>)) -> Named<'t> {
-    (name, x.map(|x| x as &dyn Described))
-}
-
-impl<const N: usize> Guard<'_, N> {
-    /// Tells the newest error the operands of this operation, which failed: these and those of the
-    /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
-    #[cold]
-    pub(crate) fn failed_on<X: Described, const M: usize>(
-        &self,
-        operands: &[(&'static str, Option<&X>); M],
-    ) {
-        self.tell(&operands.map(named));
+        Guard { outermost, operands }
     }
 
-    #[cold]
-    fn tell(&self, operands: &[Named<'_>]) {
-        if self.outermost {
-            fill(
-                operands
-                    .iter()
-                    .chain(&self.operands)
-                    .filter_map(|(name, x)| Some(described(name.to_string(), (*x)?))),
-            );
-        }
-    }
-}
-
-impl Guard<'static> {
     /// [`Guard::on`] for a list of operands.
     pub(crate) fn on_all<'t, X: Described>(
         self,
@@ -162,6 +133,37 @@ impl Guard<'static> {
         list: &'t [&'t X],
     ) -> ListGuard<'t, X> {
         ListGuard { guard: self, name, list }
+    }
+}
+
+impl<X: Described, const N: usize> Drop for Guard<'_, X, N> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.outermost {
+            return;
+        }
+        with_current(|current| current.op.set(None));
+        if N > 0 && with_current(|current| current.failed.get()) {
+            self.tell::<X>(&[]);
+        }
+    }
+}
+
+impl<X: Described, const N: usize> Guard<'_, X, N> {
+    /// Tells the newest error the operands of this operation, which failed: these and those of the
+    /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
+    #[cold]
+    pub(crate) fn failed_on<Y: Described>(&self, operands: &[Named<'_, Y>]) {
+        self.tell(operands);
+    }
+
+    #[cold]
+    fn tell<Y: Described>(&self, operands: &[Named<'_, Y>]) {
+        if self.outermost {
+            let others = operands.iter().filter_map(|(name, x)| Some(described(name, (*x)?)));
+            let own = self.operands.iter().filter_map(|(name, x)| Some(described(name, (*x)?)));
+            fill(others.chain(own));
+        }
     }
 }
 
@@ -173,7 +175,7 @@ impl<X: Described> Drop for ListGuard<'_, X> {
                     .iter()
                     .enumerate()
                     .take(LISTED)
-                    .map(|(i, x)| described(format!("{}[{i}]", self.name), *x)),
+                    .map(|(i, x)| described(&format!("{}[{i}]", self.name), *x)),
             );
         }
     }
@@ -183,8 +185,8 @@ impl<X: Described> Drop for ListGuard<'_, X> {
 const LISTED: usize = 8;
 
 #[cold]
-fn described(name: String, x: &dyn Described) -> Operand {
-    Operand { name, shape: x.shape(), dtype: x.dtype(), device: x.device() }
+fn described(name: &str, x: &impl Described) -> Operand {
+    Operand { name: name.to_string(), shape: x.shape(), dtype: x.dtype(), device: x.device() }
 }
 
 /// Tells the newest error its operands, if it has none.

@@ -5,6 +5,7 @@ use crate::definition;
 use crate::device::DeviceRef;
 use crate::error::{Error, Result};
 use crate::op::{Op, Outputs};
+use crate::storage::StorageRef;
 use crate::tensor::Tensor;
 
 impl Op<'_> {
@@ -18,6 +19,21 @@ impl Op<'_> {
         match device.execute(self)? {
             Some(outputs) => Ok(outputs),
             None => self.run_definition(device),
+        }
+    }
+
+    /// [`Op::run`] for the first output alone. Its result is moved once: to a small operation that
+    /// makes a difference.
+    #[inline]
+    pub(crate) fn first(&mut self, device: &DeviceRef) -> Result<StorageRef> {
+        let outputs = match device.execute(self) {
+            Ok(Some(outputs)) => outputs,
+            Ok(None) => self.run_definition(device)?,
+            Err(error) => return Err(error),
+        };
+        match outputs.into_first() {
+            Some(storage) => Ok(storage),
+            None => Err(miscounted(self, device, 0, 1)),
         }
     }
 
@@ -49,15 +65,24 @@ impl Op<'_> {
     /// # Errors
     /// Those of [`Op::outputs`] and [`Op::run`]; if the op has not one output.
     pub fn tensor(mut self, device: &DeviceRef) -> Result<Tensor> {
-        let specs = self.outputs()?;
-        let outputs = self.run(device)?;
-        let (Some(&(shape, dtype)), 1, 1) = (specs.first(), specs.len(), outputs.len()) else {
+        // By reference: moving the shapes takes longer than a small copy.
+        let specs = self.outputs();
+        let specs = match &specs {
+            Ok(specs) => specs,
+            Err(error) => return Err(error.clone()),
+        };
+        let outputs = match device.execute(&mut self) {
+            Ok(Some(outputs)) => outputs,
+            Ok(None) => self.run_definition(device)?,
+            Err(error) => return Err(error),
+        };
+        let (Some((shape, dtype)), 1, 1) = (specs.first(), specs.len(), outputs.len()) else {
             return Err(miscounted(&self, device, outputs.len(), 1));
         };
         let Some(storage) = outputs.into_first() else {
             return Err(miscounted(&self, device, 0, 1));
         };
-        Tensor::from_result(storage, shape, dtype, device.clone())
+        Tensor::from_result(storage, *shape, *dtype, device.clone())
     }
 
     /// Runs the op on `device`; its `N` outputs as tensors.

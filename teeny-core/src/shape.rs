@@ -162,6 +162,7 @@ impl Shape {
     }
 
     /// This shape with `axes` of size 1, or without them.
+    #[inline(always)]
     pub fn reduced(&self, axes: &[usize], keepdim: bool) -> Shape {
         let mut out = Shape::SCALAR;
         for (axis, &size) in self.iter().enumerate() {

@@ -71,7 +71,7 @@ fn execute(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
     match *op {
         Op::Elementwise { kernel, inputs, params, shape } if cpu.pool.guard().is_none() => {
             validate::elementwise(kernel, inputs, params, shape)?;
-            elementwise::elementwise(cpu, kernel, inputs, params, shape).map(Some)
+            elementwise::elementwise(cpu, kernel, inputs, params, shape)
         }
         Op::ElementwiseInPlace { kernel, ref mut storage, input_index, other, params, shape } => {
             let _operation = cpu.begin_kernel("elementwise in place", kernel);
@@ -85,79 +85,94 @@ fn execute(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
 
 #[inline(never)]
 fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
-    let specs = op.outputs()?;
+    let specs = op.outputs();
+    // By reference, here and in core: moving the shapes takes longer than a small copy.
+    let Ok(specs) = &specs else { return specs.map(|_| None) };
     let shape = || specs.first().map_or(Shape::SCALAR, |spec| spec.0);
     let _operation = cpu.pool.guard().and_then(|_| match op {
         Op::Elementwise { kernel, .. } => cpu.begin_kernel("elementwise", kernel),
         Op::ReduceKernel { kernel, op, .. } => cpu.begin_kernel(op.name(), kernel),
         _ => cpu.begin(op.name()),
     });
-    Ok(Some(match *op {
+    match *op {
         Op::Elementwise { kernel, inputs, params, shape } => {
-            elementwise::elementwise(cpu, kernel, inputs, params, shape)?
+            elementwise::elementwise(cpu, kernel, inputs, params, shape)
         }
-        Op::Reduce { op, x, axes } => reduce::reduce(cpu, op, x, axes)?.into(),
+        Op::Reduce { op, x, axes } => returned(reduce::reduce(cpu, op, x, axes)),
         Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
-            reduce::reduce_kernel(cpu, kernel, inputs, params, shape, op, axes)?.into()
+            returned(reduce::reduce_kernel(cpu, kernel, inputs, params, shape, op, axes))
         }
-        Op::Scan { op, x, axis } => scan::scan(cpu, op, x, axis)?.into(),
-        Op::Matmul { lhs, rhs } => matmul::matmul(cpu, lhs, rhs)?.into(),
-        Op::Gather { x, axis, index } => index::gather(cpu, x, axis, index)?.into(),
+        Op::Scan { op, x, axis } => returned(scan::scan(cpu, op, x, axis)),
+        Op::Matmul { lhs, rhs } => returned(matmul::matmul(cpu, lhs, rhs)),
+        Op::Gather { x, axis, index } => returned(index::gather(cpu, x, axis, index)),
         Op::Scatter { mode, x, axis, index, src } => {
-            index::scatter(cpu, mode, x, axis, index, src)?.into()
+            returned(index::scatter(cpu, mode, x, axis, index, src))
         }
         Op::CopyInto { ref mut dst, view, src } => {
             let dst = dst.take().ok_or_else(|| Error::internal("there is no destination"))?;
-            copy::copy_into(cpu, dst, view, src)?.into()
+            returned(copy::copy_into(cpu, dst, view, src))
         }
-        Op::Sort { x, axis, descending } => sort::sort(cpu, x, axis, descending)?.into(),
+        Op::Sort { x, axis, descending } => returned(sort::sort(cpu, x, axis, descending)),
         Op::Random { distribution, shape, dtype, key } => {
-            random::random(cpu, distribution, shape.numel(), dtype, key)?.into()
+            returned(random::random(cpu, distribution, shape.numel(), dtype, key))
         }
-        Op::Contiguous { x } => Outputs::one(Arc::new(copy::contiguous(cpu, &View::of(x)?)?)),
-        Op::Softmax { x, axis } => softmax::rows(cpu, Row::Softmax, x, None, axis)?.into(),
-        Op::LogSoftmax { x, axis } => softmax::rows(cpu, Row::LogSoftmax, x, None, axis)?.into(),
+        Op::Contiguous { x } => {
+            returned(copy::contiguous(cpu, &View::of(x)?).map(|y| Arc::new(y) as StorageRef))
+        }
+        Op::Softmax { x, axis } => returned(softmax::rows(cpu, Row::Softmax, x, None, axis)),
+        Op::LogSoftmax { x, axis } => returned(softmax::rows(cpu, Row::LogSoftmax, x, None, axis)),
         Op::SoftmaxGrad { y, g, axis } => {
-            softmax::rows(cpu, Row::SoftmaxGrad, y, Some(g), axis)?.into()
+            returned(softmax::rows(cpu, Row::SoftmaxGrad, y, Some(g), axis))
         }
         Op::LogSoftmaxGrad { y, g, axis } => {
-            softmax::rows(cpu, Row::LogSoftmaxGrad, y, Some(g), axis)?.into()
+            returned(softmax::rows(cpu, Row::LogSoftmaxGrad, y, Some(g), axis))
         }
         Op::CrossEntropy { x, targets, ignore_index } => {
-            cross_entropy::losses(cpu, x, targets, ignore_index)?.into()
+            returned(cross_entropy::losses(cpu, x, targets, ignore_index))
         }
         Op::CrossEntropyGrad { x, targets, ignore_index, g } => {
-            cross_entropy::gradient(cpu, x, targets, ignore_index, g)?.into()
+            returned(cross_entropy::gradient(cpu, x, targets, ignore_index, g))
         }
         Op::Norm { norm: kind, x, weight, bias, eps } => {
-            norm::forward(cpu, kind, x, weight, bias, eps)?.into()
+            returned(norm::forward(cpu, kind, x, weight, bias, eps))
         }
         Op::NormGrad { norm: kind, x, weight, g, eps } => {
-            norm::gradient(cpu, kind, x, weight, g, eps)?.into()
+            returned(norm::gradient(cpu, kind, x, weight, g, eps))
         }
-        Op::Conv { x, weight, window } => conv::conv(cpu, x, weight, window, &shape())?.into(),
+        Op::Conv { x, weight, window } => returned(conv::conv(cpu, x, weight, window, &shape())),
         Op::ConvInputGrad { g, weight, window, x_shape } => {
-            conv::input_grad(cpu, g, weight, window, x_shape)?.into()
+            returned(conv::input_grad(cpu, g, weight, window, x_shape))
         }
         Op::ConvWeightGrad { g, x, window, weight_shape } => {
-            conv::weight_grad(cpu, g, x, window, weight_shape)?.into()
+            returned(conv::weight_grad(cpu, g, x, window, weight_shape))
         }
         Op::MaxPool { x, kernel_size, window } => {
-            pooling::max_pool(cpu, x, kernel_size, window, &shape())?.into()
+            returned(pooling::max_pool(cpu, x, kernel_size, window, &shape()))
         }
         Op::MaxPoolGrad { g, positions, x_shape, spatial } => {
-            pooling::max_pool_grad(cpu, g, positions, x_shape, spatial)?.into()
+            returned(pooling::max_pool_grad(cpu, g, positions, x_shape, spatial))
         }
         Op::AvgPool { x, kernel_size, window } => {
-            pooling::avg_pool(cpu, x, kernel_size, window, &shape())?.into()
+            returned(pooling::avg_pool(cpu, x, kernel_size, window, &shape()))
         }
         Op::Attention { ref inputs } if !attention::is_small(inputs) => {
-            attention::forward(cpu, inputs)?.into()
+            returned(attention::forward(cpu, inputs))
         }
         Op::AttentionGrad { ref inputs, y, lse, g, needs } if !attention::is_small(inputs) => {
-            attention::backward(cpu, inputs, y, lse, g, needs)?.into_iter().flatten().collect()
+            let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
+            Ok(Some(grads.into_iter().flatten().collect()))
         }
         // Small attention, joining and linear algebra are what core makes of the ops above.
-        _ => return Ok(None),
-    }))
+        _ => Ok(None),
+    }
+}
+
+/// The outputs of an op. Each arm of `dispatch` returns them directly: a common end would move them
+/// twice, which is a tenth of a small operation.
+#[inline(always)]
+fn returned(outputs: Result<impl Into<Outputs>>) -> Result<Option<Outputs>> {
+    match outputs {
+        Ok(outputs) => Ok(Some(outputs.into())),
+        Err(error) => Err(error),
+    }
 }

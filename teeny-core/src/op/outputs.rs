@@ -143,6 +143,7 @@ impl Outputs {
 }
 
 impl From<StorageRef> for Outputs {
+    #[inline]
     fn from(storage: StorageRef) -> Outputs {
         Outputs::one(storage)
     }

@@ -76,6 +76,7 @@ fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Sh
 }
 
 /// The result of reducing `axes` of elements of `dtype`.
+#[inline(always)]
 fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Result<TensorSpec> {
     let ascending =
         axes.windows(2).all(|w| w[0] < w[1]) && axes.last().is_some_and(|&a| a < shape.ndim());
@@ -118,6 +119,7 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
 /// # Errors
 /// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is
 /// nothing to compare.
+#[inline(always)]
 pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<TensorSpec> {
     reduction(op, x.shape(), x.dtype(), axes)
 }

@@ -12,6 +12,7 @@ use crate::tensor::Tensor;
 /// # Errors
 /// If the shapes are not (.., m, k) and (.., k, n) with equal leading axes, or the types differ or
 /// are bool.
+#[inline(always)]
 pub fn matmul(lhs: &Tensor, rhs: &Tensor) -> Result<TensorSpec> {
     let (a, b) = (lhs.shape(), rhs.shape());
     let rows = a.ndim().wrapping_sub(2);

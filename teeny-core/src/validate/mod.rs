@@ -7,6 +7,7 @@
 //! function that returns `Ok` says: counts, types, shapes, axes and windows fit each other, and no
 //! size, and no sum or product of sizes, overflows. That a layout is inside its storage, and that
 //! the storage belongs to the device, is for the device to check when it looks into the storage.
+//! Functions of frequent small operations are inlined, so that [`Op::outputs`] writes a shape once.
 //!
 //! | file | operations |
 //! |---|---|
@@ -139,6 +140,7 @@ pub fn upload(bytes: &[u8], dtype: DType) -> Result<TensorSpec> {
     Ok((Shape::new(&[bytes.len() / size])?, dtype))
 }
 
+#[inline(always)]
 fn spec(x: &Tensor) -> TensorSpec {
     (*x.shape(), x.dtype())
 }

@@ -11,6 +11,7 @@ use crate::tensor::Tensor;
 ///
 /// # Errors
 /// If there is no such axis, or the elements are not floats.
+#[inline(always)]
 pub fn softmax(x: &Tensor, axis: usize) -> Result<TensorSpec> {
     axis_of(x.shape(), axis)?;
     float(x)?;

@@ -123,6 +123,12 @@ impl Blocks {
                 return Some(block);
             }
         }
+        self.reuse_of_others(class, size)
+    }
+
+    /// A cached block of another thread's shard.
+    #[inline(never)]
+    fn reuse_of_others(&self, class: usize, size: usize) -> Option<NonNull<u8>> {
         if size > MAX_SHARDED || self.held.load(Relaxed) <= self.live() {
             return None; // nothing is cached beyond what is in use
         }

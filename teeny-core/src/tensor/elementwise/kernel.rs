@@ -104,7 +104,7 @@ pub(in crate::tensor) fn run_one(
         // As `run`, without moving its results: a small operation takes hardly longer than that.
         let shape = first.shape();
         let mut op = Op::Elementwise { kernel, inputs, params, shape };
-        let storage = op.run(&first.device)?.into_first().ok_or_else(no_output)?;
+        let storage = op.first(&first.device)?;
         return first.result(storage, *shape, kernel.output_dtype(0));
     }
     let (outputs, shape, device) = run(kernel, inputs, params)?;

@@ -112,7 +112,7 @@ pub(super) fn consume(
     table: &'static BinaryTable,
     build: Binary,
 ) -> Result<()> {
-    if over(x, place, other, table, build)? {
+    if over(x, place, &other, table, build)? {
         return Ok(());
     }
     *x = match other {
@@ -129,12 +129,13 @@ pub(super) fn consume(
 fn over(
     x: &mut Tensor,
     place: usize,
-    other: Either<'_>,
+    other: &Either<'_>,
     table: &'static BinaryTable,
     build: Binary,
 ) -> Result<bool> {
     let dtype = x.dtype;
-    let (kernel, other, number) = match other {
+    // The number stays where it is: copies of a few bytes stall the loads that follow them.
+    let (kernel, other, params) = match other {
         Either::Tensor(other)
             if other.dtype != dtype
                 || other.shape() != x.shape()
@@ -142,11 +143,14 @@ fn over(
         {
             return Ok(false);
         }
-        Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(other), None),
-        Either::Number(number) if place == 0 => {
-            (table.number_right(dtype, number, build), None, Some(number))
+        Either::Tensor(other) => (table.tensors(dtype, dtype, build), Some(*other), &[][..]),
+        Either::Number(number) => {
+            let kernel = match place {
+                0 => table.number_right(dtype, *number, build),
+                _ => table.number_left(*number, dtype, build),
+            };
+            (kernel, None, std::slice::from_ref(number))
         }
-        Either::Number(number) => (table.number_left(number, dtype, build), None, Some(number)),
     };
     let input_index = if other.is_some() { place } else { 0 };
     let whole = x.layout.is_contiguous() && x.layout.numel() == x.storage.len();
@@ -157,10 +161,15 @@ fn over(
                 storage: &mut x.storage,
                 input_index,
                 other,
-                params: number.as_slice(),
+                params,
                 shape: x.layout.shape(),
             };
-            Ok(x.device.execute(&mut op)?.is_some())
+            let result = x.device.execute(&mut op);
+            // By reference: moving the outputs out would take a tenth of a small operation.
+            match &result {
+                Ok(outputs) => Ok(outputs.is_some()),
+                Err(_) => result.map(|_| false),
+            }
         }
         _ => Ok(false),
     }

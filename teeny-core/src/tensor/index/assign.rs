@@ -52,7 +52,7 @@ impl Tensor {
     /// Self with `part` replaced by `src`, for the operation `op`.
     pub(super) fn assign_part<const N: usize>(
         self,
-        op: &Guard<'_, N>,
+        op: &Guard<'_, Tensor, N>,
         part: Layout,
         src: &Tensor,
     ) -> Result<Tensor> {
