@@ -328,7 +328,7 @@ fn a_failed_save_leaves_the_former_file() {
 #[test]
 fn layers_that_cannot_be_made_leave_no_parameters() {
     type Make = fn(&Store) -> Result<()>;
-    let layers: [(&str, Make); 17] = [
+    let layers: &[(&str, Make)] = &[
         ("linear", |s| Linear::new(&s.at("x"), 3, 2).map(drop)),
         ("conv", |s| teeny_nn::Conv2d::new(&s.at("x"), 3, 2, 3).map(drop)),
         ("conv_transpose", |s| teeny_nn::conv::ConvTranspose2d::new(&s.at("x"), 3, 2, 3).map(drop)),
@@ -370,7 +370,7 @@ fn layers_that_cannot_be_made_leave_no_parameters() {
         }),
         ("gpt", |s| Gpt::new(&s.root(), GptConfig::new(5, 4, 2, 2, 4).with_tied(false)).map(drop)),
     ];
-    for (name, make) in layers {
+    for &(name, make) in layers {
         all_or_nothing(
             name,
             |d| {
