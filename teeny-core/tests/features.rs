@@ -1,5 +1,6 @@
 //! `FEATURES.md` names the tests and programs that show each capability: all of them exist, and
-//! every row from A01 to A80 occurs exactly once.
+//! every row from A01 to A80 occurs exactly once. `CONTRIBUTING.md` names files to change, which
+//! exist too.
 
 use std::path::Path;
 
@@ -92,6 +93,23 @@ fn every_feature_names_tests_that_exist() {
     let features = read("FEATURES.md").expect("FEATURES.md in the root of the workspace");
     let found = mistakes(&features, read);
     assert!(found.is_empty(), "FEATURES.md:\n{}", found.join("\n"));
+}
+
+/// The paths of files and folders of the crates that `text` names in backticks.
+fn paths(text: &str) -> Vec<&str> {
+    let words = text.split('`').skip(1).step_by(2).flat_map(str::split_whitespace);
+    words.filter(|word| word.starts_with("teeny-") && word.contains('/')).collect()
+}
+
+#[test]
+fn contributing_names_files_that_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // A packaged crate has no workspace around it.
+    let Ok(text) = std::fs::read_to_string(root.join("CONTRIBUTING.md")) else { return };
+    let all = paths(&text);
+    assert!(all.len() > 40, "{all:?}");
+    let missing: Vec<_> = all.into_iter().filter(|path| !root.join(path).exists()).collect();
+    assert!(missing.is_empty(), "CONTRIBUTING.md names files that do not exist: {missing:?}");
 }
 
 #[test]

@@ -36,7 +36,7 @@
 //! |---|---|
 //! | [`prelude`] | everything that a training program imports |
 //! | [`device`](mod@device) | opens a device by name |
-//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], .. |
+//! | here | [`Store`] and [`Path`]; [`Module`], [`Sequential`], [`Linear`], [`Dropout`], [`PRelu`], .. |
 //! | [`conv`] [`pool`] | convolution and pooling over one to three axes |
 //! | [`norm`] | batch, instance, group, layer and RMS normalisation |
 //! | [`recurrent`] | RNN, GRU, LSTM: layers and cells |
@@ -74,6 +74,7 @@ pub mod norm;
 pub mod optim;
 mod options;
 pub mod pool;
+mod prelu;
 pub mod prelude;
 pub mod recurrent;
 pub mod schedule;
@@ -95,6 +96,7 @@ pub use module::{Activation, Flatten, Module, Sequential};
 pub use norm::{BatchNorm, LayerNorm};
 pub use options::PerAxis;
 pub use pool::{AvgPool2d, MaxPool2d};
+pub use prelu::{PRelu, PReluOptions};
 pub use recurrent::{Gru, Lstm, Rnn};
 pub use schedule::Schedule;
 pub use store::{Param, Path, Store};

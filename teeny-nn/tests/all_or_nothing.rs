@@ -328,11 +328,12 @@ fn a_failed_save_leaves_the_former_file() {
 #[test]
 fn layers_that_cannot_be_made_leave_no_parameters() {
     type Make = fn(&Store) -> Result<()>;
-    let layers: [(&str, Make); 16] = [
+    let layers: &[(&str, Make)] = &[
         ("linear", |s| Linear::new(&s.at("x"), 3, 2).map(drop)),
         ("conv", |s| teeny_nn::Conv2d::new(&s.at("x"), 3, 2, 3).map(drop)),
         ("conv_transpose", |s| teeny_nn::conv::ConvTranspose2d::new(&s.at("x"), 3, 2, 3).map(drop)),
         ("embedding", |s| Embedding::new(&s.at("x"), 3, 2).map(drop)),
+        ("prelu", |s| teeny_nn::PRelu::new(&s.at("x")).map(drop)),
         ("batch_norm", |s| BatchNorm::new(&s.at("x"), 3).map(drop)),
         ("instance_norm", |s| {
             InstanceNorm::with_options(
@@ -369,7 +370,7 @@ fn layers_that_cannot_be_made_leave_no_parameters() {
         }),
         ("gpt", |s| Gpt::new(&s.root(), GptConfig::new(5, 4, 2, 2, 4).with_tied(false)).map(drop)),
     ];
-    for (name, make) in layers {
+    for &(name, make) in layers {
         all_or_nothing(
             name,
             |d| {

@@ -105,6 +105,10 @@ fn constructors_of_layers() {
         Embedding::new(&at("e"), HUGE, 1024) => "1099511627776", "";
         Embedding::with_options(&at("e"), MOST, 2, EmbeddingOptions::new().with_init(Init::GPT2)) => "4611686018427387904", "memory can hold";
         Embedding::with_options(&at("p"), 3, 2, EmbeddingOptions::new().with_padding_idx(3)) => "padding_idx is 3", "0..3";
+        PRelu::new(&taken) => "\"taken.weight\"", "its own path";
+        PRelu::with_options(&at("a"), PReluOptions::new().with_num_parameters(0)) => "num_parameters is 0", "at least 1";
+        PRelu::with_options(&at("a"), PReluOptions::new().with_num_parameters(MOST)) => "4611686018427387904", "memory can hold";
+        PRelu::with_options(&at("a"), PReluOptions::new().with_init(Init::TORCH)) => "(1,)", "(out, in, ..)";
         BatchNorm::new(&taken, 2) => "\"taken.weight\"", "its own path";
         BatchNorm::with_options(&taken, 2, BatchNormOptions::new().with_channels_last(true)) => "\"taken.weight\"", "its own path";
         BatchNorm::with_options(&at("b"), 2, batch(-1.0, 0.1)) => "-1", "0 or more";
@@ -221,6 +225,8 @@ fn forward_passes() {
     let embedding = Embedding::new(&at("embedding"), 4, 3).unwrap();
     let attention = MultiheadAttention::new(&at("attention"), 4, 2).unwrap();
     let rope = Rope::new(4, 3, store.device()).unwrap();
+    let prelu =
+        PRelu::with_options(&at("prelu"), PReluOptions::new().with_num_parameters(3)).unwrap();
     let rnn = Rnn::new(&at("rnn"), 3, 2).unwrap();
     let cell = LstmCell::new(&at("cell"), 3, 2).unwrap();
     let gpt = Gpt::new(&at("gpt"), GptConfig::new(6, 2, 1, 2, 4)).unwrap();
@@ -238,6 +244,8 @@ fn forward_passes() {
         layer.forward(&x(&[2, 4])) => "(2, 4)", "(.., 3)";
         rms.forward(&x(&[2, 4])) => "(2, 4)", "(.., 3)";
         embedding.forward(&ids) => "5", "4";
+        prelu.forward(&x(&[2, 4])) => "(2, 4)", "prelu.weight is (3,), so its input must be (N, 3)";
+        prelu.forward(&x(&[3])) => "(3,)", "(N, 3, ..)";
         attention.forward(&x(&[1, 2, 5])) => "(1, 2, 5)", "(B, T, 4)";
         attention.attend_to(&x(&[1, 2, 4]), &x(&[1, 2, 4]), AttentionOptions::default().with_cache(&mut cache)) => "", "AttentionOptions::cache";
         rope.apply(&x(&[2, 6]), 0) => "head size is 6", "4";

@@ -1,5 +1,5 @@
-//! Layers: forward and backward against PyTorch (`golden/layers.json`), initial weights, dropout,
-//! chains.
+//! Layers: forward and backward against PyTorch (`golden/layers.json`, `golden/activations.json`),
+//! initial weights, dropout, chains.
 
 mod common;
 
@@ -12,8 +12,8 @@ use teeny_nn::data::{Dataset, digits};
 use teeny_nn::init::{Nonlinearity, calculate_gain};
 use teeny_nn::loss::cross_entropy;
 use teeny_nn::{
-    Activation, Conv2d, Dropout, Flatten, Init, Linear, LinearOptions, MaxPool2d, Module,
-    Sequential, Store,
+    Activation, Conv2d, Dropout, Flatten, Init, Linear, LinearOptions, MaxPool2d, Module, PRelu,
+    PReluOptions, Sequential, Store,
 };
 
 fn golden() -> Value {
@@ -193,6 +193,42 @@ fn the_same_seed_gives_the_same_layer() {
         })
     };
     assert_eq!(layer(), layer());
+}
+
+#[test]
+fn prelu_agrees_with_pytorch_in_result_gradients_and_state() {
+    let cases = parse(include_str!("golden/activations.json"));
+    for case in cases["cases"].as_array().unwrap() {
+        let store = Store::with_dtype(autograd(), DType::F64);
+        let slopes = case["slopes"].as_u64().unwrap() as usize;
+        let options = PReluOptions::new().with_num_parameters(slopes);
+        let layer = PRelu::with_options(&store.root(), options).unwrap();
+        assert_eq!(values(&layer.weight.value()), vec![0.25; slopes]);
+        let names: Vec<String> = store.all().iter().map(|p| p.name().to_string()).collect();
+        assert!(names.iter().eq(case["state"].as_object().unwrap().keys()), "{names:?}");
+        layer.weight.set(&tensor(&case["state"]["weight"], store.device())).unwrap();
+        let x = tensor(&case["x"], store.device()).requires_grad().unwrap();
+        let y = layer.forward(&x).unwrap();
+        assert_eq!(y.shape(), x.shape(), "{case}");
+        assert_close(&values(&y), &numbers(&case["result"]["data"]), 1e-15, case);
+        let grads = backward(&y);
+        assert_close(&values(grads.get(&x).unwrap()), &numbers(&case["grad_x"]), 1e-15, case);
+        let slope_grad = values(grads.get(&layer.weight.value()).unwrap());
+        assert_close(&slope_grad, &numbers(&case["grads"]["weight"]), 1e-14, case);
+    }
+}
+
+#[test]
+fn prelu_passes_gradcheck_twice_and_has_gradients_of_empty_batches() {
+    let slopes = |n: usize| PReluOptions::new().with_num_parameters(n);
+    for (n, shape) in [(1, &[][..]), (1, &[5]), (3, &[2, 3, 4])] {
+        check_module(|s| Ok(Box::new(PRelu::with_options(&s.root(), slopes(n))?)), shape);
+    }
+    let store = Store::new(autograd());
+    let layer = PRelu::with_options(&store.root(), slopes(3)).unwrap();
+    let x = Tensor::zeros((0, 3), DType::F32, store.device()).unwrap().requires_grad().unwrap();
+    let grads = layer.forward(&x).unwrap().sum_all().unwrap().backward().unwrap();
+    assert_eq!(values(grads.get(&layer.weight.value()).unwrap()), [0.0; 3]);
 }
 
 #[test]

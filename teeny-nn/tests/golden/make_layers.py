@@ -149,7 +149,17 @@ def windows():
     write(__file__, "windows", {"cases": cases})
 
 
+def activations():
+    """activations.json: the last case has the ends of the domain and the kink."""
+    cases = []
+    for slopes, shape in ((1, [4]), (1, [2, 3]), (3, [4, 3]), (3, [2, 3, 4]), (2, [2, 2, 2, 3])):
+        cases.append(case("prelu", nn.PReLU(slopes), ramp(*shape, dtype=F64), slopes=slopes))
+    cases.append(case("prelu", nn.PReLU(), torch.tensor([float("inf"), 0.0, -0.0, -2.0], dtype=F64), slopes=1))
+    write(__file__, "activations", {"cases": cases})
+
+
 if __name__ == "__main__":
+    activations()
     windows()
     norms()
     recurrent()

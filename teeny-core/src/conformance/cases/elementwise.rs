@@ -29,7 +29,7 @@ const fn row(
     (name, f, domain, tolerance)
 }
 
-const UNARY: [(&str, Unary, Domain, Tolerance); 48] = [
+const UNARY: &[(&str, Unary, Domain, Tolerance)] = &[
     row("neg", |x| x.neg(), Domain::Any, BITS),
     row("abs", |x| x.abs(), Domain::Any, BITS),
     row("sign", |x| x.sign(), Domain::Any, EQUAL),
@@ -98,7 +98,7 @@ pub(in crate::conformance) fn row_of(f: FloatFunction) -> (Domain, Tolerance) {
     (domain, tolerance)
 }
 
-const BINARY: [(&str, Binary, Domain, Domain, Tolerance); 25] = [
+const BINARY: &[(&str, Binary, Domain, Domain, Tolerance)] = &[
     ("add", |a, b| a.add(b), Domain::Any, Domain::Any, BITS),
     ("sub", |a, b| a.sub(b), Domain::Any, Domain::Any, BITS),
     ("mul", |a, b| a.mul(b), Domain::Any, Domain::Any, BITS),
@@ -179,7 +179,7 @@ pub fn each(sink: Sink<'_>) {
 }
 
 fn unary(sink: Sink<'_>, dtype: DType) {
-    for (op, f, domain, tolerance) in UNARY {
+    for &(op, f, domain, tolerance) in UNARY {
         let shapes = Arrangement::ALL.iter().map(|&a| (&[5usize, 7] as &[usize], a));
         for (shape, arrangement) in shapes.chain(SHAPES.iter().map(|&s| (s, Arrangement::Packed))) {
             let input = Input::new(shape, dtype, arrangement, domain, 6);
@@ -201,7 +201,7 @@ const BROADCAST: [(&[usize], &[usize]); 8] = [
 ];
 
 fn binary(sink: Sink<'_>, dtype: DType) {
-    for (op, f, left, right, tolerance) in BINARY {
+    for &(op, f, left, right, tolerance) in BINARY {
         for (a, b) in pairs() {
             let inputs =
                 vec![Input::new((5, 7), dtype, a, left, 7), Input::new((5, 7), dtype, b, right, 8)];
