@@ -1,5 +1,5 @@
-//! Batches of matrices from a device and back: one matrix after another, in f64 whatever their
-//! type, rounded once.
+//! Batches of matrices, downloaded and uploaded: one matrix after another, computed in f64, rounded
+//! once.
 
 use super::single::{Failure, Matrix, compute};
 use crate::device::Device;

@@ -1,11 +1,10 @@
-//! The shapes of the results of convolutions and poolings, in checked arithmetic: the one place
-//! that counts windows.
+//! The shapes of the results of convolutions and poolings, in checked arithmetic.
 
 use super::Window;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NUMEL, Shape};
 
-/// How many windows of `kernel` elements fit `axis`, of `size`.
+/// The number of windows of `kernel` elements along `axis`, of `size`.
 fn windows(window: &Window, axis: usize, size: usize, kernel: usize) -> Result<usize> {
     let (stride, dilation) = (window.stride[axis], window.dilation[axis]);
     if stride == 0 || dilation == 0 || kernel == 0 {
@@ -24,7 +23,7 @@ pub(crate) fn zero_window(stride: usize, dilation: usize, kernel: usize) -> Erro
         .help("1 is the smallest, and what Window::new(ndim) has as stride and dilation")
 }
 
-/// A window of `kernel` elements, `dilation` apart, that reaches over more than the padded axis.
+/// A window of `kernel` elements, `dilation` apart, that is longer than the padded axis.
 #[cold]
 fn window_too_large(
     axis: usize,

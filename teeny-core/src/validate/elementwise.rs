@@ -1,5 +1,5 @@
 //! The requirements of kernels, reductions, scans and random tensors. `elementwise` is on the path
-//! of every small operation: its errors are made elsewhere.
+//! of every small operation: its errors are made in separate cold functions.
 
 use super::{axis_of, positions, spec};
 use crate::dtype::DType;
@@ -116,8 +116,8 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
 /// [`Op::Reduce`](crate::Op::Reduce).
 ///
 /// # Errors
-/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is
-/// nothing to compare.
+/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there are no
+/// elements to compare.
 pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<TensorSpec> {
     reduction(op, x.shape(), x.dtype(), axes)
 }

@@ -1,5 +1,6 @@
-//! Operators: sugar for the methods that panics with the error's text. An operand that is given
-//! away, such as `a * b` in `a * b + c`, may lend the result its memory, which no method does.
+//! Operators: sugar for the methods that panics with the error's text. The memory of an operand
+//! passed by value, such as `a * b` in `a * b + c`, may be reused for the result, which no method
+//! does.
 
 use super::math::{Either, consume, number_left, tables};
 use crate::context::enter;

@@ -25,8 +25,8 @@ impl Tensor {
         self.assign_part(&op, part, src)
     }
 
-    /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a
-    /// view of it, e.g. `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
+    /// [`Tensor::assign`] to a part that no index can express: `part` returns a view of the tensor
+    /// it is passed, e.g. `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
     ///
     /// # Errors
     /// If `part` gives something other than a view of self, or one in which elements occur twice.

@@ -12,7 +12,7 @@ impl Tensor {
     /// Only the lower triangle of self is read.
     ///
     /// # Errors
-    /// If a matrix is not positive definite, which is said with its place in the batch.
+    /// If a matrix is not positive definite; the error has its index in the batch.
     ///
     /// Gradient: Murray 2016, arXiv:1602.07527, made symmetric. Equivalent:
     /// `torch.linalg.cholesky`.
@@ -49,8 +49,8 @@ impl Tensor {
     /// The eigenvalues, ascending, and eigenvectors, as orthonormal columns, of symmetric matrices:
     /// (.., n, n) → (.., n), (.., n, n).
     ///
-    /// Only the lower triangle is read. The sign of an eigenvector is anyone's choice, and so are
-    /// the vectors of an eigenvalue that occurs twice.
+    /// Only the lower triangle is read. The sign of an eigenvector is arbitrary, and so is the
+    /// basis of a repeated eigenvalue.
     ///
     /// # Errors
     /// If there is NaN or an infinity in a matrix.
@@ -156,7 +156,7 @@ impl Tensor {
         Ok(self.svd()?.1)
     }
 
-    /// How many singular values are larger than `rtol` times the largest: (.., m, n) → (..) of
+    /// The number of singular values larger than `rtol` times the largest: (.., m, n) → (..) of
     /// `I64`. `None` is max(m, n) eps.
     ///
     /// Equivalent: `torch.linalg.matrix_rank`.

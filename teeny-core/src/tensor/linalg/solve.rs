@@ -1,8 +1,8 @@
 //! Linear systems: solutions, inverses, determinants.
 //!
-//! Matrices are the last two axes, in f32 or f64; leading axes are a batch and broadcast. Without a
-//! kernel of the device's own the work is done on the host, see [`crate::linalg`], and the device
-//! is waited for.
+//! Matrices are the last two axes, in f32 or f64; leading axes are a batch and broadcast. On a
+//! device without a kernel for it the work is done on the host, see [`crate::linalg`], which waits
+//! for the device.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -15,13 +15,12 @@ use crate::tensor::one_device::pair;
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.
     ///
-    /// As in PyTorch, `b` is also taken for a batch of vectors (.., n) if its shape is that of self
-    /// without the last axis.
+    /// As in PyTorch, `b` is also a batch of vectors (.., n) if its shape is that of self without
+    /// the last axis.
     ///
     /// # Errors
-    /// If a matrix is singular, as far as rounding lets one see: a pivot is no larger than n eps
-    /// times the elements of its row and column. If the shapes do not fit, or the type is not f32
-    /// or f64.
+    /// If a matrix is singular to rounding: a pivot is no larger than n eps times the elements of
+    /// its row and column. If the shapes do not fit, or the type is not f32 or f64.
     ///
     /// Gradients: `g_b = a⁻ᵀ g`, `g_a = -g_b xᵀ` (Giles 2008). Equivalent: `torch.linalg.solve`.
     ///
@@ -42,7 +41,7 @@ impl Tensor {
         self.system(LinalgOp::Solve, b)
     }
 
-    /// [`Tensor::solve`] for a triangular matrix; the other triangle is not looked at.
+    /// [`Tensor::solve`] for a triangular matrix; the other triangle is not read.
     ///
     /// # Errors
     /// If the diagonal has a 0 where it counts; otherwise as [`Tensor::solve`].
@@ -155,7 +154,7 @@ impl Tensor {
         if vector { x.squeeze(-1) } else { Ok(x) }
     }
 
-    /// Both sides of a system in one type, b as a matrix with as many rows, leading axes alike;
+    /// Both sides of a system in one type, b as a matrix with as many rows, leading axes broadcast;
     /// true if b was a vector.
     fn sides(&self, b: &Tensor) -> Result<(Tensor, Tensor, bool)> {
         let [m, _] = self.matrix_size()?;

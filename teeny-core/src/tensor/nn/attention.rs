@@ -1,4 +1,4 @@
-//! `q.attention(&k, &v, mask, &options)`: checks, broadcasting and types; what it means is in
+//! `q.attention(&k, &v, mask, &options)`: checks, broadcasting and types; the definition is in
 //! [`crate::attention`].
 
 use crate::context::enter;
@@ -68,8 +68,8 @@ impl Tensor {
     }
 
     /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`,
-    /// with 0 where a query sees nothing. To look at, or to drop some of: `weights.matmul(&v)` is
-    /// attention, at the price of the matrix in memory.
+    /// with 0 where a query sees no key. For inspection or dropout: `weights.matmul(&v)` is
+    /// attention, with the matrix in memory.
     ///
     /// Shapes: q (.., T, hs), k (.., S, hs) → (.., T, S). Everything else as [`Tensor::attention`].
     ///
@@ -145,11 +145,11 @@ fn check_options(options: &Attention) -> Result<()> {
 
 /// The shapes of q, k and v with their leading axes broadcast.
 fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
-    let refuse = |why: String, help: &str| {
+    let misfit = |why: String, help: &str| {
         Error::shape(format!("queries {q}, keys {k} and values {v} do not fit: {why}")).help(help)
     };
     if q.ndim() < 2 || k.ndim() < 2 || v.ndim() < 2 {
-        return Err(refuse(
+        return Err(misfit(
             "each needs at least two axes".to_string(),
             "(.., T, hs), (.., S, hs) and (.., S, hv) fit",
         ));
@@ -157,7 +157,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let last = |x: &Shape| (x[x.ndim() - 2], x[x.ndim() - 1]);
     let ((t, hs), (s, k_hs), (v_s, hv)) = (last(q), last(k), last(v));
     if hs != k_hs {
-        return Err(refuse(
+        return Err(misfit(
             format!("queries have heads of {hs}, keys of {k_hs}"),
             match hs == s {
                 true => {
@@ -168,7 +168,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
         ));
     }
     if s != v_s {
-        return Err(refuse(
+        return Err(misfit(
             format!("{s} keys meet {v_s} values"),
             "each key needs a value: the last axes but one of k and v are equal",
         ));
@@ -176,7 +176,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let lead = |x: &Shape| Shape::from_checked(&x[..x.ndim() - 2]);
     let all = lead(q).broadcast(&lead(k)).and_then(|both| both.broadcast(&lead(v)));
     let Some(all) = all else {
-        return Err(refuse(
+        return Err(misfit(
             "the leading axes do not broadcast".to_string(),
             "grouped queries are q (B, n_kv, G, T, hs) with k and v (B, n_kv, 1, S, hs)",
         ));
