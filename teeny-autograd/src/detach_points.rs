@@ -1,4 +1,5 @@
-//! Where gradients stop: the record behind the error "stopped by detach at src/model.rs:41".
+//! The places where gradients stop: the record for the error "stopped by detach at
+//! src/model.rs:41".
 //!
 //! Every leaf has one of 128 bits, and a node has the mask of the leaves it depends on. An operation
 //! without a gradient adds a [`DetachPoint`] with the mask of its operands to its result. Results

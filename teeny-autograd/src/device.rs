@@ -45,7 +45,7 @@ impl Autograd {
         Arc::new(Autograd { recorder: Recorder::new(inner.to_device(), Cache::default()) })
     }
 
-    /// The device that does the work.
+    /// The device that computes.
     pub(crate) fn inner_device(&self) -> &DeviceRef {
         self.recorder.inner()
     }
@@ -75,7 +75,7 @@ pub(crate) fn from_inner(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
     Tensor::from_result(storage, *like.shape(), like.dtype(), like.device().clone())
 }
 
-/// Remembers for messages that a recorded value leaves the device.
+/// Records for messages that a recorded value leaves the device.
 fn note_leaving(x: &Tensor) -> Result<()> {
     if let Some(handle) = &tracked(x)?.handle {
         detach_points::record_move(handle.node.mask, x.numel());

@@ -1,4 +1,4 @@
-//! What a backward pass gives: the gradients of leaves and of retained values, by tensor.
+//! The result of a backward pass: the gradients of leaves and of retained values, by tensor.
 
 use crate::backward::Kept;
 use crate::detach_points::{self, DetachPoints};
@@ -33,7 +33,7 @@ pub struct Gradients {
     pub(crate) detach_points: DetachPoints,
 }
 
-/// What each gradient belongs to, and its shape: not the numbers, which may be many.
+/// The tensor and the shape of each gradient, without the elements.
 impl fmt::Debug for Gradients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all: Vec<_> = self.kept.iter().collect();
@@ -49,7 +49,7 @@ impl Gradients {
     ///
     /// # Errors
     /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and
-    /// line that stopped it, or says that the loss does not depend on `x`, that `x` is an
+    /// line that stopped it, or states that the loss does not depend on `x`, that `x` is an
     /// intermediate that was not retained, a view of something else, or an older or newer value of
     /// a parameter.
     #[track_caller]

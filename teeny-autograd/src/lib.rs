@@ -27,7 +27,7 @@
 //!
 //! # The other direction
 //!
-//! [`Forward`] carries derivatives along with the values instead of recording: a pass gives the
+//! [`Forward`] computes derivatives along with the values instead of recording: a pass computes the
 //! derivative along one direction, where a backward pass gives the gradient of one number. [`jvp`],
 //! [`vjp`], [`jacobian`], [`hvp`] and [`hessian`] take a function and choose.
 //!
