@@ -116,7 +116,8 @@ pub fn gradcheck(
     let _op = enter("gradcheck");
     let Report { error, input, element, analytic, numeric, .. } = worst;
     let what = format!(
-        "input {input}, element {element}: the gradient is {analytic:?}, central differences give {numeric:?} (relative error {error:.1e})"
+        "input {input}, element {element}: the gradient is {analytic:?}, central differences \
+         give {numeric:?} (relative error {error:.1e})"
     );
     Err(Error::gradient(what)
         .note(format!("{checked} elements compared, tolerance {:.0e}", check.tolerance)))

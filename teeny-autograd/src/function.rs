@@ -129,7 +129,8 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
             for (i, (g, (shape, dtype))) in grads.iter().zip(&forms).enumerate() {
                 if let Some(g) = g.as_ref().filter(|g| g.shape() != shape || g.dtype() != *dtype) {
                     let what = format!(
-                        "the backward function of {name} gave {} {} for input {i}, which is {dtype} {shape}",
+                        "the backward function of {name} gave {} {} for input {i}, which is \
+                         {dtype} {shape}",
                         g.dtype(),
                         g.shape()
                     );

@@ -251,7 +251,10 @@ fn with_detach_point(handle: Option<&Handle>, detach_points: &DetachPoints) -> D
 fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
     if !is_autograd(x) {
         let error = Error::gradient(format!("{} records no operations", x.device().info().name));
-        return Err(error.help("let device = Autograd::new(device); x.to(&device)? is a tensor that can require a gradient"));
+        return Err(error.help(
+            "let device = Autograd::new(device); x.to(&device)? is a \
+             tensor that can require a gradient",
+        ));
     }
     if !x.dtype().is_float() {
         return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype()))

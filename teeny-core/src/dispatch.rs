@@ -1,4 +1,4 @@
-//! Running an [`Op`]: the device executes it, or core runs its definition. No other file imports this
+//! Running an [`Op`]: the device executes it, or core runs its definition. No file imports this
 //! one; its methods are those of `Op`.
 
 use crate::definition;

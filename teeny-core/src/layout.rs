@@ -379,8 +379,14 @@ fn wrong_strides(shape: &Shape, strides: &[isize]) -> Error {
 #[track_caller]
 fn outside(shape: &Shape, strides: &[isize], offset: usize, storage_len: usize) -> Error {
     let _op = enter("Layout::strided");
-    Error::index(format!("shape {shape} with strides {strides:?} and offset {offset} reaches outside a storage of {storage_len} elements"))
-        .help(format!("offset + Σ (size - 1) stride is the last position: it must be below {storage_len}"))
+    Error::index(format!(
+        "shape {shape} with strides {strides:?} and offset {offset} reaches \
+         outside a storage of {storage_len} elements"
+    ))
+    .help(format!(
+        "offset + Σ (size - 1) stride is the last position: it must be below \
+         {storage_len}"
+    ))
 }
 
 impl fmt::Debug for Layout {

@@ -6,8 +6,8 @@
 //! again.
 //!
 //! No gradient passes through `argmax`, `argmin`, `any`, `all`, the positions of `sort` and
-//! `max_pool`, comparisons and casts to integers. Their results have a detach point, which an error about a
-//! missing gradient names.
+//! `max_pool`, comparisons and casts to integers. Their results have a detach point, for the error
+//! about a missing gradient.
 
 pub(crate) mod assign;
 pub(crate) mod attention;

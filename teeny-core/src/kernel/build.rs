@@ -87,7 +87,8 @@ impl Builder {
         if !fits(inputs, &kernel.inputs) || !fits(params, &kernel.params) {
             self.fail(
                 Error::value(format!(
-                    "an embedded kernel takes {} inputs and {} parameters of the builder it is embedded in, not {} and {}",
+                    "an embedded kernel takes {} inputs and {} parameters of the builder it \
+                     is embedded in, not {} and {}",
                     kernel.inputs.len(),
                     kernel.params.len(),
                     inputs.len(),
@@ -224,7 +225,10 @@ impl Builder {
                     if id >= Id::MAX as usize {
                         state.error.get_or_insert_with(|| {
                             Error::value(format!("a kernel has at most {} operations", Id::MAX))
-                                .help("build two kernels, the second of which reads the outputs of the first")
+                                .help(
+                                    "build two kernels, the second of which reads the \
+                                     outputs of the first",
+                                )
                         });
                         return Expr { builder: self, id: 0 };
                     }

@@ -59,8 +59,11 @@ fn counts_of(x: &[usize], kernel: &[usize], window: &Window) -> Result<Vec<usize
 /// If numbers of axes or channels do not fit, or a window does not fit the padded input.
 pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
     if weight.ndim() < 3 || x.ndim() != weight.ndim() {
-        return Err(Error::shape(format!("input {x} and weight {weight} do not fit: (N, C_in, spatial..) meets (C_out, C_in / groups, kernel..)"))
-            .help("both need the same number of axes, at least 3"));
+        return Err(Error::shape(format!(
+            "input {x} and weight {weight} do not fit: (N, C_in, \
+             spatial..) meets (C_out, C_in / groups, kernel..)"
+        ))
+        .help("both need the same number of axes, at least 3"));
     }
     let groups = window.groups;
     if groups == 0
@@ -77,12 +80,17 @@ pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
 fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
     let (inner, out) = (x[1], weight[0]);
     let takes = weight[1].saturating_mul(groups);
-    Error::shape(format!("input {x} has {inner} channels; weight {weight} with {groups} groups takes {takes}")).help(
-        match groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
-            true => format!("a weight of ({out}, {}, kernel..) fits", inner / groups),
-            false => format!("the groups must divide the {inner} channels of the input and the {out} of the output; 1 always does"),
-        },
-    )
+    Error::shape(format!(
+        "input {x} has {inner} channels; weight {weight} with {groups} \
+         groups takes {takes}"
+    ))
+    .help(match groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
+        true => format!("a weight of ({out}, {}, kernel..) fits", inner / groups),
+        false => format!(
+            "the groups must divide the {inner} channels of the input and \
+             the {out} of the output; 1 always does"
+        ),
+    })
 }
 
 #[cold]

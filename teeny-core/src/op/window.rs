@@ -82,8 +82,14 @@ impl Window {
         self.require_ndim(ndim)?;
         let extra = per_axis(&vec![0; ndim], &output_padding.sizes(), TOO_MUCH);
         if ndim == 0 || input.ndim() != weight.ndim() || extra.len() != ndim {
-            return Err(Error::shape(format!("input {input}, weight {weight} and output padding {extra:?} do not fit each other"))
-                .help("input (N, C, in..), weight (C, C_out / groups, kernel..) and a padding per spatial axis fit"));
+            return Err(Error::shape(format!(
+                "input {input}, weight {weight} and output \
+                 padding {extra:?} do not fit each other"
+            ))
+            .help(
+                "input (N, C, in..), weight (C, C_out / groups, kernel..) and a \
+                 padding per spatial axis fit",
+            ));
         }
         let size = |axis: usize| {
             let (n, kernel) = (input[axis + 2], weight[axis + 2]);
@@ -98,8 +104,14 @@ impl Window {
         };
         let none = |axis: usize| {
             let padding = self.padding[axis];
-            Error::shape(format!("input {input}, weight {weight} and padding {padding} give no size for spatial axis {axis}"))
-                .help("2 padding must be less than (in - 1) stride + dilation (kernel - 1) + output_padding + 1")
+            Error::shape(format!(
+                "input {input}, weight {weight} and padding {padding} give \
+                 no size for spatial axis {axis}"
+            ))
+            .help(
+                "2 padding must be less than (in - 1) stride + dilation (kernel - 1) + \
+                 output_padding + 1",
+            )
         };
         (0..ndim).map(|axis| size(axis).filter(|&n| n > 0).ok_or_else(|| none(axis))).collect()
     }
@@ -141,6 +153,9 @@ impl Window {
             self.padding.len(),
             self.dilation.len()
         ))
-        .help(format!("Window::new({ndim}) describes {ndim} axes; .stride(s), .padding(p) and .dilation(d) take one number for all")))
+        .help(format!(
+            "Window::new({ndim}) describes {ndim} axes; .stride(s), .padding(p) \
+             and .dilation(d) take one number for all"
+        )))
     }
 }

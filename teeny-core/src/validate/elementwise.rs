@@ -71,8 +71,11 @@ pub fn elementwise_in_place(
 
 #[cold]
 fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Shape) -> Error {
-    Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
-        .help("Op::Elementwise writes to new storage")
+    Error::shape(format!(
+        "{len} elements of {dtype} cannot be input {input_index} and the \
+         one result of a kernel over {shape}"
+    ))
+    .help("Op::Elementwise writes to new storage")
 }
 
 /// The result of reducing `axes` of elements of `dtype`.

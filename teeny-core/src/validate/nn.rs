@@ -51,12 +51,18 @@ fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
             });
     }
     let (n, classes) = (targets.numel(), x.shape().last().copied().unwrap_or(0));
-    Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())).help(
-        match x.ndim() > 1 && x.numel() == n * classes {
-            true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
-            false => "one target per row: classes on the last axis of x, all other axes joined by x.reshape((-1, classes))?".to_string(),
-        },
-    )
+    Error::shape(format!(
+        "scores (n, classes) and targets (n) are needed, not {} and \
+         {}",
+        x.shape(),
+        targets.shape()
+    ))
+    .help(match x.ndim() > 1 && x.numel() == n * classes {
+        true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
+        false => "one target per row: classes on the last axis of x, all other axes \
+                joined by x.reshape((-1, classes))?"
+            .to_string(),
+    })
 }
 
 /// [`Op::CrossEntropyGrad`](crate::Op::CrossEntropyGrad).

@@ -2,10 +2,10 @@
 //! disagreement of two devices.
 //!
 //! ```text
-//! Autograd::new(Trace::new(device))            every operation, forward and backward, with its time, bytes and floating-point operations
-//! Autograd::new(Checked::new(device))          stops at the first operation that makes NaN or an infinity
-//! Autograd::new(Compare::new(device, other))   stops at the first operation on which the two devices disagree
-//! Autograd::new(Faulty::new(device))           fails the k-th request: for tests of what a program does then
+//! Autograd::new(Trace::new(device))            time, bytes and flops of every operation
+//! Autograd::new(Checked::new(device))          stops at the first NaN or infinity
+//! Autograd::new(Compare::new(device, other))   stops at the first disagreement
+//! Autograd::new(Faulty::new(device))           fails the k-th request, for tests
 //!
 //! trace  checked  compare  faulty      one device each, a method `execute` that matches the op
 //! ```

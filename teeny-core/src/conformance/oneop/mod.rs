@@ -363,7 +363,8 @@ fn compare(
                 let relative_to =
                     here.map_or(String::new(), |s| format!(", errors relative to {s:e}"));
                 return Err(format!(
-                    "result {number}, element {i} of {}: {h}, expected {w} ({tolerance:?}{relative_to})",
+                    "result {number}, element {i} of {}: {h}, expected {w} \
+                     ({tolerance:?}{relative_to})",
                     have.shape()
                 ));
             }

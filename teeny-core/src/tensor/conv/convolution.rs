@@ -47,10 +47,14 @@ impl Tensor {
         window.require_ndim(kernel.len())?;
         if window.stride.iter().any(|&s| s != 1) || window.padding.iter().any(|&p| p != 0) {
             return Err(Error::value(format!(
-                "stride {:?} and padding {:?} cannot keep the size: the stride must be 1, the padding 0",
+                "stride {:?} and padding {:?} cannot keep the size: the stride must be 1, \
+                 the padding 0",
                 window.stride, window.padding
             ))
-            .help("Window::new(ndim).dilation(d) does; x.conv(&weight, &window)? takes any stride and padding"));
+            .help(
+                "Window::new(ndim).dilation(d) does; x.conv(&weight, &window)? takes any \
+                 stride and padding",
+            ));
         }
         let totals: Vec<usize> = kernel
             .iter()
@@ -93,8 +97,16 @@ impl Tensor {
         let (g, w) = (g.cast(dtype)?, w.cast(dtype)?);
         g.require_float()?;
         if w.ndim() < 3 || g.ndim() != w.ndim() || size.len() + 2 != w.ndim() {
-            return Err(Error::shape(format!("input {}, weight {} and size {size:?} do not fit each other", g.shape(), w.shape()))
-                .help("input (N, C_out, ..), weight (C_out, C_in / groups, kernel..) and one size per spatial axis fit"));
+            return Err(Error::shape(format!(
+                "input {}, weight {} and size {size:?} do not \
+                 fit each other",
+                g.shape(),
+                w.shape()
+            ))
+            .help(
+                "input (N, C_out, ..), weight (C_out, C_in / groups, kernel..) and one \
+                 size per spatial axis fit",
+            ));
         }
         // a size that is too large is an error of the shape
         let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)];
@@ -150,8 +162,16 @@ impl Tensor {
         let (g, x) = (g.cast(dtype)?, x.cast(dtype)?);
         let back = conv_shape(x.shape(), weight_shape, window)?;
         if back != *g.shape() {
-            return Err(Error::shape(format!("{} with a weight of {weight_shape} would have given {back}, not {}", x.shape(), g.shape()))
-                .help("pass the input and the window of the convolution that gave g, and the shape of its weight"));
+            return Err(Error::shape(format!(
+                "{} with a weight of {weight_shape} would have \
+                 given {back}, not {}",
+                x.shape(),
+                g.shape()
+            ))
+            .help(
+                "pass the input and the window of the convolution that gave g, and the \
+                 shape of its weight",
+            ));
         }
         Op::ConvWeightGrad { g: &g, x: &x, window, weight_shape }.tensor(g.device())
     }

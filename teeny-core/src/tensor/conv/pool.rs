@@ -194,8 +194,16 @@ impl Tensor {
     pub fn max_unpool(&self, positions: &Tensor, spatial: &[usize]) -> Result<Tensor> {
         let _op = enter("max_unpool").on([("x", Some(self)), ("positions", Some(positions))]);
         if positions.shape() != self.shape() || spatial.is_empty() || spatial.len() > self.ndim() {
-            return Err(Error::shape(format!("{} at positions {} cannot fill axes {spatial:?}", self.shape(), positions.shape()))
-                .help("positions are those of x.max_pool_indices(..)?, spatial the sizes of the last axes before pooling"));
+            return Err(Error::shape(format!(
+                "{} at positions {} cannot fill axes \
+                 {spatial:?}",
+                self.shape(),
+                positions.shape()
+            ))
+            .help(
+                "positions are those of x.max_pool_indices(..)?, spatial the sizes of \
+                 the last axes before pooling",
+            ));
         }
         let lead = self.ndim() - spatial.len();
         let places = Shape::new(spatial)?.numel();

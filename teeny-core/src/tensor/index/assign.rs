@@ -40,7 +40,10 @@ impl Tensor {
         let view = part(&self)?;
         if !view.same_storage(&self) {
             let error = Err(Error::value("the part to assign to is not a view of the tensor")
-                .help("return a view of the argument, e.g. |x| x.slice(0, 1..), not the result of a computation"));
+                .help(
+                    "return a view of the argument, e.g. |x| x.slice(0, 1..), not the \
+                     result of a computation",
+                ));
             op.failed_on(&[("x", Some(&self))]);
             return error;
         }

@@ -117,8 +117,14 @@ impl Part {
             0 => items.push(Subscript::Ellipsis),
             1 => {}
             n => {
-                return Err(Error::index(format!("{n} times \"...\" in one index: which axes each takes would be a guess"))
-                    .help("write one ... for all axes that the other items leave over, and .. for a single whole axis"));
+                return Err(Error::index(format!(
+                    "{n} times \"...\" in one index: which axes \
+                     each takes would be a guess"
+                ))
+                .help(
+                    "write one ... for all axes that the other items leave over, and \
+                     .. for a single whole axis",
+                ));
             }
         }
         let is_list = |item: &Subscript| {

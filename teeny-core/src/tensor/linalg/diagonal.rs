@@ -21,10 +21,14 @@ impl Tensor {
         match self.ndim() {
             1 => self.diag_embed(diagonal),
             2 => self.diagonal(diagonal, 0, 1),
-            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape())).help(match self.ndim() {
-                0 => "x.reshape(1)? is a vector",
-                _ => "x.diagonal(diagonal, a, b)? takes two of several axes, x.diag_embed(diagonal)? the last",
-            })),
+            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape()))
+                .help(match self.ndim() {
+                    0 => "x.reshape(1)? is a vector",
+                    _ => {
+                        "x.diagonal(diagonal, a, b)? takes two of several axes, \
+                         x.diag_embed(diagonal)? the last"
+                    }
+                })),
         }
     }
 

@@ -134,11 +134,16 @@ impl Operands {
 
 fn check_options(options: &Attention) -> Result<()> {
     match (options.window, options.causal) {
-        (Some(0), _) => Err(Error::value("a window of 0 keys lets no query see anything").help("window(1) lets a query see its own key")),
-        (Some(window), None) => {
-            Err(Error::value(format!("a window of {window} keys reaches back from a causal query, and this attention is not causal"))
-                .help("Attention::causal(offset).window(n)"))
-        }
+        (Some(0), _) => Err(Error::value(
+            "a window of 0 keys lets no query see \
+             anything",
+        )
+        .help("window(1) lets a query see its own key")),
+        (Some(window), None) => Err(Error::value(format!(
+            "a window of {window} keys reaches back from a causal \
+             query, and this attention is not causal"
+        ))
+        .help("Attention::causal(offset).window(n)")),
         _ => Ok(()),
     }
 }

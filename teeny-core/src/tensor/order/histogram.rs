@@ -73,8 +73,10 @@ impl Tensor {
             }
         };
         if bins == 0 || !low.is_finite() || !high.is_finite() || low >= high {
-            return Err(Error::value(format!("no {bins} intervals from {low} to {high}"))
-                .help("at least one interval, and finite bounds in ascending order: x.histogram(10, Some((0.0, 1.0)))?"));
+            return Err(Error::value(format!("no {bins} intervals from {low} to {high}")).help(
+                "at least one interval, and finite bounds in ascending order: \
+                 x.histogram(10, Some((0.0, 1.0)))?",
+            ));
         }
         let last = index_end(bins)? - 1;
         let edges = Tensor::linspace(low, high, bins + 1, self.dtype(), self)?;

@@ -70,8 +70,12 @@ impl Tensor {
         let twice =
             |list: &[usize]| list.iter().enumerate().any(|(i, axis)| list[..i].contains(axis));
         if from.len() != to.len() || twice(&from) || twice(&to) {
-            return Err(Error::axis(format!("axes {from:?} cannot move to {to:?} in {}: each side names as many axes, each once", self.shape()))
-                .help("x.movedim((0, 1), (1, 0))? moves axis 0 to 1 and axis 1 to 0"));
+            return Err(Error::axis(format!(
+                "axes {from:?} cannot move to {to:?} in {}: each \
+                 side names as many axes, each once",
+                self.shape()
+            ))
+            .help("x.movedim((0, 1), (1, 0))? moves axis 0 to 1 and axis 1 to 0"));
         }
         let mut rest = (0..self.ndim()).filter(|axis| !from.contains(axis));
         let place = |axis: usize| to.iter().position(|&t| t == axis).map(|i| from[i]);

@@ -67,12 +67,14 @@ impl Tensor {
             };
             if before.max(after) > most {
                 let axis = format!("axis {axis} of {} elements", n);
-                return Err(Error::value(format!("{mode:?} cannot give {before} elements before and {after} after {axis}: at most {most}")).help(
-                    match mode {
-                        PadMode::Replicate => "x.pad(&widths, value)? needs no elements to repeat",
-                        _ => "PadMode::Replicate has no limit",
-                    },
-                ));
+                return Err(Error::value(format!(
+                    "{mode:?} cannot give {before} elements \
+                     before and {after} after {axis}: at most {most}"
+                ))
+                .help(match mode {
+                    PadMode::Replicate => "x.pad(&widths, value)? needs no elements to repeat",
+                    _ => "PadMode::Replicate has no limit",
+                }));
             }
             if before + after == 0 {
                 continue;
@@ -118,8 +120,12 @@ impl Tensor {
             let (cut_before, cut_after) =
                 (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
             if cut_before.saturating_add(cut_after) > n {
-                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape()))
-                    .help(format!("negative widths of this axis add up to -{n} at most")));
+                return Err(Error::value(format!(
+                    "widths ({before}, {after}) cut more than \
+                     the {n} elements of axis {axis} of {}",
+                    self.shape()
+                ))
+                .help(format!("negative widths of this axis add up to -{n} at most")));
             }
             part = part.slice(axis as isize, cut_before..n - cut_after)?;
         }
