@@ -12,7 +12,7 @@
 //! | `max(x, c)`, `min(x, c)` with a constant `c == x` (`relu`, `relu6`, `hardtanh`) | 0; at NaN 1 |
 //! | the same with a number given at each launch (`clamp`, `x.maximum(1.5)`) | 0; at NaN 0 |
 //! | `pow(a, 0)` | 0 for the base |
-//! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN, as there is no real derivative |
+//! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN |
 
 use std::f64::consts;
 use teeny_core::{Arithmetic, Expr, FloatFunction, OpCode, SignFunction};

@@ -27,7 +27,8 @@ use teeny_core::{
 /// use teeny_core::{Reference, Result, Tensor};
 /// # fn main() -> Result<()> {
 /// let first = Autograd::new(Reference::new());
-/// let second = Autograd::new(first.clone()); // gradients on `second` are tensors of `first`, recorded there
+/// // gradients on `second` are tensors of `first`, recorded there
+/// let second = Autograd::new(first.clone());
 /// let x = Tensor::new(1.0f64, &first)?.requires_grad()?; // ()
 /// let lifted = x.to(&second)?.requires_grad()?; // ()
 /// let slope = lifted.sin()?.backward()?.take(&lifted)?; // cos(x), on `first`

@@ -39,7 +39,8 @@ impl Saved {
 /// use teeny_autograd::{Autograd, Function, Grad, Saved, apply};
 /// use teeny_core::{Reference, Result, Tensor};
 ///
-/// /// Rounds; the gradient is that of the identity: a straight-through estimator (arXiv:1308.3432).
+/// /// Rounds, with the gradient of the identity: a straight-through estimator (Bengio et al.
+/// /// 2013, arXiv:1308.3432).
 /// struct Quantize;
 /// impl Function for Quantize {
 ///     fn name(&self) -> &'static str {

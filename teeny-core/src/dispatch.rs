@@ -21,8 +21,8 @@ impl Op<'_> {
         }
     }
 
-    /// [`Op::run`] on the tensors that `map` makes of the operands: how a wrapper passes an op on to
-    /// the device it wraps.
+    /// [`Op::run`] on the tensors that `map` makes of the operands: how a wrapper passes an op on
+    /// to the device it wraps.
     ///
     /// # Errors
     /// Those of `map` and of [`Op::run`].

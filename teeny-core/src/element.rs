@@ -72,7 +72,8 @@ macro_rules! element {
                     out.extend_from_slice(values(words));
                     return Ok(out);
                 }
-                memory::collected(bytes.chunks_exact(SIZE).map(|c| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"))))
+                let value = |c: &[u8]| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"));
+                memory::collected(bytes.chunks_exact(SIZE).map(value))
             }
         }
     )*};

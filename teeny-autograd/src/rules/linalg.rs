@@ -221,7 +221,8 @@ pub(crate) fn gaps(w: &Tensor) -> Result<Tensor> {
 
 /// With `e = 1 / (s_j² - s_i²)` beside the diagonal and `sk(x) = x - xᵀ`:
 ///
-/// `u ((e ∘ sk(uᵀ g_u)) s + s (e ∘ sk(vᵀ g_v)) + diag(g_s)) vᵀ + (1 - u uᵀ) g_u s⁻¹ vᵀ + u s⁻¹ g_vᵀ (1 - v vᵀ)`
+/// `u ((e ∘ sk(uᵀ g_u)) s + s (e ∘ sk(vᵀ g_v)) + diag(g_s)) vᵀ + (1 - u uᵀ) g_u s⁻¹ vᵀ + u s⁻¹ g_vᵀ
+/// (1 - v vᵀ)`
 fn svd(results: &[Tensor], g: &[Option<Tensor>]) -> Result<Tensor> {
     let [u, s, vt] = results else { return Err(Error::internal("three results of svd")) };
     let k = s.shape()[s.ndim() - 1];

@@ -2,8 +2,8 @@
 //! held against [`Reference`].
 //!
 //! ```text
-//! cases      one row per operation: inputs, the operation as Tensor methods, how far results may differ
-//! layouts    the arrangement of an input in memory: packed, transposed, sliced, stepped, flipped, expanded
+//! cases      one row per operation: inputs, the Tensor methods, the tolerance
+//! layouts    memory layouts: packed, transposed, sliced, stepped, flipped, expanded
 //! tolerance  when two results agree
 //! report     a table of operations × types, with the first counterexample of each failure
 //! fuzz       random graphs of operations instead of written cases

@@ -109,8 +109,8 @@ pub enum Op<'a> {
         /// The axis.
         axis: usize,
     },
-    /// `(.., m, k) @ (.., k, n) -> (.., m, n)`: equal leading sizes, equal dtypes, not bool. `k` may
-    /// be 0: zeros. 16-bit floats accumulate in f32; integers wrap.
+    /// `(.., m, k) @ (.., k, n) -> (.., m, n)`: equal leading sizes, equal dtypes, not bool. `k`
+    /// may be 0: zeros. 16-bit floats accumulate in f32; integers wrap.
     Matmul {
         /// `(.., m, k)`.
         lhs: &'a Tensor,
@@ -264,7 +264,8 @@ pub enum Op<'a> {
         /// A target whose row costs 0.
         ignore_index: Option<i64>,
     },
-    /// The gradient of [`Op::CrossEntropy`] for its logits: `(softmax(x_i) - one_hot(target_i)) g_i`.
+    /// The gradient of [`Op::CrossEntropy`] for its logits: `(softmax(x_i) - one_hot(target_i))
+    /// g_i`.
     CrossEntropyGrad {
         /// Logits (n, classes), floats.
         x: &'a Tensor,
@@ -275,7 +276,8 @@ pub enum Op<'a> {
         /// The gradient of the losses (n).
         g: &'a Tensor,
     },
-    /// Normalizes along the last axis, then multiplies by `weight` and adds `bias`. One float dtype.
+    /// Normalizes along the last axis, then multiplies by `weight` and adds `bias`. One float
+    /// dtype.
     Norm {
         /// Layer normalization or root mean square.
         norm: Norm,

@@ -60,7 +60,8 @@ impl Default for Checks {
 /// let device = Checked::new(Reference::new());
 /// let p = Tensor::new([0.5f32, 0.0], &device)?; // (2)
 /// let error = p.log().unwrap_err().to_string();
-/// assert!(error.starts_with("log at ") && error.contains("made -inf: 1 of 2 elements, the first at [1]"), "{error}");
+/// assert!(error.starts_with("log at "), "{error}");
+/// assert!(error.contains("made -inf: 1 of 2 elements, the first at [1]"), "{error}");
 /// # Ok(()) }
 /// ```
 pub struct Checked {

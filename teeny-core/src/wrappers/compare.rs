@@ -201,9 +201,9 @@ impl Compare {
         }
     }
 
-    /// Compares an output of the second device, `b`, with the first's, `a`. Returns the storage that
-    /// the second device continues with. The storages are outputs of `op`, or uploaded if there is
-    /// none.
+    /// Compares an output of the second device, `b`, with the first's, `a`. Returns the storage
+    /// that the second device continues with. The storages are outputs of `op`, or uploaded if
+    /// there is none.
     fn settle(
         &self,
         mut op: Option<&mut Op<'_>>,

@@ -76,8 +76,8 @@ impl Tensor {
     /// ..), `weight` (C_out, C_in / groups, ..) → (N, C_in, ..) of the given spatial `size`.
     ///
     /// The sizes a convolution would shrink to self's are several where the stride is;
-    /// [`Window::transposed_size`] counts them as PyTorch does:
-    /// `x.conv_transpose(&w, &window, &window.transposed_size(x.shape(), w.shape(), output_padding)?)`.
+    /// [`Window::transposed_size`] counts them as PyTorch does: `x.conv_transpose(&w, &window,
+    /// &window.transposed_size(x.shape(), w.shape(), output_padding)?)`.
     ///
     /// # Errors
     /// If a convolution of that size with this window would not give self's shape.

@@ -67,7 +67,8 @@ macro_rules! operator {
             #[inline]
             fn $method(mut self, rhs: T) -> Tensor {
                 let op = enter(stringify!($inherent));
-                let result = consume(&mut self, 0, Either::Number(rhs.to_scalar()), &tables::$inherent, $build);
+                let rhs = Either::Number(rhs.to_scalar());
+                let result = consume(&mut self, 0, rhs, &tables::$inherent, $build);
                 if result.is_err() {
                     op.failed_on(&[("lhs", Some(&self))]);
                 }
@@ -92,7 +93,8 @@ macro_rules! operator {
             #[inline]
             fn $method(self, mut rhs: Tensor) -> Tensor {
                 let op = enter(stringify!($inherent));
-                let result = consume(&mut rhs, 1, Either::Number(self.into()), &tables::$inherent, $build);
+                let lhs = Either::Number(self.into());
+                let result = consume(&mut rhs, 1, lhs, &tables::$inherent, $build);
                 if result.is_err() {
                     op.failed_on(&[("rhs", Some(&rhs))]);
                 }

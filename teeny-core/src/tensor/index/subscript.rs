@@ -85,7 +85,8 @@ macro_rules! ranges {
             fn from(range: $range<T>) -> Subscript {
                 use std::ops::RangeBounds;
                 let wide = |bound: Bound<&T>| bound.map(|p| p.size());
-                Subscript::Slice { range: (wide(range.start_bound()), wide(range.end_bound())), step: 1 }
+                let range = (wide(range.start_bound()), wide(range.end_bound()));
+                Subscript::Slice { range, step: 1 }
             }
         }
         impl<T: Size> IntoIndex for $range<T> {
@@ -107,7 +108,9 @@ macro_rules! positions {
             fn from(positions: Vec<$t>) -> Subscript { positions.as_slice().into() }
         }
         impl From<&[$t]> for Subscript {
-            fn from(positions: &[$t]) -> Subscript { Subscript::Positions(positions.iter().map(|p| p.size()).collect()) }
+            fn from(positions: &[$t]) -> Subscript {
+                Subscript::Positions(positions.iter().map(|p| p.size()).collect())
+            }
         }
         single!($t, Vec<$t>, &[$t]);
         impl<const N: usize> IntoIndex for [$t; N] {
@@ -213,7 +216,9 @@ macro_rules! s {
         let items: ::std::vec::Vec<$crate::Subscript> = ::std::vec![$($done),*];
         items
     }};
-    (@ [$($done:expr,)*] ... $(, $($rest:tt)*)?) => { $crate::s!(@ [$($done,)* $crate::Subscript::Ellipsis,] $($($rest)*)?) };
+    (@ [$($done:expr,)*] ... $(, $($rest:tt)*)?) => {
+        $crate::s!(@ [$($done,)* $crate::Subscript::Ellipsis,] $($($rest)*)?)
+    };
     (@ [$($done:expr,)*] $range:expr ; $step:expr $(, $($rest:tt)*)?) => {
         $crate::s!(@ [$($done,)* $crate::Subscript::stepped($range, $step),] $($($rest)*)?)
     };

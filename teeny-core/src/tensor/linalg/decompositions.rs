@@ -127,7 +127,8 @@ impl Tensor {
     /// ```
     /// # #[cfg(feature = "linalg")] {
     /// use teeny_core::{Reference, Tensor};
-    /// let x = Tensor::new([[3.0f64, 0.0], [0.0, -2.0], [0.0, 0.0]], &Reference::new()).unwrap(); // (3, 2)
+    /// let x = [[3.0f64, 0.0], [0.0, -2.0], [0.0, 0.0]];
+    /// let x = Tensor::new(x, &Reference::new()).unwrap(); // (3, 2)
     /// let (u, s, vt) = x.svd().unwrap(); // (3, 2), (2), (2, 2)
     /// assert_eq!(s.to_vec::<f64>().unwrap(), [3.0, 2.0]);
     /// # }

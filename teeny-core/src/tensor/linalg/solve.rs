@@ -29,7 +29,8 @@ impl Tensor {
     /// # #[cfg(feature = "linalg")] {
     /// use teeny_core::{Reference, Tensor};
     /// let device = Reference::new();
-    /// let a = Tensor::new([[4.0f64, -1.0, 0.0], [-1.0, 4.0, -1.0], [0.0, -1.0, 4.0]], &device).unwrap(); // (3, 3)
+    /// let a = [[4.0f64, -1.0, 0.0], [-1.0, 4.0, -1.0], [0.0, -1.0, 4.0]];
+    /// let a = Tensor::new(a, &device).unwrap(); // (3, 3)
     /// let b = Tensor::new([1.0f64, 2.0, 3.0], &device).unwrap(); // (3)
     /// let x = a.solve(&b).unwrap().to_vec::<f64>().unwrap();
     /// assert!((x[0] - 13.0 / 28.0).abs() < 1e-15);

@@ -38,7 +38,9 @@ impl Tensor {
     /// use teeny_core::{Attention, DType, Reference, Tensor};
     /// # fn main() -> teeny_core::Result<()> {
     /// let device = Reference::new();
-    /// let (q, k, v) = (Tensor::randn((2, 3, 8), DType::F32, &device)?, Tensor::randn((2, 3, 8), DType::F32, &device)?, Tensor::ones((2, 3, 4), DType::F32, &device)?);
+    /// let q = Tensor::randn((2, 3, 8), DType::F32, &device)?; // (2, 3, 8)
+    /// let k = Tensor::randn((2, 3, 8), DType::F32, &device)?; // (2, 3, 8)
+    /// let v = Tensor::ones((2, 3, 4), DType::F32, &device)?; // (2, 3, 4)
     /// let y = q.attention(&k, &v, None, &Attention::causal(0))?; // (2, 3, 4)
     /// assert!((y.to_vec::<f32>()?[7] - 1.0).abs() < 1e-6); // a mean of ones
     /// # Ok(()) }
