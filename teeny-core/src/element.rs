@@ -66,7 +66,8 @@ macro_rules! element {
                 const SIZE: usize = size_of::<$t>();
                 let whole = bytes.len() / SIZE * SIZE;
                 // An allocation is aligned for every type; a slice of one may not be.
-                if let (true, Ok(words)) = (cfg!(target_endian = "little"), bytemuck::try_cast_slice(&bytes[..whole])) {
+                let words = bytemuck::try_cast_slice(&bytes[..whole]);
+                if let (true, Ok(words)) = (cfg!(target_endian = "little"), words) {
                     let values: fn(&[$word]) -> &[$t] = $values;
                     let mut out = memory::reserved(words.len())?;
                     out.extend_from_slice(values(words));
