@@ -353,7 +353,7 @@ impl Common {
     }
 }
 
-/// The length of a run as the command line says it: `--epochs` or `--steps`.
+/// The length of a run as on the command line: `--epochs` or `--steps`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Length {
     /// Neither was given: the program decides.

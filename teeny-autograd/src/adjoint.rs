@@ -1,5 +1,4 @@
-//! The adjoint of a view: brings the gradient of what an operation saw back to the value that was
-//! produced.
+//! The adjoint of a view: maps the gradient of a view to the gradient of the value.
 //!
 //! ```text
 //! value (row-major) ──layout──▶ view ──op──▶ y            expand      → sum over the repeated axes
@@ -51,8 +50,8 @@ fn written(view: Layout, base: &Shape, g: &Tensor) -> Result<Tensor> {
     flat.scatter_add(0, &index, &g.reshape(-1)?)?.reshape(base)
 }
 
-/// `before`, the gradient so far of a row-major value, plus that from the gradient `g` of its view
-/// through `view`. Where the view shows a part of the value, only that part is touched.
+/// `before`, the accumulated gradient of a row-major value, plus that from the gradient `g` of its
+/// view through `view`. Where the view is a part of the value, only that part is read and written.
 pub(crate) fn add_adjoint(before: Tensor, view: &Layout, g: &Tensor) -> Result<Tensor> {
     let base = *before.shape();
     if view.numel() == 0 || covers(view, &base) {

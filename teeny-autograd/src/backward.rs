@@ -58,8 +58,8 @@ pub(crate) fn run_until(
             }
         }
         let Kind::Op(backward) = &node.kind else { continue };
-        // An error deep in a rule names the operation the user called, and a nested graph records
-        // it as such.
+        // An error in a rule names the operation the user called, and a nested graph records it
+        // under that name.
         let _op = node.context.map(context::resume);
         let grads = backward(&g)?;
         drop(g);

@@ -26,7 +26,7 @@ impl Case {
     /// Inputs in the case's shapes, or in the shapes `base` makes of them: of f64.
     ///
     /// # Panics
-    /// If the device refuses.
+    /// If the device returns an error.
     pub fn inputs(
         &self,
         device: &(impl ToDevice + ?Sized),
@@ -58,14 +58,14 @@ impl Case {
             .iter()
             .map(|x| x.cast(dtype)?.to(device)?.requires_grad())
             .collect::<Result<Vec<_>>>()?;
-        let turn = |x: &Tensor| {
+        let view = |x: &Tensor| {
             if transposed {
                 x.permute((0..x.ndim()).rev().collect::<Vec<_>>())
             } else {
                 Ok(x.clone())
             }
         };
-        let y = (self.f)(&leaves.iter().map(turn).collect::<Result<Vec<_>>>()?)?;
+        let y = (self.f)(&leaves.iter().map(view).collect::<Result<Vec<_>>>()?)?;
         let grads = y.square()?.sum_all()?.backward()?;
         let read =
             |x: &Tensor| Ok(grads.get(x)?.to_scalars()?.into_iter().map(|v| v.to_f64()).collect());
@@ -279,7 +279,7 @@ fn windows() -> Vec<Case> {
 }
 
 fn attention() -> Vec<Case> {
-    /// Query 0 sees nothing, the others all but key 1.
+    /// Query 0 sees no key, the others all but key 1.
     fn seen(x: &Tensor) -> Result<Tensor> {
         Tensor::new(
             [[false, false, false, false], [true, false, true, true], [true, false, true, true]],
@@ -322,7 +322,7 @@ fn full_rank(x: &Tensor) -> Result<Tensor> {
     x.mul(0.5)?.add(&diagonal)
 }
 
-/// What does not depend on the signs that a factorisation chooses.
+/// Products that do not depend on the signs that a factorisation chooses.
 fn unsigned(parts: &[&Tensor]) -> Result<Tensor> {
     let flat = parts.iter().map(|x| x.square()?.reshape(-1)).collect::<Result<Vec<_>>>()?;
     Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)

@@ -1,4 +1,4 @@
-//! Gradient checks: what the rules say against what finite differences measure.
+//! Gradient checks: gradients of the rules against finite differences.
 
 use crate::device::Autograd;
 use crate::grad::Grad;
@@ -116,7 +116,8 @@ pub fn gradcheck(
     let _op = enter("gradcheck");
     let Report { error, input, element, analytic, numeric, .. } = worst;
     let what = format!(
-        "input {input}, element {element}: the gradient is {analytic:?}, central differences give {numeric:?} (relative error {error:.1e})"
+        "input {input}, element {element}: the gradient is {analytic:?}, central differences \
+         give {numeric:?} (relative error {error:.1e})"
     );
     Err(Error::gradient(what)
         .note(format!("{checked} elements compared, tolerance {:.0e}", check.tolerance)))
@@ -142,7 +143,7 @@ pub fn gradgradcheck(
     let second = Autograd::new(first.clone());
     let y = no_grad(|| f(&inputs))?;
     inputs.push(direction(&y, &first)?);
-    let slope = |inputs: &[Tensor]| -> Result<Tensor> {
+    let gradient = |inputs: &[Tensor]| -> Result<Tensor> {
         let (v, inputs) = inputs.split_last().ok_or_else(|| Error::internal("no direction"))?;
         // The outer level records always; whether the inner one does is the caller's mode.
         let lift = |x: &Tensor| {
@@ -157,7 +158,7 @@ pub fn gradgradcheck(
         }
         Ok(sum)
     };
-    gradcheck(slope, &inputs, check)
+    gradcheck(gradient, &inputs, check)
 }
 
 /// The inputs as untracked tensors of one autograd device.
@@ -185,8 +186,7 @@ fn direction(y: &Tensor, device: &DeviceRef) -> Result<Tensor> {
     )
 }
 
-/// The gradients as the rules give them; zeros where none arrives, which the differences then
-/// confirm or refute.
+/// The gradients by the rules; zeros where there is none, which the differences then check.
 fn analytic(
     f: &impl Fn(&[Tensor]) -> Result<Tensor>,
     inputs: &[Tensor],

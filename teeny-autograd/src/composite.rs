@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A function is recognised by its nodes: those that [`Expr`]'s method makes of one input. A
-//! program that spells it in another way is differentiated step by step.
+//! program that computes it in another way is differentiated step by step.
 
 use std::sync::LazyLock;
 use teeny_core::kernel::Id;
@@ -24,8 +24,8 @@ enum Composite {
     Asin,
     Acos,
     Hardswish,
-    /// The logarithm in binary cross-entropy, which goes on rising below its least value: a certain
-    /// mistake has a way out, as in PyTorch.
+    /// The logarithm in binary cross-entropy, whose derivative is not 0 below its least value: a
+    /// saturated wrong output still gets a gradient, as in PyTorch.
     BoundedLog,
     BoundedLog1p,
 }
@@ -48,8 +48,8 @@ impl Composite {
         }
     }
 
-    fn slope(self, x: Expr<'_>) -> Expr<'_> {
-        // A square, although (1 - x)(1 + x) is more exact near 1: its own slope there is not inf -
+    fn derivative(self, x: Expr<'_>) -> Expr<'_> {
+        // A square, although (1 - x)(1 + x) is more exact near 1: its derivative there is not inf -
         // inf.
         let arc = (x.like(1.0) - x.square()).rsqrt();
         match self {
@@ -92,7 +92,7 @@ pub(crate) struct Application {
 }
 
 impl Application {
-    /// What node `id` is the result of, if it is a composite of another node.
+    /// The composite application whose result is node `id`, if it is one.
     pub fn at(nodes: &[OpNode], id: usize) -> Option<Application> {
         TEMPLATES.iter().find_map(|Template { composite, kernel }| {
             let mut x = None;
@@ -102,8 +102,8 @@ impl Application {
     }
 
     /// The derivative at `x`, the value of the operand.
-    pub fn slope<'b>(&self, x: Expr<'b>) -> Expr<'b> {
-        self.composite.slope(x)
+    pub fn derivative<'b>(&self, x: Expr<'b>) -> Expr<'b> {
+        self.composite.derivative(x)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `SPECIAL_POINTS.md` lists where results differ from PyTorch's.
 //!
-//! A rule sees the operands `a`, `b`, the result `y` and the gradient `g` of the result, and says
-//! what reaches each operand. At kinks the choices are PyTorch's:
+//! A rule sees the operands `a`, `b`, the result `y` and the gradient `g` of the result, and
+//! returns the gradient of each operand. At kinks the choices are PyTorch's:
 //!
 //! | at | gradient |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | `max(x, c)`, `min(x, c)` with a constant `c == x` (`relu`, `relu6`, `hardtanh`) | 0; at NaN 1 |
 //! | the same with a number given at each launch (`clamp`, `x.maximum(1.5)`) | 0; at NaN 0 |
 //! | `pow(a, 0)` | 0 for the base |
-//! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN, as there is no real slope |
+//! | `pow(0, b)`, `b >= 0` | 0 for the exponent; for a negative base NaN |
 
 use std::f64::consts;
 use teeny_core::{Arithmetic, Expr, FloatFunction, OpCode, SignFunction};
@@ -55,7 +55,7 @@ pub(crate) fn operand_grads<'b>(op: OpCode, step: &Step<'b>) -> OperandGrads<'b>
     let Step { src: [a, ..], y, g, .. } = *step;
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => [None; 3],
-        // Only casts between floats are asked: integers and bools have no gradient.
+        // Only casts between floats occur: integers and bools have no gradient.
         OpCode::Cast => one(g.cast(a.dtype())),
         OpCode::Float(f) => one(float_function(f, a, y, g)),
         OpCode::Round(_) => [None; 3],
@@ -108,7 +108,7 @@ fn arithmetic<'b>(op: Arithmetic, step: &Step<'b>) -> OperandGrads<'b> {
     }
 }
 
-/// `b a^(b - 1)`; 0 where b is 0. Neither this nor its own derivative asks for `0 * 0^-1` there. No
+/// `b a^(b - 1)`; 0 where b is 0. Neither this nor its derivative computes `0 * 0^-1` there. No
 /// logarithm, so that the base may be negative.
 fn pow_base<'b>(a: Expr<'b>, b: Expr<'b>, g: Expr<'b>) -> Expr<'b> {
     let flat = b.eq(0.0);

@@ -1,8 +1,9 @@
-//! Where gradients stop: the record behind the error "stopped by detach at src/model.rs:41".
+//! The places where gradients stop: the record for the error "stopped by detach at
+//! src/model.rs:41".
 //!
-//! Every leaf has one of 128 bits, and a node has the mask of the leaves it depends on. An operation
-//! without a gradient adds a [`DetachPoint`] with the mask of its operands to its result. Results
-//! inherit the detach points of their operands, one per line of code and at most
+//! Every leaf has one of 128 bits, and a node has the mask of the leaves it depends on. An
+//! operation without a gradient adds a [`DetachPoint`] with the mask of its operands to its result.
+//! Results inherit the detach points of their operands, one per line of code and at most
 //! [`MAX_DETACH_POINTS`], so the memory is bounded. Two leaves with the same bit can make a message
 //! name an unrelated line; they never change a gradient.
 

@@ -27,7 +27,8 @@ use teeny_core::{
 /// use teeny_core::{Reference, Result, Tensor};
 /// # fn main() -> Result<()> {
 /// let first = Autograd::new(Reference::new());
-/// let second = Autograd::new(first.clone()); // gradients on `second` are tensors of `first`, recorded there
+/// // gradients on `second` are tensors of `first`, recorded there
+/// let second = Autograd::new(first.clone());
 /// let x = Tensor::new(1.0f64, &first)?.requires_grad()?; // ()
 /// let lifted = x.to(&second)?.requires_grad()?; // ()
 /// let slope = lifted.sin()?.backward()?.take(&lifted)?; // cos(x), on `first`
@@ -45,7 +46,7 @@ impl Autograd {
         Arc::new(Autograd { recorder: Recorder::new(inner.to_device(), Cache::default()) })
     }
 
-    /// The device that does the work.
+    /// The device that computes.
     pub(crate) fn inner_device(&self) -> &DeviceRef {
         self.recorder.inner()
     }
@@ -75,7 +76,7 @@ pub(crate) fn from_inner(storage: StorageRef, like: &Tensor) -> Result<Tensor> {
     Tensor::from_result(storage, *like.shape(), like.dtype(), like.device().clone())
 }
 
-/// Remembers for messages that a recorded value leaves the device.
+/// Records for messages that a recorded value leaves the device.
 fn note_leaving(x: &Tensor) -> Result<()> {
     if let Some(handle) = &tracked(x)?.handle {
         detach_points::record_move(handle.node.mask, x.numel());

@@ -1,4 +1,4 @@
-//! Operations of your own: a forward and a backward function.
+//! User-defined operations: a forward and a backward function.
 
 use crate::device::Autograd;
 use crate::node::Backward;
@@ -26,8 +26,8 @@ impl Saved {
     }
 }
 
-/// An operation with a gradient of its own: where the symbolic derivative would be slow, unstable,
-/// or not what is wanted.
+/// An operation with a user-defined gradient: where the symbolic derivative would be slow, unstable
+/// or not the intended one.
 ///
 /// Both functions see tensors of the inner device: they are not recorded, run on every device, and
 /// where the inner device is itself an autograd device the backward function can be differentiated
@@ -39,7 +39,8 @@ impl Saved {
 /// use teeny_autograd::{Autograd, Function, Grad, Saved, apply};
 /// use teeny_core::{Reference, Result, Tensor};
 ///
-/// /// Rounds, and lets the gradient through as if it had not: a straight-through estimator (Bengio et al. 2013, arXiv:1308.3432).
+/// /// Rounds, with the gradient of the identity: a straight-through estimator (Bengio et al.
+/// /// 2013, arXiv:1308.3432).
 /// struct Quantize;
 /// impl Function for Quantize {
 ///     fn name(&self) -> &'static str {
@@ -129,7 +130,8 @@ fn applied(function: Box<dyn Function>, inputs: &[&Tensor]) -> Result<Tensor> {
             for (i, (g, (shape, dtype))) in grads.iter().zip(&forms).enumerate() {
                 if let Some(g) = g.as_ref().filter(|g| g.shape() != shape || g.dtype() != *dtype) {
                     let what = format!(
-                        "the backward function of {name} gave {} {} for input {i}, which is {dtype} {shape}",
+                        "the backward function of {name} gave {} {} for input {i}, which is \
+                         {dtype} {shape}",
                         g.dtype(),
                         g.shape()
                     );

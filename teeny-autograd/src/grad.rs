@@ -31,8 +31,8 @@ use teeny_core::{DType, Error, Layout, Result, Tensor};
 /// # Ok(()) }
 /// ```
 pub trait Grad: Sized {
-    /// A new leaf with the same elements: a tensor whose gradient a backward pass keeps. No gradient
-    /// passes through it to the values it was computed from.
+    /// A new leaf with the same elements: a tensor whose gradient a backward pass keeps. No
+    /// gradient passes through it to the values it was computed from.
     ///
     /// # Errors
     /// If the tensor is not on an autograd device, or not of floats.
@@ -61,8 +61,8 @@ pub trait Grad: Sized {
     #[track_caller]
     fn detach(&self) -> Result<Tensor>;
 
-    /// This value with its gradient kept by later backward passes. Use the returned tensor from here
-    /// on: of a view it is a copy, recorded as a value.
+    /// This value with its gradient kept by later backward passes. Use the returned tensor from
+    /// here on: of a view it is a copy, recorded as a value.
     ///
     /// # Errors
     /// If the tensor is not tracked.
@@ -252,7 +252,10 @@ fn with_detach_point(handle: Option<&Handle>, detach_points: &DetachPoints) -> D
 fn leaf(x: &Tensor, name: Option<Arc<str>>) -> Result<Tensor> {
     if !is_autograd(x) {
         let error = Error::gradient(format!("{} records no operations", x.device().info().name));
-        return Err(error.help("let device = Autograd::new(device); x.to(&device)? is a tensor that can require a gradient"));
+        return Err(error.help(
+            "let device = Autograd::new(device); x.to(&device)? is a \
+             tensor that can require a gradient",
+        ));
     }
     if !x.dtype().is_float() {
         return Err(Error::gradient(format!("only floats have gradients, not {}", x.dtype()))

@@ -1,4 +1,4 @@
-//! What a backward pass gives: the gradients of leaves and of retained values, by tensor.
+//! The result of a backward pass: the gradients of leaves and of retained values, by tensor.
 
 use crate::backward::Kept;
 use crate::detach_points::{self, DetachPoints};
@@ -33,7 +33,7 @@ pub struct Gradients {
     pub(crate) detach_points: DetachPoints,
 }
 
-/// What each gradient belongs to, and its shape: not the numbers, which may be many.
+/// The tensor and the shape of each gradient, without the elements.
 impl fmt::Debug for Gradients {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut all: Vec<_> = self.kept.iter().collect();
@@ -49,7 +49,7 @@ impl Gradients {
     ///
     /// # Errors
     /// [`teeny_core::ErrorKind::Gradient`] if there is none: the message names the operation and
-    /// line that stopped it, or says that the loss does not depend on `x`, that `x` is an
+    /// line that stopped it, or states that the loss does not depend on `x`, that `x` is an
     /// intermediate that was not retained, a view of something else, or an older or newer value of
     /// a parameter.
     #[track_caller]
@@ -175,7 +175,10 @@ impl Gradients {
                 handle.node.describe(),
                 handle.value().shape
             ));
-            return Err(error.help("ask for the gradient of that tensor, or call x.retain_grad()? on the view before it is used"));
+            return Err(error.help(
+                "ask for the gradient of that tensor, or call \
+                 x.retain_grad()? on the view before it is used",
+            ));
         }
         Ok(handle.clone())
     }
@@ -203,9 +206,15 @@ impl Gradients {
                     "take the value anew after a step: param.value()",
                 )
             };
-            return Error::gradient(format!("there is no gradient of this value of {name}, but one of {age}"))
-                .note("parameters are recognised by name: models with equal names belong on stores and losses of their own")
-                .help(help);
+            return Error::gradient(format!(
+                "there is no gradient of this value of {name}, \
+                 but one of {age}"
+            ))
+            .note(
+                "parameters are recognised by name: models with equal names belong on \
+                 stores and losses of their own",
+            )
+            .help(help);
         }
         let mut detach_points =
             self.detach_points.iter().filter(|point| point.mask & handle.node.mask != 0);
@@ -230,9 +239,20 @@ impl Gradients {
                 let left = detach_points::moves_of(handle.node.mask);
                 match left.first().and_then(|point| Some((point.op, point.location?))) {
                     Some((op, place)) => error
-                        .note(format!("a value made of it left the device by `{op}` at {}:{}: the copy has no history", place.file(), place.line()))
-                        .help("if that copy came back into the loss, keep it on the device that records"),
-                    None => error.help("was its layer called? a parameter that is not to be trained is frozen or left out of the optimizer"),
+                        .note(format!(
+                            "a value made of it left the device by `{op}` at \
+                             {}:{}: the copy has no history",
+                            place.file(),
+                            place.line()
+                        ))
+                        .help(
+                            "if that copy came back into the loss, keep it on the device \
+                             that records",
+                        ),
+                    None => error.help(
+                        "was its layer called? a parameter that is not to be \
+                         trained is frozen or left out of the optimizer",
+                    ),
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! The hooks of one node: functions that see, and may replace, a complete gradient.
 //!
-//! Knows no graph. `hooks` has the handle of a registered hook, `backward` calls the list.
+//! Independent of the graph. `hooks` has the handle of a registered hook, `backward` calls the
+//! list.
 
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use teeny_core::{Result, Tensor};
 
-/// Looks at a complete gradient; `Some` replaces it.
+/// A function of a complete gradient; `Some` replaces the gradient.
 pub(crate) type HookFn = dyn Fn(&Tensor) -> Result<Option<Tensor>> + Send + Sync;
 
 /// The hooks of one node, in the order they were registered.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! [`Autograd::new`] wraps any device in one that records an operation if an operand requires a
-//! gradient. A tensor on it stands for a tensor of the inner device seen through the
-//! same layout, so view operations need no rules: an edge keeps the view, and one function, the
-//! adjoint of a strided view, maps every gradient back to the whole value. Elementwise kernels are differentiated
+//! gradient. A tensor on it stands for a tensor of the inner device seen through the same layout,
+//! so view operations need no rules: an edge keeps the view, and one function, the adjoint of a
+//! strided view, maps a gradient back to the whole value. Elementwise kernels are differentiated
 //! symbolically, one rule per `OpCode` (`symbolic`), and the backward of a kernel is a kernel.
 //! Rules compute with ordinary tensors of the inner device; if that is an autograd device too,
 //! gradients have gradients.
@@ -27,7 +27,7 @@
 //!
 //! # The other direction
 //!
-//! [`Forward`] carries derivatives along with the values instead of recording: a pass gives the
+//! [`Forward`] computes derivatives along with the values instead of recording: a pass computes the
 //! derivative along one direction, where a backward pass gives the gradient of one number. [`jvp`],
 //! [`vjp`], [`jacobian`], [`hvp`] and [`hessian`] take a function and choose.
 //!

@@ -5,7 +5,7 @@ use crate::node::Handle;
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
 
-/// Who switched recording off, and where: what an error about a missing gradient will name.
+/// The function that switched recording off, and its line, for errors about a missing gradient.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Off {
     pub op: &'static str,
@@ -50,7 +50,7 @@ pub(crate) fn watch<T>(off: Off, body: impl FnOnce() -> T) -> (T, Vec<Handle>) {
     (result, WATCH.take().unwrap_or_default())
 }
 
-/// Tells whoever watches that a tracked value was read without being recorded.
+/// Adds a tracked value that is read without being recorded to the list of [`watch`].
 pub(crate) fn seen(handle: &Handle) {
     WATCH.with_borrow_mut(|watch| {
         if let Some(all) = watch.as_mut().filter(|all| all.iter().all(|h| h.key() != handle.key()))

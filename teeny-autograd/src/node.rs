@@ -16,7 +16,7 @@ use teeny_core::{DType, Layout, Result, Shape, Tensor};
 pub(crate) type Backward =
     Box<dyn Fn(&[Option<Tensor>]) -> Result<Vec<Option<Tensor>>> + Send + Sync>;
 
-/// What a node is.
+/// The kind of a node.
 pub(crate) enum Kind {
     /// Where gradients end and are kept.
     Leaf {

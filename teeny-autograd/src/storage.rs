@@ -1,4 +1,4 @@
-//! The storage of an autograd device: a tensor of the inner device, and where it came from.
+//! The storage of an autograd device: a tensor of the inner device, and its place in the graph.
 
 use crate::detach_points::DetachPoints;
 use crate::node::Handle;

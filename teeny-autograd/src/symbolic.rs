@@ -39,8 +39,8 @@ pub(crate) enum Source {
     Pass(usize),
     /// Output `.1` of part `.0`.
     Part(usize, usize),
-    /// `Σ g[o] * part`: slopes computed apart from the gradients, because together they would read
-    /// too many tensors.
+    /// `Σ g[o] * part`: partial derivatives computed in separate kernels, because together with the
+    /// gradients they would read too many tensors.
     Factors(Vec<(usize, usize)>),
 }
 
@@ -142,8 +142,8 @@ impl Derivative {
         Ok(())
     }
 
-    /// The gradient of operand `i` as a sum of products: the slope of each output reads no more
-    /// than the operands, which always fit.
+    /// The gradient of operand `i` as a sum of products: the partial derivative of each output
+    /// reads no more than the operands, which always fit.
     fn factors(&mut self, kernel: &Kernel, reach: &[u8], i: usize) -> Result<Source> {
         let mut factors = Vec::new();
         for o in (0..kernel.outputs().len()).filter(|&o| self.reach[o] >> i & 1 == 1) {
@@ -151,9 +151,9 @@ impl Derivative {
             let sweep = Sweep::new(&builder, kernel, reach, false);
             let seeds: Vec<Expr<'_>> =
                 sweep.g.iter().enumerate().map(|(p, g)| g.like((p == o) as i32)).collect();
-            let slope = sweep.gradients(&seeds)[i]
+            let partial = sweep.gradients(&seeds)[i]
                 .unwrap_or_else(|| builder.constant(0, kernel.inputs()[i]));
-            let (part, reads) = builder.finish_pruned(&[slope])?;
+            let (part, reads) = builder.finish_pruned(&[partial])?;
             factors.push((o, self.parts.len()));
             self.parts.push(Part {
                 kernel: Arc::new(part),
@@ -168,7 +168,7 @@ impl Derivative {
 fn reach(kernel: &Kernel, needs: u8) -> Vec<u8> {
     let mut reach: Vec<u8> = Vec::with_capacity(kernel.nodes().len());
     for node in kernel.nodes() {
-        // A condition chooses; it has no slope.
+        // A condition selects; it has no derivative.
         let sources = if node.op == OpCode::Where { &node.src[1..3] } else { node.sources() };
         let through = sources.iter().fold(0, |bits, &s| bits | reach[s as usize]);
         let own = if let OpCode::Input(i) = node.op { needs & 1 << i } else { 0 };
@@ -253,8 +253,8 @@ impl<'b, 'k> Sweep<'b, 'k> {
         }
     }
 
-    /// The gradients of the operands from those of the outputs: `None` where only flat functions
-    /// lead.
+    /// The gradients of the operands from those of the outputs: `None` where every path has a zero
+    /// derivative.
     fn gradients(&self, g: &[Expr<'b>]) -> Vec<Option<Expr<'b>>> {
         let mut adjoint: Vec<Option<Expr<'b>>> = vec![None; self.nodes.len()];
         for (o, &id) in self.outputs.iter().enumerate() {
@@ -277,7 +277,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
                 if self.reach[application.x] != 0 {
                     add(
                         &mut adjoint[application.x],
-                        g * application.slope(self.values[application.x]),
+                        g * application.derivative(self.values[application.x]),
                     );
                 }
                 continue;
@@ -301,13 +301,16 @@ impl<'b, 'k> Sweep<'b, 'k> {
         grads
     }
 
-    /// Deals with a [`Quotient`] in one step; true if node `id` is one.
+    /// Differentiates a [`Quotient`] in one step; true if node `id` is one.
     fn logistic(&self, id: usize, g: Expr<'b>, adjoint: &mut [Option<Expr<'b>>]) -> bool {
         let Some(Quotient { top, bottom, z }) = Quotient::at(self.nodes, id) else { return false };
         let s = if top.is_some() { self.values[bottom].recip() } else { self.results[id] };
         if self.reach[z] != 0 {
-            let slope = g * s * (1.0 - s);
-            add(&mut adjoint[z], -(if let Some(a) = top { slope * self.values[a] } else { slope }));
+            let partial = g * s * (1.0 - s);
+            add(
+                &mut adjoint[z],
+                -(if let Some(a) = top { partial * self.values[a] } else { partial }),
+            );
         }
         if let Some(a) = top.filter(|&a| self.reach[a] != 0) {
             add(&mut adjoint[a], g * s);
@@ -316,7 +319,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
     }
 }
 
-/// What the node of an operand is.
+/// The kind of an operand's node.
 pub(crate) fn kind(op: OpCode) -> Operand {
     let constant = if matches!(op, OpCode::Const(_)) { Operand::Const } else { Operand::Value };
     if matches!(op, OpCode::Param(_)) { Operand::Param } else { constant }

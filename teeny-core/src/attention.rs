@@ -1,4 +1,4 @@
-//! Attention: what it means in primitives.
+//! The definition of attention in primitives.
 //!
 //! ```text
 //! s = scale q kᵀ + mask      -inf where a query may not look           (.., T, S)
@@ -8,7 +8,7 @@
 //!
 //! [`AttentionInputs::composed`] writes the (T, S) matrix down: it is the definition, the fallback
 //! of every device and what a fused kernel must agree with. A fused kernel never has that matrix in
-//! memory (Dao 2023, arXiv:2307.08691) and needs the logsumexp to find `p` again when going back.
+//! memory (Dao 2023, arXiv:2307.08691) and recomputes `p` from the logsumexp in the backward pass.
 
 pub use crate::op::{Attention, AttentionInputs};
 
@@ -18,17 +18,17 @@ use crate::scalar::Scalar;
 use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
 
-/// The scores of a call and where they count.
+/// The scores of a call, and which of them a query sees.
 struct Scores {
-    /// Scaled and masked, the lowest finite number where nothing is seen; (.., T, S) in the
-    /// computing type.
+    /// Scaled and masked, the lowest finite number where nothing is seen; (.., T, S) in the compute
+    /// dtype.
     s: Tensor,
     /// True where a query sees a key.
     seen: Tensor,
 }
 
 impl AttentionInputs<'_> {
-    /// The lowest finite number of the computing type: stands for -inf where arithmetic goes on.
+    /// The lowest finite number of the compute dtype: replaces -inf before further arithmetic.
     fn lowest(&self) -> f64 {
         if self.q.dtype() == DType::F64 { f64::MIN } else { f32::MIN as f64 }
     }
@@ -61,7 +61,7 @@ impl AttentionInputs<'_> {
             Some(mask) => s = s.add(&mask.cast(wide)?)?,
             None => {}
         }
-        // An additive mask may hide keys too, by -inf. NaN counts as seen, and so reaches the
+        // An additive mask may also hide keys, by -inf. NaN counts as seen, so it propagates to the
         // result.
         let seen = match seen {
             Some(seen) => map([&s, &seen], |[s, seen]| seen.and(s.le(lowest).not()))?,
@@ -81,8 +81,8 @@ impl AttentionInputs<'_> {
     }
 
     /// Attention in primitives, which record their own gradients on an autograd device: y (.., T,
-    /// hv) of the operands' type, and the logsumexp of the scores (.., T) in the type they are
-    /// computed in. Memory: the scores, (.., T, S).
+    /// hv) of the operands' type, and the logsumexp of the scores (.., T) in the compute dtype.
+    /// Memory: the scores, (.., T, S).
     ///
     /// # Errors
     /// Those of the device.
@@ -98,14 +98,14 @@ impl AttentionInputs<'_> {
         Ok((y, lse))
     }
 
-    /// The gradients of [`AttentionInputs::composed`]'s y for q, k and v in primitives, where
-    /// `needs` asks for them:
+    /// The gradients of [`AttentionInputs::composed`]'s y for q, k and v in primitives, those that
+    /// `needs` requests:
     ///
     /// ```text
     /// dv = pᵀ g    ds = p (g vᵀ - Σ g y)    dq = scale ds k    dk = scale dsᵀ q
     /// ```
     ///
-    /// With `forward`, the y and logsumexp of the forward pass, `p` is found again from the scores.
+    /// With `forward`, the y and logsumexp of the forward pass, `p` is recomputed from the scores.
     /// Without, everything is computed from q, k and v, so that the gradient can itself be
     /// differentiated.
     ///

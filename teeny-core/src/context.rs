@@ -1,8 +1,8 @@
 //! Which operation is in progress on this thread, and the user's line that called it.
 //!
 //! Every public `Tensor` method enters its name here before it checks or dispatches anything. The
-//! outermost entry wins: `softmax` stays `softmax` while it is carried out by `max`, `exp` and
-//! `sum`. Errors, gradient records and wrapper devices read it.
+//! outermost entry wins: `softmax` stays `softmax` while it runs `max`, `exp` and `sum`. Errors,
+//! gradient records and wrapper devices read it.
 
 use crate::dtype::DType;
 use std::cell::{Cell, RefCell};
@@ -17,11 +17,11 @@ pub struct OpContext {
     pub op: &'static str,
     /// The line outside this crate that called it.
     pub location: &'static Location<'static>,
-    /// True while work that the operation left for later is carried out: its gradient.
+    /// True while deferred work of the operation runs: its gradient.
     pub later: bool,
 }
 
-/// An operand as an error describes it. Nothing is computed until an error was made.
+/// An operand as an error describes it. Computed only when an error is made.
 #[doc(hidden)]
 pub trait Described {
     /// The shape, as an error prints it.
@@ -66,14 +66,14 @@ struct Current {
 }
 
 thread_local! {
-    // It has no destructor, after which there would be none.
+    // It has no destructor, so it is available until the thread ends.
     static CURRENT: Current = const { Current { op: Cell::new(None), failed: Cell::new(false) } };
-    /// Of the newest error of this thread.
+    /// The operands of the newest error of this thread.
     static NEWEST: RefCell<Option<Operands>> = const { RefCell::new(None) };
 }
 
-/// Reads or changes [`CURRENT`]. The methods of `LocalKey` that look the same are calls in every
-/// small operation, as nothing asks for their inlining.
+/// Reads or changes [`CURRENT`]. The methods of `LocalKey` that look the same are not inlined: each
+/// would be a call in every small operation.
 #[inline(always)]
 fn with_current<R: Default>(f: impl FnOnce(&Current) -> R) -> R {
     CURRENT.try_with(f).unwrap_or_default()
@@ -84,18 +84,19 @@ pub fn current() -> Option<OpContext> {
     with_current(|current| current.op.get())
 }
 
-/// Where the operation in progress will write its operands, for an error that is being made.
+/// The operands of the operation in progress, which it fills in later, for an error that is being
+/// made.
 pub(crate) fn operands() -> Option<Operands> {
     current()?;
     with_current(|current| current.failed.set(true));
     let operands = Operands::default();
-    // No thread-local value is left to a thread that ends.
+    // A thread that ends has no thread-local values any more.
     NEWEST.try_with(|newest| newest.replace(Some(operands.clone()))).ok()?;
     Some(operands)
 }
 
 /// Leaves the operation when dropped, if entering it made it the outermost one. If an error was
-/// made in between, the newest one learns of the `N` operands.
+/// made in between, the newest one gets the `N` operands.
 #[must_use = "the operation ends when the guard is dropped"]
 pub struct Guard<'t, X: Described = Infallible, const N: usize = 0> {
     outermost: bool,
@@ -110,12 +111,12 @@ pub(crate) struct ListGuard<'t, X: Described> {
     list: &'t [&'t X],
 }
 
-/// The name of a parameter and the operand that it is, if it is one.
+/// The name of a parameter, and its operand if it is a tensor.
 type Named<'t, X> = (&'static str, Option<&'t X>);
 
 impl Guard<'static> {
-    /// The operands of the operation, for errors, in the order of its signature; `None` is left
-    /// out.
+    /// The operands of the operation, for errors, in the order of its signature; `None` is
+    /// omitted.
     #[inline]
     pub(crate) fn on<'t, X: Described, const N: usize>(
         self,
@@ -150,7 +151,7 @@ impl<X: Described, const N: usize> Drop for Guard<'_, X, N> {
 }
 
 impl<X: Described, const N: usize> Guard<'_, X, N> {
-    /// Tells the newest error the operands of this operation, which failed: these and those of the
+    /// Gives the newest error the operands of this operation, which failed: these and those of the
     /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
     #[cold]
     pub(crate) fn failed_on<Y: Described>(&self, operands: &[Named<'_, Y>]) {
@@ -189,13 +190,13 @@ fn described(name: &str, x: &impl Described) -> Operand {
     Operand { name: name.to_string(), shape: x.shape(), dtype: x.dtype(), device: x.device() }
 }
 
-/// Tells the newest error its operands, if it has none.
+/// Sets the operands of the newest error, if it has none.
 #[cold]
 fn fill(operands: impl Iterator<Item = Operand>) {
     let operands: Vec<Operand> = operands.collect();
     let newest = NEWEST.try_with(|newest| newest.borrow().clone()).ok().flatten();
     if let Some(newest) = newest.filter(|_| !operands.is_empty()) {
-        // Fails if an inner operation knew them better.
+        // Fails if an inner operation has already set them.
         let _ = newest.set(operands);
     }
 }
@@ -217,7 +218,7 @@ pub fn enter(op: &'static str) -> Guard<'static> {
 }
 
 /// Enters `op` with a given place even if another operation is in progress; used by wrappers that
-/// carry out recorded work later.
+/// run recorded work later.
 pub fn resume(context: OpContext) -> Resumed {
     Resumed {
         previous: with_current(|current| {

@@ -17,7 +17,7 @@ use crate::storage::StorageRef;
 use crate::tensor::{Tensor, map};
 use crate::validate;
 
-/// The storage of a result that must be row-major and nobody else's.
+/// The storage of a result, row-major and without another owner.
 pub(crate) fn finish(x: Tensor) -> Result<StorageRef> {
     let whole = x.is_contiguous() && x.layout().offset() == 0 && x.storage().len() == x.numel();
     Ok(if whole { x.storage().clone() } else { x.copy()?.storage().clone() })
@@ -94,7 +94,7 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
     })
 }
 
-/// The identity kernel, which copies whatever its input's strides are into row-major order.
+/// The identity kernel: copies an input of any strides to row-major order.
 fn contiguous(x: &Tensor, device: &DeviceRef) -> Result<Outputs> {
     use crate::kernel::table::UnaryTable;
     static IDENTITY: UnaryTable = UnaryTable::new();
@@ -114,7 +114,7 @@ fn cat(tensors: &[&Tensor], axis: usize) -> Result<StorageRef> {
     finish(out)
 }
 
-/// `f` of the tensors in the type they are computed in, back in their own: 16-bit floats keep f32
+/// `f` of the tensors in their compute dtype, cast to their storage dtype: 16-bit floats keep f32
 /// precision between the steps.
 fn widened(tensors: &[&Tensor], f: &dyn Fn(&[Tensor]) -> Result<Tensor>) -> Result<StorageRef> {
     let dtype = tensors[0].dtype();
@@ -166,15 +166,13 @@ fn log_softmax_grad(y: &Tensor, g: &Tensor, axis: usize) -> Result<StorageRef> {
     })
 }
 
-/// Targets as a column of indices, `ignored` ones as 0, and which are not ignored.
-fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
-    // A number that the targets' type does not hold is no target: as that type, -100 would be class
-    // 156.
-    let Some(ignored) = ignored.filter(|&ignored| Scalar::Int(ignored).fits(targets.dtype()))
-    else {
+/// Targets as a column of indices, those equal to `ignore_index` as 0, and a mask of the others.
+fn index_of(targets: &Tensor, ignore_index: Option<i64>) -> Result<(Tensor, Option<Tensor>)> {
+    // A number outside the targets' dtype matches no target: cast to u8, -100 would be class 156.
+    let Some(ignore_index) = ignore_index.filter(|&i| Scalar::Int(i).fits(targets.dtype())) else {
         return Ok((targets.unsqueeze(1)?, None));
     };
-    let kept = targets.ne(ignored)?; // (n)
+    let kept = targets.ne(ignore_index)?; // (n)
     let index = map([&kept, targets], |[kept, t]| kept.where_cond(t, 0).cast(targets.dtype()))?;
     Ok((index.unsqueeze(1)?, Some(kept)))
 }
@@ -183,8 +181,8 @@ fn index_of(targets: &Tensor, ignored: Option<i64>) -> Result<(Tensor, Option<Te
 ///
 /// # Errors
 /// If a target is no class, or the device fails.
-fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<StorageRef> {
-    let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
+fn cross_entropy(x: &Tensor, targets: &Tensor, ignore_index: Option<i64>) -> Result<StorageRef> {
+    let (index, kept) = index_of(targets, ignore_index)?; // (n, 1), (n)
     widened(&[x], &|x| {
         let losses = x[0].log_softmax(1)?.gather(1, &index)?.squeeze(1)?.neg()?; // (n)
         let Some(kept) = &kept else { return Ok(losses) };
@@ -199,17 +197,17 @@ fn cross_entropy(x: &Tensor, targets: &Tensor, ignored: Option<i64>) -> Result<S
 fn cross_entropy_grad(
     x: &Tensor,
     targets: &Tensor,
-    ignored: Option<i64>,
+    ignore_index: Option<i64>,
     g: &Tensor,
 ) -> Result<StorageRef> {
-    let (index, kept) = index_of(targets, ignored)?; // (n, 1), (n)
+    let (index, kept) = index_of(targets, ignore_index)?; // (n, 1), (n)
     widened(&[x, g], &|t| {
         let less = Tensor::ones((), t[0].dtype(), &t[0])?.neg()?.expand(*index.shape())?; // (n, 1)
         let along = t[0].softmax(1)?.scatter_add(1, &index, &less)?; // (n, classes)
         let g = t[1].unsqueeze(1)?; // (n, 1)
         let Some(kept) = &kept else { return along.mul(&g) };
-        // Chosen twice: once so that no NaN of an ignored row comes through, once so that its
-        // gradient, infinite for a mean of nothing, does not.
+        // Selected twice: once against a NaN of an ignored row, once against its gradient, which is
+        // infinite for a mean of no elements.
         let kept = kept.unsqueeze(1)?; // (n, 1)
         map([&kept, &along, &g], |[kept, x, g]| {
             kept.where_cond(x * kept.where_cond(g, g.like(0)), 0.0).cast(along.dtype())
@@ -217,8 +215,8 @@ fn cross_entropy_grad(
     })
 }
 
-/// `x` along its last axis without its mean (or as it is), and the reciprocal of its deviation (or
-/// root mean square).
+/// `x` minus its mean over the last axis (or unchanged), and the reciprocal of its standard
+/// deviation (or root mean square).
 fn standard(norm: Norm, x: &Tensor, eps: f64) -> Result<(Tensor, Tensor)> {
     let centred = match norm {
         Norm::Layer => x.sub(&x.mean_keepdim(-1)?)?,
@@ -289,7 +287,7 @@ fn padded(x: &Tensor, padding: &[usize], value: Scalar) -> Result<Tensor> {
     frame.assign_view(|f| unpadded(f, padding), x)
 }
 
-/// The inside of a padded tensor, a view.
+/// A padded tensor without its padding, a view.
 fn unpadded(x: &Tensor, padding: &[usize]) -> Result<Tensor> {
     let lead = x.ndim() - padding.len();
     padding
@@ -325,8 +323,8 @@ fn conv(x: &Tensor, weight: &Tensor, window: &Window) -> Result<StorageRef> {
     let (n, groups) = (x.shape()[0], window.groups);
     let (out, kernel) = (weight.shape()[0], &weight.shape()[2..]);
     let d = kernel.len();
-    // Groups are split by the reshape only: with an axis of their own, three dimensions would need
-    // nine axes. (N, C, counts.., kernel..)
+    // Groups are split by the reshape only: with a separate axis, three dimensions would need nine
+    // axes. (N, C, counts.., kernel..)
     let view = windows(&padded(x, &window.padding, Scalar::Float(0.0))?, kernel, window)?;
     let counts = view.shape()[2..2 + d].to_vec();
     // (N, C, kernel.., counts..)
@@ -419,8 +417,8 @@ fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, 
     let mut flat_shape = view.shape()[..lead + d].to_vec();
     flat_shape.push(size.iter().product());
     let flat = view.reshape(flat_shape)?; // (lead.., counts.., places in the window)
-    // The positions of all places in all windows, with padding marked -1, so that a padded place is
-    // never named.
+    // The positions of all places in all windows, with padding marked -1, so a padded position is
+    // never returned.
     let spatial = Shape::new(&x.shape()[lead..])?;
     let numbers =
         Tensor::arange(0i32, crate::shape::index_end(spatial.numel())?, 1, x)?.reshape(spatial)?;
@@ -429,9 +427,9 @@ fn max_pool(x: &Tensor, size: &[usize], window: &Window) -> Result<(StorageRef, 
     // (counts.., places)
     let places = windows(&padded(&numbers, &window.padding, Scalar::Int(-1))?, size, window)?
         .reshape(places_shape)?;
-    // Among padding and equal elements the real one must win: mark padding as lower than everything
-    // by its position. In a window of only padding nothing wins, and the first place is chosen: its
-    // value is the lowest, its position -1.
+    // An element must win over padding of equal value, so the position marks padding as lowest. In
+    // a window of only padding the first position is selected: its value is the lowest, its
+    // position -1.
     let real = places.ge(0)?;
     let best = flat.max_keepdim(-1)?; // (lead.., counts.., 1)
     let winner = map([&flat, &best, &real], |[x, b, r]| x.eq(b).or(x.is_nan()).and(r))?;
@@ -452,7 +450,7 @@ fn max_pool_grad(
     if x_shape.numel() == 0 {
         return finish(Tensor::zeros(x_shape, g.dtype(), g)?);
     }
-    // A window that saw only padding has position -1: it adds 0 to the first place.
+    // A window of only padding has position -1: it adds 0 to the first position.
     let index = map([positions], |[p]| p.eq(-1).where_cond(p.like(0), p))?;
     let g = &map([positions, g], |[p, g]| p.eq(-1).where_cond(g.like(0), g))?;
     let lead = x_shape.ndim() - spatial;
@@ -474,7 +472,7 @@ fn max_pool_grad(
 }
 
 /// The elements of `x` (.., places) at the `positions` (.., windows) of a max-pooling, along the
-/// last axis: 0 where a window saw only padding.
+/// last axis: 0 for a window of only padding.
 ///
 /// # Errors
 /// If the shapes do not fit, or a position is outside.

@@ -1,4 +1,4 @@
-//! The door: everything that computes implements [`Device`].
+//! The backend interface: everything that computes implements [`Device`].
 //!
 //! `Tensor` methods make an [`Op`]; core checks it, infers its outputs and has the device execute
 //! it. A device that declines a fused op leaves it to its definition in primitives.
@@ -21,12 +21,12 @@ use std::sync::Arc;
 /// A shared device, as tensors hold it.
 pub type DeviceRef = Arc<dyn Device>;
 
-/// What a device is, for messages and choices.
+/// The name and description of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// The registry name: `cpu`, `wgpu`, `reference`, `autograd(cpu)`.
     pub name: String,
-    /// What does the work: the processor or the adapter, with its instruction set or driver.
+    /// The processor or adapter, with its instruction set or driver.
     pub description: String,
 }
 
@@ -35,11 +35,11 @@ pub struct DeviceInfo {
 pub struct Stats {
     /// Storages allocated since the device was made.
     pub allocations: u64,
-    /// Of these, how many asked the operating system or driver for memory.
+    /// How many of these took memory from the operating system or driver.
     pub os_allocations: u64,
     /// Bytes in storages that are alive.
     pub live_bytes: u64,
-    /// The largest `live_bytes` so far.
+    /// The peak of `live_bytes`.
     pub peak_bytes: u64,
     /// Bytes kept for reuse.
     pub cached_bytes: u64,
@@ -94,9 +94,9 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// If the device fails.
     fn download(&self, x: &Tensor) -> Result<Vec<u8>>;
 
-    /// Executes `op` and returns the storages of its outputs, or declines with `None`. Then nothing
-    /// has happened, and [`Op::run`] runs the definition of the op; a declined primitive is an
-    /// error. [`Op`] says what each operation means and owns.
+    /// Executes `op` and returns the storages of its outputs, or declines with `None`. A device
+    /// that declines changes nothing, and [`Op::run`] runs the definition of the op; a declined
+    /// primitive is an error. [`Op`] defines what each operation computes and owns.
     ///
     /// Errors carry no operation name: core adds it.
     ///
@@ -104,7 +104,7 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
     /// If the operands do not fit the op, there is no memory, or the device fails.
     fn execute(&self, op: &mut Op<'_>) -> Result<Option<Outputs>>;
 
-    /// Waits until all work so far is done; reports what went wrong in it.
+    /// Waits until all submitted work is done; returns its first error.
     ///
     /// # Errors
     /// Those of earlier ops that the device found late.
@@ -152,14 +152,14 @@ pub trait Device: Any + Send + Sync + fmt::Debug {
 }
 
 impl dyn Device {
-    /// The device as its own type, for its own crate to recognise.
+    /// The device as `Any`, which its crate downcasts.
     pub fn downcast_ref<D: Device>(&self) -> Option<&D> {
         (self as &dyn Any).downcast_ref()
     }
 }
 
-/// Anything that names a device: an `Arc` of one, a [`DeviceRef`], or a tensor, which stands for
-/// the device it is on.
+/// A value that names a device: an `Arc` of one, a [`DeviceRef`], or a tensor, which stands for the
+/// device it is on.
 pub trait ToDevice {
     /// Returns the device: of a tensor, the one it is on. Nothing is copied.
     fn to_device(&self) -> DeviceRef;
@@ -185,7 +185,7 @@ impl<T: ToDevice + ?Sized> ToDevice for &T {
     }
 }
 
-/// True if both handles are the same device, not merely two of a kind.
+/// True if both handles are the same device, not two devices of the same kind.
 #[inline]
 pub fn same(a: &DeviceRef, b: &DeviceRef) -> bool {
     std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))

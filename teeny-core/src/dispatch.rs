@@ -1,4 +1,4 @@
-//! Running an [`Op`]: the device executes it, or core runs its definition. No other file imports this
+//! Running an [`Op`]: the device executes it, or core runs its definition. No file imports this
 //! one; its methods are those of `Op`.
 
 use crate::definition;
@@ -37,8 +37,8 @@ impl Op<'_> {
         }
     }
 
-    /// [`Op::run`] on the tensors that `map` makes of the operands: how a wrapper passes an op on to
-    /// the device it wraps.
+    /// [`Op::run`] on the tensors that `map` makes of the operands: how a wrapper passes an op on
+    /// to the device it wraps.
     ///
     /// # Errors
     /// Those of `map` and of [`Op::run`].

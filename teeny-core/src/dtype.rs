@@ -1,7 +1,7 @@
 //! The thirteen element types and PyTorch's promotion rules.
 //!
-//! Knows nothing of tensors. [`crate::scalar`] holds single values of these types,
-//! [`crate::element`] maps them to Rust's own.
+//! Independent of tensors. [`crate::scalar`] holds single values of these types, [`crate::element`]
+//! maps them to Rust's own.
 
 use std::fmt;
 
@@ -112,10 +112,10 @@ impl DType {
 
     /// The type of `self op other` for two tensors, as in PyTorch.
     ///
-    /// Floats beat integers, integers beat bool; two different 16-bit floats meet in `F32`; `U8`
-    /// meets a signed integer in the smallest signed type that holds both. Where PyTorch refuses
-    /// (`U16`, `U32` or `U64` with a signed integer, or with each other), teeny uses the smallest
-    /// type that holds both, and `F32` where there is none (`U64` with a signed integer).
+    /// Floats win over integers, integers over bool; two different 16-bit floats promote to `F32`;
+    /// `U8` and a signed integer to the smallest signed type that holds both. Where PyTorch returns
+    /// an error (`U16`, `U32` or `U64` with a signed integer, or with each other), teeny uses the
+    /// smallest type that holds both, and `F32` where there is none (`U64` with a signed integer).
     pub fn promote(self, other: DType) -> DType {
         if self == other {
             return self;

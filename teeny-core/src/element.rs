@@ -27,8 +27,8 @@ pub trait Element:
     fn from_scalar(scalar: Scalar) -> Self;
     /// The little-endian bytes of `values`; on a little-endian machine the memory itself.
     fn to_bytes(values: &[Self]) -> Cow<'_, [u8]>;
-    /// The values whose little-endian bytes are `bytes`; a trailing part of an element is ignored.
-    /// A bool is true if its byte is not 0.
+    /// The values whose little-endian bytes are `bytes`; trailing bytes of an incomplete element
+    /// are ignored. A bool is true if its byte is not 0.
     ///
     /// # Errors
     /// If the host has no memory for the values.
@@ -36,16 +36,16 @@ pub trait Element:
 }
 
 /// `v` with its lower 32 bits folded into the last bit above them: rounding to odd (Boldo &
-/// Melquiond 2008), after which rounding to 16 bits, by way of f32 or of the upper word as `half`
-/// does it, gives what rounding `v` itself would.
+/// Melquiond 2008), after which rounding to 16 bits, through f32 or through the upper word as
+/// `half` does it, equals rounding `v` directly.
 fn to_odd(v: f64) -> f64 {
     let bits = v.to_bits();
     let lost = bits & 0xffff_ffff;
     f64::from_bits((bits ^ lost) | u64::from(lost != 0) << 32)
 }
 
-/// `$words` sees a slice of `$t` as the plain integers or floats `$word` of the same size, whose
-/// bytes may be copied; `$values` is the way back.
+/// `$words` reinterprets a slice of `$t` as integers or floats `$word` of the same size, whose
+/// bytes may be copied; `$values` is the inverse.
 macro_rules! element {
     ($($t:ty as $word:ty, $dtype:ident, $to:expr, $from:expr, $words:expr, $values:expr;)*) => {$(
         impl sealed::Sealed for $t {}
@@ -65,14 +65,16 @@ macro_rules! element {
             fn from_bytes(bytes: &[u8]) -> Result<Vec<Self>> {
                 const SIZE: usize = size_of::<$t>();
                 let whole = bytes.len() / SIZE * SIZE;
-                // An allocation is aligned for every type; a part of one may not be.
-                if let (true, Ok(words)) = (cfg!(target_endian = "little"), bytemuck::try_cast_slice(&bytes[..whole])) {
+                // An allocation is aligned for every type; a slice of one may not be.
+                let words = bytemuck::try_cast_slice(&bytes[..whole]);
+                if let (true, Ok(words)) = (cfg!(target_endian = "little"), words) {
                     let values: fn(&[$word]) -> &[$t] = $values;
                     let mut out = memory::reserved(words.len())?;
                     out.extend_from_slice(values(words));
                     return Ok(out);
                 }
-                memory::collected(bytes.chunks_exact(SIZE).map(|c| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"))))
+                let value = |c: &[u8]| <$t>::from_le_bytes(c.try_into().expect("a chunk of SIZE bytes"));
+                memory::collected(bytes.chunks_exact(SIZE).map(value))
             }
         }
     )*};

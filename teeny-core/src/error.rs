@@ -2,8 +2,8 @@
 //!
 //! The first line is complete without the others (operation, the caller's `file:line`, what
 //! disagrees). The operands with type and device follow, then notes, one per line, then at most one
-//! line of help. An error takes operation, line and operands from [`crate::context`], so a device
-//! or an autograd rule that fails deep below still names the user's line.
+//! line of help. An error takes operation, line and operands from [`crate::context`], so an error
+//! in a device or an autograd rule names the user's line.
 
 use crate::context::{self, Operand, Operands};
 use std::fmt;
@@ -12,7 +12,7 @@ use std::panic::Location;
 /// The result of every fallible operation in teeny.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of mistake an [`Error`] reports; for programs that react to errors.
+/// The category of an [`Error`]; for programs that react to errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -30,11 +30,11 @@ pub enum ErrorKind {
     Value,
     /// The device cannot do this; the message names an alternative.
     Unsupported,
-    /// The device has no room for the result.
+    /// The device has no memory for the result.
     OutOfMemory,
     /// A file or stream could not be read or written.
     Io,
-    /// A file's content is not what its format says.
+    /// A file's content does not match its format.
     Format,
     /// A gradient that does not exist, or a graph that cannot be differentiated.
     Gradient,
@@ -42,8 +42,8 @@ pub enum ErrorKind {
     Internal,
 }
 
-/// Why an operation failed: operation, line, the sizes that disagree, operands, notes and at most
-/// one line of help.
+/// The cause of a failed operation: operation, line, the sizes that disagree, operands, notes and
+/// at most one help line.
 ///
 /// # Example
 /// ```
@@ -113,7 +113,7 @@ impl Error {
     pub fn unsupported(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unsupported, message)
     }
-    /// No room. See [`ErrorKind::OutOfMemory`].
+    /// No memory. See [`ErrorKind::OutOfMemory`].
     pub fn out_of_memory(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::OutOfMemory, message)
     }
@@ -140,7 +140,7 @@ impl Error {
         self
     }
 
-    /// The same error with a line that says what to do; a later one replaces an earlier one.
+    /// The same error with a help line; a later one replaces an earlier one.
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.0.help = Some(help.into());
         self
@@ -227,7 +227,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// `unwrap` prints an error through `Debug`; the readable text is the useful one there too.
+/// `unwrap` prints an error through `Debug`, so `Debug` prints the same text as `Display`.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{self}")

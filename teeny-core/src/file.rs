@@ -9,18 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Calls `write` on a new file beside `path`, syncs it, and renames it to `path`.
 ///
-/// Whatever fails, and wherever the power goes out, `path` holds either all of the old content or
-/// all of the new. If it is a link, that goes for the file it points to; a pipe or a device is
-/// simply written to.
+/// After any failure, a power loss included, `path` holds either all of the old content or all of
+/// the new. If it is a link, this holds for the file it points to; a pipe or a device is written to
+/// directly.
 ///
 /// The new file is called `NAME.PID.N.part` and locked until it is renamed, so several processes
 /// and threads may write one file: the last one to finish wins. A process that is killed leaves its
-/// unfinished file; the next call for the same `path` removes it, as nobody holds its lock any
-/// more.
+/// unfinished file; the next call for the same `path` removes it, as its lock is free.
 ///
 /// # Errors
-/// If the file cannot be created, `write` fails, or the content cannot be brought to disk (a full
-/// disk, usually). The old file is still there and the unfinished one is gone.
+/// If the file cannot be created, `write` fails, or the content cannot be written to disk (usually
+/// a full disk). The old file is still there and the unfinished one is gone.
 pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
     // a link stays a link: the file it points to is replaced
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
@@ -49,7 +48,7 @@ pub fn replace(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) ->
     result.map_err(|e| e.named(label(path)))
 }
 
-/// How errors call the writing of `path`.
+/// The operation name of writing `path`, for errors.
 pub(crate) fn label(path: &Path) -> String {
     format!("save {:?}", path.display().to_string())
 }
@@ -61,11 +60,11 @@ fn write_and_sync(file: &File, write: impl FnOnce(&mut dyn Write) -> Result<()>)
     file.sync_all().map_err(|e| Error::io(format!("cannot write: {e}")))
 }
 
-/// How many names are tried: some may be taken by files of killed processes of the same number.
+/// How many names are tried: some may be taken by files of killed processes with the same id.
 const MOST_NAMES: usize = 1000;
 
-/// The N of the next name. No process uses a name twice: what is found abandoned stays so until it
-/// is removed.
+/// The N of the next name. No process uses a name twice, so an abandoned file stays abandoned until
+/// it is removed.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// A new locked file in the same folder, so that renaming stays within one file system.
@@ -88,25 +87,25 @@ fn create_beside(path: &Path) -> Result<(PathBuf, File)> {
             Err(e) => return Err(Error::io(format!("cannot create {temporary:?}: {e}"))),
         };
         match file.try_lock() {
-            // somebody took it for abandoned before it was locked, and removes it
+            // another process found it before it was locked and removes it as abandoned
             Err(TryLockError::WouldBlock) => continue,
             Ok(()) if !temporary.exists() => continue,
-            // a file system without locks: nobody removes anything there
+            // a file system without locks: no process removes files there
             Ok(()) | Err(TryLockError::Error(_)) => return Ok((temporary, file)),
         }
     }
     Err(Error::io(format!("{MOST_NAMES} unfinished files of this process are beside it")))
 }
 
-/// Removes the unfinished files of `path` that no living process holds. Failing to is no failure:
-/// they only take space.
+/// Removes the unfinished files of `path` that no running process holds. Failing to remove one is
+/// not an error: it only takes space.
 fn remove_abandoned(path: &Path) {
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (Some(name), Ok(entries)) = (path.file_name(), fs::read_dir(folder)) else { return };
     for entry in entries.flatten().filter(|entry| is_part_of(&entry.file_name(), name)) {
         let Ok(file) = OpenOptions::new().write(true).open(entry.path()) else { continue };
         if file.try_lock().is_ok() {
-            // while it is locked, so that nobody can begin to use it
+            // while it is locked, so that no process can start to use it
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -124,8 +123,8 @@ fn is_part_of(file: &OsStr, name: &OsStr) -> bool {
         && parts.iter().all(|part| !part.is_empty() && part.iter().all(u8::is_ascii_digit))
 }
 
-/// Makes the renaming itself durable where the system has a way to. Failing to is no failure: the
-/// content is safe under either name.
+/// Makes the rename durable where the system supports it. Failing to is not an error: the content
+/// is safe under either name.
 fn sync_folder(path: &Path) {
     if cfg!(unix) {
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,8 +1,7 @@
-//! Where the elements of a view lie in its storage: shape, strides and offset, all counted in
-//! elements.
+//! The positions of a view's elements in its storage: shape, strides and offset, in elements.
 //!
 //! ```text
-//! storage   0 1 2 3 4 5 6 7 8 9 10 11          element (i, j) of a view lies at
+//! storage   0 1 2 3 4 5 6 7 8 9 10 11          element (i, j) of a view is at
 //! (3, 4)    shape (3, 4)  strides (4, 1)         offset + i * strides[0] + j * strides[1]
 //! .t()      shape (4, 3)  strides (1, 4)
 //! .slice(0, 1..3)  shape (2, 4)  strides (4, 1)  offset 4
@@ -10,8 +9,7 @@
 //! ```
 //!
 //! Every view operation of a tensor is a function from layout to layout in this file; none of them
-//! knows a storage or a device. Offsets compose: a view of a view keeps the place where the first
-//! one began.
+//! uses a storage or a device. Offsets compose: a view of a view keeps the offset of the first.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -43,7 +41,7 @@ impl Layout {
     /// A layout from its parts, checked against a storage of `storage_len` elements.
     ///
     /// # Errors
-    /// If the numbers of sizes and strides differ, or an element would lie outside the storage.
+    /// If the numbers of sizes and strides differ, or an element would be outside the storage.
     #[track_caller]
     pub fn strided(
         shape: Shape,
@@ -55,8 +53,7 @@ impl Layout {
             return Err(wrong_strides(&shape, strides));
         }
         // A stride that is never used, of an axis of one element or of an empty view, may be any
-        // number: the one that takes its place cannot overflow when it is multiplied by a size or a
-        // step.
+        // number: it is replaced by one that cannot overflow when multiplied by a size or a step.
         let mut all = Layout::contiguous(shape).strides;
         for (axis, &stride) in strides.iter().enumerate() {
             if shape[axis] > 1 && shape.numel() > 0 {
@@ -72,7 +69,7 @@ impl Layout {
 
     /// True if every element is inside a storage of `storage_len` elements, and the number of
     /// elements is one that [`Shape::new`] allows. An empty view fits if it begins inside or at the
-    /// end. No arithmetic overflows, whatever the sizes and strides.
+    /// end. No arithmetic overflows, for any sizes and strides.
     #[inline]
     pub fn fits(&self, storage_len: usize) -> bool {
         // The lowest and the highest position, and the number of elements, sizes of 0 counted as 1.
@@ -131,8 +128,8 @@ impl Layout {
         self.offset
     }
 
-    /// True if the elements lie in row-major order without gaps, wherever they begin. Scalars and
-    /// empty views are contiguous.
+    /// True if the elements are in row-major order without gaps, at any offset. Scalars and empty
+    /// views are contiguous.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         let mut step = 1isize;
@@ -149,7 +146,7 @@ impl Layout {
     }
 
     /// True if no two indices share an element: no stride of 0, no overlapping windows. Sufficient,
-    /// not necessary, for exotic strides.
+    /// but not necessary for unusual strides.
     pub fn is_injective(&self) -> bool {
         if self.numel() <= 1 {
             return true;
@@ -172,8 +169,7 @@ impl Layout {
         true
     }
 
-    /// The position in the storage of the element at `index`, without checks beyond the slice's
-    /// own.
+    /// The position in the storage of the element at `index`, without a bounds check.
     #[inline]
     pub fn position(&self, index: &[usize]) -> usize {
         let steps: isize = index.iter().zip(self.strides()).map(|(&i, &s)| i as isize * s).sum();
@@ -237,7 +233,7 @@ impl Layout {
             out.offset = (self.offset as isize + start as isize * self.strides[axis]) as usize;
         }
         out.shape = out.shape.shortened(axis, len);
-        // With one element left the stride is never used, and a huge step would overflow it.
+        // With one element the stride is never used, and a huge step would overflow it.
         if len > 1 {
             out.strides[axis] = self.strides[axis] * step;
         }
@@ -273,8 +269,7 @@ impl Layout {
     pub fn unsqueeze(&self, axis: usize) -> Result<Layout> {
         let shape = self.shape.with_axis(axis, 1)?;
         let mut strides = self.strides().to_vec();
-        // The stride of a size-1 axis is never used; this one keeps row-major layouts recognisable
-        // when printed.
+        // The stride of a size-1 axis is never used; this one keeps row-major strides.
         let stride =
             if axis < self.ndim() { self.strides[axis] * self.shape[axis] as isize } else { 1 };
         strides.insert(axis, stride);
@@ -288,12 +283,12 @@ impl Layout {
         self.build(self.axes().enumerate().filter(|(a, _)| *a != axis).map(|(_, x)| x))
     }
 
-    /// The view of the elements with equal index on axes `a` and `b`, shifted by `shift` along `b`;
-    /// the diagonal becomes the last axis.
-    pub fn diagonal(&self, shift: isize, a: usize, b: usize) -> Layout {
+    /// The view of diagonal `diagonal` of axes `a` and `b` (positive: offset along `b`); it becomes
+    /// the last axis.
+    pub fn diagonal(&self, diagonal: isize, a: usize, b: usize) -> Layout {
         let (rows, columns) = (self.shape[a] as isize, self.shape[b] as isize);
         // Sizes are far below `isize::MAX`, so that the differences do not overflow.
-        let (start_a, start_b) = (shift.saturating_neg().max(0), shift.max(0));
+        let (start_a, start_b) = (diagonal.saturating_neg().max(0), diagonal.max(0));
         let len = (rows - start_a).min(columns - start_b).max(0) as usize;
         let mut out = self.build(
             self.axes()
@@ -384,8 +379,14 @@ fn wrong_strides(shape: &Shape, strides: &[isize]) -> Error {
 #[track_caller]
 fn outside(shape: &Shape, strides: &[isize], offset: usize, storage_len: usize) -> Error {
     let _op = enter("Layout::strided");
-    Error::index(format!("shape {shape} with strides {strides:?} and offset {offset} reaches outside a storage of {storage_len} elements"))
-        .help(format!("offset + Σ (size - 1) stride is the last position: it must be below {storage_len}"))
+    Error::index(format!(
+        "shape {shape} with strides {strides:?} and offset {offset} reaches \
+         outside a storage of {storage_len} elements"
+    ))
+    .help(format!(
+        "offset + Σ (size - 1) stride is the last position: it must be below \
+         {storage_len}"
+    ))
 }
 
 impl fmt::Debug for Layout {

@@ -1,8 +1,8 @@
-//! Strided tensors, scalar programs and the one door that everything that computes goes through:
-//! the [`Device`] trait.
+//! Strided tensors, scalar programs, and the interface to everything that computes: the [`Device`]
+//! trait.
 //!
 //! ```text
-//! Tensor { storage, layout, dtype, device }     tensor/   checks, infers, then asks
+//! Tensor { storage, layout, dtype, device }     tensor/   checks, infers, dispatches
 //!     │ views: layout → layout                  layout    never touches the device
 //!     ▼
 //! Op { name, operands, outputs, cost }          op/       a request as data
@@ -11,9 +11,8 @@
 //!     ▲ Op::Elementwise { kernel, .. }          kernel/   typed scalar programs for every backend
 //! ```
 //!
-//! This crate knows neither a backend nor a gradient. [`Reference`] is a naive device that says
-//! what every operation means; the suite behind the feature `conformance` holds other devices
-//! against it.
+//! This crate has neither backends nor gradients. [`Reference`] is a naive device that defines
+//! every operation; the suite behind the feature `conformance` compares other devices with it.
 #![forbid(unsafe_code)]
 
 pub mod attention;

@@ -1,22 +1,21 @@
-//! Host memory for values: a `Vec` that cannot be had is an error, not the end of the process.
+//! Host memory for values: a failed allocation is an error, not an abort.
 //!
-//! Everything whose size a caller chooses and that is kept on the host gets its memory here. What a
-//! device keeps is the device's own affair.
+//! All host memory whose size a caller chooses is allocated here. Devices allocate their own.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
 
-/// An empty `Vec` with room for `len` values.
+/// An empty `Vec` with capacity for `len` values.
 ///
 /// # Errors
 /// [`ErrorKind::OutOfMemory`](crate::ErrorKind::OutOfMemory), which names the operation in progress
-/// and the bytes, if the allocator has no room or the bytes overflow an `isize`.
+/// and the bytes, if the allocation fails or the bytes overflow an `isize`.
 #[track_caller]
 pub fn reserved<T>(len: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     match values.try_reserve_exact(len) {
         Ok(()) => Ok(values),
-        Err(_) => Err(no_room("memory::reserved", len, size_of::<T>())),
+        Err(_) => Err(no_memory("memory::reserved", len, size_of::<T>())),
     }
 }
 
@@ -32,7 +31,7 @@ pub fn filled<T: Clone>(value: T, len: usize) -> Result<Vec<T>> {
     Ok(values)
 }
 
-/// The values of `iter`, which knows how many they are.
+/// The values of `iter`, an iterator of known length.
 ///
 /// # Errors
 /// As [`reserved`].
@@ -46,7 +45,7 @@ pub fn collected<T>(iter: impl ExactSizeIterator<Item = T>) -> Result<Vec<T>> {
 
 #[cold]
 #[track_caller]
-fn no_room(op: &'static str, len: usize, size: usize) -> Error {
+fn no_memory(op: &'static str, len: usize, size: usize) -> Error {
     let _op = enter(op);
     let bytes = len as u128 * size as u128;
     Error::out_of_memory(format!("the host has no memory for {len} values ({bytes} bytes)"))

@@ -1,5 +1,5 @@
-//! Errors and help lines that several operations share. They know shapes and dtypes, no tensors:
-//! both `validate` and the methods of `Tensor` use them.
+//! Errors and help lines that several operations share. They use shapes and dtypes, no tensors:
+//! both `validate` and the methods of `Tensor` call them.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -11,12 +11,12 @@ pub(crate) fn not_float(dtype: DType) -> Error {
     Error::dtype(format!("needs floats, not {dtype}")).help("x.cast(DType::F32)? converts")
 }
 
-/// How to make `name` a tensor of `dtype`.
+/// The help line that converts `name` to `dtype`.
 pub(crate) fn converts(name: &str, dtype: DType) -> String {
     format!("{name}.cast(DType::{})? converts", dtype.variant())
 }
 
-/// Which positions an axis of `size` has.
+/// The valid positions of an axis of `size`.
 pub(crate) fn positions_to(size: usize) -> String {
     if size == 0 {
         "the axis is empty: it has no positions".to_string()
@@ -25,7 +25,7 @@ pub(crate) fn positions_to(size: usize) -> String {
     }
 }
 
-/// Which positions an axis of `size` has, negative ones included.
+/// The valid indices of an axis of `size`, negative ones included.
 pub(crate) fn indices_to(size: usize) -> String {
     if size == 0 {
         "the axis is empty: it has no positions".to_string()
@@ -34,7 +34,7 @@ pub(crate) fn indices_to(size: usize) -> String {
     }
 }
 
-/// What `shape` can be multiplied out to so that it has two axes.
+/// The help line that gives `shape` two axes.
 pub(crate) fn two_axes(shape: &Shape) -> &'static str {
     match shape.ndim() {
         0 => "x.reshape((1, 1))? is a matrix of one element",
@@ -42,11 +42,11 @@ pub(crate) fn two_axes(shape: &Shape) -> &'static str {
     }
 }
 
-/// What works where a square matrix is needed and another is given.
+/// The help line for a matrix that is not square.
 pub(crate) const NOT_SQUARE: &str =
     "x.svd()?, x.qr()?, x.pinv(None)? and x.lstsq(&b)? take matrices of any shape";
 
-/// How shapes are made to broadcast.
+/// The help line for shapes that do not broadcast.
 pub(crate) const BROADCAST: &str =
     "sizes must be equal or 1, aligned from the right: x.unsqueeze(axis)? adds an axis of size 1";
 

@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which stream of numbers a draw uses: a seed and the number of the draw under that seed.
+/// The key of a draw: a seed and the number of the draw under that seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The seed: Philox's key.
@@ -219,7 +219,7 @@ impl Generator {
         }
     }
 
-    /// Seed and number of draws so far: enough to continue exactly where this generator stands.
+    /// The seed and the number of draws: the complete state of the generator.
     pub fn state(&self) -> Key {
         Key { seed: self.seed.load(Ordering::Relaxed), draw: self.draws.load(Ordering::Relaxed) }
     }
@@ -257,7 +257,7 @@ pub fn next_key() -> Key {
     }
 }
 
-/// Where this thread's (or the process's) generator stands; for checkpoints.
+/// The state of this thread's (or the process's) generator; for checkpoints.
 pub fn state() -> Key {
     LOCAL.get().unwrap_or_else(|| GLOBAL.state())
 }
@@ -270,8 +270,8 @@ pub fn set_state(state: Key) {
     }
 }
 
-/// Runs `body` with a generator of its own on this thread: draws inside depend on `seed` alone,
-/// draws outside are not disturbed.
+/// Runs `body` with a separate generator on this thread: draws inside depend on `seed` alone, draws
+/// outside are not disturbed.
 pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
     struct Restore(Option<Key>);
     impl Drop for Restore {
@@ -283,7 +283,7 @@ pub fn with_seed<T>(seed: u64, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// Checks that `distribution` makes sense for `dtype`.
+/// Checks that `distribution` is valid for `dtype`.
 pub(crate) fn check(distribution: Distribution, dtype: DType) -> Result<()> {
     let need = |ok: bool, what: &str, help: &dyn Fn() -> String| {
         if ok {

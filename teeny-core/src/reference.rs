@@ -1,11 +1,10 @@
-//! The oracle: every operation in the plainest way there is, one element at a time, in row-major
-//! order.
+//! The oracle: every operation by plain loops, one element at a time, in row-major order.
 //!
 //! Elements are kept as [`Scalar`]s; floats accumulate in f64, integers in 64 bits that wrap, and
 //! results are rounded once to their type. There is no blocking, no vector, no thread and no reuse
-//! of memory, so that this file can be read as the definition of what a [`Device`] does. It refuses
-//! to be fast. It declines the fused ops: softmax, convolution and the like mean what
-//! [`crate::definition`] makes of the primitives here.
+//! of memory, so that this file can be read as the definition of a [`Device`]. It is not fast. It
+//! declines the fused ops: softmax, convolution and others run as their definitions in
+//! [`crate::definition`], on the primitives here.
 
 use crate::device::{Device, DeviceInfo, Stats};
 use crate::dtype::DType;
@@ -27,7 +26,7 @@ use std::cmp::Ordering as Order;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The naive device that says what every operation means.
+/// The naive device that defines every operation.
 ///
 /// # Example
 /// ```
@@ -40,8 +39,7 @@ pub struct Reference {
     memory: Arc<Memory>,
 }
 
-/// What [`Stats`] counts. Bytes are those of the element types, not of the scalars that stand for
-/// them.
+/// The counters of [`Stats`]. Bytes are those of the element types, not of the scalars stored.
 #[derive(Debug, Default)]
 struct Memory {
     allocations: AtomicU64,
@@ -116,8 +114,8 @@ fn with_last(ndim: usize, last: &[usize]) -> Vec<usize> {
     (0..ndim).filter(|a| !last.contains(a)).chain(last.iter().copied()).collect()
 }
 
-/// Runs `line` on every line of `x` along `axis`; the lines it gives back, as long as the axis, are
-/// put together in the shape of `x`.
+/// Runs `line` on every line of `x` along `axis`; the results, as long as the axis, are assembled
+/// in the shape of `x`.
 fn along<T: Copy>(x: &Tensor, axis: usize, line: impl Fn(&[Scalar]) -> Vec<T>) -> Result<Vec<T>> {
     let order = with_last(x.ndim(), &[axis]);
     let values = read_as(x, &x.layout().permute(&order))?;
@@ -143,8 +141,7 @@ fn unravel(mut flat: usize, shape: &Shape) -> Vec<usize> {
     index
 }
 
-/// For every element of `index` in row-major order: where in a row-major tensor of shape `x` its
-/// position along `axis` points.
+/// The flat position, in a row-major tensor of shape `x`, of every element of `index` along `axis`.
 fn targets(x: &Shape, axis: usize, index: &Tensor) -> Result<Vec<usize>> {
     let layout = Layout::contiguous(*x);
     let mut out = memory::reserved(index.numel())?;
@@ -209,7 +206,7 @@ fn order(a: Scalar, b: Scalar) -> Order {
     }
 }
 
-/// Where the first NaN is, or else the first element that no other one is `wanted` against.
+/// The position of the first NaN, otherwise of the first extremum.
 fn extremum(values: &[Scalar], wanted: Order) -> usize {
     let better = |best: usize, i: usize| {
         if !is_nan(values[best]) && (is_nan(values[i]) || order(values[i], values[best]) == wanted)
@@ -286,7 +283,7 @@ impl Device for Reference {
             Op::Random { distribution, shape, dtype, key } => {
                 self.random(distribution, shape, dtype, key)?.into()
             }
-            // The others are fused: they mean what their definitions make of these.
+            // The others are fused: they run as their definitions in primitives.
             _ => return Ok(None),
         }))
     }

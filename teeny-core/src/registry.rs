@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-/// Makes a device, or says why it cannot.
+/// Makes a device, or returns an error.
 pub type Factory = fn() -> Result<DeviceRef>;
 
 static DEVICES: Mutex<BTreeMap<String, Factory>> = Mutex::new(BTreeMap::new());

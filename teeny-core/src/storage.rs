@@ -1,12 +1,12 @@
-//! Storage: flat memory owned by a device. It knows nothing of shapes.
+//! Storage: flat memory owned by a device, without a shape.
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use std::any::Any;
 use std::sync::Arc;
 
-/// A device's memory for the elements of one tensor, shared by all its views. Opaque to everyone
-/// but the device that made it.
+/// A device's memory for the elements of one tensor, shared by all its views. Opaque except to the
+/// device that made it.
 pub trait Storage: Any + Send + Sync {
     /// The number of elements.
     fn len(&self) -> usize;
@@ -19,10 +19,10 @@ pub trait Storage: Any + Send + Sync {
         self.len() == 0
     }
 
-    /// The storage as itself, for its device to recognise.
+    /// The storage as `Any`, which its device downcasts.
     fn as_any(&self) -> &dyn Any;
 
-    /// The storage as itself, mutably.
+    /// The storage as `Any`, mutably.
     fn as_any_mut(&mut self) -> &mut dyn Any;
 }
 
@@ -41,7 +41,7 @@ pub fn downcast<S: Storage>(storage: &StorageRef) -> Result<&S> {
     })
 }
 
-/// The storage as the device's own type, if nobody else holds it: then its elements may be changed
+/// The storage as the device's own type, if it has no other owner: then its elements may be changed
 /// in place.
 #[inline]
 pub fn downcast_mut<S: Storage>(storage: &mut StorageRef) -> Option<&mut S> {

@@ -25,9 +25,9 @@ pub enum FloatMatmul {
 #[derive(Clone, Copy, Debug)]
 pub struct CpuOptions {
     /// The most bytes that the device may have from the system at a time: storages, what tasks work
-    /// in, and the cache, in whole blocks. Cached blocks make room; beyond that operations fail
-    /// with an out-of-memory error. Not counted are what the host gets (`to_vec`) and a few hundred
-    /// bytes for each tensor. None: the machine decides.
+    /// in, and the cache, in whole blocks. Cached blocks are freed first; beyond that operations
+    /// fail with an out-of-memory error. Not counted are what the host gets (`to_vec`) and a few
+    /// hundred bytes for each tensor. None: the machine decides.
     ///
     /// The `gemm` crate multiplies on other processors than x86, at [`Level::Portable`], and
     /// operands without runs. It allocates a few MiB for each thread and aborts the process if that
@@ -145,8 +145,8 @@ impl Cpu {
         Ok(out)
     }
 
-    /// Says that an operation begins, which ends with the result: an overwritten guard is reported
-    /// with its name.
+    /// Marks the start of an operation, which ends with the result: an overwritten guard is
+    /// reported with its name.
     #[inline]
     pub(crate) fn begin(&self, name: impl std::fmt::Display) -> Option<Operation<'_>> {
         self.pool.guard().map(|guard| guard.begin(name.to_string()))

@@ -23,7 +23,7 @@ impl Device for Cpu {
         validate::upload(bytes, dtype)?;
         let _operation = self.begin("upload");
         let storage = self.alloc(bytes.len() / dtype.size(), dtype)?;
-        // SAFETY: the storage has room for whole elements and no other owner.
+        // SAFETY: the storage holds whole elements and has no other owner.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),

@@ -63,7 +63,7 @@ fn every_request_of_every_case_may_fail() {
         let cpu = device(level, false);
         let (mut cases, mut requests) = (0, 0);
         conformance::each(|trial| {
-            // One level sees all cases, the others those that have kernels of their own.
+            // One level sees all cases, the others those with separate kernels.
             if level != Level::best() && !matches!(trial.dtype(), DType::F32 | DType::F64) {
                 return;
             }

@@ -135,7 +135,7 @@ struct Sort<'a> {
 }
 
 impl Sort<'_> {
-    /// Sorts all lanes by what `keys` says of elements of `size` bytes.
+    /// Sorts all lanes by the `keys` of elements of `size` bytes.
     fn run(&self, keys: unsafe fn(*const u8, usize, &mut [(u64, i32)]), size: usize) -> Result<()> {
         let (length, inner) = (self.length, self.inner);
         try_for_each_range(self.n / length, 8192 / length, |lanes| {

@@ -2,7 +2,7 @@
 //!
 //! A [`View`] is a pointer with sizes and strides, made from a `Tensor` whose layout is checked
 //! against its storage: the one gate between tensors and raw pointers. It exists only inside one
-//! device call, during which the tensors that it reads are borrowed. Knows nothing of ops.
+//! device call, during which the tensors that it reads are borrowed. Independent of ops.
 
 use crate::pool::Buffer;
 use std::any::Any;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Tensors are immutable, so training replaces the value of a name. Layers hold [`Param`] handles;
-//! the store holds the same handles in creation order. It knows nothing of layers, optimizers or
+//! the store holds the same handles in creation order. It is independent of layers, optimizers or
 //! files.
 
 use crate::init::Init;

@@ -91,14 +91,14 @@
 //!
 //! # Memory
 //! [`Options::memory_budget`] bounds the bytes of all buffers, [`Options::cache_bytes`] those of
-//! free ones. An allocation beyond that is an error of kind
-//! [`teeny_core::ErrorKind::OutOfMemory`] after the free buffers were dropped, and the device stays
-//! usable. A lost device says so at every call.
+//! free ones. An allocation beyond that is an error of kind [`teeny_core::ErrorKind::OutOfMemory`]
+//! after the free buffers were dropped, and the device stays usable. A lost device returns an error
+//! at every call.
 //!
 //! # Precision
 //! The largest errors in units in the last place of the exact result, as `tests/precision` holds
 //! them; where a driver divides or takes roots less exactly than IEEE 754 (WGSL allows 2.5 units),
-//! its error is added. The functions are the same on every GPU: none of the driver's own is called.
+//! its error is added. The functions are the same on every GPU: the driver's are not used.
 //!
 #![doc = include_str!("../PRECISION.md")]
 #![deny(unsafe_code)] // one gate in `pipeline` allows it

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The value of `--seconds`, or `None` if help is asked for.
+/// The value of `--seconds`, or `None` for `--help`.
 fn seconds(mut parser: Parser) -> Result<Option<f64>, lexopt::Error> {
     let mut seconds = 2.0;
     while let Some(arg) = parser.next()? {

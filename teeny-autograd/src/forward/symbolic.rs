@@ -177,7 +177,7 @@ impl<'b, 'k> Sweep<'b, 'k> {
         }
         if let Some(application) = Application::at(nodes, id) {
             return before[application.x]
-                .map(|t| t * application.slope(self.values[application.x]));
+                .map(|t| t * application.derivative(self.values[application.x]));
         }
         if node.op == OpCode::Where && (of(1).is_some() || of(2).is_some()) {
             let [a, b] = [1, 2].map(|i| of(i).unwrap_or_else(|| y.like(0)));
@@ -187,8 +187,11 @@ impl<'b, 'k> Sweep<'b, 'k> {
         if let Some(Quotient { top, bottom, z }) = Quotient::at(nodes, id) {
             let s = if top.is_some() { self.values[bottom].recip() } else { y };
             if let Some(t) = before[z] {
-                let slope = t * s * (1.0 - s);
-                add(&mut sum, -(if let Some(a) = top { slope * self.values[a] } else { slope }));
+                let partial = t * s * (1.0 - s);
+                add(
+                    &mut sum,
+                    -(if let Some(a) = top { partial * self.values[a] } else { partial }),
+                );
             }
             if let Some(t) = top.and_then(|a| before[a]) {
                 add(&mut sum, t * s);

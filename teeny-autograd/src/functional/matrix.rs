@@ -9,7 +9,7 @@ use teeny_core::{Result, Shape, Tensor};
 /// no more elements than `x`, by columns otherwise. `f` runs once recorded, which shows the size of
 /// `y`.
 ///
-/// Shapes: `(y.., x..)`, one for each tensor of `x`; more than 8 axes in all are refused.
+/// Shapes: `(y.., x..)`, one for each tensor of `x`; more than 8 axes in all are an error.
 ///
 /// # Errors
 /// As [`jacobian_rows`].
@@ -116,7 +116,7 @@ pub fn jacobian_columns<P: Point>(f: impl Fn(&P) -> Result<Tensor>, x: &P) -> Re
 /// with its tangent for each element of `x`.
 ///
 /// Shapes: `(x.., x..)`; for several tensors one `(x_a.., x_b..)` for each pair. More than 8 axes
-/// in all are refused.
+/// in all are an error.
 ///
 /// # Errors
 /// As [`crate::hvp`]; if the Hessian would have more than 8 axes.

@@ -28,7 +28,7 @@ pub(crate) fn linalg(
 }
 
 /// An error for an op that has no derivative rule.
-pub(crate) fn refuse(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
+pub(crate) fn require_rule(op: LinalgOp, inputs: &[&Tensor]) -> Result<()> {
     let &[.., m, n] = &inputs[0].shape()[..] else { return Ok(()) };
     let (what, help) = match op {
         LinalgOp::Eig => (
@@ -108,7 +108,7 @@ fn flipped(triangle: Triangle) -> Triangle {
     }
 }
 
-/// The elements that a triangular system looks at.
+/// The elements that a triangular solve reads.
 pub(crate) fn part(x: &Tensor, triangle: Triangle) -> Result<Tensor> {
     match triangle {
         Triangle::Lower => x.tril(0),
@@ -174,8 +174,8 @@ pub(crate) fn halved(x: &Tensor) -> Result<Tensor> {
 }
 
 /// `(g_q + q s) r⁻ᵀ`, s the symmetric matrix with the lower triangle of `r g_rᵀ - g_qᵀ q`. A wide
-/// matrix is `[x, y] = q [r, w]`: `w = qᵀ y` hands its gradient to y and to q, the rest is the rule
-/// for `x = q r`.
+/// matrix is `[x, y] = q [r, w]`: `w = qᵀ y` passes its gradient to y and to q, the rest is the
+/// rule for `x = q r`.
 fn qr(a: &Tensor, q: &Tensor, r: &Tensor, g: &[Option<Tensor>]) -> Result<Tensor> {
     let g_q = g[0].clone().map_or_else(|| q.zeros_like(), Ok)?;
     let g_r = g[1].clone().map_or_else(|| r.zeros_like(), Ok)?;
@@ -221,7 +221,8 @@ pub(crate) fn gaps(w: &Tensor) -> Result<Tensor> {
 
 /// With `e = 1 / (s_j² - s_i²)` beside the diagonal and `sk(x) = x - xᵀ`:
 ///
-/// `u ((e ∘ sk(uᵀ g_u)) s + s (e ∘ sk(vᵀ g_v)) + diag(g_s)) vᵀ + (1 - u uᵀ) g_u s⁻¹ vᵀ + u s⁻¹ g_vᵀ (1 - v vᵀ)`
+/// `u ((e ∘ sk(uᵀ g_u)) s + s (e ∘ sk(vᵀ g_v)) + diag(g_s)) vᵀ + (1 - u uᵀ) g_u s⁻¹ vᵀ + u s⁻¹ g_vᵀ
+/// (1 - v vᵀ)`
 fn svd(results: &[Tensor], g: &[Option<Tensor>]) -> Result<Tensor> {
     let [u, s, vt] = results else { return Err(Error::internal("three results of svd")) };
     let k = s.shape()[s.ndim() - 1];

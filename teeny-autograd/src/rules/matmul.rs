@@ -46,8 +46,8 @@ fn is_transposed(x: &Tensor) -> bool {
     rows < columns
 }
 
-/// `lhs @ rhs`, computed as `(rhsᵀ @ lhsᵀ)ᵀ` if `transposed`. The gradient of a transposed
-/// operand (`weight.t()`) then has the operand's strides, so that an update of the weight reads both
+/// `lhs @ rhs`, computed as `(rhsᵀ @ lhsᵀ)ᵀ` if `transposed`. The gradient of a transposed operand
+/// (`weight.t()`) then has the operand's strides, so that an update of the weight reads both
 /// sequentially.
 fn product(lhs: Tensor, rhs: Tensor, transposed: bool) -> Result<Tensor> {
     if transposed { rhs.t()?.matmul(&lhs.t()?)?.t() } else { lhs.matmul(&rhs) }

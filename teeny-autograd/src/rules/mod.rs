@@ -6,8 +6,8 @@
 //! again.
 //!
 //! No gradient passes through `argmax`, `argmin`, `any`, `all`, the positions of `sort` and
-//! `max_pool`, comparisons and casts to integers. Their results have a detach point, which an error about a
-//! missing gradient names.
+//! `max_pool`, comparisons and casts to integers. Their results have a detach point, for the error
+//! about a missing gradient.
 
 pub(crate) mod assign;
 pub(crate) mod attention;
@@ -78,8 +78,8 @@ fn has_one_output(op: &Op<'_>) -> bool {
     )
 }
 
-/// True if the op runs on the inner device as one op, which then needs a rule of its own. Otherwise
-/// it is recorded as the primitives of its definition.
+/// True if the op runs on the inner device as one op, which then needs a rule. Otherwise it is
+/// recorded as the primitives of its definition.
 fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
     Ok(match op {
         _ if !operands.recording => true,
@@ -92,7 +92,7 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         | Op::NormGrad { .. } => false,
         // The (.., T, S) matrix of scores is the gradient of the mask anyway.
         Op::Attention { inputs } => inputs.mask.is_none() || !operands.need(3),
-        Op::Linalg { op, inputs } => linalg::refuse(*op, inputs).map(|()| true)?,
+        Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| true)?,
         Op::Reduce { .. }
         | Op::Scan { .. }
         | Op::Matmul { .. }

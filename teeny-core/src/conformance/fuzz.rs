@@ -276,9 +276,9 @@ fn next(dice: &mut Dice, dtypes: &[DType], values: &[Value]) -> Option<Step> {
                     }
                 })
                 .collect();
-            let (b, turn) = if fits.is_empty() { return None } else { dice.pick(&fits) };
-            step(if turn { "matmul with t" } else { "matmul" }, vec![a, b], false, move |x| {
-                x[0].matmul(&if turn { x[1].t()? } else { x[1].clone() })
+            let (b, transposed) = if fits.is_empty() { return None } else { dice.pick(&fits) };
+            step(if transposed { "matmul with t" } else { "matmul" }, vec![a, b], false, move |x| {
+                x[0].matmul(&if transposed { x[1].t()? } else { x[1].clone() })
             })
         }
         9 if x.exact => {

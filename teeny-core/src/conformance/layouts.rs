@@ -1,4 +1,4 @@
-//! Inputs of cases: values, and how they lie in memory.
+//! Inputs of cases: values, and their arrangement in memory.
 //!
 //! The same bytes and the same layout go to both devices. Elements of the storage that the view
 //! does not reach hold a number that would be noticed.
@@ -13,7 +13,7 @@ use crate::shape::{IntoShape, Shape};
 use crate::tensor::Tensor;
 use std::fmt;
 
-/// How the elements of an input lie in its storage.
+/// The arrangement of the elements of an input in its storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrangement {
     /// Row-major from the start.
@@ -69,7 +69,7 @@ impl Arrangement {
     }
 }
 
-/// What values an input holds.
+/// The range of values of an input.
 #[derive(Clone, Copy, Debug)]
 pub enum Domain {
     /// Everything: NaN, infinities, both zeros, subnormals, the largest; integers from the smallest

@@ -2,8 +2,8 @@
 //! held against [`Reference`].
 //!
 //! ```text
-//! cases      one row per operation: inputs, the operation as Tensor methods, how far results may differ
-//! layouts    how an input lies in memory: packed, transposed, sliced, stepped, flipped, expanded
+//! cases      one row per operation: inputs, the Tensor methods, the tolerance
+//! layouts    memory layouts: packed, transposed, sliced, stepped, flipped, expanded
 //! tolerance  when two results agree
 //! report     a table of operations × types, with the first counterexample of each failure
 //! fuzz       random graphs of operations instead of written cases
@@ -18,9 +18,9 @@
 //! assert!(report.passed(), "{report}");
 //! ```
 //!
-//! What a device cannot do it refuses with [`ErrorKind::Unsupported`](crate::ErrorKind): that is
-//! reported, not failed. Where hardware is less exact than IEEE 754, the suite is told so with a
-//! reason, which the report repeats.
+//! An [`ErrorKind::Unsupported`](crate::ErrorKind) error of a device is reported, not a failure.
+//! Where hardware is less exact than IEEE 754, the caller excuses it with a reason, which the
+//! report repeats.
 
 mod cases;
 pub mod fuzz;
@@ -170,7 +170,7 @@ impl Suite {
         self
     }
 
-    /// Runs the cases and says how they went.
+    /// Runs the cases and returns a report.
     pub fn run(&self) -> Report {
         let reference: DeviceRef = Reference::new();
         let mut report = Report::new(self.device.info());
@@ -249,7 +249,8 @@ impl Suite {
     }
 }
 
-/// What a device makes of a case. A panic is the device's failure, not the suite's end.
+/// The results of a case on a device. A panic is a failure of the device and does not end the
+/// suite.
 fn outcome(case: &Case, device: &DeviceRef) -> Result<Vec<Tensor>> {
     let run = || {
         with_seed(1, || {

@@ -1,4 +1,4 @@
-//! What the suite found: a table of operations × types, and the first counterexample of each
+//! The result of the suite: a table of operations × types, and the first counterexample of each
 //! failure.
 
 use crate::device::DeviceInfo;
@@ -8,12 +8,12 @@ use std::fmt;
 /// How one operation did in one type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Cell {
-    /// The operation has no meaning for the type; core refuses it before the device is asked.
+    /// The operation is not defined for the type; core returns the error before the device runs.
     #[default]
     Undefined,
-    /// So many cases agree with the oracle.
+    /// The number of cases that agree with the oracle.
     Passed(usize),
-    /// The device says that it cannot do this, in these words.
+    /// The device does not support this; its message.
     Unsupported(String),
     /// The first case that disagrees.
     Failed(String),

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 
-/// How far a float may lie from the oracle's. Integers and bools must always be equal.
+/// How far a float may be from the oracle's. Integers and bools must always be equal.
 #[derive(Clone, Copy, Debug)]
 pub struct Tolerance {
     ulps: f64,
@@ -72,7 +72,7 @@ fn unit(value: f64, dtype: DType) -> f64 {
     2f64.powi(exponent - digits)
 }
 
-/// What a device is forgiven.
+/// Permitted deviations of a device.
 #[derive(Default)]
 pub struct Leniency {
     pub factors: Vec<(String, DType, f64)>,

@@ -2,7 +2,7 @@
 //!
 //! [`Expr`] is a handle to a node of a [`Builder`]; its methods are the elementwise vocabulary of
 //! the library. Composite functions (`gelu`, `sigmoid`, …) are defined here, once, for tensors,
-//! user kernels and derivative rules alike.
+//! user kernels and derivative rules.
 
 use super::simplify::{Simplified, simplify};
 use super::{Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
@@ -13,8 +13,8 @@ use crate::scalar::Scalar;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Collects the nodes of a program. Equal nodes are stored once. The first mistake is kept and
-/// reported by [`Builder::finish`].
+/// Collects the nodes of a program. Equal nodes are stored once. The first error is kept and
+/// returned by [`Builder::finish`].
 #[derive(Default)]
 pub struct Builder {
     state: RefCell<State>,
@@ -87,7 +87,8 @@ impl Builder {
         if !fits(inputs, &kernel.inputs) || !fits(params, &kernel.params) {
             self.fail(
                 Error::value(format!(
-                    "an embedded kernel takes {} inputs and {} parameters of the builder it is embedded in, not {} and {}",
+                    "an embedded kernel takes {} inputs and {} parameters of the builder it \
+                     is embedded in, not {} and {}",
                     kernel.inputs.len(),
                     kernel.params.len(),
                     inputs.len(),
@@ -133,8 +134,8 @@ impl Builder {
     /// [`Builder::finish`] without the inputs that no output needs: the program, and the former
     /// number of each of its inputs.
     ///
-    /// A derivative is written as if every operand, result and gradient could be read, and pays
-    /// only for those it does read.
+    /// A derivative rule may refer to every operand, result and gradient; the kernel reads only
+    /// those it needs.
     ///
     /// # Errors
     /// As [`Builder::finish`]; only inputs that are read count against the limit.
@@ -224,7 +225,10 @@ impl Builder {
                     if id >= Id::MAX as usize {
                         state.error.get_or_insert_with(|| {
                             Error::value(format!("a kernel has at most {} operations", Id::MAX))
-                                .help("build two kernels, the second of which reads the outputs of the first")
+                                .help(
+                                    "build two kernels, the second of which reads the \
+                                     outputs of the first",
+                                )
                         });
                         return Expr { builder: self, id: 0 };
                     }
@@ -306,18 +310,17 @@ impl Kernel {
     }
 }
 
-/// A value of a program under construction. Copied freely; operators and methods add nodes.
+/// A value of a program under construction. `Copy`; operators and methods add nodes.
 ///
-/// Operands of different types are promoted as tensors are; a Rust number takes the type its
-/// partner would promote to.
+/// Operands of different types are promoted as tensors are; a Rust number takes the type that the
+/// other operand promotes to.
 #[derive(Clone, Copy)]
 pub struct Expr<'b> {
     builder: &'b Builder,
     id: Id,
 }
 
-/// Anything that can be the second operand of an [`Expr`] method: another expression or a Rust
-/// number.
+/// The second operand of an [`Expr`] method: another expression or a Rust number.
 pub trait ExprOperand<'b> {
     /// The operand as an expression, given its partner.
     fn expr(self, partner: Expr<'b>) -> Expr<'b>;
@@ -345,7 +348,7 @@ impl<'b> Expr<'b> {
         self.builder.state.borrow().nodes[self.id as usize].dtype
     }
 
-    /// True if the value is the number `value` whatever the inputs.
+    /// True if the value is the constant `value`.
     pub fn is_constant(self, value: f64) -> bool {
         matches!(self.builder.state.borrow().nodes[self.id as usize].op, OpCode::Const(k) if k.is(value))
     }
@@ -365,7 +368,7 @@ impl<'b> Expr<'b> {
         let op = op.into();
         let dtype = self.dtype();
         if !op.accepts(dtype) {
-            self.builder.fail(refuse(op, dtype));
+            self.builder.fail(not_accepted(op, dtype));
             return self;
         }
         self.builder.add(op, [self.id, 0, 0], if op.is_predicate() { DType::Bool } else { dtype })
@@ -382,7 +385,7 @@ impl<'b> Expr<'b> {
         }
         let dtype = self.dtype().promote(rhs.dtype());
         if !op.accepts(dtype) {
-            self.builder.fail(refuse(op, dtype));
+            self.builder.fail(not_accepted(op, dtype));
             return self;
         }
         let (lhs, rhs) = (self.cast(dtype), rhs.cast(dtype));
@@ -413,7 +416,7 @@ impl<'b> Expr<'b> {
 }
 
 #[cold]
-fn refuse(op: OpCode, dtype: DType) -> Error {
+fn not_accepted(op: OpCode, dtype: DType) -> Error {
     let accepted: Vec<&str> =
         DType::ALL.iter().filter(|t| op.accepts(**t)).map(|t| t.name()).collect();
     let to = match dtype {

@@ -1,5 +1,5 @@
-//! What every operation of a scalar program means: the evaluator behind constant folding and the
-//! `Reference` device.
+//! The semantics of every operation of a scalar program: the evaluator used by constant folding and
+//! by the `Reference` device.
 //!
 //! Floats are computed in f64 and rounded to the node's compute type; integers in 128 bits and
 //! wrapped. Devices differ from this only in the last places of transcendental functions.
@@ -13,7 +13,7 @@ use crate::scalar::Scalar;
 /// The value of `node` for the given source values. `src_dtype` is the type of the (last) source:
 /// predicates and casts need it.
 ///
-/// Leaves have no value of their own: `Input` and `Param` give `args[0]`.
+/// `Input` and `Param` return `args[0]`.
 pub fn eval(node: &OpNode, src_dtype: DType, args: [Scalar; 3]) -> Scalar {
     let value = match node.op {
         OpCode::Input(_) | OpCode::Param(_) => args[0],
@@ -88,7 +88,7 @@ fn int(s: Scalar) -> i128 {
     }
 }
 
-/// The low bits of `value` as an integer of type `dtype`; of a bool, whether it is 1.
+/// The low bits of `value` as an integer of type `dtype`; for a bool, the lowest bit.
 fn wrapped(value: i128, dtype: DType) -> Scalar {
     if dtype == DType::Bool {
         Scalar::Bool(value & 1 == 1)
@@ -155,7 +155,7 @@ fn arithmetic(op: Arithmetic, a: f64, b: f64) -> f64 {
         Mul => a * b,
         Div => a / b,
         Pow => a.powf(b),
-        // Of equal operands the second, so that zeros of unlike sign have one meaning everywhere.
+        // Of equal operands the second, so that +0 and -0 have the same result on every device.
         Max if a > b || a.is_nan() => a,
         Min if a < b || a.is_nan() => a,
         Max | Min => b,

@@ -43,8 +43,8 @@ impl<'b> Expr<'b> {
         self.cast(self.dtype().to_float())
     }
 
-    /// `op` of a value of any type: converts what a float function does not accept, and returns
-    /// what is its own absolute value, sign or rounding.
+    /// `op` of a value of any type: converts types that a float function does not accept, and
+    /// returns values that the op leaves unchanged.
     fn function(self, op: OpCode) -> Expr<'b> {
         match op {
             OpCode::Float(_) => self.to_float().unary(op),
@@ -136,17 +136,17 @@ impl<'b> Expr<'b> {
     pub fn lerp(self, end: impl ExprOperand<'b>, weight: impl ExprOperand<'b>) -> Expr<'b> {
         let end = end.expr(self);
         let weight = weight.expr(self);
-        // From the far end, a step that is large beside the result would round it away: 1e8 + (1 -
-        // 1e8) is 0 in f32.
+        // From the far end, a step much larger than the result would lose it to rounding: 1e8 + (1
+        // - 1e8) is 0 in f32.
         let near = weight.abs().lt(0.5);
         near.where_cond(self, end) + near.where_cond(weight, weight - 1.0) * (end - self)
     }
 
-    /// `self^p` with the slope 0 where self is 0, for any p: the power of norms.
+    /// `self^p` with the derivative 0 where self is 0, for any p: the power in norms.
     pub fn norm_power(self, p: f64) -> Expr<'b> {
         let zero = self.eq(0);
-        // The power of 1 in place of that of 0: an infinite slope times the 0 that comes back from
-        // the other branch is NaN.
+        // The power of 1 replaces that of 0: an infinite derivative times the gradient 0 of the
+        // other branch is NaN.
         let base = zero.where_cond(self.like(1), self);
         let power = if p == 0.5 { base.sqrt() } else { base.pow(p) };
         zero.where_cond(power.like(0_f64.powf(p)), power)
@@ -155,8 +155,8 @@ impl<'b> Expr<'b> {
     /// Hyperbolic sine, `h (h + 2) / 2 (1 + 1 / (h + 1)^2)` with `h = expm1(|x| / 2)`: no
     /// cancellation near 0, finite wherever the result is.
     ///
-    /// The derivative of this and of the next three functions is not that of their steps:
-    /// `composite` in teeny-autograd recognises them.
+    /// This and the next three functions are not differentiated step by step: `composite` in
+    /// teeny-autograd recognises them.
     pub fn sinh(self) -> Expr<'b> {
         let x = self.to_float();
         let h = (x.abs() * 0.5).expm1();
@@ -245,8 +245,8 @@ impl<'b> Expr<'b> {
     /// `log(1 + exp(x))`, as `max(x, 0) + log1p(exp(-|x|))`, which never overflows.
     pub fn softplus(self) -> Expr<'b> {
         let x = self.to_float();
-        // NOTE: both terms have a kink at 0. One condition for both makes the slopes there add up
-        // to 1/2; relu and abs would give 0.
+        // NOTE: both terms have a kink at 0. One condition for both makes the derivatives there add
+        // up to 1/2; relu and abs would give 0.
         let positive = x.gt(0.0);
         positive.where_cond(x, x.like(0.0)) + positive.where_cond(-x, x).exp().log1p()
     }

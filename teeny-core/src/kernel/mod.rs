@@ -1,5 +1,5 @@
-//! Scalar programs: the one description of elementwise work that every device, every derivative and
-//! every fusion shares.
+//! Scalar programs: the representation of elementwise work for all devices, derivatives and
+//! fusions.
 //!
 //! A [`Kernel`] is a small typed program in static single assignment form, run at every index of
 //! the output. A single `add` is a program of one operation, AdamW's update one of a dozen
@@ -41,7 +41,7 @@ pub type Id = u16;
 
 /// One step of a program: an operation, the nodes it reads and the type it yields.
 ///
-/// Only the first `op.arity()` sources mean anything; the rest are 0. Apart from `Cast` (any source
+/// Only the first `op.arity()` sources are used; the rest are 0. Apart from `Cast` (any source
 /// type) and `Where` (whose first source is a bool) all sources of a node have one type, which is
 /// also the node's unless the operation is a predicate. Nodes of type `F16` and `BF16` are computed
 /// in f32 and not rounded before they are written to an output or pass a `Cast`.
@@ -116,8 +116,8 @@ impl Kernel {
         self.nodes[self.outputs[i] as usize].dtype
     }
 
-    /// The only operation of a program that computes a single thing from leaves: what a device runs
-    /// as a direct loop.
+    /// The operation of a program that has exactly one, on leaves: a device runs it as a direct
+    /// loop.
     #[inline]
     pub fn single(&self) -> Option<&OpNode> {
         let last = self.nodes.last()?;
@@ -142,7 +142,7 @@ impl Kernel {
         }
     }
 
-    /// A number that equal programs share; for caches that then compare whole kernels.
+    /// A hash of the program; for caches, which then compare whole kernels.
     #[inline]
     pub fn content_hash(&self) -> u64 {
         self.hash
@@ -165,7 +165,7 @@ impl Hash for Kernel {
     }
 }
 
-/// One node a line: `%3: f32 = mul %2 %1`.
+/// One node per line: `%3: f32 = mul %2 %1`.
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (id, node) in self.nodes.iter().enumerate() {

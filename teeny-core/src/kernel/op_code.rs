@@ -48,7 +48,7 @@ macro_rules! op_codes {
         $(class! { $(#[$doc2])* $variant2($class2) { $($ops2)* } })*
 
         impl OpCode {
-            /// The operations of one operand, `Cast` left out.
+            /// The operations of one operand, without `Cast`.
             pub const UNARY: [OpCode; 2 $(+ $class1::ALL.len())*] =
                 concat(&[&[OpCode::Not, OpCode::IsNan], $(&$class1::OPS),*]);
             /// The operations of two operands.

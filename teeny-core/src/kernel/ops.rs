@@ -63,7 +63,7 @@ macro_rules! ops {
                 /// A function of the sign of a number. As methods, `abs` and `sign` return bools
                 /// unchanged.
                 Sign(SignFunction) {
-                    /// `-x`; integers wrap, bools are refused.
+                    /// `-x`; integers wrap, bools are an error.
                     Neg neg;
                     /// `|x|`; the smallest integer wraps to itself. Equivalent: `torch.abs`.
                     Abs abs;

@@ -7,7 +7,7 @@ use super::{Arithmetic, Bitwise, Comparison, Id, OpNode, SignFunction};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
-/// What a node about to be added turns out to be.
+/// The result of simplifying a node before it is added.
 pub(super) enum Simplified {
     /// An existing node.
     Same(Id),
@@ -26,7 +26,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     };
     let [a, b, c] = node.src;
 
-    // Before folding, which would round a 16-bit constant that is computed with as f32.
+    // Before folding, which would round a 16-bit constant that is computed in f32.
     if node.op == Cast && nodes[a as usize].dtype == node.dtype {
         return Simplified::Same(a);
     }
@@ -48,7 +48,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     let inner = |id: Id| nodes[id as usize];
 
     let same = match node.op {
-        // Widening and coming back loses nothing.
+        // A widening cast and the cast back lose nothing.
         Cast if inner(a).op == Cast
             && inner(inner(a).src[0]).dtype == node.dtype
             && widens(node.dtype, inner(a).dtype)
@@ -101,8 +101,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         Where if constant(a).is_some() => {
             Some(if constant(a) == Some(Scalar::Bool(true)) { b } else { c })
         }
-        // NOTE: the one wildcard over operations: a rule that is missing here costs speed, never
-        // correctness.
+        // NOTE: the only wildcard over operations: a missing rule costs speed, not correctness.
         _ => None,
     };
     if let Some(id) = same {

@@ -1,5 +1,5 @@
-//! Batches of matrices from a device and back: one matrix after another, in f64 whatever their
-//! type, rounded once.
+//! Batches of matrices, downloaded and uploaded: one matrix after another, computed in f64, rounded
+//! once.
 
 use super::single::{Failure, Matrix, compute};
 use crate::device::Device;
@@ -69,15 +69,27 @@ impl Failure {
             format!("the matrix at {index:?}")
         };
         match self {
-            Failure::Singular { row } => Error::value(format!("{which} is singular: nothing is left of row {row} after elimination"))
-                .help("a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares solution; adding a small multiple of eye(n) makes it regular"),
-            Failure::NotPositive { order } => {
-                Error::value(format!("{which} is not positive definite: its leading minor of order {order} is not positive"))
-                    .help("adding a small multiple of eye(n) helps if it is so by rounding only; eigh takes any symmetric matrix")
-            }
-            Failure::NotFinite => Error::value(format!("{which} has NaN or an infinity in it")).help("x.is_finite()? shows where"),
+            Failure::Singular { row } => Error::value(format!(
+                "{which} is singular: nothing \
+                 is left of row {row} after elimination"
+            ))
+            .help(
+                "a.pinv(None)?.matmul(&b) or a.lstsq(&b) gives the least-squares \
+                 solution; adding a small multiple of eye(n) makes it regular",
+            ),
+            Failure::NotPositive { order } => Error::value(format!(
+                "{which} is not positive definite: its leading minor of \
+                 order {order} is not positive"
+            ))
+            .help(
+                "adding a small multiple of eye(n) helps if it is so by rounding \
+                 only; eigh takes any symmetric matrix",
+            ),
+            Failure::NotFinite => Error::value(format!("{which} has NaN or an infinity in it"))
+                .help("x.is_finite()? shows where"),
             Failure::NotConverged => {
-                Error::value(format!("the iteration did not converge for {which}")).help("scaling the matrix to a size near 1 may help")
+                Error::value(format!("the iteration did not converge for {which}"))
+                    .help("scaling the matrix to a size near 1 may help")
             }
         }
     }

@@ -1,9 +1,9 @@
 //! Solving and factoring matrices on the host.
 //!
 //! [`LinalgOp`] is the vocabulary; the methods that users call are in `tensor/linalg`. A device
-//! that has no routines of its own takes [`on_host`]: matrices are downloaded, computed in f64 by
-//! the `faer` crate (feature `linalg`), rounded once to their type and uploaded. Everything runs on
-//! the calling thread, so the result does not depend on the number of threads.
+//! without such routines uses [`on_host`]: matrices are downloaded, computed in f64 by the `faer`
+//! crate (feature `linalg`), rounded once to their type and uploaded. Everything runs on the
+//! calling thread, so the result does not depend on the number of threads.
 
 #[cfg(feature = "linalg")]
 mod host;

@@ -13,13 +13,13 @@ pub(super) struct Matrix<'a> {
 
 /// Why a matrix has no result.
 pub(super) enum Failure {
-    /// Elimination leaves nothing of this row.
+    /// The pivot of this row is 0.
     Singular { row: usize },
     /// The leading minor of this order is not positive.
     NotPositive { order: usize },
-    /// There is NaN or an infinity in it.
+    /// It contains NaN or an infinity.
     NotFinite,
-    /// The iteration did not end.
+    /// The iteration did not converge.
     NotConverged,
 }
 
@@ -110,8 +110,8 @@ fn diagonal(m: MatRef<'_, f64>) -> impl Iterator<Item = f64> + '_ {
     (0..m.nrows().min(m.ncols())).map(move |i| m[(i, i)])
 }
 
-/// The pivots of elimination, whose product is the determinant but for the sign before them. A
-/// pivot of 0 ends a finite matrix: its determinant is 0, and elimination divides by that pivot.
+/// The sign and the pivots of elimination, whose product is the determinant. Elimination stops at a
+/// pivot of 0 of a finite matrix: the determinant is 0.
 fn pivots(a: &Mat<f64>) -> (f64, Vec<f64>) {
     let lu = a.partial_piv_lu();
     let mut pivots: Vec<f64> = diagonal(lu.U()).collect();
@@ -121,7 +121,7 @@ fn pivots(a: &Mat<f64>) -> (f64, Vec<f64>) {
     (parity(lu.P().arrays().0), pivots)
 }
 
-/// 1 for an even permutation, -1 for an odd one: every cycle of even length turns the sign.
+/// 1 for an even permutation, -1 for an odd one: every cycle of even length changes the sign.
 fn parity(permutation: &[usize]) -> f64 {
     let mut seen = vec![false; permutation.len()];
     let mut sign = 1.0;
@@ -141,8 +141,8 @@ fn parity(permutation: &[usize]) -> f64 {
 
 /// The LU factors of a matrix that is not singular.
 ///
-/// A pivot counts as 0 if it is no more than rounding can leave: n eps times the largest element of
-/// its row or its column, whichever is smaller, so that scaling a row or a column decides nothing.
+/// A pivot counts as 0 if it is within rounding error of 0: n eps times the largest element of its
+/// row or its column, whichever is smaller, so that scaling a row or a column changes nothing.
 fn regular(a: &Mat<f64>) -> Result<faer::linalg::solvers::PartialPivLu<f64>, Failure> {
     let lu = a.partial_piv_lu();
     let order = lu.P().arrays().0;
@@ -175,7 +175,7 @@ fn triangular(a: &Mat<f64>, triangle: Triangle, mut b: Mat<f64>) -> Result<Mat<f
     Ok(b)
 }
 
-/// `a`, if iterations over it can end.
+/// `a`, if it is finite: iterations over NaN do not converge.
 fn finite(a: &Mat<f64>) -> Result<&Mat<f64>, Failure> {
     let all = a.col_iter().all(|column| column.iter().all(|x| x.is_finite()));
     if all { Ok(a) } else { Err(Failure::NotFinite) }

@@ -1,4 +1,4 @@
-//! Attention as data: its options, and its operands as a device gets them. What it means is in
+//! Attention as data: its options, and its operands as a device gets them. The definition is in
 //! [`crate::attention`].
 
 use crate::tensor::Tensor;
@@ -61,7 +61,7 @@ impl Attention {
         start.min(keys)..end.min(keys)
     }
 
-    /// Offset and window as numbers that allow everything where there is no limit: query i of
+    /// Offset and window, as numbers that exclude no key where there is no limit: query i of
     /// `queries` sees key j of `keys` exactly if `0 <= i + offset - j < window`.
     pub fn band(&self, queries: usize, keys: usize) -> (usize, usize) {
         let offset = self.causal.unwrap_or(keys);
@@ -80,8 +80,8 @@ pub struct AttentionInputs<'a> {
     pub k: &'a Tensor,
     /// Values (.., S, hv).
     pub v: &'a Tensor,
-    /// (.., T, S), mostly of stride 0 somewhere: bool (true: may attend), or of the operands' type
-    /// and added to the scores.
+    /// (.., T, S), usually with an axis of stride 0: bool (true: may attend), or of the operands'
+    /// type and added to the scores.
     pub mask: Option<&'a Tensor>,
     /// Scale and limits.
     pub options: Attention,

@@ -1,11 +1,10 @@
-//! The shapes of the results of convolutions and poolings, in checked arithmetic: the one place
-//! that counts windows.
+//! The shapes of the results of convolutions and poolings, in checked arithmetic.
 
 use super::Window;
 use crate::error::{Error, Result};
 use crate::shape::{MAX_NUMEL, Shape};
 
-/// How many windows of `kernel` elements fit `axis`, of `size`.
+/// The number of windows of `kernel` elements along `axis`, of `size`.
 fn windows(window: &Window, axis: usize, size: usize, kernel: usize) -> Result<usize> {
     let (stride, dilation) = (window.stride[axis], window.dilation[axis]);
     if stride == 0 || dilation == 0 || kernel == 0 {
@@ -24,7 +23,7 @@ pub(crate) fn zero_window(stride: usize, dilation: usize, kernel: usize) -> Erro
         .help("1 is the smallest, and what Window::new(ndim) has as stride and dilation")
 }
 
-/// A window of `kernel` elements, `dilation` apart, that reaches over more than the padded axis.
+/// A window of `kernel` elements, `dilation` apart, that is longer than the padded axis.
 #[cold]
 fn window_too_large(
     axis: usize,
@@ -60,8 +59,11 @@ fn counts_of(x: &[usize], kernel: &[usize], window: &Window) -> Result<Vec<usize
 /// If numbers of axes or channels do not fit, or a window does not fit the padded input.
 pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
     if weight.ndim() < 3 || x.ndim() != weight.ndim() {
-        return Err(Error::shape(format!("input {x} and weight {weight} do not fit: (N, C_in, spatial..) meets (C_out, C_in / groups, kernel..)"))
-            .help("both need the same number of axes, at least 3"));
+        return Err(Error::shape(format!(
+            "input {x} and weight {weight} do not fit: (N, C_in, \
+             spatial..) meets (C_out, C_in / groups, kernel..)"
+        ))
+        .help("both need the same number of axes, at least 3"));
     }
     let groups = window.groups;
     if groups == 0
@@ -78,12 +80,17 @@ pub fn conv_shape(x: &Shape, weight: &Shape, window: &Window) -> Result<Shape> {
 fn wrong_channels(x: &Shape, weight: &Shape, groups: usize) -> Error {
     let (inner, out) = (x[1], weight[0]);
     let takes = weight[1].saturating_mul(groups);
-    Error::shape(format!("input {x} has {inner} channels; weight {weight} with {groups} groups takes {takes}")).help(
-        match groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
-            true => format!("a weight of ({out}, {}, kernel..) fits", inner / groups),
-            false => format!("the groups must divide the {inner} channels of the input and the {out} of the output; 1 always does"),
-        },
-    )
+    Error::shape(format!(
+        "input {x} has {inner} channels; weight {weight} with {groups} \
+         groups takes {takes}"
+    ))
+    .help(match groups > 0 && inner.is_multiple_of(groups) && out.is_multiple_of(groups) {
+        true => format!("a weight of ({out}, {}, kernel..) fits", inner / groups),
+        false => format!(
+            "the groups must divide the {inner} channels of the input and \
+             the {out} of the output; 1 always does"
+        ),
+    })
 }
 
 #[cold]

@@ -12,14 +12,15 @@ const NORM: u64 = 8;
 /// The normalised values again (6), two means (3), and the formula (5).
 const NORM_GRAD: u64 = 14;
 
-/// The cost of an op by its definition, whatever the device does.
+/// The cost of an op by its definition, independent of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes of the operands, each element once however often a view repeats it, and of the
+    /// Bytes of the operands, each element counted once even if a view repeats it, and of the
     /// outputs.
     pub bytes: u64,
     /// Floating-point operations: a multiplication and an addition are two, a function like `exp`
-    /// is one; of integers, as if they were floats. Copying, selecting and sorting are none.
+    /// is one; operations on integers count as those on floats. Copying, selecting and sorting
+    /// count as 0.
     pub flops: u64,
 }
 
@@ -86,7 +87,7 @@ impl Op<'_> {
                 let [.., hs, hv] = inputs.sizes();
                 seen(inputs) * (2 * hs as u64 + 2 * hv as u64 + SOFTMAX)
             }
-            // scores and their gradient, and the gradients that are asked for
+            // scores and their gradient, and the gradients in `needs`
             Op::AttentionGrad { ref inputs, needs: [q, k, v], .. } => {
                 let [.., hs, hv] = inputs.sizes();
                 let products =
@@ -97,7 +98,7 @@ impl Op<'_> {
     }
 }
 
-/// How many elements of its storage `x` looks at.
+/// The number of distinct elements of storage that `x` reads.
 fn distinct(x: &Tensor) -> usize {
     x.shape()
         .iter()
@@ -112,7 +113,7 @@ fn arithmetic(kernel: &Kernel) -> u64 {
     kernel.nodes().iter().filter(|node| counts(node.op) && node.dtype.is_float()).count() as u64
 }
 
-/// Pairs of query and key that the options let meet; a mask is not looked into.
+/// Pairs of query and key that the options allow; the mask is not read.
 fn seen(inputs: &AttentionInputs<'_>) -> u64 {
     let [queries, keys, hs, _] = inputs.sizes();
     let heads = inputs.q.numel() / (queries * hs).max(1);

@@ -1,27 +1,27 @@
-//! The variants of ops: which reduction, which scan, how elements meet in a scatter, which norm.
+//! The variants of ops: which reduction, scan, scatter mode and norm.
 
 use crate::dtype::DType;
 
 /// How the elements along the reduced axes are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReduceOp {
-    /// The sum, accumulated more widely or in blocks; 0 of nothing. Types: all but bool.
+    /// The sum, accumulated in a wider type or in blocks; 0 of no elements. Types: all but bool.
     Sum,
-    /// The product; 1 of nothing. Types: all but bool.
+    /// The product; 1 of no elements. Types: all but bool.
     Prod,
-    /// The largest; NaN if any is. Not of nothing.
+    /// The largest; NaN if any is. Needs an element.
     Max,
-    /// The smallest; NaN if any is. Not of nothing.
+    /// The smallest; NaN if any is. Needs an element.
     Min,
-    /// The position (`I32`) of the first largest along the one axis; the first NaN wins. Not of
-    /// nothing.
+    /// The position (`I32`) of the first largest along the one axis; the first NaN wins. Needs an
+    /// element.
     ArgMax,
-    /// The position (`I32`) of the first smallest along the one axis; the first NaN wins. Not of
-    /// nothing.
+    /// The position (`I32`) of the first smallest along the one axis; the first NaN wins. Needs an
+    /// element.
     ArgMin,
-    /// True if any bool is; false of nothing. Bool only.
+    /// True if any bool is; false of no elements. Bool only.
     Any,
-    /// True if all bools are; true of nothing. Bool only.
+    /// True if all bools are; true of no elements. Bool only.
     All,
 }
 
@@ -67,7 +67,7 @@ impl ReduceOp {
     }
 }
 
-/// What a scan accumulates along its axis. Types: all but bool.
+/// How a scan accumulates along its axis. Types: all but bool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScanOp {
     /// Running sum, the present element included.
@@ -86,10 +86,11 @@ impl ScanOp {
     }
 }
 
-/// How [`Op::Scatter`](super::Op::Scatter) combines an element with the one it meets.
+/// How [`Op::Scatter`](super::Op::Scatter) combines an element of `src` with that of the
+/// destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ScatterMode {
-    /// Replaces; where several arrive at one place, the last in row-major order wins.
+    /// Replaces; where positions repeat, the last in row-major order wins.
     Set,
     /// Adds, in row-major order of the source: deterministic.
     Add,

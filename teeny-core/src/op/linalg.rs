@@ -6,20 +6,20 @@ use crate::error::Result;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
-/// Which elements of a triangular matrix count; the others are not looked at.
+/// Which elements of a triangular matrix are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Triangle {
     /// The diagonal and below.
     Lower,
     /// The diagonal and above.
     Upper,
-    /// Below the diagonal, which counts as ones.
+    /// Below the diagonal; the diagonal is taken as ones.
     UnitLower,
-    /// Above the diagonal, which counts as ones.
+    /// Above the diagonal; the diagonal is taken as ones.
     UnitUpper,
 }
 
-/// What is computed of the matrices `a` (.., m, n), and of `b` where there are two.
+/// The operation on matrices `a` (.., m, n), and on `b` where there are two.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LinalgOp {
     /// `x` (.., n, k) with `a x = b`, for a square `a` and `b` (.., n, k).

@@ -1,7 +1,7 @@
 //! A request to a device as data: [`Op`] names an operation and borrows its operands.
 //!
-//! `Tensor` methods make an `Op` and run it; a [`Device`](crate::Device) executes it or declines;
-//! a wrapper reads it and passes it on with other operands. Nothing else crosses the door.
+//! `Tensor` methods make an `Op` and run it; a [`Device`](crate::Device) executes it or declines; a
+//! wrapper reads it and passes it on with other operands.
 //!
 //! ```text
 //! mod       Op: its variants, names and operands     kinds      ReduceOp, ScanOp, ScatterMode, Norm
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! This folder is data. `Op::outputs` is implemented in `validate`, `Op::run` in `dispatch`: both
-//! know this folder, which knows neither them nor a device.
+//! import this folder, which imports neither them nor a device.
 //!
 //! To add a fused operation: a variant here, an arm in each `match` of this folder (they have no
 //! wildcard, so the compiler lists them), its requirements in [`crate::validate`], its definition
@@ -59,9 +59,9 @@ use std::sync::Arc;
 /// ([`Op::is_primitive`]). The others are fused: each is defined by primitives
 /// ([`crate::definition`]), and a device may decline it.
 ///
-/// An `Op` is plain data that anyone may construct, so nothing about it is certain.
-/// [`Op::outputs`] checks it: counts, dtypes, shapes, axes and windows fit each other and no size
-/// overflows. A device with `unsafe` kernels calls it before it computes.
+/// An `Op` is plain data that any code may construct, so it may be invalid. [`Op::outputs`] checks
+/// it: counts, dtypes, shapes, axes and windows fit each other and no size overflows. A device with
+/// `unsafe` kernels calls it before it computes.
 ///
 /// # Example
 /// ```
@@ -109,8 +109,8 @@ pub enum Op<'a> {
         /// The axis.
         axis: usize,
     },
-    /// `(.., m, k) @ (.., k, n) -> (.., m, n)`: equal leading sizes, equal dtypes, not bool. `k` may
-    /// be 0: zeros. 16-bit floats accumulate in f32; integers wrap.
+    /// `(.., m, k) @ (.., k, n) -> (.., m, n)`: equal leading sizes, equal dtypes, not bool. `k`
+    /// may be 0: zeros. 16-bit floats accumulate in f32; integers wrap.
     Matmul {
         /// `(.., m, k)`.
         lhs: &'a Tensor,
@@ -133,7 +133,7 @@ pub enum Op<'a> {
     /// `out[i][index[i][j][k]][k] ← src[i][j][k]` for axis 1 of 3. Indices are checked as in
     /// [`Op::Gather`].
     Scatter {
-        /// How an element is combined with the one it meets.
+        /// How an element is combined with that of the destination.
         mode: ScatterMode,
         /// The elements that are copied first.
         x: &'a Tensor,
@@ -264,7 +264,8 @@ pub enum Op<'a> {
         /// A target whose row costs 0.
         ignore_index: Option<i64>,
     },
-    /// The gradient of [`Op::CrossEntropy`] for its logits: `(softmax(x_i) - one_hot(target_i)) g_i`.
+    /// The gradient of [`Op::CrossEntropy`] for its logits: `(softmax(x_i) - one_hot(target_i))
+    /// g_i`.
     CrossEntropyGrad {
         /// Logits (n, classes), floats.
         x: &'a Tensor,
@@ -275,7 +276,8 @@ pub enum Op<'a> {
         /// The gradient of the losses (n).
         g: &'a Tensor,
     },
-    /// Normalizes along the last axis, then multiplies by `weight` and adds `bias`. One float dtype.
+    /// Normalizes along the last axis, then multiplies by `weight` and adds `bias`. One float
+    /// dtype.
     Norm {
         /// Layer normalization or root mean square.
         norm: Norm,
@@ -401,7 +403,7 @@ pub enum Operands<'a> {
     List(&'a [&'a Tensor]),
     /// A fixed number of operands; the first `len` of the array count.
     Fixed {
-        /// The operands, the last of them repeated.
+        /// The operands; the last one fills the rest of the array.
         tensors: [&'a Tensor; MAX_FIXED],
         /// How many there are.
         len: usize,
@@ -435,7 +437,8 @@ impl<'a> Deref for Operands<'a> {
 }
 
 impl<'a> Op<'a> {
-    /// The op's name: of a kernel of one operation that operation's, `kernel` otherwise.
+    /// The op's name. For a kernel of one operation, the name of that operation, otherwise
+    /// `kernel`.
     pub fn name(&self) -> &'static str {
         match self {
             Op::Elementwise { kernel, .. } | Op::ElementwiseInPlace { kernel, .. } => {
@@ -508,8 +511,8 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The tensors that the op reads. What it owns, a destination or an overwritten input, is not
-    /// among them.
+    /// The tensors that the op reads, without the storage it owns (a destination or an overwritten
+    /// input).
     pub fn operands(&self) -> Operands<'a> {
         let attention = |i: &AttentionInputs<'a>, rest: [Option<&'a Tensor>; 3]| {
             let [y, lse, g] = rest;
@@ -556,7 +559,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// The names of [`Op::operands`], for messages; the last one also stands for all further ones.
+    /// The names of [`Op::operands`], for messages; the last one repeats for further operands.
     pub fn operand_names(&self) -> &'static [&'static str] {
         const INPUTS: [&str; MAX_INPUTS] = [
             "input 0", "input 1", "input 2", "input 3", "input 4", "input 5", "input 6", "input 7",
@@ -606,7 +609,7 @@ impl<'a> Op<'a> {
     }
 
     /// The same op on other operands, one for each of [`Op::operands`] and in their order: how a
-    /// wrapper passes an op on. What the op owns moves along: the destination of
+    /// wrapper passes an op on. Storage that the op owns moves to the new op: the destination of
     /// [`Op::CopyInto`] is taken.
     ///
     /// # Panics

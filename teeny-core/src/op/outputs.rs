@@ -80,13 +80,13 @@ impl FromIterator<TensorSpec> for TensorSpecs {
     }
 }
 
-/// The rest of an iterator; `None` if there is none, without an allocation.
+/// The rest of an iterator; `None`, without an allocation, if it is empty.
 fn some<T>(rest: impl Iterator<Item = T>) -> Option<Vec<T>> {
     let rest: Vec<T> = rest.collect();
     (!rest.is_empty()).then_some(rest)
 }
 
-/// The error of an op whose destination is gone.
+/// The error of an op whose destination has been taken.
 #[cold]
 pub(crate) fn taken() -> Error {
     Error::internal("the destination of copy_into has been taken: an op runs once")

@@ -1,5 +1,5 @@
-//! The geometry of windows, of a convolution or a pooling: stride, padding, dilation, groups. The
-//! shapes of results are in `conv_shape`.
+//! The geometry of the windows of a convolution or a pooling: stride, padding, dilation, groups.
+//! The shapes of results are in `conv_shape`.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -18,16 +18,16 @@ pub struct Window {
     pub groups: usize,
 }
 
-/// More padding than any tensor has room for.
+/// More padding than fits in any tensor.
 const TOO_MUCH: usize = usize::MAX;
 
-/// No axis is longer: [`Shape::new`] allows no more elements.
+/// The length of the longest axis that [`Shape::new`] allows.
 const LONGEST: usize = MAX_NUMEL;
 
-/// One number for every axis, or one per axis; a negative one becomes `refused`, which every check
-/// refuses.
-fn per_axis(old: &[usize], new: &[i64], refused: usize) -> Vec<usize> {
-    let new: Vec<usize> = new.iter().map(|&n| usize::try_from(n).unwrap_or(refused)).collect();
+/// One number for every axis, or one per axis; a negative one becomes `invalid`, which every check
+/// rejects.
+fn per_axis(old: &[usize], new: &[i64], invalid: usize) -> Vec<usize> {
+    let new: Vec<usize> = new.iter().map(|&n| usize::try_from(n).unwrap_or(invalid)).collect();
     if let [one] = new[..] { vec![one; old.len()] } else { new }
 }
 
@@ -69,7 +69,7 @@ impl Window {
     /// every axis, or one per axis.
     ///
     /// # Errors
-    /// If the numbers of axes differ, or nothing would be left.
+    /// If the numbers of axes differ, or a size would be less than 1.
     #[track_caller]
     pub fn transposed_size(
         &self,
@@ -82,8 +82,14 @@ impl Window {
         self.require_ndim(ndim)?;
         let extra = per_axis(&vec![0; ndim], &output_padding.sizes(), TOO_MUCH);
         if ndim == 0 || input.ndim() != weight.ndim() || extra.len() != ndim {
-            return Err(Error::shape(format!("input {input}, weight {weight} and output padding {extra:?} do not fit each other"))
-                .help("input (N, C, in..), weight (C, C_out / groups, kernel..) and a padding per spatial axis fit"));
+            return Err(Error::shape(format!(
+                "input {input}, weight {weight} and output \
+                 padding {extra:?} do not fit each other"
+            ))
+            .help(
+                "input (N, C, in..), weight (C, C_out / groups, kernel..) and a \
+                 padding per spatial axis fit",
+            ));
         }
         let size = |axis: usize| {
             let (n, kernel) = (input[axis + 2], weight[axis + 2]);
@@ -98,13 +104,19 @@ impl Window {
         };
         let none = |axis: usize| {
             let padding = self.padding[axis];
-            Error::shape(format!("input {input}, weight {weight} and padding {padding} give no size for spatial axis {axis}"))
-                .help("2 padding must be less than (in - 1) stride + dilation (kernel - 1) + output_padding + 1")
+            Error::shape(format!(
+                "input {input}, weight {weight} and padding {padding} give \
+                 no size for spatial axis {axis}"
+            ))
+            .help(
+                "2 padding must be less than (in - 1) stride + dilation (kernel - 1) + \
+                 output_padding + 1",
+            )
         };
         (0..ndim).map(|axis| size(axis).filter(|&n| n > 0).ok_or_else(|| none(axis))).collect()
     }
 
-    /// The elements from the first to the last that a window of `kernel`, which is not 0, meets.
+    /// The extent of a window of `kernel` elements, at least 1, from its first to its last.
     pub(crate) fn reach(&self, axis: usize, kernel: usize) -> Result<usize> {
         let reach =
             self.dilation[axis].checked_mul(kernel - 1).and_then(|last| last.checked_add(1));
@@ -141,6 +153,9 @@ impl Window {
             self.padding.len(),
             self.dilation.len()
         ))
-        .help(format!("Window::new({ndim}) describes {ndim} axes; .stride(s), .padding(p) and .dilation(d) take one number for all")))
+        .help(format!(
+            "Window::new({ndim}) describes {ndim} axes; .stride(s), .padding(p) \
+             and .dilation(d) take one number for all"
+        )))
     }
 }

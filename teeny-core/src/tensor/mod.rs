@@ -15,9 +15,9 @@
 //! | `conv` | convolution, pooling, interpolation |
 //! | `nn` | softmax, cross-entropy, normalisation, attention |
 //!
-//! They all go one way: check shapes and types, infer the result, ask the device. This file holds
-//! the struct and how devices make tensors; `properties` reads its fields, `one_device` brings
-//! operands to one device, `elementwise/kernel` runs a kernel.
+//! Each method checks shapes and types, infers the result, and runs an op on the device. This file
+//! holds the struct and how devices make tensors; `properties` reads its fields, `one_device`
+//! brings operands to one device, `elementwise/kernel` runs a kernel.
 
 // A blank line after each: rustdoc lists the methods of `Tensor` in this order.
 mod properties;
@@ -64,7 +64,7 @@ use crate::storage::StorageRef;
 /// device.
 ///
 /// `clone` copies the handle, not the elements. Methods borrow, return new tensors and never change
-/// what another handle sees.
+/// the elements of another handle.
 ///
 /// # Example
 /// ```

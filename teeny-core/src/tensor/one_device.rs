@@ -1,5 +1,5 @@
 //! Operands on one device. Tensors of a wrapped device are lifted to the outermost wrapper among
-//! them; of unrelated devices there is none in common, which is an error.
+//! them; unrelated devices are an error.
 
 use super::Tensor;
 use crate::device::{DeviceRef, common, same};

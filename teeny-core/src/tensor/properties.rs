@@ -73,25 +73,25 @@ impl Tensor {
         self.layout.strides()
     }
 
-    /// True if the elements lie row-major without gaps.
+    /// True if the elements are row-major without gaps.
     #[inline]
     pub fn is_contiguous(&self) -> bool {
         self.layout.is_contiguous()
     }
 
-    /// Where the elements lie in the storage.
+    /// The positions of the elements in the storage.
     #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The memory this tensor looks into.
+    /// The storage of this tensor.
     #[inline]
     pub fn storage(&self) -> &StorageRef {
         &self.storage
     }
 
-    /// True if both tensors look into the same memory.
+    /// True if both tensors share one storage.
     pub fn same_storage(&self, other: &Tensor) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.storage), Arc::as_ptr(&other.storage))
     }

@@ -1,5 +1,5 @@
 //! The requirements of kernels, reductions, scans and random tensors. `elementwise` is on the path
-//! of every small operation: its errors are made elsewhere.
+//! of every small operation: its errors are made in separate cold functions.
 
 use super::{axis_of, positions, spec};
 use crate::dtype::DType;
@@ -71,8 +71,11 @@ pub fn elementwise_in_place(
 
 #[cold]
 fn cannot_overwrite((len, dtype): (usize, DType), input_index: usize, shape: &Shape) -> Error {
-    Error::shape(format!("{len} elements of {dtype} cannot be input {input_index} and the one result of a kernel over {shape}"))
-        .help("Op::Elementwise writes to new storage")
+    Error::shape(format!(
+        "{len} elements of {dtype} cannot be input {input_index} and the \
+         one result of a kernel over {shape}"
+    ))
+    .help("Op::Elementwise writes to new storage")
 }
 
 /// The result of reducing `axes` of elements of `dtype`.
@@ -117,8 +120,8 @@ fn reduction(op: ReduceOp, shape: &Shape, dtype: DType, axes: &[usize]) -> Resul
 /// [`Op::Reduce`](crate::Op::Reduce).
 ///
 /// # Errors
-/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there is
-/// nothing to compare.
+/// If the axes are not ascending axes of `x`, the type is not one that `op` takes, or there are no
+/// elements to compare.
 #[inline(always)]
 pub fn reduce(op: ReduceOp, x: &Tensor, axes: &[usize]) -> Result<TensorSpec> {
     reduction(op, x.shape(), x.dtype(), axes)

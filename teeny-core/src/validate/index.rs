@@ -120,7 +120,7 @@ pub fn cat(tensors: &[&Tensor], axis: usize) -> Result<TensorSpec> {
             ))
             .help(converts(&format!("tensors[{i}]"), first.dtype())));
         }
-        // A sum that overflows is refused as a size.
+        // A sum that overflows is an error of the shape.
         total = total.saturating_add(x.shape()[axis]);
     }
     Ok((first.shape().resized(axis, total)?, first.dtype()))

@@ -1,13 +1,13 @@
 //! The contract of [`Op`]: the requirements on its operands, and the shape and dtype of
 //! each output.
 //!
-//! One function per op, called by [`Op::outputs`]: by core for the shapes of
-//! results, and by every engine at its door, because anyone may construct an op. All size
-//! arithmetic is checked, so that a device computes with these sizes and never recomputes them. A
-//! function that returns `Ok` says: counts, types, shapes, axes and windows fit each other, and no
-//! size, and no sum or product of sizes, overflows. That a layout is inside its storage, and that
-//! the storage belongs to the device, is for the device to check when it looks into the storage.
-//! Functions of frequent small operations are inlined, so that [`Op::outputs`] writes a shape once.
+//! One function per op, called by [`Op::outputs`]: by core for the shapes of results, and by every
+//! engine before it computes, because any code may construct an op. All size arithmetic is checked,
+//! so that a device computes with these sizes and never recomputes them. `Ok` means that counts,
+//! types, shapes, axes and windows fit each other, and no size, and no sum or product of sizes,
+//! overflows. That a layout is inside its storage, and that the storage belongs to the device, is
+//! checked by the device. Functions of frequent small operations are inlined, so that
+//! [`Op::outputs`] writes a shape once.
 //!
 //! | file | operations |
 //! |---|---|

@@ -52,12 +52,18 @@ fn wrong_targets(x: &Tensor, targets: &Tensor) -> Error {
             });
     }
     let (n, classes) = (targets.numel(), x.shape().last().copied().unwrap_or(0));
-    Error::shape(format!("scores (n, classes) and targets (n) are needed, not {} and {}", x.shape(), targets.shape())).help(
-        match x.ndim() > 1 && x.numel() == n * classes {
-            true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
-            false => "one target per row: classes on the last axis of x, all other axes joined by x.reshape((-1, classes))?".to_string(),
-        },
-    )
+    Error::shape(format!(
+        "scores (n, classes) and targets (n) are needed, not {} and \
+         {}",
+        x.shape(),
+        targets.shape()
+    ))
+    .help(match x.ndim() > 1 && x.numel() == n * classes {
+        true => format!("x.reshape(({n}, {classes}))? and targets.reshape({n})? fit"),
+        false => "one target per row: classes on the last axis of x, all other axes \
+                joined by x.reshape((-1, classes))?"
+            .to_string(),
+    })
 }
 
 /// [`Op::CrossEntropyGrad`](crate::Op::CrossEntropyGrad).
@@ -114,7 +120,7 @@ pub fn norm_grad(x: &Tensor, weight: Option<&Tensor>, g: &Tensor) -> Result<Tens
 pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
     let AttentionInputs { q, k, v, mask, options } = *inputs;
     let n = q.ndim();
-    let refuse = || {
+    let misfit = || {
         Error::shape(format!(
             "queries {}, keys {} and values {} do not fit each other",
             q.shape(),
@@ -124,13 +130,13 @@ pub fn attention(inputs: &AttentionInputs<'_>) -> Result<[TensorSpec; 2]> {
         .help("(.., T, hs), (.., S, hs) and (.., S, hv) with equal leading axes")
     };
     if n < 2 || k.ndim() != n || v.ndim() != n {
-        return Err(refuse());
+        return Err(misfit());
     }
     let ([t, hs], [s, hv]) =
         ([q.shape()[n - 2], q.shape()[n - 1]], [v.shape()[n - 2], v.shape()[n - 1]]);
     let lead = &q.shape()[..n - 2];
     if k.shape()[..n - 2] != *lead || v.shape()[..n - 2] != *lead || k.shape()[n - 2..] != [s, hs] {
-        return Err(refuse());
+        return Err(misfit());
     }
     float(q)?;
     if k.dtype() != q.dtype() || v.dtype() != q.dtype() {

@@ -1,5 +1,5 @@
-//! Where the first NaN comes from: every result is looked at, and the operation that made something
-//! that is no number stops the program.
+//! Finds the first NaN: every result is checked, and the operation that made NaN or an infinity
+//! fails.
 
 use super::{backward, pass_on, pass_through, unwrap};
 use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
@@ -14,17 +14,16 @@ use crate::tensor::{Tensor, map};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Findings that are kept where they do not stop the program.
+/// The most findings that are kept if they do not stop the program.
 const MOST_FINDINGS: usize = 16;
 
-/// What [`Checked`] takes for a mistake.
+/// The options of [`Checked`]: which values are findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Checks {
     /// Infinities made of finite numbers, beside NaN: an overflow, a division by zero, the
     /// logarithm of 0.
     pub infinities: bool,
-    /// NaN that comes in from outside: in data that is uploaded, and in tensors of the wrapped
-    /// device.
+    /// NaN in inputs: in data that is uploaded, and in tensors of the wrapped device.
     pub inputs: bool,
     /// The operation fails. Otherwise [`Checked::findings`] has what was found, and the program
     /// goes on.
@@ -38,9 +37,10 @@ impl Default for Checks {
     }
 }
 
-/// A device that stops at the first operation that makes NaN or an infinity, and says of what.
+/// A device that fails the first operation that makes NaN or an infinity, with its operands in the
+/// error.
 ///
-/// Not blamed are operations that pass on what was there before:
+/// Operations that pass on existing values are not findings:
 /// - NaN in a result if an operand has NaN; an infinity if an operand has an infinity or NaN. In
 ///   elementwise operations that means: at the same index. NaN made of infinities (`inf - inf`,
 ///   `inf * 0`) is a finding.
@@ -49,9 +49,9 @@ impl Default for Checks {
 /// - moving, sorting and choosing elements, and the logsumexp of a query that attention lets see no
 ///   key.
 ///
-/// Loss scaling lives from overflows that are noticed later; with it, set `infinities` and `stop`
-/// to false. Every result is read by a reduction and the program waits for it: expect a small
-/// network on the CPU to take about twice as long, a GPU far more.
+/// Loss scaling detects overflows later; with it, set `infinities` and `stop` to false. Every
+/// result is read by a reduction and the program waits for it: expect a small network on the CPU to
+/// take about twice as long, a GPU far more.
 ///
 /// # Example
 /// ```
@@ -60,7 +60,8 @@ impl Default for Checks {
 /// let device = Checked::new(Reference::new());
 /// let p = Tensor::new([0.5f32, 0.0], &device)?; // (2)
 /// let error = p.log().unwrap_err().to_string();
-/// assert!(error.starts_with("log at ") && error.contains("made -inf: 1 of 2 elements, the first at [1]"), "{error}");
+/// assert!(error.starts_with("log at "), "{error}");
+/// assert!(error.contains("made -inf: 1 of 2 elements, the first at [1]"), "{error}");
 /// # Ok(()) }
 /// ```
 pub struct Checked {
@@ -85,7 +86,7 @@ impl Checked {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Stops at a finding, or writes it down.
+    /// Stops at a finding, or records it.
     fn found(&self, finding: Option<Error>) -> Result<()> {
         let Some(finding) = finding else { return Ok(()) };
         let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +130,7 @@ impl Checked {
         Ok(if any(&map([&y], |[y]| y.is_finite().not())?)? { Some(y) } else { None })
     }
 
-    /// The finding in data that come from the host.
+    /// The finding in uploaded data.
     fn judge_upload(&self, storage: &StorageRef, dtype: DType) -> Result<Option<Error>> {
         if !self.checks.inputs {
             return Ok(None);
@@ -145,7 +146,7 @@ impl Checked {
         Ok(Some(finding.note(format!("upload: {}", described(&y)?))))
     }
 
-    /// Takes `finding` down; a device that cannot run the check is not checked.
+    /// Records `finding`; a device that cannot run the check is not checked.
     fn conclude(&self, finding: Result<Option<Error>>) -> Result<()> {
         match finding {
             Ok(finding) => self.found(finding),
@@ -154,8 +155,8 @@ impl Checked {
         }
     }
 
-    /// Where the result of a kernel has NaN, and infinities, that its operands do not explain;
-    /// `None` if nowhere.
+    /// Masks of the NaN and of the infinities in the result of a kernel that its operands do not
+    /// explain; `None` if empty.
     fn made_at(
         &self,
         kernel: &Kernel,
@@ -173,7 +174,8 @@ impl Checked {
         Ok((some(nan, given_nan)?, some(infinite, given_nan || given_infinite)?))
     }
 
-    /// Where the result of another operation has NaN, and infinities, if no operand has any.
+    /// Masks of the NaN and of the infinities in the result of another operation, if no operand has
+    /// any.
     fn made(&self, op: &Op<'_>, y: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
         let (mut nan, mut infinite) = match op {
             Op::ReduceKernel { kernel, params, .. } => given(kernel, params),
@@ -188,7 +190,7 @@ impl Checked {
     }
 }
 
-/// The mask, unless it is `excused` or nothing of it is true.
+/// The mask, unless it is `excused` or false everywhere.
 fn some(mask: Tensor, excused: bool) -> Result<Option<Tensor>> {
     Ok(if !excused && any(&mask)? { Some(mask) } else { None })
 }
@@ -294,8 +296,8 @@ fn element(x: &Tensor, index: &[usize]) -> Result<Scalar> {
     Ok(at.to_scalars()?[0])
 }
 
-/// Type, shape, and what the elements are like:
-/// `f32 (3, 4), min -1.5, max 2, mean 0.25, 3 zeros, 1 NaN`.
+/// Type, shape and statistics of the elements: `f32 (3, 4), min -1.5, max 2, mean 0.25, 3 zeros, 1
+/// NaN`.
 fn described(x: &Tensor) -> Result<String> {
     let values: Vec<f64> = x.to_scalars()?.into_iter().map(Scalar::to_f64).collect();
     let finite: Vec<f64> = values.iter().copied().filter(|v| v.is_finite()).collect();
@@ -318,7 +320,7 @@ fn described(x: &Tensor) -> Result<String> {
     Ok(text)
 }
 
-/// Four digits, or as many as a whole number has.
+/// Four digits, or all digits of a whole number.
 fn number(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e6).contains(&size) {

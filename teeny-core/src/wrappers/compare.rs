@@ -1,5 +1,4 @@
-//! Where two devices part: every operation on both, and the first whose results differ by more than
-//! rounding explains stops the program.
+//! Runs every operation on two devices; the first whose results differ by more than rounding fails.
 
 use super::{backward, pass_through};
 use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
@@ -20,8 +19,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far results may lie apart, by element type, relative to the larger of the two. Integers and
-/// bools must be equal.
+/// The largest difference of results by element type, relative to the larger of the two. Integers
+/// and bools must be equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
     /// Of `F64`.
@@ -53,19 +52,18 @@ impl Tolerance {
     }
 }
 
-/// A device that has two devices carry out everything and stops where they disagree. What it gives
-/// is what the first one computes.
+/// A device that runs every operation on two devices and stops where they disagree. Its results are
+/// those of the first.
 ///
 /// After each operation the second device gets the first one's results, so that both always start
-/// from the same bits: small differences do not pile up, and an operation that chooses (`argmax`,
-/// `sort`) has the same things to choose from. Where results differ by more than [`Tolerance`]
-/// allows, the operation is repeated on operands that are off by a unit in the last place, here and
-/// there: what that changes in a result, either device may get wrong. That covers sums that cancel,
-/// and kernels with a comparison inside.
+/// from the same bits: small differences do not accumulate, and an operation that selects
+/// (`argmax`, `sort`) has the same elements on both. Where results differ by more than
+/// [`Tolerance`] allows, the operation is repeated on operands with some elements off by a unit in
+/// the last place; the change of the result is added to the tolerance. That covers sums that
+/// cancel, and kernels with a comparison inside.
 ///
-/// What the second device refuses as unsupported is not compared ([`Compare::skipped`] counts), nor
-/// what the first refuses. Every result is read from both: this is for finding a mistake, not for
-/// every day.
+/// Operations that either device does not support are not compared ([`Compare::skipped`] counts
+/// those of the second). Every result is read from both: use it for debugging.
 ///
 /// # Example
 /// ```
@@ -85,8 +83,8 @@ pub struct Compare {
     skipped: AtomicU64,
 }
 
-/// The same elements on both devices; none on the second if it cannot hold them. Taken out for good
-/// only by an assignment, whose destination nobody else holds.
+/// The same elements on both devices; none on the second if it cannot hold them. Removed only by an
+/// assignment whose destination has no other owner.
 struct Both {
     first: Option<StorageRef>,
     second: Option<StorageRef>,
@@ -117,7 +115,7 @@ impl Storage for Both {
     }
 }
 
-/// What both devices made of one result, read.
+/// One result of both devices, downloaded.
 struct Results {
     first: Vec<Scalar>,
     second: Vec<Scalar>,
@@ -146,8 +144,8 @@ impl Compare {
         self.compared.load(Ordering::Relaxed)
     }
 
-    /// How many operations have not, because the second device does not support them or the type of
-    /// an operand.
+    /// How many operations have not been, because the second device does not support them or the
+    /// type of an operand.
     pub fn skipped(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
     }
@@ -203,9 +201,9 @@ impl Compare {
         }
     }
 
-    /// Compares an output of the second device, `b`, with the first's, `a`. Returns the storage that
-    /// the second device continues with. The storages are outputs of `op`, or uploaded if there is
-    /// none.
+    /// Compares an output of the second device, `b`, with the first's, `a`. Returns the storage
+    /// that the second device continues with. The storages are outputs of `op`, or uploaded if
+    /// there is none.
     fn settle(
         &self,
         mut op: Option<&mut Op<'_>>,
@@ -250,8 +248,7 @@ impl Compare {
         }
     }
 
-    /// How far each element may be off by the tolerance: relative to its size, and a little to that
-    /// of the largest.
+    /// The tolerance of each element: relative to its magnitude, and a little to the largest.
     fn allowed(&self, results: &Results, dtype: DType) -> Vec<f64> {
         let tolerance = self.tolerance.of(dtype);
         let finite = |values: &[Scalar]| {
@@ -267,8 +264,8 @@ impl Compare {
             .collect()
     }
 
-    /// Adds to `allowed` what operands that are off by a unit in the last place change in the
-    /// result.
+    /// Adds to `allowed` the change of the result when operands are off by a unit in the last
+    /// place.
     fn shake(
         &self,
         op: &mut Op<'_>,
@@ -285,7 +282,7 @@ impl Compare {
                                lower: &dyn Fn(&Tensor) -> Result<Tensor>,
                                values: &[Scalar]|
              -> Result<Vec<f64>> {
-                // every operand in its own way: what is equal must not stay so
+                // a different key per operand: equal elements must become different
                 let operand = Cell::new(0);
                 let outputs = op.run_mapped(device, &|x| {
                     shaken(&lower(x)?, Key { seed: operand.replace(operand.get() + 1), draw })
@@ -300,7 +297,7 @@ impl Compare {
             };
             let first = changed(&self.first, &|x| self.unwrap(x), &results.first)?;
             let second = changed(&self.second, &|x| self.unwrap_second(x), &results.second)?;
-            // a device that is at fault may well be one that changes too much
+            // a faulty device may be the one that changes too much
             changes
                 .iter_mut()
                 .zip(first.iter().zip(&second))
@@ -381,7 +378,7 @@ impl Compare {
 
 /// Repetitions of an operation on operands that are a little off.
 const SHAKES: u64 = 4;
-/// How many times such a change is allowed at least: operations of several steps round more than
+/// The least factor by which such a change is allowed: operations of several steps round more than
 /// their operands.
 const LEAST_SHARE: f64 = 16.0;
 
@@ -443,8 +440,8 @@ fn sensitive(op: &Op<'_>) -> bool {
     }
 }
 
-/// How much a result changed: by how much a float, infinitely an integer, a bool, or what is no
-/// number on one side.
+/// The change of an element: the difference of floats; infinite for integers and bools that differ,
+/// and for NaN on one side.
 fn change(a: Scalar, b: Scalar) -> f64 {
     let difference = difference(a, b);
     if a == b || difference == 0.0 || (a.to_f64().is_nan() && b.to_f64().is_nan()) {

@@ -1,5 +1,4 @@
-//! A device that fails on demand: the k-th request ends in an error, so that what a program does
-//! then can be tested.
+//! A device that fails on demand: the k-th request returns an error, to test error handling.
 
 use super::{pass_on, pass_through, unwrap};
 use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
@@ -41,8 +40,7 @@ pub enum Lasting {
     Forever,
 }
 
-/// A device that passes every request on to the device it wraps, but fails those it is told to
-/// fail.
+/// A device that passes every request on to the device it wraps, except those selected to fail.
 ///
 /// A request that fails does not reach the wrapped device. Requests are counted from the last
 /// [`Faulty::fail`], so a test fails the k-th request of a piece of work, for all k until
@@ -96,7 +94,7 @@ impl Faulty {
             State { fault: Some(Fault { request, number, kind, lasting }), ..State::default() };
     }
 
-    /// Fails nothing any more. The counts stay.
+    /// Removes the fault. The counts stay.
     pub fn heal(&self) {
         self.state().fault = None;
     }
@@ -111,7 +109,7 @@ impl Faulty {
         self.state().failures
     }
 
-    /// Counts a request of this kind, and fails it if it is its turn.
+    /// Counts a request of this kind, and fails it if it is selected.
     fn request(&self, request: Request, name: &str) -> Result<()> {
         let mut state = self.state();
         for counted in [request, Request::Any] {

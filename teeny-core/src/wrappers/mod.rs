@@ -1,18 +1,18 @@
-//! Devices around a device that watch what it does: where the time goes, where the first NaN comes
-//! from, where two devices disagree.
+//! Wrapper devices for profiling and debugging: time per operation, the first NaN, the first
+//! disagreement of two devices.
 //!
 //! ```text
-//! Autograd::new(Trace::new(device))            every operation, forward and backward, with its time, bytes and floating-point operations
-//! Autograd::new(Checked::new(device))          stops at the first operation that makes NaN or an infinity
-//! Autograd::new(Compare::new(device, other))   stops at the first operation on which the two devices disagree
-//! Autograd::new(Faulty::new(device))           fails the k-th request: for tests of what a program does then
+//! Autograd::new(Trace::new(device))            time, bytes and flops of every operation
+//! Autograd::new(Checked::new(device))          stops at the first NaN or infinity
+//! Autograd::new(Compare::new(device, other))   stops at the first disagreement
+//! Autograd::new(Faulty::new(device))           fails the k-th request, for tests
 //!
-//! trace  checked  compare  faulty      one device each, a method `execute` that looks at the op
+//! trace  checked  compare  faulty      one device each, a method `execute` that matches the op
 //! ```
 //!
 //! Autograd goes outermost: then the backward pass is watched like the forward pass. A wrapper
-//! takes tensors of the device it wraps as constants, and [`Tensor::to`](crate::Tensor::to) brings
-//! its own back.
+//! takes tensors of the device it wraps as constants, and [`Tensor::to`](crate::Tensor::to) unwraps
+//! its own.
 
 mod checked;
 mod compare;
@@ -99,8 +99,8 @@ macro_rules! pass_through {
 }
 use pass_through;
 
-/// The operation in progress for a reader: `relu at src/main.rs:4`, or
-/// `relu at src/main.rs:4, backward`.
+/// The operation in progress as text: `relu at src/main.rs:4`, or `relu at src/main.rs:4,
+/// backward`.
 fn place(context: Option<OpContext>) -> String {
     match context {
         Some(OpContext { op, location, later }) => {

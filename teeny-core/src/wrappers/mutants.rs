@@ -100,7 +100,7 @@ impl Mutant {
     }
 
     /// The oracle's answer with the elements of result `number` changed.
-    fn bend(
+    fn modify(
         &self,
         call: &mut Op<'_>,
         number: usize,
@@ -124,7 +124,7 @@ impl Mutant {
         change: impl Fn(Scalar, Scalar) -> Scalar,
     ) -> Option<Result<Outputs>> {
         let x = self.scalars(call.operands()[0]);
-        self.bend(call, 0, |y, _| y.iter_mut().zip(&x).for_each(|(y, &x)| *y = change(x, *y)))
+        self.modify(call, 0, |y, _| y.iter_mut().zip(&x).for_each(|(y, &x)| *y = change(x, *y)))
     }
 }
 
@@ -240,7 +240,7 @@ fn memory() -> Vec<Fault> {
             x.with_layout(layout).ok()
         }),
         fault!("the generator repeats after 2^18 draws", "uniform", F32, Op::Random { .. } => |m, call| {
-            m.bend(call, 0, |v, _| (1 << 18..v.len()).for_each(|i| v[i] = v[i - (1 << 18)]))
+            m.modify(call, 0, |v, _| (1 << 18..v.len()).for_each(|i| v[i] = v[i - (1 << 18)]))
         }),
         fault!("the generator ignores the number of the draw", "normal", F32,
             Op::Random { distribution, shape, dtype, key } => |m, _call| {
@@ -252,12 +252,12 @@ fn memory() -> Vec<Fault> {
                 m.instead(Op::Random { distribution, shape, dtype, key })
         }),
         fault!("integers are drawn up to the end", "random integers", I32,
-            Op::Random { .. } => |m, call| m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| {
+            Op::Random { .. } => |m, call| m.modify(call, 0, |v, _| v.iter_mut().for_each(|x| {
                 *x = Scalar::Int(x.to_i64_wrapping() + 1);
             }))
         ),
         fault!("bernoulli draws the complement", "bernoulli", Bool, Op::Random { .. } => |m, call| {
-            m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| *x = Scalar::Bool(!x.to_bool())))
+            m.modify(call, 0, |v, _| v.iter_mut().for_each(|x| *x = Scalar::Bool(!x.to_bool())))
         }),
         fault!("a copy is its input's storage", "new storage", F32, Op::Contiguous { x }
             if x.is_contiguous() && x.storage().len() == x.numel() => |_m, _call| {
@@ -398,10 +398,10 @@ fn elementwise() -> Vec<Fault> {
         }),
         fault!("a selection multiplies by its condition", "where_cond", F32, Op::Elementwise { kernel, .. }
             if kernel.nodes().iter().any(|node| node.op == OpCode::Where) => |m, call| {
-                m.bend(call, 0, |v, _| each(v, |x| if x.is_infinite() { f64::NAN } else { x }))
+                m.modify(call, 0, |v, _| each(v, |x| if x.is_infinite() { f64::NAN } else { x }))
         }),
         fault!("elements after the 1,024th are not computed", "exp", F32, Op::Elementwise { .. } => |m, call| {
-            m.bend(call, 0, |v, _| v.iter_mut().skip(1024).for_each(|x| *x = float(0.0)))
+            m.modify(call, 0, |v, _| v.iter_mut().skip(1024).for_each(|x| *x = float(0.0)))
         }),
         fault!("a broadcast row is read on", "add", F64, Op::Elementwise { kernel, inputs, params, shape }
             if inputs.len() == 2 && inputs[1].strides().first() == Some(&0) => |m, _call| {
@@ -433,19 +433,19 @@ fn reductions() -> Vec<Fault> {
             let narrow = |sum: Scalar, x: &Scalar| float(sum.to_f64() + x.to_f64()).cast(F16);
             let sums: Vec<Scalar> = lines.chunks(n).map(|line| line.iter().fold(float(0.0), narrow)).collect();
             let ndim = x.ndim();
-            m.bend(call, 0, |v, _| if ndim == 1 && n <= lines.len() { v.copy_from_slice(&sums) })
+            m.modify(call, 0, |v, _| if ndim == 1 && n <= lines.len() { v.copy_from_slice(&sums) })
         }),
         fault!("a sum of integers saturates", "sum", I64, Op::Reduce { op: ReduceOp::Sum, .. } => |m, call| {
-            m.bend(call, 0, |v, _| v.iter_mut().for_each(|x| if x.to_i64_wrapping() < -100 { *x = Scalar::Int(i64::MAX) }))
+            m.modify(call, 0, |v, _| v.iter_mut().for_each(|x| if x.to_i64_wrapping() < -100 { *x = Scalar::Int(i64::MAX) }))
         }),
         fault!("a sum of nothing is not written", "sum", F32, Op::Reduce { op: ReduceOp::Sum, x, .. } if x.numel() == 0 => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |_| 321.0))
+            m.modify(call, 0, |v, _| each(v, |_| 321.0))
         }),
         fault!("a maximum ignores NaN", "max", F32, Op::Reduce { op: ReduceOp::Max, .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { f64::INFINITY } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { f64::INFINITY } else { x }))
         }),
         fault!("a maximum begins at 0", "max", BF16, Op::Reduce { op: ReduceOp::Max, .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x < 0.0 { 0.0 } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x < 0.0 { 0.0 } else { x }))
         }),
         fault!("a maximum of unsigned numbers compares signed ones", "max", U32, Op::Reduce { op: ReduceOp::Max, x, axes } => |m, call| {
             let signed = x.cast(I32).ok()?;
@@ -457,7 +457,7 @@ fn reductions() -> Vec<Fault> {
         fault!("argmax takes the last of ties", "argmax", I32, Op::Reduce { op: ReduceOp::ArgMax, x, axes } => |m, call| {
             let n = x.shape()[axes[0]] as i64;
             let flipped = x.flip(axes[0]).ok()?;
-            m.bend(&mut Op::Reduce { op: ReduceOp::ArgMax, x: &flipped, axes }, 0, |v, _| {
+            m.modify(&mut Op::Reduce { op: ReduceOp::ArgMax, x: &flipped, axes }, 0, |v, _| {
                 v.iter_mut().for_each(|x| *x = Scalar::Int(n - 1 - x.to_i64_wrapping()));
             }).filter(|_| call.operands().len() == 1)
         }),
@@ -469,7 +469,7 @@ fn reductions() -> Vec<Fault> {
                 m.instead(Op::Reduce { op: ReduceOp::All, x, axes: &[axis] })
         }),
         fault!("a product of nothing is 0", "prod", F32, Op::Reduce { op: ReduceOp::Prod, x, .. } if x.numel() == 0 => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |_| 0.0))
+            m.modify(call, 0, |v, _| each(v, |_| 0.0))
         }),
         fault!("a reduced kernel takes the maximum for the sum", "reduce of a kernel", F32,
             Op::ReduceKernel { kernel, inputs, params, shape, op: ReduceOp::Sum, axes } if axes.len() > 1 => |m, _call| {
@@ -477,12 +477,12 @@ fn reductions() -> Vec<Fault> {
         }),
         fault!("a cumulative sum leaves its own element out", "cumsum", I32, Op::Scan { op: ScanOp::Sum, .. } => |m, call| {
             let x = m.scalars(call.operands()[0]);
-            m.bend(call, 0, |v, _| v.iter_mut().zip(&x).for_each(|(y, x)| *y = Scalar::Int(y.to_i64_wrapping() - x.to_i64_wrapping())))
+            m.modify(call, 0, |v, _| v.iter_mut().zip(&x).for_each(|(y, x)| *y = Scalar::Int(y.to_i64_wrapping() - x.to_i64_wrapping())))
         }),
         fault!("a cumulative sum begins anew at element 2,048", "cumsum", F32, Op::Scan { op: ScanOp::Sum, x, axis: 0 }
             if x.ndim() == 1 && x.numel() > 2048 => |m, call| {
                 let carried = m.scalars(x)[..2048].iter().map(|x| x.to_f64()).sum::<f64>();
-                m.bend(call, 0, |v, _| each(&mut v[2048..], |x| x - carried))
+                m.modify(call, 0, |v, _| each(&mut v[2048..], |x| x - carried))
         }),
         fault!("a cumulative product is a sum", "cumprod", F64, Op::Scan { op: ScanOp::Prod, x, axis } => |m, _call| {
             m.instead(Op::Scan { op: ScanOp::Sum, x, axis })
@@ -511,19 +511,19 @@ fn products() -> Vec<Fault> {
             through(m, &a, &b, I64)
         }),
         fault!("products of f16 accumulate in f16", "matmul", F16, Op::Matmul { .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| x * (1.0 + 1.0 / 256.0)))
+            m.modify(call, 0, |v, _| each(v, |x| x * (1.0 + 1.0 / 256.0)))
         }),
         fault!("a product over nothing is not written", "matmul", F32, Op::Matmul { lhs, .. }
-            if lhs.shape().last() == Some(&0) => |m, call| m.bend(call, 0, |v, _| each(v, |_| 321.0))),
+            if lhs.shape().last() == Some(&0) => |m, call| m.modify(call, 0, |v, _| each(v, |_| 321.0))),
         fault!("every matrix of a batch is the first", "matmul", F64, Op::Matmul { lhs, rhs } if rhs.ndim() > 2 => |m, _call| {
             let first = (0..rhs.ndim() - 2).fold(rhs.clone(), |x, a| x.slice(a as isize, ..1).unwrap_or(x));
             m.instead(Op::Matmul { lhs, rhs: &first.expand(rhs.shape()).ok()? })
         }),
         fault!("a product leaves out terms that are zero", "matmul", F32, Op::Matmul { .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
         fault!("the last row of an odd product is 0", "matmul", BF16, Op::Matmul { lhs, .. }
-            if lhs.shape()[lhs.ndim() - 2] % 2 == 1 => |m, call| m.bend(call, 0, |v, shape| {
+            if lhs.shape()[lhs.ndim() - 2] % 2 == 1 => |m, call| m.modify(call, 0, |v, shape| {
                 let n = shape[shape.ndim() - 1];
                 let from = v.len().saturating_sub(n);
                 each(&mut v[from..], |_| 0.0);
@@ -578,7 +578,7 @@ fn positions() -> Vec<Fault> {
             m.instead(Op::Scatter { mode: ScatterMode::Min, x, axis, index, src })
         }),
         fault!("scatter_min ignores NaN", "scatter_min", F32, Op::Scatter { mode: ScatterMode::Min, .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
         fault!("scatter writes into its input", "scatter", F32, Op::Scatter { mode: ScatterMode::Set, x, axis, index, src }
             if x.is_contiguous() => |m, call| {
@@ -587,7 +587,7 @@ fn positions() -> Vec<Fault> {
                 Some(out.map(|_| x.storage().clone().into()))
         }),
         fault!("sort puts NaN first", "sort", F32, Op::Sort { descending: false, .. } => |m, call| {
-            m.bend(call, 0, |v, shape| {
+            m.modify(call, 0, |v, shape| {
                 let n = shape.last().copied().unwrap_or(1).max(1);
                 for line in v.chunks_mut(n) {
                     let nans = line.iter().filter(|x| x.to_f64().is_nan()).count();
@@ -613,13 +613,13 @@ fn fused() -> Vec<Fault> {
     vec![
         fault!("softmax does not subtract the maximum", "softmax", F32, Op::Softmax { x, .. } => |m, call| {
             let wide = m.scalars(x).iter().any(|x| x.to_f64() > 88.8);
-            m.bend(call, 0, |v, _| if wide { each(v, |_| f64::NAN) })
+            m.modify(call, 0, |v, _| if wide { each(v, |_| f64::NAN) })
         }),
         fault!("softmax goes along the last axis", "softmax", F64, Op::Softmax { x, .. } => |m, _call| {
             m.instead(Op::Softmax { x, axis: x.ndim() - 1 })
         }),
         fault!("log_softmax is the logarithm of softmax", "log_softmax", F32, Op::LogSoftmax { .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x < -103.0 { f64::NEG_INFINITY } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x < -103.0 { f64::NEG_INFINITY } else { x }))
         }),
         fault!("softmax's gradient lacks the factor y", "softmax_grad", F32, Op::SoftmaxGrad { y, g, axis } => |m, _call| {
             m.instead(Op::LogSoftmaxGrad { y, g, axis })
@@ -628,10 +628,10 @@ fn fused() -> Vec<Fault> {
             m.instead(Op::LogSoftmaxGrad { y, g, axis: y.ndim() - 1 })
         }),
         fault!("cross entropy charges ignored targets", "cross_entropy", F32, Op::CrossEntropy { ignore_index: Some(_), .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x == 0.0 { 1.0 } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x == 0.0 { 1.0 } else { x }))
         }),
         fault!("ignored targets have a gradient", "cross_entropy_grad", F32, Op::CrossEntropyGrad { ignore_index: Some(_), .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x == 0.0 { 0.25 } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x == 0.0 { 0.25 } else { x }))
         }),
         fault!("cross entropy takes target 156 for -100", "cross_entropy", F64,
             Op::CrossEntropy { x, targets, ignore_index: Some(-100) } if targets.dtype() == U8 => |m, _call| {
@@ -674,7 +674,7 @@ fn windows() -> Vec<Fault> {
             m.instead(Op::Conv { x: &x, weight, window })
         }),
         fault!("padding repeats the border", "conv", F32, Op::Conv { window, .. } if window.padding.iter().any(|&p| p > 0) => |m, call| {
-            m.bend(call, 0, |v, _| each(&mut v[..1], |x| x + 1.0))
+            m.modify(call, 0, |v, _| each(&mut v[..1], |x| x + 1.0))
         }),
         fault!("the gradient for a convolution's input rotates its weight", "conv_transpose", F32,
             Op::ConvInputGrad { g, weight, window, x_shape } => |m, _call| {
@@ -686,23 +686,23 @@ fn windows() -> Vec<Fault> {
                 m.instead(Op::ConvWeightGrad { g: &g, x: &x, window, weight_shape })
         }),
         fault!("max pooling counts padding as zeros", "max_pool", F32, Op::MaxPool { window, .. }
-            if window.padding.iter().any(|&p| p > 0) => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.max(0.0)))),
+            if window.padding.iter().any(|&p| p > 0) => |m, call| m.modify(call, 0, |v, _| each(v, |x| x.max(0.0)))),
         fault!("max pooling takes the last of ties", "max_pool", I32, Op::MaxPool { kernel_size, .. } => |m, call| {
             let last = kernel_size.iter().product::<usize>() > 1;
-            m.bend(call, 1, |v, _| if last { v.iter_mut().for_each(|p| *p = Scalar::Int(p.to_i64_wrapping() + 1)) })
+            m.modify(call, 1, |v, _| if last { v.iter_mut().for_each(|p| *p = Scalar::Int(p.to_i64_wrapping() + 1)) })
         }),
         fault!("max pooling ignores NaN", "max_pool", F64, Op::MaxPool { .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+            m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
         }),
         fault!("the gradient of max pooling keeps one of several windows", "max_pool", F32,
-            Op::MaxPoolGrad { .. } => |m, call| m.bend(call, 0, |v, _| each(v, |x| x.min(1.0)))),
+            Op::MaxPoolGrad { .. } => |m, call| m.modify(call, 0, |v, _| each(v, |x| x.min(1.0)))),
         fault!("average pooling leaves padding out of the count", "avg_pool", F32, Op::AvgPool { x, kernel_size, window }
             if window.padding.iter().any(|&p| p > 0) => |m, call| {
                 let ones = unwrap(x, &m.oracle).and_then(|x| x.ones_like()).ok()?;
                 let share = m.run(&mut Op::AvgPool { x: &ones, kernel_size, window }).ok()?;
                 let shape = call.outputs().ok()?[0].0;
                 let share = m.tensor(share.into_first()?, shape, x.dtype()).to_scalars().ok()?;
-                m.bend(call, 0, |v, _| v.iter_mut().zip(&share).for_each(|(v, s)| *v = float(v.to_f64() / s.to_f64())))
+                m.modify(call, 0, |v, _| v.iter_mut().zip(&share).for_each(|(v, s)| *v = float(v.to_f64() / s.to_f64())))
         }),
         fault!("average pooling ignores the dilation's offset", "avg_pool", F64, Op::AvgPool { x, kernel_size, window }
             if window.dilation.iter().any(|&d| d > 1) => |m, call| {
@@ -737,11 +737,11 @@ fn attention() -> Vec<Fault> {
         }),
         fault!("a query that sees no key gives NaN", "attention", F32, Op::Attention { inputs } => |m, call| {
             let blind = inputs.options.keys(0, inputs.k.shape()[inputs.k.ndim() - 2]).is_empty();
-            m.bend(call, 0, |v, _| if blind { each(v, |_| f64::NAN) })
+            m.modify(call, 0, |v, _| if blind { each(v, |_| f64::NAN) })
         }),
         fault!("the gradient for the keys lacks the scale", "attention_grad", F32, Op::AttentionGrad { inputs, .. } => |m, call| {
             let scale = inputs.options.factor(inputs.q.shape()[inputs.q.ndim() - 1]);
-            m.bend(call, 1, |v, _| each(v, |x| x / scale))
+            m.modify(call, 1, |v, _| each(v, |x| x / scale))
         }),
         fault!("the gradients for keys and values are exchanged", "attention_grad", F64, Op::AttentionGrad { inputs, .. } => |m, call| {
             let alike = inputs.k.shape() == inputs.v.shape();
@@ -766,25 +766,25 @@ fn matrices() -> Vec<Fault> {
                 m.instead(Op::Linalg { op: LinalgOp::SolveTriangular(Triangle::Upper), inputs })
         }),
         fault!("a determinant loses its sign", "slogdet", F32, Op::Linalg { op: LinalgOp::SlogDet, .. } => |m, call| {
-            m.bend(call, 0, |v, _| each(v, |x| -x))
+            m.modify(call, 0, |v, _| each(v, |x| -x))
         }),
         fault!("a determinant is that of the first matrix", "det", F64, Op::Linalg { op: LinalgOp::Det, .. } => |m, call| {
-            m.bend(call, 0, |v, _| v[1] = v[0])
+            m.modify(call, 0, |v, _| v[1] = v[0])
         }),
         fault!("a Cholesky factor keeps what is above its diagonal", "cholesky", F32, Op::Linalg { op: LinalgOp::Cholesky, .. } => |m, call| {
-            m.bend(call, 0, |v, _| v[1] = v[4])
+            m.modify(call, 0, |v, _| v[1] = v[4])
         }),
         fault!("r is not upper triangular's r", "qr", F64, Op::Linalg { op: LinalgOp::Qr { .. }, .. } => |m, call| {
-            m.bend(call, 1, |v, _| v[0] = float(-v[0].to_f64()))
+            m.modify(call, 1, |v, _| v[0] = float(-v[0].to_f64()))
         }),
         fault!("eigenvalues descend", "eigh", F32, Op::Linalg { op: LinalgOp::Eigh, .. } => |m, call| {
-            m.bend(call, 0, |v, _| v.chunks_mut(4).for_each(|v| v.reverse()))
+            m.modify(call, 0, |v, _| v.chunks_mut(4).for_each(|v| v.reverse()))
         }),
         fault!("singular values are squared", "svd", F64, Op::Linalg { op: LinalgOp::Svd { .. }, .. } => |m, call| {
-            m.bend(call, 1, |v, _| each(v, |x| x * x))
+            m.modify(call, 1, |v, _| each(v, |x| x * x))
         }),
         fault!("a pseudoinverse is transposed", "pinv", F32, Op::Linalg { op: LinalgOp::Pinv { .. }, .. } => |m, call| {
-            m.bend(call, 0, |v, _| v.swap(1, 3))
+            m.modify(call, 0, |v, _| v.swap(1, 3))
         }),
     ]
 }

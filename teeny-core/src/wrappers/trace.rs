@@ -1,5 +1,5 @@
-//! Where the time goes: every operation with its shapes, bytes, floating-point operations and time;
-//! a table by operation, and a file for a viewer.
+//! Profiling: every operation with its shapes, bytes, floating-point operations and time; a table
+//! by operation, and a file for a viewer.
 
 use super::{pass_on, pass_through, place, unwrap};
 use crate::context::{self, OpContext};
@@ -21,12 +21,12 @@ use std::time::{Duration, Instant};
 /// table.
 const MOST_SPANS: usize = 1 << 18;
 
-/// A device that writes down what the device it wraps is asked, and how long that takes.
+/// A device that records the operations of the device it wraps and their times.
 ///
 /// [`Trace::new`] waits for the device after every operation: a time is then that of the operation,
-/// and a device that would have worked ahead does not. [`Trace::asynchronous`] does not wait: times
-/// are those of asking, and the work shows where something is read. The CPU computes while it is
-/// asked, so there it makes no difference.
+/// and the device does not work asynchronously. [`Trace::asynchronous`] does not wait: times are
+/// those of the submission, and the work is measured where a result is read. On the CPU, which
+/// computes synchronously, both are the same.
 ///
 /// With the feature `tracing` each operation is also a span `op` of the `tracing` crate (op,
 /// called, shapes, bytes, flops).
@@ -56,8 +56,8 @@ struct Record {
     totals: HashMap<Row, Total>,
 }
 
-/// What a line of the table is about: the device's operation, for which of the user's, and whether
-/// in its gradient.
+/// The key of a table row: the device's operation, the user's operation, and whether in its
+/// gradient.
 type Row = (&'static str, &'static str, bool);
 
 #[derive(Clone, Copy, Default)]
@@ -71,8 +71,7 @@ struct Total {
 /// One operation of the device.
 #[derive(Clone, Debug)]
 pub struct Span {
-    /// What the device was asked: `matmul`, the operation of a kernel that has only one, or
-    /// `kernel`.
+    /// The device's operation: `matmul`, the operation of a kernel that has only one, or `kernel`.
     pub op: &'static str,
     /// The operation it was part of, with the user's line.
     pub called: Option<OpContext>,
@@ -86,7 +85,7 @@ pub struct Span {
     pub start: Duration,
     /// How long it took; see [`Trace`].
     pub time: Duration,
-    /// A number of the thread that asked.
+    /// A number of the calling thread.
     pub thread: u64,
 }
 
@@ -101,7 +100,7 @@ impl Trace {
         })
     }
 
-    /// A device that traces what `inner` is asked, without waiting for it.
+    /// A device that traces `inner` without waiting for it.
     pub fn asynchronous(inner: impl ToDevice) -> Arc<Trace> {
         Arc::new(Trace {
             inner: inner.to_device(),
@@ -111,12 +110,12 @@ impl Trace {
         })
     }
 
-    /// The operations so far, the first quarter of a million of them.
+    /// The recorded operations, at most a quarter of a million.
     pub fn spans(&self) -> Vec<Span> {
         self.record().spans.clone()
     }
 
-    /// Forgets all operations so far: after a warm-up, or between phases.
+    /// Clears the recorded operations: after a warm-up, or between phases.
     pub fn clear(&self) {
         *self.record() = Record::default();
     }
@@ -184,7 +183,7 @@ impl Trace {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` and writes down that it took place.
+    /// Runs `work` and records it.
     fn span<T>(
         &self,
         op: &'static str,
@@ -285,7 +284,7 @@ fn quoted(text: &str) -> String {
     out + "\""
 }
 
-/// A number of this thread: 1 for the first that asks.
+/// A number of this thread: 1 for the first that calls.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {

@@ -84,8 +84,7 @@ impl Program<'_> {
             let spare = self.slot(scratch, self.plan.slots + SPARE - 1);
             let value = self.as_slice(scratch.values[output as usize], dtype, spare, len);
             if stored.is_half() && self.kernel.passes_through(0).is_none() {
-                // A kernel in front of a reduction means: as if the value had been stored and read
-                // again.
+                // A kernel in front of a reduction has the result of a value stored and read again.
                 let bits = self.slot(scratch, self.plan.slots);
                 cast::from_f32(stored, value, bits, len);
                 cast::to_f32(stored, bits, spare, len);

@@ -12,7 +12,7 @@
 //!   rhs transposed and lhs the smaller ► PackedLhs      microkernel, cᵀ = rhsᵀ lhsᵀ, lhs packed
 //!   otherwise ─────────────────────────► PackedRhs      microkernel, rhs packed panel by panel
 //! ```
-//! Neither function looks at the number of threads, so the bits of a result do not depend on it.
+//! Neither function reads the number of threads, so the bits of a result do not depend on it.
 
 use super::matrix::Matrix;
 use super::microkernel::MAX_CHAIN;
@@ -143,7 +143,7 @@ pub(crate) fn select_kernel(p: &Problem, level: Level, path: FloatMatmul) -> Mat
     MatmulKernel::PackedRhs { k_block }
 }
 
-/// Whether the microkernel is fast at this level: without vectors of its own `gemm` is faster.
+/// Whether the microkernel is fast at this level: at a level without vectors `gemm` is faster.
 pub(crate) fn has_microkernel(level: Level) -> bool {
     level > Level::Portable
 }

@@ -15,7 +15,7 @@
 //!
 //! A limit bounds all memory that the pool has from the OS, in use or cached: cached blocks are
 //! returned for new ones, and a request only fails because of blocks in use. `guard` surrounds
-//! blocks with bytes that no operation may change. Knows nothing of tensors. Next: `blocks`, and
+//! blocks with bytes that no operation may change. Independent of tensors. Next: `blocks`, and
 //! `os_memory` for where blocks come from.
 
 mod blocks;

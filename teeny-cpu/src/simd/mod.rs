@@ -5,7 +5,7 @@
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
 //! inside a `Work` are vectorised at the same level, so integer and f64 kernels need no vectors of
 //! their own; they are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
-//! compiled in every user's build. Knows nothing of tensors. Next: `vecmath` for the functions.
+//! compiled in every user's build. Independent of tensors. Next: `vecmath` for the functions.
 
 #[cfg(target_arch = "x86_64")]
 #[macro_use]

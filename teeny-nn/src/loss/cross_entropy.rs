@@ -26,7 +26,7 @@ use teeny_core::{Error, ErrorKind, Result, Scalar, Tensor, map};
 /// # Ok(()) }
 /// ```
 /// Equivalent: `torch.nn.functional.cross_entropy`, but no target is ignored unless
-/// [`CrossEntropy::ignore_index`] says so.
+/// [`CrossEntropy::ignore_index`] is set.
 #[track_caller]
 pub fn cross_entropy(logits: &Tensor, targets: &Tensor) -> Result<Tensor> {
     CrossEntropy::default().loss(logits, targets)

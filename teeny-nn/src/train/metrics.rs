@@ -189,7 +189,7 @@ impl fmt::Display for Confusion {
 /// Returns `value`, or an error if it is NaN or infinite: a loss does not recover from that.
 ///
 /// # Errors
-/// If `value` is not finite; `what` names it, `step` says when.
+/// If `value` is not finite; `what` names it, `step` is its step.
 pub fn require_finite(what: &str, value: f64, step: usize) -> Result<f64> {
     if value.is_finite() {
         return Ok(value);

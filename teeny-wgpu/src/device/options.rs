@@ -13,7 +13,7 @@ pub enum AdapterKind {
     Virtual,
     /// Software on the processor, such as Mesa's llvmpipe.
     Cpu,
-    /// The driver does not say.
+    /// Not reported by the driver.
     Other,
 }
 

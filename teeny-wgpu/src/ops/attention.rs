@@ -1,5 +1,5 @@
 //! Attention without the matrix of scores: a workgroup takes 16 rows of one side past tiles of 16
-//! rows of the other. `shaders/attention.wgsl` and `attention_grad.wgsl` say how.
+//! rows of the other. See `shaders/attention.wgsl` and `attention_grad.wgsl`.
 //!
 //! Each result is summed by one thread in a fixed order. Heads wider than 256, f64, very few
 //! queries and tensors larger than a binding take the definition.
@@ -299,7 +299,7 @@ pub(crate) fn attention(
     Ok(Some((cast_to_storage(gpu, y, inputs.q.dtype(), inputs.q)?, lse)))
 }
 
-/// The gradients that `needs` asks for, or nothing where the definition is used.
+/// The gradients that `needs` requests, or `None` where the definition is used.
 pub(crate) fn attention_grad(
     gpu: &Wgpu,
     inputs: &AttentionInputs<'_>,

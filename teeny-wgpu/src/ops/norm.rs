@@ -1,5 +1,5 @@
 //! Normalisation along the last axis and its gradient for the input: one workgroup per row, one
-//! launch. `shaders/norm.wgsl` and `norm_grad.wgsl` say how; both include `norm_row.wgsl`.
+//! launch. See `shaders/norm.wgsl` and `norm_grad.wgsl`; both include `norm_row.wgsl`.
 
 use crate::codegen::params::{Number, Sizes, View, shader_params};
 use crate::codegen::shader::{Start, shader};

@@ -1,5 +1,5 @@
 //! Random numbers: Philox 4x32-10 in the shader, block by block, with the bits that
-//! `teeny_core::random` defines. `shaders/random.wgsl` and `random64.wgsl` say how.
+//! `teeny_core::random` defines. See `shaders/random.wgsl` and `random64.wgsl`.
 
 use crate::codegen::elementwise::THREADS;
 use crate::codegen::params::{Declaration, Field, Number, shader_params};

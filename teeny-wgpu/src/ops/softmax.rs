@@ -1,5 +1,5 @@
 //! Softmax, its logarithm and their gradients: one workgroup per row, one launch instead of four.
-//! `shaders/softmax.wgsl` and `softmax_grad.wgsl` say how.
+//! See `shaders/softmax.wgsl` and `softmax_grad.wgsl`.
 
 use crate::codegen::params::{Sizes, Strides, View, shader_params};
 use crate::codegen::shader::{Start, shader};

@@ -1,7 +1,7 @@
 //! Between host and GPU: uploads through the queue, downloads through staging buffers.
 //!
 //! An upload overtakes the open batch, so it goes to a buffer that no command of that batch uses.
-//! Reading is the only thing that waits, and returns the errors of the work so far.
+//! Reading is the only thing that waits, and returns the errors of earlier work.
 
 use crate::device::index_errors::RECORD_BYTES;
 use crate::device::pool::FirstUse;
@@ -70,7 +70,7 @@ impl Wgpu {
     /// blocking the thread where the platform can.
     ///
     /// # Errors
-    /// The errors of the work so far, or of reading.
+    /// The errors of earlier work, or of reading.
     pub async fn read(&self, x: &Tensor) -> Result<Vec<u8>> {
         read_bytes(self, x, false).await
     }

@@ -4,7 +4,7 @@ use crate::device::Autograd;
 use crate::forward::operands::Operands;
 use crate::grad::Grad;
 use crate::mode::enable_grad;
-use crate::rules::linalg::{adjoint, refuse};
+use crate::rules::linalg::{adjoint, require_rule};
 use teeny_core::{LinalgOp, Result, Tensor};
 
 /// The tangents of `outputs`; `None` for an output that is constant.
@@ -17,7 +17,7 @@ pub(super) fn linalg(
     outputs: &[Tensor],
 ) -> Result<Vec<Option<Tensor>>> {
     let Operands { values, tangents } = operands;
-    refuse(op, &operands.inner())?;
+    require_rule(op, &operands.inner())?;
     let inner = outputs[0].device();
     let device = Autograd::new(inner);
     let needs: Vec<bool> = tangents.iter().map(Option::is_some).collect();

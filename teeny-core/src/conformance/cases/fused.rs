@@ -1,4 +1,4 @@
-//! What a device may carry out in one pass: softmax and normalisation with their gradients,
+//! Ops that a device may run in one pass: softmax and normalisation with their gradients,
 //! convolution, pooling. Defined by their primitives on the oracle.
 
 use super::{Arrangement, Case, Domain, EQUAL, Input, Sink, near, one, stepwise};

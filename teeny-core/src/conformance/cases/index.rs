@@ -1,4 +1,4 @@
-//! Gathering, scattering, sorting and the structural operations made of them. All exact, but for
+//! Gathering, scattering, sorting and the structural operations made of them. All exact, except
 //! sums of duplicates.
 
 use super::{Arrangement, BITS, Case, Domain, EQUAL, Input, Sink, Tolerance, one, stepwise};

@@ -114,7 +114,7 @@ fn special(sink: Sink<'_>, dtype: DType) {
     sink(rows("cumsum", |x| x[0].cumsum(1)));
 }
 
-/// The device's own fused path: a kernel reduced without storing what lies between.
+/// The device's own fused path: a kernel reduced without storing its results.
 fn kernels(sink: Sink<'_>, dtype: DType) {
     use crate::kernel::Kernel;
     use crate::op::{Op, ReduceOp};

@@ -2,7 +2,7 @@
 //! methods.
 //!
 //! The suite compares devices with the oracle; these files keep the oracle honest. Each function
-//! runs one file in one float type (the files hold f64) and gives back how many cases agree. Where
+//! runs one file in one float type (the files hold f64) and returns how many cases agree. Where
 //! this library means something else than PyTorch, the runner says so beside the exception.
 
 mod elementwise;

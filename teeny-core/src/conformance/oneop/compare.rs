@@ -19,7 +19,7 @@ pub enum Tolerance {
     Scaled(f64),
 }
 
-/// What a device is forgiven.
+/// Permitted deviations of a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     /// Subnormal numbers may be read or written as zeros.
@@ -32,8 +32,8 @@ pub struct Rules {
     /// Results of 16-bit floats may be rounded after each step, as the definitions in primitives
     /// do.
     pub rounds_each_step: bool,
-    /// Programs of several operations may be simplified as if numbers were real: the product of a
-    /// known zero is zero, so that a NaN may be missing.
+    /// Programs of several operations may be simplified by real arithmetic: the product of a known
+    /// zero is zero, so that a NaN may be missing.
     pub simplifies_programs: bool,
     /// Tolerances are multiplied by this.
     pub factor: f64,

@@ -65,7 +65,7 @@ impl Dice {
 
     /// The size of an axis, at most `most`; 0 is rare.
     pub fn size(&mut self, most: usize) -> usize {
-        // Where there is room, blocks are filled and passed.
+        // If `most` allows, sizes reach and exceed the blocks.
         if most > 3_000 && self.one_in(2) {
             let fitting = EDGES.iter().rposition(|&edge| edge < most).unwrap_or(0);
             return EDGES[fitting - self.below(2)] - 1 + self.below(3);

@@ -1,4 +1,4 @@
-//! What moves elements: reading views, copies, assignment, concatenation, random draws.
+//! Operations that move elements: reading views, copies, assignment, concatenation, random draws.
 
 use super::compare::Tolerance;
 use super::dice::Dice;

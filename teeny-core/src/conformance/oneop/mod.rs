@@ -222,7 +222,7 @@ pub trait Site {
 pub enum Verdict {
     /// The results agree.
     Agreed,
-    /// The oracle refused the operands, and so did the device.
+    /// The oracle and the device both return an error.
     Refused,
     /// The device does not do this.
     Unsupported,
@@ -284,7 +284,7 @@ fn outcome(case: &Case, device: &DeviceRef, wide: bool) -> Result<Vec<Tensor>> {
     caught(|| with_seed(1, || (case.body)(&operands(case, device, wide)?)))
 }
 
-/// What `f` gives. A panic is the device's failure, not the campaign's end.
+/// The result of `f`. A panic is a failure of the device and does not end the campaign.
 fn caught<T>(f: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic
@@ -363,7 +363,8 @@ fn compare(
                 let relative_to =
                     here.map_or(String::new(), |s| format!(", errors relative to {s:e}"));
                 return Err(format!(
-                    "result {number}, element {i} of {}: {h}, expected {w} ({tolerance:?}{relative_to})",
+                    "result {number}, element {i} of {}: {h}, expected {w} \
+                     ({tolerance:?}{relative_to})",
                     have.shape()
                 ));
             }
@@ -380,7 +381,7 @@ fn of_shape(y: Tensor, shape: Shape) -> Result<Vec<Tensor>> {
     }
 }
 
-/// How many roundings a blocked sum of `n` terms may go through, with room.
+/// An upper bound of the roundings in a blocked sum of `n` terms.
 fn roundings(n: usize) -> f64 {
     n.min(512) as f64 + 24.0
 }

@@ -2,8 +2,8 @@
 //! left behind hides no fault.
 //!
 //! ```text
-//! parent: for each batch ──► child --batch FROM COUNT      one line per case begun, per finding, and the totals
-//!         a child that dies or hangs: the case it had begun is run alone, then after more and more of those before it
+//! parent: for each batch ──► child --batch FROM COUNT      a line per case and finding; totals
+//!         a child that dies or hangs: its case is run alone, then after more and more earlier ones
 //! ```
 
 use super::{Rules, Site, Verdict, check, generate};

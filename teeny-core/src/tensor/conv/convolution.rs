@@ -1,5 +1,5 @@
-//! Convolution over any number of spatial axes, its transpose, and the gradient of its weight. The
-//! loops are the devices'; in primitives they are in [`crate::definition`].
+//! Convolution over any number of spatial axes, its transpose, and the gradient of its weight.
+//! Devices have the kernels; the definition in primitives is in [`crate::definition`].
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ impl Tensor {
     /// odd element of padding comes after.
     ///
     /// # Errors
-    /// As [`Tensor::conv`]; if the stride is not 1 or the window has padding of its own.
+    /// As [`Tensor::conv`]; if the stride is not 1 or the window has padding.
     ///
     /// Equivalent: `torch.nn.functional.conv2d(.., padding="same")`.
     #[track_caller]
@@ -47,10 +47,14 @@ impl Tensor {
         window.require_ndim(kernel.len())?;
         if window.stride.iter().any(|&s| s != 1) || window.padding.iter().any(|&p| p != 0) {
             return Err(Error::value(format!(
-                "stride {:?} and padding {:?} cannot keep the size: the stride must be 1, the padding 0",
+                "stride {:?} and padding {:?} cannot keep the size: the stride must be 1, \
+                 the padding 0",
                 window.stride, window.padding
             ))
-            .help("Window::new(ndim).dilation(d) does; x.conv(&weight, &window)? takes any stride and padding"));
+            .help(
+                "Window::new(ndim).dilation(d) does; x.conv(&weight, &window)? takes any \
+                 stride and padding",
+            ));
         }
         let totals: Vec<usize> = kernel
             .iter()
@@ -72,14 +76,14 @@ impl Tensor {
     /// ..), `weight` (C_out, C_in / groups, ..) → (N, C_in, ..) of the given spatial `size`.
     ///
     /// The sizes a convolution would shrink to self's are several where the stride is;
-    /// [`Window::transposed_size`] counts them as PyTorch does:
-    /// `x.conv_transpose(&w, &window, &window.transposed_size(x.shape(), w.shape(), output_padding)?)`.
+    /// [`Window::transposed_size`] counts them as PyTorch does: `x.conv_transpose(&w, &window,
+    /// &window.transposed_size(x.shape(), w.shape(), output_padding)?)`.
     ///
     /// # Errors
     /// If a convolution of that size with this window would not give self's shape.
     ///
     /// Equivalent: `torch.nn.functional.conv_transpose2d` without bias, and its 1- and
-    /// 3-dimensional forms; the weight is laid out alike.
+    /// 3-dimensional forms; with the same layout of the weight.
     #[track_caller]
     pub fn conv_transpose(
         &self,
@@ -93,10 +97,18 @@ impl Tensor {
         let (g, w) = (g.cast(dtype)?, w.cast(dtype)?);
         g.require_float()?;
         if w.ndim() < 3 || g.ndim() != w.ndim() || size.len() + 2 != w.ndim() {
-            return Err(Error::shape(format!("input {}, weight {} and size {size:?} do not fit each other", g.shape(), w.shape()))
-                .help("input (N, C_out, ..), weight (C_out, C_in / groups, kernel..) and one size per spatial axis fit"));
+            return Err(Error::shape(format!(
+                "input {}, weight {} and size {size:?} do not \
+                 fit each other",
+                g.shape(),
+                w.shape()
+            ))
+            .help(
+                "input (N, C_out, ..), weight (C_out, C_in / groups, kernel..) and one \
+                 size per spatial axis fit",
+            ));
         }
-        // too many are refused as a size
+        // a size that is too large is an error of the shape
         let mut sizes = vec![g.shape()[0], w.shape()[1].saturating_mul(window.groups)];
         sizes.extend_from_slice(size);
         let x_shape = Shape::new(&sizes)?;
@@ -106,7 +118,7 @@ impl Tensor {
                 .tensor(g.device());
         }
         // With a dilation above the stride PyTorch allows sizes that no convolution shrinks to
-        // self's: cut them out of all that the windows reach.
+        // self's: slice them from the range that the windows cover.
         let whole = Window { padding: vec![0; size.len()], ..window.clone() };
         let reached = whole.transposed_size(g.shape(), w.shape(), 0)?;
         // All of these are lengths of axes, which `conv_shape` and `transposed_size` have checked.
@@ -150,8 +162,16 @@ impl Tensor {
         let (g, x) = (g.cast(dtype)?, x.cast(dtype)?);
         let back = conv_shape(x.shape(), weight_shape, window)?;
         if back != *g.shape() {
-            return Err(Error::shape(format!("{} with a weight of {weight_shape} would have given {back}, not {}", x.shape(), g.shape()))
-                .help("pass the input and the window of the convolution that gave g, and the shape of its weight"));
+            return Err(Error::shape(format!(
+                "{} with a weight of {weight_shape} would have \
+                 given {back}, not {}",
+                x.shape(),
+                g.shape()
+            ))
+            .help(
+                "pass the input and the window of the convolution that gave g, and the \
+                 shape of its weight",
+            ));
         }
         Op::ConvWeightGrad { g: &g, x: &x, window, weight_shape }.tensor(g.device())
     }

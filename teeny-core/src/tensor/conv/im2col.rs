@@ -59,7 +59,8 @@ impl Tensor {
         let counts = windows_of(&shape, size, window)?;
         if channels * positions != rows || counts.iter().product::<usize>() != places {
             return Err(Error::shape(format!(
-                "an input of {shape} has windows {counts:?} of {positions} elements, not the columns of {}",
+                "an input of {shape} has windows {counts:?} of {positions} elements, not the \
+                 columns of {}",
                 self.shape()
             ))
             .help("pass the sizes and the window of the im2col that made the columns"));

@@ -35,11 +35,11 @@ pub enum Interpolation {
 impl Tensor {
     /// Self with its last axes of the sizes `size`, values in between interpolated.
     ///
-    /// Shapes: (.., spatial..) → (.., size..). 16-bit floats are computed in f32; integers only
-    /// know the nearest modes.
+    /// Shapes: (.., spatial..) → (.., size..). 16-bit floats are computed in f32; integers support
+    /// only the nearest modes.
     ///
     /// # Errors
-    /// If there are not enough axes, one is empty, or the mode does not know the type.
+    /// If there are not enough axes, one is empty, or the mode does not support the type.
     ///
     /// Equivalent: `torch.nn.functional.interpolate(x, size, mode=..)` with `linear`, `bilinear`,
     /// `trilinear` all `Linear`.
@@ -55,11 +55,11 @@ impl Tensor {
         self.resample(size, &ratios, mode)
     }
 
-    /// [`Tensor::interpolate`] to `floor(n scale)` on each of the last axes, where elements lie
+    /// [`Tensor::interpolate`] to `floor(n scale)` on each of the last axes, where elements are
     /// exactly `1 / scale` apart.
     ///
     /// # Errors
-    /// As [`Tensor::interpolate`]; if a scale leaves nothing.
+    /// As [`Tensor::interpolate`]; if a scale makes a size 0.
     ///
     /// Equivalent: `torch.nn.functional.interpolate(x, scale_factor=scale, mode=..)`.
     #[track_caller]
@@ -140,7 +140,7 @@ impl Tensor {
     }
 }
 
-/// How many elements a result is made of along one axis.
+/// The number of input elements per result along one axis.
 fn count(mode: Interpolation) -> usize {
     match mode {
         Interpolation::Nearest | Interpolation::NearestExact | Interpolation::Area => 1,

@@ -60,7 +60,7 @@ impl Tensor {
         x.reshape([lead, &[c * r * r, h / r, w / r]].concat())
     }
 
-    /// The channels of (N, C, ..) dealt out of `groups` stacks one by one. Equivalent:
+    /// The channels of (N, C, ..) taken from `groups` groups in turn. Equivalent:
     /// `torch.nn.functional.channel_shuffle`.
     ///
     /// # Errors

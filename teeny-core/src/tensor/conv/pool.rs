@@ -1,5 +1,5 @@
-//! Pooling: what every window over the last axes keeps: its largest element, its mean, its p-norm.
-//! Positions are what unpooling takes.
+//! Pooling: the maximum, the mean or the p-norm of every window over the last axes, and unpooling
+//! by positions.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use crate::tensor::{Tensor, map};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Averaging {
     /// Windows that reach beyond the end count too, if they begin inside: sizes are rounded up.
-    /// What lies beyond is not averaged.
+    /// Elements beyond the end are not averaged.
     pub ceil: bool,
     /// Padding counts as zeros; otherwise a mean is that of the elements there are.
     pub count_padding: bool,
@@ -31,8 +31,8 @@ impl Default for Averaging {
 impl Tensor {
     /// The largest element of every window of `size` over the last `size.len()` axes. Padding never
     /// wins. The first of equal elements does, zeros being equal whatever their sign, and the first
-    /// NaN. A window that sees only padding, as a dilated one may, gives what no element of the
-    /// type is below (-inf for floats), as in PyTorch.
+    /// NaN. A window of only padding, which a dilated window may be, returns the lowest value of
+    /// the type (-inf for floats), as in PyTorch.
     ///
     /// # Errors
     /// If there are not enough axes, a window does not fit, or padding exceeds half the window.
@@ -45,8 +45,8 @@ impl Tensor {
     }
 
     /// [`Tensor::max_pool`] with the positions (`I32`) of the winners in the flattened spatial axes
-    /// of self; -1 for a window that sees only padding, whose gradient goes nowhere. (PyTorch 2.15
-    /// names a place outside the input here.)
+    /// of self; -1 for a window of only padding, which passes no gradient. (PyTorch 2.15 names a
+    /// place outside the input here.)
     #[track_caller]
     pub fn max_pool_indices(&self, size: &[usize], window: &Window) -> Result<(Tensor, Tensor)> {
         let _op = enter("max_pool_indices").on([("x", Some(self))]);
@@ -110,7 +110,7 @@ impl Tensor {
         Ok((values, own))
     }
 
-    /// [`Tensor::avg_pool`] with a say in what is counted.
+    /// [`Tensor::avg_pool`] with options for counting.
     ///
     /// # Errors
     /// As [`Tensor::avg_pool`]; if the divisor is 0.
@@ -135,7 +135,8 @@ impl Tensor {
         if let Some(divisor) = by.divisor {
             return y.mul(whole as f64 / divisor as f64);
         }
-        // How many of a window's places count, axis by axis; the mean is corrected by the product.
+        // The number of positions of a window that count, axis by axis; the mean is corrected by
+        // the product.
         let counted = |axis: usize, i: usize| -> usize {
             let (n, p) = (self.shape()[lead + axis], window.padding[axis]);
             let places = if by.count_padding { 0..n + 2 * p } else { p..n + p };
@@ -183,8 +184,7 @@ impl Tensor {
     }
 
     /// The elements put back at the `positions` (of [`Tensor::max_pool_indices`]) of last axes of
-    /// the given `spatial` sizes, 0 elsewhere. Where windows overlapped and named one place several
-    /// times, the last wins.
+    /// the given `spatial` sizes, 0 elsewhere. Where positions repeat, the last wins.
     ///
     /// # Errors
     /// If the shapes differ, or a position is outside.
@@ -194,8 +194,16 @@ impl Tensor {
     pub fn max_unpool(&self, positions: &Tensor, spatial: &[usize]) -> Result<Tensor> {
         let _op = enter("max_unpool").on([("x", Some(self)), ("positions", Some(positions))]);
         if positions.shape() != self.shape() || spatial.is_empty() || spatial.len() > self.ndim() {
-            return Err(Error::shape(format!("{} at positions {} cannot fill axes {spatial:?}", self.shape(), positions.shape()))
-                .help("positions are those of x.max_pool_indices(..)?, spatial the sizes of the last axes before pooling"));
+            return Err(Error::shape(format!(
+                "{} at positions {} cannot fill axes \
+                 {spatial:?}",
+                self.shape(),
+                positions.shape()
+            ))
+            .help(
+                "positions are those of x.max_pool_indices(..)?, spatial the sizes of \
+                 the last axes before pooling",
+            ));
         }
         let lead = self.ndim() - spatial.len();
         let places = Shape::new(spatial)?.numel();

@@ -189,12 +189,12 @@ impl Tensor {
     }
 }
 
-/// How many steps `by` lead from `from` up to but not to `to`.
+/// The number of steps `by` from `from` up to, not including, `to`.
 fn steps(from: Scalar, to: Scalar, by: Scalar, whole: bool) -> Result<usize> {
     if whole {
         let (distance, by) = (wide(to) - wide(from), wide(by));
         if by != 0 && distance.signum() * by.signum() >= 0 {
-            // Below 2^65: what an `usize` does not hold is refused as a shape.
+            // Below 2^65: a value above `usize::MAX` is an error of the shape.
             let count = distance.unsigned_abs().div_ceil(by.unsigned_abs());
             return Ok(usize::try_from(count).unwrap_or(usize::MAX));
         }

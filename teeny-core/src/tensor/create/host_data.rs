@@ -28,7 +28,7 @@ impl Tensor {
         let mut sizes = Vec::new();
         data.sizes(&mut sizes);
         let shape = Shape::new(&sizes)?;
-        // Ragged data promise more than they have: room for all of it only saves growing.
+        // The sizes of ragged data are an upper bound: the capacity only avoids reallocation.
         let mut values = memory::reserved(shape.numel()).unwrap_or_default();
         data.flatten(&sizes, &mut Vec::new(), &mut values)?;
         upload(&values, shape, device)
@@ -88,7 +88,7 @@ impl Tensor {
     }
 
     /// A tensor of `shape` and `dtype` from numbers of any kind in row-major order, each rounded by
-    /// the rules of [`Scalar::cast`]; the way back is [`Tensor::to_scalars`].
+    /// the rules of [`Scalar::cast`]; the inverse is [`Tensor::to_scalars`].
     ///
     /// # Errors
     /// If the number of values is not that of the shape's elements.
@@ -110,7 +110,7 @@ pub(super) const PIECE: usize = 1 << 20;
 
 /// A tensor whose element `i`, counted in row-major order, is `value(i)`.
 ///
-/// The device says first whether it has room for all of them; the host holds a piece at a time.
+/// The device allocates memory for all of them first; the host holds one piece at a time.
 pub(in crate::tensor) fn generate<T: Element>(
     shape: Shape,
     device: &(impl ToDevice + ?Sized),

@@ -1,4 +1,4 @@
-//! New tensors: of host data, filled, counted, random. The way back to the host is in `io`.
+//! New tensors: of host data, filled, counted, random. Transfers to the host are in `io`.
 
 mod host_data;
 

@@ -40,8 +40,12 @@ impl<T: Element, N: Nested<T>> Nested<T> for [N] {
         let want = sizes.get(path.len()).copied().unwrap_or(0);
         if self.len() != want {
             let place: String = path.iter().map(|i| format!("[{i}]")).collect();
-            return Err(Error::shape(format!("ragged data: element {place} has {} entries, the first one of its level has {want}", self.len()))
-                .help("fill short entries up, or make one tensor of each"));
+            return Err(Error::shape(format!(
+                "ragged data: element {place} has {} entries, \
+                 the first one of its level has {want}",
+                self.len()
+            ))
+            .help("fill short entries up, or make one tensor of each"));
         }
         for (i, part) in self.iter().enumerate() {
             path.push(i);

@@ -122,7 +122,7 @@ impl Tensor {
         let shape = Shape::new(&[n])?;
         let mut order = memory::collected(0..index_end(n)?)?;
         if n > PIECE {
-            // The device says whether it has room before the shuffle, which takes longer.
+            // The device allocates before the shuffle, which takes longer.
             Tensor::zeros(shape, DType::I32, device)?;
         }
         shuffle(&mut order, random::next_key());

@@ -1,5 +1,5 @@
-//! Running a kernel on tensors that broadcast to one shape: what every elementwise method and `map`
-//! come to. Tensors of one shape on one device, the common case, take a short path.
+//! Running a kernel on tensors that broadcast to one shape, as every elementwise method and `map`
+//! do. Tensors of one shape on one device, the common case, take a short path.
 
 use crate::context::enter;
 use crate::device::{DeviceRef, same};
@@ -101,7 +101,7 @@ pub(in crate::tensor) fn run_one(
 ) -> Result<Tensor> {
     let first = inputs[0];
     if alike(inputs) {
-        // As `run`, without moving its results: a small operation takes hardly longer than that.
+        // As `run`, without moving its results: the move would be noticeable in a small operation.
         let shape = first.shape();
         let mut op = Op::Elementwise { kernel, inputs, params, shape };
         let storage = op.first(&first.device)?;

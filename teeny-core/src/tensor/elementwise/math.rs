@@ -16,7 +16,7 @@ use std::borrow::Cow;
 
 /// The second operand of a binary operation: `&Tensor`, or a Rust number.
 pub trait Operand {
-    /// The operand, looked at.
+    /// The operand, as a tensor or a number.
     fn operand(&self) -> Either<'_>;
 }
 
@@ -25,7 +25,7 @@ pub trait Operand {
 pub enum Either<'t> {
     /// A tensor.
     Tensor(&'t Tensor),
-    /// A number; it takes its type from its partner.
+    /// A number; it takes its type from the other operand.
     Number(Scalar),
 }
 
@@ -102,9 +102,8 @@ pub(super) fn number_left(
     run_one(table.number_left(number, rhs.dtype(), build)?, &[rhs], &[number])
 }
 
-/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in its own memory
-/// where that is possible. By reference, as moving a tensor takes half as long as sixteen
-/// additions.
+/// Makes `x` the result of `x op other`, or of `other op x` if `place` is 1: in place where
+/// possible. By reference, as moving a tensor takes half as long as sixteen additions.
 pub(super) fn consume(
     x: &mut Tensor,
     place: usize,
@@ -123,8 +122,8 @@ pub(super) fn consume(
     Ok(())
 }
 
-/// [`consume`] over the elements of `x`. False if that is not possible here: then whatever is wrong
-/// with the operands is still to be said, too.
+/// [`consume`] over the elements of `x`. False if that is not possible; operands are then checked
+/// by the caller.
 #[inline(always)]
 fn over(
     x: &mut Tensor,

@@ -1,5 +1,6 @@
-//! Operators: sugar for the methods that panics with the error's text. An operand that is given
-//! away, such as `a * b` in `a * b + c`, may lend the result its memory, which no method does.
+//! Operators: sugar for the methods that panics with the error's text. The memory of an operand
+//! passed by value, such as `a * b` in `a * b + c`, may be reused for the result, which no method
+//! does.
 
 use super::math::{Either, consume, number_left, tables};
 use crate::context::enter;
@@ -66,7 +67,8 @@ macro_rules! operator {
             #[inline]
             fn $method(mut self, rhs: T) -> Tensor {
                 let op = enter(stringify!($inherent));
-                let result = consume(&mut self, 0, Either::Number(rhs.to_scalar()), &tables::$inherent, $build);
+                let rhs = Either::Number(rhs.to_scalar());
+                let result = consume(&mut self, 0, rhs, &tables::$inherent, $build);
                 if result.is_err() {
                     op.failed_on(&[("lhs", Some(&self))]);
                 }
@@ -91,7 +93,8 @@ macro_rules! operator {
             #[inline]
             fn $method(self, mut rhs: Tensor) -> Tensor {
                 let op = enter(stringify!($inherent));
-                let result = consume(&mut rhs, 1, Either::Number(self.into()), &tables::$inherent, $build);
+                let lhs = Either::Number(self.into());
+                let result = consume(&mut rhs, 1, lhs, &tables::$inherent, $build);
                 if result.is_err() {
                     op.failed_on(&[("rhs", Some(&rhs))]);
                 }

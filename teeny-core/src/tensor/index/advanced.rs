@@ -1,5 +1,5 @@
 //! Advanced items of an index: integers and masks, read by one gather and written by one scatter
-//! along the axes that they index, joined into one. Which items an index has is known to `indexing`.
+//! along the axes that they index, joined into one. `indexing` finds the items.
 
 use super::assign::broadcasts;
 use crate::dtype::DType;
@@ -28,7 +28,7 @@ pub(super) struct Item {
     places: Places,
 }
 
-/// The positions that an advanced index names.
+/// The positions that an advanced index selects.
 pub(super) enum Places {
     /// Integers; negative ones count from the end.
     Positions(Tensor),

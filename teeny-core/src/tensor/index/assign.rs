@@ -25,8 +25,8 @@ impl Tensor {
         self.assign_part(&op, part, src)
     }
 
-    /// [`Tensor::assign`] to a part that no index names: `part` gets this tensor and gives back a
-    /// view of it, e.g. `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
+    /// [`Tensor::assign`] to a part that no index can express: `part` returns a view of the tensor
+    /// it is passed, e.g. `x.assign_view(|x| x.diagonal(0, 0, 1), &y)`.
     ///
     /// # Errors
     /// If `part` gives something other than a view of self, or one in which elements occur twice.
@@ -40,7 +40,10 @@ impl Tensor {
         let view = part(&self)?;
         if !view.same_storage(&self) {
             let error = Err(Error::value("the part to assign to is not a view of the tensor")
-                .help("return a view of the argument, e.g. |x| x.slice(0, 1..), not the result of a computation"));
+                .help(
+                    "return a view of the argument, e.g. |x| x.slice(0, 1..), not the \
+                     result of a computation",
+                ));
             op.failed_on(&[("x", Some(&self))]);
             return error;
         }

@@ -1,5 +1,5 @@
-//! Reading and writing by index tensors: gather, scatter and what is made of them. Positions are
-//! checked by the device, which reads them anyway.
+//! Reading and writing by index tensors: gather, scatter and operations made of them. The device
+//! checks the positions.
 
 use super::advanced::from_front;
 use crate::context::enter;
@@ -58,7 +58,7 @@ impl Tensor {
     }
 
     /// [`Tensor::gather`] whose positions may be negative (counted from the end), and where axes of
-    /// size 1 of self and `index` broadcast, but for `axis`.
+    /// size 1 of self and `index` broadcast, except `axis`.
     ///
     /// # Errors
     /// As [`Tensor::gather`].
@@ -206,7 +206,7 @@ impl Tensor {
     }
 }
 
-/// A device's error about a position, which a device need not help with.
+/// A device's error about a position, with a help line if it has none.
 #[cold]
 fn explained(error: Error, size: usize) -> Error {
     if error.kind() == ErrorKind::Index && !error.has_help() {

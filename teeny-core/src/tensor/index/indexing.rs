@@ -69,7 +69,7 @@ impl Tensor {
     /// elements are changed in place, at a cost that does not depend on the size of self: a cache
     /// of keys grows by `cache = cache.assign((.., t..t + 1), &k)?`. Otherwise they are changed in
     /// a copy; no other handle ever changes. Where positions repeat, the last in row-major order
-    /// wins. A mask with a value that has no axis of its own needs no waiting.
+    /// wins. A mask with a scalar value does not wait for the device.
     ///
     /// # Errors
     /// As [`Tensor::index`]; if `value` does not broadcast to the part.
@@ -92,9 +92,9 @@ impl Tensor {
     }
 }
 
-/// An index, understood for one tensor.
+/// An index, resolved for one tensor.
 struct Part {
-    /// What the basic items leave; axes with an advanced index are still whole.
+    /// The view after the basic items; axes with an advanced index are still whole.
     view: Layout,
     advanced: Option<Advanced>,
 }
@@ -117,8 +117,14 @@ impl Part {
             0 => items.push(Subscript::Ellipsis),
             1 => {}
             n => {
-                return Err(Error::index(format!("{n} times \"...\" in one index: which axes each takes would be a guess"))
-                    .help("write one ... for all axes that the other items leave over, and .. for a single whole axis"));
+                return Err(Error::index(format!(
+                    "{n} times \"...\" in one index: which axes \
+                     each takes would be a guess"
+                ))
+                .help(
+                    "write one ... for all axes that the other items leave over, and \
+                     .. for a single whole axis",
+                ));
             }
         }
         let is_list = |item: &Subscript| {
@@ -215,7 +221,7 @@ impl Part {
     }
 }
 
-/// How many axes of the tensor an item takes.
+/// The number of axes of the tensor that an item takes.
 fn axes_of(item: &Subscript) -> usize {
     match item {
         Subscript::At(_)
@@ -240,7 +246,7 @@ fn fits(mask: &Shape, shape: &Shape, axis: usize) -> Result<()> {
     .help(fitting_axes(mask, shape)))
 }
 
-/// Where `mask` would fit in `shape`, in words.
+/// The help line with the axes of `shape` that `mask` fits.
 #[cold]
 fn fitting_axes(mask: &Shape, shape: &Shape) -> String {
     let found = (0..=shape.ndim().saturating_sub(mask.ndim()))

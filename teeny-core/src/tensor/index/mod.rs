@@ -1,7 +1,7 @@
 //! Indexing: `x.index(s![..])` and its assignment, and reading and writing by index tensors.
 //!
 //! `subscript` turns Rust's syntax into items, `indexing` gives them their meaning for a shape,
-//! `advanced` and `assign` read and write what they name.
+//! `advanced` and `assign` read and write the elements.
 
 mod subscript;
 

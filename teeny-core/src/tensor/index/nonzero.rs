@@ -44,8 +44,8 @@ impl Tensor {
         self.reshape(-1)?.index_select(0, &positions)
     }
 
-    /// The positions of true elements in row-major order. Their number must be known here to go on,
-    /// so the flags come here and are looked through.
+    /// The positions of true elements in row-major order. Their number determines the shape, so the
+    /// flags are downloaded and scanned on the host.
     pub(in crate::tensor) fn true_positions(&self) -> Result<Tensor> {
         let end = index_end(self.numel())?;
         let flags =

@@ -1,8 +1,8 @@
-//! What an index is made of: positions, ranges, new axes, lists and masks, written as a tuple or
-//! with [`s!`](crate::s).
+//! The items of an index: positions, ranges, new axes, lists and masks, written as a tuple or with
+//! [`s!`](crate::s).
 //!
-//! This file only turns Rust's ways of writing them into a list of [`Subscript`]s; what they mean
-//! for a shape is in `indexing`.
+//! This file only turns Rust's ways of writing them into a list of [`Subscript`]s; `indexing`
+//! resolves them for a shape.
 
 use crate::shape::Size;
 use crate::tensor::Tensor;
@@ -14,7 +14,7 @@ pub enum Subscript {
     /// The elements at one position; the axis disappears. Negative positions count from the end.
     At(i64),
     /// A range of an axis, every `step`-th element of it; with a negative step the same range read
-    /// from its end. Bounds are cut to the axis.
+    /// from its end. Bounds are clamped to the axis.
     Slice {
         /// First and last position; negative ones count from the end.
         range: (Bound<i64>, Bound<i64>),
@@ -85,7 +85,8 @@ macro_rules! ranges {
             fn from(range: $range<T>) -> Subscript {
                 use std::ops::RangeBounds;
                 let wide = |bound: Bound<&T>| bound.map(|p| p.size());
-                Subscript::Slice { range: (wide(range.start_bound()), wide(range.end_bound())), step: 1 }
+                let range = (wide(range.start_bound()), wide(range.end_bound()));
+                Subscript::Slice { range, step: 1 }
             }
         }
         impl<T: Size> IntoIndex for $range<T> {
@@ -107,7 +108,9 @@ macro_rules! positions {
             fn from(positions: Vec<$t>) -> Subscript { positions.as_slice().into() }
         }
         impl From<&[$t]> for Subscript {
-            fn from(positions: &[$t]) -> Subscript { Subscript::Positions(positions.iter().map(|p| p.size()).collect()) }
+            fn from(positions: &[$t]) -> Subscript {
+                Subscript::Positions(positions.iter().map(|p| p.size()).collect())
+            }
         }
         single!($t, Vec<$t>, &[$t]);
         impl<const N: usize> IntoIndex for [$t; N] {
@@ -116,8 +119,8 @@ macro_rules! positions {
     )*};
 }
 
-/// Anything that names a part of a tensor: one item ([`Subscript`] or what converts to it), a tuple
-/// of items, or what [`s!`](crate::s) gives.
+/// An index: one item ([`Subscript`] or a type that converts to it), a tuple of items, or the
+/// result of [`s!`](crate::s).
 ///
 /// Items are integers, ranges, `..` (one whole axis), [`Ellipsis`], [`NewAxis`], lists of integers
 /// or bools, and tensors of integers or bools.
@@ -188,8 +191,8 @@ tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuple_index!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// An index with everything Python's brackets have:
-/// `s![.., 1, 0..9;2, -3.., ..., NewAxis, [0, 2], &mask]`.
+/// An index with all the syntax of Python's brackets: `s![.., 1, 0..9;2, -3.., ..., NewAxis, [0,
+/// 2], &mask]`.
 ///
 /// `..` is one whole axis, `...` all that are left over, `range;step` a range with a step. A
 /// negative step reads the same range from its end, so that `..;-1` is the whole axis backwards and
@@ -213,7 +216,9 @@ macro_rules! s {
         let items: ::std::vec::Vec<$crate::Subscript> = ::std::vec![$($done),*];
         items
     }};
-    (@ [$($done:expr,)*] ... $(, $($rest:tt)*)?) => { $crate::s!(@ [$($done,)* $crate::Subscript::Ellipsis,] $($($rest)*)?) };
+    (@ [$($done:expr,)*] ... $(, $($rest:tt)*)?) => {
+        $crate::s!(@ [$($done,)* $crate::Subscript::Ellipsis,] $($($rest)*)?)
+    };
     (@ [$($done:expr,)*] $range:expr ; $step:expr $(, $($rest:tt)*)?) => {
         $crate::s!(@ [$($done,)* $crate::Subscript::stepped($range, $step),] $($($rest)*)?)
     };

@@ -33,7 +33,7 @@ impl fmt::Display for Tensor {
     }
 }
 
-/// The same as `Display`: what a failed assertion prints should be readable.
+/// The same as `Display`, so that a failed assertion is readable.
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)

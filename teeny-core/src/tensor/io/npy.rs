@@ -4,8 +4,7 @@
 //! \x93NUMPY  version  header length  {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }  elements
 //! ```
 //!
-//! A header is a claim, not a fact: sizes are checked against the bytes that are there before
-//! anything is allocated.
+//! Sizes in a header are checked against the length of the file before anything is allocated.
 
 use crate::context::enter;
 use crate::device::ToDevice;
@@ -20,7 +19,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 const MAGIC: &[u8] = b"\x93NUMPY";
-/// What to do about a header that cannot be read.
+/// The help line for a header that cannot be read.
 const NPY: &str = "numpy.save(path, x) and x.save_npy(path)? write a header that can be read";
 /// A header describes one array; NumPy itself refuses longer ones.
 const MAX_HEADER: usize = 10_000;
@@ -45,8 +44,8 @@ impl Tensor {
     /// row-major. A bool is true if its byte is not 0.
     ///
     /// # Errors
-    /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or has
-    /// fewer or more bytes than its header says.
+    /// If the file cannot be read, is not a `.npy` file, holds a type teeny does not have, or its
+    /// length does not match its header.
     ///
     /// Equivalent: `numpy.load(path)`.
     #[track_caller]

@@ -12,7 +12,7 @@ impl Tensor {
     /// Only the lower triangle of self is read.
     ///
     /// # Errors
-    /// If a matrix is not positive definite, which is said with its place in the batch.
+    /// If a matrix is not positive definite; the error has its index in the batch.
     ///
     /// Gradient: Murray 2016, arXiv:1602.07527, made symmetric. Equivalent:
     /// `torch.linalg.cholesky`.
@@ -49,8 +49,8 @@ impl Tensor {
     /// The eigenvalues, ascending, and eigenvectors, as orthonormal columns, of symmetric matrices:
     /// (.., n, n) → (.., n), (.., n, n).
     ///
-    /// Only the lower triangle is read. The sign of an eigenvector is anyone's choice, and so are
-    /// the vectors of an eigenvalue that occurs twice.
+    /// Only the lower triangle is read. The sign of an eigenvector is arbitrary, and so is the
+    /// basis of a repeated eigenvalue.
     ///
     /// # Errors
     /// If there is NaN or an infinity in a matrix.
@@ -127,7 +127,8 @@ impl Tensor {
     /// ```
     /// # #[cfg(feature = "linalg")] {
     /// use teeny_core::{Reference, Tensor};
-    /// let x = Tensor::new([[3.0f64, 0.0], [0.0, -2.0], [0.0, 0.0]], &Reference::new()).unwrap(); // (3, 2)
+    /// let x = [[3.0f64, 0.0], [0.0, -2.0], [0.0, 0.0]];
+    /// let x = Tensor::new(x, &Reference::new()).unwrap(); // (3, 2)
     /// let (u, s, vt) = x.svd().unwrap(); // (3, 2), (2), (2, 2)
     /// assert_eq!(s.to_vec::<f64>().unwrap(), [3.0, 2.0]);
     /// # }
@@ -156,7 +157,7 @@ impl Tensor {
         Ok(self.svd()?.1)
     }
 
-    /// How many singular values are larger than `rtol` times the largest: (.., m, n) → (..) of
+    /// The number of singular values larger than `rtol` times the largest: (.., m, n) → (..) of
     /// `I64`. `None` is max(m, n) eps.
     ///
     /// Equivalent: `torch.linalg.matrix_rank`.

@@ -8,37 +8,42 @@ use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
 
 impl Tensor {
-    /// A vector as diagonal `shift` of a matrix that is 0 elsewhere; of a matrix, its diagonal
-    /// `shift` as a vector (a view).
+    /// A vector as diagonal `diagonal` of a matrix that is 0 elsewhere; of a matrix, its diagonal
+    /// `diagonal` as a vector (a view).
     ///
     /// # Errors
     /// If self is neither.
     ///
     /// Equivalent: `torch.diag`.
     #[track_caller]
-    pub fn diag(&self, shift: isize) -> Result<Tensor> {
+    pub fn diag(&self, diagonal: isize) -> Result<Tensor> {
         let _op = enter("diag").on([("x", Some(self))]);
         match self.ndim() {
-            1 => self.diag_embed(shift),
-            2 => self.diagonal(shift, 0, 1),
-            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape())).help(match self.ndim() {
-                0 => "x.reshape(1)? is a vector",
-                _ => "x.diagonal(shift, a, b)? takes two of several axes, x.diag_embed(shift)? the last",
-            })),
+            1 => self.diag_embed(diagonal),
+            2 => self.diagonal(diagonal, 0, 1),
+            _ => Err(Error::shape(format!("needs a vector or a matrix, not {}", self.shape()))
+                .help(match self.ndim() {
+                    0 => "x.reshape(1)? is a vector",
+                    _ => {
+                        "x.diagonal(diagonal, a, b)? takes two of several axes, \
+                         x.diag_embed(diagonal)? the last"
+                    }
+                })),
         }
     }
 
-    /// The last axis as diagonal `shift` of square matrices: (.., n) → (.., n + |shift|, n +
-    /// |shift|). Equivalent: `torch.diag_embed`.
+    /// The last axis as diagonal `diagonal` of square matrices: (.., n) → (.., n + |diagonal|, n +
+    /// |diagonal|). Equivalent: `torch.diag_embed`.
     ///
     /// # Errors
     /// If self is a scalar.
     #[track_caller]
-    pub fn diag_embed(&self, shift: isize) -> Result<Tensor> {
+    pub fn diag_embed(&self, diagonal: isize) -> Result<Tensor> {
         let _op = enter("diag_embed").on([("x", Some(self))]);
-        let side = self.shape()[self.shape().axis(-1)?] + shift.unsigned_abs();
+        let side = self.shape()[self.shape().axis(-1)?] + diagonal.unsigned_abs();
         let shape = self.shape().resized(self.ndim() - 1, side)?.with_axis(self.ndim(), side)?;
-        Tensor::zeros(shape, self.dtype(), self)?.assign_view(|x| x.diagonal(shift, -2, -1), self)
+        Tensor::zeros(shape, self.dtype(), self)?
+            .assign_view(|x| x.diagonal(diagonal, -2, -1), self)
     }
 
     /// The sum of the diagonal of the last two axes; integers as `I64`. Equivalent: `torch.trace`,
@@ -56,30 +61,30 @@ impl Tensor {
         self.diagonal(0, -2, -1)?.sum(-1)
     }
 
-    /// The elements on and below diagonal `shift` of the last two axes, zeros above. Equivalent:
+    /// The elements on and below diagonal `diagonal` of the last two axes, zeros above. Equivalent:
     /// `torch.tril`.
     ///
     /// # Errors
     /// If there are fewer than two axes.
     #[track_caller]
-    pub fn tril(&self, shift: i32) -> Result<Tensor> {
+    pub fn tril(&self, diagonal: i32) -> Result<Tensor> {
         let _op = enter("tril").on([("x", Some(self))]);
-        self.triangle(|row, column| (column - row).le(shift))
+        self.triangle(|row, column| (column - row).le(diagonal))
     }
 
-    /// The elements on and above diagonal `shift` of the last two axes, zeros below. Equivalent:
+    /// The elements on and above diagonal `diagonal` of the last two axes, zeros below. Equivalent:
     /// `torch.triu`.
     ///
     /// # Errors
     /// If there are fewer than two axes.
     #[track_caller]
-    pub fn triu(&self, shift: i32) -> Result<Tensor> {
+    pub fn triu(&self, diagonal: i32) -> Result<Tensor> {
         let _op = enter("triu").on([("x", Some(self))]);
-        self.triangle(|row, column| (column - row).ge(shift))
+        self.triangle(|row, column| (column - row).ge(diagonal))
     }
 
     /// The elements that `keep` picks by row and column. These are not negative, so that their
-    /// difference does not overflow as a sum with `shift` would.
+    /// difference does not overflow as a sum with `diagonal` would.
     fn triangle(
         &self,
         keep: impl for<'b> Fn(crate::Expr<'b>, crate::Expr<'b>) -> crate::Expr<'b>,

@@ -148,8 +148,10 @@ fn output_axes(
                 .help("name each letter of the output once; Tensor::diag_embed makes diagonals"));
         }
         if !parts.iter().any(|p| p.axes.contains(c)) {
-            return Err(Error::value(format!("output letter {c:?} occurs in no operand"))
-                .help("output letters are letters of the operands; x.unsqueeze(axis)? adds axes afterwards"));
+            return Err(Error::value(format!("output letter {c:?} occurs in no operand")).help(
+                "output letters are letters of the operands; x.unsqueeze(axis)? adds \
+                 axes afterwards",
+            ));
         }
     }
     Ok(axes)

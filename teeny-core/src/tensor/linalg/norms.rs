@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::shape::IntoAxes;
 use crate::tensor::{Tensor, map, map_sum};
 
-/// How large a matrix is.
+/// The norms of matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatrixNorm {
     /// The root of the sum of squares.
@@ -32,8 +32,8 @@ impl Tensor {
     /// in PyTorch. Equivalent: `torch.linalg.vector_norm`.
     ///
     /// # Errors
-    /// If the type is not a float, an axis does not exist, or p is infinite and nothing is there to
-    /// choose from.
+    /// If the type is not a float, an axis does not exist, or p is infinite and there are no
+    /// elements.
     #[track_caller]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("vector_norm").on([("x", Some(self))]);
@@ -91,8 +91,8 @@ impl Tensor {
     /// `(Σ |x - y|^p)^(1/p)`; leading axes broadcast.
     ///
     /// `p = inf` gives the largest difference, `p = 0` counts those that are not 0. The gradient of
-    /// a distance 0 is 0. The (n, m, d) differences are never stored going forward, except for
-    /// `p = inf`.
+    /// a distance 0 is 0. The (n, m, d) differences are never stored in the forward pass, except
+    /// for `p = inf`.
     ///
     /// # Errors
     /// If an operand has fewer than two axes or not floats, the sizes of the rows differ, or `p` is

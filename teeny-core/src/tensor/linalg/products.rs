@@ -1,5 +1,5 @@
-//! Products of matrices and vectors. Every one comes to `Op::Matmul`, with the leading axes
-//! broadcast, except `outer` and `kron`, which multiply elements.
+//! Products of matrices and vectors. Each runs `Op::Matmul`, with the leading axes broadcast,
+//! except `outer` and `kron`, which multiply elements.
 
 use crate::context::enter;
 use crate::dtype::DType;
@@ -131,7 +131,7 @@ impl Tensor {
     }
 }
 
-/// What works where two vectors are needed.
+/// The help line where two vectors are needed.
 const VECTORS: &str = "x.reshape(-1)? is a vector; lhs.matmul(&rhs)? multiplies matrices";
 
 #[cold]

@@ -1,8 +1,8 @@
 //! Linear systems: solutions, inverses, determinants.
 //!
-//! Matrices are the last two axes, in f32 or f64; leading axes are a batch and broadcast. Without a
-//! kernel of the device's own the work is done on the host, see [`crate::linalg`], and the device
-//! is waited for.
+//! Matrices are the last two axes, in f32 or f64; leading axes are a batch and broadcast. On a
+//! device without a kernel for it the work is done on the host, see [`crate::linalg`], which waits
+//! for the device.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
@@ -15,13 +15,12 @@ use crate::tensor::one_device::pair;
 impl Tensor {
     /// `x` with `self x = b`: self (.., n, n), b (.., n, k) or a vector (n) → as b.
     ///
-    /// As in PyTorch, `b` is also taken for a batch of vectors (.., n) if its shape is that of self
-    /// without the last axis.
+    /// As in PyTorch, `b` is also a batch of vectors (.., n) if its shape is that of self without
+    /// the last axis.
     ///
     /// # Errors
-    /// If a matrix is singular, as far as rounding lets one see: a pivot is no larger than n eps
-    /// times the elements of its row and column. If the shapes do not fit, or the type is not f32
-    /// or f64.
+    /// If a matrix is singular to rounding: a pivot is no larger than n eps times the elements of
+    /// its row and column. If the shapes do not fit, or the type is not f32 or f64.
     ///
     /// Gradients: `g_b = a⁻ᵀ g`, `g_a = -g_b xᵀ` (Giles 2008). Equivalent: `torch.linalg.solve`.
     ///
@@ -30,7 +29,8 @@ impl Tensor {
     /// # #[cfg(feature = "linalg")] {
     /// use teeny_core::{Reference, Tensor};
     /// let device = Reference::new();
-    /// let a = Tensor::new([[4.0f64, -1.0, 0.0], [-1.0, 4.0, -1.0], [0.0, -1.0, 4.0]], &device).unwrap(); // (3, 3)
+    /// let a = [[4.0f64, -1.0, 0.0], [-1.0, 4.0, -1.0], [0.0, -1.0, 4.0]];
+    /// let a = Tensor::new(a, &device).unwrap(); // (3, 3)
     /// let b = Tensor::new([1.0f64, 2.0, 3.0], &device).unwrap(); // (3)
     /// let x = a.solve(&b).unwrap().to_vec::<f64>().unwrap();
     /// assert!((x[0] - 13.0 / 28.0).abs() < 1e-15);
@@ -42,7 +42,7 @@ impl Tensor {
         self.system(LinalgOp::Solve, b)
     }
 
-    /// [`Tensor::solve`] for a triangular matrix; the other triangle is not looked at.
+    /// [`Tensor::solve`] for a triangular matrix; the other triangle is not read.
     ///
     /// # Errors
     /// If the diagonal has a 0 where it counts; otherwise as [`Tensor::solve`].
@@ -155,7 +155,7 @@ impl Tensor {
         if vector { x.squeeze(-1) } else { Ok(x) }
     }
 
-    /// Both sides of a system in one type, b as a matrix with as many rows, leading axes alike;
+    /// Both sides of a system in one type, b as a matrix with as many rows, leading axes broadcast;
     /// true if b was a vector.
     fn sides(&self, b: &Tensor) -> Result<(Tensor, Tensor, bool)> {
         let [m, _] = self.matrix_size()?;

@@ -1,4 +1,4 @@
-//! `q.attention(&k, &v, mask, &options)`: checks, broadcasting and types; what it means is in
+//! `q.attention(&k, &v, mask, &options)`: checks, broadcasting and types; the definition is in
 //! [`crate::attention`].
 
 use crate::context::enter;
@@ -38,7 +38,9 @@ impl Tensor {
     /// use teeny_core::{Attention, DType, Reference, Tensor};
     /// # fn main() -> teeny_core::Result<()> {
     /// let device = Reference::new();
-    /// let (q, k, v) = (Tensor::randn((2, 3, 8), DType::F32, &device)?, Tensor::randn((2, 3, 8), DType::F32, &device)?, Tensor::ones((2, 3, 4), DType::F32, &device)?);
+    /// let q = Tensor::randn((2, 3, 8), DType::F32, &device)?; // (2, 3, 8)
+    /// let k = Tensor::randn((2, 3, 8), DType::F32, &device)?; // (2, 3, 8)
+    /// let v = Tensor::ones((2, 3, 4), DType::F32, &device)?; // (2, 3, 4)
     /// let y = q.attention(&k, &v, None, &Attention::causal(0))?; // (2, 3, 4)
     /// assert!((y.to_vec::<f32>()?[7] - 1.0).abs() < 1e-6); // a mean of ones
     /// # Ok(()) }
@@ -68,8 +70,8 @@ impl Tensor {
     }
 
     /// The weights that [`Tensor::attention`] gives to the values: `softmax(scale q kᵀ + mask)`,
-    /// with 0 where a query sees nothing. To look at, or to drop some of: `weights.matmul(&v)` is
-    /// attention, at the price of the matrix in memory.
+    /// with 0 where a query sees no key. For inspection or dropout: `weights.matmul(&v)` is
+    /// attention, with the matrix in memory.
     ///
     /// Shapes: q (.., T, hs), k (.., S, hs) → (.., T, S). Everything else as [`Tensor::attention`].
     ///
@@ -134,22 +136,27 @@ impl Operands {
 
 fn check_options(options: &Attention) -> Result<()> {
     match (options.window, options.causal) {
-        (Some(0), _) => Err(Error::value("a window of 0 keys lets no query see anything").help("window(1) lets a query see its own key")),
-        (Some(window), None) => {
-            Err(Error::value(format!("a window of {window} keys reaches back from a causal query, and this attention is not causal"))
-                .help("Attention::causal(offset).window(n)"))
-        }
+        (Some(0), _) => Err(Error::value(
+            "a window of 0 keys lets no query see \
+             anything",
+        )
+        .help("window(1) lets a query see its own key")),
+        (Some(window), None) => Err(Error::value(format!(
+            "a window of {window} keys reaches back from a causal \
+             query, and this attention is not causal"
+        ))
+        .help("Attention::causal(offset).window(n)")),
         _ => Ok(()),
     }
 }
 
 /// The shapes of q, k and v with their leading axes broadcast.
 fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
-    let refuse = |why: String, help: &str| {
+    let misfit = |why: String, help: &str| {
         Error::shape(format!("queries {q}, keys {k} and values {v} do not fit: {why}")).help(help)
     };
     if q.ndim() < 2 || k.ndim() < 2 || v.ndim() < 2 {
-        return Err(refuse(
+        return Err(misfit(
             "each needs at least two axes".to_string(),
             "(.., T, hs), (.., S, hs) and (.., S, hv) fit",
         ));
@@ -157,7 +164,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let last = |x: &Shape| (x[x.ndim() - 2], x[x.ndim() - 1]);
     let ((t, hs), (s, k_hs), (v_s, hv)) = (last(q), last(k), last(v));
     if hs != k_hs {
-        return Err(refuse(
+        return Err(misfit(
             format!("queries have heads of {hs}, keys of {k_hs}"),
             match hs == s {
                 true => {
@@ -168,7 +175,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
         ));
     }
     if s != v_s {
-        return Err(refuse(
+        return Err(misfit(
             format!("{s} keys meet {v_s} values"),
             "each key needs a value: the last axes but one of k and v are equal",
         ));
@@ -176,7 +183,7 @@ fn fit(q: &Shape, k: &Shape, v: &Shape) -> Result<[Shape; 3]> {
     let lead = |x: &Shape| Shape::from_checked(&x[..x.ndim() - 2]);
     let all = lead(q).broadcast(&lead(k)).and_then(|both| both.broadcast(&lead(v)));
     let Some(all) = all else {
-        return Err(refuse(
+        return Err(misfit(
             "the leading axes do not broadcast".to_string(),
             "grouped queries are q (B, n_kv, G, T, hs) with k and v (B, n_kv, 1, S, hs)",
         ));

@@ -51,8 +51,8 @@ impl Tensor {
     /// 1e-6.
     ///
     /// # Errors
-    /// If the shapes do not fit, self is no float, or a target is neither a class nor `ignore_index`
-    /// (the first offender is named).
+    /// If the shapes do not fit, self is no float, or a target is neither a class nor
+    /// `ignore_index` (the first offender is named).
     ///
     /// Equivalent: `torch.nn.functional.cross_entropy(x, targets, reduction="none")`.
     #[track_caller]

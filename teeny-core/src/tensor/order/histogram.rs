@@ -8,9 +8,9 @@ use crate::shape::index_end;
 use crate::tensor::{Tensor, map};
 
 impl Tensor {
-    /// How often each of `0, 1, ..` occurs, or the sums of `weights` (self's shape) by element: a
-    /// vector of at least `min_length`, longer if an element is larger; counts are `I64`. Waits for
-    /// the device.
+    /// The number of occurrences of each of `0, 1, ..`, or the sums of `weights` (self's shape) by
+    /// element: a vector of at least `min_length`, longer if an element is larger; counts are
+    /// `I64`. Waits for the device.
     ///
     /// # Errors
     /// If the elements are not integers from 0 on, or the shapes differ.
@@ -47,8 +47,8 @@ impl Tensor {
         )
     }
 
-    /// How many elements (flattened) lie in each of `bins` equal intervals of `range`, the last one
-    /// closed (`I64`), and their edges (bins + 1). Without a range: from the smallest to the
+    /// The number of elements (flattened) in each of `bins` equal intervals of `range`, the last
+    /// one closed (`I64`), and their edges (bins + 1). Without a range: from the smallest to the
     /// largest element, which waits for the device. Elements outside, and NaN, are not counted.
     ///
     /// # Errors
@@ -73,8 +73,10 @@ impl Tensor {
             }
         };
         if bins == 0 || !low.is_finite() || !high.is_finite() || low >= high {
-            return Err(Error::value(format!("no {bins} intervals from {low} to {high}"))
-                .help("at least one interval, and finite bounds in ascending order: x.histogram(10, Some((0.0, 1.0)))?"));
+            return Err(Error::value(format!("no {bins} intervals from {low} to {high}")).help(
+                "at least one interval, and finite bounds in ascending order: \
+                 x.histogram(10, Some((0.0, 1.0)))?",
+            ));
         }
         let last = index_end(bins)? - 1;
         let edges = Tensor::linspace(low, high, bins + 1, self.dtype(), self)?;

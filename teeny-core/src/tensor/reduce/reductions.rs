@@ -57,7 +57,7 @@ impl Tensor {
         self.reduce_as(ReduceOp::Prod, self.dtype().sum_type(), &axes.axes(self.shape())?, false)
     }
 
-    /// The mean over `axes`; integers are averaged as `F32`. The mean of nothing is NaN.
+    /// The mean over `axes`; integers are averaged as `F32`. The mean of no elements is NaN.
     ///
     /// Accuracy as of [`Tensor::sum`], and another rounding. A sum beyond the range of the result's
     /// type makes an infinite mean.
@@ -95,7 +95,7 @@ impl Tensor {
     /// the result is NaN, all of it is NaN, as in PyTorch. Equivalent: `torch.amax`.
     ///
     /// # Errors
-    /// If there is nothing to compare.
+    /// If there are no elements to compare.
     #[track_caller]
     pub fn max(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("max").on([("x", Some(self))]);
@@ -162,14 +162,14 @@ impl Tensor {
         self.extremum(ReduceOp::ArgMin, &[self.shape().axis(axis)?], false)
     }
 
-    /// True where any element over `axes` is not 0; false of nothing.
+    /// True where any element over `axes` is not 0; false of no elements.
     #[track_caller]
     pub fn any(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("any").on([("x", Some(self))]);
         self.reduce_as(ReduceOp::Any, DType::Bool, &axes.axes(self.shape())?, false)
     }
 
-    /// True where all elements over `axes` are not 0; true of nothing.
+    /// True where all elements over `axes` are not 0; true of no elements.
     #[track_caller]
     pub fn all(&self, axes: impl IntoAxes) -> Result<Tensor> {
         let _op = enter("all").on([("x", Some(self))]);

@@ -27,8 +27,8 @@ impl Tensor {
         self.scan(ScanOp::Prod, axis)
     }
 
-    /// The largest element so far along `axis`, and its position (`I32`): of equal ones the latest.
-    /// From the first NaN on, NaN.
+    /// The running maximum along `axis`, and its position (`I32`): of equal ones the latest. From
+    /// the first NaN on, NaN.
     ///
     /// Equivalent: `torch.cummax`.
     #[track_caller]
@@ -37,17 +37,17 @@ impl Tensor {
         self.running(axis, |a, b| a.maximum(b))
     }
 
-    /// The smallest element so far along `axis`, and its position, as in [`Tensor::cummax`].
+    /// The running minimum along `axis`, and its position, as in [`Tensor::cummax`].
     #[track_caller]
     pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let _op = enter("cummin").on([("x", Some(self))]);
         self.running(axis, |a, b| a.minimum(b))
     }
 
-    /// The differences of neighbours along `axis`, taken `times` times; the axis is as much
-    /// shorter, bools differ by `xor`. Equivalent: `torch.diff`.
+    /// The differences of neighbours along `axis`, taken `n` times; the axis is as much shorter,
+    /// bools differ by `xor`. Equivalent: `torch.diff`.
     #[track_caller]
-    pub fn diff(&self, axis: isize, times: usize) -> Result<Tensor> {
+    pub fn diff(&self, axis: isize, n: usize) -> Result<Tensor> {
         let _op = enter("diff").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)? as isize;
         let step = |x: Tensor| {
@@ -55,11 +55,11 @@ impl Tensor {
                 (x.slice(axis, 1..)?, x.slice(axis, ..x.shape()[axis as usize].saturating_sub(1))?);
             if x.dtype() == DType::Bool { above.xor(&below) } else { above.sub(&below) }
         };
-        let n = self.shape()[axis as usize];
-        if times >= n || self.numel() == 0 {
-            return self.slice(axis, ..n.saturating_sub(times)); // nothing is left to subtract
+        let size = self.shape()[axis as usize];
+        if n >= size || self.numel() == 0 {
+            return self.slice(axis, ..size.saturating_sub(n)); // nothing is left to subtract
         }
-        (0..times).try_fold(self.clone(), |x, _| step(x))
+        (0..n).try_fold(self.clone(), |x, _| step(x))
     }
 
     fn running(
@@ -73,7 +73,7 @@ impl Tensor {
         along[axis] = self.shape()[axis];
         let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
         let extreme = doubled(self, axis, best)?;
-        // The latest element that equals the extreme so far is where it comes from.
+        // The position of the running extremum is the latest element equal to it.
         let record = map([self, &extreme, &place], |[x, y, p]| {
             x.eq(y).or(x.is_nan()).where_cond(p, p.like(0))
         })?;
@@ -88,8 +88,7 @@ impl Tensor {
     }
 }
 
-/// `best` of all elements so far along `axis`, an associative choice: after k rounds of the last
-/// 2^k.
+/// The running `best` along `axis`, an associative choice: after k rounds of the last 2^k.
 fn doubled(
     x: &Tensor,
     axis: usize,

@@ -70,8 +70,12 @@ impl Tensor {
         let twice =
             |list: &[usize]| list.iter().enumerate().any(|(i, axis)| list[..i].contains(axis));
         if from.len() != to.len() || twice(&from) || twice(&to) {
-            return Err(Error::axis(format!("axes {from:?} cannot move to {to:?} in {}: each side names as many axes, each once", self.shape()))
-                .help("x.movedim((0, 1), (1, 0))? moves axis 0 to 1 and axis 1 to 0"));
+            return Err(Error::axis(format!(
+                "axes {from:?} cannot move to {to:?} in {}: each \
+                 side names as many axes, each once",
+                self.shape()
+            ))
+            .help("x.movedim((0, 1), (1, 0))? moves axis 0 to 1 and axis 1 to 0"));
         }
         let mut rest = (0..self.ndim()).filter(|axis| !from.contains(axis));
         let place = |axis: usize| to.iter().position(|&t| t == axis).map(|i| from[i]);
@@ -90,21 +94,21 @@ impl Tensor {
         Ok(self.through(axes.into_iter().fold(*self.layout(), |layout, axis| layout.flip(axis))))
     }
 
-    /// Turned `times` quarters from axis `a` towards axis `b`: a view.
+    /// Rotated by 90 degrees `n` times, from axis `a` towards axis `b`: a view.
     ///
     /// # Errors
     /// If `a` and `b` are not two different axes.
     ///
-    /// Equivalent: `torch.rot90(x, times, (a, b))`.
+    /// Equivalent: `torch.rot90(x, n, (a, b))`.
     #[track_caller]
-    pub fn rot90(&self, times: isize, a: isize, b: isize) -> Result<Tensor> {
+    pub fn rot90(&self, n: isize, a: isize, b: isize) -> Result<Tensor> {
         let _op = enter("rot90").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)? as isize, self.shape().axis(b)? as isize);
         if a == b {
             return Err(Error::axis(format!("a turn needs two different axes, not {a} twice"))
-                .help("x.rot90(times, -2, -1)? turns the last two axes"));
+                .help("x.rot90(n, -2, -1)? turns the last two axes"));
         }
-        match times.rem_euclid(4) {
+        match n.rem_euclid(4) {
             0 => Ok(self.clone()),
             1 => self.flip(b)?.transpose(a, b),
             2 => self.flip([a, b]),
@@ -180,7 +184,7 @@ impl Tensor {
         self.expand(other.shape())
     }
 
-    /// The view stretched to `shape`, which core has already found to fit.
+    /// The view stretched to `shape`, which core has already checked.
     pub(in crate::tensor) fn expand_to(&self, shape: &Shape) -> Result<Tensor> {
         match self.layout.expand(shape) {
             Some(layout) => Ok(self.through(layout)),
@@ -189,7 +193,7 @@ impl Tensor {
     }
 }
 
-/// How to get rid of `axis`, whose size is not 1.
+/// The help line for removing `axis`, whose size is not 1.
 #[cold]
 fn squeezable(shape: &Shape, axis: usize) -> String {
     let ones: Vec<usize> = (0..shape.ndim()).filter(|&a| shape[a] == 1).collect();

@@ -51,8 +51,16 @@ impl Tensor {
         let Some(first) = tensors.first() else { return Err(no_tensors()) };
         let axis = first.shape().gap(axis)? as isize;
         if let Some(i) = tensors.iter().position(|t| t.shape() != first.shape()) {
-            return Err(Error::shape(format!("tensor {i} is {}, tensor 0 is {}: stacked tensors have one shape", tensors[i].shape(), first.shape()))
-                .help("x.expand(shape)? and x.reshape(shape)? make shapes equal; Tensor::cat lets one axis differ"));
+            return Err(Error::shape(format!(
+                "tensor {i} is {}, tensor 0 is {}: stacked \
+                 tensors have one shape",
+                tensors[i].shape(),
+                first.shape()
+            ))
+            .help(
+                "x.expand(shape)? and x.reshape(shape)? make shapes equal; Tensor::cat \
+                 lets one axis differ",
+            ));
         }
         let parts = tensors.iter().map(|t| t.unsqueeze(axis)).collect::<Result<Vec<_>>>()?;
         Tensor::cat(&parts.iter().collect::<Vec<_>>(), axis)

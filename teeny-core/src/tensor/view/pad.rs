@@ -1,12 +1,11 @@
-//! Frames around a tensor: of a value, or of the tensor's own elements. Negative widths crop.
+//! Padding: with a value, or with the tensor's own elements. Negative widths crop.
 
 use crate::context::enter;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::tensor::Tensor;
 
-/// What a frame made of a tensor's own elements repeats; of the axis `a b c d`, two elements on
-/// each side:
+/// The elements that padding repeats; for the axis `a b c d`, two elements on each side:
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PadMode {
     /// `c b | a b c d | c b`: mirrored at the outermost elements, which do not occur twice. At most
@@ -14,17 +13,17 @@ pub enum PadMode {
     Reflect,
     /// `a a | a b c d | d d`: the outermost element, any number of times.
     Replicate,
-    /// `c d | a b c d | a b`: going on at the other end. At most as many elements as the axis has.
+    /// `c d | a b c d | a b`: circular. At most as many elements as the axis has.
     Circular,
 }
 
 impl Tensor {
     /// With `(before, after)` elements of `value` around each axis, one pair per axis, outermost
-    /// first; missing leading pairs are (0, 0). Negative widths cut elements off. Equivalent:
+    /// first; missing leading pairs are (0, 0). Negative widths crop. Equivalent:
     /// `torch.nn.functional.pad`, whose pairs come in the opposite order.
     ///
     /// # Errors
-    /// If there are more pairs than axes, or more is cut off than there is.
+    /// If there are more pairs than axes, or an axis has fewer elements than are cropped.
     #[track_caller]
     pub fn pad(&self, widths: &[(isize, isize)], value: impl Into<Scalar>) -> Result<Tensor> {
         let _op = enter("pad").on([("x", Some(self))]);
@@ -45,8 +44,8 @@ impl Tensor {
         frame.assign_view(inside, &part)
     }
 
-    /// With `(before, after)` of the tensor's own elements around each axis, as `mode` says; widths
-    /// as in [`Tensor::pad`].
+    /// With `(before, after)` of the tensor's own elements around each axis, chosen by `mode`;
+    /// widths as in [`Tensor::pad`].
     ///
     /// # Errors
     /// As [`Tensor::pad`]; if a width is more than `mode` can give.
@@ -68,12 +67,14 @@ impl Tensor {
             };
             if before.max(after) > most {
                 let axis = format!("axis {axis} of {} elements", n);
-                return Err(Error::value(format!("{mode:?} cannot give {before} elements before and {after} after {axis}: at most {most}")).help(
-                    match mode {
-                        PadMode::Replicate => "x.pad(&widths, value)? needs no elements to repeat",
-                        _ => "PadMode::Replicate has no limit",
-                    },
-                ));
+                return Err(Error::value(format!(
+                    "{mode:?} cannot give {before} elements \
+                     before and {after} after {axis}: at most {most}"
+                ))
+                .help(match mode {
+                    PadMode::Replicate => "x.pad(&widths, value)? needs no elements to repeat",
+                    _ => "PadMode::Replicate has no limit",
+                }));
             }
             if before + after == 0 {
                 continue;
@@ -97,7 +98,7 @@ impl Tensor {
         Ok(x)
     }
 
-    /// The first axis that `widths` speak of.
+    /// The first axis that `widths` cover.
     fn padded_from(&self, widths: &[(isize, isize)]) -> Result<usize> {
         let too_many = || {
             Error::axis(format!(
@@ -111,7 +112,7 @@ impl Tensor {
         self.ndim().checked_sub(widths.len()).ok_or_else(too_many)
     }
 
-    /// Without what negative widths cut off.
+    /// The tensor cropped by the negative widths.
     fn cropped(&self, widths: &[(isize, isize)], lead: usize) -> Result<Tensor> {
         let mut part = self.clone();
         for (i, &(before, after)) in widths.iter().enumerate() {
@@ -119,8 +120,12 @@ impl Tensor {
             let (cut_before, cut_after) =
                 (before.min(0).unsigned_abs(), after.min(0).unsigned_abs());
             if cut_before.saturating_add(cut_after) > n {
-                return Err(Error::value(format!("widths ({before}, {after}) cut more than the {n} elements of axis {axis} of {}", self.shape()))
-                    .help(format!("negative widths of this axis add up to -{n} at most")));
+                return Err(Error::value(format!(
+                    "widths ({before}, {after}) cut more than \
+                     the {n} elements of axis {axis} of {}",
+                    self.shape()
+                ))
+                .help(format!("negative widths of this axis add up to -{n} at most")));
             }
             part = part.slice(axis as isize, cut_before..n - cut_after)?;
         }

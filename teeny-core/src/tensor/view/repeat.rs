@@ -54,8 +54,7 @@ impl Tensor {
         self.unsqueeze(axis as isize + 1)?.expand(stretched)?.reshape(joined)
     }
 
-    /// Shifted by `shift` places along `axis`, what leaves at one end entering at the other.
-    /// Equivalent: `torch.roll`.
+    /// Shifted by `shift` positions along `axis`, circularly. Equivalent: `torch.roll`.
     #[track_caller]
     pub fn roll(&self, axis: isize, shift: isize) -> Result<Tensor> {
         let _op = enter("roll").on([("x", Some(self))]);

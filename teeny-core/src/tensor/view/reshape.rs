@@ -85,7 +85,7 @@ impl Tensor {
         if self.is_contiguous() { Ok(self.clone()) } else { self.copy() }
     }
 
-    /// A row-major copy with storage of its own.
+    /// A row-major copy with new storage.
     #[track_caller]
     pub fn copy(&self) -> Result<Tensor> {
         let _op = enter("copy").on([("x", Some(self))]);

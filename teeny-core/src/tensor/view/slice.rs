@@ -12,8 +12,8 @@ use std::ops::{
 };
 
 /// A range along an axis, as [`Tensor::slice`] takes it: `2..5`, `..-1`, `3..`, `..`. Negative
-/// positions count from the end; positions beyond the ends are cut, as in Python. (Clippy takes
-/// `1..-1` for an empty range; `x.slice(0, 1..)?.slice(0, ..-1)` says the same.)
+/// positions count from the end; positions beyond the ends are clamped, as in Python. (Clippy
+/// reports `1..-1` as an empty range; `x.slice(0, 1..)?.slice(0, ..-1)` is the same.)
 pub trait SliceRange {
     /// First position and end for an axis of `size`, with `start <= end <= size`.
     fn resolve(&self, size: usize) -> (usize, usize);
@@ -99,17 +99,17 @@ impl Tensor {
         Ok(self.through(self.layout().slice(axis, place, 1, 1).remove(axis)))
     }
 
-    /// The elements with equal index on axes `a` and `b`, `shift` to the right of the main
-    /// diagonal; the diagonal becomes the last axis.
+    /// Diagonal `diagonal` of axes `a` and `b` (positive: above the main diagonal), as the last
+    /// axis of a view.
     #[track_caller]
-    pub fn diagonal(&self, shift: isize, a: isize, b: isize) -> Result<Tensor> {
+    pub fn diagonal(&self, diagonal: isize, a: isize, b: isize) -> Result<Tensor> {
         let _op = enter("diagonal").on([("x", Some(self))]);
         let (a, b) = (self.shape().axis(a)?, self.shape().axis(b)?);
         if a == b {
             return Err(Error::axis(format!("a diagonal needs two different axes, not {a} twice"))
-                .help("x.diagonal(shift, -2, -1)? takes the last two"));
+                .help("x.diagonal(diagonal, -2, -1)? takes the last two"));
         }
-        Ok(self.through(self.layout().diagonal(shift, a, b)))
+        Ok(self.through(self.layout().diagonal(diagonal, a, b)))
     }
 
     /// All windows of `size` elements along `axis`, `step` apart: `axis` counts them, a new last

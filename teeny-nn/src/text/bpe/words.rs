@@ -38,7 +38,7 @@ fn class(c: char) -> Class {
     }
 }
 
-/// English endings that are words of their own.
+/// English suffixes that are separate words.
 const CONTRACTIONS: [&str; 7] = ["'s", "'t", "'re", "'ve", "'m", "'ll", "'d"];
 
 /// The words of `text` in order.

@@ -51,7 +51,7 @@ pub(crate) fn scatter(
     gpu.require(x.dtype(), "scatter")?;
     gpu.require(index.dtype(), "scatter")?;
     if x.shape()[axis] == 0 {
-        // No launch would look at the indices.
+        // No launch would read the indices.
         find_wrong_index(gpu, index, axis, x.shape())?;
     }
     let range = AxisRange::all(x.shape()[axis]);
