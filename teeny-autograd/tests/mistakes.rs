@@ -101,6 +101,14 @@ fn large_arguments_turn_gradients_into_nan() {
 }
 
 #[test]
+fn the_gradient_of_a_slope_is_zero_where_an_infinite_argument_is_positive() {
+    let x = leaf(&[f64::INFINITY, -2.0]);
+    let slopes = Tensor::new([0.1, 0.2], &x).unwrap().requires_grad().unwrap();
+    assert_eq!(slope(&slopes, |slopes| x.detach()?.leaky_relu(slopes)), [0.0, -2.0]);
+    assert_eq!(slope(&x, |x| x.leaky_relu(&slopes.detach()?)), [1.0, 0.2]);
+}
+
+#[test]
 fn kinks_where_two_terms_cancel() {
     let x = leaf(&[0.0]);
     assert_eq!(slope(&x, |x| x.softplus()), [0.5]);

@@ -6,7 +6,7 @@ use crate::module::Module;
 use crate::options::options;
 use crate::store::{Param, Path};
 use teeny_core::context::enter;
-use teeny_core::{Error, Result, Tensor, map};
+use teeny_core::{Error, Result, Tensor};
 
 options! {
     /// Options of a [`PRelu`], with PyTorch's defaults.
@@ -89,12 +89,7 @@ impl Module for PRelu {
             }
             shape[1] = channels;
         }
-        let weight = weight.reshape(shape)?; // (1, C, 1, ..)
-        map([x, &weight], |[x, w]| {
-            // Not `leaky_relu`: the gradient of its slope is 0 * inf where x is infinite.
-            let low = x.gt(0.0).where_cond(x.like(0.0), x) * w;
-            x.gt(0.0).where_cond(x, low)
-        })
+        x.leaky_relu(weight.reshape(shape)?) // by (1, C, 1, ..)
     }
 
     fn describe(&self) -> String {

@@ -353,6 +353,12 @@ impl<'b> Expr<'b> {
         matches!(self.builder.state.borrow().nodes[self.id as usize].op, OpCode::Const(k) if k.is(value))
     }
 
+    /// True if the value is a constant or a run-time parameter, not computed from tensors.
+    pub(super) fn is_number(self) -> bool {
+        let op = self.builder.state.borrow().nodes[self.id as usize].op;
+        matches!(op, OpCode::Const(_) | OpCode::Param(_))
+    }
+
     /// The value as `dtype`. See [`Scalar::cast`].
     pub fn cast(self, dtype: DType) -> Expr<'b> {
         self.builder.add(OpCode::Cast, [self.id, 0, 0], dtype)

@@ -205,8 +205,12 @@ impl<'b> Expr<'b> {
     /// x where positive, `slope * x` elsewhere.
     pub fn leaky_relu(self, slope: impl ExprOperand<'b>) -> Expr<'b> {
         let x = self.to_float();
-        let low = x * slope.expr(x);
-        x.gt(0.0).where_cond(x, low)
+        let slope = slope.expr(x);
+        let positive = x.gt(0.0);
+        // The gradient of a slope that is a tensor is 0 where x is positive: 0 times x would be NaN
+        // for an infinite x.
+        let low = if slope.is_number() { x } else { positive.where_cond(x.like(0.0), x) };
+        positive.where_cond(x, low * slope)
     }
 
     /// x where positive, `alpha * (exp(x) - 1)` elsewhere.
