@@ -145,7 +145,7 @@ impl<X: Described, const N: usize> Drop for Guard<'_, X, N> {
         }
         with_current(|current| current.op.set(None));
         if N > 0 && with_current(|current| current.failed.get()) {
-            self.tell::<X>(&[]);
+            self.failed_on::<X>(&[]);
         }
     }
 }
@@ -155,11 +155,6 @@ impl<X: Described, const N: usize> Guard<'_, X, N> {
     /// guard. For operands that the guard cannot hold, as the operation changes or consumes them.
     #[cold]
     pub(crate) fn failed_on<Y: Described>(&self, operands: &[Named<'_, Y>]) {
-        self.tell(operands);
-    }
-
-    #[cold]
-    fn tell<Y: Described>(&self, operands: &[Named<'_, Y>]) {
         if self.outermost {
             let others = operands.iter().filter_map(|(name, x)| Some(described(name, (*x)?)));
             let own = self.operands.iter().filter_map(|(name, x)| Some(described(name, (*x)?)));

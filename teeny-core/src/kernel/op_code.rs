@@ -8,7 +8,7 @@ use super::ops::ops;
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 
-/// What a node of a scalar program does.
+/// The operation of a node of a scalar program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OpCode {
     /// The element of an input tensor at the output's index.

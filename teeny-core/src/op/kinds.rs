@@ -100,7 +100,7 @@ pub enum ScatterMode {
     Min,
 }
 
-/// What a normalisation divides by.
+/// The kind of a normalisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Norm {
     /// `(x - mean) / sqrt(variance + eps)`: layer normalisation.

@@ -167,7 +167,7 @@ pub enum Op<'a> {
     /// Draws `shape.numel()` numbers from the counter-based generator of [`crate::random`]: the
     /// same on every device.
     Random {
-        /// What is drawn.
+        /// The distribution of the numbers.
         distribution: Distribution,
         /// The shape of the output.
         shape: &'a Shape,
@@ -390,7 +390,7 @@ pub enum Op<'a> {
     /// Solves or factors matrices; outputs as [`LinalgOp::results`] describes. A matrix without a
     /// result is an error that names its place in the batch.
     Linalg {
-        /// What is computed.
+        /// The solver or decomposition.
         op: LinalgOp,
         /// Matrices (.., m, n) of one dtype, f32 or f64, with equal leading axes.
         inputs: &'a [&'a Tensor],

@@ -1,12 +1,12 @@
 //! Finds the first NaN: every result is checked, and the operation that made NaN or an infinity
 //! fails.
 
-use super::{backward, pass_on, pass_through, unwrap};
+use super::{backward, only_moves, pass_on, pass_through, unwrap};
 use crate::device::{Device, DeviceInfo, DeviceRef, ToDevice};
 use crate::dtype::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::kernel::{Kernel, OpCode};
-use crate::op::{Op, Outputs, ScatterMode, TensorSpecs};
+use crate::op::{Op, Outputs, TensorSpecs};
 use crate::scalar::Scalar;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
@@ -98,7 +98,7 @@ impl Checked {
 
     /// The finding in the outputs of an op, if there is one.
     fn judge(&self, op: &Op<'_>, specs: &TensorSpecs, outputs: &Outputs) -> Result<Option<Error>> {
-        if moves(op) {
+        if only_moves(op) {
             return Ok(None);
         }
         // The logsumexp of attention is -inf where a query sees no key.
@@ -207,42 +207,6 @@ fn given(kernel: &Kernel, params: &[Scalar]) -> (bool, bool) {
         .map(Scalar::to_f64);
     numbers
         .fold((false, false), |(nan, infinite), x| (nan || x.is_nan(), infinite || x.is_infinite()))
-}
-
-/// True for ops that only move or choose elements: they make none.
-fn moves(op: &Op<'_>) -> bool {
-    match op {
-        Op::Random { .. }
-        | Op::Gather { .. }
-        | Op::CopyInto { .. }
-        | Op::Sort { .. }
-        | Op::Contiguous { .. }
-        | Op::Cat { .. }
-        | Op::MaxPool { .. } => true,
-        Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
-        Op::Elementwise { .. }
-        | Op::ElementwiseInPlace { .. }
-        | Op::ReduceKernel { .. }
-        | Op::Reduce { .. }
-        | Op::Scan { .. }
-        | Op::Matmul { .. }
-        | Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::SoftmaxGrad { .. }
-        | Op::LogSoftmaxGrad { .. }
-        | Op::CrossEntropy { .. }
-        | Op::CrossEntropyGrad { .. }
-        | Op::Norm { .. }
-        | Op::NormGrad { .. }
-        | Op::Conv { .. }
-        | Op::ConvInputGrad { .. }
-        | Op::ConvWeightGrad { .. }
-        | Op::MaxPoolGrad { .. }
-        | Op::AvgPool { .. }
-        | Op::Attention { .. }
-        | Op::AttentionGrad { .. }
-        | Op::Linalg { .. } => false,
-    }
 }
 
 /// True if an element of the mask is.

@@ -1,6 +1,6 @@
 //! Runs every operation on two devices; the first whose results differ by more than rounding fails.
 
-use super::{backward, pass_through};
+use super::{backward, only_moves, pass_through};
 use crate::device::{Device, DeviceInfo, DeviceRef, Stats, ToDevice};
 use crate::dtype::DType;
 use crate::element::decode;
@@ -410,33 +410,9 @@ fn sensitive(op: &Op<'_>) -> bool {
             kernel.single().is_none()
         }
         Op::Reduce { op, .. } => !op.is_arg(),
-        Op::Random { .. }
-        | Op::Gather { .. }
-        | Op::CopyInto { .. }
-        | Op::Sort { .. }
-        | Op::Contiguous { .. }
-        | Op::Cat { .. }
-        | Op::MaxPool { .. } => false,
-        Op::ReduceKernel { .. }
-        | Op::Scan { .. }
-        | Op::Matmul { .. }
-        | Op::Scatter { .. }
-        | Op::Softmax { .. }
-        | Op::LogSoftmax { .. }
-        | Op::SoftmaxGrad { .. }
-        | Op::LogSoftmaxGrad { .. }
-        | Op::CrossEntropy { .. }
-        | Op::CrossEntropyGrad { .. }
-        | Op::Norm { .. }
-        | Op::NormGrad { .. }
-        | Op::Conv { .. }
-        | Op::ConvInputGrad { .. }
-        | Op::ConvWeightGrad { .. }
-        | Op::MaxPoolGrad { .. }
-        | Op::AvgPool { .. }
-        | Op::Attention { .. }
-        | Op::AttentionGrad { .. }
-        | Op::Linalg { .. } => true,
+        // Several elements may meet in one place.
+        Op::Scatter { .. } => true,
+        op => !only_moves(op),
     }
 }
 

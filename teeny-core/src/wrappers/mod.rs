@@ -29,7 +29,7 @@ pub use trace::{Span, Trace};
 use crate::context::{self, OpContext};
 use crate::device::DeviceRef;
 use crate::error::Result;
-use crate::op::{Op, Outputs};
+use crate::op::{Op, Outputs, ScatterMode};
 use crate::tensor::Tensor;
 
 /// The tensor of `inner` behind `x`, for a wrapper whose storages are those of `inner`.
@@ -118,4 +118,40 @@ fn place(context: Option<OpContext>) -> String {
 /// True while a gradient is computed.
 fn backward() -> bool {
     context::current().is_some_and(|context| context.later)
+}
+
+/// True for ops that only move, choose or draw elements: they compute none.
+fn only_moves(op: &Op<'_>) -> bool {
+    match op {
+        Op::Random { .. }
+        | Op::Gather { .. }
+        | Op::CopyInto { .. }
+        | Op::Sort { .. }
+        | Op::Contiguous { .. }
+        | Op::Cat { .. }
+        | Op::MaxPool { .. } => true,
+        Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
+        Op::Elementwise { .. }
+        | Op::ElementwiseInPlace { .. }
+        | Op::ReduceKernel { .. }
+        | Op::Reduce { .. }
+        | Op::Scan { .. }
+        | Op::Matmul { .. }
+        | Op::Softmax { .. }
+        | Op::LogSoftmax { .. }
+        | Op::SoftmaxGrad { .. }
+        | Op::LogSoftmaxGrad { .. }
+        | Op::CrossEntropy { .. }
+        | Op::CrossEntropyGrad { .. }
+        | Op::Norm { .. }
+        | Op::NormGrad { .. }
+        | Op::Conv { .. }
+        | Op::ConvInputGrad { .. }
+        | Op::ConvWeightGrad { .. }
+        | Op::MaxPoolGrad { .. }
+        | Op::AvgPool { .. }
+        | Op::Attention { .. }
+        | Op::AttentionGrad { .. }
+        | Op::Linalg { .. } => false,
+    }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Tile<T> {
 }
 
 impl<T: Float> Tile<T> {
-    /// What the choice of a kernel depends on.
+    /// The sizes and strides that select the kernel.
     pub(super) fn problem(&self) -> Problem {
         let [m, n, k] = self.mnk;
         Problem {

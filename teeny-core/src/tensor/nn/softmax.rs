@@ -44,7 +44,7 @@ impl Tensor {
     }
 
     /// `-log_softmax(self)[target]` of every row: self (n, classes), `targets` (n) of integers →
-    /// (n). What a classifier minimises, without the log-probabilities ever being in memory. A
+    /// (n): the loss of a classifier. The log-probabilities are never stored in memory. A
     /// target of `ignore_index` costs 0 and gets no gradient.
     ///
     /// Accuracy on `Cpu`, of f32: within `2e-6 (1 + loss)`; the gradient of a row sums to 0 within
