@@ -1,6 +1,10 @@
 """Prints the tables of BENCHMARKS.md from lines of JSON by `bench` and by other libraries.
 
     python3 table.py results.jsonl > table.md
+    python3 table.py --sweep cases.jsonl
+
+The second form is for the lines of `torch_sweep.py`: how many random cases are ahead, the median,
+the slowest twenty, and the same by operation.
 
 A line is {"peer": .., "device": "cpu", "threads": .., "name": .., "ms": .., "unit": ..,
 "rate": ..}. Lines of peer "teeny" are ours, those of "limit" are the machine's. Of several lines for
@@ -99,7 +103,59 @@ def digits(x):
     return f"{x:.3g}" if x < 100 else f"{x:.0f}"
 
 
+def describe(case):
+    """A case in a few words."""
+    operands = " ".join(
+        "x".join(map(str, x["shape"])) + ("" if x["layout"] == "packed" else f" {x['layout']}")
+        for x in case["inputs"]
+    )
+    args = ", ".join(map(str, case["args"]))
+    grad = " with gradients" if case["grad"] else ""
+    return f"{case['op']}({operands}{'; ' if args else ''}{args}) {case['dtype']}{grad}"
+
+
+def sweep(paths):
+    """Prints the distribution of PyTorch's time divided by ours over random cases."""
+    cases = [json.loads(line) for path in paths for line in open(path) if line.startswith("{")]
+    for case in cases:
+        case["ratio"], case["least"] = (
+            case["torch"][i] / max(case["ours"][i], 1e-9) for i in (1, 0)
+        )
+
+    def summary(name, cases):
+        ratios = sorted(case["ratio"] for case in cases)
+        share = lambda limit: f"{100 * sum(r >= limit for r in ratios) / len(ratios):.1f}"
+        print(
+            f"| {name} | {len(ratios)} | {share(1)} | {share(0.95)} | {share(0.8)} "
+            f"| {statistics.median(ratios):.2f} | {ratios[0]:.2f} |"
+        )
+
+    def table(key):
+        groups = defaultdict(list)
+        for case in cases:
+            groups[case[key]].append(case)
+        print(f"\n| {key} | cases | % >= 1 | % >= 0.95 | % >= 0.8 | median | least |")
+        print("|---|---|---|---|---|---|---|")
+        if key == "dtype":
+            summary("all", cases)
+        for name in sorted(groups, key=lambda name: min(c["ratio"] for c in groups[name])):
+            summary(name, groups[name])
+
+    table("dtype")
+    table("op")
+    print("\n| slowest | ours, ms | PyTorch, ms | ratio | of the least times |")
+    print("|---|---|---|---|---|")
+    for case in sorted(cases, key=lambda case: case["ratio"])[:20]:
+        ours, torch = case["ours"][1], case["torch"][1]
+        ratio, least = case["ratio"], case["least"]
+        print(
+            f"| {describe(case)} | {digits(ours)} | {digits(torch)} | {ratio:.2f} | {least:.2f} |"
+        )
+
+
 def main():
+    if sys.argv[1:2] == ["--sweep"]:
+        return sweep(sys.argv[2:])
     lines = defaultdict(list)
     order = []
     for path in sys.argv[1:]:

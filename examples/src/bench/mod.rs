@@ -1,10 +1,12 @@
 //! The `bench` program: the clock, and the workloads by family.
 //!
 //! A workload is a closure that does the work once and returns its result. The clock repeats it
-//! until there are enough samples for a median, and prints a line of JSON.
+//! until there are enough samples for a median, and prints a line of JSON. `sweep` draws workloads
+//! at random instead.
 
 pub mod models;
 pub mod ops;
+pub mod sweep;
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};

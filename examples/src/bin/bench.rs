@@ -2,11 +2,12 @@
 //! other libraries.
 #![forbid(unsafe_code)]
 
+use examples::bench::sweep::Sweep;
 use examples::bench::{Bench, models, ops};
 use examples::{Common, Parsed, Program};
 use lexopt::{Parser, ValueExt};
 use std::process::ExitCode;
-use teeny_core::{Error, Result};
+use teeny_core::{DType, Error, Result};
 use teeny_cpu::{Cpu, CpuOptions, FloatMatmul};
 
 const PROGRAM: Program = Program {
@@ -16,15 +17,40 @@ const PROGRAM: Program = Program {
                    list [all]
   --quick          0.3 s for each workload instead of 1 s
   --matmul PATH    products of floats on the CPU: own, or gemm for the gemm crate [own]
+  --sweep          random operations, shapes, layouts and types instead of the list; --seed has
+                   the seed, --only names operations
+  --cases N        how many random operations [100]
+  --grad           with the gradients of the operands
+  --dtype NAMES    types of random operations, comma-separated, or all [f32]
+  --turns          time a case again for each line `again` of standard input
 ",
     without: &["data", "load", "save", "resume", "plot", "log", "trace", "check", "compare"],
 };
 
-#[derive(Default)]
 struct Options {
     only: Vec<String>,
     quick: bool,
     matmul: FloatMatmul,
+    sweep: bool,
+    cases: usize,
+    grad: bool,
+    dtypes: Vec<DType>,
+    turns: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            only: Vec::new(),
+            quick: false,
+            matmul: FloatMatmul::default(),
+            sweep: false,
+            cases: 100,
+            grad: false,
+            dtypes: vec![DType::F32],
+            turns: false,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -35,6 +61,11 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
     match name {
         "only" => options.only.extend(parser.value()?.string()?.split(',').map(str::to_string)),
         "quick" => options.quick = true,
+        "sweep" => options.sweep = true,
+        "cases" => options.cases = parser.value()?.parse()?,
+        "grad" => options.grad = true,
+        "dtype" => options.dtypes = dtypes(&parser.value()?.string()?)?,
+        "turns" => options.turns = true,
         "matmul" => {
             options.matmul = match parser.value()?.string()?.as_str() {
                 "own" => FloatMatmul::Own,
@@ -47,6 +78,17 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
     Ok(true)
 }
 
+fn dtypes(names: &str) -> Parsed<Vec<DType>> {
+    if names == "all" {
+        return Ok(DType::ALL.to_vec());
+    }
+    let find = |name: &str| DType::ALL.into_iter().find(|dtype| dtype.name() == name);
+    names
+        .split(',')
+        .map(|name| find(name).ok_or_else(|| format!("--dtype {name}: no such type").into()))
+        .collect()
+}
+
 fn run(options: &Options, common: &Common) -> Result<()> {
     let mut choice = common.engine()?;
     if options.matmul != FloatMatmul::Own {
@@ -57,6 +99,18 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             Cpu::with_options(CpuOptions { float_matmul: options.matmul, ..CpuOptions::default() });
     }
     eprintln!("# {}", choice.note);
+    if options.sweep {
+        return Sweep {
+            device: choice.device,
+            seed: common.seed,
+            cases: options.cases,
+            grad: options.grad,
+            dtypes: options.dtypes.clone(),
+            only: options.only.clone(),
+            turns: options.turns,
+        }
+        .run();
+    }
     let threads = rayon::current_num_threads();
     let name = choice.device.info().name.to_string();
     let bench = Bench {
