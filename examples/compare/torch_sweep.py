@@ -5,7 +5,7 @@
 
 A case is timed three times: ours, PyTorch, ours. Each line of output is the case with `ours` and
 `torch`, milliseconds as [least, median]; ours are the smaller of the two turns. `--threads`,
-`--grad`, `--dtype` and `--only` are passed on.
+`--grad`, `--dtype`, `--only` and `--models` are passed on.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import time
 
 import torch
 import torch.nn.functional as F
+import torch_models
 
 DTYPES = {
     "f64": torch.float64,
@@ -94,6 +95,8 @@ OPS = {
     "pad": lambda x, width: F.pad(x, (width,) * 4),
     "flip": lambda x, axis: torch.flip(x, (axis,)),
     "repeat": lambda x, counts: x.repeat(counts),
+    "slice_assign": lambda x, part, axis, end: torch.slice_scatter(x, part, axis, 0, end),
+    "index": lambda x, i, j: x[i, j],
     "index_select": lambda x, i: torch.index_select(x, 0, i),
     "index_add": lambda x, i, src: torch.index_add(x, 0, i, src),
     "gather": lambda x, i, axis: torch.gather(x, axis, i),
@@ -108,6 +111,9 @@ OPS = {
     "det": torch.linalg.det,
     "cholesky": torch.linalg.cholesky,
     "solve": torch.linalg.solve,
+    "slogdet": lambda x: torch.linalg.slogdet(x)[1],
+    "pinv": torch.linalg.pinv,
+    "solve_triangular": lambda a, b: torch.linalg.solve_triangular(a, b, upper=False),
     "qr": lambda x: torch.linalg.qr(x)[0],
     "svd": lambda x: torch.linalg.svd(x)[1],
     "eigh": lambda x: torch.linalg.eigh(x)[0],
@@ -143,6 +149,8 @@ OPS = {
     "avg_pool2d": F.avg_pool2d,
     "global_avg_pool": lambda x: F.adaptive_avg_pool2d(x, 1),
     "interpolate": lambda x, side, mode: F.interpolate(x, (side, side), mode=mode),
+    "randint": lambda shape, dtype: torch.randint(0, 100, shape, dtype=dtype),
+    "full": lambda shape, dtype: torch.full(shape, 1, dtype=dtype),
     "uniform": normal("uniform_"),
     "normal": normal("normal_"),
     "bernoulli": normal("bernoulli_"),
@@ -189,7 +197,7 @@ def runs(case):
     f = OPS.get(case["op"]) or getattr(torch, case["op"])
     xs = [operand(entry) for entry in case["inputs"]]
     args = list(case["args"])
-    if case["op"] in ("uniform", "normal", "bernoulli"):
+    if not xs:
         # Our bernoulli draws bools.
         args.append(torch.bool if case["op"] == "bernoulli" else DTYPES[case["dtype"]])
     if not case["grad"]:
@@ -241,7 +249,8 @@ def main():
         # Each side's workers are asleep when the other's turn begins.
         time.sleep(0.01)
         try:
-            torch_time = clock(runs(case))
+            model = case["op"].startswith("model/")
+            torch_time = clock(torch_models.run(case) if model else runs(case))
         except (RuntimeError, NotImplementedError, TypeError) as error:
             print(f"# {case['op']} {case['dtype']}: {str(error).splitlines()[0]}", file=sys.stderr)
             answer("next")

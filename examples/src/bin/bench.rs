@@ -19,8 +19,9 @@ const PROGRAM: Program = Program {
   --matmul PATH    products of floats on the CPU: own, or gemm for the gemm crate [own]
   --sweep          random operations, shapes, layouts and types instead of the list; --seed has
                    the seed, --only names operations
+  --models         with --sweep: models instead of operations
   --cases N        how many random operations [100]
-  --grad           with the gradients of the operands
+  --grad           with the gradients of the operands; of models, a training step
   --dtype NAMES    types of random operations, comma-separated, or all [f32]
   --turns          time a case again for each line `again` of standard input
 ",
@@ -32,6 +33,7 @@ struct Options {
     quick: bool,
     matmul: FloatMatmul,
     sweep: bool,
+    models: bool,
     cases: usize,
     grad: bool,
     dtypes: Vec<DType>,
@@ -45,6 +47,7 @@ impl Default for Options {
             quick: false,
             matmul: FloatMatmul::default(),
             sweep: false,
+            models: false,
             cases: 100,
             grad: false,
             dtypes: vec![DType::F32],
@@ -62,6 +65,7 @@ fn option(options: &mut Options, name: &str, parser: &mut Parser) -> Parsed<bool
         "only" => options.only.extend(parser.value()?.string()?.split(',').map(str::to_string)),
         "quick" => options.quick = true,
         "sweep" => options.sweep = true,
+        "models" => options.models = true,
         "cases" => options.cases = parser.value()?.parse()?,
         "grad" => options.grad = true,
         "dtype" => options.dtypes = dtypes(&parser.value()?.string()?)?,
@@ -107,6 +111,7 @@ fn run(options: &Options, common: &Common) -> Result<()> {
             grad: options.grad,
             dtypes: options.dtypes.clone(),
             only: options.only.clone(),
+            models: options.models,
             turns: options.turns,
         }
         .run();

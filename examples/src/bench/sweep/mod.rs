@@ -4,6 +4,7 @@
 //!   draw     random sizes: layers of published models, and log-uniform ones
 //!   case     an operation with its operands, as a line of JSON
 //!   ops      a row per operation: how a case of it is drawn, and its call
+//!   models   whole models, in inference and training
 //! ```
 //! A line has all that another library needs to do the same work, so that
 //! `examples/compare/torch_sweep.py` times the two in turn. Cases depend on the seed and their
@@ -11,6 +12,7 @@
 
 pub mod case;
 mod draw;
+mod models;
 mod ops;
 
 use super::{digits, median};
@@ -36,6 +38,8 @@ pub struct Sweep {
     pub dtypes: Vec<DType>,
     /// The operations that are drawn: all if empty.
     pub only: Vec<String>,
+    /// Whole models instead of single operations.
+    pub models: bool,
     /// Whether to time a case again for each line of standard input that says `again`, and to go on
     /// to the next for any other.
     pub turns: bool,
@@ -56,6 +60,11 @@ impl Sweep {
     /// # Errors
     /// If no operation has the selected name, type and a gradient, and if the device fails.
     pub fn run(&self) -> Result<()> {
+        if self.models {
+            return models::each(self.grad, &self.only, |number, line, build| {
+                self.time(number, line, &mut || build(&self.device))
+            });
+        }
         let rows = ops::rows(&self.dtypes, self.grad, &self.only);
         let total: usize = rows.iter().map(|row| row.weight).sum();
         if total == 0 {
@@ -70,9 +79,7 @@ impl Sweep {
                 found
             });
             let row = row.expect("the ticket is below the total");
-            let dtypes: Vec<DType> =
-                self.dtypes.iter().copied().filter(|&d| row.types.contains(&d)).collect();
-            let case = row.draw(&mut draw, &dtypes, self.grad);
+            let case = row.draw(&mut draw, &row.types_of(&self.dtypes, self.grad), self.grad);
             match self.time(number, &case.line(), &mut || self.prepare(number, &case)) {
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     eprintln!("# {} is left out: {error}", case.op);
@@ -162,4 +169,100 @@ fn clock(run: &mut Run<'_>) -> Result<Times> {
     }
     let median = median(&mut samples);
     Ok(Times { least: samples[0], median })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations of the conformance suite that have another name here.
+    const RENAMED: &[(&str, &str)] = &[
+        ("random integers", "randint"),
+        ("sum_keepdim", "sum"),
+        ("max of ties", "max"),
+        ("argmax with NaN", "argmax"),
+        ("add a number", "add"),
+        ("mul by a number", "mul"),
+        ("div by a number", "div"),
+        ("maximum with a number", "maximum"),
+        ("sub over its left side", "sub"),
+        ("sub over its right side", "sub"),
+        ("kernel of three outputs", "chain"),
+        ("kernel of eight inputs", "chain"),
+        ("kernel that casts", "chain"),
+        ("kernel with parameters", "chain"),
+        ("map of four steps", "chain"),
+        ("reduce of a kernel", "logical_sum"),
+        ("assign", "slice_assign"),
+        ("assign by index", "slice_assign"),
+        ("assign, from itself", "slice_assign"),
+        ("assign, shared", "slice_assign"),
+        ("view, copied", "copy"),
+        ("einsum", "bmm"),
+        ("conv", "conv2d"),
+        ("conv_weight_grad", "conv2d"),
+        ("conv_transpose", "conv_transpose2d"),
+        ("max_pool", "max_pool2d"),
+        ("avg_pool", "avg_pool2d"),
+    ];
+    /// Operations without work of their own, and those that PyTorch has no function for.
+    const LEFT_OUT: &[&str] = &["cbrt", "index outside", "new storage", "upload, download", "view"];
+
+    fn sweep(grad: bool, dtypes: Vec<DType>) -> Sweep {
+        Sweep {
+            device: teeny_cpu::Cpu::new(),
+            seed: 1,
+            cases: 0,
+            grad,
+            dtypes,
+            only: vec![],
+            models: false,
+            turns: false,
+        }
+    }
+
+    #[test]
+    fn every_row_draws_cases_that_run() -> Result<()> {
+        for grad in [false, true] {
+            let sweep = sweep(grad, DType::ALL.to_vec());
+            for row in ops::rows(&sweep.dtypes, grad, &[]) {
+                let mut ran = 0;
+                for number in 0..100 {
+                    let mut draw = Draw::new(7, number);
+                    let case = row.draw(&mut draw, &row.types_of(&sweep.dtypes, grad), grad);
+                    let numel = |input: &case::Input| input.shape.iter().product::<usize>();
+                    let small = case.inputs.iter().map(numel).sum::<usize>() < 100_000;
+                    if small || number == 99 && ran == 0 {
+                        match sweep.prepare(number, &case).and_then(|mut run| run()) {
+                            Err(error) if error.kind() == ErrorKind::Unsupported => {}
+                            result => result.map_err(|error| {
+                                Error::value(format!("{}: {error}", case.line()))
+                            })?,
+                        }
+                        ran += 1;
+                    }
+                    if ran == 3 {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn every_operation_of_the_conformance_suite_takes_part() {
+        let rows: Vec<&str> =
+            ops::rows(&DType::ALL, false, &[]).iter().map(|row| row.name).collect();
+        let mut missing = std::collections::BTreeSet::new();
+        teeny_core::conformance::each(|trial| {
+            let op = trial.op();
+            let renamed = RENAMED.iter().find(|(name, _)| *name == op).map(|&(_, name)| name);
+            let name = renamed.unwrap_or(op).trim_end_matches("_grad");
+            if !rows.contains(&name) && !LEFT_OUT.contains(&op) {
+                missing.insert(op);
+            }
+        });
+        assert!(missing.is_empty(), "not in the sweep: {missing:?}");
+    }
 }

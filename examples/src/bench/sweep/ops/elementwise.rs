@@ -274,6 +274,24 @@ fn composed(rows: &mut Vec<Row>) {
         ("normal", |shape, dtype, device| Tensor::normal(0.0, 1.0, &shape[..], dtype, device)),
         ("bernoulli", |shape, _, device| Tensor::bernoulli(0.5, &shape[..], device)),
     ];
+    let randint = |draw: &mut Draw, dtype| {
+        let shape = draw.activation();
+        let arg = shape.clone();
+        let call = Box::new(move |device: &DeviceRef, _: &[Tensor]| {
+            Tensor::randint(0, 100, &shape[..], dtype, device)
+        });
+        Drawn { inputs: vec![], args: vec![], call }.arg(arg)
+    };
+    rows.push(Row::new("randint", 1, &[DType::I32, DType::I64], randint).without_grad());
+    let full = |draw: &mut Draw, dtype| {
+        let shape = draw.activation();
+        let arg = shape.clone();
+        let call = Box::new(move |device: &DeviceRef, _: &[Tensor]| {
+            Tensor::full(&shape[..], 1i64, dtype, device)
+        });
+        Drawn { inputs: vec![], args: vec![], call }.arg(arg)
+    };
+    rows.push(Row::new("full", 1, NUMBERS, full).without_grad());
     for (name, f) in random {
         let draw = move |draw: &mut Draw, dtype| {
             let shape = draw.activation();

@@ -73,6 +73,31 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         let arg = counts.clone();
         Drawn::one(shape, Fill::Normal, move |x| x.repeat(&counts[..])).arg(arg)
     }));
+    rows.push(Row::new("slice_assign", 2, ALL, |draw, _| {
+        // A copy with some slices along an axis replaced.
+        let shape = draw.activation();
+        let axis = axis(draw, &shape);
+        let size = shape[axis as usize];
+        let mut part = shape.clone();
+        part[axis as usize] = size.div_ceil(2);
+        let end = part[axis as usize];
+        Drawn::of(vec![(shape, Fill::Normal), (part, Fill::Normal)], move |x| {
+            x[0].clone().slice_assign(axis, 0..end, &x[1])
+        })
+        .arg(axis)
+        .arg(end)
+    }));
+    rows.push(Row::new("index", 1, ALL, |draw, _| {
+        // Rows and columns by two tensors of positions.
+        let shape = draw.matrix();
+        let ids = draw.log(1, 4096);
+        let inputs = vec![
+            (shape.clone(), Fill::Normal),
+            (vec![ids], Fill::Index(shape[0])),
+            (vec![ids], Fill::Index(shape[1])),
+        ];
+        Drawn::of(inputs, |x| x[0].index((&x[1], &x[2])))
+    }));
     for name in ["tril", "triu"] {
         rows.push(Row::new(name, 1, NUMBERS, move |draw, _| {
             let n = draw.log(4, 1024);

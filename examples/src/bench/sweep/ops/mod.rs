@@ -76,11 +76,12 @@ type DrawOf = dyn Fn(&mut Draw, DType) -> Drawn;
 
 /// An operation.
 pub(super) struct Row {
-    name: &'static str,
+    /// Its name.
+    pub(super) name: &'static str,
     /// How often it is drawn.
     pub(super) weight: usize,
     /// Its types.
-    pub(super) types: &'static [DType],
+    types: &'static [DType],
     /// Whether it has a gradient.
     grad: bool,
     /// The share of operands that are not row-major.
@@ -106,6 +107,15 @@ impl Row {
     fn strided(mut self) -> Row {
         self.strided = 0.3;
         self
+    }
+
+    /// Those of `dtypes` that it has, with a gradient if `grad`.
+    pub(super) fn types_of(&self, dtypes: &[DType], grad: bool) -> Vec<DType> {
+        if grad && !self.grad {
+            return vec![];
+        }
+        let fits = |d: &DType| self.types.contains(d) && (!grad || d.is_float());
+        dtypes.iter().copied().filter(fits).collect()
     }
 
     /// A case of one of `dtypes`.
@@ -150,8 +160,7 @@ pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<Row> {
     rows::rows(&mut rows);
     windows::rows(&mut rows);
     rows.retain(|row| {
-        dtypes.iter().any(|dtype| row.types.contains(dtype) && (!grad || dtype.is_float()))
-            && (!grad || row.grad)
+        !row.types_of(dtypes, grad).is_empty()
             && (only.is_empty() || only.iter().any(|start| row.name.starts_with(start.as_str())))
     });
     rows

@@ -3,7 +3,7 @@
 use super::{DECOMPOSED, Drawn, FLOATS, Row};
 use crate::bench::sweep::case::Fill;
 use crate::bench::sweep::draw::{Draw, MOST, TRANSFORMERS};
-use teeny_core::{Attention, Tensor};
+use teeny_core::{Attention, Tensor, Triangle};
 
 /// The most multiplications of a case.
 const FLOPS: usize = 2 << 30;
@@ -100,6 +100,7 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         ("cholesky", (|x| x.cholesky()) as fn(&Tensor) -> teeny_core::Result<Tensor>),
         ("inv", |x| x.inv()),
         ("det", |x| x.det()),
+        ("slogdet", |x| Ok(x.slogdet()?.1)),
     ] {
         rows.push(Row::new(name, 1, DECOMPOSED, move |draw, _| {
             let n = draw.log(2, 128);
@@ -112,10 +113,16 @@ pub(super) fn rows(rows: &mut Vec<Row>) {
         let inputs = vec![(vec![n, n], Fill::Definite), (vec![n, columns], Fill::Normal)];
         Drawn::of(inputs, |x| x[0].solve(&x[1]))
     }));
+    rows.push(Row::new("solve_triangular", 1, DECOMPOSED, |draw, _| {
+        let (n, columns) = (draw.log(2, 128), draw.log(1, 32));
+        let inputs = vec![(vec![n, n], Fill::Definite), (vec![n, columns], Fill::Normal)];
+        Drawn::of(inputs, |x| x[0].solve_triangular(&x[1], Triangle::Lower))
+    }));
     for (name, f) in [
         ("qr", (|x| Ok(x.qr()?.0)) as fn(&Tensor) -> teeny_core::Result<Tensor>),
         ("svd", |x| Ok(x.svd()?.1)),
         ("eigh", |x| Ok(x.eigh()?.0)),
+        ("pinv", |x| x.pinv(None)),
     ] {
         rows.push(
             Row::new(name, 1, DECOMPOSED, move |draw, _| {
