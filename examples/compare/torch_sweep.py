@@ -227,12 +227,22 @@ def clock(f):
     return min(samples) * 1e3, statistics.median(samples) * 1e3
 
 
+def once(case):
+    """Runs a model some times, for `peaks.py`."""
+    run = torch_models.run(case)
+    for _ in range(8):
+        run()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--bench", default="target/release/bench")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--once", help=argparse.SUPPRESS)
     arguments, others = parser.parse_known_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.once:
+        return once(json.loads(arguments.once))
     command = [arguments.bench, "--device", "cpu", "--threads", str(arguments.threads)]
     ours = subprocess.Popen(
         [*command, "--sweep", "--turns", *others],

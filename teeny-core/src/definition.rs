@@ -14,6 +14,7 @@ use crate::scalar::Scalar;
 pub use crate::scalar::lowest;
 use crate::shape::Shape;
 use crate::storage::StorageRef;
+use crate::tensor::reduce::cum_max;
 use crate::tensor::{Tensor, map};
 use crate::validate;
 
@@ -53,6 +54,10 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
         Op::ReduceKernel { kernel, inputs, params, shape, op, axes } => {
             let mapped = Op::Elementwise { kernel, inputs, params, shape }.tensor(device)?;
             Op::Reduce { op, x: &mapped, axes }.run(device)?
+        }
+        Op::CumMax { x, axis, largest } => {
+            let (values, positions) = cum_max(x, axis, largest)?;
+            (finish(values)?, finish(positions)?).into()
         }
         Op::Contiguous { x } => contiguous(x, device)?,
         Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),

@@ -6,7 +6,7 @@ use crate::device::Cpu;
 use crate::fused::softmax::{self, Row};
 use crate::fused::{attention, cross_entropy, norm};
 use crate::storage::View;
-use crate::{conv, copy, elementwise, index, matmul, pooling, random, reduce, scan, sort};
+use crate::{conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan, sort};
 use std::sync::Arc;
 use teeny_core::{
     DType, Device, DeviceInfo, Error, Op, Outputs, Result, Shape, Stats, StorageRef, Tensor,
@@ -103,6 +103,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(reduce::reduce_kernel(cpu, kernel, inputs, params, shape, op, axes))
         }
         Op::Scan { op, x, axis } => returned(scan::scan(cpu, op, x, axis)),
+        Op::CumMax { x, axis, largest } => returned(cum_max::cum_max(cpu, x, axis, largest)),
         Op::Matmul { lhs, rhs } => returned(matmul::matmul(cpu, lhs, rhs)),
         Op::Gather { x, axis, index } => returned(index::gather(cpu, x, axis, index)),
         Op::Scatter { mode, x, axis, index, src } => {

@@ -16,6 +16,7 @@
 pub mod blas;
 mod conv;
 mod copy;
+mod cum_max;
 mod device;
 mod elementwise;
 mod engine;

@@ -71,6 +71,7 @@ fn has_one_output(op: &Op<'_>) -> bool {
     !matches!(
         op,
         Op::Sort { .. }
+            | Op::CumMax { .. }
             | Op::MaxPool { .. }
             | Op::Attention { .. }
             | Op::AttentionGrad { .. }
@@ -95,6 +96,7 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         Op::Linalg { op, inputs } => linalg::require_rule(*op, inputs).map(|()| true)?,
         Op::Reduce { .. }
         | Op::Scan { .. }
+        | Op::CumMax { .. }
         | Op::Matmul { .. }
         | Op::Gather { .. }
         | Op::Scatter { .. }
@@ -131,6 +133,7 @@ fn rule(
             return reduce::reduce_kernel(recorder, operands, kernel, params, shape, axes);
         }
         Op::Scan { op, x, axis } => scan::scan(operands, op, x, axis, &values[0]),
+        Op::CumMax { axis, .. } => scan::cum_max(operands, axis, &values[1]),
         Op::Matmul { lhs, rhs } => matmul::matmul(operands, lhs, rhs)?,
         Op::Gather { x, axis, index } => index::gather(operands, x, axis, index),
         Op::Scatter { mode, x, axis, index, src } => {

@@ -1,4 +1,4 @@
-//! Running sums and products.
+//! Running sums, products and extrema.
 
 use crate::nesting::differentiated;
 use crate::record::{Operands, Rule};
@@ -26,6 +26,16 @@ pub(crate) fn scan(
             })
         }
     }
+}
+
+/// The rule of running extrema, which are the elements at `positions`: a gradient goes back to
+/// them, to the same element from several.
+pub(crate) fn cum_max(operands: &Operands<'_>, axis: usize, positions: &Tensor) -> Rule {
+    let index = positions.clone();
+    Rule::new(operands, move |g| {
+        Ok([Some(g.zeros_like()?.scatter_add(axis as isize, &index, g)?)])
+    })
+    .detaching(1, Some("the positions of a running extremum"))
 }
 
 /// The sum of each element and all behind it.

@@ -55,7 +55,7 @@ impl Op<'_> {
             Op::ReduceKernel { kernel, shape, .. } => {
                 (arithmetic(kernel) + 1) * shape.numel() as u64
             }
-            Op::Reduce { x, .. } | Op::Scan { x, .. } => numel(x),
+            Op::Reduce { x, .. } | Op::Scan { x, .. } | Op::CumMax { x, .. } => numel(x),
             Op::Scatter { src, .. } => numel(src),
             Op::Matmul { lhs, rhs } => 2 * numel(lhs) * rhs.shape()[rhs.ndim() - 1] as u64,
             Op::Softmax { x, .. } | Op::LogSoftmax { x, .. } => SOFTMAX * numel(x),

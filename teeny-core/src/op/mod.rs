@@ -109,6 +109,16 @@ pub enum Op<'a> {
         /// The axis.
         axis: usize,
     },
+    /// The running extremum along `axis`: from the first NaN on, NaN. Outputs: the values, and
+    /// their positions (`I32`), of equal ones the latest.
+    CumMax {
+        /// The operand.
+        x: &'a Tensor,
+        /// The axis.
+        axis: usize,
+        /// The running maximum, otherwise the minimum.
+        largest: bool,
+    },
     /// `(.., m, k) @ (.., k, n) -> (.., m, n)`: equal leading sizes, equal dtypes, not bool. `k`
     /// may be 0: zeros. 16-bit floats accumulate in f32; integers wrap.
     Matmul {
@@ -447,6 +457,8 @@ impl<'a> Op<'a> {
             Op::ReduceKernel { .. } => "reduce_kernel",
             Op::Reduce { op, .. } => op.name(),
             Op::Scan { op, .. } => op.name(),
+            Op::CumMax { largest: true, .. } => "cummax",
+            Op::CumMax { .. } => "cummin",
             Op::Random { .. } => "random",
             Op::Matmul { .. } => "matmul",
             Op::Gather { .. } => "gather",
@@ -489,6 +501,7 @@ impl<'a> Op<'a> {
             | Op::Random { .. } => true,
             Op::ElementwiseInPlace { .. }
             | Op::ReduceKernel { .. }
+            | Op::CumMax { .. }
             | Op::Contiguous { .. }
             | Op::Cat { .. }
             | Op::Softmax { .. }
@@ -527,6 +540,7 @@ impl<'a> Op<'a> {
             Op::ElementwiseInPlace { other, .. } => Operands::fixed(&[other]),
             Op::Reduce { x, .. }
             | Op::Scan { x, .. }
+            | Op::CumMax { x, .. }
             | Op::Sort { x, .. }
             | Op::Contiguous { x }
             | Op::Softmax { x, .. }
@@ -572,6 +586,7 @@ impl<'a> Op<'a> {
             Op::Linalg { .. } => &["a", "b"],
             Op::Reduce { .. }
             | Op::Scan { .. }
+            | Op::CumMax { .. }
             | Op::Sort { .. }
             | Op::Contiguous { .. }
             | Op::Softmax { .. }
@@ -638,6 +653,7 @@ impl<'a> Op<'a> {
             }
             Op::Reduce { op, axes, .. } => Op::Reduce { op, x: t(0), axes },
             Op::Scan { op, axis, .. } => Op::Scan { op, x: t(0), axis },
+            Op::CumMax { axis, largest, .. } => Op::CumMax { x: t(0), axis, largest },
             Op::Matmul { .. } => Op::Matmul { lhs: t(0), rhs: t(1) },
             Op::Gather { axis, .. } => Op::Gather { x: t(0), axis, index: t(1) },
             Op::Scatter { mode, axis, .. } => {

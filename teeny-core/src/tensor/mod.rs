@@ -30,7 +30,7 @@ mod view;
 
 mod elementwise;
 
-mod reduce;
+pub(crate) mod reduce;
 
 mod order;
 

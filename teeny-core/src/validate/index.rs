@@ -88,7 +88,7 @@ pub fn copy_into(dst: &StorageRef, view: &Layout, src: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// [`Op::Sort`](crate::Op::Sort): values and positions.
+/// [`Op::Sort`](crate::Op::Sort) and [`Op::CumMax`](crate::Op::CumMax): values and positions.
 ///
 /// # Errors
 /// If there is no such axis, or it has more positions than `I32`.

@@ -78,7 +78,7 @@ impl Op<'_> {
                 copy_into(dst, view, src)?;
                 (Shape::new(&[dst.len()])?, dst.dtype()).into()
             }
-            Op::Sort { x, axis, .. } => sort(x, axis)?.into(),
+            Op::Sort { x, axis, .. } | Op::CumMax { x, axis, .. } => sort(x, axis)?.into(),
             Op::Contiguous { x } => (*x.shape(), x.dtype()).into(),
             Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
             Op::Softmax { x, axis } | Op::LogSoftmax { x, axis } => softmax(x, axis)?.into(),

@@ -126,6 +126,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         Op::Random { .. }
         | Op::Gather { .. }
         | Op::CopyInto { .. }
+        | Op::CumMax { .. }
         | Op::Sort { .. }
         | Op::Contiguous { .. }
         | Op::Cat { .. }

@@ -484,6 +484,12 @@ fn reductions() -> Vec<Fault> {
                 let carried = m.scalars(x)[..2048].iter().map(|x| x.to_f64()).sum::<f64>();
                 m.modify(call, 0, |v, _| each(&mut v[2048..], |x| x - carried))
         }),
+        fault!("a running maximum keeps the first of equal ones", "cummax, positions", I32, Op::CumMax { x, largest: true, .. } if x.ndim() == 1 => |m, call| {
+            m.modify(call, 1, |v, _| each(v, |x| x.min(1.0)))
+        }),
+        fault!("a running minimum forgets NaN", "cummin", F64, Op::CumMax { largest: false, .. } => |m, call| {
+            m.modify(call, 0, |v, _| each(v, |x| if x.is_nan() { 0.0 } else { x }))
+        }),
         fault!("a cumulative product is a sum", "cumprod", F64, Op::Scan { op: ScanOp::Prod, x, axis } => |m, _call| {
             m.instead(Op::Scan { op: ScanOp::Sum, x, axis })
         }),

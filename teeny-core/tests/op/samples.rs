@@ -72,6 +72,8 @@ pub fn valid(device: &DeviceRef, mut visit: impl FnMut(Sample<'_>)) -> Result<()
     let view = Layout::strided(vector_shape, &[-2], 4, 6)?;
     let op = named!(CopyInto { dst, view: &view, src: &vector });
     sample(op, "copy_into", &["src"], &[(&[6], F32)]);
+    let op = named!(CumMax { x: &y, axis: 1, largest: true });
+    sample(op, "cummax", &["x"], &[(&[2, 3], F32), (&[2, 3], I32)]);
     let op = named!(Sort { x: &y, axis: 1, descending: true });
     sample(op, "sort", &["x"], &[(&[2, 3], F32), (&[2, 3], I32)]);
     let distribution = Distribution::Integer { low: -5, high: 5 };
@@ -269,6 +271,7 @@ pub fn invalid(device: &DeviceRef, mut visit: impl FnMut(&'static str, Op<'_>)) 
     }
     for (x, axis) in [(&x, 2), (&x, most), (&scalar, 0)] {
         visit(named!(Sort { x, axis, descending: false }));
+        visit(named!(CumMax { x, axis, largest: false }));
     }
     let key = Key { seed: 0, draw: 0 };
     for (distribution, dtype) in [

@@ -22,6 +22,7 @@ use crate::scratch::Array;
 use crate::storage::{Shared, View};
 use crate::typed::with_wrapping;
 use crate::{Cpu, copy, threads};
+pub(crate) use reducers::flip_of;
 use reducers::*;
 use std::ops::Range;
 use std::sync::Arc;

@@ -50,7 +50,7 @@ pub(super) fn each(
     mut visit: impl FnMut(usize, &str, &Prepare) -> Result<()>,
 ) -> Result<()> {
     for (number, &(name, shape, build)) in MODELS.iter().enumerate() {
-        if !only.is_empty() && !only.iter().any(|start| name.starts_with(start.as_str())) {
+        if !only.is_empty() && !only.iter().any(|one| one == name) {
             continue;
         }
         let input = format!(r#"{{"shape":{shape:?},"layout":"packed","fill":"normal"}}"#);

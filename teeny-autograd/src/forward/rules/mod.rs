@@ -35,6 +35,7 @@ pub(super) fn runs_as_definition(op: &Op<'_>) -> bool {
         Op::Elementwise { .. }
         | Op::Reduce { .. }
         | Op::Scan { .. }
+        | Op::CumMax { .. }
         | Op::Matmul { .. }
         | Op::Gather { .. }
         | Op::Scatter { .. }
@@ -75,7 +76,7 @@ pub(super) fn tangents(
         Op::Scatter { mode, x, axis, index, src } => {
             index::scatter(operands, mode, x, axis, index, src, y)?
         }
-        Op::Sort { axis, .. } => {
+        Op::Sort { axis, .. } | Op::CumMax { axis, .. } => {
             return Ok(vec![index::gather(operands, axis, &outputs[1])?, None]);
         }
         Op::Contiguous { .. } => operands.tangent(0).cloned(),

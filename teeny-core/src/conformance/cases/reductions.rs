@@ -32,12 +32,16 @@ const REDUCTIONS: [(&str, Reduce, Domain, Tolerance); 12] = [
 
 type Along = fn(&Tensor, isize) -> Result<Tensor>;
 
-const ALONG: [(&str, Along, Domain, Tolerance); 5] = [
+const ALONG: [(&str, Along, Domain, Tolerance); 9] = [
     ("argmax", |x, a| x.argmax(a), Domain::Below(4), EQUAL),
     ("argmin", |x, a| x.argmin(a), Domain::Below(4), EQUAL),
     ("argmax with NaN", |x, a| x.argmax(a), Domain::Any, EQUAL),
     ("cumsum", |x, a| x.cumsum(a), Domain::Small, near(8.0, 32.0)),
     ("cumprod", |x, a| x.cumprod(a), Domain::Positive, ulps(64.0)),
+    ("cummax", |x, a| Ok(x.cummax(a)?.0), Domain::Any, EQUAL),
+    ("cummax, positions", |x, a| Ok(x.cummax(a)?.1), Domain::Below(4), EQUAL),
+    ("cummin", |x, a| Ok(x.cummin(a)?.0), Domain::Any, EQUAL),
+    ("cummin, positions", |x, a| Ok(x.cummin(a)?.1), Domain::Below(4), EQUAL),
 ];
 
 /// Shapes that find edges: nothing to reduce, nothing left, no axes, one axis longer than any

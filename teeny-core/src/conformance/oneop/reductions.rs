@@ -17,6 +17,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "reduce", weight: 12, generate: reduce },
     Family { name: "reduce_kernel", weight: 6, generate: reduce_kernel },
     Family { name: "scan", weight: 4, generate: scan },
+    Family { name: "cum_max", weight: 2, generate: cum_max },
 ];
 
 /// A type that `op` accepts: one of two is a float where there is a choice.
@@ -161,6 +162,21 @@ fn reduce_kernel(dice: &mut Dice) -> Result<Case> {
         ReduceOp::Prod if dtype.is_float() => case.within(Tolerance::Ulps(n as f64 + 2.0, 0.0)),
         _ => case,
     })
+}
+
+fn cum_max(dice: &mut Dice) -> Result<Case> {
+    let budget = dice.budget();
+    let shape = at_least_one_axis(dice, budget);
+    let (axis, largest) = (dice.below(shape.ndim()), dice.one_in(2));
+    let dtype = dice.pick(&DType::ALL);
+    let values = Values::exact(dice);
+    let x = Operand::new(dice, shape, dtype, values);
+    let description = format!("along {axis} largest {largest}");
+    Ok(Case::new("cum_max", vec![x], description, move |x| {
+        let [values, positions] = Op::CumMax { x: &x[0], axis, largest }.tensors(x[0].device())?;
+        Ok(vec![values, positions])
+    })
+    .within(Tolerance::Bits))
 }
 
 fn scan(dice: &mut Dice) -> Result<Case> {

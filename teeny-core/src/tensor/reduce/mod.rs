@@ -3,3 +3,5 @@
 mod reductions;
 
 mod scan;
+
+pub(crate) use scan::cum_max;

@@ -1,5 +1,5 @@
 //! Scans: running sums, products and extrema, and differences of neighbours. Sums and products are
-//! `Op::Scan`; extrema take log2(n) elementwise passes.
+//! `Op::Scan`, extrema `Op::CumMax`.
 
 use crate::context::enter;
 use crate::dtype::DType;
@@ -34,14 +34,14 @@ impl Tensor {
     #[track_caller]
     pub fn cummax(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let _op = enter("cummax").on([("x", Some(self))]);
-        self.running(axis, |a, b| a.maximum(b))
+        self.running(axis, true)
     }
 
     /// The running minimum along `axis`, and its position, as in [`Tensor::cummax`].
     #[track_caller]
     pub fn cummin(&self, axis: isize) -> Result<(Tensor, Tensor)> {
         let _op = enter("cummin").on([("x", Some(self))]);
-        self.running(axis, |a, b| a.minimum(b))
+        self.running(axis, false)
     }
 
     /// The differences of neighbours along `axis`, taken `n` times; the axis is as much shorter,
@@ -62,23 +62,10 @@ impl Tensor {
         (0..n).try_fold(self.clone(), |x, _| step(x))
     }
 
-    fn running(
-        &self,
-        axis: isize,
-        best: fn(&Tensor, &Tensor) -> Result<Tensor>,
-    ) -> Result<(Tensor, Tensor)> {
+    fn running(&self, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
         let axis = self.shape().axis(axis)?;
-        let n = index_end(self.shape()[axis])?;
-        let mut along = vec![1; self.ndim()];
-        along[axis] = self.shape()[axis];
-        let place = Tensor::arange(0i32, n, 1, self)?.reshape(along)?;
-        let extreme = doubled(self, axis, best)?;
-        // The position of the running extremum is the latest element equal to it.
-        let record = map([self, &extreme, &place], |[x, y, p]| {
-            x.eq(y).or(x.is_nan()).where_cond(p, p.like(0))
-        })?;
-        let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
-        Ok((self.gather(axis as isize, &positions)?, positions))
+        let [values, positions] = Op::CumMax { x: self, axis, largest }.tensors(self.device())?;
+        Ok((values, positions))
     }
 
     fn scan(&self, op: ScanOp, axis: isize) -> Result<Tensor> {
@@ -86,6 +73,22 @@ impl Tensor {
         let x = self.cast(self.dtype().sum_type())?;
         Op::Scan { op, x: &x, axis }.tensor(x.device())
     }
+}
+
+/// The definition of [`Op::CumMax`]: values and positions.
+pub(crate) fn cum_max(x: &Tensor, axis: usize, largest: bool) -> Result<(Tensor, Tensor)> {
+    let n = index_end(x.shape()[axis])?;
+    let mut along = vec![1; x.ndim()];
+    along[axis] = x.shape()[axis];
+    let place = Tensor::arange(0i32, n, 1, x)?.reshape(along)?;
+    let better: fn(&Tensor, &Tensor) -> Result<Tensor> =
+        if largest { |a, b| a.maximum(b) } else { |a, b| a.minimum(b) };
+    let extreme = doubled(x, axis, better)?;
+    // The position of the running extremum is the latest element equal to it.
+    let record =
+        map([x, &extreme, &place], |[x, y, p]| x.eq(y).or(x.is_nan()).where_cond(p, p.like(0)))?;
+    let positions = doubled(&record, axis, |a, b| a.maximum(b))?;
+    Ok((x.gather(axis as isize, &positions)?, positions))
 }
 
 /// The running `best` along `axis`, an associative choice: after k rounds of the last 2^k.

@@ -151,7 +151,7 @@ impl Row {
     }
 }
 
-/// The rows with one of `dtypes`, with a gradient if `grad`, whose names begin as one of `only`.
+/// The rows with one of `dtypes`, with a gradient if `grad`, whose names are in `only`.
 pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<Row> {
     let mut rows = Vec::new();
     elementwise::rows(&mut rows);
@@ -161,7 +161,7 @@ pub(super) fn rows(dtypes: &[DType], grad: bool, only: &[String]) -> Vec<Row> {
     windows::rows(&mut rows);
     rows.retain(|row| {
         !row.types_of(dtypes, grad).is_empty()
-            && (only.is_empty() || only.iter().any(|start| row.name.starts_with(start.as_str())))
+            && (only.is_empty() || only.iter().any(|name| name == row.name))
     });
     rows
 }
