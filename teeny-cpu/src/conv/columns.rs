@@ -17,14 +17,17 @@ use super::select::{self, Split};
 use crate::Cpu;
 use crate::float::Float;
 use crate::matmul::{Matrix, Tile};
-use crate::scratch::with_scratch;
-use crate::simd::{F32s, Lanes, Work};
+use crate::scratch::{LINE, with_scratch};
+use crate::simd::{F32s, Lanes, Work, prefetch};
 use crate::storage::Shared;
 use crate::threads::try_for_each_chunk;
 use teeny_core::Result;
 
 /// Elements behind a panel that may be written: a vector of the widest level.
 pub(super) const SLACK: usize = 16;
+
+/// Products of a sum from which the microkernel prefetches its result.
+const MIN_SUM: usize = 256;
 
 /// One grid of a convolution with its operands.
 #[derive(Clone, Copy)]
@@ -37,8 +40,10 @@ pub(super) struct Correlation<'a, T> {
     pub out_channels: usize,
     /// (images, groups · in_channels, input)
     pub x: &'a [T],
-    /// (groups · out_channels, in_channels, taps of the grid)
+    /// (groups · out_channels, in_channels, taps of the grid), or if `taps_first` (.., taps of the
+    /// grid, in_channels).
     pub weight: &'a [T],
+    pub taps_first: bool,
     /// (images, groups · out_channels, size)
     pub y: Shared<T>,
 }
@@ -47,6 +52,18 @@ impl<T: Float> Correlation<'_, T> {
     /// Rows of the matrix of columns.
     pub(super) fn rows(&self) -> usize {
         self.in_channels * self.grid.taps.len()
+    }
+
+    /// Rows of columns in the order of the weights.
+    pub(super) fn columns<'a>(
+        &'a self,
+        x: &'a [T],
+        spans: &'a [Span],
+        rows: [usize; 2],
+        width: usize,
+    ) -> Columns<'a, T> {
+        let channels = if self.taps_first { Some(self.in_channels) } else { None };
+        Columns { grid: self.grid, channels, x, spans, rows, width }
     }
 
     /// Elements from an image to the next, in the input and in the result.
@@ -99,7 +116,7 @@ impl<T: Float> Correlation<'_, T> {
                 let to =
                     unsafe { std::slice::from_raw_parts_mut(to.get().add(task * block), block) };
                 let (spans, rows) = (&list[panel].spans, [first, rows.min(first + depth)]);
-                Columns { grid: self.grid, x, spans, rows, width }.pack(cpu, to);
+                self.columns(x, spans, rows, width).pack(cpu, to);
                 Ok(())
             })?;
             let down = self.out_channels.div_ceil(m);
@@ -140,7 +157,7 @@ impl<T: Float> Correlation<'_, T> {
                 let spans = &panel.spans;
                 let copy = |from: usize| {
                     let rows = [from, rows.min(from + depth)];
-                    Columns { grid: self.grid, x, spans, rows, width }.pack(cpu, columns);
+                    self.columns(x, spans, rows, width).pack(cpu, columns);
                     columns.as_ptr()
                 };
                 // SAFETY: by contract.
@@ -179,6 +196,14 @@ impl<T: Float> Correlation<'_, T> {
         } else {
             Matrix::row_major(product, width)
         };
+        if whole && rows < MIN_SUM {
+            // Short sums do not hide the time until the lines of the result are there.
+            for i in 0..m {
+                for line in (0..n).step_by(LINE / size_of::<T>()) {
+                    prefetch(c.at(i, line).ptr.cast());
+                }
+            }
+        }
         for from in (0..rows).step_by(depth) {
             let depth = depth.min(rows - from);
             let rhs = Matrix { ptr: columns(from), row_stride: width as isize, col_stride: 1 };
@@ -205,6 +230,8 @@ impl<T: Float> Correlation<'_, T> {
 /// Rows `rows` of the columns that some spans describe.
 pub(super) struct Columns<'a, T> {
     pub grid: &'a Grid,
+    /// The number of channels if rows are in the order (taps, channels).
+    pub channels: Option<usize>,
     /// From the first channel of the group on, to the end of the last image.
     pub x: &'a [T],
     pub spans: &'a [Span],
@@ -230,22 +257,35 @@ impl<T: Float> Work for Pack<'_, '_, T> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        let Pack { columns: Columns { grid, x, spans, rows: [first, end], width }, to } = self;
+        let Pack { columns: Columns { grid, channels, x, spans, rows: [first, end], width }, to } =
+            self;
         let (taps, plane, step) = (grid.taps.len(), grid.plane(), grid.last().step);
         let each = spans.len() / taps;
-        let (mut channel, mut tap) = (first / taps, first % taps);
+        let (mut channel, mut tap) = match channels {
+            Some(channels) => (first % channels, first / channels),
+            None => (first / taps, first % taps),
+        };
         let mut row = to.as_mut_ptr();
         for _ in first..end {
             let plane = &x[channel * plane..];
             for span in &spans[tap * each..(tap + 1) * each] {
                 // SAFETY: the span is in the row; vectors that reach beyond it are overwritten by
                 // the next span or row, or are in the slack.
-                unsafe { copy_span::<T, T::Vector<V>>(plane, *span, step, row.add(span.at)) };
+                unsafe {
+                    copy_span::<T, T::Vector<V>>(plane, *span, step, row.add(span.at), width)
+                };
             }
             row = row.wrapping_add(width);
-            tap += 1;
-            if tap == taps {
-                (channel, tap) = (channel + 1, 0);
+            if let Some(channels) = channels {
+                channel += 1;
+                if channel == channels {
+                    (channel, tap) = (0, tap + 1);
+                }
+            } else {
+                tap += 1;
+                if tap == taps {
+                    (channel, tap) = (channel + 1, 0);
+                }
             }
         }
     }
@@ -256,7 +296,13 @@ impl<T: Float> Work for Pack<'_, '_, T> {
 /// # Safety
 /// `to` has the span's elements and those of a vector behind them.
 #[inline(always)]
-unsafe fn copy_span<T: Float, V: Lanes<T>>(plane: &[T], s: Span, step: usize, to: *mut T) {
+unsafe fn copy_span<T: Float, V: Lanes<T>>(
+    plane: &[T],
+    s: Span,
+    step: usize,
+    to: *mut T,
+    ahead: usize,
+) {
     // SAFETY: by contract; loads test for the end of the plane's slice.
     unsafe {
         zeros::<T, V>(to, s.before);
@@ -272,6 +318,9 @@ unsafe fn copy_span<T: Float, V: Lanes<T>>(plane: &[T], s: Span, step: usize, to
                     V::load_part(from.as_ptr().add(j), rest)
                 };
                 v.store(to.add(j));
+                // The next panel's elements: rows of columns are in other parts of memory, which
+                // the processor does not prefetch.
+                prefetch(from.as_ptr().wrapping_add(j + ahead).cast());
                 j += V::LANES;
             }
         } else if s.inside > 0 {

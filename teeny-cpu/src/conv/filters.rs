@@ -10,9 +10,6 @@ use crate::threads::for_each_range;
 use crate::transpose::transpose;
 use teeny_core::Result;
 
-/// Filters that are read together, so that whole cache lines are written.
-const TOGETHER: usize = 16;
-
 /// The filters `w` (groups · out_channels, in_channels, taps of the filter) as (groups ·
 /// out_channels, in_channels, taps of the grid).
 pub(super) fn selected<T: Float>(cpu: &Cpu, w: &[T], grid: &Grid) -> Result<Array<T>> {
@@ -27,67 +24,55 @@ pub(super) fn selected<T: Float>(cpu: &Cpu, w: &[T], grid: &Grid) -> Result<Arra
     Ok(out)
 }
 
-/// The filters `w` (groups · out_channels, in_channels, taps of the filter) as (groups ·
-/// in_channels, out_channels, taps of the grid).
-pub(super) fn exchanged<T: Float>(
+/// Rows that are transposed at once.
+const ROWS: usize = 64;
+
+/// The filters `w` (groups · out_channels, in_channels, taps) as (groups · in_channels, taps,
+/// out_channels): `row` is `in_channels * taps`.
+pub(super) fn transposed<T: Float>(
     cpu: &Cpu,
     w: &[T],
-    grid: &Grid,
     groups: usize,
-    [out_channels, in_channels]: [usize; 2],
+    out_channels: usize,
+    row: usize,
 ) -> Result<Array<T>> {
-    let (taps, all) = (grid.taps.len(), grid.all_taps);
-    let mut out = Array::filled(cpu, w.len() / all * taps, T::ZERO)?;
+    if out_channels == 1 {
+        return Array::from_fn(cpu, w.len(), |i| w[i]);
+    }
+    let mut out = Array::filled(cpu, w.len(), T::ZERO)?;
     let to = Shared(out.as_mut_ptr());
-    let per_group = out_channels.div_ceil(TOGETHER);
-    let least = (1 << 16) / (TOGETHER * in_channels * taps) + 1;
-    for_each_range(groups * per_group, least, |range| {
+    let parts = row.div_ceil(ROWS);
+    let least = (1 << 15) / (ROWS.min(row) * out_channels) + 1;
+    for_each_range(groups * parts, least, |range| {
         for i in range {
-            let (group, first) = (i / per_group, i % per_group * TOGETHER);
-            let count = TOGETHER.min(out_channels - first);
-            let w = &w[(group * out_channels + first) * in_channels * all..];
-            let w = &w[..count * in_channels * all];
-            let to =
-                to.get().wrapping_add(group * in_channels * out_channels * taps + first * taps);
-            let (next, size) = (out_channels * taps, (in_channels, count));
-            // SAFETY: the filters of these output channels, which no other range writes.
-            unsafe {
-                if all == 1 {
-                    let from_stride = in_channels as isize;
-                    let from = w.as_ptr();
-                    transpose(cpu.level, from, from_stride, to, next as isize, size, false);
-                } else {
-                    exchange(w.as_ptr(), [in_channels, count], all, &grid.taps, to, next);
-                }
-            }
+            let (group, first) = (i / parts, i % parts * ROWS);
+            let rows = ROWS.min(row - first);
+            let w = &w[group * out_channels * row..][..out_channels * row];
+            let at = (group * row + first) * out_channels;
+            let (from, to, size) = (w[first..].as_ptr(), to.get(), (rows, out_channels));
+            let strides = [row as isize, out_channels as isize];
+            // SAFETY: these rows of the result, which no other range writes.
+            unsafe { transpose(cpu.level, from, strides[0], to.add(at), strides[1], size, false) };
         }
     });
     Ok(out)
 }
 
-/// `to[c * next + o * taps + i] = from[(o * in_channels + c) * all + tap(i)]`.
-///
-/// # Safety
-/// All these elements exist.
-unsafe fn exchange<T: Copy>(
-    from: *const T,
-    [in_channels, count]: [usize; 2],
-    all: usize,
-    taps: &[usize],
-    to: *mut T,
-    next: usize,
-) {
-    for c in 0..in_channels {
-        let mut to = to.wrapping_add(c * next);
-        for o in 0..count {
-            // SAFETY: by contract.
-            unsafe {
-                let from = from.add((o * in_channels + c) * all);
-                for &tap in taps {
-                    *to = *from.add(tap);
-                    to = to.add(1);
-                }
-            }
+/// Of filters (.., taps of the filter, out_channels), as [`transposed`] makes them, the taps of
+/// `grid`.
+pub(super) fn rows_of<T: Float>(
+    cpu: &Cpu,
+    filters: &[T],
+    grid: &Grid,
+    out_channels: usize,
+) -> Result<Array<T>> {
+    let (taps, all) = (grid.taps.len(), grid.all_taps * out_channels);
+    let n = filters.len() / all;
+    let mut out = Array::filled(cpu, n * taps * out_channels, T::ZERO)?;
+    for (to, from) in out.chunks_exact_mut(taps * out_channels).zip(filters.chunks_exact(all)) {
+        for (to, &tap) in to.chunks_exact_mut(out_channels).zip(&grid.taps) {
+            to.copy_from_slice(&from[tap * out_channels..][..out_channels]);
         }
     }
+    Ok(out)
 }

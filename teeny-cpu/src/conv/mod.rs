@@ -135,7 +135,8 @@ impl<'a> Conv<'a> {
         y: Shared<T>,
     ) -> Correlation<'b, T> {
         let Conv { images, groups, in_channels, out_channels, .. } = *self;
-        Correlation { grid, images, groups, in_channels, out_channels, x, weight, y }
+        let taps_first = false;
+        Correlation { grid, images, groups, in_channels, out_channels, x, weight, taps_first, y }
     }
 }
 
@@ -145,18 +146,13 @@ impl<T: Float> Correlation<'_, T> {
         match select(&Sizes::of(self)) {
             Algorithm::Matmul => {
                 let (m, k, groups) = (self.out_channels, self.rows(), self.groups);
-                let strided = |ptr: *const T, group: usize, n: usize| Matrix {
-                    ptr: ptr.wrapping_add(group * n),
-                    row_stride: (groups * n) as isize,
-                    col_stride: 1,
-                };
                 // SAFETY: an image's inputs and results of a group, and the group's filters, which
                 // were sliced to these sizes.
                 unsafe {
                     batched(cpu, [self.images, m, k], groups, [T::ZERO, T::ONE], |group| {
                         let w = Matrix::row_major(&self.weight[group * m * k..][..m * k], k);
-                        let y = strided(self.y.get().cast_const(), group, m);
-                        (y, strided(self.x.as_ptr(), group, k), w.t())
+                        let y = strided(self.y.get().cast_const(), groups, group, m);
+                        (y, strided(self.x.as_ptr(), groups, group, k), w.t())
                     })
                 }
             }
@@ -164,6 +160,12 @@ impl<T: Float> Correlation<'_, T> {
             Algorithm::Lattices | Algorithm::Columns => self.by_columns(cpu),
         }
     }
+}
+
+/// The elements of one group, `n` of each image, as a matrix with a row for each image.
+fn strided<T>(ptr: *const T, groups: usize, group: usize, n: usize) -> Matrix<T> {
+    let ptr = ptr.wrapping_add(group * n);
+    Matrix { ptr, row_stride: (groups * n) as isize, col_stride: 1 }
 }
 
 /// The result of `n` elements in the dtype of the operands.
@@ -209,7 +211,7 @@ pub(crate) fn conv(
                         filters::selected(cpu, ws, grid).map(Some)
                     }
                 };
-                uneven(cpu, &conv, grid, xs, ws, y, &lazy, ordered, i, pixels)
+                uneven(cpu, &conv, grid, xs, ws, y, &lazy, ordered, false, i, pixels)
             })?;
             return finish(cpu, out, n, dtype);
         }
@@ -240,6 +242,7 @@ fn uneven(
     y: Shared<f32>,
     lazy: &OnceLock<Option<Option<Array<f32>>>>,
     ordered: impl Fn() -> Result<Option<Array<f32>>>,
+    taps_first: bool,
     i: usize,
     pixels: Range<usize>,
 ) -> Result<()> {
@@ -252,6 +255,7 @@ fn uneven(
         }
     };
     let correlation = conv.correlation(grid, xs, filters.as_deref().unwrap_or(ws), y);
+    let correlation = Correlation { taps_first, ..correlation };
     let (image, group) = (i / conv.groups, i % conv.groups);
     let first = image * grid.pixels() + pixels.start;
     // SAFETY: the pixels of a band that only this call computes.
@@ -272,6 +276,26 @@ pub(crate) fn input_grad(
     if n == 0 || g.numel() == 0 || weight.numel() == 0 {
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
+    let compute = dtype.compute();
+    let forward = Grid::forward(conv.input, conv.kernel, conv.output, window);
+    if forward.pixels() == 1 && forward.has_all_taps() && forward.taps.len() == forward.plane() {
+        // Each weight is multiplied by one element of g.
+        let out = cpu.alloc(n, compute)?;
+        let (m, k, groups) = (conv.out_channels, n / (conv.images * conv.groups), conv.groups);
+        with_float!(dtype, T => {
+            // SAFETY: the operands have these elements, and each group its part of the new storage.
+            unsafe {
+                let (gs, ws) = (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel()));
+                let y = Shared(out.ptr().cast::<T>());
+                batched(cpu, [conv.images, k, m], groups, [T::ZERO, T::ONE], |group| {
+                    let w = Matrix::row_major(&ws[group * m * k..][..m * k], k);
+                    let y = y.get().cast_const();
+                    (strided(y, groups, group, k), strided(gs.as_ptr(), groups, group, m), w)
+                })?;
+            }
+        });
+        return finish(cpu, out, n, dtype);
+    }
     let grids = Grid::backward(conv.input, conv.kernel, conv.output, window);
     // The gradient is a convolution of g.
     let back = Conv {
@@ -281,7 +305,7 @@ pub(crate) fn input_grad(
         output: conv.input,
         ..conv
     };
-    let channels = [conv.out_channels, conv.in_channels];
+    let row = weight.numel() / (conv.groups * conv.out_channels);
     if let Some(winograd) = conv.winograd(cpu, dtype).and_then(|forward| forward.backward())
         && conv.tiles().are_faster()
         && let [grid] = &grids[..]
@@ -295,8 +319,14 @@ pub(crate) fn input_grad(
             let filters = winograd.rotated_filters(cpu, ws)?;
             let lazy = OnceLock::new();
             winograd.forward(cpu, gs, &filters, y, |i, pixels| {
-                let ordered = || filters::exchanged(cpu, ws, grid, conv.groups, channels).map(Some);
-                uneven(cpu, &back, grid, gs, ws, y, &lazy, ordered, i, pixels)
+                let ordered = || {
+                    let all = filters::transposed(cpu, ws, conv.groups, conv.out_channels, row)?;
+                    if grid.has_all_taps() {
+                        return Ok(Some(all));
+                    }
+                    filters::rows_of(cpu, &all, grid, conv.out_channels).map(Some)
+                };
+                uneven(cpu, &back, grid, gs, ws, y, &lazy, ordered, true, i, pixels)
             })?;
             return finish(cpu, out, n, dtype);
         }
@@ -304,24 +334,32 @@ pub(crate) fn input_grad(
     // Results that no tap reaches are zero.
     let reached: usize = grids.iter().filter(|g| !g.taps.is_empty()).map(Grid::pixels).sum();
     let all = conv.input.iter().product::<usize>();
-    let compute = dtype.compute();
     let out = if reached < all { cpu.zeros(n, compute)? } else { cpu.alloc(n, compute)? };
     with_float!(dtype, T => {
         // SAFETY: the copies hold these many elements of the computed type.
         let (gs, ws) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel())) };
         let y = Shared(out.ptr().cast::<T>());
         let grids: Vec<&Grid> = grids.iter().filter(|grid| !grid.taps.is_empty()).collect();
-        let exchanged = |grid: &&Grid| filters::exchanged(cpu, ws, grid, conv.groups, channels);
+        let all = filters::transposed(cpu, ws, conv.groups, conv.out_channels, row)?;
+        let some = |grid: &&Grid| {
+            if grid.has_all_taps() { Ok(None) } else { filters::rows_of(cpu, &all, grid, conv.out_channels).map(Some) }
+        };
+        let part = |grid, filters| {
+            Correlation { taps_first: true, ..back.correlation(grid, gs, filters, y) }
+        };
         if conv.is_depthwise() {
-            let filters = grids.iter().map(exchanged).collect::<Result<Vec<_>>>()?;
+            let filters = grids.iter().map(some).collect::<Result<Vec<_>>>()?;
             let parts = grids.iter().zip(&filters);
-            let parts: Vec<_> = parts.map(|(grid, f)| back.correlation(grid, gs, f, y)).collect();
+            let parts: Vec<_> = parts.map(|(grid, f)| part(*grid, f.as_deref().unwrap_or(&all))).collect();
             if !depthwise::convolve(cpu, &parts)? {
                 parts.iter().try_for_each(|part| part.run(cpu))?;
             }
         } else {
             for grid in grids {
-                back.correlation(grid, gs, &exchanged(&grid)?, y).run(cpu)?;
+                let filters = some(&grid)?;
+                let filters = filters.as_deref().unwrap_or(&all);
+                let part = back.correlation(grid, gs, filters, y);
+                Correlation { taps_first: true, ..part }.run(cpu)?;
             }
         }
     });
@@ -396,18 +434,14 @@ fn filter_grad<T: Float>(cpu: &Cpu, c: &Correlation<'_, T>, g: &[T], to: &mut [T
     match select_filter_grad(&Sizes::of(c)) {
         Algorithm::Matmul => {
             let (m, k, groups) = (c.out_channels, c.rows(), c.groups);
-            let strided = |data: &[T], group: usize, n: usize| Matrix {
-                ptr: data.as_ptr().wrapping_add(group * n),
-                row_stride: (groups * n) as isize,
-                col_stride: 1,
-            };
             let to = Shared(to.as_mut_ptr());
             // SAFETY: an image's inputs and gradients of a group, and the group's filters.
             unsafe {
                 batched(cpu, [m, k, c.images], groups, [T::ZERO, T::ONE], |group| {
                     let ptr = to.get().wrapping_add(group * m * k).cast_const();
                     let to = Matrix { ptr, row_stride: k as isize, col_stride: 1 };
-                    (to, strided(g, group, m).t(), strided(c.x, group, k))
+                    let x = strided(c.x.as_ptr(), groups, group, k);
+                    (to, strided(g.as_ptr(), groups, group, m).t(), x)
                 })
             }
         }

@@ -40,6 +40,8 @@ pub(super) struct Sizes {
     pub width: usize,
     /// Whether the results of the grid are all results.
     pub is_dense: bool,
+    /// Whether the columns of a result are in the order of the input.
+    pub is_in_order: bool,
 }
 
 impl Sizes {
@@ -52,12 +54,13 @@ impl Sizes {
             pixels: c.grid.pixels(),
             width: c.grid.last().output,
             is_dense: c.grid.is_dense(),
+            is_in_order: !c.taps_first || c.grid.taps.len() == 1,
         }
     }
 
     /// Whether the elements of an image are the columns of its only result.
     fn is_matmul(&self) -> bool {
-        self.pixels == 1 && self.taps == self.plane && self.is_dense
+        self.pixels == 1 && self.taps == self.plane && self.is_dense && self.is_in_order
     }
 }
 
@@ -67,6 +70,9 @@ const MIN_PARALLEL_MULS: usize = 1 << 18;
 const TASKS: usize = 16;
 /// Most elements of a task's lattices: half of a second-level cache.
 const LATTICE: usize = 96 << 10;
+
+/// Most vectors of sums of the filters' gradient: a quarter of a second-level cache.
+const MAX_SUMS: usize = 4096;
 
 /// Whether a second thread pays.
 pub(super) fn is_parallel(muls: usize) -> bool {
@@ -89,9 +95,15 @@ pub(super) fn select(s: &Sizes) -> Algorithm {
 /// The algorithm for the gradient of the filters.
 pub(super) fn select_filter_grad(s: &Sizes) -> Algorithm {
     if s.is_matmul() {
-        Algorithm::Matmul
-    } else if s.out_channels <= 8 {
-        // Two channels share an element of the lattice; a product has a vector of channels.
+        return Algorithm::Matmul;
+    }
+    let (m, k) = (s.out_channels, s.in_channels * s.taps);
+    // Four channels share an element of the lattice, and lanes are results of a row. A product has
+    // lanes of channels, for which gradients are transposed, and columns.
+    let lanes = s.width.next_multiple_of(16);
+    let lattices = (k * (m + 2) + 3 * s.in_channels) * lanes / s.width;
+    let columns = k * (m.next_multiple_of(16) + m / 8 + 5 + 24 / s.width) + 8 * m;
+    if m <= 8 || lattices <= columns && m * k <= MAX_SUMS {
         Algorithm::Lattices
     } else {
         Algorithm::Columns

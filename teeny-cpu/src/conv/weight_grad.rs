@@ -11,7 +11,7 @@
 //! 3. Tasks have blocks of results with their own sums, which are joined in order, or some rows of
 //!    columns.
 
-use super::columns::{Columns, Correlation, SLACK};
+use super::columns::{Correlation, SLACK};
 use super::select::{self, FilterSplit, REDUCED};
 use crate::Cpu;
 use crate::float::Float;
@@ -161,7 +161,7 @@ impl<T: Float> Block<'_, T> {
             };
             for row in (self.rows[0]..self.rows[1]).step_by(ROWS) {
                 let rows = [row, (row + ROWS).min(self.rows[1])];
-                Columns { grid: c.grid, x, spans: &panel.spans, rows, width: n }.pack(cpu, columns);
+                c.columns(x, &panel.spans, rows, n).pack(cpu, columns);
                 f(g, n, rows, columns)?;
             }
             first = end;

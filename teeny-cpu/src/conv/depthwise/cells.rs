@@ -130,7 +130,7 @@ impl Cells {
     }
 
     /// Writes rows `from .. to` of `channels` planes of input at `x`, clipped to those that exist,
-    /// to the cells of a band; cells of padding are not written. `temporary` has
+    /// to the cells of a band, with zeros at both ends of each row. `temporary` has
     /// [`Cells::temporary`] elements.
     #[expect(clippy::too_many_arguments)]
     pub(super) fn fill<T: Float>(
@@ -165,6 +165,23 @@ impl Cells {
             };
             return;
         }
+        // Cells of padding at both ends of each row.
+        let (before, inside) = ((left as isize - self.left) as usize, right - left);
+        for line in cells[first - before * lanes..].chunks_mut(line).take(bottom - top) {
+            line[..before * lanes].fill(T::ZERO);
+            line[(before + inside) * lanes..].fill(T::ZERO);
+        }
+        if self.has_wide_rows() {
+            for row in top..bottom {
+                let to = &mut cells[first + (row - top) * line..][..inside * lanes];
+                // SAFETY: a row of these planes, and as many cells.
+                unsafe {
+                    let (from, size) = (x[row * width + left..].as_ptr(), (inside, channels));
+                    transpose(cpu.level, from, stride, to.as_mut_ptr(), lanes as isize, size, false)
+                };
+            }
+            return;
+        }
         let rows_at_once = self.rows_at_once();
         for row in (top..bottom).step_by(rows_at_once) {
             let rows = rows_at_once.min(bottom - row);
@@ -179,6 +196,12 @@ impl Cells {
                 cells[first + (row - top + i) * line..][..from.len()].copy_from_slice(from);
             }
         }
+    }
+
+    /// Whether rows fill blocks of a transpose so far that transposing each is faster than copying
+    /// it after several were transposed together.
+    fn has_wide_rows(&self) -> bool {
+        80 * self.input[1].div_ceil(16) <= 7 * self.input[1]
     }
 
     /// Rows of the input that are transposed at once: a quarter of a first-level cache.

@@ -66,7 +66,6 @@ pub(super) fn convolve<T: Float>(cpu: &Cpu, parts: &[Correlation<'_, T>]) -> Res
         let n = band.rows * cells.pitch * lanes;
         let sizes = [n, cells.temporary(), step * width * lanes, taps * lanes];
         with_scratch(cpu, sizes, |[input, temporary, results, weights]: [&mut [T]; 4]| {
-            input.fill(T::ZERO);
             if !whole {
                 results.fill(T::ZERO);
             }

@@ -12,7 +12,6 @@ use crate::float::Float;
 use crate::matmul::MAX_CHAIN;
 use crate::scratch::Array;
 use crate::simd::{F32s, Lanes, Work, prefetch};
-use std::ops::Deref;
 use teeny_core::Result;
 
 /// The distances of some taps in a lattice.
@@ -34,10 +33,16 @@ impl Distances {
     }
 }
 
-impl Deref for Distances {
-    type Target = [usize];
-    fn deref(&self) -> &[usize] {
-        &self.each
+/// [`Distances`] as kernels read them.
+#[derive(Clone, Copy)]
+pub(super) struct Table<'a> {
+    each: &'a [usize],
+    farthest: usize,
+}
+
+impl Distances {
+    pub(super) fn table(&self) -> Table<'_> {
+        Table { each: &self.each, farthest: self.farthest }
     }
 }
 
@@ -47,7 +52,7 @@ pub(super) struct Correlate<'a, T> {
     pub x: &'a [T],
     /// From a row to the next, in the lattice.
     pub pitch: usize,
-    pub distances: &'a Distances,
+    pub distances: Table<'a>,
     /// (m, distances)
     pub weight: &'a [T],
     pub m: usize,
@@ -76,7 +81,7 @@ impl<T: Float> Correlate<'_, T> {
         }
         assert!(
             self.distances.farthest + (self.rows - 1) * self.pitch + self.n <= self.x.len()
-                && self.weight.len() == self.m * self.distances.len()
+                && self.weight.len() == self.m * self.distances.each.len()
         );
         for row in 0..self.rows {
             // SAFETY: the assertion; `y` has these results.
@@ -86,7 +91,11 @@ impl<T: Float> Correlate<'_, T> {
                     self.row::<V, 4>(row, m);
                     m += 4;
                 }
-                while V::NATIVE && m + 2 <= self.m {
+                if V::NATIVE && m + 3 == self.m {
+                    self.row::<V, 3>(row, m);
+                    m += 3;
+                }
+                if V::NATIVE && m + 2 == self.m {
                     self.row::<V, 2>(row, m);
                     m += 2;
                 }
@@ -130,7 +139,7 @@ impl<T: Float> Correlate<'_, T> {
         m: usize,
         j: usize,
     ) {
-        let k = self.distances.len();
+        let k = self.distances.each.len();
         let count = |v: usize| {
             let before = j + v * V::LANES;
             if before < self.n { (self.n - before).min(V::LANES) } else { 0 }
@@ -158,7 +167,7 @@ impl<T: Float> Correlate<'_, T> {
                     }
                     block += MAX_CHAIN;
                 }
-                let from = x.add(*self.distances.as_ptr().add(i));
+                let from = x.add(*self.distances.each.as_ptr().add(i));
                 let mut xs = [V::splat(T::ZERO); NV];
                 let mut v = 0;
                 while v < NV {
@@ -214,7 +223,7 @@ pub(super) struct Slopes<'a, T> {
     /// The lattice, from the first result's first cell on.
     pub x: &'a [T],
     pub pitch: usize,
-    pub distances: &'a Distances,
+    pub distances: Table<'a>,
     pub m: usize,
     pub rows: usize,
     pub n: usize,
@@ -233,7 +242,7 @@ impl<T: Float> Work for Slopes<'_, T> {
 impl<T: Float> Slopes<'_, T> {
     #[inline(always)]
     fn all<V: Lanes<T>>(&mut self) {
-        let k = self.distances.len();
+        let k = self.distances.each.len();
         if self.n == 0 || self.rows == 0 || self.m == 0 {
             return;
         }
@@ -245,22 +254,34 @@ impl<T: Float> Slopes<'_, T> {
         );
         let mut m = 0;
         while m < self.m {
-            let pair = V::NATIVE && m + 2 <= self.m;
+            let (wide, left) = (const { size_of::<V>() == 64 }, self.m - m);
             let mut tap = 0;
             while tap < k {
+                let few = !V::NATIVE || k - tap <= FEW_TAPS;
                 // SAFETY: the assertion.
                 unsafe {
-                    let few = k - tap <= FEW_TAPS;
-                    match (pair, few) {
-                        (true, false) => self.tile::<V, 2, TAPS>(m, tap),
-                        (true, true) => self.tile::<V, 2, FEW_TAPS>(m, tap),
-                        (false, false) if V::NATIVE => self.tile::<V, 1, TAPS>(m, tap),
+                    match (left.min(4), few) {
+                        (4, false) if wide => self.tile::<V, 4, 6>(m, tap),
+                        (4, true) if wide => self.tile::<V, 4, FEW_TAPS>(m, tap),
+                        (2.., false) => self.tile::<V, 2, TAPS>(m, tap),
+                        (2.., true) if V::NATIVE => self.tile::<V, 2, FEW_TAPS>(m, tap),
+                        (_, false) => self.tile::<V, 1, TAPS>(m, tap),
                         _ => self.tile::<V, 1, FEW_TAPS>(m, tap),
                     }
-                    tap += if few || !V::NATIVE { FEW_TAPS } else { TAPS };
                 }
+                tap += if few {
+                    FEW_TAPS
+                } else if wide && left >= 4 {
+                    6
+                } else {
+                    TAPS
+                };
             }
-            m += if pair { 2 } else { 1 };
+            m += match left {
+                4.. if wide => 4,
+                2.. if V::NATIVE => 2,
+                _ => 1,
+            };
         }
     }
 
@@ -268,11 +289,11 @@ impl<T: Float> Slopes<'_, T> {
     /// not added.
     #[inline(always)]
     unsafe fn tile<V: Lanes<T>, const M: usize, const N: usize>(&mut self, m: usize, tap: usize) {
-        let k = self.distances.len();
+        let k = self.distances.each.len();
         let mut distances = [0; N];
         let mut t = 0;
         while t < N {
-            distances[t] = self.distances[(tap + t).min(k - 1)];
+            distances[t] = self.distances.each[(tap + t).min(k - 1)];
             t += 1;
         }
         let mut sums = [[V::splat(T::ZERO); N]; M];

@@ -26,7 +26,7 @@ use super::grid::Grid;
 use super::select;
 use crate::Cpu;
 use crate::float::Float;
-use crate::scratch::with_scratch;
+use crate::scratch::{Array, with_scratch};
 use crate::simd::{F32s, Lanes, Work};
 use crate::threads::try_for_each_chunk;
 use kernels::{Correlate, Distances};
@@ -68,11 +68,22 @@ fn fill<T: Float>(
     }
 }
 
-/// The cells that each row of weights reads.
-fn distances(cpu: &Cpu, lattice: &Lattice, channels: usize, rows: usize) -> Result<Distances> {
+/// The cells that each row of weights reads, under `rows` rows of results.
+fn distances<T: Float>(
+    cpu: &Cpu,
+    lattice: &Lattice,
+    c: &Correlation<'_, T>,
+    rows: usize,
+) -> Result<Distances> {
     let [outer, inner] = lattice.taps();
-    Distances::from_fn(cpu, channels * outer * inner, |i| {
-        i / inner * lattice.cells(rows) + lattice.distance(i % inner, rows)
+    let cells = lattice.cells(rows);
+    let taps = Array::from_fn(cpu, inner, |tap| lattice.distance(tap, rows))?;
+    Distances::from_fn(cpu, c.in_channels * outer * inner, |i| {
+        let (channel, tap) = match c.taps_first {
+            true => (i % c.in_channels, i / c.in_channels),
+            false => (i / (outer * inner), i % (outer * inner)),
+        };
+        (channel * outer + tap / inner) * cells + taps[tap % inner]
     })
 }
 
@@ -93,10 +104,20 @@ impl<T: Float> Correlation<'_, T> {
         let muls = self.out_channels * self.rows() * height * width;
         let (each, rows) = select::split_planes(planes, height, line, muls);
         let bands = height.div_ceil(rows);
+        let table = distances(cpu, lattice, self, rows)?;
+        let last = match height % rows {
+            0 => None,
+            rest => Some(distances(cpu, lattice, self, rest)?),
+        };
         let task = |task: usize| {
             let (first, top) = (task / bands * each, task % bands * rows);
-            let rows = rows.min(height - top);
-            self.planes(cpu, lattice, [first, (first + each).min(planes)], [top, rows])
+            let planes = [first, (first + each).min(planes)];
+            match &last {
+                Some(last) if top + rows > height => {
+                    self.planes(cpu, lattice, last, planes, [top, height - top])
+                }
+                _ => self.planes(cpu, lattice, &table, planes, [top, rows]),
+            }
         };
         let tasks = planes.div_ceil(each) * bands;
         match select::is_parallel(muls * planes) {
@@ -110,13 +131,13 @@ impl<T: Float> Correlation<'_, T> {
         &self,
         cpu: &Cpu,
         lattice: &Lattice,
+        distances: &Distances,
         [first, end]: [usize; 2],
         [top, rows]: [usize; 2],
     ) -> Result<()> {
         let (grid, m, k) = (self.grid, self.out_channels, self.rows());
         let ([height, width], outer) = lattice.results();
         let (inputs, results) = (self.in_channels * grid.plane(), m * grid.size());
-        let distances = &distances(cpu, lattice, self.in_channels, rows)?;
         let flat = lattice.is_flat(rows, lanes::<T>(cpu));
         // What is computed is the result itself, or rows that are copied to it.
         let direct = !flat && grid.is_dense();
@@ -147,7 +168,7 @@ impl<T: Float> Correlation<'_, T> {
                 cpu.level.run(Correlate {
                     x: &x[lattice.first(top)..],
                     pitch: lattice.pitch,
-                    distances,
+                    distances: distances.table(),
                     weight: &self.weight[plane % self.groups * m * k..][..m * k],
                     m,
                     rows: if flat { 1 } else { rows },

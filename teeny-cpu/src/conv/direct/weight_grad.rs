@@ -97,9 +97,9 @@ fn block_sums<T: Float>(
     let most = (CHAIN * lanes / if flat { lattice.pitch } else { width.next_multiple_of(lanes) })
         .clamp(1, height);
     let virtuals = c.in_channels * lattice.taps()[0];
-    let table = distances(cpu, lattice, c.in_channels, most)?;
+    let table = distances(cpu, lattice, c, most)?;
     let rest = height % most;
-    let last = if rest > 0 { Some(distances(cpu, lattice, c.in_channels, rest)?) } else { None };
+    let last = if rest > 0 { Some(distances(cpu, lattice, c, rest)?) } else { None };
     let cells = if lattice.in_place { 0 } else { virtuals * lattice.cells(most) };
     let line = (most - 1) * lattice.pitch + width;
     let sizes = [cells, if flat { m * line } else { 0 }, n * lanes];
@@ -153,7 +153,7 @@ fn block_sums<T: Float>(
                         g_strides: if flat { [line, 0] } else { [channel, width] },
                         x,
                         pitch: lattice.pitch,
-                        distances,
+                        distances: distances.table(),
                         m,
                         rows: if flat { 1 } else { rows },
                         n: if flat { line } else { width },
