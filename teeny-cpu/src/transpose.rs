@@ -120,9 +120,19 @@ mod registers {
                         for (i, v) in v.iter_mut().enumerate() {
                             *v = _mm512_loadu_ps(from.offset(i as isize * from_stride));
                         }
-                        for (i, v) in transposed16(v).into_iter().enumerate() {
-                            let row = to.offset(i as isize * to_stride);
-                            if stream { _mm512_stream_ps(row, v) } else { _mm512_storeu_ps(row, v) }
+                        // Loops by number keep the rows in registers, which iterators do not.
+                        let v = transposed16(v);
+                        let mut i = 0;
+                        if stream {
+                            while i < 16 {
+                                _mm512_stream_ps(to.offset(i as isize * to_stride), v[i]);
+                                i += 1;
+                            }
+                        } else {
+                            while i < 16 {
+                                _mm512_storeu_ps(to.offset(i as isize * to_stride), v[i]);
+                                i += 1;
+                            }
                         }
                     } else {
                         let first = |n: usize| ((1u32 << n) - 1) as u16;
@@ -135,12 +145,14 @@ mod registers {
                                 from.offset(i.min(width - 1) as isize * from_stride),
                             );
                         }
-                        for (i, v) in transposed16(v).into_iter().enumerate().take(height) {
-                            _mm512_mask_storeu_ps(
-                                to.offset(i as isize * to_stride),
-                                first(width),
-                                v,
-                            );
+                        let v = transposed16(v);
+                        let mut i = 0;
+                        while i < 16 {
+                            let to = to.wrapping_offset(i as isize * to_stride);
+                            if i < height {
+                                _mm512_mask_storeu_ps(to, first(width), v[i]);
+                            }
+                            i += 1;
                         }
                     }
                 }
@@ -208,8 +220,11 @@ mod registers {
                     for (i, v) in v.iter_mut().enumerate() {
                         *v = _mm256_loadu_ps(from.offset(i as isize * from_stride));
                     }
-                    for (i, v) in transposed8(v).into_iter().enumerate() {
-                        _mm256_storeu_ps(to.offset(i as isize * to_stride), v);
+                    let v = transposed8(v);
+                    let mut i = 0;
+                    while i < 8 {
+                        _mm256_storeu_ps(to.offset(i as isize * to_stride), v[i]);
+                        i += 1;
                     }
                 }
             }

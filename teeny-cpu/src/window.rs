@@ -1,5 +1,4 @@
-//! The geometry of sliding windows that convolution and pooling share, for any number of spatial
-//! axes.
+//! The geometry of sliding windows for pooling, for any number of spatial axes.
 //!
 //! The naive form computes, for each output pixel and each tap of the window, the input element
 //! `pixel * stride + tap * dilation - padding` of every axis, and tests whether it exists. Along
@@ -25,10 +24,9 @@ pub(crate) struct Geometry {
 pub(crate) struct Span {
     /// The first pixel, counted from the beginning of the tile.
     pub at: usize,
-    /// Pixels whose element is before, inside and after the input.
+    /// Pixels whose element is before the input, and inside.
     pub before: usize,
     pub inside: usize,
-    pub after: usize,
     /// The input element of the first pixel inside.
     pub from: usize,
 }
@@ -86,8 +84,7 @@ impl Geometry {
         let Some(n) = rows.checked_mul(taps) else {
             return Err(Error::out_of_memory(format!("no memory for {rows} spans of {taps} taps")));
         };
-        let mut spans =
-            Array::filled(cpu, n, Span { at: 0, before: 0, inside: 0, after: 0, from: 0 })?;
+        let mut spans = Array::filled(cpu, n, Span { at: 0, before: 0, inside: 0, from: 0 })?;
         for (tap, spans) in spans.chunks_exact_mut(rows.max(1)).enumerate() {
             self.spans(first, end, tap, spans);
         }
@@ -131,8 +128,7 @@ impl Geometry {
             } else {
                 row * size + ((low * step) as isize + x_shift) as usize
             };
-            *span =
-                Span { at: pixel - first, before, inside, after: count - before - inside, from };
+            *span = Span { at: pixel - first, before, inside, from };
             pixel += count;
         }
     }

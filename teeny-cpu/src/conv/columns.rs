@@ -1,245 +1,431 @@
-//! Convolution by columns (im2col), a tile of pixels at a time.
+//! Convolution as a matrix product with columns (im2col), a panel of results at a time.
 //!
-//! The naive form has loops over output channels, pixels, input channels and taps. With the windows
-//! of some pixels copied to the columns of a matrix, it is a matrix product:
+//! The naive form has loops over output channels, results, input channels and taps. With the
+//! elements that some results read copied to the columns of a matrix, it is a product:
 //!
 //! ```text
-//!   y (out_channels, pixels) = weight (out_channels, rows) @ columns (rows, pixels)
+//!   y (out_channels, results) = weight (out_channels, rows) @ columns (rows, results)
 //!   rows = in_channels * taps
 //! ```
-//! A tile of columns stays in L2; the matrix of all columns is never built. Columns are copied by
-//! spans (`window`), of which only the ends test for padding.
+//! Results of all images are counted together, so that small images fill whole panels. A panel has
+//! as many columns as a register tile; 512 of its rows are copied at a time and stay in a
+//! second-level cache while all weights go by. The matrix of all columns is never built. Columns
+//! are copied by spans (`grid`), of which only the ends test for padding.
 
-use super::winograd::Winograd;
+use super::grid::{Grid, Panel, Span};
+use super::select::{self, Split};
 use crate::Cpu;
 use crate::float::Float;
 use crate::matmul::{Matrix, Tile};
-use crate::scratch::{Array, with_scratch};
+use crate::scratch::{LINE, with_scratch};
+use crate::simd::{F32s, Lanes, Work, prefetch};
 use crate::storage::Shared;
-use crate::window::{Geometry, Span};
-use teeny_core::{DType, Result, Window};
+use crate::threads::try_for_each_chunk;
+use teeny_core::Result;
 
-/// Elements of a tile of columns: 512 KiB of f32, half of an L2.
-const TILE_ELEMENTS: usize = 128 << 10;
+/// Elements behind a panel that may be written: a vector of the widest level.
+pub(super) const SLACK: usize = 16;
 
-/// The sizes of one convolution.
-pub(super) struct Conv {
-    pub geometry: Geometry,
+/// Products of a sum from which the microkernel prefetches its result.
+const MIN_SUM: usize = 256;
+
+/// One grid of a convolution with its operands.
+#[derive(Clone, Copy)]
+pub(super) struct Correlation<'a, T> {
+    pub grid: &'a Grid,
+    pub images: usize,
     pub groups: usize,
     /// Channels per group.
     pub in_channels: usize,
     pub out_channels: usize,
+    /// (images, groups · in_channels, input)
+    pub x: &'a [T],
+    /// (groups · out_channels, in_channels, taps of the grid), or if `taps_first` (.., taps of the
+    /// grid, in_channels).
+    pub weight: &'a [T],
+    pub taps_first: bool,
+    /// (images, groups · out_channels, size)
+    pub y: Shared<T>,
 }
 
-impl Conv {
-    pub(super) fn new(x: &[usize], weight: &[usize], y: &[usize], window: &Window) -> Conv {
-        let geometry = Geometry::new(&x[2..], &weight[2..], &y[2..], window);
-        Conv {
-            geometry,
-            groups: window.groups,
-            in_channels: weight[1],
-            out_channels: weight[0] / window.groups,
-        }
+impl<T: Float> Correlation<'_, T> {
+    /// Rows of the matrix of columns.
+    pub(super) fn rows(&self) -> usize {
+        self.in_channels * self.grid.taps.len()
     }
 
-    /// The pixels `first .. end` of image and group `i`: y = w @ columns, where w (out_channels,
-    /// rows) is the group's weight.
-    ///
-    /// # Safety
-    /// `y` has all results; no other task touches these pixels of this image's planes.
-    pub(super) unsafe fn by_columns<T: Float>(
-        &self,
-        cpu: &Cpu,
-        x: &[T],
-        w: &[T],
-        i: usize,
-        [first, end]: [usize; 2],
-        y: Shared<T>,
-    ) -> Result<()> {
-        let (rows, pixels, image) =
-            (self.rows(), self.geometry.pixels(), self.in_channels * self.geometry.plane());
-        let x = &x[i * image..][..image];
-        let group = i % self.groups * self.out_channels * rows;
-        let w = Matrix::row_major(&w[group..][..self.out_channels * rows], rows);
-        let to = y.get().wrapping_add(i * self.out_channels * pixels);
-        with_scratch(cpu, [rows * (end - first)], |[columns]: [&mut [T]; 1]| {
-            self.columns(cpu, x, first, end, columns)?;
-            let size = end - first;
-            let ptr = to.wrapping_add(first).cast_const();
-            let c = Matrix { ptr, row_stride: pixels as isize, col_stride: 1 };
-            let product = Tile {
-                mnk: [self.out_channels, size, rows],
-                lhs: w,
-                rhs: Matrix::row_major(columns, size),
-                c,
-                beta: T::ZERO,
-                alpha: T::ONE,
-                rhs_numel: rows * size,
-            };
-            // SAFETY: by contract; the operands were sliced to their sizes.
-            unsafe { product.run(cpu) }
+    /// Rows of columns in the order of the weights.
+    pub(super) fn columns<'a>(
+        &'a self,
+        x: &'a [T],
+        spans: &'a [Span],
+        rows: [usize; 2],
+        width: usize,
+    ) -> Columns<'a, T> {
+        let channels = if self.taps_first { Some(self.in_channels) } else { None };
+        Columns { grid: self.grid, channels, x, spans, rows, width }
+    }
+
+    /// Elements from an image to the next, in the input and in the result.
+    pub(super) fn image_strides(&self) -> [usize; 2] {
+        [
+            self.groups * self.in_channels * self.grid.plane(),
+            self.groups * self.out_channels * self.grid.size(),
+        ]
+    }
+
+    /// Computes all results by columns.
+    pub(super) fn by_columns(&self, cpu: &Cpu) -> Result<()> {
+        let (results, rows) = (self.images * self.grid.pixels(), self.rows());
+        let width = select::panel_width::<T>(cpu);
+        let split = select::split_columns([self.out_channels, results, rows], self.groups, width);
+        if split.rows < self.out_channels {
+            return self.by_shared_columns(cpu, split.rows);
+        }
+        let Split { columns, parallel, .. } = split;
+        let along = results.div_ceil(columns);
+        let task = |task: usize| {
+            let (group, first) = (task / along, task % along * columns);
+            // SAFETY: results which no other task writes.
+            unsafe { self.part(cpu, group, [first, (first + columns).min(results)]) }
+        };
+        let tasks = self.groups * along;
+        if parallel { try_for_each_chunk(tasks, task) } else { (0..tasks).try_for_each(task) }
+    }
+
+    /// Computes all results by columns, of which there are few: all of them are copied, and then
+    /// multiplied by `m` filters at a time.
+    fn by_shared_columns(&self, cpu: &Cpu, m: usize) -> Result<()> {
+        let (results, rows) = (self.images * self.grid.pixels(), self.rows());
+        let (width, plane) = (select::panel_width::<T>(cpu), self.grid.plane());
+        let depth = select::depth(rows);
+        let (panels, blocks) = (results.div_ceil(width), rows.div_ceil(depth));
+        let block = depth * width + SLACK;
+        let cut = |panel: usize| {
+            let first = panel * width;
+            self.grid.panel(cpu, [first, results.min(first + width)], self.image_strides())
+        };
+        let list = (0..panels).map(cut).collect::<Result<Vec<_>>>()?;
+        with_scratch(cpu, [self.groups * panels * blocks * block], |[all]: [&mut [T]; 1]| {
+            let to = Shared(all.as_mut_ptr());
+            try_for_each_chunk(self.groups * panels * blocks, |task| {
+                let (group, rest) = (task / (panels * blocks), task % (panels * blocks));
+                let (panel, first) = (rest / blocks, rest % blocks * depth);
+                let x = &self.x[group * self.in_channels * plane..];
+                // SAFETY: the block of this task alone.
+                let to =
+                    unsafe { std::slice::from_raw_parts_mut(to.get().add(task * block), block) };
+                let (spans, rows) = (&list[panel].spans, [first, rows.min(first + depth)]);
+                self.columns(x, spans, rows, width).pack(cpu, to);
+                Ok(())
+            })?;
+            let down = self.out_channels.div_ceil(m);
+            try_for_each_chunk(self.groups * panels * down, |task| {
+                let (group, rest) = (task / (panels * down), task % (panels * down));
+                let (panel, top) = (rest / down, rest % down * m);
+                let channels = [top, self.out_channels.min(top + m)];
+                let blocks = (group * panels + panel) * blocks;
+                with_scratch(cpu, [m * width], |[product]: [&mut [T]; 1]| {
+                    let columns =
+                        |from: usize| all[(blocks + from / depth) * block..][..block].as_ptr();
+                    // SAFETY: results of these channels, which no other task writes.
+                    unsafe { self.multiply(cpu, group, channels, &list[panel], product, columns) }
+                })?
+            })
         })?
     }
 
-    /// As `by_columns`, where `w` is the weight of the convolution whose input gradient this is,
-    /// (groups · in_channels, out_channels, taps): filters are rotated by 180 degrees, one tap
-    /// after the other.
+    /// Computes some results, counted through all images, for all output channels of a group.
     ///
     /// # Safety
-    /// As `by_columns`.
-    pub(super) unsafe fn by_columns_rotated(
+    /// `y` has all results; no other task touches these.
+    pub(super) unsafe fn part(
         &self,
         cpu: &Cpu,
-        g: &[f32],
-        w: &[f32],
-        i: usize,
+        group: usize,
         [first, end]: [usize; 2],
-        y: Shared<f32>,
     ) -> Result<()> {
-        let (rows, pixels, image) =
-            (self.rows(), self.geometry.pixels(), self.in_channels * self.geometry.plane());
-        let (taps, g) = (self.geometry.taps(), &g[i * image..][..image]);
-        let w = &w[i % self.groups * self.out_channels * rows..][..self.out_channels * rows];
-        let to = y.get().wrapping_add(i * self.out_channels * pixels);
-        with_scratch(cpu, [rows * (end - first)], |[columns]: [&mut [f32]; 1]| {
-            self.columns(cpu, g, first, end, columns)?;
-            let size = end - first;
-            let ptr = to.wrapping_add(first).cast_const();
-            let c = Matrix { ptr, row_stride: pixels as isize, col_stride: 1 };
-            for tap in 0..taps {
-                let product = Tile {
-                    mnk: [self.out_channels, size, self.in_channels],
-                    lhs: Matrix {
-                        ptr: w[taps - 1 - tap..].as_ptr(),
-                        row_stride: taps as isize,
-                        col_stride: (taps * self.out_channels) as isize,
-                    },
-                    rhs: Matrix {
-                        ptr: columns[tap * size..].as_ptr(),
-                        row_stride: (taps * size) as isize,
-                        col_stride: 1,
-                    },
-                    c,
-                    beta: if tap == 0 { 0.0 } else { 1.0 },
-                    alpha: 1.0,
-                    rhs_numel: rows * size,
+        let (rows, m) = (self.rows(), self.out_channels);
+        let width = select::panel_width::<T>(cpu);
+        let depth = select::depth(rows);
+        let x = &self.x[group * self.in_channels * self.grid.plane()..];
+        let sizes = [depth * width + SLACK, m * width];
+        with_scratch(cpu, sizes, |[columns, product]: [&mut [T]; 2]| {
+            for first in (first..end).step_by(width) {
+                let n = width.min(end - first);
+                let panel = self.grid.panel(cpu, [first, first + n], self.image_strides())?;
+                let spans = &panel.spans;
+                let copy = |from: usize| {
+                    let rows = [from, rows.min(from + depth)];
+                    self.columns(x, spans, rows, width).pack(cpu, columns);
+                    columns.as_ptr()
                 };
-                // SAFETY: by contract; tap `tap` of each input channel's columns, and the opposite
-                // tap of each filter.
-                unsafe { product.run(cpu)? };
+                // SAFETY: by contract.
+                unsafe { self.multiply(cpu, group, [0, m], &panel, product, copy)? };
             }
             Ok(())
         })?
     }
 
-    /// Winograd's filtering, if it applies and is faster: 3 x 3 filters of stride 1 in f32.
-    pub(super) fn winograd(
+    /// Multiplies the filters of some channels by the columns of a panel: `columns` returns a block
+    /// of them, from a row on.
+    ///
+    /// # Safety
+    /// `y` has all results; no other task touches those of the panel and these channels. Blocks of
+    /// columns have `select::depth` rows, or those that are left.
+    unsafe fn multiply(
         &self,
         cpu: &Cpu,
-        dtype: DType,
-        images: usize,
-        window: &Window,
-    ) -> Option<Winograd> {
-        let g = &self.geometry;
-        let fits = g.kernel == [3, 3]
-            && window.stride[..2] == [1, 1]
-            && window.dilation[..2] == [1, 1]
-            && images * g.pixels() > 0;
-        if !fits
-            || dtype.compute() != DType::F32
-            || !cpu.winograd
-            || !Winograd::is_faster(cpu.level, self.in_channels, self.out_channels)
-        {
-            return None;
-        }
-        Some(Winograd {
-            level: cpu.level,
-            images,
-            groups: self.groups,
-            in_channels: self.in_channels,
-            out_channels: self.out_channels,
-            input: [g.input[0], g.input[1]],
-            output: [g.output[0], g.output[1]],
-            padding: [window.padding[0], window.padding[1]],
-        })
-    }
-
-    /// Rows of the matrix of columns.
-    pub(super) fn rows(&self) -> usize {
-        self.in_channels * self.geometry.taps()
-    }
-
-    /// Pixels per tile.
-    pub(super) fn tile(&self) -> usize {
-        (TILE_ELEMENTS / self.rows().max(1)).clamp(32, 2048).min(self.geometry.pixels()).max(1)
-    }
-
-    /// The spans of a tile for every tap, and how many each tap has.
-    fn spans(&self, cpu: &Cpu, first: usize, end: usize) -> Result<(Array<Span>, usize)> {
-        Ok((self.geometry.all_spans(cpu, first, end)?, self.geometry.rows(first, end)))
-    }
-
-    /// The windows of the pixels `first .. end` of one group's image as columns, (rows, end -
-    /// first): im2col.
-    pub(super) fn columns<T: Float>(
-        &self,
-        cpu: &Cpu,
-        image: &[T],
-        first: usize,
-        end: usize,
-        columns: &mut [T],
+        group: usize,
+        [top, bottom]: [usize; 2],
+        panel: &Panel,
+        product: &mut [T],
+        mut columns: impl FnMut(usize) -> *const T,
     ) -> Result<()> {
-        let (width, step) = (end - first, self.geometry.step());
-        let (spans, each) = self.spans(cpu, first, end)?;
-        for (plane, block) in image
-            .chunks_exact(self.geometry.plane())
-            .zip(columns.chunks_exact_mut(spans.len() / each * width))
-        {
-            for (spans, row) in spans.chunks_exact(each).zip(block.chunks_exact_mut(width)) {
-                for s in spans {
-                    let row = &mut row[s.at..s.at + s.before + s.inside + s.after];
-                    row[..s.before].fill(T::ZERO);
-                    let inside = &mut row[s.before..s.before + s.inside];
-                    if step == 1 {
-                        inside.copy_from_slice(&plane[s.from..s.from + s.inside]);
-                    } else {
-                        for (to, from) in
-                            inside.iter_mut().zip(plane[s.from..].iter().step_by(step))
-                        {
-                            *to = *from;
-                        }
-                    }
-                    row[s.before + s.inside..].fill(T::ZERO);
+        let (rows, m, size) = (self.rows(), bottom - top, self.grid.size());
+        let (width, depth) = (select::panel_width::<T>(cpu), select::depth(rows));
+        let w = &self.weight[(group * self.out_channels + top) * rows..][..m * rows];
+        let to = self.y.get().wrapping_add((group * self.out_channels + top) * size);
+        let n = panel.runs.last().map_or(0, |run| run.at + run.count);
+        // Results that follow one another in memory need no detour.
+        let whole =
+            self.grid.is_dense() && panel.runs.windows(2).all(|r| r[1].to == r[0].to + r[0].count);
+        let c = if whole {
+            let ptr = to.wrapping_add(panel.runs[0].to).cast_const();
+            Matrix { ptr, row_stride: size as isize, col_stride: 1 }
+        } else {
+            Matrix::row_major(product, width)
+        };
+        if whole && rows < MIN_SUM {
+            // Short sums do not hide the time until the lines of the result are there.
+            for i in 0..m {
+                for line in (0..n).step_by(LINE / size_of::<T>()) {
+                    prefetch(c.at(i, line).ptr.cast());
                 }
             }
         }
+        for from in (0..rows).step_by(depth) {
+            let depth = depth.min(rows - from);
+            let rhs = Matrix { ptr: columns(from), row_stride: width as isize, col_stride: 1 };
+            let tile = Tile {
+                mnk: [m, n, depth],
+                lhs: Matrix::row_major(w, rows).at(0, from),
+                rhs,
+                c,
+                beta: if from == 0 { T::ZERO } else { T::ONE },
+                alpha: T::ONE,
+                rhs_numel: depth * width,
+            };
+            // SAFETY: by contract; the filters were sliced to their size.
+            unsafe { tile.run(cpu)? };
+        }
+        if !whole {
+            let every = self.grid.last().every;
+            cpu.level.run(Spread { product, width, m, panel, every, to, size });
+        }
         Ok(())
     }
+}
 
-    /// Adds columns to the image that they are windows of: col2im.
-    pub(super) fn add_columns<T: Float>(
-        &self,
-        cpu: &Cpu,
-        columns: &[T],
-        first: usize,
-        end: usize,
-        image: &mut [T],
-    ) -> Result<()> {
-        let (width, step) = (end - first, self.geometry.step());
-        let (spans, each) = self.spans(cpu, first, end)?;
-        for (plane, block) in image
-            .chunks_exact_mut(self.geometry.plane())
-            .zip(columns.chunks_exact(spans.len() / each * width))
-        {
-            for (spans, row) in spans.chunks_exact(each).zip(block.chunks_exact(width)) {
-                for s in spans.iter().filter(|s| s.inside > 0) {
-                    let from = &row[s.at + s.before..s.at + s.before + s.inside];
-                    for (to, &from) in plane[s.from..].iter_mut().step_by(step).zip(from) {
-                        *to += from;
-                    }
+/// Rows `rows` of the columns that some spans describe.
+pub(super) struct Columns<'a, T> {
+    pub grid: &'a Grid,
+    /// The number of channels if rows are in the order (taps, channels).
+    pub channels: Option<usize>,
+    /// From the first channel of the group on, to the end of the last image.
+    pub x: &'a [T],
+    pub spans: &'a [Span],
+    pub rows: [usize; 2],
+    /// From a row of columns to the next.
+    pub width: usize,
+}
+
+impl<T: Float> Columns<'_, T> {
+    /// Copies them to `to`, which has [`SLACK`] elements behind the last row.
+    pub(super) fn pack(self, cpu: &Cpu, to: &mut [T]) {
+        assert!((self.rows[1] - self.rows[0]) * self.width + SLACK <= to.len());
+        cpu.level.run(Pack { columns: self, to });
+    }
+}
+
+struct Pack<'a, 'b, T> {
+    columns: Columns<'a, T>,
+    to: &'b mut [T],
+}
+
+impl<T: Float> Work for Pack<'_, '_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Pack { columns: Columns { grid, channels, x, spans, rows: [first, end], width }, to } =
+            self;
+        let (taps, plane, step) = (grid.taps.len(), grid.plane(), grid.last().step);
+        let each = spans.len() / taps;
+        let (mut channel, mut tap) = match channels {
+            Some(channels) => (first % channels, first / channels),
+            None => (first / taps, first % taps),
+        };
+        let mut row = to.as_mut_ptr();
+        for _ in first..end {
+            let plane = &x[channel * plane..];
+            for span in &spans[tap * each..(tap + 1) * each] {
+                // SAFETY: the span is in the row; vectors that reach beyond it are overwritten by
+                // the next span or row, or are in the slack.
+                unsafe {
+                    copy_span::<T, T::Vector<V>>(plane, *span, step, row.add(span.at), width)
+                };
+            }
+            row = row.wrapping_add(width);
+            if let Some(channels) = channels {
+                channel += 1;
+                if channel == channels {
+                    (channel, tap) = (0, tap + 1);
+                }
+            } else {
+                tap += 1;
+                if tap == taps {
+                    (channel, tap) = (channel + 1, 0);
                 }
             }
         }
-        Ok(())
+    }
+}
+
+/// Copies what a span reads, with zeros where that is padding.
+///
+/// # Safety
+/// `to` has the span's elements and those of a vector behind them.
+#[inline(always)]
+unsafe fn copy_span<T: Float, V: Lanes<T>>(
+    plane: &[T],
+    s: Span,
+    step: usize,
+    to: *mut T,
+    ahead: usize,
+) {
+    // SAFETY: by contract; loads test for the end of the plane's slice.
+    unsafe {
+        zeros::<T, V>(to, s.before);
+        let to = to.add(s.before);
+        if step == 1 {
+            let from = &plane[s.from..];
+            let mut j = 0;
+            while j < s.inside {
+                let rest = from.len() - j;
+                let v = if rest >= V::LANES {
+                    V::load(from.as_ptr().add(j))
+                } else {
+                    V::load_part(from.as_ptr().add(j), rest)
+                };
+                v.store(to.add(j));
+                // The next panel's elements: rows of columns are in other parts of memory, which
+                // the processor does not prefetch.
+                prefetch(from.as_ptr().wrapping_add(j + ahead).cast());
+                j += V::LANES;
+            }
+        } else if s.inside > 0 {
+            gather::<T, V>(&plane[s.from..], step, to, s.inside);
+        }
+        zeros::<T, V>(to.add(s.inside), s.after);
+    }
+}
+
+/// Writes at least `n` zeros, and no more than a vector behind them.
+///
+/// # Safety
+/// These are writable.
+#[inline(always)]
+unsafe fn zeros<T: Float, V: Lanes<T>>(to: *mut T, n: usize) {
+    let mut j = 0;
+    while j < n {
+        // SAFETY: by contract.
+        unsafe { V::splat(T::ZERO).store(to.add(j)) };
+        j += V::LANES;
+    }
+}
+
+/// Every `step`-th of `from`, `n` elements. Vectors of a step of two, the usual one, are the even
+/// lanes of two.
+///
+/// # Safety
+/// `from` has them, and `to` too.
+#[inline(always)]
+pub(super) unsafe fn gather<T: Float, V: Lanes<T>>(from: &[T], step: usize, to: *mut T, n: usize) {
+    debug_assert!(n == 0 || (n - 1) * step < from.len());
+    let (len, from) = (from.len(), from.as_ptr());
+    let mut j = 0;
+    // SAFETY: by contract; vectors end inside `from`.
+    unsafe {
+        while step == 2 && j + V::LANES <= n && 2 * (j + V::LANES) <= len {
+            let (a, b) = (V::load(from.add(2 * j)), V::load(from.add(2 * j + V::LANES)));
+            a.even(b).store(to.add(j));
+            j += V::LANES;
+        }
+        if step == 2 && V::NATIVE && n - j > 2 {
+            let rest = (n - j).min(V::LANES);
+            let count = 2 * rest - 1;
+            let a = V::load_part(from.add(2 * j), count.min(V::LANES));
+            let more = count.saturating_sub(V::LANES);
+            let b = V::load_part(from.wrapping_add(2 * j + V::LANES), more);
+            a.even(b).store_part(to.add(j), rest);
+            j += rest;
+        }
+        while j < n {
+            *to.add(j) = *from.add(step * j);
+            j += 1;
+        }
+    }
+}
+
+/// Copies the rows of a product to the planes of the result, run by run.
+struct Spread<'a, T> {
+    product: &'a [T],
+    width: usize,
+    m: usize,
+    panel: &'a Panel,
+    every: usize,
+    to: *mut T,
+    size: usize,
+}
+
+impl<T: Float> Work for Spread<'_, T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        for (i, row) in self.product.chunks_exact(self.width).take(self.m).enumerate() {
+            let to = self.to.wrapping_add(i * self.size);
+            for run in self.panel.runs.iter() {
+                let from = &row[run.at..][..run.count];
+                // SAFETY: the run's results of this channel, which the task alone writes.
+                unsafe { spread::<T, T::Vector<V>>(from, to.add(run.to), self.every) };
+            }
+        }
+    }
+}
+
+/// Writes `from` to every `every`-th element of `to`.
+///
+/// # Safety
+/// They are writable.
+#[inline(always)]
+pub(super) unsafe fn spread<T: Float, V: Lanes<T>>(from: &[T], to: *mut T, every: usize) {
+    let mut j = 0;
+    // SAFETY: by contract; reads are inside the slice.
+    unsafe {
+        if every == 1 {
+            while j + V::LANES <= from.len() {
+                V::load(from.as_ptr().add(j)).store(to.add(j));
+                j += V::LANES;
+            }
+            let rest = from.len() - j;
+            if rest > 0 {
+                V::load_part(from.as_ptr().add(j), rest).store_part(to.add(j), rest);
+            }
+        } else {
+            while j < from.len() {
+                *to.add(j * every) = *from.as_ptr().add(j);
+                j += 1;
+            }
+        }
     }
 }

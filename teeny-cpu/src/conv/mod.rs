@@ -1,30 +1,42 @@
-//! Convolution and its two gradients. 3 x 3 filters of stride 1 in f32 go to `winograd`; others are
-//! matrix products with `columns`, a tile of pixels at a time:
+//! Convolution and its two gradients, for any number of spatial axes.
 //!
 //! ```text
-//!   y[n] = weight @ columns of x[n]
-//!   columns of the input gradient = weightᵀ @ g, added to the image   (a task per image and group)
-//!   weight gradient = Σ_n g[n] @ columnsᵀ                             (fixed blocks of images)
+//!   grid      which elements of the input a result reads: convolution and input gradient alike
+//!   select    the algorithm for a grid and its tasks: pure functions of sizes
+//!   columns   a matrix product with columns        weight_grad  the same for the filters' gradient
+//!   depthwise/ one channel per group                direct/   few output channels per group
+//!   winograd/ 3 x 3 filters of stride 1 in f32, with enough channels and results
+//!   filters   filters in the order of a grid
 //! ```
-//! No sum is split by the number of threads. Where `winograd` would not be accurate, columns take
-//! over: for bands of pixels, and for the whole image if a weight is infinite or NaN.
+//! The gradient of the input is a convolution of g with the filters rotated by 180 degrees, for
+//! each residue of the stride. No sum is split by the number of threads. Where `winograd` would not
+//! be accurate, columns take over: for bands of pixels, and for the whole image if a weight is
+//! infinite or NaN.
 
 mod columns;
+mod depthwise;
+mod direct;
+mod filters;
+mod grid;
+mod select;
+mod weight_grad;
 mod winograd;
 
 use crate::float::Float;
 use crate::fused::Packed;
-use crate::matmul::{Matrix, Tile};
-use crate::scratch::with_scratch;
-use crate::storage::{Shared, View};
-use crate::threads::try_for_each_chunk;
+use crate::matmul::{Matrix, batched, has_microkernel};
+use crate::scratch::Array;
+use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::{slice, slice_mut};
-use crate::window::Geometry;
 use crate::{Cpu, copy};
-use columns::Conv;
-use std::sync::Arc;
+use columns::Correlation;
+use grid::Grid;
+use select::{Algorithm, Sizes, Tiles, select, select_filter_grad};
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Result, Shape, Tensor, Window};
+use winograd::Winograd;
 use winograd::evenness::{Finite, Moderate};
 
 /// Runs `$body` with `$t` the compute type of a float dtype.
@@ -46,6 +58,121 @@ fn operands(cpu: &Cpu, a: &Tensor, b: &Tensor) -> Result<(Packed, Packed)> {
     Ok((Packed::of(cpu, &View::of(a)?)?, Packed::of(cpu, &View::of(b)?)?))
 }
 
+/// The sizes of one convolution. Channels are those of one group.
+struct Conv<'a> {
+    images: usize,
+    groups: usize,
+    in_channels: usize,
+    out_channels: usize,
+    /// Sizes of the spatial axes.
+    input: &'a [usize],
+    kernel: &'a [usize],
+    output: &'a [usize],
+    window: &'a Window,
+}
+
+impl<'a> Conv<'a> {
+    fn new(x: &'a Shape, weight: &'a Shape, y: &'a Shape, window: &'a Window) -> Conv<'a> {
+        Conv {
+            images: x[0],
+            groups: window.groups,
+            in_channels: weight[1],
+            out_channels: weight[0] / window.groups,
+            input: &x[2..],
+            kernel: &weight[2..],
+            output: &y[2..],
+            window,
+        }
+    }
+
+    /// Winograd's filtering, if it applies: 3 x 3 filters of stride 1 in f32.
+    fn winograd(&self, cpu: &Cpu, dtype: DType) -> Option<Winograd> {
+        let window = self.window;
+        let fits = self.kernel == [3, 3]
+            && window.stride[..2] == [1, 1]
+            && window.dilation[..2] == [1, 1]
+            && dtype.compute() == DType::F32
+            && cpu.winograd
+            && has_microkernel(cpu.level);
+        if !fits {
+            return None;
+        }
+        Some(Winograd {
+            level: cpu.level,
+            images: self.images * self.groups,
+            groups: self.groups,
+            in_channels: self.in_channels,
+            out_channels: self.out_channels,
+            input: [self.input[0], self.input[1]],
+            output: [self.output[0], self.output[1]],
+            padding: [window.padding[0], window.padding[1]],
+        })
+    }
+
+    /// The sizes that decide whether Winograd's filtering is faster.
+    fn tiles(&self) -> Tiles {
+        let images = self.images * self.groups;
+        let tiles = self.output.iter().map(|n| n.div_ceil(4)).product::<usize>();
+        Tiles {
+            channels: [self.in_channels, self.out_channels],
+            groups: self.groups,
+            results: images * self.output.iter().product::<usize>(),
+            tiles: images * tiles,
+        }
+    }
+
+    /// Whether each group has one channel, and there are enough for the lanes of a vector.
+    fn is_depthwise(&self) -> bool {
+        self.in_channels == 1 && self.out_channels == 1 && self.groups >= 8
+    }
+
+    /// The convolution of `x` with the filters `weight` in the order of `grid`.
+    fn correlation<'b, T: Float>(
+        &self,
+        grid: &'b Grid,
+        x: &'b [T],
+        weight: &'b [T],
+        y: Shared<T>,
+    ) -> Correlation<'b, T> {
+        let Conv { images, groups, in_channels, out_channels, .. } = *self;
+        let taps_first = false;
+        Correlation { grid, images, groups, in_channels, out_channels, x, weight, taps_first, y }
+    }
+}
+
+impl<T: Float> Correlation<'_, T> {
+    /// Computes all results.
+    fn run(&self, cpu: &Cpu) -> Result<()> {
+        match select(&Sizes::of(self)) {
+            Algorithm::Matmul => {
+                let (m, k, groups) = (self.out_channels, self.rows(), self.groups);
+                // SAFETY: an image's inputs and results of a group, and the group's filters, which
+                // were sliced to these sizes.
+                unsafe {
+                    batched(cpu, [self.images, m, k], groups, [T::ZERO, T::ONE], |group| {
+                        let w = Matrix::row_major(&self.weight[group * m * k..][..m * k], k);
+                        let y = strided(self.y.get().cast_const(), groups, group, m);
+                        (y, strided(self.x.as_ptr(), groups, group, k), w.t())
+                    })
+                }
+            }
+            Algorithm::Lattices if self.has_small_lattice() => self.by_lattices(cpu),
+            Algorithm::Lattices | Algorithm::Columns => self.by_columns(cpu),
+        }
+    }
+}
+
+/// The elements of one group, `n` of each image, as a matrix with a row for each image.
+fn strided<T>(ptr: *const T, groups: usize, group: usize, n: usize) -> Matrix<T> {
+    let ptr = ptr.wrapping_add(group * n);
+    Matrix { ptr, row_stride: (groups * n) as isize, col_stride: 1 }
+}
+
+/// The result of `n` elements in the dtype of the operands.
+fn finish(cpu: &Cpu, out: CpuStorage, n: usize, dtype: DType) -> Result<StorageRef> {
+    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?))
+}
+
 /// x (N, C_in, ..), weight (C_out, C_in / groups, ..) → (N, C_out, ..), of `shape`.
 pub(crate) fn conv(
     cpu: &Cpu,
@@ -54,47 +181,85 @@ pub(crate) fn conv(
     window: &Window,
     shape: &Shape,
 ) -> Result<StorageRef> {
+    let (dtype, n) = (x.dtype(), shape.numel());
     let conv = Conv::new(x.shape(), weight.shape(), shape, window);
-    let images = x.shape()[0] * conv.groups;
-    let pixels = conv.geometry.pixels();
     let (xs, ws) = operands(cpu, x, weight)?;
-    let n = shape.numel();
-    if x.numel() == 0 || weight.numel() == 0 {
+    if n == 0 || x.numel() == 0 || weight.numel() == 0 {
         // Sums of nothing but padding, or of no channels.
-        return Ok(Arc::new(cpu.zeros(n, x.dtype())?));
+        return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
-    let out = cpu.alloc(n, x.dtype().compute())?;
-    let width = conv.tile();
-    if let Some(winograd) = conv.winograd(cpu, x.dtype(), images, window) {
+    let grid = &Grid::forward(conv.input, conv.kernel, conv.output, window);
+    if grid.taps.is_empty() {
+        return Ok(Arc::new(cpu.zeros(n, dtype)?));
+    }
+    let out = cpu.alloc(n, dtype.compute())?;
+    if let Some(winograd) = conv.winograd(cpu, dtype)
+        && conv.tiles().are_faster()
+    {
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (xs, ws) =
             unsafe { (slice::<f32>(xs.ptr(), x.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
         if cpu.level.run(Moderate(ws)) {
             let y = Shared(out.ptr().cast::<f32>());
-            winograd.forward(cpu, xs, &winograd.filters(cpu, ws)?, y, |i, pixels| {
-                for first in pixels.clone().step_by(width) {
-                    // SAFETY: the pixels of a band that only this call computes.
-                    unsafe {
-                        conv.by_columns(cpu, xs, ws, i, [first, pixels.end.min(first + width)], y)?
-                    };
-                }
-                Ok(())
+            let filters = winograd.filters(cpu, ws)?;
+            let lazy = OnceLock::new();
+            winograd.forward(cpu, xs, &filters, y, |i, pixels| {
+                let ordered = || {
+                    if grid.has_all_taps() {
+                        Ok(None)
+                    } else {
+                        filters::selected(cpu, ws, grid).map(Some)
+                    }
+                };
+                uneven(cpu, &conv, grid, xs, ws, y, &lazy, ordered, false, i, pixels)
             })?;
-            return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, x.dtype())?));
+            return finish(cpu, out, n, dtype);
         }
     }
-    let tiles = pixels.div_ceil(width);
-    with_float!(x.dtype(), T => {
+    with_float!(dtype, T => {
         // SAFETY: the copies hold these many elements of the computed type.
         let (xs, ws) = unsafe { (slice::<T>(xs.ptr(), x.numel()), slice::<T>(ws.ptr(), weight.numel())) };
-        let to = Shared(out.ptr().cast::<T>());
-        try_for_each_chunk(if n == 0 { 0 } else { images * tiles }, |task| {
-            let (i, first) = (task / tiles, task % tiles * width);
-            // SAFETY: the tile's pixels of this image's planes, which no other task touches.
-            unsafe { conv.by_columns(cpu, xs, ws, i, [first, (first + width).min(pixels)], to) }
-        })?;
+        let y = Shared(out.ptr().cast::<T>());
+        let some = if grid.has_all_taps() { None } else { Some(filters::selected(cpu, ws, grid)?) };
+        let c = conv.correlation(grid, xs, some.as_deref().unwrap_or(ws), y);
+        if !(conv.is_depthwise() && depthwise::convolve(cpu, &[c])?) {
+            c.run(cpu)?;
+        }
     });
-    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, x.dtype())?))
+    finish(cpu, out, n, dtype)
+}
+
+/// The pixels of an image and group for which Winograd's filtering is not accurate. `ordered`
+/// makes the filters in the order of the grid, if they are not `ws`: once, and again if that
+/// failed.
+#[expect(clippy::too_many_arguments)]
+fn uneven(
+    cpu: &Cpu,
+    conv: &Conv<'_>,
+    grid: &Grid,
+    xs: &[f32],
+    ws: &[f32],
+    y: Shared<f32>,
+    lazy: &OnceLock<Option<Option<Array<f32>>>>,
+    ordered: impl Fn() -> Result<Option<Array<f32>>>,
+    taps_first: bool,
+    i: usize,
+    pixels: Range<usize>,
+) -> Result<()> {
+    let again;
+    let filters = match lazy.get_or_init(|| ordered().ok()) {
+        Some(filters) => filters,
+        None => {
+            again = ordered()?;
+            &again
+        }
+    };
+    let correlation = conv.correlation(grid, xs, filters.as_deref().unwrap_or(ws), y);
+    let correlation = Correlation { taps_first, ..correlation };
+    let (image, group) = (i / conv.groups, i % conv.groups);
+    let first = image * grid.pixels() + pixels.start;
+    // SAFETY: the pixels of a band that only this call computes.
+    unsafe { correlation.part(cpu, group, [first, first + pixels.len()]) }
 }
 
 /// The gradient for x from g (N, C_out, ..).
@@ -105,87 +270,100 @@ pub(crate) fn input_grad(
     window: &Window,
     x_shape: &Shape,
 ) -> Result<StorageRef> {
+    let (dtype, n) = (g.dtype(), x_shape.numel());
     let conv = Conv::new(x_shape, weight.shape(), g.shape(), window);
-    let images = x_shape[0] * conv.groups;
-    let (rows, pixels, out_channels) = (conv.rows(), conv.geometry.pixels(), conv.out_channels);
     let (gs, ws) = operands(cpu, g, weight)?;
-    let n = x_shape.numel();
     if n == 0 || g.numel() == 0 || weight.numel() == 0 {
-        return Ok(Arc::new(cpu.zeros(n, g.dtype())?));
+        return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
-    if let Some(winograd) =
-        conv.winograd(cpu, g.dtype(), images, window).and_then(|forward| forward.backward())
+    let compute = dtype.compute();
+    let forward = Grid::forward(conv.input, conv.kernel, conv.output, window);
+    if forward.pixels() == 1 && forward.has_all_taps() && forward.taps.len() == forward.plane() {
+        // Each weight is multiplied by one element of g.
+        let out = cpu.alloc(n, compute)?;
+        let (m, k, groups) = (conv.out_channels, n / (conv.images * conv.groups), conv.groups);
+        with_float!(dtype, T => {
+            // SAFETY: the operands have these elements, and each group its part of the new storage.
+            unsafe {
+                let (gs, ws) = (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel()));
+                let y = Shared(out.ptr().cast::<T>());
+                batched(cpu, [conv.images, k, m], groups, [T::ZERO, T::ONE], |group| {
+                    let w = Matrix::row_major(&ws[group * m * k..][..m * k], k);
+                    let y = y.get().cast_const();
+                    (strided(y, groups, group, k), strided(gs.as_ptr(), groups, group, m), w)
+                })?;
+            }
+        });
+        return finish(cpu, out, n, dtype);
+    }
+    let grids = Grid::backward(conv.input, conv.kernel, conv.output, window);
+    // The gradient is a convolution of g.
+    let back = Conv {
+        in_channels: conv.out_channels,
+        out_channels: conv.in_channels,
+        input: conv.output,
+        output: conv.input,
+        ..conv
+    };
+    let row = weight.numel() / (conv.groups * conv.out_channels);
+    if let Some(winograd) = conv.winograd(cpu, dtype).and_then(|forward| forward.backward())
+        && conv.tiles().are_faster()
+        && let [grid] = &grids[..]
     {
-        let out = cpu.alloc(n, g.dtype().compute())?;
+        let out = cpu.alloc(n, dtype.compute())?;
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (gs, ws) =
             unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(ws.ptr(), weight.numel())) };
         if cpu.level.run(Moderate(ws)) {
             let y = Shared(out.ptr().cast::<f32>());
-            // The gradient is a convolution of g.
-            let mut around = window.clone();
-            around.padding[..2].copy_from_slice(&winograd.padding);
-            let geometry =
-                Geometry::new(&g.shape()[2..], &weight.shape()[2..], &x_shape[2..], &around);
-            let back = Conv {
-                geometry,
-                in_channels: conv.out_channels,
-                out_channels: conv.in_channels,
-                ..conv
-            };
-            let width = back.tile();
-            winograd.forward(cpu, gs, &winograd.rotated_filters(cpu, ws)?, y, |i, pixels| {
-                for first in pixels.clone().step_by(width) {
-                    // SAFETY: the pixels of a band that only this call computes.
-                    unsafe {
-                        back.by_columns_rotated(
-                            cpu,
-                            gs,
-                            ws,
-                            i,
-                            [first, pixels.end.min(first + width)],
-                            y,
-                        )?
-                    };
-                }
-                Ok(())
+            let filters = winograd.rotated_filters(cpu, ws)?;
+            let lazy = OnceLock::new();
+            winograd.forward(cpu, gs, &filters, y, |i, pixels| {
+                let ordered = || {
+                    let all = filters::transposed(cpu, ws, conv.groups, conv.out_channels, row)?;
+                    if grid.has_all_taps() {
+                        return Ok(Some(all));
+                    }
+                    filters::rows_of(cpu, &all, grid, conv.out_channels).map(Some)
+                };
+                uneven(cpu, &back, grid, gs, ws, y, &lazy, ordered, true, i, pixels)
             })?;
-            return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, g.dtype())?));
+            return finish(cpu, out, n, dtype);
         }
     }
-    let out = cpu.zeros(n, g.dtype().compute())?;
-    let (width, image) = (conv.tile(), conv.in_channels * conv.geometry.plane());
-    with_float!(g.dtype(), T => {
+    // Results that no tap reaches are zero.
+    let reached: usize = grids.iter().filter(|g| !g.taps.is_empty()).map(Grid::pixels).sum();
+    let all = conv.input.iter().product::<usize>();
+    let out = if reached < all { cpu.zeros(n, compute)? } else { cpu.alloc(n, compute)? };
+    with_float!(dtype, T => {
         // SAFETY: the copies hold these many elements of the computed type.
         let (gs, ws) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel())) };
-        let to = Shared(out.ptr().cast::<T>());
-        try_for_each_chunk(if n == 0 { 0 } else { images }, |i| {
-            // SAFETY: the image of this task alone.
-            let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(i * image), image) };
-            let w = Matrix::row_major(&ws[i % conv.groups * out_channels * rows..][..out_channels * rows], rows);
-            let g = &gs[i * out_channels * pixels..][..out_channels * pixels];
-            with_scratch(cpu, [rows * width], |[columns]: [&mut [T]; 1]| {
-                for first in (0..pixels).step_by(width) {
-                    let end = (first + width).min(pixels);
-                    let columns = &mut columns[..rows * (end - first)];
-                    let product = Tile {
-                        mnk: [rows, end - first, out_channels],
-                        lhs: w.t(),
-                        rhs: Matrix::row_major(g, pixels).at(0, first),
-                        c: Matrix::row_major(columns, end - first),
-                        beta: T::ZERO,
-                        alpha: T::ONE,
-                        rhs_numel: out_channels * (end - first),
-                    };
-                    // SAFETY: all three matrices were sliced to their sizes.
-                    unsafe { product.run(cpu)? };
-                    conv.add_columns(cpu, columns, first, end, to)?;
-                }
-                Ok(())
-            })?
-        })?;
+        let y = Shared(out.ptr().cast::<T>());
+        let grids: Vec<&Grid> = grids.iter().filter(|grid| !grid.taps.is_empty()).collect();
+        let all = filters::transposed(cpu, ws, conv.groups, conv.out_channels, row)?;
+        let some = |grid: &&Grid| {
+            if grid.has_all_taps() { Ok(None) } else { filters::rows_of(cpu, &all, grid, conv.out_channels).map(Some) }
+        };
+        let part = |grid, filters| {
+            Correlation { taps_first: true, ..back.correlation(grid, gs, filters, y) }
+        };
+        if conv.is_depthwise() {
+            let filters = grids.iter().map(some).collect::<Result<Vec<_>>>()?;
+            let parts = grids.iter().zip(&filters);
+            let parts: Vec<_> = parts.map(|(grid, f)| part(*grid, f.as_deref().unwrap_or(&all))).collect();
+            if !depthwise::convolve(cpu, &parts)? {
+                parts.iter().try_for_each(|part| part.run(cpu))?;
+            }
+        } else {
+            for grid in grids {
+                let filters = some(&grid)?;
+                let filters = filters.as_deref().unwrap_or(&all);
+                let part = back.correlation(grid, gs, filters, y);
+                Correlation { taps_first: true, ..part }.run(cpu)?;
+            }
+        }
     });
-    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, g.dtype())?))
+    finish(cpu, out, n, dtype)
 }
 
 /// The gradient for the weight.
@@ -196,74 +374,78 @@ pub(crate) fn weight_grad(
     window: &Window,
     weight_shape: &Shape,
 ) -> Result<StorageRef> {
+    let (dtype, n) = (x.dtype(), weight_shape.numel());
     let conv = Conv::new(x.shape(), weight_shape, g.shape(), window);
-    let batch = x.shape()[0];
-    let (rows, pixels, out_channels, groups) =
-        (conv.rows(), conv.geometry.pixels(), conv.out_channels, conv.groups);
     let (gs, xs) = operands(cpu, g, x)?;
-    let n = weight_shape.numel();
     if n == 0 || g.numel() == 0 || x.numel() == 0 {
-        return Ok(Arc::new(cpu.zeros(n, x.dtype())?));
+        return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
-    if let Some(winograd) = conv.winograd(cpu, x.dtype(), batch * groups, window) {
-        let out = cpu.alloc(n, x.dtype().compute())?;
+    let grid = &Grid::forward(conv.input, conv.kernel, conv.output, window);
+    if grid.taps.is_empty() {
+        return Ok(Arc::new(cpu.zeros(n, dtype)?));
+    }
+    let out = cpu.alloc(n, dtype.compute())?;
+    if let Some(winograd) = conv.winograd(cpu, dtype)
+        && conv.tiles().are_faster_for_filters(winograd.blocks())
+    {
         // SAFETY: the copies hold these many f32, the new storage the result.
         let (gs, xs) =
             unsafe { (slice::<f32>(gs.ptr(), g.numel()), slice::<f32>(xs.ptr(), x.numel())) };
         winograd.weight_grad(cpu, xs, gs, Shared(out.ptr().cast::<f32>()))?;
         // SAFETY: all tasks are done.
         if cpu.level.run(Finite(unsafe { slice::<f32>(out.ptr(), n) })) {
-            return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, x.dtype())?));
+            return finish(cpu, out, n, dtype);
         }
     }
-    let (width, image) = (conv.tile(), conv.in_channels * conv.geometry.plane());
-    // Up to eight blocks of images have their own sums, which are added in order at the end.
-    let blocks = batch.clamp(1, 8);
-    let per_block = batch.div_ceil(blocks);
-    let sums = cpu.zeros(n * blocks, x.dtype().compute())?;
-    with_float!(x.dtype(), T => {
-        // SAFETY: the copies hold these many elements of the computed type.
-        let (gs, xs) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(xs.ptr(), x.numel())) };
-        let to = Shared(sums.ptr().cast::<T>());
-        try_for_each_chunk(if pixels == 0 || n == 0 { 0 } else { blocks * groups }, |task| {
-            let (block, group) = (task / groups, task % groups);
-            // SAFETY: the sums of this block and group alone.
-            let sums = unsafe { std::slice::from_raw_parts_mut(to.get().add(block * n + group * out_channels * rows), out_channels * rows) };
-            with_scratch(cpu, [rows * width], |[columns]: [&mut [T]; 1]| {
-                for i in block * per_block..((block + 1) * per_block).min(batch) {
-                    let i = i * groups + group;
-                    let g = &gs[i * out_channels * pixels..][..out_channels * pixels];
-                    for first in (0..pixels).step_by(width) {
-                        let end = (first + width).min(pixels);
-                        let columns = &mut columns[..rows * (end - first)];
-                        conv.columns(cpu, &xs[i * image..(i + 1) * image], first, end, columns)?;
-                        let product = Tile {
-                            mnk: [out_channels, rows, end - first],
-                            lhs: Matrix::row_major(g, pixels).at(0, first),
-                            rhs: Matrix::row_major(columns, end - first).t(),
-                            c: Matrix::row_major(sums, rows),
-                            beta: T::ONE,
-                            alpha: T::ONE,
-                            rhs_numel: rows * (end - first),
-                        };
-                        // SAFETY: all three matrices were sliced to their sizes.
-                        unsafe { product.run(cpu)? };
-                    }
+    with_float!(dtype, T => {
+        // SAFETY: the copies hold these many elements of the computed type, the new storage those
+        // of the result.
+        let (gs, xs, to) = unsafe {
+            (
+                slice::<T>(gs.ptr(), g.numel()),
+                slice::<T>(xs.ptr(), x.numel()),
+                slice_mut::<T>(out.ptr(), n),
+            )
+        };
+        let c = conv.correlation(grid, xs, &[], Shared(std::ptr::null_mut()));
+        let filter_grad = |cpu, to: &mut [T]| match conv.is_depthwise() {
+            true if depthwise::weight_grad(cpu, &c, gs, to)? => Ok(()),
+            _ => filter_grad(cpu, &c, gs, to),
+        };
+        if grid.has_all_taps() {
+            filter_grad(cpu, to)?;
+        } else {
+            let mut some = Array::filled(cpu, n / grid.all_taps * grid.taps.len(), T::ZERO)?;
+            filter_grad(cpu, &mut some)?;
+            to.fill(T::ZERO);
+            let from = some.chunks_exact(grid.taps.len());
+            for (to, from) in to.chunks_exact_mut(grid.all_taps).zip(from) {
+                for (&tap, &value) in grid.taps.iter().zip(from) {
+                    to[tap] = value;
                 }
-                Ok(())
-            })?
-        })?;
-        // SAFETY: all tasks are done.
-        let sums = unsafe { slice_mut::<T>(sums.ptr(), n * blocks) };
-        let (total, others) = sums.split_at_mut(n);
-        for other in others.chunks_exact(n.max(1)) {
-            for (a, &b) in total.iter_mut().zip(other) {
-                *a += b;
             }
         }
     });
-    let out = cpu.alloc(n, x.dtype().compute())?;
-    // SAFETY: the first n sums are the totals.
-    unsafe { std::ptr::copy_nonoverlapping(sums.ptr(), out.ptr(), n * x.dtype().compute().size()) };
-    Ok(Arc::new(copy::cast_to_storage(cpu, out, n, x.dtype())?))
+    finish(cpu, out, n, dtype)
+}
+
+/// The gradient of the filters of `c` for the taps of its grid.
+fn filter_grad<T: Float>(cpu: &Cpu, c: &Correlation<'_, T>, g: &[T], to: &mut [T]) -> Result<()> {
+    match select_filter_grad(&Sizes::of(c)) {
+        Algorithm::Matmul => {
+            let (m, k, groups) = (c.out_channels, c.rows(), c.groups);
+            let to = Shared(to.as_mut_ptr());
+            // SAFETY: an image's inputs and gradients of a group, and the group's filters.
+            unsafe {
+                batched(cpu, [m, k, c.images], groups, [T::ZERO, T::ONE], |group| {
+                    let ptr = to.get().wrapping_add(group * m * k).cast_const();
+                    let to = Matrix { ptr, row_stride: k as isize, col_stride: 1 };
+                    let x = strided(c.x.as_ptr(), groups, group, k);
+                    (to, strided(g.as_ptr(), groups, group, m).t(), x)
+                })
+            }
+        }
+        Algorithm::Lattices if c.has_small_lattice() => direct::weight_grad(cpu, c, g, to),
+        Algorithm::Lattices | Algorithm::Columns => weight_grad::by_columns(cpu, c, g, to),
+    }
 }

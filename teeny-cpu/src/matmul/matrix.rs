@@ -22,12 +22,14 @@ impl<T> Matrix<T> {
     }
 
     /// The submatrix that begins at row i, column j.
+    #[inline(always)]
     pub(crate) fn at(self, i: usize, j: usize) -> Matrix<T> {
         let offset = i as isize * self.row_stride + j as isize * self.col_stride;
         Matrix { ptr: self.ptr.wrapping_offset(offset), ..self }
     }
 
     /// The transpose.
+    #[inline(always)]
     pub(crate) fn t(self) -> Matrix<T> {
         Matrix { row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }

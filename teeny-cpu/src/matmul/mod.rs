@@ -23,7 +23,7 @@ mod tile;
 pub(crate) use gemm::batched;
 pub(crate) use gemv::dot;
 pub(crate) use matrix::Matrix;
-pub(crate) use microkernel::Product;
+pub(crate) use microkernel::{MAX_CHAIN, Product};
 pub(crate) use select::has_microkernel;
 pub(crate) use tile::Tile;
 

@@ -34,13 +34,18 @@ register!(V of 8 f32: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_
     let four = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps::<1>(t));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+},
+|lo, hi| {
+    let pairs = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(lo, hi));
+    _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(pairs))
 }, true);
 register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_mul_pd, _mm256_fmadd_pd,
 |p, n| _mm256_maskload_pd(p, first(2 * n)), |p, n, v| _mm256_maskstore_pd(p, first(2 * n), v),
 |t| {
     let two = _mm_add_pd(_mm256_castpd256_pd128(t), _mm256_extractf128_pd::<1>(t));
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
-}, true);
+},
+|lo, hi| _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(lo, hi)), true);
 
 impl F32s for V {
     type F64s = D;

@@ -33,6 +33,10 @@ register!(V of 16 f32: _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512
     let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
     let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+},
+|lo, hi| {
+    let lanes = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    _mm512_permutex2var_ps(lo, lanes, hi)
 }, true);
 register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_mul_pd, _mm512_fmadd_pd,
 |p, n| _mm512_maskz_loadu_pd(first(n) as u8, p), |p, n, v| _mm512_mask_storeu_pd(p, first(n) as u8, v),
@@ -40,7 +44,8 @@ register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_
     let four = _mm256_add_pd(_mm512_castpd512_pd256(t), _mm512_extractf64x4_pd::<1>(t));
     let two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd::<1>(four));
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
-}, true);
+},
+|lo, hi| _mm512_permutex2var_pd(lo, _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), hi), true);
 
 impl F32s for V {
     type F64s = D;

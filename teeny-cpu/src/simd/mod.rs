@@ -155,6 +155,8 @@ pub trait Lanes<T>: Copy {
     fn fma(self, a: Self, b: Self) -> Self;
     /// The sum of all lanes, halves first.
     fn total(self) -> T;
+    /// The lanes 0, 2, 4, … of `self` and, behind them, those of `next`.
+    fn even(self, next: Self) -> Self;
 }
 
 /// A vector of f32 with its integers and its mask.

@@ -93,6 +93,10 @@ impl Lanes<f32> for V {
         }
         self.0[0]
     }
+    #[inline(always)]
+    fn even(self, next: Self) -> Self {
+        V(lanes(|i| if i < N / 2 { self.0[2 * i] } else { next.0[2 * i - N] }))
+    }
 }
 
 impl F32s for V {
@@ -257,5 +261,9 @@ impl Lanes<f64> for D {
     #[inline(always)]
     fn total(self) -> f64 {
         self.0[0] + self.0[1]
+    }
+    #[inline(always)]
+    fn even(self, next: Self) -> Self {
+        D([self.0[0], next.0[0]])
     }
 }

@@ -15,7 +15,7 @@ macro_rules! op {
 macro_rules! register {
     ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident, $fma:ident,
      |$p:ident, $n:ident| $load_part:expr, |$q:ident, $m:ident, $v:ident| $store_part:expr,
-     |$t:ident| $total:expr, $native:literal) => {
+     |$t:ident| $total:expr, |$lo:ident, $hi:ident| $even:expr, $native:literal) => {
         impl crate::simd::Lanes<$T> for $V {
             const LANES: usize = $lanes;
             const NATIVE: bool = $native;
@@ -56,6 +56,11 @@ macro_rules! register {
             fn total(self) -> $T {
                 let $t = self.0;
                 op!($total)
+            }
+            #[inline(always)]
+            fn even(self, next: Self) -> Self {
+                let ($lo, $hi) = (self.0, next.0);
+                $V(op!($even))
             }
         }
     };

@@ -73,11 +73,13 @@ register!(V of 4 f32: _mm_set1_ps, _mm_loadu_ps, _mm_storeu_ps, _mm_add_ps, _mm_
 |t| {
     let two = _mm_add_ps(t, _mm_movehl_ps(t, t));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
-}, false);
+},
+|lo, hi| _mm_shuffle_ps::<0x88>(lo, hi), false);
 register!(D of 2 f64: _mm_set1_pd, _mm_loadu_pd, _mm_storeu_pd, _mm_add_pd, _mm_mul_pd, fma_pd,
 |p, n| match n { 0 => _mm_setzero_pd(), 1 => _mm_load_sd(p), _ => _mm_loadu_pd(p) },
 |p, n, v| match n { 0 => {}, 1 => _mm_store_sd(p, v), _ => _mm_storeu_pd(p, v) },
-|t| _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t))), false);
+|t| _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t))),
+|lo, hi| _mm_unpacklo_pd(lo, hi), false);
 
 impl F32s for V {
     type F64s = D;

@@ -40,7 +40,6 @@ mod transforms;
 mod weight_grad;
 
 use crate::Cpu;
-use crate::matmul::has_microkernel;
 use crate::scratch::with_scratch;
 use crate::simd::Level;
 use teeny_core::Result;
@@ -95,15 +94,6 @@ fn padded(channels: usize) -> usize {
 }
 
 impl Winograd {
-    /// Whether this is faster than columns: there are enough channels for whole vectors, and the
-    /// transformed filters stay in the third-level cache.
-    pub(super) fn is_faster(level: Level, in_channels: usize, out_channels: usize) -> bool {
-        has_microkernel(level)
-            && in_channels >= 12
-            && out_channels >= 12
-            && in_channels * out_channels <= 128 << 10
-    }
-
     /// The convolution of g that is the gradient of the input, if it is one: not for padding of
     /// more than two rows or columns, whose windows are not part of the gradient.
     pub(super) fn backward(self) -> Option<Winograd> {
@@ -121,6 +111,11 @@ impl Winograd {
     /// Tiles along a band, and bands of an image.
     fn tiles(&self) -> [usize; 2] {
         [self.output[1].div_ceil(OUT), self.output[0].div_ceil(OUT)]
+    }
+
+    /// Blocks of bands that have their own sums of the filters' gradient.
+    pub(super) fn blocks(&self) -> usize {
+        (self.images / self.groups * self.tiles()[1]).div_ceil(self.bands()).min(BLOCKS)
     }
 
     /// Bands of a task.

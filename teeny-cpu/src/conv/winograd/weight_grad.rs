@@ -2,7 +2,7 @@
 
 use super::tiles::{Tiles, pixel_tiles, point_tiles};
 use super::transforms::{Collect, Distribute, Transform};
-use super::{BLOCKS, IN, POINTS, TAPS, Winograd, padded};
+use super::{IN, POINTS, TAPS, Winograd, padded};
 use crate::Cpu;
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;
@@ -30,7 +30,7 @@ impl Winograd {
         let size = POINTS * self.in_channels * out_channels;
         // A block sums bands of one group, in order.
         let per_group = self.images / self.groups * bands;
-        let blocks = per_group.div_ceil(each).min(BLOCKS);
+        let blocks = self.blocks();
         let per_block = per_group.div_ceil(blocks.max(1));
         let sums = cpu.alloc(self.groups * blocks * size, DType::F32)?;
         let at = Shared(sums.ptr().cast::<f32>());

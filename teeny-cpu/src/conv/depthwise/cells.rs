@@ -1,0 +1,258 @@
+//! The input of a task as cells: a vector for each place, whose lanes are channels, with zeros at
+//! the ends of rows.
+
+use crate::Cpu;
+use crate::conv::grid::{Axis, Grid};
+use crate::conv::select;
+use crate::float::Float;
+use crate::scratch::Array;
+use crate::transpose::transpose;
+use teeny_core::Result;
+
+/// The last two axes of a grid, if it has no others.
+fn axes(grid: &Grid) -> Option<[Axis; 2]> {
+    match &grid.axes[..] {
+        [x] => Some([Axis::single(), x.clone()]),
+        [y, x] => Some([y.clone(), x.clone()]),
+        _ => None,
+    }
+}
+
+/// One grid of a convolution.
+pub(super) struct Part {
+    pub y: Axis,
+    pub x: Axis,
+    /// The least shifts.
+    low: [isize; 2],
+    /// The distance of each tap from the least shifts.
+    pub distances: Vec<usize>,
+}
+
+/// The grids of one convolution over the cells of a band.
+pub(super) struct Cells {
+    pub parts: Vec<Part>,
+    /// Height and width of the input and of the results.
+    pub input: [usize; 2],
+    pub size: [usize; 2],
+    /// The column of the input at the first cell of a row, and cells of a row.
+    left: isize,
+    pub pitch: usize,
+    pub lanes: usize,
+}
+
+/// Some rows of results and the rows of the input that they read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Band {
+    pub top: usize,
+    pub bottom: usize,
+    /// The row of the input at the first row of cells, and rows of cells. It may not exist: then
+    /// no tap of a result reads it.
+    pub first: isize,
+    pub rows: usize,
+}
+
+impl Band {
+    /// The row of the input behind the last one.
+    pub(super) fn end(&self) -> isize {
+        self.first + self.rows as isize
+    }
+}
+
+impl Axis {
+    /// The elements that results `from .. to` read, the padding included: from the first to before
+    /// the second.
+    fn reach(&self, from: usize, to: usize) -> (isize, isize) {
+        let low = self.shifts.iter().copied().min().unwrap_or(0);
+        let high = self.shifts.iter().copied().max().unwrap_or(0);
+        let at = |o: usize| (o * self.step) as isize;
+        (at(from) + low, at(to - 1) + high + 1)
+    }
+}
+
+impl Cells {
+    /// The cells of these grids, if they have the same axes and take a small multiple of the memory
+    /// of operands.
+    pub(super) fn new(grids: &[&Grid], lanes: usize) -> Option<Cells> {
+        let axes = grids.iter().map(|grid| axes(grid)).collect::<Option<Vec<_>>>()?;
+        let [y, x] = axes.first()?;
+        let (input, size) = ([y.input, x.input], [y.size, x.size]);
+        let alike = |[y, x]: &[Axis; 2]| [y.input, x.input] == input && [y.size, x.size] == size;
+        if !axes.iter().all(alike) {
+            return None;
+        }
+        let columns = axes.iter().map(|[_, x]| x.reach(0, x.output));
+        let (left, right) = columns.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        let pitch = (right - left) as usize;
+        let part = |[y, x]: [Axis; 2]| {
+            let low = [y.reach(0, 1).0, x.reach(0, 1).0];
+            let distance = |&a: &isize, &b: &isize| {
+                let (row, column) = ((a - low[0]) as usize, (b - low[1]) as usize);
+                (row * pitch + column) * lanes
+            };
+            let distance = &distance;
+            let rows = y.shifts.iter();
+            let distances =
+                rows.flat_map(|a| x.shifts.iter().map(move |b| distance(a, b))).collect();
+            Part { y, x, low, distances }
+        };
+        let parts = axes.into_iter().map(part).collect();
+        let cells = Cells { parts, input, size, left, pitch, lanes };
+        let rows = cells.band(0, size[0]).rows;
+        let operands = input[0] * input[1] + size[0] * size[1];
+        (rows * pitch <= 8 * operands + 1024).then_some(cells)
+    }
+
+    /// Elements of a plane of the input and of the results.
+    pub(super) fn planes(&self) -> [usize; 2] {
+        [self.input[0] * self.input[1], self.size[0] * self.size[1]]
+    }
+
+    pub(super) fn band(&self, top: usize, bottom: usize) -> Band {
+        let rows = self.parts.iter().filter_map(|part| {
+            let [from, to] = part.results(top, bottom);
+            (from < to).then(|| part.y.reach(from, to))
+        });
+        let (first, end) = rows.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or((0, 0));
+        Band { top, bottom, first, rows: (end - first) as usize }
+    }
+
+    /// The taps of each row of results of a part that see rows of the input.
+    pub(super) fn taps(&self, cpu: &Cpu, part: &Part) -> Result<Array<[usize; 2]>> {
+        let columns = part.x.shifts.len();
+        Array::from_fn(cpu, part.y.output, |row| {
+            let sees = |shift: &isize| {
+                (0..self.input[0] as isize).contains(&((row * part.y.step) as isize + shift))
+            };
+            let first = part.y.shifts.iter().position(sees).unwrap_or(0);
+            let end = part.y.shifts.iter().rposition(sees).map_or(first, |last| last + 1);
+            [first * columns, end * columns]
+        })
+    }
+
+    /// Writes rows `from .. to` of `channels` planes of input at `x`, clipped to those that exist,
+    /// to the cells of a band, with zeros at both ends of each row. `temporary` has
+    /// [`Cells::temporary`] elements.
+    #[expect(clippy::too_many_arguments)]
+    pub(super) fn fill<T: Float>(
+        &self,
+        cpu: &Cpu,
+        band: &Band,
+        [from, to]: [isize; 2],
+        x: &[T],
+        channels: usize,
+        temporary: &mut [T],
+        cells: &mut [T],
+    ) {
+        let clip = |i: isize, size: usize| i.clamp(0, size as isize) as usize;
+        let [top, bottom] = [from, to].map(|row| clip(row, self.input[0]));
+        let [left, right] =
+            [self.left, self.left + self.pitch as isize].map(|column| clip(column, self.input[1]));
+        let ([plane, _], width, lanes) = (self.planes(), self.input[1], self.lanes);
+        if top >= bottom || left >= right {
+            return;
+        }
+        let stride = plane as isize;
+        let line = self.pitch * lanes;
+        assert!(x.len() >= (channels - 1) * plane + bottom * width);
+        let first = (top as isize - band.first) as usize * line
+            + (left as isize - self.left) as usize * lanes;
+        if self.pitch == width && self.left == 0 {
+            let to = &mut cells[first..][..(bottom - top) * line];
+            // SAFETY: whole rows of these planes, and as many cells.
+            unsafe {
+                let (from, size) = (x[top * width..].as_ptr(), ((bottom - top) * width, channels));
+                transpose(cpu.level, from, stride, to.as_mut_ptr(), lanes as isize, size, false)
+            };
+            return;
+        }
+        // Cells of padding at both ends of each row.
+        let (before, inside) = ((left as isize - self.left) as usize, right - left);
+        for line in cells[first - before * lanes..].chunks_mut(line).take(bottom - top) {
+            line[..before * lanes].fill(T::ZERO);
+            line[(before + inside) * lanes..].fill(T::ZERO);
+        }
+        if self.has_wide_rows() {
+            for row in top..bottom {
+                let to = &mut cells[first + (row - top) * line..][..inside * lanes];
+                // SAFETY: a row of these planes, and as many cells.
+                unsafe {
+                    let (from, size) = (x[row * width + left..].as_ptr(), (inside, channels));
+                    transpose(cpu.level, from, stride, to.as_mut_ptr(), lanes as isize, size, false)
+                };
+            }
+            return;
+        }
+        let rows_at_once = self.rows_at_once();
+        for row in (top..bottom).step_by(rows_at_once) {
+            let rows = rows_at_once.min(bottom - row);
+            let to = &mut temporary[..rows * width * lanes];
+            // SAFETY: as above.
+            unsafe {
+                let (from, size) = (x[row * width..].as_ptr(), (rows * width, channels));
+                transpose(cpu.level, from, stride, to.as_mut_ptr(), lanes as isize, size, false)
+            };
+            for (i, from) in to.chunks_exact(width * lanes).enumerate() {
+                let from = &from[left * lanes..right * lanes];
+                cells[first + (row - top + i) * line..][..from.len()].copy_from_slice(from);
+            }
+        }
+    }
+
+    /// Whether rows fill blocks of a transpose so far that transposing each is faster than copying
+    /// it after several were transposed together.
+    fn has_wide_rows(&self) -> bool {
+        80 * self.input[1].div_ceil(16) <= 7 * self.input[1]
+    }
+
+    /// Rows of the input that are transposed at once: a quarter of a first-level cache.
+    fn rows_at_once(&self) -> usize {
+        (2048 / (self.input[1] * self.lanes)).clamp(1, self.input[0].max(1))
+    }
+
+    pub(super) fn temporary(&self) -> usize {
+        self.rows_at_once() * self.input[1] * self.lanes
+    }
+
+    /// The cell of the first result of row `row` of a part, at the least shifts.
+    pub(super) fn first(&self, part: &Part, band: &Band, row: usize) -> usize {
+        let row = ((row * part.y.step) as isize + part.low[0] - band.first) as usize;
+        (row * self.pitch + (part.low[1] - self.left) as usize) * self.lanes
+    }
+
+    /// From a row of results of a part to the next and from one to the next, in the cells.
+    pub(super) fn strides(&self, part: &Part) -> [usize; 2] {
+        [part.y.step * self.pitch * self.lanes, part.x.step * self.lanes]
+    }
+
+    /// Rows of results of a band.
+    pub(super) fn rows_of_band(&self) -> usize {
+        let more = self.band(0, 1).rows * self.pitch * self.lanes;
+        select::band_rows(self.size[0], self.pitch * self.lanes, more)
+    }
+
+    /// Rows of results that are computed at a time: whole blocks of a transpose if they can be, and
+    /// a first-level cache holds them.
+    pub(super) fn rows_of_step(&self) -> usize {
+        let every = self.parts.iter().map(|part| part.y.every).max().unwrap_or(1);
+        let most = (128 / self.size[1]).max(1);
+        let whole = (most.div_ceil(2)..=most).rev().find(|n| (n * self.size[1]).is_multiple_of(16));
+        whole.unwrap_or(most).next_multiple_of(every)
+    }
+}
+
+impl Part {
+    /// The rows of results of this part in rows `top .. bottom` of all results.
+    pub(super) fn results(&self, top: usize, bottom: usize) -> [usize; 2] {
+        let y = &self.y;
+        [top, bottom].map(|row| row.saturating_sub(y.first).div_ceil(y.every).min(y.output))
+    }
+}
+
+/// Transposes the filters of some channels, `taps` each, to a vector for each tap.
+pub(super) fn vectors<T: Float>(cpu: &Cpu, w: &[T], taps: usize, lanes: usize, to: &mut [T]) {
+    let channels = w.len() / taps;
+    assert!(to.len() >= taps * lanes && channels <= lanes);
+    let (from, to, stride) = (w.as_ptr(), to.as_mut_ptr(), lanes as isize);
+    // SAFETY: `channels` rows of taps, and as many vectors as taps.
+    unsafe { transpose(cpu.level, from, taps as isize, to, stride, (taps, channels), false) };
+}

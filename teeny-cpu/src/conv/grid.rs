@@ -1,0 +1,305 @@
+//! Which elements of the input each element of a convolution's result reads, axis by axis.
+//!
+//! ```text
+//!   convolution      y[o]         = Σ_k w[k] x[o * stride + k * dilation - padding]
+//!   input gradient   x[r + s * a] = Σ_k w[k] g[a + (r + padding - k * dilation) / s]
+//! ```
+//! where the second sum has the taps `k` whose quotient is a whole number: one [`Grid`] for each
+//! residue `r` of the stride `s`. Both are `result[o] = Σ_k w[k] input[o * step + shift[k]]`, so one
+//! set of kernels computes both. Taps that see only padding are left out. Knows no values; next:
+//! `columns` and `direct`, which read by it.
+
+use crate::Cpu;
+use crate::scratch::Array;
+use teeny_core::{Error, Result, Window};
+
+/// One spatial axis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    /// Elements of the input, and of this grid's results.
+    pub input: usize,
+    pub output: usize,
+    /// Result `o` reads input `o * step + shift` for each shift, if that exists.
+    pub step: usize,
+    pub shifts: Vec<isize>,
+    /// The results that each shift gives an input: from the first to before the second.
+    pub insides: Vec<(usize, usize)>,
+    /// Result `o` is element `first + o * every` of `size`.
+    pub first: usize,
+    pub every: usize,
+    pub size: usize,
+}
+
+impl Axis {
+    /// Whether results are the input's elements at the same place.
+    fn is_identity(&self) -> bool {
+        self.shifts == [0]
+            && self.step == 1
+            && self.every == 1
+            && self.input == self.output
+            && self.output == self.size
+    }
+
+    /// The results that `shift` gives an input: from the first to before the second.
+    pub(super) fn inside(&self, shift: isize) -> (usize, usize) {
+        let low = (-shift).max(0) as usize;
+        let high = (self.input as isize - shift).max(0) as usize;
+        let (low, high) = (low.div_ceil(self.step), high.div_ceil(self.step));
+        (low.min(self.output), high.min(self.output).max(low.min(self.output)))
+    }
+}
+
+/// All axes, and the taps of the filter that are left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    /// At least one.
+    pub axes: Vec<Axis>,
+    /// The position in the filter of each combination of shifts, the last axis fastest.
+    pub taps: Vec<usize>,
+    /// Taps of the filter.
+    pub all_taps: usize,
+}
+
+/// Some results of one row and one tap, and the input elements that they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    /// The first result, counted from the beginning of the panel.
+    pub at: usize,
+    /// Results whose element is before, inside and after the input.
+    pub before: usize,
+    pub inside: usize,
+    pub after: usize,
+    /// The input element of the first result inside, in the plane of the image's first channel.
+    pub from: usize,
+}
+
+/// Some results of one row: where they are in the panel and in the plane of the image's first
+/// channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub at: usize,
+    pub count: usize,
+    pub to: usize,
+}
+
+/// What a panel of results reads and where they go.
+pub(super) struct Panel {
+    /// `runs.len()` for each tap.
+    pub spans: Array<Span>,
+    pub runs: Array<Run>,
+}
+
+impl Grid {
+    /// The grid of a convolution.
+    pub(super) fn forward(
+        input: &[usize],
+        kernel: &[usize],
+        output: &[usize],
+        window: &Window,
+    ) -> Grid {
+        let axes = (0..input.len()).map(|a| {
+            let (dilation, padding) = (window.dilation[a], window.padding[a]);
+            let shifts = (0..kernel[a]).map(|k| (k * dilation) as isize - padding as isize);
+            let (output, step) = (output[a], window.stride[a]);
+            let (first, every, size) = (0, 1, output);
+            let axis = Axis {
+                input: input[a],
+                output,
+                step,
+                shifts: Vec::new(),
+                insides: Vec::new(),
+                first,
+                every,
+                size,
+            };
+            (axis, shifts.enumerate().collect())
+        });
+        Grid::of(axes.collect(), kernel)
+    }
+
+    /// The grids of the gradient for an input of size `x`, one for each combination of residues
+    /// that a tap has. All other results are zero.
+    pub(super) fn backward(
+        x: &[usize],
+        kernel: &[usize],
+        g: &[usize],
+        window: &Window,
+    ) -> Vec<Grid> {
+        // Of tap k along axis a: the residue, and the shift.
+        let at = |a: usize, k: usize| {
+            let (s, from) = (window.stride[a] as isize, (k * window.dilation[a]) as isize);
+            let from = from - window.padding[a] as isize;
+            (from.rem_euclid(s) as usize, -from.div_euclid(s))
+        };
+        let mut classes = vec![Vec::new()];
+        for a in 0..x.len() {
+            let mut residues: Vec<usize> = (0..kernel[a]).map(|k| at(a, k).0).collect();
+            residues.sort_unstable();
+            residues.dedup();
+            residues.retain(|&r| r < x[a]);
+            let longer = |class: Vec<usize>| {
+                residues.iter().map(move |&r| [&class[..], &[r]].concat()).collect::<Vec<_>>()
+            };
+            classes = classes.into_iter().flat_map(longer).collect();
+        }
+        let grid = |class: Vec<usize>| {
+            let axes = class.iter().enumerate().map(|(a, &first)| {
+                let taps = (0..kernel[a]).map(|k| (k, at(a, k)));
+                let taps = taps.filter(|(_, (r, _))| *r == first).map(|(k, (_, d))| (k, d));
+                let (every, size) = (window.stride[a], x[a]);
+                let output = (size - first).div_ceil(every);
+                let shifts = Vec::new();
+                let insides = Vec::new();
+                let axis =
+                    Axis { input: g[a], output, step: 1, shifts, insides, first, every, size };
+                (axis, taps.collect())
+            });
+            Grid::of(axes.collect(), kernel)
+        };
+        classes.into_iter().map(grid).collect()
+    }
+
+    /// The grid of these axes with the taps that see the input; axes that only pass elements on
+    /// are merged.
+    fn of(axes: Vec<(Axis, Vec<(usize, isize)>)>, kernel: &[usize]) -> Grid {
+        let mut grid = Grid { axes: Vec::new(), taps: vec![0], all_taps: kernel.iter().product() };
+        for ((mut axis, mut taps), &size) in axes.into_iter().zip(kernel) {
+            taps.retain(|&(_, shift)| {
+                let (low, high) = axis.inside(shift);
+                low < high
+            });
+            axis.shifts = taps.iter().map(|&(_, shift)| shift).collect();
+            axis.insides = axis.shifts.iter().map(|&shift| axis.inside(shift)).collect();
+            let before = grid.taps.iter();
+            grid.taps =
+                before.flat_map(|&t| taps.iter().map(move |&(k, _)| t * size + k)).collect();
+            match grid.axes.last_mut() {
+                Some(last) if axis.is_identity() && last.is_identity() => {
+                    for n in [&mut last.input, &mut last.output, &mut last.size] {
+                        *n *= axis.size;
+                    }
+                    last.insides = vec![(0, last.output)];
+                }
+                Some(last) if last.is_identity() && last.size == 1 => *last = axis,
+                Some(_) if axis.is_identity() && axis.size == 1 => {}
+                _ => grid.axes.push(axis),
+            }
+        }
+        grid
+    }
+
+    /// Elements of a plane of the input, of this grid's results, and of a plane of all results.
+    pub(super) fn plane(&self) -> usize {
+        self.axes.iter().map(|a| a.input).product()
+    }
+    pub(super) fn pixels(&self) -> usize {
+        self.axes.iter().map(|a| a.output).product()
+    }
+    pub(super) fn size(&self) -> usize {
+        self.axes.iter().map(|a| a.size).product()
+    }
+
+    /// Whether no tap of the filter was left out, and their order is the filter's.
+    pub(super) fn has_all_taps(&self) -> bool {
+        self.taps.len() == self.all_taps && self.taps.is_sorted()
+    }
+
+    /// Whether the results of a row are next to each other, and rows follow one another.
+    pub(super) fn is_dense(&self) -> bool {
+        self.axes.iter().all(|a| a.every == 1)
+    }
+
+    /// The last axis.
+    pub(super) fn last(&self) -> &Axis {
+        &self.axes[self.axes.len() - 1]
+    }
+
+    /// Rows that the results `first .. end` are in. Rows of one image follow those of the one
+    /// before.
+    fn rows(&self, first: usize, end: usize) -> usize {
+        let width = self.last().output;
+        if first < end { (end - 1) / width - first / width + 1 } else { 0 }
+    }
+
+    /// The panel of results `first .. end`, counted through all images, which are `strides` apart
+    /// in the input and in the result.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub(super) fn panel(
+        &self,
+        cpu: &Cpu,
+        [first, end]: [usize; 2],
+        strides: [usize; 2],
+    ) -> Result<Panel> {
+        let (rows, taps, pixels) = (self.rows(first, end), self.taps.len(), self.pixels());
+        let Some(n) = rows.checked_mul(taps) else {
+            return Err(Error::out_of_memory(format!("no memory for {rows} spans of {taps} taps")));
+        };
+        let last = self.last();
+        let none = Span { at: 0, before: 0, inside: 0, after: 0, from: 0 };
+        let mut span_list = Array::filled(cpu, n, none)?;
+        let shifts = last.shifts.len();
+        let mut runs = Array::filled(cpu, rows, Run { at: 0, count: 0, to: 0 })?;
+        let mut p = first;
+        for row in 0..rows {
+            let (image, pixel) = (p / pixels, p % pixels);
+            let x = pixel % last.output;
+            let count = (last.output - x).min(end - p);
+            let at = p - first;
+            let to = image * strides[1] + self.place(pixel);
+            runs[row] = Run { at, count, to };
+            for (line_tap, spans) in (0..taps / shifts).zip((0..).step_by(shifts * rows)) {
+                let line = self.line(pixel, line_tap);
+                for (i, (&shift, &(low, high))) in last.shifts.iter().zip(&last.insides).enumerate()
+                {
+                    let (low, high) = (low.clamp(x, x + count), high.clamp(x, x + count));
+                    span_list[spans + i * rows + row] = match line {
+                        Some(line) if low < high => Span {
+                            at,
+                            before: low - x,
+                            inside: high - low,
+                            after: x + count - high,
+                            from: image * strides[0]
+                                + line * last.input
+                                + ((low * last.step) as isize + shift) as usize,
+                        },
+                        _ => Span { at, before: count, inside: 0, after: 0, from: 0 },
+                    };
+                }
+            }
+            p += count;
+        }
+        Ok(Panel { spans: span_list, runs })
+    }
+
+    /// The row of the input that result `pixel` reads at this tap of the axes before the last, if
+    /// it exists.
+    fn line(&self, pixel: usize, mut k: usize) -> Option<usize> {
+        let (last, inner) = self.axes.split_last()?;
+        let mut p = pixel / last.output;
+        let (mut line, mut scale) = (0, 1);
+        for axis in inner.iter().rev() {
+            let (n, count) = (axis.output, axis.shifts.len());
+            let i = (p % n * axis.step) as isize + axis.shifts[k % count];
+            if !(0..axis.input as isize).contains(&i) {
+                return None;
+            }
+            line += i as usize * scale;
+            scale *= axis.input;
+            (p, k) = (p / n, k / count);
+        }
+        Some(line)
+    }
+
+    /// The place of result `pixel` in the plane of all results.
+    pub(super) fn place(&self, mut pixel: usize) -> usize {
+        let (mut place, mut scale) = (0, 1);
+        for axis in self.axes.iter().rev() {
+            place += (axis.first + pixel % axis.output * axis.every) * scale;
+            pixel /= axis.output;
+            scale *= axis.size;
+        }
+        place
+    }
+}

@@ -1,0 +1,139 @@
+//! Convolutions and both gradients over random windows, at every level, against `Reference` in f64:
+//! sizes are drawn so that every algorithm of `conv/select` and every split of its tasks is met.
+
+mod common;
+
+use common::bounds::{Random, U, product_bound, within};
+use std::sync::Arc;
+use teeny_core::{DType, Reference, Tensor, Window};
+use teeny_cpu::{Cpu, CpuOptions, FloatMatmul, Level};
+
+/// One convolution: the shapes of x and of the weight.
+struct Case {
+    x: Vec<usize>,
+    weight: Vec<usize>,
+    window: Window,
+}
+
+/// A size: mostly small.
+fn pick<const N: usize>(random: &mut Random, sizes: [usize; N]) -> usize {
+    sizes[random.next() as usize % N]
+}
+
+fn draw(random: &mut Random) -> Case {
+    loop {
+        let axes = pick(random, [1, 2, 2, 2, 2, 3]);
+        let (groups, inputs, outputs) = match random.next() % 6 {
+            0 | 1 => (1, pick(random, [1, 2, 3, 8, 17, 64, 130]), random.size(90)),
+            2 => (pick(random, [2, 3, 16, 40]), 1, pick(random, [1, 1, 2, 3])),
+            3 => (pick(random, [2, 4]), random.size(9), random.size(20)),
+            4 => (1, random.size(70), pick(random, [1, 2, 4, 5, 8])),
+            _ => (1, random.size(40), random.size(40)),
+        };
+        let images = pick(random, [1, 1, 2, 3, 5, 9, 70]);
+        let mut list = |sizes: [usize; 8]| -> Vec<i64> {
+            (0..axes).map(|_| pick(random, sizes) as i64).collect()
+        };
+        let (kernel, stride) = (list([1, 2, 3, 3, 3, 4, 5, 7]), list([1, 1, 1, 1, 2, 2, 3, 4]));
+        let (dilation, padding) = (list([1, 1, 1, 1, 1, 2, 3, 5]), list([0, 0, 0, 1, 1, 2, 3, 4]));
+        let window =
+            Window::new(axes).stride(stride).padding(padding).dilation(dilation).groups(groups);
+        let sizes = (0..axes).map(|_| pick(random, [1, 2, 3, 4, 5, 7, 9, 14, 17, 20, 33, 70]));
+        let x = [&[images, groups * inputs][..], &sizes.collect::<Vec<_>>()].concat();
+        let kernel = kernel.iter().map(|&k| k as usize);
+        let weight = [&[groups * outputs, inputs][..], &kernel.collect::<Vec<_>>()].concat();
+        let mut muls: usize = weight.iter().product::<usize>() * images;
+        let fits = (0..axes).all(|a| {
+            let reach = window.dilation[a] * (weight[a + 2] - 1) + 1;
+            let padded = x[a + 2] + 2 * window.padding[a];
+            muls *= padded.saturating_sub(reach) / window.stride[a] + 1;
+            reach <= padded
+        });
+        if fits && muls <= 700_000 {
+            return Case { x, weight, window };
+        }
+    }
+}
+
+/// x, weight and g on `device`, and the three operations on them.
+fn run(device: &Arc<Cpu>, dtype: DType, case: &Case, random: &mut Random) {
+    let Case { x, weight, window } = case;
+    // Sums of the largest values are beyond the range of f16.
+    let values = |random: &mut Random, shape: &[usize]| match dtype {
+        DType::F16 => {
+            let n = shape.iter().product();
+            let values: Vec<f32> = (0..n).map(|_| random.uniform() as f32 - 0.3).collect();
+            Tensor::from_slice(&values, shape, device).unwrap()
+        }
+        _ => random.tensor(shape, device),
+    };
+    let cast = |t: &Tensor, dtype| t.cast(dtype).unwrap();
+    let (x, w) = (values(random, x), values(random, weight));
+    let (x, w) = (cast(&x, dtype), cast(&w, dtype));
+    let y = x.conv(&w, window).unwrap();
+    let g = cast(&values(random, y.shape()), dtype);
+    let reference = Reference::new();
+    let exact = |t: &Tensor| cast(t, DType::F64).to(&reference).unwrap();
+    let all = |x: &Tensor, w: &Tensor, g: &Tensor| {
+        let d_x = g.conv_transpose(w, window, &x.shape()[2..]).unwrap();
+        [x.conv(w, window).unwrap(), d_x, g.conv_weight_grad(x, window, w.shape()).unwrap()]
+    };
+    let want = all(&exact(&x), &exact(&w), &exact(&g));
+    let abs = |t: &Tensor| exact(t).abs().unwrap();
+    let scale = all(&abs(&x), &abs(&w), &abs(&g));
+    let unit = match dtype {
+        DType::F64 => U / (1u64 << 29) as f64,
+        DType::BF16 => (1 << 16) as f64 * U,
+        DType::F16 => (1 << 13) as f64 * U,
+        _ => U,
+    };
+    for (i, got) in all(&x, &w, &g).iter().enumerate() {
+        let taps: usize = w.shape()[2..].iter().product();
+        let k = match i {
+            0 => w.shape()[1] * taps,
+            1 => w.shape()[0] / window.groups * taps,
+            _ => y.shape()[0] * y.shape()[2..].iter().product::<usize>(),
+        };
+        let bound = match dtype {
+            DType::F64 => product_bound(k) * (unit / U),
+            _ => product_bound(k) + unit,
+        };
+        let what = format!("{i} {dtype} x {:?} w {:?} {window:?} {device:?}", x.shape(), w.shape());
+        let got = got.to(&reference).unwrap();
+        // Half the distance of subnormal numbers of f16.
+        let least = if dtype == DType::F16 { 3e-8 } else { 0.0 };
+        let scale = [0, 1, 2].map(|i| scale[i].add(least / bound).unwrap());
+        within(&got, &want[i], bound, &scale[i], &what);
+    }
+}
+
+#[test]
+fn random_windows_agree_with_the_oracle_at_every_level() {
+    for level in Level::available() {
+        let options = CpuOptions { level, winograd: false, ..CpuOptions::default() };
+        let device = Cpu::with_options(options);
+        let mut random = Random(41 + level as u64);
+        for case in 0..150 {
+            let dtype = match case % 8 {
+                0 => DType::F64,
+                1 => DType::BF16,
+                2 => DType::F16,
+                _ => DType::F32,
+            };
+            run(&device, dtype, &draw(&mut random), &mut random);
+        }
+    }
+}
+
+#[test]
+fn random_windows_agree_with_the_oracle_by_the_gemm_crate() {
+    let options = CpuOptions {
+        float_matmul: FloatMatmul::GemmCrate,
+        winograd: false,
+        ..CpuOptions::default()
+    };
+    let (device, mut random) = (Cpu::with_options(options), Random(43));
+    for _ in 0..40 {
+        run(&device, DType::F32, &draw(&mut random), &mut random);
+    }
+}
