@@ -2,7 +2,8 @@
 //! longer than a thousand additions.
 
 use super::loops::{float32, unexpected};
-use super::{THREAD_ARITHMETIC, THREAD_FUNCTIONS, chunk_len, work};
+use super::{cost_with, range_len};
+use crate::cost::Cost;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::{CpuStorage, Shared};
@@ -10,6 +11,9 @@ use crate::threads;
 use teeny_core::kernel::{Kernel, OpCode};
 use teeny_core::storage::{Storage, downcast};
 use teeny_core::{DType, Result, Scalar, Tensor};
+
+/// Elements below which no operation is worth a second thread, so that its cost is not asked for.
+const MIN_SHARED: usize = 256;
 
 /// The first element of `x` if it is a contiguous tensor of f32.
 #[inline(always)]
@@ -67,10 +71,10 @@ pub(super) unsafe fn run_direct(
     let y = out()?;
     // SAFETY: passed on.
     unsafe {
-        if n < THREAD_FUNCTIONS {
+        if n < MIN_SHARED {
             apply(level, node.op, operands, y, n);
         } else {
-            by_chunks(level, node.op, operands, y, n);
+            by_ranges(level, node.op, operands, y, n);
         }
     }
     Ok(true)
@@ -97,8 +101,13 @@ unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n
 /// # Safety
 /// As `apply`.
 #[inline(never)]
-unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
-    let chunk = chunk_len(n, THREAD_ARITHMETIC / work(op));
+unsafe fn by_ranges(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
+    let cost = cost_with(Cost::bytes(4 * (op.arity() + 1)), op, DType::F32);
+    if !cost.is_shared(n) {
+        // SAFETY: by contract.
+        return unsafe { apply(level, op, operands, y, n) };
+    }
+    let chunk = range_len(n, cost);
     let y = Shared(y);
     threads::for_each_range(n, chunk, |part| {
         let from = operands.map(|operand| match operand {
