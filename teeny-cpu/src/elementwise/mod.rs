@@ -5,18 +5,20 @@
 //!
 //! ```text
 //!   kernel ─► plan: locations and groups ─► program: kernel and views ─► interpreter ─► loops
-//!               └─ patterns: gelu, silu ..                                 ├─ blocks: f32 nodes
+//!               └─ patterns: gelu, silu ..                                 ├─ blocks: float nodes
 //!                                                                          └─ slabs: transposes
 //! ```
 
 mod blocks;
 mod direct;
+mod half_pairs;
 mod interpreter;
 pub(crate) mod loops;
 mod patterns;
 pub(crate) mod plan;
 pub(crate) mod program;
 mod slabs;
+mod step;
 mod value;
 
 use crate::cost::Cost;
@@ -24,6 +26,7 @@ use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::TransposedInputs;
 use crate::{Cpu, simd, threads};
 use direct::{contiguous_f32, run_direct};
+use loops::FloatLoop;
 use plan::Plan;
 use program::Program;
 use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
@@ -66,11 +69,12 @@ fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
     match op {
         OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => cost,
         OpCode::Float(Recip | Sqrt | Rsqrt) => cost.divisions(words),
-        OpCode::Float(f) => match loops::float_function(f).vectors {
-            Some(_) if dtype.compute() == DType::F32 => cost.functions(1),
-            Some(_) | None => cost.calls(1),
+        OpCode::Float(f) => match loops::float_function(f) {
+            FloatLoop::Vectors(_) => cost.functions(2 * words - 1),
+            FloatLoop::Calls(_) => cost.calls(1),
         },
-        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.calls(1),
+        OpCode::Arithmetic(Pow) if dtype == DType::F64 => cost.calls(1),
+        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.functions(3),
         OpCode::Arithmetic(Pow | Rem | FloorDiv) => cost.steps(words),
         OpCode::Arithmetic(Div) => cost.divisions(words),
         OpCode::Cast | OpCode::Round(_) | OpCode::Sign(_) | OpCode::Not | OpCode::IsNan => {
