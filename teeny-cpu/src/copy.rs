@@ -5,6 +5,7 @@
 //! that both sides traverse evenly are merged, so that most copies are rows of contiguous elements.
 //! Transposes go block by block (`transpose`), so that both sides use whole cache lines.
 
+use crate::cost::Cost;
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
@@ -17,8 +18,8 @@ use teeny_core::{DType, Error, Layout, Result, Tensor};
 /// Rows of a band of a transpose: the source's cache lines are read four at a time, and the rows'
 /// pages stay in the TLB.
 const BAND_ROWS: usize = 64;
-/// Elements below which one thread copies them.
-const THREAD: usize = 32 << 10;
+/// Bytes of a piece of one long row.
+const PIECE_BYTES: usize = 128 << 10;
 
 /// A row-major copy.
 pub(crate) fn contiguous(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
@@ -165,14 +166,23 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     // Chunks are ranges of rows, or of bands of transposes.
     let band = if before.size >= 4 * BAND_ROWS { BAND_ROWS } else { BAND_ROWS / 4 };
     let bands = if transposed { before.size.div_ceil(band) } else { 1 };
-    let pieces = if rows == 1 && !transposed { n.div_ceil(THREAD) } else { rows * bands };
-    let least = if rows == 1 && !transposed { 1 } else { THREAD / 2 / (row / bands).max(1) };
+    let long = rows == 1 && !transposed;
+    let piece_len = if long { (PIECE_BYTES / size_of::<T>()).min(n) } else { row / bands };
+    let pieces = if long { n.div_ceil(piece_len) } else { rows * bands };
+    let element = Cost::bytes(2 * size_of::<T>());
+    // Elements that are not contiguous on both sides move one by one, or by blocks of a transpose.
+    let element = match (last.from, last.to) {
+        (1 | 0, 1) => element,
+        _ if plain => element.arithmetic(4),
+        _ => element.steps(1),
+    };
+    let least = element.times(piece_len.max(1)).range(pieces);
     let piece = |p: usize| {
         // SAFETY: indices stay inside the merged sizes of views that were checked; destinations are
         // distinct per piece.
         unsafe {
-            if rows == 1 && !transposed {
-                let (begin, end) = (p * THREAD, ((p + 1) * THREAD).min(n));
+            if long {
+                let (begin, end) = (p * piece_len, ((p + 1) * piece_len).min(n));
                 let a = from.get().offset(begin as isize * last.from);
                 copy_row(
                     a,
@@ -206,16 +216,12 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
             }
         }
     };
-    if n < THREAD {
-        (0..pieces).for_each(piece);
-    } else {
-        for_each_range(pieces, least, |pieces| {
-            pieces.for_each(&piece);
-            if stream {
-                simd::fence();
-            }
-        });
-    }
+    for_each_range(pieces, least, |pieces| {
+        pieces.for_each(&piece);
+        if stream {
+            simd::fence();
+        }
+    });
 }
 
 /// One row of elements.

@@ -3,7 +3,7 @@
 //! ```text
 //!   device ─► elementwise  reduce  scan  matmul  conv  pooling  index  sort  random  copy  fused
 //!                │           │            │
-//!              walk: strided views      threads: chunks on rayon's threads
+//!              walk: strided views      threads: chunks on rayon's threads; cost: how many
 //!                │                        │
 //!              simd, vecmath: vectors   transpose: blocks in registers
 //!
@@ -16,6 +16,7 @@
 pub mod blas;
 mod conv;
 mod copy;
+mod cost;
 mod cum_max;
 mod device;
 mod elementwise;

@@ -6,6 +6,7 @@
 //! Windows of 2 x 2 that do not overlap have a loop of their rows, which is vectorised.
 
 use crate::conv::with_float;
+use crate::cost::Cost;
 use crate::fused::Packed;
 use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
@@ -18,9 +19,6 @@ use teeny_core::definition::lowest;
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Element, Error, Result, Shape, Tensor, Window};
 
-/// Output elements per range, at least.
-const CHUNK: usize = 16 << 10;
-
 /// Geometry and number of planes. `shape` is that of the result.
 fn plan(x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> (Geometry, usize) {
     let lead = x.ndim() - size.len();
@@ -30,9 +28,16 @@ fn plan(x: &Tensor, size: &[usize], window: &Window, shape: &Shape) -> (Geometry
     )
 }
 
-/// Calls `f` with each plane's number, spread over threads; planes are independent.
-fn for_each_plane(planes: usize, pixels: usize, f: impl Fn(usize) + Sync) {
-    for_each_range(planes, CHUNK / pixels.max(1), |planes| planes.for_each(&f));
+/// Calls `f` with each plane's number, spread over threads by the cost of a plane; planes are
+/// independent.
+fn for_each_plane(planes: usize, plane: Cost, f: impl Fn(usize) + Sync) {
+    for_each_range(planes, plane.range(planes), |planes| planes.for_each(&f));
+}
+
+/// The cost of a plane of `plane` elements whose `pixels` windows read `taps` elements each, one by
+/// one.
+fn plane_cost<T>(plane: usize, pixels: usize, taps: usize) -> Cost {
+    Cost::bytes((plane + 2 * pixels) * size_of::<T>()).steps(pixels * taps)
 }
 
 /// Values and positions of the maxima.
@@ -54,7 +59,8 @@ pub(crate) fn max_pool(
     if is_2x2 {
         let (width, row) = (geometry.output[1], geometry.input[1]);
         let to = Shared(values.ptr().cast::<f32>());
-        for_each_plane(planes, pixels, |p| {
+        let cost = Cost::bytes(4 * (plane + 2 * pixels)).arithmetic(8 * pixels);
+        for_each_plane(planes, cost, |p| {
             for y in 0..geometry.output[0] {
                 let (from, pixel) = (p * plane + 2 * y * row, p * pixels + y * width);
                 // SAFETY: two rows of the input; a row of the outputs, each plane of which is
@@ -81,7 +87,7 @@ pub(crate) fn max_pool(
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(values.ptr().cast::<T>());
         let nothing = T::from_scalar(lowest(x.dtype()));
-        for_each_plane(planes, pixels, |p| {
+        for_each_plane(planes, plane_cost::<T>(plane, pixels, geometry.taps()), |p| {
             // SAFETY: as above.
             let (best, at) = unsafe {
                 (std::slice::from_raw_parts_mut(to.get().add(p * pixels), pixels), std::slice::from_raw_parts_mut(at.get().add(p * pixels), pixels))
@@ -173,7 +179,7 @@ pub(crate) fn max_pool_grad(
         // SAFETY: as above; each plane of the output is written by one range.
         let gs = unsafe { slice::<T>(gs.ptr(), planes * pixels) };
         let to = Shared(out.ptr().cast::<T>());
-        for_each_plane(planes, pixels, |p| {
+        for_each_plane(planes, plane_cost::<T>(plane, pixels, 2), |p| {
             // SAFETY: as above.
             let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(p * plane), plane) };
             for (&g, &at) in gs[p * pixels..][..pixels].iter().zip(&at[p * pixels..][..pixels]) {
@@ -203,7 +209,7 @@ pub(crate) fn avg_pool(
         // SAFETY: the copy has these elements; each plane of the output is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
         let to = Shared(out.ptr());
-        for_each_plane(planes, pixels, |p| {
+        for_each_plane(planes, plane_cost::<T>(plane, pixels, geometry.taps()), |p| {
             // SAFETY: as above.
             let sums = unsafe { slice_mut::<T>(to.get().add(p * pixels * size_of::<T>()), pixels) };
             sums.fill(0.0);

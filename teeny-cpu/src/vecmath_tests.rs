@@ -1,21 +1,44 @@
 //! ULP bounds and specials of `vecmath`, against f64 of the host's libm rounded to f32.
 
 use crate::simd::Level;
-use crate::simd::loops::map1;
+use crate::simd::loops::{Map2, Operand, Real, map1};
 use crate::vecmath::*;
 
-/// Name, loop and truth of a function.
-type Row = (&'static str, Loop, fn(f64) -> f64);
-type Loop = unsafe fn(Level, *const f32, *mut f32, usize, bool);
+/// Name, loop and truth of a function of f32, and the loop of f64 with its bound in ulp.
+struct Row {
+    name: &'static str,
+    f32: unsafe fn(Level, *const f32, *mut f32, usize, bool),
+    truth: fn(f64) -> f64,
+    f64: unsafe fn(Level, *const f64, *mut f64, usize, bool),
+    bound: i64,
+}
 
-unsafe fn sin_loop(l: Level, x: *const f32, y: *mut f32, n: usize, s: bool) {
-    // SAFETY: passed on.
-    unsafe { map_trig(l, false, x, y, n, s) }
+macro_rules! rows {
+    ($($name:literal $f:ident $truth:expr, $bound:literal;)*) => {
+        [$(Row {
+            name: $name,
+            f32: map1::<$f, f32>,
+            truth: $truth,
+            f64: map1::<$f, f64>,
+            bound: $bound,
+        }),*]
+    };
 }
-unsafe fn cos_loop(l: Level, x: *const f32, y: *mut f32, n: usize, s: bool) {
-    // SAFETY: passed on.
-    unsafe { map_trig(l, true, x, y, n, s) }
-}
+
+const FUNCTIONS: [Row; 12] = rows! {
+    "exp" Exp f64::exp, 2;
+    "exp2" Exp2 f64::exp2, 2;
+    "expm1" Expm1 f64::exp_m1, 2;
+    "log" Log f64::ln, 2;
+    "log2" Log2 f64::log2, 2;
+    "log1p" Log1p f64::ln_1p, 3;
+    "sin" Sin f64::sin, 2;
+    "cos" Cos f64::cos, 2;
+    "tan" Tan f64::tan, 3;
+    "atan" Atan f64::atan, 2;
+    "tanh" Tanh f64::tanh, 3;
+    "erf" Erf erf_f64, 2;
+};
 
 /// erf in f64: Maclaurin series below 3, continued fraction of erfc above. Slow and plain.
 fn erf_f64(x: f64) -> f64 {
@@ -41,16 +64,6 @@ fn erf_f64(x: f64) -> f64 {
     }
     (1.0 - (-a * a).exp() / (a + f) / std::f64::consts::PI.sqrt()).copysign(x)
 }
-
-const FUNCTIONS: [Row; 7] = [
-    ("exp", map1::<Exp>, f64::exp),
-    ("exp2", map1::<Exp2>, f64::exp2),
-    ("log", map1::<Log>, f64::ln),
-    ("tanh", map1::<Tanh>, f64::tanh),
-    ("erf", map1::<Erf>, erf_f64),
-    ("sin", sin_loop, f64::sin),
-    ("cos", cos_loop, f64::cos),
-];
 
 /// Distance in units in the last place; zero for two NaN, and between zeros only if their signs
 /// agree.
@@ -100,7 +113,7 @@ fn sweep(step: usize, bound: i64) {
     let x: Vec<f32> = edges.into_iter().chain(patterns).collect();
     let mut y = vec![0.0; x.len()];
     for level in Level::available() {
-        for (name, f, truth) in FUNCTIONS {
+        for Row { name, f32: f, truth, .. } in FUNCTIONS {
             // SAFETY: both have x.len() values.
             unsafe { f(level, x.as_ptr(), y.as_mut_ptr(), x.len(), false) };
             let (mut worst, mut at) = (0, 0.0);
@@ -125,4 +138,164 @@ fn functions_are_within_two_ulp_on_a_sample_of_all_patterns() {
 #[ignore = "a minute: every 101st of all bit patterns"]
 fn functions_are_within_two_ulp_on_many_patterns() {
     sweep(101, 2);
+}
+
+/// As `ulps`, of f64.
+fn ulps64(got: f64, want: f64) -> i64 {
+    if got.is_nan() || want.is_nan() {
+        return if got.is_nan() && want.is_nan() { 0 } else { i64::MAX };
+    }
+    if got == 0.0 && want == 0.0 {
+        return if got.to_bits() == want.to_bits() { 0 } else { i64::MAX };
+    }
+    let line = |x: f64| {
+        let b = (x.to_bits() & (i64::MAX as u64)) as i64;
+        if x < 0.0 { -b } else { b }
+    };
+    line(got).saturating_sub(line(want)).saturating_abs()
+}
+
+/// Lines `name x f(x)` of bit patterns, made by `vecmath/golden.py` in 200-bit arithmetic.
+const GOLDEN: &str = include_str!("vecmath/golden.txt");
+
+#[test]
+fn functions_of_f64_are_within_their_bounds_of_exact_values() {
+    for level in Level::available() {
+        for Row { name, f64: f, bound, .. } in FUNCTIONS {
+            let (mut worst, mut at, mut count) = (0, 0.0, 0);
+            for line in GOLDEN.lines().filter_map(|line| line.strip_prefix(name)) {
+                let Some(line) = line.strip_prefix(' ') else { continue };
+                let (x, want) = line.split_once(' ').unwrap();
+                let bits = |s| f64::from_bits(u64::from_str_radix(s, 16).unwrap());
+                let (x, mut y) = (bits(x), 0.0);
+                // SAFETY: one value each.
+                unsafe { f(level, &x, &mut y, 1, false) };
+                let d = ulps64(y, bits(want));
+                count += 1;
+                if d > worst {
+                    (worst, at) = (d, x);
+                }
+            }
+            println!("{name} {level:?}: {worst} ulp at {at:e} of {count}");
+            assert!(count >= 90, "{count} values of {name}");
+            assert!(worst <= bound, "{name} at {level:?}: {worst} ulp at {at:e}");
+        }
+    }
+}
+
+/// One ulp more than the bounds, for the standard library's own.
+#[test]
+fn functions_of_f64_are_those_of_the_standard_library_on_a_sample_of_all_patterns() {
+    let patterns = (0..40_000u64).map(|i| f64::from_bits(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let near = (0..40_000).map(|i| f64::from(i) * 0.000_731 - 14.7);
+    let edges =
+        [0.0, -0.0, 1.0, -1.0, 5e-324, f64::MAX, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]
+            .into_iter()
+            .chain([
+                709.79, 709.78, -745.2, -708.5, 1024.0, -1074.5, 800_000.0, 1e300, 22.1, 6.1, -36.8,
+            ]);
+    let x: Vec<f64> = edges.chain(patterns).chain(near).collect();
+    let mut y = vec![0.0; x.len()];
+    for level in Level::available() {
+        for Row { name, f64: f, truth, bound, .. } in FUNCTIONS {
+            // SAFETY: both have x.len() values.
+            unsafe { f(level, x.as_ptr(), y.as_mut_ptr(), x.len(), false) };
+            let extra = if name == "erf" { 2000 } else { 1 }; // the series of `erf_f64` alternates
+            for (&x, &y) in x.iter().zip(&y) {
+                let d = ulps64(y, truth(x));
+                assert!(d <= bound + extra, "{name} at {level:?}: {d} ulp at {x:e}: {y:e}");
+            }
+        }
+    }
+}
+
+/// `F` of every pair at a level.
+fn pairs<F: crate::simd::loops::Binary, T: Real>(level: Level, a: &[T], b: &[T]) -> Vec<T> {
+    let mut y = vec![T::default(); a.len()];
+    let (p, q) = (Operand::Slice(a.as_ptr()), Operand::Slice(b.as_ptr()));
+    // SAFETY: all have a.len() values.
+    level.run(unsafe { Map2::<F, T>::new(p, q, y.as_mut_ptr(), a.len(), false) });
+    y
+}
+
+#[test]
+fn powers_remainders_and_quotients_are_those_of_their_definitions() {
+    use teeny_core::kernel::eval::{floor_div, remainder};
+    let special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        0.5,
+        -0.5,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        1e-45,
+        -1e-45,
+        1e-38,
+        3.4e38,
+        -3.4e38,
+        f32::INFINITY,
+        f32::NEG_INFINITY,
+        f32::NAN,
+        1e10,
+        7.5,
+        -7.5,
+        0.1,
+        1.0e-3,
+        1_048_577.0,
+        33.3,
+        16_777_215.0,
+        -16_777_216.0,
+        88.0,
+        149.0,
+        -149.5,
+    ];
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for x in special {
+        for y in special {
+            a.push(x);
+            b.push(y);
+        }
+    }
+    let mut state = 1u64;
+    let mut next = || {
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32
+    };
+    for i in 0..60_000 {
+        let (x, y) = (next() << 1, next() << 1);
+        if i % 2 == 0 {
+            a.push(f32::from_bits(x));
+            b.push(f32::from_bits(y));
+        } else {
+            a.push((x as f32 / 1e9).exp2() - 1.2);
+            b.push(y as f32 / 3e8 - 6.5);
+        }
+    }
+    let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<f64>>();
+    let (a64, b64) = (wide(&a), wide(&b));
+    for level in Level::available() {
+        let powers = pairs::<Pow, f32>(level, &a, &b);
+        let (rems, quotients) =
+            (pairs::<Rem, f32>(level, &a, &b), pairs::<FloorDiv, f32>(level, &a, &b));
+        let powers64 = pairs::<Pow, f64>(level, &a64, &b64);
+        let (rems64, quotients64) =
+            (pairs::<Rem, f64>(level, &a64, &b64), pairs::<FloorDiv, f64>(level, &a64, &b64));
+        for i in 0..a.len() {
+            let (x, y) = (a64[i], b64[i]);
+            let what = format!("{x:e} {y:e} at {level:?}");
+            let d = ulps(powers[i], x.powf(y) as f32);
+            assert!(d <= 1, "power {what}: {d} ulp");
+            let d = ulps64(powers64[i], x.powf(y));
+            assert!(d <= 2, "power of f64 {what}: {d} ulp");
+            assert_eq!(ulps(rems[i], remainder(x, y) as f32), 0, "remainder {what}");
+            assert_eq!(ulps(quotients[i], floor_div(x, y) as f32), 0, "quotient {what}");
+            assert_eq!(ulps64(rems64[i], remainder(x, y)), 0, "remainder of f64 {what}");
+            assert_eq!(ulps64(quotients64[i], floor_div(x, y)), 0, "quotient of f64 {what}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! A group of f32 nodes, a block of 512 elements at a time: every node's loop over one block, then
+//! A group of float nodes, a block of 512 elements at a time: every node's loop over one block, then
 //! over the next.
 //!
 //! The naive form runs each node's loop over the whole tile, so that memory waits for arithmetic
@@ -9,44 +9,30 @@
 //!   inputs ──►┌ mul ─► block ─ add ─► block ─ tanh ─► output ┐   512 elements, the next prefetched
 //!   inputs ──►└ mul ─► block ─ add ─► block ─ tanh ─► output ┘   the next 512, in the same blocks
 //! ```
-//! The loops are those of `simd::loops`, all in one function for each level.
+//! The nodes of a group are all of f32 or all of f64. Inputs and outputs of 16-bit floats are
+//! converted a block at a time, between memory and L1. The loops are those of `simd::loops`, all in
+//! one function for each level and type; `half_pairs` has those of 16-bit floats.
 
+use super::half_pairs::{self, convert};
 use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne, select_by};
-use crate::simd::loops::{Map1, Map2, Operand};
+use super::step::{Format, Place, Step};
+use crate::simd::loops::{Map1, Map2, Operand, Real};
 use crate::simd::{F32s, Level, Work, prefetch};
-use crate::vecmath::{Erf, Exp, Exp2, Log, Tanh};
+use crate::vecmath::*;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use teeny_core::kernel::{MAX_INPUTS, MAX_OUTPUTS};
+use teeny_core::{bf16, f16};
 
 /// Elements of a block: thirty-two of the widest vectors, beside which the choice of a loop costs
 /// nothing.
 pub(crate) const BLOCK: usize = 512;
 
-/// The memory of an operand or of a result.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Place {
-    /// Rows: the first element of the first, and the distance from a row to the next.
-    Rows(*mut f32, isize),
-    /// A block, which the next block of the same node overwrites.
-    Block(*mut f32),
-    /// The same number everywhere. Never a result.
-    Splat(f32),
-}
-
-/// One loop over each block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
-    pub body: Loop,
-    /// The operands; entries beyond their number mean nothing.
-    pub from: [Place; 4],
-    pub to: Place,
-    /// Whether the result bypasses the caches.
-    pub stream: bool,
-}
-
-/// Runs `steps` over `rows` rows of `n` elements. With `prefetch`, rows are prefetched one block
-/// early, the block behind the last one too, where the next call probably continues.
+/// Runs `steps`, which are all of one type, over `rows` rows of `n` elements. With `prefetch`, rows
+/// are prefetched one block early, the block behind the last one too, where the next call probably
+/// continues.
 ///
 /// # Safety
 /// `Place::Rows` have n elements in each row and `Place::Block` have `BLOCK` or n, whichever is
@@ -54,47 +40,74 @@ pub(crate) struct Step {
 pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, prefetch: bool) {
     let is_sound = |step: &Step| {
         let reads = step.body.operands() > 1 || !matches!(step.from[0], Place::Splat(_));
-        reads && !matches!(step.to, Place::Splat(_))
+        reads && !matches!(step.to, Place::Splat(_)) && step.wide == steps[0].wide
     };
     assert!(steps.iter().all(is_sound), "a loop without memory to read or to write");
     // A single loop has no neighbour that reads its values from L1.
     let uses_blocks = |step: &Step| {
-        step.from.iter().chain([&step.to]).any(|place| matches!(place, Place::Block(_)))
+        let used = |place: &Place| match place {
+            Place::Block(_) => true,
+            Place::Rows(_, _, format) => *format != Format::Own,
+            Place::Splat(_) => false,
+        };
+        step.from.iter().chain([&step.to]).any(used)
     };
-    let block = if steps.len() == 1 && !uses_blocks(&steps[0]) { n } else { BLOCK };
-    let mut streams = [(std::ptr::null(), 0); MAX_PREFETCHED];
+    let single = steps.len() == 1;
+    // SAFETY: passed on.
+    if single && unsafe { half_pairs::run(level, &steps[0], rows, n) } {
+        return;
+    }
+    let block = if single && !uses_blocks(&steps[0]) { n } else { BLOCK };
+    let mut streams = [Stream { first: std::ptr::null(), pitch: 0, size: 0 }; MAX_PREFETCHED];
     let mut count = 0;
-    if prefetch && steps.len() > 1 {
+    let own = if steps.first().is_some_and(|step| step.wide) { 8 } else { 4 };
+    if prefetch && !single {
         for step in steps {
             for place in step.from.iter().chain(Some(&step.to).filter(|_| !step.stream)) {
-                if let Place::Rows(p, pitch) = *place
-                    && count < MAX_PREFETCHED
-                    && !streams.contains(&(p.cast_const(), pitch))
-                {
-                    streams[count] = (p.cast_const(), pitch);
-                    count += 1;
+                if let Place::Rows(p, pitch, format) = *place {
+                    let size = if format == Format::Own { own } else { 2 };
+                    let stream =
+                        Stream { first: p.cast_const(), pitch: pitch * size as isize, size };
+                    if count < MAX_PREFETCHED && !streams.contains(&stream) {
+                        streams[count] = stream;
+                        count += 1;
+                    }
                 }
             }
         }
     }
-    level.run(Blocks { steps, prefetched: &streams[..count], rows, n, block });
+    let prefetched = &streams[..count];
+    if own == 8 {
+        level.run(Blocks::<f64> { steps, prefetched, rows, n, block, of: PhantomData });
+    } else {
+        level.run(Blocks::<f32> { steps, prefetched, rows, n, block, of: PhantomData });
+    }
 }
 
 /// The most rows that are prefetched: the inputs and outputs of a kernel.
 const MAX_PREFETCHED: usize = MAX_INPUTS + MAX_OUTPUTS;
 
+/// Rows in memory that are prefetched: the first, the bytes to the next, and those of an element.
+#[derive(Clone, Copy, PartialEq)]
+struct Stream {
+    first: *const u8,
+    pitch: isize,
+    size: usize,
+}
+
 /// `run` compiled for a level.
-struct Blocks<'a> {
+struct Blocks<'a, T> {
     steps: &'a [Step],
-    /// Rows in memory that are prefetched, and the distance from a row to the next.
-    prefetched: &'a [(*const f32, isize)],
+    prefetched: &'a [Stream],
     rows: usize,
     n: usize,
     block: usize,
+    of: PhantomData<T>,
 }
 
-impl Work for Blocks<'_> {
+impl<T: Real> Work for Blocks<'_, T> {
     type Out = ();
+    const FOR_AVX512: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let (mut row, mut at) = (0, 0);
@@ -107,46 +120,92 @@ impl Work for Blocks<'_> {
             let (mut line, end) = (next, next + n);
             for step in self.steps {
                 let until = (line + share).min(end);
-                while line < until {
-                    for &(first, pitch) in self.prefetched {
-                        prefetch(
-                            first.wrapping_offset(next_row as isize * pitch).wrapping_add(line),
-                        );
+                while line < until && !self.prefetched.is_empty() {
+                    for stream in self.prefetched {
+                        let row = stream.first.wrapping_offset(next_row as isize * stream.pitch);
+                        prefetch(row.wrapping_add(line * stream.size).cast());
                     }
-                    line += 16;
+                    line += 64 / size_of::<T>();
                 }
-                step.run::<V>(row, at, n);
+                step.run::<T, V>(row, at, n);
             }
             (row, at) = (next_row, next);
         }
     }
 }
 
+/// A block in which 16-bit elements are converted.
+#[repr(align(64))]
+struct Converted(MaybeUninit<[f32; BLOCK]>);
+
+impl Converted {
+    const NEW: Converted = Converted(MaybeUninit::uninit());
+}
+
 impl Step {
-    /// Runs the loop over the n elements of row `row` from `at` on.
+    /// Runs the loop over the n elements of row `row` from `at` on; at most a block of them if a
+    /// place has 16-bit elements.
     #[inline(always)]
-    fn run<V: F32s>(&self, row: usize, at: usize, n: usize) {
-        let here =
-            |p: *mut f32, pitch: isize| p.wrapping_offset(row as isize * pitch).wrapping_add(at);
-        let read = |place: Place| match place {
-            Place::Rows(p, pitch) => Operand::Slice(here(p, pitch)),
-            Place::Block(p) => Operand::Slice(p),
-            Place::Splat(x) => Operand::Splat(x),
+    fn run<T: Real, V: F32s>(&self, row: usize, at: usize, n: usize) {
+        let here = |p: *mut u8, pitch: isize, size: usize| {
+            p.wrapping_offset((row as isize * pitch + at as isize) * size as isize)
         };
-        let [a, b, c, d] = self.from;
-        let (a, b, c, d) = (read(a), read(b), read(c), read(d));
-        let y = match self.to {
-            Place::Rows(y, pitch) => here(y, pitch),
-            Place::Block(y) => y,
+        let mut converted = [Converted::NEW; 4];
+        let mut operands = [Operand::Splat(T::default()); 4];
+        for i in 0..self.body.operands() {
+            operands[i] = match self.from[i] {
+                Place::Rows(p, pitch, Format::Own) => {
+                    Operand::Slice(here(p, pitch, size_of::<T>()).cast_const().cast())
+                }
+                Place::Rows(p, pitch, format) => {
+                    let to = converted[i].0.as_mut_ptr().cast::<f32>();
+                    let from = here(p, pitch, 2).cast_const().cast();
+                    // SAFETY: `run` was promised n elements, a block at most as there is one of 16
+                    // bits.
+                    unsafe {
+                        match format {
+                            Format::Bf16 => convert::widen::<V, bf16>(from, to, n),
+                            _ => convert::widen::<V, f16>(from, to, n),
+                        }
+                    }
+                    Operand::Slice(to.cast_const().cast())
+                }
+                Place::Block(p) => Operand::Slice(p.cast_const().cast()),
+                Place::Splat(bytes) => Operand::Splat(T::from_bytes(bytes)),
+            };
+        }
+        let mut result = Converted::NEW;
+        let (y, half): (*mut T, _) = match self.to {
+            Place::Rows(y, pitch, Format::Own) => (here(y, pitch, size_of::<T>()).cast(), None),
+            Place::Rows(y, pitch, format) => {
+                (result.0.as_mut_ptr().cast(), Some((here(y, pitch, 2).cast::<u16>(), format)))
+            }
+            Place::Block(y) => (y.cast(), None),
             Place::Splat(_) => return,
         };
+        self.compute::<T, V>(operands, y, n);
+        // SAFETY: as above.
+        unsafe {
+            match half {
+                Some((to, Format::Bf16)) => {
+                    convert::narrow::<V, bf16>(y.cast_const().cast(), to, n)
+                }
+                Some((to, _)) => convert::narrow::<V, f16>(y.cast_const().cast(), to, n),
+                None => {}
+            }
+        }
+    }
+
+    /// The loop over operands in memory.
+    #[inline(always)]
+    fn compute<T: Real, V: F32s>(&self, [a, b, c, d]: [Operand<T>; 4], y: *mut T, n: usize) {
         let stream = self.stream;
         macro_rules! one {
             ($f:ty) => {
                 match a {
                     // SAFETY: `run` was promised n values at each place, and results that overlap
                     // no operand.
-                    Operand::Slice(x) => unsafe { Map1::<$f>::new(x, y, n, stream) }.run::<V>(),
+                    Operand::Slice(x) => unsafe { Map1::<$f, T>::new(x, y, n, stream) }.run::<V>(),
                     Operand::Splat(_) => {
                         unreachable!("`run` has refused a number as the only operand")
                     }
@@ -156,12 +215,12 @@ impl Step {
         macro_rules! two {
             ($f:ty) => {
                 // SAFETY: as for one operand.
-                unsafe { Map2::<$f>::new(a, b, y, n, stream) }.run::<V>()
+                unsafe { Map2::<$f, T>::new(a, b, y, n, stream) }.run::<V>()
             };
         }
         macro_rules! four {
-            ($f:ident) => {
-                select_by::<V, _>($f, [a, b, c, d], y, n)
+            ($f:ty) => {
+                select_by::<V, T, $f>([a, b, c, d], y, n)
             };
         }
         match self.body {
@@ -173,7 +232,14 @@ impl Step {
             Loop::Rsqrt => one!(Rsqrt),
             Loop::Exp => one!(Exp),
             Loop::Exp2 => one!(Exp2),
+            Loop::Expm1 => one!(Expm1),
             Loop::Log => one!(Log),
+            Loop::Log2 => one!(Log2),
+            Loop::Log1p => one!(Log1p),
+            Loop::Sin => one!(Sin),
+            Loop::Cos => one!(Cos),
+            Loop::Tan => one!(Tan),
+            Loop::Atan => one!(Atan),
             Loop::Tanh => one!(Tanh),
             Loop::Erf => one!(Erf),
             Loop::Floor => one!(Floor),
@@ -186,6 +252,17 @@ impl Step {
             Loop::Div => two!(Div),
             Loop::Max => two!(Max),
             Loop::Min => two!(Min),
+            Loop::Pow => two!(Pow),
+            Loop::Rem => two!(Rem),
+            Loop::FloorDiv => two!(FloorDiv),
+            Loop::Square => one!(Square),
+            Loop::Cube => one!(Cube),
+            Loop::PowHalf => one!(PowHalf),
+            Loop::PowMinusHalf => one!(PowMinusHalf),
+            Loop::RecipSquare => one!(RecipSquare),
+            Loop::Copy => one!(Copy),
+            Loop::RoundToBf16 => one!(RoundTo<bf16>),
+            Loop::RoundToF16 => one!(RoundTo<f16>),
             Loop::SelectLt => four!(Lt),
             Loop::SelectLe => four!(Le),
             Loop::SelectEq => four!(Eq),

@@ -1,8 +1,9 @@
 //! Kernels of one f32 operation over contiguous operands, without a plan and a walk: these two take
 //! longer than a thousand additions.
 
-use super::loops::{float32, unexpected};
-use super::{THREAD_ARITHMETIC, THREAD_FUNCTIONS, chunk_len, work};
+use super::loops::floats::run_f32;
+use super::{cost_with, range_len};
+use crate::cost::Cost;
 use crate::simd::Level;
 use crate::simd::loops::Operand;
 use crate::storage::{CpuStorage, Shared};
@@ -10,6 +11,9 @@ use crate::threads;
 use teeny_core::kernel::{Kernel, OpCode};
 use teeny_core::storage::{Storage, downcast};
 use teeny_core::{DType, Result, Scalar, Tensor};
+
+/// Elements below which no operation is worth a second thread, so that its cost is not asked for.
+const MIN_SHARED: usize = 256;
 
 /// The first element of `x` if it is a contiguous tensor of f32.
 #[inline(always)]
@@ -67,38 +71,27 @@ pub(super) unsafe fn run_direct(
     let y = out()?;
     // SAFETY: passed on.
     unsafe {
-        if n < THREAD_FUNCTIONS {
-            apply(level, node.op, operands, y, n);
+        if n < MIN_SHARED {
+            run_f32(level, node.op, operands, y, n);
         } else {
-            by_chunks(level, node.op, operands, y, n);
+            by_ranges(level, node.op, operands, y, n);
         }
     }
     Ok(true)
 }
 
-/// `y = op(operands)`, through the caches.
+/// `run_f32` by all threads.
 ///
 /// # Safety
-/// As `float32::binary_f32`; the operand of a unary operation is a slice.
-#[inline(always)]
-unsafe fn apply(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
-    // SAFETY: by contract.
-    unsafe {
-        match (op, operands) {
-            (OpCode::Arithmetic(op), [a, b]) => float32::binary_f32(level, op, a, b, y, n, false),
-            (op, [Operand::Slice(x), _]) => float32::unary_f32(level, op, x, y, n, false),
-            (op, _) => unexpected(op, "a number"),
-        }
-    }
-}
-
-/// [`apply`] by all threads.
-///
-/// # Safety
-/// As `apply`.
+/// As `run_f32`.
 #[inline(never)]
-unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
-    let chunk = chunk_len(n, THREAD_ARITHMETIC / work(op));
+unsafe fn by_ranges(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f32, n: usize) {
+    let cost = cost_with(Cost::bytes(4 * (op.arity() + 1)), op, DType::F32);
+    if !cost.is_shared(n) {
+        // SAFETY: by contract.
+        return unsafe { run_f32(level, op, operands, y, n) };
+    }
+    let chunk = range_len(n, cost);
     let y = Shared(y);
     threads::for_each_range(n, chunk, |part| {
         let from = operands.map(|operand| match operand {
@@ -106,6 +99,6 @@ unsafe fn by_chunks(level: Level, op: OpCode, operands: [Operand; 2], y: *mut f3
             Operand::Splat(x) => Operand::Splat(x),
         });
         // SAFETY: by contract; ranges do not overlap.
-        unsafe { apply(level, op, from, y.get().add(part.start), part.len()) }
+        unsafe { run_f32(level, op, from, y.get().add(part.start), part.len()) }
     });
 }

@@ -17,14 +17,12 @@
 //! Values of 16-bit nodes are computed in f32 and rounded only when they are stored. Next:
 //! `plan`, which decides where values are kept.
 
-use super::blocks::{self, BLOCK, Place, Step};
-use super::loops::float32::{binary_f32, unary_f32};
-use super::loops::float64::{binary_f64, unary_f64};
-use super::loops::{cast, int, select};
+use super::blocks::{self, BLOCK};
+use super::loops::{cast, floats, int, select};
 use super::plan::Location;
 use super::program::{Program, SPARE, Scratch, TILE};
+use super::step::{Format, Place, Step};
 use super::value::{Value, fill, scalar_bytes};
-use crate::simd::loops::Operand;
 use crate::storage::View;
 use crate::typed::{slice, slice_mut};
 use crate::walk::Piece;
@@ -120,7 +118,8 @@ impl Program<'_> {
             let to = match *location {
                 Location::Slot(slot) => Value::Slice(self.slot(scratch, usize::from(slot))),
                 Location::Block(slot) => {
-                    Value::Block(scratch.blocks.wrapping_add(usize::from(slot) * BLOCK))
+                    let bytes = BLOCK * (self.slot_bytes / TILE);
+                    Value::Block(scratch.blocks.wrapping_add(usize::from(slot) * bytes))
                 }
                 Location::Output(i) => Value::Slice(outs[usize::from(i)]),
                 Location::Inlined => {
@@ -182,15 +181,17 @@ impl Program<'_> {
         let Some(body) = self.plan.body(nodes, id) else {
             unreachable!("a node of a group has a loop")
         };
+        let dtype = nodes[id].dtype;
+        let wide = dtype == DType::F64;
         let place = |value: Value| match value {
-            Value::Slice(p) => Place::Rows(p.cast_mut().cast(), row as isize),
-            Value::Rows(p, pitch) => Place::Rows(p.cast_mut().cast(), pitch),
+            Value::Slice(p) => Place::Rows(p.cast_mut(), row as isize, Format::Own),
+            Value::Rows(p, pitch, dtype) => Place::Rows(p.cast_mut(), pitch, Format::of(dtype)),
             Value::Block(p) => Place::Block(p),
-            Value::Splat([a, b, c, d, ..]) => Place::Splat(f32::from_ne_bytes([a, b, c, d])),
+            Value::Splat(bytes) => Place::Splat(bytes),
         };
         let place_of = |id: Id| place(scratch.values[id as usize]);
         let src = &nodes[id].src;
-        let mut from = [Place::Splat(0.0); 4];
+        let mut from = [Place::Splat([0; 8]); 4];
         match self.plan.pattern(id) {
             Some(found) => from[0] = place_of(found.input),
             None if body.operands() == 4 => {
@@ -205,23 +206,24 @@ impl Program<'_> {
             None => (0..body.operands()).for_each(|i| from[i] = place_of(src[i])),
         }
         if from.iter().all(|place| matches!(place, Place::Splat(_))) {
-            let (mut numbers, mut y) =
-                (from.map(|place| if let Place::Splat(x) = place { x } else { 0.0 }), 0.0);
-            let from = numbers.each_mut().map(|x| Place::Rows(x, 0));
+            let mut numbers =
+                from.map(|place| if let Place::Splat(bytes) = place { bytes } else { [0; 8] });
+            let mut y = [0; 8];
+            let from = numbers.each_mut().map(|x| Place::Rows(x.as_mut_ptr(), 0, Format::Own));
+            let to = Place::Rows(y.as_mut_ptr(), 0, Format::Own);
+            let step = Step { body, wide, from, to, stream: false };
             // SAFETY: one element each.
-            unsafe {
-                blocks::run(
-                    self.level,
-                    &[Step { body, from, to: Place::Rows(&mut y, 0), stream: false }],
-                    1,
-                    1,
-                    false,
-                )
-            };
-            let [a, b, c, d] = y.to_ne_bytes();
-            return Value::Splat([a, b, c, d, 0, 0, 0, 0]);
+            unsafe { blocks::run(self.level, &[step], 1, 1, false) };
+            return Value::Splat(y);
         }
-        scratch.steps.push(Step { body, from, to: place(to), stream });
+        let to_place = match (self.plan.locations[id], to) {
+            (Location::Output(_), Value::Slice(p)) => {
+                Place::Rows(p.cast_mut(), row as isize, Format::of(dtype))
+            }
+            _ => place(to),
+        };
+        let stream = stream && !dtype.is_half();
+        scratch.steps.push(Step { body, wide, from, to: to_place, stream }.simplified());
         to
     }
 
@@ -248,10 +250,9 @@ impl Program<'_> {
         to: *mut u8,
     ) -> Value {
         let View { ptr, dtype, .. } = self.views[i];
-        let spare = self.slot(scratch, self.plan.slots);
         if self.rows_in_place {
             let (from, pitch) = self.walk.row_address(i, ptr, dtype.size(), start);
-            return Value::Rows(from, pitch);
+            return Value::Rows(from, pitch, dtype);
         }
         // SAFETY: the walk was made of these views; `to` and the spare slot have a whole tile.
         unsafe {
@@ -260,16 +261,20 @@ impl Program<'_> {
                 None => self.walk.piece(i, ptr, dtype.size(), start, len),
             };
             if dtype.is_half() {
-                assert!(len <= TILE, "{len} elements in a slot");
-                let from = match piece {
-                    Piece::Slice(from) => from,
-                    Piece::Splat(_) | Piece::Scattered => {
-                        self.walk.gather(i, ptr, dtype, start, len, spare);
-                        spare
+                return match piece {
+                    // One row of the tile's length: the distance to the next means nothing.
+                    Piece::Slice(from) => Value::Rows(from, len as isize, dtype),
+                    Piece::Splat(from) => {
+                        let mut number = [0; 8];
+                        cast::to_f32(dtype, from, number.as_mut_ptr(), 1);
+                        Value::Splat(number)
+                    }
+                    Piece::Scattered => {
+                        assert!(len <= TILE, "{len} elements in a slot");
+                        self.walk.gather(i, ptr, dtype, start, len, to);
+                        Value::Rows(to, len as isize, dtype)
                     }
                 };
-                cast::to_f32(dtype, from, to, len);
-                return Value::Slice(to);
             }
             match piece {
                 Piece::Slice(from) => Value::Slice(from),
@@ -291,6 +296,12 @@ impl Program<'_> {
     unsafe fn as_slice(&self, value: Value, dtype: DType, spare: *mut u8, len: usize) -> *const u8 {
         match value {
             Value::Slice(p) => p,
+            Value::Rows(p, _, stored) if stored.is_half() => {
+                assert!(len <= TILE, "{len} elements in a slot");
+                // SAFETY: as below; the value is one row of `len` elements.
+                unsafe { cast::to_f32(stored, p, spare, len) };
+                spare
+            }
             Value::Block(_) | Value::Rows(..) => {
                 unreachable!("only nodes of its group read a block or rows")
             }
@@ -310,6 +321,9 @@ impl Program<'_> {
             match value {
                 Value::Slice(p) if dtype.is_half() => cast::from_f32(dtype, p, out, len),
                 Value::Slice(p) => std::ptr::copy_nonoverlapping(p, out, len * dtype.size()),
+                Value::Rows(p, _, stored) if stored == dtype => {
+                    std::ptr::copy_nonoverlapping(p, out, len * dtype.size());
+                }
                 Value::Block(_) | Value::Rows(..) => {
                     unreachable!("an output is a slice or a number")
                 }
@@ -340,7 +354,7 @@ impl Program<'_> {
             let tile = || int::Tile { a: arg(0), b: arg(1), y: to, n };
             let source = dtype_of(node.src[0]);
             match node.op {
-                OpCode::Cast => cast::cast(source, node.dtype, arg(0), to, n),
+                OpCode::Cast => cast::cast(level, source, node.dtype, arg(0), to, n),
                 OpCode::Where => select::select(
                     level,
                     node.dtype.compute().size(),
@@ -358,23 +372,11 @@ impl Program<'_> {
                 },
                 OpCode::Compare(op) => int::compare(level, op, source, tile()),
                 OpCode::Bitwise(op) => int::bitwise(level, op, source, tile()),
-                OpCode::Arithmetic(op) => match source {
-                    DType::F16 | DType::BF16 | DType::F32 => {
-                        let operand = |i| Operand::Slice(arg(i).cast());
-                        binary_f32(level, op, operand(0), operand(1), to.cast(), n, false);
-                    }
-                    DType::F64 => {
-                        binary_f64(level, op, slice(arg(0), n), slice(arg(1), n), slice_mut(to, n))
-                    }
-                    _ => int::arithmetic(level, op, source, tile()),
-                },
-                op => match source {
-                    DType::F16 | DType::BF16 | DType::F32 => {
-                        unary_f32(level, op, arg(0).cast(), to.cast(), n, false)
-                    }
-                    DType::F64 => unary_f64(level, op, slice(arg(0), n), slice_mut(to, n)),
-                    _ => int::unary(op, source, arg(0), to, n),
-                },
+                OpCode::Arithmetic(op) => int::arithmetic(level, op, source, tile()),
+                op if source.is_float() => {
+                    floats::by_calls(op, source == DType::F64, arg(0), to, n)
+                }
+                op => int::unary(level, op, source, arg(0), to, n),
             }
         }
     }

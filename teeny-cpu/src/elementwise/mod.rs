@@ -5,34 +5,36 @@
 //!
 //! ```text
 //!   kernel ─► plan: locations and groups ─► program: kernel and views ─► interpreter ─► loops
-//!               └─ patterns: gelu, silu ..                                 ├─ blocks: f32 nodes
+//!               └─ patterns: gelu, silu ..                                 ├─ blocks: float nodes
 //!                                                                          └─ slabs: transposes
 //! ```
 
 mod blocks;
 mod direct;
+mod half_pairs;
 mod interpreter;
 pub(crate) mod loops;
 mod patterns;
 pub(crate) mod plan;
 pub(crate) mod program;
 mod slabs;
+mod step;
 mod value;
 
+use crate::cost::Cost;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::walk::TransposedInputs;
 use crate::{Cpu, simd, threads};
 use direct::{contiguous_f32, run_direct};
+use loops::FloatLoop;
 use plan::Plan;
 use program::Program;
 use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
 
-/// Elements below which a second thread costs more than it saves: for arithmetic, and for
-/// functions, which take ten times as long.
-const THREAD_ARITHMETIC: usize = 16 << 10;
-const THREAD_FUNCTIONS: usize = THREAD_ARITHMETIC / 2;
+/// Elements below which an operation on contiguous operands runs as one loop at once.
+const MAX_DIRECT: usize = 8 << 10;
 /// Outputs of at least this many bytes bypass the caches: they would be evicted before they are
 /// read.
 pub(crate) const MIN_STREAMED_BYTES: usize = 32 << 20;
@@ -40,26 +42,47 @@ pub(crate) const MIN_STREAMED_BYTES: usize = 32 << 20;
 /// Elements from which transposed inputs are transposed by slabs.
 const MIN_SLAB_ELEMENTS: usize = 1 << 10;
 
-/// Elements per chunk: at least half of the threading threshold, at most four chunks per thread,
-/// whole tiles.
-pub(crate) fn chunk_len(n: usize, threshold: usize) -> usize {
-    if n < threshold {
+/// Elements per range of a loop over `n` elements: what its cost asks for, at most four ranges for
+/// each thread, whole tiles.
+pub(crate) fn range_len(n: usize, cost: Cost) -> usize {
+    if !cost.is_shared(n) {
         return n.max(1);
     }
-    n.div_ceil(4 * threads::threads()).max(threshold / 2).next_multiple_of(program::TILE)
+    n.div_ceil(4 * threads::threads()).max(cost.range(n)).next_multiple_of(program::TILE / 4)
 }
 
-/// The weight of an operation in the choice of the number of threads. Functions take ten times as
-/// long as arithmetic, but memory takes longer than that.
-fn work(op: OpCode) -> usize {
-    use Arithmetic::{FloorDiv, Pow, Rem};
+/// The cost of an element of this kernel, as its nodes and the memory of its operands take it.
+fn cost_of(kernel: &Kernel) -> Cost {
+    let outputs = (0..kernel.outputs().len()).map(|i| kernel.output_dtype(i));
+    let bytes = kernel.inputs().iter().copied().chain(outputs).map(DType::size).sum();
+    kernel
+        .nodes()
+        .iter()
+        .fold(Cost::bytes(bytes), |cost, node| cost_with(cost, node.op, node.dtype))
+}
+
+/// `cost` and that of one operation on values of `dtype`.
+fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
+    use Arithmetic::{Div, FloorDiv, Pow, Rem};
     use FloatFunction::{Recip, Rsqrt, Sqrt};
+    let words = dtype.compute().size().div_ceil(4);
     match op {
-        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => 0,
-        OpCode::Float(Recip | Sqrt | Rsqrt) => 1,
-        OpCode::Float(_) | OpCode::Arithmetic(Pow | Rem | FloorDiv) => 2,
-        OpCode::Cast | OpCode::Round(_) | OpCode::Sign(_) | OpCode::Not | OpCode::IsNan => 1,
-        OpCode::Arithmetic(_) | OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Where => 1,
+        OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => cost,
+        OpCode::Float(Recip | Sqrt | Rsqrt) => cost.divisions(words),
+        OpCode::Float(f) => match loops::float_function(f) {
+            FloatLoop::Vectors(_) => cost.functions(2 * words - 1),
+            FloatLoop::Calls(_) => cost.calls(1),
+        },
+        OpCode::Arithmetic(Pow) if dtype == DType::F64 => cost.calls(1),
+        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.functions(3),
+        OpCode::Arithmetic(Pow | Rem | FloorDiv) => cost.steps(words),
+        OpCode::Arithmetic(Div) => cost.divisions(words),
+        OpCode::Cast | OpCode::Round(_) | OpCode::Sign(_) | OpCode::Not | OpCode::IsNan => {
+            cost.arithmetic(words)
+        }
+        OpCode::Arithmetic(_) | OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Where => {
+            cost.arithmetic(words)
+        }
     }
 }
 
@@ -121,7 +144,7 @@ pub(crate) fn elementwise(
     shape: &Shape,
 ) -> Result<Option<Outputs>> {
     let n = shape.numel();
-    if n < THREAD_FUNCTIONS {
+    if n < MAX_DIRECT {
         let mut result = None;
         let out = || Ok(result.insert(cpu.alloc(n, DType::F32)?).ptr().cast());
         // SAFETY: the inputs have the shape of the result, which is new.
@@ -161,8 +184,7 @@ fn run_planned(
     }
     Plan::with(kernel, true, |plan| {
         let program = Program::new(cpu.level, kernel, plan, shape, &list[..inputs.len()], params);
-        let work: usize = kernel.nodes().iter().map(|node| work(node.op)).sum();
-        let chunk = chunk_len(n, THREAD_ARITHMETIC / work.clamp(1, 4));
+        let chunk = range_len(n, cost_of(kernel));
         let stream = n * 4 >= MIN_STREAMED_BYTES;
         let outs = pointers;
         if n >= MIN_SLAB_ELEMENTS

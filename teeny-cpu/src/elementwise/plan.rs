@@ -5,7 +5,7 @@
 //! 1. Nodes are evaluated tile by tile, so that a value is one *slot* of a tile.
 //! 2. Register allocation over the slots: a slot is free again once the last reader has run.
 //! 3. An output is computed in its own memory, if its dtype is stored as it is computed.
-//! 4. Neighbouring nodes with loops over vectors of f32 form a *group*, whose values are kept in
+//! 4. Neighbouring nodes with loops over vectors of one float type form a *group*, whose values are kept in
 //!    *blocks* of 512 elements (`blocks`).
 //! 5. Nodes that are part of a larger loop are *inlined* and have no value: nodes of a pattern
 //!    (`patterns`), and a comparison that only one `where` reads.
@@ -21,7 +21,7 @@ use teeny_core::kernel::{Comparison, Id, Kernel, OpCode, OpNode};
 pub(crate) enum Location {
     /// A slot: scratch memory for a tile.
     Slot(u16),
-    /// A block of f32: only nodes of the same group read it.
+    /// A block: only nodes of the same group read it.
     Block(u16),
     /// The output's own memory.
     Output(u8),
@@ -43,6 +43,8 @@ pub(crate) struct Plan {
     pub(super) to_memory: bool,
     /// How many nodes and outputs read each node.
     readers: Vec<u32>,
+    /// How many of them are a `where` of this condition, of the type that it compares.
+    choices: Vec<u32>,
     matches: Vec<Match>,
     /// Nodes that are computed by the loop of another node.
     inlined: Vec<bool>,
@@ -73,6 +75,16 @@ impl Plan {
         self.slots = 0;
         self.to_memory = to_memory;
         patterns::count_readers(kernel, &mut self.readers);
+        self.choices.clear();
+        self.choices.resize(nodes.len(), 0);
+        for node in nodes.iter().filter(|node| node.op == OpCode::Where) {
+            let [condition, a, b] = node.src;
+            let compared = nodes[condition as usize].src[0] as usize;
+            let like = nodes[compared].dtype.compute() == node.dtype.compute();
+            if like && a != condition && b != condition {
+                self.choices[condition as usize] += 1;
+            }
+        }
         for (id, node) in nodes.iter().enumerate() {
             for &source in node.sources() {
                 self.last_reader[source as usize] = id as u32;
@@ -113,7 +125,13 @@ impl Plan {
                 .is_some_and(|&group| group > 0 && group == self.groups[id]);
             let location = match out {
                 _ if self.inlined[id] => Location::Inlined,
-                Some(i) if to_memory && node.op.arity() > 0 && !node.dtype.is_half() => {
+                // A 16-bit output that a node reads has to stay unrounded for it.
+                Some(i)
+                    if to_memory
+                        && node.op.arity() > 0
+                        && (!node.dtype.is_half()
+                            || self.groups[id] > 0 && self.readers[id] == 1) =>
+                {
                     Location::Output(i as u8)
                 }
                 None if same_group => Location::Block(allocate()),
@@ -137,16 +155,21 @@ impl Plan {
         }
     }
 
-    /// Numbers the groups: neighbours that have a loop over vectors of f32. Every other node has
+    /// Numbers the groups: neighbours that have a loop over vectors of one type. Every other node has
     /// number 0. It ends a group, unless it is a number or inlined.
     fn group(&mut self, nodes: &[OpNode]) {
-        let mut group = 1;
+        let (mut group, mut dtype) = (1, DType::F32);
         self.groups.clear();
         for (id, node) in nodes.iter().enumerate() {
             let number = match node.op {
                 _ if self.inlined[id] => 0,
                 OpCode::Param(_) | OpCode::Const(_) => 0,
-                _ if self.body(nodes, id).is_some() => group,
+                _ if self.body(nodes, id).is_some() => {
+                    if node.dtype.compute() != dtype {
+                        (group, dtype) = (group + 1, node.dtype.compute());
+                    }
+                    group
+                }
                 _ => {
                     group += 1;
                     0
@@ -156,7 +179,7 @@ impl Plan {
         }
     }
 
-    /// The loop of node `id` over vectors of f32, if it has one.
+    /// The loop of node `id` over vectors, if it has one.
     pub(super) fn body(&self, nodes: &[OpNode], id: usize) -> Option<Loop> {
         let node = &nodes[id];
         if let Some(found) = self.pattern(id) {
@@ -165,7 +188,31 @@ impl Plan {
         if let Some((comparison, _)) = self.inlined_comparison(nodes, node) {
             return Some(Loop::select_by(comparison));
         }
-        if node.dtype.compute() == DType::F32 { Loop::of_op(node.op) } else { None }
+        match node.op {
+            _ if !node.dtype.is_float() => None,
+            OpCode::Cast => self.cast(nodes, node),
+            op => Loop::of_op(op),
+        }
+    }
+
+    /// The loop of a cast between types that are computed in f32.
+    fn cast(&self, nodes: &[OpNode], node: &OpNode) -> Option<Loop> {
+        let source = &nodes[node.src[0] as usize];
+        if source.dtype.compute() != DType::F32 || node.dtype.compute() != DType::F32 {
+            return None;
+        }
+        let is_rounded = matches!(source.op, OpCode::Input(_) | OpCode::Cast);
+        let round = |dtype: DType| match dtype {
+            DType::BF16 => Loop::RoundToBf16,
+            DType::F16 => Loop::RoundToF16,
+            _ => Loop::Copy,
+        };
+        match (source.dtype.is_half() && !is_rounded, node.dtype) {
+            (false, to) => Some(round(to)),
+            (true, DType::F32) => Some(round(source.dtype)),
+            (true, to) if to == source.dtype => Some(round(to)),
+            (true, _) => None,
+        }
     }
 
     /// Whether no node needs memory for a whole tile. The output of a plan without outputs in
@@ -174,7 +221,7 @@ impl Plan {
         self.to_memory
             && nodes.iter().zip(&self.locations).zip(&self.groups).all(
                 |((node, location), &group)| match location {
-                    _ if node.op.arity() == 0 => node.dtype == DType::F32,
+                    _ if node.op.arity() == 0 => node.dtype.is_float(),
                     Location::Slot(_) => false,
                     Location::Block(_) | Location::Inlined => true,
                     Location::Output(_) => group > 0,
@@ -192,19 +239,20 @@ impl Plan {
         self.matches.iter().copied().find(|found| found.root as usize == id)
     }
 
-    /// The comparison of f32 that only `node`, a `where` of f32, reads: one loop computes both.
+    /// The comparison of floats that only `node`, a `where` of the same type, reads, and others like
+    /// it: one loop computes both. Comparing again takes less time than storing bools.
     fn inlined_comparison<'k>(
         &self,
         nodes: &'k [OpNode],
         node: &OpNode,
     ) -> Option<(Comparison, &'k OpNode)> {
-        if node.op != OpCode::Where || node.dtype != DType::F32 {
+        if node.op != OpCode::Where || !node.dtype.is_float() {
             return None;
         }
         let condition = &nodes[node.src[0] as usize];
         let OpCode::Compare(comparison) = condition.op else { return None };
-        let read_once = self.readers[node.src[0] as usize] == 1;
-        (read_once && nodes[condition.src[0] as usize].dtype == DType::F32)
-            .then_some((comparison, condition))
+        let compared = nodes[condition.src[0] as usize].dtype.compute();
+        let by_choices = self.choices[node.src[0] as usize] == self.readers[node.src[0] as usize];
+        (by_choices && compared == node.dtype.compute()).then_some((comparison, condition))
     }
 }

@@ -1,7 +1,8 @@
 //! A kernel bound to its inputs: how long its tiles are, and the memory that they need.
 
-use super::blocks::{BLOCK, Step};
+use super::blocks::BLOCK;
 use super::plan::Plan;
+use super::step::Step;
 use super::value::Value;
 use crate::Cpu;
 use crate::scratch::LINE;
@@ -30,7 +31,7 @@ pub(crate) struct Scratch {
     /// The first byte of the slots.
     pub(super) base: *mut u8,
     /// The first byte of the blocks.
-    pub(super) blocks: *mut f32,
+    pub(super) blocks: *mut u8,
     pub(super) values: Vec<Value>,
     /// The loops of the current group.
     pub(super) steps: Vec<Step>,
@@ -133,13 +134,14 @@ impl<'a> Program<'a> {
             self.tile == usize::MAX && (self.walk.rows() == 1 || !self.walk.shares_tiles());
         // Without a slot in use, and nothing to gather, the tiles are the operands' memory.
         let slots = if direct { 0 } else { (self.plan.slots + SPARE) * self.slot_bytes };
-        let tiles = (slots + self.plan.slots * BLOCK * size_of::<f32>()).next_multiple_of(LINE);
+        let block_bytes = self.plan.slots * BLOCK * (self.slot_bytes / TILE);
+        let tiles = (slots + block_bytes).next_multiple_of(LINE);
         // Tiles of a packed program are the input's memory.
         let bytes = if self.is_packed() { 0 } else { tiles + slab_bytes };
         let memory = if bytes > 0 { Some(cpu.scratch(bytes)?) } else { None };
         let mut run = |scratch: &mut Scratch| {
             scratch.base = memory.as_ref().map_or(std::ptr::null_mut(), |memory| memory.ptr());
-            scratch.blocks = scratch.base.wrapping_add(slots).cast();
+            scratch.blocks = scratch.base.wrapping_add(slots);
             scratch.slabs = scratch.base.wrapping_add(tiles);
             scratch.transposed = [None; MAX_OPERANDS]; // a panic may have left some
             f(scratch);

@@ -8,10 +8,10 @@ use teeny_core::{DType, Scalar};
 pub(crate) enum Value {
     /// Elements of the type that the node is computed in.
     Slice(*const u8),
-    /// A block of f32 at a time.
-    Block(*mut f32),
-    /// Rows of f32, and the distance from one to the next.
-    Rows(*const u8, isize),
+    /// A block at a time.
+    Block(*mut u8),
+    /// Rows as they are stored, and the distance from one to the next.
+    Rows(*const u8, isize, DType),
     /// One element's bytes, everywhere.
     Splat([u8; 8]),
 }

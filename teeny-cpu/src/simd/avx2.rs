@@ -1,13 +1,13 @@
-//! Eight f32 or four f64: AVX2 with FMA.
+//! Eight f32 or four f64: AVX2 with FMA and F16C.
 
-use super::{F32s, Work};
+use super::{F32s, F64s, Half, Work};
 use std::arch::x86_64::*;
 
 /// Runs `work` with this level's vector and instructions.
 ///
 /// # Safety
 /// The processor must have the features named here.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
     work.run::<V>()
 }
@@ -28,7 +28,7 @@ fn first(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(ONES_THEN_ZEROS.as_ptr().add(8 - n.min(8)).cast()) }
 }
 
-register!(V of 8 f32: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_add_ps, _mm256_mul_ps, _mm256_fmadd_ps,
+register!(V of 8 f32: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_stream_ps, _mm256_add_ps, _mm256_mul_ps, _mm256_fmadd_ps,
 |p, n| _mm256_maskload_ps(p, first(n)), |p, n, v| _mm256_maskstore_ps(p, first(n), v),
 |t| {
     let four = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps::<1>(t));
@@ -39,7 +39,7 @@ register!(V of 8 f32: _mm256_set1_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_
     let pairs = _mm256_castps_pd(_mm256_shuffle_ps::<0x88>(lo, hi));
     _mm256_castpd_ps(_mm256_permute4x64_pd::<0xd8>(pairs))
 }, true);
-register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_add_pd, _mm256_mul_pd, _mm256_fmadd_pd,
+register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_stream_pd, _mm256_add_pd, _mm256_mul_pd, _mm256_fmadd_pd,
 |p, n| _mm256_maskload_pd(p, first(2 * n)), |p, n, v| _mm256_maskstore_pd(p, first(2 * n), v),
 |t| {
     let two = _mm_add_pd(_mm256_castpd256_pd128(t), _mm256_extractf128_pd::<1>(t));
@@ -53,6 +53,50 @@ impl F32s for V {
     type M = __m256;
 
     #[inline(always)]
+    fn widen(self) -> (D, D) {
+        op!((
+            D(_mm256_cvtps_pd(_mm256_castps256_ps128(self.0))),
+            D(_mm256_cvtps_pd(_mm256_extractf128_ps::<1>(self.0)))
+        ))
+    }
+    #[inline(always)]
+    fn narrow(low: D, high: D) -> Self {
+        V(op!(_mm256_set_m128(_mm256_cvtpd_ps(high.0), _mm256_cvtpd_ps(low.0))))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        V(op!({
+            let x = _mm_loadu_si128(p.cast());
+            if H::IS_BF16 {
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(x)))
+            } else {
+                _mm256_cvtph_ps(x)
+            }
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        op!({
+            let y = if H::IS_BF16 {
+                let x = _mm256_castps_si256(self.0);
+                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(x), _mm256_set1_epi32(1));
+                let up = _mm256_add_epi32(_mm256_add_epi32(x, _mm256_set1_epi32(0x7fff)), odd);
+                let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
+                let quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x40_0000));
+                let y = _mm256_srai_epi32::<16>(_mm256_blendv_epi8(up, quiet, nan));
+                // The halves of both are packed side by side: the first and the third quarter.
+                _mm256_permute4x64_epi64::<0b1000>(_mm256_packs_epi32(y, y))
+            } else {
+                _mm256_castsi128_si256(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0))
+            };
+            _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(y))
+        })
+    }
+    #[inline(always)]
+    fn any(m: Self::M) -> bool {
+        op!(_mm256_movemask_ps(m) != 0)
+    }
+    #[inline(always)]
     fn largest(self) -> f32 {
         op!({
             let four =
@@ -64,11 +108,6 @@ impl F32s for V {
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm256_and_ps(self.0, _mm256_castsi256_ps(first(n)))))
-    }
-    #[inline(always)]
-    unsafe fn stream(self, p: *mut f32) {
-        // SAFETY: the caller promises that the values are writable and aligned.
-        unsafe { _mm256_stream_ps(p, self.0) }
     }
     #[inline(always)]
     fn sub(self, o: Self) -> Self {
@@ -153,5 +192,62 @@ impl F32s for V {
     #[inline(always)]
     fn i_sra<const N: u32>(a: Self::I) -> Self::I {
         op!(_mm256_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+}
+
+impl F64s for D {
+    type I = __m256i;
+    type M = __m256d;
+
+    lanewise! { D:
+        sub(a, o) _mm256_sub_pd(a, o);
+        div(a, o) _mm256_div_pd(a, o);
+        min(a, o) _mm256_min_pd(a, o);
+        max(a, o) _mm256_max_pd(a, o);
+        sqrt(a) _mm256_sqrt_pd(a);
+        round(a) _mm256_round_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        floor(a) _mm256_floor_pd(a);
+    }
+    integers! { __m256i:
+        i_add(a, b) _mm256_add_epi64(a, b);
+        i_sub(a, b) _mm256_sub_epi64(a, b);
+        i_and(a, b) _mm256_and_si256(a, b);
+        i_xor(a, b) _mm256_xor_si256(a, b);
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> __m256d {
+        op!(_mm256_cmp_pd::<_CMP_LT_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> __m256d {
+        op!(_mm256_cmp_pd::<_CMP_EQ_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn select(m: __m256d, a: Self, b: Self) -> Self {
+        D(op!(_mm256_blendv_pd(b.0, a.0, m)))
+    }
+    #[inline(always)]
+    fn any(m: __m256d) -> bool {
+        op!(_mm256_movemask_pd(m) != 0)
+    }
+    #[inline(always)]
+    fn bits(self) -> __m256i {
+        op!(_mm256_castpd_si256(self.0))
+    }
+    #[inline(always)]
+    fn from_bits(i: __m256i) -> Self {
+        D(op!(_mm256_castsi256_pd(i)))
+    }
+    #[inline(always)]
+    fn i_splat(x: i64) -> __m256i {
+        op!(_mm256_set1_epi64x(x))
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: __m256i) -> __m256i {
+        op!(_mm256_sll_epi64(a, _mm_cvtsi32_si128(N as i32)))
+    }
+    #[inline(always)]
+    fn i_shr<const N: u32>(a: __m256i) -> __m256i {
+        op!(_mm256_srl_epi64(a, _mm_cvtsi32_si128(N as i32)))
     }
 }

@@ -1,13 +1,13 @@
 //! Sixteen f32 or eight f64: AVX-512 with F, BW, DQ and VL.
 
-use super::{F32s, Work};
+use super::{F32s, F64s, Half, Work};
 use std::arch::x86_64::*;
 
 /// Runs `work` with this level's vector and instructions.
 ///
 /// # Safety
 /// The processor must have the features named here.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
     work.run::<V>()
 }
@@ -26,7 +26,7 @@ fn first(n: usize) -> __mmask16 {
     ((1u32 << n) - 1) as u16
 }
 
-register!(V of 16 f32: _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_mul_ps, _mm512_fmadd_ps,
+register!(V of 16 f32: _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_stream_ps, _mm512_add_ps, _mm512_mul_ps, _mm512_fmadd_ps,
 |p, n| _mm512_maskz_loadu_ps(first(n), p), |p, n, v| _mm512_mask_storeu_ps(p, first(n), v),
 |t| {
     let eight = _mm256_add_ps(_mm512_castps512_ps256(t), _mm512_extractf32x8_ps::<1>(t));
@@ -38,7 +38,7 @@ register!(V of 16 f32: _mm512_set1_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512
     let lanes = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
     _mm512_permutex2var_ps(lo, lanes, hi)
 }, true);
-register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_mul_pd, _mm512_fmadd_pd,
+register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_stream_pd, _mm512_add_pd, _mm512_mul_pd, _mm512_fmadd_pd,
 |p, n| _mm512_maskz_loadu_pd(first(n) as u8, p), |p, n, v| _mm512_mask_storeu_pd(p, first(n) as u8, v),
 |t| {
     let four = _mm256_add_pd(_mm512_castpd512_pd256(t), _mm512_extractf64x4_pd::<1>(t));
@@ -57,9 +57,51 @@ impl F32s for V {
         V(op!(_mm512_maskz_mov_ps(first(n), self.0)))
     }
     #[inline(always)]
-    unsafe fn stream(self, p: *mut f32) {
-        // SAFETY: the caller promises that the values are writable and aligned.
-        unsafe { _mm512_stream_ps(p, self.0) }
+    fn widen(self) -> (D, D) {
+        op!((
+            D(_mm512_cvtps_pd(_mm512_castps512_ps256(self.0))),
+            D(_mm512_cvtps_pd(_mm512_extractf32x8_ps::<1>(self.0)))
+        ))
+    }
+    #[inline(always)]
+    fn narrow(low: D, high: D) -> Self {
+        V(op!(_mm512_insertf32x8::<1>(
+            _mm512_castps256_ps512(_mm512_cvtpd_ps(low.0)),
+            _mm512_cvtpd_ps(high.0)
+        )))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        V(op!({
+            let x = _mm256_loadu_si256(p.cast());
+            if H::IS_BF16 {
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(x)))
+            } else {
+                _mm512_cvtph_ps(x)
+            }
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        op!({
+            let y = if H::IS_BF16 {
+                let x = _mm512_castps_si512(self.0);
+                let upper = _mm512_srli_epi32::<16>(x);
+                let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+                let up = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
+                let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+                let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+                let y = _mm512_mask_blend_epi32(nan, _mm512_srli_epi32::<16>(up), quiet);
+                _mm512_cvtepi32_epi16(y)
+            } else {
+                _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)
+            };
+            _mm256_storeu_si256(p.cast(), y)
+        })
+    }
+    #[inline(always)]
+    fn any(m: Self::M) -> bool {
+        m != 0
     }
     #[inline(always)]
     fn largest(self) -> f32 {
@@ -148,5 +190,62 @@ impl F32s for V {
     #[inline(always)]
     fn i_sra<const N: u32>(a: Self::I) -> Self::I {
         op!(_mm512_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+}
+
+impl F64s for D {
+    type I = __m512i;
+    type M = __mmask8;
+
+    lanewise! { D:
+        sub(a, o) _mm512_sub_pd(a, o);
+        div(a, o) _mm512_div_pd(a, o);
+        min(a, o) _mm512_min_pd(a, o);
+        max(a, o) _mm512_max_pd(a, o);
+        sqrt(a) _mm512_sqrt_pd(a);
+        round(a) _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a);
+        floor(a) _mm512_roundscale_pd::<{ _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC }>(a);
+    }
+    integers! { __m512i:
+        i_add(a, b) _mm512_add_epi64(a, b);
+        i_sub(a, b) _mm512_sub_epi64(a, b);
+        i_and(a, b) _mm512_and_si512(a, b);
+        i_xor(a, b) _mm512_xor_si512(a, b);
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> __mmask8 {
+        op!(_mm512_cmp_pd_mask::<_CMP_LT_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> __mmask8 {
+        op!(_mm512_cmp_pd_mask::<_CMP_EQ_OQ>(self.0, o.0))
+    }
+    #[inline(always)]
+    fn select(m: __mmask8, a: Self, b: Self) -> Self {
+        D(op!(_mm512_mask_blend_pd(m, b.0, a.0)))
+    }
+    #[inline(always)]
+    fn any(m: __mmask8) -> bool {
+        m != 0
+    }
+    #[inline(always)]
+    fn bits(self) -> __m512i {
+        op!(_mm512_castpd_si512(self.0))
+    }
+    #[inline(always)]
+    fn from_bits(i: __m512i) -> Self {
+        D(op!(_mm512_castsi512_pd(i)))
+    }
+    #[inline(always)]
+    fn i_splat(x: i64) -> __m512i {
+        op!(_mm512_set1_epi64(x))
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: __m512i) -> __m512i {
+        op!(_mm512_sll_epi64(a, _mm_cvtsi32_si128(N as i32)))
+    }
+    #[inline(always)]
+    fn i_shr<const N: u32>(a: __m512i) -> __m512i {
+        op!(_mm512_srl_epi64(a, _mm_cvtsi32_si128(N as i32)))
     }
 }

@@ -1,10 +1,10 @@
-//! Vectors of f32, and of f64 for matrix products, at three instruction levels, and the one place
+//! Vectors of f32 and f64 at three instruction levels, and the one place
 //! where a level is chosen.
 //!
 //! A loop is written once as a [`Work`] over any [`F32s`]; [`Level::run`] compiles it for AVX-512,
 //! for AVX2 + FMA and for the baseline, and jumps to the one that the machine has. Plain loops
-//! inside a `Work` are vectorised at the same level, so integer and f64 kernels need no vectors of
-//! their own; they are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
+//! inside a `Work` are vectorised at the same level, so integers need no vectors of their own. Loops
+//! of integers and f64 are left out of AVX-512 ([`Work::FOR_AVX512`]), because each copy of a loop is
 //! compiled in every user's build. Independent of tensors. Next: `vecmath` for the functions.
 
 #[cfg(target_arch = "x86_64")]
@@ -21,6 +21,7 @@ mod portable;
 mod sse2;
 
 use std::sync::OnceLock;
+use teeny_core::{bf16, f16};
 
 /// The instruction set that kernels run with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +29,7 @@ pub enum Level {
     /// The baseline of the target: SSE2 on x86-64, elsewhere what the compiler makes of arrays
     /// (NEON on aarch64).
     Portable,
-    /// AVX2 and FMA: eight f32 at once.
+    /// AVX2, FMA and F16C: eight f32 at once.
     Avx2,
     /// AVX-512 with F, BW, DQ and VL: sixteen f32 at once.
     Avx512,
@@ -86,7 +87,9 @@ impl Level {
 fn detect() -> Level {
     #[cfg(target_arch = "x86_64")]
     {
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+        let avx2 = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
@@ -157,12 +160,93 @@ pub trait Lanes<T>: Copy {
     fn total(self) -> T;
     /// The lanes 0, 2, 4, … of `self` and, behind them, those of `next`.
     fn even(self, next: Self) -> Self;
+    /// As `store`, past the caches where the level can.
+    ///
+    /// # Safety
+    /// They must be writable and `p` aligned to 64 bytes.
+    unsafe fn stream(self, p: *mut T);
 }
 
-/// A vector of f32 with its integers and its mask.
+/// A 16-bit float type that vectors are read from and written as.
+pub trait Half: 'static {
+    /// Whether it is bf16, the upper half of an f32; otherwise f16.
+    const IS_BF16: bool;
+}
+
+impl Half for bf16 {
+    const IS_BF16: bool = true;
+}
+
+impl Half for f16 {
+    const IS_BF16: bool = false;
+}
+
+/// A vector of f64 with its bits and its mask: the operations of functions.
+pub trait F64s: Lanes<f64> {
+    /// As many i64 lanes.
+    type I: Copy;
+    /// One truth value per lane.
+    type M: Copy;
+
+    /// `self - o`
+    fn sub(self, o: Self) -> Self;
+    /// `self / o`
+    fn div(self, o: Self) -> Self;
+    /// `self < o ? self : o`: the second operand if either is NaN.
+    fn min(self, o: Self) -> Self;
+    /// `self > o ? self : o`: the second operand if either is NaN.
+    fn max(self, o: Self) -> Self;
+    /// Square root.
+    fn sqrt(self) -> Self;
+    /// To the nearest whole number, ties to even.
+    fn round(self) -> Self;
+    /// Towards minus infinity.
+    fn floor(self) -> Self;
+    /// `self < o`, false for NaN.
+    fn lt(self, o: Self) -> Self::M;
+    /// `self == o`, false for NaN.
+    fn eq(self, o: Self) -> Self::M;
+    /// Lane by lane `m ? a : b`.
+    fn select(m: Self::M, a: Self, b: Self) -> Self;
+    /// Whether any lane is true.
+    fn any(m: Self::M) -> bool;
+    /// The bit patterns.
+    fn bits(self) -> Self::I;
+    /// The values with these bit patterns.
+    fn from_bits(i: Self::I) -> Self;
+    /// All lanes `x`.
+    fn i_splat(x: i64) -> Self::I;
+    /// `a + b`, wrapping.
+    fn i_add(a: Self::I, b: Self::I) -> Self::I;
+    /// `a - b`, wrapping.
+    fn i_sub(a: Self::I, b: Self::I) -> Self::I;
+    /// `a & b`
+    fn i_and(a: Self::I, b: Self::I) -> Self::I;
+    /// `a ^ b`
+    fn i_xor(a: Self::I, b: Self::I) -> Self::I;
+    /// `a << N`
+    fn i_shl<const N: u32>(a: Self::I) -> Self::I;
+    /// `a >> N`, zeros coming in.
+    fn i_shr<const N: u32>(a: Self::I) -> Self::I;
+
+    /// `|self|`
+    #[inline(always)]
+    fn abs(self) -> Self {
+        Self::from_bits(Self::i_and(self.bits(), Self::i_splat(i64::MAX)))
+    }
+
+    /// `self` with the sign bit of `s` flipped into it.
+    #[inline(always)]
+    fn xor_sign(self, s: Self) -> Self {
+        let sign = Self::i_and(s.bits(), Self::i_splat(i64::MIN));
+        Self::from_bits(Self::i_xor(self.bits(), sign))
+    }
+}
+
+/// A vector of f32 with its integers and its mask, and its conversions to other floats.
 pub trait F32s: Lanes<f32> {
     /// The level's vector of f64.
-    type F64s: Lanes<f64>;
+    type F64s: F64s;
     /// As many i32 lanes.
     type I: Copy;
     /// One truth value per lane.
@@ -170,11 +254,20 @@ pub trait F32s: Lanes<f32> {
 
     /// The first `n <= LANES` lanes; the others are 0.
     fn part(self, n: usize) -> Self;
-    /// As `store`, past the caches where the level can.
+    /// The lower and the upper half of the lanes as f64.
+    fn widen(self) -> (Self::F64s, Self::F64s);
+    /// The two halves, rounded to f32.
+    fn narrow(low: Self::F64s, high: Self::F64s) -> Self;
+    /// Reads `LANES` values of the 16-bit type `H` at `p`, at any alignment.
     ///
     /// # Safety
-    /// They must be writable and `p` aligned to 64 bytes.
-    unsafe fn stream(self, p: *mut f32);
+    /// They must be readable.
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self;
+    /// Rounds the lanes to `H`, ties to even, and writes them at `p`, at any alignment.
+    ///
+    /// # Safety
+    /// `LANES` values must be writable.
+    unsafe fn store_half<H: Half>(self, p: *mut u16);
 
     /// `self - o`
     fn sub(self, o: Self) -> Self;
@@ -197,6 +290,8 @@ pub trait F32s: Lanes<f32> {
     fn eq(self, o: Self) -> Self::M;
     /// Lane by lane `m ? a : b`.
     fn select(m: Self::M, a: Self, b: Self) -> Self;
+    /// Whether any lane is true.
+    fn any(m: Self::M) -> bool;
 
     /// The bit patterns.
     fn bits(self) -> Self::I;

@@ -13,7 +13,7 @@ macro_rules! op {
 /// [`Lanes`](crate::simd::Lanes) of one register by its intrinsics. Those for parts differ in their
 /// arguments and are written out.
 macro_rules! register {
-    ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $add:ident, $mul:ident, $fma:ident,
+    ($V:ident of $lanes:literal $T:ty: $splat:ident, $load:ident, $store:ident, $stream:ident, $add:ident, $mul:ident, $fma:ident,
      |$p:ident, $n:ident| $load_part:expr, |$q:ident, $m:ident, $v:ident| $store_part:expr,
      |$t:ident| $total:expr, |$lo:ident, $hi:ident| $even:expr, $native:literal) => {
         impl crate::simd::Lanes<$T> for $V {
@@ -62,6 +62,32 @@ macro_rules! register {
                 let ($lo, $hi) = (self.0, next.0);
                 $V(op!($even))
             }
+            #[inline(always)]
+            unsafe fn stream(self, p: *mut $T) {
+                op!($stream(p.cast(), self.0))
+            }
         }
     };
+}
+
+/// Methods of vectors that are one expression of the registers of their operands.
+macro_rules! lanewise {
+    ($V:ident: $($name:ident($x:ident $(, $y:ident)?) $e:expr;)*) => {$(
+        #[inline(always)]
+        fn $name(self $(, $y: Self)?) -> Self {
+            let $x = self.0;
+            $(let $y = $y.0;)?
+            $V(op!($e))
+        }
+    )*};
+}
+
+/// Methods of vectors of integers of type `$I`.
+macro_rules! integers {
+    ($I:ty: $($name:ident($($x:ident),*) $e:expr;)*) => {$(
+        #[inline(always)]
+        fn $name($($x: $I),*) -> $I {
+            op!($e)
+        }
+    )*};
 }

@@ -1,7 +1,8 @@
 //! Four f32 or two f64: SSE2, which every x86-64 has.
 
-use super::F32s;
+use super::{F32s, F64s, Half};
 use std::arch::x86_64::*;
+use teeny_core::f16;
 
 /// 4 lanes.
 #[derive(Clone, Copy)]
@@ -68,14 +69,14 @@ unsafe fn fma_pd(a: __m128d, b: __m128d, c: __m128d) -> __m128d {
     unsafe { _mm_add_pd(_mm_mul_pd(a, b), c) }
 }
 
-register!(V of 4 f32: _mm_set1_ps, _mm_loadu_ps, _mm_storeu_ps, _mm_add_ps, _mm_mul_ps, fma,
+register!(V of 4 f32: _mm_set1_ps, _mm_loadu_ps, _mm_storeu_ps, _mm_stream_ps, _mm_add_ps, _mm_mul_ps, fma,
 |p, n| read(p, n), |p, n, v| write(p, n, v),
 |t| {
     let two = _mm_add_ps(t, _mm_movehl_ps(t, t));
     _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps::<1>(two, two)))
 },
 |lo, hi| _mm_shuffle_ps::<0x88>(lo, hi), false);
-register!(D of 2 f64: _mm_set1_pd, _mm_loadu_pd, _mm_storeu_pd, _mm_add_pd, _mm_mul_pd, fma_pd,
+register!(D of 2 f64: _mm_set1_pd, _mm_loadu_pd, _mm_storeu_pd, _mm_stream_pd, _mm_add_pd, _mm_mul_pd, fma_pd,
 |p, n| match n { 0 => _mm_setzero_pd(), 1 => _mm_load_sd(p), _ => _mm_loadu_pd(p) },
 |p, n, v| match n { 0 => {}, 1 => _mm_store_sd(p, v), _ => _mm_storeu_pd(p, v) },
 |t| _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t))),
@@ -91,8 +92,48 @@ impl F32s for V {
         V(op!(_mm_and_ps(self.0, first(n))))
     }
     #[inline(always)]
-    unsafe fn stream(self, p: *mut f32) {
-        op!(_mm_stream_ps(p, self.0))
+    fn widen(self) -> (D, D) {
+        op!((D(_mm_cvtps_pd(self.0)), D(_mm_cvtps_pd(_mm_movehl_ps(self.0, self.0)))))
+    }
+    #[inline(always)]
+    fn narrow(low: D, high: D) -> Self {
+        V(op!(_mm_movelh_ps(_mm_cvtpd_ps(low.0), _mm_cvtpd_ps(high.0))))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        V(op!(if H::IS_BF16 {
+            let x = _mm_loadl_epi64(p.cast());
+            _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), x))
+        } else {
+            let mut lanes = [0.0f32; 4];
+            for (i, lane) in lanes.iter_mut().enumerate() {
+                *lane = f16::from_bits(p.add(i).read_unaligned()).to_f32_const();
+            }
+            _mm_loadu_ps(lanes.as_ptr())
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        op!(if H::IS_BF16 {
+            let x = _mm_castps_si128(self.0);
+            let odd = _mm_and_si128(_mm_srli_epi32::<16>(x), _mm_set1_epi32(1));
+            let up = _mm_add_epi32(_mm_add_epi32(x, _mm_set1_epi32(0x7fff)), odd);
+            let nan = _mm_castps_si128(_mm_cmpunord_ps(self.0, self.0));
+            let quiet = _mm_or_si128(x, _mm_set1_epi32(0x40_0000));
+            let y = _mm_or_si128(_mm_and_si128(nan, quiet), _mm_andnot_si128(nan, up));
+            let y = _mm_srai_epi32::<16>(y);
+            _mm_storel_epi64(p.cast(), _mm_packs_epi32(y, y))
+        } else {
+            let mut lanes = [0.0f32; 4];
+            _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
+            for (i, lane) in lanes.into_iter().enumerate() {
+                p.add(i).write_unaligned(f16::from_f32_const(lane).to_bits());
+            }
+        })
+    }
+    #[inline(always)]
+    fn any(m: Self::M) -> bool {
+        op!(_mm_movemask_ps(m) != 0)
     }
     #[inline(always)]
     fn sub(self, o: Self) -> Self {
@@ -186,5 +227,73 @@ impl F32s for V {
     #[inline(always)]
     fn i_sra<const N: u32>(a: Self::I) -> Self::I {
         op!(_mm_sra_epi32(a, _mm_cvtsi32_si128(N as i32)))
+    }
+}
+
+impl F64s for D {
+    type I = __m128i;
+    type M = __m128d;
+
+    lanewise! { D:
+        sub(a, o) _mm_sub_pd(a, o);
+        div(a, o) _mm_div_pd(a, o);
+        min(a, o) _mm_min_pd(a, o);
+        max(a, o) _mm_max_pd(a, o);
+        sqrt(a) _mm_sqrt_pd(a);
+        // As for f32: adding 2^52 rounds in the last place.
+        round(a) {
+            let (big, sign) = (_mm_set1_pd(4_503_599_627_370_496.0), _mm_set1_pd(-0.0));
+            let size = _mm_andnot_pd(sign, a);
+            let whole = _mm_or_pd(_mm_sub_pd(_mm_add_pd(size, big), big), _mm_and_pd(sign, a));
+            let small = _mm_cmplt_pd(size, big);
+            _mm_or_pd(_mm_and_pd(small, whole), _mm_andnot_pd(small, a))
+        };
+    }
+    integers! { __m128i:
+        i_add(a, b) _mm_add_epi64(a, b);
+        i_sub(a, b) _mm_sub_epi64(a, b);
+        i_and(a, b) _mm_and_si128(a, b);
+        i_xor(a, b) _mm_xor_si128(a, b);
+    }
+    #[inline(always)]
+    fn floor(self) -> Self {
+        let whole = self.round();
+        D(op!(_mm_sub_pd(whole.0, _mm_and_pd(_mm_cmpgt_pd(whole.0, self.0), _mm_set1_pd(1.0)))))
+    }
+    #[inline(always)]
+    fn lt(self, o: Self) -> __m128d {
+        op!(_mm_cmplt_pd(self.0, o.0))
+    }
+    #[inline(always)]
+    fn eq(self, o: Self) -> __m128d {
+        op!(_mm_cmpeq_pd(self.0, o.0))
+    }
+    #[inline(always)]
+    fn select(m: __m128d, a: Self, b: Self) -> Self {
+        D(op!(_mm_or_pd(_mm_and_pd(m, a.0), _mm_andnot_pd(m, b.0))))
+    }
+    #[inline(always)]
+    fn any(m: __m128d) -> bool {
+        op!(_mm_movemask_pd(m) != 0)
+    }
+    #[inline(always)]
+    fn bits(self) -> __m128i {
+        op!(_mm_castpd_si128(self.0))
+    }
+    #[inline(always)]
+    fn from_bits(i: __m128i) -> Self {
+        D(op!(_mm_castsi128_pd(i)))
+    }
+    #[inline(always)]
+    fn i_splat(x: i64) -> __m128i {
+        op!(_mm_set1_epi64x(x))
+    }
+    #[inline(always)]
+    fn i_shl<const N: u32>(a: __m128i) -> __m128i {
+        op!(_mm_sll_epi64(a, _mm_cvtsi32_si128(N as i32)))
+    }
+    #[inline(always)]
+    fn i_shr<const N: u32>(a: __m128i) -> __m128i {
+        op!(_mm_srl_epi64(a, _mm_cvtsi32_si128(N as i32)))
     }
 }

@@ -1,81 +1,107 @@
 //! Conversions between compute dtypes, and between the 16-bit floats and f32. The naive form is
 //! `y[i] = x[i] as T`, vectorised by the compiler; the rules are those of `Scalar::cast`.
 
-use super::int::each;
+use super::int::by_each;
+use crate::elementwise::half_pairs::convert::Convert;
+use crate::simd::Level;
 use crate::typed::{slice, slice_mut, with_bits, with_compute, with_int, with_wrapping};
-use half::slice::HalfFloatSliceExt;
-use teeny_core::{DType, Scalar, bf16, f16};
+use teeny_core::DType;
 
 /// Converts `n` values from the compute dtype of `from` to that of `to`, with the rounding that a
 /// stored value of either dtype has.
 ///
 /// # Safety
 /// `x` and `y` have `n` values and do not overlap.
-pub(crate) unsafe fn cast(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
-    // SAFETY: by contract.
-    unsafe {
-        if from.is_half() && from != to {
-            // The value is an f32 that was not rounded yet.
-            let mut rounded = [0.0f32; PIECE];
-            for (i, x) in slice::<f32>(x, n).chunks(PIECE).enumerate() {
-                rounded
-                    .iter_mut()
-                    .zip(x)
-                    .for_each(|(to, &x)| *to = round_to(from, f64::from(x)) as f32);
-                plain(
-                    DType::F32,
-                    to,
-                    rounded.as_ptr().cast(),
-                    y.add(i * PIECE * to.compute().size()),
-                    x.len(),
-                );
+pub(crate) unsafe fn cast(
+    level: Level,
+    from: DType,
+    to: DType,
+    x: *const u8,
+    y: *mut u8,
+    n: usize,
+) {
+    if !from.is_half() && !to.is_half() || from == to {
+        // SAFETY: by contract.
+        return unsafe { plain(level, from, to, x, y, n) };
+    }
+    let (mut wide, mut bits) = ([0.0f32; PIECE], [0u16; PIECE]);
+    let mut at = 0;
+    while at < n {
+        let count = PIECE.min(n - at);
+        let (wide, bits) = (wide.as_mut_ptr().cast::<u8>(), bits.as_mut_ptr().cast::<u8>());
+        // SAFETY: by contract; the arrays have a piece.
+        unsafe {
+            let x = x.add(at * from.compute().size());
+            let y = y.add(at * to.compute().size());
+            if from.is_half() {
+                // The value is an f32 that may not have been rounded yet.
+                by_level(level, from, x, bits, count, false);
+                by_level(level, from, bits, wide, count, true);
+                if to.is_half() {
+                    by_level(level, to, wide, bits, count, false);
+                    by_level(level, to, bits, y, count, true);
+                } else {
+                    plain(level, DType::F32, to, wide, y, count);
+                }
+            } else {
+                odd(level, from, x, wide, count);
+                by_level(level, to, wide, bits, count, false);
+                by_level(level, to, bits, y, count, true);
             }
-            return;
         }
-        plain(from, to, x, y, n);
+        at += count;
+    }
+}
+
+/// Converts to f32 so that a second rounding, to a 16-bit type, gives what one rounding would:
+/// inexact values are truncated and their last bit set ("round to odd", Boldo and Melquiond 2008).
+unsafe fn odd(level: Level, from: DType, x: *const u8, y: *mut u8, n: usize) {
+    let to_odd = |x: f64| {
+        let nearest = x as f32;
+        let (bits, back) = (nearest.to_bits(), f64::from(nearest));
+        let bits = if back.abs() > x.abs() { bits - 1 } else { bits };
+        f32::from_bits(if back == x { bits } else { bits | 1 })
+    };
+    // SAFETY: by contract of `cast`.
+    unsafe {
+        match from {
+            DType::F64 => by_each(level, slice::<f64>(x, n), slice_mut(y, n), to_odd),
+            DType::I32 | DType::U32 | DType::I64 | DType::U64 => {
+                with_int!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| to_odd(x as f64)))
+            }
+            // Exact.
+            _ => plain(level, from, DType::F32, x, y, n),
+        }
     }
 }
 
 #[allow(clippy::unnecessary_cast)]
-unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
+unsafe fn plain(level: Level, from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
     // SAFETY: by contract of `cast`.
     unsafe {
         match (to, from) {
             (DType::Bool, _) => {
-                with_wrapping!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S)))
-            }
-            (DType::F16 | DType::BF16, _) => {
-                let mut exact = [0.0f64; PIECE];
-                for (i, y) in slice_mut::<f32>(y, n).chunks_mut(PIECE).enumerate() {
-                    plain(
-                        from,
-                        DType::F64,
-                        x.add(i * PIECE * from.compute().size()),
-                        exact.as_mut_ptr().cast(),
-                        y.len(),
-                    );
-                    each(&exact[..y.len()], y, |x| round_to(to, x) as f32);
-                }
+                with_wrapping!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| u8::from(x != 0 as S)))
             }
             // Through f64, as core defines it; only 64-bit integers are rounded there.
-            (DType::F32, DType::U64 | DType::I64) => {
-                with_int!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
+            (DType::F16 | DType::BF16 | DType::F32, DType::U64 | DType::I64) => {
+                with_int!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64 as f32))
             }
-            (DType::F32, _) => {
-                with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f32))
+            (DType::F16 | DType::BF16 | DType::F32, _) => {
+                with_compute!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f32))
             }
             (DType::F64, _) => {
-                with_compute!(from, S => each(slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
+                with_compute!(from, S => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as f64))
             }
             // Integers keep their low bits, signed or not; floats saturate at the limits.
             (_, DType::F16 | DType::BF16 | DType::F32) => {
-                with_int!(to, T => each(slice::<f32>(x, n), slice_mut(y, n), |x| x as T))
+                with_int!(to, T => by_each(level, slice::<f32>(x, n), slice_mut(y, n), |x| x as T))
             }
             (_, DType::F64) => {
-                with_int!(to, T => each(slice::<f64>(x, n), slice_mut(y, n), |x| x as T))
+                with_int!(to, T => by_each(level, slice::<f64>(x, n), slice_mut(y, n), |x| x as T))
             }
             _ => {
-                with_int!(from, S => with_bits!(to, T => each(slice::<S>(x, n), slice_mut(y, n), |x| x as T)))
+                with_int!(from, S => with_bits!(to, T => by_each(level, slice::<S>(x, n), slice_mut(y, n), |x| x as T)))
             }
         }
     }
@@ -84,40 +110,28 @@ unsafe fn plain(from: DType, to: DType, x: *const u8, y: *mut u8, n: usize) {
 /// Elements that are rounded at a time.
 const PIECE: usize = 512;
 
-/// The nearest value of a 16-bit float type, as core rounds it (`half` itself reads only the upper
-/// 32 bits of `x`).
-pub(crate) fn round_to(half: DType, x: f64) -> f64 {
-    Scalar::Float(x).cast(half).to_f64()
+/// Converts to f32 if `widen`, otherwise from f32.
+///
+/// # Safety
+/// As `cast`.
+unsafe fn by_level(level: Level, half: DType, x: *const u8, y: *mut u8, n: usize, widen: bool) {
+    level.run(Convert { x, y, n, bf16: half == DType::BF16, widen })
 }
 
-/// Converts `n` stored 16-bit floats to f32.
+/// Converts `n` stored 16-bit floats to f32. All levels have the same bits.
 ///
 /// # Safety
 /// As `cast`.
 pub(crate) unsafe fn to_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
-    // SAFETY: by contract.
-    unsafe {
-        let y = slice_mut::<f32>(y, n);
-        if half == DType::F16 {
-            slice::<f16>(x, n).convert_to_f32_slice(y);
-        } else {
-            each(slice::<u16>(x, n), y, |x| f32::from_bits(u32::from(x) << 16));
-        }
-    }
+    // SAFETY: passed on.
+    unsafe { by_level(Level::best(), half, x, y, n, true) }
 }
 
-/// Rounds `n` f32 to stored 16-bit floats.
+/// Rounds `n` f32 to stored 16-bit floats. All levels have the same bits.
 ///
 /// # Safety
 /// As `cast`.
 pub(crate) unsafe fn from_f32(half: DType, x: *const u8, y: *mut u8, n: usize) {
-    // SAFETY: by contract.
-    unsafe {
-        let x = slice::<f32>(x, n);
-        if half == DType::F16 {
-            slice_mut::<f16>(y, n).convert_from_f32_slice(x);
-        } else {
-            each(x, slice_mut::<bf16>(y, n), bf16::from_f32);
-        }
-    }
+    // SAFETY: passed on.
+    unsafe { by_level(Level::best(), half, x, y, n, false) }
 }

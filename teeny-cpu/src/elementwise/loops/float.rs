@@ -1,11 +1,9 @@
-//! The functions of vectors of f32.
+//! The functions of vectors of f32 and f64.
 //!
-//! Knows no loop. `float32` and `float64` run these functions over tiles, `blocks` over groups of
-//! nodes.
+//! Knows no loop. `blocks` runs these functions over tiles and over groups of nodes.
 
-use crate::simd::F32s;
 use crate::simd::loops::{Binary, Unary};
-use crate::vecmath;
+use crate::simd::{F32s, F64s, Half};
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 macro_rules! unary {
@@ -15,6 +13,8 @@ macro_rules! unary {
         impl Unary for $name {
             #[inline(always)]
             fn eval<V: F32s>($x: V) -> V { $body }
+            #[inline(always)]
+            fn eval64<V: F64s>($x: V) -> V { $body }
         }
     )*};
 }
@@ -38,20 +38,79 @@ unary! {
     };
 }
 
+unary! {
+    /// The value itself: a cast that loses nothing.
+    Copy |x| x;
+    /// Powers with exponents that are frequent, with the special values of IEEE 754's `pow`.
+    Square |x| x.mul(x);
+    Cube |x| x.mul(x).mul(x);
+    PowHalf |x| {
+        // -0 gives +0, -inf gives inf.
+        let y = x.sqrt().abs();
+        V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(f64::INFINITY as _), y)
+    };
+    PowMinusHalf |x| {
+        let y = V::splat(1.0).div(x.sqrt().abs());
+        V::select(x.eq(V::splat(f64::NEG_INFINITY as _)), V::splat(0.0), y)
+    };
+    // The quotient first: x² may overflow where 1 / x² is subnormal.
+    RecipSquare |x| { let y = V::splat(1.0).div(x); y.mul(y) };
+}
+
+/// Rounding to a 16-bit type.
+pub(in crate::elementwise) struct RoundTo<H>(std::marker::PhantomData<H>);
+
+impl<H: Half> Unary for RoundTo<H> {
+    #[inline(always)]
+    fn eval<V: F32s>(x: V) -> V {
+        let mut bits = [0u16; 16];
+        // SAFETY: no vector has more than sixteen lanes.
+        unsafe {
+            x.store_half::<H>(bits.as_mut_ptr());
+            V::load_half::<H>(bits.as_ptr())
+        }
+    }
+    #[inline(always)]
+    fn eval64<D: F64s>(_: D) -> D {
+        unreachable!("16-bit floats are computed in f32")
+    }
+}
+
+macro_rules! composed {
+    ($($(#[$doc:meta])* $name:ident |$x:ident| $body:expr;)*) => {$(
+        $(#[$doc])*
+        pub(in crate::elementwise) struct $name;
+        impl Unary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>($x: V) -> V {
+                #[allow(unused)]
+                use crate::vecmath::{erf, exp, tanh};
+                $body
+            }
+            #[inline(always)]
+            fn eval64<V: F64s>($x: V) -> V {
+                #[allow(unused)]
+                use crate::vecmath::double::{erf, exp, tanh};
+                $body
+            }
+        }
+    )*};
+}
+
 // The operations of core's definitions in their order, so that no bit of a result depends on
 // whether a kernel's pattern was found.
-unary! {
+composed! {
     /// `x / 2 (erf(x / √2) + 1)`
-    Gelu |x| x.mul(V::splat(0.5)).mul(vecmath::erf(x.mul(V::splat(FRAC_1_SQRT_2 as f32))).add(V::splat(1.0)));
+    Gelu |x| x.mul(V::splat(0.5)).mul(erf(x.mul(V::splat(FRAC_1_SQRT_2 as _))).add(V::splat(1.0)));
     /// `x / 2 (tanh(√(2/π) (x + 0.044715 x³)) + 1)`
     GeluTanh |x| {
-        let inner = x.add(x.mul(x).mul(x).mul(V::splat(0.044715))).mul(V::splat((FRAC_2_SQRT_PI * FRAC_1_SQRT_2) as f32));
-        x.mul(V::splat(0.5)).mul(vecmath::tanh(inner).add(V::splat(1.0)))
+        let inner = x.add(x.mul(x).mul(x).mul(V::splat(0.044715))).mul(V::splat((FRAC_2_SQRT_PI * FRAC_1_SQRT_2) as _));
+        x.mul(V::splat(0.5)).mul(tanh(inner).add(V::splat(1.0)))
     };
     /// `1 / (exp(-x) + 1)`
-    Sigmoid |x| V::splat(1.0).div(vecmath::exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
+    Sigmoid |x| V::splat(1.0).div(exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
     /// `x / (exp(-x) + 1)`
-    Silu |x| x.div(vecmath::exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
+    Silu |x| x.div(exp(x.xor_sign(V::splat(-0.0))).add(V::splat(1.0)));
 }
 
 macro_rules! binary {
@@ -60,6 +119,8 @@ macro_rules! binary {
         impl Binary for $name {
             #[inline(always)]
             fn eval<V: F32s>($a: V, $b: V) -> V { $body }
+            #[inline(always)]
+            fn eval64<V: F64s>($a: V, $b: V) -> V { $body }
         }
     )*};
 }

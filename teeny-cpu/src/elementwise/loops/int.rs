@@ -31,28 +31,63 @@ pub(crate) fn pairs<T: Copy, U>(a: &[T], b: &[T], y: &mut [U], f: impl Fn(T, T) 
     }
 }
 
+/// [`each`], compiled for each level except AVX-512.
+pub(crate) fn by_each<T: Copy, U>(level: Level, x: &[T], y: &mut [U], f: impl Fn(T) -> U) {
+    struct Each<'a, T, U, F>(&'a [T], &'a mut [U], F);
+    impl<T: Copy, U, F: Fn(T) -> U> Work for Each<'_, T, U, F> {
+        type Out = ();
+        const FOR_AVX512: bool = false;
+        #[inline(always)]
+        fn run<V: F32s>(self) {
+            each(self.0, self.1, self.2)
+        }
+    }
+    level.run(Each(x, y, f))
+}
+
+/// [`pairs`], compiled for each level except AVX-512.
+fn by_pairs<T: Copy>(level: Level, a: &[T], b: &[T], y: &mut [T], f: impl Fn(T, T) -> T) {
+    struct Pairs<'a, T, F>(&'a [T], &'a [T], &'a mut [T], F);
+    impl<T: Copy, F: Fn(T, T) -> T> Work for Pairs<'_, T, F> {
+        type Out = ();
+        const FOR_AVX512: bool = false;
+        #[inline(always)]
+        fn run<V: F32s>(self) {
+            pairs(self.0, self.1, self.2, self.3)
+        }
+    }
+    level.run(Pairs(a, b, y, f))
+}
+
 /// A unary node of integers or bools over a tile.
 ///
 /// # Safety
 /// `x` and `y` have `n` values of type `dtype` and do not overlap.
-pub(crate) unsafe fn unary(op: OpCode, dtype: DType, x: *const u8, y: *mut u8, n: usize) {
+pub(crate) unsafe fn unary(
+    level: Level,
+    op: OpCode,
+    dtype: DType,
+    x: *const u8,
+    y: *mut u8,
+    n: usize,
+) {
     // SAFETY: by contract.
     unsafe {
         match op {
             OpCode::Not if dtype == DType::Bool => {
-                each(slice::<u8>(x, n), slice_mut(y, n), |x| x ^ 1)
+                by_each(level, slice::<u8>(x, n), slice_mut(y, n), |x| x ^ 1)
             }
             OpCode::Not => {
-                with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::not))
+                with_bits!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::not(x)))
             }
             OpCode::Sign(SignFunction::Neg) => {
-                with_bits!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::neg))
+                with_bits!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::neg(x)))
             }
             OpCode::Sign(SignFunction::Abs) => {
-                with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::abs))
+                with_int!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::abs(x)))
             }
             OpCode::Sign(SignFunction::Sign) => {
-                with_int!(dtype, T => each(slice::<T>(x, n), slice_mut(y, n), Int::sign))
+                with_int!(dtype, T => by_each(level, slice::<T>(x, n), slice_mut(y, n), |x: T| Int::sign(x)))
             }
             op => unexpected(op, "one integer"),
         }
@@ -84,13 +119,13 @@ pub(crate) unsafe fn arithmetic(level: Level, op: Arithmetic, dtype: DType, tile
                 with_int!(dtype, T => level.run(Extreme::<T> { op, a: slice(a, n), b: slice(b, n), y: slice_mut(y, n) }))
             }
             Pow => {
-                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::pow))
+                with_int!(dtype, T => by_pairs(level, slice::<T>(a, n), slice(b, n), slice_mut(y, n), |a: T, b: T| Int::pow(a, b)))
             }
             Rem => {
-                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::rem))
+                with_int!(dtype, T => by_pairs(level, slice::<T>(a, n), slice(b, n), slice_mut(y, n), |a: T, b: T| Int::rem(a, b)))
             }
             FloorDiv => {
-                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::floor_div))
+                with_int!(dtype, T => by_pairs(level, slice::<T>(a, n), slice(b, n), slice_mut(y, n), |a: T, b: T| Int::floor_div(a, b)))
             }
             Div => unexpected(op, "integers"),
         }
@@ -110,7 +145,7 @@ pub(crate) unsafe fn bitwise(level: Level, op: Bitwise, dtype: DType, tile: Tile
                 wrapping(level, op.into(), dtype, tile)
             }
             Bitwise::Shr => {
-                with_int!(dtype, T => pairs(slice::<T>(a, n), slice(b, n), slice_mut(y, n), Int::shr))
+                with_int!(dtype, T => by_pairs(level, slice::<T>(a, n), slice(b, n), slice_mut(y, n), |a: T, b: T| Int::shr(a, b)))
             }
         }
     }

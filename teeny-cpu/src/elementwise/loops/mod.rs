@@ -1,17 +1,15 @@
-//! The loops of nodes, by dtype: f32 in vectors, f64, integers and bools, conversions.
+//! The loops of nodes, by dtype: floats in vectors, integers and bools, conversions.
 
 pub(crate) mod cast;
 pub(super) mod float;
-pub(crate) mod float32;
-pub(super) mod float64;
+pub(crate) mod floats;
 pub(crate) mod int;
 mod int_type;
 pub(super) mod select;
 
-use teeny_core::kernel::eval::{erf, floor_div, remainder};
 use teeny_core::kernel::{Arithmetic, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
 
-/// A loop over vectors of f32: an operation, a choice between the third and the fourth operand by a
+/// A loop over vectors of floats: an operation, a choice between the third and the fourth operand by a
 /// comparison of the first two, or a function that a pattern stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Loop {
@@ -23,7 +21,14 @@ pub(crate) enum Loop {
     Rsqrt,
     Exp,
     Exp2,
+    Expm1,
     Log,
+    Log2,
+    Log1p,
+    Sin,
+    Cos,
+    Tan,
+    Atan,
     Tanh,
     Erf,
     Floor,
@@ -36,6 +41,18 @@ pub(crate) enum Loop {
     Div,
     Max,
     Min,
+    Pow,
+    Rem,
+    FloorDiv,
+    Square,
+    Cube,
+    PowHalf,
+    PowMinusHalf,
+    RecipSquare,
+    /// A cast that loses nothing.
+    Copy,
+    RoundToBf16,
+    RoundToF16,
     SelectLt,
     SelectLe,
     SelectEq,
@@ -51,7 +68,10 @@ impl Loop {
     #[inline]
     pub(crate) fn of_op(op: OpCode) -> Option<Loop> {
         match op {
-            OpCode::Float(f) => float_function(f).vectors,
+            OpCode::Float(f) => match float_function(f) {
+                FloatLoop::Vectors(body) => Some(body),
+                FloatLoop::Calls(_) => None,
+            },
             OpCode::Round(rounding) => Some(match rounding {
                 Rounding::Floor => Loop::Floor,
                 Rounding::Ceil => Loop::Ceil,
@@ -70,7 +90,9 @@ impl Loop {
                 Arithmetic::Div => Some(Loop::Div),
                 Arithmetic::Max => Some(Loop::Max),
                 Arithmetic::Min => Some(Loop::Min),
-                Arithmetic::Pow | Arithmetic::Rem | Arithmetic::FloorDiv => None,
+                Arithmetic::Pow => Some(Loop::Pow),
+                Arithmetic::Rem => Some(Loop::Rem),
+                Arithmetic::FloorDiv => Some(Loop::FloorDiv),
             },
             OpCode::Compare(_) | OpCode::Bitwise(_) | OpCode::Not | OpCode::IsNan => None,
             OpCode::Input(_) | OpCode::Param(_) | OpCode::Const(_) => None,
@@ -88,10 +110,25 @@ impl Loop {
         }
     }
 
+    /// The loop of a power with this exponent, of one operand, if it is a frequent one.
+    pub(crate) fn of_power(exponent: f64) -> Option<Loop> {
+        let loops = [
+            (1.0, Loop::Copy),
+            (2.0, Loop::Square),
+            (3.0, Loop::Cube),
+            (0.5, Loop::PowHalf),
+            (-0.5, Loop::PowMinusHalf),
+            (-1.0, Loop::Recip),
+            (-2.0, Loop::RecipSquare),
+        ];
+        loops.into_iter().find(|&(number, _)| number == exponent).map(|(_, body)| body)
+    }
+
     /// The number of operands.
     pub(crate) fn operands(self) -> usize {
         match self {
             Loop::Add | Loop::Sub | Loop::Mul | Loop::Div | Loop::Max | Loop::Min => 2,
+            Loop::Pow | Loop::Rem | Loop::FloorDiv => 2,
             Loop::SelectLt | Loop::SelectLe | Loop::SelectEq | Loop::SelectNe => 4,
             Loop::Neg
             | Loop::Abs
@@ -101,9 +138,24 @@ impl Loop {
             | Loop::Rsqrt
             | Loop::Exp
             | Loop::Exp2
+            | Loop::Expm1
             | Loop::Log
+            | Loop::Log2
+            | Loop::Log1p
+            | Loop::Sin
+            | Loop::Cos
+            | Loop::Tan
+            | Loop::Atan
             | Loop::Tanh
             | Loop::Erf => 1,
+            Loop::Square
+            | Loop::Cube
+            | Loop::PowHalf
+            | Loop::PowMinusHalf
+            | Loop::RecipSquare
+            | Loop::Copy
+            | Loop::RoundToBf16
+            | Loop::RoundToF16 => 1,
             Loop::Floor
             | Loop::Ceil
             | Loop::Round
@@ -117,49 +169,36 @@ impl Loop {
 }
 
 /// How a function of floats is computed.
-pub(crate) struct FloatLoops {
-    /// Of f32: the loop over vectors, if there is one; otherwise the function of f64, rounded.
-    pub vectors: Option<Loop>,
-    /// Of f64: one call for each element.
-    pub f64: fn(f64) -> f64,
+pub(crate) enum FloatLoop {
+    /// By a loop over vectors.
+    Vectors(Loop),
+    /// By one call for each element, of f32 too.
+    Calls(fn(f64) -> f64),
 }
 
-/// The loops of a function: a new function of std needs one line, a vector function one more in
+/// The loop of a function: a new function of std needs one line, a vector function one more in
 /// `vecmath`.
 #[inline]
-pub(crate) fn float_function(f: FloatFunction) -> FloatLoops {
+pub(crate) fn float_function(f: FloatFunction) -> FloatLoop {
     use FloatFunction::*;
-    let (vectors, f64): (Option<Loop>, fn(f64) -> f64) = match f {
-        Recip => (Some(Loop::Recip), |x| 1.0 / x),
-        Sqrt => (Some(Loop::Sqrt), f64::sqrt),
-        Rsqrt => (Some(Loop::Rsqrt), |x| 1.0 / x.sqrt()),
-        Cbrt => (None, f64::cbrt),
-        Exp => (Some(Loop::Exp), f64::exp),
-        Exp2 => (Some(Loop::Exp2), f64::exp2),
-        Expm1 => (None, f64::exp_m1),
-        Log => (Some(Loop::Log), f64::ln),
-        Log2 => (None, f64::log2),
-        Log1p => (None, f64::ln_1p),
-        Sin => (None, f64::sin),
-        Cos => (None, f64::cos),
-        Tan => (None, f64::tan),
-        Atan => (None, f64::atan),
-        Tanh => (Some(Loop::Tanh), f64::tanh),
-        Erf => (Some(Loop::Erf), erf),
-    };
-    FloatLoops { vectors, f64 }
-}
-
-/// The function of f64 of two operands of an operation without a loop over vectors.
-#[inline]
-pub(super) fn function_of_two(op: Arithmetic) -> Option<fn(f64, f64) -> f64> {
-    match op {
-        Arithmetic::Pow => Some(f64::powf),
-        Arithmetic::Rem => Some(remainder),
-        Arithmetic::FloorDiv => Some(floor_div),
-        Arithmetic::Add | Arithmetic::Sub | Arithmetic::Mul => None,
-        Arithmetic::Div | Arithmetic::Max | Arithmetic::Min => None,
-    }
+    FloatLoop::Vectors(match f {
+        Recip => Loop::Recip,
+        Sqrt => Loop::Sqrt,
+        Rsqrt => Loop::Rsqrt,
+        Cbrt => return FloatLoop::Calls(f64::cbrt),
+        Exp => Loop::Exp,
+        Exp2 => Loop::Exp2,
+        Expm1 => Loop::Expm1,
+        Log => Loop::Log,
+        Log2 => Loop::Log2,
+        Log1p => Loop::Log1p,
+        Sin => Loop::Sin,
+        Cos => Loop::Cos,
+        Tan => Loop::Tan,
+        Atan => Loop::Atan,
+        Tanh => Loop::Tanh,
+        Erf => Loop::Erf,
+    })
 }
 
 /// The panic for a kernel that core's builder should have refused.

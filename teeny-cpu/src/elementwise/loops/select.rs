@@ -4,8 +4,8 @@
 //! bits. A comparison of f32 that only the `where` reads is computed in the same loop, so that no
 //! bools are stored.
 
-use crate::simd::loops::{Operand, Spread};
-use crate::simd::{F32s, Level, Work};
+use crate::simd::loops::{Condition, Operand, Real, Spread};
+use crate::simd::{F32s, F64s, Lanes, Level, Work};
 use crate::typed::{slice, slice_mut};
 
 /// `y[i] = if c[i] { a[i] } else { b[i] }` for values of `size` bytes, moved as bits.
@@ -53,42 +53,43 @@ impl<T: Copy> Work for Select<'_, T> {
     }
 }
 
-/// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` of f32, where `condition` is the comparison.
+/// `y[i] = if u[i] op v[i] { a[i] } else { b[i] }` of floats, where `C` is the comparison.
 #[inline(always)]
-pub(in crate::elementwise) fn select_by<V: F32s, C: Condition>(
-    condition: C,
-    from: [Operand; 4],
-    y: *mut f32,
+pub(in crate::elementwise) fn select_by<V: F32s, T: Real, C: Condition>(
+    from: [Operand<T>; 4],
+    y: *mut T,
     n: usize,
 ) {
     let [u, v, a, b] = from;
     let (mut u_lanes, mut v_lanes, mut a_lanes, mut b_lanes) =
-        (Spread::EMPTY, Spread::EMPTY, Spread::EMPTY, Spread::EMPTY);
+        (Spread::empty(), Spread::empty(), Spread::empty(), Spread::empty());
     let (u, v) = (u.place(&mut u_lanes), v.place(&mut v_lanes));
     let (a, b) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
+    let lanes = T::Vector::<V>::LANES;
     // SAFETY: the caller promises n elements of slices and of `y`; a number is repeated in one
     // widest vector, which is read without moving.
     unsafe {
-        for i in (0..n).step_by(V::LANES) {
-            let count = n - i;
-            let get = |(p, step): (*const f32, usize)| {
-                let p = p.add(i * step);
-                if count < V::LANES { V::load_part(p, count) } else { V::load(p) }
+        let mut i = 0;
+        macro_rules! all {
+            ($p:expr) => {
+                T::Vector::<V>::load($p.0.add(i * $p.1))
             };
-            let chosen = condition.select(get(u), get(v), get(a), get(b));
-            if count < V::LANES {
-                chosen.store_part(y.add(i), count)
-            } else {
-                chosen.store(y.add(i))
-            }
+        }
+        macro_rules! part {
+            ($p:expr, $n:expr) => {
+                T::Vector::<V>::load_part($p.0.add(i * $p.1), $n)
+            };
+        }
+        while i + lanes <= n {
+            T::choice::<C, V>([all!(u), all!(v), all!(a), all!(b)]).store(y.add(i));
+            i += lanes;
+        }
+        if i < n {
+            let n = n - i;
+            T::choice::<C, V>([part!(u, n), part!(v, n), part!(a, n), part!(b, n)])
+                .store_part(y.add(i), n);
         }
     }
-}
-
-/// A comparison of `u` and `v` that selects `a` or `b`.
-pub(in crate::elementwise) trait Condition {
-    /// `if u op v { a } else { b }`.
-    fn select<V: F32s>(&self, u: V, v: V, a: V, b: V) -> V;
 }
 
 macro_rules! conditions {
@@ -96,7 +97,9 @@ macro_rules! conditions {
         pub(in crate::elementwise) struct $name;
         impl Condition for $name {
             #[inline(always)]
-            fn select<V: F32s>(&self, $u: V, $v: V, $a: V, $b: V) -> V { $value }
+            fn eval<V: F32s>($u: V, $v: V, $a: V, $b: V) -> V { $value }
+            #[inline(always)]
+            fn eval64<V: F64s>($u: V, $v: V, $a: V, $b: V) -> V { $value }
         }
     )*};
 }

@@ -7,7 +7,7 @@
 //! vectors of the widest level, so no product has a tail in its columns.
 
 use super::QUERIES;
-use crate::elementwise::loops::float32::binary_f32;
+use crate::elementwise::loops::floats::run_f32;
 use crate::float::Float;
 use crate::matmul::{Matrix, dot};
 use crate::simd::{F32s, Level, Work, loops};
@@ -106,14 +106,12 @@ impl Real for f32 {
                 // Whole tiles have no gaps between their rows.
                 let (count, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
                 for line in (0..count).map(|i| to.add(i * step)) {
-                    binary_f32(
+                    run_f32(
                         level,
-                        Arithmetic::Mul,
-                        loops::Operand::Slice(line),
-                        loops::Operand::Splat(scale),
+                        Arithmetic::Mul.into(),
+                        [loops::Operand::Slice(line), loops::Operand::Splat(scale)],
                         line,
                         len,
-                        false,
                     );
                 }
             }

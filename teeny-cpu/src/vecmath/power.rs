@@ -1,0 +1,150 @@
+//! Powers, remainders and floored quotients over vectors.
+//!
+//! Those of f32 are computed in f64, half a vector at a time: `a^b = 2^(b log2 a)` needs a logarithm
+//! of more bits than f32 has, and a remainder is exact there as long as the quotient is below 2^28.
+//! Those of f64 are exact while the quotient is below 2^50 and products are fused. Lanes beyond,
+//! infinities and NaN go through the functions that define the operations (`kernel::eval` of core),
+//! one by one. Powers of f32 are within 1 ulp; powers of f64 are those of the standard library.
+
+use super::double::{self, power_of_two, split};
+use super::{patched, poly64};
+use crate::simd::loops::Binary;
+use crate::simd::{F32s, F64s, Lanes};
+use teeny_core::kernel::eval::{floor_div, remainder};
+
+/// `x^y` for a positive normal x, relative error 2^-33 where the result is an f32; 2^200 and 2^-200
+/// stand for what is larger and smaller.
+#[inline(always)]
+fn power_of_positive<D: F64s>(x: D, y: D) -> D {
+    let one = D::splat(1.0);
+    let (e, m) = split(x);
+    // log2 m = s P(s²), relative error 7.8e-14.
+    let s = m.sub(one).div(m.add(one));
+    let p = poly64(
+        s.mul(s),
+        [
+            2.885_390_081_777_849,
+            0.961_796_694_114_913_1,
+            0.577_077_941_897_080_3,
+            0.412_209_300_772_206_97,
+            0.319_903_666_489_231_13,
+            0.282_929_809_704_439_9,
+        ],
+    );
+    let exponent = s.fma(p, e).mul(y);
+    let exponent = D::splat(-200.0).max(D::splat(200.0).min(exponent));
+    // 2^f on [-0.5, 0.5], relative error 4.0e-11.
+    let n = exponent.round();
+    let q = poly64(
+        exponent.sub(n),
+        [
+            0.999_999_999_961_671_6,
+            0.693_147_180_728_448_8,
+            0.240_226_511_981_815_97,
+            0.055_504_103_534_707_534,
+            0.009_618_027_252_274_423,
+            0.001_333_392_253_041_37,
+            1.546_929_142_207_861_6e-4,
+            1.520_193_132_512_416_5e-5,
+        ],
+    );
+    q.mul(power_of_two(n))
+}
+
+/// `a^b` of f32.
+#[inline(always)]
+fn pow<V: F32s>(a: V, b: V) -> V {
+    let (zero, one, size) = (V::splat(0.0), V::splat(1.0), a.abs());
+    // 1 instead of 0, which has no logarithm.
+    let base = V::select(zero.lt(size), size, one);
+    let ((a0, a1), (b0, b1)) = (base.widen(), b.widen());
+    let y = V::narrow(power_of_positive(a0, b0), power_of_positive(a1, b1));
+    let of_zero = V::select(zero.lt(b), zero, V::select(b.lt(zero), V::splat(f32::INFINITY), one));
+    let y = V::select(a.eq(zero), of_zero, y);
+    // A negative base, -0 too: whole exponents only, odd ones keep the sign.
+    let half = b.mul(V::splat(0.5));
+    let odd = V::select(half.floor().eq(half), zero, V::select(b.floor().eq(b), a, zero));
+    let y = y.xor_sign(odd);
+    let y = V::select(a.lt(zero), V::select(b.floor().eq(b), y, V::splat(f32::NAN)), y);
+    let infinity = V::splat(f32::INFINITY);
+    let finite = V::select(size.lt(infinity), V::select(b.abs().lt(infinity), zero, one), one);
+    patched(zero.lt(finite), a, b, y, f64::powf)
+}
+
+/// The remainder and the floored quotient of `a / b` in f64, and 1 where the quotient is 2^bits or
+/// more, or not a number, and both are wrong.
+#[inline(always)]
+fn divided<D: F64s>(a: D, b: D, limit: f64) -> (D, D, D) {
+    let (zero, one) = (D::splat(0.0), D::splat(1.0));
+    let exact = a.div(b);
+    let q = exact.floor();
+    let r = zero.sub(q).fma(b, a);
+    // The quotient may have been rounded up to a whole number: the remainder's sign tells.
+    let over = D::select(b.lt(zero), zero.sub(r), r).lt(zero);
+    let r = D::select(over, r.add(b), r);
+    let q = D::select(over, q.sub(one), q);
+    let r = D::select(r.eq(zero), zero.xor_sign(b), r);
+    let bounded = exact.abs().lt(D::splat(limit));
+    let finite = b.abs().lt(D::splat(f64::INFINITY));
+    (r, q, D::select(bounded, D::select(finite, zero, one), one))
+}
+
+/// Quotients of f32 below this have exact remainders in f64.
+const LIMIT32: f64 = 268_435_456.0;
+/// Quotients of f64 below this have exact remainders by a fused multiply-add.
+const LIMIT64: f64 = 1_125_899_906_842_624.0;
+
+macro_rules! division {
+    ($(#[$doc:meta])* $name:ident, $of:ident: |$r:ident, $q:ident| $value:expr) => {
+        $(#[$doc])*
+        pub(crate) struct $name;
+        impl Binary for $name {
+            #[inline(always)]
+            fn eval<V: F32s>(a: V, b: V) -> V {
+                let ((a0, a1), (b0, b1)) = (a.widen(), b.widen());
+                let low = {
+                    let ($r, $q, wrong) = divided(a0, b0, LIMIT32);
+                    ($value, wrong)
+                };
+                let high = {
+                    let ($r, $q, wrong) = divided(a1, b1, LIMIT32);
+                    ($value, wrong)
+                };
+                let wrong = V::splat(0.0).lt(V::narrow(low.1, high.1));
+                patched(wrong, a, b, V::narrow(low.0, high.0), $of)
+            }
+            #[inline(always)]
+            fn eval64<D: F64s>(a: D, b: D) -> D {
+                let ($r, $q, wrong) = divided(a, b, LIMIT64);
+                // Without a fused product the remainder is rounded.
+                let fused = <D as Lanes<f64>>::NATIVE;
+                let wrong = if fused { wrong } else { D::splat(1.0) };
+                double::patched(D::splat(0.0).lt(wrong), a, b, $value, $of)
+            }
+        }
+    };
+}
+
+division! {
+    /// The remainder with the sign of the divisor.
+    Rem, remainder: |r, _q| r
+}
+division! {
+    /// The quotient rounded down.
+    FloorDiv, floor_div: |_r, q| q
+}
+
+/// `a^b`.
+pub(crate) struct Pow;
+
+impl Binary for Pow {
+    #[inline(always)]
+    fn eval<V: F32s>(a: V, b: V) -> V {
+        pow(a, b)
+    }
+    #[inline(always)]
+    fn eval64<D: F64s>(a: D, b: D) -> D {
+        let all = D::splat(0.0).lt(D::splat(1.0));
+        double::patched(all, a, b, a, f64::powf)
+    }
+}
