@@ -113,6 +113,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(copy::copy_into(cpu, dst, view, src))
         }
         Op::Sort { x, axis, descending } => returned(sort::sort(cpu, x, axis, descending)),
+        Op::TopK { x, axis, k, largest } => returned(sort::first(cpu, x, axis, k, largest)),
         Op::Random { distribution, shape, dtype, key } => {
             returned(random::random(cpu, distribution, shape.numel(), dtype, key))
         }

@@ -216,6 +216,18 @@ pub enum Op<'a> {
         /// The operand.
         x: &'a Tensor,
     },
+    /// The first `k` outputs of [`Op::Sort`]: the largest or the smallest elements along `axis`, in
+    /// order, and their positions (`I32`).
+    TopK {
+        /// The operand.
+        x: &'a Tensor,
+        /// The axis.
+        axis: usize,
+        /// How many, at most the size of the axis.
+        k: usize,
+        /// The largest, in descending order; otherwise the smallest, ascending.
+        largest: bool,
+    },
     /// The tensors one after another along `axis`.
     Cat {
         /// At least one; equal in dtype and in all sizes but that of `axis`.
@@ -454,6 +466,7 @@ impl<'a> Op<'a> {
             Op::CopyInto { .. } => "copy_into",
             Op::Sort { .. } => "sort",
             Op::Contiguous { .. } => "contiguous",
+            Op::TopK { .. } => "topk",
             Op::Cat { .. } => "cat",
             Op::Softmax { .. } => "softmax",
             Op::LogSoftmax { .. } => "log_softmax",
@@ -490,6 +503,7 @@ impl<'a> Op<'a> {
             Op::ElementwiseInPlace { .. }
             | Op::ReduceKernel { .. }
             | Op::Contiguous { .. }
+            | Op::TopK { .. }
             | Op::Cat { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
@@ -529,6 +543,7 @@ impl<'a> Op<'a> {
             | Op::Scan { x, .. }
             | Op::Sort { x, .. }
             | Op::Contiguous { x }
+            | Op::TopK { x, .. }
             | Op::Softmax { x, .. }
             | Op::LogSoftmax { x, .. }
             | Op::MaxPool { x, .. }
@@ -574,6 +589,7 @@ impl<'a> Op<'a> {
             | Op::Scan { .. }
             | Op::Sort { .. }
             | Op::Contiguous { .. }
+            | Op::TopK { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
             | Op::MaxPool { .. }
@@ -651,6 +667,7 @@ impl<'a> Op<'a> {
                 Op::Random { distribution, shape, dtype, key }
             }
             Op::Contiguous { .. } => Op::Contiguous { x: t(0) },
+            Op::TopK { axis, k, largest, .. } => Op::TopK { x: t(0), axis, k, largest },
             Op::Cat { axis, .. } => Op::Cat { tensors: operands, axis },
             Op::Softmax { axis, .. } => Op::Softmax { x: t(0), axis },
             Op::LogSoftmax { axis, .. } => Op::LogSoftmax { x: t(0), axis },

@@ -128,6 +128,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::CopyInto { .. }
         | Op::Sort { .. }
         | Op::Contiguous { .. }
+        | Op::TopK { .. }
         | Op::Cat { .. }
         | Op::MaxPool { .. } => true,
         Op::Scatter { mode, .. } => *mode == ScatterMode::Set,
