@@ -3,8 +3,7 @@
 //! of it.
 
 use crate::device::Cpu;
-use crate::fused::softmax::{self, Row};
-use crate::fused::{attention, cross_entropy, norm};
+use crate::fused::{Row, attention, cross_entropy, norm, softmax};
 use crate::storage::View;
 use crate::{conv, copy, elementwise, index, matmul, pooling, random, reduce, scan, sort};
 use std::sync::Arc;
