@@ -60,6 +60,7 @@ pub(crate) fn run(op: &mut Op<'_>, device: &DeviceRef) -> Result<Outputs> {
             (finish(values)?, finish(positions)?).into()
         }
         Op::Contiguous { x } => contiguous(x, device)?,
+        Op::TopK { x, axis, k, largest } => topk(x, axis, k, largest)?,
         Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
         Op::Softmax { x, axis } => softmax(x, axis)?.into(),
         Op::LogSoftmax { x, axis } => log_softmax(x, axis)?.into(),
@@ -105,6 +106,14 @@ fn contiguous(x: &Tensor, device: &DeviceRef) -> Result<Outputs> {
     static IDENTITY: UnaryTable = UnaryTable::new();
     let kernel = IDENTITY.get(x.dtype(), |x| x)?;
     Op::Elementwise { kernel, inputs: &[x], params: &[], shape: x.shape() }.run(device)
+}
+
+/// [`Op::TopK`]: all elements are sorted.
+fn topk(x: &Tensor, axis: usize, k: usize, largest: bool) -> Result<Outputs> {
+    let axis = axis as isize;
+    let (values, positions) = x.sort(axis, largest)?;
+    let first = |x: Tensor| finish(x.slice(axis, ..k)?);
+    Ok((first(values)?, first(positions)?).into())
 }
 
 fn cat(tensors: &[&Tensor], axis: usize) -> Result<StorageRef> {

@@ -10,7 +10,7 @@ use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
 use crate::transpose::transpose;
-use crate::{Cpu, elementwise};
+use crate::{Cpu, elementwise, half};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
 use teeny_core::{DType, Error, Layout, Result, Tensor};
@@ -242,14 +242,21 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
 
 /// A contiguous copy of `x` in its compute dtype: 16-bit floats as f32.
 pub(crate) fn to_compute_dtype(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
-    let copy = contiguous(cpu, x)?;
     if !x.dtype.is_half() {
-        return Ok(copy);
+        return contiguous(cpu, x);
     }
+    let copy = if x.is_contiguous() { None } else { Some(contiguous(cpu, x)?) };
+    let from = Shared(copy.as_ref().map_or(x.ptr, |copy| copy.ptr()).cast_mut());
     let n = x.shape.numel();
     let converted = cpu.alloc(n, DType::F32)?;
-    // SAFETY: both have n elements of their types.
-    unsafe { crate::elementwise::loops::cast::to_f32(x.dtype, copy.ptr(), converted.ptr(), n) };
+    let to = Shared(converted.ptr());
+    for_each_range(n, THREAD, |range| {
+        let (from, to) = (from.get().wrapping_add(2 * range.start), to.get());
+        // SAFETY: both have n elements of their types; this range is one task's.
+        unsafe {
+            half::to_f32(cpu.level, x.dtype, from, to.add(4 * range.start), range.len());
+        }
+    });
     Ok(converted)
 }
 
@@ -265,7 +272,13 @@ pub(crate) fn cast_to_storage(
         return Ok(x);
     }
     let out = cpu.alloc(n, dtype)?;
-    // SAFETY: both have n elements of their types.
-    unsafe { crate::elementwise::loops::cast::from_f32(dtype, x.ptr(), out.ptr(), n) };
+    let (from, to) = (Shared(x.ptr()), Shared(out.ptr()));
+    for_each_range(n, THREAD, |range| {
+        let (from, to) = (from.get().wrapping_add(4 * range.start), to.get());
+        // SAFETY: both have n elements of their types; this range is one task's.
+        unsafe {
+            half::from_f32(cpu.level, dtype, from, to.add(2 * range.start), range.len());
+        }
+    });
     Ok(out)
 }

@@ -3,8 +3,7 @@
 //! of it.
 
 use crate::device::Cpu;
-use crate::fused::softmax::{self, Row};
-use crate::fused::{attention, cross_entropy, norm};
+use crate::fused::{Row, attention, cross_entropy, norm, softmax};
 use crate::storage::View;
 use crate::{conv, copy, cum_max, elementwise, index, matmul, pooling, random, reduce, scan, sort};
 use std::sync::Arc;
@@ -114,6 +113,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             returned(copy::copy_into(cpu, dst, view, src))
         }
         Op::Sort { x, axis, descending } => returned(sort::sort(cpu, x, axis, descending)),
+        Op::TopK { x, axis, k, largest } => returned(sort::first(cpu, x, axis, k, largest)),
         Op::Random { distribution, shape, dtype, key } => {
             returned(random::random(cpu, distribution, shape.numel(), dtype, key))
         }

@@ -8,7 +8,7 @@
 //!              simd, vecmath: vectors   transpose: blocks in registers
 //!
 //!   pool, scratch, storage, os_memory: memory of tensors and of tasks
-//!   typed, float: raw memory as slices, dtypes as types
+//!   typed, float, half: raw memory as slices, dtypes as types, 16-bit floats
 //! ```
 //! The instruction set is chosen at run time ([`Level`]); results do not depend on the number of
 //! threads. [`blas`] works on plain slices, without tensors.
@@ -25,6 +25,7 @@ mod float;
 mod fork;
 mod fused;
 mod guard;
+mod half;
 mod index;
 mod matmul;
 mod os_memory;

@@ -139,6 +139,7 @@ unsafe impl<T> Sync for Shared<T> {}
 
 impl<T> Shared<T> {
     /// The pointer. A method, so that closures capture the wrapper and not its field.
+    #[inline(always)]
     pub(crate) fn get(&self) -> *mut T {
         self.0
     }

@@ -1,7 +1,7 @@
 //! Reading and writing by positions, and sorting.
 
 use crate::record::{Operands, Rule, when};
-use teeny_core::{DType, Result, ScatterMode, Tensor, map};
+use teeny_core::{DType, Result, ScatterMode, Shape, Tensor, map};
 
 /// The rule of gathering from `x`: positions that were read several times add up.
 pub(crate) fn gather(operands: &Operands<'_>, x: &Tensor, axis: usize, index: &Tensor) -> Rule {
@@ -62,9 +62,18 @@ fn winners(index: &Tensor, axis: isize, full: teeny_core::Shape) -> Result<Tenso
     last.gather(axis, index)?.eq(&order)
 }
 
-/// The rule of sorting along `axis`, which took the elements from `positions`.
-pub(crate) fn sort(operands: &Operands<'_>, axis: usize, positions: &Tensor) -> Rule {
-    let index = positions.clone();
-    Rule::new(operands, move |g| Ok([Some(g.zeros_like()?.scatter(axis as isize, &index, g)?)]))
-        .detaching(1, Some("the positions of sort"))
+/// The rule of sorting elements of `shape` along `axis`, or of the first of them in that order,
+/// which took the elements from `positions`.
+pub(crate) fn sort(
+    operands: &Operands<'_>,
+    shape: &Shape,
+    axis: usize,
+    positions: &Tensor,
+) -> Rule {
+    let (index, shape) = (positions.clone(), *shape);
+    Rule::new(operands, move |g| {
+        let zeros = Tensor::zeros(shape, g.dtype(), g)?;
+        Ok([Some(zeros.scatter(axis as isize, &index, g)?)])
+    })
+    .detaching(1, Some("the positions of sort"))
 }

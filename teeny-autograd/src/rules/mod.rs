@@ -72,6 +72,7 @@ fn has_one_output(op: &Op<'_>) -> bool {
         op,
         Op::Sort { .. }
             | Op::CumMax { .. }
+            | Op::TopK { .. }
             | Op::MaxPool { .. }
             | Op::Attention { .. }
             | Op::AttentionGrad { .. }
@@ -101,6 +102,7 @@ fn keeps_whole(op: &Op<'_>, operands: &Operands<'_>) -> Result<bool> {
         | Op::Gather { .. }
         | Op::Scatter { .. }
         | Op::Sort { .. }
+        | Op::TopK { .. }
         | Op::Contiguous { .. }
         | Op::Cat { .. }
         | Op::Softmax { .. }
@@ -139,7 +141,9 @@ fn rule(
         Op::Scatter { mode, x, axis, index, src } => {
             index::scatter(operands, mode, x, axis, index, src, &values[0])
         }
-        Op::Sort { axis, .. } => index::sort(operands, axis, &values[1]),
+        Op::Sort { x, axis, .. } | Op::TopK { x, axis, .. } => {
+            index::sort(operands, x.shape(), axis, &values[1])
+        }
         Op::Contiguous { .. } => Rule::new(operands, |g| Ok([Some(g.clone())])),
         Op::Cat { tensors, axis } => join::cat(operands, tensors, axis),
         Op::Softmax { axis, .. } => softmax::softmax(operands, axis, &values[0]),

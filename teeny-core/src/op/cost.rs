@@ -47,7 +47,7 @@ impl Op<'_> {
             |g: u64, weight: &[usize]| 2 * g * weight[1..].iter().product::<usize>() as u64;
         match *self {
             Op::Random { .. } | Op::Gather { .. } | Op::CopyInto { .. } | Op::Sort { .. } => 0,
-            Op::Contiguous { .. } | Op::Cat { .. } => 0,
+            Op::Contiguous { .. } | Op::TopK { .. } | Op::Cat { .. } => 0,
             Op::Elementwise { kernel, shape, .. }
             | Op::ElementwiseInPlace { kernel, shape, .. } => {
                 arithmetic(kernel) * shape.numel() as u64

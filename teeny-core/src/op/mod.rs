@@ -226,6 +226,18 @@ pub enum Op<'a> {
         /// The operand.
         x: &'a Tensor,
     },
+    /// The first `k` outputs of [`Op::Sort`]: the largest or the smallest elements along `axis`, in
+    /// order, and their positions (`I32`).
+    TopK {
+        /// The operand.
+        x: &'a Tensor,
+        /// The axis.
+        axis: usize,
+        /// How many, at most the size of the axis.
+        k: usize,
+        /// The largest, in descending order; otherwise the smallest, ascending.
+        largest: bool,
+    },
     /// The tensors one after another along `axis`.
     Cat {
         /// At least one; equal in dtype and in all sizes but that of `axis`.
@@ -466,6 +478,7 @@ impl<'a> Op<'a> {
             Op::CopyInto { .. } => "copy_into",
             Op::Sort { .. } => "sort",
             Op::Contiguous { .. } => "contiguous",
+            Op::TopK { .. } => "topk",
             Op::Cat { .. } => "cat",
             Op::Softmax { .. } => "softmax",
             Op::LogSoftmax { .. } => "log_softmax",
@@ -503,6 +516,7 @@ impl<'a> Op<'a> {
             | Op::ReduceKernel { .. }
             | Op::CumMax { .. }
             | Op::Contiguous { .. }
+            | Op::TopK { .. }
             | Op::Cat { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
@@ -543,6 +557,7 @@ impl<'a> Op<'a> {
             | Op::CumMax { x, .. }
             | Op::Sort { x, .. }
             | Op::Contiguous { x }
+            | Op::TopK { x, .. }
             | Op::Softmax { x, .. }
             | Op::LogSoftmax { x, .. }
             | Op::MaxPool { x, .. }
@@ -589,6 +604,7 @@ impl<'a> Op<'a> {
             | Op::CumMax { .. }
             | Op::Sort { .. }
             | Op::Contiguous { .. }
+            | Op::TopK { .. }
             | Op::Softmax { .. }
             | Op::LogSoftmax { .. }
             | Op::MaxPool { .. }
@@ -667,6 +683,7 @@ impl<'a> Op<'a> {
                 Op::Random { distribution, shape, dtype, key }
             }
             Op::Contiguous { .. } => Op::Contiguous { x: t(0) },
+            Op::TopK { axis, k, largest, .. } => Op::TopK { x: t(0), axis, k, largest },
             Op::Cat { axis, .. } => Op::Cat { tensors: operands, axis },
             Op::Softmax { axis, .. } => Op::Softmax { x: t(0), axis },
             Op::LogSoftmax { axis, .. } => Op::LogSoftmax { x: t(0), axis },

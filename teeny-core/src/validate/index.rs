@@ -98,6 +98,27 @@ pub fn sort(x: &Tensor, axis: usize) -> Result<[TensorSpec; 2]> {
     Ok([spec(x), (*x.shape(), DType::I32)])
 }
 
+/// [`Op::TopK`](crate::Op::TopK): values and positions.
+///
+/// # Errors
+/// As [`sort`]; if the axis has fewer than `k` elements.
+pub fn topk(x: &Tensor, axis: usize, k: usize) -> Result<[TensorSpec; 2]> {
+    sort(x, axis)?;
+    let size = x.shape()[axis];
+    if k > size {
+        return Err(too_few(x.shape(), axis, k));
+    }
+    let shape = x.shape().resized(axis, k)?;
+    Ok([(shape, x.dtype()), (shape, DType::I32)])
+}
+
+#[cold]
+fn too_few(shape: &Shape, axis: usize, k: usize) -> Error {
+    let size = shape[axis];
+    Error::value(format!("axis {axis} of {shape} has {size} elements, not {k}"))
+        .help(format!("x.topk({size}, {axis}, largest)? sorts all of them"))
+}
+
 /// [`Op::Cat`](crate::Op::Cat).
 ///
 /// # Errors

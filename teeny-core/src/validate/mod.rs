@@ -25,7 +25,7 @@ mod window;
 
 pub use crate::op::{conv_shape, pool_shape};
 pub use elementwise::{elementwise, elementwise_in_place, random, reduce, reduce_kernel, scan};
-pub use index::{cat, copy_into, gather, scatter, sort};
+pub use index::{cat, copy_into, gather, scatter, sort, topk};
 pub use linalg::{linalg, matmul};
 pub use nn::{
     attention, attention_grad, cross_entropy, cross_entropy_grad, norm, norm_grad, softmax,
@@ -79,6 +79,7 @@ impl Op<'_> {
                 (Shape::new(&[dst.len()])?, dst.dtype()).into()
             }
             Op::Sort { x, axis, .. } | Op::CumMax { x, axis, .. } => sort(x, axis)?.into(),
+            Op::TopK { x, axis, k, .. } => topk(x, axis, k)?.into(),
             Op::Contiguous { x } => (*x.shape(), x.dtype()).into(),
             Op::Cat { tensors, axis } => cat(tensors, axis)?.into(),
             Op::Softmax { x, axis } | Op::LogSoftmax { x, axis } => softmax(x, axis)?.into(),

@@ -129,6 +129,7 @@ fn only_moves(op: &Op<'_>) -> bool {
         | Op::CumMax { .. }
         | Op::Sort { .. }
         | Op::Contiguous { .. }
+        | Op::TopK { .. }
         | Op::Cat { .. }
         | Op::MaxPool { .. } => true,
         Op::Scatter { mode, .. } => *mode == ScatterMode::Set,

@@ -617,6 +617,9 @@ fn positions() -> Vec<Fault> {
 
 fn fused() -> Vec<Fault> {
     vec![
+        fault!("topk takes the elements from the other end", "topk", F32, Op::TopK { x, axis, k, largest } => |m, _call| {
+            m.instead(Op::TopK { x, axis, k, largest: !largest })
+        }),
         fault!("softmax does not subtract the maximum", "softmax", F32, Op::Softmax { x, .. } => |m, call| {
             let wide = m.scalars(x).iter().any(|x| x.to_f64() > 88.8);
             m.modify(call, 0, |v, _| if wide { each(v, |_| f64::NAN) })

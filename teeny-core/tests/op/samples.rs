@@ -76,6 +76,8 @@ pub fn valid(device: &DeviceRef, mut visit: impl FnMut(Sample<'_>)) -> Result<()
     sample(op, "cummax", &["x"], &[(&[2, 3], F32), (&[2, 3], I32)]);
     let op = named!(Sort { x: &y, axis: 1, descending: true });
     sample(op, "sort", &["x"], &[(&[2, 3], F32), (&[2, 3], I32)]);
+    let op = named!(TopK { x: &y, axis: 1, k: 2, largest: true });
+    sample(op, "topk", &["x"], &[(&[2, 2], F32), (&[2, 2], I32)]);
     let distribution = Distribution::Integer { low: -5, high: 5 };
     let key = Key { seed: 3, draw: 1 };
     let op = named!(Random { distribution, shape: &shape, dtype: I32, key });
@@ -272,7 +274,9 @@ pub fn invalid(device: &DeviceRef, mut visit: impl FnMut(&'static str, Op<'_>)) 
     for (x, axis) in [(&x, 2), (&x, most), (&scalar, 0)] {
         visit(named!(Sort { x, axis, descending: false }));
         visit(named!(CumMax { x, axis, largest: false }));
+        visit(named!(TopK { x, axis, k: 0, largest: false }));
     }
+    visit(named!(TopK { x: &x, axis: 0, k: 3, largest: true }));
     let key = Key { seed: 0, draw: 0 };
     for (distribution, dtype) in [
         (Distribution::Uniform { low: 0.0, high: 1.0 }, DType::I32),

@@ -3,11 +3,26 @@
 pub(crate) mod attention;
 pub(crate) mod cross_entropy;
 pub(crate) mod norm;
+mod norm_f64;
 pub(crate) mod softmax;
+mod softmax_columns;
 
 use crate::storage::{CpuStorage, Shared, View};
 use crate::{Cpu, copy};
 use teeny_core::Result;
+
+/// Which function of `softmax`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// `exp(x - max) / sum`
+    Softmax,
+    /// `x - max - log(sum)`
+    LogSoftmax,
+    /// `y (g - sum(g y))`
+    SoftmaxGrad,
+    /// `g - exp(y) sum(g)`
+    LogSoftmaxGrad,
+}
 
 /// An operand that is row-major and in its compute dtype: itself, or a copy.
 pub(crate) struct Packed {

@@ -8,7 +8,6 @@
 
 use crate::Cpu;
 use crate::copy;
-use crate::float::Float;
 use crate::fused::Packed;
 use crate::simd::{F32s, Work, prefetch_ahead};
 use crate::storage::{Shared, View};
@@ -32,7 +31,7 @@ const LEAST: f64 = 1e-30;
 /// The function of a row x with weight w: the normalised row plus a bias, or the gradient for x
 /// from that of the result.
 #[derive(Clone, Copy)]
-enum Pass {
+pub(super) enum Pass {
     Forward,
     Gradient,
 }
@@ -98,7 +97,7 @@ fn rows(
                     );
                     if dtype == DType::F64 {
                         let line = |p| slice::<f64>(p, length);
-                        Row {
+                        cpu.level.run(Row {
                             pass,
                             norm,
                             x: line(x),
@@ -106,10 +105,9 @@ fn rows(
                             b: b.map(line),
                             y: slice_mut(y, length),
                             eps,
-                        }
-                        .plain();
+                        });
                     } else {
-                        let line = |p| slice(p, length);
+                        let line = |p| slice::<f32>(p, length);
                         cpu.level.run(Row {
                             pass,
                             norm,
@@ -128,35 +126,36 @@ fn rows(
 }
 
 /// One row: of f32 for vectors, of f64 for plain loops.
-struct Row<'a, T> {
-    pass: Pass,
-    norm: Norm,
-    x: &'a [T],
+pub(super) struct Row<'a, T> {
+    pub pass: Pass,
+    pub norm: Norm,
+    pub x: &'a [T],
     /// The weight; ones if there is none.
-    w: Option<&'a [T]>,
+    pub w: Option<&'a [T]>,
     /// The bias or the gradient.
-    b: Option<&'a [T]>,
-    y: &'a mut [T],
-    eps: f64,
+    pub b: Option<&'a [T]>,
+    pub y: &'a mut [T],
+    pub eps: f64,
 }
 
-impl<T: Float + Into<f64>> Row<'_, T> {
-    /// In f64; also for rows of f32 whose squares or sums are outside the range of f32.
+impl Row<'_, f32> {
+    /// In f64: for rows whose squares or sums are outside the range of f32.
+    #[cold]
     #[inline(never)]
     fn plain(self) {
         let Row { pass, norm, x, w, b, y, eps } = self;
         let n = x.len() as f64;
-        let x = |i: usize| -> f64 { x[i].into() };
+        let x = |i: usize| f64::from(x[i]);
         let sum = |f: &dyn Fn(usize) -> f64| (0..y.len()).map(f).sum::<f64>();
         let mean = if norm == Norm::Layer { sum(&x) / n } else { 0.0 };
         let variance = sum(&|i| (x(i) - mean) * (x(i) - mean)) / n;
         let scale = 1.0 / (variance + eps).sqrt();
-        let weight = |i: usize| -> f64 { w.map_or(1.0, |w| w[i].into()) };
-        let second = |i: usize| -> f64 { b.map_or(0.0, |b| b[i].into()) };
+        let weight = |i: usize| w.map_or(1.0, |w| f64::from(w[i]));
+        let second = |i: usize| b.map_or(0.0, |b| f64::from(b[i]));
         match pass {
             Pass::Forward => {
                 for (i, y) in y.iter_mut().enumerate() {
-                    *y = T::from_f64((x(i) - mean) * scale * weight(i) + second(i));
+                    *y = ((x(i) - mean) * scale * weight(i) + second(i)) as f32;
                 }
             }
             Pass::Gradient => {
@@ -164,9 +163,8 @@ impl<T: Float + Into<f64>> Row<'_, T> {
                     if norm == Norm::Layer { sum(&|i| second(i) * weight(i)) / n } else { 0.0 };
                 let along = sum(&|i| second(i) * weight(i) * (x(i) - mean) * scale) / n;
                 for (i, y) in y.iter_mut().enumerate() {
-                    *y = T::from_f64(
-                        scale * (second(i) * weight(i) - shift - (x(i) - mean) * scale * along),
-                    );
+                    let h = (x(i) - mean) * scale;
+                    *y = (scale * (second(i) * weight(i) - shift - h * along)) as f32;
                 }
             }
         }
@@ -182,15 +180,15 @@ trait Lanes<V: F32s>: Copy {
 /// x
 #[derive(Clone, Copy)]
 struct Plain;
+/// `x - mean`
+#[derive(Clone, Copy)]
+struct Centred<V>(V);
 /// `(x - mean)²`
 #[derive(Clone, Copy)]
 struct Squared<V>(V);
 /// `b w`
 #[derive(Clone, Copy)]
 struct Weighed;
-/// `b w (x - mean) scale`
-#[derive(Clone, Copy)]
-struct Along<V>(V, V);
 /// `(x - mean) scale w + b`
 #[derive(Clone, Copy)]
 struct Normal<V>(V, V);
@@ -204,6 +202,12 @@ impl<V: F32s> Lanes<V> for Plain {
         x
     }
 }
+impl<V: F32s> Lanes<V> for Centred<V> {
+    #[inline(always)]
+    fn eval(self, x: V, _: V, _: V) -> V {
+        x.sub(self.0)
+    }
+}
 impl<V: F32s> Lanes<V> for Squared<V> {
     #[inline(always)]
     fn eval(self, x: V, _: V, _: V) -> V {
@@ -215,12 +219,6 @@ impl<V: F32s> Lanes<V> for Weighed {
     #[inline(always)]
     fn eval(self, _: V, w: V, b: V) -> V {
         b.mul(w)
-    }
-}
-impl<V: F32s> Lanes<V> for Along<V> {
-    #[inline(always)]
-    fn eval(self, x: V, w: V, b: V) -> V {
-        b.mul(w).mul(x.sub(self.0).mul(self.1))
     }
 }
 impl<V: F32s> Lanes<V> for Normal<V> {
@@ -300,6 +298,50 @@ impl Row<'_, f32> {
         total
     }
 
+    /// Adds the terms of [`Row::gradient_sums`] of one vector, or of its first `count` lanes.
+    #[inline(always)]
+    fn add_gradient_terms<V: F32s>(&self, sums: &mut [V; 4], mean: V, i: usize, count: usize) {
+        let (mut c, mut weighed) = (self.at(i, count, Centred(mean)), self.at(i, count, Weighed));
+        if count < V::LANES {
+            (c, weighed) = (c.part(count), V::part(weighed, count));
+        }
+        sums[0] = sums[0].add(c);
+        sums[1] = sums[1].add(c.mul(c));
+        sums[2] = sums[2].add(weighed);
+        sums[3] = sums[3].add(weighed.mul(c));
+    }
+
+    /// The sums of c, c², b w and b w c over the row, where c is `x - mean`: all that the gradient
+    /// needs, in one pass.
+    #[inline(always)]
+    fn gradient_sums<V: F32s>(&self, mean: V) -> [f64; 4] {
+        const CHAINS: usize = 2;
+        let n = self.x.len();
+        let (mut totals, mut i) = ([0.0; 4], 0);
+        while i < n {
+            let end = n.min(i + TERMS * CHAINS * V::LANES);
+            let zero = V::splat(0.0);
+            let (mut first, mut second) = ([zero; 4], [zero; 4]);
+            while i + 2 * V::LANES <= end {
+                self.add_gradient_terms(&mut first, mean, i, V::LANES);
+                self.add_gradient_terms(&mut second, mean, i + V::LANES, V::LANES);
+                i += 2 * V::LANES;
+            }
+            if i + V::LANES <= end {
+                self.add_gradient_terms(&mut first, mean, i, V::LANES);
+                i += V::LANES;
+            }
+            if i < end {
+                self.add_gradient_terms(&mut second, mean, i, end - i);
+                i = end;
+            }
+            for (j, total) in totals.iter_mut().enumerate() {
+                *total += f64::from(first[j].add(second[j]).total());
+            }
+        }
+        totals
+    }
+
     /// The sums of `x - mean` and of its square over the row.
     #[inline(always)]
     fn deviations<V: F32s>(&self, mean: V) -> [f64; 2] {
@@ -355,32 +397,35 @@ impl Work for Row<'_, f32> {
         let n = self.x.len() as f64;
         let layer = self.norm == Norm::Layer;
         prefetch_ahead(self.x);
-        let (mut mean, mut variance);
-        if layer {
-            mean = (self.sum::<V>(Plain) / n) as f32;
-            // The mean's rounding error is added to it, so that a row of equal numbers leaves no
-            // remainder, which a small eps would magnify.
-            let [off, squares] = self.deviations(V::splat(mean));
-            let (off, squares) = (off / n, squares / n);
-            mean += off as f32;
-            variance = squares - off * off;
-            if variance < 0.0 {
-                variance = 0.0; // by rounding; NaN stays NaN
+        let mut mean = if layer { (self.sum::<V>(Plain) / n) as f32 } else { 0.0 };
+        // The mean's rounding error is added to it, so that a row of equal numbers leaves no
+        // remainder, which a small eps would magnify.
+        let [off, squares, weighed, along] = match (self.pass, layer) {
+            (Pass::Gradient, _) => self.gradient_sums::<V>(V::splat(mean)),
+            (Pass::Forward, true) => {
+                let [off, squares] = self.deviations(V::splat(mean));
+                [off, squares, 0.0, 0.0]
             }
-        } else {
-            (mean, variance) = (0.0, self.sum::<V>(Squared(V::splat(0.0))) / n);
+            (Pass::Forward, false) => [0.0, self.sum::<V>(Squared(V::splat(0.0))), 0.0, 0.0],
+        };
+        let off = if layer { off / n } else { 0.0 };
+        mean += off as f32;
+        let mut variance = squares / n - off * off;
+        if variance < 0.0 {
+            variance = 0.0; // by rounding; NaN stays NaN
         }
         // Squares too large or too small for f32, infinities and NaN.
         let power = variance + self.eps;
         if !(LEAST..=f64::from(f32::MAX)).contains(&power) {
             return self.plain();
         }
-        let (mean, scale) = (V::splat(mean), V::splat((1.0 / power.sqrt()) as f32));
+        let exact = 1.0 / power.sqrt();
+        let (mean, scale) = (V::splat(mean), V::splat(exact as f32));
         match self.pass {
             Pass::Forward => self.write::<V>(Normal(mean, scale)),
             Pass::Gradient => {
-                let shift = if layer { self.sum::<V>(Weighed) / n } else { 0.0 };
-                let along = self.sum::<V>(Along(mean, scale)) / n;
+                let shift = if layer { weighed / n } else { 0.0 };
+                let along = (along - off * weighed) * exact / n;
                 if !(shift.is_finite() && along.is_finite()) {
                     return self.plain();
                 }

@@ -4,7 +4,7 @@
 //! four passes over memory. Here all passes over a row follow one another while it is in L1: its
 //! maximum, `exp(x - max)` with the sum, and the quotient.
 
-use crate::fused::Packed;
+use crate::fused::{Packed, Row, softmax_columns};
 use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
@@ -17,19 +17,6 @@ use teeny_core::{DType, Layout, Result, Tensor};
 /// Elements per range, at least.
 const CHUNK: usize = 8 << 10;
 
-/// Which row function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Row {
-    /// `exp(x - max) / sum`
-    Softmax,
-    /// `x - max - log(sum)`
-    LogSoftmax,
-    /// `y (g - sum(g y))`
-    SoftmaxGrad,
-    /// `g - exp(y) sum(g)`
-    LogSoftmaxGrad,
-}
-
 /// The row function along `axis` of `x` (and of `g` for the gradients, where `x` is the forward
 /// result).
 pub(crate) fn rows(
@@ -40,6 +27,21 @@ pub(crate) fn rows(
     axis: usize,
 ) -> Result<StorageRef> {
     let (dtype, n) = (x.dtype(), x.numel());
+    let inner: usize = x.shape()[axis + 1..].iter().product();
+    if n > 0 && inner > 1 && dtype.compute() == DType::F32 && softmax_columns::in_place(inner) {
+        let packed = |t: &Tensor| Packed::of(cpu, &View::of(t)?);
+        let (xs, gs) = (packed(x)?, g.map(packed).transpose()?);
+        let out = cpu.alloc(n, DType::F32)?;
+        let g = gs.as_ref().unwrap_or(&xs).ptr().cast();
+        let sizes = [n / x.shape()[axis] / inner, x.shape()[axis], inner];
+        // SAFETY: all hold n elements; the output has no other owner.
+        unsafe {
+            let (x, y) = (xs.ptr().cast(), out.ptr().cast());
+            softmax_columns::columns(cpu, row, x, g, y, sizes);
+        }
+        drop((xs, gs));
+        return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?));
+    }
     let mut order: Vec<usize> = (0..x.ndim()).filter(|&a| a != axis).collect();
     order.push(axis);
     let operand = |t: &Tensor| Packed::of(cpu, &View::of(t)?.permuted(&order));

@@ -12,24 +12,30 @@
 //! results of blocks are joined in order, so a result has the same bits for any number of threads.
 //! The operations are in `reducers`; the traversal calls them by a `table`.
 
+mod axes;
+mod extremes;
 mod reducers;
+mod strided;
 mod sums;
 mod table;
 
 use crate::elementwise::plan::Plan;
 use crate::elementwise::program::{Program, Scratch, TILE};
 use crate::scratch::Array;
-use crate::storage::{Shared, View};
+use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::with_wrapping;
 use crate::{Cpu, copy, threads};
+use axes::{arrange, nearness};
 pub(crate) use reducers::flip_of;
 use reducers::*;
 use std::ops::Range;
 use std::sync::Arc;
-use table::Table;
+use strided::Strided;
+use table::{Runs, Table};
 use teeny_core::kernel::table::UnaryTable;
+use teeny_core::kernel::{OpCode, OpNode};
 use teeny_core::storage::StorageRef;
-use teeny_core::{DType, Kernel, ReduceOp, Result, Scalar, Shape, Tensor};
+use teeny_core::{DType, Kernel, Layout, ReduceOp, Result, Scalar, Shape, Tensor};
 
 /// Elements per block of a long row: two threads share a row of 256 K, and joining costs nothing.
 const BLOCK: usize = 64 << 10;
@@ -65,6 +71,23 @@ pub(crate) fn reduce_kernel(
     let (num_results, length) = (count(&kept), count(axes));
     let dtype = kernel.output_dtype(0);
     let out = cpu.alloc(num_results, op.output(dtype).compute())?;
+    if num_results * length > 0
+        && let [view] = &views[..]
+        && let Some(table) = table_of_input(op, kernel)
+        && let Some(arranged) = arrange(&view.shape, view.strides(), axes, table.renumber.is_some())
+    {
+        let (x, flip) = (Shared(view.ptr.cast_mut()), flip_of(op, dtype));
+        let run =
+            |out| Strided { cpu, table, flip, axes: arranged, x, dtype: view.dtype, out }.run();
+        if !arranged.sorted {
+            run(Shared(out.ptr()))?;
+        } else {
+            let sorted = cpu.alloc(num_results, op.output(dtype).compute())?;
+            run(Shared(sorted.ptr()))?;
+            restore_order(cpu, view, &kept, &sorted, &out)?;
+        }
+        return Ok(Arc::new(copy::cast_to_storage(cpu, out, num_results, op.output(dtype))?));
+    }
 
     // The axis with the smallest stride over all inputs; the last one of equals.
     let step = |a: usize| {
@@ -102,6 +125,52 @@ pub(crate) fn reduce_kernel(
     })?;
     let out = copy::cast_to_storage(cpu, out, num_results, op.output(dtype))?;
     Ok(Arc::new(out))
+}
+
+/// The table for the elements of the only input of `kernel`, if it is nothing but that input, or a
+/// conversion that the reduction makes itself.
+fn table_of_input(op: ReduceOp, kernel: &Kernel) -> Option<&'static Table> {
+    let (from, to) = (*kernel.inputs().first()?, kernel.output_dtype(0));
+    let converts = |node: &OpNode| matches!(node.op, OpCode::Input(_) | OpCode::Cast);
+    if kernel.nodes().len() > 2 || !kernel.nodes().iter().all(converts) {
+        return None;
+    }
+    match (op, from, to) {
+        _ if from == to => Some(table_of(op, to)),
+        (_, DType::F16 | DType::BF16, DType::F32) => Some(table_of(op, to)),
+        (ReduceOp::Sum, _, DType::I64 | DType::U64) => match from {
+            DType::Bool | DType::U8 => Some(table::of::<u8, WideSum>()),
+            DType::U16 => Some(table::of::<u16, WideSum>()),
+            DType::U32 => Some(table::of::<u32, WideSum>()),
+            DType::I8 => Some(table::of::<i8, WideSum>()),
+            DType::I16 => Some(table::of::<i16, WideSum>()),
+            DType::I32 => Some(table::of::<i32, WideSum>()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Moves results in the order of the operand's strides to the order of its axes.
+fn restore_order(
+    cpu: &Cpu,
+    x: &View,
+    kept: &[usize],
+    sorted: &CpuStorage,
+    out: &CpuStorage,
+) -> Result<()> {
+    let mut order: Vec<usize> = (0..kept.len()).collect();
+    order.sort_by_key(|&i| nearness(x.strides[kept[i]]));
+    let sizes: Vec<usize> = kept.iter().map(|&a| x.shape[a]).collect();
+    let (shape, dtype) = (Shape::new(&sizes)?, teeny_core::Storage::dtype(out));
+    let mut view = View { ptr: out.ptr(), shape, strides: [0; 8], dtype };
+    view.strides[..shape.ndim()].copy_from_slice(Layout::contiguous(shape).strides());
+    let to = view.permuted(&order);
+    let mut from = View { ptr: sorted.ptr(), ..to };
+    from.strides[..shape.ndim()].copy_from_slice(Layout::contiguous(to.shape).strides());
+    // SAFETY: both hold all results; the target's strides are a permutation of a row-major layout.
+    unsafe { copy::copy_view(cpu.level, &from, out.ptr(), &to.strides) };
+    Ok(())
 }
 
 fn table_of(op: ReduceOp, dtype: DType) -> &'static Table {
@@ -182,13 +251,8 @@ impl Job<'_> {
                 |rows| {
                     let mut parts =
                         Array::filled(self.cpu, if blocks == 1 { 0 } else { 2 * blocks }, 0u64)?;
-                    self.program.with_scratch(self.cpu, 0, &mut |scratch| match blocks == 1
-                        && self.program.is_packed()
-                    {
-                        true => self.whole_rows(scratch, rows.clone()),
-                        false => {
-                            rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts))
-                        }
+                    self.program.with_scratch(self.cpu, 0, &mut |scratch| {
+                        rows.clone().for_each(|row| self.row(scratch, row, blocks, &mut parts))
                     })
                 },
             );
@@ -210,24 +274,6 @@ impl Job<'_> {
             unsafe { self.finish(shared.get().add(row * blocks * size), blocks, row, 1) };
         }
         Ok(())
-    }
-
-    /// Contiguous rows of one block each: many at a time, because starting and ending a row takes
-    /// as long as a thousand elements.
-    fn whole_rows(&self, scratch: &mut Scratch, rows: Range<usize>) {
-        let mut memory = [0u64; 2 * ROWS];
-        let accs = memory.as_mut_ptr().cast::<u8>();
-        for first in rows.clone().step_by(ROWS) {
-            let n = ROWS.min(rows.end - first);
-            // SAFETY: accumulators take at most two words; a packed program's value is the input,
-            // whose rows follow each other; each row is in one range.
-            unsafe {
-                (self.table.start)(accs, n);
-                let x = self.program.evaluate(scratch, first * self.length, 1);
-                (self.table.run)(self.cpu.level, self.flip, accs, x, self.length, n, 0);
-                self.finish(accs, 1, first, n);
-            }
-        }
     }
 
     /// A whole row of `blocks` blocks; `more` has two words for each if there are several.
@@ -252,7 +298,10 @@ impl Job<'_> {
         let (first, end) = (start + b * BLOCK, start + ((b + 1) * BLOCK).min(self.length));
         self.tiles(scratch, first, end, |at, x, n| {
             // SAFETY: the tile's elements are of the table's type.
-            unsafe { (self.table.run)(self.cpu.level, self.flip, acc, x, n, 1, at - start) }
+            unsafe {
+                let run = Runs { n, count: 1, step: 0, acc_step: 0 };
+                (self.table.run)(self.cpu.level, self.flip, acc, x, run, at - start)
+            }
         });
     }
 
@@ -297,7 +346,7 @@ impl Job<'_> {
     fn columns(&self) -> Result<()> {
         let (num_results, length, size) = (self.num_results, self.length, self.table.acc);
         // Few columns: several rows share a tile. Many: some columns at a time.
-        let width = num_results.min(if self.program.is_packed() { PACKED_WIDTH } else { TILE });
+        let width = num_results.min(TILE);
         let column_groups = num_results.div_ceil(width);
         let rows_per_block = (COLUMN_BLOCK / width).max(length.div_ceil(64)).max(1);
         let blocks = length.div_ceil(rows_per_block);
@@ -341,13 +390,9 @@ impl Job<'_> {
         columns: &Range<usize>,
     ) {
         let (num_results, width, level) = (self.num_results, columns.len(), self.cpu.level);
-        // SAFETY: tiles have elements of the table's type; if the program is packed, its value at
-        // one place is that of the input, whose rows follow each other.
+        // SAFETY: tiles have elements of the table's type.
         unsafe {
-            if self.program.is_packed() {
-                let x = self.program.evaluate(scratch, rows.start * num_results + columns.start, 1);
-                (self.table.packed)(level, self.flip, accs, width, x, num_results, rows.clone());
-            } else if width == num_results {
+            if width == num_results {
                 self.tiles(
                     scratch,
                     rows.start * num_results,
@@ -401,7 +446,7 @@ impl Job<'_> {
                     accs.add(column * self.table.acc),
                     width,
                     x,
-                    width,
+                    width as isize,
                     row..row + rows,
                 );
                 x = x.add(rows * width * self.table.element);

@@ -9,15 +9,20 @@
 //! those of [`flip_of`], which maps the order of signed integers to that of unsigned ones, and the
 //! smallest to the largest.
 
-use super::sums::{sum_f32, sum_rows};
-use super::table::{Reducer, Rows};
+use super::extremes::largest;
+use super::sums::{sum_f32, sum_rows, sums_are_finite};
+use super::table::{IsFinite, Reducer, Renumber, Rows};
 use crate::elementwise::loops::int::Int;
 use crate::simd::F32s;
+use crate::typed::slice_mut;
 use teeny_core::{DType, ReduceOp};
 
 /// Sum.
 #[derive(Clone, Copy)]
 pub(crate) struct Sum;
+/// Sum of smaller integers, wrapping in 64 bits.
+#[derive(Clone, Copy)]
+pub(crate) struct WideSum;
 /// Product.
 #[derive(Clone, Copy)]
 pub(crate) struct Prod;
@@ -52,6 +57,8 @@ macro_rules! float_sums {
             type Acc = f64;
             type Out = $t;
             const START: f64 = 1.0;
+            const FOR_AVX512: bool = true;
+            const BY_ELEMENT: bool = true;
             #[inline(always)]
             fn add(acc: f64, x: $t, _: usize, _: u64) -> f64 { acc * x as f64 }
             #[inline(always)]
@@ -64,11 +71,13 @@ macro_rules! float_sums {
 float_sums! {
     f32 {
         const FOR_AVX512: bool = true;
-        const PACKED: Rows = sum_rows;
+        const VECTORS: usize = 2;
+        const FAST_ROWS: Rows = sum_rows;
+        const IS_FINITE: Option<IsFinite> = Some(sums_are_finite);
         #[inline(always)]
         fn run_on<V: F32s>(xs: &[f32], _: usize, _: u64) -> f64 { sum_f32::<V>(xs) }
     };
-    f64 {};
+    f64 { const BY_ELEMENT: bool = true; };
 }
 
 /// A type with an order in which NaN beats everything.
@@ -84,10 +93,18 @@ pub(crate) trait Ordered: Copy + PartialOrd + Send + Sync + 'static {
     /// This with the bits of `flip` flipped. For f32, where one more instruction in the loop is
     /// measurable, loops are compiled without it as well.
     fn flipped(self, flip: u64) -> Self;
+    /// [`Reducer::VECTORS`] of `largest_on`.
+    const VECTORS: usize = 0;
+    /// The largest after flipping, by vectors of a level; none if a NaN may be among them.
+    #[inline(always)]
+    fn largest_on<V: F32s>(_: &[Self], _: u64) -> Option<Self> {
+        None
+    }
 }
 
 macro_rules! ordered {
-    ($($t:ty, $low:expr, $nan:expr, $zero:expr, $flipped:expr, $for_avx512:literal;)*) => {$(
+    ($($t:ty, $low:expr, $nan:expr, $zero:expr, $flipped:expr, $for_avx512:literal
+       $({ $($own:item)* })?;)*) => {$(
         impl Ordered for $t {
             const FOR_AVX512: bool = $for_avx512;
             const LOWEST: $t = $low;
@@ -97,6 +114,7 @@ macro_rules! ordered {
             fn unsigned_zero(self) -> $t { ($zero)(self) }
             #[inline(always)]
             fn flipped(self, flip: u64) -> $t { ($flipped)(self, flip) }
+            $($($own)*)?
         }
     )*};
 }
@@ -104,8 +122,12 @@ ordered! {
     u8, 0, |_| false, |x| x, |x, flip| x ^ flip as u8, false;
     u16, 0, |_| false, |x| x, |x, flip| x ^ flip as u16, false;
     u32, 0, |_| false, |x| x, |x, flip| x ^ flip as u32, false;
-    u64, 0, |_| false, |x| x, |x, flip| x ^ flip, false;
-    f32, f32::NEG_INFINITY, f32::is_nan, |x| x + 0.0, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true;
+    u64, 0, |_| false, |x| x, |x, flip| x ^ flip, true;
+    f32, f32::NEG_INFINITY, f32::is_nan, |x| x + 0.0, |x: f32, flip| if flip == 0 { x } else { f32::from_bits(x.to_bits() ^ flip as u32) }, true {
+        const VECTORS: usize = 16;
+        #[inline(always)]
+        fn largest_on<V: F32s>(xs: &[f32], flip: u64) -> Option<f32> { largest::<V>(xs, flip != 0) }
+    };
     f64, f64::NEG_INFINITY, f64::is_nan, |x| x + 0.0, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false;
 }
 
@@ -132,6 +154,8 @@ macro_rules! int_sums {
             type Acc = $t;
             type Out = $t;
             const START: $t = 0;
+            const FOR_AVX512: bool = size_of::<$t>() == 8;
+            const BY_ELEMENT: bool = true;
             #[inline(always)]
             fn add(acc: $t, x: $t, _: usize, _: u64) -> $t { Int::add(acc, x) }
             #[inline(always)]
@@ -143,6 +167,7 @@ macro_rules! int_sums {
             type Acc = $t;
             type Out = $t;
             const START: $t = 1;
+            const BY_ELEMENT: bool = true;
             #[inline(always)]
             fn add(acc: $t, x: $t, _: usize, _: u64) -> $t { Int::mul(acc, x) }
             #[inline(always)]
@@ -160,6 +185,14 @@ impl<T: Ordered> Reducer<T> for Max {
     type Out = T;
     const START: T = T::LOWEST;
     const FOR_AVX512: bool = T::FOR_AVX512;
+    const VECTORS: usize = T::VECTORS;
+    #[inline(always)]
+    fn run_on<V: F32s>(xs: &[T], i: usize, flip: u64) -> T {
+        match T::largest_on::<V>(xs, flip) {
+            Some(largest) => largest,
+            None => Self::run(xs, i, flip),
+        }
+    }
     #[inline(always)]
     fn add(acc: T, x: T, _: usize, flip: u64) -> T {
         Self::join(acc, x.flipped(flip))
@@ -180,6 +213,7 @@ impl<T: Ordered> Reducer<T> for ArgMax {
     type Out = i32;
     const START: (T, i32) = (T::LOWEST, i32::MAX);
     const FOR_AVX512: bool = T::FOR_AVX512;
+    const RENUMBER: Option<Renumber> = Some(renumber::<T>);
     #[inline(always)]
     fn add(acc: (T, i32), x: T, i: usize, flip: u64) -> (T, i32) {
         Self::join(acc, (x.flipped(flip), i as i32))
@@ -214,6 +248,35 @@ impl<T: Ordered> Reducer<T> for ArgMax {
         xs[first..].iter().position(found).map_or(Self::START, |at| (best, (i + first + at) as i32))
     }
 }
+
+/// [`Renumber`] of positions; that of no element stays.
+unsafe fn renumber<T: Ordered>(accs: *mut u8, n: usize, scale: usize, offset: usize) {
+    // SAFETY: the caller has n accumulators of `ArgMax`.
+    for (_, position) in unsafe { slice_mut::<(T, i32)>(accs, n) } {
+        if *position != i32::MAX {
+            *position = (*position as usize * scale + offset) as i32;
+        }
+    }
+}
+
+macro_rules! wide_sums {
+    ($($t:ty)*) => {$(
+        impl Reducer<$t> for WideSum {
+            type Acc = u64;
+            type Out = u64;
+            const START: u64 = 0;
+            const FOR_AVX512: bool = true;
+            const BY_ELEMENT: bool = true;
+            #[inline(always)]
+            fn add(acc: u64, x: $t, _: usize, _: u64) -> u64 { acc.wrapping_add(x as u64) }
+            #[inline(always)]
+            fn join(a: u64, b: u64) -> u64 { a.wrapping_add(b) }
+            #[inline(always)]
+            fn finish(acc: u64, _: u64) -> u64 { acc }
+        }
+    )*};
+}
+wide_sums! { u8 i8 u16 i16 u32 i32 }
 
 macro_rules! bools {
     ($($name:ident $start:literal $op:tt;)*) => {$(

@@ -5,9 +5,40 @@
 //! in f64. Where such a partial sum is not finite, its terms are added in f64 instead.
 
 use super::table::halved;
-use crate::simd::{F32s, Level, Work, for_pairs, prefetch_ahead};
-use crate::typed::slice_mut;
+use crate::simd::{F32s, Level, Work, for_pairs};
+use crate::typed::{slice, slice_mut};
 use std::ops::Range;
+
+/// Terms that a lane of a short run adds.
+const SHORT: usize = 24;
+
+/// The sum of `xs`, at most 96 vectors: four vectors of f32, whose lanes are added at the end.
+#[inline(always)]
+fn sum_short<V: F32s>(xs: &[f32]) -> f32 {
+    const VECTORS: usize = 4;
+    let (mut i, n, mut sums) = (0, xs.len(), [V::splat(0.0); VECTORS]);
+    if n <= V::LANES {
+        // SAFETY: there are n elements.
+        return unsafe { V::load_part(xs.as_ptr(), n) }.total();
+    }
+    // SAFETY: loads end at n.
+    unsafe {
+        while i + VECTORS * V::LANES <= n {
+            for (j, sum) in sums.iter_mut().enumerate() {
+                *sum = sum.add(V::load(xs.as_ptr().add(i + j * V::LANES)));
+            }
+            i += VECTORS * V::LANES;
+        }
+        while i + V::LANES <= n {
+            sums[1] = sums[1].add(V::load(xs.as_ptr().add(i)));
+            i += V::LANES;
+        }
+        if i < n {
+            sums[0] = sums[0].add(V::load_part(xs.as_ptr().add(i), n - i));
+        }
+    }
+    sums[0].add(sums[1]).add(sums[2].add(sums[3])).total()
+}
 
 /// The sum of `xs`: 8 vectors of f32, of which a lane adds 8 terms before it is added to a lane of
 /// totals, which adds 16; the sums of such pieces are added in f64.
@@ -15,6 +46,10 @@ use std::ops::Range;
 pub(super) fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
     const VECTORS: usize = 8;
     const TERMS: usize = 8;
+    if xs.len() <= 4 * SHORT * V::LANES {
+        let sum = f64::from(sum_short::<V>(xs));
+        return if sum.is_finite() { sum } else { sum_f64(xs) };
+    }
     let mut total = 0.0;
     for piece in xs.chunks(VECTORS * V::LANES * TERMS * 16) {
         let mut sums = [V::splat(0.0); VECTORS];
@@ -22,7 +57,6 @@ pub(super) fn sum_f32<V: F32s>(xs: &[f32]) -> f64 {
             let mut terms = [V::splat(0.0); VECTORS];
             let mut groups = block.chunks_exact(VECTORS * V::LANES);
             for group in &mut groups {
-                prefetch_ahead(group);
                 for (j, sum) in terms.iter_mut().enumerate() {
                     // SAFETY: a group is VECTORS vectors.
                     *sum = sum.add(unsafe { V::load(group.as_ptr().add(j * V::LANES)) });
@@ -51,12 +85,12 @@ fn sum_f64(xs: &[f32]) -> f64 {
     xs.iter().map(|&x| f64::from(x)).sum()
 }
 
-/// Adds rows of f32 to sums in f64 that are still zero: eight rows in f32 first, by vectors.
+/// Adds rows of f32 to sums in f64.
 struct SumRows<'a> {
     sums: &'a mut [f64],
     x: *const f32,
     /// Elements from a row to the next.
-    step: usize,
+    step: isize,
     rows: usize,
 }
 
@@ -70,7 +104,7 @@ pub(super) unsafe fn sum_rows(
     accs: *mut u8,
     n: usize,
     x: *const u8,
-    step: usize,
+    step: isize,
     rows: Range<usize>,
 ) {
     // SAFETY: the caller's.
@@ -78,56 +112,61 @@ pub(super) unsafe fn sum_rows(
     level.run(SumRows { sums, x: x.cast(), step, rows: rows.len() });
 }
 
+/// Rows that are added in f32 before their sum goes on in f64.
+const ROWS: usize = 32;
+/// Vectors of neighbouring columns whose sums are registers.
+const VECTORS: usize = 8;
+
 impl Work for SumRows<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
-        const GROUP: usize = 8;
         let SumRows { sums, x, step, rows } = self;
-        for first in (0..rows).step_by(GROUP) {
-            let count = GROUP.min(rows - first);
-            for (j, sums) in sums.chunks_mut(V::LANES).enumerate() {
-                // SAFETY: `rows` rows of `sums.len()` elements are readable; a part where a vector
-                // would reach beyond the row.
+        let mut lanes = [0.0f32; VECTORS * 16];
+        for first in (0..rows).step_by(ROWS) {
+            let rows = ROWS.min(rows - first) as isize;
+            let x = x.wrapping_offset(first as isize * step);
+            for (c, sums) in sums.chunks_mut(VECTORS * V::LANES).enumerate() {
+                let (x, n) = (x.wrapping_add(c * VECTORS * V::LANES), sums.len());
+                // SAFETY: `rows` rows of n elements are readable at x; a part where a vector would
+                // reach beyond the row. There are lanes for the widest vectors.
                 unsafe {
-                    let x = x.add(first * step + j * V::LANES);
-                    let row = |i: usize| {
-                        if sums.len() == V::LANES {
-                            V::load(x.add(i * step))
-                        } else {
-                            V::load_part(x.add(i * step), sums.len())
+                    if n == VECTORS * V::LANES {
+                        let mut acc = [V::splat(0.0); VECTORS];
+                        for row in 0..rows {
+                            let x = x.offset(row * step);
+                            for (j, acc) in acc.iter_mut().enumerate() {
+                                *acc = acc.add(V::load(x.add(j * V::LANES)));
+                            }
                         }
-                    };
-                    let sum = if count == GROUP {
-                        row(0)
-                            .add(row(1))
-                            .add(row(2).add(row(3)))
-                            .add(row(4).add(row(5)).add(row(6).add(row(7))))
+                        for (j, acc) in acc.into_iter().enumerate() {
+                            acc.store(lanes.as_mut_ptr().add(j * V::LANES));
+                        }
                     } else {
-                        (0..count).fold(V::splat(0.0), |sum, i| sum.add(row(i)))
-                    };
-                    let mut lanes = [0.0f32; 16];
-                    sum.store(lanes.as_mut_ptr());
-                    for_pairs(sums, &lanes, |sum, lane| *sum += f64::from(lane));
+                        for at in (0..n).step_by(V::LANES) {
+                            let (mut acc, x) = (V::splat(0.0), x.add(at));
+                            for row in 0..rows {
+                                let x = x.offset(row * step);
+                                acc = acc.add(match n - at {
+                                    part if part < V::LANES => V::load_part(x, part),
+                                    _ => V::load(x),
+                                });
+                            }
+                            acc.store(lanes.as_mut_ptr().add(at));
+                        }
+                    }
                 }
+                for_pairs(sums, &lanes, |sum, lane| *sum += f64::from(lane));
             }
-        }
-        if sums.iter().any(|sum| !sum.is_finite()) {
-            // SAFETY: as above.
-            unsafe { column_sums_f64(sums, x, step, rows) };
         }
     }
 }
 
-/// [`sum_f64`] of columns whose sums are not finite.
+/// Whether no sum on the way was too large for f32, and no element infinite or NaN.
 ///
 /// # Safety
-/// `rows` rows of `sums.len()` elements, `step` apart, are readable at `x`.
-#[cold]
-#[inline(never)]
-unsafe fn column_sums_f64(sums: &mut [f64], x: *const f32, step: usize, rows: usize) {
-    for (j, sum) in sums.iter_mut().enumerate().filter(|(_, sum)| !sum.is_finite()) {
-        // SAFETY: by contract.
-        *sum = (0..rows).map(|i| f64::from(unsafe { *x.add(i * step + j) })).sum();
-    }
+/// There are `n` sums.
+pub(super) unsafe fn sums_are_finite(accs: *const u8, n: usize) -> bool {
+    // SAFETY: by contract.
+    unsafe { slice::<f64>(accs, n) }.iter().all(|sum| sum.is_finite())
 }

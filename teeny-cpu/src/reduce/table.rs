@@ -19,8 +19,18 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     const START: Self::Acc;
     /// Whether its loops are compiled for AVX-512 too, as [`Work::FOR_AVX512`](crate::simd::Work::FOR_AVX512).
     const FOR_AVX512: bool = false;
-    /// Adds rows that follow one another in memory.
-    const PACKED: Rows = rows::<T, Self>;
+    /// The elements from which a run is reduced by vectors, without a slow end; none if 0.
+    const VECTORS: usize = 0;
+    /// Whether short rows are added element by element: processors overlap rows whose elements take
+    /// one cheap instruction each.
+    const BY_ELEMENT: bool = false;
+    /// Adds rows to accumulators, faster than element by element.
+    const FAST_ROWS: Rows = rows::<T, Self>;
+    /// Whether accumulators of `FAST_ROWS` are those of [`rows`], as far as it knows; always if
+    /// there is no such function.
+    const IS_FINITE: Option<IsFinite> = None;
+    /// Position i of each accumulator becomes `scale * i + offset`, if it has one.
+    const RENUMBER: Option<Renumber> = None;
     /// Adds element `x`, whose position along the reduced axes is `i`.
     fn add(acc: Self::Acc, x: T, i: usize, flip: u64) -> Self::Acc;
     /// Two runs as one; `b` comes later.
@@ -35,9 +45,27 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     }
 
     /// A run of consecutive elements whose first has position `i`: 32 lanes, so that adding is not
-    /// one chain of latencies.
+    /// one chain of latencies, or 64 that four elements at a time are added to.
     #[inline(always)]
     fn run(xs: &[T], i: usize, flip: u64) -> Self::Acc {
+        const WIDE: usize = 64;
+        if xs.len() >= 64 * WIDE {
+            let mut lanes = [Self::START; WIDE];
+            let (blocks, tail) = xs.as_chunks::<{ 4 * WIDE }>();
+            for block in blocks {
+                // Enough lanes that the compiler keeps this loop, and vectorises it.
+                for j in 0..WIDE {
+                    let low =
+                        Self::add(Self::add(lanes[j], block[j], i, flip), block[WIDE + j], i, flip);
+                    let high = Self::add(low, block[2 * WIDE + j], i, flip);
+                    lanes[j] = Self::add(high, block[3 * WIDE + j], i, flip);
+                }
+            }
+            for chunk in tail.chunks(WIDE) {
+                for_pairs(&mut lanes, chunk, |lane, x| *lane = Self::add(*lane, x, i, flip));
+            }
+            return join_lanes::<T, Self>(&mut lanes);
+        }
         const LANES: usize = 32;
         let mut lanes = [Self::START; LANES];
         let (chunks, tail) = xs.as_chunks::<LANES>();
@@ -63,8 +91,8 @@ pub(super) fn halved<T: Copy>(values: &mut [T], join: impl Fn(T, T) -> T) -> T {
     values[0]
 }
 
-/// The lanes as one. Not inlined, so that no level has its own copy of these joins.
-#[inline(never)]
+/// The lanes as one.
+#[inline(always)]
 fn join_lanes<T: Copy, R: Reducer<T>>(lanes: &mut [R::Acc]) -> R::Acc {
     halved(lanes, R::join)
 }
@@ -77,9 +105,24 @@ pub(crate) type Rows = unsafe fn(
     accs: *mut u8,
     n: usize,
     x: *const u8,
-    step: usize,
+    step: isize,
     rows: Range<usize>,
 );
+/// Whether all of `n` accumulators are finite.
+pub(crate) type IsFinite = unsafe fn(accs: *const u8, n: usize) -> bool;
+/// Position i of each of `n` accumulators becomes `scale * i + offset`.
+pub(crate) type Renumber = unsafe fn(accs: *mut u8, n: usize, scale: usize, offset: usize);
+
+/// Runs of `n` elements, `step` elements apart; each is added to the accumulator `acc_step` after
+/// that of the run before. The position of the first element of each is that of the first run, or
+/// `n` more than that of the run before if they share an accumulator.
+#[derive(Clone, Copy)]
+pub(crate) struct Runs {
+    pub n: usize,
+    pub count: usize,
+    pub step: isize,
+    pub acc_step: usize,
+}
 
 /// The functions of one reduction. Accumulators are plain values that follow one another, aligned
 /// to 8 bytes.
@@ -95,15 +138,20 @@ pub(crate) struct Table {
     pub result: usize,
     /// Makes `n` accumulators without elements.
     pub start: unsafe fn(accs: *mut u8, n: usize),
-    /// Adds `runs` runs of `n` elements each that follow one another, each to its accumulator.
-    /// Their first elements have position `i`.
-    pub run:
-        unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, n: usize, runs: usize, i: usize),
+    /// [`Reducer::VECTORS`].
+    pub vectors: usize,
+    /// [`Reducer::BY_ELEMENT`].
+    pub by_element: bool,
+    /// Adds runs; the first element of the first has position `i`.
+    pub run: unsafe fn(Level, flip: u64, accs: *mut u8, x: *const u8, Runs, i: usize),
     /// Adds rows.
     pub rows: Rows,
-    /// Adds contiguous rows to accumulators without elements: for f32 sums in another order, which
-    /// is faster.
-    pub packed: Rows,
+    /// As `rows`, faster; see `is_finite`.
+    pub fast_rows: Rows,
+    /// If this says no after `fast_rows`, the rows are to be added again by `rows`.
+    pub is_finite: Option<IsFinite>,
+    /// [`Reducer::RENUMBER`].
+    pub renumber: Option<Renumber>,
     /// Adds `n` elements of short rows, each of `length`, the first of them at `at` of the row of
     /// the accumulator; writes the results of rows that end and leaves the accumulator of the last
     /// row if it does not end.
@@ -130,9 +178,13 @@ pub(crate) fn of<T: Copy + 'static, R: Reducer<T>>() -> &'static Table {
             acc: size_of::<R::Acc>(),
             result: size_of::<R::Out>(),
             start: start::<T, R>,
+            vectors: R::VECTORS,
+            by_element: R::BY_ELEMENT,
             run: run::<T, R>,
             rows: rows::<T, R>,
-            packed: R::PACKED,
+            fast_rows: R::FAST_ROWS,
+            is_finite: R::IS_FINITE,
+            renumber: R::RENUMBER,
             short: short::<T, R>,
             finish: finish::<T, R>,
         }
@@ -149,32 +201,35 @@ unsafe fn run<T: Copy, R: Reducer<T>>(
     flip: u64,
     accs: *mut u8,
     x: *const u8,
-    n: usize,
-    runs: usize,
+    runs: Runs,
     i: usize,
 ) {
-    // SAFETY: the caller's.
-    level.run(Runs::<T, R> { accs: unsafe { slice_mut(accs, runs) }, x: x.cast(), n, i, flip });
+    level.run(EachRun::<T, R> { accs: accs.cast(), x: x.cast(), runs, i, flip });
 }
 
 /// `Reducer::run` of each of some runs, compiled for a level.
-struct Runs<'a, T: Copy, R: Reducer<T>> {
-    accs: &'a mut [R::Acc],
+struct EachRun<T: Copy, R: Reducer<T>> {
+    accs: *mut R::Acc,
     x: *const T,
-    n: usize,
+    runs: Runs,
     i: usize,
     flip: u64,
 }
 
-impl<T: Copy, R: Reducer<T>> Work for Runs<'_, T, R> {
+impl<T: Copy, R: Reducer<T>> Work for EachRun<T, R> {
     type Out = ();
     const FOR_AVX512: bool = R::FOR_AVX512;
     #[inline(always)]
     fn run<V: F32s>(self) {
-        for (run, acc) in self.accs.iter_mut().enumerate() {
-            // SAFETY: the caller of `run` promises the runs.
-            let xs = unsafe { std::slice::from_raw_parts(self.x.add(run * self.n), self.n) };
-            *acc = R::join(*acc, R::run_on::<V>(xs, self.i, self.flip));
+        let Runs { n, count, step, acc_step } = self.runs;
+        let i_step = if acc_step == 0 { n } else { 0 };
+        for run in 0..count {
+            // SAFETY: the caller of `run` promises the runs and their accumulators.
+            unsafe {
+                let xs = std::slice::from_raw_parts(self.x.offset(run as isize * step), n);
+                let acc = self.accs.add(run * acc_step);
+                *acc = R::join(*acc, R::run_on::<V>(xs, self.i + run * i_step, self.flip));
+            }
         }
     }
 }
@@ -189,7 +244,7 @@ pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(
     accs: *mut u8,
     n: usize,
     x: *const u8,
-    step: usize,
+    step: isize,
     rows: Range<usize>,
 ) {
     // SAFETY: the caller's.
@@ -200,7 +255,7 @@ pub(crate) unsafe fn rows<T: Copy, R: Reducer<T>>(
 struct Fold<'a, T: Copy, R: Reducer<T>> {
     accs: &'a mut [R::Acc],
     x: *const T,
-    step: usize,
+    step: isize,
     rows: Range<usize>,
     flip: u64,
 }
@@ -213,8 +268,9 @@ impl<T: Copy, R: Reducer<T>> Work for Fold<'_, T, R> {
         let flip = self.flip;
         for (i, row) in self.rows.enumerate() {
             // SAFETY: the caller of `rows` promises the rows.
-            let xs =
-                unsafe { std::slice::from_raw_parts(self.x.add(i * self.step), self.accs.len()) };
+            let xs = unsafe {
+                std::slice::from_raw_parts(self.x.offset(i as isize * self.step), self.accs.len())
+            };
             for_pairs(self.accs, xs, |acc, x| *acc = R::add(*acc, x, row, flip));
         }
     }

@@ -41,6 +41,7 @@ pub(super) fn runs_as_definition(op: &Op<'_>) -> bool {
         | Op::Scatter { .. }
         | Op::CopyInto { .. }
         | Op::Sort { .. }
+        | Op::TopK { .. }
         | Op::Random { .. }
         | Op::Contiguous { .. }
         | Op::Cat { .. }
@@ -76,7 +77,7 @@ pub(super) fn tangents(
         Op::Scatter { mode, x, axis, index, src } => {
             index::scatter(operands, mode, x, axis, index, src, y)?
         }
-        Op::Sort { axis, .. } | Op::CumMax { axis, .. } => {
+        Op::Sort { axis, .. } | Op::CumMax { axis, .. } | Op::TopK { axis, .. } => {
             return Ok(vec![index::gather(operands, axis, &outputs[1])?, None]);
         }
         Op::Contiguous { .. } => operands.tangent(0).cloned(),

@@ -13,6 +13,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "gather", weight: 4, generate: gather },
     Family { name: "scatter", weight: 6, generate: scatter },
     Family { name: "sort", weight: 4, generate: sort },
+    Family { name: "topk", weight: 4, generate: topk },
     Family { name: "index_select", weight: 2, generate: index_select },
 ];
 
@@ -119,6 +120,24 @@ fn scatter(dice: &mut Dice) -> Result<Case> {
     Ok(case.scaled((arrivals[axis] as f64 + 4.0) * coarseness(dtype), move |x| {
         Ok(vec![x[0].abs()?.scatter_add(axis as isize, &x[1], &x[2].abs()?)?])
     }))
+}
+
+fn topk(dice: &mut Dice) -> Result<Case> {
+    let budget = dice.budget();
+    let ndim = dice.ndim().max(1);
+    let shape = dice.shape_of(ndim, budget);
+    let (axis, largest) = (dice.below(ndim), dice.one_in(2));
+    // Often few of many.
+    let most = if dice.one_in(2) { shape[axis] } else { shape[axis].min(7) };
+    let k = dice.below(most + 1);
+    let dtype = dice.pick(&DType::ALL);
+    let values = Values::exact(dice);
+    let x = Operand::new(dice, shape, dtype, values);
+    Ok(Case::new("topk", vec![x], format!("{k} along {axis} largest {largest}"), move |x| {
+        let [values, positions] = Op::TopK { x: &x[0], axis, k, largest }.tensors(x[0].device())?;
+        Ok(vec![values, positions])
+    })
+    .within(super::Tolerance::Bits))
 }
 
 fn sort(dice: &mut Dice) -> Result<Case> {

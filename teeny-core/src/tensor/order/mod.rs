@@ -1,4 +1,5 @@
-//! Sorting, unique elements, counts. `Op::Sort` is the only primitive here.
+//! Sorting, unique elements, counts. `Op::Sort` is the only primitive here; `Op::TopK`
+//! selects the first of its outputs.
 
 mod sort;
 

@@ -41,16 +41,9 @@ impl Tensor {
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> Result<(Tensor, Tensor)> {
         let _op = enter("topk").on([("x", Some(self))]);
         let axis = self.shape().axis(axis)?;
-        if k > self.shape()[axis] {
-            return Err(Error::value(format!(
-                "axis {axis} of {} has {} elements, not {k}",
-                self.shape(),
-                self.shape()[axis]
-            ))
-            .help(format!("x.topk({}, {axis}, largest)? sorts all of them", self.shape()[axis])));
-        }
-        let (values, positions) = self.sort(axis as isize, largest)?;
-        Ok((values.slice(axis as isize, ..k)?, positions.slice(axis as isize, ..k)?))
+        index_end(self.shape()[axis])?;
+        let [values, positions] = Op::TopK { x: self, axis, k, largest }.tensors(self.device())?;
+        Ok((values, positions))
     }
 
     /// The positions (`I32`) where `values` would be inserted into self, ascending along its last

@@ -1,0 +1,58 @@
+//! The largest or the smallest of a run of f32 by vectors.
+//!
+//! The naive form compares with the value before and asks whether it is NaN. Vector instructions
+//! ignore a NaN on one side; here the elements are also added, and a sum that is NaN tells that one
+//! may be among them, or infinities of both signs.
+
+use crate::simd::F32s;
+
+/// Vectors, so that comparing is not one chain of latencies.
+const VECTORS: usize = 4;
+
+/// The largest, or with `smallest` the negated smallest, of `xs`; none if there may be a NaN, or
+/// fewer elements than a vector has.
+#[inline(always)]
+pub(super) fn largest<V: F32s>(xs: &[f32], smallest: bool) -> Option<f32> {
+    if xs.len() < V::LANES {
+        return None;
+    }
+    let (best, sum) = if smallest { extremes::<V, true>(xs) } else { extremes::<V, false>(xs) };
+    (!sum.is_nan()).then_some(best)
+}
+
+/// The extreme as above, and a sum of all elements, some of them counted twice.
+#[inline(always)]
+fn extremes<V: F32s, const SMALLEST: bool>(xs: &[f32]) -> (f32, f32) {
+    let (n, p) = (xs.len(), xs.as_ptr());
+    // SAFETY: there is at least one vector, and every load ends at or before n.
+    unsafe {
+        let first = V::load(p);
+        let (mut best, mut sums) = ([first; VECTORS], [V::splat(0.0); VECTORS]);
+        let mut add = |j: usize, x: V| {
+            // Both return the second operand if either is NaN.
+            best[j] = if SMALLEST { x.min(best[j]) } else { x.max(best[j]) };
+            sums[j] = sums[j].add(x);
+        };
+        let mut i = 0;
+        while i + VECTORS * V::LANES <= n {
+            for j in 0..VECTORS {
+                add(j, V::load(p.add(i + j * V::LANES)));
+            }
+            i += VECTORS * V::LANES;
+        }
+        while i + V::LANES <= n {
+            add(1, V::load(p.add(i)));
+            i += V::LANES;
+        }
+        if i < n {
+            add(2, V::load(p.add(n - V::LANES)));
+        }
+        let sum = sums[0].add(sums[1]).add(sums[2].add(sums[3])).total();
+        let best = if SMALLEST {
+            best[0].min(best[1]).min(best[2].min(best[3])).xor_sign(V::splat(-0.0))
+        } else {
+            best[0].max(best[1]).max(best[2].max(best[3]))
+        };
+        (best.largest(), sum)
+    }
+}
