@@ -1,13 +1,13 @@
-//! Eight f32 or four f64: AVX2 with FMA.
+//! Eight f32 or four f64: AVX2 with FMA and F16C.
 
-use super::{F32s, Work};
+use super::{F32s, Half, Work};
 use std::arch::x86_64::*;
 
 /// Runs `work` with this level's vector and instructions.
 ///
 /// # Safety
 /// The processor must have the features named here.
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
     work.run::<V>()
 }
@@ -42,6 +42,35 @@ register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
 }, true);
 
+impl V {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [V; 4]) -> [f32; 4] {
+        op!({
+            let x = _mm256_hadd_ps(_mm256_hadd_ps(a.0, b.0), _mm256_hadd_ps(c.0, d.0));
+            let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let mut out = [0.0; 4];
+            _mm_storeu_ps(out.as_mut_ptr(), x);
+            out
+        })
+    }
+}
+
+impl D {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [D; 4]) -> [f64; 4] {
+        op!({
+            let (ab, cd) = (_mm256_hadd_pd(a.0, b.0), _mm256_hadd_pd(c.0, d.0));
+            let x = _mm256_add_pd(
+                _mm256_permute2f128_pd::<0x20>(ab, cd),
+                _mm256_permute2f128_pd::<0x31>(ab, cd),
+            );
+            let mut out = [0.0; 4];
+            _mm256_storeu_pd(out.as_mut_ptr(), x);
+            out
+        })
+    }
+}
+
 impl F32s for V {
     type F64s = D;
     type I = __m256i;
@@ -59,6 +88,35 @@ impl F32s for V {
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm256_and_ps(self.0, _mm256_castsi256_ps(first(n)))))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        V(op!({
+            let x = _mm_loadu_si128(p.cast());
+            if H::IS_BF16 {
+                _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(x)))
+            } else {
+                _mm256_cvtph_ps(x)
+            }
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        op!({
+            let y = if H::IS_BF16 {
+                let x = _mm256_castps_si256(self.0);
+                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(x), _mm256_set1_epi32(1));
+                let up = _mm256_add_epi32(_mm256_add_epi32(x, _mm256_set1_epi32(0x7fff)), odd);
+                let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(self.0, self.0));
+                let quiet = _mm256_or_si256(x, _mm256_set1_epi32(0x40_0000));
+                let y = _mm256_srai_epi32::<16>(_mm256_blendv_epi8(up, quiet, nan));
+                // The halves of both are packed side by side: the first and the third quarter.
+                _mm256_permute4x64_epi64::<0b1000>(_mm256_packs_epi32(y, y))
+            } else {
+                _mm256_castsi128_si256(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0))
+            };
+            _mm_storeu_si128(p.cast(), _mm256_castsi256_si128(y))
+        })
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {

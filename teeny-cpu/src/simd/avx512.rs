@@ -1,13 +1,13 @@
 //! Sixteen f32 or eight f64: AVX-512 with F, BW, DQ and VL.
 
-use super::{F32s, Work};
+use super::{F32s, Half, Work};
 use std::arch::x86_64::*;
 
 /// Runs `work` with this level's vector and instructions.
 ///
 /// # Safety
 /// The processor must have the features named here.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 pub(super) unsafe fn enter<W: Work>(work: W) -> W::Out {
     work.run::<V>()
 }
@@ -42,6 +42,59 @@ register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_
     _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)))
 }, true);
 
+/// The sums of all lanes of each of four vectors.
+#[inline(always)]
+pub(super) fn sums([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+    op!({
+        // Quarters of a and b, then of all four, then the lanes of each quarter.
+        let (low, high) = (_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+        let ab = _mm512_add_ps(low, high);
+        let (low, high) = (_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+        let cd = _mm512_add_ps(low, high);
+        let x = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x88>(ab, cd),
+            _mm512_shuffle_f32x4::<0xdd>(ab, cd),
+        );
+        let x = _mm512_add_ps(x, _mm512_permute_ps::<0b01_00_11_10>(x));
+        let x = _mm512_add_ps(x, _mm512_permute_ps::<0b10_11_00_01>(x));
+        let order = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+        let x = _mm512_castps512_ps128(_mm512_permutexvar_ps(order, x));
+        let mut out = [0.0; 4];
+        _mm_storeu_ps(out.as_mut_ptr(), x);
+        out
+    })
+}
+
+impl V {
+    #[inline(always)]
+    fn sums(x: [V; 4]) -> [f32; 4] {
+        sums([x[0].0, x[1].0, x[2].0, x[3].0])
+    }
+}
+
+impl D {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [D; 4]) -> [f64; 4] {
+        op!({
+            let (low, high) =
+                (_mm512_shuffle_f64x2::<0x44>(a.0, b.0), _mm512_shuffle_f64x2::<0xee>(a.0, b.0));
+            let ab = _mm512_add_pd(low, high);
+            let (low, high) =
+                (_mm512_shuffle_f64x2::<0x44>(c.0, d.0), _mm512_shuffle_f64x2::<0xee>(c.0, d.0));
+            let cd = _mm512_add_pd(low, high);
+            let x = _mm512_add_pd(
+                _mm512_shuffle_f64x2::<0x88>(ab, cd),
+                _mm512_shuffle_f64x2::<0xdd>(ab, cd),
+            );
+            let x = _mm512_add_pd(x, _mm512_permute_pd::<0x55>(x));
+            let x = _mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6), x);
+            let mut out = [0.0; 4];
+            _mm256_storeu_pd(out.as_mut_ptr(), _mm512_castpd512_pd256(x));
+            out
+        })
+    }
+}
+
 impl F32s for V {
     type F64s = D;
     type I = __m512i;
@@ -50,6 +103,35 @@ impl F32s for V {
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm512_maskz_mov_ps(first(n), self.0)))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        V(op!({
+            let x = _mm256_loadu_si256(p.cast());
+            if H::IS_BF16 {
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(x)))
+            } else {
+                _mm512_cvtph_ps(x)
+            }
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        op!({
+            let y = if H::IS_BF16 {
+                let x = _mm512_castps_si512(self.0);
+                let upper = _mm512_srli_epi32::<16>(x);
+                let odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+                let up = _mm512_add_epi32(_mm512_add_epi32(x, _mm512_set1_epi32(0x7fff)), odd);
+                let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(self.0, self.0);
+                let quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+                let y = _mm512_mask_blend_epi32(nan, _mm512_srli_epi32::<16>(up), quiet);
+                _mm512_cvtepi32_epi16(y)
+            } else {
+                _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(self.0)
+            };
+            _mm256_storeu_si256(p.cast(), y)
+        })
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {

@@ -1,7 +1,8 @@
 //! Eight f32 or two f64 as arrays: the vector of every processor without a better one. The compiler
 //! turns these loops into NEON and its like.
 
-use super::{F32s, Lanes};
+use super::{F32s, Half, Lanes};
+use teeny_core::{bf16, f16};
 
 /// Lanes: two registers, so that one waits for memory while the other computes.
 const N: usize = 8;
@@ -103,6 +104,24 @@ impl F32s for V {
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(lanes(|i| if i < n { self.0[i] } else { 0.0 }))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        // SAFETY: the caller promises N readable values.
+        let bits = unsafe { p.cast::<[u16; N]>().read_unaligned() };
+        V(lanes(|i| match H::IS_BF16 {
+            true => bf16::from_bits(bits[i]).to_f32_const(),
+            false => f16::from_bits(bits[i]).to_f32_const(),
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        let bits = lanes(|i| match H::IS_BF16 {
+            true => bf16::from_f32_const(self.0[i]).to_bits(),
+            false => f16::from_f32_const(self.0[i]).to_bits(),
+        });
+        // SAFETY: the caller promises N writable values.
+        unsafe { p.cast::<[u16; N]>().write_unaligned(bits) }
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {

@@ -57,6 +57,10 @@ macro_rules! register {
                 let $t = self.0;
                 op!($total)
             }
+            #[inline(always)]
+            fn totals(x: [Self; 4]) -> [$T; 4] {
+                $V::sums(x)
+            }
         }
     };
 }

@@ -1,7 +1,8 @@
 //! Four f32 or two f64: SSE2, which every x86-64 has.
 
-use super::F32s;
+use super::{F32s, Half, Lanes};
 use std::arch::x86_64::*;
+use teeny_core::f16;
 
 /// 4 lanes.
 #[derive(Clone, Copy)]
@@ -79,6 +80,20 @@ register!(D of 2 f64: _mm_set1_pd, _mm_loadu_pd, _mm_storeu_pd, _mm_add_pd, _mm_
 |p, n, v| match n { 0 => {}, 1 => _mm_store_sd(p, v), _ => _mm_storeu_pd(p, v) },
 |t| _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t))), false);
 
+impl V {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [V; 4]) -> [f32; 4] {
+        [a.total(), b.total(), c.total(), d.total()]
+    }
+}
+
+impl D {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [D; 4]) -> [f64; 4] {
+        [a.total(), b.total(), c.total(), d.total()]
+    }
+}
+
 impl F32s for V {
     type F64s = D;
     type I = __m128i;
@@ -87,6 +102,38 @@ impl F32s for V {
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm_and_ps(self.0, first(n))))
+    }
+    #[inline(always)]
+    unsafe fn load_half<H: Half>(p: *const u16) -> Self {
+        V(op!(if H::IS_BF16 {
+            let x = _mm_loadl_epi64(p.cast());
+            _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), x))
+        } else {
+            let mut lanes = [0.0f32; 4];
+            for (i, lane) in lanes.iter_mut().enumerate() {
+                *lane = f16::from_bits(p.add(i).read_unaligned()).to_f32_const();
+            }
+            _mm_loadu_ps(lanes.as_ptr())
+        }))
+    }
+    #[inline(always)]
+    unsafe fn store_half<H: Half>(self, p: *mut u16) {
+        op!(if H::IS_BF16 {
+            let x = _mm_castps_si128(self.0);
+            let odd = _mm_and_si128(_mm_srli_epi32::<16>(x), _mm_set1_epi32(1));
+            let up = _mm_add_epi32(_mm_add_epi32(x, _mm_set1_epi32(0x7fff)), odd);
+            let nan = _mm_castps_si128(_mm_cmpunord_ps(self.0, self.0));
+            let quiet = _mm_or_si128(x, _mm_set1_epi32(0x40_0000));
+            let y = _mm_or_si128(_mm_and_si128(nan, quiet), _mm_andnot_si128(nan, up));
+            let y = _mm_srai_epi32::<16>(y);
+            _mm_storel_epi64(p.cast(), _mm_packs_epi32(y, y))
+        } else {
+            let mut lanes = [0.0f32; 4];
+            _mm_storeu_ps(lanes.as_mut_ptr(), self.0);
+            for (i, lane) in lanes.into_iter().enumerate() {
+                p.add(i).write_unaligned(f16::from_f32_const(lane).to_bits());
+            }
+        })
     }
     #[inline(always)]
     unsafe fn stream(self, p: *mut f32) {
