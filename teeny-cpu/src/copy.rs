@@ -250,7 +250,7 @@ pub(crate) fn to_compute_dtype(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     let n = x.shape.numel();
     let converted = cpu.alloc(n, DType::F32)?;
     let to = Shared(converted.ptr());
-    for_each_range(n, THREAD, |range| {
+    for_each_range(n, Cost::bytes(6).arithmetic(1).range(n), |range| {
         let (from, to) = (from.get().wrapping_add(2 * range.start), to.get());
         // SAFETY: both have n elements of their types; this range is one task's.
         unsafe {
@@ -273,7 +273,7 @@ pub(crate) fn cast_to_storage(
     }
     let out = cpu.alloc(n, dtype)?;
     let (from, to) = (Shared(x.ptr()), Shared(out.ptr()));
-    for_each_range(n, THREAD, |range| {
+    for_each_range(n, Cost::bytes(6).arithmetic(1).range(n), |range| {
         let (from, to) = (from.get().wrapping_add(4 * range.start), to.get());
         // SAFETY: both have n elements of their types; this range is one task's.
         unsafe {

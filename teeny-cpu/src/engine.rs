@@ -156,14 +156,17 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::AvgPool { x, kernel_size, window } => {
             returned(pooling::avg_pool(cpu, x, kernel_size, window, &shape()))
         }
-        Op::Attention { ref inputs } if !attention::is_small(inputs) => {
+        Op::Attention { ref inputs } if !attention::is_empty(inputs) => {
             returned(attention::forward(cpu, inputs))
         }
-        Op::AttentionGrad { ref inputs, y, lse, g, needs } if !attention::is_small(inputs) => {
+        Op::AttentionGrad { ref inputs, y, lse, g, needs }
+            if !attention::has_small_grad(inputs) =>
+        {
             let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
             Ok(Some(grads.into_iter().flatten().collect()))
         }
-        // Small attention, joining and linear algebra are what core makes of the ops above.
+        // Gradients of small attention, joining and linear algebra are what core makes of the ops
+        // above.
         _ => Ok(None),
     }
 }

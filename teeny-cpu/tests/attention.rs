@@ -71,6 +71,63 @@ fn tiles_agree_with_the_definition_at_every_level() {
     }
 }
 
+/// Keys and values are read where they are, in their own type; heads are split into parts.
+#[test]
+fn few_queries_agree_with_the_definition_at_every_level() {
+    for device in devices() {
+        for (dtype, tolerance) in
+            [(DType::F32, 1e-5), (DType::F64, 1e-12), (DType::F16, 2e-3), (DType::BF16, 1.6e-2)]
+        {
+            for (heads, [t, s, hs, hv]) in [
+                (1, [1, 1, 1, 1]),
+                (2, [1, 5000, 64, 40]),
+                (17, [1, 77, 33, 48]),
+                (3, [2, 600, 20, 7]),
+                (1, [3, 1025, 5, 64]),
+                (9, [4, 513, 16, 80]),
+            ] {
+                for options in [
+                    Attention::full(),
+                    Attention::causal(s - t),
+                    Attention::causal(s - t).window(70),
+                ] {
+                    let x = |rows, columns| randn(&[heads, rows, columns], dtype, &device);
+                    let (q, k, v) = (x(t, hs), x(s, hs), x(s, hv));
+                    let columns = |x: &Tensor| x.t().unwrap().copy().unwrap().t().unwrap();
+                    let steps = |x: &Tensor| {
+                        let twice = Tensor::cat(&[x, x], 2).unwrap();
+                        twice.slice(2, ..x.shape()[2] as isize).unwrap()
+                    };
+                    let shared = |x: &Tensor| x.slice(0, ..1).unwrap().expand(x.shape()).unwrap();
+                    let hidden = Tensor::rand((1, t, s), DType::F32, &device).unwrap();
+                    let bools = hidden.gt(0.5).unwrap().expand((heads, t, s)).unwrap();
+                    let added = hidden.cast(dtype).unwrap().expand((heads, t, s)).unwrap();
+                    for (i, (k, v, mask)) in [
+                        (k.clone(), v.clone(), None),
+                        (steps(&k), steps(&v), Some(&bools)),
+                        (shared(&k), columns(&v), Some(&added)),
+                        (columns(&k), shared(&v), None),
+                    ]
+                    .into_iter()
+                    .enumerate()
+                    {
+                        let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask, options };
+                        let [y, lse] = Op::Attention { inputs }.tensors(q.device()).unwrap();
+                        let (want_y, want_lse) = inputs.composed().unwrap();
+                        let finite = |x: &Tensor| x.maximum(-1e30).unwrap();
+                        let off =
+                            distance(&y, &want_y).max(distance(&finite(&lse), &finite(&want_lse)));
+                        assert!(
+                            off <= tolerance,
+                            "{dtype} {heads} heads {t} {s} {hs} {hv} {options:?} {i}: {off:e} {device:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn eight_thousand_positions_need_memory_for_rows_only() {
     let (t, hs) = (8192, 16);
@@ -111,11 +168,14 @@ fn eight_thousand_positions_need_memory_for_rows_only() {
 #[test]
 fn the_bits_do_not_depend_on_the_threads() {
     let device = Cpu::new();
-    for heads in [3, 20] {
-        let x = || randn(&[heads, 150, 24], DType::F32, &device);
-        let (q, k, v, g) = (x(), x(), x(), x());
-        let inputs =
-            AttentionInputs { q: &q, k: &k, v: &v, mask: None, options: Attention::causal(0) };
+    for (heads, queries) in [(3, 150), (20, 150), (2, 1)] {
+        let (x, q) = (
+            || randn(&[heads, if queries == 1 { 4000 } else { 150 }, 24], DType::F32, &device),
+            || randn(&[heads, queries, 24], DType::F32, &device),
+        );
+        let (q, k, v, g) = (q(), x(), x(), q());
+        let options = if queries == 1 { Attention::full() } else { Attention::causal(0) };
+        let inputs = AttentionInputs { q: &q, k: &k, v: &v, mask: None, options };
         let bits = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {

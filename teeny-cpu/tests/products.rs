@@ -4,6 +4,7 @@
 mod common;
 use common::*;
 use teeny_core::{DType, Device, Reference, Tensor};
+use teeny_cpu::Cpu;
 
 #[test]
 fn products_of_every_type_and_layout() {
@@ -122,6 +123,82 @@ fn a_vector_times_16_bit_weights() {
                     Tensor::cat(&[&weight, &weight], 1).unwrap().slice(1, k as isize..).unwrap();
                 near(&gaps.matmul(&x.reshape((k, 1)).unwrap()).unwrap());
             }
+        }
+    }
+}
+
+/// Random products of 16-bit floats, of every order of strides: whole numbers of tiles, panels and
+/// pairs or not, and numbers so small that pairs of bf16 may not be multiplied as such.
+#[test]
+fn products_of_16_bit_floats_round_once() {
+    let mut random = bounds::Random(11);
+    for device in devices() {
+        for case in 0..160 {
+            let dtype = [DType::BF16, DType::F16][case % 2];
+            let few = case % 3 == 0;
+            let (m, k, n) = match few {
+                true => (random.size(12), random.size(1500), random.size(300)),
+                false => (random.size(90), random.size(700), random.size(200)),
+            };
+            // Products of about 1, of numbers that are subnormal in part.
+            let tiny = dtype == DType::BF16 && case % 5 == 0;
+            let mut operand = |shape: &[usize], scale: f64| {
+                let x = Tensor::randn(shape, DType::F64, &device).unwrap();
+                let x = x.mul(scale).unwrap().cast(dtype).unwrap();
+                match random.next() % 4 {
+                    0 => x.t().unwrap().copy().unwrap().t().unwrap(),
+                    1 => {
+                        let twice = Tensor::cat(&[&x, &x], 1).unwrap();
+                        twice.slice(1, 1..1 + x.shape()[1] as isize).unwrap()
+                    }
+                    2 if few => {
+                        let pairs = Tensor::stack(&[&x, &x], 2).unwrap();
+                        pairs.slice(2, ..1).unwrap().squeeze(2).unwrap()
+                    }
+                    _ => x,
+                }
+            };
+            let small = if tiny { 2f64.powi(-124) } else { 1.0 };
+            let (a, b) = (operand(&[m, k], small), operand(&[k, n], 1.0 / small));
+            let (x, y) = (bounds::to_f64(&a), bounds::to_f64(&b));
+            let want = x.matmul(&y).unwrap();
+            let scale = x.abs().unwrap().matmul(&y.abs().unwrap()).unwrap();
+            let got = a.matmul(&b).unwrap();
+            assert_eq!((got.dtype(), got.shape()), (dtype, want.shape()));
+            let unit = if dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) };
+            let [got, want, scale] = [&got, &want, &scale].map(bounds::f64s);
+            for i in 0..want.len() {
+                let most = unit * want[i].abs() + bounds::product_bound(k) * scale[i] + 1e-7;
+                let off = (got[i] - want[i]).abs();
+                assert!(
+                    off <= most,
+                    "{dtype} {m}x{k}x{n} case {case}: element {i} is {}, not {} {device:?}",
+                    got[i],
+                    want[i]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_of_16_bit_products_do_not_depend_on_the_threads() {
+    let device = Cpu::new();
+    for dtype in [DType::BF16, DType::F16] {
+        for (m, k, n) in [(3, 700, 900), (70, 300, 800), (2, 4000, 500), (600, 1, 900)] {
+            let x = |shape: &[usize]| {
+                Tensor::randn(shape, DType::F32, &device).unwrap().cast(dtype).unwrap()
+            };
+            let (a, b, w) = (x(&[m, k]), x(&[k, n]), x(&[n, k]));
+            let bits = |threads: usize| {
+                let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+                pool.install(|| {
+                    [a.matmul(&b).unwrap(), a.matmul(&w.t().unwrap()).unwrap()]
+                        .map(|y| bounds::f64s(&y))
+                })
+            };
+            let one = bits(1);
+            assert!(one == bits(2) && one == bits(5), "{dtype} {m} {k} {n}");
         }
     }
 }

@@ -17,8 +17,9 @@
 //! crate do not: processors other than x86, operands whose rows and columns both have gaps, and all
 //! products of floats if [`FloatMatmul::GemmCrate`](crate::FloatMatmul) is set.
 
+use super::dots::Dots;
 use super::gemm_crate;
-use super::gemv::{Dot, Gemv};
+use super::gemv::Gemv;
 use super::matrix::Matrix;
 use super::microkernel::Product;
 use super::pack::pack_rhs;
@@ -31,7 +32,7 @@ use crate::Cpu;
 use crate::device::FloatMatmul;
 use crate::float::Float;
 use crate::scratch::with_scratch;
-use crate::simd::Level;
+use crate::simd::{F32s, Lanes, Level, Work};
 use crate::threads::try_for_each_chunk;
 use crate::transpose::transpose;
 use teeny_core::Result;
@@ -52,8 +53,9 @@ impl<T: Float> Tile<T> {
         unsafe {
             match select_kernel(&self.problem(), level, cpu.float_matmul) {
                 MatmulKernel::Scale => self.scale(),
+                MatmulKernel::Outer => level.run(Outer(self)),
                 MatmulKernel::Transposed => return self.transposed().run(cpu),
-                MatmulKernel::Dot => level.run(Dot { mnk, a: lhs, b: rhs, c, beta, alpha }),
+                MatmulKernel::Dot => level.run(self.dots()),
                 MatmulKernel::Gemv => level.run(Gemv {
                     nk: [mnk[1], mnk[2]],
                     a: lhs.ptr,
@@ -71,6 +73,19 @@ impl<T: Float> Tile<T> {
             }
         }
         Ok(())
+    }
+
+    /// [`MatmulKernel::Dot`]: the side with fewer rows or columns is kept in a cache.
+    fn dots(self) -> Dots<T> {
+        let Tile { mnk: [m, n, k], lhs, rhs, c, beta, alpha, .. } = self;
+        let bytes = |stride: isize| stride * size_of::<T>() as isize;
+        let (a_step, b_step) = (bytes(lhs.row_stride), bytes(rhs.col_stride));
+        if n >= m {
+            let (a, b) = (lhs.ptr, rhs.ptr);
+            return Dots { mnk: [m, n, k], a, a_step, b, b_step, c, beta, alpha };
+        }
+        let (a, b, a_step, b_step) = (rhs.ptr, lhs.ptr, b_step, a_step);
+        Dots { mnk: [n, m, k], a, a_step, b, b_step, c: c.t(), beta, alpha }
     }
 
     /// [`MatmulKernel::InPlace`]: block after block of k.
@@ -166,6 +181,32 @@ impl<T: Float> Tile<T> {
     }
 }
 
+/// [`MatmulKernel::Outer`]: `c[i][j] = alpha lhs[i] rhs[j]`.
+struct Outer<T>(Tile<T>);
+
+impl<T: Float> Work for Outer<T> {
+    type Out = ();
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Tile { mnk: [m, n, _], lhs, rhs, c, alpha, .. } = self.0;
+        for i in 0..m {
+            // SAFETY: inside (m, 1), (1, n) and (m, n); rows of rhs and c are contiguous.
+            unsafe {
+                let (x, y) = (alpha * *lhs.at(i, 0).ptr, c.at(i, 0).ptr.cast_mut());
+                let (x, mut j) = (T::Vector::<V>::splat(x), 0);
+                while j + T::Vector::<V>::LANES <= n {
+                    x.mul(T::Vector::<V>::load(rhs.ptr.add(j))).store(y.add(j));
+                    j += T::Vector::<V>::LANES;
+                }
+                if j < n {
+                    let part = T::Vector::<V>::load_part(rhs.ptr.add(j), n - j);
+                    x.mul(part).store_part(y.add(j), n - j);
+                }
+            }
+        }
+    }
+}
+
 impl<T: Float> Product<T> {
     /// Computes it by the path that the device's options name.
     ///
@@ -211,15 +252,11 @@ pub(crate) unsafe fn batched<T: Float>(
         return Ok(());
     }
     let packed = batch == 1 && packs_rhs([n, k], Strides::of(at(0).2), size_of::<T>());
-    let (tm, tn) = tile_size([m, n, k], batch, packed);
-    let (rows, columns) = (m.div_ceil(tm), n.div_ceil(tn));
-    let tasks = batch * rows * columns;
-    let work = |t: usize| {
-        let (b, t) = (t / (rows * columns), t % (rows * columns));
-        let (i, j) = (t / columns * tm, t % columns * tn);
+    let tiles = tile_size([m, n, k], batch, packed);
+    for_each_tile([m, n, k], batch, tiles, |b, [i, j], [tm, tn]| {
         let (c, lhs, rhs) = at(b);
         let tile = Tile {
-            mnk: [tm.min(m - i), tn.min(n - j), k],
+            mnk: [tm, tn, k],
             lhs: lhs.at(i, 0),
             rhs: rhs.at(0, j),
             c: c.at(i, j),
@@ -229,6 +266,26 @@ pub(crate) unsafe fn batched<T: Float>(
         };
         // SAFETY: tiles of one result do not overlap.
         unsafe { tile.run(cpu) }
+    })
+}
+
+/// Calls `work` with the batch, the first row and column and the size of each tile of `batch`
+/// results, on several threads if the products are large.
+///
+/// # Errors
+/// That of a tile.
+pub(super) fn for_each_tile(
+    [m, n, k]: [usize; 3],
+    batch: usize,
+    (tm, tn): (usize, usize),
+    work: impl Fn(usize, [usize; 2], [usize; 2]) -> Result<()> + Sync,
+) -> Result<()> {
+    let (rows, columns) = (m.div_ceil(tm), n.div_ceil(tn));
+    let tasks = batch * rows * columns;
+    let work = |t: usize| {
+        let (b, t) = (t / (rows * columns), t % (rows * columns));
+        let (i, j) = (t / columns * tm, t % columns * tn);
+        work(b, [i, j], [tm.min(m - i), tn.min(n - j)])
     };
     let per_chunk = (MIN_PARALLEL_MULS / 4 / (tm * tn * k).max(1)).max(1);
     if m * n * k * batch < MIN_PARALLEL_MULS {

@@ -17,7 +17,7 @@
 
 use super::matrix::Matrix;
 use crate::float::Float;
-use crate::simd::{F32s, Lanes, Level, Work, prefetch};
+use crate::simd::{F32s, Lanes, Level, PairWork, Work, prefetch};
 
 /// The most products that are added up in one chain. Rounding errors grow with this and with the
 /// number of such parts, and not with k. It also bounds the rows of b in use: rows of weights are
@@ -156,10 +156,10 @@ impl<T: Float> Product<T> {
                         sum = sum.mul(V::splat(alpha));
                     }
                     if beta != T::ZERO {
-                        sum = V::splat(beta).fma(
-                            if PART && v == NV - 1 { V::load_part(to, part) } else { V::load(to) },
-                            sum,
-                        );
+                        // No `fma`: that of pairs of bf16 multiplies other numbers.
+                        let old =
+                            if PART && v == NV - 1 { V::load_part(to, part) } else { V::load(to) };
+                        sum = V::splat(beta).mul(old).add(sum);
                     }
                     if PART && v == NV - 1 {
                         sum.store_part(to, part)
@@ -179,6 +179,14 @@ impl<T: Float> Work for Product<T> {
     #[inline(always)]
     fn run<V: F32s>(self) {
         self.panels::<T::Vector<V>>();
+    }
+}
+
+/// Elements of `a` and `b` are pairs of bf16 along k, and `beta` and `alpha` are 0 or 1.
+impl PairWork for Product<f32> {
+    #[inline(always)]
+    fn run<V: Lanes<f32>>(self) {
+        self.panels::<V>();
     }
 }
 

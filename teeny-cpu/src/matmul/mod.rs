@@ -1,18 +1,19 @@
 //! `(.., m, k) @ (.., k, n)` on views.
 //!
 //! ```text
-//!   mod      views to matrices; 16-bit floats to f32; integers to `integer`
+//!   mod      views to matrices; 16-bit floats to `half`; integers to `integer`
 //!   gemm     a batch of products as tiles (`tile`), shared by threads
 //!   select   the kernel of a tile and the size of tiles: pure functions of sizes and strides
-//!   gemv  microkernel (+ pack)  gemm_crate  gemv_half  integer        the kernels
+//!   dots  gemv  microkernel (+ pack)  gemm_crate  half/  integer       the kernels
 //! ```
-//! Strides go straight to the kernels: no operand is copied as a whole, except 16-bit floats that
-//! are not multiplied by a vector.
+//! Strides go straight to the kernels: no operand is copied as a whole, except 16-bit floats for
+//! the `gemm` crate.
 
+mod dots;
 pub(crate) mod gemm;
 mod gemm_crate;
 mod gemv;
-mod gemv_half;
+mod half;
 mod integer;
 mod matrix;
 mod microkernel;
@@ -20,8 +21,9 @@ mod pack;
 mod select;
 mod tile;
 
+pub(crate) use dots::{Dots, DotsHalf, dot};
 pub(crate) use gemm::batched;
-pub(crate) use gemv::dot;
+pub(crate) use half::{HalfRows, RowsOf};
 pub(crate) use matrix::Matrix;
 pub(crate) use microkernel::{MAX_CHAIN, Product};
 pub(crate) use select::has_microkernel;
@@ -41,14 +43,14 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
     let dtype = lhs.dtype();
     let (mut a, mut b) = (View::of(lhs)?, View::of(rhs)?);
     merge_batch_into_rows(&mut a, &mut b);
+    let axes = a.shape.ndim();
+    let (m, k, n) = (a.shape[axes - 2], a.shape[axes - 1], b.shape[axes - 1]);
+    let batch: usize = a.shape[..axes - 2].iter().product();
+    if dtype.is_half() && cpu.float_matmul == FloatMatmul::Own {
+        return Ok(Arc::new(half::matmul(cpu, [&a, &b], [m, n, k], batch)?));
+    }
     let mut converted: [Option<CpuStorage>; 2] = [None, None];
     if dtype.is_half() {
-        if cpu.float_matmul == FloatMatmul::Own
-            && let Some(out) = gemv_half::gemv_half(cpu, &a, &b)?
-        {
-            let n = lhs.numel() / lhs.shape()[lhs.ndim() - 1] * rhs.shape()[rhs.ndim() - 1];
-            return Ok(Arc::new(copy::cast_to_storage(cpu, out, n, dtype)?));
-        }
         for (view, converted) in [&mut a, &mut b].into_iter().zip(&mut converted) {
             let storage = copy::to_compute_dtype(cpu, view)?;
             let strides = Layout::contiguous(view.shape);
@@ -58,9 +60,6 @@ pub(crate) fn matmul(cpu: &Cpu, lhs: &Tensor, rhs: &Tensor) -> Result<StorageRef
             *converted = Some(storage);
         }
     }
-    let axes = a.shape.ndim();
-    let (m, k, n) = (a.shape[axes - 2], a.shape[axes - 1], b.shape[axes - 1]);
-    let batch: usize = a.shape[..axes - 2].iter().product();
     let out = cpu.alloc(batch * m * n, dtype.compute())?;
     let request = Request { cpu, a: &a, b: &b, mnk: [m, n, k], batch, out: &out };
     match dtype {

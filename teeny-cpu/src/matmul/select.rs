@@ -4,6 +4,7 @@
 //! ```text
 //!   k = 0 ─────────────────────────────► Scale          nothing to add to beta c
 //!   gemm crate by option ──────────────► GemmCrate
+//!   k = 1, beta = 0, rhs and c runs ───► Outer          products of pairs
 //!   one column, lhs a run per column ──► Transposed     cᵀ = rhsᵀ lhsᵀ, one row
 //!   few rows or columns, runs along k ─► Dot            inner products
 //!   one row, rhs and c runs ───────────► Gemv           rows of rhs added up
@@ -25,6 +26,8 @@ use crate::simd::Level;
 pub(crate) enum MatmulKernel {
     /// `c = beta c`: there is nothing to add.
     Scale,
+    /// k is 1: each element is one product.
+    Outer,
     /// The transposed product, for which a kernel is selected again.
     Transposed,
     /// Inner products of rows of lhs and columns of rhs, both contiguous along k.
@@ -88,9 +91,13 @@ pub(super) const K_BLOCK_TRANSPOSED_LHS: usize = 192;
 const SMALL_RHS_BYTES: usize = 1 << 20;
 /// Rows of lhs for which a large right operand is not worth packing.
 const SKINNY_ROWS: usize = 64;
-/// Rows or columns up to which a product is computed by inner products: more of them share their
-/// operands in registers.
-const MAX_DOTS: usize = 8;
+/// Rows or columns up to which a product is computed by inner products, whatever k is.
+const MIN_DOTS: usize = 8;
+/// Packing an operand costs some instructions for each of its elements, inner products cost some
+/// additions of lanes each: up to this part of k, and [`MAX_DOTS`], they are cheaper.
+const DOTS_PER_K: usize = 24;
+/// Rows that share the cache with those of the other operand.
+const MAX_DOTS: usize = 32;
 /// Bytes of a row along k from which adding up the lanes of an inner product pays.
 const MIN_DOT_BYTES: usize = 256;
 
@@ -110,13 +117,16 @@ pub(crate) fn select_kernel(p: &Problem, level: Level, path: FloatMatmul) -> Mat
     if path == FloatMatmul::GemmCrate {
         return MatmulKernel::GemmCrate;
     }
+    if p.k == 1 && p.n > 1 && p.beta_is_zero && p.rhs.col == 1 && p.c.col == 1 {
+        return MatmulKernel::Outer;
+    }
     if p.n == 1 && p.m > 1 && p.lhs.row == 1 {
         return MatmulKernel::Transposed;
     }
     let microkernel = has_microkernel(level);
     let few = p.m == 1
         || p.n == 1
-        || microkernel && p.m.min(p.n) <= MAX_DOTS && p.k * p.element >= MIN_DOT_BYTES;
+        || microkernel && p.m.min(p.n) <= max_dots(p.k) && p.k * p.element >= MIN_DOT_BYTES;
     if few && p.lhs.col == 1 && p.rhs.row == 1 {
         return MatmulKernel::Dot;
     }
@@ -141,6 +151,11 @@ pub(crate) fn select_kernel(p: &Problem, level: Level, path: FloatMatmul) -> Mat
     }
     let k_block = if lhs_rows_contiguous { K_BLOCK } else { K_BLOCK_TRANSPOSED_LHS };
     MatmulKernel::PackedRhs { k_block }
+}
+
+/// Rows or columns up to which a product is computed by inner products.
+pub(super) fn max_dots(k: usize) -> usize {
+    (k / DOTS_PER_K).clamp(MIN_DOTS, MAX_DOTS)
 }
 
 /// Whether the microkernel is fast at this level: at a level without vectors `gemm` is faster.
@@ -236,6 +251,13 @@ mod tests {
             // Nothing to add.
             (problem(64, 64, 0), Scale),
             (nt(1, 1, 0), Scale),
+            // One product for each element.
+            (problem(50, 70, 1), Outer),
+            (tn(50, 70, 1), Outer),
+            (f64s(problem(50, 2, 1)), Outer),
+            (problem(50, 1, 1), Transposed),
+            (with_beta(problem(50, 70, 1)), InPlace { k_block: 512 }),
+            (stepped(50, 70, 1), GemmCrate),
             // One column of a transposed lhs becomes one row.
             (tn(2, 1, 100), Transposed),
             (tn(1, 1, 100), Dot),
@@ -246,6 +268,10 @@ mod tests {
             (nt(1000, 8, 64), Dot),
             (nt(9, 1000, 64), PackedLhs),
             (nt(8, 1000, 63), PackedLhs),
+            (nt(21, 1000, 504), Dot),
+            (nt(21, 1000, 503), PackedLhs),
+            (nt(32, 1000, 4096), Dot),
+            (nt(33, 1000, 4096), PackedLhs),
             (f64s(nt(8, 1000, 32)), Dot),
             (f64s(nt(8, 1000, 31)), PackedLhs),
             // One row by rows.

@@ -47,6 +47,35 @@ register!(D of 4 f64: _mm256_set1_pd, _mm256_loadu_pd, _mm256_storeu_pd, _mm256_
 },
 |lo, hi| _mm256_permute4x64_pd::<0xd8>(_mm256_unpacklo_pd(lo, hi)), true);
 
+impl V {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [V; 4]) -> [f32; 4] {
+        op!({
+            let x = _mm256_hadd_ps(_mm256_hadd_ps(a.0, b.0), _mm256_hadd_ps(c.0, d.0));
+            let x = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps::<1>(x));
+            let mut out = [0.0; 4];
+            _mm_storeu_ps(out.as_mut_ptr(), x);
+            out
+        })
+    }
+}
+
+impl D {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [D; 4]) -> [f64; 4] {
+        op!({
+            let (ab, cd) = (_mm256_hadd_pd(a.0, b.0), _mm256_hadd_pd(c.0, d.0));
+            let x = _mm256_add_pd(
+                _mm256_permute2f128_pd::<0x20>(ab, cd),
+                _mm256_permute2f128_pd::<0x31>(ab, cd),
+            );
+            let mut out = [0.0; 4];
+            _mm256_storeu_pd(out.as_mut_ptr(), x);
+            out
+        })
+    }
+}
+
 impl F32s for V {
     type F64s = D;
     type I = __m256i;

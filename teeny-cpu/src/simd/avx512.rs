@@ -47,6 +47,59 @@ register!(D of 8 f64: _mm512_set1_pd, _mm512_loadu_pd, _mm512_storeu_pd, _mm512_
 },
 |lo, hi| _mm512_permutex2var_pd(lo, _mm512_set_epi64(14, 12, 10, 8, 6, 4, 2, 0), hi), true);
 
+/// The sums of all lanes of each of four vectors.
+#[inline(always)]
+pub(super) fn sums([a, b, c, d]: [__m512; 4]) -> [f32; 4] {
+    op!({
+        // Quarters of a and b, then of all four, then the lanes of each quarter.
+        let (low, high) = (_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xee>(a, b));
+        let ab = _mm512_add_ps(low, high);
+        let (low, high) = (_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xee>(c, d));
+        let cd = _mm512_add_ps(low, high);
+        let x = _mm512_add_ps(
+            _mm512_shuffle_f32x4::<0x88>(ab, cd),
+            _mm512_shuffle_f32x4::<0xdd>(ab, cd),
+        );
+        let x = _mm512_add_ps(x, _mm512_permute_ps::<0b01_00_11_10>(x));
+        let x = _mm512_add_ps(x, _mm512_permute_ps::<0b10_11_00_01>(x));
+        let order = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+        let x = _mm512_castps512_ps128(_mm512_permutexvar_ps(order, x));
+        let mut out = [0.0; 4];
+        _mm_storeu_ps(out.as_mut_ptr(), x);
+        out
+    })
+}
+
+impl V {
+    #[inline(always)]
+    fn sums(x: [V; 4]) -> [f32; 4] {
+        sums([x[0].0, x[1].0, x[2].0, x[3].0])
+    }
+}
+
+impl D {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [D; 4]) -> [f64; 4] {
+        op!({
+            let (low, high) =
+                (_mm512_shuffle_f64x2::<0x44>(a.0, b.0), _mm512_shuffle_f64x2::<0xee>(a.0, b.0));
+            let ab = _mm512_add_pd(low, high);
+            let (low, high) =
+                (_mm512_shuffle_f64x2::<0x44>(c.0, d.0), _mm512_shuffle_f64x2::<0xee>(c.0, d.0));
+            let cd = _mm512_add_pd(low, high);
+            let x = _mm512_add_pd(
+                _mm512_shuffle_f64x2::<0x88>(ab, cd),
+                _mm512_shuffle_f64x2::<0xdd>(ab, cd),
+            );
+            let x = _mm512_add_pd(x, _mm512_permute_pd::<0x55>(x));
+            let x = _mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 0, 2, 4, 6), x);
+            let mut out = [0.0; 4];
+            _mm256_storeu_pd(out.as_mut_ptr(), _mm512_castpd512_pd256(x));
+            out
+        })
+    }
+}
+
 impl F32s for V {
     type F64s = D;
     type I = __m512i;

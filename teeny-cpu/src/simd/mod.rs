@@ -14,6 +14,8 @@ mod register;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod bf16_pairs;
 pub(crate) mod loops;
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable;
@@ -78,6 +80,54 @@ impl Level {
         }
     }
 
+    /// Runs `work` on vectors of pairs of bf16, if this level and the machine have instructions for
+    /// them.
+    #[inline]
+    pub(crate) fn run_pairs<W: PairWork>(self, work: W) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if self.has_pairs() {
+            // SAFETY: the machine has the features.
+            unsafe { bf16_pairs::enter(work) };
+            return true;
+        }
+        let _ = work;
+        false
+    }
+
+    /// Whether [`Level::run_pairs`] runs anything.
+    #[inline]
+    pub(crate) fn has_pairs(self) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return self == Level::Avx512 && is_x86_feature_detected!("avx512bf16");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
+    }
+
+    /// The smallest magnitude but zero of lines of bf16, as bits less one; `u16::MAX` if all are
+    /// zeros. With `pairs`, a place and the length of its lines, pairs of numbers of two lines go
+    /// there.
+    ///
+    /// # Safety
+    /// [`Level::has_pairs`]; the lines are readable, and those of pairs writable.
+    pub(crate) unsafe fn bf16_lines(
+        self,
+        x: *const u16,
+        stride: isize,
+        lines: [usize; 2],
+        pairs: Option<(*mut u32, usize)>,
+    ) -> u16 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: by contract.
+        return unsafe {
+            match pairs {
+                None => bf16_pairs::smallest(x, stride, lines),
+                Some((to, step)) => bf16_pairs::interleave(x, stride, lines, to, step),
+            }
+        };
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("no pairs: {x:?} {stride} {lines:?} {pairs:?}")
+    }
+
     /// `self`, or the best level that this machine has if that is lower.
     pub fn supported(self) -> Level {
         self.min(detect())
@@ -115,6 +165,14 @@ pub(crate) trait Work {
     const FOR_AVX512: bool = true;
     /// The loop.
     fn run<V: F32s>(self) -> Self::Out;
+}
+
+/// As [`Work`], for vectors of f32 whose `fma` multiplies pairs of bf16: `x.fma(y, sum)` adds `x₀
+/// y₀ + x₁ y₁` to each lane of `sum`, where each lane of `x` and `y` is a pair. `splat`, `load` and
+/// `load_part` move pairs; all other operations are those of f32.
+pub(crate) trait PairWork {
+    /// The loop.
+    fn run<V: Lanes<f32>>(self);
 }
 
 /// A vector of lanes that are multiplied and added: the operations of a matrix product. Methods
@@ -165,6 +223,11 @@ pub trait Lanes<T>: Copy {
     /// # Safety
     /// They must be writable and `p` aligned to 64 bytes.
     unsafe fn stream(self, p: *mut T);
+    /// The sums of all lanes of each of four vectors.
+    #[inline(always)]
+    fn totals([a, b, c, d]: [Self; 4]) -> [T; 4] {
+        [a.total(), b.total(), c.total(), d.total()]
+    }
 }
 
 /// A 16-bit float type that vectors are read from and written as.

@@ -66,6 +66,10 @@ macro_rules! register {
             unsafe fn stream(self, p: *mut $T) {
                 op!($stream(p.cast(), self.0))
             }
+            #[inline(always)]
+            fn totals(x: [Self; 4]) -> [$T; 4] {
+                $V::sums(x)
+            }
         }
     };
 }

@@ -1,6 +1,6 @@
 //! Four f32 or two f64: SSE2, which every x86-64 has.
 
-use super::{F32s, F64s, Half};
+use super::{F32s, F64s, Half, Lanes};
 use std::arch::x86_64::*;
 use teeny_core::f16;
 
@@ -81,6 +81,20 @@ register!(D of 2 f64: _mm_set1_pd, _mm_loadu_pd, _mm_storeu_pd, _mm_stream_pd, _
 |p, n, v| match n { 0 => {}, 1 => _mm_store_sd(p, v), _ => _mm_storeu_pd(p, v) },
 |t| _mm_cvtsd_f64(_mm_add_sd(t, _mm_unpackhi_pd(t, t))),
 |lo, hi| _mm_unpacklo_pd(lo, hi), false);
+
+impl V {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [V; 4]) -> [f32; 4] {
+        [a.total(), b.total(), c.total(), d.total()]
+    }
+}
+
+impl D {
+    #[inline(always)]
+    fn sums([a, b, c, d]: [D; 4]) -> [f64; 4] {
+        [a.total(), b.total(), c.total(), d.total()]
+    }
+}
 
 impl F32s for V {
     type F64s = D;

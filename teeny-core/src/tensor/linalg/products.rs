@@ -1,5 +1,5 @@
 //! Products of matrices and vectors. Each runs `Op::Matmul`, with the leading axes broadcast,
-//! except `outer` and `kron`, which multiply elements.
+//! except `kron` and, of integers, `outer`, which multiply elements.
 
 use crate::context::enter;
 use crate::dtype::DType;
@@ -105,6 +105,9 @@ impl Tensor {
                 rhs.shape()
             ))
             .help(VECTORS));
+        }
+        if self.dtype().promote(rhs.dtype()).is_float() {
+            return self.unsqueeze(1)?.matmul(&rhs.unsqueeze(0)?);
         }
         self.unsqueeze(1)?.mul(rhs)
     }

@@ -129,7 +129,7 @@ impl<T: Real> Backward<'_, T> {
         unsafe {
             scores(self.q.head::<T>(head).at(queries.start, 0), self.keys.tile(head, tile), hs, s)
                 .run_on(self.cpu)?;
-            self.visible.apply(s.as_mut_ptr(), head, &queries, first, n);
+            self.visible.apply(s.as_mut_ptr(), KEYS, head, &queries, first, n);
             let through = self.values.as_ref().filter(|_| wanted[0] || wanted[1]);
             if let Some(values) = through {
                 scores(

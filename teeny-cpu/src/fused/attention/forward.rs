@@ -60,7 +60,7 @@ pub(super) fn run<T: Real>(
                     // whole tiles and values to whole vectors.
                     unsafe {
                         scores.run_on(cpu)?;
-                        visible.apply(s.as_mut_ptr(), head, &rows, first, n);
+                        visible.apply(s.as_mut_ptr(), KEYS, head, &rows, first, n);
                         let softmax = OnlineSoftmax {
                             s: s.as_mut_ptr(),
                             row: KEYS,

@@ -14,36 +14,46 @@
 //! backward   S = Q Kᵀ, P = exp(S - lse), dP = G Vᵀ, dS = P (dP - Σ g y)
 //!            dV += Pᵀ G    dK += dSᵀ Q    dQ += dS K
 //! ```
-//! Tiles that no query sees are left out. Source: Dao 2023, arXiv:2307.08691.
+//! Tiles that no query sees are left out. Up to four queries go without tiles ([`decode`]). Source:
+//! Dao 2023, arXiv:2307.08691.
 
 mod backward;
+mod decode;
 mod forward;
 mod operands;
 mod tile;
 
 use crate::Cpu;
+use crate::device::FloatMatmul;
 use teeny_core::storage::StorageRef;
 use teeny_core::{AttentionInputs, DType, Result, Tensor};
 
 /// Queries per tile: a multiple of the six rows of a register tile.
 const QUERIES: usize = 48;
-/// Queries up to which transposing the keys costs more than computing the scores; the definition's
-/// memory is then a few rows of S.
-const MAX_COMPOSED_QUERIES: usize = 4;
 /// Heads from which a backward task is a whole head.
 const WHOLE_HEADS: usize = 16;
 
-/// Whether the definition is as fast: there are few queries, or an operand is empty.
-pub(crate) fn is_small(inputs: &AttentionInputs<'_>) -> bool {
-    inputs.sizes()[0] <= MAX_COMPOSED_QUERIES
-        || inputs.q.numel() == 0
-        || inputs.k.numel() == 0
-        || inputs.v.numel() == 0
+/// Queries up to which the backward pass of the definition is as fast: its memory is then a few
+/// rows of S.
+const MAX_COMPOSED_QUERIES: usize = 4;
+
+/// Whether an operand is empty.
+pub(crate) fn is_empty(inputs: &AttentionInputs<'_>) -> bool {
+    inputs.q.numel() == 0 || inputs.k.numel() == 0 || inputs.v.numel() == 0
+}
+
+/// Whether the definition's backward pass is as fast: there are few queries, or an operand is
+/// empty.
+pub(crate) fn has_small_grad(inputs: &AttentionInputs<'_>) -> bool {
+    inputs.sizes()[0] <= MAX_COMPOSED_QUERIES || is_empty(inputs)
 }
 
 /// y and the logsumexp.
 pub(crate) fn forward(cpu: &Cpu, inputs: &AttentionInputs<'_>) -> Result<(StorageRef, StorageRef)> {
+    let reads = decode::reads(inputs) && cpu.float_matmul == FloatMatmul::Own;
     match inputs.q.dtype() {
+        DType::F64 if reads => decode::run::<f64>(cpu, inputs, DType::F64),
+        _ if reads => decode::run::<f32>(cpu, inputs, DType::F32),
         DType::F64 => forward::run::<f64>(cpu, inputs, DType::F64),
         _ => forward::run::<f32>(cpu, inputs, DType::F32),
     }

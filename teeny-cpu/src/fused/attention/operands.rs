@@ -57,7 +57,7 @@ impl Operand {
 }
 
 /// The elements before matrix number `head` of a view.
-fn head_offset(view: &View, mut head: usize) -> isize {
+pub(super) fn head_offset(view: &View, mut head: usize) -> isize {
     let mut offset = 0;
     for axis in (0..view.shape.ndim() - 2).rev() {
         offset += (head % view.shape[axis]) as isize * view.strides[axis];
@@ -191,13 +191,14 @@ impl Visible {
     }
 
     /// Sets the scores of a tile to the lowest number where a query does not see a key, and adds an
-    /// additive mask. The tile has rows of [`KEYS`], `n` columns in use, and begins at key `start`.
+    /// additive mask. The tile has rows of `step`, `n` columns in use, and begins at key `start`.
     ///
     /// # Safety
     /// The tile is writable.
     pub unsafe fn apply<T: Real>(
         &self,
         s: *mut T,
+        step: usize,
         head: usize,
         queries: &Range<usize>,
         start: usize,
@@ -217,7 +218,7 @@ impl Visible {
                 keys.end.clamp(start, start + n) - start,
             );
             // SAFETY: r is a row of the tile.
-            let row = unsafe { std::slice::from_raw_parts_mut(s.add(r * KEYS), n) };
+            let row = unsafe { std::slice::from_raw_parts_mut(s.add(r * step), n) };
             let from = from.min(to);
             row[..from].fill(T::LOWEST);
             row[to..].fill(T::LOWEST);

@@ -9,11 +9,13 @@
 use super::QUERIES;
 use crate::elementwise::loops::floats::run_f32;
 use crate::float::Float;
-use crate::matmul::{Matrix, dot};
+use crate::matmul::{Dots, DotsHalf, HalfRows, Matrix, Product, RowsOf, dot};
 use crate::simd::{F32s, Level, Work, loops};
 use crate::transpose::transpose;
 use crate::vecmath;
+use std::marker::PhantomData;
 use teeny_core::kernel::Arithmetic;
+use teeny_core::{DType, bf16, f16};
 
 /// All widths of tiles are multiples of this: the lanes of the widest vector.
 pub(super) const PAD: usize = 16;
@@ -57,6 +59,35 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     const NOTHING: Self;
     /// Natural logarithm.
     fn log(self) -> Self;
+    /// `e^self`
+    fn exponential(self) -> Self;
+    /// `s (m, n) = q (m, k) @ keysᵀ`: rows of `k` numbers of `q` by `n` lines of `dtype`, with the
+    /// bytes from one to the next.
+    ///
+    /// # Safety
+    /// The operands are readable and `s` is writable; `dtype` is computed in this type.
+    unsafe fn scores(
+        level: Level,
+        dtype: DType,
+        mnk: [usize; 3],
+        q: *const Self,
+        keys: (*const u8, isize),
+        s: Matrix<Self>,
+    );
+    /// `acc (m, n) += p (m, k) @ values`: `k` lines of `n` numbers of `dtype`, as in `scores`. Rows
+    /// of `acc` are `width` apart.
+    ///
+    /// # Safety
+    /// As `scores`; there are at most four rows.
+    unsafe fn add_product(
+        level: Level,
+        dtype: DType,
+        mnk: [usize; 3],
+        p: Matrix<Self>,
+        values: (*const u8, isize),
+        acc: &mut [Self],
+        width: usize,
+    );
     /// `scale` times the transpose of `from` (rows, columns) to rows of `step` elements.
     ///
     /// # Safety
@@ -87,6 +118,58 @@ impl Real for f32 {
     const NOTHING: f32 = f32::NEG_INFINITY;
     fn log(self) -> f32 {
         f64::from(self).ln() as f32
+    }
+    fn exponential(self) -> f32 {
+        f64::from(self).exp() as f32
+    }
+    unsafe fn scores(
+        level: Level,
+        dtype: DType,
+        mnk: [usize; 3],
+        a: *const f32,
+        (b, b_step): (*const u8, isize),
+        c: Matrix<f32>,
+    ) {
+        let a_step = (mnk[2] * size_of::<f32>()) as isize;
+        let (beta, alpha) = (0.0, 1.0);
+        if dtype == DType::F32 {
+            return level.run(Dots { mnk, a, a_step, b: b.cast::<f32>(), b_step, c, beta, alpha });
+        }
+        let dots = Dots { mnk, a, a_step, b: b.cast::<u16>(), b_step, c, beta, alpha };
+        if dtype == DType::BF16 {
+            level.run(DotsHalf::<bf16>(dots, PhantomData));
+        } else {
+            level.run(DotsHalf::<f16>(dots, PhantomData));
+        }
+    }
+    unsafe fn add_product(
+        level: Level,
+        dtype: DType,
+        mnk: [usize; 3],
+        p: Matrix<f32>,
+        (values, step): (*const u8, isize),
+        acc: &mut [f32],
+        width: usize,
+    ) {
+        if dtype == DType::F32 {
+            // SAFETY: by contract.
+            return unsafe { add_product(level, mnk, p, (values, step), acc, width) };
+        }
+        let rows = HalfRows {
+            mnk,
+            a: p.ptr,
+            a_row_stride: p.row_stride as usize,
+            b: values.cast(),
+            b_row_stride: step / 2,
+            c: acc.as_mut_ptr(),
+            c_row_stride: width,
+            adds: true,
+        };
+        if dtype == DType::BF16 {
+            level.run(RowsOf::<bf16>(rows, PhantomData));
+        } else {
+            level.run(RowsOf::<f16>(rows, PhantomData));
+        }
     }
     unsafe fn transposed(
         level: Level,
@@ -133,6 +216,29 @@ impl Real for f32 {
     unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, f32>) {
         level.run(rows);
     }
+}
+
+/// [`Real::add_product`] of the same type.
+unsafe fn add_product<T: Real>(
+    level: Level,
+    mnk: [usize; 3],
+    a: Matrix<T>,
+    (values, step): (*const u8, isize),
+    acc: &mut [T],
+    width: usize,
+) {
+    let product = Product {
+        mnk,
+        a,
+        b: values.cast::<T>(),
+        b_row_stride: step / size_of::<T>() as isize,
+        c: acc.as_mut_ptr(),
+        c_row_stride: width as isize,
+        beta: T::ONE,
+        alpha: T::ONE,
+    };
+    // SAFETY: by contract.
+    unsafe { product.run(level) };
 }
 
 /// [`Real::transposed`], element by element.
@@ -264,6 +370,32 @@ impl Real for f64 {
     const NOTHING: f64 = f64::NEG_INFINITY;
     fn log(self) -> f64 {
         self.ln()
+    }
+    fn exponential(self) -> f64 {
+        self.exp()
+    }
+    unsafe fn scores(
+        level: Level,
+        _: DType,
+        mnk: [usize; 3],
+        a: *const f64,
+        (b, b_step): (*const u8, isize),
+        c: Matrix<f64>,
+    ) {
+        let (a_step, b) = ((mnk[2] * size_of::<f64>()) as isize, b.cast::<f64>());
+        level.run(Dots { mnk, a, a_step, b, b_step, c, beta: 0.0, alpha: 1.0 });
+    }
+    unsafe fn add_product(
+        level: Level,
+        _: DType,
+        mnk: [usize; 3],
+        p: Matrix<f64>,
+        values: (*const u8, isize),
+        acc: &mut [f64],
+        width: usize,
+    ) {
+        // SAFETY: by contract.
+        unsafe { add_product(level, mnk, p, values, acc, width) };
     }
     unsafe fn transposed(
         _: Level,
