@@ -13,7 +13,7 @@
 //! are copied by spans (`grid`), of which only the ends test for padding.
 
 use super::grid::{Grid, Panel, Span};
-use super::select::{self, Split};
+use super::select::{self, Sizes, Split};
 use crate::Cpu;
 use crate::float::Float;
 use crate::matmul::{Matrix, Tile};
@@ -63,6 +63,21 @@ impl<T: Float> Correlation<'_, T> {
     /// Rows of the matrix of columns.
     pub(super) fn rows(&self) -> usize {
         self.in_channels * self.grid.taps.len()
+    }
+
+    /// What the choice of an algorithm depends on.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            in_channels: self.in_channels,
+            out_channels: self.out_channels,
+            taps: self.grid.taps.len(),
+            plane: self.grid.plane(),
+            pixels: self.grid.pixels(),
+            width: self.grid.last().output,
+            extent: self.grid.last().extent(),
+            is_whole: self.grid.is_whole(),
+            is_in_order: !self.taps_first || self.grid.taps.len() == 1,
+        }
     }
 
     /// The blocks of rows that are multiplied at a time: with all taps, none is in two taps.

@@ -31,7 +31,7 @@ use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
 use columns::Correlation;
 use grid::Grid;
-use select::{Algorithm, Sizes, Tiles, select, select_filter_grad};
+use select::{Algorithm, Tiles, select, select_filter_grad};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use teeny_core::storage::StorageRef;
@@ -155,12 +155,12 @@ impl<T: Float> Correlation<'_, T> {
     /// Whether columns are multiplied by the filters of one tap after the other as fast as by those
     /// of all taps.
     fn is_fast_tap_by_tap(&self) -> bool {
-        self.in_channels >= 64 && select(&Sizes::of(self)) == Algorithm::Columns
+        self.in_channels >= 64 && select(&self.sizes()) == Algorithm::Columns
     }
 
     /// Computes all results.
     fn run(&self, cpu: &Cpu) -> Result<()> {
-        match select(&Sizes::of(self)) {
+        match select(&self.sizes()) {
             Algorithm::Matmul => {
                 let (m, k, groups) = (self.out_channels, self.rows(), self.groups);
                 // SAFETY: an image's inputs and results of a group, and the group's filters, which
@@ -457,7 +457,7 @@ pub(crate) fn weight_grad(
 
 /// The gradient of the filters of `c` for the taps of its grid.
 fn filter_grad<T: Float>(cpu: &Cpu, c: &Correlation<'_, T>, g: &[T], to: &mut [T]) -> Result<()> {
-    match select_filter_grad(&Sizes::of(c)) {
+    match select_filter_grad(&c.sizes()) {
         Algorithm::Matmul => {
             let (m, k, groups) = (c.out_channels, c.rows(), c.groups);
             let to = Shared(to.as_mut_ptr());

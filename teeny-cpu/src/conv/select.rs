@@ -8,7 +8,6 @@
 //! Costs are vectors loaded, multiplied or stored for each vector of results. No function reads the
 //! number of threads, so the bits of a result do not depend on it.
 
-use super::columns::Correlation;
 use crate::Cpu;
 use crate::device::FloatMatmul;
 use crate::float::Float;
@@ -47,20 +46,6 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn of<T>(c: &Correlation<'_, T>) -> Sizes {
-        Sizes {
-            in_channels: c.in_channels,
-            out_channels: c.out_channels,
-            taps: c.grid.taps.len(),
-            plane: c.grid.plane(),
-            pixels: c.grid.pixels(),
-            width: c.grid.last().output,
-            extent: c.grid.last().extent(),
-            is_whole: c.grid.is_whole(),
-            is_in_order: !c.taps_first || c.grid.taps.len() == 1,
-        }
-    }
-
     /// Whether the elements of an image are the columns of its only result.
     fn is_matmul(&self) -> bool {
         self.pixels == 1 && self.taps == self.plane && self.is_whole && self.is_in_order
