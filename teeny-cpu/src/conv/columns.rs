@@ -13,7 +13,7 @@
 //! are copied by spans (`grid`), of which only the ends test for padding.
 
 use super::grid::{Grid, Panel, Span};
-use super::select::{self, Split};
+use super::select::{self, Sizes, Split};
 use crate::Cpu;
 use crate::float::Float;
 use crate::matmul::{Matrix, Tile};
@@ -44,14 +44,57 @@ pub(super) struct Correlation<'a, T> {
     /// grid, in_channels).
     pub weight: &'a [T],
     pub taps_first: bool,
+    /// Whether `weight` has all taps of the filter: (.., all taps, in_channels).
+    pub all_taps: bool,
     /// (images, groups · out_channels, size)
     pub y: Shared<T>,
+}
+
+/// Blocks of rows of columns.
+struct Blocks {
+    /// Rows of a block, but for the last one of each part.
+    depth: usize,
+    /// Rows of a part.
+    rows: usize,
+    count: usize,
 }
 
 impl<T: Float> Correlation<'_, T> {
     /// Rows of the matrix of columns.
     pub(super) fn rows(&self) -> usize {
         self.in_channels * self.grid.taps.len()
+    }
+
+    /// What the choice of an algorithm depends on.
+    pub(super) fn sizes(&self) -> Sizes {
+        Sizes {
+            in_channels: self.in_channels,
+            out_channels: self.out_channels,
+            taps: self.grid.taps.len(),
+            plane: self.grid.plane(),
+            pixels: self.grid.pixels(),
+            width: self.grid.last().output,
+            extent: self.grid.last().extent(),
+            is_whole: self.grid.is_whole(),
+            is_in_order: !self.taps_first || self.grid.taps.len() == 1,
+        }
+    }
+
+    /// The blocks of rows that are multiplied at a time: with all taps, none is in two taps.
+    fn blocks(&self) -> Blocks {
+        let (rows, parts) = match self.all_taps {
+            true => (self.in_channels, self.grid.taps.len()),
+            false => (self.rows(), 1),
+        };
+        let depth = select::depth(rows);
+        Blocks { depth, rows, count: rows.div_ceil(depth) * parts }
+    }
+
+    /// The rows of block `i`: from the first to before the second.
+    fn block(&self, i: usize) -> [usize; 2] {
+        let Blocks { depth, rows, .. } = self.blocks();
+        let (part, i) = (i / rows.div_ceil(depth), i % rows.div_ceil(depth));
+        [part * rows + i * depth, part * rows + rows.min((i + 1) * depth)]
     }
 
     /// Rows of columns in the order of the weights.
@@ -96,10 +139,10 @@ impl<T: Float> Correlation<'_, T> {
     /// Computes all results by columns, of which there are few: all of them are copied, and then
     /// multiplied by `m` filters at a time.
     fn by_shared_columns(&self, cpu: &Cpu, m: usize) -> Result<()> {
-        let (results, rows) = (self.images * self.grid.pixels(), self.rows());
+        let results = self.images * self.grid.pixels();
         let (width, plane) = (select::panel_width::<T>(cpu), self.grid.plane());
-        let depth = select::depth(rows);
-        let (panels, blocks) = (results.div_ceil(width), rows.div_ceil(depth));
+        let Blocks { depth, count: blocks, .. } = self.blocks();
+        let panels = results.div_ceil(width);
         let block = depth * width + SLACK;
         let cut = |panel: usize| {
             let first = panel * width;
@@ -110,12 +153,12 @@ impl<T: Float> Correlation<'_, T> {
             let to = Shared(all.as_mut_ptr());
             try_for_each_chunk(self.groups * panels * blocks, |task| {
                 let (group, rest) = (task / (panels * blocks), task % (panels * blocks));
-                let (panel, first) = (rest / blocks, rest % blocks * depth);
+                let panel = rest / blocks;
                 let x = &self.x[group * self.in_channels * plane..];
                 // SAFETY: the block of this task alone.
                 let to =
                     unsafe { std::slice::from_raw_parts_mut(to.get().add(task * block), block) };
-                let (spans, rows) = (&list[panel].spans, [first, rows.min(first + depth)]);
+                let (spans, rows) = (&list[panel].spans, self.block(rest % blocks));
                 self.columns(x, spans, rows, width).pack(cpu, to);
                 Ok(())
             })?;
@@ -126,8 +169,7 @@ impl<T: Float> Correlation<'_, T> {
                 let channels = [top, self.out_channels.min(top + m)];
                 let blocks = (group * panels + panel) * blocks;
                 with_scratch(cpu, [m * width], |[product]: [&mut [T]; 1]| {
-                    let columns =
-                        |from: usize| all[(blocks + from / depth) * block..][..block].as_ptr();
+                    let columns = |i: usize| all[(blocks + i) * block..][..block].as_ptr();
                     // SAFETY: results of these channels, which no other task writes.
                     unsafe { self.multiply(cpu, group, channels, &list[panel], product, columns) }
                 })?
@@ -145,9 +187,8 @@ impl<T: Float> Correlation<'_, T> {
         group: usize,
         [first, end]: [usize; 2],
     ) -> Result<()> {
-        let (rows, m) = (self.rows(), self.out_channels);
-        let width = select::panel_width::<T>(cpu);
-        let depth = select::depth(rows);
+        let (width, m) = (select::panel_width::<T>(cpu), self.out_channels);
+        let depth = self.blocks().depth;
         let x = &self.x[group * self.in_channels * self.grid.plane()..];
         let sizes = [depth * width + SLACK, m * width];
         with_scratch(cpu, sizes, |[columns, product]: [&mut [T]; 2]| {
@@ -155,8 +196,8 @@ impl<T: Float> Correlation<'_, T> {
                 let n = width.min(end - first);
                 let panel = self.grid.panel(cpu, [first, first + n], self.image_strides())?;
                 let spans = &panel.spans;
-                let copy = |from: usize| {
-                    let rows = [from, rows.min(from + depth)];
+                let copy = |i: usize| {
+                    let rows = self.block(i);
                     self.columns(x, spans, rows, width).pack(cpu, columns);
                     columns.as_ptr()
                 };
@@ -167,12 +208,11 @@ impl<T: Float> Correlation<'_, T> {
         })?
     }
 
-    /// Multiplies the filters of some channels by the columns of a panel: `columns` returns a block
-    /// of them, from a row on.
+    /// Multiplies the filters of some channels by the columns of a panel: `columns` returns the
+    /// block of them of this number.
     ///
     /// # Safety
-    /// `y` has all results; no other task touches those of the panel and these channels. Blocks of
-    /// columns have `select::depth` rows, or those that are left.
+    /// `y` has all results; no other task touches those of the panel and these channels.
     unsafe fn multiply(
         &self,
         cpu: &Cpu,
@@ -183,8 +223,9 @@ impl<T: Float> Correlation<'_, T> {
         mut columns: impl FnMut(usize) -> *const T,
     ) -> Result<()> {
         let (rows, m, size) = (self.rows(), bottom - top, self.grid.size());
-        let (width, depth) = (select::panel_width::<T>(cpu), select::depth(rows));
-        let w = &self.weight[(group * self.out_channels + top) * rows..][..m * rows];
+        let width = select::panel_width::<T>(cpu);
+        let row = if self.all_taps { self.in_channels * self.grid.all_taps } else { rows };
+        let w = &self.weight[(group * self.out_channels + top) * row..][..m * row];
         let to = self.y.get().wrapping_add((group * self.out_channels + top) * size);
         let n = panel.runs.last().map_or(0, |run| run.at + run.count);
         // Results that follow one another in memory need no detour.
@@ -204,12 +245,20 @@ impl<T: Float> Correlation<'_, T> {
                 }
             }
         }
-        for from in (0..rows).step_by(depth) {
-            let depth = depth.min(rows - from);
-            let rhs = Matrix { ptr: columns(from), row_stride: width as isize, col_stride: 1 };
+        for block in 0..self.blocks().count {
+            let [from, end] = self.block(block);
+            let depth = end - from;
+            let column = match self.all_taps {
+                true => {
+                    let (tap, channel) = (from / self.in_channels, from % self.in_channels);
+                    self.grid.taps[tap] * self.in_channels + channel
+                }
+                false => from,
+            };
+            let rhs = Matrix { ptr: columns(block), row_stride: width as isize, col_stride: 1 };
             let tile = Tile {
                 mnk: [m, n, depth],
-                lhs: Matrix::row_major(w, rows).at(0, from),
+                lhs: Matrix::row_major(w, row).at(0, column),
                 rhs,
                 c,
                 beta: if from == 0 { T::ZERO } else { T::ONE },

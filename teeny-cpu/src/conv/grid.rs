@@ -40,6 +40,13 @@ impl Axis {
             && self.output == self.size
     }
 
+    /// From the first to the last element that a result reads, in steps.
+    pub(super) fn extent(&self) -> usize {
+        let low = self.shifts.iter().copied().min().unwrap_or(0);
+        let high = self.shifts.iter().copied().max().unwrap_or(0);
+        (high - low) as usize / self.step
+    }
+
     /// The results that `shift` gives an input: from the first to before the second.
     pub(super) fn inside(&self, shift: isize) -> (usize, usize) {
         let low = (-shift).max(0) as usize;
@@ -207,6 +214,24 @@ impl Grid {
     /// Whether the results of a row are next to each other, and rows follow one another.
     pub(super) fn is_dense(&self) -> bool {
         self.axes.iter().all(|a| a.every == 1)
+    }
+
+    /// Whether the results are all results.
+    pub(super) fn is_whole(&self) -> bool {
+        self.axes.iter().all(|a| a.output == a.size)
+    }
+
+    /// The grid of results `from .. to` of the last axis.
+    pub(super) fn columns(&self, from: usize, to: usize) -> Grid {
+        let mut grid = self.clone();
+        if let Some(axis) = grid.axes.last_mut() {
+            let shift = (from * axis.step) as isize;
+            axis.shifts.iter_mut().for_each(|s| *s += shift);
+            axis.first += from * axis.every;
+            axis.output = to - from;
+            axis.insides = axis.shifts.iter().map(|&shift| axis.inside(shift)).collect();
+        }
+        grid
     }
 
     /// The last axis.

@@ -31,7 +31,7 @@ use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
 use columns::Correlation;
 use grid::Grid;
-use select::{Algorithm, Sizes, Tiles, select, select_filter_grad};
+use select::{Algorithm, Tiles, select, select_filter_grad};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use teeny_core::storage::StorageRef;
@@ -118,6 +118,7 @@ impl<'a> Conv<'a> {
             groups: self.groups,
             results: images * self.output.iter().product::<usize>(),
             tiles: images * tiles,
+            width: self.output[self.output.len() - 1],
         }
     }
 
@@ -135,15 +136,31 @@ impl<'a> Conv<'a> {
         y: Shared<T>,
     ) -> Correlation<'b, T> {
         let Conv { images, groups, in_channels, out_channels, .. } = *self;
-        let taps_first = false;
-        Correlation { grid, images, groups, in_channels, out_channels, x, weight, taps_first, y }
+        Correlation {
+            grid,
+            images,
+            groups,
+            in_channels,
+            out_channels,
+            x,
+            weight,
+            taps_first: false,
+            all_taps: false,
+            y,
+        }
     }
 }
 
 impl<T: Float> Correlation<'_, T> {
+    /// Whether columns are multiplied by the filters of one tap after the other as fast as by those
+    /// of all taps.
+    fn is_fast_tap_by_tap(&self) -> bool {
+        self.in_channels >= 64 && select(&self.sizes()) == Algorithm::Columns
+    }
+
     /// Computes all results.
     fn run(&self, cpu: &Cpu) -> Result<()> {
-        match select(&Sizes::of(self)) {
+        match select(&self.sizes()) {
             Algorithm::Matmul => {
                 let (m, k, groups) = (self.out_channels, self.rows(), self.groups);
                 // SAFETY: an image's inputs and results of a group, and the group's filters, which
@@ -356,10 +373,19 @@ pub(crate) fn input_grad(
             }
         } else {
             for grid in grids {
-                let filters = some(&grid)?;
-                let filters = filters.as_deref().unwrap_or(&all);
-                let part = back.correlation(grid, gs, filters, y);
-                Correlation { taps_first: true, ..part }.run(cpu)?;
+                let part = Correlation {
+                    taps_first: true,
+                    all_taps: true,
+                    ..back.correlation(grid, gs, &all, y)
+                };
+                // Columns are multiplied tap by tap where that is no loss.
+                if grid.has_all_taps() || !part.is_fast_tap_by_tap() {
+                    let filters = some(&grid)?;
+                    let weight = filters.as_deref().unwrap_or(&all);
+                    Correlation { all_taps: false, weight, ..part }.run(cpu)?;
+                } else {
+                    part.run(cpu)?;
+                }
             }
         }
     });
@@ -431,7 +457,7 @@ pub(crate) fn weight_grad(
 
 /// The gradient of the filters of `c` for the taps of its grid.
 fn filter_grad<T: Float>(cpu: &Cpu, c: &Correlation<'_, T>, g: &[T], to: &mut [T]) -> Result<()> {
-    match select_filter_grad(&Sizes::of(c)) {
+    match select_filter_grad(&c.sizes()) {
         Algorithm::Matmul => {
             let (m, k, groups) = (c.out_channels, c.rows(), c.groups);
             let to = Shared(to.as_mut_ptr());

@@ -8,7 +8,6 @@
 //! Costs are vectors loaded, multiplied or stored for each vector of results. No function reads the
 //! number of threads, so the bits of a result do not depend on it.
 
-use super::columns::Correlation;
 use crate::Cpu;
 use crate::device::FloatMatmul;
 use crate::float::Float;
@@ -38,29 +37,18 @@ pub(super) struct Sizes {
     pub pixels: usize,
     /// Elements of the last axis of results.
     pub width: usize,
+    /// From the first to the last element that a result reads along the last axis, in steps.
+    pub extent: usize,
     /// Whether the results of the grid are all results.
-    pub is_dense: bool,
+    pub is_whole: bool,
     /// Whether the columns of a result are in the order of the input.
     pub is_in_order: bool,
 }
 
 impl Sizes {
-    pub(super) fn of<T>(c: &Correlation<'_, T>) -> Sizes {
-        Sizes {
-            in_channels: c.in_channels,
-            out_channels: c.out_channels,
-            taps: c.grid.taps.len(),
-            plane: c.grid.plane(),
-            pixels: c.grid.pixels(),
-            width: c.grid.last().output,
-            is_dense: c.grid.is_dense(),
-            is_in_order: !c.taps_first || c.grid.taps.len() == 1,
-        }
-    }
-
     /// Whether the elements of an image are the columns of its only result.
     fn is_matmul(&self) -> bool {
-        self.pixels == 1 && self.taps == self.plane && self.is_dense && self.is_in_order
+        self.pixels == 1 && self.taps == self.plane && self.is_whole && self.is_in_order
     }
 }
 
@@ -71,12 +59,22 @@ const TASKS: usize = 16;
 /// Most elements of a task's lattices: half of a second-level cache.
 const LATTICE: usize = 96 << 10;
 
+/// Elements of a vector of the widest level.
+const LANES: usize = 16;
+/// Output channels up to which lattices may be faster: more of them read the lattice too often.
+const MAX_CHANNELS: usize = 32;
 /// Most vectors of sums of the filters' gradient: a quarter of a second-level cache.
-const MAX_SUMS: usize = 4096;
+const MAX_SUMS: usize = 8192;
 
 /// Whether a second thread pays.
 pub(super) fn is_parallel(muls: usize) -> bool {
     muls >= MIN_PARALLEL_MULS
+}
+
+/// Vectors loaded, tested and stored to copy a vector of columns: rows of results are copied one by
+/// one.
+fn copies(width: usize) -> usize {
+    6 + 10 * LANES / width
 }
 
 /// The algorithm for the results of one grid.
@@ -85,11 +83,14 @@ pub(super) fn select(s: &Sizes) -> Algorithm {
         return Algorithm::Matmul;
     }
     let (m, k) = (s.out_channels, s.in_channels * s.taps);
-    // Four channels share an element that is loaded from the lattice, and all of them one that is
-    // copied to the columns, the shorter the rows the more slowly.
-    let lattices = k * (m + 2 * m.div_ceil(4)) + 3 * s.in_channels + 2 * m;
-    let columns = k * (m + 4 + 24 / s.width.max(1)) + 3 * m;
-    if lattices <= columns { Algorithm::Lattices } else { Algorithm::Columns }
+    let lattices = k * m.max(2 * m.div_ceil(4)) * (s.width + s.extent) / s.width;
+    let columns = k * (m + m / 16 + copies(s.width));
+    let filled = (3 + 12 * LANES / s.width) * s.in_channels;
+    if m <= MAX_CHANNELS && lattices + filled + 2 * m <= columns + 3 * m {
+        Algorithm::Lattices
+    } else {
+        Algorithm::Columns
+    }
 }
 
 /// The algorithm for the gradient of the filters.
@@ -98,16 +99,17 @@ pub(super) fn select_filter_grad(s: &Sizes) -> Algorithm {
         return Algorithm::Matmul;
     }
     let (m, k) = (s.out_channels, s.in_channels * s.taps);
-    // Four channels share an element of the lattice, and lanes are results of a row. A product has
-    // lanes of channels, for which gradients are transposed, and columns.
-    let lanes = s.width.next_multiple_of(16);
-    let lattices = (k * (m + 2) + 3 * s.in_channels) * lanes / s.width;
-    let columns = k * (m.next_multiple_of(16) + m / 8 + 5 + 24 / s.width) + 8 * m;
-    if m <= 8 || lattices <= columns && m * k <= MAX_SUMS {
-        Algorithm::Lattices
-    } else {
-        Algorithm::Columns
-    }
+    // Four channels share an element of the lattice. Sums are loaded and stored for each image.
+    let wide = match s.width < 4 * LANES {
+        true => s.width + s.extent,
+        false => s.width.next_multiple_of(LANES),
+    };
+    let filled = (3 + 12 * LANES / s.width) * s.in_channels;
+    let per_image = (3 * m * k + 40 * s.in_channels) * LANES / s.pixels;
+    let lattices = k * m.max(2 * m.div_ceil(4)) * wide * 9 / (8 * s.width) + filled + per_image;
+    // A product has lanes of channels, for which gradients are transposed, and columns.
+    let columns = k * (m.next_multiple_of(LANES) + m / 8 + copies(s.width)) + 8 * m;
+    if lattices <= columns && m * k <= MAX_SUMS { Algorithm::Lattices } else { Algorithm::Columns }
 }
 
 /// Columns of a panel: those of a register tile, or many for the `gemm` crate, which packs them
@@ -225,6 +227,8 @@ pub(super) struct Tiles {
     /// Results of all images and groups, and the tiles of 4 x 4 that they are in.
     pub results: usize,
     pub tiles: usize,
+    /// Results of a row.
+    pub width: usize,
 }
 
 impl Tiles {
@@ -232,7 +236,7 @@ impl Tiles {
     fn costs(&self) -> [usize; 2] {
         let [from, to] = self.channels.map(|n| n.next_multiple_of(16));
         let points = 36 * self.tiles * (from * to + 20 * (from + to));
-        [9 * from * (to + 6) * self.results, points]
+        [9 * from * (to + copies(self.width)) * self.results, points]
     }
 
     /// Elements of the filters at all points.
@@ -248,17 +252,26 @@ impl Tiles {
     /// Whether Winograd's filtering is faster.
     pub(super) fn are_faster(&self) -> bool {
         let [columns, points] = self.costs();
-        self.has_enough_channels() && points + 24 * self.filters() < columns
+        // Measured: filters that a second-level cache holds in part, that a third-level cache holds
+        // together with the rest, and others.
+        let each = match self.filters() {
+            0..=1_048_576 => 18,
+            1_048_577..=3_145_728 => 48,
+            _ => 160,
+        };
+        self.has_enough_channels() && points + each * self.filters() < columns
     }
 
     /// Whether it is faster for the gradient of the filters, of which there are `sums` at all
     /// points.
     pub(super) fn are_faster_for_filters(&self, sums: usize) -> bool {
         let [columns, points] = self.costs();
-        // Sums that no cache holds take three times as long.
-        let all = self.filters() * sums;
-        let each = if all <= 256 << 10 { 18 } else { 55 };
-        self.has_enough_channels() && points + each * all < columns
+        let each = match self.filters() {
+            0..=1_048_576 => 12,
+            1_048_577..=3_145_728 => 30,
+            _ => 60,
+        };
+        self.has_enough_channels() && points + each * self.filters() * sums < columns
     }
 }
 
@@ -281,6 +294,11 @@ pub(super) fn band_rows(height: usize, line: usize, more: usize) -> usize {
     let rows = (BAND.saturating_sub(more) / line.max(1)).clamp(1, height.max(1));
     // Bands of equal heights, of at least four rows: what is around them is read twice.
     height.div_ceil(height.div_ceil(rows.max(4).min(height.max(1)))).max(1)
+}
+
+/// Parts of a line of `width` results, for which all channels have `line` elements in the lattice.
+pub(super) fn parts_of_line(width: usize, line: usize) -> usize {
+    line.div_ceil(LATTICE).min(width / 256).max(1)
 }
 
 /// Splits `blocks` blocks of channels of some images. Images are split where there are too few
@@ -307,4 +325,140 @@ pub(super) fn split_bands(
 pub(super) fn part(n: usize, parts: usize, i: usize) -> std::ops::Range<usize> {
     let each = n.div_ceil(parts);
     (i * each).min(n)..((i + 1) * each).min(n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A convolution of images of (n, n) with filters of (k, k), padded to the same size.
+    fn same(in_channels: usize, out_channels: usize, k: usize, n: usize) -> Sizes {
+        let (taps, plane) = (k * k, n * n);
+        Sizes {
+            in_channels,
+            out_channels,
+            taps,
+            plane,
+            pixels: plane,
+            width: if k == 1 { plane } else { n },
+            extent: k - 1,
+            is_whole: true,
+            is_in_order: true,
+        }
+    }
+
+    #[test]
+    fn every_algorithm_is_selected_on_its_side_of_each_boundary() {
+        use Algorithm::*;
+        let table = [
+            // Images of one pixel, and windows as large as the image.
+            (same(512, 64, 1, 1), Matmul),
+            (Sizes { pixels: 1, width: 1, extent: 6, ..same(8, 512, 7, 7) }, Matmul),
+            (Sizes { is_in_order: false, pixels: 1, width: 1, ..same(8, 512, 7, 7) }, Columns),
+            // Few output channels.
+            (same(64, 1, 3, 56), Lattices),
+            (same(64, 32, 3, 56), Lattices),
+            (same(64, 33, 3, 56), Columns),
+            (same(32, 2, 1, 128), Lattices),
+            (same(3, 64, 7, 112), Columns),
+            // Lines of a lattice are longer than short rows.
+            (same(64, 32, 3, 4), Lattices),
+            (same(64, 32, 7, 4), Columns),
+        ];
+        for (sizes, want) in table {
+            assert_eq!(select(&sizes), want, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn gradients_of_few_filters_come_from_lattices() {
+        use Algorithm::*;
+        let table = [
+            (same(512, 64, 1, 1), Matmul),
+            (same(4, 4, 3, 56), Lattices),
+            (same(8, 8, 3, 16), Lattices),
+            (same(1, 32, 3, 28), Lattices),
+            (same(64, 64, 3, 56), Columns),
+            // Sums would be loaded and stored for each small image.
+            (same(220, 3, 4, 2), Columns),
+            (same(96, 96, 1, 14), Columns),
+        ];
+        for (sizes, want) in table {
+            assert_eq!(select_filter_grad(&sizes), want, "{sizes:?}");
+        }
+    }
+
+    #[test]
+    fn winograd_is_selected_where_its_filters_are_worth_it() {
+        // Channels, images and their side; forward, and for the gradient of filters.
+        for (channels, images, side, want) in [
+            ([11, 64], 32, 56, [false, false]),
+            ([16, 16], 1, 14, [true, true]),
+            ([64, 64], 1, 28, [true, true]),
+            ([128, 128], 1, 14, [true, true]),
+            ([256, 256], 1, 14, [false, false]),
+            ([256, 256], 32, 14, [true, true]),
+            ([256, 512], 4, 7, [false, false]),
+            ([512, 512], 16, 2, [false, false]),
+        ] {
+            let tile = usize::div_ceil(side, 4);
+            let (results, tiles) = (images * side * side, images * tile * tile);
+            let tiles = Tiles { channels, groups: 1, results, tiles, width: side };
+            let got = [tiles.are_faster(), tiles.are_faster_for_filters((images * 2).min(8))];
+            assert_eq!(got, want, "{channels:?} {images} {side}");
+        }
+    }
+
+    #[test]
+    fn tasks_are_enough_and_not_too_small() {
+        // Output channels, results, rows, groups: channels and columns of a task.
+        for (mnk, groups, want) in [
+            ([16, 64, 16], 1, (16, 64, false)),
+            ([64, 100_352, 576], 1, (64, 25 * 64, true)),
+            ([512, 64, 4608], 1, (36, 64, true)),
+            ([512, 512, 4608], 1, (258, 64, true)),
+            ([24, 512, 4608], 1, (24, 64, true)),
+            ([64, 6272, 576], 32, (64, 1600, true)),
+        ] {
+            let Split { rows, columns, parallel } = split_columns(mnk, groups, 64);
+            assert_eq!((rows, columns, parallel), want, "{mnk:?} {groups}");
+        }
+        // Planes, rows, elements of a line, multiplications: planes and rows of a task.
+        for (planes, height, line, muls, want) in [
+            (1, 8, 100, 1000, (1, 8)),
+            (1, 56, 64 * 58, 10_000_000, (1, 4)),
+            (4096, 7, 11, 1225, (64, 7)),
+            (32, 224, 3 * 226, 5_000_000, (1, 112)),
+        ] {
+            assert_eq!(split_planes(planes, height, line, muls), want, "{planes} {height} {line}");
+        }
+        // Images, blocks of channels, rows of results, rows of a band.
+        for (images, blocks, height, rows, want) in [
+            (1, 4, 56, 56, Bands { blocks: 4, images: 1, bands: 4, rows: 14 }),
+            (32, 4, 56, 28, Bands { blocks: 4, images: 4, bands: 2, rows: 28 }),
+            (8, 60, 7, 7, Bands { blocks: 60, images: 1, bands: 1, rows: 7 }),
+        ] {
+            assert_eq!(split_bands(images, blocks, height, rows, 1 << 20), want);
+        }
+        // Output channels, results and rows; groups; elements of operands.
+        for (mnk, groups, operands, want) in [
+            ([8, 100, 9], 1, 1000, [1, 100, 9]),
+            ([64, 401_408, 147], 1, 30_000_000, [16, 25344, 147]),
+            ([512, 512, 4608], 1, 500_000, [1, 768, 288]),
+        ] {
+            let FilterSplit { blocks, results, rows, .. } =
+                split_filter_grad(mnk, groups, operands);
+            assert_eq!([blocks, results, rows], want, "{mnk:?}");
+        }
+    }
+
+    #[test]
+    fn parts_cover_all_images_once() {
+        for n in 1..20 {
+            for parts in 1..=n {
+                let all: Vec<usize> = (0..parts).flat_map(|i| part(n, parts, i)).collect();
+                assert_eq!(all, (0..n).collect::<Vec<_>>());
+            }
+        }
+    }
 }

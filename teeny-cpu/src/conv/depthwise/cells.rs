@@ -37,6 +37,8 @@ pub(super) struct Cells {
     /// The column of the input at the first cell of a row, and cells of a row.
     left: isize,
     pub pitch: usize,
+    /// The columns of the input that are in the cells: from the first to before the second.
+    columns: [usize; 2],
     pub lanes: usize,
 }
 
@@ -96,7 +98,9 @@ impl Cells {
             Part { y, x, low, distances }
         };
         let parts = axes.into_iter().map(part).collect();
-        let cells = Cells { parts, input, size, left, pitch, lanes };
+        let clip = |column: isize| column.clamp(0, input[1] as isize) as usize;
+        let columns = [clip(left), clip(right)];
+        let cells = Cells { parts, input, size, left, pitch, columns, lanes };
         let rows = cells.band(0, size[0]).rows;
         let operands = input[0] * input[1] + size[0] * size[1];
         (rows * pitch <= 8 * operands + 1024).then_some(cells)
@@ -129,24 +133,24 @@ impl Cells {
         })
     }
 
-    /// Writes rows `from .. to` of `channels` planes of input at `x`, clipped to those that exist,
-    /// to the cells of a band, with zeros at both ends of each row. `temporary` has
-    /// [`Cells::temporary`] elements.
-    #[expect(clippy::too_many_arguments)]
+    /// Those of rows `from .. to` of the input that exist.
+    pub(super) fn clip(&self, from: isize, to: isize) -> [usize; 2] {
+        let height = self.input[0] as isize;
+        [from.clamp(0, height) as usize, to.clamp(0, height) as usize]
+    }
+
+    /// Writes rows `top .. bottom` of `channels` planes of input at `x` to the cells of a band,
+    /// with zeros at both ends of each row. `temporary` has [`Cells::temporary`] elements.
     pub(super) fn fill<T: Float>(
         &self,
         cpu: &Cpu,
         band: &Band,
-        [from, to]: [isize; 2],
-        x: &[T],
-        channels: usize,
+        [top, bottom]: [usize; 2],
+        (x, channels): (&[T], usize),
         temporary: &mut [T],
         cells: &mut [T],
     ) {
-        let clip = |i: isize, size: usize| i.clamp(0, size as isize) as usize;
-        let [top, bottom] = [from, to].map(|row| clip(row, self.input[0]));
-        let [left, right] =
-            [self.left, self.left + self.pitch as isize].map(|column| clip(column, self.input[1]));
+        let [left, right] = self.columns;
         let ([plane, _], width, lanes) = (self.planes(), self.input[1], self.lanes);
         if top >= bottom || left >= right {
             return;
@@ -167,9 +171,12 @@ impl Cells {
         }
         // Cells of padding at both ends of each row.
         let (before, inside) = ((left as isize - self.left) as usize, right - left);
-        for line in cells[first - before * lanes..].chunks_mut(line).take(bottom - top) {
-            line[..before * lanes].fill(T::ZERO);
-            line[(before + inside) * lanes..].fill(T::ZERO);
+        let after = (self.pitch - before - inside) * lanes;
+        let mut at = first - before * lanes;
+        for _ in top..bottom {
+            cells[at..at + before * lanes].fill(T::ZERO);
+            at += line;
+            cells[at - after..at].fill(T::ZERO);
         }
         if self.has_wide_rows() {
             for row in top..bottom {
@@ -245,6 +252,61 @@ impl Part {
     pub(super) fn results(&self, top: usize, bottom: usize) -> [usize; 2] {
         let y = &self.y;
         [top, bottom].map(|row| row.saturating_sub(y.first).div_ceil(y.every).min(y.output))
+    }
+}
+
+/// Some rows of results that are computed together.
+#[derive(Clone, Copy)]
+pub(super) struct Step {
+    pub top: usize,
+    pub bottom: usize,
+    /// Rows of the input that are copied to cells before.
+    pub fill: [usize; 2],
+}
+
+/// What a step computes of one part.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    /// The cell of the first result.
+    pub x: usize,
+    /// Rows of results of the part.
+    pub rows: [usize; 2],
+    /// The place of the first result in those of the step.
+    pub y: usize,
+}
+
+impl Cells {
+    /// The steps of a band, of up to `rows` rows of results, and what each computes of each part.
+    pub(super) fn steps(
+        &self,
+        cpu: &Cpu,
+        band: &Band,
+        rows: usize,
+    ) -> Result<(Array<Step>, Array<Call>)> {
+        let mut filled = band.first;
+        let of = |i: usize| {
+            let top = band.top + i * rows;
+            (top, (top + rows).min(band.bottom))
+        };
+        let steps = Array::from_fn(cpu, (band.bottom - band.top).div_ceil(rows), |i| {
+            let (top, bottom) = of(i);
+            let end = self.band(top, bottom).end().max(filled);
+            let fill = self.clip(filled, end);
+            filled = end;
+            Step { top, bottom, fill }
+        })?;
+        let parts = self.parts.len();
+        let calls = Array::from_fn(cpu, steps.len() * parts, |i| {
+            let ((top, bottom), part) = (of(i / parts), &self.parts[i % parts]);
+            let [from, to] = part.results(top, bottom);
+            if from >= to {
+                return Call { x: 0, rows: [from, from], y: 0 };
+            }
+            let row = part.y.first + from * part.y.every - top;
+            let y = (row * self.size[1] + part.x.first) * self.lanes;
+            Call { x: self.first(part, band, from), rows: [from, to], y }
+        })?;
+        Ok((steps, calls))
     }
 }
 

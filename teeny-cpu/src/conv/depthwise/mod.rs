@@ -65,6 +65,7 @@ pub(super) fn convolve<T: Float>(cpu: &Cpu, parts: &[Correlation<'_, T>]) -> Res
         let count = lanes.min(channels - first);
         let n = band.rows * cells.pitch * lanes;
         let sizes = [n, cells.temporary(), step * width * lanes, taps * lanes];
+        let (steps, calls) = cells.steps(cpu, &band, step)?;
         with_scratch(cpu, sizes, |[input, temporary, results, weights]: [&mut [T]; 4]| {
             if !whole {
                 results.fill(T::ZERO);
@@ -78,35 +79,29 @@ pub(super) fn convolve<T: Float>(cpu: &Cpu, parts: &[Correlation<'_, T>]) -> Res
             }
             for image in range {
                 let plane_at = image * channels + first;
-                let x = &c.x[plane_at * plane..];
+                let x = (&c.x[plane_at * plane..], count);
                 let y = c.y.get().wrapping_add(plane_at * size);
-                let mut filled = band.first;
-                for top in (band.top..band.bottom).step_by(step) {
-                    let bottom = (top + step).min(band.bottom);
-                    let end = cells.band(top, bottom).end();
-                    cells.fill(cpu, &band, [filled, end], x, count, temporary, input);
-                    filled = filled.max(end);
+                for (step, calls) in steps.iter().zip(calls.chunks_exact(parts.len())) {
+                    cells.fill(cpu, &band, step.fill, x, temporary, input);
                     let mut weights = weights.as_ptr();
-                    for (part, ranges) in cells.parts.iter().zip(&ranges) {
-                        let [from, to] = part.results(top, bottom);
-                        if from < to {
-                            let row = part.y.first + from * part.y.every - top;
-                            let at = (row * width + part.x.first) * lanes;
+                    for (i, call) in calls.iter().enumerate() {
+                        let part = &cells.parts[i];
+                        if call.rows[0] < call.rows[1] {
                             cpu.level.run(Correlate {
-                                x: input[cells.first(part, &band, from)..].as_ptr(),
+                                x: input[call.x..].as_ptr(),
                                 distances: &part.distances,
                                 weights,
-                                taps: &ranges[from..to],
+                                taps: &ranges[i][call.rows[0]..call.rows[1]],
                                 width: part.x.output,
                                 x_strides: cells.strides(part),
-                                y: results[at..].as_mut_ptr(),
+                                y: results[call.y..].as_mut_ptr(),
                                 y_strides: [part.y.every * width * lanes, part.x.every * lanes],
                             });
                         }
                         weights = weights.wrapping_add(part.distances.len() * lanes);
                     }
-                    let (from, to) = (results.as_ptr(), y.wrapping_add(top * width));
-                    let (stride, size) = (size as isize, (count, (bottom - top) * width));
+                    let (from, to) = (results.as_ptr(), y.wrapping_add(step.top * width));
+                    let (stride, size) = (size as isize, (count, (step.bottom - step.top) * width));
                     // SAFETY: these rows of these channels, which the task alone writes.
                     unsafe { transpose(cpu.level, from, lanes as isize, to, stride, size, false) };
                 }
@@ -164,7 +159,8 @@ pub(super) fn weight_grad<T: Float>(
                     for top in (band.top..band.bottom).step_by(step) {
                         let bottom = (top + step).min(band.bottom);
                         let end = cells.band(top, bottom).end();
-                        cells.fill(cpu, &band, [filled, end], x, count, temporary, input);
+                        let rows = cells.clip(filled, end);
+                        cells.fill(cpu, &band, rows, (x, count), temporary, input);
                         filled = filled.max(end);
                         let (from, to) = (g[top * width..].as_ptr(), gs.as_mut_ptr());
                         let (stride, size) = (size as isize, ((bottom - top) * width, count));

@@ -154,41 +154,46 @@ impl<T: Float> Correlate<'_, T> {
         unsafe {
             let x = self.x.as_ptr().add(row * self.pitch + j);
             let w = self.weight.as_ptr().add(m * k);
-            let mut sums = [[V::splat(T::ZERO); NV]; M];
-            let mut before = sums;
-            let (mut i, mut block) = (0, MAX_CHAIN);
+            let distances = self.distances.each.as_ptr();
+            let mut totals = [[V::splat(T::ZERO); NV]; M];
+            let mut i = 0;
             while i < k {
-                if i == block {
-                    for (before, sums) in before.iter_mut().zip(&mut sums) {
-                        for (before, sum) in before.iter_mut().zip(sums) {
-                            *before = before.add(*sum);
-                            *sum = V::splat(T::ZERO);
+                // Arrays are indexed by loops that are unrolled: others keep them in memory.
+                let mut sums = [[V::splat(T::ZERO); NV]; M];
+                let end = if k - i > MAX_CHAIN { i + MAX_CHAIN } else { k };
+                while i < end {
+                    let from = x.add(*distances.add(i));
+                    let mut xs = [V::splat(T::ZERO); NV];
+                    let mut v = 0;
+                    while v < NV {
+                        let from = from.wrapping_add(v * V::LANES);
+                        xs[v] = if PART { V::load_part(from, counts[v]) } else { V::load(from) };
+                        if !PART && self.prefetches {
+                            prefetch(from.wrapping_add(2 * NV * V::LANES).cast());
                         }
+                        v += 1;
                     }
-                    block += MAX_CHAIN;
-                }
-                let from = x.add(*self.distances.each.as_ptr().add(i));
-                let mut xs = [V::splat(T::ZERO); NV];
-                let mut v = 0;
-                while v < NV {
-                    let from = from.wrapping_add(v * V::LANES);
-                    xs[v] = if PART { V::load_part(from, counts[v]) } else { V::load(from) };
-                    if !PART && self.prefetches {
-                        prefetch(from.wrapping_add(2 * NV * V::LANES).cast());
+                    let mut r = 0;
+                    while r < M {
+                        let w = V::splat(*w.add(r * k + i));
+                        let mut v = 0;
+                        while v < NV {
+                            sums[r][v] = w.fma(xs[v], sums[r][v]);
+                            v += 1;
+                        }
+                        r += 1;
                     }
-                    v += 1;
+                    i += 1;
                 }
                 let mut r = 0;
                 while r < M {
-                    let w = V::splat(*w.add(r * k + i));
                     let mut v = 0;
                     while v < NV {
-                        sums[r][v] = w.fma(xs[v], sums[r][v]);
+                        totals[r][v] = totals[r][v].add(sums[r][v]);
                         v += 1;
                     }
                     r += 1;
                 }
-                i += 1;
             }
             let mut r = 0;
             while r < M {
@@ -196,11 +201,10 @@ impl<T: Float> Correlate<'_, T> {
                 let mut v = 0;
                 while v < NV {
                     let to = to.wrapping_add(v * V::LANES);
-                    let sum = if k > MAX_CHAIN { sums[r][v].add(before[r][v]) } else { sums[r][v] };
                     if PART {
-                        sum.store_part(to, counts[v])
+                        totals[r][v].store_part(to, counts[v])
                     } else {
-                        sum.store(to)
+                        totals[r][v].store(to)
                     }
                     v += 1;
                 }

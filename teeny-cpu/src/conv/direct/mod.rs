@@ -95,9 +95,28 @@ impl<T: Float> Correlation<'_, T> {
         lattice.cells(rows) <= 8 * (lattice.plane() + rows * width) + 1024
     }
 
-    /// Computes all results from lattices.
+    /// Computes all results from lattices: of long lines part by part.
     pub(super) fn by_lattices(&self, cpu: &Cpu) -> Result<()> {
-        let lattice = &Lattice::new(self.grid);
+        let lattice = Lattice::new(self.grid);
+        let ([height, width], _) = lattice.results();
+        let line = self.in_channels * lattice.cells(1);
+        let parts = if height == 1 { select::parts_of_line(width, line) } else { 1 };
+        if parts == 1 {
+            return self.all_planes(cpu, &lattice);
+        }
+        let grids: Vec<Grid> = (0..parts)
+            .map(|i| {
+                let part = select::part(width, parts, i);
+                self.grid.columns(part.start, part.end)
+            })
+            .collect();
+        try_for_each_chunk(parts, |i| {
+            let part = Correlation { grid: &grids[i], ..*self };
+            part.all_planes(cpu, &Lattice::new(&grids[i]))
+        })
+    }
+
+    fn all_planes(&self, cpu: &Cpu, lattice: &Lattice) -> Result<()> {
         let ([height, width], outer) = lattice.results();
         let planes = self.images * self.groups * outer;
         let line = self.in_channels * lattice.taps()[0] * lattice.cells(1).min(4 * lattice.plane());
