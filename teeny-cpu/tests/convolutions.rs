@@ -137,3 +137,27 @@ fn random_windows_agree_with_the_oracle_by_the_gemm_crate() {
         run(&device, DType::F32, &draw(&mut random), &mut random);
     }
 }
+
+#[test]
+fn results_have_the_same_bits_on_any_number_of_threads() {
+    let (device, mut random) = (Cpu::new(), Random(47));
+    for _ in 0..60 {
+        let Case { x, weight, window } = draw(&mut random);
+        let (x, w) = (random.tensor(&x, &device), random.tensor(&weight, &device));
+        let g = random.tensor(x.conv(&w, &window).unwrap().shape(), &device);
+        let all = || {
+            let y = x.conv(&w, &window).unwrap();
+            let d_x = g.conv_transpose(&w, &window, &x.shape()[2..]).unwrap();
+            let d_w = g.conv_weight_grad(&x, &window, w.shape()).unwrap();
+            [y, d_x, d_w].map(|t| t.to_vec::<f32>().unwrap())
+        };
+        let on = |threads: usize| {
+            rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(all)
+        };
+        let (one, four) = (on(1), on(4));
+        for (one, four) in one.iter().zip(&four) {
+            let same = one.iter().zip(four).all(|(a, b)| a.to_bits() == b.to_bits());
+            assert!(same, "{:?} {:?} {window:?}", x.shape(), w.shape());
+        }
+    }
+}

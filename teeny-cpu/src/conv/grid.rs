@@ -328,3 +328,109 @@ impl Grid {
         place
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All windows of small sizes along two axes.
+    fn windows() -> impl Iterator<Item = ([usize; 2], [usize; 2], Window)> {
+        (0..2000usize).map(|i| {
+            let digit = |place: usize, n: usize| i / place % n;
+            let window = Window::new(2)
+                .stride([1 + digit(1, 3) as i64, 1 + digit(3, 2) as i64])
+                .padding([digit(6, 3) as i64, digit(18, 4) as i64])
+                .dilation([1 + digit(72, 2) as i64, 1 + digit(5, 3) as i64]);
+            ([1 + digit(7, 5), 1 + digit(11, 7)], [1 + digit(144, 3), 1 + digit(13, 3)], window)
+        })
+    }
+
+    fn outputs(x: [usize; 2], kernel: [usize; 2], window: &Window) -> Option<Vec<usize>> {
+        (0..2)
+            .map(|a| {
+                let reach = window.dilation[a] * (kernel[a] - 1) + 1;
+                let padded = x[a] + 2 * window.padding[a];
+                Some(padded.checked_sub(reach)? / window.stride[a] + 1)
+            })
+            .collect()
+    }
+
+    /// The place in x that result `o` reads at tap `k`, if it exists.
+    fn place(
+        x: [usize; 2],
+        kernel: [usize; 2],
+        y: &[usize],
+        window: &Window,
+        [o, k]: [usize; 2],
+    ) -> Option<usize> {
+        let at = |a: usize, o: usize, k: usize| {
+            (o * window.stride[a] + k * window.dilation[a])
+                .checked_sub(window.padding[a])
+                .filter(|&i| i < x[a])
+        };
+        let row = at(0, o / y[1], k / kernel[1])?;
+        Some(row * x[1] + at(1, o % y[1], k % kernel[1])?)
+    }
+
+    /// Triples of result, tap and the element that is read, by the spans of two images.
+    fn triples(cpu: &Cpu, grid: &Grid) -> Vec<[usize; 3]> {
+        let (pixels, strides) = (grid.pixels(), [1000, 1000]);
+        let mut all = Vec::new();
+        if grid.taps.is_empty() {
+            return all;
+        }
+        for first in (0..2 * pixels).step_by(5) {
+            let end = (first + 5).min(2 * pixels);
+            let panel = grid.panel(cpu, [first, end], strides).unwrap();
+            for (i, &span) in panel.spans.iter().enumerate() {
+                let (run, tap) = (panel.runs[i % panel.runs.len()], i / panel.runs.len());
+                assert_eq!(span.before + span.inside + span.after, run.count);
+                for j in 0..span.inside {
+                    let to = run.to + (span.before + j) * grid.last().every;
+                    all.push([to, grid.taps[tap], span.from + j * grid.last().step]);
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn spans_are_what_windows_read_and_what_gradients_read() {
+        let cpu = Cpu::new();
+        for (x, kernel, window) in windows() {
+            let Some(y) = outputs(x, kernel, &window) else { continue };
+            let mut want = Vec::new();
+            for image in 0..2 {
+                for (o, k) in
+                    (0..y[0] * y[1]).flat_map(|o| (0..kernel[0] * kernel[1]).map(move |k| (o, k)))
+                {
+                    if let Some(i) = place(x, kernel, &y, &window, [o, k]) {
+                        want.push([image * 1000 + o, k, image * 1000 + i]);
+                    }
+                }
+            }
+            want.sort_unstable();
+            let mut got = triples(&cpu, &Grid::forward(&x, &kernel, &y, &window));
+            got.sort_unstable();
+            assert_eq!(got, want, "{x:?} {kernel:?} {window:?}");
+            let grids = Grid::backward(&x, &kernel, &y, &window);
+            let mut back: Vec<_> = grids
+                .iter()
+                .flat_map(|grid| triples(&cpu, grid))
+                .map(|[to, tap, from]| [from, tap, to])
+                .collect();
+            back.sort_unstable();
+            assert_eq!(back, want, "{x:?} {kernel:?} {window:?}");
+        }
+    }
+
+    #[test]
+    fn axes_without_windows_are_one() {
+        let grid = Grid::forward(&[4, 5, 6], &[1, 1, 1], &[4, 5, 6], &Window::new(3));
+        assert_eq!((grid.axes.len(), grid.last().output), (1, 120));
+        let padded = Window::new(2).padding(1);
+        let grid = Grid::forward(&[1, 7], &[3, 3], &[1, 7], &padded);
+        // Only the middle row of a window sees a row of the input.
+        assert_eq!((grid.axes.len(), &grid.taps[..]), (1, &[3, 4, 5][..]));
+    }
+}

@@ -152,6 +152,11 @@ pub(super) fn split_columns([m, n, k]: [usize; 3], groups: usize, width: usize) 
     Split { rows, columns: width, parallel: true }
 }
 
+/// Rows of results whose lattice a second-level cache holds, of `line` elements for one row.
+pub(super) fn lattice_rows(line: usize) -> usize {
+    (LATTICE / line.max(1)).max(1)
+}
+
 /// Planes of a task, and rows of a band: of `planes` planes of `height` rows, each of which has
 /// `line` elements in the lattice; a plane takes `muls` multiplications.
 pub(super) fn split_planes(
@@ -160,7 +165,7 @@ pub(super) fn split_planes(
     line: usize,
     muls: usize,
 ) -> (usize, usize) {
-    let mut rows = (LATTICE / line.max(1)).clamp(1, height);
+    let mut rows = lattice_rows(line).min(height);
     let total = planes * muls;
     if is_parallel(total) && planes < TASKS {
         rows = rows.min(height.div_ceil(TASKS.div_ceil(planes)).max(4)).min(height);

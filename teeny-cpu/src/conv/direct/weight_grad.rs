@@ -94,9 +94,10 @@ fn block_sums<T: Float>(
     let (m, n, pixels) = (c.out_channels, c.out_channels * c.rows(), height * width);
     let lanes = lanes::<T>(cpu);
     // Rows that are added up at a time, and those of a lattice.
-    let most = (CHAIN * lanes / if flat { lattice.pitch } else { width.next_multiple_of(lanes) })
-        .clamp(1, height);
     let virtuals = c.in_channels * lattice.taps()[0];
+    let line = if flat { lattice.pitch } else { width.next_multiple_of(lanes) };
+    let most = (CHAIN * lanes / line).min(select::lattice_rows(virtuals * lattice.cells(1)));
+    let most = most.clamp(1, height);
     let table = distances(cpu, lattice, c, most)?;
     let rest = height % most;
     let last = if rest > 0 { Some(distances(cpu, lattice, c, rest)?) } else { None };
