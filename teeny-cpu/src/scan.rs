@@ -37,6 +37,8 @@ const SHORT: usize = 32;
 const WIDTH: usize = 512;
 /// Columns from which a row of accumulators is faster than lanes.
 const MIN_COLUMNS: usize = 16;
+/// Elements of a lane below which few columns go through a plane together.
+const PLANES: usize = 256;
 /// Elements below which one thread scans.
 const MIN_PARALLEL_ELEMENTS: usize = 8 << 10;
 
@@ -122,6 +124,15 @@ impl<T: Running, const PRODUCT: bool> Scan<'_, T, PRODUCT> {
             self.columns()
         } else if lanes < CHAINS && self.length >= 2 * PIECE {
             (0..lanes).try_for_each(|lane| self.pieces(lane))
+        } else if self.inner > 1 && self.length < PLANES {
+            let plane = self.length * self.inner;
+            try_for_each_range(self.n / plane, MIN_PARALLEL_ELEMENTS / plane, |planes| {
+                let start = planes.start * plane;
+                let (x, y) = (self.x.get().wrapping_add(start), self.y.get().wrapping_add(start));
+                let (count, rows, inner) = (planes.len(), self.length, self.inner);
+                self.cpu.level.run(Planes::<T, PRODUCT> { x, y, count, rows, inner });
+                Ok(())
+            })
         } else if self.inner == 1 && self.length < SHORT {
             let least = MIN_PARALLEL_ELEMENTS / self.length;
             try_for_each_range(lanes, least, |lanes| {
@@ -284,6 +295,38 @@ impl<T: Running, const PRODUCT: bool> Work for Chains<'_, T, PRODUCT> {
             _ => {
                 self.take::<1>();
                 1
+            }
+        }
+    }
+}
+
+/// Planes of `rows` rows of a few columns.
+struct Planes<T, const PRODUCT: bool> {
+    x: *const T,
+    y: *mut T,
+    count: usize,
+    rows: usize,
+    inner: usize,
+}
+
+impl<T: Running, const PRODUCT: bool> Work for Planes<T, PRODUCT> {
+    type Out = ();
+    const FOR_AVX512: bool = false;
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let inner = self.inner.min(MIN_COLUMNS);
+        let mut at = 0;
+        for _ in 0..self.count {
+            let mut accs = [T::start(PRODUCT); MIN_COLUMNS];
+            for _ in 0..self.rows {
+                for (i, acc) in accs[..inner].iter_mut().enumerate() {
+                    // SAFETY: an element of a plane, which belongs to this task in y.
+                    unsafe {
+                        *acc = T::join(PRODUCT, *acc, (*self.x.add(at + i)).one());
+                        *self.y.add(at + i) = T::value(*acc);
+                    }
+                }
+                at += inner;
             }
         }
     }

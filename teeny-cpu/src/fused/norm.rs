@@ -9,7 +9,7 @@
 use crate::Cpu;
 use crate::copy;
 use crate::fused::Packed;
-use crate::simd::{F32s, Work, prefetch_ahead};
+use crate::simd::{F32s, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use crate::typed::{slice, slice_mut};
@@ -396,7 +396,6 @@ impl Work for Row<'_, f32> {
     fn run<V: F32s>(self) {
         let n = self.x.len() as f64;
         let layer = self.norm == Norm::Layer;
-        prefetch_ahead(self.x);
         let mut mean = if layer { (self.sum::<V>(Plain) / n) as f32 } else { 0.0 };
         // The mean's rounding error is added to it, so that a row of equal numbers leaves no
         // remainder, which a small eps would magnify.

@@ -63,6 +63,32 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         });
         return Ok(Arc::new(out));
     }
+    let even = (0..shape.ndim()).all(|a| a == axis || shape[a] == x.shape()[a]);
+    if even && view.is_contiguous() {
+        // One list of indices for all outer axes, or an index for each element.
+        let lists =
+            (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
+        let layout = (0..shape.ndim()).filter(|&a| lists && a != axis);
+        let layout = layout.fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1));
+        let indices = checked(cpu, &index.with_layout(layout)?, axis, x.shape()[axis])?;
+        let packed = PackedGather {
+            from: Shared(view.ptr.cast_mut()),
+            to,
+            rows: n / inner,
+            size: x.shape()[axis],
+            count: shape[axis],
+            inner,
+            indices: &indices,
+            lists,
+        };
+        match x.dtype().size() {
+            1 => packed.run::<u8>(),
+            2 => packed.run::<u16>(),
+            4 => packed.run::<u32>(),
+            _ => packed.run::<u64>(),
+        }
+        return Ok(Arc::new(out));
+    }
     // One list of indices for every row (a resampled image, a selection of columns): checked once,
     // not once per row.
     let shared = (0..shape.ndim()).all(|a| a == axis || shape[a] == 1 || index.strides()[a] == 0);
@@ -168,4 +194,59 @@ unsafe fn select_as<T: Copy>(
             }
         }
     });
+}
+
+/// A gather of `(outer, size, inner)` without gaps to `(outer, count, inner)`.
+struct PackedGather<'a> {
+    from: Shared<u8>,
+    to: Shared<u8>,
+    /// Rows of `inner` elements of the result.
+    rows: usize,
+    size: usize,
+    count: usize,
+    inner: usize,
+    /// Checked: `count` of them for all outer axes (`lists`), or one for each element.
+    indices: &'a [i64],
+    lists: bool,
+}
+
+impl PackedGather<'_> {
+    fn run<T: Copy>(&self) {
+        let PackedGather { size, count, inner, indices, lists, .. } = *self;
+        for_each_range(self.rows, THREAD / inner, |rows| {
+            let (from, to) = (self.from.get().cast::<T>(), self.to.get().cast::<T>());
+            let mut at = rows.start;
+            while at < rows.end {
+                let (outer, first) = (at / count, at % count);
+                let n = (count - first).min(rows.end - at);
+                let from = from.wrapping_add(outer * size * inner);
+                let to = to.wrapping_add(at * inner);
+                // SAFETY: the indices were checked; the result's rows belong to this range.
+                unsafe {
+                    if inner == 1 {
+                        let first = if lists { first } else { at };
+                        for (i, &index) in indices[first..first + n].iter().enumerate() {
+                            *to.add(i) = *from.add(index as usize);
+                        }
+                    } else if lists {
+                        for (i, &index) in indices[first..first + n].iter().enumerate() {
+                            let (from, to) = (from.add(index as usize * inner), to.add(i * inner));
+                            for j in 0..inner {
+                                *to.add(j) = *from.add(j);
+                            }
+                        }
+                    } else {
+                        let indices = &indices[at * inner..(at + n) * inner];
+                        for i in 0..n {
+                            for j in 0..inner {
+                                let index = indices[i * inner + j] as usize;
+                                *to.add(i * inner + j) = *from.add(index * inner + j);
+                            }
+                        }
+                    }
+                }
+                at += n;
+            }
+        });
+    }
 }

@@ -142,9 +142,9 @@ pub(super) fn is_narrow(length: usize, bytes: usize, vectors: usize) -> bool {
 }
 
 /// How many rows of `width` contiguous columns, `rows` of them, are added as one: short rows leave
-/// most of a vector empty.
+/// most of a vector empty. Joining their sums takes as long as some rows.
 pub(super) fn rows_as_one(width: usize, rows: usize) -> usize {
-    if width < 64 { (128 / width.max(1)).min(rows / 2).max(1) } else { 1 }
+    if width < 64 { (128 / width.max(1)).min(rows / 16).max(1) } else { 1 }
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ mod tests {
         );
         assert!(is_narrow(31, 8, 0) && !is_narrow(32, 8, 0) && is_narrow(63, 1, 0));
         let table =
-            [(1, 1000, 128), (3, 1000, 42), (10, 1000, 12), (63, 9, 2), (64, 9, 1), (10, 3, 1)];
+            [(1, 1000, 62), (3, 1000, 42), (10, 1000, 12), (63, 99, 2), (64, 99, 1), (16, 26, 1)];
         for (width, rows, joined) in table {
             assert_eq!(rows_as_one(width, rows), joined, "{width} columns, {rows} rows");
         }

@@ -30,6 +30,8 @@ const PIECE: usize = 4096;
 const TRANSPOSED: usize = 2048;
 /// Short rows that are transposed at a time, at most.
 const SHORT_ROWS: usize = 256;
+/// Elements of a run below which the runs of an output are copied to one another.
+const JOINED: usize = 64;
 /// Columns of 16-bit floats that are added together: sixteen rows are a piece.
 const HALF_WIDTH: usize = PIECE / 16;
 
@@ -66,10 +68,21 @@ impl Strided<'_> {
 
     fn memory(&self, transposes: bool) -> Result<Memory> {
         let words = |wanted, words| if wanted { words } else { 0 };
+        let converts = self.dtype.is_half() || self.joins_runs();
         Ok(Memory {
-            converted: Array::filled(self.cpu, words(self.dtype.is_half(), PIECE / 2), 0)?,
+            converted: Array::filled(self.cpu, words(converts, PIECE / 2), 0)?,
             transposed: Array::filled(self.cpu, words(transposes, TRANSPOSED), 0)?,
         })
+    }
+
+    /// Whether the runs of an output are so short that they are copied to one another first:
+    /// starting and ending a run takes longer.
+    fn joins_runs(&self) -> bool {
+        let reduced = &self.axes.reduced;
+        self.axes.form == Form::Rows
+            && reduced.list().len() > 1
+            && reduced.last().size < JOINED
+            && !self.dtype.is_half()
     }
 
     fn accumulators(&self, n: usize) -> Result<Array<u64>> {
@@ -236,7 +249,22 @@ impl Strided<'_> {
             let x = x.wrapping_offset((outer.offset(at) + start as isize) * size);
             // SAFETY: these runs are the operand's; pieces are converted one by one.
             unsafe {
-                if !self.dtype.is_half() {
+                if self.joins_runs() {
+                    let to = memory.converted.as_mut_ptr().cast::<u8>();
+                    let bytes = len * self.table.element;
+                    let most = 4 * PIECE / bytes;
+                    for first in (0..count).step_by(most) {
+                        let runs = most.min(count - first);
+                        for run in 0..runs {
+                            let from =
+                                x.wrapping_offset((first + run) as isize * inner.stride * size);
+                            std::ptr::copy_nonoverlapping(from, to.add(run * bytes), bytes);
+                        }
+                        let one = Runs { n: runs * len, count: 1, step: 0, acc_step: 0 };
+                        let position = (at + first) * n;
+                        (self.table.run)(self.cpu.level, self.flip, acc, to, one, position);
+                    }
+                } else if !self.dtype.is_half() {
                     let runs = Runs { n: len, count, step: inner.stride, acc_step: 0 };
                     (self.table.run)(self.cpu.level, self.flip, acc, x, runs, at * n + start);
                 } else {

@@ -116,47 +116,110 @@ pub(super) unsafe fn sum_rows(
 const ROWS: usize = 32;
 /// Vectors of neighbouring columns whose sums are registers.
 const VECTORS: usize = 8;
+/// Wide rows that are added at once: memory is read in order for as long as a row of the group, and
+/// few pages are open.
+const TREE: usize = 8;
+/// Columns of wide rows whose sums of f32 stay in L1.
+const WIDTH: usize = 1024;
 
 impl Work for SumRows<'_> {
     type Out = ();
     #[inline(always)]
     fn run<V: F32s>(self) {
+        if self.sums.len() <= VECTORS * V::LANES { self.narrow::<V>() } else { self.wide::<V>() }
+    }
+}
+
+/// The vector at `x`, or its first `n` lanes.
+///
+/// # Safety
+/// `n` values are readable.
+#[inline(always)]
+unsafe fn load<V: F32s>(x: *const f32, n: usize) -> V {
+    // SAFETY: the caller's.
+    unsafe { if n >= V::LANES { V::load(x) } else { V::load_part(x, n) } }
+}
+
+impl SumRows<'_> {
+    /// Rows of a few vectors: each is added to registers.
+    #[inline(always)]
+    fn narrow<V: F32s>(self) {
         let SumRows { sums, x, step, rows } = self;
-        let mut lanes = [0.0f32; VECTORS * 16];
+        let (mut lanes, n) = ([0.0f32; VECTORS * 16], sums.len());
         for first in (0..rows).step_by(ROWS) {
             let rows = ROWS.min(rows - first) as isize;
             let x = x.wrapping_offset(first as isize * step);
-            for (c, sums) in sums.chunks_mut(VECTORS * V::LANES).enumerate() {
-                let (x, n) = (x.wrapping_add(c * VECTORS * V::LANES), sums.len());
-                // SAFETY: `rows` rows of n elements are readable at x; a part where a vector would
-                // reach beyond the row. There are lanes for the widest vectors.
-                unsafe {
-                    if n == VECTORS * V::LANES {
-                        let mut acc = [V::splat(0.0); VECTORS];
-                        for row in 0..rows {
-                            let x = x.offset(row * step);
-                            for (j, acc) in acc.iter_mut().enumerate() {
-                                *acc = acc.add(V::load(x.add(j * V::LANES)));
-                            }
-                        }
-                        for (j, acc) in acc.into_iter().enumerate() {
-                            acc.store(lanes.as_mut_ptr().add(j * V::LANES));
-                        }
-                    } else {
-                        for at in (0..n).step_by(V::LANES) {
-                            let (mut acc, x) = (V::splat(0.0), x.add(at));
-                            for row in 0..rows {
-                                let x = x.offset(row * step);
-                                acc = acc.add(match n - at {
-                                    part if part < V::LANES => V::load_part(x, part),
-                                    _ => V::load(x),
-                                });
-                            }
-                            acc.store(lanes.as_mut_ptr().add(at));
+            // SAFETY: `rows` rows of n elements are readable at x. There are lanes for the widest
+            // vectors.
+            unsafe {
+                if n == VECTORS * V::LANES {
+                    let mut acc = [V::splat(0.0); VECTORS];
+                    for row in 0..rows {
+                        let x = x.offset(row * step);
+                        for (j, acc) in acc.iter_mut().enumerate() {
+                            *acc = acc.add(V::load(x.add(j * V::LANES)));
                         }
                     }
+                    for (j, acc) in acc.into_iter().enumerate() {
+                        acc.store(lanes.as_mut_ptr().add(j * V::LANES));
+                    }
+                } else {
+                    for at in (0..n).step_by(V::LANES) {
+                        let (mut acc, x) = (V::splat(0.0), x.add(at));
+                        for row in 0..rows {
+                            acc = acc.add(load(x.offset(row * step), n - at));
+                        }
+                        acc.store(lanes.as_mut_ptr().add(at));
+                    }
                 }
-                for_pairs(sums, &lanes, |sum, lane| *sum += f64::from(lane));
+            }
+            for_pairs(sums, &lanes, |sum, lane| *sum += f64::from(lane));
+        }
+    }
+
+    /// Wide rows: eight at a time to sums in L1.
+    #[inline(always)]
+    fn wide<V: F32s>(self) {
+        let SumRows { sums, x, step, rows } = self;
+        let mut trees = [0.0f32; WIDTH];
+        for (c, sums) in sums.chunks_mut(WIDTH).enumerate() {
+            let x = x.wrapping_add(c * WIDTH);
+            for first in (0..rows).step_by(ROWS) {
+                let end = rows.min(first + ROWS);
+                for row in (first..end).step_by(TREE) {
+                    let x = x.wrapping_offset(row as isize * step);
+                    let (count, fresh) = (TREE.min(end - row), row == first);
+                    // SAFETY: `count` rows of `sums.len()` elements are readable at x.
+                    unsafe { tree::<V>(x, step, count, &mut trees[..sums.len()], fresh) };
+                }
+                for_pairs(sums, &trees, |sum, tree| *sum += f64::from(tree));
+            }
+        }
+    }
+}
+
+/// Adds the sum of up to eight rows to `to`, or replaces it.
+///
+/// # Safety
+/// `count` rows of `to.len()` elements, `step` apart, are readable at `x`.
+#[inline(always)]
+unsafe fn tree<V: F32s>(x: *const f32, step: isize, count: usize, to: &mut [f32], fresh: bool) {
+    for (j, to) in to.chunks_mut(V::LANES).enumerate() {
+        let (x, n) = (x.wrapping_add(j * V::LANES), to.len());
+        // SAFETY: by contract; a part where a vector would reach beyond the row.
+        unsafe {
+            let row = |i: isize| load::<V>(x.offset(i * step), n);
+            let sum = if count == TREE {
+                let low = row(0).add(row(1)).add(row(2).add(row(3)));
+                low.add(row(4).add(row(5)).add(row(6).add(row(7))))
+            } else {
+                (1..count as isize).fold(row(0), |sum, i| sum.add(row(i)))
+            };
+            let sum = if fresh { sum } else { sum.add(load(to.as_ptr(), n)) };
+            if n == V::LANES {
+                sum.store(to.as_mut_ptr());
+            } else {
+                sum.store_part(to.as_mut_ptr(), n);
             }
         }
     }

@@ -93,7 +93,7 @@ impl<V: Value> Rows<'_, V> {
             return (0..self.rows).try_for_each(|row| self.long_row(row, pieces));
         }
         // Many values are selected and sorted no faster than all are sorted by bytes.
-        let selects = k <= length / 8 && length > SHORT;
+        let selects = k < length && (k <= SHORT / 4 || k <= length / 8 && length > SHORT);
         let list = if selects { select::candidates(length, k) } else { length };
         let group = if self.inner == 1 { 1 } else { TOGETHER };
         // A single row is sorted by all threads.
