@@ -159,14 +159,11 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::Attention { ref inputs } if !attention::is_empty(inputs) => {
             returned(attention::forward(cpu, inputs))
         }
-        Op::AttentionGrad { ref inputs, y, lse, g, needs }
-            if !attention::has_small_grad(inputs) =>
-        {
+        Op::AttentionGrad { ref inputs, y, lse, g, needs } if !attention::is_empty(inputs) => {
             let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
             Ok(Some(grads.into_iter().flatten().collect()))
         }
-        // Gradients of small attention, joining and linear algebra are what core makes of the ops
-        // above.
+        // Attention to nothing, joining and linear algebra are what core makes of the ops above.
         _ => Ok(None),
     }
 }

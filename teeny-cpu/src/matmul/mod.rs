@@ -23,7 +23,7 @@ mod tile;
 
 pub(crate) use dots::{Dots, DotsHalf, dot};
 pub(crate) use gemm::batched;
-pub(crate) use half::{HalfRows, RowsOf};
+pub(crate) use half::{HalfRows, RowsOf, widen};
 pub(crate) use matrix::Matrix;
 pub(crate) use microkernel::{MAX_CHAIN, Product};
 pub(crate) use select::has_microkernel;

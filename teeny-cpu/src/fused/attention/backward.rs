@@ -114,11 +114,11 @@ impl<T: Real> Backward<'_, T> {
         }
         let count = seen.end.min(first + KEYS) - first;
         let n = padded(count);
-        let scores = |a, b, k, c: &mut [T]| Product {
+        let scores = |a, (b, b_row_stride), k, c: &mut [T]| Product {
             mnk: [queries.len(), n, k],
             a,
             b,
-            b_row_stride: KEYS as isize,
+            b_row_stride,
             c: c.as_mut_ptr(),
             c_row_stride: KEYS as isize,
             beta: T::ZERO,
@@ -166,7 +166,7 @@ impl<T: Real> Backward<'_, T> {
                 if let (true, Some(right), Some(sum)) = (wanted[i], right, &self.sums[i]) {
                     let (b, b_row_stride) = right.at(head, row);
                     Product {
-                        mnk: [m, sum.width, k],
+                        mnk: [m, right.columns(), k],
                         a,
                         b,
                         b_row_stride,

@@ -74,10 +74,9 @@ pub(super) fn run<T: Real>(
     let q = copy::to_compute_dtype(cpu, &View::of(inputs.q)?)?;
     let heads = inputs.q.numel() / (queries * hs);
     let scale = T::from_f64(inputs.options.factor(hs));
-    let (y, lse) =
-        (cpu.alloc(heads * queries * hv, compute)?, cpu.alloc(heads * queries, compute)?);
-    let (q_from, y_to, lse_to) =
-        (Shared(q.ptr().cast::<T>()), Shared(y.ptr().cast::<T>()), Shared(lse.ptr().cast::<T>()));
+    let dtype = inputs.q.dtype();
+    let (y, lse) = (cpu.alloc(heads * queries * hv, dtype)?, cpu.alloc(heads * queries, compute)?);
+    let (q_from, lse_to) = (Shared(q.ptr().cast::<T>()), lse.ptr().cast::<T>());
     let width = padded(hv);
     let size = part_size(heads, sizes);
     let parts = all.div_ceil(size);
@@ -139,18 +138,19 @@ pub(super) fn run<T: Real>(
         let states = &mut states[head * parts * of_part..(head + 1) * parts * of_part];
         let (max, total) = join(states, [parts, of_part, queries, width], i);
         let nothing = max == T::LOWEST && total == T::ZERO;
-        let acc = queries * (1 + PAD) + i * width;
+        let acc = &mut states[queries * (1 + PAD) + i * width..][..hv];
+        if nothing {
+            acc.fill(T::ZERO);
+        }
+        let factor = if nothing { T::ZERO } else { T::ONE / total };
         // SAFETY: every row of the results is written once.
         unsafe {
-            *lse_to.get().add(row) = if nothing { T::NOTHING } else { max + total.log() };
-            let to = std::slice::from_raw_parts_mut(y_to.get().add(row * hv), hv);
-            for (to, &from) in to.iter_mut().zip(&states[acc..]) {
-                *to = if nothing { T::ZERO } else { from / total };
-            }
+            *lse_to.add(row) = if nothing { T::NOTHING } else { max + total.log() };
+            let to = y.ptr().add(row * hv * dtype.size());
+            T::finish(cpu.level, dtype, acc, factor, to);
         }
     }
-    let n = heads * queries * hv;
-    Ok((Arc::new(copy::cast_to_storage(cpu, y, n, inputs.q.dtype())?), Arc::new(lse)))
+    Ok((Arc::new(y), Arc::new(lse)))
 }
 
 /// Joins the parts of query `i` into the accumulator of the first; returns the maximum and the sum.

@@ -3,11 +3,11 @@
 use super::QUERIES;
 use super::operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
 use super::tile::{OnlineSoftmax, PAD, Real};
+use crate::Cpu;
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;
 use crate::storage::Shared;
 use crate::threads::try_for_each_chunk;
-use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::storage::StorageRef;
 use teeny_core::{AttentionInputs, DType, Result};
@@ -22,34 +22,39 @@ pub(super) fn run<T: Real>(
     let (q, k, v) =
         (Operand::of(cpu, inputs.q)?, Operand::of(cpu, inputs.k)?, Operand::of(cpu, inputs.v)?);
     let heads = q.sizes()[0];
-    let keys = Transposed::of(cpu, &k, T::from_f64(inputs.options.factor(hs)), compute)?;
+    let keys = Transposed::of(cpu, &k, T::ONE, compute)?;
+    let scale = T::from_f64(inputs.options.factor(hs));
+    let dtype = inputs.q.dtype();
     let values = Rows::of::<T>(cpu, &v, compute)?;
     let visible = Visible::of(inputs)?;
-    let (y, lse) =
-        (cpu.alloc(heads * queries * hv, compute)?, cpu.alloc(heads * queries, compute)?);
-    let (y_to, lse_to) = (Shared(y.ptr().cast::<T>()), Shared(lse.ptr().cast::<T>()));
+    let (y, lse) = (cpu.alloc(heads * queries * hv, dtype)?, cpu.alloc(heads * queries, compute)?);
+    let (y_to, lse_to) = (Shared(y.ptr()), Shared(lse.ptr().cast::<T>()));
     let (per_head, width) = (queries.div_ceil(QUERIES), padded(hv));
     try_for_each_chunk(heads * per_head, |task| {
         let (head, start) = (task / per_head, task % per_head * QUERIES);
         let rows = start..(start + QUERIES).min(queries);
         with_scratch(
             cpu,
-            [QUERIES * KEYS, QUERIES * width, QUERIES * PAD, QUERIES],
-            |[s, acc, sum, max]: [&mut [T]; 4]| {
+            [QUERIES * KEYS, QUERIES * width, QUERIES * PAD, QUERIES, QUERIES * hs],
+            |[s, acc, sum, max, scaled]: [&mut [T]; 5]| {
                 let max = &mut max[..rows.len()];
                 max.fill(T::LOWEST);
-                acc.fill(T::ZERO);
-                sum.fill(T::ZERO);
+                let from = q.head::<T>(head).at(start, 0);
+                // SAFETY: the queries of this head.
+                unsafe { T::scaled(cpu.level, from, [rows.len(), hs], scale, scaled.as_mut_ptr()) };
+                sum[..rows.len() * PAD].fill(T::ZERO);
                 let seen = visible.keys(&rows);
-                for tile in seen.start / KEYS..seen.end.div_ceil(KEYS) {
+                let first_tile = seen.start / KEYS;
+                for tile in first_tile..seen.end.div_ceil(KEYS) {
                     let first = tile * KEYS;
                     let count = seen.end.min(first + KEYS) - first;
                     let n = padded(count);
+                    let (b, b_row_stride) = keys.tile(head, tile);
                     let scores = Product {
                         mnk: [rows.len(), n, hs],
-                        a: q.head::<T>(head).at(start, 0),
-                        b: keys.tile(head, tile),
-                        b_row_stride: KEYS as isize,
+                        a: Matrix::row_major(scaled, hs),
+                        b,
+                        b_row_stride,
                         c: s.as_mut_ptr(),
                         c_row_stride: KEYS as isize,
                         beta: T::ZERO,
@@ -57,7 +62,7 @@ pub(super) fn run<T: Real>(
                     };
                     let (b, b_row_stride) = values.at(head, first);
                     // SAFETY: tiles of this task alone; operands inside their heads, keys padded to
-                    // whole tiles and values to whole vectors.
+                    // whole tiles.
                     unsafe {
                         scores.run_on(cpu)?;
                         visible.apply(s.as_mut_ptr(), KEYS, head, &rows, first, n);
@@ -68,11 +73,12 @@ pub(super) fn run<T: Real>(
                             max,
                             sum: sum.as_mut_ptr(),
                             acc: acc.as_mut_ptr(),
-                            width,
+                            // Nothing has been summed before the first tile.
+                            width: if tile == first_tile { 0 } else { width },
                         };
                         T::online_softmax(cpu.level, softmax);
                         let a = Matrix::row_major(s, KEYS);
-                        let mnk = [rows.len(), width, count];
+                        let mnk = [rows.len(), hv, count];
                         Product {
                             mnk,
                             a,
@@ -80,7 +86,7 @@ pub(super) fn run<T: Real>(
                             b_row_stride,
                             c: acc.as_mut_ptr(),
                             c_row_stride: width as isize,
-                            beta: T::ONE,
+                            beta: if tile == first_tile { T::ZERO } else { T::ONE },
                             alpha: T::ONE,
                         }
                         .run_on(cpu)?;
@@ -93,21 +99,18 @@ pub(super) fn run<T: Real>(
                     unsafe {
                         *lse_to.get().add(head * queries + i) =
                             if nothing { T::NOTHING } else { max[r] + total.log() };
-                        let to = std::slice::from_raw_parts_mut(
-                            y_to.get().add((head * queries + i) * hv),
-                            hv,
-                        );
-                        for (to, &from) in to.iter_mut().zip(&acc[r * width..]) {
-                            *to = if nothing { T::ZERO } else { from / total };
+                        let factor = if nothing { T::ZERO } else { T::ONE / total };
+                        let acc = &mut acc[r * width..][..hv];
+                        if nothing {
+                            acc.fill(T::ZERO);
                         }
+                        let to = y_to.get().add((head * queries + i) * hv * dtype.size());
+                        T::finish(cpu.level, dtype, acc, factor, to);
                     }
                 }
                 Ok(())
             },
         )?
     })?;
-    Ok((
-        Arc::new(copy::cast_to_storage(cpu, y, heads * queries * hv, inputs.q.dtype())?),
-        Arc::new(lse),
-    ))
+    Ok((Arc::new(y), Arc::new(lse)))
 }

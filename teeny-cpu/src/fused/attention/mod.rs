@@ -19,9 +19,11 @@
 
 mod backward;
 mod decode;
+mod finish;
 mod forward;
 mod operands;
 mod tile;
+mod tile64;
 
 use crate::Cpu;
 use crate::device::FloatMatmul;
@@ -33,19 +35,9 @@ const QUERIES: usize = 48;
 /// Heads from which a backward task is a whole head.
 const WHOLE_HEADS: usize = 16;
 
-/// Queries up to which the backward pass of the definition is as fast: its memory is then a few
-/// rows of S.
-const MAX_COMPOSED_QUERIES: usize = 4;
-
 /// Whether an operand is empty.
 pub(crate) fn is_empty(inputs: &AttentionInputs<'_>) -> bool {
     inputs.q.numel() == 0 || inputs.k.numel() == 0 || inputs.v.numel() == 0
-}
-
-/// Whether the definition's backward pass is as fast: there are few queries, or an operand is
-/// empty.
-pub(crate) fn has_small_grad(inputs: &AttentionInputs<'_>) -> bool {
-    inputs.sizes()[0] <= MAX_COMPOSED_QUERIES || is_empty(inputs)
 }
 
 /// y and the logsumexp.

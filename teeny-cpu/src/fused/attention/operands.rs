@@ -1,11 +1,11 @@
 //! The operands of attention in the layouts of the tiles: matrices by head, keys transposed tile by
-//! tile, rows of whole vectors, masks by position.
+//! tile, contiguous rows, masks by position.
 
 use super::tile::{PAD, Real};
-use crate::matmul::Matrix;
+use crate::Cpu;
+use crate::matmul::{Matrix, widen};
 use crate::storage::{CpuStorage, Shared, View};
-use crate::threads::{for_each_chunk, for_each_range};
-use crate::{Cpu, copy};
+use crate::threads::for_each_range;
 use std::ops::Range;
 use teeny_core::{AttentionInputs, DType, Layout, Result, Tensor, bf16, f16};
 
@@ -30,7 +30,20 @@ impl Operand {
         if !view.dtype.is_half() {
             return Ok(Operand { view, _copy: None });
         }
-        let copy = copy::to_compute_dtype(cpu, &view)?;
+        let source = Operand { view, _copy: None };
+        let [heads, rows, columns] = source.sizes();
+        let copy = cpu.alloc(view.shape.numel(), DType::F32)?;
+        let to = Shared(copy.ptr().cast::<f32>());
+        for_each_range(heads, (1 << 14) / (rows * columns).max(1) + 1, |heads| {
+            for head in heads {
+                let from = source.head::<u16>(head);
+                // SAFETY: each head is written once, and read where the view has it.
+                unsafe {
+                    let to = to.get().add(head * rows * columns);
+                    widen(cpu.level, view.dtype, from, [rows, columns], to, columns);
+                }
+            }
+        });
         let layout = Layout::contiguous(view.shape);
         view.strides[..layout.ndim()].copy_from_slice(layout.strides());
         view.ptr = copy.ptr();
@@ -72,48 +85,56 @@ pub(super) struct Transposed {
     storage: CpuStorage,
     tiles: usize,
     columns: usize,
+    /// Rows of a tile: [`KEYS`], or all of few, in whole vectors.
+    width: usize,
 }
 
 impl Transposed {
     /// `scale` times the heads of `x`.
     pub fn of<T: Real>(cpu: &Cpu, x: &Operand, scale: T, dtype: DType) -> Result<Transposed> {
         let [heads, rows, columns] = x.sizes();
-        let tiles = rows.div_ceil(KEYS);
+        let (tiles, width) = (rows.div_ceil(KEYS), padded(rows.min(KEYS)));
         let packed = Transposed {
             storage: cpu.alloc(
-                [tiles, columns, KEYS].into_iter().fold(heads, usize::saturating_mul),
+                [tiles, columns, width].into_iter().fold(heads, usize::saturating_mul),
                 dtype,
             )?,
             tiles,
             columns,
+            width,
         };
         let to = Shared(packed.storage.ptr().cast::<T>());
-        for_each_chunk(heads * tiles, |task| {
-            let (from, start) = (x.head::<T>(task / tiles), task % tiles * KEYS);
-            // SAFETY: each task writes its own tile, and reads rows and columns that the view has.
-            unsafe {
-                let (to, count) = (to.get().add(task * columns * KEYS), (rows - start).min(KEYS));
-                T::transposed(cpu.level, from.at(start, 0), [count, columns], scale, to, KEYS);
-                for c in 0..columns {
-                    std::slice::from_raw_parts_mut(to.add(c * KEYS + count), KEYS - count)
-                        .fill(T::ZERO);
+        // Small tiles go together.
+        let least = (1 << 13) / (columns * width) + 1;
+        for_each_range(heads * tiles, least, |tasks| {
+            for task in tasks {
+                let (from, start) = (x.head::<T>(task / tiles), task % tiles * KEYS);
+                // SAFETY: each task writes its own tile, and reads rows and columns that the view
+                // has.
+                unsafe {
+                    let (to, count) =
+                        (to.get().add(task * columns * width), (rows - start).min(KEYS));
+                    let from = from.at(start, 0);
+                    T::transposed(cpu.level, from, [count, columns], scale, to, width);
+                    for c in 0..if count < width { columns } else { 0 } {
+                        std::slice::from_raw_parts_mut(to.add(c * width + count), width - count)
+                            .fill(T::ZERO);
+                    }
                 }
             }
         });
         Ok(packed)
     }
 
-    /// The matrix (columns, [`KEYS`]) of a tile.
-    pub fn tile<T>(&self, head: usize, tile: usize) -> *const T {
-        self.storage
-            .ptr()
-            .cast::<T>()
-            .wrapping_add((head * self.tiles + tile) * self.columns * KEYS)
+    /// The matrix of a tile, a row for each column, and the elements from one row to the next.
+    pub fn tile<T>(&self, head: usize, tile: usize) -> (*const T, isize) {
+        let size = self.columns * self.width;
+        let at = (head * self.tiles + tile) * size;
+        (self.storage.ptr().cast::<T>().wrapping_add(at), self.width as isize)
     }
 }
 
-/// Every head in contiguous rows of whole vectors: the operand itself if its rows are so, otherwise
-/// a copy.
+/// Every head in contiguous rows: the operand itself if its rows are so, otherwise a copy.
 pub(super) struct Rows<'a> {
     x: &'a Operand,
     copy: Option<CpuStorage>,
@@ -123,26 +144,26 @@ impl<'a> Rows<'a> {
     pub fn of<T: Real>(cpu: &Cpu, x: &'a Operand, dtype: DType) -> Result<Rows<'a>> {
         let [heads, rows, columns] = x.sizes();
         let head = x.head::<T>(0);
-        if columns == padded(columns) && head.col_stride == 1 && head.row_stride >= 0 {
+        if columns == 1 || head.col_stride == 1 {
             return Ok(Rows { x, copy: None });
         }
-        let width = padded(columns);
-        let copy = cpu.alloc(heads.saturating_mul(rows).saturating_mul(width), dtype)?;
+        let copy = cpu.alloc(heads * rows * columns, dtype)?;
         let to = Shared(copy.ptr().cast::<T>());
-        for_each_range(heads * rows, (1 << 14) / width.max(1) + 1, |here| {
+        for_each_range(heads * rows, (1 << 14) / columns.max(1) + 1, |here| {
             for row in here {
                 let from = x.head::<T>(row / rows).at(row % rows, 0);
-                // SAFETY: each row is written once, and read where the view has it.
-                unsafe {
-                    let line = std::slice::from_raw_parts_mut(to.get().add(row * width), width);
-                    line.fill(T::ZERO);
-                    for (c, to) in line[..columns].iter_mut().enumerate() {
-                        *to = *from.at(0, c).ptr;
-                    }
+                for c in 0..columns {
+                    // SAFETY: each element is written once, and read where the view has it.
+                    unsafe { *to.get().add(row * columns + c) = *from.at(0, c).ptr };
                 }
             }
         });
         Ok(Rows { x, copy: Some(copy) })
+    }
+
+    /// Elements of a row.
+    pub fn columns(&self) -> usize {
+        self.x.sizes()[2]
     }
 
     /// Row `row` of `head`, and the elements from one row to the next.
@@ -150,11 +171,8 @@ impl<'a> Rows<'a> {
         let [_, rows, columns] = self.x.sizes();
         match &self.copy {
             Some(copy) => (
-                copy.ptr()
-                    .cast::<T>()
-                    .cast_const()
-                    .wrapping_add((head * rows + row) * padded(columns)),
-                padded(columns) as isize,
+                copy.ptr().cast::<T>().cast_const().wrapping_add((head * rows + row) * columns),
+                columns as isize,
             ),
             None => {
                 let matrix = self.x.head::<T>(head);

@@ -3,10 +3,12 @@
 //!
 //! The naive form takes the maximum of a whole row, then `exp(s - max)` and their sum. The online
 //! form takes a row in parts: a part with a larger maximum scales the sum of the parts before by `α
-//! = exp(old max - new max)`. f32 runs on vectors, f64 on plain loops. Tiles are padded to whole
-//! vectors of the widest level, so no product has a tail in its columns.
+//! = exp(old max - new max)`. f32 runs on vectors, f64 on plain loops (`tile64`). Tiles of scores
+//! are padded to whole vectors of the widest level.
 
 use super::QUERIES;
+use super::finish::{Finish, FinishHalf};
+use super::tile64::Scale;
 use crate::elementwise::loops::floats::run_f32;
 use crate::float::Float;
 use crate::matmul::{Dots, DotsHalf, HalfRows, Matrix, Product, RowsOf, dot};
@@ -61,6 +63,38 @@ pub(super) trait Real: Float + PartialOrd + std::ops::Div<Output = Self> {
     fn log(self) -> Self;
     /// `e^self`
     fn exponential(self) -> Self;
+    /// `scale` times the rows of `from`, in rows without gaps.
+    ///
+    /// # Safety
+    /// `from` is readable and `to` writable, and they do not overlap.
+    unsafe fn scaled(
+        level: Level,
+        from: Matrix<Self>,
+        [rows, columns]: [usize; 2],
+        scale: Self,
+        to: *mut Self,
+    ) {
+        for r in 0..rows {
+            let row = from.at(r, 0);
+            // SAFETY: by contract.
+            unsafe {
+                let to = to.add(r * columns);
+                if row.col_stride == 1 {
+                    let acc = std::slice::from_raw_parts(row.ptr, columns);
+                    level.run(Finish { acc, factor: scale, to });
+                } else {
+                    for c in 0..columns {
+                        *to.add(c) = *row.at(0, c).ptr * scale;
+                    }
+                }
+            }
+        }
+    }
+    /// `to[c] = factor acc[c]`, rounded to `dtype`.
+    ///
+    /// # Safety
+    /// As many values of `dtype` are writable; it is computed in this type.
+    unsafe fn finish(level: Level, dtype: DType, acc: &[Self], factor: Self, to: *mut u8);
     /// `s (m, n) = q (m, k) @ keysᵀ`: rows of `k` numbers of `q` by `n` lines of `dtype`, with the
     /// bytes from one to the next.
     ///
@@ -121,6 +155,14 @@ impl Real for f32 {
     }
     fn exponential(self) -> f32 {
         f64::from(self).exp() as f32
+    }
+    unsafe fn finish(level: Level, dtype: DType, acc: &[f32], factor: f32, to: *mut u8) {
+        let half = Finish { acc, factor, to: to.cast::<u16>() };
+        match dtype {
+            DType::BF16 => level.run(FinishHalf::<bf16>(half, PhantomData)),
+            DType::F16 => level.run(FinishHalf::<f16>(half, PhantomData)),
+            _ => level.run(Finish { acc, factor, to: to.cast::<f32>() }),
+        }
     }
     unsafe fn scores(
         level: Level,
@@ -263,18 +305,18 @@ unsafe fn inner_elementwise<T: Real>(a: Matrix<T>, b: Matrix<T>, n: usize) -> T 
     (0..n).fold(T::ZERO, |sum, c| sum + unsafe { *a.at(0, c).ptr * *b.at(0, c).ptr })
 }
 
-struct Inner {
-    a: *const f32,
-    b: *const f32,
+struct Inner<T> {
+    a: *const T,
+    b: *const T,
     n: usize,
 }
 
-impl Work for Inner {
-    type Out = f32;
+impl<T: Float> Work for Inner<T> {
+    type Out = T;
     #[inline(always)]
-    fn run<V: F32s>(self) -> f32 {
+    fn run<V: F32s>(self) -> T {
         // SAFETY: `inner` promises n elements of each.
-        unsafe { dot::<f32, V>(self.a, self.b, self.n) }
+        unsafe { dot::<T, T::Vector<V>>(self.a, self.b, self.n) }
     }
 }
 
@@ -374,6 +416,9 @@ impl Real for f64 {
     fn exponential(self) -> f64 {
         self.exp()
     }
+    unsafe fn finish(level: Level, _: DType, acc: &[f64], factor: f64, to: *mut u8) {
+        level.run(Finish { acc, factor, to: to.cast::<f64>() });
+    }
     unsafe fn scores(
         level: Level,
         _: DType,
@@ -398,54 +443,42 @@ impl Real for f64 {
         unsafe { add_product(level, mnk, p, values, acc, width) };
     }
     unsafe fn transposed(
-        _: Level,
+        level: Level,
         from: Matrix<f64>,
-        sizes: [usize; 2],
+        [rows, columns]: [usize; 2],
         scale: f64,
         to: *mut f64,
         step: usize,
     ) {
         // SAFETY: by contract.
-        unsafe { transposed_elementwise(from, sizes, scale, to, step) };
-    }
-    unsafe fn inner(_: Level, a: Matrix<f64>, b: Matrix<f64>, n: usize) -> f64 {
-        // SAFETY: by contract.
-        unsafe { inner_elementwise(a, b, n) }
-    }
-    unsafe fn online_softmax(_: Level, rows: OnlineSoftmax<'_, f64>) {
-        for (r, max) in rows.max.iter_mut().enumerate() {
-            // SAFETY: by contract.
-            let (s, sum, acc) = unsafe {
-                let sum = &mut *rows.sum.add(r * PAD);
-                let acc = std::slice::from_raw_parts_mut(rows.acc.add(r * rows.width), rows.width);
-                (std::slice::from_raw_parts_mut(rows.s.add(r * rows.row), rows.n), sum, acc)
-            };
-            let best = s.iter().fold(*max, |best, &v| if v > best { v } else { best });
-            let shift = if best == f64::MIN { 0.0 } else { best };
-            let alpha = (*max - shift).exp();
-            *max = best;
-            *sum *= alpha;
-            for v in s {
-                *v = (*v - shift).exp();
-                *sum += *v;
+        unsafe {
+            if from.col_stride != 1 {
+                return transposed_elementwise(from, [rows, columns], scale, to, step);
             }
-            acc.iter_mut().for_each(|v| *v *= alpha);
-        }
-    }
-    unsafe fn softmax_backward(_: Level, rows: SoftmaxBackward<'_, f64>) {
-        for (r, &lse) in rows.lse.iter().enumerate() {
-            let shift = if lse == f64::NEG_INFINITY { 0.0 } else { lse };
-            for c in 0..rows.n {
-                // SAFETY: by contract.
-                unsafe {
-                    let (s, ds) =
-                        (rows.s.add(r * rows.row + c), rows.ds.wrapping_add(r * rows.row + c));
-                    *s = (*s - shift).exp();
-                    if let Some(inner) = rows.inner {
-                        *ds = *s * (*ds - inner[r]) * rows.scale;
-                    }
+            transpose(level, from.ptr, from.row_stride, to, step as isize, (columns, rows), false);
+            if scale != 1.0 {
+                let (count, len) = if step == rows { (1, columns * rows) } else { (columns, rows) };
+                for i in 0..count {
+                    let row = std::slice::from_raw_parts_mut(to.add(i * step), len);
+                    level.run(Scale { row, scale });
                 }
             }
         }
+    }
+    unsafe fn inner(level: Level, a: Matrix<f64>, b: Matrix<f64>, n: usize) -> f64 {
+        // SAFETY: by contract.
+        unsafe {
+            if a.col_stride == 1 && b.col_stride == 1 {
+                level.run(Inner { a: a.ptr, b: b.ptr, n })
+            } else {
+                inner_elementwise(a, b, n)
+            }
+        }
+    }
+    unsafe fn online_softmax(level: Level, rows: OnlineSoftmax<'_, f64>) {
+        level.run(rows);
+    }
+    unsafe fn softmax_backward(level: Level, rows: SoftmaxBackward<'_, f64>) {
+        level.run(rows);
     }
 }

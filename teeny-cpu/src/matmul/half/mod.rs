@@ -21,6 +21,7 @@ mod packed;
 mod rows;
 mod select;
 
+pub(crate) use pack::widen;
 pub(crate) use rows::{HalfRows, RowsOf};
 
 use super::gemm::for_each_tile;
@@ -32,7 +33,7 @@ use crate::scratch::with_scratch;
 use crate::simd::{F32s, Half, Level, Work};
 use crate::storage::{CpuStorage, Shared, View};
 use dots::{Dots, DotsHalf};
-use pack::{Smallest, widen};
+use pack::Smallest;
 use select::{HalfKernel, select_kernel};
 use std::marker::PhantomData;
 use teeny_core::{DType, Result, bf16, f16};

@@ -58,7 +58,7 @@ impl Smallest {
 ///
 /// # Safety
 /// They are readable and writable, and do not overlap.
-pub(super) unsafe fn widen(
+pub(crate) unsafe fn widen(
     level: Level,
     dtype: DType,
     x: Matrix<u16>,

@@ -33,7 +33,8 @@ const TRANSPOSED: usize = 64;
 /// If there is no scratch memory.
 pub(super) unsafe fn run(cpu: &Cpu, tile: Tile, c: &mut [f32]) -> Result<()> {
     let [m, n, k] = tile.mnk;
-    let block = MAX_CHAIN.min(k);
+    // Blocks of one size, of whole pairs.
+    let block = k.div_ceil(k.div_ceil(MAX_CHAIN)).next_multiple_of(2).min(k);
     let pairs = tile.dtype == DType::BF16 && cpu.level.has_pairs();
     // Pairs are half as many; an odd one is filled up.
     let rows = if pairs { block.div_ceil(2) } else { block };
