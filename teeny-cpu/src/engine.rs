@@ -119,6 +119,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::Contiguous { x } => {
             returned(copy::contiguous(cpu, &View::of(x)?).map(|y| Arc::new(y) as StorageRef))
         }
+        Op::Cat { tensors, axis } => returned(copy::cat(cpu, tensors, axis, &shape())),
         Op::Softmax { x, axis } => returned(softmax::rows(cpu, Row::Softmax, x, None, axis)),
         Op::LogSoftmax { x, axis } => returned(softmax::rows(cpu, Row::LogSoftmax, x, None, axis)),
         Op::SoftmaxGrad { y, g, axis } => {
@@ -162,7 +163,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
             Ok(Some(grads.into_iter().flatten().collect()))
         }
-        // Small attention, joining and linear algebra are what core makes of the ops above.
+        // Small attention and linear algebra are what core makes of the ops above.
         _ => Ok(None),
     }
 }
