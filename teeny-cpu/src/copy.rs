@@ -13,12 +13,12 @@ use crate::transpose::transpose;
 use crate::{Cpu, elementwise, half};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
-use teeny_core::{DType, Error, Layout, Result, Tensor};
+use teeny_core::{DType, Error, Layout, Result, Shape, Tensor};
 
 /// Rows of a band of a transpose: the source's cache lines are read four at a time, and the rows'
 /// pages stay in the TLB.
 const BAND_ROWS: usize = 64;
-/// Bytes of a piece of one long row.
+/// Bytes of a piece: a part of one long row, or several rows.
 const PIECE_BYTES: usize = 128 << 10;
 
 /// A row-major copy.
@@ -30,6 +30,29 @@ pub(crate) fn contiguous(cpu: &Cpu, x: &View) -> Result<CpuStorage> {
     // SAFETY: the new storage has the view's number of elements and no other owner.
     unsafe { copy_view(cpu.level, x, storage.ptr(), &strides) };
     Ok(storage)
+}
+
+/// The tensors one after another along `axis`, of the sizes `shape` together.
+pub(crate) fn cat(
+    cpu: &Cpu,
+    tensors: &[&Tensor],
+    axis: usize,
+    shape: &Shape,
+) -> Result<StorageRef> {
+    let storage = cpu.alloc(shape.numel(), tensors[0].dtype())?;
+    let mut strides = [0; 8];
+    let to = Layout::contiguous(*shape);
+    strides[..to.ndim()].copy_from_slice(to.strides());
+    let mut start = 0;
+    for part in tensors {
+        let from = View::of(part)?;
+        let bytes = start * strides[axis] as usize * from.dtype.size();
+        // SAFETY: `validate::cat`, which the op's outputs call, has checked that the parts have the
+        // type and, along the other axes, the sizes of the result, which is new.
+        unsafe { copy_view(cpu.level, &from, storage.ptr().wrapping_add(bytes), &strides) };
+        start += part.shape()[axis];
+    }
+    Ok(Arc::new(storage))
 }
 
 /// The elements as bytes, row-major.
@@ -144,60 +167,27 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     let plain = transposed && axes[near].from == 1 && axes[inner].to == 1;
     // The elements that are read take as much of the caches as those that are written.
     let stream = 2 * n * size_of::<T>() >= elementwise::MIN_STREAMED_BYTES;
-    let (rows, row) = if transposed {
-        axes[..inner].rotate_left(near + 1); // near becomes the last but one
-        (n / (axes[inner].size * axes[inner - 1].size), axes[inner - 1].size * axes[inner].size)
-    } else {
-        (n / axes[inner].size, axes[inner].size)
-    };
-    let outer = &axes[..if transposed { inner - 1 } else { inner }];
-    let (last, before) = (axes[inner], if transposed { axes[inner - 1] } else { axes[inner] });
-    let (from, to) = (Shared(x.ptr.cast_mut().cast::<T>()), Shared(to));
-    let start = |mut i: usize| {
-        let (mut a, mut b) = (0isize, 0isize);
-        for axis in outer.iter().rev() {
-            let here = (i % axis.size) as isize;
-            i /= axis.size;
-            a += here * axis.from;
-            b += here * axis.to;
-        }
-        (a, b)
-    };
-    // Chunks are ranges of rows, or of bands of transposes.
-    let band = if before.size >= 4 * BAND_ROWS { BAND_ROWS } else { BAND_ROWS / 4 };
-    let bands = if transposed { before.size.div_ceil(band) } else { 1 };
-    let long = rows == 1 && !transposed;
-    let piece_len = if long { (PIECE_BYTES / size_of::<T>()).min(n) } else { row / bands };
-    let pieces = if long { n.div_ceil(piece_len) } else { rows * bands };
     let element = Cost::bytes(2 * size_of::<T>());
-    // Elements that are not contiguous on both sides move one by one, or by blocks of a transpose.
-    let element = match (last.from, last.to) {
-        (1 | 0, 1) => element,
-        _ if plain => element.arithmetic(4),
-        _ => element.steps(1),
-    };
-    let least = element.times(piece_len.max(1)).range(pieces);
+    let from = Shared(x.ptr.cast_mut().cast::<T>());
+    let to = Shared(to);
+    if !transposed {
+        // SAFETY: passed on.
+        return unsafe { copy_rows(axes, from, to, element) };
+    }
+    axes[..inner].rotate_left(near + 1); // near becomes the last but one
+    let (last, before, outer) = (axes[inner], axes[inner - 1], &axes[..inner - 1]);
+    // Pieces are bands of rows.
+    let band = if before.size >= 4 * BAND_ROWS { BAND_ROWS } else { BAND_ROWS / 4 };
+    let bands = before.size.div_ceil(band);
+    let pieces = n / (last.size * before.size) * bands;
+    let element = if plain { element.arithmetic(4) } else { element.steps(1) };
+    let least = element.times((before.size * last.size / bands).max(1)).range(pieces);
     let piece = |p: usize| {
         // SAFETY: indices stay inside the merged sizes of views that were checked; destinations are
         // distinct per piece.
         unsafe {
-            if long {
-                let (begin, end) = (p * piece_len, ((p + 1) * piece_len).min(n));
-                let a = from.get().offset(begin as isize * last.from);
-                copy_row(
-                    a,
-                    last.from,
-                    to.get().offset(begin as isize * last.to),
-                    last.to,
-                    end - begin,
-                );
-                return;
-            }
-            let (a, b) = start(p / bands);
+            let (a, b) = start(outer, p / bands);
             let (a, b) = (from.get().offset(a), to.get().offset(b));
-            if !transposed {
-                return copy_row(a, last.from, b, last.to, last.size);
-            }
             let first = p % bands * band;
             let height = band.min(before.size - first);
             let (a, b) =
@@ -224,6 +214,59 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     });
 }
 
+/// The offsets of element `i` of these axes in the source and in the destination.
+fn start(outer: &[Axis], mut i: usize) -> (isize, isize) {
+    let (mut a, mut b) = (0isize, 0isize);
+    for axis in outer.iter().rev() {
+        let here = (i % axis.size) as isize;
+        i /= axis.size;
+        a += here * axis.from;
+        b += here * axis.to;
+    }
+    (a, b)
+}
+
+/// Copies row by row. A piece is part of one long row, or some rows along the last axis but one, for
+/// which no index is divided.
+///
+/// # Safety
+/// As `copy_view`; `axes` are those of both sides, merged, not empty.
+unsafe fn copy_rows<T: Copy>(axes: &[Axis], from: Shared<T>, to: Shared<T>, element: Cost) {
+    let most = (PIECE_BYTES / size_of::<T>()).max(1);
+    let last = axes[axes.len() - 1];
+    let one = Axis { size: 1, from: 0, to: 0 };
+    let (before, outer) = match axes.len() {
+        1 => (one, &axes[..0]),
+        n => (axes[n - 2], &axes[..n - 2]),
+    };
+    // Parts of a long row, or several rows.
+    let (len, height) = if last.size > most { (most, 1) } else { (last.size, most / last.size) };
+    let (parts, bands) = (last.size.div_ceil(len), before.size.div_ceil(height));
+    let pieces = outer.iter().map(|axis| axis.size).product::<usize>() * bands * parts;
+    let is_run = matches!((last.from, last.to), (0 | 1, 1));
+    let element = if is_run { element } else { element.steps(1) };
+    let least = element.times(len * height.min(before.size)).range(pieces);
+    for_each_range(pieces, least, |pieces| {
+        for p in pieces {
+            let (a, b) = start(outer, p / parts / bands);
+            let (column, row) = (p % parts * len, p / parts % bands * height);
+            let (len, height) = (len.min(last.size - column), height.min(before.size - row));
+            let (column, row) = (column as isize, row as isize);
+            // SAFETY: indices stay inside the merged sizes of views that were checked; destinations
+            // are distinct per piece.
+            unsafe {
+                let mut a = from.get().offset(a + row * before.from + column * last.from);
+                let mut b = to.get().offset(b + row * before.to + column * last.to);
+                for _ in 0..height {
+                    copy_row(a, last.from, b, last.to, len);
+                    a = a.wrapping_offset(before.from);
+                    b = b.wrapping_offset(before.to);
+                }
+            }
+        }
+    });
+}
+
 /// One row of elements.
 unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: isize, n: usize) {
     // SAFETY: by contract of `copy_view`.
@@ -231,6 +274,9 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
         match (step, to_step) {
             (1, 1) => std::ptr::copy_nonoverlapping(from, to, n),
             (0, 1) => std::slice::from_raw_parts_mut(to, n).fill(*from),
+            // Known steps are vectorised.
+            (-1, 1) => (0..n).for_each(|i| *to.add(i) = *from.sub(i)),
+            (2, 1) => (0..n).for_each(|i| *to.add(i) = *from.add(2 * i)),
             _ => {
                 for i in 0..n as isize {
                     *to.offset(i * to_step) = *from.offset(i * step);

@@ -120,6 +120,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
         Op::Contiguous { x } => {
             returned(copy::contiguous(cpu, &View::of(x)?).map(|y| Arc::new(y) as StorageRef))
         }
+        Op::Cat { tensors, axis } => returned(copy::cat(cpu, tensors, axis, &shape())),
         Op::Softmax { x, axis } => returned(softmax::rows(cpu, Row::Softmax, x, None, axis)),
         Op::LogSoftmax { x, axis } => returned(softmax::rows(cpu, Row::LogSoftmax, x, None, axis)),
         Op::SoftmaxGrad { y, g, axis } => {
@@ -163,7 +164,7 @@ fn dispatch(cpu: &Cpu, op: &mut Op<'_>) -> Result<Option<Outputs>> {
             let grads = attention::backward(cpu, inputs, y, lse, g, needs)?;
             Ok(Some(grads.into_iter().flatten().collect()))
         }
-        // Attention to nothing, joining and linear algebra are what core makes of the ops above.
+        // Attention to nothing and linear algebra are what core makes of the ops above.
         _ => Ok(None),
     }
 }

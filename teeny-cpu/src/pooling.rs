@@ -8,11 +8,11 @@
 use crate::conv::with_float;
 use crate::cost::Cost;
 use crate::fused::Packed;
-use crate::simd::{F32s, Work};
+use crate::simd::{F32s, Level, Work};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use crate::typed::{slice, slice_mut, with_compute};
-use crate::window::Geometry;
+use crate::window::{Geometry, Span};
 use crate::{Cpu, copy};
 use std::sync::Arc;
 use teeny_core::definition::lowest;
@@ -38,6 +38,16 @@ fn for_each_plane(planes: usize, plane: Cost, f: impl Fn(usize) + Sync) {
 /// one.
 fn plane_cost<T>(plane: usize, pixels: usize, taps: usize) -> Cost {
     Cost::bytes((plane + 2 * pixels) * size_of::<T>()).steps(pixels * taps)
+}
+
+/// Pixels of a row from which spans are long enough for wide vectors: shorter ones would mostly run
+/// the elements that wide vectors leave over.
+const LONG_SPAN: usize = 32;
+
+/// The level at which spans of a row are computed.
+fn level_for(cpu: &Cpu, geometry: &Geometry) -> Level {
+    let row = geometry.output.last().copied().unwrap_or(1);
+    if row < LONG_SPAN { Level::Portable } else { cpu.level }
 }
 
 /// Values and positions of the maxima.
@@ -82,6 +92,7 @@ pub(crate) fn max_pool(
         return Ok((Arc::new(values), Arc::new(positions)));
     }
     let spans = geometry.all_spans(cpu, 0, pixels)?;
+    let level = level_for(cpu, &geometry);
     with_compute!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the outputs is written by one range.
         let input = unsafe { slice::<T>(input.ptr(), x.numel()) };
@@ -96,24 +107,93 @@ pub(crate) fn max_pool(
             best.fill(nothing);
             at.fill(-1);
             let input = &input[p * plane..(p + 1) * plane];
-            for span in spans.iter() {
-                let range = span.at + span.before..span.at + span.before + span.inside;
-                for (i, (best, at)) in best[range.clone()].iter_mut().zip(&mut at[range]).enumerate() {
-                    let from = span.from + i * step;
-                    let v = input[from];
-                    // Taps come in order, so a later one must be strictly larger; NaN is larger
-                    // than everything except NaN.
-                    #[allow(clippy::eq_op)]
-                    let better = *at < 0 || v > *best || (v != v && *best == *best);
-                    if better {
-                        (*best, *at) = (v, from as i32);
-                    }
-                }
-            }
+            level.run(Maxima { spans: &spans, step, input, best, at });
         });
     });
     let values = copy::cast_to_storage(cpu, values, planes * pixels, x.dtype())?;
     Ok((Arc::new(values), Arc::new(positions)))
+}
+
+/// The maxima of a plane and their positions, tap by tap: a tap's span of elements against the best
+/// so far.
+struct Maxima<'a, T> {
+    spans: &'a [Span],
+    /// The distance between neighbouring elements of a span.
+    step: usize,
+    input: &'a [T],
+    best: &'a mut [T],
+    at: &'a mut [i32],
+}
+
+impl<T: Copy + PartialOrd> Work for Maxima<'_, T> {
+    type Out = ();
+    const FOR_AVX512: bool = size_of::<T>() == 4;
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Maxima { spans, step, input, best, at } = self;
+        for span in spans.iter().filter(|span| span.inside > 0) {
+            let first = span.at + span.before;
+            let (best, at) =
+                (&mut best[first..first + span.inside], &mut at[first..first + span.inside]);
+            let from = span.from as i32;
+            let input = &input[span.from..=span.from + (span.inside - 1) * step];
+            // Taps come in order, so a later one must be strictly larger; NaN is larger than
+            // everything except NaN. All operands are read, so that the choice is no branch.
+            macro_rules! row {
+                ($step:expr) => {
+                    for (i, (best, at)) in best.iter_mut().zip(at.iter_mut()).enumerate() {
+                        // SAFETY: the slice ends with the element of the last pixel.
+                        let v = unsafe { *input.get_unchecked(i * $step) };
+                        let (old, place) = (*best, *at);
+                        #[allow(clippy::eq_op)]
+                        let better = (place < 0) | (v > old) | ((v != v) & (old == old));
+                        *best = if better { v } else { old };
+                        *at = if better { from + (i * $step) as i32 } else { place };
+                    }
+                };
+            }
+            match step {
+                1 => row!(1),
+                2 => row!(2),
+                _ => row!(step),
+            }
+        }
+    }
+}
+
+/// The sums of the windows of a plane, tap by tap.
+struct Sums<'a, T> {
+    spans: &'a [Span],
+    /// The distance between neighbouring elements of a span.
+    step: usize,
+    input: &'a [T],
+    sums: &'a mut [T],
+}
+
+impl<T: Copy + std::ops::AddAssign> Work for Sums<'_, T> {
+    type Out = ();
+    const FOR_AVX512: bool = size_of::<T>() == 4;
+    #[inline(always)]
+    fn run<V: F32s>(self) {
+        let Sums { spans, step, input, sums } = self;
+        for span in spans.iter().filter(|span| span.inside > 0) {
+            let sums = &mut sums[span.at + span.before..][..span.inside];
+            let input = &input[span.from..=span.from + (span.inside - 1) * step];
+            macro_rules! row {
+                ($step:expr) => {
+                    for (i, sum) in sums.iter_mut().enumerate() {
+                        // SAFETY: the slice ends with the element of the last pixel.
+                        *sum += unsafe { *input.get_unchecked(i * $step) };
+                    }
+                };
+            }
+            match step {
+                1 => row!(1),
+                2 => row!(2),
+                _ => row!(step),
+            }
+        }
+    }
 }
 
 /// A row of maxima over 2 x 2 elements that do not overlap, the most frequent windows.
@@ -204,6 +284,7 @@ pub(crate) fn avg_pool(
     let out = cpu.alloc(shape.numel(), x.dtype().compute())?;
     let (geometry, planes) = plan(x, size, window, shape);
     let spans = geometry.all_spans(cpu, 0, geometry.pixels())?;
+    let level = level_for(cpu, &geometry);
     let (plane, pixels, step) = (geometry.plane(), geometry.pixels(), geometry.step());
     with_float!(x.dtype(), T => {
         // SAFETY: the copy has these elements; each plane of the output is written by one range.
@@ -214,12 +295,7 @@ pub(crate) fn avg_pool(
             let sums = unsafe { slice_mut::<T>(to.get().add(p * pixels * size_of::<T>()), pixels) };
             sums.fill(0.0);
             let input = &input[p * plane..(p + 1) * plane];
-            for span in spans.iter().filter(|s| s.inside > 0) {
-                let sums = &mut sums[span.at + span.before..][..span.inside];
-                for (sum, &v) in sums.iter_mut().zip(input[span.from..].iter().step_by(step)) {
-                    *sum += v;
-                }
-            }
+            level.run(Sums { spans: &spans, step, input, sums });
             let count = geometry.taps() as T;
             for sum in sums {
                 *sum /= count;

@@ -18,6 +18,8 @@ pub(crate) const MAX_OPERANDS: usize = teeny_core::kernel::MAX_INPUTS;
 
 /// Elements of a row from which a loop over each row costs less than gathering several rows.
 const LONG_ROW: usize = 128;
+/// Elements of a row from which few loops read rows where they are, if no operand has to be gathered.
+const MIN_ROW: usize = 24;
 /// Loops over a tile from which it pays to gather rows four times as long.
 const MANY_LOOPS: usize = 6;
 
@@ -188,12 +190,17 @@ impl Walk {
         if row < self.short.min(tile) { most } else { most.min(row - start % row) }
     }
 
-    /// Whether all operands are slices along each row, with one distance from row to row: several
-    /// rows can be read where they are.
+    /// Whether all operands are slices or numbers along each row, and rows are long enough to be read
+    /// where they are.
     pub(crate) fn has_even_rows(&self) -> bool {
         self.ndim > 1
-            && self.row() >= LONG_ROW
-            && self.strides[..self.operands].iter().all(|strides| strides[self.ndim - 1] == 1)
+            && self.row() >= if self.short == LONG_ROW { MIN_ROW } else { LONG_ROW }
+            && (0..self.operands).all(|i| matches!(self.strides[i][self.ndim - 1], 0 | 1))
+    }
+
+    /// Whether operand `i` is one number along each row.
+    pub(crate) fn is_number(&self, i: usize) -> bool {
+        self.strides[i][self.ndim - 1] == 0
     }
 
     /// The elements from `start` on that are read as rows: the rest of a row, or the rest of the

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use std::sync::Arc;
 use teeny_core::kernel::OpCode;
-use teeny_core::{Builder, DType, Kernel, Scalar, Tensor};
+use teeny_core::{Builder, DType, DeviceRef, Kernel, Reference, Result, Scalar, Tensor, map};
 
 /// NaN, infinities, zeros, subnormals, overflow, and ordinary numbers; as many as make whole
 /// vectors and a tail.
@@ -328,6 +328,99 @@ fn functions_that_are_known_as_a_whole_give_the_bits_of_their_parts() {
                     .collect::<Vec<_>>()
             };
             assert_eq!(bits(&whole), bits(&parts), "{what} on {device:?}");
+        }
+    }
+}
+
+/// Rows and columns that are broadcast, of lengths around those at which rows are read where they
+/// are, as values of every float type, beside the same of `Reference`.
+#[test]
+fn broadcast_rows_and_columns_of_any_length_agree_with_the_oracle() {
+    let reference = Reference::new();
+    for device in devices() {
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+            for (rows, columns) in
+                [(5, 23), (7, 24), (3, 127), (2, 130), (3, 515), (70, 9), (2, 4100)]
+            {
+                let make = |shape: (usize, usize), offset: f64, on: &DeviceRef| {
+                    let n = shape.0 * shape.1;
+                    let values: Vec<f64> =
+                        (0..n).map(|i| ((i * 37 % 101) as f64 - 50.0) / 16.0 + offset).collect();
+                    Tensor::from_slice(&values, shape, on).unwrap().cast(dtype).unwrap()
+                };
+                let run = |on: &DeviceRef| {
+                    let x = make((rows, columns), 0.1, on);
+                    let (row, column) = (make((1, columns), 0.3, on), make((rows, 1), 4.0, on));
+                    let all = [
+                        x.add(&row)?.mul(&column)?,
+                        row.mul(&column)?,
+                        column.expand((rows, columns))?.sqrt()?,
+                        map([&x, &row, &column], |[x, r, c]| (x * c - r).maximum(c * 0.5))?,
+                        map([&x, &column], |[x, c]| x.gt(c).where_cond(x, c * 0.5))?,
+                    ];
+                    all.iter().map(Tensor::to_scalars).collect::<Result<Vec<_>>>()
+                };
+                let on: DeviceRef = device.clone();
+                let oracle: DeviceRef = reference.clone();
+                for (got, want) in run(&on).unwrap().iter().zip(&run(&oracle).unwrap()) {
+                    close(
+                        got,
+                        want,
+                        dtype,
+                        4.0,
+                        &format!("{dtype} ({rows}, {columns}) {device:?}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The result of transposed operands has their layout, and the values of packed ones.
+#[test]
+fn results_of_transposed_operands_are_transposed() {
+    for device in devices() {
+        let x = Tensor::randn((3, 40, 17), DType::F32, &device).unwrap();
+        for order in [[0, 2, 1], [2, 1, 0], [1, 2, 0]] {
+            let view = x.permute(order).unwrap();
+            for (got, want) in [
+                (view.exp().unwrap(), view.copy().unwrap().exp().unwrap()),
+                (view.add(&view).unwrap(), view.copy().unwrap().add(view.copy().unwrap()).unwrap()),
+            ] {
+                assert_eq!(got.layout().strides(), view.layout().strides());
+                assert_eq!(got.to_vec::<f32>().unwrap(), want.to_vec::<f32>().unwrap());
+            }
+        }
+    }
+}
+
+/// Powers with frequent exponents are within the bound and have the special values of `pow`.
+#[test]
+fn powers_with_frequent_exponents_have_the_values_of_pow() {
+    let values: Vec<f64> = [0.0, 1.0, 0.3, 2.5, 1e-20, 1e20, 1e-39, 3e38, f64::INFINITY]
+        .into_iter()
+        .flat_map(|x| [x, -x])
+        .chain([f64::NAN])
+        .collect();
+    for device in devices() {
+        for dtype in [DType::F32, DType::F64] {
+            let x =
+                Tensor::from_slice(&values, values.len(), &device).unwrap().cast(dtype).unwrap();
+            for exponent in [1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 0.0, 2.5, -3.0] {
+                let got = x.pow(exponent).unwrap().to_scalars().unwrap();
+                let stored = x.to_scalars().unwrap();
+                let power = |x: &Scalar| Scalar::Float(x.to_f64().powf(exponent)).cast(dtype);
+                let want: Vec<Scalar> = stored.iter().map(power).collect();
+                close(&got, &want, dtype, 2.0, &format!("{dtype} to {exponent} {device:?}"));
+                let signs = |x: &[Scalar]| {
+                    x.iter()
+                        .map(|x| x.to_f64())
+                        .filter(|x| !x.is_nan())
+                        .map(f64::is_sign_negative)
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(signs(&got), signs(&want), "{dtype} to {exponent}");
+            }
         }
     }
 }

@@ -18,7 +18,7 @@ use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne, select_by};
 use super::step::{Format, Place, Step};
-use crate::simd::loops::{Map1, Map2, Operand, Real};
+use crate::simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::vecmath::*;
 use std::marker::PhantomData;
@@ -39,8 +39,9 @@ pub(crate) const BLOCK: usize = 512;
 /// less; a result overlaps no operand of its step, or is the same place.
 pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, prefetch: bool) {
     let is_sound = |step: &Step| {
+        let number = |place| matches!(place, Place::Splat(_) | Place::Column(..));
         let reads = step.body.operands() > 1 || !matches!(step.from[0], Place::Splat(_));
-        reads && !matches!(step.to, Place::Splat(_)) && step.wide == steps[0].wide
+        reads && !number(step.to) && step.wide == steps[0].wide
     };
     assert!(steps.iter().all(is_sound), "a loop without memory to read or to write");
     // A single loop has no neighbour that reads its values from L1.
@@ -48,7 +49,7 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
         let used = |place: &Place| match place {
             Place::Block(_) => true,
             Place::Rows(_, _, format) => *format != Format::Own,
-            Place::Splat(_) => false,
+            Place::Splat(_) | Place::Column(..) => false,
         };
         step.from.iter().chain([&step.to]).any(used)
     };
@@ -172,6 +173,19 @@ impl Step {
                 }
                 Place::Block(p) => Operand::Slice(p.cast_const().cast()),
                 Place::Splat(bytes) => Operand::Splat(T::from_bytes(bytes)),
+                // SAFETY: there is a number for each row.
+                Place::Column(p, pitch, Format::Own) => Operand::Splat(unsafe {
+                    *p.wrapping_offset(row as isize * pitch * size_of::<T>() as isize).cast::<T>()
+                }),
+                Place::Column(p, pitch, format) => {
+                    // SAFETY: as above.
+                    let bits = unsafe { *p.cast::<u16>().wrapping_offset(row as isize * pitch) };
+                    let number = match format {
+                        Format::Bf16 => bf16::from_bits(bits).to_f32_const(),
+                        _ => f16::from_bits(bits).to_f32_const(),
+                    };
+                    Operand::Splat(T::from_bytes(number.to_bytes()))
+                }
             };
         }
         let mut result = Converted::NEW;
@@ -181,7 +195,7 @@ impl Step {
                 (result.0.as_mut_ptr().cast(), Some((here(y, pitch, 2).cast::<u16>(), format)))
             }
             Place::Block(y) => (y.cast(), None),
-            Place::Splat(_) => return,
+            Place::Splat(_) | Place::Column(..) => return,
         };
         self.compute::<T, V>(operands, y, n);
         // SAFETY: as above.
@@ -200,23 +214,37 @@ impl Step {
     #[inline(always)]
     fn compute<T: Real, V: F32s>(&self, [a, b, c, d]: [Operand<T>; 4], y: *mut T, n: usize) {
         let stream = self.stream;
+        macro_rules! loop_of {
+            ($f:ty, $loop:expr) => {
+                if <$f>::LONG { V::call($loop) } else { $loop.run::<V>() }
+            };
+        }
         macro_rules! one {
             ($f:ty) => {
                 match a {
-                    // SAFETY: `run` was promised n values at each place, and results that overlap
-                    // no operand.
-                    Operand::Slice(x) => unsafe { Map1::<$f, T>::new(x, y, n, stream) }.run::<V>(),
-                    Operand::Splat(_) => {
-                        unreachable!("`run` has refused a number as the only operand")
+                    Operand::Slice(x) => {
+                        // SAFETY: `run` was promised n values at each place, and results that
+                        // overlap no operand.
+                        let work = unsafe { Map1::<$f, T>::new(x, y, n, stream) };
+                        loop_of!($f, work)
+                    }
+                    // A number of this row.
+                    Operand::Splat(x) => {
+                        // SAFETY: as above; one element of each.
+                        let work = unsafe { Map1::<$f, T>::new(&x, y, 1.min(n), false) };
+                        loop_of!($f, work);
+                        // SAFETY: as above; copies of the first result.
+                        (1..n).for_each(|i| unsafe { *y.add(i) = *y });
                     }
                 }
             };
         }
         macro_rules! two {
-            ($f:ty) => {
+            ($f:ty) => {{
                 // SAFETY: as for one operand.
-                unsafe { Map2::<$f, T>::new(a, b, y, n, stream) }.run::<V>()
-            };
+                let work = unsafe { Map2::<$f, T>::new(a, b, y, n, stream) };
+                loop_of!($f, work)
+            }};
         }
         macro_rules! four {
             ($f:ty) => {

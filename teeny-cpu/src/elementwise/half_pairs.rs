@@ -48,7 +48,7 @@ pub(super) unsafe fn run(level: Level, step: &Step, rows: usize, n: usize) -> bo
                 (Operand::Slice(p.cast_const().cast()), pitch)
             }
             Place::Splat(bytes) => (Operand::Splat(f32::from_bytes(bytes)), 0),
-            Place::Rows(..) | Place::Block(_) => return false,
+            Place::Rows(..) | Place::Block(_) | Place::Column(..) => return false,
         };
     }
     macro_rules! run {

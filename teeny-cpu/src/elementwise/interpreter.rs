@@ -153,7 +153,10 @@ impl Program<'_> {
                             }
                         }
                     }
-                    (_, Value::Block(_) | Value::Rows(..) | Value::Splat(_)) => {
+                    (
+                        _,
+                        Value::Block(_) | Value::Rows(..) | Value::Column(..) | Value::Splat(_),
+                    ) => {
                         unreachable!("only nodes of a group are kept in blocks")
                     }
                 }
@@ -186,6 +189,7 @@ impl Program<'_> {
         let place = |value: Value| match value {
             Value::Slice(p) => Place::Rows(p.cast_mut(), row as isize, Format::Own),
             Value::Rows(p, pitch, dtype) => Place::Rows(p.cast_mut(), pitch, Format::of(dtype)),
+            Value::Column(p, pitch, dtype) => Place::Column(p, pitch, Format::of(dtype)),
             Value::Block(p) => Place::Block(p),
             Value::Splat(bytes) => Place::Splat(bytes),
         };
@@ -252,7 +256,10 @@ impl Program<'_> {
         let View { ptr, dtype, .. } = self.views[i];
         if self.rows_in_place {
             let (from, pitch) = self.walk.row_address(i, ptr, dtype.size(), start);
-            return Value::Rows(from, pitch, dtype);
+            return match self.walk.is_number(i) {
+                true => Value::Column(from, pitch, dtype),
+                false => Value::Rows(from, pitch, dtype),
+            };
         }
         // SAFETY: the walk was made of these views; `to` and the spare slot have a whole tile.
         unsafe {
@@ -302,7 +309,7 @@ impl Program<'_> {
                 unsafe { cast::to_f32(stored, p, spare, len) };
                 spare
             }
-            Value::Block(_) | Value::Rows(..) => {
+            Value::Block(_) | Value::Rows(..) | Value::Column(..) => {
                 unreachable!("only nodes of its group read a block or rows")
             }
             Value::Splat(bytes) => {
@@ -324,7 +331,7 @@ impl Program<'_> {
                 Value::Rows(p, _, stored) if stored == dtype => {
                     std::ptr::copy_nonoverlapping(p, out, len * dtype.size());
                 }
-                Value::Block(_) | Value::Rows(..) => {
+                Value::Block(_) | Value::Rows(..) | Value::Column(..) => {
                     unreachable!("an output is a slice or a number")
                 }
                 Value::Splat(bytes) => {

@@ -32,6 +32,8 @@ impl Format {
 pub(crate) enum Place {
     /// Rows: the first element of the first, and the distance from a row to the next, in elements.
     Rows(*mut u8, isize, Format),
+    /// One number for each row: the first, and the distance to the next, in elements.
+    Column(*const u8, isize, Format),
     /// A block, which the next block of the same node overwrites.
     Block(*mut u8),
     /// The same number everywhere, in its first bytes. Never a result.

@@ -12,6 +12,8 @@ pub(crate) enum Value {
     Block(*mut u8),
     /// Rows as they are stored, and the distance from one to the next.
     Rows(*const u8, isize, DType),
+    /// One number for each row, and the distance from one to the next.
+    Column(*const u8, isize, DType),
     /// One element's bytes, everywhere.
     Splat([u8; 8]),
 }

@@ -135,6 +135,11 @@ impl F32s for V {
         })
     }
     #[inline(always)]
+    fn call<W: Work>(work: W) -> W::Out {
+        // SAFETY: the vector's existence proves the features.
+        unsafe { enter(work) }
+    }
+    #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm256_and_ps(self.0, _mm256_castsi256_ps(first(n)))))
     }

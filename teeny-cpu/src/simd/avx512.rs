@@ -106,6 +106,11 @@ impl F32s for V {
     type M = __mmask16;
 
     #[inline(always)]
+    fn call<W: Work>(work: W) -> W::Out {
+        // SAFETY: the vector's existence proves the features.
+        unsafe { enter(work) }
+    }
+    #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm512_maskz_mov_ps(first(n), self.0)))
     }

@@ -11,6 +11,9 @@ use std::marker::PhantomData;
 
 /// A function of one lane, of either float type.
 pub(crate) trait Unary {
+    /// Whether it takes so many instructions that loops name it once: each place that does compiles
+    /// it once more.
+    const LONG: bool = false;
     /// The function of f32.
     fn eval<V: F32s>(x: V) -> V;
     /// The function of f64.
@@ -19,6 +22,8 @@ pub(crate) trait Unary {
 
 /// A function of two lanes, of either float type.
 pub(crate) trait Binary {
+    /// As [`Unary::LONG`].
+    const LONG: bool = false;
     /// The function of f32.
     fn eval<V: F32s>(a: V, b: V) -> V;
     /// The function of f64.
@@ -158,6 +163,38 @@ impl<F: Unary, T: Real> Work for Map1<F, T> {
         // apart; every access below is inside them. Streamed stores start at a 64-byte boundary and
         // advance by whole vectors.
         unsafe {
+            if F::LONG {
+                for end in [ahead, n] {
+                    while stream && end == n && i + lanes <= n {
+                        T::unary::<F, V>(T::Vector::<V>::load(x.add(i))).stream(y.add(i));
+                        i += lanes;
+                    }
+                    // Two at once, so that one computes while the other waits.
+                    while native && size_of::<T>() == 4 && i + 2 * lanes <= end {
+                        let a = T::unary::<F, V>(T::Vector::<V>::load(x.add(i)));
+                        let b = T::unary::<F, V>(T::Vector::<V>::load(x.add(i + lanes)));
+                        a.store(y.add(i));
+                        b.store(y.add(i + lanes));
+                        i += 2 * lanes;
+                    }
+                    while i < end {
+                        let count = lanes.min(end - i);
+                        let v = if count == lanes {
+                            T::Vector::<V>::load(x.add(i))
+                        } else {
+                            T::Vector::<V>::load_part(x.add(i), count)
+                        };
+                        let v = T::unary::<F, V>(v);
+                        if count == lanes {
+                            v.store(y.add(i));
+                        } else {
+                            v.store_part(y.add(i), count);
+                        }
+                        i += count;
+                    }
+                }
+                return;
+            }
             // First the elements before the first cache line that is streamed, then the rest. Each
             // place that names `F` compiles it once more.
             for end in [ahead, n] {
@@ -255,6 +292,28 @@ impl<F: Binary, T: Real> Work for Map2<F, T> {
                 ($p:expr) => {
                     T::Vector::<V>::load($p)
                 };
+            }
+            if F::LONG {
+                let (mut a_lanes, mut b_lanes) = (Spread::empty(), Spread::empty());
+                let ((a, a_step), (b, b_step)) = (a.place(&mut a_lanes), b.place(&mut b_lanes));
+                while i < n {
+                    let end = if i < ahead { ahead } else { n };
+                    let count = lanes.min(end - i);
+                    let (p, q) = (a.add(i * a_step), b.add(i * b_step));
+                    let (u, v) = if count == lanes {
+                        (load!(p), load!(q))
+                    } else {
+                        (T::Vector::<V>::load_part(p, count), T::Vector::<V>::load_part(q, count))
+                    };
+                    let v = T::binary::<F, V>(u, v);
+                    match (count == lanes, stream && i >= ahead) {
+                        (true, true) => v.stream(y.add(i)),
+                        (true, false) => v.store(y.add(i)),
+                        (false, _) => v.store_part(y.add(i), count),
+                    }
+                    i += count;
+                }
+                return;
             }
             // The most frequent operands of a block, without multiplications of the index.
             match (a, b) {

@@ -157,7 +157,7 @@ fn detect() -> Level {
 /// A loop that can be compiled for any vector. Implementations mark `run`, and every function that
 /// it calls, `#[inline(always)]`: only code that is inlined into the level's entry function gets
 /// the level's instructions.
-pub(crate) trait Work {
+pub trait Work {
     /// The type of the loop's result.
     type Out;
     /// Whether the loop is compiled for AVX-512 too. Plain loops of integers, bools and f64 are
@@ -315,6 +315,9 @@ pub trait F32s: Lanes<f32> {
     /// One truth value per lane.
     type M: Copy;
 
+    /// Runs `work` with this vector, compiled as a function of its own: a long loop that is inlined
+    /// into a function of many loops takes the compiler much longer.
+    fn call<W: Work>(work: W) -> W::Out;
     /// The first `n <= LANES` lanes; the others are 0.
     fn part(self, n: usize) -> Self;
     /// The lower and the upper half of the lanes as f64.

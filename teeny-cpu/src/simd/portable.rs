@@ -1,7 +1,7 @@
 //! Eight f32 or four f64 as arrays: the vector of every processor without a better one. The compiler
 //! turns these loops into NEON and its like.
 
-use super::{F32s, F64s, Half, Lanes};
+use super::{F32s, F64s, Half, Lanes, Work};
 use teeny_core::{bf16, f16};
 
 /// Lanes: two registers, so that one waits for memory while the other computes.
@@ -110,6 +110,10 @@ impl F32s for V {
     type I = [i32; N];
     type M = [bool; N];
 
+    #[inline(never)]
+    fn call<W: Work>(work: W) -> W::Out {
+        work.run::<V>()
+    }
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(lanes(|i| if i < n { self.0[i] } else { 0.0 }))

@@ -1,6 +1,6 @@
 //! Four f32 or two f64: SSE2, which every x86-64 has.
 
-use super::{F32s, F64s, Half, Lanes};
+use super::{F32s, F64s, Half, Lanes, Work};
 use std::arch::x86_64::*;
 use teeny_core::f16;
 
@@ -101,6 +101,10 @@ impl F32s for V {
     type I = __m128i;
     type M = __m128;
 
+    #[inline(never)]
+    fn call<W: Work>(work: W) -> W::Out {
+        work.run::<V>()
+    }
     #[inline(always)]
     fn part(self, n: usize) -> Self {
         V(op!(_mm_and_ps(self.0, first(n))))

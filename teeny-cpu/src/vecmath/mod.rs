@@ -355,6 +355,7 @@ macro_rules! functions {
         #[doc = concat!("`", stringify!($f), "`")]
         pub(crate) struct $name;
         impl Unary for $name {
+            const LONG: bool = true;
             #[inline(always)]
             fn eval<V: F32s>(x: V) -> V {
                 $f(x)

@@ -99,6 +99,7 @@ macro_rules! division {
         $(#[$doc])*
         pub(crate) struct $name;
         impl Binary for $name {
+            const LONG: bool = true;
             #[inline(always)]
             fn eval<V: F32s>(a: V, b: V) -> V {
                 let ((a0, a1), (b0, b1)) = (a.widen(), b.widen());
@@ -138,6 +139,7 @@ division! {
 pub(crate) struct Pow;
 
 impl Binary for Pow {
+    const LONG: bool = true;
     #[inline(always)]
     fn eval<V: F32s>(a: V, b: V) -> V {
         pow(a, b)

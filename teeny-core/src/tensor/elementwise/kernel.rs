@@ -5,10 +5,11 @@ use crate::context::enter;
 use crate::device::{DeviceRef, same};
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
+use crate::layout::Layout;
 use crate::messages::{BROADCAST, counts, wrong_input};
 use crate::op::{Op, Outputs};
 use crate::scalar::Scalar;
-use crate::shape::Shape;
+use crate::shape::{MAX_NDIM, Shape};
 use crate::tensor::Tensor;
 use crate::tensor::one_device::on_one_device;
 use std::sync::Arc;
@@ -93,6 +94,57 @@ fn alike(inputs: &[&Tensor]) -> bool {
     inputs[1..].iter().all(|t| t.shape() == first.shape() && same(&t.device, &first.device))
 }
 
+/// The axes in the order of memory if all tensors are the same permutation of a row-major layout, but
+/// not row-major: transposed ones, for example.
+#[inline]
+fn dense_order(inputs: &[&Tensor]) -> Option<[usize; MAX_NDIM]> {
+    let layout = inputs[0].layout();
+    if layout.is_contiguous() || layout.ndim() < 2 {
+        return None;
+    }
+    order_of(layout, inputs)
+}
+
+/// [`dense_order`] for a first layout that is not row-major.
+#[inline(never)]
+fn order_of(layout: &Layout, inputs: &[&Tensor]) -> Option<[usize; MAX_NDIM]> {
+    let (strides, shape) = (layout.strides(), layout.shape());
+    let mut order: [usize; MAX_NDIM] = std::array::from_fn(|axis| axis);
+    order[..strides.len()].sort_by_key(|&axis| std::cmp::Reverse(strides[axis]));
+    let mut step = 1isize;
+    for &axis in order[..strides.len()].iter().rev().filter(|&&axis| shape[axis] != 1) {
+        if strides[axis] != step {
+            return None;
+        }
+        step *= shape[axis] as isize;
+    }
+    let same = |t: &&Tensor| {
+        let axes = strides.iter().zip(t.layout.strides()).zip(shape.iter());
+        axes.filter(|&(_, &size)| size != 1).all(|((a, b), _)| a == b)
+    };
+    inputs[1..].iter().all(same).then_some(order)
+}
+
+/// [`run_one`] on tensors whose memory is row-major with their axes in `order`: the result has the
+/// same layout, so that memory is read and written in order.
+#[inline(never)]
+fn run_permuted(
+    kernel: &Arc<Kernel>,
+    inputs: &[&Tensor],
+    params: &[Scalar],
+    order: &[usize],
+) -> Result<Tensor> {
+    let views: Vec<Tensor> = inputs.iter().map(|t| t.through(t.layout.permute(order))).collect();
+    let views: Vec<&Tensor> = views.iter().collect();
+    let shape = *views[0].shape();
+    let storage = Op::Elementwise { kernel, inputs: &views, params, shape: &shape }
+        .first(&inputs[0].device)?;
+    let result = views[0].result(storage, shape, kernel.output_dtype(0))?;
+    let mut back = [0; MAX_NDIM];
+    order.iter().enumerate().for_each(|(i, &axis)| back[axis] = i);
+    Ok(result.through(result.layout.permute(&back[..order.len()])))
+}
+
 /// [`run`] for a kernel of one output.
 pub(in crate::tensor) fn run_one(
     kernel: &Arc<Kernel>,
@@ -101,6 +153,9 @@ pub(in crate::tensor) fn run_one(
 ) -> Result<Tensor> {
     let first = inputs[0];
     if alike(inputs) {
+        if let Some(order) = dense_order(inputs) {
+            return run_permuted(kernel, inputs, params, &order[..first.ndim()]);
+        }
         // As `run`, without moving its results: the move would be noticeable in a small operation.
         let shape = first.shape();
         let mut op = Op::Elementwise { kernel, inputs, params, shape };

@@ -4,7 +4,7 @@
 use crate::context::enter;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::shape::IntoShape;
+use crate::shape::{IntoShape, MAX_NDIM};
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -31,6 +31,18 @@ impl Tensor {
         let mut x = self.clone();
         for _ in 0..lead {
             x = x.unsqueeze(0)?;
+        }
+        // One copy if the axes and those that are stretched are few enough.
+        let repeated = (0..counts.ndim()).filter(|&axis| counts[axis] != 1).count();
+        if repeated > 1 && counts.ndim() + repeated <= MAX_NDIM {
+            let mut joined = *x.shape();
+            let mut stretched = *x.shape();
+            for axis in (0..counts.ndim()).rev().filter(|&axis| counts[axis] != 1) {
+                joined = joined.resized(axis, joined[axis] * counts[axis])?;
+                stretched = stretched.with_axis(axis, counts[axis])?;
+                x = x.unsqueeze(axis as isize)?;
+            }
+            return x.expand(stretched)?.reshape(joined);
         }
         for axis in 0..counts.ndim() {
             let n = x.shape()[axis];

@@ -81,6 +81,7 @@ macro_rules! composed {
         $(#[$doc])*
         pub(in crate::elementwise) struct $name;
         impl Unary for $name {
+            const LONG: bool = true;
             #[inline(always)]
             fn eval<V: F32s>($x: V) -> V {
                 #[allow(unused)]

@@ -27,7 +27,7 @@ pub(crate) trait Int: Copy + Ord + Send + Sync + 'static {
 }
 
 macro_rules! int {
-    ($($t:ty, $signed:literal, $abs:expr, $sign:expr, $rem:expr, $div:expr;)*) => {$(
+    ($($t:ty, $u:ty, $signed:literal, $abs:expr, $sign:expr, $rem:expr, $div:expr;)*) => {$(
         impl Int for $t {
             #[inline(always)]
             fn neg(self) -> Self { self.wrapping_neg() }
@@ -72,26 +72,30 @@ macro_rules! int {
             fn xor(self, o: Self) -> Self { self ^ o }
             #[inline(always)]
             fn shl(self, o: Self) -> Self {
-                if (0..<$t>::BITS as i128).contains(&(o as i128)) { self << o } else { 0 }
+                if (o as $u) < <$t>::BITS as $u { self.wrapping_shl(o as u32) } else { 0 }
             }
             #[inline(always)]
             fn shr(self, o: Self) -> Self {
-                if (0..<$t>::BITS as i128).contains(&(o as i128)) { self >> o } else if $signed && self < 0 { !0 } else { 0 }
+                // As far as all sign bits at most.
+                let most = <$t>::BITS - 1;
+                let inside = (o as $u) < <$t>::BITS as $u;
+                let shifted = self.wrapping_shr(if inside { o as u32 } else { most });
+                if inside || $signed { shifted } else { 0 }
             }
         }
     )*};
 }
 
 macro_rules! ints {
-    (signed $($s:ty)*; unsigned $($u:ty)*) => {
+    (signed $($s:ty, $v:ty),*; unsigned $($u:ty)*) => {
         int! {
-            $($s, true, <$s>::wrapping_abs, <$s>::signum,
+            $($s, $v, true, <$s>::wrapping_abs, <$s>::signum,
                 |a: $s, b: $s| { let r = a.wrapping_rem(b); if r != 0 && (r < 0) != (b < 0) { r + b } else { r } },
                 |a: $s, b: $s| {
                     let (q, r) = (a.wrapping_div(b), a.wrapping_rem(b));
                     if r != 0 && (r < 0) != (b < 0) { q - 1 } else { q }
                 };)*
-            $($u, false, |a: $u| a, |a: $u| (a != 0) as $u, |a: $u, b: $u| a % b, |a: $u, b: $u| a / b;)*
+            $($u, $u, false, |a: $u| a, |a: $u| (a != 0) as $u, |a: $u, b: $u| a % b, |a: $u, b: $u| a / b;)*
         }
     };
 }
@@ -99,5 +103,5 @@ macro_rules! ints {
 #[allow(unused_comparisons, clippy::manual_range_contains)]
 mod impls {
     use super::Int;
-    ints! { signed i8 i16 i32 i64; unsigned u8 u16 u32 u64 }
+    ints! { signed i8, u8, i16, u16, i32, u32, i64, u64; unsigned u8 u16 u32 u64 }
 }
