@@ -1,7 +1,8 @@
 //! The backward pass: P is recomputed tile by tile, and each tile adds to dQ, dK and dV.
 
 use super::operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
-use super::tile::{Real, SoftmaxBackward};
+use super::softmax::SoftmaxBackward;
+use super::tile::Real;
 use super::{QUERIES, WHOLE_HEADS};
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;

@@ -10,7 +10,8 @@
 //! on the sizes alone, so the bits do not depend on the threads.
 
 use super::operands::{Visible, head_offset, padded};
-use super::tile::{OnlineSoftmax, PAD, Real};
+use super::softmax::{OnlineSoftmax, PAD};
+use super::tile::Real;
 use crate::matmul::Matrix;
 use crate::scratch::{Array, with_scratch};
 use crate::storage::{Shared, View};

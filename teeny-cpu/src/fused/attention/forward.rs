@@ -2,7 +2,8 @@
 
 use super::QUERIES;
 use super::operands::{KEYS, Operand, Rows, Transposed, Visible, padded};
-use super::tile::{OnlineSoftmax, PAD, Real};
+use super::softmax::{OnlineSoftmax, PAD};
+use super::tile::Real;
 use crate::Cpu;
 use crate::matmul::{Matrix, Product};
 use crate::scratch::with_scratch;

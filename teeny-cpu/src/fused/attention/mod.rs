@@ -22,6 +22,7 @@ mod decode;
 mod finish;
 mod forward;
 mod operands;
+mod softmax;
 mod tile;
 mod tile64;
 

@@ -1,7 +1,8 @@
 //! The operands of attention in the layouts of the tiles: matrices by head, keys transposed tile by
 //! tile, contiguous rows, masks by position.
 
-use super::tile::{PAD, Real};
+use super::softmax::PAD;
+use super::tile::Real;
 use crate::Cpu;
 use crate::matmul::{Matrix, widen};
 use crate::storage::{CpuStorage, Shared, View};

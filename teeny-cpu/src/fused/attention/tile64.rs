@@ -1,7 +1,7 @@
 //! The softmax of attention on tiles of f64: the loops of `tile` in a form that the compiler
 //! vectorises at each level.
 
-use super::tile::{OnlineSoftmax, PAD, SoftmaxBackward};
+use super::softmax::{OnlineSoftmax, PAD, SoftmaxBackward};
 use crate::simd::{F32s, Work};
 
 /// Numbers that are computed at a time: rows are padded to whole groups.
