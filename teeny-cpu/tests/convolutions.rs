@@ -161,3 +161,46 @@ fn results_have_the_same_bits_on_any_number_of_threads() {
         }
     }
 }
+
+/// Padding times a weight that is not a number is none, although no tap but that one sees it.
+#[test]
+fn padding_times_what_is_not_finite_is_nan() {
+    for level in Level::available() {
+        let device = Cpu::with_options(CpuOptions { level, ..CpuOptions::default() });
+        let (one, reference) = (Tensor::new([1.0f32], &device).unwrap(), Reference::new());
+        for (x, w, window) in [
+            // A window that sees only padding; one row; depthwise; many channels on one pixel.
+            (vec![1, 1, 1], vec![2, 1, 1], Window::new(1).stride(4).padding(1)),
+            (vec![1, 4, 1, 15], vec![8, 4, 3, 3], Window::new(2).padding(1)),
+            (vec![2, 16, 4, 5], vec![16, 1, 3, 3], Window::new(2).padding(1).groups(16)),
+            (vec![2, 64, 1, 1], vec![70, 64, 3, 3], Window::new(2).padding(1)),
+        ] {
+            let n: usize = w.iter().product();
+            let values: Vec<f32> = (0..n).map(|i| if i == 1 { f32::NAN } else { 0.5 }).collect();
+            let x = one.reshape(vec![1; x.len()]).unwrap().expand(x).unwrap().copy().unwrap();
+            let w = Tensor::from_slice(&values, w, &device).unwrap();
+            let [got, want] = [
+                x.conv(&w, &window).unwrap(),
+                x.to(&reference).unwrap().conv(&w.to(&reference).unwrap(), &window).unwrap(),
+            ];
+            let nans = |t: &Tensor| -> Vec<bool> {
+                t.to_vec::<f32>().unwrap().iter().map(|v| v.is_nan()).collect()
+            };
+            assert_eq!(nans(&got), nans(&want), "{:?} {window:?} {device:?}", x.shape());
+            // The gradient of the input, which pairs no filter with padding.
+            let ones = got.ones_like().unwrap();
+            let d = ones.conv_transpose(&w, &window, &x.shape()[2..]).unwrap();
+            let exact = ones.to(&reference).unwrap();
+            let exact =
+                exact.conv_transpose(&w.to(&reference).unwrap(), &window, &x.shape()[2..]).unwrap();
+            assert_eq!(nans(&d), nans(&exact), "{:?} {window:?} {device:?}", x.shape());
+            // The gradient of the filters, of a gradient that is not finite.
+            let g = got.mul(f32::INFINITY).unwrap();
+            let on_reference = g.to(&reference).unwrap();
+            let d = g.conv_weight_grad(&x, &window, w.shape()).unwrap();
+            let x = x.to(&reference).unwrap();
+            let exact = on_reference.conv_weight_grad(&x, &window, w.shape()).unwrap();
+            assert_eq!(nans(&d), nans(&exact), "{:?} {window:?} {device:?}", x.shape());
+        }
+    }
+}

@@ -74,9 +74,10 @@ impl<T: Float> Correlation<'_, T> {
             plane: self.grid.plane(),
             pixels: self.grid.pixels(),
             width: self.grid.last().output,
-            extent: self.grid.last().extent(),
+            extent: self.grid.last().extent().min(1 << 20),
             is_whole: self.grid.is_whole(),
-            is_in_order: !self.taps_first || self.grid.taps.len() == 1,
+            is_in_order: self.grid.all_taps_see()
+                && (!self.taps_first || self.grid.taps.len() == 1),
         }
     }
 

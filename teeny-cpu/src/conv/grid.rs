@@ -6,7 +6,8 @@
 //! ```
 //! where the second sum has the taps `k` whose quotient is a whole number: one [`Grid`] for each
 //! residue `r` of the stride `s`. Both are `result[o] = Σ_k w[k] input[o * step + shift[k]]`, so one
-//! set of kernels computes both. Taps that see only padding are left out. Knows no values; next:
+//! set of kernels computes both. Taps that see only padding are left out if
+//! weights are finite. Knows no values; next:
 //! `columns` and `direct`, which read by it.
 
 use crate::Cpu;
@@ -97,12 +98,13 @@ pub(super) struct Panel {
 }
 
 impl Grid {
-    /// The grid of a convolution.
+    /// The grid of a convolution. `skips` leaves out taps that see only padding.
     pub(super) fn forward(
         input: &[usize],
         kernel: &[usize],
         output: &[usize],
         window: &Window,
+        skips: bool,
     ) -> Grid {
         let axes = (0..input.len()).map(|a| {
             let (dilation, padding) = (window.dilation[a], window.padding[a]);
@@ -121,7 +123,7 @@ impl Grid {
             };
             (axis, shifts.enumerate().collect())
         });
-        Grid::of(axes.collect(), kernel)
+        Grid::of(axes.collect(), kernel, skips)
     }
 
     /// The grids of the gradient for an input of size `x`, one for each combination of residues
@@ -161,19 +163,19 @@ impl Grid {
                     Axis { input: g[a], output, step: 1, shifts, insides, first, every, size };
                 (axis, taps.collect())
             });
-            Grid::of(axes.collect(), kernel)
+            Grid::of(axes.collect(), kernel, true)
         };
         classes.into_iter().map(grid).collect()
     }
 
-    /// The grid of these axes with the taps that see the input; axes that only pass elements on
-    /// are merged.
-    fn of(axes: Vec<(Axis, Vec<(usize, isize)>)>, kernel: &[usize]) -> Grid {
+    /// The grid of these axes; with `skips` only the taps that see the input. Axes that only pass
+    /// elements on are merged.
+    fn of(axes: Vec<(Axis, Vec<(usize, isize)>)>, kernel: &[usize], skips: bool) -> Grid {
         let mut grid = Grid { axes: Vec::new(), taps: vec![0], all_taps: kernel.iter().product() };
         for ((mut axis, mut taps), &size) in axes.into_iter().zip(kernel) {
             taps.retain(|&(_, shift)| {
                 let (low, high) = axis.inside(shift);
-                low < high
+                low < high || !skips
             });
             axis.shifts = taps.iter().map(|&(_, shift)| shift).collect();
             axis.insides = axis.shifts.iter().map(|&shift| axis.inside(shift)).collect();
@@ -209,6 +211,17 @@ impl Grid {
     /// Whether no tap of the filter was left out, and their order is the filter's.
     pub(super) fn has_all_taps(&self) -> bool {
         self.taps.len() == self.all_taps && self.taps.is_sorted()
+    }
+
+    /// Whether some tap sees padding for some result.
+    pub(super) fn has_padding(&self) -> bool {
+        let all = |axis: &Axis| axis.insides.iter().all(|&inside| inside == (0, axis.output));
+        !self.axes.iter().all(all)
+    }
+
+    /// Whether each tap sees the input for some result.
+    pub(super) fn all_taps_see(&self) -> bool {
+        self.axes.iter().all(|axis| axis.insides.iter().all(|(low, high)| low < high))
     }
 
     /// Whether the results of a row are next to each other, and rows follow one another.
@@ -410,9 +423,13 @@ mod tests {
                 }
             }
             want.sort_unstable();
-            let mut got = triples(&cpu, &Grid::forward(&x, &kernel, &y, &window));
-            got.sort_unstable();
-            assert_eq!(got, want, "{x:?} {kernel:?} {window:?}");
+            for skips in [false, true] {
+                let grid = Grid::forward(&x, &kernel, &y, &window, skips);
+                assert!(skips || grid.has_all_taps());
+                let mut got = triples(&cpu, &grid);
+                got.sort_unstable();
+                assert_eq!(got, want, "{x:?} {kernel:?} {window:?}");
+            }
             let grids = Grid::backward(&x, &kernel, &y, &window);
             let mut back: Vec<_> = grids
                 .iter()
@@ -426,10 +443,10 @@ mod tests {
 
     #[test]
     fn axes_without_windows_are_one() {
-        let grid = Grid::forward(&[4, 5, 6], &[1, 1, 1], &[4, 5, 6], &Window::new(3));
+        let grid = Grid::forward(&[4, 5, 6], &[1, 1, 1], &[4, 5, 6], &Window::new(3), true);
         assert_eq!((grid.axes.len(), grid.last().output), (1, 120));
         let padded = Window::new(2).padding(1);
-        let grid = Grid::forward(&[1, 7], &[3, 3], &[1, 7], &padded);
+        let grid = Grid::forward(&[1, 7], &[3, 3], &[1, 7], &padded, true);
         // Only the middle row of a window sees a row of the input.
         assert_eq!((grid.axes.len(), &grid.taps[..]), (1, &[3, 4, 5][..]));
     }

@@ -6,7 +6,7 @@
 //!   columns   a matrix product with columns        weight_grad  the same for the filters' gradient
 //!   depthwise/ one channel per group                direct/   few output channels per group
 //!   winograd/ 3 x 3 filters of stride 1 in f32, with enough channels and results
-//!   filters   filters in the order of a grid
+//!   filters   filters in the order of a grid       finite       whether padding may be left out
 //! ```
 //! The gradient of the input is a convolution of g with the filters rotated by 180 degrees, for
 //! each residue of the stride. No sum is split by the number of threads. Where `winograd` would not
@@ -17,6 +17,7 @@ mod columns;
 mod depthwise;
 mod direct;
 mod filters;
+mod finite;
 mod grid;
 mod select;
 mod weight_grad;
@@ -30,6 +31,7 @@ use crate::storage::{CpuStorage, Shared, View};
 use crate::typed::{slice, slice_mut};
 use crate::{Cpu, copy};
 use columns::Correlation;
+use finite::are_finite;
 use grid::Grid;
 use select::{Algorithm, Tiles, select, select_filter_grad};
 use std::ops::Range;
@@ -205,7 +207,22 @@ pub(crate) fn conv(
         // Sums of nothing but padding, or of no channels.
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
-    let grid = &Grid::forward(conv.input, conv.kernel, conv.output, window);
+    let grid = &Grid::forward(conv.input, conv.kernel, conv.output, window, true);
+    // Padding times an infinity or NaN is NaN.
+    let mut skips = true;
+    if conv.is_depthwise() || !grid.has_all_taps() {
+        with_float!(dtype, T => {
+            // SAFETY: the copy holds these many elements of the computed type.
+            skips = are_finite(cpu, unsafe { slice::<T>(ws.ptr(), weight.numel()) });
+        });
+    }
+    let all;
+    let grid = if skips {
+        grid
+    } else {
+        all = Grid::forward(conv.input, conv.kernel, conv.output, window, false);
+        &all
+    };
     if grid.taps.is_empty() {
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
@@ -239,7 +256,7 @@ pub(crate) fn conv(
         let y = Shared(out.ptr().cast::<T>());
         let some = if grid.has_all_taps() { None } else { Some(filters::selected(cpu, ws, grid)?) };
         let c = conv.correlation(grid, xs, some.as_deref().unwrap_or(ws), y);
-        if !(conv.is_depthwise() && depthwise::convolve(cpu, &[c])?) {
+        if !(conv.is_depthwise() && depthwise::convolve(cpu, &[c], skips)?) {
             c.run(cpu)?;
         }
     });
@@ -294,7 +311,7 @@ pub(crate) fn input_grad(
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
     let compute = dtype.compute();
-    let forward = Grid::forward(conv.input, conv.kernel, conv.output, window);
+    let forward = Grid::forward(conv.input, conv.kernel, conv.output, window, true);
     if forward.pixels() == 1 && forward.has_all_taps() && forward.taps.len() == forward.plane() {
         // Each weight is multiplied by one element of g.
         let out = cpu.alloc(n, compute)?;
@@ -356,6 +373,13 @@ pub(crate) fn input_grad(
         // SAFETY: the copies hold these many elements of the computed type.
         let (gs, ws) = unsafe { (slice::<T>(gs.ptr(), g.numel()), slice::<T>(ws.ptr(), weight.numel())) };
         let y = Shared(out.ptr().cast::<T>());
+        if grids.iter().any(Grid::has_padding) && !are_finite(cpu, ws) {
+            // SAFETY: the new storage has these elements and no other owner.
+            unsafe { slice_mut::<T>(out.ptr(), n) }.fill(T::ZERO);
+            let whole = Grid::forward(conv.input, conv.kernel, conv.output, window, false);
+            finite::input_grad(cpu, &conv.correlation(&whole, &[], ws, y), gs)?;
+            return finish(cpu, out, n, dtype);
+        }
         let grids: Vec<&Grid> = grids.iter().filter(|grid| !grid.taps.is_empty()).collect();
         let all = filters::transposed(cpu, ws, conv.groups, conv.out_channels, row)?;
         let some = |grid: &&Grid| {
@@ -368,7 +392,7 @@ pub(crate) fn input_grad(
             let filters = grids.iter().map(some).collect::<Result<Vec<_>>>()?;
             let parts = grids.iter().zip(&filters);
             let parts: Vec<_> = parts.map(|(grid, f)| part(*grid, f.as_deref().unwrap_or(&all))).collect();
-            if !depthwise::convolve(cpu, &parts)? {
+            if !depthwise::convolve(cpu, &parts, true)? {
                 parts.iter().try_for_each(|part| part.run(cpu))?;
             }
         } else {
@@ -406,7 +430,17 @@ pub(crate) fn weight_grad(
     if n == 0 || g.numel() == 0 || x.numel() == 0 {
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }
-    let grid = &Grid::forward(conv.input, conv.kernel, conv.output, window);
+    let mut grid = Grid::forward(conv.input, conv.kernel, conv.output, window, true);
+    if !grid.has_all_taps() {
+        // Padding times an infinity or NaN is NaN.
+        with_float!(dtype, T => {
+            // SAFETY: the copy holds these many elements of the computed type.
+            if !are_finite(cpu, unsafe { slice::<T>(gs.ptr(), g.numel()) }) {
+                grid = Grid::forward(conv.input, conv.kernel, conv.output, window, false);
+            }
+        });
+    }
+    let grid = &grid;
     if grid.taps.is_empty() {
         return Ok(Arc::new(cpu.zeros(n, dtype)?));
     }

@@ -85,6 +85,12 @@ impl Cells {
         let columns = axes.iter().map(|[_, x]| x.reach(0, x.output));
         let (left, right) = columns.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
         let pitch = (right - left) as usize;
+        let lines = axes.iter().map(|[y, _]| y.reach(0, y.output));
+        let (top, bottom) = lines.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        let operands = input[0] * input[1] + size[0] * size[1];
+        if ((bottom - top) as usize).saturating_mul(pitch) > 8 * operands + 1024 {
+            return None;
+        }
         let part = |[y, x]: [Axis; 2]| {
             let low = [y.reach(0, 1).0, x.reach(0, 1).0];
             let distance = |&a: &isize, &b: &isize| {
@@ -100,10 +106,7 @@ impl Cells {
         let parts = axes.into_iter().map(part).collect();
         let clip = |column: isize| column.clamp(0, input[1] as isize) as usize;
         let columns = [clip(left), clip(right)];
-        let cells = Cells { parts, input, size, left, pitch, columns, lanes };
-        let rows = cells.band(0, size[0]).rows;
-        let operands = input[0] * input[1] + size[0] * size[1];
-        (rows * pitch <= 8 * operands + 1024).then_some(cells)
+        Some(Cells { parts, input, size, left, pitch, columns, lanes })
     }
 
     /// Elements of a plane of the input and of the results.
@@ -120,10 +123,13 @@ impl Cells {
         Band { top, bottom, first, rows: (end - first) as usize }
     }
 
-    /// The taps of each row of results of a part that see rows of the input.
-    pub(super) fn taps(&self, cpu: &Cpu, part: &Part) -> Result<Array<[usize; 2]>> {
+    /// The taps of each row of results of a part: with `skips` those that see rows of the input.
+    pub(super) fn taps(&self, cpu: &Cpu, part: &Part, skips: bool) -> Result<Array<[usize; 2]>> {
         let columns = part.x.shifts.len();
         Array::from_fn(cpu, part.y.output, |row| {
+            if !skips {
+                return [0, part.y.shifts.len() * columns];
+            }
             let sees = |shift: &isize| {
                 (0..self.input[0] as isize).contains(&((row * part.y.step) as isize + shift))
             };

@@ -34,8 +34,12 @@ use teeny_core::Result;
 const IMAGES: usize = 64;
 
 /// Computes all results of the grids of a convolution whose groups have one channel each; results
-/// of no grid are zero. False if cells cannot have these grids.
-pub(super) fn convolve<T: Float>(cpu: &Cpu, parts: &[Correlation<'_, T>]) -> Result<bool> {
+/// of no grid are zero. `skips` leaves out rows of padding. False if cells cannot have these grids.
+pub(super) fn convolve<T: Float>(
+    cpu: &Cpu,
+    parts: &[Correlation<'_, T>],
+    skips: bool,
+) -> Result<bool> {
     let lanes = lanes::<T>(cpu);
     let grids: Vec<&Grid> = parts.iter().map(|part| part.grid).collect();
     let (Some(cells), Some(c)) = (Cells::new(&grids, lanes), parts.first()) else {
@@ -51,7 +55,7 @@ pub(super) fn convolve<T: Float>(cpu: &Cpu, parts: &[Correlation<'_, T>]) -> Res
         cells.rows_of_band(),
         muls,
     );
-    let ranges = cells.parts.iter().map(|part| cells.taps(cpu, part));
+    let ranges = cells.parts.iter().map(|part| cells.taps(cpu, part, skips));
     let ranges = ranges.collect::<Result<Vec<_>>>()?;
     let taps: usize = parts.iter().map(Correlation::rows).sum();
     let step = cells.rows_of_step();
@@ -67,6 +71,9 @@ pub(super) fn convolve<T: Float>(cpu: &Cpu, parts: &[Correlation<'_, T>]) -> Res
         let sizes = [n, cells.temporary(), step * width * lanes, taps * lanes];
         let (steps, calls) = cells.steps(cpu, &band, step)?;
         with_scratch(cpu, sizes, |[input, temporary, results, weights]: [&mut [T]; 4]| {
+            if !skips {
+                input.fill(T::ZERO);
+            }
             if !whole {
                 results.fill(T::ZERO);
             }

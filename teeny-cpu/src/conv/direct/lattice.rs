@@ -149,7 +149,7 @@ impl<'a> Lattice<'a> {
 
     /// Cells of one phase.
     fn phase(&self, rows: usize) -> usize {
-        self.lines(rows) * self.pitch + self.shared
+        self.lines(rows).saturating_mul(self.pitch).saturating_add(self.shared)
     }
 
     /// Cells under `rows` rows of results: from a channel to the next.
@@ -157,7 +157,8 @@ impl<'a> Lattice<'a> {
         if self.in_place {
             return self.plane();
         }
-        self.phases[0].len() * self.phases[1].len() * self.phase(rows)
+        let phases = self.phases[0].len() * self.phases[1].len();
+        phases.saturating_mul(self.phase(rows))
     }
 
     /// The cell that tap `tap` of the last two axes reads for the first result.
