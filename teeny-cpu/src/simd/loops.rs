@@ -165,12 +165,9 @@ impl<F: Unary, T: Real> Work for Map1<F, T> {
         unsafe {
             if F::LONG {
                 for end in [ahead, n] {
-                    while stream && end == n && i + lanes <= n {
-                        T::unary::<F, V>(T::Vector::<V>::load(x.add(i))).stream(y.add(i));
-                        i += lanes;
-                    }
+                    let streams = stream && end == n;
                     // Two at once, so that one computes while the other waits.
-                    while native && size_of::<T>() == 4 && i + 2 * lanes <= end {
+                    while native && !streams && size_of::<T>() == 4 && i + 2 * lanes <= end {
                         let a = T::unary::<F, V>(T::Vector::<V>::load(x.add(i)));
                         let b = T::unary::<F, V>(T::Vector::<V>::load(x.add(i + lanes)));
                         a.store(y.add(i));
@@ -185,10 +182,10 @@ impl<F: Unary, T: Real> Work for Map1<F, T> {
                             T::Vector::<V>::load_part(x.add(i), count)
                         };
                         let v = T::unary::<F, V>(v);
-                        if count == lanes {
-                            v.store(y.add(i));
-                        } else {
-                            v.store_part(y.add(i), count);
+                        match (count == lanes, streams) {
+                            (true, true) => v.stream(y.add(i)),
+                            (true, false) => v.store(y.add(i)),
+                            (false, _) => v.store_part(y.add(i), count),
                         }
                         i += count;
                     }

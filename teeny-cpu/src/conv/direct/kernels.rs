@@ -91,11 +91,7 @@ impl<T: Float> Correlate<'_, T> {
                     self.row::<V, 4>(row, m);
                     m += 4;
                 }
-                if V::NATIVE && m + 3 == self.m {
-                    self.row::<V, 3>(row, m);
-                    m += 3;
-                }
-                if V::NATIVE && m + 2 == self.m {
+                if V::NATIVE && m + 2 <= self.m {
                     self.row::<V, 2>(row, m);
                     m += 2;
                 }
