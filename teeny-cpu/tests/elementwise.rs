@@ -256,6 +256,34 @@ fn a_long_program_with_several_outputs_reuses_its_slots() {
     }
 }
 
+/// A gathered operand of 16 bits is stored in a slot as it is: a value of 32 bits that takes the
+/// slot over would be written over elements that are still to be read.
+#[test]
+fn gathered_halves_are_read_before_their_slot_is_written() {
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        let kernel = Kernel::build([dtype; 2], [], |[a, b], []| {
+            let u = -a.abs();
+            [u, u + 1, u.maximum(-b.abs())]
+        });
+        let kernel = Arc::new(kernel.unwrap());
+        let values: Vec<f32> = (0..6000).map(|i| ((i * 37) % 509) as f32 - 250.0).collect();
+        // Every other column of one, rows of the other backwards: short rows that share a tile.
+        let results = |device: &DeviceRef| {
+            let x = Tensor::from_slice(&values, (1500, 4), device).unwrap().cast(dtype).unwrap();
+            let a = x.slice_step(1, 0..4, 2).unwrap();
+            let b = x.slice(1, 0..2).unwrap().flip([1]).unwrap();
+            let results = kernel.run(&[&a, &b], &[]).unwrap();
+            results.iter().map(|y| y.to_scalars().unwrap()).collect::<Vec<_>>()
+        };
+        let host: DeviceRef = Reference::new();
+        let want = results(&host);
+        for device in devices() {
+            let device: DeviceRef = device;
+            assert!(results(&device) == want, "{dtype}");
+        }
+    }
+}
+
 #[test]
 fn streamed_outputs_are_complete() {
     let device = teeny_cpu::Cpu::new();

@@ -144,12 +144,17 @@ impl Plan {
                 .map_or(&[][..], |(_, condition)| condition.sources());
             let matched = self.pattern(id).map(|found| found.input);
             for &source in node.sources().iter().chain(compared).chain(&matched) {
-                if let (true, Location::Slot(slot) | Location::Block(slot)) = (
-                    self.last_reader[source as usize] == id as u32,
-                    self.locations[source as usize],
-                ) {
-                    self.free.push(slot);
-                    self.last_reader[source as usize] = u32::MAX;
+                let at = source as usize;
+                // Elements of 16 bits lie closer together than what a later node of the group would
+                // write over them, whose blocks then overtake those that are still to be read.
+                let is_overtaken = self.groups[id] > 0 && nodes[at].dtype.is_half();
+                if let (true, Location::Slot(slot) | Location::Block(slot)) =
+                    (self.last_reader[at] == id as u32, self.locations[at])
+                {
+                    if !(is_overtaken && nodes[at].op.arity() == 0) {
+                        self.free.push(slot);
+                    }
+                    self.last_reader[at] = u32::MAX;
                 }
             }
         }
