@@ -18,7 +18,7 @@ use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne, select_by};
 use super::registers;
-use super::step::{Format, Place, Step};
+use super::step::{Format, Place, Step, Stream};
 use crate::simd::loops::{Binary, Map1, Map2, Operand, Real, Unary};
 use crate::simd::{F32s, Level, Work, prefetch};
 use crate::vecmath::*;
@@ -97,14 +97,6 @@ pub(crate) unsafe fn run(level: Level, steps: &[Step], rows: usize, n: usize, pr
 
 /// The most rows that are prefetched: the inputs and outputs of a kernel.
 const MAX_PREFETCHED: usize = MAX_INPUTS + MAX_OUTPUTS;
-
-/// Rows in memory that are prefetched: the first, the bytes to the next, and those of an element.
-#[derive(Clone, Copy, PartialEq)]
-pub(super) struct Stream {
-    pub first: *const u8,
-    pub pitch: isize,
-    size: usize,
-}
 
 /// `run` compiled for a level.
 struct Blocks<'a, T> {

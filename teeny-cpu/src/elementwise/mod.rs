@@ -191,7 +191,7 @@ fn run_planned(
         let views = &list[..inputs.len()];
         let mut program = Program::new(cpu.level, kernel, plan, shape, views, params);
         if let Some(periods) = &periods {
-            program.repeat(periods);
+            program.repeat(periods.lengths);
         }
         let chunk = range_len(n, cost_of(kernel));
         let stream = n * 4 >= MIN_STREAMED_BYTES;

@@ -1,7 +1,6 @@
 //! A kernel bound to its inputs: how long its tiles are, and the memory that they need.
 
 use super::blocks::BLOCK;
-use super::periodic::Periods;
 use super::plan::Plan;
 use super::step::Step;
 use super::value::Value;
@@ -123,9 +122,9 @@ impl<'a> Program<'a> {
         program
     }
 
-    /// Reads inputs by these periods: the views have a period and a tile of elements.
-    pub(super) fn repeat(&mut self, periods: &Periods) {
-        self.periods = periods.lengths;
+    /// Reads each input by its period, 0 for none: its view has a period and a tile of elements.
+    pub(super) fn repeat(&mut self, periods: [usize; MAX_OPERANDS]) {
+        self.periods = periods;
         self.tile = TILE;
         self.rows_in_place = false;
     }

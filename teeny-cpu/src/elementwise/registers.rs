@@ -12,11 +12,10 @@
 //! The same operations on the same values in the same order as in `blocks`, so the same bits.
 //! Knows no node: `blocks` calls it with steps whose functions are all cheap.
 
-use super::blocks::Stream;
 use super::loops::Loop;
 use super::loops::float::*;
 use super::loops::select::{Eq, Le, Lt, Ne};
-use super::step::{Format, Place, Step};
+use super::step::{Format, Place, Step, Stream};
 use crate::simd::loops::Real;
 use crate::simd::{F32s, Lanes, Level, Work, prefetch};
 use std::marker::PhantomData;
