@@ -34,6 +34,20 @@ fn equal_nodes_are_stored_once_and_unused_ones_dropped() {
     );
 }
 
+/// Few nodes are compared one by one, many are looked up.
+#[test]
+fn equal_nodes_of_long_programs_are_stored_once() {
+    for n in [5, 20, 200] {
+        // An input, n numbers, n products, n - 1 sums.
+        let kernel = unary(DType::F32, |x| {
+            let sum = || (1..n).map(|i| x * (i as f64 + 0.5)).fold(x * 0.5, |sum, y| sum + y);
+            let (first, second) = (sum(), sum());
+            first + second
+        });
+        assert_eq!(kernel.nodes().len(), 1 + 3 * n, "{n} terms");
+    }
+}
+
 #[test]
 #[allow(clippy::erasing_op)] // zeros are what the test is about
 fn constants_are_folded_and_neutral_elements_vanish() {

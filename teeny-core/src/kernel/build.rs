@@ -4,6 +4,7 @@
 //! the library. Composite functions (`gelu`, `sigmoid`, …) are defined here, once, for tensors,
 //! user kernels and derivative rules.
 
+use super::hash::NodeHash;
 use super::simplify::{Simplified, simplify};
 use super::{Id, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode, OpNode};
 use crate::context::enter;
@@ -25,8 +26,26 @@ struct State {
     inputs: Vec<DType>,
     params: Vec<DType>,
     nodes: Vec<OpNode>,
-    known: HashMap<OpNode, Id>,
+    /// The nodes, once there are more than [`FEW`].
+    known: HashMap<OpNode, Id, NodeHash>,
     error: Option<Error>,
+}
+
+/// Nodes that are compared one by one in less time than one is looked up.
+const FEW: usize = 32;
+
+impl State {
+    /// The node that equals `node`.
+    fn find(&mut self, node: &OpNode) -> Option<Id> {
+        if self.nodes.len() <= FEW {
+            let same = |n: &OpNode| n.src == node.src && n.dtype == node.dtype && n.op == node.op;
+            return self.nodes.iter().position(same).map(|id| id as Id);
+        }
+        for id in self.known.len()..self.nodes.len() {
+            self.known.insert(self.nodes[id], id as Id);
+        }
+        self.known.get(node).copied()
+    }
 }
 
 impl Builder {
@@ -165,7 +184,11 @@ impl Builder {
         let mut needed = vec![false; state.nodes.len()];
         for output in outputs {
             needed[output.id as usize] = true;
-            mark(&state.nodes, &mut needed, output.id as usize);
+        }
+        for (id, node) in state.nodes.iter().enumerate().rev() {
+            if needed[id] {
+                node.sources().iter().for_each(|&source| needed[source as usize] = true);
+            }
         }
         needed
     }
@@ -218,8 +241,8 @@ impl Builder {
         let mut state = self.state.borrow_mut();
         let id = match simplify(&state.nodes, OpNode { op, src, dtype }) {
             Simplified::Same(id) => id,
-            Simplified::Node(node) => match state.known.get(&node) {
-                Some(&id) => id,
+            Simplified::Node(node) => match state.find(&node) {
+                Some(id) => id,
                 None => {
                     let id = state.nodes.len();
                     if id >= Id::MAX as usize {
@@ -233,7 +256,6 @@ impl Builder {
                         return Expr { builder: self, id: 0 };
                     }
                     state.nodes.push(node);
-                    state.known.insert(node, id as Id);
                     id as Id
                 }
             },
@@ -270,18 +292,6 @@ fn mixed() -> Error {
 fn too_many_inputs() -> Error {
     Error::value(format!("a kernel reads at most {MAX_INPUTS} tensors"))
         .help("build two kernels, the second of which reads the outputs of the first")
-}
-
-fn mark(nodes: &[OpNode], needed: &mut [bool], from: usize) {
-    let mut stack = vec![from];
-    while let Some(id) = stack.pop() {
-        for &source in nodes[id].sources() {
-            if !needed[source as usize] {
-                needed[source as usize] = true;
-                stack.push(source as usize);
-            }
-        }
-    }
 }
 
 impl Kernel {
@@ -361,6 +371,9 @@ impl<'b> Expr<'b> {
 
     /// The value as `dtype`. See [`Scalar::cast`].
     pub fn cast(self, dtype: DType) -> Expr<'b> {
+        if self.dtype() == dtype {
+            return self;
+        }
         self.builder.add(OpCode::Cast, [self.id, 0, 0], dtype)
     }
 

@@ -20,6 +20,7 @@ pub mod eval;
 // methods beside the operators: `a.div(b)` inside `map`, as on tensors
 #[allow(clippy::should_implement_trait)]
 pub mod functions;
+mod hash;
 pub mod op_code;
 pub(crate) mod ops;
 mod simplify;
@@ -28,8 +29,9 @@ pub mod table;
 pub use op_code::{Arithmetic, Bitwise, Comparison, FloatFunction, OpCode, Rounding, SignFunction};
 
 use crate::dtype::DType;
+use hash::NodeHasher;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 
 /// The most tensors a kernel reads.
 pub const MAX_INPUTS: usize = 8;
@@ -45,7 +47,7 @@ pub type Id = u16;
 /// type) and `Where` (whose first source is a bool) all sources of a node have one type, which is
 /// also the node's unless the operation is a predicate. Nodes of type `F16` and `BF16` are computed
 /// in f32 and not rounded before they are written to an output or pass a `Cast`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpNode {
     /// The operation.
     pub op: OpCode,
@@ -60,6 +62,16 @@ impl OpNode {
     #[inline]
     pub fn sources(&self) -> &[Id] {
         &self.src[..self.op.arity()]
+    }
+}
+
+/// In two words or three.
+impl Hash for OpNode {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [a, b, c] = self.src.map(u64::from);
+        state.write_u64(a | b << 16 | c << 32 | (self.dtype as u64) << 48);
+        self.op.hash(state);
     }
 }
 
@@ -81,7 +93,7 @@ impl Kernel {
         nodes: Vec<OpNode>,
         outputs: Vec<Id>,
     ) -> Kernel {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = NodeHasher::default();
         (&inputs, &params, &nodes, &outputs).hash(&mut hasher);
         Kernel { hash: hasher.finish(), inputs, params, nodes, outputs }
     }

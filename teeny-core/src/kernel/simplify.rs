@@ -20,7 +20,7 @@ pub(super) enum Simplified {
 pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     use Arithmetic::{Add, Div, FloorDiv, Max, Min, Mul, Pow, Sub};
     use Bitwise::{And, Or};
-    let constant = |id: Id| match nodes[id as usize].op {
+    let constant = |id: Id| match &nodes[id as usize].op {
         Const(value) => Some(value),
         _ => None,
     };
@@ -31,7 +31,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         return Simplified::Same(a);
     }
     if node.op.arity() > 0 && node.sources().iter().all(|&s| constant(s).is_some()) {
-        let args = node.src.map(|s| constant(s).unwrap_or(Scalar::Bool(false)));
+        let args = node.src.map(|s| constant(s).copied().unwrap_or(Scalar::Bool(false)));
         let src_dtype = nodes[*node.sources().last().expect("an operand") as usize].dtype;
         let value = eval(&node, src_dtype, args);
         return Simplified::Node(OpNode { op: Const(value), src: [0; 3], dtype: node.dtype });
@@ -45,14 +45,14 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
     let [a, b, _] = if node.op.is_commutative() { node.src } else { [a, b, c] };
     let is = |id: Id, value: f64| constant(id).is_some_and(|k| k.is(value));
     let float = node.dtype.is_float();
-    let inner = |id: Id| nodes[id as usize];
+    let inner = |id: Id| &nodes[id as usize];
 
     let same = match node.op {
         // A widening cast and the cast back lose nothing.
         Cast if inner(a).op == Cast
             && inner(inner(a).src[0]).dtype == node.dtype
             && widens(node.dtype, inner(a).dtype)
-            && is_rounded(inner(inner(a).src[0])) =>
+            && is_rounded(*inner(inner(a).src[0])) =>
         {
             Some(inner(a).src[0])
         }
@@ -78,28 +78,28 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
         OpCode::Arithmetic(Pow) if is(b, 1.0) => Some(a),
         OpCode::Arithmetic(Max | Min) | OpCode::Bitwise(And | Or) if a == b => Some(a),
         OpCode::Bitwise(And)
-            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) =>
+            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(true)) =>
         {
             Some(a)
         }
         OpCode::Bitwise(And)
-            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) =>
+            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(false)) =>
         {
             Some(b)
         }
         OpCode::Bitwise(Or)
-            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(false)) =>
+            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(false)) =>
         {
             Some(a)
         }
         OpCode::Bitwise(Or)
-            if node.dtype == DType::Bool && constant(b) == Some(Scalar::Bool(true)) =>
+            if node.dtype == DType::Bool && constant(b) == Some(&Scalar::Bool(true)) =>
         {
             Some(b)
         }
         Where if b == c => Some(b),
         Where if constant(a).is_some() => {
-            Some(if constant(a) == Some(Scalar::Bool(true)) { b } else { c })
+            Some(if constant(a) == Some(&Scalar::Bool(true)) { b } else { c })
         }
         // NOTE: the only wildcard over operations: a missing rule costs speed, not correctness.
         _ => None,
@@ -122,7 +122,7 @@ pub(super) fn simplify(nodes: &[OpNode], mut node: OpNode) -> Simplified {
             && less.op == OpCode::Compare(Comparison::Lt)
             && (less.src[..2] == [p, q] || less.src[..2] == [q, p])
         {
-            return Simplified::Node(OpNode { op: OpCode::Compare(Comparison::Le), ..less });
+            return Simplified::Node(OpNode { op: OpCode::Compare(Comparison::Le), ..*less });
         }
     }
     Simplified::Node(node)
