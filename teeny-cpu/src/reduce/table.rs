@@ -111,7 +111,7 @@ pub(crate) type Rows = unsafe fn(
     rows: Range<usize>,
 );
 /// The most rows of [`FewRows`].
-pub(crate) const FEW: usize = super::sums::ROWS;
+pub(crate) const FEW: usize = 32;
 /// Writes the `n` results of a few rows, `step` elements apart at `x`; false if the rows have to be
 /// added in another way.
 pub(crate) type FewRows =
