@@ -4,15 +4,61 @@
 use crate::adjoint::{add_adjoint, adjoint};
 use crate::detach_points::{DetachPoint, DetachPoints, Reason};
 use crate::node::{Handle, Kind, Node};
+use crate::storage::try_tracked;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use teeny_core::{Error, Layout, Result, Tensor, context};
 
-/// Gradients that are kept, by node and output, with the node they belong to. Row-major, so that an
-/// optimizer reads them as fast as the parameter, and assigning into one is legal: the gradient of
-/// a sum is a view that repeats one element.
-pub(crate) type Kept = HashMap<(u64, u8), (Arc<Node>, Tensor)>;
+/// Gradients that are kept, by node and output.
+pub(crate) type Kept = HashMap<(u64, u8), KeptGrad>;
+
+/// A gradient and the node it belongs to. It is read as a row-major tensor, so that an optimizer
+/// reads it as fast as the parameter, and assigning into it is legal: the gradient of a sum is a
+/// view that repeats one element. Such a view is copied when it is first read.
+#[derive(Clone)]
+pub(crate) struct KeptGrad {
+    pub node: Arc<Node>,
+    view: Tensor,
+    packed: OnceLock<Tensor>,
+}
+
+impl KeptGrad {
+    /// `g` as it is.
+    pub fn new(node: Arc<Node>, g: Tensor) -> KeptGrad {
+        KeptGrad { node, view: g, packed: OnceLock::new() }
+    }
+
+    /// `g`, copied now unless it repeats elements, so that view and copy together take at most half
+    /// as much again as the copy. A copy that is recorded is made now as well.
+    fn of_leaf(node: Arc<Node>, g: Tensor) -> Result<KeptGrad> {
+        let waits = 2 * g.storage().len() <= g.numel() && try_tracked(&g).is_none();
+        Ok(KeptGrad::new(node, if waits { g } else { g.contiguous()? }))
+    }
+
+    /// The gradient, row-major.
+    pub fn get(&self) -> Result<&Tensor> {
+        if self.view.is_contiguous() {
+            return Ok(&self.view);
+        }
+        if let Some(packed) = self.packed.get() {
+            return Ok(packed);
+        }
+        let packed = self.view.contiguous()?;
+        Ok(self.packed.get_or_init(|| packed))
+    }
+
+    /// The gradient as a view, which may repeat elements.
+    pub fn view(&self) -> &Tensor {
+        &self.view
+    }
+
+    /// As [`KeptGrad::get`].
+    pub fn into_tensor(self) -> Result<Tensor> {
+        self.get()?;
+        Ok(self.packed.into_inner().unwrap_or(self.view))
+    }
+}
 
 struct Pending {
     node: Arc<Node>,
@@ -43,7 +89,7 @@ pub(crate) fn run_until(
     while let Some((_, Pending { node, mut g })) = pending.pop_last() {
         for stop in stops.iter().filter(|stop| stop.node.id == node.id) {
             if let Some(g) = g[stop.output as usize].take() {
-                kept.insert(stop.key(), (node.clone(), g));
+                kept.insert(stop.key(), KeptGrad::new(node.clone(), g));
             }
         }
         if g.iter().all(Option::is_none) {
@@ -54,7 +100,7 @@ pub(crate) fn run_until(
         }
         if node.is_leaf() || node.retain.load(Ordering::Relaxed) {
             for (output, g) in g.iter().enumerate().filter_map(|(o, g)| Some((o, g.as_ref()?))) {
-                kept.insert((node.id, output as u8), (node.clone(), g.contiguous()?));
+                kept.insert((node.id, output as u8), KeptGrad::of_leaf(node.clone(), g.clone())?);
             }
         }
         let Kind::Op(backward) = &node.kind else { continue };

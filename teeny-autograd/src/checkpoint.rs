@@ -92,12 +92,9 @@ pub fn checkpoint(
             .clone()
             .ok_or_else(|| Error::internal("a checkpointed function lost its history"))?;
         let kept = run_until(root, g.reshape(y.shape())?, &captured, &mut DetachPoints::default())?;
-        let leaf = |x: &Tensor| Some(kept.get(&tracked(x).ok()?.handle.as_ref()?.key())?.1.clone());
-        Ok(leaves
-            .iter()
-            .map(leaf)
-            .chain(captured.iter().map(|h| Some(kept.get(&h.key())?.1.clone())))
-            .collect())
+        let kept_at = |key| Some(kept.get(&key)?.view().clone());
+        let leaf = |x: &Tensor| kept_at(tracked(x).ok()?.handle.as_ref()?.key());
+        Ok(leaves.iter().map(leaf).chain(captured.iter().map(|h| kept_at(h.key()))).collect())
     });
     let (shape, dtype) = (*value.shape(), value.dtype());
     if !dtype.is_float() {

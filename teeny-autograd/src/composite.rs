@@ -1,9 +1,9 @@
 //! Composite functions whose derivative is not left to the rules of their steps, which would give
-//! `0 * inf` or cancel.
+//! `0 * inf` or cancel, or take more steps.
 //!
 //! ```text
-//! sinh' = cosh    cosh' = sinh    asin' = 1 / sqrt(1 - x²)    acos' = -asin'    hardswish' = 0, x
-//! / 3 + 1 / 2, 1 max(log x, -100)' = 1 / max(x, 1e-12)
+//! sinh' = cosh    cosh' = sinh    asin' = 1 / sqrt(1 - x²)    acos' = -asin'
+//! hardswish' = 0, x / 3 + 1 / 2, 1    max(log x, -100)' = 1 / max(x, 1e-12)    gelu' = Φ + x φ
 //! ```
 //!
 //! A function is recognised by its nodes: those that [`Expr`]'s method makes of one input. A
@@ -24,6 +24,8 @@ enum Composite {
     Asin,
     Acos,
     Hardswish,
+    /// Here to be one loop of an engine.
+    Gelu,
     /// The logarithm in binary cross-entropy, whose derivative is not 0 below its least value: a
     /// saturated wrong output still gets a gradient, as in PyTorch.
     BoundedLog,
@@ -31,9 +33,9 @@ enum Composite {
 }
 
 impl Composite {
-    const ALL: [Composite; 7] = {
+    const ALL: [Composite; 8] = {
         use Composite::*;
-        [Sinh, Cosh, Asin, Acos, Hardswish, BoundedLog, BoundedLog1p]
+        [Sinh, Cosh, Asin, Acos, Hardswish, Gelu, BoundedLog, BoundedLog1p]
     };
 
     fn of(self, x: Expr<'_>) -> Expr<'_> {
@@ -43,6 +45,7 @@ impl Composite {
             Composite::Asin => x.asin(),
             Composite::Acos => x.acos(),
             Composite::Hardswish => x.hardswish(),
+            Composite::Gelu => x.gelu(),
             Composite::BoundedLog => x.log().maximum(-100.0),
             Composite::BoundedLog1p => x.log1p().maximum(-100.0),
         }
@@ -60,6 +63,7 @@ impl Composite {
             Composite::Hardswish => {
                 x.lt(3.0).where_cond(x.gt(-3.0).where_cond(x / 3.0 + 0.5, 0.0), 1.0)
             }
+            Composite::Gelu => x.gelu_derivative(),
             Composite::BoundedLog => x.maximum(1e-12).recip(),
             Composite::BoundedLog1p => (x + 1.0).maximum(1e-12).recip(),
         }

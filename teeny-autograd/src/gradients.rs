@@ -1,6 +1,6 @@
 //! The result of a backward pass: the gradients of leaves and of retained values, by tensor.
 
-use crate::backward::Kept;
+use crate::backward::{Kept, KeptGrad};
 use crate::detach_points::{self, DetachPoints};
 use crate::node::{Handle, Kind, Node};
 use crate::storage::try_tracked;
@@ -39,7 +39,7 @@ impl fmt::Debug for Gradients {
         let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_by_key(|(key, _)| **key);
         f.debug_map()
-            .entries(all.into_iter().map(|(_, (node, g))| (node.describe(), *g.shape())))
+            .entries(all.into_iter().map(|(_, kept)| (kept.node.describe(), *kept.view().shape())))
             .finish()
     }
 }
@@ -56,7 +56,7 @@ impl Gradients {
     pub fn get(&self, x: &Tensor) -> Result<&Tensor> {
         let _op = enter("grads.get");
         let handle = self.handle(x)?;
-        self.kept.get(&handle.key()).map(|(_, g)| g).ok_or_else(|| self.missing(&handle))
+        self.kept.get(&handle.key()).ok_or_else(|| self.missing(&handle))?.get()
     }
 
     /// The gradient of `x`, removed from here.
@@ -67,7 +67,7 @@ impl Gradients {
     pub fn take(&mut self, x: &Tensor) -> Result<Tensor> {
         let _op = enter("grads.take");
         let handle = self.handle(x)?;
-        self.kept.remove(&handle.key()).map(|(_, g)| g).ok_or_else(|| self.missing(&handle))
+        self.kept.remove(&handle.key()).ok_or_else(|| self.missing(&handle))?.into_tensor()
     }
 
     /// Puts `g` in the place of the gradient of `x`, e.g. a clipped one.
@@ -79,7 +79,7 @@ impl Gradients {
         let _op = enter("grads.set");
         let handle = self.handle(x)?;
         require_like(&handle, &g)?;
-        self.kept.insert(handle.key(), (handle.node, g));
+        self.kept.insert(handle.key(), KeptGrad::new(handle.node, g));
         Ok(())
     }
 
@@ -115,11 +115,14 @@ impl Gradients {
     #[track_caller]
     pub fn accumulate(&mut self, other: &Gradients) -> Result<()> {
         let _op = enter("grads.accumulate");
-        for (key, (node, g)) in &other.kept {
+        for (key, theirs) in &other.kept {
             match self.kept.entry(*key) {
-                Entry::Occupied(mut mine) => mine.get_mut().1 = mine.get().1.add(g)?,
+                Entry::Occupied(mut mine) => {
+                    let sum = mine.get().get()?.add(theirs.get()?)?;
+                    *mine.get_mut() = KeptGrad::new(theirs.node.clone(), sum);
+                }
                 Entry::Vacant(place) => {
-                    place.insert((node.clone(), g.clone()));
+                    place.insert(theirs.clone());
                 }
             }
         }
@@ -133,19 +136,20 @@ impl Gradients {
     /// The first error of `f`, or a result of another shape or type.
     #[track_caller]
     pub fn map(mut self, f: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Gradients> {
-        for (key, (node, g)) in &mut self.kept {
-            let new = f(g)?;
+        for (key, kept) in &mut self.kept {
+            let (node, new) = (kept.node.clone(), f(kept.get()?)?);
             require_like(&Handle { node: node.clone(), output: key.1 }, &new)?;
-            *g = new;
+            *kept = KeptGrad::new(node, new);
         }
         Ok(self)
     }
 
-    /// All gradients, in the order in which their tensors were made.
+    /// All gradients, in the order in which their tensors were made. Without memory for a row-major
+    /// copy, one that repeats elements is a view, which cannot be assigned to.
     pub fn iter(&self) -> impl Iterator<Item = &Tensor> {
         let mut all: Vec<_> = self.kept.iter().collect();
         all.sort_by_key(|(key, _)| **key);
-        all.into_iter().map(|(_, (_, g))| g)
+        all.into_iter().map(|(_, kept)| kept.get().unwrap_or(kept.view()))
     }
 
     /// The value in the graph that `x` is.
@@ -188,7 +192,7 @@ impl Gradients {
         let Kind::Leaf { name: Some(name) } = &handle.node.kind else { return None };
         let same =
             |node: &Node| matches!(&node.kind, Kind::Leaf { name: Some(other) } if other == name);
-        self.kept.values().map(|(node, _)| &**node).find(|node| same(node))
+        self.kept.values().map(|kept| &*kept.node).find(|node| same(node))
     }
 
     /// Why there is no gradient of a tracked value.
@@ -218,9 +222,10 @@ impl Gradients {
         }
         let mut detach_points =
             self.detach_points.iter().filter(|point| point.mask & handle.node.mask != 0);
-        if let (false, true) =
-            (handle.node.is_leaf(), self.kept.values().any(|(n, _)| n.mask & handle.node.mask != 0))
-        {
+        if let (false, true) = (
+            handle.node.is_leaf(),
+            self.kept.values().any(|kept| kept.node.mask & handle.node.mask != 0),
+        ) {
             return Error::gradient(format!(
                 "the gradient of {name} was not kept, because it is an intermediate result"
             ))

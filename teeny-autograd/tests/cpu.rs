@@ -6,8 +6,8 @@ use common::cases::all;
 use common::{close, device, vec};
 use std::sync::Arc;
 use teeny_autograd::{Autograd, Grad};
-use teeny_core::{DType, Device, Tensor, conformance};
-use teeny_cpu::Cpu;
+use teeny_core::{DType, Device, ErrorKind, Tensor, conformance};
+use teeny_cpu::{Cpu, CpuOptions};
 
 fn cpu() -> Arc<Autograd> {
     Autograd::new(Cpu::new())
@@ -35,6 +35,26 @@ fn gradients_over_the_cpu_equal_those_over_the_oracle() {
             expected.iter().zip(&got).for_each(|(a, b)| close(a, b, 1e-9));
         }
     }
+}
+
+#[test]
+fn gradients_that_repeat_one_element_are_copied_when_read() {
+    let options = CpuOptions { memory_limit: Some(1 << 20), ..CpuOptions::default() };
+    let device = Autograd::new(Cpu::with_options(options));
+    let x = Tensor::zeros(100_000, DType::F32, &device).unwrap().requires_grad().unwrap();
+    let mut grads = x.sum_all().unwrap().backward().unwrap();
+    let other = Tensor::zeros(100_000, DType::F32, &device).unwrap();
+    // There is no memory for a third tensor of this size.
+    assert_eq!(grads.get(&x).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    let view = grads.iter().next().unwrap();
+    assert_eq!(view.sum_all().unwrap().item::<f32>().unwrap(), 100_000.0);
+    assert!(view.clone().slice_assign(0, ..1, &view.slice(0, 1..2).unwrap()).is_err());
+
+    drop(other);
+    let g = grads.get(&x).unwrap();
+    assert!(g.is_contiguous() && grads.iter().next().unwrap().same_storage(g));
+    assert_eq!(g.slice(0, ..2).unwrap().to_vec::<f32>().unwrap(), [1.0, 1.0]);
+    assert!(grads.take(&x).unwrap().is_contiguous());
 }
 
 #[test]

@@ -106,6 +106,41 @@ fn against_reference(
 }
 
 #[test]
+fn sums_of_few_rows_and_of_squares() {
+    let mut draw = Draw(11);
+    for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
+        for rows in [1, 2, 8, 9, 32, 33] {
+            for columns in [3, 70, 1030] {
+                let x = draw.tensor(&[rows, columns], dtype, false);
+                let what = format!("{dtype} ({rows}, {columns})");
+                against_reference(&mut draw, &[&x], 1.0, &what, |x| {
+                    let x = &x[0];
+                    Ok(vec![x.sum(0)?, x.vector_norm(2.0, 0)?, x.vector_norm(2.0, 1)?])
+                });
+            }
+        }
+    }
+    // The sum of the first two rows is beyond f32, that of all is not.
+    for device in devices() {
+        let x = Tensor::new([[3e38f32, 1.0], [3e38, 2.0], [-3e38, 3.0]], &device).unwrap();
+        assert_eq!(x.sum(0).unwrap().to_vec::<f32>().unwrap(), [3e38, 6.0]);
+    }
+}
+
+#[test]
+fn sums_of_the_smallest_and_largest_bytes() {
+    for device in devices() {
+        for (dtype, value) in [(DType::I8, -128), (DType::I8, 127), (DType::U8, 255)] {
+            for n in [1usize, 31, 1000, 1024, 70_001] {
+                let x = Tensor::full([n], value, dtype, &device).unwrap();
+                let sum = x.sum_all().unwrap().to_vec::<i64>().unwrap();
+                assert_eq!(sum, [value * n as i64], "{n} of {dtype} on {device:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn reductions_of_random_views() {
     let mut draw = Draw(7);
     for case in 0..300 {

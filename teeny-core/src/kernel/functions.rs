@@ -233,6 +233,15 @@ impl<'b> Expr<'b> {
         x * 0.5 * ((x * consts::FRAC_1_SQRT_2).erf() + 1.0)
     }
 
+    /// The derivative of [`Expr::gelu`], `Φ(x) + x φ(x)` with the density φ of the normal
+    /// distribution.
+    pub fn gelu_derivative(self) -> Expr<'b> {
+        let x = self.to_float();
+        let share = ((x * consts::FRAC_1_SQRT_2).erf() + 1.0) * 0.5;
+        let density = consts::FRAC_2_SQRT_PI * consts::FRAC_1_SQRT_2 * 0.5;
+        share + x * (x * x * -0.5).exp() * density
+    }
+
     /// The tanh form of [`Expr::gelu`]: `x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`.
     pub fn gelu_tanh(self) -> Expr<'b> {
         let x = self.to_float();

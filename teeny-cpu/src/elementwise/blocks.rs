@@ -298,6 +298,7 @@ impl Step {
             Loop::SelectEq => four!(Eq),
             Loop::SelectNe => four!(Ne),
             Loop::Gelu => one!(Gelu),
+            Loop::GeluGrad => one!(GeluGrad),
             Loop::GeluTanh => one!(GeluTanh),
             Loop::Sigmoid => one!(Sigmoid),
             Loop::Silu => one!(Silu),

@@ -1,5 +1,5 @@
-//! Peephole fusion: functions that are several nodes of a kernel and one loop here: gelu, its tanh
-//! form, sigmoid and silu.
+//! Peephole fusion: functions that are several nodes of a kernel and one loop here: gelu, its
+//! derivative and tanh form, sigmoid and silu.
 //!
 //! ```text
 //!   neg ─► exp ─► add 1 ─► recip     four loops over a tile     becomes     sigmoid: one loop
@@ -37,8 +37,9 @@ fn patterns() -> &'static [Pattern] {
             count_readers(&kernel, &mut readers);
             (kernel.nodes().len() <= MAX_NODES).then_some(Pattern { function, kernel, readers })
         };
-        let all: [(Loop, Definition); 4] = [
+        let all: [(Loop, Definition); 5] = [
             (Loop::Gelu, |x| x.gelu()),
+            (Loop::GeluGrad, |x| x.gelu_derivative()),
             (Loop::GeluTanh, |x| x.gelu_tanh()),
             (Loop::Sigmoid, |x| x.sigmoid()),
             (Loop::Silu, |x| x.silu()),
@@ -156,6 +157,7 @@ mod tests {
     #[test]
     fn patterns_are_found_anywhere_and_only_whole() {
         assert_eq!(found(|x| vec![x.gelu()]), [Loop::Gelu]);
+        assert_eq!(found(|x| vec![x * x.gelu_derivative()]), [Loop::GeluGrad]);
         assert_eq!(found(|x| vec![(x + 1.5).gelu_tanh() * 0.25]), [Loop::GeluTanh]);
         assert_eq!(found(|x| vec![(x + 1.0).sigmoid() * x.silu()]), [Loop::Silu, Loop::Sigmoid]);
         assert_eq!(found(|x| vec![x.sigmoid().gelu()]), [Loop::Gelu, Loop::Sigmoid]);

@@ -313,9 +313,7 @@ impl ColumnsF64 {
             Row::LogSoftmax => {
                 let max = self.largest::<D, FULL>(at);
                 let mut logs = self.pass::<D, EXP_BELOW, FULL, false>(at, false, &max, &zero);
-                for j in 0..VECTORS {
-                    logs[j] = log(logs[j]);
-                }
+                logs.iter_mut().for_each(|sum| *sum = log(*sum));
                 self.pass::<D, BELOW, FULL, true>(at, false, &max, &logs);
             }
             Row::SoftmaxGrad => {

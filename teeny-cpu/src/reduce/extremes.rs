@@ -1,10 +1,10 @@
-//! The largest or the smallest of a run of f32 by vectors.
+//! The largest or the smallest of a run of f32 or f64 by vectors.
 //!
 //! The naive form compares with the value before and asks whether it is NaN. Vector instructions
 //! ignore a NaN on one side; here the elements are also added, and a sum that is NaN tells that one
 //! may be among them, or infinities of both signs.
 
-use crate::simd::F32s;
+use crate::simd::{F32s, F64s};
 
 /// Vectors, so that comparing is not one chain of latencies.
 const VECTORS: usize = 4;
@@ -55,4 +55,48 @@ fn extremes<V: F32s, const SMALLEST: bool>(xs: &[f32]) -> (f32, f32) {
         };
         (best.largest(), sum)
     }
+}
+
+/// [`largest`] of f64.
+#[inline(always)]
+pub(super) fn largest_double<D: F64s>(xs: &[f64], smallest: bool) -> Option<f64> {
+    let (n, p) = (xs.len(), xs.as_ptr());
+    if n < D::LANES {
+        return None;
+    }
+    // The sign bit that makes the smallest the largest.
+    let sign = D::splat(if smallest { -0.0 } else { 0.0 });
+    let (mut best, mut sums) = ([D::splat(f64::NEG_INFINITY); VECTORS], [D::splat(0.0); VECTORS]);
+    let mut lanes = [f64::NEG_INFINITY; 8];
+    // SAFETY: every load ends at or before n; the array has the lanes of the widest vector.
+    unsafe {
+        let mut add = |j: usize, x: D| {
+            let x = x.xor_sign(sign);
+            best[j] = x.max(best[j]);
+            sums[j] = sums[j].add(x);
+        };
+        let mut i = 0;
+        while i + VECTORS * D::LANES <= n {
+            for j in 0..VECTORS {
+                add(j, D::load(p.add(i + j * D::LANES)));
+            }
+            i += VECTORS * D::LANES;
+        }
+        while i + D::LANES <= n {
+            add(1, D::load(p.add(i)));
+            i += D::LANES;
+        }
+        if i < n {
+            add(2, D::load(p.add(n - D::LANES)));
+        }
+        best[0].max(best[1]).max(best[2].max(best[3])).store(lanes.as_mut_ptr());
+    }
+    let sum = sums[0].add(sums[1]).add(sums[2].add(sums[3])).total();
+    let mut largest = lanes[0];
+    let mut j = 1;
+    while j < D::LANES {
+        largest = if lanes[j] > largest { lanes[j] } else { largest };
+        j += 1;
+    }
+    (!sum.is_nan()).then_some(largest)
 }

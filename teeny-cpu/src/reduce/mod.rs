@@ -33,7 +33,7 @@ use std::sync::Arc;
 use strided::Strided;
 use table::{Runs, Table};
 use teeny_core::kernel::table::UnaryTable;
-use teeny_core::kernel::{OpCode, OpNode};
+use teeny_core::kernel::{Arithmetic, OpCode, OpNode};
 use teeny_core::storage::StorageRef;
 use teeny_core::{DType, Kernel, Layout, ReduceOp, Result, Scalar, Shape, Tensor};
 
@@ -128,9 +128,21 @@ pub(crate) fn reduce_kernel(
 }
 
 /// The table for the elements of the only input of `kernel`, if it is nothing but that input, or a
-/// conversion that the reduction makes itself.
+/// conversion or a square that the reduction makes itself.
 fn table_of_input(op: ReduceOp, kernel: &Kernel) -> Option<&'static Table> {
     let (from, to) = (*kernel.inputs().first()?, kernel.output_dtype(0));
+    if op == ReduceOp::Sum
+        && from == to
+        && let [input, square] = kernel.nodes()
+        && matches!(input.op, OpCode::Input(_))
+        && square.op == OpCode::Arithmetic(Arithmetic::Mul)
+    {
+        return match to.compute() {
+            DType::F32 => Some(table::of::<f32, Squares>()),
+            DType::F64 => Some(table::of::<f64, Squares>()),
+            _ => None,
+        };
+    }
     let converts = |node: &OpNode| matches!(node.op, OpCode::Input(_) | OpCode::Cast);
     if kernel.nodes().len() > 2 || !kernel.nodes().iter().all(converts) {
         return None;

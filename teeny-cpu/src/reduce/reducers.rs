@@ -9,17 +9,20 @@
 //! those of [`flip_of`], which maps the order of signed integers to that of unsigned ones, and the
 //! smallest to the largest.
 
-use super::extremes::largest;
-use super::sums::{sum_f32, sum_rows, sums_are_finite};
-use super::table::{IsFinite, Reducer, Renumber, Rows};
+use super::extremes::{largest, largest_double};
+use super::sums::{sum_doubles, sum_f32, sum_few, sum_few_doubles, sum_rows, sums_are_finite};
+use super::table::{FewRows, IsFinite, Reducer, Renumber, Rows};
 use crate::elementwise::loops::int::Int;
-use crate::simd::F32s;
+use crate::simd::{F32s, for_pairs};
 use crate::typed::slice_mut;
 use teeny_core::{DType, ReduceOp};
 
 /// Sum.
 #[derive(Clone, Copy)]
 pub(crate) struct Sum;
+/// Sum of squares.
+#[derive(Clone, Copy)]
+pub(crate) struct Squares;
 /// Sum of smaller integers, wrapping in 64 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct WideSum;
@@ -72,12 +75,73 @@ float_sums! {
     f32 {
         const FOR_AVX512: bool = true;
         const VECTORS: usize = 2;
-        const FAST_ROWS: Rows = sum_rows;
+        const FAST_ROWS: Rows = sum_rows::<false>;
         const IS_FINITE: Option<IsFinite> = Some(sums_are_finite);
+        const FEW_ROWS: Option<FewRows> = Some(sum_few::<false>);
         #[inline(always)]
-        fn run_on<V: F32s>(xs: &[f32], _: usize, _: u64) -> f64 { sum_f32::<V>(xs) }
+        fn run_on<V: F32s>(xs: &[f32], _: usize, _: u64) -> f64 { sum_f32::<V, false>(xs) }
     };
-    f64 { const BY_ELEMENT: bool = true; };
+    f64 {
+        const VECTORS: usize = 8;
+        const FEW_ROWS: Option<FewRows> = Some(sum_few_doubles::<false>);
+        const BY_ELEMENT: bool = true;
+        #[inline(always)]
+        fn run_on<V: F32s>(xs: &[f64], _: usize, _: u64) -> f64 {
+            sum_doubles::<V::F64s, false>(xs)
+        }
+    };
+}
+
+impl Reducer<f32> for Squares {
+    type Acc = f64;
+    type Out = f32;
+    const START: f64 = 0.0;
+    const FOR_AVX512: bool = true;
+    const VECTORS: usize = 2;
+    const FAST_ROWS: Rows = sum_rows::<true>;
+    const IS_FINITE: Option<IsFinite> = Some(sums_are_finite);
+    const FEW_ROWS: Option<FewRows> = Some(sum_few::<true>);
+    #[inline(always)]
+    fn add(acc: f64, x: f32, _: usize, _: u64) -> f64 {
+        acc + f64::from(x) * f64::from(x)
+    }
+    #[inline(always)]
+    fn join(a: f64, b: f64) -> f64 {
+        a + b
+    }
+    #[inline(always)]
+    fn finish(acc: f64, _: u64) -> f32 {
+        acc as f32
+    }
+    #[inline(always)]
+    fn run_on<V: F32s>(xs: &[f32], _: usize, _: u64) -> f64 {
+        sum_f32::<V, true>(xs)
+    }
+}
+
+impl Reducer<f64> for Squares {
+    type Acc = f64;
+    type Out = f64;
+    const START: f64 = 0.0;
+    const VECTORS: usize = 8;
+    const FEW_ROWS: Option<FewRows> = Some(sum_few_doubles::<true>);
+    const BY_ELEMENT: bool = true;
+    #[inline(always)]
+    fn add(acc: f64, x: f64, _: usize, _: u64) -> f64 {
+        acc + x * x
+    }
+    #[inline(always)]
+    fn join(a: f64, b: f64) -> f64 {
+        a + b
+    }
+    #[inline(always)]
+    fn finish(acc: f64, _: u64) -> f64 {
+        acc
+    }
+    #[inline(always)]
+    fn run_on<V: F32s>(xs: &[f64], _: usize, _: u64) -> f64 {
+        sum_doubles::<V::F64s, true>(xs)
+    }
 }
 
 /// A type with an order in which NaN beats everything.
@@ -128,7 +192,13 @@ ordered! {
         #[inline(always)]
         fn largest_on<V: F32s>(xs: &[f32], flip: u64) -> Option<f32> { largest::<V>(xs, flip != 0) }
     };
-    f64, f64::NEG_INFINITY, f64::is_nan, |x| x + 0.0, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false;
+    f64, f64::NEG_INFINITY, f64::is_nan, |x| x + 0.0, |x: f64, flip| f64::from_bits(x.to_bits() ^ flip), false {
+        const VECTORS: usize = 8;
+        #[inline(always)]
+        fn largest_on<V: F32s>(xs: &[f64], flip: u64) -> Option<f64> {
+            largest_double::<V::F64s>(xs, flip != 0)
+        }
+    };
 }
 
 /// The bits whose flipping makes the largest element of `dtype` the one that `op` looks for.
@@ -259,8 +329,27 @@ unsafe fn renumber<T: Ordered>(accs: *mut u8, n: usize, scale: usize, offset: us
     }
 }
 
+/// The sum of a slice in lanes of twice the width, each of which adds no more terms than it holds,
+/// then of these in 64 bits.
+macro_rules! add {
+    ($xs:expr, $t:ty, $lane:ty, $lanes:literal) => {{
+        let mut lanes: [$lane; $lanes] = [0; $lanes];
+        let (chunks, tail) = $xs.as_chunks::<$lanes>();
+        for chunk in chunks {
+            for_pairs(&mut lanes, chunk, |lane, x| *lane = lane.wrapping_add(x as $lane));
+        }
+        for_pairs(&mut lanes, tail, |lane, x| *lane = lane.wrapping_add(x as $lane));
+        let (mut sum, mut i) = (0u64, 0);
+        while i < $lanes {
+            sum = sum.wrapping_add(lanes[i] as u64);
+            i += 1;
+        }
+        sum
+    }};
+}
+
 macro_rules! wide_sums {
-    ($($t:ty)*) => {$(
+    ($($t:ty as $lane:ty, $terms:literal;)*) => {$(
         impl Reducer<$t> for WideSum {
             type Acc = u64;
             type Out = u64;
@@ -273,10 +362,27 @@ macro_rules! wide_sums {
             fn join(a: u64, b: u64) -> u64 { a.wrapping_add(b) }
             #[inline(always)]
             fn finish(acc: u64, _: u64) -> u64 { acc }
+            #[inline(always)]
+            fn run(xs: &[$t], _: usize, _: u64) -> u64 {
+                let mut total = 0u64;
+                for block in xs.chunks(32 * $terms) {
+                    let long = block.len() >= 1024;
+                    let sum = if long { add!(block, $t, $lane, 128) } else { add!(block, $t, $lane, 32) };
+                    total = total.wrapping_add(sum);
+                }
+                total
+            }
         }
     )*};
 }
-wide_sums! { u8 i8 u16 i16 u32 i32 }
+wide_sums! {
+    u8 as u16, 256;
+    i8 as i16, 256;
+    u16 as u32, 65536;
+    i16 as i32, 65536;
+    u32 as u64, 65536;
+    i32 as i64, 65536;
+}
 
 macro_rules! bools {
     ($($name:ident $start:literal $op:tt;)*) => {$(

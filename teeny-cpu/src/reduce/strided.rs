@@ -14,7 +14,7 @@
 //! result, and 32 KiB for each task.
 
 use super::axes::{Arranged, Form, is_narrow, rows_as_one};
-use super::table::{Rows, Runs, Table};
+use super::table::{FEW, Rows, Runs, Table};
 use super::{BLOCK, COLUMN_BLOCK, MIN_PARALLEL_ELEMENTS, PACKED_WIDTH, ROWS};
 use crate::scratch::Array;
 use crate::storage::Shared;
@@ -192,6 +192,8 @@ impl Strided<'_> {
                 }
             }
             (_, true) => (PIECE.min(TRANSPOSED * 8 / self.table.element) / n).min(SHORT_ROWS),
+            // Rows of 16-bit floats are converted several at a time.
+            (false, false) if self.dtype.is_half() => (PIECE / n).clamp(1, ROWS),
             (false, false) => ROWS,
         };
         let mut at = outputs.start;
@@ -213,6 +215,14 @@ impl Strided<'_> {
                 } else if reduced.list().len() == 1 && !self.dtype.is_half() {
                     let runs = Runs { n, count: rows, step: inner.stride, acc_step: 1 };
                     (self.table.run)(self.cpu.level, self.flip, accs, x, runs, 0);
+                } else if self.dtype.is_half() && n < PIECE {
+                    let outer = reduced.outer();
+                    for i in 0..outer.numel() {
+                        let x = x.wrapping_offset(2 * outer.offset(i));
+                        let (x, step) = self.read(memory, x, n, rows, inner.stride);
+                        let runs = Runs { n, count: rows, step, acc_step: 1 };
+                        (self.table.run)(self.cpu.level, self.flip, accs, x, runs, i * n);
+                    }
                 } else {
                     for row in 0..rows {
                         let acc = accs.add(row * self.table.acc);
@@ -332,6 +342,8 @@ impl Strided<'_> {
         let blocks = length.div_ceil(rows_per_block);
         let columns = |t: usize| t % groups * group..((t % groups + 1) * group).min(width);
         if blocks == 1 {
+            let pieces = !self.dtype.is_half() || length * group <= PIECE;
+            let few = joined == 1 && reduced.list().len() <= 1 && length <= FEW && pieces;
             let least = MIN_PARALLEL_ELEMENTS / (length * group);
             return try_for_each_range(outers * groups, least, |tasks| {
                 let (mut memory, mut accs) =
@@ -342,6 +354,9 @@ impl Strided<'_> {
                     let to = self.result(outer * width + columns.start);
                     // SAFETY: no other task has these columns.
                     unsafe {
+                        if few && self.few_rows(&mut memory, outer, &columns, to) {
+                            continue;
+                        }
                         self.column_block(&mut memory, accs, outer, &columns, 0..length, joined);
                         (self.table.finish)(self.flip, accs, joined, columns.len(), to);
                     }
@@ -374,6 +389,28 @@ impl Strided<'_> {
             };
         }
         Ok(())
+    }
+
+    /// The results of some columns of a few rows, without accumulators; false if the table has no
+    /// function for that, or it fails.
+    ///
+    /// # Safety
+    /// No other task writes these results, at `to`; rows of 16-bit floats are a piece together.
+    unsafe fn few_rows(
+        &self,
+        memory: &mut Memory,
+        outer: usize,
+        columns: &Range<usize>,
+        to: *mut u8,
+    ) -> bool {
+        let Some(few_rows) = self.table.few_rows else { return false };
+        let (inner, n) = (self.axes.reduced.last(), columns.len());
+        let x = self.at(self.axes.kept.outer().offset(outer) + columns.start as isize);
+        // SAFETY: the caller's; the rows are the operand's.
+        unsafe {
+            let (x, step) = self.read(memory, x, n, inner.size, inner.stride);
+            few_rows(self.cpu.level, to, n, x, step, inner.size)
+        }
     }
 
     /// Adds some rows of some columns to their accumulators: `joined` times as many, for rows that

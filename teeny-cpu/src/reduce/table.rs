@@ -29,6 +29,8 @@ pub(crate) trait Reducer<T: Copy>: Copy + Send + Sync + 'static {
     /// Whether accumulators of `FAST_ROWS` are those of [`rows`], as far as it knows; always if
     /// there is no such function.
     const IS_FINITE: Option<IsFinite> = None;
+    /// As `FAST_ROWS` followed by `finish`, for up to [`FEW`] rows that are all there are.
+    const FEW_ROWS: Option<FewRows> = None;
     /// Position i of each accumulator becomes `scale * i + offset`, if it has one.
     const RENUMBER: Option<Renumber> = None;
     /// Adds element `x`, whose position along the reduced axes is `i`.
@@ -108,6 +110,12 @@ pub(crate) type Rows = unsafe fn(
     step: isize,
     rows: Range<usize>,
 );
+/// The most rows of [`FewRows`].
+pub(crate) const FEW: usize = 32;
+/// Writes the `n` results of a few rows, `step` elements apart at `x`; false if the rows have to be
+/// added in another way.
+pub(crate) type FewRows =
+    unsafe fn(Level, results: *mut u8, n: usize, x: *const u8, step: isize, rows: usize) -> bool;
 /// Whether all of `n` accumulators are finite.
 pub(crate) type IsFinite = unsafe fn(accs: *const u8, n: usize) -> bool;
 /// Position i of each of `n` accumulators becomes `scale * i + offset`.
@@ -150,6 +158,8 @@ pub(crate) struct Table {
     pub fast_rows: Rows,
     /// If this says no after `fast_rows`, the rows are to be added again by `rows`.
     pub is_finite: Option<IsFinite>,
+    /// [`Reducer::FEW_ROWS`].
+    pub few_rows: Option<FewRows>,
     /// [`Reducer::RENUMBER`].
     pub renumber: Option<Renumber>,
     /// Adds `n` elements of short rows, each of `length`, the first of them at `at` of the row of
@@ -184,6 +194,7 @@ pub(crate) fn of<T: Copy + 'static, R: Reducer<T>>() -> &'static Table {
             rows: rows::<T, R>,
             fast_rows: R::FAST_ROWS,
             is_finite: R::IS_FINITE,
+            few_rows: R::FEW_ROWS,
             renumber: R::RENUMBER,
             short: short::<T, R>,
             finish: finish::<T, R>,

@@ -53,8 +53,8 @@ impl Tensor {
         }
         // The root of a sum of squares: sqrt is exact where a general power is not.
         let sum = match p {
-            2.0 => self.square()?.sum(axes)?,
-            p => map([self], |[x]| x.abs().norm_power(p))?.sum(axes)?,
+            2.0 => map_sum([self], axes, |[x]| x.square())?,
+            p => map_sum([self], axes, |[x]| x.abs().norm_power(p))?,
         };
         map([&sum], |[s]| s.norm_power(1.0 / p))
     }

@@ -45,60 +45,68 @@ impl<T: Float> Work for Correlate<'_, T> {
 }
 
 impl<T: Float> Correlate<'_, T> {
-    /// Rows with a step of `S` vectors, or of any number if that is 0. The last tile of a row
-    /// computes some results of the one before again.
+    /// Rows with a step of `S` vectors, or of any number if that is 0, in tiles of four to
+    /// [`MOST`] results that differ by one at most: none is computed twice, and a weight is loaded
+    /// for as many as there are registers. Of rows of two or three results the last tile begins
+    /// earlier.
     #[inline(always)]
     unsafe fn all<V: Lanes<T>, const S: usize>(self) {
+        let wide = V::NATIVE && self.width >= 4;
+        let tiles = self.width.div_ceil(if wide { MOST } else { 2 });
+        let (least, longer) = (self.width / tiles.max(1), self.width % tiles.max(1));
         for row in 0..self.taps.len() {
-            // SAFETY: tiles are inside the row.
-            unsafe {
-                if V::NATIVE && self.width >= 8 {
-                    self.row::<V, S, 8>(row);
-                } else if V::NATIVE && self.width >= 4 {
-                    self.row::<V, S, 4>(row);
-                } else if self.width >= 2 {
-                    self.row::<V, S, 2>(row);
-                } else {
-                    self.row::<V, S, 1>(row);
+            let mut at = 0;
+            for i in 0..tiles {
+                let count = least + usize::from(i < longer);
+                // SAFETY: tiles are inside the row.
+                unsafe {
+                    match count {
+                        _ if self.width == 1 => self.tile::<V, S, 1>(row, 0),
+                        _ if !wide => self.tile::<V, S, 2>(row, (2 * i).min(self.width - 2)),
+                        MOST => self.tile::<V, S, MOST>(row, at),
+                        7 => self.tile::<V, S, 7>(row, at),
+                        6 => self.tile::<V, S, 6>(row, at),
+                        5 => self.tile::<V, S, 5>(row, at),
+                        _ => self.tile::<V, S, 4>(row, at),
+                    }
                 }
+                at += count;
             }
         }
     }
 
+    /// Results `at .. at + P` of a row.
     #[inline(always)]
-    unsafe fn row<V: Lanes<T>, const S: usize, const P: usize>(self, row: usize) {
+    unsafe fn tile<V: Lanes<T>, const S: usize, const P: usize>(self, row: usize, at: usize) {
         let [first, end] = self.taps[row];
-        let mut j = 0;
-        while j < self.width {
-            let at = j.min(self.width - P);
-            let step = if S > 0 { S * V::LANES } else { self.x_strides[1] };
-            // SAFETY: by contract of `all`.
-            unsafe {
-                let x = self.x.add(row * self.x_strides[0] + at * step);
-                let mut sums = [V::splat(T::ZERO); P];
-                let mut t = first;
-                while t < end {
-                    let w = V::load(self.weights.add(t * V::LANES));
-                    let x = x.add(*self.distances.as_ptr().add(t));
-                    let mut p = 0;
-                    while p < P {
-                        sums[p] = w.fma(V::load(x.add(p * step)), sums[p]);
-                        p += 1;
-                    }
-                    t += 1;
-                }
-                let y = self.y.add(row * self.y_strides[0] + at * self.y_strides[1]);
+        let step = if S > 0 { S * V::LANES } else { self.x_strides[1] };
+        // SAFETY: by contract of `all`.
+        unsafe {
+            let x = self.x.add(row * self.x_strides[0] + at * step);
+            let mut sums = [V::splat(T::ZERO); P];
+            let mut t = first;
+            while t < end {
+                let w = V::load(self.weights.add(t * V::LANES));
+                let x = x.add(*self.distances.as_ptr().add(t));
                 let mut p = 0;
                 while p < P {
-                    sums[p].store(y.add(p * self.y_strides[1]));
+                    sums[p] = w.fma(V::load(x.add(p * step)), sums[p]);
                     p += 1;
                 }
+                t += 1;
             }
-            j += P;
+            let y = self.y.add(row * self.y_strides[0] + at * self.y_strides[1]);
+            let mut p = 0;
+            while p < P {
+                sums[p].store(y.add(p * self.y_strides[1]));
+                p += 1;
+            }
         }
     }
 }
 
+/// Results of a tile, at most.
+const MOST: usize = 8;
 /// Taps whose sums are in registers at a time.
 const TAPS: usize = 9;
 const FEW_TAPS: usize = 3;

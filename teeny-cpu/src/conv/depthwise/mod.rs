@@ -4,7 +4,7 @@
 //! between channels, so lanes are channels: the planes of as many channels as a vector has lanes
 //! are transposed to cells (`cells`), one vector for each place, with zeros around them. Neighbours
 //! are vectors then, whatever stride and dilation, short rows waste no lanes, and a weight is a
-//! vector too. Eight results are computed at a time, so that a weight is loaded once for them.
+//! vector too. Up to eight results are computed at a time, for which a weight is loaded once.
 //!
 //! ```text
 //!   planes of 16 channels ──transpose──► cells ──kernels──► results ──transpose──► planes

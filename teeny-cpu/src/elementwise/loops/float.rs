@@ -103,6 +103,12 @@ macro_rules! composed {
 composed! {
     /// `x / 2 (erf(x / √2) + 1)`
     Gelu |x| x.mul(V::splat(0.5)).mul(erf(x.mul(V::splat(FRAC_1_SQRT_2 as _))).add(V::splat(1.0)));
+    /// `(erf(x / √2) + 1) / 2 + x exp(-x² / 2) / √(2π)`
+    GeluGrad |x| {
+        let share = erf(x.mul(V::splat(FRAC_1_SQRT_2 as _))).add(V::splat(1.0)).mul(V::splat(0.5));
+        let density = V::splat((FRAC_2_SQRT_PI * FRAC_1_SQRT_2 * 0.5) as _);
+        share.add(x.mul(exp(x.mul(x).mul(V::splat(-0.5)))).mul(density))
+    };
     /// `x / 2 (tanh(√(2/π) (x + 0.044715 x³)) + 1)`
     GeluTanh |x| {
         let inner = x.add(x.mul(x).mul(x).mul(V::splat(0.044715))).mul(V::splat((FRAC_2_SQRT_PI * FRAC_1_SQRT_2) as _));

@@ -58,6 +58,7 @@ pub(crate) enum Loop {
     SelectEq,
     SelectNe,
     Gelu,
+    GeluGrad,
     GeluTanh,
     Sigmoid,
     Silu,
@@ -161,6 +162,7 @@ impl Loop {
             | Loop::Round
             | Loop::Trunc
             | Loop::Gelu
+            | Loop::GeluGrad
             | Loop::GeluTanh
             | Loop::Sigmoid
             | Loop::Silu => 1,
