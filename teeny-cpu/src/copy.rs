@@ -367,7 +367,7 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
 /// Bytes from which a call of `memcpy` is no slower than a loop of moves.
 pub(crate) const LONG_COPY: usize = 512;
 /// Distances from a source to its destination, modulo a page, at which `rep movsb`, the C library's
-/// copy of more than 2 KiB, takes ten times as long on AMD's Zen 3 and 4: each load waits for a store.
+/// copy of more than 2 KiB, takes ten times as long on AMD's Zen 3 and 4.
 const ALIASED: std::ops::Range<usize> = 1..64;
 /// Bytes of a page.
 const PAGE: usize = 4096;
