@@ -153,7 +153,7 @@ fn lifted<D: F64s>(x: D) -> (D, D) {
 
 /// `ln x`.
 #[inline(always)]
-pub(super) fn log<D: F64s>(x: D) -> D {
+pub(crate) fn log<D: F64s>(x: D) -> D {
     let (up, bias) = lifted(x);
     let (e, m) = split(up);
     let (e, f) = (e.add(bias), m.sub(D::splat(1.0)));
