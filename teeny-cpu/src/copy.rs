@@ -9,7 +9,7 @@ use crate::cost::Cost;
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
-use crate::transpose::transpose;
+use crate::transpose::{NARROW, transpose};
 use crate::{Cpu, elementwise, half};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
@@ -249,7 +249,11 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     axes[..inner].rotate_left(near + 1); // near becomes the last but one
     let (last, before, outer) = (axes[inner], axes[inner - 1], &axes[..inner - 1]);
     // Pieces are bands of rows.
-    let band = if before.size >= 4 * BAND_ROWS { BAND_ROWS } else { BAND_ROWS / 4 };
+    let band = match before.size {
+        _ if last.size <= NARROW => 16 * BAND_ROWS,
+        size if size >= 4 * BAND_ROWS => BAND_ROWS,
+        _ => BAND_ROWS / 4,
+    };
     let bands = before.size.div_ceil(band);
     let pieces = n / (last.size * before.size) * bands;
     let element = if plain { element.arithmetic(4) } else { element.steps(1) };
