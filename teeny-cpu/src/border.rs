@@ -5,11 +5,12 @@
 //!         0 a b 0            d e 0     each row: value, copied elements, value
 //!         0 0 0 0            g h i
 //! ```
-//! The naive form fills the whole result and copies into it. Here each element is written once, in
-//! order. Knows only the size of elements.
+//! The naive form fills the whole result and copies into it. Here elements are written in order:
+//! each once, or, if rows are short, a band of rows that stays in L1 is filled and copied into. Axes
+//! of one source element become part of the rows. Knows only the size of elements.
 
 use crate::Cpu;
-use crate::copy::{LONG_COPY, contiguous, copy_bytes, copy_each};
+use crate::copy::{contiguous, copy_bytes, copy_each};
 use crate::cost::Cost;
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
@@ -32,13 +33,33 @@ pub(crate) fn pad(
     let (copy, view) = packed_behind(cpu, view, last)?;
     let inner: usize = shape[last + 1..].iter().product();
     let out = cpu.alloc(shape.numel(), view.dtype)?;
+    let (mut columns, mut before) = (shape[last] * inner, widths[last].0 * inner);
+    let (mut axes, mut ndim) = ([Axis::default(); 8], 0);
+    for a in (0..last).rev() {
+        let axis = Axis {
+            size: shape[a],
+            start: widths[a].0,
+            kept: view.shape[a],
+            stride: view.strides[a],
+        };
+        if ndim == 0 && axis.kept == 1 {
+            before += axis.start * columns;
+            columns *= axis.size;
+        } else if ndim > 0 && axis.continues(&axes[8 - ndim]) {
+            axes[8 - ndim].size *= axis.size;
+            axes[8 - ndim].kept *= axis.size;
+        } else {
+            ndim += 1;
+            axes[8 - ndim] = axis;
+        }
+    }
     let frame = Frame {
-        view: &view,
-        widths: &widths[..last],
-        sizes: &shape[..last],
-        columns: shape[last] * inner,
+        axes: &axes[8 - ndim..],
+        from: Shared(view.ptr.cast_mut()),
+        columns,
         kept: view.shape[last] * inner,
-        before: widths[last].0 * inner,
+        before,
+        band: BAND_BYTES / (columns * view.dtype.size()).max(1),
         to: Shared(out.ptr()),
     };
     let value = bits(value, view.dtype);
@@ -54,36 +75,61 @@ pub(crate) fn pad(
 
 /// Bytes of short rows that are filled before they are copied into: they stay in L1.
 const BAND_BYTES: usize = 4 << 10;
+/// Bytes below which the copied part of such rows is short: what lies between two rows takes longer
+/// to begin than to be written twice.
+const SHORT_BYTES: usize = 128;
+/// Bytes that are written at once between rows that are not short.
+const VECTOR: usize = 32;
+
+/// An axis in front of the rows.
+#[derive(Clone, Copy, Default)]
+struct Axis {
+    /// Its size in the result, the first position that the source has, and how many those are.
+    size: usize,
+    start: usize,
+    kept: usize,
+    /// Elements of the source from one to the next.
+    stride: isize,
+}
+
+impl Axis {
+    /// Whether this axis and the `next` one, neither of which is padded, are traversed as one.
+    fn continues(&self, next: &Axis) -> bool {
+        self.kept == self.size
+            && next.kept == next.size
+            && self.stride == next.stride * next.size as isize
+    }
+}
 
 /// The rows of a padded tensor.
 struct Frame<'a> {
-    view: &'a View,
-    /// The widths and sizes of the result's axes in front of the rows.
-    widths: &'a [(usize, usize)],
-    sizes: &'a [usize],
+    axes: &'a [Axis],
+    from: Shared<u8>,
     /// Elements of a row of the result, those of the source, and those in front of them.
     columns: usize,
     kept: usize,
     before: usize,
+    /// Rows of a band.
+    band: usize,
     to: Shared<u8>,
 }
 
 impl Frame<'_> {
     fn write<T: Bits>(&self, value: T) {
-        let rows: usize = self.sizes.iter().product();
+        let rows: usize = self.axes.iter().map(|axis| axis.size).product();
         if rows * self.columns == 0 {
             return;
         }
         // A plane is the rows along the last axis in front of them.
-        let outer = self.sizes.len().saturating_sub(1);
-        let height = self.sizes.get(outer).copied().unwrap_or(1);
+        let outer = self.axes.len().saturating_sub(1);
+        let height = self.axes.get(outer).map_or(1, |axis| axis.size);
         let least = Cost::bytes(2 * size_of::<T>()).times(self.columns).steps(1).range(rows);
         for_each_range(rows, least, |range| {
             let mut at = [0; 8];
             let mut rest = range.start / height;
             for axis in (0..outer).rev() {
-                at[axis] = rest % self.sizes[axis];
-                rest /= self.sizes[axis];
+                at[axis] = rest % self.axes[axis].size;
+                rest /= self.axes[axis].size;
             }
             let mut row = range.start;
             while row < range.end {
@@ -94,7 +140,7 @@ impl Frame<'_> {
                 row += count;
                 for axis in (0..outer).rev() {
                     at[axis] += 1;
-                    if at[axis] < self.sizes[axis] {
+                    if at[axis] < self.axes[axis].size {
                         break;
                     }
                     at[axis] = 0;
@@ -108,57 +154,66 @@ impl Frame<'_> {
     /// # Safety
     /// Nothing else writes these rows.
     unsafe fn write_plane<T: Bits>(&self, at: &[usize], rows: Range<usize>, row: usize, value: T) {
-        let (columns, axis) = (self.columns, at.len());
+        let (columns, kept) = (self.columns, self.kept);
         let to = self.to.get().cast::<T>().wrapping_add(row * columns);
         let (mut is_inside, mut offset) = (true, 0);
-        for (axis, &at) in at.iter().enumerate() {
-            let place = at.wrapping_sub(self.widths[axis].0);
-            is_inside &= place < self.view.shape[axis];
-            offset += place as isize * self.view.strides[axis];
+        for (axis, &at) in self.axes.iter().zip(at) {
+            let place = at.wrapping_sub(axis.start);
+            is_inside &= place < axis.kept;
+            offset += place as isize * axis.stride;
         }
         // The rows that the source has, of these.
-        let (start, size, stride) = match self.widths.get(axis) {
-            Some(&(start, _)) => (start, self.view.shape[axis], self.view.strides[axis]),
-            None => (0, 1, 0),
+        let axis = self.axes.last().copied();
+        let axis = axis.unwrap_or(Axis { size: 1, start: 0, kept: 1, stride: 0 });
+        let size = if is_inside { axis.kept } else { 0 };
+        let first = rows.start.max(axis.start).min(rows.end);
+        let end = rows.end.min(axis.start + size).max(first);
+        let (step, bytes) = (size_of::<T>() as isize, kept * size_of::<T>());
+        let from = |row: usize| {
+            let place = row as isize - axis.start as isize;
+            self.from.get().cast::<T>().wrapping_offset(offset + place * axis.stride)
         };
-        let size = if is_inside { size } else { 0 };
-        let first = rows.start.max(start).min(rows.end);
-        let end = rows.end.min(start + size).max(first);
-        let step = size_of::<T>() as isize;
-        let from = self.view.ptr.cast::<T>();
-        let band = match self.kept * size_of::<T>() {
-            LONG_COPY.. => 1,
-            _ => (BAND_BYTES / (columns * size_of::<T>())).max(1),
-        };
-        let short = band > 1 && rows.len() <= band;
+        let band = self.band;
         // SAFETY: the rows are in the result, and the source has those from `first` to `end`.
         unsafe {
-            if short {
-                fill(to, value, rows.len() * columns);
-                let from =
-                    from.wrapping_offset(offset + (first as isize - start as isize) * stride);
-                let to = to.add((first - rows.start) * columns + self.before);
-                let steps = [stride * step, columns as isize * step];
-                let bytes = self.kept * size_of::<T>();
-                return copy_each(from.cast(), to.cast(), steps, end - first, bytes);
-            }
-            fill(to, value, (first - rows.start) * columns);
-            for r in (first..end).step_by(band) {
-                let count = band.min(end - r);
-                let to = to.add((r - rows.start) * columns);
-                if count == 1 {
-                    fill(to, value, self.before);
-                    let behind = self.before + self.kept;
-                    fill(to.add(behind), value, columns - behind);
-                } else {
-                    fill(to, value, count * columns);
+            if bytes < SHORT_BYTES && band > 1 {
+                // A range with steps would divide.
+                let mut next = rows.start;
+                while next < rows.end {
+                    let r = next;
+                    let to = to.add((r - rows.start) * columns);
+                    let last = rows.end.min(r + band);
+                    next = last;
+                    fill(to, value, (last - r) * columns);
+                    let (first, end) = (first.max(r), end.min(last));
+                    if first < end {
+                        let to = to.add((first - r) * columns + self.before);
+                        let steps = [axis.stride * step, columns as isize * step];
+                        copy_each(from(first).cast(), to.cast(), steps, end - first, bytes);
+                    }
                 }
-                let from = from.wrapping_offset(offset + (r as isize - start as isize) * stride);
-                let steps = [stride * step, columns as isize * step];
-                let (to, bytes) = (to.add(self.before), self.kept * size_of::<T>());
-                copy_each(from.cast(), to.cast(), steps, count, bytes);
+                return;
             }
-            fill(to.add((end - rows.start) * columns), value, (rows.end - end) * columns);
+            // Elements of the value up to the next row of the source. That is written over what
+            // vectors write behind them.
+            let mut gap = (first - rows.start) * columns + self.before;
+            let mut at = 0;
+            let vector = [value; 32].as_ptr().cast::<[u8; VECTOR]>().read();
+            for r in first..end {
+                let vectors = match bytes < VECTOR {
+                    true => 0,
+                    false => (gap * size_of::<T>()).div_ceil(VECTOR),
+                };
+                match vectors {
+                    0 => fill(to.add(at), value, gap),
+                    _ => (0..vectors)
+                        .for_each(|i| to.add(at).cast::<[u8; VECTOR]>().add(i).write(vector)),
+                }
+                copy_bytes(from(r).cast(), to.add(at + gap).cast(), bytes);
+                at += gap + kept;
+                gap = columns - kept;
+            }
+            fill(to.add(at), value, rows.len() * columns - at);
         }
     }
 }
@@ -300,7 +355,9 @@ mod tests {
     #[test]
     fn rows_are_those_of_the_definition() -> Result<()> {
         let (cpu, reference) = (Cpu::new().to_device(), Reference::new().to_device());
-        for (rows, columns) in [(1i32, 1i32), (3, 5), (17, 4), (4, 17), (40, 300), (0, 3), (3, 0)] {
+        for (rows, columns) in
+            [(1i32, 1i32), (3, 5), (17, 4), (4, 17), (40, 300), (1, 9), (9, 1), (0, 3), (3, 0)]
+        {
             for dtype in [DType::U8, DType::F16, DType::I32, DType::F64] {
                 let x = |device| {
                     let x = Tensor::arange(0, 2 * rows * columns, 1, device)?;
@@ -327,6 +384,7 @@ mod tests {
                         [(0, 0), (0, 0), (1, 2)],
                         [(1, 0), (2, 1), (0, 0)],
                         [(0, 1), (0, 0), (9, 20)],
+                        [(2, 0), (1, 3), (2, 2)],
                     ] {
                         let value = Scalar::Float(7.0);
                         let pad = |x| Op::Pad { x, widths: &widths, value }.tensor(x.device());

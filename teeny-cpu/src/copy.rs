@@ -9,7 +9,7 @@ use crate::cost::Cost;
 use crate::simd::{self, Level};
 use crate::storage::{CpuStorage, Shared, View};
 use crate::threads::for_each_range;
-use crate::transpose::transpose;
+use crate::transpose::{NARROW, transpose};
 use crate::{Cpu, elementwise, half};
 use std::sync::Arc;
 use teeny_core::storage::{StorageRef, downcast};
@@ -249,7 +249,11 @@ unsafe fn copy_as<T: Copy>(level: Level, x: &View, to: *mut T, strides: &[isize;
     axes[..inner].rotate_left(near + 1); // near becomes the last but one
     let (last, before, outer) = (axes[inner], axes[inner - 1], &axes[..inner - 1]);
     // Pieces are bands of rows.
-    let band = if before.size >= 4 * BAND_ROWS { BAND_ROWS } else { BAND_ROWS / 4 };
+    let band = match before.size {
+        _ if last.size <= NARROW => 16 * BAND_ROWS,
+        size if size >= 4 * BAND_ROWS => BAND_ROWS,
+        _ => BAND_ROWS / 4,
+    };
     let bands = before.size.div_ceil(band);
     let pieces = n / (last.size * before.size) * bands;
     let element = if plain { element.arithmetic(4) } else { element.steps(1) };
@@ -367,7 +371,7 @@ unsafe fn copy_row<T: Copy>(from: *const T, step: isize, to: *mut T, to_step: is
 /// Bytes from which a call of `memcpy` is no slower than a loop of moves.
 pub(crate) const LONG_COPY: usize = 512;
 /// Distances from a source to its destination, modulo a page, at which `rep movsb`, the C library's
-/// copy of more than 2 KiB, takes ten times as long on AMD's Zen 3 and 4: each load waits for a store.
+/// copy of more than 2 KiB, takes ten times as long on AMD's Zen 3 and 4.
 const ALIASED: std::ops::Range<usize> = 1..64;
 /// Bytes of a page.
 const PAGE: usize = 4096;

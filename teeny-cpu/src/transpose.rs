@@ -3,7 +3,8 @@
 //! The naive form, `to[r * to_stride + c] = from[c * from_stride + r]`, touches one side by single
 //! elements of different cache lines. Blocks of 16 x 16 (or 8 x 8) elements of 32 bits go through
 //! registers instead, so that both sides are touched by whole cache lines. Elements of other sizes,
-//! and those at the portable level, go through registers of 16 bytes, in blocks that stay in L1.
+//! and those at the portable level, go through registers of 16 bytes, in blocks that stay in L1. A
+//! few source rows are interleaved element by element: a block would be mostly empty.
 //!
 //! ```text
 //!   from: `columns` rows of contiguous elements        to: `rows` rows of contiguous elements
@@ -13,6 +14,8 @@ use crate::simd::Level;
 
 /// Rows and columns of a block that goes element by element: both sides within L1.
 const BLOCK: usize = 32;
+/// Columns up to which source rows are interleaved without blocks.
+pub(crate) const NARROW: usize = 4;
 
 /// Writes `to[r * to_stride + c] = from[c * from_stride + r]` for `r < rows`, `c < columns`. With
 /// `stream`, whole cache lines bypass the caches where they can.
@@ -31,6 +34,12 @@ pub(crate) unsafe fn transpose<T: Copy>(
     // SAFETY: by contract; a level above portable is one that the machine has. Bits of 32 are moved
     // as such.
     unsafe {
+        match columns {
+            2 => return interleave::<T, 2>(from, from_stride, to, to_stride, rows),
+            3 => return interleave::<T, 3>(from, from_stride, to, to_stride, rows),
+            NARROW => return interleave::<T, NARROW>(from, from_stride, to, to_stride, rows),
+            _ => {}
+        }
         #[cfg(target_arch = "x86_64")]
         if size_of::<T>() == 4 {
             let (from, to) = (from.cast::<f32>(), to.cast::<f32>());
@@ -54,6 +63,31 @@ pub(crate) unsafe fn transpose<T: Copy>(
             let _ = (level, stream);
             by_element(from, from_stride, to, to_stride, rows, columns);
         }
+    }
+}
+
+/// `N` columns.
+///
+/// # Safety
+/// As `transpose`.
+unsafe fn interleave<T: Copy, const N: usize>(
+    from: *const T,
+    from_stride: isize,
+    to: *mut T,
+    to_stride: isize,
+    rows: usize,
+) {
+    // SAFETY: by contract of `transpose`.
+    let copy = |r: usize, to: *mut T| unsafe {
+        for c in 0..N {
+            *to.add(c) = *from.offset(c as isize * from_stride).add(r);
+        }
+    };
+    if to_stride == N as isize {
+        // Without gaps the compiler writes whole vectors.
+        (0..rows).for_each(|r| copy(r, to.wrapping_add(r * N)));
+    } else {
+        (0..rows).for_each(|r| copy(r, to.wrapping_offset(r as isize * to_stride)));
     }
 }
 
@@ -394,9 +428,12 @@ mod tests {
         for level in Level::available() {
             for (rows, columns) in
                 [(1usize, 1usize), (3, 40), (40, 3), (8, 8), (16, 16), (17, 33), (64, 48), (65, 31)]
+                    .into_iter()
+                    .chain([(1, 2), (70, 2), (14, 3), (33, 4)])
             {
                 for stream in [false, true] {
-                    let (from_stride, to_stride) = (rows + 5, columns.next_multiple_of(16));
+                    let gap = if stream { 16 } else { 1 };
+                    let (from_stride, to_stride) = (rows + 5, columns.next_multiple_of(gap));
                     let from: Vec<T> = (0..columns * from_stride).map(&make).collect();
                     let mut to: Vec<T> = vec![make(9999); rows * to_stride];
                     // SAFETY: the vectors hold all rows and columns.

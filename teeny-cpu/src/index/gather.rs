@@ -3,15 +3,16 @@
 //! The naive form is `out[i][j] = x[index[i][j]][j]`, one element at a time. Whole rows under one
 //! index are copied as rows, and an index that is the same for every row is read once.
 
-use super::{THREAD, checked, offset};
+use super::{AllInside, THREAD, checked, integers, offset};
 use crate::Cpu;
 use crate::copy::{LONG_COPY, copy_by, copy_long};
 use crate::cost::Cost;
-use crate::simd::prefetch;
+use crate::simd::{Level, prefetch};
 use crate::storage::{Shared, View};
 use crate::threads::for_each_range;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use teeny_core::storage::StorageRef;
 use teeny_core::{Layout, Result, Shape, Tensor};
 
@@ -39,7 +40,13 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
         let layout = (0..shape.ndim())
             .filter(|&a| once(a))
             .fold(*index.layout(), |layout, a| layout.slice(a, 0, 1, 1));
-        let indices = checked(cpu, &index.with_layout(layout)?, axis, x.shape()[axis])?;
+        let read = index.with_layout(layout)?;
+        // As many indices as elements are checked block by block, while they are in L1.
+        let by_block = inner == 1 && !lists;
+        let indices = match by_block {
+            true => integers(cpu, &read)?,
+            false => checked(cpu, &read, axis, x.shape()[axis])?,
+        };
         let packed = PackedGather {
             from: Shared(view.ptr.cast_mut()),
             to,
@@ -51,7 +58,19 @@ pub(crate) fn gather(cpu: &Cpu, x: &Tensor, axis: usize, index: &Tensor) -> Resu
             indices: &indices,
             lists,
         };
+        let all_inside = match x.dtype().size() {
+            1 if by_block => packed.gather_checked::<u8>(cpu.level),
+            2 if by_block => packed.gather_checked::<u16>(cpu.level),
+            4 if by_block => packed.gather_checked::<u32>(cpu.level),
+            _ if by_block => packed.gather_checked::<u64>(cpu.level),
+            _ => true,
+        };
+        if !all_inside {
+            // The error names the first one.
+            checked(cpu, &read, axis, x.shape()[axis])?;
+        }
         match x.dtype().size() {
+            _ if by_block => {}
             bytes if by_row => packed.copy_rows(bytes),
             1 => packed.gather::<u8>(),
             2 => packed.gather::<u16>(),
@@ -178,14 +197,16 @@ struct PackedGather<'a> {
     size: usize,
     count: usize,
     inner: usize,
-    /// Checked: `count` of them for all outer axes (`lists`) or for each of them, in
-    /// [`PackedGather::gather`] for each column.
+    /// Checked but in [`PackedGather::gather_checked`]: `count` of them for all outer axes (`lists`)
+    /// or for each of them, in [`PackedGather::gather`] for each column.
     indices: &'a [i64],
     lists: bool,
 }
 
 /// Bytes of a source that stays in the second-level cache: its rows are not prefetched.
 const CACHED: usize = 512 << 10;
+/// Indices that are checked at once.
+const CHECKED: usize = 1024;
 
 impl PackedGather<'_> {
     /// One index for each row, whose elements have `size` bytes.
@@ -240,9 +261,45 @@ impl PackedGather<'_> {
         });
     }
 
-    /// One index for each element, or rows of one element.
+    /// One index for each row of one element. False if one is outside, and then the result is not
+    /// whole.
+    fn gather_checked<T: Copy>(&self, level: Level) -> bool {
+        let PackedGather { size, count, indices, .. } = *self;
+        let all_inside = AtomicBool::new(true);
+        let least = Cost::bytes(8 + 2 * size_of::<T>()).steps(1).range(self.rows);
+        for_each_range(self.rows, least, |range| {
+            let to = self.to.get().cast::<T>();
+            let mut column = range.start % count;
+            let mut from = self.from.get().cast::<T>().wrapping_add(range.start / count * size);
+            for start in range.clone().step_by(CHECKED) {
+                let block = start..range.end.min(start + CHECKED);
+                let indices = &indices[block.clone()];
+                if !level.run(AllInside { indices, size: size as i64 }) {
+                    all_inside.store(false, Ordering::Relaxed);
+                    return;
+                }
+                let (mut i, to) = (0, to.wrapping_add(start));
+                while i < indices.len() {
+                    let end = indices.len().min(i + count - column);
+                    column += end - i;
+                    while i < end {
+                        // SAFETY: the index was checked; the result's elements belong to this
+                        // range.
+                        unsafe { *to.add(i) = *from.add(*indices.get_unchecked(i) as usize) };
+                        i += 1;
+                    }
+                    if column == count {
+                        (column, from) = (0, from.wrapping_add(size));
+                    }
+                }
+            }
+        });
+        all_inside.into_inner()
+    }
+
+    /// One index for each element, or one list of them for rows of one element.
     fn gather<T: Copy>(&self) {
-        let PackedGather { size, count, inner, indices, lists, .. } = *self;
+        let PackedGather { size, count, inner, indices, .. } = *self;
         let least = Cost::bytes(2 * size_of::<T>()).steps(1).times(inner).range(self.rows);
         for_each_range(self.rows, least, |rows| {
             let (from, to) = (self.from.get().cast::<T>(), self.to.get().cast::<T>());
@@ -255,7 +312,6 @@ impl PackedGather<'_> {
                 // SAFETY: the indices were checked; the result's rows belong to this range.
                 unsafe {
                     if inner == 1 {
-                        let first = if lists { first } else { at };
                         for (i, &index) in indices[first..first + n].iter().enumerate() {
                             *to.add(i) = *from.add(index as usize);
                         }

@@ -14,6 +14,8 @@ use teeny_core::{bf16, f16};
 pub(super) trait Entry: Copy + Ord + Default + Send + Sync + 'static {
     /// The key.
     type Key: Copy + Ord + Send + Sync + 'static;
+    /// The largest key.
+    const LAST: Self::Key;
     /// The key and the position in one integer.
     fn new(key: Self::Key, position: usize) -> Self;
     /// The key.
@@ -32,6 +34,7 @@ macro_rules! entries {
     ($($entry:ty: $key:ty, $shift:literal;)*) => {$(
         impl Entry for $entry {
             type Key = $key;
+            const LAST: $key = <$key>::MAX;
             #[inline(always)]
             fn new(key: $key, position: usize) -> Self {
                 (key as $entry) << $shift | position as $entry

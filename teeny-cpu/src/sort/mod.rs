@@ -4,17 +4,19 @@
 //!   values ─► entries, keys with positions (keys) ─► sorted (radix) or selected (select)
 //!          ─► values at these positions
 //! ```
+//! In rows of a few values the place of each is counted (rank).
 //! The naive form sorts the values by a comparison that knows NaN. With keys there is one sort for
 //! all types. A row that is short of neighbours, along an axis that is not the last, is gathered
 //! together with those beside it.
 
 mod keys;
 mod radix;
+mod rank;
 mod select;
 
 use crate::scratch::Array;
 use crate::storage::{Shared, View};
-use crate::threads::try_for_each_range;
+use crate::threads::{for_each_range, try_for_each_range};
 use crate::{Cpu, copy};
 use keys::{Entry, Fill, Value, with_value};
 use std::sync::Arc;
@@ -88,6 +90,11 @@ struct Rows<'a, V> {
 impl<V: Value> Rows<'_, V> {
     fn run(&self) -> Result<()> {
         let (length, k) = (self.length, self.k);
+        if length <= rank::MOST {
+            let least = MIN_PARALLEL_ELEMENTS / length;
+            for_each_range(self.rows, least, |range| rank::sort(self, range));
+            return Ok(());
+        }
         let pieces = length.div_ceil(PIECE);
         if self.rows < 4 && pieces > 3 && k <= PIECE / 16 && self.inner == 1 {
             return (0..self.rows).try_for_each(|row| self.long_row(row, pieces));

@@ -4,7 +4,8 @@
 //! the `k` first are dropped, and the key of the last of them becomes the limit. Values are compared
 //! with the limit 64 at a time by vectors; in a row in random order nearly all groups are passed
 //! over. A later value with the limit's key is never among the first `k`, as equal values keep
-//! their order. A few candidates are kept in order, so that the limit is always the last of them. The list is at most two `k` and 512 entries long, and never longer than the row.
+//! their order. A few candidates are kept in order, so that the limit is always the last of them.
+//! The list is at most two `k` and 512 entries long, and never longer than the row.
 
 use super::keys::{Below, Entry, Fill, GROUP, Value};
 use crate::simd::Level;
