@@ -259,6 +259,18 @@ fn a_long_program_with_several_outputs_reuses_its_slots() {
 /// A gathered operand of 16 bits is stored in a slot as it is: a value of 32 bits that takes the
 /// slot over would be written over elements that are still to be read.
 #[test]
+fn neighbouring_nodes_of_two_types_run_apart() {
+    for device in devices() {
+        let x = Tensor::randn(700, DType::F32, &device).unwrap();
+        let wide = x.cast(DType::F64).unwrap();
+        let kernel = Kernel::build([DType::F64, DType::F32], [], |[w, x], []| [w.tanh(), x.exp2()]);
+        let got = Arc::new(kernel.unwrap()).run(&[&wide, &x], &[]).unwrap();
+        assert_eq!(got[0].to_vec::<f64>().unwrap(), wide.tanh().unwrap().to_vec::<f64>().unwrap());
+        assert_eq!(got[1].to_vec::<f32>().unwrap(), x.exp2().unwrap().to_vec::<f32>().unwrap());
+    }
+}
+
+#[test]
 fn gathered_halves_are_read_before_their_slot_is_written() {
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
         let kernel = Kernel::build([dtype; 2], [], |[a, b], []| {

@@ -114,7 +114,13 @@ impl Program<'_> {
         scratch.steps.clear();
         let row = if self.rows_in_place { len.min(self.walk.row()) } else { len };
         let nodes = self.kernel.nodes();
+        let mut group = 0;
         for (id, (node, location)) in nodes.iter().zip(&self.plan.locations).enumerate() {
+            if self.plan.groups[id] > 0 && self.plan.groups[id] != group {
+                // SAFETY: as below.
+                unsafe { self.run_group(scratch, len, row) };
+                group = self.plan.groups[id];
+            }
             let to = match *location {
                 Location::Slot(slot) => Value::Slice(self.slot(scratch, usize::from(slot))),
                 Location::Block(slot) => {
