@@ -223,10 +223,17 @@ impl Walk {
         size: usize,
         start: usize,
     ) -> (*const u8, isize) {
-        (
-            base.wrapping_offset(self.locate(i, start).0 * size as isize),
-            self.strides[i][self.ndim - 2],
-        )
+        (base.wrapping_offset(self.locate(i, start).0 * size as isize), self.pitch(i))
+    }
+
+    /// The stride of operand `i` from a row to the next, in elements; 0 if there is one row.
+    pub(crate) fn pitch(&self, i: usize) -> isize {
+        if self.ndim > 1 { self.strides[i][self.ndim - 2] } else { 0 }
+    }
+
+    /// The elements of the rows that follow one another at the same distances.
+    pub(crate) fn neighbours(&self) -> usize {
+        self.row() * if self.ndim > 1 { self.sizes[self.ndim - 2] } else { 1 }
     }
 
     /// Whether rows are so short that several share a tile.

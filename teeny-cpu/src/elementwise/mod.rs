@@ -4,6 +4,7 @@
 //! kernel is planned (`plan`) and runs tile by tile (`program`, `interpreter`).
 //!
 //! ```text
+//!   kernel of one operation that is not of float vectors ─► rows ─► loops
 //!   kernel ─► plan: locations and groups ─► program: kernel and views ─► interpreter ─► loops
 //!               └─ patterns: gelu, silu ..                                 ├─ blocks: float nodes
 //!                                                                          └─ slabs: transposes
@@ -17,6 +18,7 @@ pub(crate) mod loops;
 mod patterns;
 pub(crate) mod plan;
 pub(crate) mod program;
+mod rows;
 mod slabs;
 mod step;
 mod value;
@@ -29,6 +31,7 @@ use direct::{contiguous_f32, run_direct};
 use loops::FloatLoop;
 use plan::Plan;
 use program::Program;
+use rows::RowLoop;
 use teeny_core::kernel::{Arithmetic, FloatFunction, Kernel, MAX_INPUTS, MAX_OUTPUTS, OpCode};
 use teeny_core::storage::{Storage, StorageRef, downcast_mut};
 use teeny_core::{DType, Outputs, Result, Scalar, Shape, Tensor, validate};
@@ -182,8 +185,16 @@ fn run_planned(
     for (view, x) in list.iter_mut().zip(inputs) {
         *view = View::of(x)?;
     }
+    let views = &list[..inputs.len()];
+    if let Some(rows) = RowLoop::bind(cpu.level, kernel, shape, views, params) {
+        let (chunk, out) = (range_len(n, cost_of(kernel)), pointers[0]);
+        // SAFETY: the output has n elements, ranges do not overlap, and `View::of` has checked the
+        // inputs.
+        threads::for_each_range(n, chunk, |part| unsafe { rows.run(part, out.get()) });
+        return Ok(outputs);
+    }
     Plan::with(kernel, true, |plan| {
-        let program = Program::new(cpu.level, kernel, plan, shape, &list[..inputs.len()], params);
+        let program = Program::new(cpu.level, kernel, plan, shape, views, params);
         let chunk = range_len(n, cost_of(kernel));
         let stream = n * 4 >= MIN_STREAMED_BYTES;
         let outs = pointers;
