@@ -108,7 +108,6 @@ struct Blocks<'a, T> {
 
 impl<T: Real> Work for Blocks<'_, T> {
     type Out = ();
-    const FOR_AVX512: bool = size_of::<T>() == 4;
     #[inline(always)]
     fn run<V: F32s>(self) {
         let (mut row, mut at) = (0, 0);
