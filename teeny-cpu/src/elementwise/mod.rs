@@ -76,8 +76,7 @@ fn cost_with(cost: Cost, op: OpCode, dtype: DType) -> Cost {
             FloatLoop::Vectors(_) => cost.functions(2 * words - 1),
             FloatLoop::Calls(_) => cost.calls(1),
         },
-        OpCode::Arithmetic(Pow) if dtype == DType::F64 => cost.calls(1),
-        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.functions(3),
+        OpCode::Arithmetic(Pow) if dtype.is_float() => cost.functions(3 * words),
         OpCode::Arithmetic(Pow | Rem | FloorDiv) => cost.steps(words),
         OpCode::Arithmetic(Div) => cost.divisions(words),
         OpCode::Cast | OpCode::Round(_) | OpCode::Sign(_) | OpCode::Not | OpCode::IsNan => {
