@@ -114,6 +114,9 @@ fn single_operations_over_rows_of_any_cover_have_the_bits_of_the_oracle() {
                 a.mul(&b)?,
                 a.maximum(&b)?,
                 a.rem(&b)?,
+                a.floor_div(&b)?,
+                a.shl(&b)?,
+                a.shr(&b)?,
                 a.lt(&b)?,
                 a.eq(7)?,
                 a.xor(&b)?,
@@ -165,6 +168,36 @@ fn floats_beside_the_limits_of_integers_are_saturated() {
                 for (x, got) in x.to_scalars().unwrap().iter().zip(&got) {
                     assert_eq!(*got, x.cast(to), "{x:?} of {from} to {to} on {device:?}");
                 }
+            }
+        }
+    }
+}
+
+/// Quotients and remainders of every pair of 8 bits, and of numbers beside the limits of wider types.
+#[test]
+fn quotients_and_remainders_of_integers_are_exact() {
+    let oracle: DeviceRef = Reference::new();
+    for dtype in [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32] {
+        let least = if dtype.is_unsigned_int() { 0 } else { -1i64 << (8 * dtype.size() - 1) };
+        let most = least + (1i64 << (8 * dtype.size())) - 1;
+        let near = [least, least / 2, least / 3, 0, most / 255, most / 2, most];
+        let mut values: Vec<i64> = near.iter().flat_map(|x| x - 20..x + 20).collect();
+        if dtype.size() == 1 {
+            values = (least..=most).collect();
+        }
+        values.retain(|x| (least..=most).contains(x));
+        let n = values.len();
+        let run = |on: &DeviceRef| -> Result<Vec<Tensor>> {
+            let x = Tensor::from_slice(&values, n, on)?.cast(dtype)?;
+            let (column, row) = (x.unsqueeze(1)?, x.unsqueeze(0)?);
+            Ok(vec![column.rem(&row)?, column.floor_div(&row)?])
+        };
+        let want = run(&oracle).unwrap();
+        for device in devices() {
+            let on: DeviceRef = device.clone();
+            for (got, want) in run(&on).unwrap().iter().zip(&want) {
+                let (got, want) = (got.to_scalars().unwrap(), want.to_scalars().unwrap());
+                assert!(got == want, "{dtype} on {device:?}");
             }
         }
     }
